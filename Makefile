@@ -1,0 +1,40 @@
+# Each target makes its own virtual environment in .venv; later runs reuse it until pyproject.toml changes.
+PYTHON ?= python3
+BIN    := .venv/bin
+WORKERS ?= 2
+
+.PHONY: demo test lint format types clean
+
+demo: .venv/.installed
+	$(BIN)/python -m kiln run examples/hello_world.py
+
+test: .venv/.dev
+	$(BIN)/python -m pytest -q -n $(WORKERS)
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: .venv/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: .venv/.dev
+	$(BIN)/pyright
+
+clean:
+	rm -rf .venv
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "Kiln needs Python 3.10 or newer; choose one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/.installed: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+# The development install holds everything the plain one does.
+.venv/.dev: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch .venv/.installed $@
