@@ -1,0 +1,278 @@
+"""Serves the package name `cutlass` with Kiln's own modules.
+
+Once `install()` has run, `cutlass` *is* the module `kiln` and `cutlass.X` *is* `kiln.X`: one module object under two
+names in `sys.modules`, so classes, registries and patched attributes are shared. Programs also reach below the
+interface, to the MLIR bindings, and those names are redirected:
+
+    cutlass._mlir.X                 the bindings' X (ir, passmanager, extras.types, ...)
+    cutlass._mlir.dialects.X        the bindings' dialect X (llvm, nvvm, arith, ...)
+    cutlass._mlir.dialects.cute     kiln.dialects.cute, and likewise cute_nvgpu
+
+Only the standard library is imported here, and nothing of Kiln until a name is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
+from types import CodeType, ModuleType
+
+TYPE_CHECKING = False  # `typing` and `dataclasses` together take longer to import than all the rest of this
+if TYPE_CHECKING:
+    from typing import Any
+
+ALIAS = "cutlass"
+REAL = "kiln"
+
+_MLIR = "_mlir"
+
+# Package names with children of more than one origin. Each is a module of the alias's own, so that importing a child
+# leaves no attribute behind in the bindings.
+_JUNCTIONS = frozenset(
+    {
+        _MLIR,
+        f"{_MLIR}.dialects",
+        f"{_MLIR}._mlir_libs",
+        f"{_MLIR}._mlir_libs._cutlass_ir",
+        f"{_MLIR}._mlir_libs._cutlass_ir._mlir",
+    }
+)
+
+# Names below the alias whose place in Kiln is another one. "{mlir}" is the package of the MLIR bindings.
+_MOVED = {
+    f"{_MLIR}.dialects.cute": "kiln.dialects.cute",
+    f"{_MLIR}.dialects.cute_nvgpu": "kiln.dialects.cute_nvgpu",
+    f"{_MLIR}._mlir_libs._cutlass_ir._mlir": "{mlir}",
+}
+
+
+def real_name(name: str) -> str:
+    """The module that the alias name stands for: `cutlass.cute` gives `kiln.cute`. The module need not exist."""
+    below = name[len(ALIAS) + 1 :]
+    if not below:
+        return REAL
+    # The longest redirected prefix decides; whatever follows it is kept.
+    prefix, rest = below, ""
+    while prefix:
+        if prefix in _MOVED:
+            return _MOVED[prefix].format(mlir=_mlir_package()) + rest
+        prefix, _, last = prefix.rpartition(".")
+        rest = f".{last}{rest}"
+    if below == _MLIR or below.startswith(f"{_MLIR}."):
+        return _mlir_package() + below[len(_MLIR) :]
+    return f"{REAL}.{below}"
+
+
+def _mlir_package() -> str:
+    return importlib.import_module("kiln.mlir").PACKAGE
+
+
+class AliasFinder:
+    """A meta-path finder that answers for `cutlass` and everything below it, and for nothing else."""
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != ALIAS and not name.startswith(f"{ALIAS}."):
+            return None
+        if name[len(ALIAS) + 1 :] in _JUNCTIONS:
+            return ModuleSpec(name, _JunctionLoader(), is_package=True)
+        real = _find_spec(real_name(name))
+        if real is None:
+            return None
+        spec = ModuleSpec(name, _AliasLoader(real), origin=real.origin)
+        spec.submodule_search_locations = real.submodule_search_locations
+        return spec
+
+
+class _AliasLoader:
+    """Loads an alias by importing the real module and putting it under the alias's name.
+
+    The real module's own `__name__` and `__spec__` stay as they are, so pickling, `inspect` and `importlib.reload`
+    see one ordinary module. The remaining methods are what `python -m` and `inspect` ask of a loader.
+    """
+
+    def __init__(self, real: ModuleSpec) -> None:
+        self.real = real
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system takes what it finds in sys.modules after this call, not the module it passed in.
+        sys.modules[module.__name__] = importlib.import_module(self.real.name)
+
+    def is_package(self, name: str) -> bool:
+        return self.real.submodule_search_locations is not None
+
+    def get_code(self, name: str) -> CodeType | None:
+        return self._ask("get_code")
+
+    def get_source(self, name: str) -> str | None:
+        return self._ask("get_source")
+
+    def get_filename(self, name: str) -> str:
+        filename = self._ask("get_filename")
+        if filename is None:
+            raise ImportError(f"{self.real.name} has no file", name=name)
+        return filename
+
+    def _ask(self, method: str) -> Any:
+        answer = getattr(self.real.loader, method, None)
+        return None if answer is None else answer(self.real.name)
+
+
+class _Junction(ModuleType):
+    """A package whose children come from several places; children load when they are first used."""
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {attribute!r}")
+        child = f"{self.__name__}.{attribute}"
+        try:
+            return importlib.import_module(child)
+        except ModuleNotFoundError as error:
+            if error.name != child:
+                raise
+        if (real := _find_spec(real_name(self.__name__))) is not None:
+            return getattr(importlib.import_module(real.name), attribute)
+        raise AttributeError(f"module {self.__name__!r} has no attribute {attribute!r}")
+
+
+class _JunctionLoader:
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Junction(spec.name, f"Part of the alias `{ALIAS}`: see kiln._alias.")
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+def _find_spec(name: str) -> ModuleSpec | None:
+    """The spec of a module by its real name; None when it, or a parent of it, does not exist."""
+    import importlib.util
+
+    try:
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        # A missing parent is a missing module; anything else missing is the parent's own problem and worth hearing of.
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            return None
+        raise
+    except ValueError:  # a module without a spec sits under that name
+        return None
+
+
+_finder = AliasFinder()
+
+
+def install() -> None:
+    """Serve `cutlass` with Kiln in this process, whatever else is installed. Calling it again changes nothing."""
+    # First, since the path finder would load `kiln/cute` a second time under the name `cutlass.cute`.
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)  # pyright: ignore[reportArgumentType]
+
+
+def take_over() -> None:
+    """`install()`, and forget any other `cutlass` that was already imported."""
+    install()
+    if sys.modules.get(ALIAS) is not sys.modules.get(REAL):
+        for name in [n for n in sys.modules if n == ALIAS or n.startswith(f"{ALIAS}.")]:
+            del sys.modules[name]
+
+
+class Rival:
+    """Another provider of the package `cutlass` in this environment.
+
+    `path` is its file or folder; `distributions` the installed distributions that own it, each as "name version"
+    (none, when nobody claims it); `wins` whether a plain `import cutlass` finds it rather than Kiln's.
+    """
+
+    def __init__(self, path: str, wins: bool) -> None:
+        self.path = path
+        self.distributions = _owners(path)
+        self.wins = wins
+
+    def __str__(self) -> str:
+        owner = " and ".join(self.distributions) or "no installed distribution owns it"
+        return f"{self.path} ({owner})"
+
+
+def own_package() -> str:
+    """The folder of Kiln's `cutlass` package. It lies beside the package `kiln`."""
+    return os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), ALIAS)
+
+
+def rivals() -> list[Rival]:
+    """Every other provider of `cutlass` that this process could import, in search order.
+
+    Costs a few file look-ups per entry of `sys.path`; distributions are read only when there is a rival to name.
+    """
+    own = own_package()
+    found: list[Rival] = []
+    seen = {own}
+    wins = True
+    for entry in sys.path:
+        base = os.path.join(os.path.realpath(entry or os.curdir), ALIAS)
+        for path, init in ((base, os.path.join(base, "__init__.py")), (f"{base}.py", f"{base}.py")):
+            if path == own and os.path.isfile(init):
+                wins = False
+            if path not in seen and os.path.isfile(init):
+                seen.add(path)
+                found.append(Rival(path, wins))
+    for finder in sys.meta_path:  # editable installs of other packages may answer through a finder of their own
+        if finder in (PathFinder, BuiltinImporter, FrozenImporter, _finder) or not hasattr(finder, "find_spec"):
+            continue
+        spec = finder.find_spec(ALIAS, None)
+        if spec is not None and spec.origin and (path := os.path.realpath(os.path.dirname(spec.origin))) not in seen:
+            seen.add(path)
+            found.append(Rival(path, False))
+    # Two wheels that write into one folder: whichever was installed last has the say, and leftovers tell of the other.
+    if os.path.isdir(own):
+        for leftover in sorted(set(os.listdir(own)) - {"__init__.py", "__pycache__"}):
+            path = os.path.join(own, leftover)
+            rival = Rival(path, wins=not is_ours(os.path.join(own, "__init__.py")))
+            if rival.distributions:
+                found.append(rival)
+                break
+    return found
+
+
+def is_ours(init: str) -> bool:
+    """Whether an `__init__.py` of `cutlass` is Kiln's, going by what it imports."""
+    with open(init, encoding="utf-8", errors="replace") as file:
+        return "kiln._alias" in file.read()
+
+
+def _owners(path: str) -> tuple[str, ...]:
+    from importlib import metadata
+
+    owners: dict[str, None] = {}
+    for distribution in metadata.distributions():
+        record = distribution.read_text("RECORD") or ""
+        if ALIAS not in record:
+            continue
+        root = os.path.realpath(str(distribution.locate_file("")))
+        for line in record.splitlines():
+            if ALIAS in line:
+                file = os.path.normpath(os.path.join(root, line.split(",")[0].strip('"')))
+                if file == path or file.startswith(path + os.sep):
+                    name = distribution.metadata["Name"]
+                    if name != "kiln-dsl":
+                        owners[f"{name} {distribution.version}"] = None
+                    break
+    return tuple(owners)
+
+
+def warn_of_rivals(stacklevel: int = 2) -> None:
+    """A `RuntimeWarning` that names every other provider of `cutlass`, if there is one."""
+    if others := rivals():
+        import warnings
+
+        warnings.warn(
+            f"`import {ALIAS}` gives Kiln, but this environment has another `{ALIAS}`: "
+            + "; ".join(map(str, others))
+            + ". Which of them a program gets depends on the order of sys.path: keep one of the two in this environment, "
+            "or start programs with `kiln run`, which always serves Kiln's.",
+            RuntimeWarning,
+            stacklevel=stacklevel + 1,
+        )
