@@ -1,0 +1,1 @@
+"""The `kiln` command. One module per verb; `main.VERBS` lists them."""

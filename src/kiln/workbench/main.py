@@ -1,0 +1,44 @@
+"""The `kiln` command: picks a verb and hands it the rest of the command line.
+
+A verb is a module of this package with the verb's name. It defines `main(argv) -> int`, which takes the words
+after the verb and returns the exit status. To add one: write the module, and give it a line in `VERBS`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import kiln
+
+VERBS = {
+    "doctor": "say what this machine has for Kiln, and how to get what is missing",
+    "run": "run a Python program with `cutlass` served by Kiln",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line (without the command's own name); by default, this process's."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words:
+        print(usage(), file=sys.stderr)
+        return 2
+    verb, rest = words[0], words[1:]
+    if verb in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if verb in ("-V", "--version"):
+        print(f"kiln {kiln.__version__}")
+        return 0
+    if verb not in VERBS:
+        print(f"kiln: no verb {verb!r}; there are: {', '.join(VERBS)}", file=sys.stderr)
+        return 2
+    # Only the chosen verb is imported: some of them load a compiler.
+    return importlib.import_module(f"kiln.workbench.{verb}").main(rest)
+
+
+def usage() -> str:
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {name:<{width}}  {what}" for name, what in VERBS.items())
+    return f"usage: kiln VERB [...]\n\n{verbs}\n\n`kiln VERB --help` tells more; `kiln --version` prints the version."

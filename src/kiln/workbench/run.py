@@ -1,0 +1,164 @@
+"""`kiln run`: runs a program as `python` would, with `cutlass` served by Kiln whatever else is installed.
+
+What the program may rely on, as under `python prog.py`: `sys.argv`, `sys.path[0]`, `__main__` and its attributes, the
+exit status, tracebacks (no frame of this runner in them), `multiprocessing`. What is set up for the program holds in
+every Python process it starts, too, so it is passed on through environment variables (`environment`) and a
+`sitecustomize` (folder `startup`); whatever later options change belongs there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import io
+import linecache
+import os
+import runpy
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import BuiltinImporter, SourceFileLoader
+from types import ModuleType, TracebackType
+
+from kiln import _alias
+
+STARTUP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "startup")
+_TARGETS = ("cpu", "nvidia")
+_STDIN = "<stdin>"
+
+
+def main(argv: Sequence[str]) -> int:
+    options, program = split(argv)
+    parser = _parser()
+    args = parser.parse_args(options)
+    if not program or program == ["-m"]:
+        parser.error("name a program to run: a file, `-m module`, or `-` for standard input")
+    os.environ.update(environment(args))
+    _alias.take_over()
+    _execute(program)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kiln run",
+        usage="kiln run [--target {cpu,nvidia}] (PROGRAM.py | -m MODULE | -) [ARGS ...]",
+        description="Run a Python program as `python` would, with `cutlass` served by Kiln whatever else is installed, "
+        "in its child processes too. Everything after the program belongs to the program.",
+    )
+    parser.add_argument("--target", choices=_TARGETS, help="where kernels run (sets KILN_TARGET; default: the GPU if any)")
+    return parser
+
+
+def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The command line as (our own options, the program and its arguments).
+
+    The program starts at the first word that is not one of our options. `-m` comes back as a word of its own.
+    """
+    words = list(argv)
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            return words[:at], words[at + 1 :]
+        if word.startswith("-m"):
+            glued = [word[2:]] if len(word) > 2 else []
+            return words[:at], ["-m", *glued, *words[at + 1 :]]
+        if word == "-" or not word.startswith("-"):
+            break
+        at += 2 if word == "--target" else 1
+    return words[:at], words[at:]
+
+
+def environment(args: argparse.Namespace) -> dict[str, str]:
+    """The environment variables that make this process and its children run as `args` say."""
+    inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != STARTUP]
+    variables = {"PYTHONPATH": os.pathsep.join([STARTUP, *inherited])}
+    if args.target is not None:
+        variables["KILN_TARGET"] = args.target
+    return variables
+
+
+def _execute(program: list[str]) -> None:
+    """Run the program in a new `__main__`, which then stays `__main__`: threads and exit handlers may outlive the code."""
+    first, rest = program[0], program[1:]
+    main = ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins, __loader__=BuiltinImporter)
+    if sys.version_info < (3, 14):
+        main.__dict__.setdefault("__annotations__", {})
+
+    if first == "-m":
+        module, arguments = rest[0], rest[1:]
+        sys.argv = ["-m", *arguments]
+        _replace_first_path(os.getcwd())
+        run = lambda: runpy._run_module_as_main(module)  # pyright: ignore[reportAttributeAccessIssue]
+    elif first == "-":
+        sys.argv = program
+        _replace_first_path("")
+        main.__dict__.update(__file__=_STDIN, __cached__=None)
+        run = lambda: _exec_source(_read_stdin(), _STDIN, main)
+    elif os.path.isdir(first) or first.endswith((".zip", ".pyz")):
+        sys.argv = program
+        _replace_first_path(os.path.abspath(first), always=True)
+        run = lambda: runpy._run_module_as_main("__main__", False)  # pyright: ignore[reportAttributeAccessIssue]
+    else:
+        sys.argv = program
+        path = os.path.abspath(first)
+        try:
+            with io.open_code(path) as file:
+                source = file.read()
+        except OSError as error:
+            print(f"kiln run: can't open file {path!r}: [Errno {error.errno}] {error.strerror}", file=sys.stderr)
+            sys.exit(2)
+        _replace_first_path(os.path.dirname(os.path.realpath(first)))
+        main.__dict__.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
+        run = lambda: _exec_source(source, path, main)
+
+    sys.modules["__main__"] = main
+    _without_our_frames(run)
+
+
+def _exec_source(source: bytes, filename: str, main: ModuleType) -> None:
+    # Bytes, so that an encoding declaration is honoured; none of this module's __future__ features are inherited.
+    exec(compile(source, filename, "exec", dont_inherit=True), main.__dict__)
+
+
+def _read_stdin() -> bytes:
+    source = sys.stdin.buffer.read()
+    # Tracebacks and inspect.getsource, so the language itself, find the text here. No time stamp: it never goes stale.
+    lines = source.decode(errors="replace").splitlines(keepends=True)
+    linecache.cache[_STDIN] = (len(source), None, lines, _STDIN)
+    return source
+
+
+def _replace_first_path(entry: str, always: bool = False) -> None:
+    """Put `entry` where Python puts the program's folder; nowhere if the interpreter was told to leave that out."""
+    safe = getattr(sys.flags, "safe_path", False) or sys.flags.isolated
+    if not safe:
+        sys.path[0] = entry
+    elif always:
+        sys.path.insert(0, entry)
+
+
+def _without_our_frames(run: Callable[[], None]) -> None:
+    """Run it; should it raise, have the interpreter report the error from the program's first frame on.
+
+    The error still travels up to the interpreter, which alone knows how to end the process for SystemExit and
+    KeyboardInterrupt, so the frames it passes on the way are dropped where it is shown.
+    """
+    try:
+        run()
+    except BaseException as error:
+        own = error.__traceback__
+        while own is not None and own.tb_frame.f_code.co_filename == __file__:
+            own = own.tb_next
+        programs_hook, shown = sys.excepthook, error
+
+        def show(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:
+            sys.excepthook = programs_hook
+            if value is shown:
+                traceback = sys.last_traceback = own
+                value = value.with_traceback(own)
+            programs_hook(kind, value, traceback)
+
+        sys.excepthook = show
+        raise
