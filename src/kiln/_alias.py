@@ -21,7 +21,10 @@ from types import CodeType, ModuleType
 
 TYPE_CHECKING = False  # `typing` and `dataclasses` together take longer to import than all the rest of this
 if TYPE_CHECKING:
+    from importlib.abc import Loader
     from typing import Any
+else:
+    Loader = object
 
 ALIAS = "cutlass"
 REAL = "kiln"
@@ -85,7 +88,7 @@ class AliasFinder:
         return spec
 
 
-class _AliasLoader:
+class _AliasLoader(Loader):
     """Loads an alias by importing the real module and putting it under the alias's name.
 
     The real module's own `__name__` and `__spec__` stay as they are, so pickling, `inspect` and `importlib.reload`
@@ -139,7 +142,7 @@ class _Junction(ModuleType):
         raise AttributeError(f"module {self.__name__!r} has no attribute {attribute!r}")
 
 
-class _JunctionLoader:
+class _JunctionLoader(Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _Junction(spec.name, f"Part of the alias `{ALIAS}`: see kiln._alias.")
 

@@ -45,7 +45,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Run a Python program as `python` would, with `cutlass` served by Kiln whatever else is installed, "
         "in its child processes too. Everything after the program belongs to the program.",
     )
-    parser.add_argument("--target", choices=_TARGETS, help="where kernels run (sets KILN_TARGET; default: the GPU if any)")
+    parser.add_argument(
+        "--target", choices=_TARGETS, help="where kernels run (sets KILN_TARGET; default: the GPU if any)"
+    )
     return parser
 
 

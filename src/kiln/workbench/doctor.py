@@ -1,0 +1,267 @@
+"""`kiln doctor`: what this machine has for Kiln, what is missing, what that means, and how to get it.
+
+The exit status is 0 when the CPU target works, which is proved by compiling and running a function with it.
+Everything else is optional: its absence is reported, not counted as a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+
+import kiln
+from kiln import _alias
+from kiln.workbench import gpu, toolchain
+
+PROBE_ANSWER = "42"
+"""What `kiln.workbench.probe` prints when the compiler works."""
+_PROBE_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. `state` is "ok", "missing" (something optional is not there) or "broken"."""
+
+    group: str
+    name: str
+    state: str
+    value: str
+    meaning: str = ""
+    """For what is missing or broken: what that means for the user."""
+    remedy: str = ""
+    """What to do about it, a command where there is one."""
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="kiln doctor",
+        description="Say what this machine has for Kiln, and how to get what is missing. "
+        "The exit status is 0 if the CPU target works.",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    args = parser.parse_args(argv)
+    findings = examine()
+    works = any((finding.group, finding.name, finding.state) == ("targets", "cpu", "ok") for finding in findings)
+    if args.json:
+        print(json.dumps({"works": works, "findings": [asdict(finding) for finding in findings]}, indent=2))
+    else:
+        show(findings)
+    return 0 if works else 1
+
+
+def examine() -> list[Finding]:
+    """All findings, in the order they are shown."""
+    driver = gpu.driver()
+    return [*_versions(), *_targets(driver), *_tools(), *_gpus(driver), _cache(), *_cutlass()]
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("versions", "python", "ok", f"{platform.python_version()} on {platform.machine()}, {sys.executable}")
+    yield Finding("versions", "kiln", "ok", f"{kiln.__version__}, {_root() / 'kiln'}")
+    yield _package("MLIR bindings", "kiln.mlir", "torch-mlir", "nothing can be compiled")
+    yield _package("llvmlite", "llvmlite.binding", "llvmlite", "nothing can be compiled")
+    yield _package("numpy", "numpy", "numpy", "arrays on the host cannot be used")
+    yield _package("ml_dtypes", "ml_dtypes", "ml_dtypes", "narrow float types cannot be used on the host")
+
+
+def _package(name: str, module: str, distribution: str, meaning: str) -> Finding:
+    try:
+        imported = importlib.import_module(module)
+    except Exception as error:  # a native library that does not fit may raise anything
+        return Finding("versions", name, "broken", str(error), meaning, f"pip install '{requirement(distribution)}'")
+    try:
+        value = metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        value = "version unknown, not installed by pip"
+    if module == "llvmlite.binding":
+        value += ", LLVM " + ".".join(map(str, imported.llvm_version_info))
+    return Finding("versions", name, "ok", value)
+
+
+def requirement(distribution: str) -> str:
+    """What Kiln asks of a distribution, as `pip install` takes it: "llvmlite<0.52,>=0.50". The bare name if it is unknown."""
+
+    def normal(name: str) -> str:
+        return name.lower().replace("_", "-")
+
+    try:
+        requirements = metadata.requires("kiln-dsl") or []
+    except metadata.PackageNotFoundError:
+        requirements = []
+    for text in requirements:
+        plain = text.partition(";")[0].strip()
+        rest = normal(plain).removeprefix(normal(distribution))
+        if rest != normal(plain) and (not rest or rest[0] in "<>=!~ ["):
+            return plain
+    return distribution
+
+
+def _targets(driver: gpu.Driver) -> Iterator[Finding]:
+    yield _cpu_target()
+    only_cpu = "kernels run on the CPU target only"
+    if not _exists("kiln.targets.nvidia"):
+        yield Finding("targets", "nvidia", "missing", "not in this version of Kiln", only_cpu)
+    elif toolchain.find("ptxas") is None:
+        yield Finding("targets", "nvidia", "missing", "no ptxas", only_cpu, _pip_for("ptxas"))
+    elif not driver.gpus:
+        why = driver.problem or "the driver shows no GPU"
+        yield Finding("targets", "nvidia", "missing", f"compiles, cannot run: {why}", only_cpu)
+    else:
+        yield Finding("targets", "nvidia", "ok", ", ".join(f"{one.name} ({one.arch})" for one in driver.gpus))
+
+
+def _cpu_target() -> Finding:
+    """Compile and run a function in a process of its own: a broken native library may end the process."""
+    meaning = "kernels cannot be compiled and run on this machine"
+    if not _exists("kiln.cute"):
+        return Finding("targets", "cpu", "broken", "this copy of Kiln has no compiler (no kiln.cute)", meaning)
+    path = os.pathsep.join(filter(None, [str(_root()), os.environ.get("PYTHONPATH")]))
+    start = time.perf_counter()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "kiln.workbench.probe"],
+            env=dict(os.environ, KILN_TARGET="cpu", PYTHONPATH=path),
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Finding("targets", "cpu", "broken", f"a tiny function did not finish in {_PROBE_SECONDS} s", meaning)
+    seconds = time.perf_counter() - start
+    if done.returncode == 0 and done.stdout.split() == [PROBE_ANSWER]:
+        return Finding("targets", "cpu", "ok", f"compiled and ran a function in {seconds:.1f} s, start-up included")
+    said = (done.stderr or done.stdout).strip().splitlines()
+    why = said[-1] if said else f"exit status {done.returncode}"
+    remedy = f"{sys.executable} -m kiln.workbench.probe, to see the whole error"
+    return Finding("targets", "cpu", "broken", f"a tiny function does not run: {why}", meaning, remedy)
+
+
+_WITHOUT_TOOL = {
+    "ptxas": "nothing can be compiled for NVIDIA GPUs",
+    "nvdisasm": "SASS cannot be shown",
+    "libdevice": "functions of NVIDIA's math library cannot be compiled",
+}
+
+
+def _tools() -> Iterator[Finding]:
+    for name in toolchain.TOOLS:
+        tool = toolchain.find(name)
+        if tool is None:
+            where = "not in a wheel, CUDA_HOME or PATH"
+            yield Finding("toolchain", name, "missing", where, _WITHOUT_TOOL[name], _pip_for(name))
+        else:
+            version = tool.version() or "version unknown"
+            yield Finding("toolchain", name, "ok", f"{version}, from {tool.origin}, {tool.path}")
+
+
+def _pip_for(tool: str) -> str:
+    wanted = requirement(toolchain.TOOLS[tool][1])
+    return f"pip install '{wanted}'"
+
+
+def _gpus(driver: gpu.Driver) -> Iterator[Finding]:
+    if driver.problem is not None:
+        remedy = "install NVIDIA's driver" if driver.version is None else ""
+        yield Finding("gpu", "driver", "missing", driver.problem, "no NVIDIA GPU can be used", remedy)
+        return
+    yield Finding("gpu", "driver", "ok", f"{driver.version or 'version unknown'}, CUDA {driver.cuda}")
+    for ordinal, one in enumerate(driver.gpus):
+        value = f"{one.name}, {one.arch}, {one.multiprocessors} SMs, {one.memory / 2**30:.0f} GiB"
+        yield Finding("gpu", f"device {ordinal}", "ok", value)
+    if not driver.gpus:
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        why = f"none; CUDA_VISIBLE_DEVICES={hidden}" if hidden is not None else "none"
+        yield Finding("gpu", "devices", "missing", why, "no NVIDIA GPU can be used")
+    bindings = "cuda.bindings.driver"
+    if not _exists(bindings):
+        remedy = f"pip install '{requirement('cuda-bindings')}'"
+        yield Finding(
+            "gpu", "cuda-bindings", "missing", "not installed", "kernels cannot be launched on the GPU", remedy
+        )
+
+
+def _cache() -> Finding:
+    directory = _cache_directory()
+    if not directory.is_dir():
+        return Finding("cache", "compiled code", "ok", f"empty, {directory}")
+    sizes = [file.stat().st_size for file in directory.rglob("*") if file.is_file()]
+    return Finding("cache", "compiled code", "ok", f"{len(sizes)} files, {sum(sizes) / 2**20:.1f} MiB, {directory}")
+
+
+def _cache_directory() -> Path:
+    if chosen := os.environ.get("KILN_CACHE_DIR") or os.environ.get("CUTE_DSL_CACHE_DIR"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kiln"
+
+
+def _cutlass() -> Iterator[Finding]:
+    """Who provides `cutlass` to a plain `python prog.py`."""
+    own = Path(_alias.own_package()) / "__init__.py"
+    rivals = _alias.rivals()
+    winner = next((str(rival) for rival in rivals if rival.wins), None)
+    if winner is None and own.is_file() and _alias.is_ours(str(own)):
+        yield Finding("cutlass", "import cutlass", "ok", f"gives Kiln, {own.parent}")
+    else:
+        value = f"gives another package: {winner or 'Kiln has no alias here'}"
+        remedy = "keep one of the two in this environment, or start programs with `kiln run`"
+        yield Finding(
+            "cutlass", "import cutlass", "missing", value, "programs do not run on Kiln by themselves", remedy
+        )
+    for rival in rivals:
+        if not rival.wins:
+            meaning = "it is shadowed by Kiln's alias, and what needs it will not find it"
+            remedy = "keep one of the two in this environment"
+            yield Finding("cutlass", "another cutlass", "missing", str(rival), meaning, remedy)
+
+
+def _root() -> Path:
+    """The folder that holds the package `kiln`."""
+    return Path(_alias.own_package()).parent
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+_COLOURS = {"ok": "green", "missing": "yellow", "broken": "red"}
+
+
+def show(findings: Sequence[Finding]) -> None:
+    """Print the report as a table; as plain lines where `rich` is not installed."""
+    rows: list[tuple[str, str, str, str]] = []
+    for one in findings:
+        named = any(earlier.group == one.group for earlier in findings[: len(rows)])
+        rows.append(("" if named else one.group, one.state, one.name, _text(one)))
+    try:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ModuleNotFoundError:
+        for group, state, name, text in rows:
+            print(f"{group:<10} {state:<8} {name:<16}{text}".replace("\n", "\n" + " " * 36))
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for group, state, name, text in rows:
+        table.add_row(Text(group, style="bold"), Text(state, style=_COLOURS[state]), name, Text(text, overflow="fold"))
+    Console(highlight=False).print(table)
+
+
+def _text(finding: Finding) -> str:
+    consequence = f"{finding.meaning}." if finding.meaning else ""
+    advice = f"Try: {finding.remedy}" if finding.remedy else ""
+    return "\n".join(filter(None, [finding.value, " ".join(filter(None, [consequence, advice]))]))

@@ -1,0 +1,80 @@
+"""Finds the CUDA tools that Kiln calls: in the wheels of this environment, then `CUDA_HOME`, then `PATH`.
+
+Wheels come first since they are what the project pins and tests with, and what a user can change without being root.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+TOOLS = {
+    "ptxas": ("bin/ptxas", "nvidia-cuda-nvcc"),
+    "nvdisasm": ("bin/nvdisasm", "nvidia-cuda-nvdisasm"),
+    "libdevice": ("nvvm/libdevice/libdevice.10.bc", "nvidia-nvvm"),
+}
+"""Each tool's place below a CUDA root, and the distribution whose wheel holds it."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool that was found. `origin` says where: "wheel", the environment variable, or "PATH"."""
+
+    name: str
+    path: Path
+    origin: str
+
+    def version(self) -> str | None:
+        """What the tool says of itself, as in "13.0.88"; for a file from a wheel, the wheel's version; None if unknown."""
+        if self.name == "libdevice":
+            return _distribution_version(TOOLS[self.name][1]) if self.origin == "wheel" else None
+        try:
+            done = subprocess.run([self.path, "--version"], capture_output=True, text=True, timeout=20, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        found = re.search(r"V(\d+(?:\.\d+)+)", done.stdout)
+        return found.group(1) if found else None
+
+
+def find(name: str) -> Tool | None:
+    """The first usable copy of a tool of `TOOLS`, or None."""
+    place, _ = TOOLS[name]
+    for root, origin in _roots():
+        path = root / place
+        if path.is_file() and (name == "libdevice" or os.access(path, os.X_OK)):
+            return Tool(name, path, origin)
+    if name != "libdevice" and (on_path := shutil.which(name)):
+        return Tool(name, Path(on_path), "PATH")
+    return None
+
+
+def _roots() -> Iterator[tuple[Path, str]]:
+    """CUDA roots in order of preference, each with the name of its origin."""
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec.submodule_search_locations if spec else None) or ():
+        # nvidia/cu13, from CUDA 13 on. Numeric order: cu9 comes after cu13.
+        roots = [root for root in Path(folder).glob("cu*") if root.name[2:].isdigit()]
+        for root in sorted(roots, key=lambda root: int(root.name[2:]), reverse=True):
+            yield root, "wheel"
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if value := os.environ.get(variable):
+            yield Path(value), variable
+    # A toolkit whose programs are on PATH is a whole root, which also holds what is not a program.
+    for program in ("ptxas", "nvcc"):
+        if on_path := shutil.which(program):
+            yield Path(on_path).resolve().parent.parent, "PATH"
+
+
+def _distribution_version(name: str) -> str | None:
+    from importlib import metadata
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,34 @@
+"""What tests of several parts share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kiln
+
+Child = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def child(tmp_path: Path) -> Child:
+    """Runs `python ARGS...` in `tmp_path`, with this Kiln importable, and returns the completed process.
+
+    `path` lists entries to put before Kiln on the module search path; other keywords become environment variables.
+    """
+    root = str(Path(kiln.__file__ or "").parent.parent)
+
+    def run(*args: str | os.PathLike[str], stdin: str = "", path: tuple[str | Path, ...] = (), **env: str):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("KILN_", "PYTHON"))}
+        clean |= {"PYTHONPATH": os.pathsep.join(map(str, [*path, root])), **env}
+        command = [sys.executable, *map(str, args)]
+        return subprocess.run(
+            command, cwd=tmp_path, env=clean, input=stdin, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    return run

@@ -1,0 +1,229 @@
+"""`kiln doctor` finds what is there, and says what to do about what is not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kiln.workbench import doctor, gpu, toolchain
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def fake_ptxas(root: Path, version: str) -> Path:
+    return program(root / "bin" / "ptxas", f"#!/bin/sh\necho 'Cuda compilation tools, release 1.2, V{version}'\n")
+
+
+@pytest.fixture
+def bare(monkeypatch, tmp_path):
+    """No CUDA wheels, no CUDA_HOME, an empty PATH."""
+    monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+
+
+@pytest.mark.usefixtures("bare")
+class TestToolchain:
+    def test_nothing_there(self):
+        assert [toolchain.find(name) for name in toolchain.TOOLS] == [None] * 3
+
+    def test_wheels_then_home_then_path(self, monkeypatch, tmp_path):
+        class Nvidia:
+            submodule_search_locations = [str(tmp_path / "nvidia")]
+
+        found = []
+        on_path = fake_ptxas(tmp_path / "path", "1.0.1")
+        monkeypatch.setenv("PATH", f"{on_path.parent}:/usr/bin:/bin")
+        found.append(toolchain.find("ptxas"))
+        monkeypatch.setenv("CUDA_HOME", str(fake_ptxas(tmp_path / "home", "1.0.2").parent.parent))
+        found.append(toolchain.find("ptxas"))
+        fake_ptxas(tmp_path / "nvidia" / "cu9", "9.0.0")
+        fake_ptxas(tmp_path / "nvidia" / "cu13", "13.0.3")
+        monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: Nvidia)
+        found.append(toolchain.find("ptxas"))
+        assert [(tool.origin, tool.version()) for tool in found if tool] == [
+            ("PATH", "1.0.1"),
+            ("CUDA_HOME", "1.0.2"),
+            ("wheel", "13.0.3"),
+        ]
+
+    def test_libdevice_beside_a_ptxas_on_path(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("PATH", str(fake_ptxas(tmp_path, "1.2.3").parent))
+        bitcode = tmp_path / "nvvm" / "libdevice" / "libdevice.10.bc"
+        bitcode.parent.mkdir(parents=True)
+        bitcode.write_bytes(b"BC")
+        tool = toolchain.find("libdevice")
+        assert tool is not None
+        assert (tool.path, tool.origin, tool.version()) == (bitcode, "PATH", None)
+
+    def test_what_cannot_be_run_is_not_found(self, monkeypatch, tmp_path):
+        fake_ptxas(tmp_path, "1.2.3").chmod(0o644)
+        monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+        assert toolchain.find("ptxas") is None
+
+    @pytest.mark.parametrize("text", ["#!/bin/sh\nexit 1\n", "#!/no/such/shell\n", "#!/bin/sh\necho no number\n"])
+    def test_a_tool_that_does_not_tell_its_version(self, monkeypatch, tmp_path, text):
+        program(tmp_path / "bin" / "ptxas", text)
+        monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+        tool = toolchain.find("ptxas")
+        assert tool is not None
+        assert tool.version() is None
+
+
+class TestDriver:
+    def test_without_a_driver(self):
+        found = gpu.driver("libno-such-driver.so.1")
+        assert found.gpus == []
+        assert found.problem is not None
+        assert "libno-such-driver.so.1" in found.problem
+
+    def test_a_library_that_is_not_a_driver(self):
+        found = gpu.driver("libc.so.6")
+        assert found.gpus == []
+        assert found.problem is not None
+        assert "cuInit" in found.problem
+
+
+def by_name(findings):
+    return {(finding.group, finding.name): finding for finding in findings}
+
+
+def test_every_problem_comes_with_its_meaning():
+    for finding in doctor.examine():
+        assert finding.state in ("ok", "missing", "broken")
+        assert finding.value
+        assert finding.state == "ok" or finding.meaning, finding
+
+
+@pytest.mark.usefixtures("bare")
+def test_missing_tools_come_with_a_command():
+    for finding in doctor._tools():
+        assert finding.state == "missing"
+        assert finding.remedy.startswith("pip install 'nvidia-")
+
+
+def test_a_missing_package_comes_with_a_command():
+    finding = doctor._package("MLIR bindings", "no_such_bindings", "torch-mlir", "nothing can be compiled")
+    assert finding.state == "broken"
+    assert "no_such_bindings" in finding.value
+    assert finding.remedy.startswith("pip install 'torch-mlir")
+
+
+def test_requirements_are_those_of_the_distribution(monkeypatch):
+    wanted = [
+        "torch-mlir==1",
+        "torch>=2; extra == 'torch'",
+        "ml-dtypes<1,>=0.5",
+        "nvidia-nvvm<14,>=13 ; extra == 'cuda'",
+    ]
+    monkeypatch.setattr(doctor.metadata, "requires", lambda name: wanted)
+    assert doctor.requirement("torch") == "torch>=2"
+    assert doctor.requirement("ml_dtypes") == "ml-dtypes<1,>=0.5"
+    assert doctor.requirement("nvidia-nvvm") == "nvidia-nvvm<14,>=13"
+    assert doctor.requirement("rich") == "rich"
+
+
+def test_a_gpu_is_described(monkeypatch):
+    one = gpu.Gpu("Some GPU", "sm_90", 140 * 2**30, 132)
+    findings = by_name(doctor._gpus(gpu.Driver(None, "580.1", "13.0", [one])))
+    assert findings["gpu", "driver"].value == "580.1, CUDA 13.0"
+    assert findings["gpu", "device 0"].value == "Some GPU, sm_90, 132 SMs, 140 GiB"
+
+
+def test_a_driver_that_shows_no_gpu(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    finding = by_name(doctor._gpus(gpu.Driver(None, "580.1", "13.0", [])))["gpu", "devices"]
+    assert finding.state == "missing"
+    assert "CUDA_VISIBLE_DEVICES" in finding.value
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state", "said"),
+    [
+        ((0, "42\n", ""), "ok", "compiled and ran"),
+        ((0, "41\n", ""), "broken", "41"),
+        ((1, "", "Traceback\nKilnError: no luck\n"), "broken", "KilnError: no luck"),
+        ((-11, "", ""), "broken", "exit status -11"),
+    ],
+)
+def test_the_cpu_target_is_believed_only_on_proof(monkeypatch, outcome, state, said):
+    monkeypatch.setattr(doctor, "_exists", lambda module: True)
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, *outcome))
+    finding = doctor._cpu_target()
+    assert finding.state == state
+    assert said in finding.value
+
+
+def test_a_probe_that_hangs(monkeypatch):
+    def hang(command, timeout, **_):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(doctor, "_exists", lambda module: True)
+    monkeypatch.setattr(subprocess, "run", hang)
+    assert doctor._cpu_target().state == "broken"
+
+
+def test_json_and_exit_status_agree(child):
+    done = child("-m", "kiln", "doctor", "--json")
+    report = json.loads(done.stdout)
+    cpu = next(one for one in report["findings"] if (one["group"], one["name"]) == ("targets", "cpu"))
+    assert report["works"] == (cpu["state"] == "ok") == (done.returncode == 0)
+
+
+def test_the_table_names_everything(capsys):
+    findings = [
+        doctor.Finding("versions", "python", "ok", "3.11"),
+        doctor.Finding("toolchain", "ptxas", "missing", "nowhere", "no cubins", "pip install 'x[y]'"),
+    ]
+    doctor.show(findings)
+    table = capsys.readouterr().out
+    for word in ("versions", "python", "3.11", "ptxas", "missing", "no cubins.", "Try: pip install 'x[y]'"):
+        assert word in table
+
+
+def test_the_report_needs_no_rich(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    doctor.show([doctor.Finding("gpu", "driver", "missing", "none", "no GPU", "get one")])
+    assert capsys.readouterr().out.split("\n") == [
+        "gpu        missing  driver          none",
+        " " * 36 + "no GPU. Try: get one",
+        "",
+    ]
+
+
+def test_the_cache_is_measured(monkeypatch, tmp_path):
+    monkeypatch.setenv("KILN_CACHE_DIR", str(tmp_path / "cache"))
+    assert doctor._cache().value.startswith("empty")
+    (tmp_path / "cache" / "ab").mkdir(parents=True)
+    (tmp_path / "cache" / "ab" / "one").write_bytes(b"x" * 2**20)
+    assert doctor._cache().value.startswith("1 files, 1.0 MiB")
+
+
+def test_which_cutlass_wins(child, tmp_path):
+    def states():
+        report = json.loads(child("-m", "kiln", "doctor", "--json").stdout)
+        return [(one["name"], one["state"], one["value"]) for one in report["findings"] if one["group"] == "cutlass"]
+
+    ((name, state, value),) = states()
+    assert (name, state) == ("import cutlass", "ok")
+    assert "gives Kiln" in value
+    (tmp_path / "cutlass.py").write_text("")  # in the current folder, which comes first
+    name, state, value = states()[0]
+    assert (name, state) == ("import cutlass", "missing")
+    assert str(tmp_path / "cutlass.py") in value
+
+
+def test_unknown_options_are_refused():
+    with pytest.raises(SystemExit) as end:
+        doctor.main(["--bake"])
+    assert end.value.code == 2
