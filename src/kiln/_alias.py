@@ -212,28 +212,33 @@ def rivals() -> list[Rival]:
     """
     own = own_package()
     found: list[Rival] = []
-    seen = {own}
+    found_at: set[str] = set()
     wins = True
     for entry in sys.path:
         base = os.path.join(os.path.realpath(entry or os.curdir), ALIAS)
         for path, init in ((base, os.path.join(base, "__init__.py")), (f"{base}.py", f"{base}.py")):
-            if path == own and os.path.isfile(init):
-                wins = False
-            if path not in seen and os.path.isfile(init):
-                seen.add(path)
-                found.append(Rival(path, wins))
+            if path not in found_at and os.path.isfile(init):
+                found_at.add(path)
+                if is_ours(init):  # another copy of Kiln, say an installed one beside a checkout, is no rival
+                    wins = False
+                else:
+                    found.append(Rival(path, wins))
     for finder in sys.meta_path:  # editable installs of other packages may answer through a finder of their own
         if finder in (PathFinder, BuiltinImporter, FrozenImporter, _finder) or not hasattr(finder, "find_spec"):
             continue
         spec = finder.find_spec(ALIAS, None)
-        if spec is not None and spec.origin and (path := os.path.realpath(os.path.dirname(spec.origin))) not in seen:
-            seen.add(path)
+        if (
+            spec is not None
+            and spec.origin
+            and (path := os.path.realpath(os.path.dirname(spec.origin))) not in found_at
+        ):
+            found_at.add(path)
             found.append(Rival(path, False))
-    # Two wheels that write into one folder: whichever was installed last has the say, and leftovers tell of the other.
-    if os.path.isdir(own):
+    # Another wheel may have written into our very folder before us: its leftovers tell.
+    init = os.path.join(own, "__init__.py")
+    if os.path.isfile(init) and is_ours(init):
         for leftover in sorted(set(os.listdir(own)) - {"__init__.py", "__pycache__"}):
-            path = os.path.join(own, leftover)
-            rival = Rival(path, wins=not is_ours(os.path.join(own, "__init__.py")))
+            rival = Rival(os.path.join(own, leftover), wins=False)
             if rival.distributions:
                 found.append(rival)
                 break

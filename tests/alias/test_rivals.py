@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
+
+import kiln
 
 
 @pytest.fixture
@@ -35,6 +38,18 @@ def test_a_shadowed_rival_is_named_by_a_warning(child, rival):
     assert "RuntimeWarning" in done.stderr
     assert "other-kernels 1.2" in done.stderr
     assert "<string>:2" in done.stderr  # the warning points at the user's import
+
+
+def test_another_copy_of_kiln_is_no_rival(child, tmp_path):
+    root = Path(kiln.__file__ or "").parent.parent
+    (tmp_path / "copy").mkdir()
+    for package in ("kiln", "cutlass"):
+        shutil.copytree(root / package, tmp_path / "copy" / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in ((tmp_path / "copy",), ()):
+        done = child(
+            "-W", "error", "-c", f"import sys; sys.path.append({str(tmp_path / 'copy')!r}); import cutlass", path=path
+        )
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_rival_that_wins(child, rival):
@@ -81,7 +96,10 @@ def test_a_rival_that_wrote_into_our_folder(child, tmp_path):
     (info / "RECORD").write_text("cutlass/__init__.py,,\ncutlass/cute/__init__.py,,\n")
 
     alias = (root.parent / "cutlass" / "__init__.py").read_text()
-    for text, wins in ((alias, False), ("who = 'the rival'\n", True)):
+    for text, path, wins in (
+        (alias, site / "cutlass" / "cute", False),
+        ("who = 'the rival'\n", site / "cutlass", True),
+    ):
         (site / "cutlass" / "__init__.py").write_text(text)
         done = child("-c", SHOW_RIVALS, PYTHONPATH=str(site))
-        assert done.stdout.splitlines() == [f"{site / 'cutlass' / 'cute'} ('other-kernels 1.2',) {wins}"], done.stderr
+        assert done.stdout.splitlines() == [f"{path} ('other-kernels 1.2',) {wins}"], done.stderr
