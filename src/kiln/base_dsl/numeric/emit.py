@@ -1,0 +1,297 @@
+"""Arithmetic on values of numeric types as operations of `arith` and `math`.
+
+Every function takes IR values together with their numeric type, so that nothing asks MLIR for a type, and a vector
+length `n` (None: scalars); the same code serves scalars and one-dimensional vectors. Narrow floats (below 16 bits, and
+tf32) are computed in Float32 and rounded back.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from .. import trace
+from ..trace import emit_value
+from .meta import TYPES, FloatMeta, IntegerMeta
+
+if TYPE_CHECKING:
+    from ...mlir import ir
+
+
+def ir_type(t: Any, n: int | None = None) -> ir.Type:
+    """The IR type of a scalar or a vector of `n` elements."""
+    if n is not None:
+        return t.vector_type(n)
+    return t._ir_type or t.mlir_type
+
+
+def constant(t: Any, value: bool | int | float, n: int | None = None) -> ir.Value:
+    """A value of type `t` (already rounded or wrapped to it), in every element of a vector."""
+    if n is None:
+        return trace.constant(t._ir_type or t.mlir_type, value)
+    from ...mlir import ir
+
+    current = trace.current()
+    assert current is not None
+    function = current.function
+    vector = t.vector_type(n)
+    found = function.constants.get((vector, repr(value)))
+    if found is None:
+        if isinstance(t, FloatMeta):
+            element = ir.FloatAttr.get(t.mlir_type, float(value))
+        elif t.width > 64:
+            element = ir.Attribute.parse(f"{int(value)} : {t.mlir_type}")
+        else:
+            element = ir.IntegerAttr.get(t.mlir_type, _as_signed(int(value), t.width))
+        attribute = ir.DenseElementsAttr.get_splat(vector, element)
+        at_start = ir.InsertionPoint.at_block_begin(function.entry)
+        found = ir.Operation.create(
+            "arith.constant", (vector,), (), {"value": attribute}, None, 0, ir.Location.unknown(), at_start
+        ).result
+        function.constants[vector, repr(value)] = found
+    return found
+
+
+def _as_signed(value: int, width: int) -> int:
+    value &= (1 << width) - 1
+    return value - (1 << width) if value >> (width - 1) else value
+
+
+@functools.lru_cache(maxsize=None)
+def _attributes(text: str) -> dict[str, ir.Attribute]:
+    from ...mlir import context, ir
+
+    name, _, value = text.partition("=")
+    return {name: ir.Attribute.parse(value, context())}
+
+
+def float_attributes() -> dict[str, ir.Attribute] | None:
+    """Flags of every float operation: none, unless the language says so with `fastmath = "contract"` or the like.
+
+    This is the only place they come from. Contraction of a*b+c is a choice of the language or the target, not ours.
+    """
+    current = trace.current()
+    flags = getattr(current.dsl, "fastmath", None) if current is not None else None
+    return _attributes(f"fastmath=#arith.fastmath<{flags}>") if flags else None
+
+
+# -- integers ------------------------------------------------------------------------------------------------------
+
+INTEGER_OPS = {
+    "add": "arith.addi",
+    "sub": "arith.subi",
+    "mul": "arith.muli",
+    "and": "arith.andi",
+    "or": "arith.ori",
+    "xor": "arith.xori",
+}
+
+
+def integer(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
+    """Add, sub, mul, and, or, xor: they wrap, and signs do not matter."""
+    return emit_value(INTEGER_OPS[name], ir_type(t, n), (a, b))
+
+
+def integer_floordiv(
+    t: Any, a: ir.Value, b: ir.Value, n: int | None = None, *, nonneg: bool = False, divisor: int | None = None
+) -> ir.Value:
+    """Division rounding down. `nonneg`: both sides are known not to be negative. `divisor`: the value of `b`, if known."""
+    vt = ir_type(t, n)
+    if divisor is not None and divisor > 0 and divisor & (divisor - 1) == 0:
+        # LLVM does not find this for a dividend of unknown sign: floordivsi by 2**k stays 6 instructions.
+        op = "arith.shrui" if nonneg or t._zero_extends else "arith.shrsi"
+        return emit_value(op, vt, (a, constant(t, divisor.bit_length() - 1, n)))
+    if nonneg or t._zero_extends:
+        return emit_value("arith.divui", vt, (a, b))
+    if divisor == -1:  # the smallest integer divided by -1 is undefined in LLVM; negation wraps
+        return emit_value("arith.subi", vt, (constant(t, 0, n), a))
+    return emit_value("arith.floordivsi", vt, (a, b))
+
+
+def integer_mod(
+    t: Any, a: ir.Value, b: ir.Value, n: int | None = None, *, nonneg: bool = False, divisor: int | None = None
+) -> ir.Value:
+    """Remainder of the division rounding down: it has the sign of the divisor."""
+    vt = ir_type(t, n)
+    if divisor is not None and divisor > 0 and divisor & (divisor - 1) == 0:
+        return emit_value("arith.andi", vt, (a, constant(t, divisor - 1, n)))
+    if nonneg or t._zero_extends:
+        return emit_value("arith.remui", vt, (a, b))
+    if divisor in (1, -1):
+        return constant(t, 0, n)
+    remainder = emit_value("arith.remsi", vt, (a, b))
+    zero = constant(t, 0, n)
+    if divisor is not None:
+        # the sign of the divisor is known: add it where the remainder has the other sign
+        wrong = integer_compare("lt" if divisor > 0 else "gt", t, remainder, zero, n)
+    else:
+        inexact = integer_compare("ne", t, remainder, zero, n)
+        signs = emit_value("arith.xori", vt, (remainder, b))
+        differ = integer_compare("lt", t, signs, zero, n)
+        wrong = emit_value("arith.andi", ir_type(TYPES["Boolean"], n), (inexact, differ))
+    return emit_value("arith.addi", vt, (remainder, select(t, wrong, b, zero, n)))
+
+
+def shift_left(t: Any, a: ir.Value, amount: ir.Value, n: int | None = None) -> ir.Value:
+    """`a << amount`; everything is shifted out from `amount == width` on (a bare shift is undefined there)."""
+    vt = ir_type(t, n)
+    inside = compare_ir("arith.cmpi", _ULT, amount, constant(t, t.width, n), n)
+    return select(t, inside, emit_value("arith.shli", vt, (a, amount)), constant(t, 0, n), n)
+
+
+def shift_right(t: Any, a: ir.Value, amount: ir.Value, n: int | None = None, *, nonneg: bool = False) -> ir.Value:
+    """`a >> amount` rounding down; 0 or -1 from `amount == width` on."""
+    vt = ir_type(t, n)
+    if t._zero_extends or nonneg:
+        inside = compare_ir("arith.cmpi", _ULT, amount, constant(t, t.width, n), n)
+        return select(t, inside, emit_value("arith.shrui", vt, (a, amount)), constant(t, 0, n), n)
+    clamped = emit_value("arith.minui", vt, (amount, constant(t, t.width - 1, n)))
+    return emit_value("arith.shrsi", vt, (a, clamped))
+
+
+_EQ, _NE, _SLT, _SLE, _SGT, _SGE, _ULT, _ULE, _UGT, _UGE = range(10)
+_SIGNED = {"eq": _EQ, "ne": _NE, "lt": _SLT, "le": _SLE, "gt": _SGT, "ge": _SGE}
+_UNSIGNED = {"eq": _EQ, "ne": _NE, "lt": _ULT, "le": _ULE, "gt": _UGT, "ge": _UGE}
+# Ordered (false for NaN) but for `!=`, which is true: Python's meaning.
+_ORDERED = {"eq": 1, "gt": 2, "ge": 3, "lt": 4, "le": 5, "ne": 13}
+
+
+@functools.lru_cache(maxsize=None)
+def _predicate(number: int) -> dict[str, ir.Attribute]:
+    return _attributes(f"predicate={number} : i64")
+
+
+def compare_ir(op: str, predicate: int, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
+    """A bare `arith.cmpi` or `arith.cmpf`."""
+    boolean = TYPES["Boolean"]
+    return emit_value(op, ir_type(boolean, n), (a, b), _predicate(predicate))
+
+
+def integer_compare(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
+    """`name` is lt, le, gt, ge, eq or ne."""
+    return compare_ir("arith.cmpi", (_UNSIGNED if t._zero_extends else _SIGNED)[name], a, b, n)
+
+
+def integer_min(t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
+    return emit_value("arith.minui" if t._zero_extends else "arith.minsi", ir_type(t, n), (a, b))
+
+
+def integer_max(t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
+    return emit_value("arith.maxui" if t._zero_extends else "arith.maxsi", ir_type(t, n), (a, b))
+
+
+def integer_abs(t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
+    return a if t._zero_extends else emit_value("math.absi", ir_type(t, n), (a,))
+
+
+def integer_power(t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
+    """`a ** b` for an exponent that is not negative."""
+    return emit_value("math.ipowi", ir_type(t, n), (a, b))
+
+
+# -- floats --------------------------------------------------------------------------------------------------------
+
+FLOAT_OPS = {
+    "add": "arith.addf",
+    "sub": "arith.subf",
+    "mul": "arith.mulf",
+    "truediv": "arith.divf",
+    "rem": "arith.remf",
+    "min": "arith.minnumf",
+    "max": "arith.maxnumf",
+    "minimum": "arith.minimumf",
+    "maximum": "arith.maximumf",
+    "pow": "math.powf",
+}
+
+
+def floating(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
+    """An operation on two floats. `min` and `max` ignore a NaN, `minimum` and `maximum` pass it on;
+    `rem` has the sign of the dividend; `floordiv` and `mod` round down as Python's do."""
+    compute = t._compute
+    if compute is not t:
+        from .convert import convert
+
+        a, b = convert(a, t, compute, n), convert(b, t, compute, n)
+        return convert(floating(name, compute, a, b, n), compute, t, n)
+    if name == "mod":
+        return _float_divmod(t, a, b, n)[1]
+    if name == "floordiv":
+        return _float_floordiv(t, a, b, n)
+    return emit_value(FLOAT_OPS[name], ir_type(t, n), (a, b), float_attributes())
+
+
+def float_unary(op: str, t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
+    """An operation on one float, for example `math.absf`."""
+    compute = t._compute
+    if compute is not t:
+        from .convert import convert
+
+        return convert(float_unary(op, compute, convert(a, t, compute, n), n), compute, t, n)
+    return emit_value(op, ir_type(t, n), (a,), float_attributes())
+
+
+def _float_divmod(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> tuple[ir.Value, ir.Value]:
+    """The remainder as C has it, and as Python has it."""
+    vt = ir_type(t, n)
+    zero = constant(t, 0.0, n)
+    remainder = emit_value("arith.remf", vt, (a, b))
+    inexact = compare_ir("arith.cmpf", _ORDERED["ne"], remainder, zero, n)
+    boolean = ir_type(TYPES["Boolean"], n)
+    differ = emit_value(
+        "arith.xori",
+        boolean,
+        (float_compare("lt", t, remainder, zero, n), float_compare("lt", t, b, zero, n)),
+    )
+    wrong = emit_value("arith.andi", boolean, (inexact, differ))
+    adjusted = select(t, wrong, emit_value("arith.addf", vt, (remainder, b)), remainder, n)
+    signed_zero = emit_value("math.copysign", vt, (zero, b))
+    return remainder, select(t, inexact, adjusted, signed_zero, n)
+
+
+def _float_floordiv(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
+    """Through the exact remainder, as Python does: floor(a / b) is one too much where a / b rounds up to an integer."""
+    vt = ir_type(t, n)
+    _, remainder = _float_divmod(t, a, b, n)
+    exact = emit_value("arith.divf", vt, (emit_value("arith.subf", vt, (a, remainder)), b))
+    down = emit_value("math.floor", vt, (exact,))
+    missed = float_compare("gt", t, emit_value("arith.subf", vt, (exact, down)), constant(t, 0.5, n), n)
+    down = select(t, missed, emit_value("arith.addf", vt, (down, constant(t, 1.0, n))), down, n)
+    quotient = emit_value("arith.divf", vt, (a, b))
+    zero = constant(t, 0.0, n)
+    is_zero = float_compare("eq", t, down, zero, n)
+    down = select(t, is_zero, emit_value("math.copysign", vt, (zero, quotient)), down, n)
+    return select(t, float_compare("eq", t, b, zero, n), quotient, down, n)
+
+
+def float_compare(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
+    compute = t._compute
+    if compute is not t:
+        from .convert import convert
+
+        a, b = convert(a, t, compute, n), convert(b, t, compute, n)
+    return compare_ir("arith.cmpf", _ORDERED[name], a, b, n)
+
+
+# -- both ----------------------------------------------------------------------------------------------------------
+
+
+def compare(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
+    """A comparison of two values of type `t`; the result is a Boolean."""
+    return (integer_compare if isinstance(t, IntegerMeta) else float_compare)(name, t, a, b, n)
+
+
+def select(t: Any, condition: ir.Value, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
+    """`a` where the condition (scalar, or a vector beside vectors) holds, else `b`."""
+    return emit_value("arith.select", ir_type(t, n), (condition, a, b))
+
+
+def negate(t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
+    if isinstance(t, FloatMeta):
+        return float_unary("arith.negf", t, a, n)
+    return emit_value("arith.subi", ir_type(t, n), (constant(t, 0, n), a))
+
+
+def invert(t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
+    """All bits flipped; for Boolean, the negation."""
+    return emit_value("arith.xori", ir_type(t, n), (a, constant(t, 1 if t.is_boolean else -1, n)))

@@ -1,0 +1,270 @@
+"""The metaclasses of the numeric types: what a type knows about itself.
+
+A type is cheap: it touches neither numpy nor MLIR until its `numpy_dtype` or `mlir_type` is asked for.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from ...mlir import ir
+    from .formats import FloatFormat
+
+TYPES: dict[str, NumericMeta] = {}
+"""Every concrete type, by name."""
+
+INTEGERS: dict[tuple[int, bool], IntegerMeta] = {}
+"""Every integer type but Boolean, by width and signedness."""
+
+_by_mlir_name: dict[str, NumericMeta] = {}
+
+
+class NumericMeta(type):
+    """Type of a numeric type. `width` is in bits; `bytes` is what one value takes in memory by itself."""
+
+    width: int
+    bytes: int
+    _abstract: bool
+    _mlir_name: str
+    _ir_type: Any
+    _vector_types: dict[int, Any]
+    _numpy_name: str | None
+    _struct_format: str
+
+    def __new__(
+        mcs,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        width: int = 8,
+        mlir: str = "",
+        numpy: str | None = None,
+        slot: str = "",
+        abstract: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        namespace.setdefault("__slots__", ())
+        namespace |= {
+            "width": width,
+            "bytes": (width + 7) // 8,
+            "_abstract": abstract,
+            "_mlir_name": mlir,
+            "_ir_type": None,
+            "_vector_types": {},
+            "_numpy_name": numpy,
+            "_struct_format": slot,
+        }
+        return super().__new__(mcs, name, bases, namespace, **kwargs)
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(name, bases, namespace)
+        if not cls._abstract:
+            TYPES[name] = cls
+            _by_mlir_name.setdefault(cls._mlir_name, cls)
+
+    def __repr__(cls) -> str:
+        return cls.__name__
+
+    @property
+    def is_abstract(cls) -> bool:
+        """Whether this is a family (Numeric, Integer, Float) rather than a type."""
+        return cls._abstract
+
+    @property
+    def is_integer(cls) -> bool:
+        return isinstance(cls, IntegerMeta)
+
+    @property
+    def is_float(cls) -> bool:
+        return isinstance(cls, FloatMeta)
+
+    def is_same_kind(cls, other: object) -> bool:
+        """Whether both are integer types or both are float types."""
+        return isinstance(other, NumericMeta) and cls.is_integer == other.is_integer and cls.is_float == other.is_float
+
+    def isinstance(cls, value: object) -> bool:
+        """Whether `value` is of this type, or a Python scalar that would become it."""
+        if builtins.isinstance(value, cls):
+            return True
+        return type(value) in (bool, int, float) and issubclass(cls.from_python(value), cls)
+
+    def n_bytes(cls, n_elements: int) -> int:
+        """Bytes that `n_elements` packed values take."""
+        return (n_elements * cls.width + 7) // 8
+
+    @property
+    def mlir_type(cls) -> ir.Type:
+        """The type of a value in the IR. Integers are signless there."""
+        made = cls._ir_type
+        if made is None:
+            from ...mlir import context, ir
+
+            if not cls._mlir_name:
+                raise TypeError(f"{cls.__name__} is a family of types: it has no IR type")
+            made = cls._ir_type = ir.Type.parse(cls._mlir_name, context())
+        return made
+
+    def vector_type(cls, length: int) -> ir.Type:
+        """`vector<length x T>`."""
+        made = cls._vector_types.get(length)
+        if made is None:
+            from ...mlir import context, ir
+
+            made = cls._vector_types[length] = ir.Type.parse(f"vector<{length}x{cls.mlir_type}>", context())
+        return made
+
+    @property
+    def numpy_dtype(cls) -> Any:
+        """The numpy (or ml_dtypes) scalar type, None where there is none."""
+        if cls._numpy_name is None:
+            return None
+        import numpy
+
+        found = getattr(numpy, cls._numpy_name, None)
+        if found is None:
+            import ml_dtypes
+
+            found = getattr(ml_dtypes, cls._numpy_name)
+        return found
+
+    @property
+    def zero(cls) -> int | float:
+        """Zero as a Python scalar: it takes the type of what it meets."""
+        return 0.0 if cls.is_float else 0
+
+    @property
+    def one(cls) -> int | float:
+        """One as a Python scalar."""
+        return 1.0 if cls.is_float else 1
+
+    @staticmethod
+    def from_python(value: object) -> Any:
+        """The type a Python scalar becomes: Boolean, Int32 (Int64, Int128 where it does not fit) or Float32."""
+        from .promotion import type_of_python
+
+        return type_of_python(value)
+
+    @staticmethod
+    def from_mlir_type(mlir_type: ir.Type) -> Any:
+        """The numeric type of values of an IR type. A signless integer is taken as signed."""
+        name = str(mlir_type)
+        found = _by_mlir_name.get(name)
+        if found is None and name[:2] in ("si", "ui"):
+            found = INTEGERS.get((int(name[2:]), name[0] == "s"))
+        if found is None and name == "index":
+            found = INTEGERS[64, True]
+        if found is None:
+            raise TypeError(f"no numeric type has values of type {name} in the IR")
+        return found
+
+
+class IntegerMeta(NumericMeta):
+    """Type of an integer type. `min` and `max` bound its values."""
+
+    signed: bool
+    is_boolean: bool
+    _zero_extends: bool
+    _min: int
+    _max: int
+
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, signed: bool = True, **kw: Any
+    ) -> Any:
+        width: int = kw.get("width", 32)
+        boolean = width == 1
+        namespace["signed"] = signed
+        namespace["is_boolean"] = boolean
+        # True is 1, whatever the declared signedness of Boolean
+        namespace["_zero_extends"] = boolean or not signed
+        namespace["_min"] = -(1 << (width - 1)) if signed and not boolean else 0
+        namespace["_max"] = (1 << (width - 1)) - 1 if signed and not boolean else (1 << width) - 1
+        made = super().__new__(mcs, name, bases, namespace, **kw)
+        if not kw.get("abstract") and not boolean:
+            INTEGERS[width, signed] = made
+        return made
+
+    @property
+    def min(cls) -> int:
+        """The smallest value."""
+        return cls._min
+
+    @property
+    def max(cls) -> int:
+        """The largest value."""
+        return cls._max
+
+
+class FloatMeta(NumericMeta):
+    """Type of a float type. Its limits are Python floats: they take the type of what they meet."""
+
+    _format: Any  # FloatFormat; None for packed storage types
+    _compute: Any
+
+    def __new__(
+        mcs,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        format: FloatFormat | None = None,
+        **kw: Any,
+    ) -> Any:
+        namespace["_format"] = format
+        made = super().__new__(mcs, name, bases, namespace, **kw)
+        # The type that arithmetic is done in: hardware has none below 16 bits, nor for tf32.
+        made._compute = made if format is None or name in _NATIVE else TYPES.get("Float32", made)
+        return made
+
+    @property
+    def signed(cls) -> bool:
+        return cls._format.signed
+
+    @property
+    def exponent_width(cls) -> int:
+        """Bits of the exponent field."""
+        return cls._format.exponent_bits
+
+    @property
+    def mantissa_width(cls) -> int:
+        """Bits of the mantissa field."""
+        return cls._format.mantissa_bits
+
+    @property
+    def inf(cls) -> float:
+        """Infinity (types without one saturate when it is converted to them)."""
+        return math.inf
+
+    @property
+    def neg_inf(cls) -> float:
+        """Minus infinity."""
+        return -math.inf
+
+    @property
+    def nan(cls) -> float:
+        """Not a number."""
+        return math.nan
+
+    @property
+    def max(cls) -> float:
+        """The largest finite value."""
+        return cls._format.max
+
+    @property
+    def min(cls) -> float:
+        """The smallest (most negative) finite value."""
+        return -cls._format.max if cls._format.signed else cls._format.smallest
+
+
+_NATIVE = ("Float64", "Float32", "Float16", "BFloat16")
+
+
+def dtype(name: str) -> Any:
+    """The numeric type of a name: `dtype("Float16")`."""
+    found = TYPES.get(name)
+    if found is None:
+        raise TypeError(f"no numeric type is called {name!r}; there are {', '.join(TYPES)}")
+    return cast("Any", found)

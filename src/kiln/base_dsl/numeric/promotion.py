@@ -1,0 +1,93 @@
+"""Which type an operation on two values has. The table is in `docs/numeric-types.md`; a test holds both together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta
+
+_pairs: dict[tuple[NumericMeta, NumericMeta], NumericMeta] = {}
+_WIDTHS = (4, 8, 16, 32, 64, 128)
+
+
+def common_type(a: Any, b: Any) -> Any:
+    """The type in which values of types `a` and `b` meet. Equal types stay as they are."""
+    if a is b:
+        return a
+    found = _pairs.get((a, b))
+    if found is None:
+        found = _pairs[a, b] = _common_type(a, b)
+    return found
+
+
+def _common_type(a: NumericMeta, b: NumericMeta) -> NumericMeta:
+    if isinstance(a, IntegerMeta) and isinstance(b, IntegerMeta):
+        if a.is_boolean or b.is_boolean:
+            return b if a.is_boolean else a
+        if a.width != b.width:
+            return a if a.width > b.width else b
+        return b if a.signed else a
+    if isinstance(a, IntegerMeta):
+        return b
+    if isinstance(b, IntegerMeta):
+        return a
+    assert isinstance(a, FloatMeta) and isinstance(b, FloatMeta)
+    for one, other in ((a, b), (b, a)):
+        if one._format.contains(other._format):
+            return one
+    return TYPES["Float32"]
+
+
+def holding_both(a: IntegerMeta, b: IntegerMeta) -> Any:
+    """The smallest integer type with all values of both: comparisons of mixed signs are made there.
+
+    128 bits are the end: Int128 against Uint128 is compared as Uint128.
+    """
+    return _smallest_integer(min(a.min, b.min), max(a.max, b.max), a.signed) or common_type(a, b)
+
+
+def _smallest_integer(low: int, high: int, signed_first: bool) -> Any:
+    for width in _WIDTHS:
+        for signed in (signed_first, not signed_first):
+            candidate = INTEGERS[width, signed]
+            if candidate.min <= low and high <= candidate.max:
+                return candidate
+    return None
+
+
+def float_of(t: Any) -> Any:
+    """The float type that stands for an integer type in a true division or beside a Python float."""
+    return t if isinstance(t, FloatMeta) else TYPES["Float64" if t.width > 32 else "Float32"]
+
+
+def weak_type(t: Any, value: bool | int | float) -> Any:
+    """The type in which a value of type `t` meets a Python scalar. The scalar's kind decides, not its value;
+    only an int beyond the range of `t` widens `t`, so that no bit of it is lost."""
+    if isinstance(t, FloatMeta):
+        return t
+    if isinstance(value, float):
+        return float_of(t)
+    if isinstance(value, bool):
+        return t
+    if t.is_boolean:
+        return type_of_python(value)
+    if t.min <= value <= t.max:
+        return t
+    widened = _smallest_integer(min(value, t.min), max(value, t.max), t.signed)
+    if widened is None:
+        raise OverflowError(f"the int {value} does not fit beside {t.__name__} in 128 bits")
+    return widened
+
+
+def type_of_python(value: object) -> Any:
+    """The type a Python scalar becomes by itself."""
+    if isinstance(value, bool):
+        return TYPES["Boolean"]
+    if isinstance(value, float):
+        return TYPES["Float32"]
+    if isinstance(value, int):
+        for width in (32, 64, 128):
+            if INTEGERS[width, True].min <= value <= INTEGERS[width, True].max:
+                return INTEGERS[width, True]
+        raise OverflowError(f"the int {value} does not fit in 128 bits")
+    raise TypeError(f"expected a Python bool, int or float, got {type(value).__name__}")

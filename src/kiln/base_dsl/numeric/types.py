@@ -1,0 +1,111 @@
+"""The concrete numeric types, one line each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import formats
+from .scalar import Float, Integer
+
+if TYPE_CHECKING:
+    from ...mlir import ir
+
+# `slot`: the struct format of one argument slot of 8 bytes, for values that struct packs as they are.
+
+
+class Boolean(Integer, width=1, mlir="i1", numpy="bool_", slot="<?7x"):
+    """True or False. In arithmetic it counts as Int32; `&`, `|`, `^` and `~` of Booleans stay Boolean."""
+
+    def ir_value_int8(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
+        """The value as an i8, 0 or 1: how it lies in memory."""
+        return Int8(self).ir_value(loc=loc, ip=ip)
+
+
+class Int4(Integer, width=4, mlir="i4", numpy="int4"): ...
+
+
+class Int8(Integer, width=8, mlir="i8", numpy="int8", slot="<b7x"): ...
+
+
+class Int16(Integer, width=16, mlir="i16", numpy="int16", slot="<h6x"): ...
+
+
+class Int32(Integer, width=32, mlir="i32", numpy="int32", slot="<i4x"): ...
+
+
+class Int64(Integer, width=64, mlir="i64", numpy="int64", slot="<q"): ...
+
+
+class Int128(Integer, width=128, mlir="i128"): ...
+
+
+class Uint4(Integer, width=4, mlir="i4", numpy="uint4", signed=False): ...
+
+
+class Uint8(Integer, width=8, mlir="i8", numpy="uint8", slot="<B7x", signed=False): ...
+
+
+class Uint16(Integer, width=16, mlir="i16", numpy="uint16", slot="<H6x", signed=False): ...
+
+
+class Uint32(Integer, width=32, mlir="i32", numpy="uint32", slot="<I4x", signed=False): ...
+
+
+class Uint64(Integer, width=64, mlir="i64", numpy="uint64", slot="<Q", signed=False): ...
+
+
+class Uint128(Integer, width=128, mlir="i128", signed=False): ...
+
+
+class Float32(Float, width=32, mlir="f32", numpy="float32", slot="<f4x", format=formats.FLOAT32): ...
+
+
+class Float64(Float, width=64, mlir="f64", numpy="float64", slot="<d", format=formats.FLOAT64): ...
+
+
+class TFloat32(Float, width=32, mlir="tf32", format=formats.TFLOAT32):
+    """An f32 with 10 bits of mantissa, in 32 bits of memory."""
+
+
+class Float16(Float, width=16, mlir="f16", numpy="float16", format=formats.FLOAT16): ...
+
+
+class BFloat16(Float, width=16, mlir="bf16", numpy="bfloat16", format=formats.BFLOAT16): ...
+
+
+class Float8E5M2(Float, width=8, mlir="f8E5M2", numpy="float8_e5m2", format=formats.FLOAT8_E5M2): ...
+
+
+class Float8E4M3(Float, width=8, mlir="f8E4M3", numpy="float8_e4m3", format=formats.FLOAT8_E4M3):
+    """With infinities, as IEEE would have it. The type hardware calls e4m3 is Float8E4M3FN."""
+
+
+class Float8E4M3FN(Float, width=8, mlir="f8E4M3FN", numpy="float8_e4m3fn", format=formats.FLOAT8_E4M3FN):
+    """No infinities; one NaN for each sign."""
+
+
+class Float8E4M3B11FNUZ(
+    Float, width=8, mlir="f8E4M3B11FNUZ", numpy="float8_e4m3b11fnuz", format=formats.FLOAT8_E4M3B11FNUZ
+):
+    """Exponent bias 11, no infinities, one NaN, no negative zero."""
+
+
+class Float8E8M0FNU(Float, width=8, mlir="f8E8M0FNU", numpy="float8_e8m0fnu", format=formats.FLOAT8_E8M0FNU):
+    """A power of two from 2**-127 to 2**127, or NaN: the scale of a block of narrow floats."""
+
+
+class Float6E3M2FN(Float, width=6, mlir="f6E3M2FN", numpy="float6_e3m2fn", format=formats.FLOAT6_E3M2FN): ...
+
+
+class Float6E2M3FN(Float, width=6, mlir="f6E2M3FN", numpy="float6_e2m3fn", format=formats.FLOAT6_E2M3FN): ...
+
+
+class Float4E2M1FN(Float, width=4, mlir="f4E2M1FN", numpy="float4_e2m1fn", format=formats.FLOAT4_E2M1FN): ...
+
+
+class Float4E2M1FNx2(Float, width=8, mlir="i8"):
+    """Two Float4E2M1FN in a byte, the first in the low bits. Storage only: its value is the bit pattern."""
+
+
+class Float6E3M2FNx4(Float, width=24, mlir="i24"):
+    """Four Float6E3M2FN in three bytes, the first in the low bits. Storage only: its value is the bit pattern."""

@@ -1,0 +1,181 @@
+"""The types of the language: numeric types, `Constexpr`, and the protocols of values that cross into the program.
+
+Importing this module loads neither MLIR nor numpy.
+"""
+
+from __future__ import annotations
+
+import typing
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar, runtime_checkable
+
+from .numeric.meta import FloatMeta, IntegerMeta, NumericMeta, dtype
+from .numeric.promotion import common_type
+from .numeric.scalar import (
+    Float,
+    Integer,
+    Numeric,
+    as_numeric,
+    cast,
+    join,
+    logical_not,
+    maximum,
+    minimum,
+    plain_scalar,
+    select,
+    zero_of,
+)
+from .numeric.types import (
+    BFloat16,
+    Boolean,
+    Float4E2M1FN,
+    Float4E2M1FNx2,
+    Float6E2M3FN,
+    Float6E3M2FN,
+    Float6E3M2FNx4,
+    Float8E4M3,
+    Float8E4M3B11FNUZ,
+    Float8E4M3FN,
+    Float8E5M2,
+    Float8E8M0FNU,
+    Float16,
+    Float32,
+    Float64,
+    Int4,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Int128,
+    TFloat32,
+    Uint4,
+    Uint8,
+    Uint16,
+    Uint32,
+    Uint64,
+    Uint128,
+)
+
+if TYPE_CHECKING:
+    from ..mlir import ir
+
+__all__ = [
+    "BFloat16",
+    "Boolean",
+    "Constexpr",
+    "DynamicExpression",
+    "Float",
+    "Float4E2M1FN",
+    "Float4E2M1FNx2",
+    "Float6E2M3FN",
+    "Float6E3M2FN",
+    "Float6E3M2FNx4",
+    "Float8E4M3",
+    "Float8E4M3B11FNUZ",
+    "Float8E4M3FN",
+    "Float8E5M2",
+    "Float8E8M0FNU",
+    "Float16",
+    "Float32",
+    "Float64",
+    "FloatMeta",
+    "Int4",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "Int128",
+    "Integer",
+    "IntegerMeta",
+    "JitArgument",
+    "Numeric",
+    "NumericMeta",
+    "TFloat32",
+    "Uint4",
+    "Uint8",
+    "Uint16",
+    "Uint32",
+    "Uint64",
+    "Uint128",
+    "as_numeric",
+    "cast",
+    "common_type",
+    "dtype",
+    "get_c_pointers",
+    "get_mlir_types",
+    "is_constexpr",
+    "join",
+    "logical_not",
+    "maximum",
+    "minimum",
+    "plain_scalar",
+    "select",
+    "zero_of",
+]
+
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+    Constexpr = Annotated[T, "known when compiling"]
+    """An argument known when compiling: any Python object. `Constexpr[T]` also says its type."""
+else:
+
+    class Constexpr(Generic[T]):
+        """An argument known when compiling: any Python object. `Constexpr[T]` also says its type."""
+
+
+def is_constexpr(annotation: object) -> bool:
+    """Whether an evaluated annotation is `Constexpr`, `Constexpr[...]`, or one of them inside Optional or a union."""
+    origin = typing.get_origin(annotation)
+    if annotation is Constexpr or origin is Constexpr:
+        return True
+    arguments = typing.get_args(annotation)
+    if origin is Annotated:
+        return is_constexpr(arguments[0])
+    # the members of a union; None beside Constexpr says that the argument may be left out
+    return _is_union(annotation) and any(is_constexpr(member) for member in arguments)
+
+
+def _is_union(annotation: object) -> bool:
+    import types
+
+    return isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union
+
+
+@runtime_checkable
+class JitArgument(Protocol):
+    """What a value needs to be an argument of a compiled function: its memory, its IR types, and how to be rebuilt."""
+
+    def __c_pointers__(self) -> list[Any]:
+        """Addresses of the values to pass, one for each IR type."""
+        ...
+
+    def __get_mlir_types__(self) -> list[ir.Type]:
+        """The IR types of the arguments this value becomes."""
+        ...
+
+    def __new_from_mlir_values__(self, values: list[ir.Value]) -> Any:
+        """The same kind of value, made of IR values inside the function."""
+        ...
+
+
+@runtime_checkable
+class DynamicExpression(Protocol):
+    """What a value needs to be carried through regions of a program: its IR values, and how to be rebuilt of new ones."""
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        """The IR values this value consists of."""
+        ...
+
+    def __new_from_mlir_values__(self, values: list[ir.Value]) -> Any:
+        """The same kind of value, made of other IR values."""
+        ...
+
+
+def get_mlir_types(value: Any) -> list[ir.Type]:
+    """The IR types of an argument."""
+    return value.__get_mlir_types__()
+
+
+def get_c_pointers(value: Any) -> list[Any]:
+    """The addresses of an argument's values."""
+    return value.__c_pointers__()
