@@ -1,0 +1,185 @@
+# pyright: strict, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportPrivateUsage=false
+"""Composed layouts: ``inner(offset + outer(c))`` where ``inner`` need not be linear, a swizzle for example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import gcd
+from typing import Any
+
+from .basis import add_coords
+from .int_tuple import (
+    as_int_tuple,
+    common_divisor,
+    dynamic_leaves,
+    has_underscore,
+    is_static_tree,
+    iter_leaves,
+    pretty_str,
+    product,
+    tree_equal,
+    tree_hash,
+    tree_rank,
+    with_dynamic_leaves,
+)
+from .layout import Layout, crd2idx
+from .leaf import LayoutError, leaf_and
+from .modes import slice_
+from .swizzle import Swizzle
+
+__all__ = ["ComposedLayout", "get_nonswizzle_portion", "get_swizzle_portion", "make_composed_layout"]
+
+
+class ComposedLayout:
+    """The function ``c -> inner(offset + outer(c))``.
+
+    ``inner`` is a Swizzle, a Layout or any Python function of an offset or coordinate; ``outer`` is the
+    layout that users see: shape, modes, slices and divisions are those of ``outer``. Immutable.
+    """
+
+    __slots__ = ("_inner", "_offset", "_outer")
+
+    def __init__(self, inner: Any, offset: Any, outer: Layout) -> None:
+        if not isinstance(outer, Layout):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"the outer part of a composed layout is a layout, but got {outer!r}")
+        if not callable(inner):
+            raise TypeError(
+                f"the inner part of a composed layout is a swizzle, a layout or a function, but got {inner!r}"
+            )
+        self._inner = inner
+        self._offset = as_int_tuple(offset, "an offset")
+        self._outer = outer
+
+    @property
+    def inner(self) -> Any:
+        """What is applied last: a Swizzle, a Layout or a function."""
+        return self._inner
+
+    @property
+    def offset(self) -> Any:
+        """What is added between the two."""
+        return self._offset
+
+    @property
+    def outer(self) -> Layout:
+        """What is applied first: the layout with the shape users see."""
+        return self._outer
+
+    @property
+    def shape(self) -> Any:
+        """The shape of the outer layout."""
+        return self._outer._shape
+
+    @property
+    def stride(self) -> Any:
+        """Not available: a composed layout is not linear."""
+        raise AttributeError(
+            f"the composed layout {self} has no strides; those of its outer layout are in .outer.stride"
+        )
+
+    @property
+    def type(self) -> str:
+        """The type as it is printed in the intermediate representation."""
+        return f'!cute.composed_layout<"{self}">'
+
+    @property
+    def is_normal(self) -> bool:
+        """Whether the inner part is a swizzle or a layout rather than a function."""
+        return isinstance(self._inner, (Swizzle, Layout))
+
+    @property
+    def max_alignment(self) -> int:
+        """Like :attr:`Layout.max_alignment`; 1 unless the inner part is a swizzle."""
+        if not isinstance(self._inner, Swizzle):
+            return 1
+        return gcd(1 << self._inner.num_base, common_divisor(iter_leaves(self._offset)), self._outer.max_alignment)
+
+    def is_static(self) -> bool:
+        """Whether the offset and the layouts are known."""
+        return is_static_tree(self._offset) and self._outer.is_static() and is_static_tree(self._inner)
+
+    def __call__(self, *coord: Any) -> Any:
+        """The value at a coordinate, or the composed layout that is left if the coordinate has None in it."""
+        c = coord[0] if len(coord) == 1 else coord
+        if has_underscore(c):
+            return self._slice(c)
+        return self._inner(add_coords(self._offset, crd2idx(c, self._outer)))
+
+    def __getitem__(self, mode: int) -> ComposedLayout:
+        return self._with(outer=self._outer[mode])
+
+    def __len__(self) -> int:
+        return tree_rank(self._outer._shape)
+
+    def __iter__(self) -> Iterator[ComposedLayout]:
+        return (self._with(outer=mode) for mode in self._outer)
+
+    def _with(self, *, offset: Any = None, outer: Layout) -> ComposedLayout:
+        result = ComposedLayout.__new__(ComposedLayout)
+        result._inner = self._inner
+        result._offset = self._offset if offset is None else offset
+        result._outer = outer
+        return result
+
+    def _map_layout(self, f: Callable[[Layout], Any]) -> ComposedLayout:
+        return self._with(outer=f(self._outer))
+
+    def _slice(self, coord: Any) -> ComposedLayout:
+        return self._with(
+            offset=add_coords(self._offset, crd2idx(coord, self._outer)), outer=slice_(self._outer, coord)
+        )
+
+    def _domain_offset(self, coord: Any) -> ComposedLayout:
+        return self._with(offset=add_coords(self._offset, crd2idx(coord, self._outer)), outer=self._outer)
+
+    def __eq__(self, other: object) -> Any:
+        if self is other:
+            return True
+        if not isinstance(other, ComposedLayout) or self._inner != other._inner:
+            return False
+        return leaf_and(tree_equal(self._offset, other._offset), self._outer == other._outer)
+
+    def __hash__(self) -> int:
+        return hash((self._inner, tree_hash(self._offset), self._outer))
+
+    def __repr__(self) -> str:
+        inner = self._inner if self.is_normal else getattr(self._inner, "__name__", repr(self._inner))
+        return f"{inner} o {pretty_str(self._offset)} o {self._outer}"
+
+    def _repr_svg_(self) -> str | None:
+        from .draw import layout_svg
+
+        drawable = self.is_static() and self.is_normal and 1 <= len(self) <= 2 and 0 < product(self.shape) <= 4096
+        return layout_svg(self) if drawable else None
+
+    def _leaves(self) -> tuple[Any, ...]:
+        """The dynamic leaves: those of the inner layout, the offset, the outer layout."""
+        inner = self._inner._leaves() if isinstance(self._inner, Layout) else ()
+        return (*inner, *dynamic_leaves(self._offset), *self._outer._leaves())
+
+    def _with_leaves(self, leaves: Any) -> ComposedLayout:
+        """The same composed layout with its dynamic leaves, in the order of :meth:`_leaves`, replaced."""
+        rest = iter(leaves)
+        inner = self._inner._with_leaves(rest) if isinstance(self._inner, Layout) else self._inner
+        offset = with_dynamic_leaves(self._offset, rest)
+        return ComposedLayout(inner, offset, self._outer._with_leaves(rest))
+
+
+def make_composed_layout(inner: Any, offset: Any, outer: Layout, *, loc: Any = None, ip: Any = None) -> ComposedLayout:
+    """The composed layout ``inner(offset + outer(c))``."""
+    return ComposedLayout(inner, offset, outer)
+
+
+def get_swizzle_portion(layout: Any, *, loc: Any = None, ip: Any = None) -> Swizzle:
+    """The swizzle of a composed layout; the swizzle that changes nothing for a plain layout."""
+    if isinstance(layout, Layout):
+        return Swizzle(0, 4, 3)
+    if isinstance(layout, ComposedLayout) and isinstance(layout._inner, Swizzle):
+        return layout._inner
+    raise LayoutError(f"{layout} has no swizzle")
+
+
+def get_nonswizzle_portion(layout: Any, *, loc: Any = None, ip: Any = None) -> Layout:
+    """The outer layout of a composed layout; a plain layout as it is."""
+    return layout if isinstance(layout, Layout) else layout.outer

@@ -1,0 +1,640 @@
+# pyright: strict, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownLambdaType=false, reportPrivateUsage=false
+"""Layouts: functions from coordinates to offsets, given by a shape and a congruent stride.
+
+Functions here also take composed layouts and tensors. Those take part through two methods:
+``_map_layout(f)``, the same object with its plain layout ``l`` replaced by ``f(l)``, and ``_slice(coord)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import gcd
+from typing import Any
+
+from .basis import ScaledBasis, add_coords, basis_coord, basis_like
+from .int_tuple import (
+    as_int_tuple,
+    dynamic_leaves,
+    flatten_to_tuple,
+    has_underscore,
+    is_congruent,
+    is_static_tree,
+    is_weakly_congruent,
+    prefix_product,
+    pretty_str,
+    product,
+    repeat_like,
+    tree_depth,
+    tree_equal,
+    tree_get,
+    tree_hash,
+    tree_rank,
+    with_dynamic_leaves,
+    wrap,
+)
+from .leaf import (
+    DynamicInt,
+    LayoutError,
+    as_leaf,
+    get_divisibility,
+    is_dynamic_leaf,
+    is_one,
+    is_zero,
+    leaf_abs,
+    leaf_add,
+    leaf_ceil_div,
+    leaf_floordiv,
+    leaf_mod,
+    leaf_mul,
+    leaf_sub,
+)
+
+__all__ = [
+    "Layout",
+    "Stride",
+    "Tile",
+    "coshape",
+    "cosize",
+    "crd2idx",
+    "depth",
+    "idx2crd",
+    "is_major",
+    "is_static",
+    "leading_dim",
+    "make_identity_layout",
+    "make_layout",
+    "make_layout_like",
+    "make_ordered_layout",
+    "rank",
+    "shape",
+    "size",
+    "size_in_bytes",
+    "stride",
+]
+
+Stride = int | DynamicInt | ScaledBasis | tuple["Stride", ...]
+
+
+class Layout:
+    """A function from coordinates to offsets: ``layout(c)`` is the inner product of ``c`` with the strides.
+
+    ``(4,8):(8,1)`` is a 4 by 8 row-major layout. Any coordinate that fits the shape is accepted: a tuple,
+    a nested tuple, or one index that counts through the shape with the first mode fastest.
+    Made by :func:`make_layout`. Immutable, hashable; ``layout[i]`` is mode ``i``, ``len`` the number of modes.
+
+    ``==`` is a bool when it can be decided without dynamic values, otherwise a dynamic Boolean.
+    """
+
+    __slots__ = ("_hash", "_shape", "_static", "_stride")
+
+    _shape: Any
+    _stride: Any
+    _hash: int | None
+    _static: bool | None
+
+    def __init__(self, shape: Any, stride: Any = None) -> None:
+        shape = as_int_tuple(shape, "a shape")
+        stride = prefix_product(shape) if stride is None else _as_stride(stride)
+        if not is_congruent(shape, stride):
+            raise LayoutError(
+                f"shape and stride must be congruent (nested the same way), but got the shape {pretty_str(shape)} "
+                f"and the stride {pretty_str(stride)}"
+            )
+        for s in flatten_to_tuple(shape):
+            if isinstance(s, int) and s < 0:
+                raise LayoutError(f"an extent cannot be negative, but the shape is {pretty_str(shape)}")
+        self._shape = shape
+        self._stride = stride
+        self._hash = None
+        self._static = None
+
+    @property
+    def shape(self) -> Any:
+        """The extents, as a tree."""
+        return self._shape
+
+    @property
+    def stride(self) -> Any:
+        """The strides, congruent to the shape."""
+        return self._stride
+
+    @property
+    def type(self) -> str:
+        """The type as it is printed in the intermediate representation."""
+        return f'!cute.layout<"{self}">'
+
+    @property
+    def max_alignment(self) -> int:
+        """The largest number of elements by which offsets are known to be aligned when tiled by vectors.
+
+        Recasting to elements up to this many times as wide is possible. Dynamic leaves count with
+        their divisibility.
+        """
+        flat_shape, flat_stride = merge_modes(flatten_to_tuple(self._shape), flatten_to_tuple(self._stride))
+        modes = list(zip(flat_shape, flat_stride))
+        width = 1
+        while (i := next((i for i, m in enumerate(modes) if isinstance(m[1], int) and abs(m[1]) == width), -1)) >= 0:
+            extent, _ = modes.pop(i)
+            width *= get_divisibility(extent)
+            if not isinstance(extent, int):
+                break
+        for _, d in modes:
+            if not isinstance(d, ScaledBasis):
+                width = gcd(width, get_divisibility(d))
+        return width
+
+    def is_static(self) -> bool:
+        """Whether every extent and every stride is known."""
+        known = self._static
+        if known is None:
+            known = self._static = is_static_tree(self._shape) and is_static_tree(self._stride)
+        return known
+
+    def __call__(self, *coord: Any) -> Any:
+        """The offset at a coordinate, or the layout that is left if the coordinate has None in it."""
+        c = coord[0] if len(coord) == 1 else coord
+        if has_underscore(c):
+            from .modes import slice_
+
+            return slice_(self, c)
+        return crd2idx(c, self)
+
+    def __getitem__(self, mode: int | slice) -> Layout:
+        shape, stride = wrap(self._shape), wrap(self._stride)
+        if isinstance(mode, slice):
+            return fast_layout(shape[mode], stride[mode])
+        if not isinstance(mode, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"a layout is indexed by mode, an int; write layout({mode!r}) to apply it to a coordinate")
+        if not -len(shape) <= mode < len(shape):
+            raise IndexError(f"mode {mode} is out of range for {self}, which has {len(shape)} modes")
+        return fast_layout(shape[mode], stride[mode])
+
+    def __len__(self) -> int:
+        return tree_rank(self._shape)
+
+    def __iter__(self) -> Iterator[Layout]:
+        return (fast_layout(s, d) for s, d in zip(wrap(self._shape), wrap(self._stride)))
+
+    def get_hier_coord(self, idx: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        """The coordinate, nested like the shape, that a compact layout maps to the offset ``idx``.
+
+        Modes of extent 1 and of stride 0 get 0.
+        """
+        return _coord_at(idx, self._shape, self._stride)
+
+    def get_flat_coord(self, idx: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        """Like :meth:`get_hier_coord`, with one index per top-level mode."""
+        coord = self.get_hier_coord(idx)
+        if not isinstance(self._shape, tuple):
+            return coord
+        return tuple(crd2idx(c, s) for c, s in zip(coord, self._shape))
+
+    def get_1d_coord(self, idx: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        """Like :meth:`get_hier_coord`, as one index into the shape."""
+        return crd2idx(self.get_hier_coord(idx), self._shape)
+
+    def __eq__(self, other: object) -> Any:
+        if self is other:
+            return True
+        if not isinstance(other, Layout):
+            return False
+        if self.is_static() and other.is_static():
+            return self._shape == other._shape and self._stride == other._stride
+        return tree_equal((self._shape, self._stride), (other._shape, other._stride))
+
+    def __ne__(self, other: object) -> Any:
+        equal = self.__eq__(other)
+        return not equal if isinstance(equal, bool) else equal == False  # noqa: E712  a dynamic Boolean has no "not"
+
+    def __hash__(self) -> int:
+        h = self._hash
+        if h is None:
+            h = self._hash = tree_hash((self._shape, self._stride))
+        return h
+
+    def __repr__(self) -> str:
+        return pretty_str(self._shape) + ":" + pretty_str(self._stride)
+
+    def _repr_svg_(self) -> str | None:
+        from .draw import layout_svg
+
+        drawable = self.is_static() and 1 <= tree_rank(self._shape) <= 2 and 0 < product(self._shape) <= 4096
+        return layout_svg(self) if drawable else None
+
+    def _leaves(self) -> tuple[Any, ...]:
+        """The dynamic leaves, those of the shape first."""
+        return () if self.is_static() else dynamic_leaves((self._shape, self._stride))
+
+    def _with_leaves(self, leaves: Any) -> Layout:
+        """The same layout with its dynamic leaves, in the order of :meth:`_leaves`, replaced."""
+        return fast_layout(*with_dynamic_leaves((self._shape, self._stride), leaves))
+
+    def _tile_rest_shape(self, shape: Any) -> Any:
+        from .algebra import complement
+
+        return complement(self, shape)._shape
+
+
+def fast_layout(shape: Any, stride: Any) -> Layout:
+    """A layout from parts that are known to be well formed."""
+    layout = Layout.__new__(Layout)
+    layout._shape = shape
+    layout._stride = stride
+    layout._hash = None
+    layout._static = None
+    return layout
+
+
+def _as_stride(x: Any) -> Any:
+    if type(x) is int or isinstance(x, ScaledBasis):
+        return x
+    if isinstance(x, (tuple, list)):
+        return tuple(_as_stride(v) for v in x)
+    return as_leaf(x, "a stride")
+
+
+def layouts_of(target: Any, f: Callable[[Layout], Any], what: str) -> Any:
+    """``f`` applied to a layout, or to the layout inside a composed layout or tensor."""
+    if type(target) is Layout:
+        return f(target)
+    mapper = getattr(target, "_map_layout", None)
+    if mapper is None:
+        raise TypeError(f"{what} needs a layout, a composed layout or a tensor, but got {target!r}")
+    return mapper(lambda inner: layouts_of(inner, f, what))
+
+
+# Making layouts ---------------------------------------------------------------------------------
+
+
+def make_layout(shape: Any, *, stride: Any = None, loc: Any = None, ip: Any = None) -> Layout:
+    """A layout from a shape and a congruent stride, or from a sequence of layouts, which become its modes.
+
+    Without a stride it is compact with the first mode fastest; a static extent of 1 gets stride 0:
+    ``make_layout((1,8,4))`` is ``(1,8,4):(0,1,8)``. Raises LayoutError if shape and stride are not congruent.
+    """
+    if stride is None:
+        if isinstance(shape, Layout):
+            return fast_layout((shape._shape,), (shape._stride,))
+        if not isinstance(shape, (int, tuple, list)) and not is_dynamic_leaf(shape) and hasattr(shape, "__iter__"):
+            shape = tuple(shape)
+        if isinstance(shape, (tuple, list)) and any(isinstance(v, Layout) for v in shape):
+            return concat(shape)
+    return Layout(shape, stride)
+
+
+def concat(layouts: Any) -> Layout:
+    """The layout whose modes are ``layouts``."""
+    for v in layouts:
+        if not isinstance(v, Layout):
+            raise TypeError(
+                f"make_layout takes a shape or a sequence of layouts, but got {v!r} among layouts; "
+                "write make_layout(shape) around shapes"
+            )
+    return fast_layout(tuple(v._shape for v in layouts), tuple(v._stride for v in layouts))
+
+
+def make_ordered_layout(shape: Any, order: Any, *, loc: Any = None, ip: Any = None) -> Layout:
+    """A compact layout whose strides grow in the order given by ``order``, smallest number fastest.
+
+    ``make_ordered_layout((4,8), (1,0))`` is ``(4,8):(8,1)``. A leaf of ``order`` may stand for a nested
+    mode, which is then compact inside. Equal numbers, and dynamic ones (which come last), go left to right.
+    """
+    shape = as_int_tuple(shape, "a shape")
+    order = as_int_tuple(order, "an order")
+    return Layout(shape, compact_order(shape, order))
+
+
+def compact_order(shape: Any, order: Any) -> Any:
+    """The strides of :func:`make_ordered_layout`."""
+    if not is_weakly_congruent(order, shape):
+        raise LayoutError(
+            f"an order needs one number per mode of the shape, but got the order {pretty_str(order)} for the shape "
+            f"{pretty_str(shape)}"
+        )
+    groups: list[Any] = []
+
+    def collect(s: Any, o: Any) -> None:
+        if isinstance(o, tuple):
+            for x, y in zip(s, o):
+                collect(x, y)
+        else:
+            groups.append(s)
+
+    collect(shape, order)
+    keys = flatten_to_tuple(order)
+    strides: list[Any] = [None] * len(groups)
+    current: Any = 1
+    # sorted() is stable, so equal keys stay in order.
+    for i in sorted(range(len(groups)), key=lambda i: (0, keys[i]) if isinstance(keys[i], int) else (1, 0)):
+        strides[i] = prefix_product(groups[i], current)
+        current = leaf_mul(current, product(groups[i]))
+    rest = iter(strides)
+
+    def build(o: Any) -> Any:
+        return tuple(build(v) for v in o) if isinstance(o, tuple) else next(rest)
+
+    return build(order)
+
+
+def make_layout_like(layout: Any, *, loc: Any = None, ip: Any = None) -> Layout:
+    """A compact layout of the same shape whose strides have the same order; static strides of 0 stay 0."""
+    if not isinstance(layout, Layout):
+        return make_layout_like(plain_layout(layout, "make_layout_like"))
+    flat_stride = flatten_to_tuple(layout._stride)
+    extents = [1 if is_zero(d) else s for s, d in zip(flatten_to_tuple(layout._shape), flat_stride)]
+    strides = iter(compact_order(tuple(extents), flat_stride) if flat_stride else ())
+    return fast_layout(layout._shape, _fill(layout._shape, strides))
+
+
+def _fill(profile: Any, items: Iterator[Any]) -> Any:
+    return tuple(_fill(v, items) for v in profile) if isinstance(profile, tuple) else next(items)
+
+
+def make_identity_layout(shape: Any, *, loc: Any = None, ip: Any = None) -> Layout:
+    """The layout that maps every coordinate to itself: ``make_identity_layout((4,8))`` is ``(4,8):(1@0,1@1)``."""
+    shape = as_int_tuple(shape, "a shape")
+    return Layout(shape, basis_like(shape))
+
+
+def plain_layout(x: Any, what: str) -> Layout:
+    """The plain layout of a layout, a composed layout (its outer one) or a tensor."""
+    while not isinstance(x, Layout):
+        inner = getattr(x, "outer", None)
+        if inner is None:
+            inner = getattr(x, "layout", None)
+        if inner is None:
+            raise TypeError(f"{what} needs a layout, a composed layout or a tensor, but got {x!r}")
+        x = inner
+    return x
+
+
+# Queries ----------------------------------------------------------------------------------------
+
+
+def mode_path(mode: Any) -> tuple[int, ...]:
+    if mode is None:
+        return ()
+    return (mode,) if isinstance(mode, int) else tuple(mode)
+
+
+def shape(input: Any, *, mode: Any = None, loc: Any = None, ip: Any = None) -> Any:
+    """The shape of a layout, a tensor or a tiler (layouts in it count with their shapes), or of one mode of it."""
+    return tree_get(_shape_of(input), mode_path(mode))
+
+
+def _shape_of(x: Any) -> Any:
+    if isinstance(x, tuple):
+        return tuple(_shape_of(v) for v in x)
+    if isinstance(x, int) or x is None or is_dynamic_leaf(x):
+        return x
+    return getattr(x, "shape", x)
+
+
+def stride(input: Any, *, mode: Any = None, loc: Any = None, ip: Any = None) -> Any:
+    """The stride of a layout or tensor, or of one mode of it."""
+    return tree_get(input.stride, mode_path(mode))
+
+
+def size(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
+    """The number of elements: of a shape, layout, tensor or tiled atom, or of the mode at the path ``mode``."""
+    s = _shape_of(obj)
+    if not isinstance(s, (int, tuple)) and not is_dynamic_leaf(s):
+        own = getattr(s, "size", None)
+        if own is None:
+            raise TypeError(f"size needs a shape, a layout or a tensor, but got {obj!r}")
+        s = own() if callable(own) else own
+    return product(tree_get(s, mode_path(mode)) if mode != () else s)
+
+
+def rank(obj: Any, mode: Any = (), **kwargs: Any) -> int:
+    """The number of modes of a tuple, layout or tensor, or of the mode at the path ``mode``; 1 for a leaf."""
+    return tree_rank(tree_get(_shape_of(obj), mode_path(mode)))
+
+
+def depth(a: Any, *, loc: Any = None, ip: Any = None) -> int:
+    """How deeply a tuple, or the shape of a layout or tensor, is nested; 0 for a leaf."""
+    return tree_depth(_shape_of(a))
+
+
+def coshape(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
+    """The smallest box that holds every value of a layout: its cosize, or a shape if the strides are basis elements."""
+    layout = plain_layout(obj, "coshape")
+    path = mode_path(mode)
+    flat_shape = flatten_to_tuple(tree_get(layout._shape, path))
+    flat_stride = flatten_to_tuple(tree_get(layout._stride, path))
+    if any(isinstance(d, ScaledBasis) for d in flat_stride):
+        last = basis_coord(
+            (leaf_sub(s, 1), ScaledBasis(leaf_abs(d.value), d.mode) if isinstance(d, ScaledBasis) else d)
+            for s, d in zip(flat_shape, flat_stride)
+        )
+        return add_coords(last, repeat_like(1, last))
+    if any(is_zero(s) for s in flat_shape):
+        return 0
+    # Constants are kept apart so that ?{div=8}:1 has cosize ?{div=8}, and nothing is emitted for it.
+    static, dynamic = 1, 0
+    for s, d in zip(flat_shape, flat_stride):
+        d = leaf_abs(d)
+        if not isinstance(d, int):
+            dynamic = leaf_add(dynamic, leaf_mul(leaf_sub(s, 1), d))
+        elif isinstance(s, int):
+            static += (s - 1) * d
+        else:
+            dynamic = leaf_add(dynamic, leaf_mul(s, d))
+            static -= d
+    return leaf_add(dynamic, static)
+
+
+def cosize(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
+    """One more than the largest offset a layout produces: the number of elements to allocate for it.
+
+    Negative strides count by their magnitude. 0 for a layout with a static extent of 0.
+    A composed layout counts with its outer layout.
+    """
+    return product(coshape(obj, mode))
+
+
+def size_in_bytes(dtype: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """The bytes that hold ``cosize(layout)`` elements of ``dtype``, rounded up; 0 if ``layout`` is None."""
+    if layout is None:
+        return 0
+    return leaf_ceil_div(leaf_mul(cosize(layout), dtype.width), 8)
+
+
+def is_static(x: Any) -> bool:
+    """Whether all extents, strides, offsets and integers in ``x`` are known. True for anything that is not dynamic."""
+    return is_static_tree(tuple(x) if isinstance(x, list) else x)
+
+
+def is_major(mode: int, stride: Any, *, loc: Any = None, ip: Any = None) -> bool:
+    """Whether the first leaf of mode ``mode`` of a stride is a static 1."""
+    d = tree_get(stride, (mode,))
+    while isinstance(d, tuple):
+        d = d[0]
+    return is_one(d)
+
+
+def leading_dim(shape: Any, stride: Any) -> Any:
+    """The mode along which elements are adjacent: the first with a static stride of 1 and an extent other than 1.
+
+    An index, or a path (tuple) if it is nested; a mode of extent 1 if there is no other; None if no
+    stride is 1.
+    """
+    if not is_congruent(shape, stride):
+        raise LayoutError(
+            f"leading_dim needs a congruent shape and stride, but got {pretty_str(shape)} and {pretty_str(stride)}"
+        )
+    candidates: list[tuple[bool, tuple[int, ...]]] = []
+
+    def visit(s: Any, d: Any, path: tuple[int, ...]) -> None:
+        if isinstance(s, tuple):
+            for i, (x, y) in enumerate(zip(s, d)):
+                visit(x, y, (*path, i))
+        elif is_one(d):
+            candidates.append((is_one(s), path or (0,)))
+
+    visit(shape, stride, ())
+    if not candidates:
+        return None
+    path = min(candidates, key=lambda c: c[0])[1]  # min is stable: the first that is not of extent 1
+    return path[0] if len(path) == 1 else path
+
+
+# Coordinates and offsets ------------------------------------------------------------------------
+
+
+def merge_modes(shapes: Any, strides: Any) -> tuple[list[Any], list[Any]]:
+    """Flat modes with static 1s dropped and neighbours merged where that is known to keep the function.
+
+    Two neighbours merge when the extent of the right one is static and its stride is known to be
+    extent times stride of the left one. A static extent is never given up for a dynamic one.
+    """
+    out_shape: list[Any] = []
+    out_stride: list[Any] = []
+    for s, d in zip(shapes, strides):
+        if isinstance(s, int):
+            if s == 1:
+                continue
+            if out_shape and _follows(out_shape[-1], out_stride[-1], d):
+                out_shape[-1] = leaf_mul(out_shape[-1], s)
+                continue
+        out_shape.append(s)
+        out_stride.append(d)
+    return out_shape, out_stride
+
+
+def _follows(s: Any, d: Any, next_d: Any) -> bool:
+    """Whether ``next_d`` is known to be ``s * d``."""
+    if isinstance(d, int):
+        if not isinstance(next_d, int):
+            return False
+        if d == 0:
+            return next_d == 0
+        return isinstance(s, int) and s * d == next_d
+    if isinstance(d, ScaledBasis) and isinstance(next_d, ScaledBasis) and isinstance(s, int):
+        return (
+            d._mode == next_d._mode
+            and isinstance(d._value, int)
+            and isinstance(next_d._value, int)
+            and s * d._value == next_d._value
+        )
+    return False
+
+
+def crd2idx(coord: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """The offset (or, with basis strides, the coordinate) of ``coord`` in a layout.
+
+    A shape in place of the layout stands for the compact layout of that shape. An index where a tuple
+    could stand counts through that mode, first mode fastest; past the end it runs on in the last mode.
+    None counts as 0. Raises LayoutError if the coordinate does not fit the shape.
+    """
+    if type(layout) is not Layout:
+        if not isinstance(layout, (int, tuple)) and not is_dynamic_leaf(layout):
+            if hasattr(layout, "_map_layout"):
+                return layout(coord)
+            raise TypeError(f"crd2idx needs a layout or a shape, but got {layout!r}")
+        shape, stride = layout, prefix_product(layout)
+    else:
+        shape, stride = layout._shape, layout._stride
+    terms: list[tuple[Any, Any]] = []
+    _collect_terms(coord, shape, stride, terms)
+    static = 0
+    dynamic: Any = None
+    for c, d in terms:
+        if isinstance(d, int) and isinstance(c, int):
+            static += c * d
+        elif isinstance(d, ScaledBasis):
+            return basis_coord(terms)
+        else:
+            term = leaf_mul(c, d)
+            if isinstance(term, int):
+                static += term
+            else:
+                dynamic = term if dynamic is None else dynamic + term
+    return static if dynamic is None else leaf_add(dynamic, static)
+
+
+def _collect_terms(coord: Any, shape: Any, stride: Any, terms: list[tuple[Any, Any]]) -> None:
+    if isinstance(coord, tuple):
+        if not isinstance(shape, tuple) or len(coord) != len(shape):
+            raise LayoutError(f"the coordinate {pretty_str(coord)} does not fit the shape {pretty_str(shape)}")
+        for c, s, d in zip(coord, shape, stride):
+            _collect_terms(c, s, d, terms)
+        return
+    if coord is None:
+        coord = 0
+    elif not isinstance(coord, int) and not is_dynamic_leaf(coord):
+        coord = as_leaf(coord, "a coordinate")
+    if not isinstance(shape, tuple):
+        terms.append((coord, stride))
+        return
+    shapes, strides = flatten_to_tuple(shape), flatten_to_tuple(stride)
+    if not shapes:
+        return
+    if not isinstance(coord, int):
+        # Merged modes need fewer divisions. The last mode runs on past its extent, so it may not vanish.
+        last_stride = strides[-1]
+        shapes, strides = merge_modes(shapes[:-1] + ((2,) if is_one(shapes[-1]) else shapes[-1:]), strides)
+        if not shapes:
+            shapes, strides = [2], [last_stride]
+    end = len(shapes) - 1
+    for i in range(end):
+        s = shapes[i]
+        terms.append((leaf_mod(coord, s), strides[i]))
+        coord = leaf_floordiv(coord, s)
+    terms.append((coord, strides[end]))
+
+
+def idx2crd(idx: Any, shape: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """The coordinate in ``shape`` that an index counts to, first mode fastest: ``idx2crd(5, (4,2))`` is ``(1,1)``.
+
+    Tuples convert mode by mode. An index past the end runs on in the last mode.
+    """
+    if not isinstance(shape, (int, tuple)) and hasattr(shape, "shape"):
+        shape = shape.shape
+    if isinstance(idx, tuple):
+        if not isinstance(shape, tuple) or len(idx) != len(shape):
+            raise LayoutError(f"the index {pretty_str(idx)} does not fit the shape {pretty_str(shape)}")
+        return tuple(idx2crd(i, s) for i, s in zip(idx, shape))
+    if not isinstance(shape, tuple):
+        return idx
+    leaves: list[Any] = []
+    shapes = flatten_to_tuple(shape)
+    for s in shapes[:-1]:
+        leaves.append(leaf_mod(idx, s))
+        idx = leaf_floordiv(idx, s)
+    leaves.append(idx)
+    return _fill(shape, iter(leaves))
+
+
+def _coord_at(idx: Any, shape: Any, stride: Any) -> Any:
+    if isinstance(shape, tuple):
+        return tuple(_coord_at(idx, s, d) for s, d in zip(shape, stride))
+    if isinstance(stride, ScaledBasis):
+        raise LayoutError(f"a layout with basis strides has no coordinate for the offset {pretty_str(idx)}")
+    if is_one(shape) or is_zero(stride):
+        return 0
+    return leaf_mod(leaf_floordiv(idx, stride), shape)
+
+
+Tile = int | DynamicInt | None | Layout | tuple["Tile", ...]

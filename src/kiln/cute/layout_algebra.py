@@ -1,0 +1,22 @@
+"""Everything public about shapes, coordinates, layouts and their algebra, in one list.
+
+Plain Python: importing this starts no compiler and needs no GPU.
+"""
+
+from __future__ import annotations
+
+from . import algebra, basis, composed_layout, int_tuple, layout, modes, swizzle, tiling
+from .algebra import *  # noqa: F403
+from .basis import *  # noqa: F403
+from .composed_layout import *  # noqa: F403
+from .int_tuple import *  # noqa: F403
+from .layout import *  # noqa: F403
+from .modes import *  # noqa: F403
+from .swizzle import *  # noqa: F403
+from .tiling import *  # noqa: F403
+
+__all__ = sorted(
+    name
+    for module in (algebra, basis, composed_layout, int_tuple, layout, modes, swizzle, tiling)
+    for name in module.__all__
+)

@@ -1,0 +1,191 @@
+# pyright: strict, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownLambdaType=false, reportPrivateUsage=false
+"""Taking modes apart and putting them together: slices, selections, groups, of tuples, layouts and tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .int_tuple import flatten_tree, pretty_str, tree_get, wrap
+from .layout import Layout, crd2idx, fast_layout, layouts_of, mode_path
+from .leaf import LayoutError, is_dynamic_leaf
+
+__all__ = [
+    "append",
+    "append_ones",
+    "dice",
+    "domain_offset",
+    "flatten",
+    "get",
+    "group_modes",
+    "prepend",
+    "prepend_ones",
+    "select",
+    "slice_",
+    "slice_and_offset",
+]
+
+
+# Slices -----------------------------------------------------------------------------------------
+
+
+def _filter_tree(coord: Any, t: Any, keep_none: bool) -> tuple[Any, ...]:
+    if isinstance(coord, tuple):
+        if not isinstance(t, tuple) or len(coord) != len(t):
+            raise LayoutError(f"the slice coordinate {pretty_str(coord)} does not fit {pretty_str(t)}")
+        return tuple(v for c, x in zip(coord, t) for v in _filter_tree(c, x, keep_none))
+    return (t,) if (coord is None) == keep_none else ()
+
+
+def _filter(coord: Any, t: Any, keep_none: bool) -> Any:
+    if isinstance(coord, tuple):
+        return _filter_tree(coord, t, keep_none)
+    return t if (coord is None) == keep_none else ()
+
+
+def slice_(src: Any, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """What remains of a tuple, layout or tensor where ``coord`` has None: ``slice_((4,(2,3)), (0,None))`` is ``((2,3),)``.
+
+    A nested slice is spliced into its parent: ``((None,0),None)`` of ``((2,3),4)`` is ``(2,4)``. None alone
+    keeps everything. Slicing a plain layout drops the offset; a composed layout and a tensor keep it.
+    """
+    if isinstance(src, Layout):
+        return fast_layout(_filter(coord, src._shape, True), _filter(coord, src._stride, True))
+    if hasattr(src, "_slice"):
+        return src._slice(coord)
+    return _filter(coord, src, True)
+
+
+def slice_and_offset(coord: Any, src: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, Any]:
+    """The slice of a layout and the offset of its first element; a composed layout keeps the offset inside."""
+    if isinstance(src, Layout):
+        return slice_(src, coord), crd2idx(coord, src)
+    return slice_(src, coord), 0
+
+
+def dice(src: Any, dicer: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """What remains of a tuple or layout where ``dicer`` has a number: ``dice((128,64,32), (1,None,1))`` is ``(128,32)``."""
+    if isinstance(src, (tuple, int)) or src is None or is_dynamic_leaf(src):
+        return _filter(dicer, src, False)
+    return layouts_of(
+        src, lambda x: fast_layout(_filter(dicer, x._shape, False), _filter(dicer, x._stride, False)), "dice"
+    )
+
+
+def domain_offset(coord: Any, tensor: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """The same tensor (or composed layout) with its origin moved to ``coord``. Its shape does not change."""
+    shift = getattr(tensor, "_domain_offset", None)
+    if shift is None:
+        raise TypeError(
+            f"domain_offset needs a tensor or a composed layout, which have an origin to move, but got {tensor!r}; "
+            "for the offset alone write crd2idx(coord, layout)"
+        )
+    return shift(coord)
+
+
+# Modes ------------------------------------------------------------------------------------------
+
+
+def _is_tree(x: Any) -> bool:
+    return isinstance(x, (tuple, int, list)) or x is None or is_dynamic_leaf(x)
+
+
+def get(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
+    """The mode at the path ``mode`` of a tuple, layout or composed layout: ``get(x, mode=[1,0])``."""
+    path = mode_path(mode)
+    if not path:
+        return obj
+    if isinstance(obj, Layout):
+        return fast_layout(tree_get(obj._shape, path), tree_get(obj._stride, path))
+    if hasattr(obj, "_map_layout"):
+        return layouts_of(obj, lambda x: get(x, path), "get")
+    return tree_get(tuple(obj) if isinstance(obj, list) else obj, path)
+
+
+def select(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
+    """The listed top-level modes, in the order listed: ``select((2,3,4), mode=[2,0])`` is ``(4,2)``."""
+    modes = mode_path(mode)
+    if _is_tree(obj) or (not hasattr(obj, "_map_layout") and not isinstance(obj, Layout)):
+        return tuple(tree_get(obj, (m,)) for m in modes)
+    return layouts_of(
+        obj,
+        lambda x: fast_layout(
+            tuple(tree_get(x._shape, (m,)) for m in modes), tuple(tree_get(x._stride, (m,)) for m in modes)
+        ),
+        "select",
+    )
+
+
+def flatten(a: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """A tuple, layout or tensor without nesting; a leaf stays a leaf."""
+    if _is_tree(a) or not (isinstance(a, Layout) or hasattr(a, "_map_layout")):
+        return flatten_tree(a)
+    return layouts_of(a, lambda x: fast_layout(flatten_tree(x._shape), flatten_tree(x._stride)), "flatten")
+
+
+def group_modes(input: Any, begin: int, end: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
+    """The modes ``begin`` to ``end`` (not included; to the last if None) as one nested mode.
+
+    ``group_modes((2,3,4), 0, 2)`` is ``((2,3),4)``. An empty range raises LayoutError.
+    """
+
+    def group(t: Any) -> Any:
+        modes = wrap(t)
+        count = len(modes)
+        first = begin + count if begin < 0 else begin
+        last = count if end is None else end + count if end < 0 else end
+        if not 0 <= first < last <= count:
+            raise LayoutError(
+                f"group_modes needs 0 <= begin < end <= {count}, the number of modes of {pretty_str(t)}, but got "
+                f"begin = {begin} and end = {end}"
+            )
+        return (*modes[:first], modes[first:last], *modes[last:])
+
+    if _is_tree(input):
+        return group(input)
+    return layouts_of(input, lambda x: fast_layout(group(x._shape), group(x._stride)), "group_modes")
+
+
+def _extend(input: Any, elem: Any, up_to_rank: int | None, in_front: bool) -> Any:
+    what = "prepend" if in_front else "append"
+
+    def join(t: Any, item: Any) -> Any:
+        modes = wrap(t)
+        if up_to_rank is None:
+            count = 1
+        else:
+            count = up_to_rank - len(modes)
+            if count < 0:
+                raise LayoutError(f"{what} up to rank {up_to_rank} of {pretty_str(t)}, which has {len(modes)} modes")
+            if count == 0:
+                return t
+        return (item,) * count + modes if in_front else modes + (item,) * count
+
+    if _is_tree(input):
+        return join(input, elem)
+    if not isinstance(elem, Layout):
+        raise TypeError(f"{what} to a layout needs a layout as the new mode, but got {elem!r}")
+    return layouts_of(input, lambda x: fast_layout(join(x._shape, elem._shape), join(x._stride, elem._stride)), what)
+
+
+def append(input: Any, elem: Any, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
+    """``input`` with ``elem`` as a new last mode, or with as many of them as reach ``up_to_rank`` modes."""
+    return _extend(input, elem, up_to_rank, in_front=False)
+
+
+def prepend(input: Any, elem: Any, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
+    """``input`` with ``elem`` as a new first mode, or with as many of them as reach ``up_to_rank`` modes."""
+    return _extend(input, elem, up_to_rank, in_front=True)
+
+
+UNIT = fast_layout(1, 0)
+
+
+def append_ones(t: Any, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
+    """A layout or tensor with modes ``1:0`` added behind; a tuple with 1s."""
+    return append(t, 1 if _is_tree(t) else UNIT, up_to_rank)
+
+
+def prepend_ones(t: Any, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
+    """A layout or tensor with modes ``1:0`` added in front; a tuple with 1s."""
+    return prepend(t, 1 if _is_tree(t) else UNIT, up_to_rank)

@@ -1,0 +1,130 @@
+# pyright: strict, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+"""Swizzles: permutations of offsets that spread the rows of a tile over the banks of shared memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .leaf import LayoutError, get_divisibility
+
+__all__ = ["Swizzle", "make_swizzle"]
+
+
+class Swizzle:
+    """``S<b,m,s>``: bits ``[m, m+b)`` of an offset become their xor with the ``b`` bits that lie ``s`` above.
+
+    The lowest ``m`` bits stay in place. A negative ``s`` takes the bits from below instead. It is its own
+    inverse. Applies to Python ints and to dynamic offsets. Immutable.
+    """
+
+    __slots__ = ("_source_mask", "_target_mask", "num_base", "num_bits", "num_shift")
+
+    num_bits: int
+    num_base: int
+    num_shift: int
+    _source_mask: int
+    _target_mask: int
+
+    def __init__(self, num_bits: int, num_base: int, num_shift: int) -> None:
+        if num_bits < 0 or num_base < 0:
+            raise LayoutError(f"S<b,m,s> needs b >= 0 and m >= 0, but got S<{num_bits},{num_base},{num_shift}>")
+        if abs(num_shift) < num_bits:
+            raise LayoutError(
+                f"S<b,m,s> needs |s| >= b so that the two groups of bits do not overlap, but got "
+                f"S<{num_bits},{num_base},{num_shift}>"
+            )
+        bits = (1 << num_bits) - 1
+        put = object.__setattr__
+        put(self, "num_bits", num_bits)
+        put(self, "num_base", num_base)
+        put(self, "num_shift", num_shift)
+        put(self, "_source_mask", bits << (num_base + max(0, num_shift)))
+        put(self, "_target_mask", bits << (num_base + max(0, -num_shift)))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("a Swizzle cannot be changed")
+
+    def __call__(self, offset: Any) -> Any:
+        """The swizzled offset. Nothing is emitted where divisibility proves that no source bit is set."""
+        if not isinstance(offset, int):
+            # A multiple of a power of two above the source bits keeps them all zero.
+            div = get_divisibility(offset)
+            lowest_bit = div & -div
+            if lowest_bit > self._source_mask or self.num_bits == 0:
+                return offset
+        source = offset & self._source_mask
+        if self.num_shift >= 0:
+            return offset ^ (source >> self.num_shift)
+        return offset ^ (source << -self.num_shift)
+
+    @property
+    def source_mask(self) -> int:
+        """The bits that are read: the ones xored into the target."""
+        return self._source_mask
+
+    @property
+    def target_mask(self) -> int:
+        """The bits that change."""
+        return self._target_mask
+
+    @property
+    def type(self) -> str:
+        """The type as it is printed in the intermediate representation."""
+        return f'!cute.swizzle<"{self}">'
+
+    def is_static(self) -> bool:
+        """Always: a swizzle has no dynamic part."""
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Swizzle):
+            return NotImplemented
+        return (self.num_bits, self.num_base, self.num_shift) == (other.num_bits, other.num_base, other.num_shift)
+
+    def __hash__(self) -> int:
+        return hash((Swizzle, self.num_bits, self.num_base, self.num_shift))
+
+    def __repr__(self) -> str:
+        return f"S<{self.num_bits},{self.num_base},{self.num_shift}>"
+
+
+def make_swizzle(b: int, m: int, s: int, *, loc: Any = None, ip: Any = None) -> Swizzle:
+    """The swizzle ``S<b,m,s>``."""
+    return Swizzle(b, m, s)
+
+
+def swizzle_from_masks(source: int, target: int) -> Swizzle:
+    """The swizzle that xors the bits of ``source`` into those of ``target``.
+
+    Raises LayoutError unless both are runs of equally many adjacent bits.
+    """
+    if source == 0 and target == 0:
+        return Swizzle(0, 0, 0)
+    low_source, low_target = source & -source, target & -target
+    if source <= 0 or target <= 0 or source // low_source != target // low_target:
+        raise LayoutError(f"no swizzle moves the bits {source:#b} onto the bits {target:#b}: the two runs differ")
+    run = source // low_source
+    if run & (run + 1):
+        raise LayoutError(f"no swizzle moves the bits {source:#b}: they are not adjacent")
+    from_bit, to_bit = low_source.bit_length() - 1, low_target.bit_length() - 1
+    return Swizzle(run.bit_length(), min(from_bit, to_bit), from_bit - to_bit)
+
+
+def upcast_swizzle(swizzle: Swizzle, factor: int) -> Swizzle:
+    """The swizzle on offsets counted in elements ``factor`` (a power of two) times as wide."""
+    shift = _log2(factor)
+    base = swizzle.num_base - shift
+    if base >= 0:
+        return Swizzle(swizzle.num_bits, base, swizzle.num_shift)
+    return Swizzle(max(swizzle.num_bits + base, 0), 0, swizzle.num_shift)
+
+
+def downcast_swizzle(swizzle: Swizzle, factor: int) -> Swizzle:
+    """The swizzle on offsets counted in elements ``factor`` (a power of two) times as narrow."""
+    return Swizzle(swizzle.num_bits, swizzle.num_base + _log2(factor), swizzle.num_shift)
+
+
+def _log2(factor: int) -> int:
+    if factor <= 0 or factor & (factor - 1):
+        raise LayoutError(f"a swizzle can be recast by powers of two only, but the element width changes by {factor}")
+    return factor.bit_length() - 1
