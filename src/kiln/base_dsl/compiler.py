@@ -1,0 +1,225 @@
+"""The object stage: options, running passes with dumps, and reporting what MLIR and LLVM reject."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from . import settings
+from .diagnostics import CompilerDiagnosticError, DSLBaseError, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ..mlir import ir
+
+
+# --- source locations ------------------------------------------------------------------------------------------------
+
+
+def source_span(location: ir.Location) -> tuple[Span | None, tuple[Span, ...]]:
+    """Where in the user's program an operation came from, and the calls that led there, innermost first."""
+    from ..mlir import ir
+
+    if isinstance(location, ir.FileLineColLoc):
+        return _file_span(location), ()
+    if isinstance(location, ir.CallSiteLoc):
+        span, inner = source_span(location.callee)
+        caller, outer = source_span(location.caller)
+        return span, (*inner, *((caller,) if caller else ()), *outer)
+    if isinstance(location, ir.NameLoc):
+        return source_span(location.child_loc)
+    if isinstance(location, ir.FusedLoc):
+        for part in location.locations:
+            span, calls = source_span(part)
+            if span:
+                return span, calls
+    return None, ()
+
+
+def _file_span(location: Any) -> Span | None:
+    name = location.filename
+    filename = name.value if hasattr(name, "value") else str(name)
+    if not location.start_line:
+        return None
+    # MLIR counts columns from 1, 0 being unknown; a span counts from 0
+    end_line, end_column = location.end_line, location.end_col
+    known_end = (end_line, end_column) > (location.start_line, location.start_col)
+    return Span(
+        filename,
+        location.start_line,
+        location.start_col - 1,
+        end_line if known_end else location.start_line,
+        end_column - 1 if known_end else -1,
+    )
+
+
+def report_at(location: ir.Location, kind: type[DSLBaseError], message: str, hint: str = "") -> DSLBaseError:
+    """An error to raise, at the source line of an operation."""
+    span, calls = source_span(location)
+    return kind(message, hint=hint, span=span, calls=calls)
+
+
+def mlir_error(failure: Exception, doing: str) -> DSLBaseError:
+    """What MLIR rejected, as a Kiln error at the user's source line."""
+    diagnostics = getattr(failure, "error_diagnostics", None) or []
+    if not diagnostics:
+        return CompilerDiagnosticError(f"{doing}: {failure}")
+    first = diagnostics[0]
+    message = f"{doing}: {first.message}"
+    span, calls = source_span(first.location)
+    notes: list[tuple[Span, str]] = []
+    for note in first.notes:
+        where, _ = source_span(note.location)
+        if where is not None and where != span:
+            notes.append((where, note.message))
+        elif note.message not in message:
+            message += f"\n{note.message}"
+    return CompilerDiagnosticError(message, span=span, calls=calls, notes=tuple(notes))
+
+
+# --- running passes --------------------------------------------------------------------------------------------------
+
+
+class Compilation:
+    """One run of the object stage over a module: its passes in order, with timing and dumps.
+
+    `name` is used in the names of files. Every failure is a Kiln error at the user's source line.
+    """
+
+    def __init__(self, module: ir.Module, name: str, options: CompileOptions | None = None) -> None:
+        self.module = module
+        self.name = name
+        self.options = options or CompileOptions()
+        self.timings: dict[str, float] = {}
+        """Seconds spent in each stage."""
+        self._dumps = settings.dumped() | self.options.kept()
+        self._verify_all = settings.get("KILN_VERIFY_PASSES")
+        self._passes = 0
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a stage."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - begun
+            self.timings[name] = self.timings.get(name, 0.0) + spent
+            from .log import logger
+
+            logger().debug("%s: %s took %.2f ms", self.name, name, spent * 1e3)
+
+    def verify(self) -> None:
+        """Check the module as the front end made it; print and dump it if asked to."""
+        from ..mlir import ir
+
+        with self.stage("verify"):
+            try:
+                self.module.operation.verify()
+            except ir.MLIRError as failure:
+                raise mlir_error(failure, "the program is not valid") from None
+        if settings.get("CUTE_DSL_PRINT_IR"):
+            print(self.module.operation.get_asm(), flush=True)
+        self.dump("ir", "mlir", lambda: self.module.operation.get_asm())
+        self.dump("ir-debug", "debug.mlir", lambda: self.module.operation.get_asm(enable_debug_info=True))
+
+    def run(self, name: str, what: str | Callable[[ir.Module], None]) -> None:
+        """Run a pass: a textual pipeline of upstream passes for `builtin.module`, or a function on the module."""
+        from ..mlir import ir, passmanager
+
+        with self.stage(name):
+            try:
+                if isinstance(what, str):
+                    with self.module.context:
+                        manager = passmanager.PassManager.parse(f"builtin.module({what})")
+                        manager.enable_verifier(self._verify_all)
+                        manager.run(self.module.operation)
+                else:
+                    what(self.module)
+                    if self._verify_all:
+                        self.module.operation.verify()
+            except ir.MLIRError as failure:
+                raise mlir_error(failure, f"pass {name} failed") from None
+        self._passes += 1
+        self.dump("passes", f"{self._passes:02}_{name}.mlir", lambda: self.module.operation.get_asm())
+
+    def check_lowered(self, legal: Callable[[ir.Operation], str]) -> None:
+        """Report the first operation that is not legal: `legal` returns why, or an empty string."""
+        from ..mlir import ir
+
+        failure: list[tuple[ir.Location, str]] = []
+
+        def visit(op: ir.Operation) -> ir.WalkResult:
+            reason = legal(op)
+            if reason:
+                failure.append((op.location, reason))
+                return ir.WalkResult.INTERRUPT
+            return ir.WalkResult.ADVANCE
+
+        with self.stage("check"):
+            self.module.operation.walk(visit)
+        if failure:
+            raise report_at(failure[0][0], CompilerDiagnosticError, failure[0][1])
+
+    def dump(self, kind: str, suffix: str, render: Callable[[], str | bytes]) -> str:
+        """Write an artefact to a file if the environment or the options ask for its kind; the path, or ""."""
+        return self.write(suffix, render()) if kind in self._dumps else ""
+
+    def write(self, suffix: str, data: str | bytes) -> str:
+        """Write a file named after the function to the dump directory; its path."""
+        directory = settings.get("CUTE_DSL_DUMP_DIR")
+        os.makedirs(directory, exist_ok=True)
+        path = os.path.join(directory, f"{safe_name(self.name)}.{suffix}")
+        with open(path, "wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+        return path
+
+
+class Artifacts(Mapping[str, Any]):
+    """What a compilation made, by name; each is rendered when first asked for."""
+
+    def __init__(self) -> None:
+        self._renderers: dict[str, Callable[[], Any]] = {}
+        self._rendered: dict[str, Any] = {}
+
+    def add(self, name: str, render: Callable[[], Any]) -> None:
+        """Say how to make an artefact."""
+        self._renderers[name] = render
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._rendered:
+            self._rendered[name] = self._renderers[name]()
+        return self._rendered[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._renderers)
+
+    def __len__(self) -> int:
+        return len(self._renderers)
+
+
+def safe_name(name: str) -> str:
+    """A name as a file name: other characters replaced, cut to what file systems take."""
+    return re.sub(r"[^\w.\-]+", "_", name)[:180] or "module"
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class CompileOptions:
+    """What a compilation was asked for."""
+
+    opt_level: int | None = None
+
+    def kept(self) -> frozenset[str]:
+        return frozenset()
+
+    def opt_level_or(self, default: int) -> int:
+        return default if self.opt_level is None else self.opt_level

@@ -1,0 +1,46 @@
+"""Kiln's logger, set up from `CUTE_DSL_LOG_TO_CONSOLE`, `CUTE_DSL_LOG_TO_FILE` and `CUTE_DSL_LOG_LEVEL`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+from . import settings
+
+_configured: tuple[object, ...] | None = None
+
+
+def logger() -> logging.Logger:
+    """The logger `kiln`, set up as the environment says now. Without those variables it is an ordinary quiet logger."""
+    global _configured
+    found = logging.getLogger("kiln")
+    wanted = tuple(os.environ.get(f"CUTE_DSL_LOG_{what}") for what in ("TO_CONSOLE", "TO_FILE", "LEVEL"))
+    if wanted != _configured:
+        _configured = wanted
+        _configure(found)
+    return found
+
+
+def _configure(log: logging.Logger) -> None:
+    for handler in [h for h in log.handlers if getattr(h, "kiln", False)]:
+        log.removeHandler(handler)
+        handler.close()
+    console, file = settings.get("CUTE_DSL_LOG_TO_CONSOLE"), settings.get("CUTE_DSL_LOG_TO_FILE")
+    level = settings.get("CUTE_DSL_LOG_LEVEL")
+    handlers: list[logging.Handler] = []
+    if console:
+        handlers.append(logging.StreamHandler(sys.stderr))
+    if file:
+        directory = settings.get("CUTE_DSL_DUMP_DIR")
+        os.makedirs(directory, exist_ok=True)
+        handlers.append(logging.FileHandler(os.path.join(directory, f"kiln-{os.getpid()}.log"), delay=True))
+    for handler in handlers:
+        handler.kiln = True  # pyright: ignore[reportAttributeAccessIssue]
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s: %(message)s"))
+        log.addHandler(handler)
+    log.propagate = not handlers
+    if not handlers or level == 0:
+        log.setLevel(logging.CRITICAL + 1 if level == 0 else logging.WARNING)
+    else:
+        log.setLevel(level)

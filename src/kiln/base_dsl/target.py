@@ -1,0 +1,212 @@
+"""Targets: where compiled programs run. Chosen by name, loaded when first used.
+
+A target turns a module into an `Executable`. Nothing above imports a target: `_BUILT_IN` names the modules of Kiln's
+own, and others register themselves with `register_target`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import importlib.util
+import threading
+from typing import TYPE_CHECKING, Any
+
+from . import settings
+from .diagnostics import DSLRuntimeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ..mlir import ir
+    from .compiler import CompileOptions
+
+
+class Executable:
+    """A compiled host function. Subclasses call native code.
+
+    `call(address)` runs it on the argument slots at `address` (see `slot_layout`); it returns when the results are in
+    their slots, printed text is in `sys.stdout` and nothing failed, or raises what did. The object keeps the native
+    code alive.
+    """
+
+    address: int
+    """Address of the native wrapper, a C function that takes the address of the slots."""
+    artifacts: Mapping[str, Any]
+    """What the compilation made, by name (`mlir`, `mlir_lowered`, `llvm`, `asm`, ...), rendered when asked for."""
+
+    def call(self, address: int) -> None:
+        """Run on the slots at `address`."""
+        raise NotImplementedError
+
+
+class Target:
+    """A place to run programs. `name` is how users choose it."""
+
+    name: str = ""
+
+    def available(self) -> bool:
+        """Whether programs can run here and now."""
+        return True
+
+    def compile(self, module: ir.Module, entry: str, options: CompileOptions | None = None) -> Executable:
+        """Compile the function `entry` of a module. The module is changed: pass a clone to keep it."""
+        raise NotImplementedError
+
+    def fingerprint(self, options: CompileOptions | None = None) -> str:
+        """A string that changes whenever the code made for the same module would."""
+        raise NotImplementedError
+
+
+_BUILT_IN: dict[str, str] = {"cpu": "kiln.targets.cpu", "nvidia": "kiln.targets.nvidia"}
+"""Kiln's own targets: the module that provides `load_target() -> Target`."""
+
+_loaders: dict[str, Callable[[], Target]] = {}
+_loaded: dict[str, Target] = {}
+_lock = threading.RLock()
+
+
+class _Choice(threading.local):
+    name: str = ""
+
+
+_choice = _Choice()
+_process_choice = ""
+
+
+def register_target(name: str, loader: Callable[[], Target]) -> None:
+    """Make a target known. `loader` is called once, when the target is first used."""
+    with _lock:
+        _loaders[name] = loader
+        _loaded.pop(name, None)
+
+
+def target_names() -> list[str]:
+    """The names that can be asked for (not all need work on this machine)."""
+    return sorted({*_loaders, *(name for name in _BUILT_IN if _exists(name))})
+
+
+def _exists(name: str) -> bool:
+    return importlib.util.find_spec(_BUILT_IN[name]) is not None
+
+
+def get_target(name: str | None = None) -> Target:
+    """The target of a name, or the one in force: `target(...)`, then `KILN_TARGET`, then a GPU, then the CPU."""
+    name = name or _choice.name or _process_choice or settings.get("KILN_TARGET") or _default_name()
+    with _lock:
+        found = _loaded.get(name)
+        if found is None:
+            found = _loaded[name] = _load(name)
+        return found
+
+
+def _load(name: str) -> Target:
+    loader = _loaders.get(name)
+    if loader is not None:
+        return loader()
+    if name in _BUILT_IN and _exists(name):
+        return importlib.import_module(_BUILT_IN[name]).load_target()
+    known = target_names()
+    close = difflib.get_close_matches(name, known, 1)
+    raise DSLRuntimeError(
+        f"there is no target {name!r}; there are: {', '.join(known)}",
+        hint=f"did you mean {close[0]!r}?" if close else "",
+    )
+
+
+def _default_name() -> str:
+    if "nvidia" in _loaders or _exists("nvidia"):
+        with contextlib.suppress(ImportError), _lock:
+            if "nvidia" not in _loaded:
+                _loaded["nvidia"] = _load("nvidia")
+            if _loaded["nvidia"].available():
+                return "nvidia"
+    return "cpu"
+
+
+class target:  # noqa: N801 - used as a function
+    """`kiln.target("cpu")` chooses the target of this process; as a context manager, of this thread while open."""
+
+    def __init__(self, name: str) -> None:
+        global _process_choice
+        get_target(name)  # an unknown name is an error here
+        self._name = name
+        self._previous = _process_choice
+        _process_choice = name
+
+    def __enter__(self) -> Target:
+        global _process_choice
+        _process_choice = self._previous
+        self._previous, _choice.name = _choice.name, self._name
+        return get_target()
+
+    def __exit__(self, *_: object) -> None:
+        _choice.name = self._previous
+
+
+# --- the calling convention ------------------------------------------------------------------------------------------
+
+
+def slot_layout(types: Sequence[ir.Type]) -> tuple[list[int], int]:
+    """Byte offsets of values in a call's slots, and their total size.
+
+    Arguments come first, then results, each at the next multiple of 8: `slot_layout([*arguments, *results])`. A value
+    takes its size rounded up to 8 bytes: integers their bytes, little-endian (an i1 is a byte 0 or 1; what lies above a
+    narrower integer is ignored in arguments and undefined in results), floats their bit pattern in the lowest bytes,
+    pointers 8 bytes, `!llvm.struct` and vectors their size in memory. The slots themselves start at a multiple of 8.
+    """
+    offsets: list[int] = []
+    total = 0
+    for type_ in types:
+        offsets.append(total)
+        total += -(-value_bytes(type_) // 8) * 8
+    return offsets, total
+
+
+def value_bytes(type_: ir.Type) -> int:
+    """Size in memory of a value that crosses the calling convention."""
+    return _size_and_alignment(type_)[0]
+
+
+def _size_and_alignment(type_: ir.Type) -> tuple[int, int]:
+    from ..mlir import ir
+
+    text = str(type_)
+    if text.startswith(("!llvm.ptr", "!cute.ptr")) or isinstance(type_, ir.IndexType):
+        return 8, 8
+    if isinstance(type_, (ir.IntegerType, ir.FloatType)):
+        size = (type_.width + 7) // 8
+        size = 1 << (size - 1).bit_length()  # i24 takes four bytes, tf32 four
+        return size, min(size, 16)
+    if isinstance(type_, ir.VectorType):
+        size = type_.element_type.width  # pyright: ignore[reportAttributeAccessIssue]
+        for extent in type_.shape:
+            size *= extent
+        return (size + 7) // 8, 8
+    if text.startswith("!llvm.struct<"):
+        fields = _struct_fields(type_)
+        end, widest = 0, 1
+        for field in fields:
+            size, alignment = _size_and_alignment(field)
+            end = -(-end // alignment) * alignment + size
+            widest = max(widest, alignment)
+        return -(-end // widest) * widest, widest
+    if text.startswith("!llvm.array<"):
+        count, element = text[len("!llvm.array<") : -1].split(" x ", 1)
+        size, alignment = _size_and_alignment(ir.Type.parse(_with_prefix(element), type_.context))
+        return int(count) * (-(-size // alignment) * alignment), alignment
+    raise DSLRuntimeError(f"a value of type {text} cannot cross into or out of a compiled function")
+
+
+def _with_prefix(text: str) -> str:
+    """Inside an LLVM type, LLVM types are printed without their prefix."""
+    return f"!llvm.{text}" if text.startswith(("ptr", "struct", "array")) else text
+
+
+def _struct_fields(type_: ir.Type) -> list[ir.Type]:
+    from ..mlir import dialect_module, ir
+
+    struct = dialect_module("llvm").StructType(type_)
+    body: Any = struct.body
+    return [ir.Type.parse(str(field), type_.context) if not isinstance(field, ir.Type) else field for field in body]

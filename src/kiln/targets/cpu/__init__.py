@@ -1,0 +1,10 @@
+"""The CPU target: kernels and host functions as native code of this machine. Needs no GPU."""
+
+from __future__ import annotations
+
+from .target import CpuTarget
+
+
+def load_target() -> CpuTarget:
+    """The target, for the registry."""
+    return CpuTarget()

@@ -1,0 +1,101 @@
+"""What Python does after a native call that had something to report: pass on its text, raise its fault."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+from typing import TYPE_CHECKING
+
+from ...base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeRuntimeError
+from .context import FAULT, TEXT, Context
+from .runtime import LIMITS, MAX_SMEM, MAX_THREADS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...base_dsl.diagnostics import DSLBaseError
+    from .expand import Site
+
+
+class ZeroDivisionFault(DSLUserCodeRuntimeError, ZeroDivisionError):
+    """An integer division by zero in compiled code."""
+
+
+class AssertionFault(DSLUserCodeRuntimeError, AssertionError):
+    """A failed assertion in compiled code."""
+
+
+_libc = ctypes.CDLL(None)
+_libc.free.argtypes = [ctypes.c_void_p]
+_libc.free.restype = None
+
+
+def report(address: int, sites: Sequence[Site]) -> None:
+    """Read and free the context at `address`; write what was printed, raise what failed."""
+    record = Context.from_address(address)
+    text, failure = b"", None
+    try:
+        if record.status & TEXT and record.text:
+            text = ctypes.string_at(record.text, record.text_size)
+            _libc.free(record.text)
+        if record.status & FAULT:
+            failure = _fault(record, sites[record.site])
+    finally:
+        _libc.free(address)
+    if text:
+        sys.stdout.write(text.decode(errors="replace"))
+        sys.stdout.flush()
+    if failure is not None:
+        raise failure
+
+
+def _fault(record: Context, site: Site) -> DSLBaseError:
+    where = ""
+    if site.kernel and site.kind != "launch":
+        where = f" (kernel {site.kernel}, block {tuple(record.block)}, thread {tuple(record.thread)})"
+    if site.kind == "launch":
+        message, hint = _launch_rule(site.kernel, list(record.arguments))
+        return DSLRuntimeError(message, hint=hint, span=site.span, calls=site.calls)
+    if site.kind == "assert":
+        text = format_message(site.message, site.types, list(record.arguments))
+        return AssertionFault(f"assertion failed: {text}{where}", span=site.span, calls=site.calls)
+    return ZeroDivisionFault(f"{site.message}{where}", span=site.span, calls=site.calls)
+
+
+def format_message(message: str, types: Sequence[str], raw: Sequence[int]) -> str:
+    """A C format applied to values that were recorded as 64-bit patterns."""
+    values: list[int | float] = []
+    for type_, bits in zip(types, raw):
+        pattern = (bits & (1 << 64) - 1).to_bytes(8, "little")
+        values.append(struct.unpack({"f64": "<d", "i32": "<i4x", "i64": "<q"}[type_], pattern)[0])
+    if not values:
+        return message.replace("%%", "%")
+    try:
+        return message.replace("%p", "0x%x") % tuple(values)
+    except (TypeError, ValueError):
+        return f"{message} {values}"
+
+
+def _launch_rule(kernel: str, numbers: list[int]) -> tuple[str, str]:
+    """Which rule a launch broke."""
+    grid, block, cluster, smem = numbers[:3], numbers[3:6], numbers[6:9], numbers[9]
+    start = f"cannot launch kernel {kernel} with grid={tuple(grid)}, block={tuple(block)}"
+    for name, sizes, limits in (("grid", grid, LIMITS[:3]), ("block", block, LIMITS[3:])):
+        for axis, size, limit in zip("xyz", sizes, limits, strict=True):
+            if size < 1:
+                return f"{start}: {name} {axis} is {size}", f"every size of a {name} is at least 1"
+            if size > limit:
+                return f"{start}: {name} {axis} is {size}", f"{name} {axis} is at most {limit}"
+    threads = block[0] * block[1] * block[2]
+    if threads > MAX_THREADS:
+        return f"{start}: {threads} threads per block", f"a block has at most {MAX_THREADS} threads"
+    for axis, size, part in zip("xyz", grid, cluster, strict=True):
+        if part < 1:
+            return f"{start}, cluster={tuple(cluster)}: cluster {axis} is {part}", "every size of a cluster is at least 1"
+        if size % part:
+            return (
+                f"{start}, cluster={tuple(cluster)}: grid {axis} is no multiple of cluster {axis}",
+                "a grid consists of whole clusters",
+            )
+    return f"{start}, smem={smem}: too much shared memory", f"a block has at most {MAX_SMEM} bytes of it, static and dynamic"

@@ -1,0 +1,124 @@
+"""Launching without suspend points: a kernel as a native loop over the threads of a block.
+
+For a kernel `k` there is a function `k.block` that runs one block: three nested loops around the inlined kernel, so that
+LLVM can vectorize over threads. A launch stores the arguments in a struct and hands both to the runtime, which checks
+the sizes and runs the blocks, in parallel if that pays (`runtime.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...base_dsl.compiler import report_at
+from ...base_dsl.diagnostics import CompilerDiagnosticError
+from ...dialects import cute
+from ...mlir import context, ir
+from ..llvm_build import Builder, function, int_type, ptr_type, struct_type
+from .expand import KERNEL_HIDDEN, Expander, Expansion, FunctionState, carrier_type, from_carrier, host_type, to_carrier
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SMEM_ALIGNMENT = 1024
+"""Alignment of a block's shared memory, static and dynamic."""
+
+LAUNCH_FUNCTION = "kiln_cpu_launch"
+
+
+def block_name(kernel: str) -> str:
+    """The name of the function that runs one block of a kernel."""
+    return f"{kernel}.block"
+
+
+def static_smem(state: FunctionState) -> int:
+    """Bytes of static shared memory, rounded up so that dynamic shared memory can follow."""
+    return -(-state.smem_bytes // SMEM_ALIGNMENT) * SMEM_ALIGNMENT
+
+
+def _arguments_struct(types: Sequence[ir.Type]) -> ir.Type:
+    return struct_type([carrier_type(t) for t in types])
+
+
+def _visible_inputs(kernel: ir.Operation) -> list[ir.Type]:
+    """The types of a kernel's arguments without the hidden ones."""
+    inputs = kernel.attributes["function_type"].value.inputs  # pyright: ignore[reportAttributeAccessIssue]
+    return list(inputs)[: len(inputs) - KERNEL_HIDDEN]
+
+
+def block_function(expansion: Expansion, state: FunctionState) -> None:
+    """Make `k.block(arguments, context, smem, sizes, bx, by, bz)`: all threads of one block.
+
+    `sizes` points to six i32: the grid's and the block's.
+    """
+    ptr, i32, kernel = ptr_type(), int_type(32), state.operation
+    made = function(expansion.module, block_name(state.name), [ptr, ptr, ptr, ptr, i32, i32, i32], [])
+    entry = made.regions[0].blocks[0]
+    packed, ctx, smem, sizes, *block_idx = entry.arguments
+    end = ir.Operation.create("func.return", loc=kernel.location, ip=ir.InsertionPoint(entry))
+    b = Builder(ir.InsertionPoint(end), kernel.location)
+    types = _visible_inputs(kernel)
+    struct = _arguments_struct(types)
+    arguments = [
+        from_carrier(b, b.load(carrier_type(type_), b.field(packed, struct, number)), type_)
+        for number, type_ in enumerate(types)
+    ]
+    grid_dim = [b.load(i32, b.gep(sizes, i32, n)) for n in range(3)]
+    block_dim = [b.load(i32, b.gep(sizes, i32, n)) for n in range(3, 6)]
+    dynamic = b.byte_gep(smem, static_smem(state))
+    zero, one = b.i32(0), b.i32(1)
+    inner = b
+    thread_idx: list[ir.Value] = []
+    for size in reversed(block_dim):
+        inner, index = inner.for_(zero, size, one)
+        thread_idx.insert(0, index)
+    inner.call(state.name, [], [*arguments, ctx, smem, dynamic, *thread_idx, *block_idx, *block_dim, *grid_dim])
+
+
+def prints(expansion: Expansion, name: str) -> bool:
+    """Whether a function, or one it calls, contains a printf: a kernel's blocks then run in order."""
+    todo, seen = [name], {name}
+    while todo:
+        state = expansion.functions.get(todo.pop())
+        if state is None:
+            continue
+        if state.prints:
+            return True
+        todo += state.calls - seen
+        seen |= state.calls
+    return False
+
+
+def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
+    """Expand `cute.launch`."""
+    name = op.attributes["kernel"].value  # pyright: ignore[reportAttributeAccessIssue]
+    *sizes, smem, _stream, packed = op.operands
+    state = x.module.functions.get(name)
+    if state is None or not state.is_kernel:
+        raise report_at(op.location, CompilerDiagnosticError, f"launch of {name}, which is not a kernel of this module")
+    if x.function.is_kernel:
+        raise report_at(op.location, CompilerDiagnosticError, f"kernel {x.function.name} launches kernel {name}")
+    arguments = cute.unpack(packed)
+    want = _visible_inputs(state.operation)
+    got = [host_type(a.type) for a in arguments]
+    if want != got:
+        raise report_at(
+            op.location,
+            CompilerDiagnosticError,
+            f"kernel {name} takes ({', '.join(map(str, want))}) but is launched with ({', '.join(map(str, got))})",
+        )
+    struct = _arguments_struct(got)
+    memory = x.at_entry(op.location).alloca(struct)
+    for number, value in enumerate(arguments):
+        b.store(to_carrier(b, value), b.field(memory, struct, number))
+    site = x.module.site(op, "launch", "", name)
+    ptr, i32 = ptr_type(), int_type(32)
+    x.module.declare(LAUNCH_FUNCTION, [ptr, ptr, ptr, *[i32] * 13], [])
+    block = b.value(
+        "func.constant",
+        ir.FunctionType.get([ptr, ptr, ptr, ptr, i32, i32, i32], [], context()),
+        (),
+        {"value": ir.FlatSymbolRefAttr.get(block_name(name), context())},
+    )
+    block = b.value("builtin.unrealized_conversion_cast", ptr, (block,))
+    static, serial = b.i32(static_smem(state)), b.i32(int(prints(x.module, name)))
+    b.call(LAUNCH_FUNCTION, [], [x.function.context, block, memory, b.i32(site), *sizes, smem, static, serial])

@@ -1,0 +1,163 @@
+"""From a module with `cute` operations to LLVM IR text: the pipeline of the CPU target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...base_dsl.compiler import Compilation, report_at
+from ...base_dsl.diagnostics import CompilerDiagnosticError
+from ...base_dsl.target import slot_layout
+from ...mlir import context, dialect_module, ir
+from ..llvm_build import Builder, function, int_type, ptr_type
+from ..llvm_text import fix_float_literals
+from . import context as shared
+from . import runtime
+from .expand import Expansion, carrier_type, expand_module, from_carrier, host_type, to_carrier
+from .launch import block_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WRAPPER = "kiln_entry"
+"""The symbol of an executable's wrapper."""
+
+# Passes that find nothing to do still walk the module, so their number is kept small.
+_TO_LLVM = (
+    "arith-expand,convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,"
+    "convert-index-to-llvm,convert-ub-to-llvm,convert-func-to-llvm,convert-cf-to-llvm,reconcile-unrealized-casts"
+)
+
+
+def lower(compilation: Compilation, entry: str) -> tuple[str, Expansion]:
+    """LLVM IR text of a module, and what its expansion found out."""
+    expansion = Expansion(compilation.module)
+    signature = _signature(compilation.module, entry)
+    with context():
+        compilation.run("expand-cute", lambda _: expand_module(expansion))
+        compilation.run("wrap-entry", lambda module: _wrap(expansion, module, entry, *signature))
+        compilation.run("to-llvm", _TO_LLVM)
+        compilation.run("function-attributes", lambda module: _attributes(expansion, module))
+        compilation.check_lowered(_legal)
+        with compilation.stage("translate"):
+            text = fix_float_literals(dialect_module("llvm").translate_module_to_llvmir(compilation.module.operation))
+    return text, expansion
+
+
+def lower_runtime() -> str:
+    """LLVM IR text of the runtime."""
+    module = runtime.build()
+    compilation = Compilation(module, "kiln_cpu_runtime")
+    with context():
+        module.operation.verify()
+        compilation.run("to-llvm", _TO_LLVM)
+        for op in module.body.operations:
+            if op.operation.name == "llvm.func" and _symbol(op.operation) not in runtime.EXPORTS:
+                _set_internal(op.operation)
+        compilation.check_lowered(_legal)
+        return fix_float_literals(dialect_module("llvm").translate_module_to_llvmir(module.operation))
+
+
+def _symbol(op: ir.Operation) -> str:
+    return op.attributes["sym_name"].value  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _set_internal(func: ir.Operation) -> None:
+    if len(func.regions[0].blocks):
+        func.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
+
+
+def _signature(module: ir.Module, entry: str) -> tuple[list[ir.Type], list[ir.Type], ir.Location]:
+    for op in module.body.operations:
+        func = op.operation
+        if func.name == "func.func" and _symbol(func) == entry:
+            type_ = func.attributes["function_type"].value  # pyright: ignore[reportAttributeAccessIssue]
+            return list(type_.inputs), list(type_.results), func.location
+    raise CompilerDiagnosticError(f"the module has no function {entry}")
+
+
+def _wrap(
+    expansion: Expansion,
+    module: ir.Module,
+    entry: str,
+    inputs: Sequence[ir.Type],
+    results: Sequence[ir.Type],
+    location: ir.Location,
+) -> None:
+    """Make `ptr kiln_entry(slots)`: read the arguments, call the entry, write the results; null, or what to report."""
+    try:
+        offsets, _ = slot_layout([*inputs, *results])
+    except CompilerDiagnosticError as reason:
+        raise report_at(location, CompilerDiagnosticError, reason.message) from None
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    expansion.declare("kiln_cpu_finish", [ptr], [ptr])
+    made = function(module, WRAPPER, [ptr], [ptr])
+    block = made.regions[0].blocks[0]
+    slots = block.arguments[0]
+    b = Builder(ir.InsertionPoint(block), location)
+    ctx = b.alloca(i64, shared.SIZE // 8)
+    for field, type_ in (("status", i32), ("lock", i32), ("stream", i64)):
+        b.store(b.const(type_, 0), b.byte_gep(ctx, shared.offset(field)))
+    arguments = [_read(b, slots, offset, type_) for offset, type_ in zip(offsets, inputs)]
+    call = b.call(entry, [host_type(t) for t in results], [*arguments, ctx])
+    for offset, value in zip(offsets[len(inputs) :], call.results, strict=True):
+        _write(b, slots, offset, value)
+    report = b.call("kiln_cpu_finish", [ptr], [ctx]).results[0]
+    b.op("func.return", (), (report,))
+
+
+def _slot_type(type_: ir.Type) -> ir.Type:
+    """How a value lies in its slot: integers of a width that is no machine width are widened."""
+    carrier = carrier_type(type_)
+    if isinstance(carrier, ir.IntegerType):
+        bytes_ = 1 << (((carrier.width + 7) // 8) - 1).bit_length()
+        return int_type(8 * bytes_)
+    return carrier
+
+
+def _read(b: Builder, slots: ir.Value, offset: int, type_: ir.Type) -> ir.Value:
+    stored, carrier = _slot_type(type_), carrier_type(type_)
+    value = b.load(stored, b.byte_gep(slots, offset), 8)
+    if stored != carrier:
+        value = b.value("arith.trunci", carrier, (value,))
+    return from_carrier(b, value, host_type(type_))
+
+
+def _write(b: Builder, slots: ir.Value, offset: int, value: ir.Value) -> None:
+    stored = _slot_type(value.type)
+    value = to_carrier(b, value)
+    if stored != value.type:
+        value = b.value("arith.extui", stored, (value,))
+    b.store(value, b.byte_gep(slots, offset), 8)
+
+
+def _attributes(expansion: Expansion, module: ir.Module) -> None:
+    """Only the wrapper is visible; kernels are inlined into their loops, and those are not inlined into launches."""
+    kernels = {name for name, state in expansion.functions.items() if state.is_kernel}
+    blocks = {block_name(name) for name in kernels}
+    for op in module.body.operations:
+        func = op.operation
+        if func.name != "llvm.func":
+            continue
+        name = _symbol(func)
+        if name != WRAPPER:
+            _set_internal(func)
+        if name in kernels:
+            func.attributes["always_inline"] = ir.UnitAttr.get()
+        elif name in blocks:
+            func.attributes["no_inline"] = ir.UnitAttr.get()
+        elif name == "kiln_cpu_fault":
+            func.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("cold")])
+
+
+def _legal(op: ir.Operation) -> str:
+    """LLVM's code generators end the process on what they cannot select: refuse it before they see it."""
+    name = op.name
+    if name == "llvm.inline_asm":
+        return "inline assembly cannot run on the CPU target"
+    if name == "llvm.call_intrinsic":
+        intrinsic = op.attributes["intrin"].value  # pyright: ignore[reportAttributeAccessIssue]
+        if intrinsic.startswith(("llvm.nvvm.", "llvm.amdgcn.")):
+            return f"the CPU target has no intrinsic {intrinsic}"
+    if name.startswith("llvm.") or name == "builtin.module":
+        return ""
+    return f"the CPU target cannot lower {name}"

@@ -1,0 +1,96 @@
+"""`CpuTarget`: compile a module for this machine; `CpuExecutable`: call it."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import settings
+from ...base_dsl.compiler import Artifacts, Compilation, CompileOptions
+from ...base_dsl.diagnostics import CompilerDiagnosticError
+from ...base_dsl.target import Executable, Target
+from ...dialects import cute
+from . import faults
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...mlir import ir
+    from .expand import Site
+
+_WRAPPER_TYPE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+
+
+class CpuExecutable(Executable):
+    """Object code loaded into this process."""
+
+    def __init__(self, data: bytes, sites: Sequence[Site], artifacts: Artifacts) -> None:
+        from .jit import Library
+        from .lower import WRAPPER
+
+        self.object = data
+        self.sites = tuple(sites)
+        self.artifacts = artifacts
+        self._library = Library(data, (WRAPPER,))
+        self.address = self._library.addresses[WRAPPER]
+        self._native = _WRAPPER_TYPE(self.address)
+
+    def call(self, address: int) -> None:
+        """Run on the slots at `address`."""
+        record = self._native(address)
+        if record:
+            faults.report(record, self.sites)
+
+
+class CpuTarget(Target):
+    """This machine."""
+
+    name = "cpu"
+
+    def compile(self, module: ir.Module, entry: str, options: CompileOptions | None = None) -> CpuExecutable:
+        """Compile the function `entry` of a module to native code. The module is changed."""
+        from . import jit
+        from .lower import lower
+
+        cute.load_dialect()
+        compilation = Compilation(module, entry, options)
+        compilation.verify()
+        artifacts = Artifacts()
+        source = module.operation.clone()  # 0.5 us per operation; rendering it costs 10
+        artifacts.add("mlir", source.get_asm)
+        text, expansion = lower(compilation, entry)
+        artifacts.add("mlir_lowered", module.operation.get_asm)
+        compilation.dump("llvm", "ll", lambda: text)
+        opt = compilation.options.opt_level_or(settings.get("KILN_CPU_OPT"))
+        try:
+            with compilation.stage("optimize"):
+                optimized = jit.optimize(text, opt)
+            with compilation.stage("codegen"):
+                data = jit.emit_object(optimized, opt)
+            artifacts.add("llvm", optimized.__str__)
+            artifacts.add("llvm_unoptimized", lambda: text)
+            artifacts.add("asm", lambda: jit.target_machine(opt).emit_assembly(optimized))
+            artifacts.add("object", lambda: data)
+            compilation.dump("asm", "s", lambda: artifacts["asm"])
+            compilation.dump("object", "o", lambda: data)
+            with compilation.stage("load"):
+                executable = CpuExecutable(data, expansion.sites, artifacts)
+        except RuntimeError as failure:
+            path = compilation.write("failed.ll", text)
+            raise CompilerDiagnosticError(
+                f"LLVM rejected the code of {entry}: {failure}", hint=f"the module is in {path}"
+            ) from failure
+        executable.timings = compilation.timings
+        return executable
+
+    def fingerprint(self, options: CompileOptions | None = None) -> str:
+        """Everything besides the module that the machine code depends on."""
+        import llvmlite
+
+        from . import jit
+
+        opt = (options or CompileOptions()).opt_level_or(settings.get("KILN_CPU_OPT"))
+        return "/".join(["cpu", *jit.host(), llvmlite.__version__, f"O{opt}"])
+
+
+__all__: list[Any] = ["CpuExecutable", "CpuTarget"]

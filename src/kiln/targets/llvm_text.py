@@ -1,0 +1,118 @@
+"""Fix-ups of LLVM IR text between the two LLVMs: the MLIR bindings print with a newer one than llvmlite reads with.
+
+The newer printer writes floating-point literals in forms the older reader rejects (`f0x45EE6D24`, `+qnan`, `-inf`,
+`+nan(0x1)`, decimals that are not exact); every literal becomes a bit pattern, by the type that precedes it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from fractions import Fraction
+
+_FORMATS = {"half": (5, 10), "bfloat": (8, 7), "float": (8, 23), "double": (11, 52)}
+"""Bits of exponent and of fraction."""
+
+# what can stand for a number; the sign is always printed before names
+_LITERAL = r"[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|f0x[0-9A-Fa-f]+|[-+](?:inf\b|qnan\b|s?nan\(0x[0-9A-Fa-f]+\))"
+_ANY_LITERAL = re.compile(rf"[\s(\[<,](?:{_LITERAL})")
+_TOKEN = re.compile(rf'"[^"]*"|;.*|[%@!$#][-\w.$]+|\b(half|bfloat|float|double)\b|(?<![\w.])({_LITERAL})')
+
+
+def fix_float_literals(text: str) -> str:
+    """Rewrite the floating-point literals of a module's text as bit patterns every LLVM reads."""
+    return "\n".join(_fix_line(line) if _ANY_LITERAL.search(line) else line for line in text.split("\n"))
+
+
+def _fix_line(line: str) -> str:
+    kind = ""
+
+    def replace(found: re.Match[str]) -> str:
+        nonlocal kind
+        if found.group(1):
+            kind = found.group(1)
+        elif found.group(2) and kind:
+            return _spell(kind, literal_bits(kind, found.group(2)))
+        return found.group(0)
+
+    return _TOKEN.sub(replace, line)
+
+
+@functools.lru_cache(maxsize=65536)
+def literal_bits(kind: str, literal: str) -> int:
+    """The bit pattern of a literal of type `kind` (half, bfloat, float, double)."""
+    exponent_bits, fraction_bits = _FORMATS[kind]
+    if literal.startswith("f0x"):
+        return int(literal[3:], 16)
+    sign = int(literal.startswith("-")) << (exponent_bits + fraction_bits)
+    digits = literal.lstrip("+-")
+    infinity = ((1 << exponent_bits) - 1) << fraction_bits
+    quiet = 1 << (fraction_bits - 1)
+    if digits == "inf":
+        return sign | infinity
+    if digits == "qnan":
+        return sign | infinity | quiet
+    if digits.startswith("snan("):
+        return sign | infinity | int(digits[5:-1], 16)
+    if digits.startswith("nan("):
+        return sign | infinity | quiet | int(digits[4:-1], 16)
+    return sign | _round(Fraction(digits), exponent_bits, fraction_bits)
+
+
+def _round(value: Fraction, exponent_bits: int, fraction_bits: int) -> int:
+    """The bits of the nearest number, ties to even. `value` is not negative."""
+    if value == 0:
+        return 0
+    bias = (1 << (exponent_bits - 1)) - 1
+    exponent = value.numerator.bit_length() - value.denominator.bit_length()
+    if value < Fraction(2) ** exponent:
+        exponent -= 1
+    exponent = max(exponent, 1 - bias)  # below it numbers are subnormal: the spacing stays
+    steps = round(value / Fraction(2) ** (exponent - fraction_bits))  # Fraction rounds halves to even
+    # a carry out of the fraction runs into the exponent, as it should
+    return ((exponent + bias - 1) << fraction_bits) + steps
+
+
+def _spell(kind: str, bits: int) -> str:
+    if kind == "half":
+        return f"0xH{bits:04X}"
+    if kind == "bfloat":
+        return f"0xR{bits:04X}"
+    if kind == "double":
+        return f"0x{bits:016X}"
+    return f"0x{_float_as_double(bits):016X}"  # LLVM writes a float as the double of the same value
+
+
+def _float_as_double(bits: int) -> int:
+    sign, exponent, fraction = bits >> 31, bits >> 23 & 0xFF, bits & 0x7FFFFF
+    if exponent == 0xFF:
+        wide_exponent = 0x7FF
+    elif exponent:
+        wide_exponent = exponent - 127 + 1023
+    elif fraction:  # subnormal as a float, normal as a double
+        shift = 24 - fraction.bit_length()
+        fraction = fraction << shift & 0x7FFFFF
+        wide_exponent = 1023 - 126 - shift
+    else:
+        wide_exponent = 0
+    return sign << 63 | wide_exponent << 52 | fraction << 29
+
+
+_ASM_CALL = re.compile(r"^(.*\bcall\b.* asm .*\))((?:, ![a-z.]+ !\d+)*)\s*$")
+_CONVERGENT = "900"
+
+
+def mark_asm_convergent(text: str) -> str:
+    """Make every inline assembly call convergent: MLIR cannot say so, and LLVM may duplicate a barrier that is not."""
+    found = False
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        if " asm " not in line:
+            continue
+        match = _ASM_CALL.match(line)
+        if match:
+            lines[number] = f"{match.group(1)} #{_CONVERGENT}{match.group(2)}"
+            found = True
+    if found:
+        lines.append(f"attributes #{_CONVERGENT} = {{ convergent nounwind }}\n")
+    return "\n".join(lines)
