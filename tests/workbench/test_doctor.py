@@ -144,7 +144,7 @@ def test_a_driver_that_shows_no_gpu(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     finding = by_name(doctor._gpus(gpu.Driver(None, "580.1", "13.0", [])))["gpu", "devices"]
     assert finding.state == "missing"
-    assert "CUDA_VISIBLE_DEVICES" in finding.value
+    assert finding.remedy == "unset CUDA_VISIBLE_DEVICES, which is ''"
 
 
 @pytest.mark.parametrize(
@@ -202,11 +202,19 @@ def test_the_report_needs_no_rich(capsys, monkeypatch):
 
 
 def test_the_cache_is_measured(monkeypatch, tmp_path):
-    monkeypatch.setenv("KILN_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
     assert doctor._cache().value.startswith("empty")
     (tmp_path / "cache" / "ab").mkdir(parents=True)
     (tmp_path / "cache" / "ab" / "one").write_bytes(b"x" * 2**20)
     assert doctor._cache().value.startswith("1 files, 1.0 MiB")
+
+
+def test_the_report_survives_a_compiler_that_cannot_be_imported(monkeypatch):
+    for module in ("kiln.base_dsl", "kiln.base_dsl.settings", "kiln.mlir"):
+        monkeypatch.setitem(sys.modules, module, None)
+    findings = by_name(doctor.examine())
+    assert findings["versions", "MLIR bindings"].state == "broken"
+    assert findings["cache", "compiled code"].state == "broken"
 
 
 def test_which_cutlass_wins(child, tmp_path):

@@ -172,8 +172,10 @@ def _pip_for(tool: str) -> str:
 
 
 def _gpus(driver: gpu.Driver) -> Iterator[Finding]:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    unhide = f"unset CUDA_VISIBLE_DEVICES, which is {visible!r}" if visible is not None else ""
     if driver.problem is not None:
-        remedy = "install NVIDIA's driver" if driver.version is None else ""
+        remedy = "install NVIDIA's driver" if driver.version is None else unhide
         yield Finding("gpu", "driver", "missing", driver.problem, "no NVIDIA GPU can be used", remedy)
         return
     yield Finding("gpu", "driver", "ok", f"{driver.version or 'version unknown'}, CUDA {driver.cuda}")
@@ -181,11 +183,8 @@ def _gpus(driver: gpu.Driver) -> Iterator[Finding]:
         value = f"{one.name}, {one.arch}, {one.multiprocessors} SMs, {one.memory / 2**30:.0f} GiB"
         yield Finding("gpu", f"device {ordinal}", "ok", value)
     if not driver.gpus:
-        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        why = f"none; CUDA_VISIBLE_DEVICES={hidden}" if hidden is not None else "none"
-        yield Finding("gpu", "devices", "missing", why, "no NVIDIA GPU can be used")
-    bindings = "cuda.bindings.driver"
-    if not _exists(bindings):
+        yield Finding("gpu", "devices", "missing", "none", "no NVIDIA GPU can be used", unhide)
+    if not _exists("cuda.bindings"):
         remedy = f"pip install '{requirement('cuda-bindings')}'"
         yield Finding(
             "gpu", "cuda-bindings", "missing", "not installed", "kernels cannot be launched on the GPU", remedy
@@ -193,17 +192,16 @@ def _gpus(driver: gpu.Driver) -> Iterator[Finding]:
 
 
 def _cache() -> Finding:
-    directory = _cache_directory()
+    try:
+        from kiln.base_dsl import settings
+
+        directory = Path(settings.get("CUTE_DSL_CACHE_DIR"))
+    except Exception as error:  # a broken installation is what this command is for
+        return Finding("cache", "compiled code", "broken", str(error), "there is no cache without a compiler")
     if not directory.is_dir():
         return Finding("cache", "compiled code", "ok", f"empty, {directory}")
     sizes = [file.stat().st_size for file in directory.rglob("*") if file.is_file()]
     return Finding("cache", "compiled code", "ok", f"{len(sizes)} files, {sum(sizes) / 2**20:.1f} MiB, {directory}")
-
-
-def _cache_directory() -> Path:
-    if chosen := os.environ.get("KILN_CACHE_DIR") or os.environ.get("CUTE_DSL_CACHE_DIR"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kiln"
 
 
 def _cutlass() -> Iterator[Finding]:
