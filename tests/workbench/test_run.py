@@ -238,6 +238,14 @@ subprocess.run([sys.executable, "-c", "import cutlass; print(cutlass.__name__)"]
     assert done.stdout == "kiln\n", done.stderr
 
 
+def test_the_search_path_of_children_is_not_changed(child, write):
+    program = """
+import subprocess, sys
+subprocess.run([sys.executable, "-c", "import os, sys; print([p for p in sys.path if os.path.basename(p) != 'src'])"], check=True)
+"""
+    same(child, write("prog.py", program), PYTHONPATH=":/somewhere:" + str(Path(run.__file__).parents[2]))
+
+
 def test_the_target_is_chosen_for_the_program_and_its_children(child, write):
     program = """
 import os, subprocess, sys

@@ -73,7 +73,9 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def environment(args: argparse.Namespace) -> dict[str, str]:
     """The environment variables that make this process and its children run as `args` say."""
-    inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != STARTUP]
+    # An empty entry means the current folder, so it is kept; an empty or missing variable means no entry.
+    before = os.environ.get("PYTHONPATH")
+    inherited = [entry for entry in before.split(os.pathsep) if entry != STARTUP] if before else []
     variables = {"PYTHONPATH": os.pathsep.join([STARTUP, *inherited])}
     if args.target is not None:
         variables["KILN_TARGET"] = args.target
