@@ -1,0 +1,458 @@
+"""Arguments: what of a call is known while tracing, and what is passed to the compiled function.
+
+Each argument becomes a node. A node has a key (equal keys share compiled code), the MLIR types of its leaves,
+the leaves of a concrete value in the machine's format, and a way to stand for block arguments inside a trace.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import enum
+import inspect
+import struct
+import sys
+import types
+import typing
+from typing import TYPE_CHECKING, Any
+
+from .diagnostics import DSLUserCodeTypeError, error
+from .static_key import static_key
+from .typing import Boolean, Constexpr, Float32, Int32, Int64, Numeric, is_constexpr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator
+
+    from ..mlir import ir
+
+
+class Node:
+    """An argument, or a part of one."""
+
+    key: Hashable
+    formats: str = ""
+    """struct formats of the leaves, each a multiple of 8 bytes."""
+
+    def types(self) -> list[ir.Type]:
+        """MLIR types of the leaves."""
+        return []
+
+    def leaves(self) -> list[Any]:
+        """The leaves of a value given from Python, as `struct` packs them."""
+        return []
+
+    def values(self) -> list[ir.Value]:
+        """The leaves of a value that exists in a trace."""
+        return []
+
+    def rebuild(self, values: Iterator[ir.Value]) -> Any:
+        """The argument as the traced function sees it."""
+        raise NotImplementedError
+
+
+class StaticNode(Node):
+    """A Python object known while tracing, passed by reference."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    @property
+    def key(self) -> Hashable:  # type: ignore[override]
+        return static_key(self.value)
+
+    def rebuild(self, values: Iterator[ir.Value]) -> Any:
+        return self.value
+
+
+class NumericNode(Node):
+    """A number of the object program."""
+
+    def __init__(self, kind: type[Numeric], value: Any) -> None:
+        self.kind = kind
+        self.value = value
+        self.key = kind
+        self.formats = "16s" if kind.width > 64 else "8s"
+
+    def types(self) -> list[ir.Type]:
+        return [self.kind.mlir_type]
+
+    def leaves(self) -> list[Any]:
+        return [self.kind._pack(self.value)]
+
+    def values(self) -> list[ir.Value]:
+        return [self.kind(self.value).ir_value()]
+
+    def rebuild(self, values: Iterator[ir.Value]) -> Any:
+        return self.kind._make(next(values))
+
+
+class ProtocolNode(Node):
+    """An object that says itself how it is passed (`__get_mlir_types__`, `__c_pointers__`)."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self._types: list[ir.Type] | None = None
+
+    @property
+    def key(self) -> Hashable:  # type: ignore[override]
+        own = getattr(type(self.value), "__kiln_key__", None)
+        static = own(self.value) if own is not None else ()
+        return (type(self.value), tuple(str(t) for t in self.types()), static)
+
+    def types(self) -> list[ir.Type]:
+        if self._types is None:
+            from ..mlir import context
+
+            with context():
+                if hasattr(self.value, "__get_mlir_types__"):
+                    self._types = list(self.value.__get_mlir_types__())
+                else:
+                    self._types = [v.type for v in self.value.__extract_mlir_values__()]
+        return self._types
+
+    @property
+    def formats(self) -> str:  # type: ignore[override]
+        from .target import value_bytes
+
+        sizes = [value_bytes(t) for t in self.types()]
+        return "".join(f"{size}s{-size % 8}x" for size in sizes)
+
+    def leaves(self) -> list[Any]:
+        from .target import value_bytes
+
+        pointers = self.value.__c_pointers__()
+        if len(pointers) != len(self.types()):
+            raise TypeError(
+                f"{type(self.value).__name__}.__c_pointers__ gives {len(pointers)} addresses for {len(self.types())} MLIR types"
+            )
+        return [ctypes.string_at(_address(p), value_bytes(t)) for p, t in zip(pointers, self.types(), strict=True)]
+
+    def values(self) -> list[ir.Value]:
+        return list(self.value.__extract_mlir_values__())
+
+    def rebuild(self, values: Iterator[ir.Value]) -> Any:
+        return self.value.__new_from_mlir_values__([next(values) for _ in self.types()])
+
+
+def _address(pointer: Any) -> int:
+    if isinstance(pointer, int):
+        return pointer
+    if isinstance(pointer, ctypes.c_void_p):
+        return pointer.value or 0
+    return ctypes.cast(pointer, ctypes.c_void_p).value or 0
+
+
+class GroupNode(Node):
+    """A tuple, list, dict, NamedTuple or dataclass of arguments."""
+
+    def __init__(self, tag: Any, children: list[Node], make: Callable[[list[Any]], Any]) -> None:
+        self.children = children
+        self._make = make
+        self._tag = tag
+        self.formats = "".join(c.formats for c in children)
+
+    @property
+    def key(self) -> Hashable:  # type: ignore[override]
+        return (self._tag, *(c.key for c in self.children))
+
+    def types(self) -> list[ir.Type]:
+        return [t for c in self.children for t in c.types()]
+
+    def leaves(self) -> list[Any]:
+        return [leaf for c in self.children for leaf in c.leaves()]
+
+    def values(self) -> list[ir.Value]:
+        return [v for c in self.children for v in c.values()]
+
+    def rebuild(self, values: Iterator[ir.Value]) -> Any:
+        return self._make([c.rebuild(values) for c in self.children])
+
+
+_adapters: dict[type, Callable[[Any], Any]] = {}
+
+
+def register_jit_arg_adapter(*kinds: type) -> Callable[[Any], Any]:
+    """Decorator: the class or function it is put on wraps arguments of these types in a `JitArgument`."""
+
+    def register(adapter: Any) -> Any:
+        for kind in kinds:
+            _adapters[kind] = adapter
+        return adapter
+
+    return register
+
+
+def find_adapter(kind: type) -> Callable[[Any], Any] | None:
+    """The adapter registered for a type or one of its bases."""
+    for base in kind.__mro__:
+        if base in _adapters:
+            return _adapters[base]
+    return None
+
+
+_STATIC_KINDS = (str, bytes, type, enum.Enum, type(None), types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+
+
+class ArgumentRules:
+    """How a language takes arguments. A language overrides `convert` to add its own kinds."""
+
+    def convert(self, value: Any, annotation: Any) -> Node | None:
+        """A node for a kind of value of this language, or None."""
+        return None
+
+    def is_static_annotation(self, annotation: Any) -> bool:
+        """Whether numbers under this annotation are known while tracing."""
+        return is_constexpr(annotation)
+
+    def node(self, value: Any, annotation: Any, path: str) -> Node:
+        """The node of an argument."""
+        if annotation is not None and self.is_static_annotation(annotation):
+            return StaticNode(value)
+        kind = type(value)
+        if kind is int or kind is float or kind is bool:
+            return NumericNode(self._number_type(value, annotation, path), value)
+        if isinstance(value, Numeric):
+            wanted = annotation if _is_numeric_type(annotation) else type(value)
+            return NumericNode(wanted, value)
+        if isinstance(value, _STATIC_KINDS):
+            return StaticNode(value)
+        own = self.convert(value, annotation)
+        if own is not None:
+            return own
+        adapter = find_adapter(kind)
+        if adapter is not None:
+            return ProtocolNode(adapter(value))
+        if hasattr(kind, "__new_from_mlir_values__") and (
+            hasattr(kind, "__get_mlir_types__") or hasattr(kind, "__extract_mlir_values__")
+        ):
+            return ProtocolNode(value)
+        if isinstance(value, (tuple, list, dict)):
+            return self._container(value, annotation, path)
+        if dataclasses.is_dataclass(value):
+            return self._dataclass(value, path)
+        if callable(value) or hasattr(value, "__dict__") or hasattr(kind, "__slots__"):
+            return self._object(value, path)
+        raise error(
+            DSLUserCodeTypeError,
+            f"argument {path!r} of type {kind.__module__}.{kind.__qualname__} cannot be passed to a compiled function",
+            hint="pass numbers, tensors, tuples or dataclasses of them; annotate it Constexpr if it is known when compiling; "
+            "or give its class __get_mlir_types__, __c_pointers__ and __new_from_mlir_values__",
+        )
+
+    def _object(self, value: Any, path: str) -> Node:
+        """A plain instance: by reference, with what the program computes in it passed as values."""
+        from . import trace
+
+        if trace.current() is not None:
+            from . import tree
+
+            if tree.has_dynamic(value):
+                return _ObjectNode(value)
+        return StaticNode(value)
+
+    def _number_type(self, value: Any, annotation: Any, path: str) -> type[Numeric]:
+        if _is_numeric_type(annotation):
+            if isinstance(value, float) and annotation.is_integer:
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"argument {path!r} takes {annotation.__name__} and got the float {value!r}",
+                    hint=f"pass an integer, or annotate {path!r} with a float type",
+                )
+            return annotation
+        if annotation is int and not isinstance(value, float):
+            return _int_type(value)
+        if annotation is float:
+            return Float32
+        if isinstance(value, bool):
+            return Boolean
+        return _int_type(value) if isinstance(value, int) else Float32
+
+    def _container(self, value: Any, annotation: Any, path: str) -> Node:
+        inner = _element_annotations(annotation, len(value))
+        if isinstance(value, dict):
+            keys = list(value)
+            children = [self.node(value[k], None, f"{path}[{k!r}]") for k in keys]
+            return GroupNode((dict, *map(static_key, keys)), children, lambda parts: dict(zip(keys, parts, strict=True)))
+        children = [self.node(v, a, f"{path}[{i}]") for i, (v, a) in enumerate(zip(value, inner, strict=True))]
+        if isinstance(value, list):
+            return GroupNode(list, children, list)
+        if hasattr(value, "_fields"):
+            return GroupNode(type(value), children, lambda parts: type(value)(*parts))
+        return GroupNode(tuple, children, tuple)
+
+    def _dataclass(self, value: Any, path: str) -> Node:
+        from . import tree
+
+        hints = annotations_of(type(value))
+        attributes = tree.attributes_of(value)
+        children = [self.node(v, hints.get(k), f"{path}.{k}") for k, v in attributes.items()]
+        return GroupNode(
+            (type(value), *attributes),
+            children,
+            lambda parts: tree.copy_with(value, dict(zip(attributes, parts, strict=True))),
+        )
+
+
+class _ObjectNode(Node):
+    """Inside a trace: an object some of whose attributes are values of the program."""
+
+    def __init__(self, value: Any) -> None:
+        from . import tree
+
+        self._opened, self._values, self._rebuild = tree.open_value(value, promote=False)
+        self.key = ()
+
+    def types(self) -> list[ir.Type]:
+        return [v.type for v in self._values]
+
+    def values(self) -> list[ir.Value]:
+        return self._values
+
+    def rebuild(self, values: Iterator[ir.Value]) -> Any:
+        return self._rebuild(values)
+
+
+def _int_type(value: int) -> type[Numeric]:
+    return Int32 if -(1 << 31) <= value < 1 << 31 else Int64
+
+
+def _is_numeric_type(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Numeric) and not annotation._abstract
+
+
+def _element_annotations(annotation: Any, count: int) -> list[Any]:
+    """Annotations for the elements of a tuple or list."""
+    arguments = typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    if origin in (tuple, list) and arguments:
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            return [arguments[0]] * count
+        if origin is list:
+            return [arguments[0]] * count
+        if len(arguments) == count:
+            return list(arguments)
+    return [None] * count
+
+
+def annotations_of(owner: Any) -> dict[str, Any]:
+    """The evaluated annotations of a function or class. One that cannot be evaluated is left out, or, if its text
+    names Constexpr, is Constexpr."""
+    if isinstance(owner, type):
+        found: dict[str, Any] = {}
+        for base in reversed(owner.__mro__):
+            found.update(_raw_annotations(base))
+        namespace = vars(sys.modules.get(owner.__module__, types.ModuleType("empty")))
+        local: dict[str, Any] = dict(vars(owner))
+    else:
+        found = dict(_raw_annotations(owner))
+        namespace = owner.__globals__
+        local = {}
+        for name, cell in zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True):
+            try:
+                local[name] = cell.cell_contents
+            except ValueError:
+                pass
+    result: dict[str, Any] = {}
+    for name, annotation in found.items():
+        if isinstance(annotation, str):
+            try:
+                annotation = eval(annotation, namespace, local)
+            except Exception:
+                if "Constexpr" not in annotation:
+                    continue
+                annotation = Constexpr
+        result[name] = annotation
+    return result
+
+
+def _raw_annotations(owner: Any) -> dict[str, Any]:
+    if sys.version_info >= (3, 14):
+        import annotationlib  # type: ignore[import-not-found]
+
+        found = annotationlib.get_annotations(owner, format=annotationlib.Format.FORWARDREF)
+        return {k: (v.__forward_arg__ if isinstance(v, annotationlib.ForwardRef) else v) for k, v in found.items()}
+    if isinstance(owner, type):
+        return dict(owner.__dict__.get("__annotations__", {}))
+    return dict(getattr(owner, "__annotations__", {}))
+
+
+class Parameters:
+    """The parameters of a function: binding a call to them."""
+
+    def __init__(self, function: types.FunctionType) -> None:
+        self.function = function
+        self.signature = inspect.signature(function, follow_wrapped=False)
+        self._annotations: dict[str, Any] | None = None
+        self.simple = all(
+            p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in self.signature.parameters.values()
+        )
+        self.names = list(self.signature.parameters)
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """Annotations by parameter, evaluated at the first use."""
+        if self._annotations is None:
+            self._annotations = annotations_of(self.function)
+        return self._annotations
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Parameter names and values, defaults included."""
+        if not kwargs and self.simple and len(args) == len(self.names):
+            return dict(zip(self.names, args, strict=True))
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as wrong:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{self.function.__name__}{self.signature_text()}: {wrong}",
+                hint=f"it got {len(args)} positional argument{'s' * (len(args) != 1)}"
+                + (f" and {', '.join(kwargs)}" if kwargs else ""),
+            ) from None
+        bound.apply_defaults()
+        return bound.arguments
+
+    def signature_text(self) -> str:
+        """The signature without its annotations."""
+        return "(" + ", ".join(str(p.replace(annotation=inspect.Parameter.empty)) for p in self.signature.parameters.values()) + ")"
+
+    def annotation(self, name: str) -> Any:
+        """The annotation of a parameter, or None."""
+        return self.annotations.get(name)
+
+    def nodes(self, rules: ArgumentRules, arguments: dict[str, Any]) -> list[Node]:
+        """A node for each parameter; `*args` and `**kwargs` are groups."""
+        nodes: list[Node] = []
+        for name, value in arguments.items():
+            annotation = self.annotation(name)
+            kind = self.signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_POSITIONAL:
+                children = [rules.node(v, annotation, f"{name}[{i}]") for i, v in enumerate(value)]
+                nodes.append(GroupNode(tuple, children, tuple))
+            elif kind is inspect.Parameter.VAR_KEYWORD:
+                keys = list(value)
+                children = [rules.node(value[k], annotation, f"{name}[{k!r}]") for k in keys]
+                nodes.append(GroupNode((dict, *keys), children, lambda parts, keys=keys: dict(zip(keys, parts, strict=True))))
+            else:
+                nodes.append(rules.node(value, annotation, name))
+        return nodes
+
+    def call_arguments(self, values: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Positional and keyword arguments for calling the function with these values."""
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for name, value in values.items():
+            kind = self.signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_POSITIONAL:
+                args.extend(value)
+            elif kind is inspect.Parameter.VAR_KEYWORD:
+                kwargs.update(value)
+            elif kind is inspect.Parameter.KEYWORD_ONLY:
+                kwargs[name] = value
+            else:
+                args.append(value)
+        return args, kwargs
+
+
+def slot_struct(formats: str) -> struct.Struct:
+    """The packer of a call's leaves."""
+    return struct.Struct("<" + formats)

@@ -1,0 +1,273 @@
+"""One way to report an error: what rule was broken, by which value, under a caret in the user's source.
+
+Every exception a user may see derives from `DSLBaseError`. `DSLBaseError` renders itself as
+
+    prog.py:12: error: message
+        y = x + 1
+            ^
+    help: what to write instead
+    in f, called from prog.py:30 in main
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import linecache
+import os
+import sys
+import types
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ast
+    from collections.abc import Iterator
+
+_PACKAGE_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Rooms of the package whose frames are machinery; the kernel library and the examples are user code.
+_INTERNAL_ROOMS = tuple(
+    _PACKAGE_DIR + room
+    for room in ("base_dsl", "cute", "dialects", "pipeline", "utils", "targets", "workbench", "mlir.py", "torch.py", "jax.py")
+)
+
+_internal_code: dict[types.CodeType, bool] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """A range of user source. Lines count from 1, columns from 0; `end_column` is exclusive; -1: unknown."""
+
+    filename: str
+    line: int
+    column: int = -1
+    end_line: int = -1
+    end_column: int = -1
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.filename}:{self.line}"
+
+    def snippet(self) -> str:
+        """The source line with a caret under the range, or nothing where the source cannot be had."""
+        text = linecache.getline(self.filename, self.line).rstrip("\n")
+        if not text.strip():
+            return ""
+        indent = len(text) - len(text.lstrip())
+        start, end = self.column, self.end_column
+        if start < 0:
+            start, end = indent, len(text)
+        else:  # columns count UTF-8 bytes
+            raw = text.encode()
+            start = len(raw[:start].decode(errors="replace"))
+            end = len(raw[:end].decode(errors="replace")) if end >= 0 else start + 1
+        if self.end_line > self.line:
+            end = len(text)
+        shift = indent if indent <= start else 0
+        return f"    {text[shift:]}\n    {' ' * (start - shift)}{'^' * max(1, end - start)}"
+
+
+class DSLBaseError(Exception):
+    """Base of all of Kiln's errors. `span` says where in the user's program, `hint` what to write instead."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        span: Span | None = None,
+        calls: tuple[Span, ...] = (),
+        notes: tuple[tuple[Span, str], ...] = (),
+        error_code: object = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.span = span
+        self.calls = calls
+        self.notes = notes
+        self.error_code = error_code
+
+    def __str__(self) -> str:
+        lines = [f"{self.span}: error: {self.message}" if self.span else self.message]
+        if self.span:
+            lines.append(self.span.snippet())
+        for span, text in self.notes:
+            lines += [f"{span}: note: {text}", span.snippet()]
+        if self.hint:
+            lines.append(f"help: {self.hint}")
+        inside = self.span.function if self.span else ""
+        for call in self.calls:
+            lines.append(f"in {inside or '?'}, called from {call}" + (f" in {call.function}" if call.function else ""))
+            inside = call.function
+        return "\n".join(line for line in lines if line)
+
+
+class DSLRuntimeError(DSLBaseError):
+    """A rule of the language was broken while a function was traced, compiled or called."""
+
+
+class DSLUserCodeError(DSLBaseError):
+    """The user's program is at fault."""
+
+
+class DSLUserCodeTypeError(DSLUserCodeError, TypeError):
+    """A value of the wrong type."""
+
+
+class DSLUserCodeRuntimeError(DSLUserCodeError, RuntimeError):
+    """A failed check of the user's own, while tracing."""
+
+
+class DSLSyntaxError(DSLUserCodeError):
+    """A construct the language does not take."""
+
+
+class DSLNotImplemented(DSLBaseError):
+    """Something a target does not offer."""
+
+
+class DSLCudaRuntimeError(DSLBaseError):
+    """The CUDA driver reported an error; `error_code` holds it."""
+
+
+class DSLCudaVerNotImplemented(DSLNotImplemented):
+    """Something this CUDA version does not offer."""
+
+
+class DSLOperationBuildError(DSLBaseError):
+    """An operation could not be built."""
+
+
+class DSLSubprocessCallError(DSLBaseError):
+    """An external tool failed."""
+
+
+class DSLTreeFlattenError(DSLBaseError):
+    """A value could not be taken apart into leaves."""
+
+
+class CompilerDiagnosticError(DSLBaseError):
+    """MLIR or LLVM rejected the program."""
+
+
+class DSLWarning(UserWarning):
+    """Base of Kiln's warnings."""
+
+
+class DSLOptimizationWarning(Warning):
+    """Something will be slower than it could be."""
+
+
+def is_internal(code: types.CodeType) -> bool:
+    """Whether a code object belongs to Kiln's machinery rather than to a user's program."""
+    known = _internal_code.get(code)
+    if known is None:
+        known = _internal_code[code] = code.co_filename.startswith(_INTERNAL_ROOMS)
+    return known
+
+
+def user_frame(depth: int = 1) -> types.FrameType | None:
+    """The innermost frame of user code on the stack, looking from `depth` frames above the caller."""
+    frame: types.FrameType | None = sys._getframe(depth + 1)
+    while frame is not None and is_internal(frame.f_code):
+        frame = frame.f_back
+    return frame
+
+
+def positions(code: types.CodeType, lasti: int) -> tuple[int, int, int, int]:
+    """(line, end line, column, end column) of an instruction; -1 where unknown (Python 3.10 has lines only)."""
+    if lasti >= 0 and hasattr(code, "co_positions"):
+        for index, found in enumerate(code.co_positions()):
+            if index == lasti // 2:
+                line, end_line, column, end_column = found
+                if line is not None:
+                    return line, end_line or line, -1 if column is None else column, -1 if end_column is None else end_column
+                break
+    return -1, -1, -1, -1
+
+
+def function_name(code: types.CodeType) -> str:
+    """A readable name of the function a code object came from: the parts the front end generated are left out."""
+    name = getattr(code, "co_qualname", code.co_name)
+    parts = [p for p in name.split(".") if p != "<locals>" and not p.startswith("__kiln")]
+    return parts[-1] if parts else name
+
+
+def frame_span(frame: types.FrameType) -> Span:
+    """Where a frame is now."""
+    code = frame.f_code
+    line, end_line, column, end_column = positions(code, frame.f_lasti)
+    if line < 0:
+        line = end_line = frame.f_lineno or code.co_firstlineno
+    return Span(code.co_filename, line, column, end_line, end_column, function_name(code))
+
+
+def node_span(node: ast.AST, filename: str, function: str = "") -> Span:
+    """Where a syntax node stands."""
+    return Span(
+        filename,
+        getattr(node, "lineno", 1),
+        getattr(node, "col_offset", -1),
+        getattr(node, "end_lineno", None) or -1,
+        getattr(node, "end_col_offset", None) or -1,
+        function,
+    )
+
+
+def _user_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    while frame is not None:
+        if not is_internal(frame.f_code):
+            yield frame
+        frame = frame.f_back
+
+
+def call_chain(depth: int = 1, limit: int = 8) -> tuple[Span, ...]:
+    """Spans of the user frames on the stack, innermost first: one for each function, not for its generated parts.
+
+    The chain ends at the outermost call into the language.
+    """
+    spans: list[Span] = []
+    last: str | None = None
+    for frame in _user_frames(sys._getframe(depth + 1)):
+        code = frame.f_code
+        generated = code.co_name.startswith("__kiln")
+        name = function_name(code)
+        if last is not None and name == last and spans and spans[-1].filename == code.co_filename:
+            last = name if generated else None
+            continue
+        spans.append(frame_span(frame))
+        last = name if generated else None
+        if len(spans) == limit or code.co_name == "<module>":
+            break
+    return tuple(spans)
+
+
+def error(
+    kind: type[DSLBaseError],
+    message: str,
+    *,
+    hint: str = "",
+    span: Span | None = None,
+    notes: tuple[tuple[Span, str], ...] = (),
+    depth: int = 1,
+) -> DSLBaseError:
+    """An exception to raise, located at the user's innermost frame (or `span`), with the chain of calls to it."""
+    chain = call_chain(depth + 1)
+    if chain and (span is None or span.function == chain[0].function):
+        span, chain = span or chain[0], chain[1:]
+    return kind(message, hint=hint, span=span, calls=chain, notes=notes)
+
+
+def strip_internal_frames(tb: types.TracebackType | None) -> types.TracebackType | None:
+    """The traceback without the frames of Kiln's machinery (kept whole if nothing else would be left)."""
+    entries: list[types.TracebackType] = []
+    cursor = tb
+    while cursor is not None:
+        if not is_internal(cursor.tb_frame.f_code):
+            entries.append(cursor)
+        cursor = cursor.tb_next
+    if not entries:
+        return tb
+    result: types.TracebackType | None = None
+    for entry in reversed(entries):
+        result = types.TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return result

@@ -1,0 +1,271 @@
+"""`BaseDSL`: trace a function, own the module, call the target.
+
+A language is a subclass. It says how branches and loops look in its dialect, which values it takes as arguments,
+and which decorators it offers; this module knows only builtin, func, arith and math.
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+from typing import TYPE_CHECKING, Any
+
+from . import trace as tracing
+from .arguments import ArgumentRules, Node
+from .diagnostics import DSLBaseError, DSLOperationBuildError, DSLUserCodeError, Span, error, frame_span, is_internal, strip_internal_frames
+from .target import get_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..mlir import ext, ir
+    from .compiler import CompileOptions
+    from .target import Executable
+
+compile_lock = threading.RLock()
+"""Held while a function is traced and compiled: the bindings and LLVM are not parallel anyway."""
+
+
+class BaseDSL(ArgumentRules):
+    """A language. Override what follows; each default raises or is the plain choice."""
+
+    name = "base"
+
+    # -- what a language provides ------------------------------------------------------------------------
+
+    def dialects(self) -> Sequence[type[ext.Dialect]]:
+        """Python-defined dialects to load before tracing."""
+        return ()
+
+    def make_function(self, name: str, types: Sequence[ir.Type], location: ir.Location) -> tuple[ir.Operation, ir.Block]:
+        """An empty host function at the insertion point, and its entry block."""
+        from ..mlir import ir
+
+        operation = ir.Operation.create(
+            "func.func",
+            regions=1,
+            attributes={
+                "sym_name": ir.StringAttr.get(name),
+                "function_type": ir.TypeAttr.get(ir.FunctionType.get(list(types), [])),
+            },
+            loc=location,
+        )
+        entry = operation.regions[0].blocks.append(*types, arg_locs=[location] * len(types))
+        return operation, entry
+
+    def finish_function(self, function: ir.Operation, types: Sequence[ir.Type], values: Sequence[ir.Value]) -> None:
+        """Return `values` from a function begun with `make_function`."""
+        from ..mlir import ir
+
+        results = [v.type for v in values]
+        function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(list(types), results))
+        tracing.emit("func.return", [], list(values))
+
+    def make_if(
+        self,
+        condition: ir.Value,
+        then: ir.Block,
+        then_values: Sequence[ir.Value],
+        orelse: ir.Block,
+        else_values: Sequence[ir.Value],
+    ) -> Sequence[ir.Value]:
+        """A branch at the insertion point around two traced blocks without terminators; its results."""
+        raise NotImplementedError
+
+    def make_for(
+        self,
+        lower: ir.Value,
+        upper: ir.Value,
+        step: ir.Value,
+        body: ir.Block,
+        inits: Sequence[ir.Value],
+        yields: Sequence[ir.Value],
+        *,
+        unsigned: bool,
+        hints: dict[str, Any],
+    ) -> Sequence[ir.Value]:
+        """A loop from `lower` up to but not including `upper`, step > 0.
+
+        `body`'s arguments are the induction variable, then the carried values; `yields` are their next values.
+        """
+        raise NotImplementedError
+
+    def make_while(
+        self,
+        before: ir.Block,
+        condition: ir.Value,
+        forwards: Sequence[ir.Value],
+        after: ir.Block,
+        inits: Sequence[ir.Value],
+        yields: Sequence[ir.Value],
+    ) -> Sequence[ir.Value]:
+        """A loop: `before` takes the carried values and decides; `after` takes `forwards` and yields the next values.
+
+        The results are `forwards` at the end. There are as many forwarded as carried values.
+        """
+        raise NotImplementedError
+
+    def make_undefined(self, type_: ir.Type) -> ir.Value:
+        """A value nobody reads. Numbers only by default: zero."""
+        from ..mlir import ir
+
+        if isinstance(type_, (ir.IntegerType, ir.IndexType)):
+            return tracing.constant(type_, 0)
+        if isinstance(type_, ir.FloatType):
+            return tracing.constant(type_, 0.0)
+        raise DSLOperationBuildError(f"{self.name} cannot make an undefined value of type {type_}")
+
+    def make_assert(self, condition: ir.Value, message: str) -> None:
+        """A check when the program runs."""
+        raise DSLUserCodeError(f"{self.name} has no assertions at run time")
+
+    def is_selectable(self, type_: ir.Type) -> bool:
+        """Whether `arith.select` takes this type."""
+        from ..mlir import ir
+
+        return isinstance(type_, (ir.IntegerType, ir.FloatType, ir.IndexType, ir.VectorType))
+
+    def compile_module(self, module: ir.Module, entry: str, options: CompileOptions | None, target: str | None) -> Executable:
+        """The object stage. By default the chosen target's."""
+        return get_target(target).compile(module, entry, options)
+
+    # -- tracing -----------------------------------------------------------------------------------------
+
+    def trace(self, name: str, nodes: Sequence[Node], run: Callable[[list[Any]], Any], at: Span) -> Traced:
+        """Trace `run` as a host function of the nodes' leaves."""
+        from ..mlir import context, ir, require_dialect
+
+        for dialect in self.dialects():
+            require_dialect(dialect)
+        with context(), ir.Location.unknown():
+            module = ir.Module.create()
+        active = tracing.Trace(self, module)
+        with tracing.activate(active), report(active):
+            location = ir.Location.file(at.filename, at.line, 1)
+            leaf_types = [t for node in nodes for t in node.types()]
+            with ir.InsertionPoint(module.body):
+                function, entry = self.make_function(name, leaf_types, location)
+            with tracing.inside_function(active, entry, "host"):
+                arguments = iter(list(entry.arguments))
+                returned = run([node.rebuild(arguments) for node in nodes])
+                from . import tree
+
+                _, values, rebuild = tree.open_value(returned, promote=False)
+                kinds = result_kinds(returned)
+                self.finish_function(function, leaf_types, values)
+        return Traced(module, name, leaf_types, [v.type for v in values], kinds, rebuild)
+
+
+class Traced:
+    """A complete module, and how its results are read."""
+
+    def __init__(
+        self,
+        module: ir.Module,
+        entry: str,
+        argument_types: list[ir.Type],
+        result_types: list[ir.Type],
+        result_kinds: list[Any],
+        rebuild: Callable[[Any], Any],
+    ) -> None:
+        self.module = module
+        self.entry = entry
+        self.argument_types = argument_types
+        self.result_types = result_types
+        self.result_kinds = result_kinds
+        self.rebuild = rebuild
+
+
+def result_kinds(returned: Any) -> list[Any]:
+    """The numeric type of each leaf of a returned value; other values cannot leave a compiled function."""
+    from . import tree
+    from .typing import Numeric
+
+    kinds: list[Any] = []
+
+    def walk(x: Any, path: str) -> None:
+        if isinstance(x, Numeric):
+            if tree.is_dynamic(x):
+                kinds.append(type(x))
+        elif isinstance(x, (tuple, list)):
+            for i, part in enumerate(x):
+                walk(part, f"{path}[{i}]")
+        elif isinstance(x, dict):
+            for k, part in x.items():
+                walk(part, f"{path}[{k!r}]")
+        elif tree.is_mlir_value(x) or tree.is_protocol(x):
+            if tree.has_dynamic(x):
+                raise error(
+                    DSLUserCodeError,
+                    f"a compiled function returns {tree.describe(x)} to Python{' in ' + path if path else ''}",
+                    hint="return numbers, or write to a tensor that was passed in",
+                )
+        elif tree.is_plain_object(x) and tree.has_dynamic(x):
+            for k, part in tree.attributes_of(x).items():
+                walk(part, f"{path}.{k}")
+
+    walk(returned, "")
+    return kinds
+
+
+class report:  # noqa: N801
+    """While open, failures of the user's program are reported as Kiln reports them."""
+
+    def __init__(self, trace: tracing.Trace) -> None:
+        self._trace = trace
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, failure: BaseException | None, tb: types.TracebackType | None) -> None:
+        if failure is None or isinstance(failure, DSLBaseError):
+            return
+        if isinstance(failure, NameError):
+            found = self._missing_variable(failure, tb)
+            if found is not None:
+                raise found from None
+        from ..mlir import ir
+
+        if isinstance(failure, ir.MLIRError):
+            span = _last_user_span(tb)
+            raise DSLOperationBuildError(f"an operation could not be built: {failure}", span=span) from failure
+
+    def _missing_variable(self, failure: NameError, tb: types.TracebackType | None) -> DSLBaseError | None:
+        name = getattr(failure, "name", None)
+        if name is None:
+            parts = str(failure).split("'")
+            name = parts[1] if len(parts) > 1 else None
+        span = _last_user_span(tb)
+        if name is None or span is None:
+            return None
+        for (filename, _, variable), (why, hint, notes) in self._trace.unavailable.items():
+            if variable == name and filename == span.filename:
+                return DSLUserCodeError(why, hint=hint, span=_name_span(span, name), notes=notes)
+        return None
+
+
+def _name_span(span: Span, name: str) -> Span:
+    """Point at the name itself where the line shows it once."""
+    return span
+
+
+def _last_user_span(tb: types.TracebackType | None) -> Span | None:
+    from .diagnostics import positions
+
+    found: Span | None = None
+    while tb is not None:
+        if not is_internal(tb.tb_frame.f_code):
+            line, end_line, column, end_column = positions(tb.tb_frame.f_code, tb.tb_lasti)
+            base = frame_span(tb.tb_frame)
+            found = Span(base.filename, line if line > 0 else tb.tb_lineno, column, end_line, end_column, base.function)
+        tb = tb.tb_next
+    return found
+
+
+def shorten_traceback(failure: BaseException) -> None:
+    """Leave only the user's frames in the traceback of an error of the user's; Kiln's own failures stay whole."""
+    last = failure.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if isinstance(failure, DSLBaseError) or (last is not None and not is_internal(last.tb_frame.f_code)):
+        failure.__traceback__ = strip_internal_frames(failure.__traceback__)

@@ -1,0 +1,38 @@
+"""`assert`: checked now for Python values, when the program runs for others."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from .. import trace as tracing
+from .. import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .rewriter import Rewriter
+
+
+def rewrite(rw: Rewriter, node: ast.Assert) -> list[ast.stmt]:
+    """The message is evaluated only if the check fails or is left to run time."""
+    text = ast.Constant(ast.unparse(node.test))
+    test = rw.expression(node.test)
+    message = rw.expression(node.msg) if node.msg is not None else ast.Constant("")
+    lazy = ast.Lambda(ast.arguments([], [], None, [], [], None, []), message)
+    call = rw.hook("assert_", [test, text, ast.copy_location(lazy, node)])
+    return [ast.fix_missing_locations(ast.copy_location(ast.Expr(call), node))]
+
+
+def run_assert(condition: Any, text: str, message: Callable[[], Any]) -> None:
+    """Raise AssertionError now, or leave a check in the program."""
+    if not tree.is_dynamic(condition):
+        if not condition:
+            said = message()
+            raise AssertionError(*([said] if said != "" else []))
+        return
+    from .regions import as_condition
+
+    trace = tracing.require("assert")
+    said = message()
+    trace.dsl.make_assert(as_condition(condition).ir_value(), f"{said}" if said != "" else f"assertion failed: {text}")

@@ -1,0 +1,272 @@
+"""What a region may change: the variables of a function, and the objects it can reach.
+
+`Scope` reads and writes a traced function's variables through their closure cells. `Snapshot` remembers the
+state of every mutable object reachable from some values, so that changes made inside a region, at any call
+depth, are found by comparison and carried out of it leaf by leaf.
+"""
+
+from __future__ import annotations
+
+import dis
+import types
+from typing import TYPE_CHECKING, Any
+
+from .. import tree
+from ..diagnostics import DSLRuntimeError, error
+from ..tree import UNDEFINED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+
+class Scope:
+    """The variables of one call of a rewritten function."""
+
+    def __init__(self, names: Callable[[], Any]) -> None:
+        code = names.__code__
+        self.cells: dict[str, types.CellType] = dict(zip(code.co_freevars, names.__closure__ or (), strict=True))
+        self.globals = names.__globals__
+
+    def get(self, name: str) -> Any:
+        """The variable's value; UNDEFINED while it has none."""
+        cell = self.cells.get(name)
+        if cell is None:
+            return UNDEFINED
+        try:
+            return cell.cell_contents
+        except ValueError:
+            return UNDEFINED
+
+    def set(self, name: str, value: Any) -> None:
+        """Bind the variable; UNDEFINED unbinds it."""
+        cell = self.cells[name]
+        if value is not UNDEFINED:
+            cell.cell_contents = value
+            return
+        try:
+            del cell.cell_contents
+        except ValueError:
+            pass
+
+    def save(self, names: Iterable[str]) -> dict[str, Any]:
+        """The values of some variables."""
+        return {name: self.get(name) for name in names}
+
+    def restore(self, values: dict[str, Any]) -> None:
+        """Put back what `save` returned."""
+        for name, value in values.items():
+            self.set(name, value)
+
+    def roots(self, names: Iterable[str]) -> list[tuple[str, Any]]:
+        """Named values a region can reach through these names, module globals included."""
+        found: list[tuple[str, Any]] = []
+        for name in names:
+            value = self.get(name)
+            if value is UNDEFINED and name not in self.cells:
+                value = self.globals.get(name, UNDEFINED)
+                if isinstance(value, (type, types.ModuleType)):
+                    continue
+            if value is not UNDEFINED:
+                found.append((name, value))
+        return found
+
+
+class Slot:
+    """One place in a mutable object: an attribute, a list element, a dict entry, or the state of a protocol object."""
+
+    __slots__ = ("key", "kind", "owner", "path")
+
+    def __init__(self, owner: Any, kind: str, key: Any, path: str) -> None:
+        self.owner = owner
+        self.kind = kind
+        self.key = key
+        self.path = path
+
+    def get(self) -> Any:
+        if self.kind == "item":
+            return self.owner[self.key]
+        if self.kind == "state":
+            # A copy, so that a later change of the object does not change what was read.
+            values = self.owner.__extract_mlir_values__()
+            return self.owner.__new_from_mlir_values__(values) if values else self.owner
+        return getattr(self.owner, self.key, UNDEFINED)
+
+    def set(self, value: Any) -> None:
+        if self.kind == "item":
+            self.owner[self.key] = value
+        elif self.kind == "state":
+            if value is not self.owner:
+                for name, part in tree.attributes_of(value).items():
+                    object.__setattr__(self.owner, name, part)
+        elif value is UNDEFINED:
+            if hasattr(self.owner, self.key):
+                object.__delattr__(self.owner, self.key)
+        else:
+            object.__setattr__(self.owner, self.key, value)
+
+
+class Snapshot:
+    """The mutable objects reachable from some roots, and what they held."""
+
+    def __init__(self, roots: list[tuple[str, Any]]) -> None:
+        self.slots: list[Slot] = []
+        self.values: list[Any] = []
+        self._containers: list[tuple[Any, str, Any]] = []
+        self._objects: list[tuple[Any, str, dict[str, Any]]] = []
+        self._keep: list[Any] = []
+        seen: set[int] = set()
+        for name, value in roots:
+            self._visit(value, name, seen, 0)
+
+    def _visit(self, x: Any, path: str, seen: set[int], depth: int) -> None:
+        if isinstance(x, tree._ATOMIC):
+            if isinstance(x, types.MethodType):
+                self._visit(x.__self__, path, seen, depth + 1)
+            elif isinstance(x, types.FunctionType) and x.__closure__ and id(x) not in seen:
+                seen.add(id(x))
+                for name, cell in zip(x.__code__.co_freevars, x.__closure__, strict=True):
+                    try:
+                        self._visit(cell.cell_contents, name, seen, depth + 1)
+                    except ValueError:
+                        pass
+            return
+        if isinstance(x, tree.T.Numeric) or tree.is_mlir_value(x) or id(x) in seen or depth > 20:
+            return
+        seen.add(id(x))
+        self._keep.append(x)
+        if isinstance(x, (tuple, frozenset)):
+            for i, item in enumerate(x):
+                self._visit(item, f"{path}[{i}]", seen, depth + 1)
+        elif isinstance(x, set):
+            self._containers.append((x, path, frozenset(x)))
+        elif isinstance(x, (list, dict)):
+            keys = list(range(len(x))) if isinstance(x, list) else list(x)
+            self._containers.append((x, path, keys))
+            for key in keys:
+                self._add(Slot(x, "item", key, f"{path}[{key!r}]"), seen, depth)
+        elif tree.is_protocol(x):
+            if not getattr(type(x), "__kiln_immutable__", False) and hasattr(x, "__dict__"):
+                slot = Slot(x, "state", None, path)
+                self.slots.append(slot)
+                self.values.append(slot.get())
+        elif getattr(type(x), "__kiln_immutable__", False):
+            return
+        elif tree.is_plain_object(x):
+            attributes = tree.attributes_of(x)
+            self._objects.append((x, path, attributes))
+            for key in attributes:
+                self._add(Slot(x, "attribute", key, f"{path}.{key}"), seen, depth)
+
+    def _add(self, slot: Slot, seen: set[int], depth: int) -> None:
+        self.slots.append(slot)
+        value = slot.get()
+        self.values.append(value)
+        self._visit(value, slot.path, seen, depth + 1)
+
+    def changes(self) -> dict[int, Any]:
+        """Slots that hold something else now, by index, with what they hold."""
+        found: dict[int, Any] = {}
+        for index, (slot, before) in enumerate(zip(self.slots, self.values, strict=True)):
+            now = slot.get()
+            if now is before:
+                continue
+            if slot.kind == "state" and _same_protocol_state(before, now):
+                continue
+            found[index] = now
+        return found
+
+    def check_containers(self, what: str) -> None:
+        """Refuse a container that outlives the region and changed its length or keys inside."""
+        for container, path, keys in self._containers:
+            if isinstance(container, list):
+                same, kind = len(container) == len(keys), "list"
+            elif isinstance(container, dict):
+                same, kind = list(container) == keys, "dict"
+            else:
+                same, kind = container == keys, "set"
+            if not same:
+                raise error(
+                    DSLRuntimeError,
+                    f"the {kind} {path!r} changes its {'length' if kind == 'list' else 'keys'} inside {what}",
+                    hint=f"whether this happens is only known when the program runs: give {path!r} its final size before, "
+                    "or build it under a condition that is a Python value (const_expr, range_constexpr)",
+                )
+
+    def new_attributes(self) -> dict[tuple[int, str], Any]:
+        """Attributes that objects gained, by (index of the object, name)."""
+        found: dict[tuple[int, str], Any] = {}
+        for index, (owner, _, attributes) in enumerate(self._objects):
+            for name, value in tree.attributes_of(owner).items():
+                if name not in attributes:
+                    found[index, name] = value
+        return found
+
+    def drop_attributes(self, names: Iterable[tuple[int, str]]) -> None:
+        """Remove attributes named by `new_attributes`."""
+        for index, name in names:
+            object.__delattr__(self._objects[index][0], name)
+
+    def set_attribute(self, key: tuple[int, str], value: Any) -> None:
+        """Give an object an attribute named by `new_attributes`."""
+        object.__setattr__(self._objects[key[0]][0], key[1], value)
+
+    def restore(self) -> None:
+        """Put every slot back."""
+        for slot, value in zip(self.slots, self.values, strict=True):
+            if slot.get() is not value:
+                slot.set(value)
+
+    def classes(self) -> set[type]:
+        """The classes of the plain objects."""
+        return {type(owner) for owner, _, _ in self._objects}
+
+
+def _same_protocol_state(a: Any, b: Any) -> bool:
+    first, second = a.__extract_mlir_values__(), b.__extract_mlir_values__()
+    return len(first) == len(second) and all(x == y for x, y in zip(first, second, strict=True))
+
+
+def stored_attributes(classes: set[type], calls: Iterable[str], functions: Iterator[Any]) -> set[str]:
+    """Attribute names that calls of these names may store, through methods of `classes` or the given functions.
+
+    An over-approximation by name, read off the byte code: which Python numbers kept in objects must become
+    object-stage values before a loop is traced, because an iteration may change them.
+    """
+    stored: set[str] = set()
+    todo = list(calls)
+    done: set[str] = set()
+    codes: set[types.CodeType] = set()
+
+    def add_code(code: types.CodeType) -> None:
+        if code in codes or len(codes) > 500:
+            return
+        codes.add(code)
+        for instruction in dis.get_instructions(code):
+            if instruction.opname == "STORE_ATTR":
+                stored.add(instruction.argval)
+            elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME"):
+                todo.append(instruction.argval)
+            elif isinstance(instruction.argval, types.CodeType):
+                add_code(instruction.argval)
+
+    for function in functions:
+        code = _code_of(function)
+        if code is not None:
+            add_code(code)
+    while todo:
+        name = todo.pop()
+        if name in done or name in ("__init__", "__post_init__", "__new__"):
+            continue
+        done.add(name)
+        for kind in classes:
+            code = _code_of(getattr(kind, name, None))
+            if code is not None:
+                add_code(code)
+    return stored
+
+
+def _code_of(x: Any) -> types.CodeType | None:
+    if isinstance(x, property):
+        x = x.fget
+    x = getattr(x, "__wrapped__", x)
+    return getattr(x, "__code__", None)

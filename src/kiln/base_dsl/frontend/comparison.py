@@ -1,0 +1,63 @@
+"""Chained comparisons, `in` and `not in`."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from typing import TYPE_CHECKING, Any
+
+from .. import tree
+from .boolean import run_boolean, run_not
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .rewriter import Rewriter, _Expressions
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt,
+    "GtE": operator.ge, "Is": operator.is_, "IsNot": operator.is_not,
+}  # fmt: skip
+
+
+def rewrite(rw: Rewriter, node: ast.Compare, outer: _Expressions) -> ast.expr:
+    """A single plain comparison stays; a chain hands its later operands over unevaluated."""
+    if len(node.ops) == 1 and not isinstance(node.ops[0], (ast.In, ast.NotIn)):
+        outer.generic_visit(node)
+        return node
+    arguments: list[ast.expr] = [outer.visit(node.left)]
+    for op, operand in zip(node.ops, node.comparators, strict=True):
+        arguments += [ast.Constant(type(op).__name__), rw.thunk(operand, outer)]
+    return ast.fix_missing_locations(ast.copy_location(rw.hook("compare", arguments), node))
+
+
+def run_compare(left: Any, *rest: Any) -> Any:
+    """`left op operand op operand ...`, each operand evaluated at most once and only if needed."""
+    name, operand, rest = rest[0], rest[1](), rest[2:]
+    if name == "In":
+        result = _contains(left, operand)
+    elif name == "NotIn":
+        result = run_not(_contains(left, operand))
+    else:
+        result = _OPERATORS[name](left, operand)
+    if not rest:
+        return result
+    return run_boolean(True, result, (lambda: run_compare(operand, *rest),))
+
+
+def _contains(item: Any, container: Any) -> Any:
+    """Membership. With a dynamic item or elements: a disjunction of comparisons."""
+    if isinstance(container, (tuple, list, range)) and (
+        tree.is_dynamic(item) or (not isinstance(container, range) and any(tree.is_dynamic(e) for e in container))
+    ):
+        result: Any = False
+        for element in container:
+            same = item == element
+            if same is True:
+                return True
+            if same is not False:
+                result = same if result is False else result | same
+        return result
+    if isinstance(container, (set, frozenset, dict)) and tree.is_dynamic(item):
+        return _contains(item, list(container))
+    return item in container

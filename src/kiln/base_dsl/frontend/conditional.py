@@ -1,0 +1,97 @@
+"""`a if c else b`: only the arm that Python would evaluate is evaluated."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from .. import trace as tracing
+from .. import tree
+from ..diagnostics import DSLUserCodeTypeError, error
+from ..typing import Boolean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .rewriter import Rewriter, _Expressions
+
+# Operations that may be computed although their result is not needed: no effect, and no way to fail.
+_SPECULATABLE = {
+    f"arith.{name}"
+    for name in (
+        "constant addi subi muli andi ori xori cmpi cmpf addf subf mulf negf select extsi extui trunci extf truncf "
+        "sitofp uitofp index_cast bitcast minsi maxsi minui maxui minimumf maximumf minnumf maxnumf"
+    ).split()
+}
+
+
+def rewrite(rw: Rewriter, node: ast.IfExp, outer: _Expressions) -> ast.expr:
+    """The arms are handed over unevaluated."""
+    test = outer.visit(node.test)
+    call = rw.hook("ifexp", [test, rw.thunk(node.body, outer), rw.thunk(node.orelse, outer)])
+    return ast.fix_missing_locations(ast.copy_location(call, node))
+
+
+def run_conditional(condition: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
+    """The value of one arm."""
+    if not tree.is_dynamic(condition):
+        return first() if condition else second()
+    from .regions import as_condition
+
+    return choose(as_condition(condition), first, second)
+
+
+def choose(condition: Boolean, first: Callable[[], Any], second: Callable[[], Any], truth_only: bool = False) -> Any:
+    """Trace both arms, each in a region of its own, and merge their values.
+
+    `truth_only`: operands of different types may be merged as Booleans (`and`, `or`).
+    """
+    from .regions import DetachedBlock, as_condition
+
+    trace = tracing.require("a conditional expression")
+    blocks = DetachedBlock([]), DetachedBlock([])
+    with blocks[0].open():
+        a = first()
+    with blocks[1].open():
+        b = second()
+    leaves: list[tree.Leaf] = []
+    try:
+        make = tree.unify(a, b, leaves)
+    except tree.Mismatch as m:
+        if not truth_only or not _has_truth(a) or not _has_truth(b):
+            raise error(
+                DSLUserCodeTypeError,
+                f"the two values of a conditional expression differ in type: {tree.describe(m.first)} and "
+                f"{tree.describe(m.second)}",
+                hint="convert one of them, or make the condition a Python value (const_expr)",
+                depth=2,
+            ) from None
+        with blocks[0].open():
+            a = as_condition(a) if tree.is_dynamic(a) else bool(a)
+        with blocks[1].open():
+            b = as_condition(b) if tree.is_dynamic(b) else bool(b)
+        leaves = []
+        make = tree.unify(a, b, leaves)
+    with blocks[0].open():
+        first_values = [leaf.first() for leaf in leaves]
+    with blocks[1].open():
+        second_values = [leaf.second() for leaf in leaves]
+    if all(op.operation.name in _SPECULATABLE for block in blocks for op in block.block.operations) and all(
+        trace.dsl.is_selectable(leaf.type) for leaf in leaves
+    ):
+        for block in blocks:
+            block.splice()
+        test = condition.ir_value()
+        results = [
+            x if x == y else tracing.emit_value("arith.select", x.type, [test, x, y])
+            for x, y in zip(first_values, second_values, strict=True)
+        ]
+    else:
+        results = trace.dsl.make_if(
+            condition.ir_value(), blocks[0].block, first_values, blocks[1].block, second_values
+        )
+    return make(iter(results))
+
+
+def _has_truth(x: Any) -> bool:
+    return tree.is_dynamic(x) or isinstance(x, (bool, int, float))

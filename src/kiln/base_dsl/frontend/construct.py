@@ -1,0 +1,50 @@
+"""What the pre-stage knows about a construct and passes on to its hook."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..diagnostics import Span
+from .liveness import Flow
+
+_NOTHING: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass
+class Construct:
+    """One `if`, guard or loop of a rewritten function."""
+
+    kind: str
+    """'if', 'for', 'while', or 'guard' (statements that a jump may skip)."""
+    span: Span
+    flow: Flow
+    function: FunctionFacts
+    exits: tuple[str, ...] = ()
+    """Loops: the flags that leave it."""
+    assigned: dict[str, list[Span]] = dataclasses.field(default_factory=dict)
+    """Where each name is assigned inside."""
+    calls: frozenset[str] = _NOTHING
+    """Names of functions and methods called inside."""
+    attribute_stores: frozenset[str] = _NOTHING
+    """Names of attributes assigned inside."""
+    static_names: frozenset[str] = _NOTHING
+    """While loops: names whose values decide whether the loop goes on."""
+    constant_test: bool = False
+    """While loops: the test is a literal."""
+
+    @property
+    def title(self) -> str:
+        """As an error message calls it."""
+        kinds = {"if": "the `if`", "for": "the loop", "while": "the `while` loop", "guard": "the statements after a jump"}
+        return f"{kinds[self.kind]} at line {self.span.line}"
+
+
+@dataclasses.dataclass
+class FunctionFacts:
+    """What all constructs of a function share."""
+
+    name: str
+    filename: str
+    flags: tuple[str, ...] = ()
+    flag_targets: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+    constexpr_names: frozenset[str] = _NOTHING

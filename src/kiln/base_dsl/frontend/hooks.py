@@ -1,0 +1,77 @@
+"""The hooks that rewritten code calls, gathered in one object for each rewritten function."""
+
+from __future__ import annotations
+
+import builtins
+from typing import TYPE_CHECKING, Any
+
+from .. import tree
+from ..ranges import Range
+from . import assert_, boolean, builtin_calls, comparison, conditional, for_, if_, raise_, while_
+from .carry import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .construct import Construct
+
+
+class Hooks:
+    """`__kiln__` in rewritten code. A construct passes its index and the function's variables."""
+
+    UNDEFINED = tree.UNDEFINED
+    scope = Scope
+    not_ = staticmethod(boolean.run_not)
+    ifexp = staticmethod(conditional.run_conditional)
+    compare = staticmethod(comparison.run_compare)
+    assert_ = staticmethod(assert_.run_assert)
+    check_raise = staticmethod(raise_.check_raise)
+    builtin = staticmethod(builtin_calls.dynamic_form)
+
+    def __init__(self, constructs: list[Construct]) -> None:
+        self._constructs = constructs
+
+    def if_(self, index: int, scope: Scope, condition: Any, then: Any, orelse: Any) -> None:
+        if_.run_if(self._constructs[index], scope, condition, then, orelse)
+
+    def guard(self, index: int, scope: Scope, flags: tuple[str, ...], body: Any) -> None:
+        if_.run_guard(self._constructs[index], scope, flags, body)
+
+    def for_(self, index: int, scope: Scope, iterable: Any, body: Any) -> None:
+        for_.run_for(self._constructs[index], scope, iterable, body)
+
+    def while_(self, index: int, scope: Scope, test: Any, body: Any) -> None:
+        while_.run_while(self._constructs[index], scope, test, body)
+
+    @staticmethod
+    def and_(first: Any, *others: Callable[[], Any]) -> Any:
+        return boolean.run_boolean(True, first, others)
+
+    @staticmethod
+    def or_(first: Any, *others: Callable[[], Any]) -> Any:
+        return boolean.run_boolean(False, first, others)
+
+    @staticmethod
+    def range(function: Any) -> Any:
+        """What a `for` loop over `range(...)` calls: the builtin stands for a loop of the object program."""
+        return Range if function is builtins.range else function
+
+    @staticmethod
+    def static_bool(value: Any) -> Any:
+        """The filter of a comprehension: Python decides it, so it must be a Python value."""
+        return bool(value) if tree.is_dynamic(value) else value
+
+    @staticmethod
+    def returned(flag: Any, value: Any) -> Any:
+        """The value of a function with early returns."""
+        if flag is False or value is tree.UNDEFINED:
+            return None
+        if tree.is_dynamic(flag) and value is not None:
+            from ..diagnostics import DSLUserCodeTypeError, error
+
+            raise error(
+                DSLUserCodeTypeError,
+                f"the function returns {tree.describe(value)} on some paths and nothing on others",
+                hint="return a value on every path",
+            )
+        return value

@@ -1,0 +1,251 @@
+"""Which variables a construct reads, writes, and must hand on: backward liveness over structured code.
+
+The input has gone through `jumps`: control only flows forward or around a loop, so one backward walk
+(a few rounds for each loop) is exact, flow-sensitive liveness.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+
+from .jumps import RETURN_FLAG, RETURN_VALUE, Guard, Loop
+
+
+@dataclasses.dataclass
+class Flow:
+    """What liveness found out about one construct."""
+
+    reads: frozenset[str] = frozenset()
+    """Names read anywhere inside, also by functions defined inside."""
+    writes: frozenset[str] = frozenset()
+    """Names (re)bound inside."""
+    live_out: frozenset[str] = frozenset()
+    """Names whose value after the construct may be read."""
+    live_head: frozenset[str] = frozenset()
+    """Loops: names whose value at the start of a further iteration may be read."""
+
+
+class _Names(ast.NodeVisitor):
+    """Names loaded and stored by a node. Functions defined inside count as loads of what they capture."""
+
+    def __init__(self) -> None:
+        self.loads: set[str] = set()
+        self.stores: set[str] = set()
+
+    def visit_Name(self, node: ast.Name) -> None:
+        (self.loads if isinstance(node.ctx, ast.Load) else self.stores).add(node.id)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.stores.add(node.name)
+        for part in (*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
+            self.visit(part)
+        self.loads |= captured(node)
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        for part in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
+            self.visit(part)
+        self.loads |= captured(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self.stores.add(node.name)
+        inner = _Names()
+        for part in (*node.bases, *node.keywords, *node.decorator_list, *node.body):
+            inner.visit(part)
+        self.loads |= inner.loads
+
+    def _comprehension(self, node: ast.AST) -> None:
+        inner = _Names()
+        inner.generic_visit(node)
+        walrus = {n.target.id for n in ast.walk(node) if isinstance(n, ast.NamedExpr)}
+        self.stores |= walrus
+        self.loads |= inner.loads - (inner.stores - walrus)
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension  # type: ignore[assignment]
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
+        if node.name:
+            self.stores.add(node.name)
+        self.generic_visit(node)
+
+    def visit_MatchAs(self, node: ast.MatchAs) -> None:
+        if node.name:
+            self.stores.add(node.name)
+        self.generic_visit(node)
+
+    def visit_MatchStar(self, node: ast.MatchStar) -> None:
+        if node.name:
+            self.stores.add(node.name)
+
+    def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
+        if node.rest:
+            self.stores.add(node.rest)
+        self.generic_visit(node)
+
+    def visit_alias(self, node: ast.alias) -> None:
+        self.stores.add((node.asname or node.name).split(".")[0])
+
+    def visit_Loop(self, node: Loop) -> None:
+        self.loads |= set(node.exits)
+        self.generic_visit(node)
+
+    def visit_Guard(self, node: Guard) -> None:
+        self.loads |= set(node.flags)
+        self.stores |= set(node.flags)
+        self.generic_visit(node)
+
+
+def names_of(*nodes: ast.AST) -> tuple[set[str], set[str]]:
+    """(names loaded, names stored) by some nodes."""
+    names = _Names()
+    for node in nodes:
+        names.visit(node)
+    return names.loads, names.stores
+
+
+def parameter_names(arguments: ast.arguments) -> set[str]:
+    """The parameters of a function."""
+    every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
+    return {a.arg for a in every if a is not None}
+
+
+def declared_outside(body: list[ast.stmt]) -> set[str]:
+    """Names a function declares `nonlocal` or `global`."""
+    found: set[str] = set()
+    for stmt in body:
+        for node in _walk_scope(stmt):
+            if isinstance(node, (ast.Nonlocal, ast.Global)):
+                found |= set(node.names)
+    return found
+
+
+def _walk_scope(node: ast.AST):  # noqa: ANN202
+    """All nodes of one scope: inner functions and classes are not entered."""
+    yield node
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _walk_scope(child)
+
+
+def captured(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
+    """Names an inner function takes from the scopes around it (globals included)."""
+    body = function.body if isinstance(function.body, list) else [function.body]
+    loads, stores = names_of(*body)
+    outside = declared_outside(body) if isinstance(function.body, list) else set[str]()
+    return (loads | outside) - (stores - outside) - parameter_names(function.args)
+
+
+def rebound_by_inner(body: list[ast.stmt]) -> set[str]:
+    """Names of this scope that functions defined in it rebind through `nonlocal`."""
+    found: set[str] = set()
+    for stmt in body:
+        for node in ast.walk(stmt):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                found |= {n for inner in node.body for d in _walk_scope(inner) if isinstance(d, ast.Nonlocal) for n in d.names}
+    return found
+
+
+class Liveness:
+    """Liveness of one function body. `flow` has an entry for each If, Guard and Loop node."""
+
+    def __init__(self, body: list[ast.stmt]) -> None:
+        self.flow: dict[ast.AST, Flow] = {}
+        self.flag_targets: dict[str, frozenset[str]] = {RETURN_FLAG: frozenset({RETURN_FLAG, RETURN_VALUE})}
+        # What inner functions capture, or rebind from here, may be read at any time.
+        self._always: frozenset[str] = frozenset(self._captured_by_inner(body) | declared_outside(body))
+        self._rebound = rebound_by_inner(body)
+        self.block(body, self._always)
+
+    @staticmethod
+    def _captured_by_inner(body: list[ast.stmt]) -> set[str]:
+        found: set[str] = set()
+        for stmt in body:
+            for node in _walk_scope(stmt):
+                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                    found |= captured(node)
+                elif isinstance(node, ast.ClassDef):
+                    found |= names_of(node)[0]
+        return found
+
+    def block(self, stmts: list[ast.stmt], after: frozenset[str]) -> frozenset[str]:
+        live = after | self._always
+        for stmt in reversed(stmts):
+            live = self.statement(stmt, live) | self._always
+        return live
+
+    def _note(self, node: ast.AST, parts: list[ast.AST], after: frozenset[str], head: frozenset[str] = frozenset()) -> None:
+        loads, stores = names_of(*parts)
+        has_call = any(isinstance(n, ast.Call) for part in parts for n in ast.walk(part))
+        if has_call:
+            stores |= self._rebound
+        self.flow[node] = Flow(frozenset(loads), frozenset(stores), after, head)
+
+    def statement(self, stmt: ast.stmt, after: frozenset[str]) -> frozenset[str]:
+        if isinstance(stmt, ast.If):
+            self._note(stmt, [*stmt.body, *stmt.orelse], after)
+            loads, stores = names_of(stmt.test)
+            arms = self.block(stmt.body, after) | self.block(stmt.orelse, after)
+            return (arms - stores) | frozenset(loads)
+        if isinstance(stmt, Guard):
+            self._note(stmt, list(stmt.body), after)
+            return self.block(stmt.body, after) | after | frozenset(stmt.flags)
+        if isinstance(stmt, Loop):
+            return self._loop(stmt, after)
+        if isinstance(stmt, (ast.With, ast.AsyncWith)):
+            live = self.block(stmt.body, after)
+            loads, stores = names_of(*stmt.items)
+            return (live - stores) | frozenset(loads)
+        if isinstance(stmt, (ast.Try, getattr(ast, "TryStar", ast.Try))):
+            return self._try(stmt, after)
+        if isinstance(stmt, ast.Match):
+            live = after
+            for case in stmt.cases:
+                body = self.block(case.body, after)
+                loads, stores = names_of(case.pattern, *([case.guard] if case.guard else []))
+                live |= (body - stores) | frozenset(loads)
+            return live | frozenset(names_of(stmt.subject)[0])
+        loads, stores = names_of(stmt)
+        if isinstance(stmt, ast.AugAssign) and isinstance(stmt.target, ast.Name):
+            loads.add(stmt.target.id)
+        if isinstance(stmt, (ast.Return, ast.Raise)):
+            after = frozenset()
+        return (after - stores) | frozenset(loads)
+
+    def _loop(self, stmt: Loop, after: frozenset[str]) -> frozenset[str]:
+        node = stmt.node
+        head = after
+        for flag in stmt.exits:
+            if flag != RETURN_FLAG:
+                self.flag_targets[flag] = after
+        while True:  # the set only grows, and names are few
+            for flag in stmt.resets:
+                self.flag_targets[flag] = head
+            body = self.block(node.body, head | frozenset(stmt.exits))
+            if isinstance(node, ast.For):
+                body -= names_of(node.target)[1]
+                start = body
+            else:
+                loads, stores = names_of(node.test)
+                start = (body - stores) | frozenset(loads)
+            if start <= head:
+                break
+            head |= start
+        start -= frozenset(stmt.exits)
+        parts: list[ast.AST] = [*node.body]
+        parts.append(node.target if isinstance(node, ast.For) else node.test)
+        self._note(stmt, parts, after, start)
+        before = start | after
+        if isinstance(node, ast.For):
+            before |= frozenset(names_of(node.iter)[0])
+        return before
+
+    def _try(self, stmt: ast.Try, after: frozenset[str]) -> frozenset[str]:
+        # Any statement of the body may jump to a handler: nothing is killed inside.
+        parts: list[ast.AST] = [*stmt.body, *stmt.handlers, *stmt.orelse, *stmt.finalbody]
+        everything = after | frozenset(names_of(*parts)[0])
+        for block in (stmt.body, *(h.body for h in stmt.handlers), stmt.orelse, stmt.finalbody):
+            self.block(block, everything)
+        return everything

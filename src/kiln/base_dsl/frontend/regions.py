@@ -1,0 +1,608 @@
+"""Building a branch or a loop of the object program around Python callables, each traced exactly once.
+
+Blocks are traced detached. When the trace of a body shows what really changed, the operation is made around
+the finished blocks: unchanged values are pruned, values born inside are added. The operations themselves are
+the language's: see `BaseDSL.make_if`, `make_for`, `make_while`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from ...mlir import ir
+from .. import trace as tracing
+from .. import tree
+from ..diagnostics import DSLUserCodeTypeError, error
+from ..tree import UNDEFINED
+from ..typing import Boolean, Numeric
+from .carry import Scope, Snapshot, stored_attributes
+from .jumps import RETURN_VALUE, is_internal_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .construct import Construct
+
+
+class DetachedBlock:
+    """A block outside any function yet."""
+
+    def __init__(self, types: list[ir.Type]) -> None:
+        unknown = ir.Location.unknown()
+        self._holder = ir.Operation.create("builtin.module", regions=1, loc=unknown, ip=False)
+        self.block = ir.Block.create_at_start(self._holder.regions[0], types, [unknown] * len(types))
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """Operations go to the end of the block while open."""
+        with ir.InsertionPoint(self.block):
+            yield
+
+    @property
+    def is_empty(self) -> bool:
+        return next(iter(self.block.operations), None) is None
+
+    def splice(self) -> None:
+        """Move the operations to the current insertion point."""
+        for operation in list(self.block.operations):
+            ir.InsertionPoint.current.insert(operation.operation.detach_from_parent())
+
+
+def as_condition(value: Any) -> Any:
+    """A dynamic truth value as a Boolean, following Python's truth of numbers."""
+    if isinstance(value, ir.Value):
+        return Boolean._make(value)
+    return value if isinstance(value, Boolean) else value != 0
+
+
+def _flag_is_set(value: Any) -> bool:
+    return value is True
+
+
+def _unavailable(rec: Construct, name: str, why: str, hint: str) -> None:
+    trace = tracing.require("a region")
+    notes = tuple((span, f"{name!r} is assigned here") for span in rec.assigned.get(name, [])[:2])
+    trace.unavailable[rec.function.filename, rec.function.name, name] = (why, hint, notes)
+
+
+def _assignment_notes(rec: Construct, name: str) -> tuple[Any, ...]:
+    text = "returned here" if is_internal_name(name) else f"{name!r} is assigned here"
+    return tuple((span, text) for span in rec.assigned.get(name, [])[:3])
+
+
+def _readable(name: str) -> str:
+    return "the returned value" if is_internal_name(name) else repr(name)
+
+
+# ------------------------------------------------------------------------------------------------- branches
+
+
+class _Arm:
+    """One branch after its trace: its block, and what variables and objects hold at its end."""
+
+    def __init__(self, rec: Construct, scope: Scope, names: list[str], snapshot: Snapshot, run: Callable[[], Any]) -> None:
+        self.block = DetachedBlock([])
+        with self.block.open():
+            self.result = run()
+        self.values = scope.save(names)
+        snapshot.check_containers(f"a branch of {rec.title}")
+        self.changes = snapshot.changes()
+        self.gained = snapshot.new_attributes()
+        snapshot.drop_attributes(self.gained)
+        self.jumped = tuple(f for f in rec.function.flags if _flag_is_set(self.values.get(f, scope.get(f))))
+
+    def strict(self, rec: Construct, name: str) -> bool:
+        """Whether somebody reads this arm's value of `name`: not after the arm has returned, for example."""
+        if not self.jumped or is_internal_name(name):
+            return True
+        return any(name in rec.function.flag_targets.get(flag, ()) for flag in self.jumped)
+
+
+def dynamic_if(
+    rec: Construct,
+    scope: Scope,
+    condition: Any,
+    then: Callable[[], Any],
+    orelse: Callable[[], Any],
+    else_jumped: tuple[str, ...] = (),
+) -> None:
+    """Trace both arms and merge what they leave behind. `else_jumped`: flags known to be set in the second arm."""
+    trace = tracing.require("a branch")
+    writes = sorted(n for n in rec.flow.writes if n in scope.cells)
+    snapshot = Snapshot(scope.roots(sorted(rec.flow.reads | rec.flow.writes)))
+    before = scope.save(writes)
+
+    first = _Arm(rec, scope, writes, snapshot, then)
+    scope.restore(before)
+    snapshot.restore()
+    second = _Arm(rec, scope, writes, snapshot, orelse)
+    second.jumped += else_jumped
+    scope.restore(before)
+    snapshot.restore()
+
+    leaves: list[tree.Leaf] = []
+    finish: list[Callable[[Iterator[ir.Value]], None]] = []
+    for name in writes:
+        if name not in rec.flow.live_out:
+            finish.append(lambda _, name=name: scope.set(name, UNDEFINED))
+            continue
+        finish.append(_merge_name(rec, scope, name, first, second, leaves))
+    for index in sorted(first.changes.keys() | second.changes.keys()):
+        slot, old = snapshot.slots[index], snapshot.values[index]
+        try:
+            make = tree.unify(first.changes.get(index, old), second.changes.get(index, old), leaves)
+        except tree.Mismatch as m:
+            raise _branch_error(rec, slot.path, m) from None
+        finish.append(lambda values, slot=slot, make=make: slot.set(make(values)))
+    for key in sorted(first.gained.keys() | second.gained.keys()):
+        a, b = first.gained.get(key, UNDEFINED), second.gained.get(key, UNDEFINED)
+        if (a is UNDEFINED or b is UNDEFINED) and tree.has_dynamic((a, b)):
+            continue  # it exists on one path only: not visible afterwards
+        try:
+            make = tree.unify(a, b, leaves)
+        except tree.Mismatch as m:
+            raise _branch_error(rec, f"the new attribute {key[1]}", m) from None
+        finish.append(lambda values, key=key, make=make: snapshot.set_attribute(key, make(values)))
+
+    with first.block.open():
+        first_values = [leaf.first() for leaf in leaves]
+    with second.block.open():
+        second_values = [leaf.second() for leaf in leaves]
+    if leaves or not (first.block.is_empty and second.block.is_empty):
+        results = trace.dsl.make_if(
+            as_condition(condition).ir_value(), first.block.block, first_values, second.block.block, second_values
+        )
+    else:
+        results = []
+    values = iter(results)
+    for step in finish:
+        step(values)
+
+
+def _merge_name(
+    rec: Construct, scope: Scope, name: str, first: _Arm, second: _Arm, leaves: list[tree.Leaf]
+) -> Callable[[Iterator[ir.Value]], None]:
+    a, b = first.values[name], second.values[name]
+    if not first.strict(rec, name):
+        a = UNDEFINED
+    if not second.strict(rec, name):
+        b = UNDEFINED
+    # UNDEFINED now means "nobody reads it" where the arm jumped away, or "unbound" where it did not.
+    one_sided = (a is UNDEFINED) != (b is UNDEFINED)
+    if one_sided and not is_internal_name(name):
+        side = first if a is UNDEFINED else second
+        if side.strict(rec, name):
+            _unavailable(
+                rec,
+                name,
+                f"{name!r} has a value in only one branch of {rec.title}, whose condition is only known when the program runs",
+                f"give {name!r} a value before the `if`, or in both branches",
+            )
+            return lambda _: scope.set(name, UNDEFINED)
+    try:
+        make = tree.unify(a, b, leaves)
+    except tree.Mismatch as m:
+        raise _branch_error(rec, name, m) from None
+    return lambda values: scope.set(name, make(values))
+
+
+def _branch_error(rec: Construct, name: str, m: tree.Mismatch) -> Exception:
+    what = _readable(name) if not m.path else f"{name}{m.path}"
+    detail = m.why or f"it is {tree.describe(m.first)} in one and {tree.describe(m.second)} in the other"
+    message = f"the branches of {rec.title} leave {what} with different types: {detail}"
+    if name == RETURN_VALUE:
+        message = f"the function returns {tree.describe(m.first)} on one path and {tree.describe(m.second)} on another"
+    return error(
+        DSLUserCodeTypeError,
+        message,
+        hint="a value that is only chosen when the program runs has one type: convert one of them, or make the "
+        "condition a Python value (const_expr)",
+        span=rec.span,
+        notes=_assignment_notes(rec, name),
+        depth=2,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- loops
+
+
+class _Entry:
+    """A variable or slot whose leaves are block arguments of the loop."""
+
+    def __init__(self, name: str, value: Any, set_: Callable[[Any], None], get: Callable[[], Any], promote: bool) -> None:
+        self.name = name
+        self.original = value
+        self.get = get
+        self.set = set_
+        self.promoted, self.inits, self._rebuild = tree.open_value(value, promote)
+        self.opened: Any = None
+
+    def enter(self, arguments: Iterator[ir.Value]) -> None:
+        """Let the variable stand for block arguments."""
+        self.opened = self._rebuild(arguments)
+        self.set(self.opened)
+
+    def leaves_now(self, rec: Construct) -> list[ir.Value]:
+        """The leaves of what it holds now, for the next iteration."""
+        now = self.get()
+        if now is self.opened:
+            return tree.match(self.opened, now)
+        try:
+            if now is UNDEFINED:
+                raise tree.Mismatch("", self.opened, now)
+            return tree.match(self.opened, now)
+        except tree.Mismatch as m:
+            was = tree.describe(m.first)
+            raise error(
+                DSLUserCodeTypeError,
+                f"{self.name}{m.path} is {was} when {rec.title} begins and {tree.describe(m.second)} after an iteration",
+                hint=f"a variable keeps its type across iterations: write {self.name} = {_suggest(m)} before the loop, "
+                "convert the new value, or use another name",
+                span=rec.span,
+                notes=_assignment_notes(rec, self.name),
+                depth=2,
+            ) from None
+
+    def finish(self, values: Iterator[ir.Value], kept: list[bool]) -> None:
+        """After the loop: results for the leaves that changed; the original object where nothing did."""
+        if not any(kept):
+            self.set(self.original)
+            return
+        merged = [next(values) if keep else init for keep, init in zip(kept, self.inits, strict=True)]
+        self.set(self._rebuild(iter(merged)))
+
+
+def _suggest(m: tree.Mismatch) -> str:
+    if isinstance(m.second, Numeric) and isinstance(m.first, Numeric):
+        return f"{type(m.second).__name__}(...)"
+    return "a value of that type"
+
+
+class _LoopState:
+    """What a loop carries: opened before its body is traced, settled afterwards."""
+
+    def __init__(self, rec: Construct, scope: Scope) -> None:
+        self.rec, self.scope = rec, scope
+        flow = rec.flow
+        self.before = scope.save(n for n in sorted(flow.writes) if n in scope.cells)
+        user = [n for n in self.before if not is_internal_name(n)]
+        heads = [n for n in user if n in flow.live_head and self.before[n] is not UNDEFINED]
+        carried = [n for n in heads if n not in rec.function.constexpr_names]
+        self.late = [n for n in self.before if n not in heads and n in flow.live_out]
+        self.dead = [n for n in self.before if n not in heads and n not in self.late]
+        self.entries: list[_Entry] = []
+        self.fixed: list[str] = [n for n in heads if n in rec.function.constexpr_names]
+        for name in carried:
+            entry = _Entry(
+                name, self.before[name], lambda v, n=name: scope.set(n, v), lambda n=name: scope.get(n), promote=True
+            )
+            if entry.inits:
+                self.entries.append(entry)
+            else:
+                self.fixed.append(name)
+        others = sorted((flow.reads | flow.writes) - {e.name for e in self.entries})
+        self.snapshot = Snapshot(scope.roots(others))
+        self._open_slots()
+        self.types = [init.type for entry in self.entries for init in entry.inits]
+
+    def _open_slots(self) -> None:
+        rec, snapshot = self.rec, self.snapshot
+        stored = set(rec.attribute_stores)
+        if any(type(v) in (bool, int, float) for v in snapshot.values):
+            functions = (self.scope.get(n) for n in rec.calls if n in self.scope.cells)
+            more = (self.scope.globals.get(n) for n in rec.calls if n not in self.scope.cells)
+            stored |= stored_attributes(snapshot.classes(), rec.calls, iter([*functions, *more]))
+        self.slot_entries: dict[int, _Entry] = {}
+        for index, (slot, value) in enumerate(zip(snapshot.slots, snapshot.values, strict=True)):
+            if tree.is_plain_object(value) or isinstance(value, (list, dict)):
+                continue  # its own slots are listed
+            promote = slot.kind != "state" and slot.key in stored and type(value) in (bool, int, float)
+            if isinstance(value, tuple) and any(tree.is_plain_object(v) or isinstance(v, (list, dict)) for v in value):
+                continue
+            entry = _Entry(slot.path, value, slot.set, slot.get, promote)
+            if entry.inits:
+                self.slot_entries[index] = entry
+                self.entries.append(entry)
+
+    def enter(self, arguments: list[ir.Value]) -> None:
+        """Let variables and objects stand for block arguments; jump flags are clear at the start of an iteration."""
+        iterator = iter(arguments)
+        for entry in self.entries:
+            entry.enter(iterator)
+        for flag in self.rec.exits:
+            self.scope.set(flag, False)
+
+    def leaves_now(self) -> list[ir.Value]:
+        """Every carried leaf as it is now."""
+        return [leaf for entry in self.entries for leaf in entry.leaves_now(self.rec)]
+
+    def check_static(self) -> None:
+        """What is not carried must not have changed."""
+        rec = self.rec
+        for name in self.fixed:
+            now = self.scope.get(name)
+            if not tree.static_equal(self.before[name], now):
+                constexpr = name in rec.function.constexpr_names
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"{name!r} is {tree.describe(self.before[name])} when {rec.title} begins and {tree.describe(now)} "
+                    "after an iteration",
+                    hint=f"{name!r} is annotated Constexpr: drop the annotation"
+                    if constexpr
+                    else f"only numbers, tensors and objects made of them can change in a loop that runs in the program: "
+                    f"give {name!r} a value of its later type before the loop, or unroll with range_constexpr",
+                    span=rec.span,
+                    notes=_assignment_notes(rec, name),
+                    depth=2,
+                )
+        self.snapshot.check_containers(rec.title)
+        gained = self.snapshot.new_attributes()
+        self.snapshot.drop_attributes(key for key, value in gained.items() if tree.has_dynamic(value))
+        for index, now in self.snapshot.changes().items():
+            slot, old = self.snapshot.slots[index], self.snapshot.values[index]
+            if index in self.slot_entries or (not tree.has_dynamic(now) and tree.static_equal(old, now)):
+                continue
+            raise error(
+                DSLUserCodeTypeError,
+                f"{slot.path} is {tree.describe(old)} when {rec.title} begins and {tree.describe(now)} after an iteration",
+                hint=f"make {slot.path} an object-stage value before the loop, for example Int32({old})"
+                if isinstance(old, int)
+                else f"give {slot.path} a value of its later type before the loop",
+                span=rec.span,
+                depth=2,
+            )
+
+    def late_plan(self, certain: bool) -> tuple[list[tree.Leaf], list[Callable[[Iterator[ir.Value]], None]]]:
+        """How variables that the body sets before reading them come out of the loop.
+
+        `certain`: the body runs at least once, so that they need no value before it.
+        """
+        leaves: list[tree.Leaf] = []
+        steps: list[Callable[[Iterator[ir.Value]], None]] = []
+        for name in self.late:
+            old, now = self.before[name], self.scope.get(name)
+            if name in self.rec.exits:
+                old = False
+            if old is UNDEFINED and now is not UNDEFINED and not certain and not is_internal_name(name):
+                _unavailable(
+                    self.rec,
+                    name,
+                    f"{name!r} first gets its value inside {self.rec.title}, which may not run at all",
+                    f"give {name!r} a value before the loop",
+                )
+                steps.append(lambda _, name=name: self.scope.set(name, UNDEFINED))
+                continue
+            if now is UNDEFINED:
+                steps.append(lambda _, name=name: self.scope.set(name, UNDEFINED))
+                continue
+            if certain and name not in self.rec.exits and not is_internal_name(name):
+                old = UNDEFINED  # overwritten for certain
+            try:
+                make = tree.unify(old, now, leaves)
+            except tree.Mismatch as m:
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"{_readable(name)}{m.path} is {tree.describe(m.first)} before {self.rec.title} and "
+                    f"{tree.describe(m.second)} inside it",
+                    hint="a variable keeps its type across a loop: convert one of them or use another name",
+                    span=self.rec.span,
+                    notes=_assignment_notes(self.rec, name),
+                    depth=2,
+                ) from None
+            steps.append(lambda values, name=name, make=make: self.scope.set(name, make(values)))
+        return leaves, steps
+
+    def finish(self, results: list[ir.Value], kept: list[bool], late: list[Callable[[Iterator[ir.Value]], None]]) -> None:
+        """Give variables and objects their values after the loop."""
+        for name in self.dead:
+            self.scope.set(name, UNDEFINED)
+        for name in self.fixed:
+            self.scope.set(name, self.before[name])
+        values = iter(results)
+        position = 0
+        for entry in self.entries:
+            count = len(entry.inits)
+            entry.finish(values, kept[position : position + count])
+            position += count
+        for step in late:
+            step(values)
+
+
+def _any(flags: list[Any]) -> Any:
+    """The disjunction of flags, each a Python bool or a Boolean."""
+    dynamic = [f for f in flags if tree.is_dynamic(f)]
+    if any(f is True for f in flags):
+        return True
+    result: Any = False
+    for flag in dynamic:
+        result = flag if result is False else result | flag
+    return result
+
+
+def dynamic_for(
+    rec: Construct,
+    scope: Scope,
+    lower: Numeric,
+    upper: Numeric,
+    step: Numeric,
+    hints: dict[str, Any],
+    body: Callable[[Any], None],
+    certain: bool,
+) -> None:
+    """A counted loop with positive `step`. `certain`: it runs at least once."""
+    trace = tracing.require("a loop")
+    kind = type(lower)
+    state = _LoopState(rec, scope)
+    region = DetachedBlock([kind.mlir_type, *state.types])
+    arguments = list(region.block.arguments)
+    with region.open():
+        state.enter(arguments[1:])
+        body(kind._make(arguments[0], nonneg=True) if lower.nonneg else kind._make(arguments[0]))
+        yields = state.leaves_now()
+        state.check_static()
+        stop = _any([scope.get(f) for f in rec.exits])
+        leaves, late = state.late_plan(certain)
+        late_values = [leaf.second() for leaf in leaves]
+    inits = [init for entry in state.entries for init in entry.inits]
+    kept = [y != a for y, a in zip(yields, arguments[1:], strict=True)]
+    kept_inits = [i for i, keep in zip(inits, kept, strict=True) if keep] + [leaf.first() for leaf in leaves]
+    kept_yields = [y for y, keep in zip(yields, kept, strict=True) if keep] + late_values
+    _prune(region.block, 1, kept, inits, kept_yields)
+    for leaf in leaves:
+        region.block.add_argument(leaf.type, ir.Location.unknown())
+
+    if stop is False:
+        results = trace.dsl.make_for(
+            lower.ir_value(), upper.ir_value(), step.ir_value(), region.block, kept_inits, kept_yields,
+            unsigned=not kind.signed, hints=hints,
+        )  # fmt: skip
+        state.finish(results, kept, late)
+        return
+
+    # An early exit: count in a `while` that also looks at the flag. The flag is one more carried value.
+    flag_type = Boolean.mlir_type
+    with region.open():
+        one_more = lower._make(arguments[0]) + step
+        kept_yields = [one_more.ir_value(), *kept_yields, Boolean(stop).ir_value()]
+    region.block.add_argument(flag_type, ir.Location.unknown())
+    kept_inits = [lower.ir_value(), *kept_inits, Boolean(False).ir_value()]
+    before = DetachedBlock([v.type for v in kept_inits])
+    heads = list(before.block.arguments)
+    with before.open():
+        goes_on = (kind._make(heads[0]) < upper) & (Boolean._make(heads[-1]) ^ True)
+    results = trace.dsl.make_while(before.block, goes_on.ir_value(), heads, region.block, kept_inits, kept_yields)
+    state.finish(list(results)[1:-1], kept, late)
+
+
+def _prune(block: ir.Block, offset: int, kept: list[bool], inits: list[ir.Value], yields: list[ir.Value]) -> None:
+    """Remove the block arguments of values that no iteration changes; their uses become the value from outside."""
+    for index in reversed(range(len(kept))):
+        if kept[index]:
+            continue
+        argument = block.arguments[offset + index]
+        for position, value in enumerate(yields):
+            if value == argument:
+                yields[position] = inits[index]
+        argument.replace_all_uses_with(inits[index])
+        block.erase_argument(offset + index)
+
+
+def dynamic_while(
+    rec: Construct, scope: Scope, test: Callable[[], Any], body: Callable[[], None]
+) -> Any:
+    """A `while` of the object program.
+
+    Returns True when it was built. When the test turns out to be a Python value after all, nothing is built,
+    its operations stay in front, variables are as before, and the value is returned for the caller to go on with.
+    """
+    trace = tracing.require("a loop")
+    state = _LoopState(rec, scope)
+    before = DetachedBlock(list(state.types))
+    heads = list(before.block.arguments)
+    inits = [init for entry in state.entries for init in entry.inits]
+    with before.open():
+        state.enter(heads)
+        condition = test()
+        if not tree.is_dynamic(condition) and not (rec.constant_test and condition):
+            for head, init in zip(heads, inits, strict=True):
+                head.replace_all_uses_with(init)
+        else:
+            condition = as_condition(condition) if tree.is_dynamic(condition) else Boolean(True)
+            goes_on = condition.ir_value()
+            forwards = state.leaves_now()
+    if not isinstance(condition, Numeric):
+        before.splice()
+        scope.restore(state.before)
+        state.snapshot.restore()
+        return StaticTest(condition)
+
+    region = DetachedBlock(list(state.types))
+    arguments = list(region.block.arguments)
+    with region.open():
+        state.enter(arguments)
+        body()
+        yields = state.leaves_now()
+        state.check_static()
+        stop = _any([scope.get(f) for f in rec.exits])
+        leaves, late = state.late_plan(certain=False)
+        late_values = [leaf.second() for leaf in leaves]
+    kept = [
+        not (y == a and f == h) for y, a, f, h in zip(yields, arguments, forwards, heads, strict=True)
+    ]
+    late_inits = [leaf.first() for leaf in leaves]
+    kept_inits = [i for i, keep in zip(inits, kept, strict=True) if keep] + late_inits
+    kept_yields = [y for y, keep in zip(yields, kept, strict=True) if keep] + late_values
+    kept_forwards = [f for f, keep in zip(forwards, kept, strict=True) if keep]
+    _prune(region.block, 0, kept, inits, kept_yields)
+    _prune(before.block, 0, kept, inits, kept_forwards)
+    if goes_on in heads:  # a pruned block argument as the condition itself
+        goes_on = inits[heads.index(goes_on)] if not kept[heads.index(goes_on)] else goes_on
+    for leaf in leaves:
+        region.block.add_argument(leaf.type, ir.Location.unknown())
+        kept_forwards.append(before.block.add_argument(leaf.type, ir.Location.unknown()))
+    if stop is not False:
+        with region.open():
+            kept_yields.append(Boolean(stop).ir_value())
+        kept_inits.append(Boolean(False).ir_value())
+        region.block.add_argument(Boolean.mlir_type, ir.Location.unknown())
+        stopped = before.block.add_argument(Boolean.mlir_type, ir.Location.unknown())
+        kept_forwards.append(stopped)
+        before = _guarded_test(trace, before, goes_on, stopped, kept_forwards)
+        goes_on, kept_forwards = before.goes_on, before.forwards
+    results = trace.dsl.make_while(before.block, goes_on, kept_forwards, region.block, kept_inits, kept_yields)
+    results = list(results)[: len(results) - (stop is not False)]
+    state.finish(results, kept, late)
+    return True
+
+
+class StaticTest:
+    """The test of a `while` was a Python value."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class _guarded_test:  # noqa: N801
+    """The test of a loop that may have been left: evaluated only if it was not, as Python would.
+
+    `before` becomes the first arm of an `if` inside a new block.
+    """
+
+    def __init__(
+        self, trace: tracing.Trace, before: DetachedBlock, goes_on: ir.Value, stopped: ir.Value, forwards: list[ir.Value]
+    ) -> None:
+        types = [a.type for a in before.block.arguments]
+        outer = DetachedBlock(types)
+        arguments = list(outer.block.arguments)
+        old = list(before.block.arguments)
+        position = {a: i for i, a in enumerate(old)}
+        same = [position.get(f) for f in forwards]
+        for o, n in zip(old, arguments, strict=True):
+            o.replace_all_uses_with(n)
+        replaced = [arguments[i] if i is not None else f for i, f in zip(same, forwards, strict=True)]
+        stopped_now = arguments[old.index(stopped)]
+        going = arguments[old.index(goes_on)] if goes_on in position else goes_on
+        self._keep = before
+        self.block = outer.block
+        self._outer = outer
+        if before.is_empty:  # the test is free: no branch around it
+            with outer.open():
+                self.goes_on = (Boolean._make(going) & (Boolean._make(stopped_now) ^ True)).ir_value()
+            self.forwards = replaced
+            return
+        for index in reversed(range(len(old))):
+            before.block.erase_argument(index)
+        other = DetachedBlock([])
+        changed = [i for i, f in enumerate(replaced) if f not in arguments]
+        with outer.open():
+            runs = (Boolean._make(stopped_now) ^ True).ir_value()
+            first = [going, *(replaced[i] for i in changed)]
+            with other.open():
+                second = [Boolean(False).ir_value()]
+                second += [arguments[i] for i in changed]  # forwarded value i belongs to argument i
+            results = list(trace.dsl.make_if(runs, before.block, first, other.block, second))
+        self.goes_on = results[0]
+        self.forwards = list(replaced)
+        for value, i in zip(results[1:], changed, strict=True):
+            self.forwards[i] = value

@@ -1,0 +1,511 @@
+"""The pre-stage: one function's syntax tree in, the same function with hooks for its control flow out.
+
+Each construct has a file of its own with two halves: how it is rewritten, and the hook that runs in its
+place while tracing. This module holds what they share.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import dataclasses
+import types
+from typing import TYPE_CHECKING, Any
+
+from ..diagnostics import DSLSyntaxError, Span, node_span
+from . import assert_, boolean, builtin_calls, comparison, conditional, for_, if_, match_, raise_, source, while_
+from .construct import Construct, FunctionFacts
+from .hooks import Hooks
+from .jumps import Guard, JumpLowering, Loop
+from .liveness import Flow, Liveness, declared_outside, names_of, parameter_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HOOKS = "__kiln__"
+SCOPE = "__kiln_scope"
+
+
+@dataclasses.dataclass
+class _Rewritten:
+    code: types.CodeType
+    constructs: list[Construct]
+    text: Callable[[], str]
+
+
+_cache: dict[types.CodeType, _Rewritten] = {}
+_already: set[types.CodeType] = set()
+
+
+def rewrite(function: types.FunctionType) -> types.FunctionType:
+    """The function with its control flow behind hooks. Its closure, defaults, globals and name stay.
+
+    Decorators, defaults and annotations are not evaluated again. Rewriting is done once for each code object.
+    """
+    if function.__code__ in _already:
+        return function
+    found = _cache.get(function.__code__)
+    if found is None:
+        found = _cache[function.__code__] = _rewrite_code(function.__code__)
+    cells: dict[str, types.CellType] = dict(
+        zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    )
+    cells[HOOKS] = types.CellType(Hooks(found.constructs))
+    closure = tuple(cells[name] for name in found.code.co_freevars)
+    made = types.FunctionType(found.code, function.__globals__, function.__name__, function.__defaults__, closure)
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__qualname__ = function.__qualname__
+    made.__module__ = function.__module__
+    made.__dict__.update(function.__dict__)
+    made.__doc__ = function.__doc__
+    return made
+
+
+def rewritten_source(function: types.FunctionType) -> str:
+    """The rewritten function as Python text, for people to read."""
+    rewrite(function)
+    found = _cache.get(function.__code__)
+    return found.text() if found else ""
+
+
+def _rewrite_code(code: types.CodeType) -> _Rewritten:
+    node = copy.deepcopy(source.find(code))  # parsed files are shared
+    rewriter = Rewriter(code.co_filename, code.co_name, set(code.co_freevars))
+    if isinstance(node, ast.Lambda):
+        inner: ast.expr | ast.stmt = rewriter.lambda_(node, top=True)
+    else:
+        inner = rewriter.function(node, top=True)
+    # A function around it provides the free variables; `__class__` may be one of them.
+    free = sorted({HOOKS, *code.co_freevars})
+    parameters = ast.arguments([], [ast.arg(name) for name in free], None, [], [], None, [])
+    if isinstance(inner, ast.expr):
+        body: list[ast.stmt] = [ast.Return(inner)]
+    else:
+        body = [inner]
+    factory = _function_def("__kiln_factory", parameters, body)
+    module = ast.fix_missing_locations(ast.Module([factory], []))
+    _unmangle(module, code)
+    compiled = compile(module, code.co_filename, "exec", dont_inherit=True)
+    factory_code = next(c for c in compiled.co_consts if isinstance(c, types.CodeType))
+    result = next(c for c in factory_code.co_consts if isinstance(c, types.CodeType) and c.co_name == code.co_name)
+    if hasattr(code, "co_qualname"):
+        result = result.replace(co_qualname=code.co_qualname)
+    _mark_rewritten(result)
+    return _Rewritten(result, rewriter.constructs, lambda: ast.unparse(ast.fix_missing_locations(ast.Module([factory], []))))
+
+
+def _mark_rewritten(code: types.CodeType) -> None:
+    _already.add(code)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            _mark_rewritten(constant)
+
+
+def _unmangle(module: ast.Module, code: types.CodeType) -> None:
+    """Private names (`self.__x`) were mangled when the class was compiled; do the same outside the class."""
+    qualname = getattr(code, "co_qualname", "")
+    owner = ""
+    parts = [p for p in qualname.split(".") if p != "<locals>"]
+    if len(parts) > 1:
+        owner = parts[-2].lstrip("_")
+    if not owner:
+        return
+
+    def mangled(name: str) -> str:
+        return f"_{owner}{name}" if name.startswith("__") and not name.endswith("__") and not name.startswith("__kiln") else name
+
+    for node in ast.walk(module):
+        if isinstance(node, ast.Attribute):
+            node.attr = mangled(node.attr)
+        elif isinstance(node, ast.Name):
+            node.id = mangled(node.id)
+        elif isinstance(node, ast.arg):
+            node.arg = mangled(node.arg)
+        elif isinstance(node, (ast.Nonlocal, ast.Global)):
+            node.names = [mangled(n) for n in node.names]
+
+
+def _function_def(name: str, parameters: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
+    node = ast.FunctionDef(name, parameters, body, [], None, None)
+    if "type_params" in ast.FunctionDef._fields:
+        node.type_params = []  # type: ignore[attr-defined]
+    return node
+
+
+def no_parameters() -> ast.arguments:
+    """An empty parameter list."""
+    return ast.arguments([], [], None, [], [], None, [])
+
+
+class Rewriter:
+    """Rewrites one top-level function and the functions defined in it."""
+
+    def __init__(self, filename: str, function: str, free: set[str]) -> None:
+        self.filename = filename
+        self._free = free
+        self.constructs: list[Construct] = []
+        self._counter = 0
+        self._scopes: list[_ScopeState] = []
+        self.function_name = function
+
+    # -- functions -------------------------------------------------------------------------------------
+
+    def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, top: bool = False) -> ast.stmt:
+        """A function definition. The top one loses decorators, defaults and annotations: they ran already."""
+        if isinstance(node, ast.AsyncFunctionDef) or _is_generator(node):
+            if not top:
+                return node  # an inner generator is ordinary Python, run while tracing
+            self.refuse(node, "a coroutine or generator cannot be traced", "return values instead of yielding them")
+        state = _ScopeState(node.name, self)
+        self._scopes.append(state)
+        state.first_parameter = next((a.arg for a in (*node.args.posonlyargs, *node.args.args)), None)
+        try:
+            body = self._body(node, state)
+        finally:
+            self._scopes.pop()
+        arguments = _bare_arguments(node.args) if top else node.args
+        made = _function_def(node.name, arguments, body)
+        if not top:
+            made.decorator_list = [self.expression(d) for d in node.decorator_list]
+            made.returns = node.returns
+        return ast.copy_location(made, node)
+
+    def _body(self, node: ast.FunctionDef, state: _ScopeState) -> list[ast.stmt]:
+        statements = node.body
+        docstring: list[ast.stmt] = []
+        if statements and isinstance(statements[0], ast.Expr) and isinstance(statements[0].value, ast.Constant):
+            if isinstance(statements[0].value.value, str):
+                docstring, statements = [statements[0]], statements[1:]
+        if not statements:
+            return docstring or [ast.copy_location(ast.Pass(), node)]
+        state.facts.constexpr_names = frozenset(_constexpr_names(statements))
+        statements = [d for s in _without_annotations(statements) for d in match_.desugar(s)]
+        lowering = JumpLowering()
+        statements = lowering.function(statements)
+        state.liveness = Liveness(statements)
+        state.facts.flags = tuple(lowering.flags)
+        state.facts.flag_targets = state.liveness.flag_targets
+        loads, stores = names_of(*statements)
+        outside = declared_outside(node.body)
+        parameters = parameter_names(node.args)
+        local = (stores | parameters) - outside
+        state.locals = local
+        state.global_names = {n for s in statements if isinstance(s, ast.Global) for n in s.names}
+        body = self.block(statements)
+        # Every name a region may touch, through one closure: its cells are the function's variables.
+        known = sorted(local | (loads & self._enclosing_names()))
+        header: list[ast.stmt] = [n for n in statements if isinstance(n, (ast.Nonlocal, ast.Global))]
+        body = [s for s in body if not isinstance(s, (ast.Nonlocal, ast.Global))]
+        header += [_declare(name) for name in sorted(local - parameters)]
+        tuple_of_names = ast.Tuple([ast.Name(n, ast.Load()) for n in known], ast.Load())
+        getter = ast.Lambda(no_parameters(), tuple_of_names)
+        make_scope = ast.Assign([ast.Name(SCOPE, ast.Store())], self.hook("scope", [getter]))
+        header.append(make_scope)
+        for stmt in header:
+            ast.copy_location(stmt, node)
+            ast.fix_missing_locations(stmt)
+        return [*docstring, *header, *body]
+
+    def _enclosing_names(self) -> set[str]:
+        names: set[str] = set()
+        for outer in self._scopes[:-1]:
+            names |= outer.locals or set()
+        return names | self._free
+
+    def lambda_(self, node: ast.Lambda, top: bool = False) -> ast.expr:
+        """A lambda: its body is one expression."""
+        body = _Expressions(self, inner_scopes=1).visit(node.body)
+        return ast.copy_location(ast.Lambda(_bare_arguments(node.args) if top else node.args, body), node)
+
+    # -- statements ------------------------------------------------------------------------------------
+
+    def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        """A statement list with its constructs rewritten."""
+        out: list[ast.stmt] = []
+        for stmt in statements:
+            self._scopes[-1].pending.append([])
+            made = self.statement(stmt)
+            out += self._scopes[-1].pending.pop()
+            out += made
+        return out
+
+    def statement(self, stmt: ast.stmt) -> list[ast.stmt]:
+        if isinstance(stmt, ast.If):
+            return if_.rewrite(self, stmt)
+        if isinstance(stmt, Guard):
+            return if_.rewrite_guard(self, stmt)
+        if isinstance(stmt, Loop):
+            return (for_ if isinstance(stmt.node, ast.For) else while_).rewrite(self, stmt)
+        if isinstance(stmt, ast.Assert):
+            return assert_.rewrite(self, stmt)
+        if isinstance(stmt, ast.Raise):
+            return raise_.rewrite(self, stmt)
+        if isinstance(stmt, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return [self.function(stmt)]
+        if isinstance(stmt, ast.ClassDef):
+            return [stmt]
+        if isinstance(stmt, (ast.AsyncFor, ast.AsyncWith)):
+            self.refuse(stmt, "asynchronous statements cannot be traced", "use the plain statement")
+        if isinstance(stmt, ast.Global):
+            state = self._scopes[-1]
+            if state.depth:
+                self.refuse(stmt, "`global` inside a branch or loop is not supported", "return the value instead")
+            return [stmt]
+        for field, value in ast.iter_fields(stmt):
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                setattr(stmt, field, self.block(value))
+            elif isinstance(value, list):
+                setattr(stmt, field, [self._part(v) for v in value])
+            elif isinstance(value, ast.AST):
+                setattr(stmt, field, self._part(value))
+        return [stmt]
+
+    def _part(self, node: Any) -> Any:
+        if isinstance(node, ast.expr):
+            return self.expression(node)
+        if isinstance(node, (ast.ExceptHandler, ast.match_case)):
+            node.body = self.block(node.body)
+            if isinstance(node, ast.match_case) and node.guard is not None:
+                node.guard = self.expression(node.guard)
+        elif isinstance(node, ast.withitem):
+            node.context_expr = self.expression(node.context_expr)
+        return node
+
+    # -- expressions -----------------------------------------------------------------------------------
+
+    def expression(self, node: ast.expr) -> ast.expr:
+        """An expression with its lazy parts behind hooks."""
+        return _Expressions(self).visit(node)
+
+    def thunk(self, node: ast.expr, outer: _Expressions) -> ast.expr:
+        """A callable that evaluates `node` when asked to."""
+        walrus = {n.target.id for n in _walk_expression(node) if isinstance(n, ast.NamedExpr)}
+        body = outer.visit(node)
+        if not walrus:
+            return ast.copy_location(ast.Lambda(no_parameters(), body), node)
+        if outer.inner_scopes:
+            self.refuse(node, "`:=` in a lazily evaluated part of a comprehension or lambda", "assign on a line before")
+        name = self.fresh("arm")
+        function = self.inner_function(name, [ast.copy_location(ast.Return(body), node)], walrus, node)
+        self._scopes[-1].pending[-1].append(function)
+        return ast.copy_location(ast.Name(name, ast.Load()), node)
+
+    # -- pieces the constructs use ----------------------------------------------------------------------
+
+    def hook(self, name: str, arguments: list[ast.expr]) -> ast.expr:
+        """A call of a hook."""
+        return ast.Call(ast.Attribute(ast.Name(HOOKS, ast.Load()), name, ast.Load()), arguments, [])
+
+    def scope(self) -> ast.expr:
+        """The variables of the function, as hooks take them."""
+        return ast.Name(SCOPE, ast.Load())
+
+    def fresh(self, what: str) -> str:
+        """A name no program uses."""
+        self._counter += 1
+        return f"__kiln_{what}_{self._counter}"
+
+    def inner_function(
+        self, name: str, body: list[ast.stmt], writes: set[str] | frozenset[str], like: ast.AST, parameters: list[str] | None = None
+    ) -> ast.FunctionDef:
+        """A function that works on the variables of the function around it."""
+        global_names = self._scopes[-1].global_names
+        rebound, rebound_globals = sorted(writes - global_names), sorted(writes & global_names)
+        first: list[ast.stmt] = [ast.Nonlocal(rebound)] if rebound else []
+        first += [ast.Global(rebound_globals)] if rebound_globals else []
+        arguments = no_parameters()
+        arguments.args = [ast.arg(p) for p in parameters or []]
+        made = _function_def(name, arguments, [*first, *(body or [ast.Pass()])])
+        ast.copy_location(made, like)
+        return ast.fix_missing_locations(made)
+
+    def region(self, name: str, statements: list[ast.stmt], like: ast.AST, item: str | None = None) -> ast.FunctionDef:
+        """A function for the body of a region; `dynamic` (its parameter) says whether it is one in the IR."""
+        state = self._scopes[-1]
+        flag = self.fresh("dynamic")
+        state.regions.append(flag)
+        state.depth += 1
+        body = self.block(statements)
+        state.depth -= 1
+        state.regions.pop()
+        writes = names_of(*statements)[1]
+        parameters = [flag] if item is None else [flag, item]
+        return self.inner_function(name, body, writes, like, parameters)
+
+    def innermost_region(self) -> str | None:
+        """The variable that says whether the innermost region is one in the IR."""
+        regions = self._scopes[-1].regions
+        return regions[-1] if regions else None
+
+    @property
+    def first_parameter(self) -> str | None:
+        """The first parameter of the function being rewritten (for `super()`)."""
+        return self._scopes[-1].first_parameter if self._scopes else None
+
+    def construct(
+        self, kind: str, node: ast.AST, header: ast.AST, flow_of: ast.AST, parts: list[ast.AST], **more: Any
+    ) -> ast.expr:
+        """Record a construct; the index its hook looks it up by."""
+        state = self._scopes[-1]
+        assert state.liveness is not None
+        flow = state.liveness.flow.get(flow_of, Flow())
+        assigned: dict[str, list[Span]] = {}
+        calls: set[str] = set()
+        attributes: set[str] = set()
+        for part in parts:
+            for inner in ast.walk(part):
+                if isinstance(inner, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr, ast.For)):
+                    targets = inner.targets if isinstance(inner, ast.Assign) else [inner.target]
+                    for name in names_of(*targets)[1]:
+                        assigned.setdefault(name, []).append(self.span(inner))
+                if isinstance(inner, ast.Call):
+                    callee = inner.func
+                    if isinstance(callee, (ast.Name, ast.Attribute)):
+                        calls.add(callee.id if isinstance(callee, ast.Name) else callee.attr)
+                if isinstance(inner, ast.Attribute):
+                    (attributes if isinstance(inner.ctx, ast.Store) else calls).add(inner.attr)
+        self.constructs.append(
+            Construct(
+                kind, self.span(header), flow, state.facts, assigned=assigned,
+                calls=frozenset(calls), attribute_stores=frozenset(attributes), **more,
+            )
+        )  # fmt: skip
+        return ast.Constant(len(self.constructs) - 1)
+
+    def span(self, node: ast.AST) -> Span:
+        """Where a node stands in the user's file."""
+        return node_span(node, self.filename, self._scopes[-1].facts.name if self._scopes else self.function_name)
+
+    def refuse(self, node: ast.AST, message: str, hint: str) -> None:
+        """Reject a construct before anything runs."""
+        raise DSLSyntaxError(message, hint=hint, span=self.span(node))
+
+
+class _ScopeState:
+    """What is known of the function whose body is being rewritten."""
+
+    def __init__(self, name: str, rewriter: Rewriter) -> None:
+        self.facts = FunctionFacts(name, rewriter.filename)
+        self.liveness: Liveness | None = None
+        self.pending: list[list[ast.stmt]] = []
+        self.regions: list[str] = []
+        self.depth = 0
+        self.first_parameter: str | None = None
+        self.locals: set[str] | None = None
+        self.global_names: set[str] = set()
+
+
+class _Expressions(ast.NodeTransformer):
+    """Rewrites the parts of an expression that Python evaluates lazily, and builtins that need concrete values."""
+
+    def __init__(self, rewriter: Rewriter, inner_scopes: int = 0) -> None:
+        self.rewriter = rewriter
+        self.inner_scopes = inner_scopes
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        return boolean.rewrite(self.rewriter, node, self)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        return boolean.rewrite_not(self.rewriter, node) if isinstance(node.op, ast.Not) else node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        return conditional.rewrite(self.rewriter, node, self)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        return comparison.rewrite(self.rewriter, node, self)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        return builtin_calls.rewrite(self.rewriter, node)
+
+    def _inner(self, node: Any) -> Any:
+        self.inner_scopes += 1
+        self.generic_visit(node)
+        self.inner_scopes -= 1
+        return node
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _inner
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
+        self.generic_visit(node)
+        node.ifs = [self.rewriter.hook("static_bool", [test]) for test in node.ifs]
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
+        return self._inner(node)
+
+
+def _walk_expression(node: ast.AST):  # noqa: ANN202
+    yield node
+    if not isinstance(node, ast.Lambda):
+        for child in ast.iter_child_nodes(node):
+            yield from _walk_expression(child)
+
+
+def _declare(name: str) -> ast.stmt:
+    """Make a name a local variable without giving it a value."""
+    return ast.AnnAssign(ast.Name(name, ast.Store()), ast.Constant(None), None, 1)
+
+
+def _bare_arguments(arguments: ast.arguments) -> ast.arguments:
+    def bare(a: ast.arg | None) -> ast.arg | None:
+        return None if a is None else ast.copy_location(ast.arg(a.arg), a)
+
+    return ast.arguments(
+        [ast.arg(a.arg) for a in arguments.posonlyargs],
+        [ast.arg(a.arg) for a in arguments.args],
+        bare(arguments.vararg),
+        [ast.arg(a.arg) for a in arguments.kwonlyargs],
+        [None for _ in arguments.kwonlyargs],
+        bare(arguments.kwarg),
+        [],
+    )
+
+
+def _is_generator(node: ast.FunctionDef) -> bool:
+    def scan(n: ast.AST) -> bool:
+        if isinstance(n, (ast.Yield, ast.YieldFrom, ast.Await)):
+            return True
+        if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)):
+            return False
+        return any(scan(c) for c in ast.iter_child_nodes(n))
+
+    return any(scan(s) for s in node.body)
+
+
+def _names_constexpr(annotation: ast.expr) -> bool:
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        return "Constexpr" in annotation.value
+    if isinstance(annotation, ast.Subscript):
+        annotation = annotation.value
+    return (isinstance(annotation, ast.Attribute) and annotation.attr == "Constexpr") or (
+        isinstance(annotation, ast.Name) and annotation.id == "Constexpr"
+    )
+
+
+def _constexpr_names(statements: list[ast.stmt]) -> set[str]:
+    return {
+        node.target.id
+        for stmt in statements
+        for node in ast.walk(stmt)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and _names_constexpr(node.annotation)
+    }
+
+
+class _DropAnnotations(ast.NodeTransformer):
+    """`x: T = v` becomes `x = v`: an annotated name cannot be shared with inner functions."""
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:
+        if node.value is None:
+            return ast.copy_location(ast.Pass(), node)
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+        return node  # handled when it is rewritten itself
+
+    visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = visit_FunctionDef  # type: ignore[assignment]
+
+
+def _without_annotations(statements: list[ast.stmt]) -> list[ast.stmt]:
+    return [_DropAnnotations().visit(s) for s in statements]

@@ -1,0 +1,139 @@
+"""`while`: a loop of the object program unless everything its test depends on is a Python value."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from .. import tree
+from ..diagnostics import DSLRuntimeError, error
+from .for_ import run_rest
+from .liveness import names_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .carry import Scope
+    from .construct import Construct
+    from .jumps import Loop
+    from .rewriter import Rewriter
+
+UNROLL_LIMIT = 10_000
+"""Iterations of a `while` that Python runs by itself before it is refused as endless."""
+
+# Builtins whose result is a Python value if their arguments are.
+_STATIC_CALLS = {"len", "int", "float", "bool", "abs", "min", "max", "isinstance", "const_expr", "range", "divmod", "round"}
+
+
+def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
+    """Test and body become functions."""
+    node = loop.node
+    assert isinstance(node, ast.While)
+    constant = isinstance(node.test, ast.Constant)
+    decisive = [node.test] if not constant else _exit_tests(node.body, set(loop.exits))
+    index = rw.construct(
+        "while", node, node.test, loop, [node.test, *node.body], exits=loop.exits,
+        static_names=frozenset(_decided_by(decisive, node.body)), constant_test=constant,
+    )  # fmt: skip
+    test_return = ast.copy_location(ast.Return(node.test), node.test)
+    test = rw.region(rw.fresh("test"), [test_return], node.test)
+    body = rw.region(rw.fresh("body"), node.body, node)
+    call = rw.hook(
+        "while_", [index, rw.scope(), ast.Name(test.name, ast.Load()), ast.Name(body.name, ast.Load())]
+    )
+    run = ast.copy_location(ast.Expr(ast.copy_location(call, node.test)), node.test)
+    return [test, body, ast.fix_missing_locations(run)]
+
+
+def _exit_tests(statements: list[ast.stmt], flags: set[str]) -> list[ast.expr]:
+    """The conditions under which statements set one of the flags."""
+    found: list[ast.expr] = []
+
+    def sets_flag(stmts: list[ast.stmt]) -> bool:
+        return any(
+            isinstance(t, ast.Name) and t.id in flags
+            for s in stmts
+            for n in ast.walk(s)
+            if isinstance(n, ast.Assign)
+            for t in n.targets
+        )
+
+    for stmt in statements:
+        for node in ast.walk(stmt):
+            if isinstance(node, ast.If) and (sets_flag(node.body) or sets_flag(node.orelse)):
+                found.append(node.test)
+    return found
+
+
+def _decided_by(tests: list[ast.expr], body: list[ast.stmt]) -> set[str]:
+    """Names the tests depend on, through the body's assignments too; '()' stands for a call that may give anything."""
+    wanted: set[str] = set()
+
+    def use(node: ast.AST) -> None:
+        wanted.update(names_of(node)[0])
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Call):
+                name = inner.func.id if isinstance(inner.func, ast.Name) else getattr(inner.func, "attr", "")
+                if name not in _STATIC_CALLS:
+                    wanted.add("()")
+            elif isinstance(inner, (ast.Subscript, ast.Attribute)) and isinstance(inner.ctx, ast.Load):
+                pass  # decided by the object it is taken from
+
+    for test in tests:
+        use(test)
+    size = -1
+    while size != len(wanted):
+        size = len(wanted)
+        for stmt in body:
+            for node in ast.walk(stmt):
+                if isinstance(node, (ast.Assign, ast.AugAssign, ast.NamedExpr, ast.For)):
+                    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                    if names_of(*targets)[1] & wanted:
+                        use(node.iter if isinstance(node, ast.For) else node.value)
+    return wanted
+
+
+def run_while(rec: Construct, scope: Scope, test: Callable[[bool], Any], body: Callable[[bool], None]) -> None:
+    """Run the loop in Python while its test is a Python value; build it as soon as it is not."""
+    from .regions import StaticTest, dynamic_while
+
+    def in_python(left: int) -> None:
+        while True:
+            if not _is_decided_now(rec, scope):
+                outcome = dynamic_while(rec, scope, lambda: test(True), lambda: body(True))
+                if not isinstance(outcome, StaticTest):
+                    return
+                value = outcome.value
+            else:
+                value = test(False)
+                if tree.is_dynamic(value):  # not foreseen: trace the test again, inside the loop
+                    dynamic_while(rec, scope, lambda: test(True), lambda: body(True))
+                    return
+            if not value:
+                return
+            if left == 0:
+                raise error(
+                    DSLRuntimeError,
+                    f"{rec.title} ran {UNROLL_LIMIT} times while tracing, with a condition that is a Python value",
+                    hint="make the condition depend on a value of the program, for example i = Int32(0) before the loop",
+                    span=rec.span,
+                )
+            left -= 1
+            body(False)
+            if run_rest(rec, scope, lambda: in_python(left)):
+                return
+
+    in_python(UNROLL_LIMIT)
+
+
+def _is_decided_now(rec: Construct, scope: Scope) -> bool:
+    """Whether Python values alone decide if the loop goes on."""
+    if "()" in rec.static_names:
+        return False
+    for name in rec.static_names:
+        value = scope.get(name)
+        if value is not tree.UNDEFINED and tree.has_dynamic(value):
+            return False
+    if rec.constant_test and not rec.static_names:
+        return not rec.exits
+    return True

@@ -1,0 +1,290 @@
+"""`JitFunction`: what `@jit` makes of a function. Called from Python it compiles and runs; called in a trace it is
+inlined."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+import types
+from typing import TYPE_CHECKING, Any
+
+from . import settings
+from . import trace as tracing
+from .arguments import Node, Parameters, StaticNode, slot_struct
+from .dependencies import Dependencies
+from .diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, Span, error
+from .numeric import host
+from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
+from .target import Executable, get_target
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from .compiler import CompileOptions
+
+
+class TracedFunction:
+    """A function of the language: rewritten when first needed."""
+
+    def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
+        functools.update_wrapper(self, function)
+        self.dsl = dsl
+        self.function = function
+        self.preprocess = preprocess
+        self.parameters = Parameters(function)
+        self.name_prefix: str | None = None
+
+    @functools.cached_property
+    def rewritten(self) -> types.FunctionType:
+        """The function that is run while tracing."""
+        if not self.preprocess:
+            return self.function
+        from .frontend.rewriter import rewrite, rewritten_source
+
+        if "python" in settings.dumped():
+            print(rewritten_source(self.function))
+        return rewrite(self.function)
+
+    def set_name_prefix(self, prefix: str, **_: Any) -> TracedFunction:
+        """Put a prefix before the names of what is compiled from this function."""
+        self.name_prefix = prefix
+        return self
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    @property
+    def span(self) -> Span:
+        """Where it is defined."""
+        return Span(self.function.__code__.co_filename, self.function.__code__.co_firstlineno, function=self.__name__)
+
+    def inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the function as part of the trace of another; arguments are passed by reference."""
+        active = tracing.require(f"an inlined call of {self.__name__}")
+        if len(active.inlining) >= _RECURSION_LIMIT:
+            raise error(
+                DSLRuntimeError,
+                f"{self.__name__} is called {len(active.inlining)} calls deep while tracing",
+                hint="calls are inlined: a recursion must end by a condition that is a Python value",
+            )
+        active.inlining.append(self)
+        try:
+            with active.inlined_call():
+                return self.rewritten(*args, **kwargs)
+        finally:
+            active.inlining.pop()
+
+
+_RECURSION_LIMIT = 60
+
+
+class JitFunction(TracedFunction):
+    """A host function, or a function inlined into others."""
+
+    def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
+        super().__init__(dsl, function, preprocess)
+        self._compiled: dict[Hashable, tuple[CompiledFunction, Dependencies]] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if tracing.current() is not None:
+            return self.inline(args, kwargs)
+        no_cache = kwargs.pop("no_cache", False) if "no_cache" in kwargs and "no_cache" not in self.parameters.names else False
+        try:
+            arguments = self.parameters.bind(args, kwargs)
+            nodes = self.parameters.nodes(self.dsl, arguments)
+            key = (get_target().name, *(node.key for node in nodes))
+            found = self._compiled.get(key)
+            if found is None or no_cache or not found[1].unchanged():
+                compiled = self.compile(nodes, arguments, None, None)
+                self._compiled[key] = (compiled, Dependencies(self.function))
+            else:
+                compiled = found[0]
+            return compiled.run(nodes)
+        except Exception as failure:
+            if not settings.get("CUTE_DSL_DEBUG"):
+                shorten_traceback(failure)
+            raise
+
+    def compile(
+        self, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None, target: str | None
+    ) -> CompiledFunction:
+        """Trace and compile one specialization."""
+        with compile_lock:
+            name = (self.name_prefix or "") + self.__name__.replace("<lambda>", "lambda")
+
+            def run(values: list[Any]) -> Any:
+                args, kwargs = self.parameters.call_arguments(dict(zip(arguments, values, strict=True)))
+                return self.rewritten(*args, **kwargs)
+
+            traced = self.dsl.trace(name, nodes, run, self.span)
+            executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
+            return CompiledFunction(self, list(arguments), nodes, traced, executable)
+
+
+class _Buffers(threading.local):
+    def __init__(self) -> None:
+        self.size = 4096
+        self.buffer = ctypes.create_string_buffer(self.size)
+        self.address = ctypes.addressof(self.buffer)
+
+    def at_least(self, size: int) -> Any:
+        if size > self.size:
+            self.size = size
+            self.buffer = ctypes.create_string_buffer(size)
+            self.address = ctypes.addressof(self.buffer)
+        return self.buffer
+
+
+_buffers = _Buffers()
+
+
+class CompiledFunction:
+    """A compiled specialization: call it with the arguments that are not Constexpr.
+
+    `__mlir__`, `__llvm__`, `__ptx__`, ... are its artefacts, None where the target has none.
+    """
+
+    def __init__(self, source: JitFunction, names: list[str], nodes: list[Node], traced: Traced, executable: Executable) -> None:
+        from .target import slot_layout
+
+        self.source = source
+        self.executable = executable
+        self.function_name = traced.entry
+        self._names = names
+        self._keys = {name: node.key for name, node in zip(names, nodes, strict=True) if not isinstance(node, StaticNode)}
+        self._static = {name: node.value for name, node in zip(names, nodes, strict=True) if isinstance(node, StaticNode)}
+        self._struct = slot_struct("".join(node.formats for node in nodes))
+        offsets, self._size = slot_layout([*traced.argument_types, *traced.result_types])
+        self._result_offsets = offsets[len(traced.argument_types) :]
+        self._result_kinds = traced.result_kinds
+        self._rebuild = traced.rebuild
+        self._has_results = bool(traced.result_types)
+        # What the trace returned is rebuilt from results; without results it is static.
+        self._static_result = None if self._has_results else traced.rebuild(iter(()))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            arguments = self._bind(args, kwargs)
+            nodes = self.source.parameters.nodes(self.source.dsl, arguments)
+            for name, node in zip(arguments, nodes, strict=True):
+                expected = self._keys.get(name)
+                if expected is not None and node.key != expected:
+                    raise self._wrong_argument(name, node, arguments[name], expected)
+            return self.run(nodes)
+        except DSLBaseError as failure:
+            shorten_traceback(failure)
+            raise
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        dynamic = [n for n in self._names if n not in self._static]
+        if len(args) > len(dynamic):
+            given = self.source.parameters.bind(args, kwargs) if len(args) <= len(self._names) else None
+            if given is None:
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"{self.function_name} was compiled to take {len(dynamic)} arguments ({', '.join(dynamic)}), not {len(args)}",
+                    hint="Constexpr arguments are compiled in and no longer passed",
+                )
+            return given
+        given = dict(zip(dynamic, args, strict=False))
+        for name, value in kwargs.items():
+            if name in given or name not in self._names:
+                what = "twice" if name in given else "but has no such parameter"
+                raise error(DSLUserCodeTypeError, f"{self.function_name} got {name!r} {what}", hint=f"it takes {', '.join(dynamic)}")
+            given[name] = value
+        missing = [n for n in dynamic if n not in given]
+        defaults = self.source.parameters.signature.parameters
+        for name in list(missing):
+            if defaults[name].default is not defaults[name].empty:
+                given[name] = defaults[name].default
+                missing.remove(name)
+        if missing:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{self.function_name} needs {', '.join(missing)}",
+                hint=f"it was compiled to take {', '.join(dynamic)}",
+            )
+        return {n: given.get(n, self._static.get(n)) for n in self._names}
+
+    def _wrong_argument(self, name: str, node: Node, value: Any, expected: Any) -> Exception:
+        return error(
+            DSLUserCodeTypeError,
+            f"argument {name!r} of {self.function_name} is {describe_key(node.key)}, and it was compiled for {describe_key(expected)}",
+            hint="pass an argument of the same type, or compile again for this one",
+            depth=2,
+        )
+
+    def run(self, nodes: list[Node]) -> Any:
+        """Call with arguments that are known to fit."""
+        leaves: list[Any] = []
+        for node in nodes:
+            leaves += node.leaves()
+        buffers = _buffers
+        buffer = buffers.buffer if buffers.size >= self._size else buffers.at_least(self._size)
+        self._struct.pack_into(buffer, 0, *leaves)
+        self.executable.call(buffers.address)
+        if not self._has_results:
+            return self._static_result
+        raw = buffer.raw
+        values = [
+            host.from_bits(kind, int.from_bytes(raw[offset : offset + kind.bytes], "little") & ((1 << kind.width) - 1))
+            for kind, offset in zip(self._result_kinds, self._result_offsets, strict=True)
+        ]
+        return _plain(self._rebuild(iter(values)))
+
+    def _artifact(self, name: str) -> Any:
+        return self.executable.artifacts.get(name)
+
+    @property
+    def __mlir__(self) -> str | None:
+        return self._artifact("mlir")
+
+    @property
+    def __llvm__(self) -> str | None:
+        return self._artifact("llvm")
+
+    @property
+    def __ptx__(self) -> str | None:
+        return self._artifact("ptx")
+
+    @property
+    def __cubin__(self) -> bytes | None:
+        return self._artifact("cubin")
+
+    @property
+    def __sass__(self) -> str | None:
+        return self._artifact("sass")
+
+    @property
+    def artifacts(self) -> Any:
+        """Every artefact by name, made when asked for."""
+        return self.executable.artifacts
+
+
+def describe_key(key: Any) -> str:
+    """A part of a signature, for people."""
+    if isinstance(key, type):
+        return key.__name__
+    if isinstance(key, tuple) and key and isinstance(key[0], type):
+        inner = ", ".join(describe_key(k) for k in key[1:])
+        return f"{key[0].__name__}({inner})"
+    return str(key)
+
+
+def _plain(x: Any) -> Any:
+    """A returned structure with Python numbers in place of typed ones."""
+    from . import tree
+    from .typing import Numeric
+
+    if isinstance(x, Numeric):
+        return x.value if not tree.is_mlir_value(x.value) else x
+    if isinstance(x, list):
+        return [_plain(e) for e in x]
+    if isinstance(x, tuple):
+        return tree.rebuild_tuple(x, [_plain(e) for e in x])
+    if isinstance(x, dict):
+        return {k: _plain(v) for k, v in x.items()}
+    if tree.is_plain_object(x):
+        return tree.copy_with(x, {k: _plain(v) for k, v in tree.attributes_of(x).items()})
+    return x

@@ -1,0 +1,81 @@
+"""`range` and its kin: how a program says whether a loop stays a loop."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from .diagnostics import DSLRuntimeError, error
+
+
+class Range:
+    """A loop of the object program: `range(stop)`, `range(start, stop, step)` and hints for the optimizer.
+
+    `unroll` copies the body that many times, `unroll_full` removes the loop if its trip count is known,
+    `vectorize` asks for vector code, `prefetch_stages` for software pipelining. None changes the result.
+    """
+
+    __slots__ = ("hints", "start", "step", "stop")
+
+    def __init__(
+        self,
+        *bounds: Any,
+        unroll: int | None = None,
+        unroll_full: bool = False,
+        vectorize: bool | None = None,
+        prefetch_stages: int | None = None,
+        pipelining: int | None = None,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> None:
+        if not 1 <= len(bounds) <= 3:
+            raise error(DSLRuntimeError, f"range() takes one to three bounds, not {len(bounds)}", hint="range(start, stop, step)")
+        self.start, self.stop, self.step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+        self.hints: dict[str, Any] = {}
+        if unroll is not None:
+            self.hints["unroll"] = int(unroll)
+        if unroll_full:
+            self.hints["unroll_full"] = True
+        if vectorize is not None:
+            self.hints["vectorize"] = bool(vectorize)
+        stages = prefetch_stages if prefetch_stages is not None else pipelining
+        if stages is not None:
+            self.hints["prefetch_stages"] = int(stages)
+
+    def __iter__(self) -> Any:
+        """Outside a rewritten `for` statement: Python's own range. Its bounds must be Python values there."""
+        return iter(builtins.range(self.start, self.stop, self.step))
+
+
+def range_constexpr(*bounds: Any) -> builtins.range | list[int]:
+    """A loop that Python runs while tracing: its body appears once for each item. Takes Python integers only."""
+    for value in bounds:
+        if type(value) is not int and not hasattr(value, "__index__"):
+            raise TypeError(f"range_constexpr() takes Python integers, not {type(value).__name__}")
+    return list(builtins.range(*(int(b.__index__()) for b in bounds)))
+
+
+def const_expr(value: Any) -> Any:
+    """`value`, which must be known while tracing: for conditions that choose code instead of branching."""
+    from . import trace
+
+    if trace.current() is not None:
+        from . import tree
+
+        if tree.is_dynamic(value):
+            raise error(
+                DSLRuntimeError,
+                f"const_expr() got a value of type {tree.describe(value)} that is only known when the program runs",
+                hint="drop const_expr() to branch at run time, or pass the value as a Constexpr argument",
+            )
+    return value
+
+
+def dynamic_expr(value: Any) -> Any:
+    """`value`: accepted for programs that mark run-time conditions."""
+    return value
+
+
+def range_dynamic(*args: Any, **kwargs: Any) -> Range:
+    """`range`, for programs that spell it so."""
+    return Range(*args, **kwargs)

@@ -1,0 +1,390 @@
+"""Values of the object program inside Python structures: taking them apart and putting them together again.
+
+A *leaf* is one MLIR value. Around leaves stand tuples, NamedTuples, lists, dicts, dataclasses,
+SimpleNamespaces, plain instances and objects with the value protocols (`__extract_mlir_values__`,
+`__new_from_mlir_values__`); everything else is static and stays what it is.
+
+Three walks use the same rules:
+- `unify(a, b)`: one structure for the values two branches leave behind;
+- `open_value(v)`: a copy of v whose leaves are to be replaced by block arguments;
+- `match(opened, v)`: the leaves of v in the order of `opened`, for a back edge.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import types
+from typing import TYPE_CHECKING, Any
+
+from ..mlir import ir
+from . import typing as T
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class _Undefined:
+    """No value: what a variable holds on a path where nobody will read it."""
+
+    def __repr__(self) -> str:
+        return "<undefined>"
+
+
+UNDEFINED = _Undefined()
+
+
+class Mismatch(Exception):
+    """Two values cannot be one. `path` is the part that differs (`.x`, `[0]`, or empty)."""
+
+    def __init__(self, path: str, first: object, second: object, why: str = "") -> None:
+        super().__init__(path)
+        self.path = path
+        self.first = first
+        self.second = second
+        self.why = why
+
+
+def is_mlir_value(x: object) -> bool:
+    """Whether `x` is a raw value of the bindings."""
+    return isinstance(x, ir.Value)
+
+
+def is_dynamic(x: object) -> bool:
+    """Whether `x` is a single value known only when the program runs."""
+    return isinstance(x.value if isinstance(x, T.Numeric) else x, ir.Value)
+
+
+def is_protocol(x: object) -> bool:
+    """Whether `x` says itself which MLIR values it is made of."""
+    return hasattr(type(x), "__extract_mlir_values__") and hasattr(type(x), "__new_from_mlir_values__")
+
+
+_ATOMIC = (
+    type(None), bool, int, float, complex, str, bytes, type, types.ModuleType, types.FunctionType, types.MethodType,
+    types.BuiltinFunctionType, enum.Enum, range, slice, type(Ellipsis), types.CodeType, property,
+)  # fmt: skip
+
+
+def is_plain_object(x: object) -> bool:
+    """An instance of a user's class whose attributes are looked into."""
+    if isinstance(x, _ATOMIC) or is_protocol(x) or isinstance(x, (tuple, list, dict, set, frozenset)):
+        return False
+    kind = type(x)
+    if getattr(kind, "__kiln_static__", False) or kind.__module__ in ("builtins", "numpy", "torch", "functools", "threading"):
+        return False
+    return hasattr(x, "__dict__") or bool(_slot_names(kind))
+
+
+def _slot_names(kind: type) -> list[str]:
+    names: list[str] = []
+    for base in kind.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        names += [slots] if isinstance(slots, str) else list(slots)
+    return [n for n in names if n not in ("__dict__", "__weakref__")]
+
+
+def attributes_of(x: object) -> dict[str, Any]:
+    """The instance attributes of a plain object."""
+    found: dict[str, Any] = dict(getattr(x, "__dict__", {}))
+    for name in _slot_names(type(x)):
+        if hasattr(x, name):
+            found[name] = getattr(x, name)
+    return found
+
+
+def copy_with(x: Any, attributes: dict[str, Any]) -> Any:
+    """A new instance of x's class with these attributes; its constructor is not run."""
+    made = object.__new__(type(x))
+    for name, value in attributes.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def static_equal(a: object, b: object) -> bool:
+    """Whether two static values are the same for all a program can tell."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float):
+        return repr(a) == repr(b)
+    try:
+        return bool(a == b)
+    except Exception:
+        return False
+
+
+def describe(x: object) -> str:
+    """A value as an error message names it."""
+    if x is UNDEFINED:
+        return "no value"
+    if isinstance(x, T.Numeric):
+        return type(x).__name__
+    if x is None:
+        return "None"
+    if isinstance(x, (bool, int, float, str)):
+        return f"{type(x).__name__} ({x!r})"
+    if isinstance(x, tuple):
+        return "(" + ", ".join(describe(e) for e in x) + ("," if len(x) == 1 else "") + ")"
+    if isinstance(x, type):
+        return f"the class {x.__name__}"
+    if is_protocol(x):
+        return f"{type(x).__name__} {x}"
+    return f"{type(x).__name__} object" if not isinstance(x, enum.Enum) else str(x)
+
+
+def has_dynamic(x: object, seen: set[int] | None = None) -> bool:
+    """Whether any leaf of `x` is dynamic."""
+    if is_dynamic(x):
+        return True
+    if isinstance(x, (*_ATOMIC, T.Numeric)):
+        return False
+    seen = set() if seen is None else seen
+    if id(x) in seen:
+        return False
+    seen.add(id(x))
+    if isinstance(x, (tuple, list, set, frozenset)):
+        return any(has_dynamic(e, seen) for e in x)
+    if isinstance(x, dict):
+        return any(has_dynamic(e, seen) for e in x.values())
+    if is_protocol(x):
+        return bool(x.__extract_mlir_values__())  # type: ignore[attr-defined]
+    return is_plain_object(x) and any(has_dynamic(e, seen) for e in attributes_of(x).values())
+
+
+def rebuild_tuple(like: tuple[Any, ...], items: list[Any]) -> Any:
+    """A tuple or NamedTuple of the same kind."""
+    return type(like)(*items) if hasattr(like, "_fields") else tuple(items)
+
+
+@dataclasses.dataclass
+class Leaf:
+    """One value that is merged: its MLIR type, and how each side makes its value when its block is current."""
+
+    type: ir.Type
+    first: Callable[[], ir.Value]
+    second: Callable[[], ir.Value]
+
+
+def _undef(type_: ir.Type) -> Callable[[], ir.Value]:
+    def make() -> ir.Value:
+        from . import trace
+
+        active = trace.require("a merge")
+        return active.dsl.make_undefined(type_)
+
+    return make
+
+
+def _raw(value: ir.Value) -> Callable[[], ir.Value]:
+    return lambda: value
+
+
+def _numeric(kind: type[T.Numeric], x: Any) -> Callable[[], ir.Value]:
+    return lambda: kind(x).ir_value()
+
+
+def unify(a: Any, b: Any, leaves: list[Leaf], path: str = "") -> Callable[[Iterator[Any]], Any]:
+    """Plan the merge of two values; appends to `leaves` and returns what rebuilds the merged value from results.
+
+    Where both sides agree statically nothing is merged and the value stays static. Raises Mismatch.
+    """
+    if a is b:
+        return lambda _: a
+    if a is UNDEFINED or b is UNDEFINED:
+        return _unify_undefined(a, b, leaves, path)
+    if is_dynamic(a) or is_dynamic(b) or (_is_scalar(a) and _is_scalar(b)):
+        return _unify_scalars(a, b, leaves, path)
+    if is_protocol(a) and is_protocol(b):
+        return _unify_protocol(a, b, leaves, path)
+    if isinstance(a, (tuple, list)) and type(a) is type(b):
+        if len(a) != len(b):
+            raise Mismatch(path, a, b, f"their lengths differ ({len(a)} and {len(b)})")
+        parts = [unify(x, y, leaves, f"{path}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True))]
+        if isinstance(a, list):
+            return lambda values: [part(values) for part in parts]
+        return lambda values: rebuild_tuple(a, [part(values) for part in parts])
+    if isinstance(a, dict) and isinstance(b, dict):
+        if a.keys() != b.keys():
+            raise Mismatch(path, a, b, "their keys differ")
+        named = {k: unify(a[k], b[k], leaves, f"{path}[{k!r}]") for k in a}
+        return lambda values: {k: part(values) for k, part in named.items()}
+    if type(a) is type(b) and is_plain_object(a) and (has_dynamic(a) or has_dynamic(b) or not static_equal(a, b)):
+        first, second = attributes_of(a), attributes_of(b)
+        if first.keys() != second.keys():
+            raise Mismatch(path, a, b, f"their attributes differ ({', '.join(sorted(first.keys() ^ second.keys()))})")
+        named = {k: unify(first[k], second[k], leaves, f"{path}.{k}") for k in first}
+        return lambda values: copy_with(a, {k: part(values) for k, part in named.items()})
+    if static_equal(a, b):
+        return lambda _: a
+    raise Mismatch(path, a, b)
+
+
+def _is_scalar(x: object) -> bool:
+    return isinstance(x, (bool, int, float, T.Numeric)) and not isinstance(x, enum.Enum)
+
+
+def _unify_scalars(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[Iterator[Any]], Any]:
+    if is_mlir_value(a) or is_mlir_value(b):
+        if not (is_mlir_value(a) and is_mlir_value(b)) or a.type != b.type:
+            raise Mismatch(path, a, b)
+        if a == b:
+            return lambda _: a
+        leaves.append(Leaf(a.type, _raw(a), _raw(b)))
+        return lambda values: next(values)
+    if not (_is_scalar(a) and _is_scalar(b)):
+        raise Mismatch(path, a, b)
+    if not isinstance(a, T.Numeric) and not isinstance(b, T.Numeric) and static_equal(a, b):
+        return lambda _: a
+    if isinstance(a, T.Numeric) and type(a) is type(b) and a.value is b.value:
+        return lambda _: a
+    kind = T.join(a, b)
+    if kind is None:
+        raise Mismatch(path, a, b)
+    leaves.append(Leaf(kind.mlir_type, _numeric(kind, a), _numeric(kind, b)))
+    return _numeric_result(kind, a, b)
+
+
+def _numeric_result(kind: type[T.Numeric], a: Any, b: Any) -> Callable[[Iterator[Any]], Any]:
+    if issubclass(kind, T.Integer) and _is_nonneg(a) and _is_nonneg(b):
+        return lambda values: kind._make(next(values), nonneg=True)
+    return lambda values: kind._make(next(values))
+
+
+def _is_nonneg(x: Any) -> bool:
+    return bool(x.nonneg) if isinstance(x, T.Integer) else not isinstance(x, float) and x >= 0
+
+
+def _unify_protocol(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[Iterator[Any]], Any]:
+    if type(a) is not type(b):
+        raise Mismatch(path, a, b)
+    if hasattr(type(a), "__kiln_join__"):
+        joined = a.__kiln_join__(b)
+        if joined is None:
+            raise Mismatch(path, a, b)
+        a, b = joined
+    first, second = a.__extract_mlir_values__(), b.__extract_mlir_values__()
+    if len(first) != len(second):
+        raise Mismatch(path, a, b)
+    if all(x == y for x, y in zip(first, second, strict=True)) and static_protocol_equal(a, b):
+        return lambda _: a
+    for x, y in zip(first, second, strict=True):
+        if x.type != y.type:
+            raise Mismatch(path, a, b)
+        leaves.append(Leaf(x.type, _raw(x), _raw(y)))
+    count = len(first)
+    return lambda values: a.__new_from_mlir_values__([next(values) for _ in range(count)])
+
+
+def static_protocol_equal(a: Any, b: Any) -> bool:
+    """Whether two objects with the value protocols agree on all that is not an MLIR value, as far as can be seen."""
+    key = getattr(type(a), "__kiln_static_key__", None)
+    return key(a) == key(b) if key is not None else True
+
+
+def _unify_undefined(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[Iterator[Any]], Any]:
+    """Merge with a side that nobody reads: the other side's structure, with undefined leaves there."""
+    if a is b:
+        return lambda _: a
+    known = b if a is UNDEFINED else a
+    inner: list[Leaf] = []
+    _, values, rebuild = open_value(known, promote=False)
+    for value in values:
+        inner.append(Leaf(value.type, _raw(value), _undef(value.type)))
+    if a is UNDEFINED:
+        inner = [Leaf(leaf.type, leaf.second, leaf.first) for leaf in inner]
+    leaves.extend(inner)
+    if not inner:
+        return lambda _: known
+    return rebuild
+
+
+def promoted(x: Any) -> Any:
+    """A Python number as an object-stage value; anything else unchanged."""
+    if type(x) in (bool, int, float):
+        return T.as_numeric(x)
+    return x
+
+
+def open_value(x: Any, promote: bool) -> tuple[Any, list[ir.Value], Callable[[Iterator[Any]], Any]]:
+    """(x with Python numbers promoted if asked, its leaves, what rebuilds it around other leaves)."""
+    leaves: list[ir.Value] = []
+
+    def walk(v: Any) -> Callable[[Iterator[Any]], Any]:
+        if promote:
+            v = promoted(v)
+        if isinstance(v, T.Numeric) and (promote or is_dynamic(v)):
+            kind = type(v)
+            leaves.append(v.ir_value())
+            return lambda values: kind._make(next(values))
+        if is_mlir_value(v):
+            leaves.append(v)
+            return lambda values: next(values)
+        if is_protocol(v):
+            parts = v.__extract_mlir_values__()
+            leaves.extend(parts)
+            if not parts:
+                return lambda _: v
+            return lambda values: v.__new_from_mlir_values__([next(values) for _ in parts])
+        if isinstance(v, (tuple, list)):
+            inner = [walk(e) for e in v]
+            if isinstance(v, list):
+                return lambda values: [make(values) for make in inner]
+            return lambda values: rebuild_tuple(v, [make(values) for make in inner])
+        if isinstance(v, dict):
+            named = {k: walk(e) for k, e in v.items()}
+            return lambda values: {k: make(values) for k, make in named.items()}
+        if is_plain_object(v) and has_dynamic(v):
+            named = {k: walk(e) for k, e in attributes_of(v).items()}
+            return lambda values: copy_with(v, {k: make(values) for k, make in named.items()})
+        return lambda _: v
+
+    rebuild = walk(x)
+    return rebuild(iter(leaves)), leaves, rebuild
+
+
+def match(opened: Any, x: Any, path: str = "") -> list[ir.Value]:
+    """The leaves of `x`, converted where the language converts, in the order `open_value` gave for `opened`."""
+    out: list[ir.Value] = []
+    _match(opened, x, out, path)
+    return out
+
+
+def _match(opened: Any, x: Any, out: list[ir.Value], path: str) -> None:
+    if isinstance(opened, T.Numeric) and is_dynamic(opened):
+        if not _is_scalar(x) or T.join(opened, x) is not type(opened):
+            raise Mismatch(path, opened, x)
+        out.append(type(opened)(x).ir_value())
+    elif is_mlir_value(opened):
+        if not is_mlir_value(x) or x.type != opened.type:
+            raise Mismatch(path, opened, x)
+        out.append(x)
+    elif is_protocol(opened):
+        if type(x) is not type(opened):
+            raise Mismatch(path, opened, x)
+        if hasattr(type(x), "__kiln_coerce__"):
+            x = x.__kiln_coerce__(opened)
+            if x is None:
+                raise Mismatch(path, opened, x)
+        mine, theirs = opened.__extract_mlir_values__(), x.__extract_mlir_values__()
+        if [v.type for v in mine] != [v.type for v in theirs]:
+            raise Mismatch(path, opened, x)
+        out.extend(theirs)
+    elif isinstance(opened, (tuple, list)):
+        if type(x) is not type(opened) or len(x) != len(opened):
+            raise Mismatch(path, opened, x)
+        for i, (o, e) in enumerate(zip(opened, x, strict=True)):
+            _match(o, e, out, f"{path}[{i}]")
+    elif isinstance(opened, dict):
+        if not isinstance(x, dict) or x.keys() != opened.keys():
+            raise Mismatch(path, opened, x)
+        for k, o in opened.items():
+            _match(o, x[k], out, f"{path}[{k!r}]")
+    elif is_plain_object(opened) and has_dynamic(opened):
+        if type(x) is not type(opened) or attributes_of(x).keys() != attributes_of(opened).keys():
+            raise Mismatch(path, opened, x)
+        for k, o in attributes_of(opened).items():
+            _match(o, attributes_of(x)[k], out, f"{path}.{k}")
+    elif not static_equal(opened, x):
+        raise Mismatch(path, opened, x)

@@ -1,0 +1,259 @@
+"""The CuTe language: `scf` control flow, kernels and launches on the `cute` dialect."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+from ..base_dsl import trace as tracing
+from ..base_dsl.arguments import Node
+from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ..base_dsl.dsl import BaseDSL
+from ..base_dsl.function import JitFunction, TracedFunction
+from ..base_dsl.typing import Int32, Int64, Numeric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..mlir import ext, ir
+
+
+class CuteDSL(BaseDSL):
+    """CuTe in Python."""
+
+    name = "cute"
+
+    def dialects(self) -> Sequence[type[ext.Dialect]]:
+        from ..dialects import cute
+
+        return (cute.Cute,)
+
+    def make_if(self, condition: Any, then: Any, then_values: Any, orelse: Any, else_values: Any) -> Any:
+        operation = tracing.emit("scf.if", [v.type for v in then_values], [condition], regions=2)
+        _close(operation, 0, then, "scf.yield", then_values)
+        # scf.if without results prints no else part if its region is empty
+        if else_values or next(iter(orelse.operations), None) is not None:
+            _close(operation, 1, orelse, "scf.yield", else_values)
+        return list(operation.results)
+
+    def make_for(
+        self, lower: Any, upper: Any, step: Any, body: Any, inits: Any, yields: Any, *, unsigned: bool, hints: dict[str, Any]
+    ) -> Any:
+        from ..mlir import ir
+
+        attributes: dict[str, ir.Attribute] = {}
+        if unsigned:
+            attributes["unsignedCmp"] = ir.UnitAttr.get()
+        for name, value in hints.items():
+            attributes[f"cute.{name}"] = ir.UnitAttr.get() if value is True else ir.IntegerAttr.get(Int32.mlir_type, int(value))
+        operation = tracing.emit("scf.for", [v.type for v in inits], [lower, upper, step, *inits], attributes, regions=1)
+        _close(operation, 0, body, "scf.yield", yields)
+        return list(operation.results)
+
+    def make_while(self, before: Any, condition: Any, forwards: Any, after: Any, inits: Any, yields: Any) -> Any:
+        operation = tracing.emit("scf.while", [v.type for v in forwards], list(inits), regions=2)
+        _close(operation, 0, before, "scf.condition", [condition, *forwards])
+        _close(operation, 1, after, "scf.yield", yields)
+        return list(operation.results)
+
+    def make_undefined(self, type_: ir.Type) -> ir.Value:
+        return tracing.emit_value("cute.undef", type_)
+
+    def make_assert(self, condition: ir.Value, message: str) -> None:
+        from ..dialects import cute
+
+        cute.assert_(condition, message)
+
+    def convert(self, value: Any, annotation: Any) -> Node | None:
+        from .runtime import argument_node
+
+        return argument_node(value, annotation)
+
+    # -- decorators --------------------------------------------------------------------------------------
+
+    def jit(self, function: Any = None, *, preprocess: bool = True, preprocessor: bool | None = None) -> Any:
+        """Decorator of host functions and of functions to be inlined."""
+        preprocess = preprocess if preprocessor is None else preprocessor
+        if function is None:
+            return functools.partial(self.jit, preprocess=preprocess)
+        return JitFunction(self, _plain_function(function, "jit"), preprocess)
+
+    def kernel(self, function: Any = None, *, preprocess: bool = True, preprocessor: bool | None = None) -> Any:
+        """Decorator of kernels: functions that a grid of threads runs."""
+        preprocess = preprocess if preprocessor is None else preprocessor
+        if function is None:
+            return functools.partial(self.kernel, preprocess=preprocess)
+        return KernelFunction(self, _plain_function(function, "kernel"), preprocess)
+
+
+def _plain_function(function: Any, decorator: str) -> types.FunctionType:
+    if isinstance(function, (staticmethod, classmethod)):
+        raise error(
+            DSLUserCodeTypeError,
+            f"@{decorator} stands above @{type(function).__name__}",
+            hint=f"write @{type(function).__name__} above @{decorator}",
+        )
+    if isinstance(function, TracedFunction):
+        return function.function
+    if not isinstance(function, types.FunctionType):
+        raise error(
+            DSLUserCodeTypeError,
+            f"@{decorator} takes a function, not {type(function).__name__}",
+            hint="put the decorator on a def",
+        )
+    return function
+
+
+def _close(operation: Any, index: int, block: Any, terminator: str, values: Any) -> None:
+    """Make a traced block the region of an operation."""
+    from ..mlir import ir
+
+    block.append_to(operation.regions[index])
+    with ir.InsertionPoint(block):
+        tracing.emit(terminator, [], list(values))
+
+
+DSL = CuteDSL()
+
+
+class KernelFunction(TracedFunction):
+    """A kernel. Called in a jit function it gives something to launch."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> KernelLaunch:
+        active = tracing.current()
+        if active is None:
+            raise error(
+                DSLRuntimeError,
+                f"the kernel {self.__name__!r} was called from Python",
+                hint=f"launch it from a @jit function: {self.__name__}(...).launch(grid=..., block=...)",
+            )
+        if active.function.kind == "kernel":
+            raise error(
+                DSLRuntimeError,
+                f"the kernel {self.__name__!r} was called from a kernel",
+                hint="decorate it with @jit to inline it into the other kernel",
+            )
+        arguments = self.parameters.bind(args, kwargs)
+        return KernelLaunch(self, arguments)
+
+
+class KernelLaunch:
+    """A kernel with its arguments, ready to be launched."""
+
+    __kiln_static__ = True
+
+    def __init__(self, kernel: KernelFunction, arguments: dict[str, Any]) -> None:
+        self.kernel = kernel
+        self.arguments = arguments
+
+    def launch(
+        self,
+        *,
+        grid: Any,
+        block: Any,
+        cluster: Any = None,
+        smem: Any = None,
+        stream: Any = None,
+        max_number_threads: Any = None,
+        min_blocks_per_mp: Any = None,
+        use_pdl: bool = False,
+        cooperative: bool = False,
+        **more: Any,
+    ) -> None:
+        """Run the kernel over a grid of blocks of threads; sizes are (x, y, z), or fewer numbers."""
+        from ..dialects import cute
+        from ..mlir import ir
+
+        unknown = set(more) - _LAUNCH_OPTIONS
+        if unknown:
+            raise error(DSLUserCodeTypeError, f"launch() got an unknown option {sorted(unknown)[0]!r}", hint=", ".join(sorted(_LAUNCH_OPTIONS)))
+        active = tracing.require("a launch")
+        if active.function.kind == "kernel":
+            raise error(DSLRuntimeError, "a kernel cannot launch a kernel", hint="launch it from the @jit function")
+        kernel = self.kernel
+        sizes = [*_extent("grid", grid), *_extent("block", block), *_extent("cluster", cluster if cluster is not None else 1)]
+        nodes = kernel.parameters.nodes(kernel.dsl, self.arguments)
+        values = [v for node in nodes for v in node.values()]
+        name = self._trace(active, nodes, [v.type for v in values])
+        attributes: dict[str, ir.Attribute] = {}
+        if cooperative:
+            attributes["cute.cooperative"] = ir.UnitAttr.get()
+        if use_pdl:
+            attributes["cute.use_pdl"] = ir.UnitAttr.get()
+        if min_blocks_per_mp:
+            attributes["cute.min_blocks"] = ir.IntegerAttr.get(Int32.mlir_type, int(min_blocks_per_mp))
+        cute.launch(
+            name,
+            [s.ir_value() for s in sizes[:3]],
+            [s.ir_value() for s in sizes[3:6]],
+            [s.ir_value() for s in sizes[6:]],
+            Int32(smem if smem is not None else 0).ir_value(),
+            _stream_value(stream),
+            values,
+            attributes,
+        )
+
+    def _trace(self, active: tracing.Trace, nodes: Sequence[Node], types_: list[ir.Type]) -> str:
+        """Trace the kernel's body as a function of the module; its name."""
+        from ..dialects import cute
+        from ..mlir import ir
+
+        kernel = self.kernel
+        taken = {op.attributes["sym_name"].value for op in active.module.body.operations if "sym_name" in op.attributes}
+        base = (kernel.name_prefix or "") + kernel.__name__
+        name = base
+        number = 1
+        while name in taken:
+            name = f"{base}_{number}"
+            number += 1
+        location = ir.Location.file(kernel.span.filename, kernel.span.line, 1)
+        with ir.InsertionPoint(active.module.body):
+            function, entry = kernel.dsl.make_function(name, types_, location)
+        function.attributes[cute.KERNEL] = ir.UnitAttr.get()
+        with tracing.inside_function(active, entry, "kernel"):
+            arguments = iter(list(entry.arguments))
+            traced = dict(zip(self.arguments, [node.rebuild(arguments) for node in nodes], strict=True))
+            args, kwargs = kernel.parameters.call_arguments(traced)
+            with active.inlined_call():
+                returned = kernel.rewritten(*args, **kwargs)
+            if returned is not None:
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"the kernel {kernel.__name__!r} returns a value",
+                    hint="a kernel returns nothing: write results to a tensor",
+                    span=kernel.span,
+                )
+            kernel.dsl.finish_function(function, types_, [])
+        return name
+
+
+_LAUNCH_OPTIONS = {
+    "fallback_cluster", "async_deps", "launch_completion_event", "launch_completion_event_flags", "programmatic_event",
+    "programmatic_event_flags", "programmatic_event_trigger_at_block_start", "smem_merge_branch_allocs",
+    "preferred_smem_carveout", "hint_smem_base_uniform", "has_cluster", "has_fallback_cluster",
+}  # fmt: skip
+
+
+def _extent(what: str, size: Any) -> list[Int32]:
+    parts = list(size) if isinstance(size, (tuple, list)) else [size]
+    if not 1 <= len(parts) <= 3:
+        raise error(DSLUserCodeTypeError, f"{what} has {len(parts)} extents", hint=f"{what}=(x, y, z)")
+    made: list[Int32] = []
+    for axis, part in zip("xyz", parts, strict=False):
+        if isinstance(part, bool) or not isinstance(part, (int, Numeric)) or (isinstance(part, Numeric) and type(part).is_float):
+            raise error(
+                DSLUserCodeTypeError, f"{what}.{axis} is {part!r} of type {type(part).__name__}", hint="extents are integers"
+            )
+        made.append(Int32(part))
+    return made + [Int32(1)] * (3 - len(made))
+
+
+def _stream_value(stream: Any) -> ir.Value:
+    if stream is None:
+        return Int64(0).ir_value()
+    if hasattr(stream, "ir_value"):
+        return Int64(stream).ir_value()
+    if hasattr(stream, "__extract_mlir_values__"):
+        return stream.__extract_mlir_values__()[0]
+    return Int64(int(stream)).ir_value()
