@@ -8,22 +8,12 @@ from __future__ import annotations
 import typing
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from .numeric.functions import cast, join, logical_not, maximum, minimum, zero_of
 from .numeric.meta import FloatMeta, IntegerMeta, NumericMeta, dtype
+from .numeric.operands import as_numeric, plain_scalar
+from .numeric.operators import select
 from .numeric.promotion import common_type
-from .numeric.scalar import (
-    Float,
-    Integer,
-    Numeric,
-    as_numeric,
-    cast,
-    join,
-    logical_not,
-    maximum,
-    minimum,
-    plain_scalar,
-    select,
-    zero_of,
-)
+from .numeric.scalar import Float, Integer, Numeric
 from .numeric.types import (
     BFloat16,
     Boolean,

@@ -57,7 +57,7 @@ def _as_signed(value: int, width: int) -> int:
     return value - (1 << width) if value >> (width - 1) else value
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _attributes(text: str) -> dict[str, ir.Attribute]:
     from ...mlir import context, ir
 
@@ -156,7 +156,7 @@ _UNSIGNED = {"eq": _EQ, "ne": _NE, "lt": _ULT, "le": _ULE, "gt": _UGT, "ge": _UG
 _ORDERED = {"eq": 1, "gt": 2, "ge": 3, "lt": 4, "le": 5, "ne": 13}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _predicate(number: int) -> dict[str, ir.Attribute]:
     return _attributes(f"predicate={number} : i64")
 

@@ -31,7 +31,8 @@ def _common_type(a: NumericMeta, b: NumericMeta) -> NumericMeta:
         return b
     if isinstance(b, IntegerMeta):
         return a
-    assert isinstance(a, FloatMeta) and isinstance(b, FloatMeta)
+    assert isinstance(a, FloatMeta)
+    assert isinstance(b, FloatMeta)
     for one, other in ((a, b), (b, a)):
         if one._format.contains(other._format):
             return one

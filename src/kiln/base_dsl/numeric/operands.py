@@ -1,0 +1,85 @@
+# pyright: reportPrivateUsage=false
+"""What may stand beside a typed scalar in an expression, and as what it is taken."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from .. import trace
+from . import host
+from .meta import INTEGERS, NumericMeta
+from .promotion import type_of_python
+
+PLAIN = frozenset((int, float, bool))
+"""Classes of the values that typed scalars have outside a trace."""
+
+
+def is_numeric(value: object) -> bool:
+    """Whether a value is a typed scalar."""
+    return isinstance(type(value), NumericMeta)
+
+
+def is_ir_value_class(dtype: object) -> bool:
+    """Whether `dtype` is the bindings' Value or a subclass of it."""
+    module = sys.modules.get("kiln.mlir")
+    return module is not None and isinstance(dtype, type) and issubclass(dtype, module.ir.Value)
+
+
+def plain_scalar(value: Any) -> host.Plain | None:
+    """A Python scalar for values of bool, int, float, their subclasses (enums) and numpy scalars; None for others."""
+    if type(value) in PLAIN:
+        return value
+    if isinstance(value, int | float):
+        return float(value) if isinstance(value, float) else int(value)
+    if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "shape", None) == ():
+        item = value.item()
+        return item if type(item) in PLAIN else float(item)
+    return None
+
+
+def unwrap(value: Any, wanted: Any) -> Any:
+    """What `T(x)` takes besides Python and typed scalars: IR values, operations with one result, numpy scalars,
+    objects with an `ir_value()`. A Python scalar or a typed one."""
+    module = sys.modules.get("kiln.mlir")
+    if module is not None:
+        ir = module.ir
+        if isinstance(value, ir.OpView | ir.Operation):
+            value = value.result
+        if isinstance(value, ir.Value):
+            return wanted._make(value) if value.type == wanted.mlir_type else _typed(value)
+    found = plain_scalar(value)
+    if found is not None:
+        return found
+    inner = getattr(value, "ir_value", None)
+    if callable(inner) and module is not None:
+        return unwrap(inner(), wanted)
+    from ..diagnostics import DSLUserCodeTypeError, error
+
+    raise error(
+        DSLUserCodeTypeError,
+        f"{wanted.__name__} takes a Python number, a typed scalar or an IR value, got {type(value).__name__}",
+        hint=f"a tensor's element is t[i]; a tensor or vector is converted with .to({wanted.__name__})",
+        depth=3,
+    )
+
+
+def _typed(value: Any) -> Any:
+    """An IR value as a typed scalar. A signless integer is taken as signed."""
+    own = value.type
+    if str(own) == "index":
+        value = trace.emit_value("arith.index_cast", INTEGERS[64, True].mlir_type, (value,))
+    return NumericMeta.from_mlir_type(own)._make(value)
+
+
+def as_numeric(value: Any) -> Any:
+    """A typed scalar as it is, a Python scalar as the type it becomes, an IR value wrapped; else TypeError."""
+    if is_numeric(value):
+        return value
+    plain = plain_scalar(value)
+    if plain is not None:
+        return type_of_python(plain)(plain)
+    module = sys.modules.get("kiln.mlir")
+    if module is not None and isinstance(value, module.ir.Value):
+        return _typed(value)
+    raise TypeError(f"expected a number, got {type(value).__name__}")

@@ -1,0 +1,406 @@
+# pyright: reportPrivateUsage=false
+"""Python's operators on typed scalars: find the common type, then compute on the host or emit operations.
+
+Operands are passed on as Python scalars of the common type or IR-valued scalars of that type, so that what is known
+(a divisor, a shift count, a zero) can be used. Facts about integers (`nonneg`, `divisibility`) are kept up to date here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ..trace import constant, emit_value
+from . import emit, host
+from .convert import convert as emit_convert
+from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta
+from .operands import PLAIN, as_numeric, plain_scalar
+from .promotion import common_type, float_of, holding_both, weak_type
+
+if TYPE_CHECKING:
+    from ...mlir import ir
+
+
+# -- operands ------------------------------------------------------------------------------------------------------
+
+
+def convert(x: Any, t: Any) -> Any:
+    """A typed scalar as what `t(x)` is."""
+    s = type(x)
+    value = x._value
+    if type(value) in PLAIN:
+        return t._lift(value if s is t else host.cast(t, value))
+    if s is t:
+        return x
+    if isinstance(s, IntegerMeta):
+        nonneg = x.nonneg
+        made = emit_convert(value, s, t, nonneg=nonneg)
+        if isinstance(t, IntegerMeta) and not t.is_boolean:
+            known = x._divisibility
+            if t.width > s.width:
+                return t._make(made, nonneg, known)
+            # cut off at a power of two: only the powers of two in the divisor survive
+            return t._make(made, False, known & -known)
+        return t._make(made)
+    return t._make(emit_convert(value, s, t))
+
+
+def operand(x: Any, t: Any) -> Any:
+    """An operand of any kind as a Python scalar of type `t`, or an IR-valued scalar of type `t`."""
+    s = type(x)
+    if not isinstance(s, NumericMeta):
+        return host.cast(t, x)
+    if type(x._value) in PLAIN:
+        return x._value if s is t else host.cast(t, x._value)
+    return x if s is t else convert(x, t)
+
+
+def ir_operand(x: Any, t: Any) -> ir.Value:
+    return constant(t._ir_type or t.mlir_type, x) if type(x) in PLAIN else x._value
+
+
+def arithmetic_type(t: Any) -> Any:
+    """Boolean counts as Int32 in arithmetic."""
+    return INTEGERS[32, True] if t.is_integer and t.is_boolean else t
+
+
+def typed_weak(value: host.Plain, t: Any) -> Any:
+    """A Python scalar as a plain typed value beside a value of type `t`."""
+    own = arithmetic_type(weak_type(t, value))
+    return own._make(host.cast(own, value))
+
+
+def meet(a: Any, b: Any) -> Any:
+    """The common type of a typed scalar with anything, or None if that is not a number."""
+    s = type(b)
+    if isinstance(s, NumericMeta):
+        return common_type(type(a), s)
+    plain = plain_scalar(b)
+    return None if plain is None else weak_type(type(a), plain)
+
+
+_BITWISE = frozenset(("and", "or", "xor"))
+
+
+def binary(name: str, a: Any, b: Any, reflected: bool = False) -> Any:
+    """`a name b` (or the other way round) for a typed scalar `a`."""
+    t = type(a)
+    if type(b) is not t:
+        t = meet(a, b)
+        if t is None:
+            return NotImplemented
+        if type(b) not in PLAIN and not isinstance(type(b), NumericMeta):
+            b = plain_scalar(b)
+    if isinstance(t, IntegerMeta):
+        if name == "truediv":
+            t = float_of(t)
+        elif t.is_boolean and name not in _BITWISE:
+            t = INTEGERS[32, True]
+    elif name in _BITWISE:
+        return NotImplemented
+    x, y = operand(a, t), operand(b, t)
+    if reflected:
+        x, y = y, x
+    if type(x) in PLAIN and type(y) in PLAIN:
+        return t._make(host.binary(name, t, x, y))
+    if isinstance(t, IntegerMeta):
+        return INTEGER[name](t, x, y)
+    return t._make(emit.floating(name, t, ir_operand(x, t), ir_operand(y, t)))
+
+
+# -- integers with an IR value among the operands ------------------------------------------------------------------
+# x and y are Python ints or IR-valued scalars of type t, at least one of them the latter.
+
+
+def _nonneg(x: Any) -> bool:
+    return x >= 0 if type(x) in PLAIN else x._nonneg
+
+
+def _divisibility(x: Any) -> int:
+    return abs(int(x)) if type(x) in PLAIN else x._divisibility
+
+
+def _emit(op: str, t: Any, x: Any, y: Any) -> ir.Value:
+    vt = t._ir_type or t.mlir_type
+    left = constant(vt, x) if type(x) in PLAIN else x._value
+    right = constant(vt, y) if type(y) in PLAIN else y._value
+    return emit_value(op, vt, (left, right))
+
+
+def _add(t: Any, x: Any, y: Any) -> Any:
+    if type(y) in PLAIN and y == 0:
+        return x
+    if type(x) in PLAIN and x == 0:
+        return y
+    made = _emit("arith.addi", t, x, y)
+    return t._make(made, _nonneg(x) and _nonneg(y), math.gcd(_divisibility(x), _divisibility(y)))
+
+
+def _sub(t: Any, x: Any, y: Any) -> Any:
+    if type(y) in PLAIN and y == 0:
+        return x
+    return t._make(_emit("arith.subi", t, x, y), False, math.gcd(_divisibility(x), _divisibility(y)))
+
+
+def _mul(t: Any, x: Any, y: Any) -> Any:
+    for one, other in ((x, y), (y, x)):
+        if type(one) in PLAIN:
+            if one == 1:
+                return other
+            if one == 0:
+                return t._lift(0)
+    return t._make(_emit("arith.muli", t, x, y), _nonneg(x) and _nonneg(y), _divisibility(x) * _divisibility(y))
+
+
+def _divisor(y: Any, what: str) -> int | None:
+    """The divisor where it is known."""
+    if type(y) not in PLAIN:
+        return None
+    if y == 0:
+        from ..diagnostics import DSLUserCodeRuntimeError, error
+
+        raise error(DSLUserCodeRuntimeError, f"integer {what} by zero", hint="the divisor is a constant 0", depth=5)
+    return y
+
+
+def _floordiv(t: Any, x: Any, y: Any) -> Any:
+    divisor = _divisor(y, "division")
+    if divisor == 1:
+        return x
+    nonneg = _nonneg(x) and _nonneg(y)
+    made = emit.integer_floordiv(t, ir_operand(x, t), ir_operand(y, t), nonneg=nonneg, divisor=divisor)
+    multiple = _divisibility(x)
+    exact = multiple // divisor if divisor and divisor > 0 and multiple % divisor == 0 else 1
+    return t._make(made, nonneg, exact)
+
+
+def _mod(t: Any, x: Any, y: Any) -> Any:
+    divisor = _divisor(y, "modulo")
+    if divisor is not None and _divisibility(x) % divisor == 0:
+        return t._lift(0)
+    nonneg = _nonneg(x) and _nonneg(y)
+    made = emit.integer_mod(t, ir_operand(x, t), ir_operand(y, t), nonneg=nonneg, divisor=divisor)
+    # the remainder has the sign of the divisor
+    return t._make(made, _nonneg(y), math.gcd(_divisibility(x), _divisibility(y)))
+
+
+def _power_of_two_part(x: Any) -> int:
+    known = _divisibility(x)
+    return known & -known
+
+
+def _and(t: Any, x: Any, y: Any) -> Any:
+    multiple = max(_power_of_two_part(x), _power_of_two_part(y), 1)
+    return t._make(_emit("arith.andi", t, x, y), _nonneg(x) or _nonneg(y), multiple)
+
+
+def _or(t: Any, x: Any, y: Any) -> Any:
+    return t._make(_emit("arith.ori", t, x, y), _nonneg(x) and _nonneg(y))
+
+
+def _xor(t: Any, x: Any, y: Any) -> Any:
+    return t._make(_emit("arith.xori", t, x, y), _nonneg(x) and _nonneg(y))
+
+
+def _min(t: Any, x: Any, y: Any) -> Any:
+    made = emit.integer_min(t, ir_operand(x, t), ir_operand(y, t))
+    return t._make(made, _nonneg(x) and _nonneg(y), math.gcd(_divisibility(x), _divisibility(y)))
+
+
+def _max(t: Any, x: Any, y: Any) -> Any:
+    made = emit.integer_max(t, ir_operand(x, t), ir_operand(y, t))
+    return t._make(made, _nonneg(x) or _nonneg(y), math.gcd(_divisibility(x), _divisibility(y)))
+
+
+INTEGER = {
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "floordiv": _floordiv,
+    "mod": _mod,
+    "and": _and,
+    "or": _or,
+    "xor": _xor,
+    "min": _min,
+    "max": _max,
+}
+
+
+# -- shifts --------------------------------------------------------------------------------------------------------
+
+
+def shift(name: str, a: Any, amount: Any) -> Any:
+    """The result has the type of the left operand; bits shifted beyond its width are lost."""
+    s = type(amount)
+    if not isinstance(s, IntegerMeta):
+        amount = plain_scalar(amount)
+        if amount is None or isinstance(amount, float):
+            return NotImplemented
+    t = arithmetic_type(type(a))
+    x = operand(a, t)
+    count = amount._value if isinstance(s, IntegerMeta) else amount
+    if type(count) in PLAIN:
+        if count < 0:
+            raise ValueError("negative shift count")
+        return _shift_by_constant(name, t, x, int(count))
+    assert isinstance(s, IntegerMeta)
+    if s.width > t.width:
+        # clamp before the high bits are cut off
+        unsigned = INTEGERS[s.width, False]
+        clamped = emit.integer_min(unsigned, count, emit.constant(s, t.width))
+        count = emit_convert(clamped, unsigned, t)
+    else:
+        count = emit_convert(count, s, t, nonneg=amount.nonneg)
+    nonneg = _nonneg(x)
+    if name == "lshift":
+        return t._make(emit.shift_left(t, ir_operand(x, t), count), nonneg, _divisibility(x))
+    return t._make(emit.shift_right(t, ir_operand(x, t), count, nonneg=nonneg), nonneg)
+
+
+def _shift_by_constant(name: str, t: Any, x: Any, amount: int) -> Any:
+    if type(x) in PLAIN:
+        return t._make(host.binary(name, t, x, amount))
+    if amount == 0:
+        return x
+    if name == "lshift":
+        if amount >= t.width:
+            return t._lift(0)
+        return t._make(_emit("arith.shli", t, x, amount), x._nonneg, x._divisibility << amount)
+    if amount >= t.width:
+        if x.nonneg:
+            return t._lift(0)
+        amount = t.width - 1
+    multiple = x._divisibility
+    exact = multiple >> amount if multiple % (1 << amount) == 0 else 1
+    return t._make(_emit("arith.shrui" if x.nonneg else "arith.shrsi", t, x, amount), x._nonneg, exact)
+
+
+# -- powers --------------------------------------------------------------------------------------------------------
+
+_LARGEST_UNROLLED_POWER = 64
+
+
+def power(base: Any, exponent: Any) -> Any:
+    """`base ** exponent` for a typed base."""
+    s = type(exponent)
+    if not isinstance(s, NumericMeta):
+        exponent = plain_scalar(exponent)
+        if exponent is None:
+            return NotImplemented
+    plain = exponent._value if isinstance(s, NumericMeta) else exponent
+    if type(plain) is int or type(plain) is bool:
+        return _power_by_constant(base, int(plain))
+    t = arithmetic_type(meet(base, exponent))
+    x, y = operand(base, t), operand(exponent, t)
+    if isinstance(t, FloatMeta):
+        if type(x) in PLAIN and type(y) in PLAIN:
+            return t._make(host.binary("pow", t, x, y))
+        if type(y) in PLAIN and y == 0.5:
+            return t._make(emit.float_unary("math.sqrt", t, ir_operand(x, t)))
+        return t._make(emit.floating("pow", t, ir_operand(x, t), ir_operand(y, t)))
+    if not exponent.nonneg:
+        from ..diagnostics import DSLUserCodeTypeError, error
+
+        raise error(
+            DSLUserCodeTypeError,
+            f"an integer to the power of a dynamic {s.__name__}: Python gives a float for a negative exponent, "
+            "so the type of the result is not known",
+            hint="make the exponent unsigned (Uint32(n)) for an integer result, or the base a float (Float32(x))",
+            depth=3,
+        )
+    return t._make(emit.integer_power(t, ir_operand(x, t), ir_operand(y, t)), _nonneg(x))
+
+
+def _power_by_constant(base: Any, exponent: int) -> Any:
+    """By repeated squaring."""
+    t = arithmetic_type(type(base))
+    if isinstance(t, IntegerMeta) and exponent < 0:
+        t = float_of(t)
+    x = operand(base, t)
+    if type(x) in PLAIN:
+        return t._make(host.binary("pow", t, x, exponent))
+    if isinstance(t, FloatMeta) and abs(exponent) > _LARGEST_UNROLLED_POWER:
+        return t._make(emit.floating("pow", t, x._value, constant(t.mlir_type, host.cast(t, exponent))))
+    if exponent < 0:
+        return 1.0 / _power_by_constant(x, -exponent)
+    result: Any = None
+    while exponent:
+        if exponent & 1:
+            result = x if result is None else result * x
+        exponent >>= 1
+        if exponent:
+            x = x * x
+    return t._lift(host.cast(t, 1)) if result is None else result
+
+
+# -- comparisons and choices ---------------------------------------------------------------------------------------
+
+
+def _comparison_type(a: Any, b: Any) -> Any:
+    """Where two numbers are compared: integers in a type that has all values of both."""
+    s, t = type(a), type(b)
+    if isinstance(s, IntegerMeta) and isinstance(t, IntegerMeta):
+        if s.is_boolean or t.is_boolean:
+            return t if s.is_boolean else s
+        if s.signed != t.signed and a.nonneg and b.nonneg:
+            return INTEGERS[max(s.width, t.width), False]
+        return holding_both(s, t)
+    return meet(a, b)
+
+
+def compare(name: str, a: Any, b: Any) -> Any:
+    """`name` is lt, le, gt, ge, eq or ne. The result is a Boolean."""
+    t = type(a)
+    if type(b) is not t:
+        t = _comparison_type(a, b)
+        if t is None:
+            return NotImplemented
+        if type(b) not in PLAIN and not isinstance(type(b), NumericMeta):
+            b = plain_scalar(b)
+    x, y = operand(a, t), operand(b, t)
+    boolean = TYPES["Boolean"]
+    if type(x) in PLAIN and type(y) in PLAIN:
+        return boolean._make(host.COMPARE[name](x, y))
+    return boolean._make(emit.compare(name, t, ir_operand(x, t), ir_operand(y, t)))
+
+
+def extremum(name: str, a: Any, b: Any) -> Any:
+    """The min or max of two numbers, at least one of them typed."""
+    if not isinstance(type(a), NumericMeta):
+        a, b = b, a
+    t = meet(a, b)
+    if t is None:
+        return NotImplemented
+    s = type(b)
+    if isinstance(t, IntegerMeta) and isinstance(s, IntegerMeta) and type(a)._zero_extends != s._zero_extends:
+        if not (a.nonneg and b.nonneg):
+            return select(compare("lt" if name == "min" else "gt", a, b), a, b)
+    if type(b) not in PLAIN and not isinstance(s, NumericMeta):
+        b = plain_scalar(b)
+    x, y = operand(a, t), operand(b, t)
+    if type(x) in PLAIN and type(y) in PLAIN:
+        return t._make(host.binary(name, t, x, y))
+    if isinstance(t, IntegerMeta):
+        return INTEGER[name](t, x, y)
+    return t._make(emit.floating(name, t, ir_operand(x, t), ir_operand(y, t)))
+
+
+def select(condition: Any, if_true: Any, if_false: Any) -> Any:
+    """`if_true` where the condition holds, else `if_false`, in their common type. Both are computed already."""
+    a, b = (if_true, if_false) if isinstance(type(if_true), NumericMeta) else (if_false, if_true)
+    known = condition._value if isinstance(type(condition), NumericMeta) else condition
+    if not isinstance(type(a), NumericMeta):
+        if type(known) in PLAIN:
+            return if_true if known else if_false
+        a = as_numeric(a)
+    t = meet(a, b)
+    if t is None:
+        raise TypeError(f"cannot choose between {type(if_true).__name__} and {type(if_false).__name__}")
+    if type(known) in PLAIN:
+        chosen = operand(if_true if known else if_false, t)
+        return t._make(chosen) if type(chosen) in PLAIN else chosen
+    x, y = operand(if_true, t), operand(if_false, t)
+    made = emit.select(t, TYPES["Boolean"](condition)._value, ir_operand(x, t), ir_operand(y, t))
+    if isinstance(t, IntegerMeta):
+        return t._make(made, _nonneg(x) and _nonneg(y), math.gcd(_divisibility(x), _divisibility(y)))
+    return t._make(made)
