@@ -1,3 +1,58 @@
-"""Kiln: a Python kernel language."""
+"""Kiln: a Python kernel language.
+
+    import kiln
+    import kiln.cute as cute
+
+    @cute.kernel
+    def hello():
+        tid, _, _ = cute.arch.thread_idx()
+        if tid == 0:
+            cute.printf("Hello from thread {}", tid)
+
+    @cute.jit
+    def main():
+        hello().launch(grid=1, block=32)
+
+    main()
+
+Importing this package loads neither MLIR nor a target.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
 
 __version__ = "0.1.0.dev0"
+
+from .base_dsl.arguments import register_jit_arg_adapter
+from .base_dsl.diagnostics import (
+    CompilerDiagnosticError,
+    DSLBaseError,
+    DSLCudaRuntimeError,
+    DSLNotImplemented,
+    DSLOptimizationWarning,
+    DSLRuntimeError,
+    DSLSyntaxError,
+    DSLUserCodeError,
+    DSLUserCodeTypeError,
+    DSLWarning,
+)
+from .base_dsl.operators import all_, and_, any_, max, min, not_, or_  # noqa: A004
+from .base_dsl.ranges import Range as range  # noqa: A004
+from .base_dsl.ranges import const_expr, dynamic_expr, range_constexpr, range_dynamic
+from .base_dsl.target import target
+from .base_dsl.typing import *  # noqa: F403
+from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_values
+
+_LAZY = ("cute", "pipeline", "utils", "torch", "jax", "cutlass_dsl", "testing", "kernels", "mlir", "base_dsl", "cuda")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        try:
+            return importlib.import_module(f"{__name__}.{name}")
+        except ModuleNotFoundError as missing:
+            if missing.name != f"{__name__}.{name}":
+                raise
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

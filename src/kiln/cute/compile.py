@@ -1,0 +1,92 @@
+"""`cute.compile`: a function and example arguments in, a compiled function out."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from ..base_dsl.compiler import (
+    CompileOptions,
+    DeviceTarget,
+    DisableCuteExtCompile,
+    EnableAssertions,
+    EnableTVMFFI,
+    FrontendNext,
+    GenerateLineInfo,
+    GPUArch,
+    KeepCUBIN,
+    KeepPTX,
+    KeepSASS,
+    LinkLibraries,
+    NvdisasmOptions,
+    OptLevel,
+    PtxasOptions,
+    RDC,
+    RemarkFilter,
+    RemarkOutput,
+)
+from ..base_dsl.diagnostics import DSLBaseError, DSLUserCodeTypeError, error
+from ..base_dsl.dsl import shorten_traceback
+from ..base_dsl.function import CompiledFunction, JitFunction
+from .dsl import DSL, KernelFunction, KernelLaunch
+
+__all__ = [
+    "DeviceTarget", "DisableCuteExtCompile", "EnableAssertions", "EnableTVMFFI", "FrontendNext", "GPUArch",
+    "GenerateLineInfo", "KeepCUBIN", "KeepPTX", "KeepSASS", "LinkLibraries", "NvdisasmOptions", "OptLevel",
+    "PtxasOptions", "RDC", "RemarkFilter", "RemarkOutput", "compile",
+]  # fmt: skip
+
+
+class _Compile:
+    """`compile(fn, *args, options="...")` or `compile[OptLevel(2), KeepPTX](fn, *args)`.
+
+    Always traces and compiles. Constexpr arguments are compiled in; the result takes the others.
+    """
+
+    def __init__(self, *options: Any) -> None:
+        self._options = options
+
+    def __getitem__(self, options: Any) -> _Compile:
+        return _Compile(*self._options, *(options if isinstance(options, tuple) else (options,)))
+
+    def __call__(self, function: Any, *args: Any, options: Any = None, target: str | None = None, **kwargs: Any) -> CompiledFunction:
+        try:
+            jit, args = _jit_function(function, args)
+            parsed = CompileOptions.parse(*self._options, *([options] if options is not None else []))
+            arguments = jit.parameters.bind(args, kwargs)
+            nodes = jit.parameters.nodes(jit.dsl, arguments)
+            return jit.compile(nodes, arguments, parsed, target)
+        except DSLBaseError as failure:
+            shorten_traceback(failure)
+            raise
+
+
+def _jit_function(function: Any, args: tuple[Any, ...]) -> tuple[JitFunction, tuple[Any, ...]]:
+    """The jit function to compile, with `self` put before the arguments of a method."""
+    if isinstance(function, types.MethodType):
+        inner, more = _jit_function(function.__func__, args)
+        return inner, (function.__self__, *more)
+    if isinstance(function, JitFunction):
+        return function, args
+    if isinstance(function, (KernelFunction, KernelLaunch)):
+        name = function.__name__ if isinstance(function, KernelFunction) else function.kernel.__name__
+        raise error(
+            DSLUserCodeTypeError,
+            f"compile() got the kernel {name!r}",
+            hint=f"a kernel is compiled with the @jit function that launches it: compile that one",
+            depth=2,
+        )
+    if isinstance(function, types.FunctionType):
+        return DSL.jit(function), args
+    call = getattr(type(function), "__call__", None)
+    if isinstance(call, JitFunction):
+        return call, (function, *args)
+    raise error(
+        DSLUserCodeTypeError,
+        f"compile() takes a function decorated with @jit, or an object whose __call__ is one, not {type(function).__name__}",
+        hint="decorate the function with @jit",
+        depth=2,
+    )
+
+
+compile = _Compile()  # noqa: A001

@@ -1,0 +1,39 @@
+"""Names that programs take from the language's inner module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .base_dsl import BaseDSL
+from .base_dsl.diagnostics import *  # noqa: F403
+from .base_dsl.diagnostics import (
+    DSLCudaVerNotImplemented,
+    DSLOperationBuildError,
+    DSLSubprocessCallError,
+    DSLTreeFlattenError,
+    DSLUserCodeRuntimeError,
+)
+from .base_dsl.function import CompiledFunction as JitCompiledFunction
+from .base_dsl.operators import all_, and_, any_, max, min, not_, or_  # noqa: A004
+from .base_dsl.ranges import Range as range  # noqa: A004
+from .base_dsl.ranges import const_expr, dynamic_expr, range_constexpr, range_dynamic
+from .base_dsl.typing import *  # noqa: F403
+from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_values
+from .cute.dsl import CuteDSL as CuTeDSL
+
+__all__ = [
+    "BaseDSL", "CuTeDSL", "DSLCudaVerNotImplemented", "DSLOperationBuildError", "DSLSubprocessCallError",
+    "DSLTreeFlattenError", "DSLUserCodeRuntimeError", "JitCompiledFunction", "all_", "and_", "any_", "const_expr",
+    "dsl_user_op", "dynamic_expr", "extract_mlir_values", "max", "min", "new_from_mlir_values", "not_", "or_", "range",
+    "range_constexpr", "range_dynamic",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "T":  # the bindings' shorthand for types
+        import importlib
+
+        from .mlir import PACKAGE
+
+        return importlib.import_module(f"{PACKAGE}.extras.types")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
