@@ -64,6 +64,20 @@ class StaticNode(Node):
         return self.value
 
 
+def number_format(kind: type[Numeric]) -> str:
+    """The struct format of a number's slot; types that struct does not know are packed as their bits."""
+    return kind._struct_format.lstrip("<") or ("16s" if kind.width > 64 else "8s")
+
+
+def number_leaf(kind: type[Numeric], value: Any) -> Any:
+    """A number as `number_format` packs it."""
+    if isinstance(value, Numeric):
+        value = value.to(kind).value
+    if not kind._struct_format:
+        return kind._pack(value)
+    return float(value) if kind.is_float else value
+
+
 class NumericNode(Node):
     """A number of the object program."""
 
@@ -71,13 +85,13 @@ class NumericNode(Node):
         self.kind = kind
         self.value = value
         self.key = kind
-        self.formats = "16s" if kind.width > 64 else "8s"
+        self.formats = number_format(kind)
 
     def types(self) -> list[ir.Type]:
         return [self.kind.mlir_type]
 
     def leaves(self) -> list[Any]:
-        return [self.kind._pack(self.value)]
+        return [number_leaf(self.kind, self.value)]
 
     def values(self) -> list[ir.Value]:
         return [self.kind(self.value).ir_value()]
@@ -193,11 +207,42 @@ def find_adapter(kind: type) -> Callable[[Any], Any] | None:
 _STATIC_KINDS = (str, bytes, type, enum.Enum, type(None), types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
 
+Quick = typing.Callable[[Any], "tuple[Hashable, tuple[Any, ...]] | None"]
+
+
+def _quick_number(kind: Any) -> Quick:
+    if kind.is_float:
+        return lambda value: (kind, (value,))
+    low, high = kind.min, kind.max
+    return lambda value: (kind, (value,)) if low <= value <= high else None
+
+
 class ArgumentRules:
     """How a language takes arguments. A language overrides `convert` to add its own kinds."""
 
     def convert(self, value: Any, annotation: Any) -> Node | None:
         """A node for a kind of value of this language, or None."""
+        return None
+
+    def quick(self, kind: type, annotation: Any) -> Quick | None:
+        """For the most common arguments: (key, leaves) of a value of this very type without making a node.
+
+        What it returns for a value may be None: then the node is asked. It must agree with the node.
+        """
+        if annotation is not None and self.is_static_annotation(annotation):
+            return lambda value: (static_key(value), ())
+        if kind in (int, bool, float):
+            wanted = annotation if _is_numeric_type(annotation) else None
+            if annotation is not None and wanted is None:
+                return None
+            if wanted is not None and not (wanted._struct_format and (kind is not float or wanted.is_float)):
+                return None
+            return _quick_number(wanted or {int: Int32, bool: Boolean, float: Float32}[kind])
+        own = getattr(kind, "__kiln_argument__", None)
+        if own is not None and annotation is None or isinstance(annotation, type) and own is not None:
+            return own
+        if kind in (str, type(None)) or issubclass(kind, (enum.Enum, type)):
+            return lambda value: (static_key(value), ())
         return None
 
     def is_static_annotation(self, annotation: Any) -> bool:
@@ -257,6 +302,13 @@ class ArgumentRules:
                     DSLUserCodeTypeError,
                     f"argument {path!r} takes {annotation.__name__} and got the float {value!r}",
                     hint=f"pass an integer, or annotate {path!r} with a float type",
+                )
+            if annotation.is_integer and not annotation.min <= value <= annotation.max:
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"argument {path!r} takes {annotation.__name__} and got {value!r}, which lies outside its range "
+                    f"({annotation.min} to {annotation.max})",
+                    hint="annotate it with a wider type, or convert it to wrap around on purpose",
                 )
             return annotation
         if annotation is int and not isinstance(value, float):
@@ -387,6 +439,27 @@ class Parameters:
             p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in self.signature.parameters.values()
         )
         self.names = list(self.signature.parameters)
+        self._quick: list[dict[type, Quick | None]] = [{} for _ in self.names]
+
+    def quick(self, rules: ArgumentRules, args: tuple[Any, ...]) -> tuple[tuple[Hashable, ...], list[Any]] | None:
+        """(keys, leaves) of positional arguments, if each is of a kind that needs no node."""
+        if not self.simple or len(args) != len(self.names):
+            return None
+        keys: list[Hashable] = []
+        leaves: list[Any] = []
+        for known, value in zip(self._quick, args, strict=True):
+            kind = type(value)
+            try:
+                convert = known[kind]
+            except KeyError:
+                name = self.names[len(keys)]
+                convert = known[kind] = rules.quick(kind, self.annotation(name))
+            found = convert(value) if convert is not None else None
+            if found is None:
+                return None
+            keys.append(found[0])
+            leaves += found[1]
+        return tuple(keys), leaves
 
     @property
     def annotations(self) -> dict[str, Any]:

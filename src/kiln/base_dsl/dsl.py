@@ -153,7 +153,7 @@ class BaseDSL(ArgumentRules):
                 _, values, rebuild = tree.open_value(returned, promote=False)
                 kinds = result_kinds(returned)
                 self.finish_function(function, leaf_types, values)
-        return Traced(module, name, leaf_types, [v.type for v in values], kinds, rebuild)
+        return Traced(module, name, leaf_types, [v.type for v in values], kinds, rebuild, tree.is_dynamic(returned))
 
 
 class Traced:
@@ -167,6 +167,7 @@ class Traced:
         result_types: list[ir.Type],
         result_kinds: list[Any],
         rebuild: Callable[[Any], Any],
+        returns_number: bool,
     ) -> None:
         self.module = module
         self.entry = entry
@@ -174,6 +175,8 @@ class Traced:
         self.result_types = result_types
         self.result_kinds = result_kinds
         self.rebuild = rebuild
+        self.returns_number = returns_number
+        """Whether a single number is returned, by itself."""
 
 
 def result_kinds(returned: Any) -> list[Any]:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from . import settings
 from . import trace as tracing
-from .arguments import Node, Parameters, StaticNode, slot_struct
+from .arguments import Node, Parameters, StaticNode, number_format, slot_struct
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, Span, error
 from .numeric import host
 from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
-from .target import Executable, get_target
+from .target import Executable, target_name
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -89,22 +89,29 @@ class JitFunction(TracedFunction):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing.current() is not None:
             return self.inline(args, kwargs)
-        no_cache = kwargs.pop("no_cache", False) if "no_cache" in kwargs and "no_cache" not in self.parameters.names else False
         try:
-            arguments = self.parameters.bind(args, kwargs)
-            nodes = self.parameters.nodes(self.dsl, arguments)
-            key = (get_target().name, *(node.key for node in nodes))
-            found = self._compiled.get(key)
-            if found is None or no_cache or not found[1].unchanged():
-                compiled = self.compile(nodes, arguments, None, None)
-                self._compiled[key] = (compiled, Dependencies(self.function))
-            else:
-                compiled = found[0]
-            return compiled.run(nodes)
+            if not kwargs:
+                quick = self.parameters.quick(self.dsl, args)
+                if quick is not None:
+                    found = self._compiled.get((target_name(), *quick[0]))
+                    if found is not None and found[1].unchanged():
+                        return found[0].run_leaves(quick[1])
+            return self._call(args, kwargs)
         except Exception as failure:
             if not settings.get("CUTE_DSL_DEBUG"):
                 shorten_traceback(failure)
             raise
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        no_cache = "no_cache" not in self.parameters.names and bool(kwargs.pop("no_cache", False))
+        arguments = self.parameters.bind(args, kwargs)
+        nodes = self.parameters.nodes(self.dsl, arguments)
+        key = (target_name(), *(node.key for node in nodes))
+        found = self._compiled.get(key)
+        if found is None or no_cache or not found[1].unchanged():
+            found = (self.compile(nodes, arguments, None, None), Dependencies(self.function))
+            self._compiled[key] = found
+        return found[0].run_leaves([leaf for node in nodes for leaf in node.leaves()])
 
     def compile(
         self, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None, target: str | None
@@ -154,10 +161,14 @@ class CompiledFunction:
         self._names = names
         self._keys = {name: node.key for name, node in zip(names, nodes, strict=True) if not isinstance(node, StaticNode)}
         self._static = {name: node.value for name, node in zip(names, nodes, strict=True) if isinstance(node, StaticNode)}
+        self._key_tuple = tuple(node.key for node in nodes)
         self._struct = slot_struct("".join(node.formats for node in nodes))
         offsets, self._size = slot_layout([*traced.argument_types, *traced.result_types])
-        self._result_offsets = offsets[len(traced.argument_types) :]
+        self._results_at = offsets[len(traced.argument_types)] if traced.result_types else 0
+        self._result_struct = slot_struct("".join(number_format(kind) for kind in traced.result_kinds))
         self._result_kinds = traced.result_kinds
+        # The common case: one number of a type that struct knows.
+        self._single = traced.returns_number and bool(traced.result_kinds[0]._struct_format)
         self._rebuild = traced.rebuild
         self._has_results = bool(traced.result_types)
         # What the trace returned is rebuilt from results; without results it is static.
@@ -165,13 +176,17 @@ class CompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
+            if not kwargs and not self._static:
+                quick = self.source.parameters.quick(self.source.dsl, args)
+                if quick is not None and quick[0] == self._key_tuple:
+                    return self.run_leaves(quick[1])
             arguments = self._bind(args, kwargs)
             nodes = self.source.parameters.nodes(self.source.dsl, arguments)
             for name, node in zip(arguments, nodes, strict=True):
                 expected = self._keys.get(name)
                 if expected is not None and node.key != expected:
                     raise self._wrong_argument(name, node, arguments[name], expected)
-            return self.run(nodes)
+            return self.run_leaves([leaf for node in nodes for leaf in node.leaves()])
         except DSLBaseError as failure:
             shorten_traceback(failure)
             raise
@@ -215,21 +230,20 @@ class CompiledFunction:
             depth=2,
         )
 
-    def run(self, nodes: list[Node]) -> Any:
-        """Call with arguments that are known to fit."""
-        leaves: list[Any] = []
-        for node in nodes:
-            leaves += node.leaves()
+    def run_leaves(self, leaves: list[Any]) -> Any:
+        """Call with the leaves of arguments that are known to fit."""
         buffers = _buffers
         buffer = buffers.buffer if buffers.size >= self._size else buffers.at_least(self._size)
         self._struct.pack_into(buffer, 0, *leaves)
         self.executable.call(buffers.address)
         if not self._has_results:
             return self._static_result
-        raw = buffer.raw
+        values = self._result_struct.unpack_from(buffer, self._results_at)
+        if self._single:
+            return values[0]
         values = [
-            host.from_bits(kind, int.from_bytes(raw[offset : offset + kind.bytes], "little") & ((1 << kind.width) - 1))
-            for kind, offset in zip(self._result_kinds, self._result_offsets, strict=True)
+            host.from_bits(kind, int.from_bytes(v, "little") & ((1 << kind.width) - 1)) if isinstance(v, bytes) else v
+            for kind, v in zip(self._result_kinds, values, strict=True)
         ]
         return _plain(self._rebuild(iter(values)))
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import importlib
 import importlib.util
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -91,9 +93,15 @@ def _exists(name: str) -> bool:
     return importlib.util.find_spec(_BUILT_IN[name]) is not None
 
 
+def target_name() -> str:
+    """The name of the target in force: `target(...)`, then `KILN_TARGET`, then a GPU, then the CPU."""
+    # asked at every call: the environment is read past the registry, which costs three times as much
+    return _choice.name or _process_choice or os.environ.get("KILN_TARGET") or _default_name()
+
+
 def get_target(name: str | None = None) -> Target:
-    """The target of a name, or the one in force: `target(...)`, then `KILN_TARGET`, then a GPU, then the CPU."""
-    name = name or _choice.name or _process_choice or settings.get("KILN_TARGET") or _default_name()
+    """The target of a name, or the one in force."""
+    name = name or target_name()
     with _lock:
         found = _loaded.get(name)
         if found is None:
@@ -115,7 +123,9 @@ def _load(name: str) -> Target:
     )
 
 
+@functools.lru_cache(maxsize=1)
 def _default_name() -> str:
+    """What this machine offers; looked up once."""
     if "nvidia" in _loaders or _exists("nvidia"):
         with contextlib.suppress(ImportError), _lock:
             if "nvidia" not in _loaded:
