@@ -205,6 +205,8 @@ def compose_layouts(lhs: Layout, rhs: Any) -> Layout:
     shape, stride = rhs._shape, rhs._stride
     profile = _coordinate_profile(flatten_to_tuple(stride))
     lhs_shape, lhs_stride = _coalesce_for_composition(lhs, profile, lhs, rhs)
+    if isinstance(lhs_shape, tuple) and isinstance(shape, tuple):
+        _check_no_carry(lhs_shape, lhs, rhs)
     return fast_layout(*_compose(lhs_shape, lhs_stride, shape, stride, lhs, rhs))
 
 
@@ -317,6 +319,30 @@ def _check_admissible(extent: int, count: int, stride: int, lhs: Layout, rhs: La
     )
 
 
+def _check_no_carry(lhs_shape: Any, lhs: Layout, rhs: Layout) -> None:
+    """Modes of the right operand compose separately. Their sum may then not carry from one mode of the left to the next."""
+    reach: dict[tuple[int, ...], list[int]] = {}
+    for s, d in zip(*_flat(rhs)):
+        path: tuple[int, ...] = ()
+        if isinstance(d, ScaledBasis):
+            path, d = d._mode, d._value
+        if isinstance(s, int) and isinstance(d, int) and s > 1 and d > 0:
+            reach.setdefault(path, []).append((s - 1) * d)
+    for path, tops in reach.items():
+        extents = lhs_shape
+        for m in path:
+            extents = wrap(extents)[m]
+        for extent in flatten_to_tuple(extents)[:-1]:
+            if len(tops) < 2 or not isinstance(extent, int) or extent == 0:
+                break
+            if sum(t % extent for t in tops) >= extent:
+                raise LayoutError(
+                    f"the composition of {lhs} with {rhs} is not a layout: the modes of the right layout together run "
+                    f"past a mode of extent {extent} of the coalesced left layout"
+                )
+            tops = [t // extent for t in tops if t >= extent]
+
+
 def _compose_with_composed(lhs: Any, rhs: ComposedLayout) -> Any:
     if isinstance(rhs.inner, Layout) and is_zero(rhs.offset):
         return composition(composition(lhs, rhs.inner), rhs.outer)
@@ -333,17 +359,25 @@ def _compose_with_swizzle(lhs: Any, swizzle: Swizzle) -> Any:
         return lhs
     used = 0
     for s, d in zip(*_flat(lhs)):
-        if not isinstance(s, int) or not isinstance(d, int) or s & (s - 1) or d & (d - 1) or d < 0 or s * d & used:
+        if (
+            not isinstance(s, int)
+            or not isinstance(d, int)
+            or s & (s - 1)
+            or d & (d - 1)
+            or d < 0
+            or (s - 1) * d & used
+        ):
             break
-        bits = (s - 1) * d
-        if bits & used or (d and s > 1 and bits != sum(d << i for i in range(s.bit_length() - 1))):
-            break
-        used |= bits
+        used |= (s - 1) * d
     else:
-        return ComposedLayout(swizzle_from_masks(lhs(swizzle.source_mask), lhs(swizzle.target_mask)), 0, lhs)
+        low_source, low_target = (m & -m for m in (swizzle.source_mask, swizzle.target_mask))
+        moved = [(lhs(low_source << i), lhs(low_target << i)) for i in range(swizzle.num_bits)]
+        first_source, first_target = moved[0]
+        if all(x and y and x * first_target == y * first_source for x, y in moved):
+            return ComposedLayout(swizzle_from_masks(sum(x for x, _ in moved), sum(y for _, y in moved)), 0, lhs)
     raise LayoutError(
         f"{lhs} cannot be composed with {swizzle}: that needs static extents and strides that are powers of two and do "
-        "not overlap, so that bits are moved to bits"
+        "not overlap, so that bits are moved to bits, and the swizzled bits to stay equally far apart"
     )
 
 

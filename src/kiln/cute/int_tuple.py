@@ -425,20 +425,19 @@ def prefix_product(a: Any, init: Any = 1) -> Any:
 
     A static extent of 1 gets stride 0, as in CuTe.
     """
-    strides, _ = _prefix_product(a, init)
-    return strides
+    pending: Any = 1  # the extent of the last mode, multiplied in only when another mode needs it
 
+    def visit(t: Any) -> Any:
+        nonlocal init, pending
+        if isinstance(t, tuple):
+            return tuple([visit(v) for v in t])
+        if isinstance(t, int) and t == 1:
+            return 0
+        init = leaf_mul(init, pending)
+        pending = t
+        return init
 
-def _prefix_product(a: Any, init: Any) -> tuple[Any, Any]:
-    if isinstance(a, tuple):
-        result: list[Any] = []
-        for v in a:
-            stride, init = _prefix_product(v, init)
-            result.append(stride)
-        return tuple(result), init
-    if isinstance(a, int) and a == 1:
-        return 0, init
-    return init, leaf_mul(init, a)
+    return visit(a)
 
 
 def increment_coord(coord: Any, shape: Any, *, loc: Any = None, ip: Any = None) -> Any:

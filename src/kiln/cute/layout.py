@@ -325,10 +325,12 @@ def compact_order(shape: Any, order: Any) -> Any:
     keys = flatten_to_tuple(order)
     strides: list[Any] = [None] * len(groups)
     current: Any = 1
+    before: Any = 1
     # sorted() is stable, so equal keys stay in order.
     for i in sorted(range(len(groups)), key=lambda i: (0, keys[i]) if isinstance(keys[i], int) else (1, 0)):
+        current = leaf_mul(current, before)
         strides[i] = prefix_product(groups[i], current)
-        current = leaf_mul(current, product(groups[i]))
+        before = product(groups[i])
     rest = iter(strides)
 
     def build(o: Any) -> Any:

@@ -15,8 +15,12 @@ from .modes import *  # noqa: F403
 from .swizzle import *  # noqa: F403
 from .tiling import *  # noqa: F403
 
-__all__ = sorted(
-    name
-    for module in (algebra, basis, composed_layout, int_tuple, layout, modes, swizzle, tiling)
-    for name in module.__all__
-)
+__all__: list[str] = []
+__all__ += algebra.__all__
+__all__ += basis.__all__
+__all__ += composed_layout.__all__
+__all__ += int_tuple.__all__
+__all__ += layout.__all__
+__all__ += modes.__all__
+__all__ += swizzle.__all__
+__all__ += tiling.__all__

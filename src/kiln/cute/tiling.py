@@ -78,9 +78,10 @@ def _logical_divide(layout: Layout, tiler: Any) -> Layout:
         return concat([_logical_divide(m, t) for m, t in zip(modes, tiler)] + modes[len(tiler) :])
     if not isinstance(tiler, Layout):
         tiler = compact(tiler)
-    rest = complement_layout(tiler, coalesce_layout(layout, None)._shape)
+    # A tile may run past the end of the layout. Coalesced, it does so in the last mode that is not of extent 1.
+    whole = coalesce_layout(layout, None)
     try:
-        return compose_layouts(layout, concat([tiler, rest]))
+        return compose_layouts(whole, concat([tiler, complement_layout(tiler, whole._shape)]))
     except LayoutError as e:
         raise LayoutError(f"the layout {layout} cannot be divided by the tiler {tiler}: {e}") from None
 
