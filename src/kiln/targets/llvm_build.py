@@ -276,7 +276,7 @@ def like(shape: ir.Type, element: ir.Type) -> ir.Type:
     """The vector type of the same shape with another element type; `element` itself for a scalar."""
     if not isinstance(shape, ir.VectorType):
         return element
-    return ir.VectorType.get(shape.shape, element, scalable=shape.scalable_dims if shape.scalable else None)
+    return ir.VectorType.get(shape.shape, element, loc=ir.Location.unknown(context()))
 
 
 def function(module: ir.Module, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> ir.Operation:

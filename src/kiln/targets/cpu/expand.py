@@ -126,10 +126,10 @@ def carrier_type(type_: ir.Type) -> ir.Type:
     """The LLVM type that holds a value of a type: narrow floats are integers of their width."""
     type_ = host_type(type_)
     element = type_.element_type if isinstance(type_, ir.VectorType) else type_
+    if isinstance(element, ir.FloatTF32Type):
+        return like(type_, ir.F32Type.get(context()))  # `expand_narrow_floats` has made such values f32
     if isinstance(element, ir.FloatType) and element.width < 16:
         return like(type_, int_type(element.width))
-    if isinstance(element, ir.FloatTF32Type):
-        return like(type_, ir.F32Type.get(context()))
     if isinstance(element, ir.IndexType):
         return like(type_, int_type(64))
     return type_
@@ -248,21 +248,25 @@ def _expand_function(expansion: Expansion, state: FunctionState) -> list[ir.Oper
 
     Launches are left for later. Returns the casts that made tuples.
     """
+    from .arithmetic import computes_in_f32, in_f32
+
     func = state.operation
-    todo: list[tuple[ir.Operation, list[ir.Type], list[ir.Type]]] = []
+    todo: list[tuple[ir.Operation, Any, list[ir.Type], list[ir.Type]]] = []
     casts: list[ir.Operation] = []
     others: list[ir.Value] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         name = op.name
         if name.startswith("cute."):
-            todo.append((op, [v.type for v in op.operands], [r.type for r in op.results]))
+            todo.append((op, HANDLERS.get(name), [v.type for v in op.operands], [r.type for r in op.results]))
             return ir.WalkResult.ADVANCE
         if name == "builtin.unrealized_conversion_cast" and any(isinstance(r.type, ir.TupleType) for r in op.results):
             casts.append(op)
             return ir.WalkResult.ADVANCE
-        if name == "func.call":
-            todo.append((op, [], [r.type for r in op.results]))
+        if name.startswith(("arith.", "math.", "vector.")) and computes_in_f32(op):
+            todo.append((op, in_f32, [], []))
+        elif name in HANDLERS:
+            todo.append((op, HANDLERS[name], [], [r.type for r in op.results]))
         others.extend(op.results)
         for region in op.regions:
             for block in region.blocks:
@@ -275,15 +279,16 @@ def _expand_function(expansion: Expansion, state: FunctionState) -> list[ir.Oper
         if isinstance(type_, (cute.Ptr, cute.Memref)):
             value.set_type(host_type(type_))
     expander = Expander(expansion, state, func.regions[0].blocks[0])
-    for op, operands, results in todo:
+    for op, handler, operands, results in todo:
         if op.name == "cute.launch":
             expansion.launches.append((expander, op))
             continue
-        handler = HANDLERS.get(op.name)
         if handler is None:
             raise report_at(op.location, DSLNotImplemented, f"the CPU target does not implement {op.name}")
         builder = Builder(ir.InsertionPoint(op), op.location)
         values = handler(expander, op, operands, results, builder)
+        if values is None:
+            continue
         for old, new in zip(op.results, values, strict=True):
             old.replace_all_uses_with(new)
         op.erase()
@@ -297,7 +302,8 @@ def expands(name: str) -> Callable[[Any], Any]:
     """Register the expansion of an operation.
 
     It is given the expander, the operation (operands are host values already), the types its operands and results had
-    in the dialect, and a builder before the operation; it returns the results' replacements.
+    in the dialect, and a builder before the operation; it returns the results' replacements, or None to leave the
+    operation as it is.
     """
 
     def register(handler: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...base_dsl.compiler import Compilation, report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError
+from ...base_dsl.numeric.expand import expand_narrow_floats
 from ...base_dsl.target import slot_layout
 from ...mlir import context, dialect_module, ir
 from ..llvm_build import Builder, function, int_type, ptr_type
@@ -23,7 +24,7 @@ WRAPPER = "kiln_entry"
 
 # Passes that find nothing to do still walk the module, so their number is kept small.
 _TO_LLVM = (
-    "arith-expand,convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,"
+    "convert-math-to-funcs{min-width-of-fpowi-exponent=33},convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,"
     "convert-index-to-llvm,convert-ub-to-llvm,convert-func-to-llvm,convert-cf-to-llvm,reconcile-unrealized-casts"
 )
 
@@ -31,8 +32,9 @@ _TO_LLVM = (
 def lower(compilation: Compilation, entry: str) -> tuple[str, Expansion]:
     """LLVM IR text of a module, and what its expansion found out."""
     expansion = Expansion(compilation.module)
-    signature = _signature(compilation.module, entry)
     with context():
+        compilation.run("expand-narrow-floats", expand_narrow_floats)
+        signature = _signature(compilation.module, entry)
         compilation.run("expand-cute", lambda _: expand_module(expansion))
         compilation.run("wrap-entry", lambda module: _wrap(expansion, module, entry, *signature))
         compilation.run("to-llvm", _TO_LLVM)
