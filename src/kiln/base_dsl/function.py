@@ -19,7 +19,7 @@ from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
 from .target import Executable, target_name
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
     from .compiler import CompileOptions
 
@@ -71,9 +71,25 @@ class TracedFunction:
         active.inlining.append(self)
         try:
             with active.inlined_call():
-                return self.rewritten(*args, **kwargs)
+                return self.run(args, kwargs)
         finally:
             active.inlining.pop()
+
+    def run(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run the rewritten function; lambdas passed in are rewritten too, for they cannot be decorated."""
+        kwargs = {name: _rewritten_lambda(value) for name, value in kwargs.items()}
+        return self.rewritten(*map(_rewritten_lambda, args), **kwargs)
+
+
+def _rewritten_lambda(value: Any) -> Any:
+    if type(value) is not types.FunctionType or value.__name__ != "<lambda>":
+        return value
+    from .frontend.rewriter import rewrite
+
+    try:
+        return rewrite(value)
+    except DSLRuntimeError:  # no source: it still runs as it is, if it needs no rewriting
+        return value
 
 
 _RECURSION_LIMIT = 60
@@ -122,7 +138,7 @@ class JitFunction(TracedFunction):
 
             def run(values: list[Any]) -> Any:
                 args, kwargs = self.parameters.call_arguments(dict(zip(arguments, values, strict=True)))
-                return self.rewritten(*args, **kwargs)
+                return self.run(args, kwargs)
 
             traced = self.dsl.trace(name, nodes, run, self.span)
             executable = self.dsl.compile_module(traced.module, traced.entry, options, target)

@@ -13,6 +13,8 @@ from collections.abc import Hashable
 from typing import Any
 
 _SCALARS = (int, str, bytes, bool, type(None), complex)
+# Packages whose objects are not looked into: they hold native state.
+_FOREIGN = {"numpy", "torch", "jax", "jaxlib", "cupy", "torch_mlir", "llvmlite", "cuda", "ctypes", "_ctypes", "threading", "_thread"}
 
 
 class Identity:
@@ -69,7 +71,9 @@ def static_key(x: Any, _seen: dict[int, int] | None = None) -> Hashable:
         return ("function", x.__code__, cells, defaults)
     if isinstance(x, types.MethodType):
         return ("method", static_key(x.__func__, seen), static_key(x.__self__, seen))
-    if kind.__module__ in ("numpy", "torch", "jax", "jaxlib") or kind.__module__.startswith(("numpy.", "torch.", "jax", "_")):
+    if hasattr(kind, "__extract_mlir_values__"):
+        return _value_key(x)
+    if kind.__module__.partition(".")[0] in _FOREIGN:
         return Identity(x)
     if hasattr(x, "__dict__") or hasattr(kind, "__slots__"):
         from .tree import attributes_of
@@ -82,6 +86,12 @@ def static_key(x: Any, _seen: dict[int, int] | None = None) -> Hashable:
     except TypeError:
         return Identity(x)
     return (kind, x) if kind.__module__ == "builtins" else Identity(x)
+
+
+def _value_key(x: Any) -> Hashable:
+    """A typed number by its value. What is left over of an earlier trace says nothing but what kind it was."""
+    value = getattr(x, "value", None)
+    return (type(x), static_key(value)) if type(value) in (int, float, bool) else ("traced", type(x))
 
 
 def _cell_key(cell: types.CellType, seen: dict[int, int]) -> Hashable:

@@ -95,8 +95,18 @@ def _exists(name: str) -> bool:
 
 def target_name() -> str:
     """The name of the target in force: `target(...)`, then `KILN_TARGET`, then a GPU, then the CPU."""
-    # asked at every call: the environment is read past the registry, which costs three times as much
-    return _choice.name or _process_choice or os.environ.get("KILN_TARGET") or _default_name()
+    return _choice.name or _process_choice or _environment_name() or _default_name()
+
+
+_environment: Any = getattr(os.environ, "_data", None)
+
+
+def _environment_name() -> str:
+    # Asked at every call: os.environ encodes the name each time, which costs as much as the call itself.
+    if _environment is None or os.name != "posix":
+        return os.environ.get("KILN_TARGET", "")
+    found = _environment.get(b"KILN_TARGET")
+    return found.decode() if found else ""
 
 
 def get_target(name: str | None = None) -> Target:

@@ -216,7 +216,7 @@ class KernelLaunch:
             traced = dict(zip(self.arguments, [node.rebuild(arguments) for node in nodes], strict=True))
             args, kwargs = kernel.parameters.call_arguments(traced)
             with active.inlined_call():
-                returned = kernel.rewritten(*args, **kwargs)
+                returned = kernel.run(args, kwargs)
             if returned is not None:
                 raise error(
                     DSLUserCodeTypeError,
