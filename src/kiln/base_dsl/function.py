@@ -15,6 +15,7 @@ from .arguments import Node, Parameters, StaticNode, number_format, slot_struct
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, Span, error
 from .numeric import host
+from .frontend import texts
 from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
 from .target import Executable, target_name
 
@@ -34,6 +35,7 @@ class TracedFunction:
         self.preprocess = preprocess
         self.parameters = Parameters(function)
         self.name_prefix: str | None = None
+        texts.remember_callers(function)
 
     @functools.cached_property
     def rewritten(self) -> types.FunctionType:

@@ -325,10 +325,10 @@ class Rewriter:
         flag = self.fresh("dynamic")
         state.regions.append(flag)
         state.depth += 1
+        writes = names_of(*statements)[1]  # rewriting changes the statements in place
         body = self.block(statements)
         state.depth -= 1
         state.regions.pop()
-        writes = names_of(*statements)[1]
         parameters = [flag] if item is None else [flag, item]
         return self.inner_function(name, body, writes, like, parameters)
 

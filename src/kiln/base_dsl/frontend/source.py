@@ -3,62 +3,12 @@
 from __future__ import annotations
 
 import ast
-import collections
 import functools
 import linecache
-import os
-import sys
 import types
 
 from ..diagnostics import DSLRuntimeError, Span
-
-# Source text given to compile() or exec() under a name that is no file, newest last.
-_pseudo_sources: collections.deque[tuple[str, str]] = collections.deque(maxlen=512)
-
-
-def _remember_source(event: str, args: tuple[object, ...]) -> None:
-    """An audit hook: `exec("...")` and `compile("...")` leave no trace of their text elsewhere."""
-    if event != "compile" or len(args) < 2:
-        return
-    source, filename = args[0], args[1]
-    if isinstance(filename, bytes):
-        filename = filename.decode(errors="replace")
-    if not isinstance(filename, str) or os.path.isabs(filename):
-        return
-    if isinstance(source, bytes):
-        source = source.decode(errors="replace")
-    if isinstance(source, str) and "def " in source or isinstance(source, str) and "lambda" in source:
-        _pseudo_sources.append((filename, source))
-
-
-sys.addaudithook(_remember_source)
-
-
-def _candidate_texts(filename: str) -> list[str]:
-    """Texts that may have been compiled under `filename`, most likely first."""
-    texts: list[str] = []
-    lines = linecache.getlines(filename)
-    if lines:
-        texts.append("".join(lines))
-    texts += [text for name, text in reversed(_pseudo_sources) if name == filename]
-    if filename == "<string>" and "-c" in sys.orig_argv:
-        texts.append(sys.orig_argv[sys.orig_argv.index("-c") + 1])
-    if filename == "<stdin>":
-        text = _redirected_stdin()
-        if text:
-            texts.append(text)
-    return texts
-
-
-@functools.lru_cache(maxsize=1)
-def _redirected_stdin() -> str:
-    """The program text of `python < prog.py`. A pipe cannot be read twice: nothing then."""
-    try:
-        size = os.fstat(0).st_size
-        return os.pread(0, size, 0).decode() if size else ""
-    except (OSError, UnicodeDecodeError):
-        return ""
-
+from . import texts
 
 @functools.lru_cache(maxsize=128)
 def _parse(text: str) -> ast.Module | None:
@@ -106,7 +56,7 @@ def find(code: types.CodeType) -> FunctionNode:
     """The syntax node a code object was compiled from. Raises DSLRuntimeError where its source cannot be had."""
     wanted = ast.Lambda if code.co_name == "<lambda>" else (ast.FunctionDef, ast.AsyncFunctionDef)
     linecache.checkcache(code.co_filename)
-    for text in _candidate_texts(code.co_filename):
+    for text in texts.candidates(code):
         tree = _parse(text)
         if tree is None:
             continue
@@ -137,7 +87,7 @@ def find(code: types.CodeType) -> FunctionNode:
             )
     raise DSLRuntimeError(
         f"the source of {code.co_name!r} cannot be had (it was compiled under the name {code.co_filename!r})",
-        hint="define it in a file, a notebook or a string given to exec(); a program piped into Python's standard input "
-        "cannot be read a second time. If the file changed since it was imported, import it again",
+        hint="define it in a file or a notebook. A string given to exec() works if Kiln was imported before; a program piped "
+        "into Python's standard input cannot be read a second time. If the file changed since it was imported, import it again",
         span=Span(code.co_filename, code.co_firstlineno),
     )
