@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
-import struct
 from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
@@ -13,8 +11,9 @@ from kiln.base_dsl import trace
 from kiln.base_dsl.numeric import host
 from kiln.base_dsl.numeric.convert import bitcast, convert
 from kiln.base_dsl.numeric.expand import expand_narrow_floats, saturate_float_to_int
-from kiln.base_dsl.typing import Float32, Int64, TFloat32, Uint32, Uint64, Uint128, as_numeric, dtype
+from kiln.base_dsl.typing import Float32, Int64, TFloat32, Uint32, Uint64, Uint128, as_numeric
 from kiln.mlir import context, dialect_module, ir, passmanager
+from kiln.targets.llvm_text import fix_float_literals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,42 +76,6 @@ def _to_slot(t: Any, value: ir.Value, part: ir.Value) -> ir.Value:
     return trace.emit_value("arith.extui", Int64.mlir_type, (value,))
 
 
-def plain_text(text: str) -> str:
-    """Float literals as llvmlite's older LLVM reads them: hexadecimal doubles (0xH and 0xR for f16 and bf16)."""
-
-    def rewrite(match: re.Match[str]) -> str:
-        kind, literal = match.group(1), match.group(2)
-        hexadecimal = re.fullmatch(r"f0x([0-9A-Fa-f]+)", literal)
-        special = {"+qnan": "nan", "-qnan": "nan", "+inf": "inf", "-inf": "-inf"}.get(literal)
-        if kind in ("half", "bfloat"):
-            t = dtype("Float16" if kind == "half" else "BFloat16")
-            bits = (
-                int(hexadecimal.group(1), 16)
-                if hexadecimal
-                else host.to_bits(t, host.cast(t, float(special or literal)))
-            )
-            return f"{kind} {'0xH' if kind == 'half' else '0xR'}{bits:04X}"
-        if hexadecimal and kind == "float":
-            value = struct.unpack("<f", int(hexadecimal.group(1), 16).to_bytes(4, "little"))[0]
-        elif hexadecimal:
-            value = struct.unpack("<d", int(hexadecimal.group(1), 16).to_bytes(8, "little"))[0]
-        else:
-            value = float(special or literal)
-            if kind == "float":
-                value = host.cast(Float32, value)
-        return f"{kind} 0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
-
-    literal = r"(f0x[0-9A-Fa-f]+|[+-]qnan|[+-]inf|-?\d+\.\d+e[+-]?\d+|-?\d+\.\d+)"
-    text = re.sub(rf"\b(half|bfloat|float|double) {literal}", rewrite, text)
-
-    # the second operand of an operation has no type before it
-    def second(match: re.Match[str]) -> str:
-        typed = rewrite(re.match(rf"(\w+) {literal}", f"{match.group(2)} {match.group(4)}"))  # type: ignore[arg-type]
-        return f"{match.group(1)}{match.group(2)} {match.group(3)}, {typed.split(' ', 1)[1]}"
-
-    return re.sub(rf"( (?:\w+ )*?)(half|bfloat|float|double) (\S+), {literal}", second, text)
-
-
 class Compiled:
     """Functions compiled together. `call(name, *values)` takes plain values of the argument types."""
 
@@ -131,7 +94,7 @@ class Compiled:
                 self.module.operation.verify()
             passmanager.PassManager.parse(PIPELINE, context()).run(self.module.operation)
             text = dialect_module("llvm").translate_module_to_llvmir(self.module.operation)
-        self._engine, self._addresses = _compile(plain_text(str(text)), list(functions))
+        self._engine, self._addresses = _compile(fix_float_literals(str(text)), list(functions))
 
     def _define(self, name: str, function: Callable[..., Any], types: tuple[Any, ...]) -> None:
         i64 = Int64.mlir_type

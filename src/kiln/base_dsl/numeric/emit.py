@@ -105,7 +105,13 @@ def integer_floordiv(
         return emit_value("arith.divui", vt, (a, b))
     if divisor == -1:  # the smallest integer divided by -1 is undefined in LLVM; negation wraps
         return emit_value("arith.subi", vt, (constant(t, 0, n), a))
-    return emit_value("arith.floordivsi", vt, (a, b))
+    if t.width <= 64:
+        return emit_value("arith.floordivsi", vt, (a, b))
+    # upstream expands floordivsi with constants of 64 bits: wrong beyond
+    quotient = emit_value("arith.divsi", vt, (a, b))
+    remainder = emit_value("arith.subi", vt, (a, emit_value("arith.muli", vt, (quotient, b))))
+    one_less = emit_value("arith.subi", vt, (quotient, constant(t, 1, n)))
+    return select(t, _rounded_up(t, remainder, b, n), one_less, quotient, n)
 
 
 def integer_mod(
@@ -125,11 +131,17 @@ def integer_mod(
         # the sign of the divisor is known: add it where the remainder has the other sign
         wrong = integer_compare("lt" if divisor > 0 else "gt", t, remainder, zero, n)
     else:
-        inexact = integer_compare("ne", t, remainder, zero, n)
-        signs = emit_value("arith.xori", vt, (remainder, b))
-        differ = integer_compare("lt", t, signs, zero, n)
-        wrong = emit_value("arith.andi", ir_type(TYPES["Boolean"], n), (inexact, differ))
+        wrong = _rounded_up(t, remainder, b, n)
     return emit_value("arith.addi", vt, (remainder, select(t, wrong, b, zero, n)))
+
+
+def _rounded_up(t: Any, remainder: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
+    """Whether a division toward zero rounded up: the remainder is not zero and has not the sign of the divisor."""
+    zero = constant(t, 0, n)
+    inexact = integer_compare("ne", t, remainder, zero, n)
+    signs = emit_value("arith.xori", ir_type(t, n), (remainder, b))
+    differ = integer_compare("lt", t, signs, zero, n)
+    return emit_value("arith.andi", ir_type(TYPES["Boolean"], n), (inexact, differ))
 
 
 def shift_left(t: Any, a: ir.Value, amount: ir.Value, n: int | None = None) -> ir.Value:
@@ -209,13 +221,15 @@ def floating(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) 
     """An operation on two floats. `min` and `max` ignore a NaN, `minimum` and `maximum` pass it on;
     `rem` has the sign of the dividend; `floordiv` and `mod` round down as Python's do."""
     compute = t._compute
+    if t.width == 16 and name in ("mod", "floordiv"):
+        compute = TYPES["Float32"]  # the steps on the way would round
     if compute is not t:
         from .convert import convert
 
         a, b = convert(a, t, compute, n), convert(b, t, compute, n)
         return convert(floating(name, compute, a, b, n), compute, t, n)
     if name == "mod":
-        return _float_divmod(t, a, b, n)[1]
+        return _float_mod(t, a, b, n)
     if name == "floordiv":
         return _float_floordiv(t, a, b, n)
     return emit_value(FLOAT_OPS[name], ir_type(t, n), (a, b), float_attributes())
@@ -231,36 +245,37 @@ def float_unary(op: str, t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
     return emit_value(op, ir_type(t, n), (a,), float_attributes())
 
 
-def _float_divmod(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> tuple[ir.Value, ir.Value]:
-    """The remainder as C has it, and as Python has it."""
-    vt = ir_type(t, n)
+def _float_remainder(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """The remainder with the sign of the dividend; whether it is not zero; whether its sign is not the divisor's."""
     zero = constant(t, 0.0, n)
-    remainder = emit_value("arith.remf", vt, (a, b))
+    remainder = emit_value("arith.remf", ir_type(t, n), (a, b))
     inexact = compare_ir("arith.cmpf", _ORDERED["ne"], remainder, zero, n)
     boolean = ir_type(TYPES["Boolean"], n)
-    differ = emit_value(
-        "arith.xori",
-        boolean,
-        (float_compare("lt", t, remainder, zero, n), float_compare("lt", t, b, zero, n)),
-    )
-    wrong = emit_value("arith.andi", boolean, (inexact, differ))
+    signs = float_compare("lt", t, remainder, zero, n), float_compare("lt", t, b, zero, n)
+    wrong = emit_value("arith.andi", boolean, (inexact, emit_value("arith.xori", boolean, signs)))
+    return remainder, inexact, wrong
+
+
+def _float_mod(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
+    vt = ir_type(t, n)
+    remainder, inexact, wrong = _float_remainder(t, a, b, n)
     adjusted = select(t, wrong, emit_value("arith.addf", vt, (remainder, b)), remainder, n)
-    signed_zero = emit_value("math.copysign", vt, (zero, b))
-    return remainder, select(t, inexact, adjusted, signed_zero, n)
+    return select(t, inexact, adjusted, emit_value("math.copysign", vt, (constant(t, 0.0, n), b)), n)
 
 
 def _float_floordiv(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
     """Through the exact remainder, as Python does: floor(a / b) is one too much where a / b rounds up to an integer."""
     vt = ir_type(t, n)
-    _, remainder = _float_divmod(t, a, b, n)
+    zero, one = constant(t, 0.0, n), constant(t, 1.0, n)
+    remainder, _, wrong = _float_remainder(t, a, b, n)
     exact = emit_value("arith.divf", vt, (emit_value("arith.subf", vt, (a, remainder)), b))
+    exact = select(t, wrong, emit_value("arith.subf", vt, (exact, one)), exact, n)
     down = emit_value("math.floor", vt, (exact,))
     missed = float_compare("gt", t, emit_value("arith.subf", vt, (exact, down)), constant(t, 0.5, n), n)
-    down = select(t, missed, emit_value("arith.addf", vt, (down, constant(t, 1.0, n))), down, n)
+    down = select(t, missed, emit_value("arith.addf", vt, (down, one)), down, n)
     quotient = emit_value("arith.divf", vt, (a, b))
-    zero = constant(t, 0.0, n)
-    is_zero = float_compare("eq", t, down, zero, n)
-    down = select(t, is_zero, emit_value("math.copysign", vt, (zero, quotient)), down, n)
+    signed_zero = emit_value("math.copysign", vt, (zero, quotient))
+    down = select(t, float_compare("eq", t, exact, zero, n), signed_zero, down, n)
     return select(t, float_compare("eq", t, b, zero, n), quotient, down, n)
 
 

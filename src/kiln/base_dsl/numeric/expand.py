@@ -362,7 +362,7 @@ def _saturate(op: ir.Operation) -> None:
     is_nan = emitter.compare("arith.cmpf", _UNO, value, value)
     old = op.results[0]
     guarded = emitter.select(target, below, emitter.constant(target, low), old)
-    first = guarded.owner
+    first = guarded.owner.operation
     guarded = emitter.select(target, above, emitter.constant(target, high - 1), guarded)
     guarded = emitter.select(target, is_nan, emitter.constant(target, 0), guarded)
     old.replace_all_uses_except(guarded, [first])

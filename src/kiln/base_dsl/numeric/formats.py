@@ -106,7 +106,7 @@ class FloatFormat:
             return self._round_power_of_two(magnitude)
         if magnitude == 0.0:
             return 0.0 if self.nan == "negative_zero" else value
-        if magnitude == math.inf:
+        if magnitude > 2 * self.max:
             rounded = math.inf
         else:
             step = max(math.frexp(magnitude)[1] - 1, self.min_exponent) - self.mantissa_bits

@@ -448,7 +448,7 @@ class Float(Numeric, metaclass=FloatMeta, width=32, abstract=True):
         t = INTEGERS[64 if type(self).width == 64 else 32, True]
         if type(self._value) in PLAIN:
             value = self._value
-            return t._make(host.cast(t, python(value) if math.isfinite(value) else value))
+            return t._make(host.cast(t, float(python(value)) if math.isfinite(value) else value))
         own = type(self)
         return convert(own._make(emit.float_unary(op, own, self._value)), t)
 
