@@ -14,6 +14,7 @@ import kiln
 
 VERBS = {
     "doctor": "say what this machine has for Kiln, and how to get what is missing",
+    "draw": "draw a layout, or a thread-value layout on its tile, as SVG or LaTeX",
     "run": "run a Python program with `cutlass` served by Kiln",
 }
 

@@ -1,0 +1,43 @@
+"""`kiln draw`: a layout, or a thread-value layout on its tile, as a picture."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kiln.cute.draw import layout_latex, layout_svg, tv_latex, tv_svg
+from kiln.cute.layout_text import parse_layout, parse_tuple
+from kiln.cute.leaf import LayoutError
+
+
+def main(argv: Sequence[str]) -> int:
+    """Draw the layout on the command line; 1 if the text is not a layout or cannot be drawn."""
+    parser = argparse.ArgumentParser(
+        prog="kiln draw",
+        description="Draw a layout: mode 0 down, mode 1 across, the offset in every cell.",
+        epilog="examples: kiln draw '((2,4),8):((1,16),2)' -o a.svg; kiln draw 'S<3,0,3> o 0 o (8,8):(8,1)' -o a.svg; "
+        "kiln draw '((4,8),2):((16,1),8)' --tv '(8,8)' -o tv.svg",
+    )
+    parser.add_argument("layout", help="the layout as CuTe prints it; a shape alone stands for its compact layout")
+    parser.add_argument("-o", "--output", help="file to write; .tex writes LaTeX, anything else SVG (default: print SVG)")
+    parser.add_argument("--tv", metavar="TILE", help="draw (thread, value) owners on a tile of this shape")
+    parser.add_argument("--title", help="text above the picture (default: the layout)")
+    args = parser.parse_args(argv)
+    latex = args.output is not None and args.output.endswith(".tex")
+    try:
+        layout = parse_layout(args.layout)
+        if args.tv is not None:
+            picture = (tv_latex if latex else tv_svg)(layout, parse_tuple(args.tv), title=args.title)
+        else:
+            picture = (layout_latex if latex else layout_svg)(layout, title=args.title)
+    except LayoutError as e:
+        print(f"kiln draw: {e}", file=sys.stderr)
+        return 1
+    if args.output is None:
+        print(picture, end="")
+    else:
+        Path(args.output).write_text(picture, encoding="utf-8")
+        print(f"wrote {args.output}")
+    return 0
