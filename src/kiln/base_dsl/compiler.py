@@ -1,9 +1,8 @@
-"""The object stage: options, running passes with dumps, and reporting what MLIR and LLVM reject."""
+"""The object stage: running passes with timing and dumps, and reporting what MLIR rejects at the user's line."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import re
 import time
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from . import settings
 from .diagnostics import CompilerDiagnosticError, DSLBaseError, Span
+from .options import CompileOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from ..mlir import ir
 
@@ -207,19 +207,3 @@ class Artifacts(Mapping[str, Any]):
 def safe_name(name: str) -> str:
     """A name as a file name: other characters replaced, cut to what file systems take."""
     return re.sub(r"[^\w.\-]+", "_", name)[:180] or "module"
-
-
-# --- options ---------------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass
-class CompileOptions:
-    """What a compilation was asked for."""
-
-    opt_level: int | None = None
-
-    def kept(self) -> frozenset[str]:
-        return frozenset()
-
-    def opt_level_or(self, default: int) -> int:
-        return default if self.opt_level is None else self.opt_level

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ..mlir import ir
-    from .compiler import CompileOptions
+    from .options import CompileOptions
 
 
 class Executable:
@@ -186,10 +186,10 @@ def slot_layout(types: Sequence[ir.Type]) -> tuple[list[int], int]:
 
 def value_bytes(type_: ir.Type) -> int:
     """Size in memory of a value that crosses the calling convention."""
-    return _size_and_alignment(type_)[0]
+    return size_and_alignment(type_)[0]
 
 
-def _size_and_alignment(type_: ir.Type) -> tuple[int, int]:
+def size_and_alignment(type_: ir.Type) -> tuple[int, int]:
     from ..mlir import ir
 
     text = str(type_)
@@ -208,13 +208,13 @@ def _size_and_alignment(type_: ir.Type) -> tuple[int, int]:
         fields = _struct_fields(type_)
         end, widest = 0, 1
         for field in fields:
-            size, alignment = _size_and_alignment(field)
+            size, alignment = size_and_alignment(field)
             end = -(-end // alignment) * alignment + size
             widest = max(widest, alignment)
         return -(-end // widest) * widest, widest
     if text.startswith("!llvm.array<"):
         count, element = text[len("!llvm.array<") : -1].split(" x ", 1)
-        size, alignment = _size_and_alignment(ir.Type.parse(_with_prefix(element), type_.context))
+        size, alignment = size_and_alignment(ir.Type.parse(_with_prefix(element), type_.context))
         return int(count) * (-(-size // alignment) * alignment), alignment
     raise DSLRuntimeError(f"a value of type {text} cannot cross into or out of a compiled function")
 

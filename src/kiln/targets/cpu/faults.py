@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import struct
 import sys
 from typing import TYPE_CHECKING
@@ -63,16 +64,18 @@ def _fault(record: Context, site: Site) -> DSLBaseError:
     return ZeroDivisionFault(f"{site.message}{where}", span=site.span, calls=site.calls)
 
 
+_LENGTH = re.compile(r"(%[-+ #0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|j|z|t)([diouxX])")
+
+
 def format_message(message: str, types: Sequence[str], raw: Sequence[int]) -> str:
     """A C format applied to values that were recorded as 64-bit patterns."""
     values: list[int | float] = []
     for type_, bits in zip(types, raw):
         pattern = (bits & (1 << 64) - 1).to_bytes(8, "little")
         values.append(struct.unpack({"f64": "<d", "i32": "<i4x", "i64": "<q"}[type_], pattern)[0])
-    if not values:
-        return message.replace("%%", "%")
+    python_format = _LENGTH.sub(r"\1\2", message).replace("%p", "0x%x")
     try:
-        return message.replace("%p", "0x%x") % tuple(values)
+        return python_format % tuple(values)
     except (TypeError, ValueError):
         return f"{message} {values}"
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...base_dsl import settings
-from ...base_dsl.compiler import Artifacts, Compilation, CompileOptions
+from ...base_dsl.compiler import Artifacts, Compilation
+from ...base_dsl.options import CompileOptions
 from ...base_dsl.diagnostics import CompilerDiagnosticError
 from ...base_dsl.target import Executable, Target
 from ...dialects import cute
@@ -29,6 +30,8 @@ class CpuExecutable(Executable):
         from .lower import WRAPPER
 
         self.object = data
+        self.timings: dict[str, float] = {}
+        """Seconds each stage of the compilation took."""
         self.sites = tuple(sites)
         self.artifacts = artifacts
         self._library = Library(data, (WRAPPER,))
@@ -61,7 +64,7 @@ class CpuTarget(Target):
         text, expansion = lower(compilation, entry)
         artifacts.add("mlir_lowered", module.operation.get_asm)
         compilation.dump("llvm", "ll", lambda: text)
-        opt = compilation.options.opt_level_or(settings.get("KILN_CPU_OPT"))
+        opt = _opt_level(compilation.options)
         try:
             with compilation.stage("optimize"):
                 optimized = jit.optimize(text, opt)
@@ -89,8 +92,10 @@ class CpuTarget(Target):
 
         from . import jit
 
-        opt = (options or CompileOptions()).opt_level_or(settings.get("KILN_CPU_OPT"))
-        return "/".join(["cpu", *jit.host(), llvmlite.__version__, f"O{opt}"])
+        level = _opt_level(options or CompileOptions())
+        return "/".join(["cpu", *jit.host(), llvmlite.__version__, f"O{level}"])
 
 
-__all__: list[Any] = ["CpuExecutable", "CpuTarget"]
+def _opt_level(options: CompileOptions) -> int:
+    """The level the program chose, else the setting's: past O2 compiling takes longer and code gets no faster."""
+    return options.opt_level if options.is_set("opt_level") else settings.get("KILN_CPU_OPT")

@@ -1,0 +1,341 @@
+"""Compile options: `cute.compile(f, options="--opt-level 2 --keep-ptx")` and `cute.compile[OptLevel(2), KeepPTX](f)`.
+
+Each option is a class; `CompileOptions` collects them from strings, from option objects, or both.
+"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from . import settings
+from .diagnostics import DSLRuntimeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class CompileOption:
+    """One option with its value. `flag` is its spelling in a string (empty: object form only)."""
+
+    field: ClassVar[str] = ""
+    flag: ClassVar[str] = ""
+    kind: ClassVar[type] = bool
+    default: ClassVar[Any] = False
+
+    def __init__(self, val: Any = True) -> None:
+        self.value = self.check(val)
+
+    @classmethod
+    def check(cls, value: Any) -> Any:
+        """The value, if it suits the option."""
+        if cls.kind is bool and isinstance(value, int) and value in (0, 1):
+            return bool(value)
+        if not isinstance(value, cls.kind) or (cls.kind is int and isinstance(value, bool)):
+            raise DSLRuntimeError(f"{cls.__name__} takes a value of type {cls.kind.__name__}, not {value!r}")
+        return value
+
+    @classmethod
+    def parse(cls, text: str) -> Any:
+        """The value of the option in a string."""
+        if cls.kind is int:
+            try:
+                return cls.check(int(text))
+            except ValueError:
+                raise DSLRuntimeError(f"option {cls.flag} takes an integer, not {text!r}") from None
+        return cls.check(text)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.value!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.value == getattr(other, "value", None)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.value))
+
+
+class BooleanCompileOption(CompileOption):
+    """An option that is on or off; the class itself means on."""
+
+
+class StringCompileOption(CompileOption):
+    """An option with a text."""
+
+    kind = str
+    default = ""
+
+    def __init__(self, val: str = "") -> None:
+        super().__init__(val)
+
+
+class OptLevel(CompileOption):
+    """Optimization level, 0 to 3."""
+
+    field, flag, kind, default = "opt_level", "--opt-level", int, 3
+
+    def __init__(self, val: int) -> None:
+        super().__init__(val)
+
+    @classmethod
+    def check(cls, value: Any) -> int:
+        value = super().check(value)
+        if not 0 <= value <= 3:
+            raise DSLRuntimeError(f"the optimization level is 0 to 3, not {value}")
+        return value
+
+
+class EnableAssertions(BooleanCompileOption):
+    """`cute.testing.assert_` is checked, on the host and on the device."""
+
+    field, flag = "enable_assertions", "--enable-assertions"
+
+
+class KeepPTX(BooleanCompileOption):
+    """Keep the PTX: a file, and `__ptx__` of the compiled function."""
+
+    field, flag = "keep_ptx", "--keep-ptx"
+
+
+class KeepCUBIN(BooleanCompileOption):
+    """Keep the cubin: a file, and `__cubin__` of the compiled function."""
+
+    field, flag = "keep_cubin", "--keep-cubin"
+
+
+class KeepSASS(BooleanCompileOption):
+    """Keep the SASS: a file, and `__sass__` of the compiled function."""
+
+    field, flag = "keep_sass", "--keep-sass"
+
+
+class NvdisasmOptions(StringCompileOption):
+    """Flags for nvdisasm."""
+
+    field, flag, default = "nvdisasm_options", "--nvdisasm-options", "-g -c"
+
+    def __init__(self, val: str = "-g -c") -> None:
+        super().__init__(val)
+
+
+class PtxasOptions(StringCompileOption):
+    """Flags for ptxas."""
+
+    field, flag = "ptxas_options", "--ptxas-options"
+
+
+class GenerateLineInfo(BooleanCompileOption):
+    """Put source lines into the compiled code."""
+
+    field, flag = "generate_line_info", "--generate-line-info"
+
+
+class GPUArch(StringCompileOption):
+    """The architecture to compile for, for example `sm_90a`."""
+
+    field, flag = "gpu_arch", "--gpu-arch"
+
+    def __init__(self, val: str) -> None:
+        super().__init__(val)
+
+    @classmethod
+    def check(cls, value: Any) -> str:
+        value = super().check(value)
+        if value and value not in settings.ARCHITECTURES:
+            raise DSLRuntimeError(
+                f"unknown GPU architecture {value!r}", hint=_suggestion(value, settings.ARCHITECTURES)
+            )
+        return value
+
+
+class HostTarget(StringCompileOption):
+    """The machine to compile host code for, ahead of time: `linux-aarch64`, or `llvm -mtriple=... [-mcpu=...]`."""
+
+    field, flag = "host_target", "--host-target"
+
+
+class EnableTVMFFI(BooleanCompileOption):
+    """Take framework tensors as they are, through TVM-FFI's calling convention."""
+
+    field, flag = "enable_tvm_ffi", "--enable-tvm-ffi"
+
+
+class Iket(BooleanCompileOption):
+    """Keep in-kernel tracing."""
+
+    field, flag = "iket", "iket"
+
+
+class FrontendNext(BooleanCompileOption):
+    """The staged front end."""
+
+    field = "frontend_next"
+
+
+class LinkLibraries(StringCompileOption):
+    """Libraries to link device code with, separated by commas."""
+
+    field = "link_libraries"
+
+
+class RDC(BooleanCompileOption):
+    """Relocatable device code."""
+
+    field = "rdc"
+
+
+class DeviceTarget(BooleanCompileOption):
+    """Compile for the device only."""
+
+    field = "device_target"
+
+
+class DisableCuteExtCompile(BooleanCompileOption):
+    """Leave extensions of the dialect uncompiled."""
+
+    field = "disable_cute_ext_compile"
+
+
+class RemarkFilter(StringCompileOption):
+    """Which of the compiler's remarks to report: a regular expression."""
+
+    field = "remark_filter"
+
+
+class RemarkOutput(StringCompileOption):
+    """Where remarks go: a path; empty for the log."""
+
+    field = "remark_output"
+
+
+OPTIONS: tuple[type[CompileOption], ...] = (
+    OptLevel, EnableAssertions, KeepPTX, KeepCUBIN, KeepSASS, NvdisasmOptions, PtxasOptions, GenerateLineInfo, GPUArch,
+    HostTarget, EnableTVMFFI, Iket, FrontendNext, LinkLibraries, RDC, DeviceTarget, DisableCuteExtCompile, RemarkFilter,
+    RemarkOutput,
+)  # fmt: skip
+"""All options."""
+
+_BY_FLAG = {option.flag: option for option in OPTIONS if option.flag}
+_BY_FIELD = {option.field: option for option in OPTIONS}
+
+
+def _suggestion(text: str, known: Iterable[str]) -> str:
+    known = list(known)
+    close = difflib.get_close_matches(text, known, 1)
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+
+
+class CompileOptions:
+    """The options of one compilation: `options.opt_level`, `options.keep_ptx`, ... Later ones win.
+
+    Made from a string, option objects, option classes (for those that are on or off), other `CompileOptions`, or a
+    sequence of these. `CUTE_DSL_COMPILER_OPT` comes first.
+    """
+
+    opt_level: int
+    enable_assertions: bool
+    keep_ptx: bool
+    keep_cubin: bool
+    keep_sass: bool
+    nvdisasm_options: str
+    ptxas_options: str
+    generate_line_info: bool
+    gpu_arch: str
+    host_target: str
+    enable_tvm_ffi: bool
+    iket: bool
+    frontend_next: bool
+    link_libraries: str
+    rdc: bool
+    device_target: bool
+    disable_cute_ext_compile: bool
+    remark_filter: str
+    remark_output: str
+
+    def __init__(self, *given: Any) -> None:
+        self._values: dict[str, Any] = {}
+        self._parse(settings.get("CUTE_DSL_COMPILER_OPT"))
+        for item in given:
+            self._add(item)
+
+    def _add(self, item: Any) -> None:
+        if item is None:
+            return
+        if isinstance(item, CompileOptions):
+            self._values.update(item._values)
+        elif isinstance(item, str):
+            self._parse(item)
+        elif isinstance(item, CompileOption):
+            self._values[item.field] = item.value
+        elif isinstance(item, type) and issubclass(item, BooleanCompileOption):
+            self._values[item.field] = True
+        elif isinstance(item, (tuple, list)):
+            for part in item:
+                self._add(part)
+        elif isinstance(item, type) and issubclass(item, CompileOption):
+            raise DSLRuntimeError(f"{item.__name__} needs a value", hint=f"write {item.__name__}(...)")
+        else:
+            raise DSLRuntimeError(
+                f"{item!r} is not a compile option", hint=f"options are strings or {', '.join(o.__name__ for o in OPTIONS)}"
+            )
+
+    def _parse(self, text: str) -> None:
+        try:
+            words = shlex.split(text)
+        except ValueError as reason:
+            raise DSLRuntimeError(f"compile options {text!r}: {reason}") from None
+        while words:
+            word = words.pop(0)
+            flag, equals, value = word.partition("=")
+            option = _BY_FLAG.get(flag)
+            if option is None:
+                raise DSLRuntimeError(f"unknown compile option {flag!r}", hint=_suggestion(flag, _BY_FLAG))
+            if option.kind is bool:
+                if equals and value.lower() not in ("0", "1", "true", "false"):
+                    raise DSLRuntimeError(f"option {flag} takes no value, or 0 or 1, not {value!r}")
+                self._values[option.field] = not equals or value.lower() in ("1", "true")
+                continue
+            if not equals:
+                if not words:
+                    raise DSLRuntimeError(f"option {flag} needs a value")
+                value = words.pop(0)
+            self._values[option.field] = option.parse(value)
+
+    def is_set(self, field: str) -> bool:
+        """Whether an option was given, by whatever value."""
+        return field in self._values
+
+    def __getattr__(self, field: str) -> Any:
+        if field.startswith("_") or field not in _BY_FIELD:
+            raise AttributeError(field)
+        if field in self._values:
+            return self._values[field]
+        default = _ENVIRONMENT.get(field)
+        return settings.get(default) if default else _BY_FIELD[field].default
+
+    def kept(self) -> frozenset[str]:
+        """The artefacts to keep as files and on the compiled function: those asked for here or by the environment."""
+        return settings.kept() | {kind for kind in ("ptx", "cubin", "sass") if getattr(self, f"keep_{kind}")}
+
+    def key(self) -> tuple[tuple[str, Any], ...]:
+        """The values of all options that can change the code, for a cache key."""
+        return tuple((field, getattr(self, field)) for field in sorted(_BY_FIELD) if not field.startswith("keep_"))
+
+    def __repr__(self) -> str:
+        inside = ", ".join(repr(_BY_FIELD[field](value)) for field, value in self._values.items())
+        return f"CompileOptions({inside})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CompileOptions) and self._values == other._values
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self._values.items())))
+
+
+_ENVIRONMENT = {
+    "gpu_arch": "CUTE_DSL_ARCH",
+    "generate_line_info": "CUTE_DSL_LINEINFO",
+    "enable_tvm_ffi": "CUTE_DSL_ENABLE_TVM_FFI",
+}
+"""Settings that give an option its default."""
