@@ -165,7 +165,23 @@ def test_to_integers_saturates(t: Any) -> None:
     if t.width >= 32:
         integers += [Int128, Uint128]
     c = Compiled({f"to_{i}": (lambda x, i=i: x.to(i), (t,)) for i in integers})
-    numbers = [0.0, -0.5, 0.99, -1.0, 2.7, -2.7, 127.5, 128.0, 255.9, 256.0, -129.0, 65504.0, 2.0**31, -(2.0**31), 2.0**63]
+    numbers = [
+        0.0,
+        -0.5,
+        0.99,
+        -1.0,
+        2.7,
+        -2.7,
+        127.5,
+        128.0,
+        255.9,
+        256.0,
+        -129.0,
+        65504.0,
+        2.0**31,
+        -(2.0**31),
+        2.0**63,
+    ]
     numbers += [-(2.0**63), 2.0**64, 3e38, -3e38, math.inf, -math.inf, math.nan]
     for i in integers:
         for number in numbers:
@@ -184,7 +200,9 @@ def test_to_integers_saturates(t: Any) -> None:
 def test_from_integers(i: Any) -> None:
     c = Compiled({f"to_{t}": (lambda x, t=t: x.to(t), (i,)) for t in FLOATS})
     rng = np.random.default_rng(5)
-    samples = [i.min, i.max, 0, 1, i.max // 3, i.max - 1] + [int(v) for v in rng.integers(i.min, i.max, 50, endpoint=True, dtype=np.int64 if i.signed else np.uint64)]
+    samples = [i.min, i.max, 0, 1, i.max // 3, i.max - 1] + [
+        int(v) for v in rng.integers(i.min, i.max, 50, endpoint=True, dtype=np.int64 if i.signed else np.uint64)
+    ]
     for value in samples:
         for t in FLOATS:
             expected = i(value).to(t).value

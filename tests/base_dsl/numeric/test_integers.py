@@ -202,7 +202,15 @@ def test_explicit_construction_wraps() -> None:
     assert Int32(-3.99).value == -3
 
 
-MIXED = [(Int8, Uint8), (Uint32, Int32), (Int32, Uint64), (Int64, Uint64), (Int16, Uint4), (Boolean, Int8), (Int64, Int8)]
+MIXED = [
+    (Int8, Uint8),
+    (Uint32, Int32),
+    (Int32, Uint64),
+    (Int64, Uint64),
+    (Int16, Uint4),
+    (Boolean, Int8),
+    (Int64, Int8),
+]
 
 
 @pytest.mark.parametrize(("s", "t"), MIXED, ids=str)

@@ -15,7 +15,7 @@ from . import emit, host
 from .convert import convert as emit_convert
 from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta
 from .operands import PLAIN, as_numeric, plain_scalar
-from .promotion import common_type, float_of, holding_both, weak_type
+from .promotion import common_type, float_of, holding_both, refuse_packed, weak_type
 
 if TYPE_CHECKING:
     from ...mlir import ir
@@ -98,6 +98,8 @@ def binary(name: str, a: Any, b: Any, reflected: bool = False) -> Any:
             t = INTEGERS[32, True]
     elif name in _BITWISE:
         return NotImplemented
+    elif t._format is None:
+        refuse_packed(t)
     x, y = operand(a, t), operand(b, t)
     if reflected:
         x, y = y, x
@@ -357,6 +359,8 @@ def compare(name: str, a: Any, b: Any) -> Any:
             return NotImplemented
         if type(b) not in PLAIN and not isinstance(type(b), NumericMeta):
             b = plain_scalar(b)
+    if isinstance(t, FloatMeta) and t._format is None:
+        refuse_packed(t)
     x, y = operand(a, t), operand(b, t)
     boolean = TYPES["Boolean"]
     if type(x) in PLAIN and type(y) in PLAIN:

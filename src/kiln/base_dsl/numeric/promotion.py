@@ -27,16 +27,25 @@ def _common_type(a: NumericMeta, b: NumericMeta) -> NumericMeta:
         if a.width != b.width:
             return a if a.width > b.width else b
         return b if a.signed else a
-    if isinstance(a, IntegerMeta):
-        return b
-    if isinstance(b, IntegerMeta):
-        return a
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one, FloatMeta):
+            refuse_packed(one)
+            if isinstance(other, IntegerMeta):
+                return one._compute  # too few integers are exact in a narrow float
     assert isinstance(a, FloatMeta)
     assert isinstance(b, FloatMeta)
     for one, other in ((a, b), (b, a)):
         if one._format.contains(other._format):
             return one
     return TYPES["Float32"]
+
+
+def refuse_packed(t: Any) -> None:
+    """An error for a packed storage type, which has no values to compute with."""
+    if t._format is None:
+        raise TypeError(
+            f"{t.__name__} is a packed storage type: convert its elements to a float type to compute with them"
+        )
 
 
 def holding_both(a: IntegerMeta, b: IntegerMeta) -> Any:
