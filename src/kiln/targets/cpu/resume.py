@@ -171,12 +171,14 @@ class _Machine:
         blocks = list(self.region.blocks)[1:]
         number = {block: i for i, block in enumerate(blocks)}
         live_in = self._liveness(blocks, number)
-        crossing: dict[ir.Value, None] = {}
+        crossing: set[ir.Value] = set()
         for block in resumes:
-            for value in live_in[number[block]]:
-                crossing[value] = None
-        for value in crossing:
-            self._spill_value(value, number)
+            crossing |= live_in[number[block]]
+        # in program order, so that the same program always gives the same frame
+        values = [v for block in blocks for v in (*block.arguments, *(r for op in block.operations for r in op.operation.results))]
+        for value in values:
+            if value in crossing:
+                self._spill_value(value)
         return len(crossing)
 
     def _liveness(self, blocks: list[ir.Block], number: dict[ir.Block, int]) -> list[set[ir.Value]]:
@@ -214,7 +216,7 @@ class _Machine:
                 todo.extend(predecessors[i])
         return live_in
 
-    def _spill_value(self, value: ir.Value, number: dict[ir.Block, int]) -> None:
+    def _spill_value(self, value: ir.Value) -> None:
         size, alignment = size_and_alignment(value.type)
         offset = self._reserve(size, alignment)
         owner = value.owner
