@@ -8,11 +8,8 @@ from typing import Any
 from ..base_dsl.typing import *  # noqa: F403
 from ..base_dsl.user_op import dsl_user_op
 from . import arch
-try:
-    from .compile import *  # noqa: F403
-    from .compile import compile  # noqa: A004
-except ImportError:
-    pass
+from .compile import *  # noqa: F403
+from .compile import compile  # noqa: A004
 from .dsl import DSL, CuteDSL
 from .layout_algebra import *  # noqa: F403
 from .printing import printf

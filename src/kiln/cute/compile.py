@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import types
+import warnings
 from typing import Any
 
-from ..base_dsl.compiler import (
+from ..base_dsl.diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLWarning, error
+from ..base_dsl.dsl import shorten_traceback
+from ..base_dsl.function import CompiledFunction, JitFunction
+from ..base_dsl.options import (
     CompileOptions,
     DeviceTarget,
     DisableCuteExtCompile,
@@ -25,9 +29,7 @@ from ..base_dsl.compiler import (
     RemarkFilter,
     RemarkOutput,
 )
-from ..base_dsl.diagnostics import DSLBaseError, DSLUserCodeTypeError, error
-from ..base_dsl.dsl import shorten_traceback
-from ..base_dsl.function import CompiledFunction, JitFunction
+from ..base_dsl.target import target_name
 from .dsl import DSL, KernelFunction, KernelLaunch
 
 __all__ = [
@@ -35,6 +37,9 @@ __all__ = [
     "GenerateLineInfo", "KeepCUBIN", "KeepPTX", "KeepSASS", "LinkLibraries", "NvdisasmOptions", "OptLevel",
     "PtxasOptions", "RDC", "RemarkFilter", "RemarkOutput", "compile",
 ]  # fmt: skip
+
+
+_ARTIFACTS = {"ptx": "ptx", "cubin": "cubin", "sass": "sass"}
 
 
 class _Compile:
@@ -52,10 +57,16 @@ class _Compile:
     def __call__(self, function: Any, *args: Any, options: Any = None, target: str | None = None, **kwargs: Any) -> CompiledFunction:
         try:
             jit, args = _jit_function(function, args)
-            parsed = CompileOptions.parse(*self._options, *([options] if options is not None else []))
+            parsed = CompileOptions(*self._options, options)
             arguments = jit.parameters.bind(args, kwargs)
             nodes = jit.parameters.nodes(jit.dsl, arguments)
-            return jit.compile(nodes, arguments, parsed, target)
+            compiled = jit.compile(nodes, arguments, parsed, target)
+            for kind in sorted(parsed.kept()):
+                if kind in _ARTIFACTS and _ARTIFACTS[kind] not in compiled.artifacts:
+                    warnings.warn(
+                        f"the target {target or target_name()} makes no {kind}: __{kind}__ is None", DSLWarning, stacklevel=2
+                    )
+            return compiled
         except DSLBaseError as failure:
             shorten_traceback(failure)
             raise
@@ -73,7 +84,7 @@ def _jit_function(function: Any, args: tuple[Any, ...]) -> tuple[JitFunction, tu
         raise error(
             DSLUserCodeTypeError,
             f"compile() got the kernel {name!r}",
-            hint=f"a kernel is compiled with the @jit function that launches it: compile that one",
+            hint="a kernel is compiled with the @jit function that launches it: compile that one",
             depth=2,
         )
     if isinstance(function, types.FunctionType):
