@@ -30,6 +30,14 @@ _INTERNAL_ROOMS = tuple(
 )
 
 _internal_code: dict[types.CodeType, bool] = {}
+_internal_files: set[str] = set()
+
+
+def mark_internal(filename: str) -> None:
+    """Let a source file count as machinery: another language names its own modules (`mark_internal(__file__)`), so
+    that operations and errors are located in the program that called them."""
+    _internal_files.add(filename)
+    _internal_code.clear()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +169,9 @@ def is_internal(code: types.CodeType) -> bool:
     """Whether a code object belongs to Kiln's machinery rather than to a user's program."""
     known = _internal_code.get(code)
     if known is None:
-        known = _internal_code[code] = code.co_filename.startswith(_INTERNAL_ROOMS)
+        known = _internal_code[code] = (
+            code.co_filename.startswith(_INTERNAL_ROOMS) or code.co_filename in _internal_files
+        )
     return known
 
 
