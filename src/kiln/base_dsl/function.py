@@ -127,7 +127,8 @@ class JitFunction(TracedFunction):
         key = (target_name(), *(node.key for node in nodes))
         found = self._compiled.get(key)
         if found is None or no_cache or not found[1].unchanged():
-            found = (self.compile(nodes, arguments, None, None), Dependencies(self.function))
+            known = [node.value for node in nodes if isinstance(node, StaticNode)]
+            found = (self.compile(nodes, arguments, None, None), Dependencies(self.function, known))
             self._compiled[key] = found
         return found[0].run_leaves([leaf for node in nodes for leaf in node.leaves()])
 
