@@ -1,10 +1,12 @@
-"""What a trace depended on besides its arguments: globals and closure cells of the functions it may have run.
+"""What a trace depended on besides its arguments: globals, closure cells, attributes of modules and classes.
 
-Compiled code is used again only while all of them are as they were.
+Compiled code is used again only while all that the function, and what it can call, may read is as it was.
 """
 
 from __future__ import annotations
 
+import dis
+import functools
 import os
 import sys
 import sysconfig
@@ -19,34 +21,29 @@ if TYPE_CHECKING:
 
 _IMMUTABLE = (int, float, str, bytes, bool, complex, type(None), types.BuiltinFunctionType, types.ModuleType)
 _LIBRARY_DIRS = tuple(
-    os.path.realpath(p) + os.sep
-    for p in {sysconfig.get_paths()[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")}
+    os.path.realpath(sysconfig.get_paths()[kind]) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")
 )
 _KILN_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MISSING = object()
 
 
-def _is_library(filename: str) -> bool:
-    return filename.startswith(("<frozen", *_LIBRARY_DIRS)) and os.path.exists(filename)
-
-
 class Dependencies:
-    """The globals and cells that a function, and what it can call, read; with what they held."""
+    """The names and cells that a function, and what it can call, read; with what they held."""
 
     def __init__(self, function: types.FunctionType, arguments: Iterable[Any] = ()) -> None:
         """`arguments`: what was passed in as known while tracing; code can be reached through it."""
         self._names: list[tuple[Mapping[str, Any], str, Any]] = []
         self._cells: list[tuple[types.CellType, Any]] = []
         self._keys: list[tuple[Any, Any]] = []
-        self._functions: set[int] = set()
+        self._functions: set[types.FunctionType] = set()
         self._classes: set[type] = set()
-        self._visit(function)
+        self._function(function)
         for value in arguments:
             value = getattr(value, "__wrapped__", value)
             if isinstance(value, (types.FunctionType, types.MethodType, type)):
                 self._follow(value)
             elif not isinstance(value, _IMMUTABLE):
-                self._follow(type(value))
+                self._class(type(value))
 
     def unchanged(self) -> bool:
         """Whether all still hold what they held."""
@@ -59,101 +56,41 @@ class Dependencies:
                 return False
         return all(static_key(owner) == key for owner, key in self._keys)
 
-    def _visit(self, function: types.FunctionType) -> None:
+    def _function(self, function: types.FunctionType) -> None:
         code = function.__code__
-        if id(function) in self._functions or is_internal(code) or _is_library(code.co_filename):
+        if function in self._functions or is_internal(code) or _is_library(code.co_filename):
             return
-        self._functions.add(id(function))
-        names = sorted(_global_names(code))
-        for name in names:
+        self._functions.add(function)
+        global_names, attributes = _names_read(code)
+        for name in sorted(global_names):
             value = function.__globals__.get(name, _MISSING)
-            if value is _MISSING:
-                if not hasattr(function.__globals__.get("__builtins__"), name):
-                    self._names.append((function.__globals__, name, _MISSING))
-                continue
             self._names.append((function.__globals__, name, value))
             self._follow(value)
             if isinstance(value, types.ModuleType) and not _is_library_module(value):
-                for attribute in names:  # `config.size`: read through the module
-                    if attribute in vars(value):
-                        self._names.append((vars(value), attribute, vars(value)[attribute]))
-                        self._follow(vars(value)[attribute])
+                for attribute in sorted(attributes & vars(value).keys()):  # `config.size`
+                    self._names.append((vars(value), attribute, vars(value)[attribute]))
+                    self._follow(vars(value)[attribute])
         for cell in function.__closure__ or ():
             value = _contents(cell)
             self._cells.append((cell, value))
             self._follow(value)
 
     def _follow(self, value: Any) -> None:
-        value = getattr(value, "__wrapped__", value) if not isinstance(value, type) else value
+        """What can be reached through a value that the function reads."""
+        if not isinstance(value, type):
+            value = getattr(value, "__wrapped__", value)
         if isinstance(value, types.FunctionType):
-            self._visit(value)
+            self._function(value)
         elif isinstance(value, types.MethodType):
             self._follow(value.__func__)
             self._follow(value.__self__)
         elif isinstance(value, type):
-            self._follow_class(value)
-        elif not isinstance(value, _IMMUTABLE):
-                self._follow(type(value))
-
-    def unchanged(self) -> bool:
-        """Whether all still hold what they held."""
-        for names, name, value in self._names:
-            now = names.get(name, _MISSING)
-            if now is not value and not _same(now, value):
-                return False
-        for cell, value in self._cells:
-            if _contents(cell) is not value and not _same(_contents(cell), value):
-                return False
-        return all(static_key(owner) == key for owner, key in self._keys)
-
-    def _visit(self, function: types.FunctionType) -> None:
-        code = function.__code__
-        if id(function) in self._functions or is_internal(code) or _is_library(code.co_filename):
-            return
-        self._functions.add(id(function))
-        names = sorted(_global_names(code))
-        for name in names:
-            value = function.__globals__.get(name, _MISSING)
-            if value is _MISSING:
-                if not hasattr(function.__globals__.get("__builtins__"), name):
-                    self._names.append((function.__globals__, name, _MISSING))
-                continue
-            self._names.append((function.__globals__, name, value))
-            self._follow(value)
-            if isinstance(value, types.ModuleType) and not _is_library_module(value):
-                for attribute in names:  # `config.size`: read through the module
-                    if attribute in vars(value):
-                        self._names.append((vars(value), attribute, vars(value)[attribute]))
-                        self._follow(vars(value)[attribute])
-        for cell in function.__closure__ or ():
-            value = _contents(cell)
-            self._cells.append((cell, value))
-            self._follow(value)
-
-    def _follow(self, value: Any) -> None:
-        value = getattr(value, "__wrapped__", value) if not isinstance(value, type) else value
-        if isinstance(value, types.FunctionType):
-            self._visit(value)
-        elif isinstance(value, types.MethodType):
-            self._follow(value.__func__)
-            self._follow(value.__self__)
-        elif isinstance(value, type):
-            module = sys.modules.get(value.__module__)
-            if module is not None and not _is_library(getattr(module, "__file__", None) or ""):
-                for member in vars(value).values():
-                    member = getattr(member, "__func__", member)
-                    member = getattr(member, "__wrapped__", member)
-                    if isinstance(member, types.FunctionType):
-                        self._visit(member)
-        elif not isinstance(value, _IMMUTABLE) and value is not _MISSING:
-            from . import typing as T
-
-            if isinstance(value, T.Numeric):
-                return
+            self._class(value)
+        elif not isinstance(value, _IMMUTABLE) and value is not _MISSING and not hasattr(value, "__extract_mlir_values__"):
             self._keys.append((value, static_key(value)))
+            self._class(type(value))
 
-
-    def _follow_class(self, kind: type) -> None:
+    def _class(self, kind: type) -> None:
         """The methods of a class, and the plain values it keeps, with those of its bases."""
         for base in kind.__mro__:
             module = sys.modules.get(base.__module__)
@@ -164,15 +101,19 @@ class Dependencies:
                 member = getattr(member, "__func__", member)
                 member = getattr(member, "__wrapped__", member)
                 if isinstance(member, types.FunctionType):
-                    self._visit(member)
+                    self._function(member)
                 elif isinstance(member, (int, float, str, bytes, tuple, frozenset, type)) and not name.startswith("__"):
                     self._names.append((vars(base), name, member))
+
+
+def _is_library(filename: str) -> bool:
+    return filename.startswith(("<frozen", _KILN_DIR, *_LIBRARY_DIRS))
 
 
 def _is_library_module(module: types.ModuleType) -> bool:
     """Whether a module is installed (the standard library, a package, Kiln itself) rather than the user's own."""
     filename = getattr(module, "__file__", None)
-    return filename is not None and (_is_library(filename) or filename.startswith(_KILN_DIR)) or module.__name__ == "builtins"
+    return module.__name__ == "builtins" or (filename is not None and _is_library(os.path.realpath(filename)))
 
 
 def _same(now: Any, before: Any) -> bool:
@@ -192,9 +133,19 @@ def _contents(cell: types.CellType) -> Any:
         return _MISSING
 
 
-def _global_names(code: types.CodeType) -> set[str]:
-    names = set(code.co_names)
+@functools.lru_cache(maxsize=4096)
+def _names_read(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """(names of globals, names of attributes) that code, and the functions defined in it, may read."""
+    global_names: set[str] = set()
+    attributes: set[str] = set()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            global_names.add(instruction.argval)
+        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            attributes.add(instruction.argval)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            names |= _global_names(constant)
-    return names
+            inner = _names_read(constant)
+            global_names |= inner[0]
+            attributes |= inner[1]
+    return frozenset(global_names), frozenset(attributes)
