@@ -67,7 +67,7 @@ def test_table_inside_a_trace(tracing: Any) -> None:
 
 
 def test_every_pair_has_a_common_type() -> None:
-    computable = [t for t in TYPES.values() if t.is_integer or t._format is not None]
+    computable: list[Any] = [t for name, t in TYPES.items() if not name.endswith(("x2", "x4"))]
     for a in computable:
         assert common_type(a, a) is a
         for b in computable:

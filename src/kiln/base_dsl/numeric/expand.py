@@ -1,4 +1,3 @@
-# pyright: reportPrivateUsage=false
 """Lowerings that upstream MLIR does not have, for targets without instructions for them.
 
 `expand_narrow_floats` rewrites conversions from and to narrow floats into integer arithmetic on bit patterns.

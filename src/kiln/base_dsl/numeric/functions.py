@@ -1,4 +1,3 @@
-# pyright: reportPrivateUsage=false
 """Functions on typed scalars that the front end and the languages above are built from."""
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def from_bits(t: Any, bits: int) -> Plain:
 
 def text(t: Any, value: Plain) -> str:
     """The shortest decimal that is this value of type `t`."""
-    if not isinstance(value, float) or t.width == 64 or not math.isfinite(value) or value == int(value):
+    if not isinstance(value, float) or t.width == 64 or not math.isfinite(value) or value.is_integer():
         return str(value)
     for digits in range(1, 10):
         shorter = float(f"{value:.{digits}g}")

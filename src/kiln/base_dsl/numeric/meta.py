@@ -33,6 +33,8 @@ class NumericMeta(type):
     _vector_types: dict[int, Any]
     _numpy_name: str | None
     _struct_format: str
+    _make: Any  # class methods of Numeric, declared for code that knows the metaclass only
+    _lift: Any
 
     def __new__(
         mcs,

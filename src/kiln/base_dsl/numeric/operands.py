@@ -1,4 +1,3 @@
-# pyright: reportPrivateUsage=false
 """What may stand beside a typed scalar in an expression, and as what it is taken."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# pyright: reportPrivateUsage=false
 """Python's operators on typed scalars: find the common type, then compute on the host or emit operations.
 
 Operands are passed on as Python scalars of the common type or IR-valued scalars of that type, so that what is known
@@ -10,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from .. import trace
 from ..trace import constant, emit_value
 from . import emit, host
 from .convert import convert as emit_convert
@@ -56,7 +56,20 @@ def operand(x: Any, t: Any) -> Any:
 
 
 def ir_operand(x: Any, t: Any) -> ir.Value:
-    return constant(t._ir_type or t.mlir_type, x) if type(x) in PLAIN else x._value
+    if type(x) not in PLAIN:
+        return x._value
+    return integer_constant(t, x) if isinstance(t, IntegerMeta) else constant(t._ir_type or t.mlir_type, x)
+
+
+def integer_constant(t: Any, value: int) -> ir.Value:
+    """`trace.constant`, found by the numeric type first: hashing an IR type is slow."""
+    active = trace.current()
+    assert active is not None
+    function = active.function
+    found = function.constants.get((t, value))
+    if found is None:
+        found = function.constants[t, value] = constant(t._ir_type or t.mlir_type, value)
+    return found
 
 
 def arithmetic_type(t: Any) -> Any:
@@ -100,7 +113,9 @@ def binary(name: str, a: Any, b: Any, reflected: bool = False) -> Any:
         return NotImplemented
     elif t._format is None:
         refuse_packed(t)
-    x, y = operand(a, t), operand(b, t)
+    # `operand`, without the call where nothing is to be done
+    x = a if type(a) is t and type(a._value) not in PLAIN else operand(a, t)
+    y = b if type(b) is t and type(b._value) not in PLAIN else operand(b, t)
     if reflected:
         x, y = y, x
     if type(x) in PLAIN and type(y) in PLAIN:
@@ -123,19 +138,20 @@ def _divisibility(x: Any) -> int:
 
 
 def _emit(op: str, t: Any, x: Any, y: Any) -> ir.Value:
-    vt = t._ir_type or t.mlir_type
-    left = constant(vt, x) if type(x) in PLAIN else x._value
-    right = constant(vt, y) if type(y) in PLAIN else y._value
-    return emit_value(op, vt, (left, right))
+    left = integer_constant(t, x) if type(x) in PLAIN else x._value
+    right = integer_constant(t, y) if type(y) in PLAIN else y._value
+    return emit_value(op, t._ir_type or t.mlir_type, (left, right))
 
 
 def _add(t: Any, x: Any, y: Any) -> Any:
-    if type(y) in PLAIN and y == 0:
-        return x
-    if type(x) in PLAIN and x == 0:
-        return y
-    made = _emit("arith.addi", t, x, y)
-    return t._make(made, _nonneg(x) and _nonneg(y), math.gcd(_divisibility(x), _divisibility(y)))
+    if type(x) in PLAIN:
+        x, y = y, x
+    if type(y) in PLAIN:
+        if y == 0:
+            return x
+        return t._make(_emit("arith.addi", t, x, y), x._nonneg and y >= 0, math.gcd(x._divisibility, y))
+    made = emit_value("arith.addi", t._ir_type or t.mlir_type, (x._value, y._value))
+    return t._make(made, x._nonneg and y._nonneg, math.gcd(x._divisibility, y._divisibility))
 
 
 def _sub(t: Any, x: Any, y: Any) -> Any:
@@ -145,13 +161,16 @@ def _sub(t: Any, x: Any, y: Any) -> Any:
 
 
 def _mul(t: Any, x: Any, y: Any) -> Any:
-    for one, other in ((x, y), (y, x)):
-        if type(one) in PLAIN:
-            if one == 1:
-                return other
-            if one == 0:
-                return t._lift(0)
-    return t._make(_emit("arith.muli", t, x, y), _nonneg(x) and _nonneg(y), _divisibility(x) * _divisibility(y))
+    if type(x) in PLAIN:
+        x, y = y, x
+    if type(y) in PLAIN:
+        if y == 1:
+            return x
+        if y == 0:
+            return t._lift(0)
+        return t._make(_emit("arith.muli", t, x, y), x._nonneg and y >= 0, x._divisibility * abs(y))
+    made = emit_value("arith.muli", t._ir_type or t.mlir_type, (x._value, y._value))
+    return t._make(made, x._nonneg and y._nonneg, x._divisibility * y._divisibility)
 
 
 def _divisor(y: Any, what: str) -> int | None:

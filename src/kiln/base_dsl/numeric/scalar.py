@@ -1,4 +1,3 @@
-# pyright: reportPrivateUsage=false
 """A typed scalar: a plain Python value outside a trace, an IR value inside one.
 
 An operation whose operands are all plain gives a plain value; with an IR value among them it emits operations.
