@@ -46,6 +46,7 @@ from kiln.base_dsl.typing import (
     cast,
     is_constexpr,
     logical_not,
+    minimum,
     select,
     zero_of,
 )
@@ -267,6 +268,11 @@ def test_functions() -> None:
     assert cast(2.7, Int32).value == 2
     assert type(Int32(1)._leaf_min(5)) is Int32
     assert (Int32(7)._leaf_max(5).value, Boolean(True)._leaf_select(3, 4)) == (7, 3)
+
+
+def test_extrema_of_what_is_not_a_number() -> None:
+    with pytest.raises(TypeError, match="min of Int32 and str"):
+        minimum(Int32(1), "a")
 
 
 def test_functions_inside_a_trace(tracing: Any) -> None:

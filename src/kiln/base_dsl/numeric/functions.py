@@ -13,16 +13,21 @@ from .promotion import type_of_python
 
 def minimum(a: Any, b: Any) -> Any:
     """The smaller of two numbers, in their common type. A NaN loses against a number."""
-    if isinstance(type(a), NumericMeta) or isinstance(type(b), NumericMeta):
-        return extremum("min", a, b)
-    return min(a, b)
+    return _extremum("min", min, a, b)
 
 
 def maximum(a: Any, b: Any) -> Any:
     """The larger of two numbers, in their common type. A NaN loses against a number."""
-    if isinstance(type(a), NumericMeta) or isinstance(type(b), NumericMeta):
-        return extremum("max", a, b)
-    return max(a, b)
+    return _extremum("max", max, a, b)
+
+
+def _extremum(name: str, python: Any, a: Any, b: Any) -> Any:
+    if not (isinstance(type(a), NumericMeta) or isinstance(type(b), NumericMeta)):
+        return python(a, b)
+    result = extremum(name, a, b)
+    if result is NotImplemented:
+        raise TypeError(f"{name} of {type(a).__name__} and {type(b).__name__}: both must be numbers")
+    return result
 
 
 def logical_not(x: Any) -> Any:
