@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from ..mlir import ir
 from . import typing as T
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from ..mlir import ir
 
 
 class _Undefined:
@@ -45,14 +47,29 @@ class Mismatch(Exception):
         self.why = why
 
 
+_value_types: tuple[type, ...] = ()
+
+
+def _find_value_types() -> tuple[type, ...]:
+    """The class of raw values, without loading the bindings: before somebody does, nothing is one."""
+    global _value_types
+    bindings = getattr(sys.modules.get(_MLIR), "ir", None)
+    if bindings is not None:
+        _value_types = (bindings.Value,)
+    return _value_types
+
+
+_MLIR = f"{__package__.rpartition('.')[0]}.mlir"
+
+
 def is_mlir_value(x: object) -> bool:
     """Whether `x` is a raw value of the bindings."""
-    return isinstance(x, ir.Value)
+    return isinstance(x, _value_types or _find_value_types())
 
 
 def is_dynamic(x: object) -> bool:
     """Whether `x` is a single value known only when the program runs."""
-    return isinstance(x.value if isinstance(x, T.Numeric) else x, ir.Value)
+    return isinstance(x.value if isinstance(x, T.Numeric) else x, _value_types or _find_value_types())
 
 
 def is_protocol(x: object) -> bool:
@@ -232,7 +249,7 @@ def _unify_scalars(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[I
         if a == b:
             return lambda _: a
         leaves.append(Leaf(a.type, _raw(a), _raw(b)))
-        return lambda values: next(values)
+        return next
     if not (_is_scalar(a) and _is_scalar(b)):
         raise Mismatch(path, a, b)
     if not isinstance(a, T.Numeric) and not isinstance(b, T.Numeric) and static_equal(a, b):
@@ -320,7 +337,7 @@ def open_value(x: Any, promote: bool) -> tuple[Any, list[ir.Value], Callable[[It
             return lambda values: kind._make(next(values))
         if is_mlir_value(v):
             leaves.append(v)
-            return lambda values: next(values)
+            return next
         if is_protocol(v):
             parts = v.__extract_mlir_values__()
             leaves.extend(parts)
