@@ -26,6 +26,7 @@ def source_span(location: ir.Location) -> tuple[Span | None, tuple[Span, ...]]:
     """Where in the user's program an operation came from, and the calls that led there, innermost first."""
     from ..mlir import ir
 
+    location = ir.Location.from_attr(location.attr, location.context)  # diagnostics hand out the base class
     if isinstance(location, ir.FileLineColLoc):
         return _file_span(location), ()
     if isinstance(location, ir.CallSiteLoc):
@@ -126,7 +127,7 @@ class Compilation:
                 raise mlir_error(failure, "the program is not valid") from None
         if settings.get("CUTE_DSL_PRINT_IR"):
             print(self.module.operation.get_asm(), flush=True)
-        self.dump("ir", "mlir", lambda: self.module.operation.get_asm())
+        self.dump("ir", "mlir", self.module.operation.get_asm)
         self.dump("ir-debug", "debug.mlir", lambda: self.module.operation.get_asm(enable_debug_info=True))
 
     def run(self, name: str, what: str | Callable[[ir.Module], None]) -> None:
@@ -144,10 +145,10 @@ class Compilation:
                     what(self.module)
                     if self._verify_all:
                         self.module.operation.verify()
-            except ir.MLIRError as failure:
+            except (ir.MLIRError, ValueError) as failure:  # a ValueError: the pipeline does not parse
                 raise mlir_error(failure, f"pass {name} failed") from None
         self._passes += 1
-        self.dump("passes", f"{self._passes:02}_{name}.mlir", lambda: self.module.operation.get_asm())
+        self.dump("passes", f"{self._passes:02}_{name}.mlir", self.module.operation.get_asm)
 
     def check_lowered(self, legal: Callable[[ir.Operation], str]) -> None:
         """Report the first operation that is not legal: `legal` returns why, or an empty string."""

@@ -9,6 +9,7 @@ import sys
 from . import settings
 
 _configured: tuple[object, ...] | None = None
+_own_handlers: list[logging.Handler] = []
 
 
 def logger() -> logging.Logger:
@@ -23,9 +24,10 @@ def logger() -> logging.Logger:
 
 
 def _configure(log: logging.Logger) -> None:
-    for handler in [h for h in log.handlers if getattr(h, "kiln", False)]:
+    for handler in _own_handlers:
         log.removeHandler(handler)
         handler.close()
+    _own_handlers.clear()
     console, file = settings.get("CUTE_DSL_LOG_TO_CONSOLE"), settings.get("CUTE_DSL_LOG_TO_FILE")
     level = settings.get("CUTE_DSL_LOG_LEVEL")
     handlers: list[logging.Handler] = []
@@ -36,9 +38,9 @@ def _configure(log: logging.Logger) -> None:
         os.makedirs(directory, exist_ok=True)
         handlers.append(logging.FileHandler(os.path.join(directory, f"kiln-{os.getpid()}.log"), delay=True))
     for handler in handlers:
-        handler.kiln = True  # pyright: ignore[reportAttributeAccessIssue]
         handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s: %(message)s"))
         log.addHandler(handler)
+        _own_handlers.append(handler)
     log.propagate = not handlers
     if not handlers or level == 0:
         log.setLevel(logging.CRITICAL + 1 if level == 0 else logging.WARNING)

@@ -277,7 +277,8 @@ class CompileOptions:
             raise DSLRuntimeError(f"{item.__name__} needs a value", hint=f"write {item.__name__}(...)")
         else:
             raise DSLRuntimeError(
-                f"{item!r} is not a compile option", hint=f"options are strings or {', '.join(o.__name__ for o in OPTIONS)}"
+                f"{item!r} is not a compile option",
+                hint=f"options are strings or {', '.join(o.__name__ for o in OPTIONS)}",
             )
 
     def _parse(self, text: str) -> None:

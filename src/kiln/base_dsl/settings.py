@@ -7,9 +7,7 @@ an error that names the variable, the value and what it takes.
 from __future__ import annotations
 
 import dataclasses
-import getpass
 import os
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 from .diagnostics import DSLRuntimeError
@@ -103,6 +101,9 @@ def _default_cache_dir() -> str:
     root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     if os.access(os.path.dirname(root) or root, os.W_OK):
         return os.path.join(root, "kiln")
+    import getpass  # both are slow to import and seldom needed
+    import tempfile
+
     return os.path.join(tempfile.gettempdir(), getpass.getuser(), "kiln")
 
 
@@ -177,3 +178,15 @@ def markdown_table() -> str:
             default = "unset"
         lines.append(f"| `{setting.name}` | {setting.takes} | {default} | {setting.doc} |")
     return "\n".join(lines) + "\n"
+
+
+_PAGE = """# Settings
+
+Kiln reads these environment variables, each at the time it is needed. Made from `src/kiln/base_dsl/settings.py` by
+`python -m kiln.base_dsl.settings`; change them there.
+
+"""
+
+if __name__ == "__main__":
+    with open("docs/settings.md", "w", encoding="utf-8") as _file:
+        _file.write(_PAGE + markdown_table())

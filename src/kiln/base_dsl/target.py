@@ -15,11 +15,10 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from . import settings
 from .diagnostics import DSLRuntimeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..mlir import ir
     from .options import CompileOptions
@@ -145,7 +144,7 @@ def _default_name() -> str:
     return "cpu"
 
 
-class target:  # noqa: N801 - used as a function
+class target:
     """`kiln.target("cpu")` chooses the target of this process; as a context manager, of this thread while open."""
 
     def __init__(self, name: str) -> None:
@@ -200,7 +199,7 @@ def size_and_alignment(type_: ir.Type) -> tuple[int, int]:
         size = 1 << (size - 1).bit_length()  # i24 takes four bytes, tf32 four
         return size, min(size, 16)
     if isinstance(type_, ir.VectorType):
-        size = type_.element_type.width  # pyright: ignore[reportAttributeAccessIssue]
+        size = type_.element_type.width
         for extent in type_.shape:
             size *= extent
         return (size + 7) // 8, 8

@@ -385,7 +385,7 @@ def is_memref(type_: ir.Type) -> bool:
 @functools.lru_cache(maxsize=4096)
 def info(type_: ir.Type) -> PointerInfo:
     """The parameters of a `!cute.ptr` or `!cute.memref` type."""
-    element, space, alignment, *layout = (p.maybe_downcast() for p in type_.params)  # pyright: ignore[reportAttributeAccessIssue]
+    element, space, alignment, *layout = (p.maybe_downcast() for p in type_.params)
     text = layout[0].value if layout else None
     return PointerInfo(element.value, space.value, alignment.value, text, leaf_widths(text) if text else ())
 
@@ -435,7 +435,7 @@ def element_bits(type_: ir.Type) -> int:
         return 64
     if isinstance(type_, ir.FloatTF32Type):
         return 32
-    width: int = type_.width  # pyright: ignore[reportAttributeAccessIssue]
+    width: int = type_.width
     return width if width in (2, 4) else max(8, (width + 7) // 8 * 8)
 
 

@@ -38,7 +38,7 @@ def struct_type(fields: Sequence[ir.Type]) -> ir.Type:
 @functools.lru_cache(maxsize=4096)
 def int_attr(type_: ir.Type, value: int) -> ir.Attribute:
     """An integer attribute; `value` may be given signed or unsigned."""
-    width = type_.width  # pyright: ignore[reportAttributeAccessIssue]
+    width = type_.width
     if width > 1:
         value = (value + (1 << (width - 1))) % (1 << width) - (1 << (width - 1))
     if width > 64:

@@ -108,7 +108,9 @@ def binary(name: str, type_: str, result: str = "", suffix: str = "") -> Compile
 LAUNCH_TYPES = ", ".join(["i32"] * 10) + ", i64"
 
 
-def launch(kernel: str, arguments: list[tuple[str, str]], sizes: str = "%gx, %gy, %gz, %bx, %by, %bz", smem: str = "%zero") -> str:
+def launch(
+    kernel: str, arguments: list[tuple[str, str]], sizes: str = "%gx, %gy, %gz, %bx, %by, %bz", smem: str = "%zero"
+) -> str:
     """Text of a launch of `kernel`; arguments are (name, type). Needs `%one`, `%zero` (i32) and `%zero64` in scope."""
     names, types = ", ".join(a for a, _ in arguments), ", ".join(t for _, t in arguments)
     cast = f"{names} : {types} to tuple<{types}>" if arguments else "to tuple<>"

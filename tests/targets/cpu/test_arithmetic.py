@@ -103,13 +103,19 @@ def test_shifts_past_the_width_are_defined(type_: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["f16", "bf16", "f32", "f64"])
-@pytest.mark.parametrize(("name", "type_"), [(n, t) for n in ("fptosi", "fptoui") for t in ("i1", "i4", "i8", "i32", "i64", "i128")])
+@pytest.mark.parametrize(
+    ("name", "type_"), [(n, t) for n in ("fptosi", "fptoui") for t in ("i1", "i4", "i8", "i32", "i64", "i128")]
+)
 def test_float_to_int_saturates(name: str, type_: str, source: str) -> None:
     width = int(type_[1:])
     low, high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if name == "fptosi" else (0, (1 << width) - 1)
     function = unary(f"arith.{name} %x : {source} to {type_}", source, type_)
     for value in (0.0, -0.5, 0.9, 1.0, -1.0, 2.7, -2.7, 300.0, -300.0, 6e4, 1e30, -1e30, math.inf, -math.inf, math.nan):
-        exact = float(np.asarray(value).astype(ml_dtypes.bfloat16 if source == "bf16" else {"f16": "f2", "f32": "f4", "f64": "f8"}[source]))
+        exact = float(
+            np.asarray(value).astype(
+                ml_dtypes.bfloat16 if source == "bf16" else {"f16": "f2", "f32": "f4", "f64": "f8"}[source]
+            )
+        )
         want = 0 if math.isnan(exact) else low if exact <= low else high if exact >= high else int(exact)
         assert int(function(value)) & ((1 << width) - 1) == want & ((1 << width) - 1), value
 
@@ -140,9 +146,7 @@ def same(a: np.ndarray, b: np.ndarray) -> None:
 
 def apply_over_array(body: str, source: str, result: str, values: list[np.ndarray], out: np.ndarray) -> np.ndarray:
     """Run `body`, which makes %r from %x (and %y), over whole arrays: the loop is in the compiled code."""
-    loads = "".join(
-        f'%{n} = "cute.load"(%p{n}, %k) : (P<{source}>, i32) -> {source}\n' for n in "xy"[: len(values)]
-    )
+    loads = "".join(f'%{n} = "cute.load"(%p{n}, %k) : (P<{source}>, i32) -> {source}\n' for n in "xy"[: len(values)])
     params = ", ".join(f"%p{n}: P<{source}>" for n in "xy"[: len(values)])
     text = f"""
     func.func @f({params}, %o: P<{result}>, %n: i32) {{
@@ -184,7 +188,9 @@ def test_float_conversions_round_once(source: str, target: str) -> None:
     if source == "f64":  # close to halves of the narrow types, where rounding twice shows
         near = np.random.default_rng(3).standard_normal(4000).astype(FLOATS[target]).astype(np.float64)
         step = np.abs(near) * 2.0 ** -(9 if target == "bf16" else 12 if target == "f16" else 25)
-        x = np.concatenate([x, near + step, near + step * (1 + 2**-40), near + step * (1 - 2**-40), near * 1e-6, near * 3e-39])
+        x = np.concatenate(
+            [x, near + step, near + step * (1 + 2**-40), near + step * (1 - 2**-40), near * 1e-6, near * 3e-39]
+        )
     wider = np.dtype(FLOATS[source]).itemsize < np.dtype(FLOATS[target]).itemsize
     op = "extf" if wider else "truncf"
     out = np.zeros(len(x), FLOATS[target])
@@ -221,11 +227,19 @@ def test_narrow_comparisons_and_minima(type_: str) -> None:
     kind = FLOATS[type_]
     x = some_floats(kind)
     y = np.random.default_rng(4).permutation(x)
-    less = apply_over_array(f"%c = arith.cmpf olt, %x, %y : {type_}\n%r = arith.extui %c : i1 to i8", type_, "i8", [x, y], np.zeros(len(x), np.int8))
+    less = apply_over_array(
+        f"%c = arith.cmpf olt, %x, %y : {type_}\n%r = arith.extui %c : i1 to i8",
+        type_,
+        "i8",
+        [x, y],
+        np.zeros(len(x), np.int8),
+    )
     np.testing.assert_array_equal(less, (x.astype(np.float32) < y.astype(np.float32)).astype(np.int8))
     biggest = apply_over_array(f"%r = arith.maximumf %x, %y : {type_}", type_, type_, [x, y], np.zeros_like(x))
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(biggest.astype(np.float32), np.maximum(x.astype(np.float32), y.astype(np.float32)))
+        np.testing.assert_array_equal(
+            biggest.astype(np.float32), np.maximum(x.astype(np.float32), y.astype(np.float32))
+        )
     negated = apply_over_array(f"%r = arith.negf %x : {type_}", type_, type_, [x], np.zeros_like(x))
     same(negated, -x)
 

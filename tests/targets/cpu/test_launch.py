@@ -8,14 +8,22 @@ import numpy as np
 import pytest
 from cpu_testing import CONSTANTS, SIZES, Compiled, indices, launch
 
-from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented, DSLRuntimeError, DSLUserCodeRuntimeError
+from kiln.base_dsl.diagnostics import (
+    CompilerDiagnosticError,
+    DSLNotImplemented,
+    DSLRuntimeError,
+    DSLUserCodeRuntimeError,
+)
 from kiln.targets.cpu import jit
 from kiln.targets.cpu.faults import AssertionFault, ZeroDivisionFault
 
 # every thread writes its nine numbers at its place in the grid
-INDEX_KERNEL = """
+INDEX_KERNEL = (
+    """
 func.func @k(%out: P<i32>) attributes {cute.kernel} {
-""" + indices("tx", "ty", "tz", "bx", "by", "bz", "bdx", "bdy", "bdz", "gdx", "gdy", "gdz") + """
+"""
+    + indices("tx", "ty", "tz", "bx", "by", "bz", "bdx", "bdy", "bdz", "gdx", "gdy", "gdz")
+    + """
   %lane = "cute.lane_idx"() : () -> i32
   %warp = "cute.warp_idx"() : () -> i32
   %b0 = arith.muli %gdy, %bz : i32
@@ -36,11 +44,17 @@ func.func @k(%out: P<i32>) attributes {cute.kernel} {
   "cute.store"(%v, %out, %at) : (vector<9xi32>, P<i32>, i32) -> ()
   func.return
 }
-func.func @f(%out: P<i32>, """ + SIZES + """) {
-""" + CONSTANTS + launch("k", [("%out", "P<i32>")]) + """
+func.func @f(%out: P<i32>, """
+    + SIZES
+    + """) {
+"""
+    + CONSTANTS
+    + launch("k", [("%out", "P<i32>")])
+    + """
   func.return
 }
 """
+)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +71,9 @@ SHAPES = [
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 @pytest.mark.parametrize(("grid", "block"), SHAPES)
-def test_every_thread_runs_with_its_indices(index_kernel: Compiled, grid: tuple[int, ...], block: tuple[int, ...], workers: int) -> None:
+def test_every_thread_runs_with_its_indices(
+    index_kernel: Compiled, grid: tuple[int, ...], block: tuple[int, ...], workers: int
+) -> None:
     blocks, threads = math.prod(grid), math.prod(block)
     out = np.full((blocks * threads, 9), -1, np.int32)
     jit.set_workers(workers)
@@ -89,7 +105,9 @@ def test_every_thread_runs_with_its_indices(index_kernel: Compiled, grid: tuple[
         ((1, 1, 1), (-1, -1, 1), "block x is -1"),
     ],
 )
-def test_impossible_launches_are_reported(index_kernel: Compiled, grid: tuple[int, ...], block: tuple[int, ...], words: str) -> None:
+def test_impossible_launches_are_reported(
+    index_kernel: Compiled, grid: tuple[int, ...], block: tuple[int, ...], words: str
+) -> None:
     out = np.full((64, 9), -1, np.int32)
     with pytest.raises(DSLRuntimeError, match="cannot launch kernel k") as caught:
         index_kernel(out, *grid, *block)
@@ -100,9 +118,12 @@ def test_impossible_launches_are_reported(index_kernel: Compiled, grid: tuple[in
 
 
 def test_too_much_shared_memory_is_reported() -> None:
-    source = "func.func @k() attributes {cute.kernel} { func.return }\nfunc.func @f(%smem: i32) {" + CONSTANTS + launch(
-        "k", [], sizes="%one, %one, %one, %one, %one, %one", smem="%smem"
-    ) + "func.return }"
+    source = (
+        "func.func @k() attributes {cute.kernel} { func.return }\nfunc.func @f(%smem: i32) {"
+        + CONSTANTS
+        + launch("k", [], sizes="%one, %one, %one, %one, %one, %one", smem="%smem")
+        + "func.return }"
+    )
     compiled = Compiled(source)
     compiled(227 * 1024)
     with pytest.raises(DSLRuntimeError, match="smem=300000: too much shared memory"):
@@ -115,7 +136,9 @@ def test_arguments_of_every_kind_reach_the_kernel() -> None:
     types = ["i1", "i8", "i64", "i128", "f16", "bf16", "f64", "f8E4M3FN", "index", "vector<4xf32>"]
     arguments = [(f"%a{n}", t) for n, t in enumerate(types)]
     stores = "".join(
-        f'%o{n} = arith.constant {n} : i32\n%s{n} = arith.sitofp %b{n} : {t} to f32\n' if t in ("i1", "i8", "i64", "i128") else ""
+        f"%o{n} = arith.constant {n} : i32\n%s{n} = arith.sitofp %b{n} : {t} to f32\n"
+        if t in ("i1", "i8", "i64", "i128")
+        else ""
         for n, t in enumerate(types)
     )
     del stores
@@ -150,16 +173,21 @@ def test_arguments_of_every_kind_reach_the_kernel() -> None:
 
 
 def test_several_launches_under_control_flow() -> None:
-    source = """
+    source = (
+        """
     func.func @add(%p: P<i32>, %v: i32) attributes {cute.kernel} {
-      """ + indices("tx") + """
+      """
+        + indices("tx")
+        + """
       %a = "cute.load"(%p, %tx) : (P<i32>, i32) -> i32
       %b = arith.addi %a, %v : i32
       "cute.store"(%b, %p, %tx) : (i32, P<i32>, i32) -> ()
       func.return
     }
     func.func @double(%p: P<i32>) attributes {cute.kernel} {
-      """ + indices("tx") + """
+      """
+        + indices("tx")
+        + """
       %a = "cute.load"(%p, %tx) : (P<i32>, i32) -> i32
       %b = arith.addi %a, %a : i32
       "cute.store"(%b, %p, %tx) : (i32, P<i32>, i32) -> ()
@@ -167,15 +195,24 @@ def test_several_launches_under_control_flow() -> None:
     }
     func.func @f(%p: P<i32>, %n: i32, %twice: i1) {
       %thirtytwo = arith.constant 32 : i32
-      """ + CONSTANTS + """
+      """
+        + CONSTANTS
+        + """
       scf.for %i = %zero to %n step %one : i32 {
-        """ + launch("add", [("%p", "P<i32>"), ("%i", "i32")], sizes="%one, %one, %one, %thirtytwo, %one, %one") + """
+        """
+        + launch("add", [("%p", "P<i32>"), ("%i", "i32")], sizes="%one, %one, %one, %thirtytwo, %one, %one")
+        + """
         scf.if %twice {
-          """ + launch("double", [("%p", "P<i32>")], sizes="%one, %one, %one, %thirtytwo, %one, %one").replace("%args", "%more") + """
+          """
+        + launch("double", [("%p", "P<i32>")], sizes="%one, %one, %one, %thirtytwo, %one, %one").replace(
+            "%args", "%more"
+        )
+        + """
         }
       }
       func.return
     }"""
+    )
     compiled = Compiled(source)
     data = np.arange(32, dtype=np.int32)
     want = data.copy()
@@ -190,9 +227,12 @@ def test_several_launches_under_control_flow() -> None:
 @pytest.mark.parametrize("workers", [1, 4])
 def test_shared_memory_is_one_per_block(workers: int) -> None:
     """Each thread adds to a counter in shared memory; the last one publishes static and dynamic memory's sums."""
-    source = """
+    source = (
+        """
     func.func @k(%out: P<i32>) attributes {cute.kernel} {
-      """ + indices("tx", "bx", "bdx") + """
+      """
+        + indices("tx", "bx", "bdx")
+        + """
       %z = arith.constant 0 : i32
       %1 = arith.constant 1 : i32
       %pad = "cute.alloc_smem"() {bytes = 3 : i64, alignment = 1 : i64} : () -> !cute.ptr<i8, "smem", 1>
@@ -223,10 +263,17 @@ def test_shared_memory_is_one_per_block(workers: int) -> None:
       }
       func.return
     }
-    func.func @f(%out: P<i32>, """ + SIZES + """) {
-      """ + CONSTANTS + "%sixteen = arith.constant 16 : i32\n" + launch("k", [("%out", "P<i32>")], smem="%sixteen") + """
+    func.func @f(%out: P<i32>, """
+        + SIZES
+        + """) {
+      """
+        + CONSTANTS
+        + "%sixteen = arith.constant 16 : i32\n"
+        + launch("k", [("%out", "P<i32>")], smem="%sixteen")
+        + """
       func.return
     }"""
+    )
     out = np.zeros((500, 3), np.int32)
     jit.set_workers(workers)
     try:
@@ -238,9 +285,12 @@ def test_shared_memory_is_one_per_block(workers: int) -> None:
     np.testing.assert_array_equal(out[:, 2], 0)
 
 
-DIVIDE = """
+DIVIDE = (
+    """
 func.func @k(%p: P<i32>, %n: i32) attributes {cute.kernel} {
-""" + indices("tx", "bx", "bdx") + """
+"""
+    + indices("tx", "bx", "bdx")
+    + """
   %b = arith.muli %bx, %bdx : i32
   %i = arith.addi %b, %tx : i32
   %d = "cute.load"(%p, %i) : (P<i32>, i32) -> i32
@@ -248,10 +298,16 @@ func.func @k(%p: P<i32>, %n: i32) attributes {cute.kernel} {
   "cute.store"(%q, %p, %i) : (i32, P<i32>, i32) -> ()
   func.return
 }
-func.func @f(%p: P<i32>, %n: i32, """ + SIZES + """) {
-""" + CONSTANTS + launch("k", [("%p", "P<i32>"), ("%n", "i32")]) + """
+func.func @f(%p: P<i32>, %n: i32, """
+    + SIZES
+    + """) {
+"""
+    + CONSTANTS
+    + launch("k", [("%p", "P<i32>"), ("%n", "i32")])
+    + """
   func.return
 }"""
+)
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -262,7 +318,9 @@ def test_a_fault_names_kernel_block_and_thread(workers: int) -> None:
         for _ in range(20):
             data = np.full(64 * 2000, 2, np.int32)
             data[[64 * 1500 + 3, 64 * 700 + 9, 64 * 700 + 5, 64 * 1999]] = 0
-            with pytest.raises(ZeroDivisionFault, match=r"kernel\.py:7: .*kernel k, block \(700, 0, 0\), thread \(5, 0, 0\)"):
+            with pytest.raises(
+                ZeroDivisionFault, match=r"kernel\.py:7: .*kernel k, block \(700, 0, 0\), thread \(5, 0, 0\)"
+            ):
                 compiled(data, 10, 2000, 1, 1, 64, 1, 1)
             assert (data[: 64 * 700] == 5).all()
     finally:
@@ -284,9 +342,12 @@ def test_nothing_is_launched_after_a_fault() -> None:
 
 
 def test_assertions_carry_their_values() -> None:
-    source = """
+    source = (
+        """
     func.func @k(%limit: i32) attributes {cute.kernel} {
-      """ + indices("tx") + """
+      """
+        + indices("tx")
+        + """
       %c = arith.cmpi slt, %tx, %limit : i32
       %h = arith.constant 0.5 : f64
       %w = arith.extsi %limit : i32 to i64
@@ -294,13 +355,22 @@ def test_assertions_carry_their_values() -> None:
       "cute.assert_"(%c, %t) {message = "x = %d of %lld (%.1f)"} : (i1, tuple<i32, i64, f64>) -> () loc("a.py":3:5)
       func.return
     }
-    func.func @f(%limit: i32, """ + SIZES + """) {
-      """ + CONSTANTS + launch("k", [("%limit", "i32")]) + """
+    func.func @f(%limit: i32, """
+        + SIZES
+        + """) {
+      """
+        + CONSTANTS
+        + launch("k", [("%limit", "i32")])
+        + """
       func.return
     }"""
+    )
     compiled = Compiled(source)
     compiled(64, 3, 1, 1, 64, 1, 1)
-    with pytest.raises(AssertionFault, match=r"a\.py:3: error: assertion failed: x = 20 of 20 \(0\.5\) \(kernel k, block \(0, 0, 0\), thread \(20, 0, 0\)\)"):
+    with pytest.raises(
+        AssertionFault,
+        match=r"a\.py:3: error: assertion failed: x = 20 of 20 \(0\.5\) \(kernel k, block \(0, 0, 0\), thread \(20, 0, 0\)\)",
+    ):
         compiled(20, 3, 1, 1, 64, 1, 1)
     assert issubclass(AssertionFault, DSLUserCodeRuntimeError)
 
@@ -324,7 +394,12 @@ def test_indices_outside_a_kernel_are_refused() -> None:
 
 
 def test_launches_that_do_not_fit_their_kernel_are_refused() -> None:
-    body = "func.func @f(%x: f32) {" + CONSTANTS + launch("k", [("%x", "f32")], sizes="%one, %one, %one, %one, %one, %one") + "func.return }"
+    body = (
+        "func.func @f(%x: f32) {"
+        + CONSTANTS
+        + launch("k", [("%x", "f32")], sizes="%one, %one, %one, %one, %one, %one")
+        + "func.return }"
+    )
     with pytest.raises(CompilerDiagnosticError, match=r"kernel k takes \(i32\) but is launched with \(f32\)"):
         Compiled("func.func @k(%n: i32) attributes {cute.kernel} { func.return }" + body)
     with pytest.raises(CompilerDiagnosticError, match="launch of k, which is not a kernel"):
@@ -332,5 +407,6 @@ def test_launches_that_do_not_fit_their_kernel_are_refused() -> None:
     with pytest.raises(CompilerDiagnosticError, match="kernel g launches kernel k"):
         Compiled(
             "func.func @k(%n: f32) attributes {cute.kernel} { func.return }"
-            + body.replace("@f(%x: f32)", "@g(%x: f32) attributes {cute.kernel}") + "func.func @f() { func.return }"
+            + body.replace("@f(%x: f32)", "@g(%x: f32) attributes {cute.kernel}")
+            + "func.func @f() { func.return }"
         )

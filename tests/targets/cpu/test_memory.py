@@ -7,7 +7,22 @@ import numpy as np
 import pytest
 from cpu_testing import NUMPY, Compiled, run
 
-ELEMENTS = ["i1", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", "f8E4M3FN", "f8E5M2", "f6E3M2FN", "f6E2M3FN", "tf32"]
+ELEMENTS = [
+    "i1",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "f16",
+    "bf16",
+    "f32",
+    "f64",
+    "f8E4M3FN",
+    "f8E5M2",
+    "f6E3M2FN",
+    "f6E2M3FN",
+    "tf32",
+]
 
 
 def copy_source(type_: str, count: int, offset_type: str = "i32") -> str:

@@ -26,7 +26,9 @@ def test_host_printf(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [("%a", "i32"), ("%b", "i64"), ("%c", "f64"), ("%d", "i32")]
     source = (
         "func.func @f(%a: i32, %b: i64, %c: f64, %d: i32) {"
-        + printf('"a" = %d, b = %lld, c = %.3f, 100%%, %c\n', arguments) + printf("é\n", [], "%u") + "func.return }"
+        + printf('"a" = %d, b = %lld, c = %.3f, 100%%, %c\n', arguments)
+        + printf("é\n", [], "%u")
+        + "func.return }"
     )
     compiled = Compiled(source)
     print("before")
@@ -47,9 +49,16 @@ def test_the_stream_is_the_one_of_the_call(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("workers", [1, 4])
 def test_kernel_printf_runs_in_block_order(capsys: pytest.CaptureFixture[str], workers: int) -> None:
     source = (
-        "func.func @k() attributes {cute.kernel} {" + indices("tx", "bx")
-        + printf("%d.%d\n", [("%bx", "i32"), ("%tx", "i32")]) + "func.return }"
-        + "func.func @f(" + SIZES + ") {" + CONSTANTS + launch("k", []) + "func.return }"
+        "func.func @k() attributes {cute.kernel} {"
+        + indices("tx", "bx")
+        + printf("%d.%d\n", [("%bx", "i32"), ("%tx", "i32")])
+        + "func.return }"
+        + "func.func @f("
+        + SIZES
+        + ") {"
+        + CONSTANTS
+        + launch("k", [])
+        + "func.return }"
     )
     jit.set_workers(workers)
     try:
@@ -61,8 +70,11 @@ def test_kernel_printf_runs_in_block_order(capsys: pytest.CaptureFixture[str], w
 
 def test_text_before_a_fault_is_not_lost(capsys: pytest.CaptureFixture[str]) -> None:
     source = (
-        "func.func @f(%a: i32) -> i32 {" + printf("hello\n", [])
-        + "%r = arith.divsi %a, %a : i32\n" + printf("%d\n", [("%r", "i32")], "%u") + "func.return %r : i32 }"
+        "func.func @f(%a: i32) -> i32 {"
+        + printf("hello\n", [])
+        + "%r = arith.divsi %a, %a : i32\n"
+        + printf("%d\n", [("%r", "i32")], "%u")
+        + "func.return %r : i32 }"
     )
     compiled = Compiled(source)
     with pytest.raises(ZeroDivisionError):
@@ -72,8 +84,11 @@ def test_text_before_a_fault_is_not_lost(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_much_text(capsys: pytest.CaptureFixture[str]) -> None:
     source = (
-        "func.func @f(%n: i32) {" + CONSTANTS + "scf.for %i = %zero to %n step %one : i32 {"
-        + printf("line %d\n", [("%i", "i32")]) + "}\nfunc.return }"
+        "func.func @f(%n: i32) {"
+        + CONSTANTS
+        + "scf.for %i = %zero to %n step %one : i32 {"
+        + printf("line %d\n", [("%i", "i32")])
+        + "}\nfunc.return }"
     )
     Compiled(source)(20000)
     assert capsys.readouterr().out == "".join(f"line {i}\n" for i in range(20000))

@@ -127,7 +127,7 @@ def _element(type_: ir.Type) -> ir.Type:
 def _shift(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
     value, amount = op.operands
     element = _element(value.type)
-    width = 64 if isinstance(element, ir.IndexType) else element.width  # pyright: ignore[reportAttributeAccessIssue]
+    width = 64 if isinstance(element, ir.IndexType) else element.width
     values = _constant_values(amount)
     if values is not None and all(0 <= v < width for v in values):
         return None
@@ -319,7 +319,10 @@ def in_f32(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> l
     element = _element(result)
     narrow = isinstance(element, (ir.BF16Type, ir.F16Type))
     made = b.op(
-        op.name, [like(result, _f32()) if narrow else result], [widen(v) for v in op.operands], dict(op.attributes.items())
+        op.name,
+        [like(result, _f32()) if narrow else result],
+        [widen(v) for v in op.operands],
+        dict(op.attributes.items()),
     )
     handler = HANDLERS.get(op.name)  # the f32 operation may need one itself
     value = made.result

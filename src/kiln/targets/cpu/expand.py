@@ -181,7 +181,7 @@ def expand_module(expansion: Expansion) -> None:
 
 
 def _name(func: ir.Operation) -> str:
-    return func.attributes["sym_name"].value  # pyright: ignore[reportAttributeAccessIssue]
+    return func.attributes["sym_name"].value
 
 
 def is_kernel(func: ir.Operation) -> bool:
@@ -197,14 +197,14 @@ def add_hidden_arguments(func: ir.Operation) -> FunctionState:
     if is_kernel(func):
         hidden += [ptr_type(), ptr_type(), *[int_type(32)] * (3 * len(HIDDEN_INDICES))]
     values: list[ir.Value] = [entry.add_argument(type_, unknown) for type_ in hidden]
-    signature = func.attributes["function_type"].value  # pyright: ignore[reportAttributeAccessIssue]
+    signature = func.attributes["function_type"].value
     func.attributes["function_type"] = ir.TypeAttr.get(
         ir.FunctionType.get(
             [host_type(t) for t in signature.inputs] + hidden, [host_type(t) for t in signature.results], context()
         )
     )
     if "arg_attrs" in func.attributes:
-        old = list(func.attributes["arg_attrs"])  # pyright: ignore[reportArgumentType]
+        old = list(func.attributes["arg_attrs"])
         func.attributes["arg_attrs"] = ir.ArrayAttr.get([*old, *[ir.DictAttr.get({})] * len(hidden)], context())
     state = FunctionState(_name(func), func, values[0])
     if is_kernel(func):
@@ -232,9 +232,11 @@ class Expander:
         name = "kiln_cpu_fault"
         i32, ptr = int_type(32), ptr_type()
         self.module.declare(name, [ptr, i32, *[i32] * 6, i32, ptr], [])
-        where = [*self.function.indices["block_idx"], *self.function.indices["thread_idx"]] if (
-            self.function.is_kernel
-        ) else [b.i32(-1)] * 6
+        where = (
+            [*self.function.indices["block_idx"], *self.function.indices["thread_idx"]]
+            if (self.function.is_kernel)
+            else [b.i32(-1)] * 6
+        )
         buffer = b.null()
         if arguments:
             buffer = self.at_entry(b.location).alloca(int_type(64), len(arguments))
@@ -314,7 +316,7 @@ def expands(name: str) -> Callable[[Any], Any]:
 
 
 def _int(op: ir.Operation, name: str) -> int:
-    return op.attributes[name].value  # pyright: ignore[reportAttributeAccessIssue]
+    return op.attributes[name].value
 
 
 # --- where a thread is -----------------------------------------------------------------------------------------------
@@ -356,7 +358,7 @@ def _warp_idx(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> li
 
 @expands("func.call")
 def _call(x: Expander, op: ir.Operation, _o: Any, results: list[ir.Type], b: Builder) -> list[ir.Value]:
-    callee = op.attributes["callee"].value  # pyright: ignore[reportAttributeAccessIssue]
+    callee = op.attributes["callee"].value
     if callee not in x.module.functions:  # an external C function
         return list(b.call(callee, [host_type(t) for t in results], list(op.operands)).results)
     x.function.calls.add(callee)
@@ -369,7 +371,7 @@ def _printf(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list
     x.function.prints = True
     x.module.declare("kiln_cpu_stream", [ptr], [ptr])
     declare_variadic(x.module, "fprintf", i32, [ptr, ptr])
-    text = op.attributes["format"].value  # pyright: ignore[reportAttributeAccessIssue]
+    text = op.attributes["format"].value
     stream = b.call("kiln_cpu_stream", [ptr], [x.function.context]).results[0]
     format_ = b.address_of(x.module.string(text))
     signature = parsed_type("!llvm.func<i32 (ptr, ptr, ...)>")
@@ -403,7 +405,7 @@ def declare_variadic(expansion: Expansion, name: str, result: ir.Type, inputs: S
 def _assert(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     condition, packed = op.operands
     arguments = cute.unpack(packed)
-    message = op.attributes["message"].value  # pyright: ignore[reportAttributeAccessIssue]
+    message = op.attributes["message"].value
     kernel = x.function.name if x.function.is_kernel else ""
     site = x.module.site(op, "assert", message, kernel, tuple(str(a.type) for a in arguments))
     failed = b.if_(b.binary("xori", condition, b.const(int_type(1), 1)))
@@ -491,7 +493,9 @@ def _stored_type(element: ir.Type) -> ir.Type:
 
 
 @expands("cute.load")
-def _load(_x: Expander, op: ir.Operation, operands: list[ir.Type], results: list[ir.Type], b: Builder) -> list[ir.Value]:
+def _load(
+    _x: Expander, op: ir.Operation, operands: list[ir.Type], results: list[ir.Type], b: Builder
+) -> list[ir.Value]:
     source, offset = op.operands
     element = cute.info(operands[0]).element
     pointer = pointer_of(b, source, operands[0])

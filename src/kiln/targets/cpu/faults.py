@@ -95,10 +95,16 @@ def _launch_rule(kernel: str, numbers: list[int]) -> tuple[str, str]:
         return f"{start}: {threads} threads per block", f"a block has at most {MAX_THREADS} threads"
     for axis, size, part in zip("xyz", grid, cluster, strict=True):
         if part < 1:
-            return f"{start}, cluster={tuple(cluster)}: cluster {axis} is {part}", "every size of a cluster is at least 1"
+            return (
+                f"{start}, cluster={tuple(cluster)}: cluster {axis} is {part}",
+                "every size of a cluster is at least 1",
+            )
         if size % part:
             return (
                 f"{start}, cluster={tuple(cluster)}: grid {axis} is no multiple of cluster {axis}",
                 "a grid consists of whole clusters",
             )
-    return f"{start}, smem={smem}: too much shared memory", f"a block has at most {MAX_SMEM} bytes of it, static and dynamic"
+    return (
+        f"{start}, smem={smem}: too much shared memory",
+        f"a block has at most {MAX_SMEM} bytes of it, static and dynamic",
+    )

@@ -54,7 +54,13 @@ def _engine() -> llvm.LLJIT:
     machine = llvm.Target.from_triple(triple).create_target_machine(
         cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small"
     )
-    return llvm.create_lljit_compiler(machine)
+    return llvm.create_lljit_compiler(machine, suppress_errors=True)  # they come as exceptions too
+
+
+def has_symbol(name: str) -> bool:
+    """Whether this process has a C function or variable of a name."""
+    _initialize()
+    return llvm.address_of_symbol(name) is not None
 
 
 def optimize(text: str, opt: int) -> llvm.ModuleRef:

@@ -41,7 +41,7 @@ def _arguments_struct(types: Sequence[ir.Type]) -> ir.Type:
 
 def _visible_inputs(kernel: ir.Operation) -> list[ir.Type]:
     """The types of a kernel's arguments without the hidden ones."""
-    inputs = kernel.attributes["function_type"].value.inputs  # pyright: ignore[reportAttributeAccessIssue]
+    inputs = kernel.attributes["function_type"].value.inputs
     return list(inputs)[: len(inputs) - KERNEL_HIDDEN]
 
 
@@ -90,7 +90,7 @@ def prints(expansion: Expansion, name: str) -> bool:
 
 def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
     """Expand `cute.launch`."""
-    name = op.attributes["kernel"].value  # pyright: ignore[reportAttributeAccessIssue]
+    name = op.attributes["kernel"].value
     *sizes, smem, _stream, packed = op.operands
     state = x.module.functions.get(name)
     if state is None or not state.is_kernel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...base_dsl.compiler import Compilation, report_at
-from ...base_dsl.diagnostics import CompilerDiagnosticError
+from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLRuntimeError
 from ...base_dsl.numeric.expand import expand_narrow_floats
 from ...base_dsl.target import slot_layout
 from ...mlir import context, dialect_module, ir
@@ -39,7 +39,8 @@ def lower(compilation: Compilation, entry: str) -> tuple[str, Expansion]:
         compilation.run("wrap-entry", lambda module: _wrap(expansion, module, entry, *signature))
         compilation.run("to-llvm", _TO_LLVM)
         compilation.run("function-attributes", lambda module: _attributes(expansion, module))
-        compilation.check_lowered(_legal)
+        missing = _missing_functions(compilation.module)
+        compilation.check_lowered(lambda op: _legal(op, missing))
         with compilation.stage("translate"):
             text = fix_float_literals(dialect_module("llvm").translate_module_to_llvmir(compilation.module.operation))
     return text, expansion
@@ -55,12 +56,12 @@ def lower_runtime() -> str:
         for op in module.body.operations:
             if op.operation.name == "llvm.func" and _symbol(op.operation) not in runtime.EXPORTS:
                 _set_internal(op.operation)
-        compilation.check_lowered(_legal)
+        compilation.check_lowered(lambda op: _legal(op, set()))
         return fix_float_literals(dialect_module("llvm").translate_module_to_llvmir(module.operation))
 
 
 def _symbol(op: ir.Operation) -> str:
-    return op.attributes["sym_name"].value  # pyright: ignore[reportAttributeAccessIssue]
+    return op.attributes["sym_name"].value
 
 
 def _set_internal(func: ir.Operation) -> None:
@@ -72,7 +73,7 @@ def _signature(module: ir.Module, entry: str) -> tuple[list[ir.Type], list[ir.Ty
     for op in module.body.operations:
         func = op.operation
         if func.name == "func.func" and _symbol(func) == entry:
-            type_ = func.attributes["function_type"].value  # pyright: ignore[reportAttributeAccessIssue]
+            type_ = func.attributes["function_type"].value
             return list(type_.inputs), list(type_.results), func.location
     raise CompilerDiagnosticError(f"the module has no function {entry}")
 
@@ -88,7 +89,7 @@ def _wrap(
     """Make `ptr kiln_entry(slots)`: read the arguments, call the entry, write the results; null, or what to report."""
     try:
         offsets, _ = slot_layout([*inputs, *results])
-    except CompilerDiagnosticError as reason:
+    except DSLRuntimeError as reason:
         raise report_at(location, CompilerDiagnosticError, reason.message) from None
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     expansion.declare("kiln_cpu_finish", [ptr], [ptr])
@@ -151,15 +152,31 @@ def _attributes(expansion: Expansion, module: ir.Module) -> None:
             func.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("cold")])
 
 
-def _legal(op: ir.Operation) -> str:
+def _missing_functions(module: ir.Module) -> set[str]:
+    """Declared C functions that this process does not have; the linker would only say that it failed."""
+    from .jit import has_symbol
+
+    return {
+        _symbol(op.operation)
+        for op in module.body.operations
+        if op.operation.name == "llvm.func"
+        and not len(op.operation.regions[0].blocks)
+        and not _symbol(op.operation).startswith(("llvm.", "kiln_cpu_"))
+        and not has_symbol(_symbol(op.operation))
+    }
+
+
+def _legal(op: ir.Operation, missing: set[str]) -> str:
     """LLVM's code generators end the process on what they cannot select: refuse it before they see it."""
     name = op.name
     if name == "llvm.inline_asm":
         return "inline assembly cannot run on the CPU target"
     if name == "llvm.call_intrinsic":
-        intrinsic = op.attributes["intrin"].value  # pyright: ignore[reportAttributeAccessIssue]
+        intrinsic = op.attributes["intrin"].value
         if intrinsic.startswith(("llvm.nvvm.", "llvm.amdgcn.")):
             return f"the CPU target has no intrinsic {intrinsic}"
+    if missing and name == "llvm.call" and "callee" in op.attributes and op.attributes["callee"].value in missing:
+        return f"this process has no function {op.attributes['callee'].value}"
     if name.startswith("llvm.") or name == "builtin.module":
         return ""
     return f"the CPU target cannot lower {name}"

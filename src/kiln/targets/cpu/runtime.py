@@ -57,7 +57,9 @@ def build() -> ir.Module:
         return module
 
 
-def _open(module: ir.Module, name: str, inputs: list[ir.Type], results: list[ir.Type]) -> tuple[Builder, list[ir.Value]]:
+def _open(
+    module: ir.Module, name: str, inputs: list[ir.Type], results: list[ir.Type]
+) -> tuple[Builder, list[ir.Value]]:
     made = function(module, name, inputs, results)
     entry = made.regions[0].blocks[0]
     return Builder(ir.InsertionPoint(entry), ir.Location.unknown()), list(entry.arguments)
@@ -109,7 +111,9 @@ def _fault(module: ir.Module) -> None:
         return b.value("arith.extsi", i64, (value,))
 
     gx, gy = (wide(fields.load("grid", i32, 4 * n)) for n in range(2))
-    linear = b.binary("addi", wide(bx), b.binary("muli", gx, b.binary("addi", wide(by), b.binary("muli", gy, wide(bz)))))
+    linear = b.binary(
+        "addi", wide(bx), b.binary("muli", gx, b.binary("addi", wide(by), b.binary("muli", gy, wide(bz))))
+    )
     order = b.select(b.compare("slt", bx, b.i32(0)), b.i64((1 << 63) - 1), linear)
     lock = fields.at("lock")
     b.while_(lambda c: (c.compare("ne", c.atomic("xchg", lock, c.i32(1)), c.i32(0)),))
@@ -155,9 +159,7 @@ def _finish(module: ir.Module) -> None:
     b.store(b.null(), result)
     report = b.if_(b.compare("ne", _Fields(b, ctx).load("status", i32), b.i32(0)))
     stream = _Fields(report, ctx).load("stream", ptr)
-    printed = report.if_(
-        report.compare("ne", report.value("llvm.ptrtoint", i64, (stream,)), report.i64(0))
-    )
+    printed = report.if_(report.compare("ne", report.value("llvm.ptrtoint", i64, (stream,)), report.i64(0)))
     printed.call("fclose", [i32], [stream])
     copy = report.call("malloc", [ptr], [report.i64(shared.SIZE)]).results[0]
     report.call("memcpy", [ptr], [copy, ctx, report.i64(shared.SIZE)])
@@ -224,9 +226,7 @@ def _launch(module: ir.Module) -> None:
 
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     job_type = parsed_type(_JOB)
-    start, (ctx, block, arguments, site, *numbers) = _open(
-        module, "kiln_cpu_launch", [ptr, ptr, ptr, *[i32] * 13], []
-    )
+    start, (ctx, block, arguments, site, *numbers) = _open(module, "kiln_cpu_launch", [ptr, ptr, ptr, *[i32] * 13], [])
     sizes, cluster, smem, static, serial = numbers[:6], numbers[6:9], *numbers[9:]
     job, size_array, fault_args = start.alloca(job_type), start.alloca(i32, 6), start.alloca(i64, shared.MAX_ARGS)
     threads, done_at, check_at, spawned_at = (start.alloca(i64, n) for n in (MAX_WORKERS, 1, 1, 1))
@@ -284,7 +284,9 @@ def _launch(module: ir.Module) -> None:
     check.store(check.binary("muli", done, check.i64(2)), check_at)
     elapsed = check.binary("subi", check.call("kiln_cpu_now", [i64], []).results[0], begun)
     left = check.binary("subi", total, done)
-    helpers = check.binary("divui", check.binary("muli", check.binary("divui", elapsed, done), left), check.i64(SPAWN_GAIN_NS))
+    helpers = check.binary(
+        "divui", check.binary("muli", check.binary("divui", elapsed, done), left), check.i64(SPAWN_GAIN_NS)
+    )
     for bound in (
         check.value("arith.extui", i64, (check.binary("subi", workers, check.i32(1)),)), left, check.i64(MAX_WORKERS),
     ):  # fmt: skip

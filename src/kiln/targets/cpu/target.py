@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ...base_dsl import settings
 from ...base_dsl.compiler import Artifacts, Compilation
-from ...base_dsl.options import CompileOptions
 from ...base_dsl.diagnostics import CompilerDiagnosticError
+from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
 from ...dialects import cute
 from . import faults

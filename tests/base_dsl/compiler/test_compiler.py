@@ -1,0 +1,149 @@
+"""The object stage: what goes wrong is reported at the user's line; what goes right can be looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kiln.base_dsl.compiler import Compilation, source_span
+from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
+from kiln.base_dsl.target import get_target
+from kiln.dialects import cute
+from kiln.mlir import context, ir
+
+SOURCE = """
+func.func @f(%a: i32) -> i32 {
+  %b = arith.addi %a, %a : i32
+  func.return %b : i32
+}"""
+
+
+def parse(source: str) -> ir.Module:
+    cute.load_dialect()
+    with context():
+        return ir.Module.parse(source)
+
+
+def compile_(source: str) -> object:
+    return get_target("cpu").compile(parse(source), "f")
+
+
+def test_spans_of_locations() -> None:
+    with context():
+        here, there, outer = (ir.Location.file(f"{n}.py", k, 5) for k, n in enumerate("abc", 1))
+        span, calls = source_span(ir.Location.callsite(here, [there, outer]))
+        assert span is not None
+        assert (str(span), span.column) == ("a.py:1", 4)
+        assert [str(c) for c in calls] == ["b.py:2", "c.py:3"]
+        assert source_span(ir.Location.unknown()) == (None, ())
+        assert source_span(ir.Location.name("x", here))[0] == span
+        assert source_span(ir.Location.fused([ir.Location.unknown(), here]))[0] == span
+
+
+def test_an_invalid_module_is_reported_at_the_users_line() -> None:
+    module = parse(SOURCE)
+    with context():
+        block = module.body.operations[0].regions[0].blocks[0]
+        f32 = ir.F32Type.get()
+        location = ir.Location.callsite(ir.Location.file("user.py", 42, 7), [ir.Location.file("main.py", 3, 1)])
+        ir.Operation.create(
+            "arith.addi", [f32], list(block.arguments) * 2, loc=location, ip=ir.InsertionPoint.at_block_begin(block)
+        )
+    with pytest.raises(CompilerDiagnosticError, match=r"user\.py:42: error: the program is not valid") as caught:
+        get_target("cpu").compile(module, "f")
+    assert [str(c) for c in caught.value.calls] == ["main.py:3"]
+    assert "called from main.py:3" in str(caught.value)
+
+
+def test_a_missing_entry() -> None:
+    with pytest.raises(CompilerDiagnosticError, match="no function g"):
+        get_target("cpu").compile(parse(SOURCE), "g")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ('"gpu.barrier"() : () -> () loc("u.py":5:3)', "gpu.barrier"),
+        ('llvm.inline_asm has_side_effects "bar.sync 0;", "" : () -> () loc("u.py":5:3)', "inline assembly"),
+        ('nvvm.barrier loc("u.py":5:3)', "nvvm.barrier"),
+        ('llvm.call_intrinsic "llvm.nvvm.barrier0"() : () -> () loc("u.py":5:3)', "llvm.nvvm.barrier0"),
+        ('gpu.printf "hi" loc("u.py":5:3)', "gpu.printf"),
+    ],
+)
+def test_what_cannot_be_lowered_is_refused_before_llvm_sees_it(body: str, words: str) -> None:
+    with pytest.raises((CompilerDiagnosticError, DSLNotImplemented)) as caught:
+        compile_(f"func.func @f() {{\n{body}\nfunc.return }}")
+    assert words in str(caught.value)
+    assert "u.py:5: error:" in str(caught.value)
+
+
+def test_arguments_that_cannot_cross_are_refused() -> None:
+    with pytest.raises(CompilerDiagnosticError, match="cannot cross into or out of a compiled function"):
+        compile_('func.func @f(%m: !cute.memref<f32, "gmem", 4, "(4):(1)">) { func.return }')
+
+
+def test_unknown_c_functions_are_reported() -> None:
+    source = """
+    func.func private @no_such_function()
+    func.func @f() {
+      func.call @no_such_function() : () -> () loc("u.py":5:3)
+      func.return
+    }"""
+    with pytest.raises(CompilerDiagnosticError, match=r"u\.py:5: error: this process has no function no_such_function"):
+        compile_(source)
+
+
+def test_c_functions_of_the_process_can_be_called() -> None:
+    compile_("func.func private @cosh(f64) -> f64\nfunc.func @f(%x: f64) -> f64 {"
+             "%r = func.call @cosh(%x) : (f64) -> f64\n func.return %r : f64 }")  # fmt: skip
+
+
+def test_a_failure_of_llvm_says_where_the_module_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from kiln.targets.cpu import jit
+
+    def fail(text: str, opt: int) -> None:
+        raise RuntimeError("LLVM says no")
+
+    monkeypatch.setenv("CUTE_DSL_DUMP_DIR", str(tmp_path))
+    monkeypatch.setattr(jit, "optimize", fail)
+    with pytest.raises(CompilerDiagnosticError, match="LLVM says no") as caught:
+        compile_(SOURCE)
+    assert "define" in (tmp_path / "f.failed.ll").read_text()
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_artifacts() -> None:
+    executable = get_target("cpu").compile(parse(SOURCE), "f")
+    artifacts = executable.artifacts
+    assert set(artifacts) >= {"mlir", "mlir_lowered", "llvm", "asm", "object"}
+    assert "arith.addi" in artifacts["mlir"]
+    assert "llvm.add" in artifacts["mlir_lowered"]
+    assert "define" in artifacts["llvm"]
+    assert "kiln_entry" in artifacts["asm"]
+    assert artifacts["object"][:4] == b"\x7fELF"
+    assert artifacts["asm"] is artifacts["asm"]
+
+
+def test_dumps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CUTE_DSL_DUMP_DIR", str(tmp_path / "new"))
+    monkeypatch.setenv("CUTE_DSL_KEEP", "ir,ir-debug")
+    monkeypatch.setenv("KILN_DUMP", "passes,llvm,asm,object")
+    monkeypatch.setenv("CUTE_DSL_PRINT_IR", "1")
+    compile_(SOURCE)
+    names = {path.name for path in (tmp_path / "new").iterdir()}
+    assert names >= {"f.mlir", "f.debug.mlir", "f.ll", "f.s", "f.o", "f.02_expand-cute.mlir"}
+    assert "arith.addi" in (tmp_path / "new" / "f.mlir").read_text()
+    assert "loc(" in (tmp_path / "new" / "f.debug.mlir").read_text()
+    assert "arith.addi" in capsys.readouterr().out
+
+
+def test_pass_failures_are_reported() -> None:
+    compilation = Compilation(parse(SOURCE), "f")
+    with pytest.raises(CompilerDiagnosticError, match="pass broken failed"):
+        compilation.run("broken", "no-such-pass")
+
+
+def test_every_pass_leaves_a_valid_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KILN_VERIFY_PASSES", "1")
+    compile_(SOURCE)

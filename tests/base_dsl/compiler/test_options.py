@@ -1,0 +1,108 @@
+"""Compile options from strings and objects."""
+
+from __future__ import annotations
+
+import pytest
+
+from kiln.base_dsl.diagnostics import DSLRuntimeError
+from kiln.base_dsl.options import (
+    OPTIONS,
+    BooleanCompileOption,
+    CompileOptions,
+    EnableTVMFFI,
+    GenerateLineInfo,
+    GPUArch,
+    KeepCUBIN,
+    KeepPTX,
+    OptLevel,
+    PtxasOptions,
+)
+
+
+def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CUTE_DSL_ARCH", "CUTE_DSL_LINEINFO", "CUTE_DSL_DEBUG", "CUTE_DSL_COMPILER_OPT"):
+        monkeypatch.delenv(name, raising=False)
+    options = CompileOptions()
+    assert (options.opt_level, options.keep_ptx, options.nvdisasm_options, options.gpu_arch) == (3, False, "-g -c", "")
+    assert not options.is_set("opt_level")
+
+
+def test_string_form() -> None:
+    options = CompileOptions("--opt-level 2 --keep-ptx --ptxas-options '-v -O1' --gpu-arch=sm_90a iket")
+    assert (options.opt_level, options.keep_ptx, options.ptxas_options, options.gpu_arch) == (
+        2,
+        True,
+        "-v -O1",
+        "sm_90a",
+    )
+    assert options.iket
+    assert not options.keep_cubin
+    assert options.is_set("opt_level")
+
+
+def test_object_form_and_mixtures() -> None:
+    options = CompileOptions(OptLevel(1), (KeepPTX, KeepCUBIN()), GenerateLineInfo(False), "--opt-level 2", None)
+    assert (options.opt_level, options.keep_ptx, options.keep_cubin, options.generate_line_info) == (
+        2,
+        True,
+        True,
+        False,
+    )
+    assert CompileOptions(options, EnableTVMFFI).enable_tvm_ffi
+    assert CompileOptions("--gpu-arch sm_80") == CompileOptions(GPUArch("sm_80"))
+    assert hash(CompileOptions("--gpu-arch sm_80")) == hash(CompileOptions(GPUArch("sm_80")))
+
+
+def test_every_option_has_a_field_and_a_form() -> None:
+    for option in OPTIONS:
+        value = {bool: True, int: 1, str: "sm_80"}[option.kind]
+        options = CompileOptions(option(value))
+        assert getattr(options, option.field) == value
+        if option.flag:
+            spelled = option.flag if option.kind is bool else f"{option.flag} {value}"
+            assert CompileOptions(spelled) == options
+        if issubclass(option, BooleanCompileOption):
+            assert CompileOptions(option) == options
+
+
+def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTE_DSL_COMPILER_OPT", "--opt-level 1 --keep-sass")
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_100a")
+    monkeypatch.setenv("CUTE_DSL_KEEP", "cubin")
+    assert CompileOptions().opt_level == 1
+    assert CompileOptions("--opt-level 0").opt_level == 0
+    assert CompileOptions().gpu_arch == "sm_100a"
+    assert CompileOptions().kept() == {"sass", "cubin"}
+
+
+def test_keys_differ_where_code_does() -> None:
+    assert CompileOptions(OptLevel(1)).key() != CompileOptions(OptLevel(2)).key()
+    assert CompileOptions(KeepPTX).key() == CompileOptions().key()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--opt-lvl 2",), "did you mean --opt-level?"),
+        (("--keep_ptx",), "did you mean --keep-ptx?"),
+        (("--opt-level",), "needs a value"),
+        (("--opt-level fast",), "takes an integer, not 'fast'"),
+        (("--opt-level 7",), "0 to 3, not 7"),
+        (("--gpu-arch sm90a",), "did you mean sm_90a?"),
+        (("--keep-ptx=maybe",), "takes no value"),
+        (("'unclosed",), "No closing quotation"),
+        ((OptLevel,), "OptLevel needs a value"),
+        ((PtxasOptions,), "PtxasOptions needs a value"),
+        ((3,), "3 is not a compile option"),
+    ],
+)
+def test_refused(given: tuple[object, ...], words: str) -> None:
+    with pytest.raises(DSLRuntimeError) as caught:
+        CompileOptions(*given)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(("option", "value"), [(OptLevel, True), (OptLevel, "2"), (KeepPTX, "yes"), (GPUArch, 90)])
+def test_values_of_the_wrong_type(option: type, value: object) -> None:
+    with pytest.raises(DSLRuntimeError, match="takes a value of type"):
+        option(value)
