@@ -67,6 +67,9 @@ def is_static_arg(x: Any) -> bool:
     return x is None or type(x) is int
 
 
+_caches: list[Callable[[], None]] = []
+
+
 def cached(f: _F) -> _F:
     """Remember results where all arguments are static: layouts, ints, None and tuples of them."""
     remembered = lru_cache(maxsize=4096)(f)
@@ -78,8 +81,14 @@ def cached(f: _F) -> _F:
                 return f(*args)
         return remembered(*args)
 
-    call.cache_info = remembered.cache_info  # pyright: ignore[reportAttributeAccessIssue]
+    _caches.append(remembered.cache_clear)
     return call  # pyright: ignore[reportReturnType]
+
+
+def clear_caches() -> None:
+    """Forget all remembered results, for measurements."""
+    for clear in _caches:
+        clear()
 
 
 def _flat(layout: Layout) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -187,9 +187,7 @@ def _svg(table: _Table, color: Callable[[int | None], str]) -> str:
     ]
     for i in range(table.rows):
         y = top + i * height
-        out.append(
-            f'<text x="{left - 7}" y="{y + height / 2 + 4.5:g}" fill="#777777" text-anchor="end">{i}</text>'
-        )
+        out.append(f'<text x="{left - 7}" y="{y + height / 2 + 4.5:g}" fill="#777777" text-anchor="end">{i}</text>')
         for j in range(table.columns):
             x = left + j * width
             out.append(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="{color(table.colors[i][j])}"/>')

@@ -83,7 +83,7 @@ def as_int_tuple(x: Any, what: str = "an integer tuple") -> Any:
     if type(x) is int:
         return x
     if isinstance(x, (tuple, list)):
-        return tuple(as_int_tuple(v, what) for v in x)
+        return tuple([v if type(v) is int else as_int_tuple(v, what) for v in x])
     return as_leaf(x, what)
 
 
@@ -151,7 +151,10 @@ def is_int_tuple(a: object) -> bool:
 def is_static_tree(t: Any) -> bool:
     """Whether every leaf is static. None, strings and other non-integer leaves count as static."""
     if isinstance(t, tuple):
-        return all(is_static_tree(v) for v in t)
+        for v in t:  # noqa: SIM110  a generator costs twice as much
+            if type(v) is not int and not is_static_tree(v):
+                return False
+        return True
     if isinstance(t, int):
         return True
     if is_dynamic_leaf(t):
@@ -477,10 +480,19 @@ def shape_of(x: Any) -> Any:
 
 def is_congruent(a: Any, b: Any) -> bool:
     """Whether two trees (or the shapes of two layouts or tensors) have the same nesting."""
-    a, b = shape_of(a), shape_of(b)
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(is_congruent(x, y) for x, y in zip(a, b))
-    return not isinstance(a, tuple) and not isinstance(b, tuple)
+    return same_nesting(shape_of(a), shape_of(b))
+
+
+def same_nesting(a: Any, b: Any) -> bool:
+    """:func:`is_congruent` on trees alone."""
+    if not isinstance(a, tuple):
+        return not isinstance(b, tuple)
+    if not isinstance(b, tuple) or len(a) != len(b):
+        return False
+    for x, y in zip(a, b):  # noqa: SIM110  a generator costs twice as much
+        if (isinstance(x, tuple) or isinstance(y, tuple)) and not same_nesting(x, y):
+            return False
+    return True
 
 
 def is_weakly_congruent(a: Any, b: Any) -> bool:

@@ -25,6 +25,7 @@ from .int_tuple import (
     pretty_str,
     product,
     repeat_like,
+    same_nesting,
     tree_depth,
     tree_equal,
     tree_get,
@@ -95,8 +96,9 @@ class Layout:
 
     def __init__(self, shape: Any, stride: Any = None) -> None:
         shape = as_int_tuple(shape, "a shape")
-        stride = prefix_product(shape) if stride is None else _as_stride(stride)
-        if not is_congruent(shape, stride):
+        if stride is None:
+            stride = prefix_product(shape)
+        elif not same_nesting(shape, stride := _as_stride(stride)):
             raise LayoutError(
                 f"shape and stride must be congruent (nested the same way), but got the shape {pretty_str(shape)} "
                 f"and the stride {pretty_str(stride)}"
@@ -210,7 +212,8 @@ class Layout:
     def __hash__(self) -> int:
         h = self._hash
         if h is None:
-            h = self._hash = tree_hash((self._shape, self._stride))
+            tree = (self._shape, self._stride)
+            h = self._hash = hash(tree) if self.is_static() else tree_hash(tree)
         return h
 
     def __repr__(self) -> str:

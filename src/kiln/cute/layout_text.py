@@ -84,7 +84,9 @@ def parse_layout(text: str) -> Layout | ComposedLayout:
     if len(parts) > 1:
         swizzle = _SWIZZLE.match(parts[0])
         if len(parts) > 3 or not swizzle:
-            raise LayoutError(f"this is not a composed layout: write S<b,m,s> o offset o shape:stride, but got {text!r}")
+            raise LayoutError(
+                f"this is not a composed layout: write S<b,m,s> o offset o shape:stride, but got {text!r}"
+            )
         offset = parse_tuple(parts[1]) if len(parts) == 3 else 0
         outer = parse_layout(parts[-1])
         assert isinstance(outer, Layout)

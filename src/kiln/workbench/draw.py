@@ -21,7 +21,9 @@ def main(argv: Sequence[str]) -> int:
         "kiln draw '((4,8),2):((16,1),8)' --tv '(8,8)' -o tv.svg",
     )
     parser.add_argument("layout", help="the layout as CuTe prints it; a shape alone stands for its compact layout")
-    parser.add_argument("-o", "--output", help="file to write; .tex writes LaTeX, anything else SVG (default: print SVG)")
+    parser.add_argument(
+        "-o", "--output", help="file to write; .tex writes LaTeX, anything else SVG (default: print SVG)"
+    )
     parser.add_argument("--tv", metavar="TILE", help="draw (thread, value) owners on a tile of this shape")
     parser.add_argument("--title", help="text above the picture (default: the layout)")
     args = parser.parse_args(argv)

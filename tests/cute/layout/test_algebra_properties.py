@@ -136,6 +136,7 @@ def test_powers_of_two_always_compose(a, shape, strides):
     count = len(flatten_to_tuple(shape))
     it = iter(strides[:count])
     b = Layout(shape, _arrange(shape, it))
+    assume(flatten_to_tuple(a.shape)[-1] != 1)  # past its end such a layout runs on in the stride of that mode
     extents = flatten_to_tuple(coalesce(a).shape)
     assume(composable(extents, list(zip(flatten_to_tuple(b.shape), strides))))
     check_composition(a, b, composition(a, b))

@@ -232,7 +232,7 @@ def test_layout_after_swizzle():
 
 def test_bad_composed_layouts_are_refused():
     with pytest.raises(TypeError, match="outer part"):
-        make_composed_layout(make_swizzle(1, 0, 1), 0, (8, 8))
+        make_composed_layout(make_swizzle(1, 0, 1), 0, (8, 8))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="inner part"):
         make_composed_layout(3, 0, make_layout(8))
     with pytest.raises(TypeError, match="domain_offset"):

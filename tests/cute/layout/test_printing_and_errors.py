@@ -132,7 +132,7 @@ def test_an_error_states_the_rule_and_the_layouts(call, parts):
         lambda: crd2idx("1", make_layout(8)),
         lambda: crd2idx(1, object()),
         lambda: size(object()),
-        lambda: make_layout((4, 8))["0"],
+        lambda: make_layout((4, 8))["0"],  # type: ignore[index]
         lambda: append(make_layout(4), 3),
     ],
 )

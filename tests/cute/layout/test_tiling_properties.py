@@ -95,6 +95,14 @@ def test_divide_of_one_mode_covers_it(a, tile, data):
     assert whole[:n] == offsets(a)
 
 
+@cases(60)
+@given(st.integers(1, 40), st.integers(0, 9), st.integers(1, 12), st.data())
+def test_the_short_cut_for_one_mode_is_the_division(extent, stride, tile, data):
+    a = data.draw(dynamic(Layout(extent, stride)))
+    by_layout, by_int = logical_divide(a, make_layout(tile)), logical_divide(a, tile)
+    assert str(by_int) == str(by_layout) and offsets(by_int) == offsets(by_layout)
+
+
 @st.composite
 def tilings(draw):
     """A layout and a by-mode tiler, some modes with extents that the tile does not divide."""
