@@ -34,9 +34,37 @@ class Trace:
         self.options: Any = None
         self.inlining: list[Any] = []
         self.unavailable: dict[tuple[str, str, str], Any] = {}
-        self._locations: dict[tuple[types.CodeType, int, int], ir.Location] = {}
+        self._scratch: ir.Operation | None = None
+        # Keyed by the address of the code object, which is kept alive here: hashing code objects is slow.
+        self._locations: dict[tuple[int, int, int], ir.Location] = {}
+        self._codes: list[types.CodeType] = []
         self._callsites: list[tuple[ir.Location, int]] = []
         self._callsite_ids: dict[ir.Location, int] = {}
+
+    def detached_block(self, types_: Sequence[ir.Type]) -> ir.Block:
+        """A block outside any function, for code whose operation is made later.
+
+        All of them hang below one operation until they are moved: operations of one block use values of others, and
+        what is never moved, because the trace failed, must be freed together with what it uses.
+        """
+        from ..mlir import ir
+
+        unknown = ir.Location.unknown()
+        if self._scratch is None:
+            self._scratch = ir.Operation.create("builtin.module", regions=1, loc=unknown, ip=False)
+        return ir.Block.create_at_start(self._scratch.regions[0], list(types_), [unknown] * len(types_))
+
+    def close(self, failed: bool) -> None:
+        """Free what was never moved out of detached blocks; after a failure with the module itself."""
+        from ..mlir import ir
+
+        scratch, self._scratch = self._scratch, None
+        if scratch is None:
+            return
+        if failed:
+            ir.InsertionPoint(self.module.body).insert(scratch)
+        else:
+            scratch.erase()
 
     @property
     def function(self) -> FunctionFrame:
@@ -50,11 +78,12 @@ class Trace:
             if frame.f_back is None:
                 break
             frame = frame.f_back
-        callsite = self._callsites[-1] if self._callsites else None
-        key = (frame.f_code, frame.f_lasti, callsite[1] if callsite else -1)
+        callsites = self._callsites
+        key = (id(frame.f_code), frame.f_lasti, callsites[-1][1] if callsites else -1)
         found = self._locations.get(key)
         if found is None:
-            found = self._locations[key] = self._make_location(frame, callsite[0] if callsite else None)
+            self._codes.append(frame.f_code)
+            found = self._locations[key] = self._make_location(frame, callsites[-1][0] if callsites else None)
         return found
 
     def _make_location(self, frame: types.FrameType, caller: ir.Location | None) -> ir.Location:
@@ -92,6 +121,8 @@ class _State(threading.local):
 
 
 _state = _State()
+_create: Any = None
+"""`Operation.create` of the bindings, bound by the first trace: importing in every call would cost as much as it."""
 
 
 def current() -> Trace | None:
@@ -117,10 +148,17 @@ def activate(trace: Trace) -> Iterator[Trace]:
     """Make `trace` the trace of this thread."""
     from ..mlir import context, ir
 
+    global _create
+    _create = ir.Operation.create
     outer, _state.trace = _state.trace, trace
     try:
         with context(), ir.Location.unknown():
-            yield trace
+            failed = True
+            try:
+                yield trace
+                failed = False
+            finally:
+                trace.close(failed)
     finally:
         _state.trace = outer
 
@@ -151,11 +189,9 @@ def emit(
     Built by name through `Operation.create`: the generated builders cost three times as much.
     Unknown attribute names are accepted silently by MLIR, so spellings need tests.
     """
-    from ..mlir import ir
-
     trace = _state.trace
     assert trace is not None, f"{name} emitted outside a trace"
-    return ir.Operation.create(name, results, operands, attributes, None, regions, trace.location(1))
+    return _create(name, results, operands, attributes, None, regions, trace.location(1))
 
 
 def emit_value(
@@ -165,11 +201,9 @@ def emit_value(
     attributes: Mapping[str, ir.Attribute] | None = None,
 ) -> ir.Value:
     """`emit` for an operation with one result; returns that result."""
-    from ..mlir import ir
-
     trace = _state.trace
     assert trace is not None, f"{name} emitted outside a trace"
-    return ir.Operation.create(name, (result,), operands, attributes, None, 0, trace.location(1)).result
+    return _create(name, (result,), operands, attributes, None, 0, trace.location(1)).result
 
 
 def constant(type_: ir.Type, value: int | float) -> ir.Value:
@@ -177,23 +211,21 @@ def constant(type_: ir.Type, value: int | float) -> ir.Value:
 
     Integers take any value that fits the width, signed or unsigned; floats are rounded by MLIR.
     """
-    from ..mlir import ir
-
     trace = _state.trace
     assert trace is not None
     function = trace.function
     # 0.0 and -0.0, 1 and 1.0 and True are equal as keys; NaN is unequal to itself
-    key = (type_, repr(value))
+    key = (type_, value if type(value) is int else repr(value))
     found = function.constants.get(key)
     if found is None:
+        from ..mlir import ir
+
         if isinstance(value, float):
             attribute = ir.FloatAttr.get(type_, value)
         else:
             attribute = _integer_attribute(type_, int(value))
         at_start = ir.InsertionPoint.at_block_begin(function.entry)
-        found = ir.Operation.create(
-            "arith.constant", (type_,), (), {"value": attribute}, None, 0, ir.Location.unknown(), at_start
-        ).result
+        found = _create("arith.constant", (type_,), (), {"value": attribute}, None, 0, ir.Location.unknown(), at_start).result
         function.constants[key] = found
     return found
 

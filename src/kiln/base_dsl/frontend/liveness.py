@@ -190,7 +190,7 @@ class Liveness:
             arms = self.block(stmt.body, after) | self.block(stmt.orelse, after)
             return (arms - stores) | frozenset(loads)
         if isinstance(stmt, Guard):
-            self._note(stmt, list(stmt.body), after)
+            self._note(stmt, [stmt], after)
             return self.block(stmt.body, after) | after | frozenset(stmt.flags)
         if isinstance(stmt, Loop):
             return self._loop(stmt, after)

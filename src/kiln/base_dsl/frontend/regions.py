@@ -29,9 +29,7 @@ class DetachedBlock:
     """A block outside any function yet."""
 
     def __init__(self, types: list[ir.Type]) -> None:
-        unknown = ir.Location.unknown()
-        self._holder = ir.Operation.create("builtin.module", regions=1, loc=unknown, ip=False)
-        self.block = ir.Block.create_at_start(self._holder.regions[0], types, [unknown] * len(types))
+        self.block = tracing.require("a region").detached_block(types)
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
