@@ -29,14 +29,13 @@ _INTERNAL_ROOMS = tuple(
     for room in ("base_dsl", "cute", "dialects", "pipeline", "utils", "targets", "workbench", "mlir.py", "torch.py", "jax.py")
 )
 
-_internal_code: dict[types.CodeType, bool] = {}
-_internal_files: set[str] = set()
+_internal_files: dict[str, bool] = {}
 
 
 def mark_internal(filename: str) -> None:
     """Let a source file count as machinery: another language names its own modules (`mark_internal(__file__)`), so
     that operations and errors are located in the program that called them."""
-    _internal_files.add(filename)
+    _internal_files[filename] = True
     _internal_code.clear()
 
 
@@ -167,11 +166,9 @@ class DSLOptimizationWarning(Warning):
 
 def is_internal(code: types.CodeType) -> bool:
     """Whether a code object belongs to Kiln's machinery rather than to a user's program."""
-    known = _internal_code.get(code)
+    known = _internal_files.get(code.co_filename)
     if known is None:
-        known = _internal_code[code] = (
-            code.co_filename.startswith(_INTERNAL_ROOMS) or code.co_filename in _internal_files
-        )
+        known = _internal_files[code.co_filename] = code.co_filename.startswith(_INTERNAL_ROOMS)
     return known
 
 
