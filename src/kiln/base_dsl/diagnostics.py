@@ -12,6 +12,7 @@ Every exception a user may see derives from `DSLBaseError`. `DSLBaseError` rende
 from __future__ import annotations
 
 import dataclasses
+import functools
 import linecache
 import os
 import sys
@@ -36,7 +37,6 @@ def mark_internal(filename: str) -> None:
     """Let a source file count as machinery: another language names its own modules (`mark_internal(__file__)`), so
     that operations and errors are located in the program that called them."""
     _internal_files[filename] = True
-    _internal_code.clear()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,15 +180,18 @@ def user_frame(depth: int = 1) -> types.FrameType | None:
     return frame
 
 
+@functools.lru_cache(maxsize=256)
+def _position_table(code: types.CodeType) -> list[tuple[int | None, int | None, int | None, int | None]]:
+    return list(code.co_positions()) if hasattr(code, "co_positions") else []
+
+
 def positions(code: types.CodeType, lasti: int) -> tuple[int, int, int, int]:
     """(line, end line, column, end column) of an instruction; -1 where unknown (Python 3.10 has lines only)."""
-    if lasti >= 0 and hasattr(code, "co_positions"):
-        for index, found in enumerate(code.co_positions()):
-            if index == lasti // 2:
-                line, end_line, column, end_column = found
-                if line is not None:
-                    return line, end_line or line, -1 if column is None else column, -1 if end_column is None else end_column
-                break
+    table = _position_table(code)
+    if 0 <= lasti // 2 < len(table):
+        line, end_line, column, end_column = table[lasti // 2]
+        if line is not None:
+            return line, end_line or line, -1 if column is None else column, -1 if end_column is None else end_column
     return -1, -1, -1, -1
 
 
