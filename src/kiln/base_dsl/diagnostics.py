@@ -12,7 +12,6 @@ Every exception a user may see derives from `DSLBaseError`. `DSLBaseError` rende
 from __future__ import annotations
 
 import dataclasses
-import functools
 import linecache
 import os
 import sys
@@ -180,14 +179,17 @@ def user_frame(depth: int = 1) -> types.FrameType | None:
     return frame
 
 
-@functools.lru_cache(maxsize=256)
-def _position_table(code: types.CodeType) -> list[tuple[int | None, int | None, int | None, int | None]]:
+Positions = list[tuple[int | None, int | None, int | None, int | None]]
+
+
+def position_table(code: types.CodeType) -> Positions:
+    """The source range of every instruction of a code object."""
     return list(code.co_positions()) if hasattr(code, "co_positions") else []
 
 
-def positions(code: types.CodeType, lasti: int) -> tuple[int, int, int, int]:
+def positions(code: types.CodeType, lasti: int, table: Positions | None = None) -> tuple[int, int, int, int]:
     """(line, end line, column, end column) of an instruction; -1 where unknown (Python 3.10 has lines only)."""
-    table = _position_table(code)
+    table = position_table(code) if table is None else table
     if 0 <= lasti // 2 < len(table):
         line, end_line, column, end_column = table[lasti // 2]
         if line is not None:

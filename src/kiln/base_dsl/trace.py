@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from .diagnostics import is_internal, positions
+from .diagnostics import Positions, is_internal, position_table, positions
 
 if TYPE_CHECKING:
     import types
@@ -37,7 +37,7 @@ class Trace:
         self._scratch: ir.Operation | None = None
         # Keyed by the address of the code object, which is kept alive here: hashing code objects is slow.
         self._locations: dict[tuple[int, int, int], ir.Location] = {}
-        self._codes: list[types.CodeType] = []
+        self._codes: dict[int, tuple[types.CodeType, Positions]] = {}
         self._callsites: list[tuple[ir.Location, int]] = []
         self._callsite_ids: dict[ir.Location, int] = {}
 
@@ -82,14 +82,17 @@ class Trace:
         key = (id(frame.f_code), frame.f_lasti, callsites[-1][1] if callsites else -1)
         found = self._locations.get(key)
         if found is None:
-            self._codes.append(frame.f_code)
             found = self._locations[key] = self._make_location(frame, callsites[-1][0] if callsites else None)
         return found
 
     def _make_location(self, frame: types.FrameType, caller: ir.Location | None) -> ir.Location:
         from ..mlir import context, ir
 
-        line, _, column, _ = positions(frame.f_code, frame.f_lasti)
+        code = frame.f_code
+        known = self._codes.get(id(code))
+        if known is None:
+            known = self._codes[id(code)] = (code, position_table(code))
+        line, _, column, _ = positions(code, frame.f_lasti, known[1])
         if line < 0:
             line = frame.f_lineno or frame.f_code.co_firstlineno
         here = ir.Location.file(frame.f_code.co_filename, line, max(column, 0) + 1, context())
