@@ -75,13 +75,13 @@ def rows() -> list[tuple[str, Callable[[], Any], Callable[[], Any] | None, Calla
     mma = cute.make_layout(((4, 8), (2, 2, 2)), stride=((32, 1), (16, 8, 128)))
     coord, thread = (Dynamic(), Dynamic()), Dynamic()
     smem = cute.tile_to_shape(atom, (128, 64, 3), (0, 1, 2))
-    p = pycute
-    if p is not None:
+    p, have = pycute, pycute is not None
+    if have:
         p_static, p_tv = p.Layout((4096, 2048), (2048, 1)), p.Layout(tv.shape, tv.stride)
         p_block, p_mma = p.Layout(tiler, (2048, 1)), p.Layout(mma.shape, mma.stride)
 
     def peer(call: Callable[[], Any]) -> Callable[[], Any] | None:
-        return call if p is not None else None
+        return call if have else None
 
     return [
         ("make_layout((4096,2048))", lambda: cute.make_layout((4096, 2048)), lambda: cute.make_layout((m, n)),

@@ -69,10 +69,12 @@ __all__ = [
 ]
 
 
-IntTuple = int | DynamicInt | tuple["IntTuple", ...]
-Shape = int | DynamicInt | tuple["Shape", ...]
-Coord = int | DynamicInt | None | tuple["Coord", ...]
-XTuple = Any | tuple["XTuple", ...]
+# Programs use these names in annotations, and a name inside quotes would be looked up in the program's own module.
+# So the nested part is not spelled out.
+IntTuple = int | DynamicInt | tuple[Any, ...]
+Shape = int | DynamicInt | tuple[Any, ...]
+Coord = int | DynamicInt | None | tuple[Any, ...]
+XTuple = Any
 
 
 # Trees ------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ __all__ = [
     "stride",
 ]
 
-Stride = int | DynamicInt | ScaledBasis | tuple["Stride", ...]
+Stride = int | DynamicInt | ScaledBasis | tuple[Any, ...]
 
 
 class Layout:
@@ -468,7 +468,9 @@ def size_in_bytes(dtype: Any, layout: Any, *, loc: Any = None, ip: Any = None) -
 
 def is_static(x: Any) -> bool:
     """Whether all extents, strides, offsets and integers in ``x`` are known. True for anything that is not dynamic."""
-    return is_static_tree(tuple(x) if isinstance(x, list) else x)
+    if isinstance(x, list):
+        x = tuple(x)
+    return is_static_tree(x if isinstance(x, tuple) else getattr(x, "layout", x))
 
 
 def is_major(mode: int, stride: Any, *, loc: Any = None, ip: Any = None) -> bool:
@@ -642,4 +644,4 @@ def _coord_at(idx: Any, shape: Any, stride: Any) -> Any:
     return leaf_mod(leaf_floordiv(idx, stride), shape)
 
 
-Tile = int | DynamicInt | None | Layout | tuple["Tile", ...]
+Tile = int | DynamicInt | None | Layout | tuple[Any, ...]

@@ -355,8 +355,7 @@ def make_fragment_layout(layout: Any, *, loc: Any = None, ip: Any = None) -> Lay
     counts = ones_where_zero(rest._stride, rest._shape)
     tail = fast_layout(counts, compact_order(counts, _order_of(rest._stride)))
     whole = _unpack_rest(_zipped(1, block, tail))
-    # Strides of repeated modes are 0 whatever their extent.
-    return fast_layout(layout._shape, whole._stride if len(rest) > 1 else (whole._stride[0], *whole._stride[1:]))
+    return fast_layout(layout._shape, whole._stride)
 
 
 def _order_of(stride: Any) -> Any:
