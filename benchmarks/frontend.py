@@ -124,14 +124,15 @@ class Runner:
 
     def __init__(self, rounds: int, cache: str) -> None:
         self.rounds = rounds
+        self._file = Path(cache) / "program.py"
         self._environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "KILN_", "CUTE_DSL_"))}
         self._environment |= {"PYTHONPATH": str(SOURCE), "PYTHONPYCACHEPREFIX": cache, "KILN_TARGET": "cpu"}
 
     def run(self, program: str) -> str:
         """What a program prints."""
-        done = subprocess.run(
-            [sys.executable, "-c", program], env=self._environment, capture_output=True, text=True, check=False
-        )
+        self._file.write_text(program)
+        command = [sys.executable, str(self._file)]
+        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(done.stderr)
         return done.stdout
