@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kiln.workbench import doctor, gpu, toolchain
+from kiln.targets.nvidia import toolchain
+from kiln.workbench import doctor, gpu
 
 
 def program(path: Path, text: str) -> Path:

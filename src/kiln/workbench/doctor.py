@@ -22,7 +22,8 @@ from pathlib import Path
 
 import kiln
 from kiln import _alias
-from kiln.workbench import gpu, toolchain
+from kiln.targets.nvidia import toolchain
+from kiln.workbench import gpu
 
 PROBE_ANSWER = "42"
 """What `kiln.workbench.probe` prints when the compiler works."""
