@@ -45,6 +45,10 @@ class Node:
         """The leaves of a value that exists in a trace."""
         return []
 
+    def fit(self, expected: Hashable) -> Node | str:
+        """This argument where code compiled for another key takes it as well, or why not (empty: the keys say it)."""
+        return ""
+
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
         """The argument as the traced function sees it."""
         raise NotImplementedError

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 class TracedFunction:
     """A function of the language: rewritten when first needed."""
 
+    __kiln_static__ = True
+
     def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
         functools.update_wrapper(self, function)
         self.dsl = dsl
@@ -201,10 +203,13 @@ class CompiledFunction:
                     return self.run_leaves(quick[1])
             arguments = self._bind(args, kwargs)
             nodes = self.source.parameters.nodes(self.source.dsl, arguments)
-            for name, node in zip(arguments, nodes, strict=True):
+            for i, (name, node) in enumerate(zip(arguments, nodes, strict=True)):
                 expected = self._keys.get(name)
                 if expected is not None and node.key != expected:
-                    raise self._wrong_argument(name, node, arguments[name], expected)
+                    fitted = node.fit(expected)
+                    if isinstance(fitted, str):
+                        raise self._wrong_argument(name, node, expected, fitted)
+                    nodes[i] = fitted
             return self.run_leaves([leaf for node in nodes for leaf in node.leaves()])
         except DSLBaseError as failure:
             shorten_traceback(failure)
@@ -241,10 +246,11 @@ class CompiledFunction:
             )
         return {n: given.get(n, self._static.get(n)) for n in self._names}
 
-    def _wrong_argument(self, name: str, node: Node, value: Any, expected: Any) -> Exception:
+    def _wrong_argument(self, name: str, node: Node, expected: Any, why: str) -> Exception:
         return error(
             DSLUserCodeTypeError,
-            f"argument {name!r} of {self.function_name} is {describe_key(node.key)}, and it was compiled for {describe_key(expected)}",
+            f"argument {name!r} of {self.function_name} is {describe_key(node.key)}, and it was compiled for {describe_key(expected)}"
+            + (f": {why}" if why else ""),
             hint="pass an argument of the same type, or compile again for this one",
             depth=2,
         )
@@ -299,7 +305,7 @@ def describe_key(key: Any) -> str:
     """A part of a signature, for people."""
     if isinstance(key, type):
         return key.__name__
-    if isinstance(key, tuple) and key and isinstance(key[0], type):
+    if type(key) is tuple and key and isinstance(key[0], type):
         inner = ", ".join(describe_key(k) for k in key[1:])
         return f"{key[0].__name__}({inner})"
     return str(key)

@@ -12,15 +12,26 @@ from .compile import *  # noqa: F403
 from .compile import compile  # noqa: A004
 from .dsl import DSL, CuteDSL
 from .layout_algebra import *  # noqa: F403
+from .pointer import *  # noqa: F403
 from .printing import printf
+from .tensor import *  # noqa: F403
+from .tensor_ssa import *  # noqa: F403
 
 jit = DSL.jit
 kernel = DSL.kernel
 
+_LAZY_NAMES = {
+    "SymInt": "runtime",
+    "sym_int": "runtime",
+    "sym_int32": "runtime",
+    "sym_int64": "runtime",
+}
 _LAZY = ("runtime", "testing", "nvgpu", "math", "typing", "core", "atom", "export")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _LAZY_NAMES:
+        return getattr(importlib.import_module(f"{__name__}.{_LAZY_NAMES[name]}"), name)
     if name in _LAZY:
         try:
             return importlib.import_module(f"{__name__}.{name}")

@@ -7,7 +7,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from ..base_dsl import trace as tracing
-from ..base_dsl.arguments import Node
+from ..base_dsl.arguments import Node, Quick
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
 from ..base_dsl.dsl import BaseDSL
 from ..base_dsl.function import JitFunction, TracedFunction
@@ -66,9 +66,29 @@ class CuteDSL(BaseDSL):
         cute.assert_(condition, message)
 
     def convert(self, value: Any, annotation: Any) -> Node | None:
-        from .runtime import argument_node
+        from .arguments import argument_node
 
         return argument_node(value, annotation)
+
+    def is_static_annotation(self, annotation: Any) -> bool:
+        from .arguments import annotation_kind
+
+        return annotation_kind(annotation) == "static"
+
+    def node(self, value: Any, annotation: Any, path: str) -> Node:
+        if annotation is not None:
+            from .arguments import annotation_kind, shape_node
+
+            if annotation_kind(annotation) == "shape":
+                return shape_node(value)
+        return super().node(value, annotation, path)
+
+    def quick(self, kind: type, annotation: Any) -> Quick | None:
+        from .arguments import annotation_kind, quick_array
+
+        if annotation is not None and annotation_kind(annotation) == "shape":
+            return None
+        return super().quick(kind, annotation) or quick_array(kind)
 
     # -- decorators --------------------------------------------------------------------------------------
 

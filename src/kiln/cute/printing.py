@@ -18,6 +18,26 @@ _PLACE = re.compile(
 )
 
 
+class Formatted:
+    """Among the parts that `__kiln_print__` gives: a value with the format it is printed in (`"016x"`)."""
+
+    __slots__ = ("spec", "value")
+
+    def __init__(self, value: Any, spec: str) -> None:
+        self.value = value
+        self.spec = spec
+
+
+def layout_parts(layout: Any) -> list[Any]:
+    """A layout as parts to print: text, and its leaves."""
+    if hasattr(layout, "outer"):
+        inner = layout_parts(layout.inner) if hasattr(layout.inner, "_with_leaves") else [str(layout.inner)]
+        return [*inner, " o ", layout.offset, " o ", *layout_parts(layout.outer)]
+    if hasattr(layout, "mode"):  # a scaled basis element
+        return [layout.value, "".join(f"@{m}" for m in reversed(layout.mode))]
+    return [layout.shape, ":", layout.stride]
+
+
 def printf(*args: Any, end: str = "\n", loc: Any = None, ip: Any = None) -> None:
     """Print when the program runs.
 
@@ -68,6 +88,8 @@ def _too_few(fmt: str, given: int) -> Exception:
 
 def _append(arg: Any, spec: str, pieces: list[str], values: list[Any]) -> None:
     """An argument by its own type."""
+    if isinstance(arg, Formatted):
+        arg, spec = arg.value, arg.spec
     if isinstance(arg, (tuple, list)):
         pieces.append("(" if isinstance(arg, tuple) else "[")
         for i, part in enumerate(arg):
@@ -76,8 +98,8 @@ def _append(arg: Any, spec: str, pieces: list[str], values: list[Any]) -> None:
             _append(part, spec, pieces, values)
         pieces.append(")" if isinstance(arg, tuple) else "]")
         return
-    if hasattr(arg, "__kiln_print__"):
-        for part in arg.__kiln_print__():
+    if hasattr(arg, "__kiln_print__") or hasattr(arg, "_with_leaves"):
+        for part in arg.__kiln_print__() if hasattr(arg, "__kiln_print__") else layout_parts(arg):
             pieces.append(part.replace("%", "%%")) if isinstance(part, str) else _append(part, spec, pieces, values)
         return
     if not tree.is_dynamic(arg):

@@ -1,12 +1,759 @@
-"""Values that come from Python at run time."""
+"""Tensors and pointers outside a trace: made from other libraries' arrays, or of nothing but a description.
+
+A runtime tensor is the address of an array with a layout, each leaf of which is static (compiled in) or dynamic
+(passed in every call). `from_dlpack` gives a static layout; `mark_layout_dynamic` and `mark_compact_shape_dynamic`
+make leaves dynamic. What is compiled in is the tensor's `TensorSignature`: tensors of one signature share code.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import ctypes
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..base_dsl.arguments import Node
+from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.typing import Float32, Int32, Int64, NumericMeta, TFloat32
+from .arrays import Array, find_leading, read_array
+from .layout import Layout, fast_layout
+from .pointer import AddressSpace, Pointer, element_bits, natural_alignment
+from .tensor import Tensor, TracedTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..mlir import ir
+
+__all__ = [
+    "Pointer",
+    "RuntimePointer",
+    "RuntimeTensor",
+    "SymInt",
+    "find_runtime_libraries",
+    "from_dlpack",
+    "make_fake_compact_tensor",
+    "make_fake_stream",
+    "make_fake_tensor",
+    "make_ptr",
+    "nullptr",
+    "sym_int",
+    "sym_int32",
+    "sym_int64",
+]
+
+_INT32_MAX = (1 << 31) - 1
 
 
-def argument_node(value: Any, annotation: Any) -> Node | None:
-    """The argument node of a tensor or another value of this language."""
-    return None
+# --- signatures ------------------------------------------------------------------------------------------------------
+
+
+class DynamicLeaf(NamedTuple):
+    """A leaf of a layout that is passed in every call."""
+
+    width: int = 32
+    divisibility: int = 1
+
+    def __str__(self) -> str:
+        notes = (["i64"] if self.width == 64 else []) + ([f"div={self.divisibility}"] if self.divisibility > 1 else [])
+        return "?{" + " ".join(notes) + "}" if notes else "?"
+
+
+def _leaf_texts(leaves: Sequence[Any]) -> str:
+    inside = ",".join(map(str, leaves))
+    return f"({inside})"
+
+
+class TensorSignature:
+    """What compiled code knows about a tensor argument. One object for equal signatures, so `is` compares them."""
+
+    __slots__ = (
+        "_dynamic", "_types", "alignment", "dtype", "formats", "memspace", "readonly", "shape", "stride",
+    )  # fmt: skip
+
+    def __init__(
+        self, dtype: Any, memspace: AddressSpace, alignment: int, shape: Any, stride: Any, readonly: bool
+    ) -> None:
+        self.dtype = dtype
+        self.memspace = memspace
+        self.alignment = alignment
+        self.shape: tuple[Any, ...] = shape
+        self.stride: tuple[Any, ...] = stride
+        self.readonly = readonly
+        self._dynamic = [leaf for leaf in (*shape, *stride) if isinstance(leaf, DynamicLeaf)]
+        self.formats = "Q" + "".join("q" if leaf.width == 64 else "i4x" for leaf in self._dynamic)
+        self._types: list[ir.Type] | None = None
+
+    @property
+    def layout(self) -> str:
+        """The layout, with `?` for dynamic leaves."""
+        return f"{_leaf_texts(self.shape)}:{_leaf_texts(self.stride)}"
+
+    def __str__(self) -> str:
+        space = f"{self.memspace}, align {self.alignment}" + (", read-only" if self.readonly else "")
+        return f"a tensor of {self.dtype.__name__} ({space}) with layout {self.layout}"
+
+    __repr__ = __str__
+
+    def types(self) -> list[ir.Type]:
+        """IR types of the leaves: the address, then the dynamic leaves of shape and stride."""
+        if self._types is None:
+            from ..dialects import cute
+
+            cute.load_dialect()
+            pointer = cute.ptr_type(self.dtype.mlir_type, self.memspace.name, self.alignment)
+            widths = [Int64 if leaf.width == 64 else Int32 for leaf in self._dynamic]
+            self._types = [pointer, *(t.mlir_type for t in widths)]
+        return self._types
+
+    def rebuild(self, values: Iterator[ir.Value]) -> TracedTensor:
+        """The tensor inside the function."""
+        base = Pointer(next(values), self.dtype, self.memspace, self.alignment, readonly=self.readonly)
+
+        def leaf(x: Any) -> Any:
+            if not isinstance(x, DynamicLeaf):
+                return x
+            kind = Int64 if x.width == 64 else Int32
+            return kind._make(next(values), True, x.divisibility)
+
+        shape = tuple(leaf(s) for s in self.shape)
+        stride = tuple(leaf(d) for d in self.stride)
+        return TracedTensor(base, fast_layout(shape, stride))
+
+    def leaves_of(self, address: int, shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
+        """The leaves of a tensor that fits."""
+        dynamic = [
+            n
+            for n, leaf in zip((*shape, *stride), (*self.shape, *self.stride), strict=True)
+            if isinstance(leaf, DynamicLeaf)
+        ]
+        return (address, *dynamic)
+
+    def misfit(self, array: Array, alignment: int) -> str:
+        """Why an array cannot be passed where this is expected; empty if it can."""
+        if array.dtype is not self.dtype and not (self.dtype is TFloat32 and array.dtype is Float32):
+            return f"its elements are {array.dtype.__name__}"
+        if len(array.shape) != len(self.shape):
+            return f"it has {len(array.shape)} modes"
+        if array.readonly and not self.readonly:
+            return "it is read-only"
+        if array.device == "cuda" and self.memspace is AddressSpace.generic:
+            return "it is on a CUDA device"
+        if self.alignment > alignment and array.address % self.alignment:
+            return f"its address {array.address:#x} is not a multiple of {self.alignment}"
+        for what, wanted, got in (("extent", self.shape, array.shape), ("stride", self.stride, array.strides)):
+            for mode, (w, g) in enumerate(zip(wanted, got, strict=True)):
+                if isinstance(w, DynamicLeaf):
+                    if g % w.divisibility:
+                        return f"the {what} of mode {mode} is {g}, not a multiple of {w.divisibility}"
+                    if w.width == 32 and g > _INT32_MAX:
+                        return f"the {what} of mode {mode} is {g}, beyond 32 bits"
+                elif w != g and not (what == "stride" and array.shape[mode] == 1):
+                    return f"the {what} of mode {mode} is {g}, not {w}"
+        return ""
+
+
+_signatures: dict[tuple[Any, ...], TensorSignature] = {}
+
+
+def signature(
+    dtype: Any,
+    memspace: AddressSpace,
+    alignment: int,
+    shape: tuple[Any, ...],
+    stride: tuple[Any, ...],
+    readonly: bool = False,
+) -> TensorSignature:
+    """The signature of a description."""
+    # DynamicLeaf(32, 1) equals the tuple (32, 1) only; ints never equal tuples
+    key = (dtype, memspace, alignment, shape, stride, readonly)
+    found = _signatures.get(key)
+    if found is None:
+        found = _signatures.setdefault(key, TensorSignature(*key))
+    return found
+
+
+# --- tensors ---------------------------------------------------------------------------------------------------------
+
+
+class RuntimeTensor(Tensor):
+    """A tensor to pass to compiled functions. It keeps the array it was made of alive.
+
+    `shape` and `stride` are the array's; `dynamic_shapes_mask` and `dynamic_strides_mask` say which of them are
+    passed in every call rather than compiled in.
+    """
+
+    __kiln_static__ = True
+
+    def __init__(self, array: Array, alignment: int | None = None, use_32bit_stride: bool = False) -> None:
+        self._array = array
+        self._narrow_strides = use_32bit_stride
+        natural = natural_alignment(array.dtype)
+        self._alignment = natural if alignment is None else alignment
+        self._memspace = AddressSpace.gmem if array.device == "cuda" else AddressSpace.generic
+        self._order: tuple[int, ...] | None = None
+        _check_address(array, self._alignment)
+        self._set(tuple(array.shape), tuple(array.strides))
+
+    def _set(self, shape: tuple[Any, ...], stride: tuple[Any, ...]) -> None:
+        """State which leaves are static and dynamic."""
+        array = self._array
+        found = signature(array.dtype, self._memspace, self._alignment, shape, stride, array.readonly)
+        self._signature = found
+        self._argument = (found, found.leaves_of(array.address, array.shape, array.strides))
+
+    def __kiln_argument__(self) -> tuple[TensorSignature, tuple[int, ...]]:
+        return self._argument
+
+    # -- what it is --------------------------------------------------------------------------------------
+
+    @property
+    def layout(self) -> Layout:  # type: ignore[override]
+        """The layout with all its numbers."""
+        return Layout(tuple(self._array.shape), tuple(self._array.strides))
+
+    @property
+    def iterator(self) -> RuntimePointer:  # type: ignore[override]
+        """The address, as a pointer to pass to compiled functions."""
+        return RuntimePointer(self._array.dtype, self._array.address, self._memspace, self._alignment, self._array)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self._array.shape)
+
+    @property
+    def stride(self) -> tuple[int, ...]:
+        return tuple(self._array.strides)
+
+    @property
+    def memspace(self) -> AddressSpace:
+        return self._memspace
+
+    @property
+    def data_ptr(self) -> int:
+        """The address."""
+        return self._array.address
+
+    @property
+    def element_type(self) -> Any:
+        """The numeric type of the elements. Assigning another type reinterprets the memory."""
+        return self._array.dtype
+
+    @element_type.setter
+    def element_type(self, dtype: Any) -> None:
+        if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
+            raise error(DSLUserCodeTypeError, f"element_type takes a numeric type such as Float16, got {dtype!r}")
+        self._array = _reinterpreted(self._array, dtype)
+        self._alignment = max(self._alignment, natural_alignment(dtype))
+        _check_address(self._array, self._alignment)
+        self._set(tuple(self._array.shape), tuple(self._array.strides))
+
+    @property
+    def dynamic_shapes_mask(self) -> tuple[int, ...]:
+        """1 for each extent that is dynamic, 0 for each that is compiled in."""
+        return tuple(int(isinstance(leaf, DynamicLeaf)) for leaf in self._signature.shape)
+
+    @property
+    def dynamic_strides_mask(self) -> tuple[int, ...]:
+        """1 for each stride that is dynamic, 0 for each that is compiled in."""
+        return tuple(int(isinstance(leaf, DynamicLeaf)) for leaf in self._signature.stride)
+
+    def __str__(self) -> str:
+        found = self._signature
+        if any(isinstance(leaf, DynamicLeaf) for leaf in (*found.shape, *found.stride)):
+            layout = found.layout
+        else:
+            layout = f"{self.shape}:{self.stride}"
+        return f"Tensor<0x{self._array.address:016x}@{self._memspace} o {layout}>"
+
+    __repr__ = __str__
+
+    def __getitem__(self, coord: Any) -> Any:
+        raise error(
+            DSLUserCodeTypeError,
+            "an element of a tensor is taken outside a traced function",
+            hint="pass the tensor to a @jit function, or index the array it was made of",
+        )
+
+    def __setitem__(self, coord: Any, value: Any) -> None:
+        self[coord]
+
+    def load(self, *, loc: Any = None, ip: Any = None) -> Any:
+        """Only inside a traced function."""
+        return self[None]
+
+    store = fill = load
+
+    # -- dynamic layouts ---------------------------------------------------------------------------------
+
+    def mark_layout_dynamic(self, leading_dim: int | None = None) -> RuntimeTensor:
+        """Make all extents and strides dynamic but the stride 1 of the leading mode and strides of 0.
+
+        The leading mode is found if one mode has stride 1 (of several, the one whose extent is not 1).
+        """
+        array = self._array
+        shape, strides = array.shape, array.strides
+        leading = _leading_mode(shape, strides, leading_dim)
+        made = tuple(
+            d if i == leading or d == 0 else DynamicLeaf(self._stride_width(), 1) for i, d in enumerate(strides)
+        )
+        self._set(tuple(DynamicLeaf(_extent_width(s), 1) for s in shape), made)
+        return self
+
+    def mark_compact_shape_dynamic(
+        self, mode: int, stride_order: Sequence[int] | None = None, divisibility: int = 1
+    ) -> RuntimeTensor:
+        """Make one extent of a compact layout dynamic, and the strides that depend on it.
+
+        `stride_order` lists the modes from the outermost to the innermost (as torch's `dim_order`); it must be given
+        where the strides do not tell. `divisibility` is a number the extent will always be a multiple of.
+        """
+        array = self._array
+        shape, strides = array.shape, array.strides
+        rank = len(shape)
+        if not 0 <= mode < rank:
+            raise _marking(f"mode {mode} is not in the range [0, {rank})")
+        if divisibility < 1 or shape[mode] % divisibility:
+            raise _marking(
+                f"the extent {shape[mode]} of mode {mode} is not a multiple of the divisibility {divisibility}"
+            )
+        order = self._compact_order(stride_order)
+        extents: list[Any] = list(self._signature.shape)
+        extents[mode] = DynamicLeaf(_extent_width(shape[mode]), divisibility)
+        made: list[Any] = [0] * rank
+        static, step, known = True, 1, 1
+        for m in reversed(order):
+            if extents[m] == 1:
+                made[m] = 0
+                continue
+            made[m] = step if static else DynamicLeaf(self._stride_width(), step)
+            if shape[m] != 1 and strides[m] != known:
+                raise _marking(f"the layout {shape}:{strides} is not compact in the order {tuple(order)}")
+            known *= shape[m]
+            if isinstance(extents[m], DynamicLeaf):
+                static = False
+                step *= extents[m].divisibility
+            else:
+                step *= extents[m]
+        self._order = tuple(order)
+        actual = tuple(
+            0 if s == 1 and isinstance(d, int) and d == 0 else strides[i]
+            for i, (s, d) in enumerate(zip(extents, made, strict=True))
+        )
+        actual = _compact_strides(shape, order, actual, made)
+        self._array = array._replace(strides=actual)
+        self._set(tuple(extents), tuple(made))
+        return self
+
+    def _compact_order(self, given: Sequence[int] | None) -> tuple[int, ...]:
+        shape, strides = self._array.shape, self._array.strides
+        rank = len(shape)
+        if given is None:
+            if self._order is not None:
+                return self._order
+            if sum(1 for d in strides if d == 1) > 1:
+                raise _marking(
+                    f"the order of the modes cannot be told from the layout {shape}:{strides}: pass stride_order"
+                )
+            return tuple(sorted(range(rank), key=lambda m: -strides[m]))
+        order = tuple(given)
+        if len(order) != rank:
+            raise _marking(f"stride_order has {len(order)} elements for {rank} modes")
+        missing = sorted(set(range(rank)) - set(order))
+        if missing:
+            raise _marking(f"stride_order {order} does not contain mode {missing[0]}")
+        if self._order is not None and order != self._order:
+            raise _marking(f"stride_order {order} is not the order {self._order} given before")
+        known = [m for m in order if shape[m] != 1]
+        if any(strides[a] < strides[b] for a, b in itertools.pairwise(known)):
+            raise _marking(f"stride_order {order} does not agree with the layout {shape}:{strides}")
+        return order
+
+    def _stride_width(self) -> int:
+        if not self._narrow_strides:
+            return 64
+        array = self._array
+        reach = sum((s - 1) * abs(d) for s, d in zip(array.shape, array.strides, strict=True))
+        if reach > _INT32_MAX:
+            raise _marking(
+                f"32-bit strides cannot address the layout {array.shape}:{array.strides}: leave out use_32bit_stride"
+            )
+        return 32
+
+
+def _marking(message: str) -> Exception:
+    return error(DSLUserCodeTypeError, message, depth=3)
+
+
+def _compact_strides(shape: Any, order: Any, strides: Any, made: Any) -> tuple[int, ...]:
+    """The strides that the code will be passed: those of a compact layout, also where the array's are arbitrary."""
+    step = 1
+    found = list(strides)
+    for m in reversed(order):
+        if isinstance(made[m], int) and made[m] == 0:
+            found[m] = 0
+            continue
+        found[m] = step
+        step *= shape[m]
+    return tuple(found)
+
+
+def _extent_width(extent: int) -> int:
+    return 32 if extent <= _INT32_MAX else 64
+
+
+def _check_address(array: Array, alignment: int) -> None:
+    if alignment < 1 or alignment & (alignment - 1):
+        raise error(DSLUserCodeTypeError, f"an alignment of {alignment}: expected a power of two", depth=3)
+    if alignment < natural_alignment(array.dtype):
+        raise error(
+            DSLUserCodeTypeError,
+            f"an alignment of {alignment} bytes is less than {array.dtype.__name__} elements need ({natural_alignment(array.dtype)})",
+            depth=3,
+        )
+    if array.address % alignment and 0 not in array.shape:
+        raise error(
+            DSLUserCodeTypeError,
+            f"the array's address {array.address:#x} is not a multiple of {alignment}",
+            hint="pass a smaller assumed_align, or an array that is aligned",
+            depth=3,
+        )
+    if any(d < 0 for d in array.strides):
+        raise error(
+            DSLUserCodeTypeError,
+            f"the array has negative strides {array.strides}",
+            hint="pass a copy, for example numpy.ascontiguousarray(x)",
+            depth=3,
+        )
+
+
+def _leading_mode(shape: Sequence[int], strides: Sequence[int], wanted: int | None) -> int | None:
+    rank = len(shape)
+    if wanted is not None:
+        if not -rank <= wanted < rank:
+            raise _marking(f"leading_dim {wanted} is not in the range [{-rank}, {rank})")
+        mode = wanted % rank
+        if strides[mode] != 1 and shape[mode] != 1:
+            raise _marking(f"the leading mode must have stride 1, and the stride of mode {mode} is {strides[mode]}")
+        return mode
+    ones = [m for m in range(rank) if strides[m] == 1]
+    if len(ones) > 1:
+        longer = [m for m in ones if shape[m] > 1]
+        if len(longer) != 1:
+            raise _marking(
+                f"the leading mode cannot be told from the layout {tuple(shape)}:{tuple(strides)}: pass leading_dim"
+            )
+        return longer[0]
+    return ones[0] if ones else None
+
+
+def _reinterpreted(array: Array, dtype: Any) -> Array:
+    """The same memory as elements of another type."""
+    old, new = element_bits(array.dtype), element_bits(dtype)
+    if old == new:
+        return array._replace(dtype=dtype)
+    leading = find_leading(array.shape, array.strides)
+    if (
+        leading is None
+        or (array.shape[leading] * old) % new
+        or any((d * old) % new for i, d in enumerate(array.strides) if i != leading)
+    ):
+        raise error(
+            DSLUserCodeTypeError,
+            f"a layout {array.shape}:{array.strides} of {array.dtype.__name__} does not divide into {dtype.__name__} elements",
+            depth=3,
+        )
+    shape = tuple(s * old // new if i == leading else s for i, s in enumerate(array.shape))
+    strides = tuple(1 if i == leading else d * old // new for i, d in enumerate(array.strides))
+    return array._replace(dtype=dtype, shape=shape, strides=strides)
+
+
+def from_dlpack(
+    tensor_dlpack: Any,
+    assumed_align: int | None = None,
+    use_32bit_stride: bool = False,
+    *,
+    enable_tvm_ffi: bool = False,
+    force_tf32: bool = False,
+) -> RuntimeTensor:
+    """A tensor on the memory of an array: numpy, torch, jax, cupy or whatever has the DLPack protocol. No copy.
+
+    The layout is static. `assumed_align` promises a multiple in bytes of the address (default: of the element type),
+    and is checked. `use_32bit_stride` passes dynamic strides in 32 bits. `force_tf32` takes Float32 as TFloat32.
+    """
+    if isinstance(tensor_dlpack, RuntimeTensor):
+        array = tensor_dlpack._array
+    else:
+        array = read_array(tensor_dlpack)
+    if force_tf32 and array.dtype is Float32:
+        array = array._replace(dtype=TFloat32)
+    return RuntimeTensor(array, assumed_align, use_32bit_stride)
+
+
+# --- descriptions ----------------------------------------------------------------------------------------------------
+
+
+class SymInt:
+    """An extent or stride that is known only when a compiled function is called."""
+
+    __kiln_static__ = True
+
+    def __init__(self, width: int = 32, *, divisibility: int = 1, symbol: str | None = None) -> None:
+        if width not in (32, 64):
+            raise error(DSLUserCodeTypeError, f"a symbolic integer has 32 or 64 bits, not {width}")
+        if divisibility < 1:
+            raise error(DSLUserCodeTypeError, f"a divisibility of {divisibility}: expected a positive number")
+        self.width = width
+        self.divisibility = divisibility
+        self.symbol = symbol
+
+    def __str__(self) -> str:
+        return str(DynamicLeaf(self.width, self.divisibility))
+
+    __repr__ = __str__
+
+    def __mul__(self, other: int) -> SymInt:
+        return SymInt(self.width, divisibility=self.divisibility * abs(int(other)))
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: int) -> SymInt:
+        if self.divisibility % other:
+            return SymInt(self.width)
+        return SymInt(self.width, divisibility=self.divisibility // other)
+
+    def __mod__(self, other: int) -> Any:
+        return 0 if self.divisibility % other == 0 else SymInt(self.width)
+
+    def __key(self) -> tuple[int, int, str | None]:
+        return (self.width, self.divisibility, self.symbol)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SymInt) and self.__key() == other.__key()
+
+    def __hash__(self) -> int:
+        return hash(self.__key())
+
+
+def sym_int(width: int = 32, *, divisibility: int = 1, symbol: str | None = None) -> SymInt:
+    """A symbolic extent or stride for `make_fake_tensor`."""
+    return SymInt(width, divisibility=divisibility, symbol=symbol)
+
+
+def sym_int32(divisibility: int = 1, symbol: str | None = None) -> SymInt:
+    """A symbolic integer of 32 bits."""
+    return SymInt(32, divisibility=divisibility, symbol=symbol)
+
+
+def sym_int64(divisibility: int = 1, symbol: str | None = None) -> SymInt:
+    """A symbolic integer of 64 bits."""
+    return SymInt(64, divisibility=divisibility, symbol=symbol)
+
+
+class FakeTensor(Tensor):
+    """The description of a tensor, to compile for. It has no memory and cannot be passed in a call."""
+
+    __kiln_static__ = True
+
+    def __init__(self, found: TensorSignature, shape: Any, stride: Any) -> None:
+        self._signature = found
+        self._shape = shape
+        self._stride = stride
+
+    @property
+    def shape(self) -> Any:
+        return self._shape
+
+    @property
+    def stride(self) -> Any:
+        return self._stride
+
+    @property
+    def element_type(self) -> Any:
+        return self._signature.dtype
+
+    @property
+    def memspace(self) -> AddressSpace:
+        return self._signature.memspace
+
+    @property
+    def leading_dim(self) -> Any:
+        return next((i for i, d in enumerate(self._stride) if d == 1), None)
+
+    def mark_layout_dynamic(self, leading_dim: int | None = None) -> FakeTensor:
+        """The description as it is: its leaves say themselves what is dynamic."""
+        return self
+
+    def __str__(self) -> str:
+        return f"FakeTensor<{self._signature.dtype.__name__}@{self._signature.memspace} o {self._signature.layout}>"
+
+    __repr__ = __str__
+
+
+def _pattern(x: Any, what: str) -> Any:
+    if isinstance(x, SymInt):
+        return DynamicLeaf(x.width, x.divisibility)
+    if isinstance(x, DynamicLeaf) or (isinstance(x, int) and not isinstance(x, bool)):
+        return x
+    raise error(DSLUserCodeTypeError, f"{what} {x!r}: expected an int or sym_int()", depth=3)
+
+
+def make_fake_tensor(
+    dtype: Any, shape: Any, stride: Any, *, memspace: AddressSpace = AddressSpace.gmem, assumed_align: int | None = None
+) -> FakeTensor:
+    """The description of a tensor, for `cute.compile`. Symbolic integers stand for dynamic extents and strides."""
+    shape, stride = _as_tuple(shape), _as_tuple(stride)
+    if len(shape) != len(stride):
+        raise error(DSLUserCodeTypeError, f"shape {shape} and stride {stride} have different numbers of modes")
+    extents = tuple(_pattern(s, "extent") for s in shape)
+    strides = tuple(_pattern(d, "stride") for d in stride)
+    found = signature(dtype, memspace, assumed_align or natural_alignment(dtype), extents, strides)
+    return FakeTensor(found, shape, stride)
+
+
+def _as_tuple(x: Any) -> tuple[Any, ...]:
+    return tuple(x) if isinstance(x, (tuple, list)) else (x,)
+
+
+def make_fake_compact_tensor(
+    dtype: Any,
+    shape: Any,
+    *,
+    stride_order: Sequence[int] | None = None,
+    memspace: AddressSpace = AddressSpace.gmem,
+    assumed_align: int | None = None,
+    use_32bit_stride: bool = False,
+) -> FakeTensor:
+    """The description of a compact tensor. The mode with number 0 in `stride_order` is the fastest; default: mode 0."""
+    shape = _as_tuple(shape)
+    order = tuple(range(len(shape))) if stride_order is None else tuple(stride_order)
+    if sorted(order) != list(range(len(shape))):
+        raise error(DSLUserCodeTypeError, f"stride_order {order} is not an order of {len(shape)} modes")
+    strides: list[Any] = [None] * len(shape)
+    step: Any = 1
+    width = 32 if use_32bit_stride else 64
+    for mode in sorted(range(len(shape)), key=lambda m: order[m]):
+        strides[mode] = step
+        extent = _pattern(shape[mode], "extent")
+        if isinstance(extent, DynamicLeaf):
+            known = step.divisibility if isinstance(step, SymInt) else step
+            step = SymInt(width, divisibility=known * extent.divisibility)
+        else:
+            step = step * extent
+    return make_fake_tensor(dtype, shape, tuple(strides), memspace=memspace, assumed_align=assumed_align)
+
+
+class FakeStream:
+    """A stream to compile for."""
+
+    __kiln_static__ = True
+
+    def __init__(self, use_tvm_ffi_env_stream: bool = False) -> None:
+        self.use_tvm_ffi_env_stream = use_tvm_ffi_env_stream
+
+
+def make_fake_stream(*, use_tvm_ffi_env_stream: bool = False) -> FakeStream:
+    """A stream to compile for."""
+    return FakeStream(use_tvm_ffi_env_stream)
+
+
+# --- pointers --------------------------------------------------------------------------------------------------------
+
+
+class PointerSignature(NamedTuple):
+    """What compiled code knows about a pointer argument."""
+
+    dtype: Any
+    memspace: AddressSpace
+    alignment: int
+
+    def __str__(self) -> str:
+        return f"a pointer to {self.dtype.__name__} ({self.memspace}, align {self.alignment})"
+
+
+class RuntimePointer(Pointer):
+    """An address to pass to compiled functions. `keep` is what holds the memory, if known."""
+
+    __kiln_static__ = True
+    __slots__ = ("_address_value", "_argument", "keep")
+
+    def __init__(
+        self, dtype: Any, address: int, memspace: AddressSpace, alignment: int | None = None, keep: Any = None
+    ) -> None:
+        alignment = natural_alignment(dtype) if alignment is None else alignment
+        if alignment < 1 or alignment & (alignment - 1):
+            raise error(DSLUserCodeTypeError, f"an alignment of {alignment}: expected a power of two", depth=2)
+        if address % alignment:
+            raise error(
+                DSLUserCodeTypeError,
+                f"the address {address:#x} is not a multiple of {alignment}",
+                hint="pass a smaller assumed_align",
+                depth=2,
+            )
+        self._base = None
+        self._offset = 0
+        self._dtype = dtype
+        self._memspace = memspace
+        self._alignment = alignment
+        self._swizzle = None
+        self._readonly = False
+        self._address_value = address
+        self._argument = (PointerSignature(dtype, memspace, alignment), (address,))
+        self.keep = keep
+
+    def __kiln_argument__(self) -> Any:
+        return self._argument
+
+    def toint(self, *, loc: Any = None, ip: Any = None) -> int:
+        """The address."""
+        return self._address_value
+
+    def __add__(self, offset: Any) -> Any:
+        if not isinstance(offset, int):
+            return NotImplemented
+        step = offset * element_bits(self._dtype)
+        if step % 8:
+            raise error(DSLUserCodeTypeError, f"{offset} packed elements are not whole bytes")
+        address = self._address_value + step // 8
+        alignment = self._alignment
+        while address % alignment:
+            alignment //= 2
+        return RuntimePointer(self._dtype, address, self._memspace, alignment, self.keep)
+
+    __radd__ = __add__
+
+    def __str__(self) -> str:
+        return f"Ptr<0x{self._address_value:016x}@{self._memspace}>"
+
+    __repr__ = __str__
+
+
+def make_ptr(
+    dtype: Any, value: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_align: int | None = None
+) -> Pointer:
+    """A pointer to an address: an int, or a ctypes pointer. The memory must outlive the calls it is passed to."""
+    if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
+        raise error(DSLUserCodeTypeError, f"make_ptr takes a numeric type such as Float16, got {dtype!r}")
+    if isinstance(value, ctypes.c_void_p):
+        address = value.value or 0
+    elif isinstance(value, ctypes._Pointer):
+        address = ctypes.cast(value, ctypes.c_void_p).value or 0
+    elif hasattr(value, "__index__"):
+        address = int(value.__index__())
+    elif hasattr(value, "__int__"):
+        address = int(value)
+    else:
+        raise error(
+            DSLUserCodeTypeError, f"make_ptr takes an address (int or ctypes pointer), got {type(value).__name__}"
+        )
+    if address < 0:
+        raise error(DSLUserCodeTypeError, f"make_ptr got the negative address {address}")
+    return RuntimePointer(dtype, address, mem_space, assumed_align)
+
+
+def nullptr(dtype: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_align: int | None = None) -> Pointer:
+    """The pointer with address 0."""
+    return make_ptr(dtype, 0, mem_space, assumed_align)
+
+
+def find_runtime_libraries(*, enable_tvm_ffi: bool = True) -> list[str]:
+    """Libraries that compiled code needs at run time: none."""
+    return []

@@ -1,0 +1,434 @@
+"""Pointers: where elements lie, in which memory, and what their address is known to be a multiple of."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any
+
+from ..base_dsl import trace as tracing
+from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
+from .leaf import get_divisibility, is_dynamic_leaf
+from .printing import Formatted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..mlir import ir
+    from .swizzle import Swizzle
+
+__all__ = ["AddressSpace", "Pointer", "make_ptr", "recast_ptr"]
+
+
+class AddressSpace(enum.Enum):
+    """The kinds of memory: global, shared (of a block), registers (of a thread), tensor memory; generic is any."""
+
+    generic = 0
+    gmem = 1
+    smem = 3
+    rmem = 5
+    tmem = 6
+    dsmem = 7
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def element_bits(dtype: Any) -> int:
+    """Bits an element takes in memory: a Boolean takes a byte, 2 and 4 bits are packed, others take whole bytes."""
+    width: int = dtype.width
+    return width if width in (2, 4) else max(8, (width + 7) // 8 * 8)
+
+
+def natural_alignment(dtype: Any) -> int:
+    """Bytes the address of an element is a multiple of without being told: its size, at most 16."""
+    size = min(16, max(1, element_bits(dtype) // 8))
+    return 1 << (size.bit_length() - 1)
+
+
+def alignment_after(alignment: int, offset: Any, dtype: Any) -> int:
+    """What is left of an alignment `offset` elements further on."""
+    step = get_divisibility(offset) * element_bits(dtype) // 8
+    if step == 0:
+        return alignment if get_divisibility(offset) == 0 else 1
+    return min(alignment, step & -step)
+
+
+def index_value(offset: Any) -> ir.Value:
+    """An offset (int or dynamic) as an IR value of 32 bits, or 64 where it needs them."""
+    if isinstance(offset, int):
+        return (Int32 if -(1 << 31) <= offset < 1 << 31 else Int64)(offset).ir_value()
+    kind = type(offset)
+    if kind.width > 32:
+        return (offset if kind is Int64 else Int64(offset)).ir_value()
+    return (offset if kind is Int32 else Int32(offset)).ir_value()
+
+
+class Pointer:
+    """The address of elements of a type, inside a function being traced. Immutable.
+
+    `p + n` is n elements on; `n` may be dynamic. A pointer may carry a swizzle, which is applied to the address (in
+    bytes) of every access. `p.load()` and `p.store(x)` access the element it points to.
+    """
+
+    __kiln_immutable__ = True
+    __slots__ = ("_alignment", "_base", "_dtype", "_memspace", "_offset", "_readonly", "_swizzle")
+
+    def __init__(
+        self,
+        value: ir.Value,
+        dtype: Any,
+        memspace: AddressSpace = AddressSpace.generic,
+        alignment: int = 0,
+        *,
+        offset: int = 0,
+        swizzle: Swizzle | None = None,
+        readonly: bool = False,
+    ) -> None:
+        self._base = value  # of the type `_base_type`; `offset` elements are still to be added
+        self._offset = offset
+        self._dtype = dtype
+        self._memspace = memspace
+        self._alignment = alignment or natural_alignment(dtype)
+        """What `base + offset` is known to be a multiple of."""
+        self._swizzle = swizzle
+        self._readonly = readonly
+
+    def _copy(self, **changes: Any) -> Pointer:
+        made = object.__new__(type(self))
+        for name in Pointer.__slots__:
+            object.__setattr__(made, name, changes.get(name, getattr(self, name)))
+        return made
+
+    # -- what is known about it --------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> Any:
+        """The numeric type of the elements."""
+        return self._dtype
+
+    value_type = element_type = dtype
+
+    @property
+    def memspace(self) -> AddressSpace:
+        """The memory it points into."""
+        return self._memspace
+
+    @property
+    def alignment(self) -> int:
+        """Bytes the address is known to be a multiple of."""
+        return self._alignment
+
+    max_alignment = alignment
+
+    @property
+    def swizzle(self) -> Swizzle | None:
+        """The swizzle of the addresses, or None."""
+        return self._swizzle
+
+    @property
+    def type(self) -> ir.Type:
+        """Its IR type."""
+        from ..dialects import cute
+
+        return cute.ptr_type(self._dtype.mlir_type, self._memspace.name, self._alignment)
+
+    def __str__(self) -> str:
+        parts = [type_name(self._dtype), self._memspace.name]
+        if self._alignment != natural_alignment(self._dtype):
+            parts.append(f"align<{self._alignment}>")
+        if self._swizzle is not None:
+            parts.append(str(self._swizzle))
+        return f"ptr<{', '.join(parts)}>"
+
+    __repr__ = __str__
+
+    # -- arithmetic --------------------------------------------------------------------------------------
+
+    def __add__(self, offset: Any) -> Pointer:
+        if isinstance(offset, int):
+            if offset == 0:
+                return self
+            alignment = alignment_after(self._alignment, offset, self._dtype)
+            return self._copy(_offset=self._offset + int(offset), _alignment=alignment)
+        if not is_dynamic_leaf(offset):
+            return NotImplemented
+        from ..dialects import cute
+
+        # The constant part stays last, where the code generators fold it into the access.
+        base_alignment = alignment_after(self._alignment, self._offset, self._dtype)
+        after = alignment_after(base_alignment, offset, self._dtype)
+        type_ = cute.ptr_type(self._dtype.mlir_type, self._memspace.name, after)
+        moved = cute.ptr_add(self._base, index_value(offset), type_)
+        return self._copy(_base=moved, _alignment=alignment_after(self._alignment, offset, self._dtype))
+
+    __radd__ = __add__
+
+    def __sub__(self, offset: Any) -> Pointer:
+        if isinstance(offset, int) or is_dynamic_leaf(offset):
+            return self + (-offset)
+        return NotImplemented
+
+    def align(self, min_align: int, *, loc: Any = None, ip: Any = None) -> Pointer:
+        """The first address from here on that is a multiple of `min_align` bytes."""
+        if min_align < 1 or min_align & (min_align - 1):
+            raise error(DSLUserCodeTypeError, f"align({min_align}): an alignment is a power of two")
+        if min_align <= self._alignment:
+            return self
+        rounded = (self._address() + (min_align - 1)) & -min_align
+        return pointer_from_address(rounded, self._dtype, self._memspace, min_align, self._swizzle)
+
+    def with_alignment(self, alignment: int) -> Pointer:
+        """The same address, taken to be a multiple of `alignment` bytes."""
+        return self._copy(_alignment=alignment)
+
+    # -- values ------------------------------------------------------------------------------------------
+
+    @property
+    def value(self) -> ir.Value:
+        """The IR value, of type `type`."""
+        return self.ir_value()
+
+    def ir_value(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
+        """The IR value of the address, of type `type`."""
+        from ..dialects import cute
+
+        if self._offset:
+            return cute.ptr_add(self._base, index_value(self._offset), self.type)
+        wanted = self.type
+        return self._base if self._base.type == wanted else cute.cast_ptr(self._base, wanted)
+
+    def toint(self, *, loc: Any = None, ip: Any = None) -> Any:
+        """The address: 32 bits in shared and tensor memory, else 64."""
+        address = self._address()
+        if self._memspace in (AddressSpace.smem, AddressSpace.tmem, AddressSpace.dsmem):
+            return Int32._make(Int32(address).ir_value(), True, self._alignment)
+        return address
+
+    def _address(self) -> Any:
+        """The address, 64 bits in every memory."""
+        from ..dialects import cute
+
+        return Int64._make(cute.ptr_to_int(self.ir_value()), True, self._alignment)
+
+    def to_llvm_ptr(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
+        """The address as `!llvm.ptr`."""
+        from ..mlir import context, ir
+
+        space = {AddressSpace.gmem: 1, AddressSpace.smem: 3, AddressSpace.dsmem: 7, AddressSpace.tmem: 6}.get(
+            self._memspace, 0
+        )
+        type_ = ir.Type.parse(f"!llvm.ptr<{space}>" if space else "!llvm.ptr", context())
+        return tracing.emit_value("builtin.unrealized_conversion_cast", type_, (self.ir_value(),))
+
+    @property
+    def llvm_ptr(self) -> ir.Value:
+        """The address as `!llvm.ptr`."""
+        return self.to_llvm_ptr()
+
+    def load(self, *, loc: Any = None, ip: Any = None) -> Any:
+        """The element it points to."""
+        return load_element(self, 0)
+
+    def store(self, value: Any, *, loc: Any = None, ip: Any = None) -> None:
+        """Write the element it points to."""
+        store_element(self, 0, value)
+
+    # -- protocols ---------------------------------------------------------------------------------------
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        return [self.ir_value()]
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Pointer:
+        return self._copy(_base=values[0], _offset=0)
+
+    def __get_mlir_types__(self) -> list[ir.Type]:
+        return [self.type]
+
+    def __kiln_static_key__(self) -> Any:
+        return (self._dtype, self._memspace, self._swizzle)
+
+    def __kiln_join__(self, other: Pointer) -> tuple[Pointer, Pointer] | None:
+        if self.__kiln_static_key__() != other.__kiln_static_key__():
+            return None
+        common = min(self._alignment, other._alignment)
+        readonly = self._readonly or other._readonly
+        return (
+            self._copy(_alignment=common, _readonly=readonly),
+            other._copy(_alignment=common, _readonly=readonly),
+        )
+
+    def __kiln_coerce__(self, like: Pointer) -> Pointer | None:
+        if self.__kiln_static_key__() != like.__kiln_static_key__() or self._alignment < like._alignment:
+            return None
+        return self._copy(_alignment=like._alignment)
+
+    def __kiln_print__(self) -> list[Any]:
+        space, bits = self._memspace.name, type_name(self._dtype)
+        return ["raw_ptr(0x", Formatted(self._address(), "016x"), f": {bits}, {space}, align<{self._alignment}>)"]
+
+
+def type_name(dtype: Any) -> str:
+    """An element type as pointers print it: `f32`, `i8`."""
+    return dtype._mlir_name
+
+
+def pointer_from_address(
+    address: Any, dtype: Any, memspace: AddressSpace, alignment: int = 0, swizzle: Swizzle | None = None
+) -> Pointer:
+    """The pointer with an address that is known when the program runs."""
+    from ..dialects import cute
+
+    alignment = alignment or natural_alignment(dtype)
+    type_ = cute.ptr_type(dtype.mlir_type, memspace.name, alignment)
+    wide = Int64(address) if not isinstance(address, Integer) or type(address).width != 64 else address
+    return Pointer(cute.int_to_ptr(wide.ir_value(), type_), dtype, memspace, alignment, swizzle=swizzle)
+
+
+def recast_ptr(
+    ptr: Pointer, swizzle_: Swizzle | None = None, dtype: Any = None, *, loc: Any = None, ip: Any = None
+) -> Pointer:
+    """The same address as a pointer to another element type (if given), with another swizzle (None: without one)."""
+    if not isinstance(ptr, Pointer):
+        raise error(
+            DSLUserCodeTypeError,
+            f"recast_ptr takes a pointer, got {type(ptr).__name__}",
+            hint="a tensor's is .iterator",
+        )
+    dtype = ptr.dtype if dtype is None else dtype
+    if not isinstance(dtype, NumericMeta):
+        raise error(DSLUserCodeTypeError, f"recast_ptr takes a numeric type such as Float32, got {dtype!r}")
+    if dtype is ptr.dtype:
+        return ptr._copy(_swizzle=swizzle_)
+    from ..dialects import cute
+
+    wanted = cute.ptr_type(dtype.mlir_type, ptr.memspace.name, ptr.alignment)
+    made = cute.cast_ptr(ptr.ir_value(), wanted)
+    return Pointer(made, dtype, ptr.memspace, ptr.alignment, swizzle=swizzle_, readonly=ptr._readonly)
+
+
+def make_ptr(
+    dtype: Any,
+    value: Any,
+    mem_space: AddressSpace = AddressSpace.generic,
+    *,
+    assumed_align: int | None = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> Any:
+    """A pointer to an address: an integer, dynamic inside a trace; outside a trace a pointer to pass as an argument."""
+    if tracing.current() is None:
+        from . import runtime
+
+        return runtime.make_ptr(dtype, value, mem_space, assumed_align)
+    if hasattr(value, "type") and not isinstance(value, Numeric):  # an LLVM pointer
+        return _from_llvm_pointer(dtype, value, mem_space, assumed_align)
+    return pointer_from_address(value, dtype, mem_space, assumed_align or 0)
+
+
+def _from_llvm_pointer(dtype: Any, value: Any, memspace: AddressSpace, alignment: int | None) -> Pointer:
+    from ..dialects import cute
+
+    alignment = alignment or natural_alignment(dtype)
+    type_ = cute.ptr_type(dtype.mlir_type, memspace.name, alignment)
+    if not str(value.type).startswith("!llvm.ptr"):
+        return pointer_from_address(value, dtype, memspace, alignment)
+    return Pointer(
+        tracing.emit_value("builtin.unrealized_conversion_cast", type_, (value,)), dtype, memspace, alignment
+    )
+
+
+# --- accesses --------------------------------------------------------------------------------------------------------
+
+
+def _accessed(pointer: Pointer, offset: Any) -> tuple[ir.Value, ir.Value]:
+    """The base and the offset in elements of an access, the swizzle applied."""
+    if pointer._swizzle is not None:
+        address = (pointer + offset)._address()
+        swizzled = pointer._swizzle(address)
+        moved = pointer_from_address(swizzled, pointer._dtype, pointer._memspace)
+        return moved._base, index_value(0)
+    if isinstance(offset, int):
+        return pointer._base, index_value(pointer._offset + offset)
+    if pointer._offset:
+        pointer = pointer + offset
+        return pointer._base, index_value(pointer._offset)
+    return pointer._base, index_value(offset)
+
+
+def known_alignment(pointer: Pointer, offset: Any) -> int:
+    """Bytes the address `offset` elements past a pointer is a multiple of; a swizzle keeps its lowest bits."""
+    found = alignment_after(pointer._alignment, offset, pointer._dtype)
+    return found if pointer._swizzle is None else min(found, 1 << pointer._swizzle.num_base)
+
+
+def load_vector(pointer: Pointer, offset: Any, count: int) -> ir.Value:
+    """`count` elements in a row, as a vector."""
+    from ..dialects import cute
+
+    base, index = _accessed(pointer, offset)
+    dtype = pointer._dtype
+    return cute.load(base, index, dtype.vector_type(count), known_alignment(pointer, offset))
+
+
+def store_vector(pointer: Pointer, offset: Any, value: ir.Value) -> None:
+    """Write a vector of elements in a row."""
+    from ..dialects import cute
+
+    base, index = _accessed(pointer, offset)
+    cute.store(value, base, index, known_alignment(pointer, offset))
+
+
+def load_element(pointer: Pointer, offset: Any) -> Any:
+    """The element `offset` elements past a pointer."""
+    from ..dialects import cute
+
+    base, index = _accessed(pointer, offset)
+    dtype = pointer._dtype
+    return dtype._make(cute.load(base, index, dtype.mlir_type))
+
+
+def store_element(pointer: Pointer, offset: Any, value: Any) -> None:
+    """Write the element `offset` elements past a pointer. The value is of the element type, or a Python number."""
+    from ..dialects import cute
+
+    require_writable(pointer)
+    base, index = _accessed(pointer, offset)
+    cute.store(element_value(value, pointer._dtype), base, index)
+
+
+def require_writable(pointer: Pointer) -> None:
+    """Refuse to write where the caller's array is read-only."""
+    if pointer._readonly:
+        raise error(
+            DSLUserCodeTypeError,
+            "the program writes to a tensor whose array is read-only",
+            hint="pass a writable array: a copy, or one with flags.writeable set",
+            depth=3,
+        )
+
+
+def element_value(value: Any, dtype: Any) -> ir.Value:
+    """A value to be stored as an element, as an IR value: Python numbers convert, typed values must have the type."""
+    kind = type(value)
+    if kind is dtype:
+        return value.ir_value()
+    if isinstance(kind, NumericMeta):
+        raise error(
+            DSLUserCodeTypeError,
+            f"a {kind.__name__} is stored in a tensor of {dtype.__name__}",
+            hint=f"convert it: x.to({dtype.__name__})",
+            depth=3,
+        )
+    if isinstance(value, (bool, int, float)) or (hasattr(value, "item") and getattr(value, "shape", None) == ()):
+        return dtype(value).ir_value()
+    from ..mlir import ir
+
+    if isinstance(value, ir.Value):
+        return dtype(value).ir_value()
+    raise error(
+        DSLUserCodeTypeError,
+        f"an element of type {dtype.__name__} is set to {kind.__name__}",
+        hint="an element is a number; whole tensors are written with .store(...) or t[None] = ...",
+        depth=3,
+    )

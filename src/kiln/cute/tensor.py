@@ -1,0 +1,604 @@
+"""Tensors: a pointer (or a coordinate) seen through a layout, inside a function being traced."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import TYPE_CHECKING, Any
+
+from ..base_dsl import trace as tracing
+from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
+from . import vector_access
+from .algebra import recast_layout
+from .basis import ScaledBasis, add_coords
+from .composed_layout import ComposedLayout
+from .int_tuple import (
+    as_int_tuple,
+    dynamic_leaves,
+    flatten_to_tuple,
+    has_underscore,
+    pretty_str,
+    product,
+    with_dynamic_leaves,
+)
+from .layout import Layout, cosize, crd2idx, leading_dim, make_identity_layout, make_layout, make_layout_like
+from .leaf import get_divisibility, is_dynamic_leaf
+from .modes import slice_
+from .pointer import AddressSpace, Pointer, element_bits, load_element, recast_ptr, store_element
+from .printing import layout_parts
+from .tiling import make_fragment_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..mlir import ir
+
+__all__ = [
+    "Tensor",
+    "make_fragment",
+    "make_fragment_like",
+    "make_identity_tensor",
+    "make_rmem_tensor",
+    "make_rmem_tensor_like",
+    "make_tensor",
+    "recast_tensor",
+]
+
+RMEM_ALIGNMENT = 32
+"""Bytes the memory of a register tensor is aligned to."""
+
+
+class Tensor:
+    """Elements and the layout they lie in: what annotations and `isinstance` name.
+
+    Inside a trace tensors are made by `make_tensor` and its relatives and arrive as arguments; outside, by
+    `cute.runtime.from_dlpack`.
+    """
+
+    __slots__ = ()
+
+    def __class_getitem__(cls, parameters: Any) -> Any:
+        return cls
+
+    layout: Any
+    iterator: Any
+
+    @property
+    def shape(self) -> Any:
+        """The extents of the layout."""
+        return self.layout.shape
+
+    @property
+    def stride(self) -> Any:
+        """The strides of the layout."""
+        return self.layout.stride
+
+    @property
+    def element_type(self) -> Any:
+        """The numeric type of the elements."""
+        return self.iterator.dtype
+
+    @property
+    def dtype(self) -> Any:
+        """The numeric type of the elements."""
+        return self.element_type
+
+    @property
+    def memspace(self) -> AddressSpace:
+        """The memory the elements lie in."""
+        return self.iterator.memspace
+
+    @property
+    def leading_dim(self) -> Any:
+        """The mode along which elements are adjacent; None without one. See `cute.leading_dim`."""
+        layout = self.layout
+        if isinstance(layout, ComposedLayout):
+            layout = layout.outer
+        return leading_dim(layout.shape, layout.stride)
+
+
+class TracedTensor(Tensor):
+    """A tensor of the object program. Immutable; the elements are not.
+
+    `iterator` is a pointer, or, for a coordinate tensor, the coordinate of its origin. `t[coord]` is an element,
+    `t[coord with None]` the tensor that is left; `t[...] = x` writes an element or all elements of a slice.
+    """
+
+    __kiln_immutable__ = True
+    __slots__ = ("_iterator", "_layout", "_wide")
+
+    def __init__(self, iterator: Any, layout: Any) -> None:
+        self._iterator = iterator
+        self._layout = layout
+        self._wide: bool | None = None
+
+    @property
+    def iterator(self) -> Any:  # type: ignore[override]
+        """The pointer to the first element, or the coordinate of the origin."""
+        return self._iterator
+
+    @property
+    def layout(self) -> Any:  # type: ignore[override]
+        """The layout, plain or composed."""
+        return self._layout
+
+    @property
+    def is_coordinates(self) -> bool:
+        """Whether elements are coordinates rather than memory."""
+        return not isinstance(self._iterator, Pointer)
+
+    @property
+    def element_type(self) -> Any:
+        """The numeric type of the elements; Int32 for coordinates."""
+        return self._iterator.dtype if isinstance(self._iterator, Pointer) else Int32
+
+    @property
+    def memspace(self) -> AddressSpace:
+        """The memory the elements lie in."""
+        return self._iterator.memspace if isinstance(self._iterator, Pointer) else AddressSpace.rmem
+
+    @property
+    def type(self) -> Any:
+        """The IR type, with the layout in it."""
+        if self.is_coordinates:
+            return f'!cute.coord_tensor<"{pretty_str(self._iterator)}", "{self._layout}">'
+        return _memref_type(self._iterator, self._layout)
+
+    def __str__(self) -> str:
+        origin = pretty_str(self._iterator) if self.is_coordinates else str(self._iterator)
+        return f"tensor<{origin} o {self._layout}>"
+
+    __repr__ = __str__
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
+    def __len__(self) -> int:
+        return len(self._layout)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Any:
+        raise error(
+            DSLUserCodeTypeError,
+            "a tensor cannot be iterated over",
+            hint="loop over indices: for i in range(cute.size(t))",
+        )
+
+    def mark_layout_dynamic(self, leading_dim: int | None = None) -> Tensor:
+        """Only for tensors outside a trace."""
+        raise error(
+            DSLUserCodeTypeError,
+            "mark_layout_dynamic is called on arguments, before the call",
+            hint="from_dlpack(x).mark_layout_dynamic()",
+        )
+
+    mark_compact_shape_dynamic = mark_layout_dynamic
+
+    # -- elements and slices -----------------------------------------------------------------------------
+
+    def _coordinate(self, coord: Any) -> Any:
+        """An index expression as a coordinate whose dynamic parts are as wide as offsets in this tensor need."""
+        wide = self._wide
+        if wide is None:
+            wide = self._wide = _needs_wide_offsets(self._layout)
+        return _as_coordinate(coord, self._layout, wide)
+
+    def __getitem__(self, coord: Any) -> Any:
+        if type(coord) is not int:
+            coord = self._coordinate(coord)
+            if has_underscore(coord):
+                return self._slice(coord)
+        offset = self._layout(coord)
+        iterator = self._iterator
+        if not isinstance(iterator, Pointer):
+            return add_coords(iterator, offset)
+        return load_element(iterator, offset)
+
+    def __setitem__(self, coord: Any, value: Any) -> None:
+        iterator = self._iterator
+        if not isinstance(iterator, Pointer):
+            raise error(DSLUserCodeTypeError, "a coordinate tensor has no memory to write to")
+        coord = self._coordinate(coord)
+        if not has_underscore(coord):
+            store_element(iterator, self._layout(coord), value)
+            return
+        part = self._slice(coord)
+        if isinstance(value, TracedTensor):
+            value = value.load()
+        if isinstance(value, (bool, int, float, Numeric)):
+            part.fill(value)
+        else:
+            part.store(value)
+
+    def _slice(self, coord: Any) -> TracedTensor:
+        layout, coord = self._layout, self._coordinate(coord)
+        if isinstance(layout, ComposedLayout):
+            return TracedTensor(self._iterator, layout._slice(coord))
+        return TracedTensor(self._moved(crd2idx(coord, layout)), slice_(layout, coord))
+
+    def _domain_offset(self, coord: Any) -> TracedTensor:
+        layout, coord = self._layout, self._coordinate(coord)
+        if isinstance(layout, ComposedLayout):
+            return TracedTensor(self._iterator, layout._domain_offset(coord))
+        return TracedTensor(self._moved(crd2idx(coord, layout)), layout)
+
+    def _moved(self, offset: Any) -> Any:
+        if isinstance(self._iterator, Pointer):
+            return self._iterator + offset
+        return add_coords(self._iterator, offset)
+
+    def _map_layout(self, f: Callable[[Any], Any]) -> TracedTensor:
+        return TracedTensor(self._iterator, f(self._layout))
+
+    # -- all elements ------------------------------------------------------------------------------------
+
+    def load(self, *, loc: Any = None, ip: Any = None) -> Any:
+        """All elements as one value (`TensorSSA`). The shape must be static."""
+        from .tensor_ssa import TensorSSA
+
+        iterator = self._memory("load")
+        count = vector_access.static_size(self._layout, "load()")
+        return TensorSSA(vector_access.load(iterator, self._layout, count), self._layout.shape, iterator.dtype)
+
+    def store(self, data: Any, *, loc: Any = None, ip: Any = None) -> None:
+        """Write all elements. The value has as many elements, in the same order, of the same type."""
+        from .tensor_ssa import TensorSSA
+
+        iterator = self._memory("store")
+        count = vector_access.static_size(self._layout, "store()")
+        if not isinstance(data, TensorSSA):
+            raise error(
+                DSLUserCodeTypeError,
+                f"store() takes the value of a tensor (TensorSSA), got {type(data).__name__}",
+                hint="load the other tensor first, or use .fill(x) for one number",
+            )
+        if data.dtype is not iterator.dtype:
+            raise error(
+                DSLUserCodeTypeError,
+                f"a value of {data.dtype.__name__} elements is stored in a tensor of {iterator.dtype.__name__}",
+                hint=f"convert it: x.to({iterator.dtype.__name__})",
+            )
+        if data.numel() != count or _extents(data.shape) != _extents(self._layout.shape):
+            raise error(
+                DSLUserCodeTypeError,
+                f"a value of shape {pretty_str(data.shape)} is stored in a tensor of shape {pretty_str(self._layout.shape)}",
+                hint="shapes must agree mode by mode; reshape or broadcast_to makes them",
+            )
+        vector_access.store(iterator, self._layout, count, data.value)
+
+    def fill(self, value: Any, *, loc: Any = None, ip: Any = None) -> None:
+        """Write the same number to all elements."""
+        from ..base_dsl.numeric import emit
+        from .pointer import element_value
+
+        iterator = self._memory("fill")
+        count = vector_access.static_size(self._layout, "fill()")
+        dtype = iterator.dtype
+        if isinstance(value, (bool, int, float)):
+            from ..base_dsl.numeric import host
+
+            vector = emit.constant(dtype, host.cast(dtype, value), count)
+        else:
+            vector = tracing.emit_value("vector.broadcast", dtype.vector_type(count), (element_value(value, dtype),))
+        vector_access.store(iterator, self._layout, count, vector)
+
+    def _memory(self, what: str) -> Pointer:
+        if not isinstance(self._iterator, Pointer):
+            raise error(
+                DSLUserCodeTypeError,
+                f"{what}() needs a tensor in memory, and this one holds coordinates",
+                hint="its elements are t[i]",
+                depth=2,
+            )
+        return self._iterator
+
+    # -- crossing regions and functions ------------------------------------------------------------------
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        leaves = [_leaf_value(leaf) for leaf in _all_leaves(self)]
+        if self.is_coordinates:
+            return leaves
+        from ..dialects import cute
+
+        return [cute.view(self._iterator.ir_value(), _memref_type(self._iterator, self._layout), leaves)]
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> TracedTensor:
+        if self.is_coordinates:
+            made = iter([_leaf_like(leaf, v) for leaf, v in zip(_all_leaves(self), values, strict=True)])
+            return TracedTensor(with_dynamic_leaves(self._iterator, made), self._layout._with_leaves(made))
+        from ..dialects import cute
+
+        memref = values[0]
+        pointer = self._iterator
+        leaves = [
+            _leaf_like(leaf, cute.leaf(memref, i, _leaf_width(leaf))) for i, leaf in enumerate(self._layout._leaves())
+        ]
+        base = pointer._copy(_base=cute.iter_(memref, pointer.type), _offset=0)
+        return TracedTensor(base, self._layout._with_leaves(leaves) if leaves else self._layout)
+
+    def __kiln_static_key__(self) -> Any:
+        origin = None if self.is_coordinates else self._iterator.__kiln_static_key__()
+        return (origin, str(self._layout), getattr(self._layout, "inner", None))
+
+    def __kiln_join__(self, other: TracedTensor) -> tuple[TracedTensor, TracedTensor] | None:
+        if self.is_coordinates != other.is_coordinates or type(self._layout) is not type(other._layout):
+            return None
+        layouts = _join_layouts(self._layout, other._layout)
+        if layouts is None:
+            return None
+        if self.is_coordinates:
+            origins = _join_coords(self._iterator, other._iterator)
+        else:
+            origins = self._iterator.__kiln_join__(other._iterator)
+        if origins is None:
+            return None
+        return TracedTensor(origins[0], layouts[0]), TracedTensor(origins[1], layouts[1])
+
+    def __kiln_coerce__(self, like: TracedTensor) -> TracedTensor | None:
+        if self.is_coordinates != like.is_coordinates or type(self._layout) is not type(like._layout):
+            return None
+        layouts = _join_layouts(like._layout, self._layout)
+        if layouts is None or str(layouts[0]) != str(like._layout):
+            return None
+        if not self.is_coordinates:
+            origin = self._iterator.__kiln_coerce__(like._iterator)
+            return None if origin is None else TracedTensor(origin, layouts[1])
+        origins = _join_coords(like._iterator, self._iterator)
+        if origins is None or pretty_str(origins[0]) != pretty_str(like._iterator):
+            return None
+        return TracedTensor(origins[1], layouts[1])
+
+    def __kiln_print__(self) -> list[Any]:
+        origin = [self._iterator] if self.is_coordinates else self._iterator.__kiln_print__()
+        return [*origin, " o ", *layout_parts(self._layout)]
+
+
+def _extents(shape: Any) -> list[int]:
+    """The extents of the top-level modes that are not 1: what two shapes must agree in to be stored into each other."""
+    modes = shape if isinstance(shape, tuple) else (shape,)
+    sizes = [product(m) for m in modes]
+    sizes = [s for s in sizes if s != 1]
+    return sizes if len(sizes) > 1 else [product(shape)]
+
+
+def _needs_wide_offsets(layout: Any) -> bool:
+    """Whether offsets in a layout may need 64 bits: it is known to be that large, or an extent is 64 bits wide."""
+    plain = layout.outer if isinstance(layout, ComposedLayout) else layout
+    if not isinstance(plain, Layout):
+        return False
+    reach = 0
+    for s, d in zip(flatten_to_tuple(plain.shape), flatten_to_tuple(plain.stride), strict=True):
+        if not isinstance(s, int):
+            if _leaf_width(s) == 64:
+                return True
+        elif isinstance(d, int):
+            reach += (s - 1) * abs(d)
+    return reach >= 1 << 31
+
+
+def _as_coordinate(coord: Any, layout: Any, wide: bool) -> Any:
+    if isinstance(coord, (tuple, list)):
+        return tuple(_as_coordinate(c, layout, wide) for c in coord)
+    if coord is None or type(coord) is int:
+        return coord
+    if is_dynamic_leaf(coord) and not coord.is_static:
+        width = type(coord).width
+        if width >= 64 or (width == 32 and not wide):
+            return coord
+        return (Int64 if wide else Int32)(coord)
+    if isinstance(coord, Integer):
+        return int(coord)
+    if isinstance(coord, slice) or coord is Ellipsis:
+        raise error(
+            DSLUserCodeTypeError,
+            f"a tensor of layout {layout} is indexed by {'a slice' if isinstance(coord, slice) else '...'}",
+            hint="write None for a whole mode: t[None, 0]; cut tiles with cute.local_tile",
+            depth=3,
+        )
+    if isinstance(coord, (bool, float, Numeric)) or not hasattr(coord, "__index__"):
+        raise error(
+            DSLUserCodeTypeError,
+            f"a tensor is indexed by {type(coord).__name__}",
+            hint="an index is an integer, None or a tuple of those",
+            depth=3,
+        )
+    return int(coord.__index__())
+
+
+# --- leaves ----------------------------------------------------------------------------------------------------------
+
+
+def _all_leaves(tensor: TracedTensor) -> tuple[Any, ...]:
+    layout = tensor._layout._leaves()
+    return layout if not tensor.is_coordinates else (*dynamic_leaves(tensor._iterator), *layout)
+
+
+def _leaf_width(leaf: Any) -> int:
+    return 64 if type(leaf).width == 64 else 32
+
+
+def _leaf_value(leaf: Any) -> ir.Value:
+    """A dynamic leaf as an IR value of the width that the layout's text states."""
+    kind = Int64 if _leaf_width(leaf) == 64 else Int32
+    return (leaf if type(leaf) is kind else kind(leaf)).ir_value()
+
+
+def _leaf_like(leaf: Any, value: ir.Value) -> Any:
+    """The same leaf with another IR value."""
+    kind = Int64 if _leaf_width(leaf) == 64 else Int32
+    return kind._make(value, leaf.nonneg, leaf.divisibility)
+
+
+def _join_leaf(a: Any, b: Any) -> tuple[Any, Any] | None:
+    """Two leaves under one description: equal static ones, or dynamic ones of the wider width and common divisor."""
+    if isinstance(a, int) or isinstance(b, int):
+        return (a, b) if isinstance(a, int) and isinstance(b, int) and a == b else None
+    kind = Int64 if 64 in (_leaf_width(a), _leaf_width(b)) else Int32
+    common = gcd(get_divisibility(a), get_divisibility(b))
+    nonneg = a.nonneg and b.nonneg
+    first, second = (x if type(x) is kind else kind(x) for x in (a, b))
+    return (first._assume(nonneg=nonneg, divisibility=common), second._assume(nonneg=nonneg, divisibility=common))
+
+
+def _join_trees(a: Any, b: Any) -> tuple[Any, Any] | None:
+    if isinstance(a, tuple) or isinstance(b, tuple):
+        if not (isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b)):
+            return None
+        pairs = [_join_trees(x, y) for x, y in zip(a, b, strict=True)]
+        if any(p is None for p in pairs):
+            return None
+        return tuple(p[0] for p in pairs if p), tuple(p[1] for p in pairs if p)
+    if isinstance(a, ScaledBasis) or isinstance(b, ScaledBasis):
+        if not (isinstance(a, ScaledBasis) and isinstance(b, ScaledBasis)) or a.mode != b.mode:
+            return None
+        scales = _join_leaf(a.value, b.value)
+        return None if scales is None else (ScaledBasis(scales[0], a.mode), ScaledBasis(scales[1], b.mode))
+    return _join_leaf(a, b)
+
+
+def _join_layouts(a: Any, b: Any) -> tuple[Any, Any] | None:
+    if isinstance(a, ComposedLayout):
+        if a.inner is not b.inner and a.inner != b.inner:
+            return None
+        offsets, outers = _join_coords(a.offset, b.offset), _join_layouts(a.outer, b.outer)
+        if offsets is None or outers is None:
+            return None
+        return ComposedLayout(a.inner, offsets[0], outers[0]), ComposedLayout(b.inner, offsets[1], outers[1])
+    shapes, strides = _join_trees(a.shape, b.shape), _join_trees(a.stride, b.stride)
+    if shapes is None or strides is None:
+        return None
+    return Layout(shapes[0], strides[0]), Layout(shapes[1], strides[1])
+
+
+def _join_coords(a: Any, b: Any) -> tuple[Any, Any] | None:
+    """Two coordinates under one description: leaves that differ become dynamic."""
+    if isinstance(a, tuple) or isinstance(b, tuple):
+        if not (isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b)):
+            return None
+        pairs = [_join_coords(x, y) for x, y in zip(a, b, strict=True)]
+        if any(p is None for p in pairs):
+            return None
+        return tuple(p[0] for p in pairs if p), tuple(p[1] for p in pairs if p)
+    if isinstance(a, int) and isinstance(b, int) and a == b:
+        return a, b
+    return _join_leaf(Int32(a) if isinstance(a, int) else a, Int32(b) if isinstance(b, int) else b)
+
+
+def _memref_type(pointer: Pointer, layout: Any) -> ir.Type:
+    from ..dialects import cute
+
+    return cute.memref_type(pointer.dtype.mlir_type, pointer.memspace.name, pointer.alignment, str(layout))
+
+
+# --- making tensors --------------------------------------------------------------------------------------------------
+
+
+def _as_layout(layout: Any) -> Any:
+    return layout if isinstance(layout, (Layout, ComposedLayout)) else make_layout(as_int_tuple(layout, "a shape"))
+
+
+def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """A pointer seen through a layout (or a shape, which stands for its compact layout, first mode fastest).
+
+    With a coordinate (an integer or a tuple of them) in place of the pointer, a coordinate tensor.
+    """
+    layout = _as_layout(layout)
+    if isinstance(iterator, TracedTensor):
+        iterator = iterator.iterator
+    if isinstance(iterator, Pointer) or getattr(type(iterator), "_is_tensor_iterator", False):
+        return TracedTensor(iterator, layout)
+    if isinstance(iterator, (int, tuple, list)) or is_dynamic_leaf(iterator):
+        return TracedTensor(as_int_tuple(iterator, "a coordinate"), layout)
+    raise error(
+        DSLUserCodeTypeError,
+        f"make_tensor takes a pointer or a coordinate, got {type(iterator).__name__}",
+        hint="a pointer is t.iterator, cute.make_ptr(...) or what an allocator returns",
+    )
+
+
+def make_identity_tensor(shape: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
+    """The tensor whose element at a coordinate is that coordinate."""
+    layout = make_identity_layout(shape)
+    origin = _zeros(layout.shape)
+    return TracedTensor(origin, layout)
+
+
+def _zeros(shape: Any) -> Any:
+    return tuple(_zeros(s) for s in shape) if isinstance(shape, tuple) else 0
+
+
+def make_rmem_tensor(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
+    """A tensor in the registers of a thread, undefined at first. The layout must be static."""
+    if not isinstance(dtype, NumericMeta) and isinstance(layout_or_shape, NumericMeta):
+        raise error(DSLUserCodeTypeError, "make_rmem_tensor takes the layout or shape first, then the type")
+    if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
+        raise error(DSLUserCodeTypeError, f"make_rmem_tensor takes a numeric type such as Float32, got {dtype!r}")
+    layout = _as_layout(layout_or_shape)
+    plain = layout.outer if isinstance(layout, ComposedLayout) else layout
+    count = cosize(plain)
+    if not isinstance(count, int) or not layout.is_static():
+        raise error(
+            DSLUserCodeTypeError,
+            f"a register tensor needs a static layout, got {layout}",
+            hint="registers are allocated when compiling: use static shapes (Constexpr)",
+        )
+    tracing.require("a register tensor")
+    from ..dialects import cute
+
+    type_ = cute.ptr_type(dtype.mlir_type, "rmem", RMEM_ALIGNMENT)
+    base = cute.alloc_rmem(max(count, 1), type_)
+    return TracedTensor(Pointer(base, dtype, AddressSpace.rmem, RMEM_ALIGNMENT), layout)
+
+
+def make_fragment(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
+    """The older name of `make_rmem_tensor`."""
+    return make_rmem_tensor(layout_or_shape, dtype)
+
+
+def _type_like(src: Any, dtype: Any, what: str) -> Any:
+    found = dtype if dtype is not None else getattr(src, "element_type", None)
+    if found is None:
+        raise error(
+            DSLUserCodeTypeError,
+            f"{what} of a layout needs the element type",
+            hint=f"cute.{what}(layout, Float32)",
+            depth=2,
+        )
+    return found
+
+
+def make_rmem_tensor_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TracedTensor:
+    """A register tensor of the same shape, compact, with strides in the same order."""
+    from .tensor_ssa import TensorSSA
+
+    found = _type_like(src, dtype, "make_rmem_tensor_like")
+    if isinstance(src, TensorSSA):
+        return make_rmem_tensor(src.shape, found)
+    layout = src.layout if isinstance(src, Tensor) else src
+    return make_rmem_tensor(make_layout_like(layout), found)
+
+
+def make_fragment_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
+    """A register tensor for what a thread holds of `src`: mode 0 compact, the others in the order of their strides.
+
+    Of a layout without an element type: that layout.
+    """
+    if isinstance(src, (Layout, ComposedLayout)) and dtype is None:
+        return make_fragment_layout(src)
+    found = _type_like(src, dtype, "make_fragment_like")
+    layout = src.layout if isinstance(src, Tensor) else src
+    return make_rmem_tensor(make_fragment_layout(layout), found)
+
+
+def recast_tensor(
+    src: TracedTensor, dtype: Any, swizzle_: Any = None, *, loc: Any = None, ip: Any = None
+) -> TracedTensor:
+    """The same memory as elements of another type; the mode with stride 1 gets longer or shorter."""
+    if not isinstance(src, TracedTensor) or src.is_coordinates:
+        raise error(DSLUserCodeTypeError, f"recast_tensor takes a tensor in memory, got {type(src).__name__}")
+    pointer = src.iterator
+    swizzle = swizzle_ if swizzle_ is not None else pointer.swizzle
+    made = recast_ptr(pointer, swizzle, dtype)
+    return TracedTensor(made, recast_layout(element_bits(dtype), element_bits(pointer.dtype), src.layout))

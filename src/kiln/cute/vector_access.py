@@ -1,0 +1,243 @@
+"""Many elements at once: which elements of a layout lie in a row, and how a vector of all of them is read and written.
+
+The order of the values is that of the layout's indices: the first mode runs fastest.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..base_dsl import trace as tracing
+from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from .composed_layout import ComposedLayout
+from .int_tuple import flatten_to_tuple, product
+from .leaf import get_divisibility, leaf_add, leaf_mul
+from .pointer import Pointer, element_bits, known_alignment, load_element, load_vector, require_writable, store_vector
+from .swizzle import Swizzle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..mlir import ir
+
+WIDEST_ACCESS = 16
+"""Bytes of the widest single access."""
+
+
+class Access(NamedTuple):
+    """`len(positions)` elements in a row at `offset`: their places among the values."""
+
+    offset: Any
+    positions: Sequence[int]
+
+
+def static_size(layout: Any, what: str) -> int:
+    """The number of elements; it must be known while tracing."""
+    count = product(layout.shape)
+    if not isinstance(count, int):
+        raise error(
+            DSLUserCodeTypeError,
+            f"{what} needs a static shape, and the layout is {layout}",
+            hint="cut a tile of static shape out of the tensor first, or loop over its elements",
+            depth=3,
+        )
+    if count == 0:
+        raise error(DSLUserCodeTypeError, f"{what} of a tensor without elements: the layout is {layout}", depth=3)
+    return count
+
+
+def accesses(pointer: Pointer, layout: Any, count: int) -> Iterator[Access]:
+    """The accesses that cover `count` elements of a layout, as wide as contiguity and alignment allow."""
+    for base, offsets, positions in _groups(layout, count):
+        yield from _runs(pointer, base, offsets, positions)
+
+
+def _groups(layout: Any, count: int) -> Iterator[tuple[Any, Sequence[int], Sequence[int]]]:
+    """Parts of a layout with one dynamic offset each: (offset, static offsets from there, places among the values)."""
+    if isinstance(layout, ComposedLayout):
+        if layout.is_static():
+            yield 0, [layout(i) for i in range(count)], range(count)
+            return
+        width = _composed_width(layout, count)
+        for first in range(0, count, width):
+            yield layout(first), range(width), range(first, first + width)
+        return
+    shapes, strides = flatten_to_tuple(layout.shape), flatten_to_tuple(layout.stride)
+    if all(isinstance(d, int) for d in strides):
+        yield 0, _static_offsets(shapes, strides), range(count)
+        return
+    fixed = tuple(d if isinstance(d, int) else 0 for d in strides)
+    offsets = _static_offsets(shapes, fixed)
+    dynamic = [i for i, d in enumerate(strides) if not isinstance(d, int)]
+    places: dict[tuple[int, ...], list[int]] = {}
+    for position, coord in enumerate(itertools.product(*(range(s) for s in reversed(shapes)))):
+        places.setdefault(tuple(coord[len(shapes) - 1 - i] for i in dynamic), []).append(position)
+    for coord, positions in places.items():
+        base: Any = 0
+        for c, mode in zip(coord, dynamic, strict=True):
+            base = leaf_add(base, leaf_mul(c, strides[mode]))
+        yield base, [offsets[p] for p in positions], positions
+
+
+@functools.lru_cache(maxsize=1024)
+def _static_offsets(shapes: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
+    offsets = [0]
+    for s, d in zip(shapes, strides, strict=True):
+        offsets = [base + i * d for i in range(s) for base in offsets]
+    return offsets
+
+
+def _composed_width(layout: ComposedLayout, count: int) -> int:
+    """How many values in a row a composed layout with dynamic parts keeps in a row."""
+    if not isinstance(layout.inner, Swizzle):
+        return 1
+    outer = layout.outer
+    shapes, strides = flatten_to_tuple(outer.shape), flatten_to_tuple(outer.stride)
+    width = 1
+    for s, d in zip(shapes, strides, strict=True):
+        if s == 1:
+            continue
+        if d != width:
+            break
+        width *= s
+    limit = 1 << layout.inner.num_base
+    offset = get_divisibility(layout.offset) if not isinstance(layout.offset, tuple) else 1
+    rest = [get_divisibility(d) for s, d in zip(shapes, strides, strict=True) if s != 1 and d != 1]
+    while width > 1 and (width > limit or count % width or offset % width or any(d % width for d in rest if d > width)):
+        width = width // 2 if width % 2 == 0 else 1
+    return width
+
+
+def _runs(pointer: Pointer, base: Any, offsets: Sequence[int], positions: Sequence[int]) -> Iterator[Access]:
+    bits = element_bits(pointer.dtype)
+    order = sorted(range(len(offsets)), key=lambda i: (offsets[i], positions[i]))
+    alignment = known_alignment(pointer, base)
+    i = 0
+    while i < len(order):
+        start = offsets[order[i]]
+        length = 1
+        while i + length < len(order) and offsets[order[i + length]] == start + length:
+            length += 1
+        width = 1
+        while width * 2 <= length and _fits(width * 2, bits, alignment, start):
+            width *= 2
+        where = leaf_add(base, start)
+        yield Access(where, [positions[order[i + k]] for k in range(width)])
+        i += width
+
+
+def _fits(width: int, bits: int, alignment: int, start: int) -> bool:
+    size = width * bits
+    if size % 8:
+        return False  # packed elements are read by whole bytes
+    size //= 8
+    return size <= WIDEST_ACCESS and alignment % size == 0 and (start * bits) % (size * 8) == 0
+
+
+# --- reading and writing ---------------------------------------------------------------------------------------------
+
+
+def load(pointer: Pointer, layout: Any, count: int) -> ir.Value:
+    """All elements of a layout, as one vector."""
+    dtype = pointer.dtype
+    parts: list[tuple[Access, ir.Value]] = []
+    for access in accesses(pointer, layout, count):
+        width = len(access.positions)
+        if width == 1:
+            value = load_element(pointer, access.offset).ir_value()
+        else:
+            value = load_vector(pointer, access.offset, width)
+        parts.append((access, value))
+    return assemble(dtype, count, parts)
+
+
+def assemble(dtype: Any, count: int, parts: Sequence[tuple[Access, ir.Value]]) -> ir.Value:
+    """One vector of values that were read in parts."""
+    vector = dtype.vector_type(count)
+    in_order = all(
+        list(a.positions) == list(range(a.positions[0], a.positions[0] + len(a.positions))) for a, _ in parts
+    )
+    if in_order and len(parts) == 1 and len(parts[0][0].positions) == count and count > 1:
+        return parts[0][1]
+    if in_order and all(len(a.positions) > 1 for a, _ in parts):
+        made = tracing.emit_value("ub.poison", vector, (), _poison())
+        for access, value in parts:
+            made = tracing.emit_value(
+                "vector.insert_strided_slice", vector, (value, made), _slice_at(access.positions[0])
+            )
+        return made
+    elements: list[Any] = [None] * count
+    for access, value in parts:
+        for k, position in enumerate(access.positions):
+            elements[position] = value if len(access.positions) == 1 else extract(value, k, dtype)
+    return tracing.emit_value("vector.from_elements", vector, elements)
+
+
+def store(pointer: Pointer, layout: Any, count: int, value: ir.Value) -> None:
+    """Write a vector to all elements of a layout."""
+    require_writable(pointer)
+    dtype = pointer.dtype
+    for access in accesses(pointer, layout, count):
+        store_vector(pointer, access.offset, pick(value, count, access.positions, dtype))
+
+
+def pick(value: ir.Value, count: int, positions: Sequence[int], dtype: Any) -> ir.Value:
+    """Some elements of a vector of `count`: a vector, or the element itself if it is one."""
+    if len(positions) == 1:
+        return extract(value, positions[0], dtype)
+    first = positions[0]
+    if list(positions) == list(range(first, first + len(positions))):
+        if len(positions) == count:
+            return value
+        attributes = _extract_slice(first, len(positions))
+        return tracing.emit_value(
+            "vector.extract_strided_slice", dtype.vector_type(len(positions)), (value,), attributes
+        )
+    return tracing.emit_value(
+        "vector.shuffle", dtype.vector_type(len(positions)), (value, value), _mask(tuple(positions))
+    )
+
+
+def extract(value: ir.Value, position: int, dtype: Any) -> ir.Value:
+    """One element of a vector."""
+    return tracing.emit_value("vector.extract", dtype.mlir_type, (value,), _position(position))
+
+
+@functools.lru_cache(maxsize=4096)
+def _position(position: int) -> dict[str, ir.Attribute]:
+    from ..mlir import context, ir
+
+    return {"static_position": ir.DenseI64ArrayAttr.get([position], context())}
+
+
+@functools.lru_cache(maxsize=4096)
+def _mask(positions: tuple[int, ...]) -> dict[str, ir.Attribute]:
+    from ..mlir import context, ir
+
+    return {"mask": ir.DenseI64ArrayAttr.get(list(positions), context())}
+
+
+@functools.lru_cache(maxsize=4096)
+def _slice_at(offset: int) -> dict[str, ir.Attribute]:
+    from ..mlir import context, ir
+
+    return {
+        "offsets": ir.Attribute.parse(f"[{offset} : i64]", context()),
+        "strides": ir.Attribute.parse("[1 : i64]", context()),
+    }
+
+
+@functools.lru_cache(maxsize=4096)
+def _extract_slice(offset: int, size: int) -> dict[str, ir.Attribute]:
+    from ..mlir import context, ir
+
+    return {**_slice_at(offset), "sizes": ir.Attribute.parse(f"[{size} : i64]", context())}
+
+
+@functools.lru_cache(maxsize=1)
+def _poison() -> dict[str, ir.Attribute]:
+    from ..mlir import context, ir
+
+    return {"value": ir.Attribute.parse("#ub.poison", context())}
