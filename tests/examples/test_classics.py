@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from example_running import EXAMPLES
 
 
