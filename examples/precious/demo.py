@@ -18,7 +18,7 @@ def dot(a, b, i, j):
 
 
 @precious.jit
-def first_above(m, limit: Float32) -> Int32:
+def first_above(m, limit: Float32):
     for i in range(m.rows):
         for j in range(m.columns):
             if m[i, j] > limit:

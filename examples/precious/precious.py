@@ -67,7 +67,7 @@ class PreciousDSL(BaseDSL):
         compilation.verify()
         source = module.operation.clone()
         compilation.run("lower-precious", precious_lowering.lower)
-        executable = get_target("cpu").compile(module, entry, options)
+        executable: Any = get_target("cpu").compile(module, entry, options)
         executable.artifacts.add("mlir", source.get_asm)  # what `__mlir__` shows: the program as it was traced
         return executable
 
@@ -164,13 +164,13 @@ class Function(TracedFunction):
         self._traced: Any = weakref.WeakKeyDictionary()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        active = require(f"a call of {self.__name__}")
+        active = require(f"a call of {self.function.__name__}")
         arguments = self.parameters.bind(args, kwargs)
         nodes = self.parameters.nodes(DSL, arguments)
         traced = self._traced.setdefault(active, {})
         key = tuple(node.key for node in nodes)
         if key not in traced:
-            traced[key] = self._trace(active, f"{self.__name__}_{len(traced)}", arguments, nodes)
+            traced[key] = self._trace(active, f"{self.function.__name__}_{len(traced)}", arguments, nodes)
         name, types, rebuild = traced[key]
         values = [v for node in nodes for v in node.values()]
         return rebuild(iter(emit("func.call", types, values, {"callee": ir.FlatSymbolRefAttr.get(name)}).results))

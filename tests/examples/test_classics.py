@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from example_running import EXAMPLES
+import numpy as np
+from example_running import EXAMPLES, load
+
+import kiln
+import kiln.cute as cute
+from kiln.cute.runtime import from_dlpack
 
 
 def run(child, name: str) -> str:
@@ -33,3 +38,42 @@ def test_stages(child):
         "running add_static: 7.000000",
         "running add_mixed: 6.000000",
     ]
+
+
+def test_epilogue(child):
+    assert run(child, "epilogue.py").splitlines() == [
+        "Epilogue: [3.0, -2.5, 4.0]",
+        "ReluEpilogue: [3.0, 0.0, 4.0]",
+        "row 0 adds up to 6.000000",
+        "row 1 adds up to -5.000000",
+        "row 2 adds up to 8.000000",
+        "a loop:      1 loops, 0 printfs, 0 calls",
+        "unrolled:    0 loops, 0 printfs, 0 calls",
+        "with debug:  1 loops, 1 printfs, 0 calls",
+    ]
+
+
+def test_epilogues_against_numpy():
+    example = load("epilogue.py")
+    rows = np.random.default_rng(0).standard_normal((32, 9), np.float32)
+    sums = np.zeros(32, np.float32)
+    want = rows.sum(axis=1, dtype=np.float64) * 0.25
+    with kiln.target("cpu"):
+        for unroll in (False, True):
+            example.row_sums(from_dlpack(rows), from_dlpack(sums), example.Epilogue(0.25), unroll)
+            np.testing.assert_allclose(sums, want, atol=1e-5)
+            example.row_sums(from_dlpack(rows), from_dlpack(sums), example.ReluEpilogue(0.25), unroll)
+            np.testing.assert_allclose(sums, np.maximum(want, 0), atol=1e-5)
+
+
+def test_an_epilogue_is_part_of_the_specialization():
+    example = load("epilogue.py")
+    tensors = [from_dlpack(np.zeros((2, 2), np.float32)), from_dlpack(np.zeros(2, np.float32))]
+    with kiln.target("cpu"):
+        for _ in range(2):  # equal objects share one
+            for epilogue in (example.Epilogue(1.0), example.ReluEpilogue(1.0)):
+                example.row_sums(*tensors, epilogue)
+        assert len(example.row_sums._compiled) == 2
+        plain = cute.compile(example.row_sums, *tensors, example.Epilogue(1.0)).artifacts["mlir"]
+        relu = cute.compile(example.row_sums, *tensors, example.ReluEpilogue(1.0)).artifacts["mlir"]
+    assert "cmpf" in relu and "cmpf" not in plain
