@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from typing import TYPE_CHECKING
 
-from ..mlir import context, ir
+from ..mlir import PACKAGE, context, ir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -277,6 +278,58 @@ def like(shape: ir.Type, element: ir.Type) -> ir.Type:
     if not isinstance(shape, ir.VectorType):
         return element
     return ir.VectorType.get(shape.shape, element, loc=ir.Location.unknown(context()))
+
+
+def operations(module: ir.Module) -> list[ir.Operation]:
+    """The operations at the top of a module.
+
+    By a walk: going through `module.body.operations` imports the generated Python of their dialects (`llvm`: 44 ms).
+    """
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "builtin.module":
+            return ir.WalkResult.ADVANCE
+        found.append(op)
+        return ir.WalkResult.SKIP
+
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def symbol(op: ir.Operation) -> str:
+    """The name of a function or global."""
+    return op.attributes["sym_name"].value
+
+
+def translate(module: ir.Module) -> str:
+    """LLVM IR text of a module of the `llvm` dialect."""
+    return importlib.import_module(f"{PACKAGE}._mlir_libs._mlirDialectsLLVM").translate_module_to_llvmir(
+        module.operation
+    )
+
+
+def global_(
+    module: ir.Module, name: str, type_: ir.Type, value: ir.Attribute, *, linkage: str, constant: bool = False
+) -> None:
+    """A global variable or constant, at the start of the module."""
+    attributes: dict[str, ir.Attribute] = {
+        "sym_name": ir.StringAttr.get(name, context()),
+        "global_type": ir.TypeAttr.get(type_),
+        "linkage": ir.Attribute.parse(f"#llvm.linkage<{linkage}>", context()),
+        "value": value,
+        "addr_space": int_attr(int_type(32), 0),
+        "visibility_": int_attr(int_type(64), 0),
+    }
+    if constant:
+        attributes["constant"] = ir.UnitAttr.get(context())
+    ir.Operation.create(
+        "llvm.mlir.global",
+        attributes=attributes,
+        regions=1,
+        loc=ir.Location.unknown(context()),
+        ip=ir.InsertionPoint.at_block_begin(module.body),
+    )
 
 
 def function(module: ir.Module, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> ir.Operation:

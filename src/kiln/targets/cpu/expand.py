@@ -11,10 +11,21 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.compiler import report_at, source_span
-from ...base_dsl.diagnostics import DSLNotImplemented
+from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
 from ...dialects import cute
 from ...mlir import context, ir
-from ..llvm_build import Builder, declare, int_type, like, parsed_type, ptr_type, struct_type
+from ..llvm_build import (
+    Builder,
+    declare,
+    global_,
+    int_type,
+    like,
+    operations,
+    parsed_type,
+    ptr_type,
+    struct_type,
+    symbol,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,6 +60,8 @@ class FunctionState:
     indices: dict[str, tuple[ir.Value, ir.Value, ir.Value]] = dataclasses.field(default_factory=dict)
     smem_bytes: int = 0
     """Static shared memory handed out so far."""
+    versions: tuple[str, ...] = ()
+    """Names of versions of a kernel made for speed, to be inlined like it."""
     prints: bool = False
     calls: set[str] = dataclasses.field(default_factory=set)
 
@@ -81,6 +94,10 @@ class Expansion:
 
     def declare(self, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> None:
         """Make an external function known to the module, once."""
+        if name in self.functions:
+            operation = self.functions[name].operation
+            message = f"the function {name} has the name of a C function that the program needs"
+            raise report_at(operation.location, CompilerDiagnosticError, message, "rename it")
         if name not in self.declared:
             self.declared.add(name)
             declare(self.module, name, inputs, results)
@@ -91,21 +108,8 @@ class Expansion:
         if name is None:
             name = self.strings[text] = f"kiln.str.{len(self.strings)}"
             data = text.encode() + b"\0"
-            ir.Operation.create(
-                "llvm.mlir.global",
-                attributes={
-                    "sym_name": ir.StringAttr.get(name),
-                    "global_type": ir.TypeAttr.get(parsed_type(f"!llvm.array<{len(data)} x i8>")),
-                    "linkage": ir.Attribute.parse("#llvm.linkage<internal>"),
-                    "constant": ir.UnitAttr.get(),
-                    "value": ir.StringAttr.get(data),
-                    "addr_space": ir.IntegerAttr.get(int_type(32), 0),
-                    "visibility_": ir.IntegerAttr.get(int_type(64), 0),
-                },
-                regions=1,
-                loc=ir.Location.unknown(),
-                ip=ir.InsertionPoint.at_block_begin(self.module.body),
-            )
+            array = parsed_type(f"!llvm.array<{len(data)} x i8>")
+            global_(self.module, name, array, ir.StringAttr.get(data), linkage="internal", constant=True)
         return name
 
 
@@ -161,12 +165,11 @@ def expand_module(expansion: Expansion) -> None:
     """Replace every `cute` operation and type of a module by host code."""
     from .launch import block_function, launch
 
-    for op in expansion.module.body.operations:
-        func = op.operation
-        if func.name == "func.func":
-            expansion.declared.add(_name(func))
-            if len(func.regions[0].blocks):
-                expansion.functions[_name(func)] = add_hidden_arguments(func)
+    for func in operations(expansion.module):
+        if func.name in ("func.func", "llvm.func"):
+            expansion.declared.add(symbol(func))
+        if func.name == "func.func" and len(func.regions[0].blocks):
+            expansion.functions[symbol(func)] = add_hidden_arguments(func)
     casts: list[ir.Operation] = []
     for state in expansion.functions.values():
         casts += _expand_function(expansion, state)
@@ -178,10 +181,6 @@ def expand_module(expansion: Expansion) -> None:
     for state in expansion.functions.values():
         if state.is_kernel:
             block_function(expansion, state)
-
-
-def _name(func: ir.Operation) -> str:
-    return func.attributes["sym_name"].value
 
 
 def is_kernel(func: ir.Operation) -> bool:
@@ -206,7 +205,7 @@ def add_hidden_arguments(func: ir.Operation) -> FunctionState:
     if "arg_attrs" in func.attributes:
         old = list(func.attributes["arg_attrs"])
         func.attributes["arg_attrs"] = ir.ArrayAttr.get([*old, *[ir.DictAttr.get({})] * len(hidden)], context())
-    state = FunctionState(_name(func), func, values[0])
+    state = FunctionState(symbol(func), func, values[0])
     if is_kernel(func):
         state.smem, state.dynamic_smem = values[1], values[2]
         for number, which in enumerate(HIDDEN_INDICES):

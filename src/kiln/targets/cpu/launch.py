@@ -7,6 +7,7 @@ the sizes and runs the blocks, in parallel if that pays (`runtime.py`).
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from ...base_dsl.compiler import report_at
@@ -15,6 +16,7 @@ from ...dialects import cute
 from ...mlir import context, ir
 from ..llvm_build import Builder, function, int_type, ptr_type, struct_type
 from .expand import KERNEL_HIDDEN, Expander, Expansion, FunctionState, carrier_type, from_carrier, host_type, to_carrier
+from .guard import guarded_versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +25,11 @@ SMEM_ALIGNMENT = 1024
 """Alignment of a block's shared memory, static and dynamic."""
 
 LAUNCH_FUNCTION = "kiln_cpu_launch"
+
+LOOP_ANNOTATION = "llvm.loop_annotation"
+"""Attribute of an `scf.for` with hints for LLVM."""
+_VECTOR_LOOP = "#llvm.loop_annotation<unroll = <disable = true>>"
+_PLAIN_LOOP = "#llvm.loop_annotation<vectorize = <disable = true>, unroll = <disable = true>>"
 
 
 def block_name(kernel: str) -> str:
@@ -65,13 +72,35 @@ def block_function(expansion: Expansion, state: FunctionState) -> None:
     grid_dim = [b.load(i32, b.gep(sizes, i32, n)) for n in range(3)]
     block_dim = [b.load(i32, b.gep(sizes, i32, n)) for n in range(3, 6)]
     dynamic = b.byte_gep(smem, static_smem(state))
-    zero, one = b.i32(0), b.i32(1)
-    inner = b
-    thread_idx: list[ir.Value] = []
-    for size in reversed(block_dim):
-        inner, index = inner.for_(zero, size, one)
-        thread_idx.insert(0, index)
-    inner.call(state.name, [], [*arguments, ctx, smem, dynamic, *thread_idx, *block_idx, *block_dim, *grid_dim])
+
+    def for_each_thread(b: Builder, function_: str, annotation: str = "") -> None:
+        """Three loops around a call."""
+        zero, one = b.i32(0), b.i32(1)
+        thread_idx: list[ir.Value] = []
+        for size in reversed(block_dim):
+            b, index = b.for_(zero, size, one)
+            if annotation:
+                b.point.block.owner.attributes[LOOP_ANNOTATION] = ir.Attribute.parse(annotation, context())
+            thread_idx.insert(0, index)
+        hidden = [ctx, smem, dynamic, *thread_idx, *block_idx, *block_dim, *grid_dim]
+        b.call(function_, [], [*arguments, *hidden])
+
+    versions = guarded_versions(expansion.module, kernel, state.name, len(types) + 3)
+    if versions is None:
+        for_each_thread(b, state.name)
+        return
+    state.versions = (versions.guard, versions.inside)
+    zero = b.i32(0)
+    ends = [b.binary("subi", size, b.i32(1)) for size in block_dim]
+    everywhere = b.const(int_type(1), 1)
+    for corner in itertools.product((False, True), repeat=len(versions.dims)):
+        at = {dim: ends[dim] if end else zero for dim, end in zip(versions.dims, corner, strict=True)}
+        hidden = [ctx, smem, dynamic, *(at.get(dim, zero) for dim in range(3)), *block_idx, *block_dim, *grid_dim]
+        holds = b.call(versions.guard, [int_type(1)], [*arguments, *hidden]).results[0]
+        everywhere = b.binary("andi", everywhere, holds)
+    fast, slow = b.if_else(everywhere)
+    for_each_thread(fast, versions.inside, annotation=_VECTOR_LOOP)
+    for_each_thread(slow, state.name, annotation=_PLAIN_LOOP)
 
 
 def prints(expansion: Expansion, name: str) -> bool:

@@ -8,13 +8,13 @@ from ...base_dsl.compiler import Compilation, report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLRuntimeError
 from ...base_dsl.numeric.expand import expand_narrow_floats
 from ...base_dsl.target import slot_layout
-from ...mlir import context, dialect_module, ir
-from ..llvm_build import Builder, function, int_type, ptr_type
+from ...mlir import context, ir
+from ..llvm_build import Builder, function, int_type, operations, ptr_type, symbol, translate
 from ..llvm_text import fix_float_literals
 from . import context as shared
 from . import runtime
 from .expand import Expansion, carrier_type, expand_module, from_carrier, host_type, to_carrier
-from .launch import block_name
+from .launch import LOOP_ANNOTATION, block_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,11 +38,11 @@ def lower(compilation: Compilation, entry: str) -> tuple[str, Expansion]:
         compilation.run("expand-cute", lambda _: expand_module(expansion))
         compilation.run("wrap-entry", lambda module: _wrap(expansion, module, entry, *signature))
         compilation.run("to-llvm", _TO_LLVM)
-        compilation.run("function-attributes", lambda module: _attributes(expansion, module))
+        compilation.run("attributes", lambda module: _attributes(expansion, module))
         missing = _missing_functions(compilation.module)
         compilation.check_lowered(lambda op: _legal(op, missing))
         with compilation.stage("translate"):
-            text = fix_float_literals(dialect_module("llvm").translate_module_to_llvmir(compilation.module.operation))
+            text = fix_float_literals(translate(compilation.module))
     return text, expansion
 
 
@@ -53,15 +53,11 @@ def lower_runtime() -> str:
     with context():
         module.operation.verify()
         compilation.run("to-llvm", _TO_LLVM)
-        for op in module.body.operations:
-            if op.operation.name == "llvm.func" and _symbol(op.operation) not in runtime.EXPORTS:
-                _set_internal(op.operation)
+        for op in operations(module):
+            if op.name == "llvm.func" and symbol(op) not in runtime.EXPORTS:
+                _set_internal(op)
         compilation.check_lowered(lambda op: _legal(op, set()))
-        return fix_float_literals(dialect_module("llvm").translate_module_to_llvmir(module.operation))
-
-
-def _symbol(op: ir.Operation) -> str:
-    return op.attributes["sym_name"].value
+        return fix_float_literals(translate(module))
 
 
 def _set_internal(func: ir.Operation) -> None:
@@ -70,9 +66,8 @@ def _set_internal(func: ir.Operation) -> None:
 
 
 def _signature(module: ir.Module, entry: str) -> tuple[list[ir.Type], list[ir.Type], ir.Location]:
-    for op in module.body.operations:
-        func = op.operation
-        if func.name == "func.func" and _symbol(func) == entry:
+    for func in operations(module):
+        if func.name == "func.func" and symbol(func) == entry:
             type_ = func.attributes["function_type"].value
             return list(type_.inputs), list(type_.results), func.location
     raise CompilerDiagnosticError(f"the module has no function {entry}")
@@ -136,20 +131,28 @@ def _write(b: Builder, slots: ir.Value, offset: int, value: ir.Value) -> None:
 def _attributes(expansion: Expansion, module: ir.Module) -> None:
     """Only the wrapper is visible; kernels are inlined into their loops, and those are not inlined into launches."""
     kernels = {name for name, state in expansion.functions.items() if state.is_kernel}
+    versions = {name for state in expansion.functions.values() for name in state.versions}
     blocks = {block_name(name) for name in kernels}
-    for op in module.body.operations:
-        func = op.operation
+    for func in operations(module):
         if func.name != "llvm.func":
             continue
-        name = _symbol(func)
+        name = symbol(func)
         if name != WRAPPER:
             _set_internal(func)
-        if name in kernels:
+        if name in kernels or name in versions:
             func.attributes["always_inline"] = ir.UnitAttr.get()
         elif name in blocks:
             func.attributes["no_inline"] = ir.UnitAttr.get()
         elif name == "kiln_cpu_fault":
             func.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("cold")])
+    module.operation.walk(_annotate_loop)
+
+
+def _annotate_loop(op: ir.Operation) -> ir.WalkResult:
+    """Lowering an `scf.for` leaves its hints on the branch back under a name that the translation does not read."""
+    if op.name in ("llvm.br", "llvm.cond_br") and LOOP_ANNOTATION in op.attributes:
+        op.attributes["loop_annotation"] = op.attributes[LOOP_ANNOTATION]
+    return ir.WalkResult.ADVANCE
 
 
 def _missing_functions(module: ir.Module) -> set[str]:
@@ -157,12 +160,12 @@ def _missing_functions(module: ir.Module) -> set[str]:
     from .jit import has_symbol
 
     return {
-        _symbol(op.operation)
-        for op in module.body.operations
-        if op.operation.name == "llvm.func"
-        and not len(op.operation.regions[0].blocks)
-        and not _symbol(op.operation).startswith(("llvm.", "kiln_cpu_"))
-        and not has_symbol(_symbol(op.operation))
+        symbol(op)
+        for op in operations(module)
+        if op.name == "llvm.func"
+        and not len(op.regions[0].blocks)
+        and not symbol(op).startswith(("llvm.", "kiln_cpu_"))
+        and not has_symbol(symbol(op))
     }
 
 

@@ -9,8 +9,8 @@
 
 from __future__ import annotations
 
-from ...mlir import context, dialect_module, ir
-from ..llvm_build import Builder, declare, function, int_type, parsed_type, ptr_type
+from ...mlir import context, ir
+from ..llvm_build import Builder, declare, function, global_, int_type, parsed_type, ptr_type
 from . import context as shared
 
 EXPORTS = ("kiln_cpu_launch", "kiln_cpu_fault", "kiln_cpu_stream", "kiln_cpu_finish", "kiln_cpu_workers")
@@ -71,14 +71,8 @@ def _return(b: Builder, *values: ir.Value) -> None:
 
 def _workers_global(module: ir.Module) -> None:
     """How many OS threads a launch may use; Python sets it."""
-    llvm = dialect_module("llvm")
-    with ir.InsertionPoint(module.body):
-        llvm.GlobalOp(
-            global_type=ir.TypeAttr.get(int_type(32)),
-            sym_name="kiln_cpu_workers",
-            linkage=ir.Attribute.parse("#llvm.linkage<external>"),
-            value=ir.IntegerAttr.get(int_type(32), 1),
-        )
+    i32 = int_type(32)
+    global_(module, "kiln_cpu_workers", i32, ir.IntegerAttr.get(i32, 1), linkage="external")
 
 
 class _Fields:
@@ -184,11 +178,14 @@ def _run_block(module: ir.Module) -> None:
 
 
 def _next_block(b: Builder, job: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Take the next block: whether there is one (none is handed out after a fault), and its number."""
+    """Take the next block: whether there is one to run, and its number.
+
+    After a fault no more are run, but all before the faulting one are: so look for a fault first, then take.
+    """
     i64, job_type = int_type(64), parsed_type(_JOB)
+    failed = _has_fault(b, b.load(ptr_type(), b.field(job, job_type, _CONTEXT)))
     number = b.atomic("add", b.field(job, job_type, _NEXT), b.i64(1))
     some = b.compare("ult", number, b.load(i64, b.field(job, job_type, _TOTAL)))
-    failed = _has_fault(b, b.load(ptr_type(), b.field(job, job_type, _CONTEXT)))
     return b.binary("andi", some, b.binary("xori", failed, b.const(int_type(1), 1))), number
 
 
