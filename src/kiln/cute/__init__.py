@@ -21,6 +21,23 @@ jit = DSL.jit
 kernel = DSL.kernel
 
 _LAZY_NAMES = {
+    "acos": "math",
+    "asin": "math",
+    "atan": "math",
+    "atan2": "math",
+    "cos": "math",
+    "erf": "math",
+    "exp": "math",
+    "exp2": "math",
+    "log": "math",
+    "log10": "math",
+    "log2": "math",
+    "print_tensor": "tensor_printing",
+    "rsqrt": "math",
+    "sin": "math",
+    "sqrt": "math",
+    "tan": "math",
+    "tanh": "math",
     "SymInt": "runtime",
     "sym_int": "runtime",
     "sym_int32": "runtime",

@@ -44,6 +44,8 @@ __all__ = [
     "recast_tensor",
 ]
 
+_PRINTED_ELEMENTS = 256
+"""Up to so many elements `printf` prints with a tensor; `print_tensor` prints any number."""
 RMEM_ALIGNMENT = 32
 """Bytes the memory of a register tensor is aligned to."""
 
@@ -350,9 +352,21 @@ class TracedTensor(Tensor):
             return None
         return TracedTensor(origins[1], layouts[1])
 
-    def __kiln_print__(self) -> list[Any]:
+    def _head_parts(self) -> list[Any]:
+        """Where it lies and its layout, for printing."""
         origin = [self._iterator] if self.is_coordinates else self._iterator.__kiln_print__()
         return [*origin, " o ", *layout_parts(self._layout)]
+
+    def __kiln_print__(self) -> list[Any]:
+        parts = self._head_parts()
+        count = product(self._layout.shape)
+        if not isinstance(count, int) or count > _PRINTED_ELEMENTS:
+            return parts
+        parts.append(" = \n  ( ")
+        for i in range(count):
+            parts += [", "] if i else []
+            parts.append(self[i])
+        return [*parts, " )"]
 
 
 def _extents(shape: Any) -> list[int]:
