@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 class _Undefined:
     """No value: what a variable holds on a path where nobody will read it."""
 
+    __kiln_static__ = True
+
     def __repr__(self) -> str:
         return "<undefined>"
 
@@ -116,6 +118,65 @@ def copy_with(x: Any, attributes: dict[str, Any]) -> Any:
     for name, value in attributes.items():
         object.__setattr__(made, name, value)
     return made
+
+
+def is_mutable(x: Any) -> bool:
+    """Whether x, or a part of it, may be changed in place."""
+    if isinstance(x, tuple):
+        return any(is_mutable(e) for e in x)
+    if isinstance(x, (*_ATOMIC, T.Numeric)) or getattr(type(x), "__kiln_immutable__", False):
+        return False
+    return isinstance(x, (list, dict)) or is_protocol(x) or is_plain_object(x)
+
+
+def frozen(x: Any, memo: dict[int, Any] | None = None) -> Any:
+    """A copy that later changes of x do not reach; parts that cannot change are shared."""
+    if not is_mutable(x):
+        return x
+    memo = {} if memo is None else memo
+    made: Any
+    if id(x) in memo:
+        return memo[id(x)]
+    if isinstance(x, tuple):
+        return rebuild_tuple(x, [frozen(e, memo) for e in x])
+    if isinstance(x, list):
+        made = memo[id(x)] = []
+        made.extend(frozen(e, memo) for e in x)
+    elif isinstance(x, dict):
+        made = memo[id(x)] = {}
+        made.update((k, frozen(e, memo)) for k, e in x.items())
+    elif is_protocol(x):
+        values = x.__extract_mlir_values__()
+        made = x.__new_from_mlir_values__(values) if values else x
+    else:
+        made = memo[id(x)] = object.__new__(type(x))
+        for name, value in attributes_of(x).items():
+            object.__setattr__(made, name, frozen(value, memo))
+    return made
+
+
+def overwrite(target: Any, source: Any) -> None:
+    """Give an object and the objects in it the state of another of the same structure; identities stay."""
+    if isinstance(target, list):
+        pairs: list[tuple[Any, Any, Any]] = [(i, target[i], source[i]) for i in range(len(target))]
+        store = target.__setitem__
+    elif isinstance(target, dict):
+        pairs = [(k, target[k], source[k]) for k in target]
+        store = target.__setitem__
+    else:
+        own = attributes_of(target)
+        pairs = [(k, own.get(k), v) for k, v in attributes_of(source).items()]
+
+        def store(name: Any, value: Any) -> None:
+            object.__setattr__(target, name, value)
+
+    for key, old, new in pairs:
+        if old is new:
+            continue
+        if type(old) is type(new) and (isinstance(old, (list, dict)) or is_plain_object(old)):
+            overwrite(old, new)
+        else:
+            store(key, new)
 
 
 def static_equal(a: object, b: object) -> bool:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 def rewrite(rw: Rewriter, node: ast.BoolOp, outer: _Expressions) -> ast.expr:
     """`a and b and c` hands the operands over unevaluated, but for the first."""
     name = "and_" if isinstance(node.op, ast.And) else "or_"
+    if rw.may_have_effects(*node.values[1:]):
+        name += "effects"
     first = outer.visit(node.values[0])
     others = [rw.thunk(v, outer) for v in node.values[1:]]
     return ast.fix_missing_locations(ast.copy_location(rw.hook(name, [first, *others]), node))
@@ -26,7 +28,7 @@ def rewrite_not(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
     return ast.fix_missing_locations(ast.copy_location(rw.hook("not_", [node.operand]), node))
 
 
-def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...]) -> Any:
+def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...], effects: bool = False) -> Any:
     """The operand that decides, as in Python; of dynamic operands, a value with the same truth and type."""
     for index, other in enumerate(others):
         if not tree.is_dynamic(value):
@@ -42,14 +44,13 @@ def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...])
         condition = as_condition(value)
 
         def evaluate(rest: tuple[Callable[[], Any], ...] = rest) -> Any:
-            return run_boolean(is_and, rest[0](), rest[1:])
+            return run_boolean(is_and, rest[0](), rest[1:], effects)
 
         def keep(kept: Any = kept) -> Any:
             return kept
 
-        if is_and:
-            return choose(condition, evaluate, keep, truth_only=True)
-        return choose(condition, keep, evaluate, truth_only=True)
+        first, second = (evaluate, keep) if is_and else (keep, evaluate)
+        return choose(condition, first, second, truth_only=True, effects_of=rest if effects else ())
     return value
 
 

@@ -7,6 +7,7 @@ depth, are found by comparison and carried out of it leaf by leaf.
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import types
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,11 @@ class Slot:
         self.kind = kind
         self.key = key
         self.path = path
+
+    @property
+    def container_path(self) -> str:
+        """How the program calls the owner of an element."""
+        return self.path[: -len(f"[{self.key!r}]")]
 
     def get(self) -> Any:
         if self.kind == "item":
@@ -215,6 +221,19 @@ class Snapshot:
         for slot, value in zip(self.slots, self.values, strict=True):
             if slot.get() is not value:
                 slot.set(value)
+
+    @contextlib.contextmanager
+    def state(self, changes: dict[int, Any], gained: dict[tuple[int, str], Any]) -> Iterator[None]:
+        """While open, objects hold what they held at the end of a branch."""
+        for index, value in changes.items():
+            self.slots[index].set(value)
+        for key, value in gained.items():
+            self.set_attribute(key, value)
+        try:
+            yield
+        finally:
+            self.drop_attributes(gained)
+            self.restore()
 
     def classes(self) -> set[type]:
         """The classes of the plain objects."""

@@ -7,7 +7,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
-from .boolean import run_boolean, run_not
+from .boolean import run_not
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,13 +25,14 @@ def rewrite(rw: Rewriter, node: ast.Compare, outer: _Expressions) -> ast.expr:
     if len(node.ops) == 1 and not isinstance(node.ops[0], (ast.In, ast.NotIn)):
         outer.generic_visit(node)
         return node
+    name = "compare_effects" if rw.may_have_effects(*node.comparators[1:]) else "compare"
     arguments: list[ast.expr] = [outer.visit(node.left)]
     for op, operand in zip(node.ops, node.comparators, strict=True):
         arguments += [ast.Constant(type(op).__name__), rw.thunk(operand, outer)]
-    return ast.fix_missing_locations(ast.copy_location(rw.hook("compare", arguments), node))
+    return ast.fix_missing_locations(ast.copy_location(rw.hook(name, arguments), node))
 
 
-def run_compare(left: Any, *rest: Any) -> Any:
+def run_compare(left: Any, *rest: Any, effects: bool = False) -> Any:
     """`left op operand op operand ...`, each operand evaluated at most once and only if needed."""
     name, operand, rest = rest[0], rest[1](), rest[2:]
     if name == "In":
@@ -42,7 +43,18 @@ def run_compare(left: Any, *rest: Any) -> Any:
         result = _OPERATORS[name](left, operand)
     if not rest:
         return result
-    return run_boolean(True, result, (lambda: run_compare(operand, *rest),))
+    if not tree.is_dynamic(result):
+        return run_compare(operand, *rest, effects=effects) if result else result
+    from .conditional import choose
+    from .regions import as_condition
+
+    return choose(
+        as_condition(result),
+        lambda: run_compare(operand, *rest, effects=effects),
+        lambda: result,
+        truth_only=True,
+        effects_of=rest[1::2] if effects else (),
+    )
 
 
 def _contains(item: Any, container: Any) -> Any:

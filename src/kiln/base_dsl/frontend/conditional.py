@@ -27,33 +27,46 @@ _SPECULATABLE = {
 
 def rewrite(rw: Rewriter, node: ast.IfExp, outer: _Expressions) -> ast.expr:
     """The arms are handed over unevaluated."""
+    name = "ifexp_effects" if rw.may_have_effects(node.body, node.orelse) else "ifexp"
     test = outer.visit(node.test)
-    call = rw.hook("ifexp", [test, rw.thunk(node.body, outer), rw.thunk(node.orelse, outer)])
+    call = rw.hook(name, [test, rw.thunk(node.body, outer), rw.thunk(node.orelse, outer)])
     return ast.fix_missing_locations(ast.copy_location(call, node))
 
 
-def run_conditional(condition: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
+def run_conditional(condition: Any, first: Callable[[], Any], second: Callable[[], Any], effects: bool = False) -> Any:
     """The value of one arm."""
     if not tree.is_dynamic(condition):
         return first() if condition else second()
     from .regions import as_condition
 
-    return choose(as_condition(condition), first, second)
+    return choose(as_condition(condition), first, second, effects_of=(first, second) if effects else ())
 
 
-def choose(condition: Boolean, first: Callable[[], Any], second: Callable[[], Any], truth_only: bool = False) -> Any:
+def choose(
+    condition: Boolean,
+    first: Callable[[], Any],
+    second: Callable[[], Any],
+    truth_only: bool = False,
+    effects_of: tuple[Callable[[], Any], ...] = (),
+) -> Any:
     """Trace both arms, each in a region of its own, and merge their values.
 
     `truth_only`: operands of different types may be merged as Booleans (`and`, `or`).
+    `effects_of`: the parts of the user's program among the arms that may change variables or objects.
     """
-    from .regions import DetachedBlock, as_condition
+    from .regions import DetachedBlock, LazyEffects, as_condition
 
     trace = tracing.require("a conditional expression")
     blocks = DetachedBlock([]), DetachedBlock([])
+    effects = LazyEffects(effects_of)
     with blocks[0].open():
         a = first()
+    effects.end_of_arm()
     with blocks[1].open():
         b = second()
+    effects.end_of_arm()
+    if a is not b:
+        a, b = effects.at_end(0, a), effects.at_end(1, b)
     leaves: list[tree.Leaf] = []
     try:
         make = tree.unify(a, b, leaves)
@@ -72,6 +85,7 @@ def choose(condition: Boolean, first: Callable[[], Any], second: Callable[[], An
             b = as_condition(b) if tree.is_dynamic(b) else bool(b)
         leaves = []
         make = tree.unify(a, b, leaves)
+    finish = effects.merge(leaves)
     with blocks[0].open():
         first_values = [leaf.first() for leaf in leaves]
     with blocks[1].open():
@@ -90,7 +104,10 @@ def choose(condition: Boolean, first: Callable[[], Any], second: Callable[[], An
         results = trace.dsl.make_if(
             condition.ir_value(), blocks[0].block, first_values, blocks[1].block, second_values
         )
-    return make(iter(results))
+    values = iter(results)
+    made = make(values)
+    finish(values)
+    return made
 
 
 def _has_truth(x: Any) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from ..diagnostics import Span
 from .liveness import Flow
 
-_NOTHING: frozenset[str] = frozenset()
+_NOTHING: frozenset[Any] = frozenset()
 
 
 @dataclasses.dataclass
@@ -27,10 +28,17 @@ class Construct:
     """Names of functions and methods called inside."""
     attribute_stores: frozenset[str] = _NOTHING
     """Names of attributes assigned inside."""
+    item_stores: frozenset[tuple[str, Any]] = _NOTHING
+    """Elements assigned inside: (the last name of the container, a constant key or None for any)."""
     static_names: frozenset[str] = _NOTHING
     """While loops: names whose values decide whether the loop goes on."""
     constant_test: bool = False
     """While loops: the test is a literal."""
+
+    def stores_item(self, path: str, key: Any) -> bool:
+        """Whether the element `key` of the container called `path` is assigned inside."""
+        name = path.split("[")[0].rsplit(".", 1)[-1]
+        return (name, None) in self.item_stores or any(n == name and k == key and k is not None for n, k in self.item_stores)
 
     @property
     def title(self) -> str:

@@ -52,6 +52,27 @@ class Hooks:
         return boolean.run_boolean(False, first, others)
 
     @staticmethod
+    def and_effects(first: Any, *others: Callable[[], Any]) -> Any:
+        return boolean.run_boolean(True, first, others, effects=True)
+
+    @staticmethod
+    def or_effects(first: Any, *others: Callable[[], Any]) -> Any:
+        return boolean.run_boolean(False, first, others, effects=True)
+
+    @staticmethod
+    def ifexp_effects(condition: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
+        return conditional.run_conditional(condition, first, second, effects=True)
+
+    @staticmethod
+    def compare_effects(left: Any, *rest: Any) -> Any:
+        return comparison.run_compare(left, *rest, effects=True)
+
+    @staticmethod
+    def bound(value: Any) -> bool:
+        """A name bound by a pattern, as part of a condition."""
+        return True
+
+    @staticmethod
     def range(function: Any) -> Any:
         """What a `for` loop over `range(...)` calls: the builtin stands for a loop of the object program."""
         return Range if function is builtins.range else function

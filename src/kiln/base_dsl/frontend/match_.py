@@ -33,10 +33,10 @@ class _Desugar(ast.NodeTransformer):
                 ast.Assign([ast.Name(n, ast.Store())], ast.Name(subject, ast.Load())) for n in binds
             ]
             if case.guard is not None:
-                guard = case.guard
-                if binds:  # the guard sees the captured name
-                    guard = _Rename(dict.fromkeys(binds, subject)).visit(guard)
-                tests.append(guard)
+                # Names are bound before the guard is evaluated, and stay bound if it fails.
+                tests += [_bind(name, subject) for name in binds]
+                tests.append(case.guard)
+                bound = []
             if not tests:
                 chain = [*bound, *case.body]
                 continue
@@ -51,14 +51,11 @@ class _Desugar(ast.NodeTransformer):
         return [ast.copy_location(first, node), *chain]
 
 
-class _Rename(ast.NodeTransformer):
-    def __init__(self, names: dict[str, str]) -> None:
-        self.names = names
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        if isinstance(node.ctx, ast.Load) and node.id in self.names:
-            return ast.copy_location(ast.Name(self.names[node.id], ast.Load()), node)
-        return node
+def _bind(name: str, subject: str) -> ast.expr:
+    """An expression that binds a name and is true."""
+    value = ast.NamedExpr(ast.Name(name, ast.Store()), ast.Name(subject, ast.Load()))
+    hook = ast.Attribute(ast.Name("__kiln__", ast.Load()), "bound", ast.Load())
+    return ast.Call(hook, [value], [])
 
 
 def _is_simple(pattern: ast.pattern) -> bool:

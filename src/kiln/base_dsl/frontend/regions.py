@@ -8,12 +8,14 @@ the language's: see `BaseDSL.make_if`, `make_for`, `make_while`.
 from __future__ import annotations
 
 import contextlib
+import dis
+import types
 from typing import TYPE_CHECKING, Any
 
 from ...mlir import ir
 from .. import trace as tracing
 from .. import tree
-from ..diagnostics import DSLUserCodeTypeError, error
+from ..diagnostics import DSLUserCodeTypeError, error, function_name, user_frame
 from ..tree import UNDEFINED
 from ..typing import Boolean, Numeric
 from .carry import Scope, Snapshot, stored_attributes
@@ -64,6 +66,13 @@ def _unavailable(rec: Construct, name: str, why: str, hint: str) -> None:
     trace.unavailable[rec.function.filename, rec.function.name, name] = (why, hint, notes)
 
 
+def _unavailable_name(name: str, why: str, hint: str) -> None:
+    frame = user_frame()
+    if frame is not None:
+        trace = tracing.require("a region")
+        trace.unavailable[frame.f_code.co_filename, function_name(frame.f_code), name] = (why, hint, ())
+
+
 def _assignment_notes(rec: Construct, name: str) -> tuple[Any, ...]:
     text = "returned here" if is_internal_name(name) else f"{name!r} is assigned here"
     return tuple((span, text) for span in rec.assigned.get(name, [])[:3])
@@ -88,7 +97,15 @@ class _Arm:
         self.changes = snapshot.changes()
         self.gained = snapshot.new_attributes()
         snapshot.drop_attributes(self.gained)
+        self._snapshot = snapshot
         self.jumped = tuple(f for f in rec.function.flags if _flag_is_set(self.values.get(f, scope.get(f))))
+
+    def at_end(self, value: Any) -> Any:
+        """A value of this arm with its objects as they were at the arm's end: they have been put back since."""
+        if not tree.is_mutable(value):
+            return value
+        with self._snapshot.state(self.changes, self.gained):
+            return tree.frozen(value)
 
     def strict(self, rec: Construct, name: str) -> bool:
         """Whether somebody reads this arm's value of `name`: not after the arm has returned, for example."""
@@ -129,7 +146,7 @@ def dynamic_if(
     for index in sorted(first.changes.keys() | second.changes.keys()):
         slot, old = snapshot.slots[index], snapshot.values[index]
         try:
-            make = tree.unify(first.changes.get(index, old), second.changes.get(index, old), leaves)
+            make = _unify_arms(first, first.changes.get(index, old), second, second.changes.get(index, old), leaves)
         except tree.Mismatch as m:
             raise _branch_error(rec, slot.path, m) from None
         finish.append(lambda values, slot=slot, make=make: slot.set(make(values)))
@@ -138,7 +155,7 @@ def dynamic_if(
         if (a is UNDEFINED or b is UNDEFINED) and tree.has_dynamic((a, b)):
             continue  # it exists on one path only: not visible afterwards
         try:
-            make = tree.unify(a, b, leaves)
+            make = _unify_arms(first, a, second, b, leaves)
         except tree.Mismatch as m:
             raise _branch_error(rec, f"the new attribute {key[1]}", m) from None
         finish.append(lambda values, key=key, make=make: snapshot.set_attribute(key, make(values)))
@@ -156,6 +173,10 @@ def dynamic_if(
     values = iter(results)
     for step in finish:
         step(values)
+
+
+def _unify_arms(first: Any, a: Any, second: Any, b: Any, leaves: list[tree.Leaf]) -> Callable[[Iterator[ir.Value]], Any]:
+    return tree.unify(a, b, leaves) if a is b else tree.unify(first.at_end(a), second.at_end(b), leaves)
 
 
 def _merge_name(
@@ -179,7 +200,7 @@ def _merge_name(
             )
             return lambda _: scope.set(name, UNDEFINED)
     try:
-        make = tree.unify(a, b, leaves)
+        make = _unify_arms(first, a, second, b, leaves)
     except tree.Mismatch as m:
         raise _branch_error(rec, name, m) from None
     return lambda values: scope.set(name, make(values))
@@ -202,6 +223,134 @@ def _branch_error(rec: Construct, name: str, m: tree.Mismatch) -> Exception:
     )
 
 
+class _LazyArm:
+    """What an arm of a conditional expression left behind."""
+
+    def __init__(self, snapshot: Snapshot, values: dict[str, Any]) -> None:
+        self.values = values
+        self.changes = snapshot.changes()
+        self.gained = snapshot.new_attributes()
+        snapshot.drop_attributes(self.gained)
+        self._snapshot = snapshot
+
+    at_end = _Arm.at_end
+
+
+class LazyEffects:
+    """What the arms of a conditional expression change: variables by `:=`, objects by calls.
+
+    The arms are closures, so their cells are all they can reach; nothing is done for arms without effects.
+    """
+
+    def __init__(self, arms: tuple[Callable[[], Any], ...]) -> None:
+        self._cells: dict[str, types.CellType] = {}
+        self._writes: set[str] = set()
+        roots: dict[str, Any] = {}
+        todo: list[Any] = list(arms)
+        while todo:
+            arm = todo.pop()
+            if is_internal_name(arm.__name__):
+                self._writes |= _rebound(arm.__code__)
+            for name, cell in zip(arm.__code__.co_freevars, arm.__closure__ or (), strict=True):
+                if name in self._cells:
+                    continue
+                self._cells[name] = cell
+                value = _contents(cell)
+                if isinstance(value, types.FunctionType) and is_internal_name(value.__name__):
+                    todo.append(value)
+                elif not is_internal_name(name) and value is not UNDEFINED:
+                    roots[name] = value
+            for name in arm.__code__.co_names:
+                if name in arm.__globals__ and not isinstance(arm.__globals__[name], (type, types.ModuleType)):
+                    roots.setdefault(name, arm.__globals__[name])
+        self._snapshot = Snapshot(sorted(roots.items(), key=lambda item: item[0]))
+        self._before = self._save()
+        self._arms: list[_LazyArm] = []
+
+    def _save(self) -> dict[str, Any]:
+        return {name: _contents(self._cells[name]) for name in sorted(self._writes)}
+
+    def _restore(self) -> None:
+        for name, value in self._before.items():
+            _set_contents(self._cells[name], value)
+        self._snapshot.restore()
+
+    def end_of_arm(self) -> None:
+        """Remember what an arm did, and undo it."""
+        self._snapshot.check_containers("a conditional expression")
+        self._arms.append(_LazyArm(self._snapshot, self._save()))
+        self._restore()
+
+    def at_end(self, index: int, value: Any) -> Any:
+        """A value of an arm with its objects as they were at the arm's end."""
+        return self._arms[index].at_end(value)
+
+    def merge(self, leaves: list[tree.Leaf]) -> Callable[[Iterator[ir.Value]], None]:
+        """Add what has to be merged to `leaves`; the result sets variables and objects from the merged values."""
+        steps: list[Callable[[Iterator[ir.Value]], None]] = []
+        first, second = self._arms
+
+        def unify(name: str, a: Any, b: Any) -> Callable[[Iterator[ir.Value]], Any]:
+            try:
+                return _unify_arms(first, a, second, b, leaves)
+            except tree.Mismatch as m:
+                raise self._error(name, m) from None
+
+        for name, a in first.values.items():
+            cell, b = self._cells[name], second.values[name]
+            if (a is UNDEFINED) != (b is UNDEFINED):
+                _unavailable_name(
+                    name,
+                    f"{name!r} gets its value by `:=` in a part of an expression that may not be evaluated",
+                    f"give {name!r} a value before",
+                )
+                continue
+            make = unify(repr(name), a, b)
+            steps.append(lambda values, cell=cell, make=make: _set_contents(cell, make(values)))
+        for index in sorted(first.changes.keys() | second.changes.keys()):
+            slot, old = self._snapshot.slots[index], self._snapshot.values[index]
+            make = unify(slot.path, first.changes.get(index, old), second.changes.get(index, old))
+            steps.append(lambda values, slot=slot, make=make: slot.set(make(values)))
+        for key in sorted(first.gained.keys() & second.gained.keys()):
+            make = unify(f"the new attribute {key[1]}", first.gained[key], second.gained[key])
+            steps.append(lambda values, key=key, make=make: self._snapshot.set_attribute(key, make(values)))
+
+        def finish(values: Iterator[ir.Value]) -> None:
+            for step in steps:
+                step(values)
+
+        return finish
+
+    @staticmethod
+    def _error(name: str, m: tree.Mismatch) -> Exception:
+        return error(
+            DSLUserCodeTypeError,
+            f"a conditional expression leaves {name}{m.path} with different types: {tree.describe(m.first)} and "
+            f"{tree.describe(m.second)}",
+            hint="convert one of them, or make the condition a Python value (const_expr)",
+            depth=3,
+        )
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return UNDEFINED
+
+
+def _set_contents(cell: types.CellType, value: Any) -> None:
+    if value is not UNDEFINED:
+        cell.cell_contents = value
+    elif _contents(cell) is not UNDEFINED:
+        del cell.cell_contents
+
+
+def _rebound(code: types.CodeType) -> set[str]:
+    """Variables of the functions around it that a function rebinds."""
+    return {i.argval for i in dis.get_instructions(code) if i.opname == "STORE_DEREF" and i.argval in code.co_freevars}
+
+
 # ---------------------------------------------------------------------------------------------------- loops
 
 
@@ -215,6 +364,7 @@ class _Entry:
         self.set = set_
         self.promoted, self.inits, self._rebuild = tree.open_value(value, promote)
         self.opened: Any = None
+        self.changed_in_place = isinstance(value, (list, dict)) or tree.is_plain_object(value)
 
     def enter(self, arguments: Iterator[ir.Value]) -> None:
         """Let the variable stand for block arguments."""
@@ -224,6 +374,7 @@ class _Entry:
     def leaves_now(self, rec: Construct) -> list[ir.Value]:
         """The leaves of what it holds now, for the next iteration."""
         now = self.get()
+        self.changed_in_place &= now is self.opened
         if now is self.opened:
             return tree.match(self.opened, now)
         try:
@@ -248,7 +399,11 @@ class _Entry:
             self.set(self.original)
             return
         merged = [next(values) if keep else init for keep, init in zip(kept, self.inits, strict=True)]
-        self.set(self._rebuild(iter(merged)))
+        made = self._rebuild(iter(merged))
+        if self.changed_in_place:  # other names may stand for the same object
+            tree.overwrite(self.original, made)
+            made = self.original
+        self.set(made)
 
 
 def _suggest(m: tree.Mismatch) -> str:
@@ -268,6 +423,8 @@ class _LoopState:
         heads = [n for n in user if n in flow.live_head and self.before[n] is not UNDEFINED]
         carried = [n for n in heads if n not in rec.function.constexpr_names]
         self.late = [n for n in self.before if n not in heads and n in flow.live_out]
+        # Objects may hold block arguments by the time these are merged.
+        self.before_late = {n: tree.frozen(self.before[n]) for n in self.late}
         self.dead = [n for n in self.before if n not in heads and n not in self.late]
         self.entries: list[_Entry] = []
         self.fixed: list[str] = [n for n in heads if n in rec.function.constexpr_names]
@@ -295,7 +452,11 @@ class _LoopState:
         for index, (slot, value) in enumerate(zip(snapshot.slots, snapshot.values, strict=True)):
             if tree.is_plain_object(value) or isinstance(value, (list, dict)):
                 continue  # its own slots are listed
-            promote = slot.kind != "state" and slot.key in stored and type(value) in (bool, int, float)
+            promote = type(value) in (bool, int, float) and (
+                (slot.kind == "attribute" and slot.key in stored)
+                or (slot.kind == "item" and rec.stores_item(slot.container_path, slot.key))
+            )
+            promote = promote or (isinstance(value, tuple) and slot.kind == "attribute" and slot.key in rec.attribute_stores)
             if isinstance(value, tuple) and any(tree.is_plain_object(v) or isinstance(v, (list, dict)) for v in value):
                 continue
             entry = _Entry(slot.path, value, slot.set, slot.get, promote)
@@ -359,7 +520,7 @@ class _LoopState:
         leaves: list[tree.Leaf] = []
         steps: list[Callable[[Iterator[ir.Value]], None]] = []
         for name in self.late:
-            old, now = self.before[name], self.scope.get(name)
+            old, now = self.before_late[name], self.scope.get(name)
             if name in self.rec.exits:
                 old = False
             if old is UNDEFINED and now is not UNDEFINED and not certain and not is_internal_name(name):
@@ -551,6 +712,8 @@ def dynamic_while(
     results = trace.dsl.make_while(before.block, goes_on, kept_forwards, region.block, kept_inits, kept_yields)
     results = list(results)[: len(results) - (stop is not False)]
     state.finish(results, kept, late)
+    if rec.constant_test and len(rec.exits) == 1:
+        scope.set(rec.exits[0], True)  # nothing else ends the loop
     return True
 
 

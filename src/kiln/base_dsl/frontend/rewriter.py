@@ -290,6 +290,11 @@ class Rewriter:
         self._scopes[-1].pending[-1].append(function)
         return ast.copy_location(ast.Name(name, ast.Load()), node)
 
+    @staticmethod
+    def may_have_effects(*nodes: ast.expr) -> bool:
+        """Whether evaluating may change variables or objects: only calls and `:=` do."""
+        return any(isinstance(n, (ast.Call, ast.NamedExpr)) for node in nodes for n in ast.walk(node))
+
     # -- pieces the constructs use ----------------------------------------------------------------------
 
     def hook(self, name: str, arguments: list[ast.expr]) -> ast.expr:
@@ -352,6 +357,7 @@ class Rewriter:
         assigned: dict[str, list[Span]] = {}
         calls: set[str] = set()
         attributes: set[str] = set()
+        items: set[tuple[str, Any]] = set()
         for part in parts:
             for inner in ast.walk(part):
                 if isinstance(inner, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr, ast.For)):
@@ -362,12 +368,15 @@ class Rewriter:
                     callee = inner.func
                     if isinstance(callee, (ast.Name, ast.Attribute)):
                         calls.add(callee.id if isinstance(callee, ast.Name) else callee.attr)
+                if isinstance(inner, ast.Subscript) and isinstance(inner.ctx, ast.Store):
+                    items.add((_container_name(inner.value), inner.slice.value if isinstance(inner.slice, ast.Constant) else None))
                 if isinstance(inner, ast.Attribute):
                     (attributes if isinstance(inner.ctx, ast.Store) else calls).add(inner.attr)
         self.constructs.append(
             Construct(
                 kind, self.span(header), flow, state.facts, assigned=assigned,
-                calls=frozenset(calls), attribute_stores=frozenset(attributes), **more,
+                calls=frozenset(calls), attribute_stores=frozenset(attributes),
+                item_stores=frozenset(items), **more,
             )
         )  # fmt: skip
         return ast.Constant(len(self.constructs) - 1)
@@ -434,6 +443,12 @@ class _Expressions(ast.NodeTransformer):
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
         return self._inner(node)
+
+
+def _container_name(node: ast.expr) -> str:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
 
 
 def _walk_expression(node: ast.AST):  # noqa: ANN202
