@@ -18,8 +18,8 @@ _HEADER = 64
 
 
 def _compile(body: str, suspends: bool):
-    source = "func.func private @kiln_suspend()\nfunc.func @k(%frame: !llvm.ptr {llvm.noalias}, %out: !llvm.ptr, %n: i32) {\n"
-    source += body + "\n  return\n}\n"
+    source = "func.func private @kiln_suspend()\nfunc.func @k(%frame: !llvm.ptr {llvm.noalias}, %out: !llvm.ptr, %n: i32) -> i32 {\n"
+    source += body + "\n  %done = arith.constant 0 : i32\n  return %done : i32\n}\n"
     if not suspends:
         source = source.replace("func.call @kiln_suspend() : () -> ()", "")
     with context(), ir.Location.unknown():
@@ -33,8 +33,7 @@ def _compile(body: str, suspends: bool):
         module.operation.verify()
         text = fix_float_literals(dialect_module("llvm").translate_module_to_llvmir(module.operation))
     library = jit.Library(jit.emit_object(jit.optimize(text, 2), 2), ("k",))
-    result = ctypes.c_int32 if suspends else None
-    native = ctypes.CFUNCTYPE(result, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)(library.addresses["k"])
+    native = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)(library.addresses["k"])
     return native, frame, library
 
 

@@ -1,9 +1,9 @@
 """Resumable functions: a kernel that waits becomes a state machine over a frame in memory.
 
-`make_resumable` works on an `llvm.func` whose suspend points are calls of `SUSPEND`. It
+`make_resumable` works on an `llvm.func` that returns an i32 0, and whose suspend points are calls of `SUSPEND`. It
 
 1. splits blocks after each suspend point: the first half stores where to go on and returns 1;
-2. enters through a switch on that number, and returns 0 at the end of the function;
+2. enters through a switch on that number;
 3. gives every value that is needed on the other side of a suspend point a slot in the frame: stored where it is
    defined, loaded in each block that uses it. Function arguments are passed again at every call, constants are made
    again, and `alloca`s lie in the frame for good.
@@ -17,7 +17,7 @@ import dataclasses
 
 from ...base_dsl.target import size_and_alignment
 from ...mlir import context, ir
-from ..llvm_build import int_attr, int_type, parsed_type, ptr_type
+from ..llvm_build import int_attr, int_type, ptr_type
 
 SUSPEND = "kiln_suspend"
 """The function whose calls are suspend points."""
@@ -50,7 +50,7 @@ def _is_suspend(op: ir.Operation) -> bool:
 
 
 def make_resumable(func: ir.Operation, frame_argument: int, header: int) -> Frame:
-    """Turn a function without results into `i32 f(same arguments)`: 1 when it waits, 0 when it is done.
+    """Turn a function that returns 0 into one that returns 1 whenever it waits, and 0 when it is done.
 
     `frame_argument` is the number of the argument that points to the frame, `header` the bytes at its start that the
     frame's other users take (at least 4).
@@ -69,9 +69,6 @@ class _Machine:
         self.unknown = ir.Location.unknown(context())
 
     def run(self) -> Frame:
-        inputs = ", ".join(str(a.type) for a in self.entry.arguments)
-        self.func.attributes["function_type"] = ir.TypeAttr.get(parsed_type(f"!llvm.func<i32 ({inputs})>"))
-        self._rewrite_returns()
         old_entry, dispatch = self._new_entry()
         self._hoist_constants(dispatch)
         self._move_allocas(dispatch)
@@ -83,7 +80,7 @@ class _Machine:
 
     # -- pieces ------------------------------------------------------------------------------------------
 
-    def _op(self, name: str, at: ir.InsertionPoint, results=(), operands=(), attributes=None, successors=None) -> ir.Operation:  # noqa: ANN001
+    def _op(self, name: str, at: ir.InsertionPoint, results=(), operands=(), attributes=None, successors=None) -> ir.Operation:
         return ir.Operation.create(name, results, operands, attributes, successors, 0, self.unknown, at)
 
     def _constant(self, at: ir.InsertionPoint, type_: ir.Type, value: int) -> ir.Value:
@@ -104,15 +101,6 @@ class _Machine:
         offset = -(-self.size // alignment) * alignment
         self.size = offset + size
         return offset
-
-    def _rewrite_returns(self) -> None:
-        for block in list(self.region.blocks):
-            last = list(block.operations)[-1].operation
-            if last.name == "llvm.return":
-                at = ir.InsertionPoint(last)
-                done = self._constant(at, int_type(32), 0)
-                self._op("llvm.return", at, (), (done,))
-                last.erase()
 
     def _new_entry(self) -> tuple[ir.Block, ir.Block]:
         """(the block the function used to start with, the block it starts with now: it keeps the arguments)."""

@@ -45,6 +45,7 @@ class FrameHeader(ctypes.Structure):
         ("site", ctypes.c_int32),  # where it waits
         ("thread", ctypes.c_int32),  # linear index in the block
         ("block", ctypes.c_void_p),
+        ("copies", ctypes.c_int32),  # cp.async groups this thread has committed
     ]
 
 
@@ -79,6 +80,12 @@ class BlockRecord(ctypes.Structure):
         ("live", ctypes.c_int32),  # that have not exited
         ("context", ctypes.c_void_p),
         ("meetings", ctypes.c_void_p),
+        ("cluster", ctypes.c_void_p),  # the record of the first block of the group, which keeps what the group shares
+        ("rank", ctypes.c_int32),  # in the group
+        ("chunk", ctypes.c_int32),  # bytes from one block of the group to the next
+        ("group", ctypes.c_int32),  # blocks of the group
+        ("group_live", ctypes.c_int32),  # threads of the group that have not exited; kept in the first block
+        ("cluster_barrier", Barrier),
         ("barriers", Barrier * BARRIERS),
     ]
 
