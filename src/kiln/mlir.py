@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import sys
 import threading
 import types
@@ -22,6 +23,52 @@ PACKAGE = "torch_mlir"
 __all__ = ["PACKAGE", "context", "dialect_module", "ext", "ir", "passmanager", "require_dialect"]
 
 _lock = threading.Lock()
+
+
+class _Deferred(types.ModuleType):
+    """A generated dialect module that runs when a name in it is first used.
+
+    The bindings import the module of every operation they meet, to look for its class; those of `llvm` and `nvvm` take
+    50 and 30 ms. Without its class an operation is a plain `OpView`.
+    """
+
+    def _run(self) -> None:
+        spec = self.__spec__
+        with _deferred_lock:  # other threads wait until all names are there; the module itself may look at them before
+            if spec is not None and spec.loader is not None and "_begun" not in self.__dict__:
+                self.__dict__["_begun"] = True
+                spec.loader.exec_module(self)
+
+    def __getattr__(self, name: str) -> object:
+        self._run()
+        if name not in self.__dict__:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return self.__dict__[name]
+
+    def __dir__(self) -> list[str]:
+        self._run()
+        return list(self.__dict__)
+
+
+_deferred_lock = threading.RLock()
+
+
+def _defer(dialect: str) -> None:
+    name = f"{PACKAGE}.dialects.{dialect}"
+    spec = importlib.util.find_spec(name)
+    if name not in sys.modules and spec is not None:
+        module = _Deferred(name)
+        module.__spec__ = spec
+        module.__file__ = spec.origin
+        module.__package__ = spec.parent
+        module.__loader__ = spec.loader
+        if spec.submodule_search_locations is not None:
+            module.__path__ = spec.submodule_search_locations
+        sys.modules[name] = module
+
+
+for _dialect in ("arith", "cf", "gpu", "llvm", "math", "memref", "nvvm", "scf", "ub", "vector"):
+    _defer(_dialect)
 
 
 @functools.lru_cache(maxsize=1)

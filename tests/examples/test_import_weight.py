@@ -30,3 +30,28 @@ assert "torch_mlir" not in sys.modules and "llvmlite" not in sys.modules, "loade
 """
     done = child("-c", program)
     assert done.returncode == 0, done.stderr
+
+
+def test_compiling_does_not_load_the_generated_dialects(child, tmp_path):
+    """The bindings would load them to look for the classes of operations, which nobody needs."""
+    program = """
+import sys
+import kiln.cute as cute
+@cute.jit
+def f(n):
+    total = 0
+    for i in range(n):
+        total += i // 3
+    return total
+assert f(10) == 12
+print(*(d for d in ("llvm", "nvvm", "arith", "scf") if f"torch_mlir.dialects._{d}_ops_gen" in sys.modules))
+from cutlass._mlir.dialects import arith, gpu, llvm, nvvm, vector
+from cutlass._mlir.dialects.scf import *
+assert ForOp and callable(llvm.inline_asm) and len(dir(nvvm)) > 100
+assert callable(arith.addi) and callable(vector.load) and callable(gpu.thread_id) and not hasattr(arith, "nothing")
+"""
+    file = tmp_path / "program.py"
+    file.write_text(program)
+    done = child(file, KILN_TARGET="cpu")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
