@@ -1,0 +1,191 @@
+"""LLVM IR text of kernels to PTX (LLVM), PTX to a cubin (ptxas), a cubin to SASS (nvdisasm)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+import threading
+from typing import TYPE_CHECKING
+
+import llvmlite.binding as llvm
+
+from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
+from . import toolchain
+from .arch import Arch, ptx_version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TRIPLE = "nvptx64-nvidia-cuda"
+_lock = threading.RLock()
+
+
+# --- LLVM ------------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1)
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    # Shared memory has addresses of 32 bits: half the address arithmetic, fewer registers. (LLVM ends the process when
+    # an option is given twice.)
+    llvm.set_option("kiln", "--nvptx-short-ptr")
+
+
+@functools.lru_cache(maxsize=16)
+def _machine(arch: Arch, version: int, opt: int) -> llvm.TargetMachine:
+    _initialize()
+    return llvm.Target.from_triple(TRIPLE).create_target_machine(
+        cpu=arch.name, features=f"+ptx{version}", opt=3 if opt else 0
+    )
+
+
+def optimize(text: str, arch: Arch, opt: int, libraries: Sequence[bytes] = ()) -> llvm.ModuleRef:
+    """Parse, link with bitcode libraries, verify and optimize a module. Raises RuntimeError with LLVM's words."""
+    machine = _machine(arch, ptx_version(arch, ptxas_version()), opt)
+    with _lock:
+        module = llvm.parse_assembly(text)
+        module.triple = TRIPLE
+        module.data_layout = str(machine.target_data)
+        for library in libraries:
+            _link(module, library, str(machine.target_data))
+        module.verify()
+        # O3 gives the SASS of O2 for longer. Loops of constant length are unrolled as LLVM sees fit; the lowering has
+        # marked the others, which ptxas unrolls better.
+        tuning = llvm.create_pipeline_tuning_options(speed_level=min(opt, 2))
+        tuning.loop_unrolling = opt > 1
+        tuning.loop_vectorization = False
+        tuning.slp_vectorization = False
+        tuning.loop_interleaving = False
+        builder = llvm.create_pass_builder(machine, tuning)
+        builder.getModulePassManager().run(module, builder)
+        return module
+
+
+def _link(module: llvm.ModuleRef, library: bytes, data_layout: str) -> None:
+    keep = {function.name for function in module.functions}
+    other = llvm.parse_bitcode(library)
+    other.triple, other.data_layout = TRIPLE, data_layout
+    module.link_in(other)
+    for function in module.functions:
+        if function.name not in keep and not function.is_declaration:
+            function.linkage = "internal"
+    for variable in module.global_variables:
+        if variable.name.startswith("__") and not variable.is_declaration:
+            variable.linkage = "internal"
+
+
+def emit_ptx(module: llvm.ModuleRef, arch: Arch, opt: int) -> str:
+    """PTX of an optimized module."""
+    with _lock:
+        return _machine(arch, ptx_version(arch, ptxas_version()), opt).emit_assembly(module)
+
+
+# --- ptxas -----------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Resources:
+    """What ptxas says a kernel takes, for each thread or block."""
+
+    registers: int = 0
+    spill_stores: int = 0
+    """Bytes written to local memory because registers ran out."""
+    spill_loads: int = 0
+    stack: int = 0
+    """Bytes of local memory."""
+    smem: int = 0
+    """Bytes of static shared memory."""
+    constant: int = 0
+    barriers: int = 0
+
+
+@functools.lru_cache(maxsize=1)
+def _ptxas() -> toolchain.Tool | None:
+    return toolchain.find("ptxas")
+
+
+@functools.lru_cache(maxsize=1)
+def ptxas_version() -> str | None:
+    """The CUDA release of ptxas, or None where there is none: the driver then compiles the PTX."""
+    tool = _ptxas()
+    return tool.version() if tool else None
+
+
+def assemble(ptx: str, arch: Arch, opt: int, options: str = "", name: str = "module") -> tuple[bytes, dict[str, Resources]]:
+    """The cubin of PTX and the resources of its kernels."""
+    tool = _ptxas()
+    if tool is None:
+        raise DSLSubprocessCallError("ptxas was not found", hint="pip install nvidia-cuda-nvcc, or set CUDA_HOME")
+    with tempfile.TemporaryDirectory(prefix="kiln-") as folder:
+        source, target = os.path.join(folder, "module.ptx"), os.path.join(folder, "module.cubin")
+        with open(source, "w") as file:
+            file.write(ptx)
+        command = [str(tool.path), "-v", f"-O{opt}", f"--gpu-name={arch.name}", *shlex.split(options), source, "-o", target]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        said = done.stderr + done.stdout
+        if done.returncode:
+            raise CompilerDiagnosticError(_ptxas_message(said, ptx, name, arch), hint="the PTX is in __ptx__, or kept with CUTE_DSL_KEEP=ptx")
+        with open(target, "rb") as file:
+            return file.read(), parse_resources(said)
+
+
+def _ptxas_message(said: str, ptx: str, name: str, arch: Arch) -> str:
+    """What ptxas rejected, with the lines of PTX it names."""
+    lines = [line for line in said.splitlines() if "error" in line or "fatal" in line] or said.splitlines()
+    source = ptx.splitlines()
+    shown: list[str] = []
+    for line in lines[:5]:
+        shown.append(line.strip())
+        found = re.search(r"line (\d+)", line)
+        if found and 0 < int(found.group(1)) <= len(source):
+            shown.append(f"    {source[int(found.group(1)) - 1].strip()}")
+    return f"ptxas rejected the code of {name} for {arch.name}:\n" + "\n".join(shown)
+
+
+def parse_resources(said: str) -> dict[str, Resources]:
+    """The resources of each kernel in what `ptxas -v` printed."""
+    found: dict[str, Resources] = {}
+    name = ""
+    for line in said.splitlines():
+        if match := re.search(r"Compiling entry function '([^']+)'", line):
+            name = match.group(1)
+            found[name] = Resources()
+        elif name and (match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)):
+            stack, stores, loads = map(int, match.groups())
+            found[name] = dataclasses.replace(found[name], stack=stack, spill_stores=stores, spill_loads=loads)
+        elif name and (match := re.search(r"Used (\d+) registers", line)):
+
+            def number(pattern: str, text: str = line) -> int:
+                return sum(int(n) for n in re.findall(pattern, text))
+
+            found[name] = dataclasses.replace(
+                found[name],
+                registers=int(match.group(1)),
+                smem=number(r"(\d+) bytes smem"),
+                constant=number(r"(\d+) bytes cmem"),
+                barriers=number(r"used (\d+) barriers"),
+            )
+    return found
+
+
+# --- nvdisasm --------------------------------------------------------------------------------------------------------
+
+
+def disassemble(cubin: bytes, options: str = "-g -c") -> str:
+    """SASS of a cubin."""
+    tool = toolchain.find("nvdisasm")
+    if tool is None:
+        raise DSLSubprocessCallError("nvdisasm was not found", hint="pip install nvidia-cuda-nvdisasm, or set CUDA_HOME")
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        done = subprocess.run([str(tool.path), *shlex.split(options), file.name], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DSLSubprocessCallError(f"nvdisasm failed: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout

@@ -1,0 +1,215 @@
+"""The CUDA driver, through `libcuda` itself: no package and no toolkit is needed, and no GPU to import this."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+from ...base_dsl.diagnostics import DSLCudaRuntimeError
+
+SUCCESS, INVALID_VALUE, NOT_INITIALIZED = 0, 1, 3
+NO_BINARY, INVALID_CONTEXT, INVALID_HANDLE, OUT_OF_RESOURCES = 209, 201, 400, 701
+
+_ATTRIBUTES = {
+    "max_threads_per_block": 1, "max_block_x": 2, "max_block_y": 3, "max_block_z": 4, "max_grid_x": 5, "max_grid_y": 6,
+    "max_grid_z": 7, "clock_rate": 13, "multiprocessors": 16, "l2_bytes": 38, "max_threads_per_multiprocessor": 39,
+    "major": 75, "minor": 76, "smem_per_multiprocessor": 81, "registers_per_block": 12, "cooperative_launch": 95,
+    "smem_optin": 97, "cluster_launch": 120,
+}  # fmt: skip
+
+_FUNCTION_ATTRIBUTES = {"max_dynamic_smem": 8, "carveout": 9, "non_portable_cluster": 14}
+
+# What to do about an error, where there is something to say.
+_ADVICE = {
+    2: "free GPU memory, or make the problem smaller",
+    100: "this process sees no GPU: check nvidia-smi and CUDA_VISIBLE_DEVICES",
+    209: "compile for the architecture of this GPU: leave --gpu-arch and CUTE_DSL_ARCH unset",
+    222: "the driver is too old for this PTX: update it, or install ptxas (pip install nvidia-cuda-nvcc)",
+    700: "a kernel launched before this call read or wrote outside its memory: run the program under compute-sanitizer",
+    701: "use fewer threads per block, or fewer registers (min_blocks_per_mp, max_number_threads)",
+    702: "a kernel ran too long for a GPU that also draws the screen",
+    715: "a kernel executed an instruction this GPU does not have",
+    716: "a kernel made an access that is not aligned: check the alignment of pointers and assumed_align",
+    719: "a kernel failed on the device: run the program under compute-sanitizer",
+    720: "the grid of a cooperative launch must fit on the device at once",
+    900: "this is not possible while a stream is being captured",
+    912: "too many blocks or too much shared memory for the cluster size",
+}
+STICKY = frozenset({700, 702, 709, 710, 714, 715, 716, 717, 718, 719})
+"""Errors of kernels that ended: every later call in the process reports them too."""
+
+
+@functools.lru_cache(maxsize=1)
+def library() -> ctypes.CDLL | None:
+    """`libcuda`, or None where there is no driver."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+
+
+def function(name: str) -> Any:
+    """A function of the driver."""
+    cuda = library()
+    if cuda is None:
+        raise DSLCudaRuntimeError(
+            "there is no CUDA driver on this machine (libcuda.so.1 was not found)",
+            hint='run on the CPU: kiln.target("cpu") or KILN_TARGET=cpu',
+            error_code=error_code(35),
+        )
+    try:
+        return getattr(cuda, name)
+    except AttributeError:
+        raise DSLCudaRuntimeError(
+            f"the CUDA driver has no {name}: it is older than CUDA 12.0", hint="update the driver"
+        ) from None
+
+
+@functools.lru_cache(maxsize=1)
+def _initialized() -> int:
+    return function("cuInit")(0)
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Call a function of the driver; an error it returns is raised."""
+    wanted = function(name)
+    status = _initialized()
+    if not status:
+        status = wanted(*arguments)
+    if status:
+        raise failure(status, name)
+
+
+def status_name(status: int) -> str:
+    """For example "CUDA_ERROR_ILLEGAL_ADDRESS"."""
+    text = ctypes.c_char_p()
+    cuda = library()
+    if cuda is None or cuda.cuGetErrorName(status, ctypes.byref(text)) or not text.value:
+        return f"CUDA error {status}"
+    return text.value.decode()
+
+
+def error_code(status: int) -> Any:
+    """The status as cuda-bindings' `CUresult` where that package is there, else a number; both compare equal."""
+    try:
+        from cuda.bindings import driver as bindings
+
+        return bindings.CUresult(status)
+    except (ImportError, ValueError):
+        return status
+
+
+def failure(status: int, doing: str, hint: str = "") -> DSLCudaRuntimeError:
+    """The error to raise for a status."""
+    message = f"{doing}: {status_name(status)} (error {status})"
+    if status in STICKY:
+        message += ", from a kernel launched earlier"
+    return DSLCudaRuntimeError(message, hint=hint or _ADVICE.get(status, ""), error_code=error_code(status))
+
+
+@functools.lru_cache(maxsize=1)
+def available() -> bool:
+    """Whether there is a driver and a GPU it shows to this process."""
+    if library() is None or _initialized():
+        return False
+    return device_count() > 0
+
+
+def device_count() -> int:
+    """How many GPUs the driver shows."""
+    count = ctypes.c_int()
+    call("cuDeviceGetCount", ctypes.byref(count))
+    return count.value
+
+
+def current_device() -> int:
+    """The device of the current context; 0 if there is none."""
+    device = ctypes.c_int()
+    if function("cuCtxGetDevice")(ctypes.byref(device)):
+        return 0
+    return device.value
+
+
+def ensure_context() -> None:
+    """Make the primary context of device 0 current if no context is: what the CUDA runtime does too."""
+    current = ctypes.c_void_p()
+    call("cuCtxGetCurrent", ctypes.byref(current))
+    if current.value:
+        return
+    made = ctypes.c_void_p()
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(made), 0)
+    call("cuCtxSetCurrent", made)
+
+
+@functools.lru_cache(maxsize=1024)
+def attribute(name: str, device: int) -> int:
+    """An attribute of a device, by Kiln's name for it."""
+    value = ctypes.c_int()
+    call("cuDeviceGetAttribute", ctypes.byref(value), _ATTRIBUTES[name], device)
+    return value.value
+
+
+def capability(device: int | None = None) -> tuple[int, int]:
+    """The compute capability of a device; by default, of the current one."""
+    device = current_device() if device is None else device
+    return attribute("major", device), attribute("minor", device)
+
+
+def device_name(device: int) -> str:
+    """What the device calls itself."""
+    text = ctypes.create_string_buffer(256)
+    call("cuDeviceGetName", text, len(text), device)
+    return text.value.decode(errors="replace")
+
+
+def set_kernel_attribute(kernel: int, name: str, value: int, device: int) -> int:
+    """Set an attribute of a loaded kernel on a device; the status."""
+    return function("cuKernelSetAttribute")(
+        _FUNCTION_ATTRIBUTES[name], value, ctypes.c_void_p(kernel), device
+    )
+
+
+def load_library(image: bytes) -> int:
+    """Load a cubin or PTX (a string that ends in a zero byte) for all devices; its handle."""
+    handle = ctypes.c_void_p()
+    call("cuLibraryLoadData", ctypes.byref(handle), image, None, None, 0, None, None, 0)
+    return handle.value or 0
+
+
+def library_kernel(library_: int, name: str) -> int:
+    """The handle of a kernel, usable in every context."""
+    handle = ctypes.c_void_p()
+    call("cuLibraryGetKernel", ctypes.byref(handle), ctypes.c_void_p(library_), name.encode())
+    return handle.value or 0
+
+
+def library_global(library_: int, name: str) -> tuple[int, int]:
+    """Address, in the current context, and size of a global variable."""
+    address, size = ctypes.c_void_p(), ctypes.c_size_t()
+    call("cuLibraryGetGlobal", ctypes.byref(address), ctypes.byref(size), ctypes.c_void_p(library_), name.encode())
+    return address.value or 0, size.value
+
+
+def read_memory(address: int, size: int) -> bytes:
+    """Bytes of device memory."""
+    data = ctypes.create_string_buffer(size)
+    call("cuMemcpyDtoH_v2", data, ctypes.c_uint64(address), ctypes.c_size_t(size))
+    return data.raw
+
+
+def clear_memory(address: int, size: int) -> None:
+    """Set bytes of device memory to zero."""
+    call("cuMemsetD8_v2", ctypes.c_uint64(address), 0, ctypes.c_size_t(size))
+
+
+def is_capturing(stream: int) -> bool:
+    """Whether work on a stream is being recorded into a graph."""
+    status = ctypes.c_int()
+    call("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
+    return status.value != 0
+
+
+def synchronize(stream: int) -> None:
+    """Wait for a stream."""
+    call("cuStreamSynchronize", ctypes.c_void_p(stream))

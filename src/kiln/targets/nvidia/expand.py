@@ -1,0 +1,636 @@
+"""`cute` operations as device code: the `llvm` and `nvvm` dialects, one function for each operation.
+
+Values of type `!cute.ptr` and `!cute.memref` are retyped in place: a pointer of the right address space, or a struct of
+it and the dynamic leaves. Constants of the dialect's definitions (`dialects/cute.py`) are not repeated here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.compiler import report_at, source_span
+from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
+from ...dialects import cute
+from ...mlir import context, ir
+from ..llvm_build import Builder, declare, int_type, like, parsed_type, ptr_type, struct_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...base_dsl.diagnostics import Span
+    from .arch import Arch
+
+Types = list[ir.Type]
+_SPACES = {"gmem": 1, "smem": 3, "tmem": 6, "rmem": 0, "generic": 0}
+"""LLVM's numbers for address spaces. Memory of a thread is generic: LLVM finds out, and mostly removes it."""
+
+MAX_STATIC_SMEM = 48 << 10
+"""Bytes of static shared memory ptxas takes; a kernel with more has all of it as dynamic shared memory."""
+DYNAMIC_SMEM_ALIGNMENT = 1024
+DYNAMIC_SMEM = "kiln_dynamic_smem"
+FAULT_RECORD = "kiln_fault"
+FAULT_HEADER = 8
+"""Words of 32 bits before a fault's values: claimed, site, block x, y, z, thread x, y, z."""
+FAULT_VALUES = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """A place in a kernel that can fail at run time."""
+
+    message: str
+    span: Span | None
+    calls: tuple[Span, ...]
+    kernel: str
+    types: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass
+class Kernel:
+    """What the expansion finds out about a kernel."""
+
+    name: str
+    operation: ir.Operation
+    prints: bool = False
+    asserts: bool = False
+    smem: list[tuple[str, int, int]] = dataclasses.field(default_factory=list)
+    """Static shared memory: name, bytes, alignment of each piece."""
+    dynamic: bool = False
+    """Whether it uses dynamic shared memory."""
+
+    @property
+    def smem_bytes(self) -> int:
+        """Bytes of static shared memory."""
+        end = 0
+        for _, size, alignment in self.smem:
+            end = -(-end // alignment) * alignment + size
+        return end
+
+
+@dataclasses.dataclass
+class Expansion:
+    """The state of expanding one module of device code."""
+
+    module: ir.Module
+    arch: Arch
+    sites: list[Site] = dataclasses.field(default_factory=list)
+    kernels: dict[str, Kernel] = dataclasses.field(default_factory=dict)
+    declared: set[str] = dataclasses.field(default_factory=set)
+    strings: dict[str, str] = dataclasses.field(default_factory=dict)
+    needs_libdevice: bool = False
+
+    def declare(self, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> None:
+        """Make an external function known to the module, once."""
+        if name not in self.declared:
+            self.declared.add(name)
+            declare(self.module, name, inputs, results)
+
+    def variable(self, name: str, type_: ir.Type, space: int, alignment: int = 0, value: ir.Attribute | None = None, linkage: str = "internal") -> str:
+        """A global variable, made once; its name."""
+        if name not in self.declared:
+            self.declared.add(name)
+            attributes = {
+                "sym_name": ir.StringAttr.get(name, context()),
+                "global_type": ir.TypeAttr.get(type_),
+                "linkage": ir.Attribute.parse(f"#llvm.linkage<{linkage}>", context()),
+                "addr_space": ir.IntegerAttr.get(int_type(32), space),
+                "visibility_": ir.IntegerAttr.get(int_type(64), 0),
+            }
+            if value is not None:
+                attributes["value"] = value
+            if alignment:
+                attributes["alignment"] = ir.IntegerAttr.get(int_type(64), alignment)
+            ir.Operation.create(
+                "llvm.mlir.global", attributes=attributes, regions=1, loc=ir.Location.unknown(context()),
+                ip=ir.InsertionPoint.at_block_begin(self.module.body),
+            )  # fmt: skip
+        return name
+
+    def string(self, text: str) -> str:
+        """The name of a global constant that holds a C string."""
+        name = self.strings.setdefault(text, f"kiln_str_{len(self.strings)}")
+        data = text.encode() + b"\0"
+        type_ = parsed_type(f"!llvm.array<{len(data)} x i8>")
+        return self.variable(name, type_, 1, value=ir.StringAttr.get(data, context()))
+
+
+class DeviceBuilder(Builder):
+    """A builder whose pointers keep their address space."""
+
+    def gep(self, pointer: ir.Value, element: ir.Type, offset: ir.Value | int) -> ir.Value:
+        made = super().gep(pointer, element, offset)
+        made.set_type(pointer.type)
+        return made
+
+    def field(self, pointer: ir.Value, struct: ir.Type, index: int) -> ir.Value:
+        made = super().field(pointer, struct, index)
+        made.set_type(pointer.type)
+        return made
+
+    def address_in(self, symbol: str, space: int) -> ir.Value:
+        """The address of a global variable of an address space."""
+        name = ir.FlatSymbolRefAttr.get(symbol, context())
+        return self.value("llvm.mlir.addressof", pointer_type(space), (), {"global_name": name})
+
+    def cast_space(self, pointer: ir.Value, type_: ir.Type) -> ir.Value:
+        """A pointer as one of another address space."""
+        if pointer.type == type_:
+            return pointer
+        if "<" in str(pointer.type) and "<" in str(type_):  # from one space to another: by way of the generic one
+            pointer = self.value("llvm.addrspacecast", ptr_type(), (pointer,))
+        return self.value("llvm.addrspacecast", type_, (pointer,))
+
+    def asm(self, code: str, constraints: str, operands: Sequence[ir.Value] = (), results: Sequence[ir.Type] = (), *, pure: bool = False) -> list[ir.Value]:
+        """Inline PTX; `$0` is the first result. Unless pure it may touch memory and is never moved or removed."""
+        attributes: dict[str, ir.Attribute] = {
+            "asm_string": ir.StringAttr.get(code, context()),
+            "constraints": ir.StringAttr.get(constraints if pure else f"{constraints},~{{memory}}".lstrip(","), context()),
+        }
+        if not pure:
+            attributes["has_side_effects"] = ir.UnitAttr.get(context())
+        if len(results) < 2:
+            made = self.op("llvm.inline_asm", results, operands, attributes)
+            return list(made.results)
+        struct = self.op("llvm.inline_asm", [struct_type(results)], operands, attributes).result
+        return [self.extract(struct, type_, number) for number, type_ in enumerate(results)]
+
+
+# --- types -----------------------------------------------------------------------------------------------------------
+
+
+def pointer_type(space: int) -> ir.Type:
+    """The LLVM pointer of an address space."""
+    return parsed_type(f"!llvm.ptr<{space}>") if space else ptr_type()
+
+
+def device_type(type_: ir.Type) -> ir.Type:
+    """What a `cute` type is in device code; other types are themselves."""
+    if cute.is_ptr(type_):
+        return pointer_type(_SPACES[cute.info(type_).space])
+    if cute.is_memref(type_):
+        info = cute.info(type_)
+        pointer = pointer_type(_SPACES[info.space])
+        return struct_type([pointer, *map(int_type, info.leaves)]) if info.leaves else pointer
+    return type_
+
+
+def element_of(type_: ir.Type) -> ir.Type:
+    """The element type of a vector; other types are themselves."""
+    return type_.element_type if isinstance(type_, ir.VectorType) else type_
+
+
+def carrier_type(type_: ir.Type) -> ir.Type:
+    """The LLVM type that holds a value of a type: narrow floats are integers of their width."""
+    type_ = device_type(type_)
+    element = element_of(type_)
+    if isinstance(element, ir.FloatTF32Type):
+        return like(type_, ir.F32Type.get(context()))
+    if isinstance(element, ir.FloatType) and element.width < 16:
+        return like(type_, int_type(element.width))
+    if isinstance(element, ir.IndexType):
+        return like(type_, int_type(64))
+    return type_
+
+
+def to_carrier(b: Builder, value: ir.Value) -> ir.Value:
+    """A value as its `carrier_type`."""
+    want = carrier_type(value.type)
+    if want == value.type:
+        return value
+    cast = "arith.index_cast" if isinstance(element_of(value.type), ir.IndexType) else "arith.bitcast"
+    return b.value(cast, want, (value,))
+
+
+def from_carrier(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
+    """The inverse of `to_carrier`."""
+    if value.type == type_:
+        return value
+    cast = "arith.index_cast" if isinstance(element_of(type_), ir.IndexType) else "arith.bitcast"
+    return b.value(cast, type_, (value,))
+
+
+# --- the pass --------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Expander:
+    """What an expansion may use: the module's and the kernel's state."""
+
+    module: Expansion
+    kernel: Kernel
+    entry: ir.Block
+
+    @property
+    def arch(self) -> Arch:
+        return self.module.arch
+
+    def at_entry(self, location: ir.Location) -> DeviceBuilder:
+        """A builder at the start of the function."""
+        return DeviceBuilder(ir.InsertionPoint.at_block_begin(self.entry), location)
+
+    def require(self, op: ir.Operation, number: int, what: str) -> None:
+        """Refuse an operation that architectures before sm_`number` lack."""
+        if self.arch.number < number:
+            raise report_at(
+                op.location, DSLNotImplemented, f"{what} needs sm_{number} or newer, and this is compiled for {self.arch.name}",
+                hint="choose the architecture with --gpu-arch or CUTE_DSL_ARCH",
+            )  # fmt: skip
+
+
+HANDLERS: dict[str, Callable[..., Any]] = {}
+
+
+def expands(*names: str) -> Callable[[Any], Any]:
+    """Register the expansion of operations.
+
+    It is given the expander, the operation (operands are device values already), the types its operands and results had
+    in the dialect, and a builder before the operation; it returns the results' replacements, or None to leave the
+    operation as it is.
+    """
+
+    def register(handler: Any) -> Any:
+        for name in names:
+            HANDLERS[name] = handler
+        return handler
+
+    return register
+
+
+def expand_module(expansion: Expansion) -> None:
+    """Replace every operation and type of `cute` and `cute_nvgpu` in a module of device functions."""
+    from . import arithmetic, hardware, math  # noqa: F401 - they register expansions
+
+    functions: list[Kernel] = []
+    for op in expansion.module.body.operations:
+        func = op.operation
+        if func.name != "func.func":
+            continue
+        name = func.attributes["sym_name"].value
+        expansion.declared.add(name)
+        if len(func.regions[0].blocks):
+            kernel = Kernel(name, func)
+            functions.append(kernel)
+            if cute.KERNEL in func.attributes:
+                expansion.kernels[name] = kernel
+    for kernel in functions:
+        _expand_function(expansion, kernel)
+    for kernel in functions:
+        _place_smem(expansion, kernel)
+
+
+def _expand_function(expansion: Expansion, kernel: Kernel) -> None:
+    func = kernel.operation
+    todo: list[tuple[ir.Operation, Any, Types, Types]] = []
+    casts: list[ir.Operation] = []
+    others: list[ir.Value] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        name = op.name
+        own = name.startswith(("cute.", "cute_nvgpu."))
+        if own or name in HANDLERS:
+            todo.append((op, HANDLERS.get(name), [v.type for v in op.operands], [r.type for r in op.results]))
+        if own:
+            return ir.WalkResult.ADVANCE
+        if name == "builtin.unrealized_conversion_cast" and any(isinstance(r.type, ir.TupleType) for r in op.results):
+            casts.append(op)
+            return ir.WalkResult.ADVANCE
+        others.extend(op.results)
+        for region in op.regions:
+            for block in region.blocks:
+                others.extend(block.arguments)
+        return ir.WalkResult.ADVANCE
+
+    func.walk(visit, ir.WalkOrder.PRE_ORDER)
+    for value in others:
+        if isinstance(value.type, (cute.Ptr, cute.Memref)):
+            value.set_type(device_type(value.type))
+    signature = func.attributes["function_type"].value
+    func.attributes["function_type"] = ir.TypeAttr.get(
+        ir.FunctionType.get(
+            [device_type(t) for t in signature.inputs], [device_type(t) for t in signature.results], context()
+        )
+    )
+    expander = Expander(expansion, kernel, func.regions[0].blocks[0])
+    for op, handler, operands, results in todo:
+        if handler is None:
+            raise report_at(op.location, DSLNotImplemented, f"the NVIDIA target does not implement {op.name}")
+        values = handler(expander, op, operands, results, DeviceBuilder(ir.InsertionPoint(op), op.location))
+        if values is None:
+            continue
+        for old, new in zip(op.results, values, strict=True):
+            old.replace_all_uses_with(new)
+        op.erase()
+    for op in casts:
+        op.erase()
+
+
+def _place_smem(expansion: Expansion, kernel: Kernel) -> None:
+    """Static shared memory as variables or, past the static limit, at the start of dynamic shared memory."""
+    if kernel.smem_bytes <= MAX_STATIC_SMEM:
+        for name, size, alignment in kernel.smem:
+            expansion.variable(name, parsed_type(f"!llvm.array<{size} x i8>"), 3, alignment)
+        return
+    offsets: dict[str, int] = {}
+    end = 0
+    for name, size, alignment in kernel.smem:
+        start = -(-end // alignment) * alignment
+        offsets[name], end = start, start + size
+    start_of_dynamic = -(-end // DYNAMIC_SMEM_ALIGNMENT) * DYNAMIC_SMEM_ALIGNMENT
+    todo: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "llvm.mlir.addressof" and op.attributes["global_name"].value in (*offsets, DYNAMIC_SMEM):
+            todo.append(op)
+        return ir.WalkResult.ADVANCE
+
+    kernel.operation.walk(visit)
+    _dynamic_variable(expansion)
+    for op in todo:
+        b = DeviceBuilder(ir.InsertionPoint(op), op.location)
+        start = offsets.get(op.attributes["global_name"].value, start_of_dynamic)
+        op.result.replace_all_uses_with(b.byte_gep(b.address_in(DYNAMIC_SMEM, 3), start))
+        op.erase()
+
+
+def _dynamic_variable(expansion: Expansion) -> str:
+    return expansion.variable(
+        DYNAMIC_SMEM, parsed_type("!llvm.array<0 x i8>"), 3, DYNAMIC_SMEM_ALIGNMENT, linkage="external"
+    )
+
+
+def attribute(op: ir.Operation, name: str) -> Any:
+    """The value of an attribute."""
+    return op.attributes[name].value
+
+
+# --- where a thread is -----------------------------------------------------------------------------------------------
+
+_REGISTERS = {"thread_idx": "tid", "block_idx": "ctaid", "block_dim": "ntid", "grid_dim": "nctaid"}
+
+
+def special_register(b: Builder, name: str) -> ir.Value:
+    """A 32-bit special register by its PTX name."""
+    return b.value(f"nvvm.read.ptx.sreg.{name}", int_type(32))
+
+
+@expands(*(f"cute.{name}" for name in _REGISTERS))
+def _index(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    return [special_register(b, f"{_REGISTERS[op.name.removeprefix('cute.')]}.{'xyz'[attribute(op, 'dim')]}")]
+
+
+@expands("cute.lane_idx")
+def _lane_idx(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    return [special_register(b, "laneid")]
+
+
+@expands("cute.warp_idx")
+def _warp_idx(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    tx, ty, tz = (special_register(b, f"tid.{axis}") for axis in "xyz")
+    dx, dy = (special_register(b, f"ntid.{axis}") for axis in "xy")
+    linear = b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
+    return [b.binary("shrui", linear, b.i32(5))]
+
+
+# --- reporting -------------------------------------------------------------------------------------------------------
+
+
+@expands("cute.printf")
+def _printf(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    x.kernel.prints = True
+    arguments = cute.unpack(op.operands[0])
+    x.module.declare("vprintf", [ptr_type(), ptr_type()], [int_type(32)])
+    format_ = b.cast_space(b.address_in(x.module.string(attribute(op, "format")), 1), ptr_type())
+    buffer = b.null()
+    if arguments:
+        struct = struct_type([a.type for a in arguments])
+        buffer = x.at_entry(op.location).alloca(struct, 1, 8)
+        for number, value in enumerate(arguments):
+            b.store(value, b.field(buffer, struct, number))
+    b.call("vprintf", [int_type(32)], [format_, buffer])
+    return []
+
+
+@expands("cute.assert_")
+def _assert(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    """The first thread that fails fills the module's fault record; the host reads it after the kernel."""
+    condition, packed = op.operands
+    arguments = cute.unpack(packed)
+    span, calls = source_span(op.location)
+    types = tuple(str(a.type) for a in arguments)
+    x.module.sites.append(Site(attribute(op, "message"), span, calls, x.kernel.name, types))
+    x.kernel.asserts = True
+    size = 4 * FAULT_HEADER + 8 * FAULT_VALUES
+    type_ = parsed_type(f"!llvm.array<{size} x i8>")
+    zero = ir.Attribute.parse("#llvm.zero", context())
+    x.module.variable(FAULT_RECORD, type_, 1, 8, zero, "external")
+    body = b.if_(b.binary("xori", condition, b.const(int_type(1), 1)))
+    failed = DeviceBuilder(body.point, body.location)
+    record = failed.address_in(FAULT_RECORD, 1)
+    claimed = failed.atomic("xchg", record, failed.i32(1))
+    inner = failed.if_(failed.compare("eq", claimed, failed.i32(0)))
+    first = DeviceBuilder(inner.point, inner.location)
+    where = [special_register(first, f"{name}.{axis}") for name in ("ctaid", "tid") for axis in "xyz"]
+    for number, value in enumerate([first.i32(len(x.module.sites) - 1), *where]):
+        first.store(value, first.byte_gep(record, 4 * (number + 1)))
+    for number, value in enumerate(arguments):
+        first.store(value, first.byte_gep(record, 4 * FAULT_HEADER + 8 * number))
+    return []
+
+
+@expands("cute.launch")
+def _launch(_x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: DeviceBuilder) -> list[ir.Value]:
+    raise report_at(op.location, CompilerDiagnosticError, "a kernel launches a kernel")
+
+
+# --- pointers and memrefs --------------------------------------------------------------------------------------------
+
+
+@expands("cute.int_to_ptr")
+def _int_to_ptr(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+    return [b.value("llvm.inttoptr", device_type(results[0]), (op.operands[0],))]
+
+
+@expands("cute.ptr_to_int")
+def _ptr_to_int(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    return [b.value("llvm.ptrtoint", int_type(64), (op.operands[0],))]
+
+
+@expands("cute.cast_ptr")
+def _cast_ptr(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+    return [b.cast_space(op.operands[0], device_type(results[0]))]
+
+
+@expands("cute.cast_memref")
+def _cast_memref(_x: Expander, op: ir.Operation, operands: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+    value, want = op.operands[0], device_type(results[0])
+    if value.type == want:
+        return [value]
+    leaves = cute.info(operands[0]).leaves
+    pointer = b.cast_space(pointer_of(b, value, operands[0]), pointer_type(_SPACES[cute.info(results[0]).space]))
+    if not leaves:
+        return [pointer]
+    made = b.insert(b.value("llvm.mlir.undef", want), pointer, 0)
+    for number, width in enumerate(leaves):
+        made = b.insert(made, b.extract(value, int_type(width), number + 1), number + 1)
+    return [made]
+
+
+def element_address(b: DeviceBuilder, pointer: ir.Value, element: ir.Type, offset: ir.Value) -> ir.Value:
+    """The address of the byte in which the element `offset` elements on begins."""
+    bits = cute.element_bits(element)
+    if bits >= 8:
+        stored = int_type(bits) if bits in (8, 16, 32, 64) else parsed_type(f"!llvm.array<{bits // 8} x i8>")
+        return b.gep(pointer, stored, constant_value(offset, offset))
+    return b.byte_gep(pointer, b.binary("shrsi", offset, b.const(offset.type, {4: 1, 2: 2}[bits])))
+
+
+def constant_value(value: ir.Value, otherwise: Any = None) -> Any:
+    """The number a value is, if it is an integer constant that fits an index; else `otherwise`."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
+        return otherwise
+    number = owner.operation.attributes["value"]
+    if not isinstance(number, ir.IntegerAttr) or not -(1 << 31) < number.value < 1 << 31:
+        return otherwise
+    return number.value
+
+
+@expands("cute.ptr_add")
+def _ptr_add(_x: Expander, op: ir.Operation, operands: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    pointer, offset = op.operands
+    return [element_address(b, pointer, cute.info(operands[0]).element, offset)]
+
+
+@expands("cute.view")
+def _view(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+    pointer, *leaves = op.operands
+    if not leaves:
+        return [pointer]
+    made = b.insert(b.value("llvm.mlir.undef", device_type(results[0])), pointer, 0)
+    widths = cute.info(results[0]).leaves
+    narrow, wide = iter(leaves[: widths.count(32)]), iter(leaves[widths.count(32) :])
+    for number, width in enumerate(widths):
+        made = b.insert(made, next(narrow if width == 32 else wide), number + 1)
+    return [made]
+
+
+def pointer_of(b: DeviceBuilder, value: ir.Value, type_: ir.Type) -> ir.Value:
+    """The pointer in a device value that had type `type_`."""
+    if cute.is_memref(type_) and cute.info(type_).leaves:
+        return b.extract(value, pointer_type(_SPACES[cute.info(type_).space]), 0)
+    return value
+
+
+@expands("cute.iter")
+def _iter(_x: Expander, op: ir.Operation, operands: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+    return [b.cast_space(pointer_of(b, op.operands[0], operands[0]), device_type(results[0]))]
+
+
+@expands("cute.leaf")
+def _leaf(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+    return [b.extract(op.operands[0], results[0], attribute(op, "index") + 1)]
+
+
+def _alignment(op: ir.Operation, element: ir.Type) -> int:
+    return attribute(op, "alignment") if "alignment" in op.attributes else cute.element_bytes(element)
+
+
+def _stored_type(element: ir.Type) -> ir.Type:
+    """The LLVM type of an element in memory."""
+    carrier = carrier_type(element)
+    if isinstance(carrier, ir.IntegerType) and cute.element_bits(element) != carrier.width:
+        return int_type(cute.element_bits(element))
+    return carrier
+
+
+def _word_type(type_: ir.Type, alignment: int) -> ir.Type | None:
+    """Words to move a vector of narrow elements in: LLVM splits vectors of many small elements into small accesses."""
+    if not isinstance(type_, ir.VectorType) or len(type_.shape) != 1:
+        return None
+    bits = type_.shape[0] * type_.element_type.width
+    if type_.element_type.width >= 32 or bits < 32 or bits % 32 or alignment < 4:
+        return None
+    return int_type(32) if bits == 32 else ir.VectorType.get([bits // 32], int_type(32), loc=ir.Location.unknown(context()))
+
+
+@expands("cute.load")
+def _load(_x: Expander, op: ir.Operation, operands: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+    source, offset = op.operands
+    element = cute.info(operands[0]).element
+    address = element_address(b, pointer_of(b, source, operands[0]), element, offset)
+    type_, stored = results[0], _stored_type(element)
+    if cute.element_bits(element) < 8 and not isinstance(type_, ir.VectorType):
+        byte = b.load(int_type(8), address, 1)
+        value = b.value("arith.trunci", stored, (b.binary("shrui", byte, _bit_position(b, offset, element)),))
+        return [from_carrier(b, value, device_type(type_))]
+    memory, alignment = like(type_, stored), _alignment(op, element)
+    words = _word_type(memory, alignment)
+    value = b.load(words or memory, address, alignment)
+    if words:
+        value = b.value("llvm.bitcast", memory, (value,))
+    carrier = carrier_type(type_)
+    if value.type != carrier:  # a byte per boolean, a byte per 6-bit float
+        if str(element) == "i1":
+            value = b.compare("ne", value, b.const(value.type, 0))
+        else:
+            value = b.value("arith.trunci", carrier, (value,))
+    return [from_carrier(b, value, device_type(type_))]
+
+
+@expands("cute.store")
+def _store(_x: Expander, op: ir.Operation, operands: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    value, target, offset = op.operands
+    element = cute.info(operands[1]).element
+    address = element_address(b, pointer_of(b, target, operands[1]), element, offset)
+    type_, stored = operands[0], _stored_type(element)
+    value = to_carrier(b, value)
+    if cute.element_bits(element) < 8 and not isinstance(type_, ir.VectorType):
+        position = _bit_position(b, offset, element)
+        byte = b.load(int_type(8), address, 1)
+        mask = b.binary("shli", b.const(int_type(8), (1 << cute.element_bits(element)) - 1), position)
+        kept = b.binary("andi", byte, b.binary("xori", mask, b.const(int_type(8), 255)))
+        new = b.binary("shli", b.value("arith.extui", int_type(8), (value,)), position)
+        b.store(b.binary("ori", kept, new), address, 1)
+        return []
+    memory, alignment = like(type_, stored), _alignment(op, element)
+    if value.type != memory:
+        value = b.value("arith.extui", memory, (value,))
+    words = _word_type(memory, alignment)
+    b.store(b.value("llvm.bitcast", words, (value,)) if words else value, address, alignment)
+    return []
+
+
+def _bit_position(b: Builder, offset: ir.Value, element: ir.Type) -> ir.Value:
+    """Where a packed element starts in its byte, as an i8."""
+    bits = cute.element_bits(element)
+    low = b.value("arith.trunci", int_type(8), (offset,))
+    return b.binary("muli", b.binary("andi", low, b.const(int_type(8), 8 // bits - 1)), b.const(int_type(8), bits))
+
+
+@expands("cute.alloc_rmem")
+def _alloc_rmem(x: Expander, op: ir.Operation, _o: Types, results: Types, _b: DeviceBuilder) -> list[ir.Value]:
+    pointer = cute.info(results[0])
+    size = (cute.element_bits(pointer.element) * attribute(op, "count") + 7) // 8
+    # at the function's entry: LLVM keeps in registers only what is allocated there
+    return [x.at_entry(op.location).alloca(int_type(8), max(size, 1), max(pointer.alignment, 1))]
+
+
+@expands("cute.alloc_smem")
+def _alloc_smem(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+    name = f"{x.kernel.name}_smem_{len(x.kernel.smem)}"
+    x.kernel.smem.append((name, max(attribute(op, "bytes"), 1), max(attribute(op, "alignment"), 1)))
+    return [b.cast_space(b.address_in(name, 3), device_type(results[0]))]
+
+
+@expands("cute.dynamic_smem")
+def _dynamic_smem(x: Expander, _op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+    x.kernel.dynamic = True
+    _dynamic_variable(x.module)
+    return [b.cast_space(b.address_in(DYNAMIC_SMEM, 3), device_type(results[0]))]
+
+
+@expands("cute.undef")
+def _undef(_x: Expander, _op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+    # zero, not undef: what depends on it by mistake is at least the same every time
+    return [from_carrier(b, b.value("llvm.mlir.zero", carrier_type(results[0])), device_type(results[0]))]

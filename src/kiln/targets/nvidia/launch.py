@@ -1,0 +1,150 @@
+"""Host code of a launch: `cute_nvgpu.driver_launch` as a call of the driver's `cuLaunchKernelEx`.
+
+An executable has one table of addresses that Python fills (`runtime.py`): the driver's function, two Python functions
+for what is not the plain path, and the handle of each kernel, zero until it is loaded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...mlir import context, ir
+from ..cpu import context as shared
+from ..cpu.expand import expands, to_carrier
+from ..llvm_build import Builder, int_type, parsed_type, ptr_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..cpu.expand import Expander
+
+TABLE = "kiln_cuda_table"
+LAUNCH, SLOW, AFTER, HANDLES = range(4)
+"""Indices into the table."""
+
+# CUlaunchConfig: offsets of its fields, and its size
+_GRID, _BLOCK, _SMEM, _STREAM, _ATTRIBUTES, _COUNT, _CONFIG_BYTES = 0, 12, 24, 32, 40, 48, 56
+# CUlaunchAttribute: an id, and a value at offset 8
+_ATTRIBUTE_BYTES, _VALUE = 72, 8
+_COOPERATIVE, _CLUSTER, _PROGRAMMATIC_SERIALIZATION = 2, 4, 6
+
+
+def make_table(module: ir.Module, kernels: int) -> None:
+    """Add the table of an executable to its host module."""
+    ir.Operation.create(
+        "llvm.mlir.global",
+        attributes={
+            "sym_name": ir.StringAttr.get(TABLE, context()),
+            "global_type": ir.TypeAttr.get(parsed_type(f"!llvm.array<{HANDLES + kernels} x i64>")),
+            "linkage": ir.Attribute.parse("#llvm.linkage<external>", context()),
+            "value": ir.Attribute.parse("#llvm.zero", context()),
+            "addr_space": ir.IntegerAttr.get(int_type(32), 0),
+            "visibility_": ir.IntegerAttr.get(int_type(64), 0),
+        },
+        regions=1,
+        loc=ir.Location.unknown(context()),
+        ip=ir.InsertionPoint.at_block_begin(module.body),
+    )
+
+
+def _call(b: Builder, callee: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+    """An i32 from a function by its address."""
+    attributes = {
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands) + 1, 0], context()),
+        "op_bundle_sizes": ir.DenseI32ArrayAttr.get([], context()),
+    }
+    return b.value("llvm.call", int_type(32), (callee, *operands), attributes)
+
+
+def _entry(b: Builder, number: int) -> ir.Value:
+    return b.load(ptr_type(), b.byte_gep(b.address_of(TABLE), 8 * number))
+
+
+def _known_ones(values: Sequence[ir.Value]) -> bool:
+    def is_one(value: ir.Value) -> bool:
+        owner = value.owner
+        if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
+            return False
+        return owner.operation.attributes["value"].value == 1
+
+    return all(map(is_one, values))
+
+
+@expands("cute_nvgpu.driver_launch")
+def _driver_launch(x: Expander, op: ir.Operation, _o: Any, _r: Any, outside: Builder) -> list[ir.Value]:
+    from ...dialects import cute
+
+    *sizes, smem, stream, packed = op.operands
+    arguments = cute.unpack(packed)
+    index, site = op.attributes["index"].value, x.module.site(op, "launch", "", "")
+    i32, i64 = int_type(32), int_type(64)
+    entry = x.at_entry(op.location)
+    config = entry.alloca(i64, _CONFIG_BYTES // 8)
+    attributes = entry.alloca(i64, 3 * _ATTRIBUTE_BYTES // 8)
+    pointers = entry.alloca(ptr_type(), max(len(arguments), 1))
+    places = [entry.alloca(to_carrier_type(value), 1, 16) for value in arguments]
+
+    # a call that has failed launches nothing more
+    status = outside.load(i32, outside.byte_gep(x.function.context, shared.offset("status")))
+    failed = outside.binary("andi", status, outside.i32(shared.FAULT))
+    b = outside.if_(outside.compare("eq", failed, outside.i32(0)))
+
+    for number, (value, place) in enumerate(zip(arguments, places, strict=True)):
+        b.store(to_carrier(b, value), place)
+        b.store(place, b.gep(pointers, ptr_type(), number))
+    for number, size in enumerate(sizes[:3]):
+        b.store(size, b.byte_gep(config, _GRID + 4 * number))
+    for number, size in enumerate(sizes[3:6]):
+        b.store(size, b.byte_gep(config, _BLOCK + 4 * number))
+    extra = op.attributes["extra_smem"].value if "extra_smem" in op.attributes else 0
+    b.store(b.binary("addi", smem, b.i32(extra)) if extra else smem, b.byte_gep(config, _SMEM))
+    b.store(stream, b.byte_gep(config, _STREAM))
+    b.store(attributes, b.byte_gep(config, _ATTRIBUTES))
+    b.store(_launch_attributes(b, op, attributes, sizes), b.byte_gep(config, _COUNT))
+
+    result = entry.alloca(i32)
+    b.store(b.i32(0), result)
+    handle = _entry(b, HANDLES + index)
+    missing = b.compare("eq", b.value("llvm.ptrtoint", i64, (handle,)), b.i64(0))
+    load, ready = b.if_else(missing)
+    load.store(load.i32(-1), result)
+    ready.store(_call(ready, _entry(ready, LAUNCH), [config, handle, pointers, ready.null()]), result)
+    code = b.load(i32, result)
+    slow = b.if_(b.compare("ne", code, b.i32(0)))
+    slow.store(_call(slow, _entry(slow, SLOW), [slow.i32(index), slow.i32(site), code, config, pointers]), result)
+    if "reports" in op.attributes:
+        after = b.if_(b.compare("eq", b.load(i32, result), b.i32(0)))
+        after.store(_call(after, _entry(after, AFTER), [after.i32(index), after.i32(site), stream]), result)
+    x.fault(b.if_(b.compare("ne", b.load(i32, result), b.i32(0))), site)
+    return []
+
+
+def to_carrier_type(value: ir.Value) -> ir.Type:
+    """The type a kernel argument has in memory."""
+    from ..cpu.expand import carrier_type
+
+    return carrier_type(value.type)
+
+
+def _launch_attributes(b: Builder, op: ir.Operation, memory: ir.Value, sizes: Sequence[ir.Value]) -> ir.Value:
+    """Write the launch's attributes; how many there are."""
+    count = 0
+
+    def add(kind: int, values: Sequence[ir.Value]) -> None:
+        nonlocal count
+        start = _ATTRIBUTE_BYTES * count
+        b.store(b.i32(kind), b.byte_gep(memory, start))
+        for number, value in enumerate(values):
+            b.store(value, b.byte_gep(memory, start + _VALUE + 4 * number))
+        count += 1
+
+    if "cute.cooperative" in op.attributes:
+        add(_COOPERATIVE, [b.i32(1)])
+    if "cute.use_pdl" in op.attributes:
+        add(_PROGRAMMATIC_SERIALIZATION, [b.i32(1)])
+    if _known_ones(sizes[6:9]):
+        return b.i32(count)
+    add(_CLUSTER, sizes[6:9])
+    volume = b.binary("muli", sizes[6], b.binary("muli", sizes[7], sizes[8]))
+    # an architecture without clusters takes no such attribute, not even one of size 1
+    return b.select(b.compare("eq", volume, b.i32(1)), b.i32(count - 1), b.i32(count))

@@ -1,0 +1,168 @@
+"""From a module of device functions to LLVM IR text: the pipeline of the NVIDIA target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...base_dsl.numeric.expand import expand_narrow_floats
+from ...mlir import context, dialect_module, ir
+from ..llvm_build import int_type
+from ..llvm_text import fix_float_literals, mark_asm_convergent
+from .expand import Expansion, constant_value, expand_module
+
+if TYPE_CHECKING:
+    from ...base_dsl.compiler import Compilation
+    from .arch import Arch
+    from .split import LaunchFacts
+
+_TO_LLVM = (
+    "convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
+    "convert-ub-to-llvm,convert-func-to-llvm,convert-cf-to-llvm,reconcile-unrealized-casts"
+)
+# `DebugDirectivesOnly`: with any other kind the PTX asks ptxas not to optimize.
+_LINES = "ensure-debug-info-scope-on-llvm-func{emission-kind=DebugDirectivesOnly}"
+
+
+def lower(compilation: Compilation, arch: Arch, facts: list[LaunchFacts], lines: bool) -> tuple[str, Expansion]:
+    """LLVM IR text of a module of device functions, and what its expansion found out."""
+    expansion = Expansion(compilation.module, arch)
+    with context():
+        compilation.run("expand-narrow-floats", expand_narrow_floats)
+        compilation.run("expand-cute", lambda _: expand_module(expansion))
+        compilation.run("mark-loops", mark_loops)
+        compilation.run("to-llvm", _TO_LLVM)
+        compilation.run("kernel-attributes", lambda module: _attributes(module, expansion, facts))
+        if lines:
+            compilation.run("lines", _LINES)
+        compilation.check_lowered(_legal)
+        with compilation.stage("translate"):
+            text = dialect_module("llvm").translate_module_to_llvmir(compilation.module.operation)
+    return mark_asm_convergent(fix_float_literals(text)), expansion
+
+
+# --- loops -----------------------------------------------------------------------------------------------------------
+
+_ANNOTATION = "llvm.loop_annotation"
+
+
+def _unroll(inside: str) -> ir.Attribute:
+    return ir.Attribute.parse(f"#llvm.loop_annotation<unroll = <{inside}>>", context())
+
+
+def mark_loops(module: ir.Module) -> None:
+    """Say how each loop is to be unrolled: as the program asks; else only loops of constant length are.
+
+    A loop of constant length whose body indexes a thread's own memory by its counter is unrolled fully: only then can
+    that memory live in registers.
+    """
+    todo: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name in ("scf.for", "scf.while"):
+            todo.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in todo:
+        wish = _wish(op)
+        if wish:
+            op.attributes[_ANNOTATION] = _unroll(wish)
+
+
+_FULL, _NEVER = "disable = false, full = true", "disable = true"
+
+
+def _wish(op: ir.Operation) -> str:
+    if op.name == "scf.while":
+        return _NEVER
+    if "cute.unroll_full" in op.attributes:
+        return _FULL
+    if "cute.unroll" in op.attributes:
+        count = op.attributes["cute.unroll"].value
+        return f"disable = false, count = {count} : i32" if count > 1 else _NEVER
+    bounds = [constant_value(v) for v in list(op.operands)[:3]]
+    if None in bounds:
+        return _NEVER
+    return _FULL if _indexes_memory(op) else ""
+
+
+def _indexes_memory(loop: ir.Operation) -> bool:
+    """Whether an address of a thread's own memory in a loop depends on its counter."""
+    reached = [loop.regions[0].blocks[0].arguments[0]]
+    seen = set(reached)
+    while reached:
+        for use in reached.pop().uses:
+            user = use.owner.operation
+            if user.name == "llvm.getelementptr" and _is_local(user.operands[0]):
+                return True
+            if user.name.startswith(("arith.", "llvm.getelementptr")):
+                new = [r for r in user.results if r not in seen]
+                reached += new
+                seen.update(new)
+    return False
+
+
+def _is_local(pointer: ir.Value) -> bool:
+    """Whether a pointer comes from an allocation of this function."""
+    while True:
+        owner = pointer.owner
+        if isinstance(owner, ir.Block):
+            return False
+        name = owner.operation.name
+        if name == "llvm.alloca":
+            return True
+        if name not in ("llvm.getelementptr", "llvm.extractvalue", "llvm.insertvalue", "llvm.addrspacecast"):
+            return False
+        operands = owner.operation.operands
+        pointer = operands[1] if name == "llvm.insertvalue" and len(operands) > 1 and _is_pointer(operands[1]) else operands[0]
+
+
+def _is_pointer(value: ir.Value) -> bool:
+    return str(value.type).startswith("!llvm.ptr")
+
+
+# --- kernels ---------------------------------------------------------------------------------------------------------
+
+
+def _attributes(module: ir.Module, expansion: Expansion, facts: list[LaunchFacts]) -> None:
+    """Mark kernels, say what their launches promise; other functions are inlined."""
+    by_name = {fact.name: fact for fact in facts}
+    for op in module.body.operations:
+        func = op.operation
+        if func.name != "llvm.func" or not len(func.regions[0].blocks):
+            continue
+        name = func.attributes["sym_name"].value
+        if name not in expansion.kernels:
+            func.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
+            func.attributes["always_inline"] = ir.UnitAttr.get()
+            continue
+        func.attributes["nvvm.kernel"] = ir.UnitAttr.get()
+        fact = by_name[name]
+        if fact.max_threads:
+            func.attributes["nvvm.maxntid"] = ir.DenseI32ArrayAttr.get([fact.max_threads])
+        elif fact.block and all(size > 0 for size in fact.block):
+            func.attributes["nvvm.reqntid"] = ir.DenseI32ArrayAttr.get(list(fact.block))
+        if fact.min_blocks and (fact.max_threads or fact.block):
+            func.attributes["nvvm.minctasm"] = ir.IntegerAttr.get(int_type(32), fact.min_blocks)
+        if fact.cluster and fact.cluster != (1, 1, 1) and expansion.arch.number >= 90:
+            func.attributes["nvvm.cluster_dim"] = ir.DenseI32ArrayAttr.get(list(fact.cluster))
+
+
+# Intrinsics that NVPTX cannot select: it would end the process. What reaches LLVM of them is a mistake of the lowering.
+_FATAL = frozenset(
+    f"llvm.intr.{name}"
+    for name in (
+        "exp", "exp10", "log", "log10", "pow", "powi", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "sin", "cos",
+        "log2", "ldexp", "frexp", "sincos",
+    )
+)  # fmt: skip
+
+
+def _legal(op: ir.Operation) -> str:
+    """LLVM's code generator ends the process on what it cannot select: refuse it before it sees it."""
+    name = op.name
+    if name in _FATAL:
+        return f"the NVIDIA target cannot lower {name} of {op.results[0].type}"
+    if name.startswith(("llvm.", "nvvm.")) or name == "builtin.module":
+        return ""
+    return f"the NVIDIA target cannot lower {name}"

@@ -1,0 +1,134 @@
+"""A module taken apart: its kernels become a module of device code, its launches `cute_nvgpu.driver_launch`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.compiler import report_at
+from ...base_dsl.diagnostics import CompilerDiagnosticError
+from ...dialects import cute
+from ...mlir import context, ir
+from .expand import constant_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclasses.dataclass
+class LaunchFacts:
+    """What the launches of a kernel say about it when compiling."""
+
+    name: str
+    block: tuple[int, int, int] | None = None
+    """Threads of a block, if every launch has the same known number."""
+    cluster: tuple[int, int, int] | None = None
+    max_threads: int = 0
+    min_blocks: int = 0
+    launched: bool = False
+
+
+def _functions(module: ir.Module) -> dict[str, ir.Operation]:
+    return {
+        op.operation.attributes["sym_name"].value: op.operation
+        for op in module.body.operations
+        if op.operation.name == "func.func"
+    }
+
+
+def split(module: ir.Module) -> tuple[ir.Module, list[LaunchFacts]]:
+    """Take the kernels out of a module; the module of device code, and its kernels in the order of their numbers."""
+    functions = _functions(module)
+    kernels = [name for name, func in functions.items() if cute.KERNEL in func.attributes]
+    device = _clone(module)
+    kept = _reachable(device, kernels)
+    for name, func in _functions(device).items():
+        if name not in kept:
+            func.erase()
+    facts = {name: LaunchFacts(name) for name in kernels}
+    for op in _launches(module):
+        _replace_launch(op, functions, facts, kernels)
+    for name in kernels:
+        functions[name].erase()
+    return device, list(facts.values())
+
+
+def _clone(module: ir.Module) -> ir.Module:
+    with context(), ir.Location.unknown():
+        copy = ir.Module.create()
+        for op in module.body.operations:
+            copy.body.append(op.operation.clone())
+    return copy
+
+
+def _calls(func: ir.Operation) -> set[str]:
+    found: set[str] = set()
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "func.call":
+            found.add(op.attributes["callee"].value)
+        return ir.WalkResult.ADVANCE
+
+    func.walk(visit)
+    return found
+
+
+def _reachable(module: ir.Module, roots: Sequence[str]) -> set[str]:
+    functions, seen, todo = _functions(module), set(roots), list(roots)
+    while todo:
+        for callee in _calls(functions[todo.pop()]) - seen:
+            seen.add(callee)
+            if callee in functions:
+                todo.append(callee)
+    return seen
+
+
+def _launches(module: ir.Module) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "cute.launch":
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def _replace_launch(
+    op: ir.Operation, functions: dict[str, ir.Operation], facts: dict[str, LaunchFacts], kernels: list[str]
+) -> None:
+    name = op.attributes["kernel"].value
+    if name not in facts:
+        raise report_at(op.location, CompilerDiagnosticError, f"launch of {name}, which is not a kernel of this module")
+    want = list(functions[name].attributes["function_type"].value.inputs)
+    got = [v.type for v in cute.unpack(op.operands[11])]
+    if want != got:
+        raise report_at(
+            op.location,
+            CompilerDiagnosticError,
+            f"kernel {name} takes ({', '.join(map(str, want))}) but is launched with ({', '.join(map(str, got))})",
+        )
+    _note(op, facts[name])
+    attributes = {key: value for key, value in op.attributes.items() if key != "kernel"}
+    attributes["index"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32, context()), kernels.index(name))
+    ir.Operation.create("cute_nvgpu.driver_launch", (), list(op.operands), attributes, None, 0, op.location, ir.InsertionPoint(op))
+    op.erase()
+
+
+def _note(op: ir.Operation, facts: LaunchFacts) -> None:
+    """Add what one launch says to what is known of its kernel."""
+
+    def known(first: int) -> tuple[int, int, int] | None:
+        values = [constant_value(v) for v in list(op.operands)[first : first + 3]]
+        return None if None in values else (values[0], values[1], values[2])
+
+    def merge(old: Any, new: Any) -> Any:
+        return new if not facts.launched or old == new else None
+
+    facts.block = merge(facts.block, known(3))
+    facts.cluster = merge(facts.cluster, known(6))
+    for attribute, field in (("cute.max_threads", "max_threads"), ("cute.min_blocks", "min_blocks")):
+        if attribute in op.attributes:
+            setattr(facts, field, max(getattr(facts, field), op.attributes[attribute].value))
+    facts.launched = True

@@ -1,0 +1,241 @@
+"""`NvidiaTarget`: compile a module for NVIDIA GPUs; `NvidiaExecutable`: call it."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.compiler import Artifacts, Compilation
+from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLBaseError
+from ...base_dsl.options import CompileOptions
+from ...base_dsl.target import Executable, Target
+from . import codegen, driver
+from .arch import Arch, chosen, ptx_version
+from .codegen import Resources
+from .expand import DYNAMIC_SMEM_ALIGNMENT, MAX_STATIC_SMEM, Site
+from .runtime import KernelInfo, Kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ...mlir import ir
+    from ..cpu.expand import Site as HostSite
+    from .expand import Expansion
+    from .split import LaunchFacts
+
+_WRAPPER_TYPE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+
+
+@dataclasses.dataclass
+class Code:
+    """Everything an executable is made of; nothing refers to this process."""
+
+    arch: Arch
+    host: bytes
+    """Object code of the host function."""
+    ptx: str
+    cubin: bytes
+    """Empty where there was no ptxas; the driver then compiles the PTX."""
+    kernels: list[KernelInfo]
+    resources: dict[str, Resources]
+    sites: list[Site]
+    host_sites: list[HostSite]
+
+
+class NvidiaExecutable(Executable):
+    """Host code loaded into this process, and kernels that are loaded when first launched."""
+
+    def __init__(self, code: Code, artifacts: Artifacts, options: CompileOptions) -> None:
+        from ..cpu import faults
+        from ..cpu.jit import Library
+        from ..cpu.lower import WRAPPER
+        from .launch import TABLE
+
+        self.code = code
+        self.artifacts = artifacts
+        self.timings: dict[str, float] = {}
+        """Seconds each stage of the compilation took."""
+        if code.kernels:
+            artifacts.add("ptx", lambda: code.ptx)
+            artifacts.add("cubin", lambda: code.cubin or None)
+            artifacts.add("sass", lambda: codegen.disassemble(code.cubin, options.nvdisasm_options) if code.cubin else None)
+        artifacts.add("object", lambda: code.host)
+        self._library = Library(code.host, (WRAPPER, TABLE))
+        self.address = self._library.addresses[WRAPPER]
+        self._native = _WRAPPER_TYPE(self.address)
+        self._faults = faults
+        image = code.cubin or code.ptx.encode() + b"\0"
+        table = self._library.addresses[TABLE]
+        self._kernels = Kernels(table, image, code.arch, code.kernels, code.sites, code.host_sites)
+        self._prints = any(kernel.prints for kernel in code.kernels)
+
+    @property
+    def resources(self) -> Mapping[str, Resources]:
+        """Registers, spills and shared memory by kernel, as ptxas reported them."""
+        return self.code.resources
+
+    def call(self, address: int) -> None:
+        """Run on the slots at `address`."""
+        if self._prints:
+            sys.stdout.flush()  # kernels print past Python
+        record = self._native(address)
+        if record:
+            self._report(record)
+
+    def _report(self, record: int) -> None:
+        pending = self._kernels.pending.pop(threading.get_ident(), None)
+        try:
+            self._faults.report(record, self.code.host_sites)
+        except DSLBaseError:
+            if pending is None:
+                raise
+        if pending is not None:
+            raise pending
+
+
+class NvidiaTarget(Target):
+    """NVIDIA GPUs. Compiles without one."""
+
+    name = "nvidia"
+
+    def available(self) -> bool:
+        """Whether there is a driver and a GPU."""
+        return driver.available()
+
+    def compile(self, module: ir.Module, entry: str, options: CompileOptions | None = None) -> NvidiaExecutable:
+        """Compile the function `entry` of a module and the kernels it launches. The module is changed."""
+        from ...dialects import cute_nvgpu
+        from .split import split
+
+        cute_nvgpu.load_dialect()
+        compilation = Compilation(module, entry, options)
+        compilation.verify()
+        artifacts = Artifacts()
+        source = module.operation.clone()
+        artifacts.add("mlir", source.get_asm)
+        arch = chosen(compilation.options)
+        with compilation.stage("split"):
+            device, facts = split(module)
+        code = Code(arch, b"", "", b"", [], {}, [], [])
+        if facts:
+            self._compile_device(compilation, Compilation(device, entry, options), facts, code, artifacts)
+        self._compile_host(compilation, facts, code, artifacts)
+        with compilation.stage("load"):
+            executable = NvidiaExecutable(code, artifacts, compilation.options)
+        for kind, suffix in (("ptx", "ptx"), ("cubin", "cubin"), ("sass", "sass")):
+            if kind in artifacts:
+                compilation.dump(kind, f"{arch.name}.{suffix}", lambda kind=kind: artifacts[kind])
+        executable.timings = compilation.timings
+        return executable
+
+    def _compile_device(
+        self, whole: Compilation, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts
+    ) -> None:
+        from .lower import lower
+
+        options, arch = compilation.options, code.arch
+        compilation.timings = whole.timings
+        lines = options.generate_line_info
+        text, expansion = lower(compilation, arch, facts, lines)
+        artifacts.add("mlir_lowered", compilation.module.operation.get_asm)
+        artifacts.add("llvm_unoptimized", lambda: text)
+        compilation.dump("llvm", f"{arch.name}.ll", lambda: text)
+        opt = options.opt_level
+        try:
+            with compilation.stage("optimize"):
+                optimized = codegen.optimize(text, arch, opt, _libraries(expansion))
+            artifacts.add("llvm", optimized.__str__)
+            with compilation.stage("codegen"):
+                code.ptx = codegen.emit_ptx(optimized, arch, opt)
+        except RuntimeError as failure:
+            path = compilation.write("failed.ll", text)
+            raise CompilerDiagnosticError(
+                f"LLVM rejected the kernels of {compilation.name}: {failure}", hint=f"the module is in {path}"
+            ) from failure
+        if codegen.ptxas_version():
+            with compilation.stage("ptxas"):
+                flags = options.ptxas_options + (" -lineinfo" if lines else "")
+                try:
+                    code.cubin, code.resources = codegen.assemble(code.ptx, arch, opt, flags, compilation.name)
+                except CompilerDiagnosticError as failure:
+                    path = compilation.write(f"failed.{arch.name}.ptx", code.ptx)
+                    raise CompilerDiagnosticError(failure.message, hint=f"the PTX is in {path}") from None
+        code.sites = expansion.sites
+        code.kernels = [_info(fact, expansion, code.resources) for fact in facts]
+
+    def _compile_host(self, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts) -> None:
+        from ...mlir import context
+        from ..cpu import jit
+        from ..cpu.lower import lower
+        from . import launch
+
+        with compilation.stage("split"), context():
+            _mark_launches(compilation.module, code.kernels)
+            launch.make_table(compilation.module, len(facts))
+        text, expansion = lower(compilation, compilation.name)
+        try:
+            with compilation.stage("host"):
+                code.host = jit.emit_object(jit.optimize(text, 1), 1)
+        except RuntimeError as failure:
+            path = compilation.write("failed.host.ll", text)
+            raise CompilerDiagnosticError(
+                f"LLVM rejected the host code of {compilation.name}: {failure}", hint=f"the module is in {path}"
+            ) from failure
+        artifacts.add("llvm_host", lambda: text)
+        code.host_sites = expansion.sites
+
+    def fingerprint(self, options: CompileOptions | None = None) -> str:
+        """Everything besides the module that the code depends on."""
+        import llvmlite
+
+        from ..cpu import jit
+
+        options = options or CompileOptions()
+        arch = chosen(options)
+        ptxas = codegen.ptxas_version()
+        parts = ["nvidia", arch.name, f"ptx{ptx_version(arch, ptxas)}", f"ptxas {ptxas}", f"O{options.opt_level}"]
+        return "/".join([*parts, *jit.host(), llvmlite.__version__])
+
+
+def _libraries(expansion: Expansion) -> list[bytes]:
+    if not expansion.needs_libdevice:
+        return []
+    from .toolchain import find
+
+    tool = find("libdevice")
+    assert tool is not None  # the expansion has checked
+    return [tool.path.read_bytes()]
+
+
+def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resources]) -> KernelInfo:
+    kernel = expansion.kernels[fact.name]
+    reported = resources.get(fact.name, Resources())
+    size = kernel.smem_bytes
+    extra = 0
+    if size > MAX_STATIC_SMEM:
+        extra = -(-size // DYNAMIC_SMEM_ALIGNMENT) * DYNAMIC_SMEM_ALIGNMENT
+    cluster = 1
+    for extent in fact.cluster or ():
+        cluster *= extent
+    static = 0 if extra else max(size, reported.smem)
+    return KernelInfo(fact.name, kernel.prints, kernel.asserts, kernel.dynamic, extra, static, cluster, reported.registers)
+
+
+def _mark_launches(module: ir.Module, kernels: list[KernelInfo]) -> None:
+    """Tell each launch what its kernel needs of it."""
+    from ...mlir import ir
+
+    def visit(op: Any) -> Any:
+        if op.name == "cute_nvgpu.driver_launch":
+            kernel = kernels[op.attributes["index"].value]
+            if kernel.extra_smem:
+                i32 = ir.IntegerType.get_signless(32, op.context)
+                op.attributes["extra_smem"] = ir.IntegerAttr.get(i32, kernel.extra_smem)
+            if kernel.prints or kernel.asserts:
+                op.attributes["reports"] = ir.UnitAttr.get(op.context)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
