@@ -1,6 +1,6 @@
 """Metaprogramming: Python objects decide what a kernel is made of, and leave no trace in it.
 
-    kiln run examples/epilogue.py
+Run it with `kiln run examples/epilogue.py`.
 
 An epilogue is what a kernel does to each sum before it is written. It is a Python object passed as a Constexpr: the
 kernel calls its method, the call is inlined, and another epilogue makes another kernel.

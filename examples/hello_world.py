@@ -1,6 +1,6 @@
 """Hello from one thread of 32, and from the host that launched them.
 
-    kiln run examples/hello_world.py
+Run it with `kiln run examples/hello_world.py`.
 """
 
 import kiln.cute as cute

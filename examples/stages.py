@@ -1,6 +1,6 @@
 """When is a value known? Three ways to add, each printed twice: while tracing, and when the program runs.
 
-    kiln run examples/stages.py
+Run it with `kiln run examples/stages.py`.
 
 Python's `print` runs once, while the function is traced; a value that is only known when the program runs is shown
 as `?`. `cute.printf` is part of the program.

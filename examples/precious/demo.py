@@ -1,6 +1,6 @@
 """Programs in Precious, a language of its own on Kiln's machinery.
 
-kiln run examples/precious/demo.py
+Run it with `kiln run examples/precious/demo.py`.
 """
 
 import numpy as np
