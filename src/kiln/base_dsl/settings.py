@@ -107,6 +107,12 @@ def _default_cache_dir() -> str:
     return os.path.join(tempfile.gettempdir(), getpass.getuser(), "kiln")
 
 
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return min(256, len(os.sched_getaffinity(0)))
+    return min(256, os.cpu_count() or 1)
+
+
 def _under_debug() -> bool:
     return get("CUTE_DSL_DEBUG")
 
@@ -121,7 +127,7 @@ SETTINGS: dict[str, Setting] = {
         Setting("KILN_DUMP", f"a comma list of python, passes, {', '.join(KEEPABLE)}; or all", frozenset(), "Write artefacts to `CUTE_DSL_DUMP_DIR`: the rewritten Python, the module after each pass, and what `CUTE_DSL_KEEP` can name.", _list("python", "passes", *KEEPABLE)),
         Setting("KILN_TIMING", _BOOL, False, "Log how long each stage of a compilation took.", _bool),
         Setting("KILN_VERIFY_PASSES", _BOOL, _under_debug, "Verify the module after every pass. On under `CUTE_DSL_DEBUG`.", _bool),
-        Setting("KILN_CPU_THREADS", "an integer of at least 1", lambda: os.cpu_count() or 1, "OS threads the CPU target may use for one launch. Unset: one for each core.", _int(1, 256)),
+        Setting("KILN_CPU_THREADS", "an integer of at least 1", _cores, "OS threads the CPU target may use for one launch. Unset: one for each core this process may use.", _int(1, 256)),
         Setting("KILN_CPU_OPT", "0 to 3", 2, "LLVM optimization level of the CPU target where the program does not choose one.", _int(0, 3)),
         Setting("CUTE_DSL_ARCH", f"one of {', '.join(ARCHITECTURES)}", "", "GPU architecture to compile for. Unset: that of the GPU.", _choice(*ARCHITECTURES)),
         Setting("CUTE_DSL_KEEP", f"a comma list of {', '.join(KEEPABLE)}; or all", frozenset(), "Artefacts to save as files and to keep on the compiled function.", _list(*KEEPABLE)),

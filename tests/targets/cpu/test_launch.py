@@ -410,3 +410,9 @@ def test_launches_that_do_not_fit_their_kernel_are_refused() -> None:
             + body.replace("@f(%x: f32)", "@g(%x: f32) attributes {cute.kernel}")
             + "func.func @f() { func.return }"
         )
+
+
+@pytest.mark.parametrize("count", [0, -1, 257])
+def test_the_number_of_workers_is_checked(count: int) -> None:
+    with pytest.raises(DSLRuntimeError, match="expected 1 to 256"):
+        jit.set_workers(count)

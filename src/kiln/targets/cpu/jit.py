@@ -14,6 +14,7 @@ import threading
 import llvmlite.binding as llvm
 
 from ...base_dsl import settings
+from ...base_dsl.diagnostics import DSLRuntimeError
 from . import runtime
 
 _numbers = itertools.count()
@@ -117,5 +118,7 @@ def runtime_library() -> Library:
 
 
 def set_workers(count: int) -> None:
-    """How many OS threads a launch may use, from now on."""
+    """How many OS threads a launch may use, from now on: 1 to 256."""
+    if not 1 <= count <= runtime.MAX_WORKERS:
+        raise DSLRuntimeError(f"{count} worker threads: expected 1 to {runtime.MAX_WORKERS}")
     ctypes.c_int32.from_address(runtime_library().addresses["kiln_cpu_workers"]).value = count

@@ -19,14 +19,17 @@ SPAWN_AFTER_NS = 20_000
 SPAWN_GAIN_NS = 100_000
 """How much work must be left for a thread to be worth starting (starting one costs some 20 us)."""
 MAX_WORKERS = 256
+MAX_CHUNK = 32
+CHUNKS_PER_WORKER = 8
+"""Threads take up to so many blocks at a time (an atomic operation between blocks costs 90 ns), but not too many of all."""
 MAX_SMEM = 232_448
 """Bytes of shared memory of a block on the largest device."""
 LIMITS = (0x7FFFFFFF, 65535, 65535, 1024, 1024, 64)
 """Largest grid and block along x, y, z."""
 MAX_THREADS = 1024
 
-_JOB = "!llvm.struct<(i64, i64, ptr, ptr, ptr, ptr, i64)>"
-_NEXT, _TOTAL, _CONTEXT, _BLOCK, _ARGUMENTS, _SIZES, _SMEM = range(7)
+_JOB = "!llvm.struct<(i64, i64, ptr, ptr, ptr, ptr, i64, i64)>"
+_NEXT, _TOTAL, _CONTEXT, _BLOCK, _ARGUMENTS, _SIZES, _SMEM, _CHUNK = range(8)
 
 
 def build() -> ir.Module:
@@ -177,16 +180,27 @@ def _run_block(module: ir.Module) -> None:
     _return(b)
 
 
-def _next_block(b: Builder, job: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Take the next block: whether there is one to run, and its number.
+def _next_chunk(b: Builder, job: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Take the next few blocks: whether there are any to run, and the number of the first.
 
     After a fault no more are run, but all before the faulting one are: so look for a fault first, then take.
     """
     i64, job_type = int_type(64), parsed_type(_JOB)
     failed = _has_fault(b, b.load(ptr_type(), b.field(job, job_type, _CONTEXT)))
-    number = b.atomic("add", b.field(job, job_type, _NEXT), b.i64(1))
+    chunk = b.load(i64, b.field(job, job_type, _CHUNK))
+    number = b.atomic("add", b.field(job, job_type, _NEXT), chunk)
     some = b.compare("ult", number, b.load(i64, b.field(job, job_type, _TOTAL)))
     return b.binary("andi", some, b.binary("xori", failed, b.const(int_type(1), 1))), number
+
+
+def _run_chunk(b: Builder, job: ir.Value, first: ir.Value, smem: ir.Value) -> ir.Value:
+    """Run the blocks of a chunk; the number after its last."""
+    i64, job_type = int_type(64), parsed_type(_JOB)
+    total, chunk = (b.load(i64, b.field(job, job_type, n)) for n in (_TOTAL, _CHUNK))
+    end = b.binary("minui", total, b.binary("addi", first, chunk))
+    each, number = b.for_(first, end, b.i64(1))
+    each.call("kiln_cpu_run_block", [], [job, number, smem])
+    return end
 
 
 def _allocate_smem(b: Builder, job: ir.Value) -> ir.Value:
@@ -201,8 +215,8 @@ def _worker(module: ir.Module) -> None:
     ptr, i64 = ptr_type(), int_type(64)
     b, (job,) = _open(module, "kiln_cpu_worker", [ptr], [ptr])
     smem = _allocate_smem(b, job)
-    body, (number,) = b.while_(lambda c: _next_block(c, job), [i64])
-    body.call("kiln_cpu_run_block", [], [job, number, smem])
+    body, (first,) = b.while_(lambda c: _next_chunk(c, job), [i64])
+    _run_chunk(body, job, first, smem)
     b.call("free", [], [smem])
     _return(b, b.null())
 
@@ -226,7 +240,7 @@ def _launch(module: ir.Module) -> None:
     start, (ctx, block, arguments, site, *numbers) = _open(module, "kiln_cpu_launch", [ptr, ptr, ptr, *[i32] * 13], [])
     sizes, cluster, smem, static, serial = numbers[:6], numbers[6:9], *numbers[9:]
     job, size_array, fault_args = start.alloca(job_type), start.alloca(i32, 6), start.alloca(i64, shared.MAX_ARGS)
-    threads, done_at, check_at, spawned_at = (start.alloca(i64, n) for n in (MAX_WORKERS, 1, 1, 1))
+    threads, check_at, spawned_at = (start.alloca(i64, n) for n in (MAX_WORKERS, 1, 1))
     healthy = start.binary("xori", _has_fault(start, ctx), start.const(int_type(1), 1))
     b = start.if_(healthy)
 
@@ -257,26 +271,26 @@ def _launch(module: ir.Module) -> None:
     total = run.binary("muli", x, run.binary("muli", y, z))
     round_up = run.binary("andi", run.binary("addi", smem, run.i32(SMEM_ALIGNMENT - 1)), run.i32(-SMEM_ALIGNMENT))
     bytes_ = run.value("arith.extui", i64, (run.binary("addi", static, round_up),))
+    workers = run.load(i32, run.address_of("kiln_cpu_workers"))
+    share = run.value("arith.extui", i64, (run.binary("muli", workers, run.i32(CHUNKS_PER_WORKER)),))
+    chunk = run.binary("maxui", run.binary("divui", total, share), run.i64(1))
+    chunk = run.binary("minui", chunk, run.i64(MAX_CHUNK))
     # aligned_alloc(0) may give null, which a kernel without shared memory never touches
     for field, value in (
         (_NEXT, run.i64(0)), (_TOTAL, total), (_CONTEXT, ctx), (_BLOCK, block), (_ARGUMENTS, arguments),
-        (_SIZES, size_array), (_SMEM, bytes_),
+        (_SIZES, size_array), (_SMEM, bytes_), (_CHUNK, chunk),
     ):  # fmt: skip
         run.store(value, run.field(job, job_type, field))
-    run.store(run.i64(0), done_at)
     run.store(run.i64(1), check_at)
     run.store(run.i64(0), spawned_at)
     own_smem = _allocate_smem(run, job)
-    workers = run.load(i32, run.address_of("kiln_cpu_workers"))
     alone = run.binary("ori", run.compare("ne", serial, run.i32(0)), run.compare("slt", workers, run.i32(2)))
     begun = run.call("kiln_cpu_now", [i64], []).results[0]
 
-    body, (number,) = run.while_(lambda c: _next_block(c, job), [i64])
-    body.call("kiln_cpu_run_block", [], [job, number, own_smem])
-    done = body.binary("addi", body.load(i64, done_at), body.i64(1))
-    body.store(done, done_at)
-    # after 1, 2, 4, ... blocks: is so much left that helpers pay?
-    due = body.compare("eq", done, body.load(i64, check_at))
+    body, (first,) = run.while_(lambda c: _next_chunk(c, job), [i64])
+    done = _run_chunk(body, job, first, own_smem)  # before there are helpers, all blocks up to here
+    # after 1, 2, 4, ... chunks: is so much left that helpers pay?
+    due = body.compare("uge", done, body.load(i64, check_at))
     check = body.if_(body.binary("andi", due, body.binary("xori", alone, body.const(int_type(1), 1))))
     check.store(check.binary("muli", done, check.i64(2)), check_at)
     elapsed = check.binary("subi", check.call("kiln_cpu_now", [i64], []).results[0], begun)
@@ -290,7 +304,7 @@ def _launch(module: ir.Module) -> None:
         helpers = check.binary("minui", helpers, bound)
     long = check.compare("ugt", elapsed, check.i64(SPAWN_AFTER_NS))
     spawn = check.if_(check.binary("andi", long, check.compare("ne", helpers, check.i64(0))))
-    spawn.store(spawn.i64(0), check_at)  # never again: `done` is never 0 here
+    spawn.store(spawn.i64(-1), check_at)  # never again
     each, index = spawn.for_(spawn.i64(0), helpers, spawn.i64(1))
     worker = each.value(
         "func.constant", ir.FunctionType.get([ptr], [ptr]), (), {"value": ir.FlatSymbolRefAttr.get("kiln_cpu_worker")}
