@@ -60,6 +60,11 @@ class FunctionState:
     indices: dict[str, tuple[ir.Value, ir.Value, ir.Value]] = dataclasses.field(default_factory=dict)
     smem_bytes: int = 0
     """Static shared memory handed out so far."""
+    frame: ir.Value | None = None
+    waits: bool = False
+    """Whether its threads can wait: it is run by the scheduler then."""
+    meets: bool = False
+    """Whether lanes of a warp meet in it."""
     versions: tuple[str, ...] = ()
     """Names of versions of a kernel made for speed, to be inlined like it."""
     prints: bool = False
@@ -71,8 +76,8 @@ class FunctionState:
 
 
 HIDDEN_INDICES = ("thread_idx", "block_idx", "block_dim", "grid_dim")
-KERNEL_HIDDEN = 3 + 3 * len(HIDDEN_INDICES)
-"""Number of hidden arguments of a kernel: context, static and dynamic shared memory, indices."""
+KERNEL_HIDDEN = 4 + 3 * len(HIDDEN_INDICES)
+"""Number of hidden arguments of a kernel: context, static and dynamic shared memory, indices, the thread's frame."""
 
 
 @dataclasses.dataclass
@@ -163,6 +168,7 @@ def from_carrier(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
 
 def expand_module(expansion: Expansion) -> None:
     """Replace every `cute` operation and type of a module by host code."""
+    from . import hardware  # noqa: F401 - registers its expansions
     from .launch import block_function, launch
 
     for func in operations(expansion.module):
@@ -173,6 +179,9 @@ def expand_module(expansion: Expansion) -> None:
     casts: list[ir.Operation] = []
     for state in expansion.functions.values():
         casts += _expand_function(expansion, state)
+    for state in expansion.functions.values():
+        if state.waits:
+            return_status(state.operation)
     for expander, op in expansion.launches:  # now that everything is known about the kernels
         launch(expander, op, Builder(ir.InsertionPoint(op), op.location))
         op.erase()
@@ -194,7 +203,7 @@ def add_hidden_arguments(func: ir.Operation) -> FunctionState:
     unknown = ir.Location.unknown(context())
     hidden = [ptr_type()]
     if is_kernel(func):
-        hidden += [ptr_type(), ptr_type(), *[int_type(32)] * (3 * len(HIDDEN_INDICES))]
+        hidden += [ptr_type(), ptr_type(), *[int_type(32)] * (3 * len(HIDDEN_INDICES)), ptr_type()]
     values: list[ir.Value] = [entry.add_argument(type_, unknown) for type_ in hidden]
     signature = func.attributes["function_type"].value
     func.attributes["function_type"] = ir.TypeAttr.get(
@@ -211,7 +220,20 @@ def add_hidden_arguments(func: ir.Operation) -> FunctionState:
         for number, which in enumerate(HIDDEN_INDICES):
             x, y, z = values[3 + 3 * number : 6 + 3 * number]
             state.indices[which] = (x, y, z)
+        state.frame = values[-1]
     return state
+
+
+def return_status(func: ir.Operation) -> None:
+    """Let a kernel return an i32: 0 at its end. What it returns while it waits comes with `resume.make_resumable`."""
+    signature = func.attributes["function_type"].value
+    func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(signature.inputs, [int_type(32)], context()))
+    for block in func.regions[0].blocks:
+        last = list(block.operations)[-1].operation
+        if last.name == "func.return":
+            b = Builder(ir.InsertionPoint(last), last.location)
+            b.op("func.return", (), (b.i32(0),))
+            last.erase()
 
 
 @dataclasses.dataclass
@@ -258,7 +280,7 @@ def _expand_function(expansion: Expansion, state: FunctionState) -> list[ir.Oper
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         name = op.name
-        if name.startswith("cute."):
+        if name.startswith(("cute.", "cute_nvgpu.")):
             todo.append((op, HANDLERS.get(name), [v.type for v in op.operands], [r.type for r in op.results]))
             return ir.WalkResult.ADVANCE
         if name == "builtin.unrealized_conversion_cast" and any(isinstance(r.type, ir.TupleType) for r in op.results):

@@ -16,6 +16,7 @@ from ...dialects import cute
 from ...mlir import context, ir
 from ..llvm_build import Builder, function, int_type, ptr_type, struct_type
 from .expand import KERNEL_HIDDEN, Expander, Expansion, FunctionState, carrier_type, from_carrier, host_type, to_carrier
+from . import scheduler
 from .guard import guarded_versions
 
 if TYPE_CHECKING:
@@ -52,23 +53,35 @@ def _visible_inputs(kernel: ir.Operation) -> list[ir.Type]:
     return list(inputs)[: len(inputs) - KERNEL_HIDDEN]
 
 
+def _unpack(b: Builder, packed: ir.Value, kernel: ir.Operation) -> list[ir.Value]:
+    """A kernel's arguments from the struct that the launch filled."""
+    types = _visible_inputs(kernel)
+    struct = _arguments_struct(types)
+    return [
+        from_carrier(b, b.load(carrier_type(type_), b.field(packed, struct, number)), type_)
+        for number, type_ in enumerate(types)
+    ]
+
+
 def block_function(expansion: Expansion, state: FunctionState) -> None:
     """Make `k.block(arguments, context, smem, sizes, bx, by, bz)`: all threads of one block.
 
     `sizes` points to six i32: the grid's and the block's.
     """
     ptr, i32, kernel = ptr_type(), int_type(32), state.operation
+    if state.waits:
+        scheduler.group_function(
+            expansion, state, block_name(state.name), lambda b, packed: _unpack(b, packed, kernel), static_smem(state)
+        )
+        return
     made = function(expansion.module, block_name(state.name), [ptr, ptr, ptr, ptr, i32, i32, i32], [])
     entry = made.regions[0].blocks[0]
     packed, ctx, smem, sizes, *block_idx = entry.arguments
     end = ir.Operation.create("func.return", loc=kernel.location, ip=ir.InsertionPoint(entry))
     b = Builder(ir.InsertionPoint(end), kernel.location)
     types = _visible_inputs(kernel)
-    struct = _arguments_struct(types)
-    arguments = [
-        from_carrier(b, b.load(carrier_type(type_), b.field(packed, struct, number)), type_)
-        for number, type_ in enumerate(types)
-    ]
+    arguments = _unpack(b, packed, kernel)
+    no_frame = b.null()
     grid_dim = [b.load(i32, b.gep(sizes, i32, n)) for n in range(3)]
     block_dim = [b.load(i32, b.gep(sizes, i32, n)) for n in range(3, 6)]
     dynamic = b.byte_gep(smem, static_smem(state))
@@ -82,7 +95,7 @@ def block_function(expansion: Expansion, state: FunctionState) -> None:
             if annotation:
                 b.point.block.owner.attributes[LOOP_ANNOTATION] = ir.Attribute.parse(annotation, context())
             thread_idx.insert(0, index)
-        hidden = [ctx, smem, dynamic, *thread_idx, *block_idx, *block_dim, *grid_dim]
+        hidden = [ctx, smem, dynamic, *thread_idx, *block_idx, *block_dim, *grid_dim, no_frame]
         b.call(function_, [], [*arguments, *hidden])
 
     versions = guarded_versions(expansion.module, kernel, state.name, len(types) + 3)
@@ -96,6 +109,7 @@ def block_function(expansion: Expansion, state: FunctionState) -> None:
     for corner in itertools.product((False, True), repeat=len(versions.dims)):
         at = {dim: ends[dim] if end else zero for dim, end in zip(versions.dims, corner, strict=True)}
         hidden = [ctx, smem, dynamic, *(at.get(dim, zero) for dim in range(3)), *block_idx, *block_dim, *grid_dim]
+        hidden.append(no_frame)
         holds = b.call(versions.guard, [int_type(1)], [*arguments, *hidden]).results[0]
         everywhere = b.binary("andi", everywhere, holds)
     fast, slow = b.if_else(everywhere)
@@ -141,7 +155,7 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
         b.store(to_carrier(b, value), b.field(memory, struct, number))
     site = x.module.site(op, "launch", "", name)
     ptr, i32 = ptr_type(), int_type(32)
-    x.module.declare(LAUNCH_FUNCTION, [ptr, ptr, ptr, *[i32] * 13], [])
+    x.module.declare(LAUNCH_FUNCTION, [ptr, ptr, ptr, *[i32] * 16], [])
     block = b.value(
         "func.constant",
         ir.FunctionType.get([ptr, ptr, ptr, ptr, i32, i32, i32], [], context()),
@@ -150,4 +164,7 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
     )
     block = b.value("builtin.unrealized_conversion_cast", ptr, (block,))
     static, serial = b.i32(static_smem(state)), b.i32(int(prints(x.module, name)))
-    b.call(LAUNCH_FUNCTION, [], [x.function.context, block, memory, b.i32(site), *sizes, smem, static, serial])
+    frame = b.load(i32, b.address_of(scheduler.frame_size_name(name))) if state.waits else b.i32(0)
+    cooperative = b.i32(int("cute.cooperative" in op.attributes))
+    numbers = [b.i32(site), *sizes, smem, static, serial, frame, b.i32(int(state.meets)), cooperative]
+    b.call(LAUNCH_FUNCTION, [], [x.function.context, block, memory, *numbers])

@@ -12,7 +12,7 @@ from ...mlir import context, ir
 from ..llvm_build import Builder, function, int_type, operations, ptr_type, symbol, translate
 from ..llvm_text import fix_float_literals
 from . import context as shared
-from . import runtime
+from . import resume, runtime, scheduler, threads
 from .expand import Expansion, carrier_type, expand_module, from_carrier, host_type, to_carrier
 from .launch import LOOP_ANNOTATION, block_name
 
@@ -38,6 +38,7 @@ def lower(compilation: Compilation, entry: str) -> tuple[str, Expansion]:
         compilation.run("expand-cute", lambda _: expand_module(expansion))
         compilation.run("wrap-entry", lambda module: _wrap(expansion, module, entry, *signature))
         compilation.run("to-llvm", _TO_LLVM)
+        compilation.run("suspend", lambda module: _suspend(expansion, module))
         compilation.run("attributes", lambda module: _attributes(expansion, module))
         missing = _missing_functions(compilation.module)
         compilation.check_lowered(lambda op: _legal(op, missing))
@@ -128,6 +129,16 @@ def _write(b: Builder, slots: ir.Value, offset: int, value: ir.Value) -> None:
     b.store(value, b.byte_gep(slots, offset), 8)
 
 
+def _suspend(expansion: Expansion, module: ir.Module) -> None:
+    """Kernels whose threads wait become state machines."""
+    for func in operations(module):
+        state = expansion.functions.get(symbol(func)) if func.name == "llvm.func" else None
+        if state is not None and state.waits:
+            frame_argument = len(func.regions[0].blocks[0].arguments) - 1
+            frame = resume.make_resumable(func, frame_argument, threads.HEADER)
+            scheduler.set_frame_size(module, state.name, frame.size)
+
+
 def _attributes(expansion: Expansion, module: ir.Module) -> None:
     """Only the wrapper is visible; kernels are inlined into their loops, and those are not inlined into launches."""
     kernels = {name for name, state in expansion.functions.items() if state.is_kernel}
@@ -139,6 +150,8 @@ def _attributes(expansion: Expansion, module: ir.Module) -> None:
         name = symbol(func)
         if name != WRAPPER:
             _set_internal(func)
+        if name in kernels and expansion.functions[name].waits:
+            continue
         if name in kernels or name in versions:
             func.attributes["always_inline"] = ir.UnitAttr.get()
         elif name in blocks:

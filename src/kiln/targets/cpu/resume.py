@@ -80,7 +80,9 @@ class _Machine:
 
     # -- pieces ------------------------------------------------------------------------------------------
 
-    def _op(self, name: str, at: ir.InsertionPoint, results=(), operands=(), attributes=None, successors=None) -> ir.Operation:
+    def _op(
+        self, name: str, at: ir.InsertionPoint, results=(), operands=(), attributes=None, successors=None
+    ) -> ir.Operation:
         return ir.Operation.create(name, results, operands, attributes, successors, 0, self.unknown, at)
 
     def _constant(self, at: ir.InsertionPoint, type_: ir.Type, value: int) -> ir.Value:
@@ -127,7 +129,9 @@ class _Machine:
                 size, alignment = size_and_alignment(element)
                 if "alignment" in op.attributes:
                     alignment = max(alignment, op.attributes["alignment"].value)  # pyright: ignore[reportAttributeAccessIssue]
-                place = self._field(ir.InsertionPoint(dispatch), self._reserve(-(-size // alignment) * alignment * count, alignment))
+                place = self._field(
+                    ir.InsertionPoint(dispatch), self._reserve(-(-size // alignment) * alignment * count, alignment)
+                )
                 op.result.replace_all_uses_with(place)
                 op.erase()
 
@@ -163,7 +167,11 @@ class _Machine:
         for block in resumes:
             crossing |= live_in[number[block]]
         # in program order, so that the same program always gives the same frame
-        values = [v for block in blocks for v in (*block.arguments, *(r for op in block.operations for r in op.operation.results))]
+        values = [
+            v
+            for block in blocks
+            for v in (*block.arguments, *(r for op in block.operations for r in op.operation.results))
+        ]
         for value in values:
             if value in crossing:
                 self._spill_value(value)

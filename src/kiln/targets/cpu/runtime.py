@@ -12,8 +12,18 @@ from __future__ import annotations
 from ...mlir import context, ir
 from ..llvm_build import Builder, declare, function, global_, int_type, parsed_type, ptr_type
 from . import context as shared
+from . import scheduler, threads
 
-EXPORTS = ("kiln_cpu_launch", "kiln_cpu_fault", "kiln_cpu_stream", "kiln_cpu_finish", "kiln_cpu_workers")
+EXPORTS = (
+    "kiln_cpu_launch",
+    "kiln_cpu_fault",
+    "kiln_cpu_stream",
+    "kiln_cpu_finish",
+    "kiln_cpu_workers",
+    "kiln_cpu_now",
+    scheduler.DEADLOCK,
+    *threads.EXPORTS,
+)
 SPAWN_AFTER_NS = 20_000
 """Blocks run on the calling thread for at least this long before others are started."""
 SPAWN_GAIN_NS = 100_000
@@ -57,6 +67,8 @@ def build() -> ir.Module:
         _worker(module)
         _now(module)
         _launch(module)
+        threads.build(module)
+        scheduler.build_deadlock(module)
         return module
 
 
@@ -232,15 +244,17 @@ def _now(module: ir.Module) -> None:
 
 
 def _launch(module: ir.Module) -> None:
-    """`kiln_cpu_launch(context, block function, arguments, site, grid x3, block x3, cluster x3, smem, static smem, serial)`."""
+    """`kiln_cpu_launch(context, block function, arguments, site, grid x3, block x3, cluster x3, smem, static smem, serial,
+    frame size, meets, cooperative)`; the frame size is 0 for a kernel whose threads never wait."""
     from .launch import SMEM_ALIGNMENT
 
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     job_type = parsed_type(_JOB)
-    start, (ctx, block, arguments, site, *numbers) = _open(module, "kiln_cpu_launch", [ptr, ptr, ptr, *[i32] * 13], [])
-    sizes, cluster, smem, static, serial = numbers[:6], numbers[6:9], *numbers[9:]
-    job, size_array, fault_args = start.alloca(job_type), start.alloca(i32, 6), start.alloca(i64, shared.MAX_ARGS)
-    threads, check_at, spawned_at = (start.alloca(i64, n) for n in (MAX_WORKERS, 1, 1))
+    start, (ctx, block, arguments, site, *numbers) = _open(module, "kiln_cpu_launch", [ptr, ptr, ptr, *[i32] * 16], [])
+    sizes, cluster, (smem, static, serial, frame, meets, cooperative) = numbers[:6], numbers[6:9], numbers[9:]
+    job, size_array = start.alloca(job_type), start.alloca(i32, len(scheduler.SIZES))
+    fault_args = start.alloca(i64, shared.MAX_ARGS)
+    handles, check_at, spawned_at = (start.alloca(i64, n) for n in (MAX_WORKERS, 1, 1))
     healthy = start.binary("xori", _has_fault(start, ctx), start.const(int_type(1), 1))
     b = start.if_(healthy)
 
@@ -263,14 +277,24 @@ def _launch(module: ir.Module) -> None:
     minus = wrong.i32(-1)
     wrong.call("kiln_cpu_fault", [], [ctx, site, *[minus] * 6, wrong.i32(shared.MAX_ARGS), fault_args])
 
-    for number, value in enumerate(sizes):
-        run.store(value, run.gep(size_array, i32, number))
     for number, value in enumerate(sizes[:3]):
         run.store(value, _Fields(run, ctx).at("grid", 4 * number))
     x, y, z = (run.value("arith.extui", i64, (v,)) for v in sizes[:3])
     total = run.binary("muli", x, run.binary("muli", y, z))
     round_up = run.binary("andi", run.binary("addi", smem, run.i32(SMEM_ALIGNMENT - 1)), run.i32(-SMEM_ALIGNMENT))
-    bytes_ = run.value("arith.extui", i64, (run.binary("addi", static, round_up),))
+    shared_bytes = run.binary("addi", static, round_up)
+    # a kernel whose threads wait: groups of blocks, each block with memory for its threads (`scheduler.py`)
+    waits, is_grid = run.compare("ne", frame, run.i32(0)), run.compare("ne", cooperative, run.i32(0))
+    shape = [run.select(is_grid, g, c) for g, c in zip(sizes[:3], cluster, strict=True)]
+    blocks = run.binary("muli", shape[0], run.binary("muli", shape[1], shape[2]))
+    group = run.select(waits, blocks, run.i32(1))
+    with_meetings, without = (scheduler.chunk_bytes(run, shared_bytes, volume, frame, m) for m in (True, False))
+    chunk = run.select(run.compare("ne", meets, run.i32(0)), with_meetings, without)
+    chunk = run.select(waits, chunk, shared_bytes)
+    bytes_ = run.binary("muli", run.value("arith.extui", i64, (chunk,)), run.value("arith.extui", i64, (group,)))
+    total = run.binary("divui", total, run.value("arith.extui", i64, (group,)))
+    for number, value in enumerate([*sizes, *shape, shared_bytes, chunk, group, cooperative]):
+        run.store(value, run.gep(size_array, i32, number))
     workers = run.load(i32, run.address_of("kiln_cpu_workers"))
     share = run.value("arith.extui", i64, (run.binary("muli", workers, run.i32(CHUNKS_PER_WORKER)),))
     chunk = run.binary("maxui", run.binary("divui", total, share), run.i64(1))
@@ -310,13 +334,13 @@ def _launch(module: ir.Module) -> None:
         "func.constant", ir.FunctionType.get([ptr], [ptr]), (), {"value": ir.FlatSymbolRefAttr.get("kiln_cpu_worker")}
     )
     worker = each.value("builtin.unrealized_conversion_cast", ptr, (worker,))
-    slot = each.gep(threads, i64, each.load(i64, spawned_at))
+    slot = each.gep(handles, i64, each.load(i64, spawned_at))
     status = each.call("pthread_create", [i32], [slot, each.null(), worker, job]).results[0]
     started = each.value("arith.extui", i64, (each.compare("eq", status, each.i32(0)),))
     each.store(each.binary("addi", each.load(i64, spawned_at), started), spawned_at)
     del index
 
     join, index = run.for_(run.i64(0), run.load(i64, spawned_at), run.i64(1))
-    join.call("pthread_join", [i32], [join.load(i64, join.gep(threads, i64, index)), join.null()])
+    join.call("pthread_join", [i32], [join.load(i64, join.gep(handles, i64, index)), join.null()])
     run.call("free", [], [own_smem])
     _return(start)

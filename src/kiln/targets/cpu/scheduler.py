@@ -11,7 +11,7 @@ import ctypes
 from typing import TYPE_CHECKING
 
 from ...mlir import ir
-from ..llvm_build import Builder, function, int_type, ptr_type
+from ..llvm_build import Builder, function, global_, int_attr, int_type, ptr_type
 from .threads import BARRIERS, BLOCK_BYTES, WARP, WARP_BYTES, Barrier, BlockRecord, Fields, FrameHeader, Meeting
 
 if TYPE_CHECKING:
@@ -19,8 +19,23 @@ if TYPE_CHECKING:
 
     from .expand import Expansion, FunctionState
 
-SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "cluster_x", "cluster_y", "cluster_z", "smem", "chunk", "group")
-"""The i32 numbers a launch hands to a group's function: sizes, bytes of shared memory, bytes of a chunk, blocks of a group."""
+SIZES = (
+    "grid_x",
+    "grid_y",
+    "grid_z",
+    "block_x",
+    "block_y",
+    "block_z",
+    "cluster_x",
+    "cluster_y",
+    "cluster_z",
+    "smem",
+    "chunk",
+    "group",
+    "cooperative",
+)
+"""The i32 numbers a launch hands to a group's function: sizes, bytes of shared memory, bytes of a chunk, blocks of a group,
+whether the group is the whole grid."""
 
 DEADLOCK = "kiln_cpu_deadlock"
 CHUNK_ALIGNMENT = 1024
@@ -53,9 +68,14 @@ class _Group:
         self.block = [numbers[f"block_{a}"] for a in "xyz"]
         self.cluster = [numbers[f"cluster_{a}"] for a in "xyz"]
         self.smem, self.chunk, self.size = numbers["smem"], numbers["chunk"], numbers["group"]
+        self._cooperative = numbers["cooperative"]
         self.threads = b.binary("muli", self.block[0], b.binary("muli", self.block[1], self.block[2]))
         self.frame_size = frame
         self.arena = arena
+
+    def is_grid(self, b: Builder) -> ir.Value:
+        """Whether the group is the grid of a cooperative launch: then its blocks are no cluster."""
+        return b.compare("ne", self._cooperative, b.i32(0))
 
     def chunk_at(self, b: Builder, rank: ir.Value) -> ir.Value:
         wide = b.value("arith.extui", int_type(64), (self.chunk,))
@@ -72,10 +92,15 @@ class _Group:
 
 
 def group_function(
-    expansion: Expansion, state: FunctionState, name: str, unpack: Callable[[Builder, ir.Value], list[ir.Value]], static: int
+    expansion: Expansion,
+    state: FunctionState,
+    name: str,
+    unpack: Callable[[Builder, ir.Value], list[ir.Value]],
+    static: int,
 ) -> None:
     """Make `name(arguments, context, arena, sizes, x, y, z)`: all threads of group number x + grid x * (y + grid y * z)."""
     ptr, i32 = ptr_type(), int_type(32)
+    global_(expansion.module, frame_size_name(state.name), i32, int_attr(i32, 0), linkage="internal", constant=True)
     made = function(expansion.module, name, [ptr, ptr, ptr, ptr, i32, i32, i32], [])
     entry = made.regions[0].blocks[0]
     packed, ctx, arena, sizes, x, y, z = entry.arguments
@@ -84,8 +109,10 @@ def group_function(
     values = unpack(b, packed)
     frame_size = b.load(i32, b.address_of(frame_size_name(state.name)))
     group = _Group(b, arena, sizes, frame_size)
-    number = b.binary("addi", x, b.binary("muli", group.grid[0], b.binary("addi", y, b.binary("muli", group.grid[1], z))))
-    _initialize(expansion, b, group, ctx)
+    number = b.binary(
+        "addi", x, b.binary("muli", group.grid[0], b.binary("addi", y, b.binary("muli", group.grid[1], z)))
+    )
+    _initialize(b, group, ctx, state.meets)
     alive, progress = b.alloca(i32), b.alloca(i32)
     b.store(b.binary("muli", group.threads, group.size), alive)
 
@@ -107,7 +134,9 @@ def group_function(
         thread_idx.insert(0, index)
     tx, ty, tz = thread_idx
     thread = inner.binary(
-        "addi", tx, inner.binary("muli", group.block[0], inner.binary("addi", ty, inner.binary("muli", group.block[1], tz)))
+        "addi",
+        tx,
+        inner.binary("muli", group.block[0], inner.binary("addi", ty, inner.binary("muli", group.block[1], tz))),
     )
     frame = group.frame(inner, frames, thread)
     header = Fields(inner, frame, FrameHeader)
@@ -142,7 +171,7 @@ def group_function(
     )  # fmt: skip
 
 
-def _initialize(expansion: Expansion, b: Builder, group: _Group, ctx: ir.Value) -> None:
+def _initialize(b: Builder, group: _Group, ctx: ir.Value, meets: bool) -> None:
     """Fresh records, frames and meetings. Shared memory keeps what was in it: it starts undefined."""
     i32 = int_type(32)
     each, rank = b.for_(b.i32(0), group.size, b.i32(1))
@@ -154,9 +183,14 @@ def _initialize(expansion: Expansion, b: Builder, group: _Group, ctx: ir.Value) 
     fields.store("context", ctx)
     fields.store("rank", rank)
     fields.store("chunk", group.chunk)
-    fields.store("cluster", group.record(each, group.chunk_at(each, each.i32(0))))
-    fields.store("group", group.size)
-    fields.store("group_live", each.binary("muli", group.threads, group.size))
+    first = group.record(each, group.chunk_at(each, each.i32(0)))
+    fields.store("cluster", each.select(group.is_grid(each), record, first))
+    blocks = each.i32(1)
+    for axis, size in zip("xyz", group.cluster, strict=True):
+        size = each.select(group.is_grid(each), each.i32(1), size)
+        fields.store(f"cluster_{axis}", size)
+        blocks = each.binary("muli", blocks, size)
+    fields.store("cluster_live", each.binary("muli", group.threads, blocks))
     frames = group.frames(each, record)
     meetings = each.byte_gep(frames, each.binary("muli", group.threads, group.frame_size))
     fields.store("meetings", meetings)
@@ -166,12 +200,12 @@ def _initialize(expansion: Expansion, b: Builder, group: _Group, ctx: ir.Value) 
     per_thread, thread = each.for_(each.i32(0), group.threads, each.i32(1))
     frame = group.frame(per_thread, frames, thread)
     header = Fields(per_thread, frame, FrameHeader)
-    for name in ("resume", "done", "site", "copies"):
+    for name in ("resume", "done", "site", "cluster_phase"):
         header.store(name, per_thread.i32(0))
     header.store("wait_address", per_thread.null())
     header.store("thread", thread)
     header.store("block", record)
-    if expansion.meets:
+    if meets:
         warps = each.binary("andi", each.binary("addi", group.threads, each.i32(WARP - 1)), each.i32(-WARP))
         per_meeting, lane = each.for_(each.i32(0), warps, each.i32(1))
         wide = per_meeting.value("arith.extui", int_type(64), (lane,))
@@ -252,7 +286,11 @@ def build_deadlock(module: ir.Module) -> None:
     add.store(add.load(i32, found), known)
     add.store(add.binary("addi", add.load(i32, found), add.i32(1)), found)
     counted = alive.if_(alive.compare("sge", alive.load(i32, known), alive.i32(0)))
-    at = counted.gep(numbers, i64, counted.binary("addi", counted.binary("muli", counted.load(i32, known), counted.i32(3)), counted.i32(1)))
+    at = counted.gep(
+        numbers,
+        i64,
+        counted.binary("addi", counted.binary("muli", counted.load(i32, known), counted.i32(3)), counted.i32(1)),
+    )
     counted.store(counted.binary("addi", counted.load(i64, at), counted.i64(1)), at)
 
     where = b.value("arith.trunci", i32, (b.load(i64, numbers),))

@@ -10,6 +10,10 @@ go on, while some are left, is a deadlock, exactly.
     kiln_cpu_slot(frame, mask)               where this lane leaves what it brings to a meeting of lanes
     kiln_cpu_meet(frame, mask, site)         meet the lanes of a mask: 1 if the caller must suspend now
     kiln_cpu_payload(frame, mask)            after a meeting: what all lanes brought, `PAYLOAD` bytes each
+    kiln_cpu_lanes(frame)                    the mask of the lanes that this thread's warp has (the last one may be short)
+    kiln_cpu_mbarrier(address, n, bytes)     take n arrivals from what an mbarrier's phase misses, add bytes to it
+    kiln_cpu_cluster_arrive(frame)           arrive at the cluster's barrier
+    kiln_cpu_cluster_wait(frame, site)       wait for the cluster's barrier: 1 if the caller must suspend now
 
 Barrier 0 with count 0 is the whole block's: it counts the threads that have not exited. Two generations of a meeting
 alternate, so that a lane may bring something to the next one while a slower lane still reads the last.
@@ -45,7 +49,7 @@ class FrameHeader(ctypes.Structure):
         ("site", ctypes.c_int32),  # where it waits
         ("thread", ctypes.c_int32),  # linear index in the block
         ("block", ctypes.c_void_p),
-        ("copies", ctypes.c_int32),  # cp.async groups this thread has committed
+        ("cluster_phase", ctypes.c_uint32),  # of the cluster's barrier when this thread last arrived there
     ]
 
 
@@ -80,11 +84,13 @@ class BlockRecord(ctypes.Structure):
         ("live", ctypes.c_int32),  # that have not exited
         ("context", ctypes.c_void_p),
         ("meetings", ctypes.c_void_p),
-        ("cluster", ctypes.c_void_p),  # the record of the first block of the group, which keeps what the group shares
+        ("cluster", ctypes.c_void_p),  # the record of the cluster's first block, which keeps what the cluster shares
         ("rank", ctypes.c_int32),  # in the group
         ("chunk", ctypes.c_int32),  # bytes from one block of the group to the next
-        ("group", ctypes.c_int32),  # blocks of the group
-        ("group_live", ctypes.c_int32),  # threads of the group that have not exited; kept in the first block
+        ("cluster_x", ctypes.c_int32),
+        ("cluster_y", ctypes.c_int32),
+        ("cluster_z", ctypes.c_int32),
+        ("cluster_live", ctypes.c_int32),  # threads of the cluster that have not exited; kept in its first block
         ("cluster_barrier", Barrier),
         ("barriers", Barrier * BARRIERS),
     ]
@@ -124,9 +130,16 @@ def build(module: ir.Module) -> None:
     _define(module, "kiln_cpu_slot", [ptr, i32], [ptr], _slot)
     _define(module, "kiln_cpu_meet", [ptr, i32, i32], [i32], _meet)
     _define(module, "kiln_cpu_payload", [ptr, i32], [ptr], _payload)
+    _define(module, "kiln_cpu_lanes", [ptr], [i32], _lanes)
+    _define(module, "kiln_cpu_mbarrier", [ptr, i32, i32], [], _mbarrier)
+    _define(module, "kiln_cpu_cluster_arrive", [ptr], [], _cluster_arrive)
+    _define(module, "kiln_cpu_cluster_wait", [ptr, i32], [i32], _cluster_wait)
 
 
-EXPORTS = ("kiln_cpu_sync", "kiln_cpu_arrive", "kiln_cpu_exit", "kiln_cpu_slot", "kiln_cpu_meet", "kiln_cpu_payload")
+EXPORTS = (
+    "kiln_cpu_sync", "kiln_cpu_arrive", "kiln_cpu_exit", "kiln_cpu_slot", "kiln_cpu_meet", "kiln_cpu_payload",
+    "kiln_cpu_lanes", "kiln_cpu_mbarrier", "kiln_cpu_cluster_arrive", "kiln_cpu_cluster_wait",
+)  # fmt: skip
 
 
 def _define(
@@ -155,7 +168,9 @@ def _barrier(b: Builder, frame: ir.Value, number: ir.Value) -> tuple[Fields, Fie
     return block, Fields(b, b.byte_gep(block.at("barriers"), offset), Barrier)
 
 
-def _count_arrival(b: Builder, frame: ir.Value, number: ir.Value, count: ir.Value, site: ir.Value) -> tuple[Fields, ir.Value]:
+def _count_arrival(
+    b: Builder, frame: ir.Value, number: ir.Value, count: ir.Value, site: ir.Value
+) -> tuple[Fields, ir.Value]:
     """Count an arrival; the barrier, and whether it is complete now."""
     block, barrier = _barrier(b, frame, number)
     arrived = b.binary("addi", barrier.load("arrived"), b.i32(1))
@@ -194,6 +209,13 @@ def _exit(b: Builder, frame: ir.Value) -> None:
     block = Fields(b, fields.load("block"), BlockRecord)
     live = b.binary("subi", block.load("live"), b.i32(1))
     block.store("live", live)
+    cluster = Fields(b, block.load("cluster"), BlockRecord)
+    left = b.binary("subi", cluster.load("cluster_live"), b.i32(1))
+    cluster.store("cluster_live", left)
+    waited = Fields(b, cluster.at("cluster_barrier"), Barrier)
+    arrived = waited.load("arrived")
+    over = b.binary("andi", b.compare("sgt", arrived, b.i32(0)), b.compare("sge", arrived, left))
+    _complete(b.if_(over), waited)
     each, number = b.for_(b.i32(0), b.i32(BARRIERS), b.i32(1))
     _, barrier = _barrier(each, frame, number)
     arrived = barrier.load("arrived")
@@ -234,6 +256,7 @@ def _meet(b: Builder, frame: ir.Value, mask: ir.Value, site: ir.Value) -> ir.Val
     meeting.store("arrived", arrived)
     meeting.store("mask", mask)
     meeting.store("site", site)
+    mask = b.binary("andi", mask, _lanes(b, frame))
     complete = b.compare("sge", arrived, b.value("math.ctpop", int_type(32), (mask,)))
     last, other = b.if_else(complete)
     inside = Fields(last, meeting.address, Meeting)
@@ -248,3 +271,56 @@ def _payload(b: Builder, frame: ir.Value, mask: ir.Value) -> ir.Value:
     meeting, _ = _meeting(b, frame, mask)
     # The next generation cannot be complete before this lane has come to it too.
     return _generation(b, meeting, b.binary("subi", meeting.load("phase"), b.i32(1)))
+
+
+def _lanes(b: Builder, frame: ir.Value) -> ir.Value:
+    fields = Fields(b, frame, FrameHeader)
+    threads = Fields(b, fields.load("block"), BlockRecord).load("threads")
+    left = b.binary("subi", threads, b.binary("andi", fields.load("thread"), b.i32(-WARP)))
+    short = b.binary("subi", b.binary("shli", b.i32(1), b.binary("andi", left, b.i32(WARP - 1))), b.i32(1))
+    return b.select(b.compare("sge", left, b.i32(WARP)), b.i32(-1), short)
+
+
+def _mbarrier(b: Builder, pointer: ir.Value, arrivals: ir.Value, bytes_: ir.Value) -> None:
+    """Bits 0 to 19: arrivals missing; 20 to 39: arrivals of a phase; 40 to 62: bytes missing (signed); 63: parity."""
+    i64 = int_type(64)
+    field = b.i64((1 << 20) - 1)
+    state = b.load(i64, pointer)
+    pending = b.binary("andi", state, field)
+    pending = b.binary("andi", b.binary("subi", pending, b.value("arith.extui", i64, (arrivals,))), field)
+    expected = b.binary("andi", b.binary("shrui", state, b.i64(20)), field)
+    bytes_field = b.i64((1 << 23) - 1)
+    missing = b.binary("andi", b.binary("shrui", state, b.i64(40)), bytes_field)
+    missing = b.binary("andi", b.binary("addi", missing, b.value("arith.extsi", i64, (bytes_,))), bytes_field)
+    parity = b.binary("shrui", state, b.i64(63))
+    complete = b.binary("andi", b.compare("eq", pending, b.i64(0)), b.compare("eq", missing, b.i64(0)))
+    pending = b.select(complete, expected, pending)
+    parity = b.select(complete, b.binary("xori", parity, b.i64(1)), parity)
+    state = b.binary("ori", pending, b.binary("shli", expected, b.i64(20)))
+    state = b.binary("ori", state, b.binary("shli", missing, b.i64(40)))
+    b.store(b.binary("ori", state, b.binary("shli", parity, b.i64(63))), pointer)
+
+
+def _cluster(b: Builder, frame: ir.Value) -> tuple[Fields, Fields, Fields]:
+    """(this thread's header, the record of the cluster's first block, the cluster's barrier)."""
+    header = Fields(b, frame, FrameHeader)
+    first = Fields(b, Fields(b, header.load("block"), BlockRecord).load("cluster"), BlockRecord)
+    return header, first, Fields(b, first.at("cluster_barrier"), Barrier)
+
+
+def _cluster_arrive(b: Builder, frame: ir.Value) -> None:
+    header, first, barrier = _cluster(b, frame)
+    header.store("cluster_phase", barrier.load("phase"))
+    arrived = b.binary("addi", barrier.load("arrived"), b.i32(1))
+    barrier.store("arrived", arrived)
+    _complete(b.if_(b.compare("sge", arrived, first.load("cluster_live"))), barrier)
+
+
+def _cluster_wait(b: Builder, frame: ir.Value, site: ir.Value) -> ir.Value:
+    header, _, barrier = _cluster(b, frame)
+    blocked = b.compare("eq", barrier.load("phase"), header.load("cluster_phase"))
+    then = b.if_(blocked)
+    inside = Fields(then, barrier.address, Barrier)
+    phase = Fields(then, frame, FrameHeader).load("cluster_phase")
+    wait(then, frame, inside.at("phase"), then.i32(-1), phase, site)
+    return b.value("arith.extui", int_type(32), (blocked,))
