@@ -1,0 +1,66 @@
+"""Native code lives as long as it is needed, and no longer."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+from cpu_testing import Compiled
+
+from kiln.targets.cpu import jit
+
+ADD = "func.func @f(%a: i64, %b: i64) -> i64 { %c = arith.addi %a, %b : i64\n func.return %c : i64 }"
+
+
+def test_code_is_freed_with_its_executable() -> None:
+    compiled = Compiled(ADD)
+    call = compiled.executable.call
+    library = weakref.ref(call.__dict__["library"])
+    del compiled
+    gc.collect()
+    slots = np.array([2, 3, 0])
+    call(slots.ctypes.data)
+    assert slots[2] == 5
+    del call
+    gc.collect()
+    assert library() is None
+
+
+def test_compiling_does_not_leak() -> None:
+    def resident_kb() -> int:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * 4
+
+    text = Compiled(ADD).executable.artifacts["llvm_unoptimized"]
+    for _ in range(50):
+        jit.optimize(text, 2)
+    before = resident_kb()
+    for _ in range(200):
+        jit.optimize(text, 2)
+    assert resident_kb() - before < 4000  # llvmlite alone would leak 11,000
+
+
+def test_calls_from_several_threads() -> None:
+    source = """
+    func.func @f(%a: i32, %b: i32) -> i32 { %c = arith.divsi %a, %b : i32\n func.return %c : i32 }"""
+    compiled = Compiled(source)
+    failures: list[str] = []
+
+    def work(seed: int) -> None:
+        for k in range(300):
+            try:
+                got = compiled(seed * 1000 + k, k % 7)
+                if k % 7 == 0 or got != (seed * 1000 + k) // (k % 7):
+                    failures.append(f"{seed} {k}: {got}")
+            except ZeroDivisionError:
+                if k % 7:
+                    failures.append(f"{seed} {k} raised")
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
