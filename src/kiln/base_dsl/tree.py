@@ -90,7 +90,13 @@ def is_plain_object(x: object) -> bool:
     if isinstance(x, _ATOMIC) or is_protocol(x) or isinstance(x, (tuple, list, dict, set, frozenset)):
         return False
     kind = type(x)
-    if getattr(kind, "__kiln_static__", False) or kind.__module__ in ("builtins", "numpy", "torch", "functools", "threading"):
+    if getattr(kind, "__kiln_static__", False) or kind.__module__ in (
+        "builtins",
+        "numpy",
+        "torch",
+        "functools",
+        "threading",
+    ):
         return False
     return hasattr(x, "__dict__") or bool(_slot_names(kind))
 
@@ -413,13 +419,18 @@ def open_value(x: Any, promote: bool) -> tuple[Any, list[ir.Value], Callable[[It
         if isinstance(v, dict):
             named = {k: walk(e) for k, e in v.items()}
             return lambda values: {k: make(values) for k, make in named.items()}
-        if is_plain_object(v) and has_dynamic(v):
+        if is_plain_object(v) and (has_dynamic(v) or (promote and _is_made_of_numbers(v))):
             named = {k: walk(e) for k, e in attributes_of(v).items()}
             return lambda values: copy_with(v, {k: make(values) for k, make in named.items()})
         return lambda _: v
 
     rebuild = walk(x)
     return rebuild(iter(leaves)), leaves, rebuild
+
+
+def _is_made_of_numbers(x: Any) -> bool:
+    attributes = attributes_of(x)
+    return bool(attributes) and all(_is_scalar(v) for v in attributes.values())
 
 
 def match(opened: Any, x: Any, path: str = "") -> list[ir.Value]:

@@ -29,6 +29,14 @@ def is_internal_name(name: str) -> bool:
     return name.startswith("__kiln")
 
 
+class Misplaced(Exception):
+    """A jump that cannot be lowered: where, what it is, and what to write instead."""
+
+    def __init__(self, node: ast.AST, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.node, self.message, self.hint = node, message, hint
+
+
 class Loop(ast.stmt):
     """A `for` or `while` whose jumps are gone: `node` is the loop, `exits` the flags that leave it when set."""
 
@@ -232,6 +240,12 @@ class JumpLowering:
         for name in ("body", "orelse", "finalbody"):
             if isinstance(fields.get(name), list):
                 fields[name] = lower(fields[name])
+        if isinstance(stmt, (ast.Try, getattr(ast, "TryStar", ast.Try))):
+            if escaping(stmt.finalbody):
+                raise Misplaced(stmt.finalbody[0], "a jump out of `finally`", "move it behind the `try` statement")
+            flags = self._flags_of(escaping(stmt.body), brk, cont)
+            if flags and stmt.orelse:  # `else` belongs to a body that was not left by a jump
+                fields["orelse"] = [Guard(flags, fields["orelse"], stmt.orelse[0])]
         if "handlers" in fields:
             fields["handlers"] = [
                 ast.copy_location(ast.ExceptHandler(h.type, h.name, lower(h.body)), h) for h in fields["handlers"]

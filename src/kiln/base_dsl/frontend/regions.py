@@ -90,6 +90,8 @@ class _Arm:
 
     def __init__(self, rec: Construct, scope: Scope, names: list[str], snapshot: Snapshot, run: Callable[[], Any]) -> None:
         self.block = DetachedBlock([])
+        # A flag of a loop that is over may still be set.
+        flags = [f for f in rec.function.flags if not _flag_is_set(scope.get(f))]
         with self.block.open():
             self.result = run()
         self.values = scope.save(names)
@@ -98,7 +100,7 @@ class _Arm:
         self.gained = snapshot.new_attributes()
         snapshot.drop_attributes(self.gained)
         self._snapshot = snapshot
-        self.jumped = tuple(f for f in rec.function.flags if _flag_is_set(self.values.get(f, scope.get(f))))
+        self.jumped = tuple(f for f in flags if _flag_is_set(scope.get(f)))
 
     def at_end(self, value: Any) -> Any:
         """A value of this arm with its objects as they were at the arm's end: they have been put back since."""
@@ -142,7 +144,7 @@ def dynamic_if(
         if name not in rec.flow.live_out:
             finish.append(lambda _, name=name: scope.set(name, UNDEFINED))
             continue
-        finish.append(_merge_name(rec, scope, name, first, second, leaves))
+        finish.append(_merge_name(rec, scope, name, before[name], first, second, leaves))
     for index in sorted(first.changes.keys() | second.changes.keys()):
         slot, old = snapshot.slots[index], snapshot.values[index]
         try:
@@ -180,9 +182,12 @@ def _unify_arms(first: Any, a: Any, second: Any, b: Any, leaves: list[tree.Leaf]
 
 
 def _merge_name(
-    rec: Construct, scope: Scope, name: str, first: _Arm, second: _Arm, leaves: list[tree.Leaf]
+    rec: Construct, scope: Scope, name: str, before: Any, first: _Arm, second: _Arm, leaves: list[tree.Leaf]
 ) -> Callable[[Iterator[ir.Value]], None]:
     a, b = first.values[name], second.values[name]
+    if not first.strict(rec, name) and not second.strict(rec, name):
+        # Nobody reads it on either path. What is traced after this point is dead, but must find some value.
+        return lambda _: scope.set(name, before)
     if not first.strict(rec, name):
         a = UNDEFINED
     if not second.strict(rec, name):

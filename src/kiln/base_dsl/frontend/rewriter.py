@@ -16,7 +16,7 @@ from ..diagnostics import DSLSyntaxError, Span, node_span
 from . import assert_, boolean, builtin_calls, comparison, conditional, for_, if_, match_, raise_, source, while_
 from .construct import Construct, FunctionFacts
 from .hooks import Hooks
-from .jumps import Guard, JumpLowering, Loop
+from .jumps import Guard, JumpLowering, Loop, Misplaced
 from .liveness import Flow, Liveness, declared_outside, names_of, parameter_names
 
 if TYPE_CHECKING:
@@ -181,7 +181,10 @@ class Rewriter:
         state.facts.constexpr_names = frozenset(_constexpr_names(statements))
         statements = [d for s in _without_annotations(statements) for d in match_.desugar(s)]
         lowering = JumpLowering()
-        statements = lowering.function(statements)
+        try:
+            statements = lowering.function(statements)
+        except Misplaced as jump:
+            self.refuse(jump.node, jump.message, jump.hint)
         state.liveness = Liveness(statements)
         state.facts.flags = tuple(lowering.flags)
         state.facts.flag_targets = state.liveness.flag_targets
