@@ -12,7 +12,16 @@ from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.static_key import static_key
 from ..base_dsl.typing import Int64, Numeric, is_constexpr
 from . import runtime
-from .arrays import Array, find_leading, is_array, is_torch_tensor, numpy_element_type, read_array, torch_element_type
+from .arrays import (
+    Array,
+    find_leading,
+    is_array,
+    is_torch_tensor,
+    numpy_element_type,
+    read_array,
+    row_major,
+    torch_element_type,
+)
 from .composed_layout import ComposedLayout
 from .int_tuple import Coord, IntTuple, Shape
 from .layout import Layout, Stride, Tile
@@ -47,7 +56,6 @@ class TensorNode(Node):
                 DSLUserCodeTypeError,
                 "a fake tensor is passed in a call",
                 hint="it describes an argument for cute.compile; call the compiled function with real tensors",
-                depth=3,
             )
         return list(self._leaves)
 
@@ -239,7 +247,6 @@ def _check_device(device: str) -> None:
             DSLUserCodeTypeError,
             "a tensor on a CUDA device is passed to a function compiled for the CPU",
             hint="pass a CPU tensor, or choose the GPU: kiln.target('nvidia')",
-            depth=3,
         )
 
 
@@ -261,6 +268,8 @@ def array_node(x: Any) -> Node:
 def _array_argument(
     dtype: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], device: str, readonly: bool
 ) -> tuple[TensorSignature, tuple[int, ...]]:
+    if 0 in shape:  # strides of an array without elements say nothing
+        strides = row_major(shape)
     leading = find_leading(shape, strides)
     wide = max(shape, default=0) > 0x7FFFFFFF
     # strides of 0 stay static, so the pattern depends on where they are

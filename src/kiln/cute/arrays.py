@@ -41,7 +41,6 @@ def read_array(x: Any) -> Array:
         DSLUserCodeTypeError,
         f"{kind.__module__}.{kind.__qualname__} has no DLPack protocol",
         hint="pass an array of numpy, torch, jax or cupy",
-        depth=2,
     )
 
 
@@ -70,7 +69,6 @@ def _read_numpy(x: Any) -> Array:
             DSLUserCodeTypeError,
             f"the array's strides {strides} (bytes) are not multiples of its element size {size}",
             hint="pass a copy: numpy.ascontiguousarray(x)",
-            depth=3,
         )
     strides = tuple(s // size for s in strides)
     address, readonly = interface["data"]
@@ -98,7 +96,7 @@ def numpy_element_type(dtype: Any) -> Any:
 
 
 def _no_type(message: str, hint: str = "") -> Exception:
-    return error(DSLUserCodeTypeError, message, hint=hint, depth=4)
+    return error(DSLUserCodeTypeError, message, hint=hint)
 
 
 # --- torch -----------------------------------------------------------------------------------------------------------

@@ -71,7 +71,9 @@ def _apply(
     shape = _shape(op, arguments)
     count = None if shape is None else product(shape)
     values = [_operand(x, compute, shape, count) for x in arguments]
-    made = tracing.emit_value(op, emit.ir_type(result or compute, count), values, _flags(fastmath, approx) or emit.float_attributes())
+    made = tracing.emit_value(
+        op, emit.ir_type(result or compute, count), values, _flags(fastmath, approx) or emit.float_attributes()
+    )
     if result is None and compute is not t:
         made = convert(made, compute, t, count)
     kind = result or t
@@ -89,7 +91,6 @@ def _float_type(op: str, arguments: tuple[Any, ...]) -> Any:
                 DSLUserCodeTypeError,
                 f"{op.removeprefix('math.')}() takes a number or a vector, got {type(x).__name__}",
                 hint="load a tensor first: t.load()",
-                depth=4,
             )
     return Float32 if found is None else float_of(arithmetic_type(found))
 
@@ -100,7 +101,10 @@ def _shape(op: str, arguments: tuple[Any, ...]) -> Any:
         if isinstance(x, TensorSSA):
             found = x.shape if shape is None else _broadcast_shape(shape, x.shape)
             if found is None:
-                raise error(DSLUserCodeTypeError, f"{op.removeprefix('math.')}(): shapes {shape} and {x.shape} do not go together", depth=4)
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"{op.removeprefix('math.')}(): shapes {shape} and {x.shape} do not go together",
+                )
             shape = found
     return shape
 
@@ -116,14 +120,16 @@ def _operand(x: Any, t: Any, shape: Any, count: int | None) -> ir.Value:
 
 def _on_host(op: str, arguments: tuple[Any, ...], python: Callable[..., Any] | None) -> Any:
     if python is None:
-        raise error(DSLUserCodeTypeError, f"{op.removeprefix('math.')}() is only available in a traced function", depth=4)
+        raise error(DSLUserCodeTypeError, f"{op.removeprefix('math.')}() is only available in a traced function")
     typed = [x for x in arguments if isinstance(x, Numeric)]
     made = python(*[float(as_numeric(x).value) for x in arguments])
     return typed[0].dtype(made) if typed and not isinstance(made, bool) else made
 
 
 def _unary(name: str, python: Callable[[float], float] | None, doc: str) -> Callable[..., Any]:
-    def function(x: Any, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
+    def function(
+        x: Any, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    ) -> Any:
         return _apply(f"math.{name}", (x,), python, fastmath, approx)
 
     function.__name__ = function.__qualname__ = name
@@ -156,7 +162,7 @@ cbrt = _unary("cbrt", lambda x: python_math.copysign(python_math.fabs(x) ** (1 /
 floor = _unary("floor", python_math.floor, "The largest integer not above x, as a float.")
 ceil = _unary("ceil", python_math.ceil, "The smallest integer not below x, as a float.")
 trunc = _unary("trunc", python_math.trunc, "x without its fraction, as a float.")
-round = _unary("round", None, "The nearest integer, halves away from zero, as a float.")  # noqa: A001
+round = _unary("round", None, "The nearest integer, halves away from zero, as a float.")
 roundeven = _unary("roundeven", lambda x: float(_round(x)), "The nearest integer, halves to even, as a float.")
 
 
@@ -165,20 +171,36 @@ def _round(x: float) -> int:
 
 
 def sqrt(
-    x: Any, fastmath: bool = False, approx: bool = False, ftz: bool = False, rounding: Any = None, *, loc: Any = None, ip: Any = None
+    x: Any,
+    fastmath: bool = False,
+    approx: bool = False,
+    ftz: bool = False,
+    rounding: Any = None,
+    *,
+    loc: Any = None,
+    ip: Any = None,
 ) -> Any:
     """The square root."""
     _only_nearest(rounding, "sqrt")
     return _apply("math.sqrt", (x,), python_math.sqrt, fastmath, approx)
 
 
-def rsqrt(x: Any, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
+def rsqrt(
+    x: Any, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> Any:
     """1 / sqrt(x)."""
     return _apply("math.rsqrt", (x,), lambda v: 1.0 / python_math.sqrt(v), fastmath, approx)
 
 
 def rcp(
-    x: Any, fastmath: bool = False, approx: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: Any,
+    fastmath: bool = False,
+    approx: bool = False,
+    rounding: Any = None,
+    ftz: bool = False,
+    *,
+    loc: Any = None,
+    ip: Any = None,
 ) -> Any:
     """1 / x."""
     _only_nearest(rounding, "rcp")
@@ -191,14 +213,22 @@ def sigmoid(x: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = None) 
 
 
 def fma(
-    a: Any, b: Any, c: Any, fastmath: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    a: Any,
+    b: Any,
+    c: Any,
+    fastmath: bool = False,
+    rounding: Any = None,
+    ftz: bool = False,
+    *,
+    loc: Any = None,
+    ip: Any = None,
 ) -> Any:
     """a * b + c, rounded once."""
     _only_nearest(rounding, "fma")
     return _apply("math.fma", (a, b, c), lambda x, y, z: x * y + z, fastmath)
 
 
-def pow(x: Any, y: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> Any:  # noqa: A001
+def pow(x: Any, y: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
     """x to the power of y."""
     return _apply("math.powf", (x, y), python_math.pow, fastmath)
 
@@ -228,7 +258,7 @@ def isfinite(x: Any, *, loc: Any = None, ip: Any = None) -> Any:
     return _apply("math.isfinite", (x,), python_math.isfinite, result=Boolean)
 
 
-def abs(x: Any, fastmath: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> Any:  # noqa: A001
+def abs(x: Any, fastmath: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
     """The absolute value, in the type of x."""
     return x.__abs__()
 
@@ -248,7 +278,7 @@ def _extremum(name: str, x: Any, y: Any, propagate_nan: bool) -> Any:
 
         t = _meet(x, y)
         if t is None:
-            raise error(DSLUserCodeTypeError, f"{name}() of a vector and {type(y).__name__}", depth=3)
+            raise error(DSLUserCodeTypeError, f"{name}() of a vector and {type(y).__name__}")
         if t.is_integer:
             a, b, shape = _operands(x, y, t)
             made = (emit.integer_max if name == "max" else emit.integer_min)(t, a, b, product(shape))
@@ -259,16 +289,16 @@ def _extremum(name: str, x: Any, y: Any, propagate_nan: bool) -> Any:
     return _apply(op, (x, y), None)
 
 
-def max(x: Any, y: Any, propagate_nan: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> Any:  # noqa: A001
+def max(x: Any, y: Any, propagate_nan: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
     """The larger, element by element. A NaN loses against a number, unless it is to be propagated."""
     return _extremum("max", x, y, propagate_nan)
 
 
-def min(x: Any, y: Any, propagate_nan: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> Any:  # noqa: A001
+def min(x: Any, y: Any, propagate_nan: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
     """The smaller, element by element. A NaN loses against a number, unless it is to be propagated."""
     return _extremum("min", x, y, propagate_nan)
 
 
 def _only_nearest(rounding: Any, name: str) -> None:
     if rounding is not None and getattr(rounding, "name", "RN").upper() != "RN":
-        raise error(DSLUserCodeTypeError, f"{name}() with rounding {rounding}: only to nearest even is available", depth=3)
+        raise error(DSLUserCodeTypeError, f"{name}() with rounding {rounding}: only to nearest even is available")

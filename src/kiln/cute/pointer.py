@@ -404,7 +404,6 @@ def require_writable(pointer: Pointer) -> None:
             DSLUserCodeTypeError,
             "the program writes to a tensor whose array is read-only",
             hint="pass a writable array: a copy, or one with flags.writeable set",
-            depth=3,
         )
 
 
@@ -418,7 +417,6 @@ def element_value(value: Any, dtype: Any) -> ir.Value:
             DSLUserCodeTypeError,
             f"a {kind.__name__} is stored in a tensor of {dtype.__name__}",
             hint=f"convert it: x.to({dtype.__name__})",
-            depth=3,
         )
     if isinstance(value, (bool, int, float)) or (hasattr(value, "item") and getattr(value, "shape", None) == ()):
         return dtype(value).ir_value()
@@ -430,5 +428,4 @@ def element_value(value: Any, dtype: Any) -> ir.Value:
         DSLUserCodeTypeError,
         f"an element of type {dtype.__name__} is set to {kind.__name__}",
         hint="an element is a number; whole tensors are written with .store(...) or t[None] = ...",
-        depth=3,
     )

@@ -380,7 +380,7 @@ class RuntimeTensor(Tensor):
 
 
 def _marking(message: str) -> Exception:
-    return error(DSLUserCodeTypeError, message, depth=3)
+    return error(DSLUserCodeTypeError, message)
 
 
 def _compact_strides(shape: Any, order: Any, strides: Any, made: Any) -> tuple[int, ...]:
@@ -402,26 +402,23 @@ def _extent_width(extent: int) -> int:
 
 def _check_address(array: Array, alignment: int) -> None:
     if alignment < 1 or alignment & (alignment - 1):
-        raise error(DSLUserCodeTypeError, f"an alignment of {alignment}: expected a power of two", depth=3)
+        raise error(DSLUserCodeTypeError, f"an alignment of {alignment}: expected a power of two")
     if alignment < natural_alignment(array.dtype):
         raise error(
             DSLUserCodeTypeError,
             f"an alignment of {alignment} bytes is less than {array.dtype.__name__} elements need ({natural_alignment(array.dtype)})",
-            depth=3,
         )
     if array.address % alignment and 0 not in array.shape:
         raise error(
             DSLUserCodeTypeError,
             f"the array's address {array.address:#x} is not a multiple of {alignment}",
             hint="pass a smaller assumed_align, or an array that is aligned",
-            depth=3,
         )
     if any(d < 0 for d in array.strides):
         raise error(
             DSLUserCodeTypeError,
             f"the array has negative strides {array.strides}",
             hint="pass a copy, for example numpy.ascontiguousarray(x)",
-            depth=3,
         )
 
 
@@ -459,7 +456,6 @@ def _reinterpreted(array: Array, dtype: Any) -> Array:
         raise error(
             DSLUserCodeTypeError,
             f"a layout {array.shape}:{array.strides} of {array.dtype.__name__} does not divide into {dtype.__name__} elements",
-            depth=3,
         )
     shape = tuple(s * old // new if i == leading else s for i, s in enumerate(array.shape))
     strides = tuple(1 if i == leading else d * old // new for i, d in enumerate(array.strides))
@@ -593,7 +589,7 @@ def _pattern(x: Any, what: str) -> Any:
         return DynamicLeaf(x.width, x.divisibility)
     if isinstance(x, DynamicLeaf) or (isinstance(x, int) and not isinstance(x, bool)):
         return x
-    raise error(DSLUserCodeTypeError, f"{what} {x!r}: expected an int or sym_int()", depth=3)
+    raise error(DSLUserCodeTypeError, f"{what} {x!r}: expected an int or sym_int()")
 
 
 def make_fake_tensor(
@@ -680,13 +676,12 @@ class RuntimePointer(Pointer):
     ) -> None:
         alignment = natural_alignment(dtype) if alignment is None else alignment
         if alignment < 1 or alignment & (alignment - 1):
-            raise error(DSLUserCodeTypeError, f"an alignment of {alignment}: expected a power of two", depth=2)
+            raise error(DSLUserCodeTypeError, f"an alignment of {alignment}: expected a power of two")
         if address % alignment:
             raise error(
                 DSLUserCodeTypeError,
                 f"the address {address:#x} is not a multiple of {alignment}",
                 hint="pass a smaller assumed_align",
-                depth=2,
             )
         self._base = None
         self._offset = 0

@@ -292,7 +292,6 @@ class TracedTensor(Tensor):
                 DSLUserCodeTypeError,
                 f"{what}() needs a tensor in memory, and this one holds coordinates",
                 hint="its elements are t[i]",
-                depth=2,
             )
         return self._iterator
 
@@ -409,14 +408,12 @@ def _as_coordinate(coord: Any, layout: Any, wide: bool) -> Any:
             DSLUserCodeTypeError,
             f"a tensor of layout {layout} is indexed by {'a slice' if isinstance(coord, slice) else '...'}",
             hint="write None for a whole mode: t[None, 0]; cut tiles with cute.local_tile",
-            depth=3,
         )
     if isinstance(coord, (bool, float, Numeric)) or not hasattr(coord, "__index__"):
         raise error(
             DSLUserCodeTypeError,
             f"a tensor is indexed by {type(coord).__name__}",
             hint="an index is an integer, None or a tuple of those",
-            depth=3,
         )
     return int(coord.__index__())
 
@@ -578,7 +575,6 @@ def _type_like(src: Any, dtype: Any, what: str) -> Any:
             DSLUserCodeTypeError,
             f"{what} of a layout needs the element type",
             hint=f"cute.{what}(layout, Float32)",
-            depth=2,
         )
     return found
 

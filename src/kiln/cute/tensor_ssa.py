@@ -163,7 +163,6 @@ class TensorSSA:
                 DSLUserCodeTypeError,
                 "a part of a vector is taken at a dynamic index",
                 hint="indices of registers must be known when compiling (range_constexpr)",
-                depth=2,
             )
         positions = [offset + crd2idx(i, part) for i in range(product(part.shape))]
         if any(not 0 <= p < self._count for p in positions):
@@ -228,7 +227,6 @@ class TensorSSA:
                 DSLUserCodeTypeError,
                 f"a value of shape {pretty_str(self._shape)} does not broadcast to {pretty_str(target)}",
                 hint="each extent must be equal or 1",
-                depth=2,
             )
         if self._count == 1:
             element = vector_access.extract(self._value, 0, self._dtype)
@@ -314,7 +312,7 @@ class TensorSSA:
         if name in ("floordiv", "mod"):
             divisor = host.cast(t, known) if known is not None else None
             if divisor == 0:
-                raise error(DSLUserCodeTypeError, "an integer vector is divided by the constant 0", depth=3)
+                raise error(DSLUserCodeTypeError, "an integer vector is divided by the constant 0")
             made = (emit.integer_floordiv if name == "floordiv" else emit.integer_mod)(t, a, b, count, divisor=divisor)
         else:
             made = emit.integer(name, t, a, b, count)
@@ -497,7 +495,7 @@ class TensorSSA:
             raise self._bad_profile(reduction_profile)
         layout = make_layout(self._shape)
         kept = slice_(layout, reduction_profile)
-        reduced = slice_(layout, tuple(0 if c is None else None for c in reduction_profile))
+        reduced = slice_(layout, _opposite(reduction_profile))
         inner = [crd2idx(i, reduced) for i in range(product(reduced.shape))]
         elements: list[ir.Value] = []
         for i in range(product(kept.shape)):
@@ -511,7 +509,6 @@ class TensorSSA:
             DSLUserCodeTypeError,
             f"the reduction profile {profile} does not fit the shape {pretty_str(self._shape)}",
             hint="one entry for each mode: None keeps it, an integer reduces it; 0 alone reduces everything",
-            depth=2,
         )
 
     def _combine(self, op: ReductionOp, start: ir.Value, positions: Sequence[int]) -> ir.Value:
@@ -547,6 +544,13 @@ class TensorSSA:
             parts += [", "] if i else []
             parts.append(x)
         return [*parts, "]"]
+
+
+def _opposite(profile: Any) -> Any:
+    """A coordinate with None where `profile` has a number, and the other way round."""
+    if isinstance(profile, tuple):
+        return tuple(_opposite(p) for p in profile)
+    return 0 if profile is None else None
 
 
 _REDUCTIONS = {
@@ -600,7 +604,6 @@ def _operands(a: TensorSSA, b: Any, t: Any) -> tuple[ir.Value, ir.Value, Any]:
                 DSLUserCodeTypeError,
                 f"values of shapes {pretty_str(a._shape)} and {pretty_str(b._shape)} do not go together",
                 hint="shapes must be equal, or broadcast: each extent equal or 1",
-                depth=4,
             )
         a, b = a.broadcast_to(shape), b.broadcast_to(shape)
     return a.to(t)._value, b.to(t)._value, a._shape
@@ -715,7 +718,7 @@ def where(cond: Any, x: Any, y: Any, *, loc: Any = None, ip: Any = None) -> Tens
 
 def _truth(x: Any, kind: str) -> Any:
     if not isinstance(x, TensorSSA):
-        raise error(DSLUserCodeTypeError, f"expected a vector of Booleans, got {type(x).__name__}", depth=2)
+        raise error(DSLUserCodeTypeError, f"expected a vector of Booleans, got {type(x).__name__}")
     truth = x.to(Boolean)
     return Boolean._make(tracing.emit_value("vector.reduction", Boolean.mlir_type, (truth.value,), _reduction(kind)))
 

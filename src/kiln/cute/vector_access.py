@@ -41,10 +41,9 @@ def static_size(layout: Any, what: str) -> int:
             DSLUserCodeTypeError,
             f"{what} needs a static shape, and the layout is {layout}",
             hint="cut a tile of static shape out of the tensor first, or loop over its elements",
-            depth=3,
         )
     if count == 0:
-        raise error(DSLUserCodeTypeError, f"{what} of a tensor without elements: the layout is {layout}", depth=3)
+        raise error(DSLUserCodeTypeError, f"{what} of a tensor without elements: the layout is {layout}")
     return count
 
 
