@@ -63,6 +63,10 @@ class Target:
 _BUILT_IN: dict[str, str] = {"cpu": "kiln.targets.cpu", "nvidia": "kiln.targets.nvidia"}
 """Kiln's own targets: the module that provides `load_target() -> Target`."""
 
+cuda_is_host_memory = False
+"""Whether what programs ask of CUDA is served from host memory (`kiln run --target cpu`): the CPU target then takes
+arrays that say they are on a CUDA device."""
+
 _loaders: dict[str, Callable[[], Target]] = {}
 _loaded: dict[str, Target] = {}
 _lock = threading.RLock()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..base_dsl.arguments import GroupNode, Node, NumericNode
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.static_key import static_key
-from ..base_dsl.typing import Int64, Numeric, is_constexpr
+from ..base_dsl.typing import Boolean, Int64, Numeric, is_constexpr
 from . import runtime
 from .arrays import (
     Array,
@@ -240,9 +240,9 @@ def _in_trace() -> bool:
 def _check_device(device: str) -> None:
     if device == "cpu":
         return
-    from ..base_dsl.target import target_name
+    from ..base_dsl import target
 
-    if target_name() == "cpu":
+    if target.target_name() == "cpu" and not target.cuda_is_host_memory:
         raise error(
             DSLUserCodeTypeError,
             "a tensor on a CUDA device is passed to a function compiled for the CPU",
@@ -300,21 +300,46 @@ def quick_array(kind: type) -> Callable[[Any], Any] | None:
     return None
 
 
+# What a layout of an array becomes, by its dtype, shape and strides: calls repeat them, so only the address is new.
+_seen: dict[Any, tuple[TensorSignature, tuple[int, ...], int]] = {}
+_SEEN_LIMIT = 4096
+
+
+def _remember(key: Any, found: TensorSignature, leaves: tuple[int, ...], alignment: int) -> tuple[Any, Any, int]:
+    if len(_seen) >= _SEEN_LIMIT:
+        _seen.clear()
+    made = _seen[key] = (found, leaves[1:], alignment)
+    return made
+
+
 def _quick_numpy(x: Any) -> Any:
-    dtype = numpy_element_type(x.dtype)
-    size = x.itemsize
-    strides = tuple([s // size for s in x.strides])
     address, readonly = x.__array_interface__["data"]
-    if min(strides, default=0) < 0 or (size > 1 and (address % size or any(s % size for s in x.strides))):
-        return None  # the node says what is wrong
-    return _array_argument(dtype, address, x.shape, strides, "cpu", readonly)
+    key = (x.dtype, x.shape, x.strides, readonly)
+    known = _seen.get(key)
+    if known is None:
+        dtype, size = numpy_element_type(x.dtype), x.itemsize
+        strides = tuple([s // size for s in x.strides])
+        if min(strides, default=0) < 0 or any(s % size for s in x.strides):
+            return None  # the node says what is wrong
+        known = _remember(key, *_array_argument(dtype, 0, x.shape, strides, "cpu", readonly), natural_alignment(dtype))
+    found, leaves, alignment = known
+    return None if address % alignment else (found, (address, *leaves))
 
 
 def _quick_torch(x: Any) -> Any:
-    dtype = torch_element_type(x.dtype)
-    if (dtype.width < 8 and not dtype.is_boolean) or x.device.type != "cpu":
+    if not x.is_cpu:
         return None
-    return _array_argument(dtype, x.data_ptr(), tuple(x.shape), x.stride(), "cpu", False)
+    key = (x.dtype, x.shape, x.stride())
+    known = _seen.get(key)
+    if known is None:
+        dtype = torch_element_type(x.dtype)
+        if dtype.width < 8 and dtype is not Boolean:
+            return None
+        found, leaves = _array_argument(dtype, 0, tuple(x.shape), x.stride(), "cpu", False)
+        known = _remember(key, found, leaves, natural_alignment(dtype))
+    found, leaves, alignment = known
+    address = x.data_ptr()
+    return None if address % alignment else (found, (address, *leaves))
 
 
 # --- annotations -----------------------------------------------------------------------------------------------------

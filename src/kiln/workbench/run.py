@@ -34,6 +34,11 @@ def main(argv: Sequence[str]) -> int:
         parser.error("name a program to run: a file, `-m module`, or `-` for standard input")
     os.environ.update(environment(args))
     _alias.take_over()
+    if os.environ.get("KILN_TARGET", "").lower() == "cpu":
+        # Programs written for a GPU: their tensors and streams come from host memory, in child processes too.
+        from . import host_cuda
+
+        host_cuda.activate()
     _execute(program)
     return 0
 
@@ -46,7 +51,10 @@ def _parser() -> argparse.ArgumentParser:
         "in its child processes too. Everything after the program belongs to the program.",
     )
     parser.add_argument(
-        "--target", choices=_TARGETS, help="where kernels run (sets KILN_TARGET; default: the GPU if any)"
+        "--target",
+        choices=_TARGETS,
+        help="where kernels run (sets KILN_TARGET; default: the GPU if any); with cpu, the program's use of CUDA "
+        "(torch's `cuda` device, cuda-bindings) is served from host memory",
     )
     return parser
 

@@ -1,7 +1,8 @@
-"""Runs at the start of every Python process that a program under `kiln run` starts: serves `cutlass` there, too.
+"""Runs at the start of every Python process that a program under `kiln run` starts: serves `cutlass` there, too, and
+under `--target cpu` CUDA from host memory.
 
 `kiln run` puts this folder first on PYTHONPATH. Such processes may have nothing to do with kernels, or may be of
-another Python, so nothing of Kiln is imported until `cutlass` is.
+another Python, so nothing of Kiln is imported until `cutlass` is (or torch or cuda-bindings, where CUDA is served).
 """
 
 import os
@@ -12,11 +13,14 @@ _HERE = os.path.dirname(os.path.realpath(__file__))
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 
 
-class _Cutlass:
-    """Answers the first import of `cutlass`, and hands over to Kiln's finder."""
+_SERVES_CUDA = os.environ.get("KILN_TARGET", "").lower() == "cpu" and sys.version_info >= (3, 10)
+
+
+class _FirstImport:
+    """Answers the first import of a name that Kiln serves, and hands over to Kiln's finders."""
 
     def find_spec(self, name, path=None, target=None):
-        if name != "cutlass":
+        if name != "cutlass" and not (_SERVES_CUDA and name in ("torch", "cuda")):
             return None
         try:
             import kiln  # noqa: F401
@@ -27,8 +31,17 @@ class _Cutlass:
         from kiln import _alias
 
         _alias.install()
-        sys.meta_path.remove(self)  # pyright: ignore[reportArgumentType]
-        return _alias.AliasFinder().find_spec(name)
+        if _SERVES_CUDA:
+            from kiln.workbench import host_cuda
+
+            host_cuda.activate()
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)  # pyright: ignore[reportArgumentType]
+        for finder in sys.meta_path:
+            spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
+            if spec is not None:
+                return spec
+        return None
 
 
 def _run_hidden():
@@ -42,5 +55,5 @@ def _run_hidden():
         spec.loader.exec_module(hidden)
 
 
-sys.meta_path.insert(0, _Cutlass())  # pyright: ignore[reportArgumentType]
+sys.meta_path.insert(0, _FirstImport())  # pyright: ignore[reportArgumentType]
 _run_hidden()

@@ -1,0 +1,254 @@
+"""The functions of `cuda.bindings.driver` and `cuda.bindings.runtime` that programs call, on host memory.
+
+They return what the package's functions do: a tuple of the error code and the results. Types are the package's own,
+or those of `types.py` where it is missing. A function that is not served raises an error that says so: the real one
+would look for a driver.
+"""
+
+from __future__ import annotations
+
+import re
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from . import device as served
+from . import graphs, memory, streams, types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_VERSION = 13000
+_CONTEXT = 0xC0  # the handle of the one context
+_events: dict[int, float] = {}
+
+
+def serve_driver(module: ModuleType) -> None:
+    """Put the functions into `cuda.bindings.driver`."""
+    _serve(module, types.DRIVER, _driver_functions, r"cu[A-Z]\w*")
+
+
+def serve_runtime(module: ModuleType) -> None:
+    """Put the functions into `cuda.bindings.runtime`."""
+    _serve(module, types.RUNTIME, _runtime_functions, r"cuda[A-Z]\w*")
+
+
+def _serve(
+    module: ModuleType, missing: dict[str, Any], functions: Callable[[Any], dict[str, Any]], pattern: str
+) -> None:
+    for name, value in missing.items():
+        if not hasattr(module, name):
+            setattr(module, name, value)
+    for name, value in vars(module).copy().items():
+        if re.fullmatch(pattern, name) and callable(value) and not isinstance(value, type):
+            setattr(module, name, _refused(name))
+    for name, function in functions(module).items():
+        setattr(module, name, function)
+
+
+def _refused(name: str) -> Callable[..., Any]:
+    def function(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError(f"{name} is not served from host memory (`kiln run --target cpu`)")
+
+    function.__name__ = name
+    return function
+
+
+def attribute(number: int) -> int:
+    """A device attribute by its number, which the driver and the runtime share; 0 for what the device does not have."""
+    found = served.current()
+    return {
+        1: found.max_threads_per_block, 2: 1024, 3: 1024, 4: 64, 5: 0x7FFFFFFF, 6: 65535, 7: 65535,
+        8: found.shared_memory_per_block, 9: 65536, 10: found.warp_size, 12: found.regs_per_block,
+        13: found.clock_rate, 16: found.multi_processor_count, 18: found.is_integrated, 31: 1,
+        36: found.memory_clock_rate, 37: found.memory_bus_width, 38: found.L2_cache_size,
+        39: found.max_threads_per_multi_processor, 41: 1, 75: found.major, 76: found.minor,
+        81: found.shared_memory_per_multiprocessor, 82: found.regs_per_multiprocessor, 83: 1, 95: 1,
+        97: found.shared_memory_per_block_optin, 106: found.max_blocks_per_multi_processor, 111: 1024,
+        120: int(found.major >= 9),
+    }.get(int(number), 0)  # fmt: skip
+
+
+def _record(event: int) -> None:
+    _events[event] = streams.seconds()
+
+
+def _driver_functions(cuda: Any) -> dict[str, Any]:
+    result = cuda.CUresult
+    good, bad = (result.CUDA_SUCCESS,), (result.CUDA_ERROR_INVALID_VALUE,)
+
+    def success(*values: Any) -> Any:
+        return lambda *_, **__: (*good, *values)
+
+    def on_device(device: Any, *values: Any) -> Any:
+        return (*good, *values) if int(device) == 0 else (result.CUDA_ERROR_INVALID_DEVICE, *[None for _ in values])
+
+    def allocated(size: int, as_number: bool = False) -> Any:
+        address = memory.allocate(size) if int(size) > 0 else None
+        if address is None:
+            return (result.CUDA_ERROR_OUT_OF_MEMORY if int(size) > 0 else bad[0]), None
+        return *good, address if as_number else cuda.CUdeviceptr(address)
+
+    def freed(address: Any, *_: Any) -> Any:
+        return good if memory.free(memory.address_of(address)) else bad
+
+    def copied(target: Any, source: Any, size: int, *_: Any) -> Any:
+        graphs.perform(memory.copy, memory.address_of(target), memory.address_of(source), int(size))
+        return good
+
+    def filled(width: int) -> Any:
+        def fill(address: Any, value: int, count: int, *_: Any) -> Any:
+            graphs.perform(memory.fill, memory.address_of(address), int(value), width, int(count))
+            return good
+
+        return fill
+
+    def recorded(event: Any, *_: Any) -> Any:
+        _record(int(event))
+        return good
+
+    def elapsed(start: Any, end: Any) -> Any:
+        if int(start) not in _events or int(end) not in _events:
+            return result.CUDA_ERROR_INVALID_HANDLE, None
+        return *good, (_events[int(end)] - _events[int(start)]) * 1e3
+
+    def capturing(stream: Any) -> Any:
+        status = cuda.CUstreamCaptureStatus
+        active = graphs.is_current_stream_capturing()
+        return *good, (status.CU_STREAM_CAPTURE_STATUS_ACTIVE if active else status.CU_STREAM_CAPTURE_STATUS_NONE)
+
+    def named(error: Any) -> Any:
+        return *good, result(int(error)).name.encode()
+
+    return {
+        "cuInit": success(),
+        "cuDriverGetVersion": success(_VERSION),
+        "cuGetErrorName": named,
+        "cuGetErrorString": named,
+        "cuDeviceGetCount": success(1),
+        "cuDeviceGet": lambda ordinal: on_device(ordinal, cuda.CUdevice(0)),
+        "cuDeviceGetName": lambda length, device: on_device(device, served.current().name.encode()[:length]),
+        "cuDeviceGetAttribute": lambda which, device: on_device(device, attribute(int(which))),
+        "cuDeviceTotalMem": lambda device: on_device(device, served.current().total_memory),
+        "cuDeviceComputeCapability": lambda device: on_device(device, served.current().major, served.current().minor),
+        "cuDevicePrimaryCtxRetain": lambda device: on_device(device, cuda.CUcontext(_CONTEXT)),
+        "cuDevicePrimaryCtxRelease": on_device,
+        "cuDevicePrimaryCtxReset": on_device,
+        "cuDevicePrimaryCtxGetState": lambda device: on_device(device, 0, 1),
+        "cuDevicePrimaryCtxSetFlags": lambda device, flags: on_device(device),
+        "cuCtxCreate": lambda *arguments: on_device(arguments[-1], cuda.CUcontext(_CONTEXT)),
+        "cuCtxDestroy": success(),
+        "cuCtxGetCurrent": lambda: (*good, cuda.CUcontext(_CONTEXT)),
+        "cuCtxSetCurrent": success(),
+        "cuCtxPushCurrent": success(),
+        "cuCtxPopCurrent": lambda: (*good, cuda.CUcontext(_CONTEXT)),
+        "cuCtxGetDevice": lambda *_: (*good, cuda.CUdevice(0)),
+        "cuCtxSynchronize": success(),
+        "cuMemAlloc": allocated,
+        "cuMemAllocManaged": lambda size, flags: allocated(size),
+        "cuMemAllocAsync": lambda size, stream: allocated(size),
+        "cuMemAllocHost": lambda size: allocated(size, as_number=True),
+        "cuMemHostAlloc": lambda size, flags: allocated(size, as_number=True),
+        "cuMemFree": freed,
+        "cuMemFreeAsync": freed,
+        "cuMemFreeHost": freed,
+        "cuMemGetInfo": lambda: (*good, served.current().free_memory, served.current().total_memory),
+        **dict.fromkeys(
+            [
+                "cuMemcpy",
+                *(f"cuMemcpy{way}{how}" for way in ("HtoD", "DtoH", "DtoD", "") for how in ("", "Async")),
+            ],
+            copied,
+        ),
+        **{f"cuMemsetD{8 * width}{how}": filled(width) for width in (1, 2, 4) for how in ("", "Async")},
+        "cuStreamCreate": lambda flags: (*good, cuda.CUstream(streams.new_handle())),
+        "cuStreamCreateWithPriority": lambda flags, priority: (*good, cuda.CUstream(streams.new_handle())),
+        "cuStreamDestroy": success(),
+        "cuStreamSynchronize": success(),
+        "cuStreamQuery": success(),
+        "cuStreamWaitEvent": success(),
+        "cuStreamIsCapturing": capturing,
+        "cuEventCreate": lambda flags: (*good, cuda.CUevent(streams.new_handle())),
+        "cuEventDestroy": success(),
+        "cuEventRecord": recorded,
+        "cuEventRecordWithFlags": recorded,
+        "cuEventQuery": success(),
+        "cuEventSynchronize": success(),
+        "cuEventElapsedTime": elapsed,
+    }
+
+
+def _runtime_functions(cuda: Any) -> dict[str, Any]:
+    error = cuda.cudaError_t
+    good, bad = (error.cudaSuccess,), (error.cudaErrorInvalidValue,)
+
+    def success(*values: Any) -> Any:
+        return lambda *_, **__: (*good, *values)
+
+    def on_device(device: Any, *values: Any) -> Any:
+        return (*good, *values) if int(device) == 0 else (error.cudaErrorInvalidDevice, *[None for _ in values])
+
+    def allocated(size: int, *_: Any) -> Any:
+        address = memory.allocate(int(size))
+        return (error.cudaErrorMemoryAllocation, None) if address is None else (*good, address)
+
+    def freed(address: Any, *_: Any) -> Any:
+        return good if memory.free(memory.address_of(address)) else bad
+
+    def copied(target: Any, source: Any, size: int, *_: Any) -> Any:
+        graphs.perform(memory.copy, memory.address_of(target), memory.address_of(source), int(size))
+        return good
+
+    def filled(address: Any, value: int, count: int, *_: Any) -> Any:
+        graphs.perform(memory.fill, memory.address_of(address), int(value), 1, int(count))
+        return good
+
+    def stream(*_: Any) -> Any:
+        return *good, cuda.cudaStream_t(streams.new_handle())
+
+    def event(*_: Any) -> Any:
+        return *good, cuda.cudaEvent_t(streams.new_handle())
+
+    def recorded(event: Any, *_: Any) -> Any:
+        _record(int(event))
+        return good
+
+    def elapsed(start: Any, end: Any) -> Any:
+        if int(start) not in _events or int(end) not in _events:
+            return error.cudaErrorInvalidResourceHandle, None
+        return *good, (_events[int(end)] - _events[int(start)]) * 1e3
+
+    def named(code: Any) -> Any:
+        return *good, error(int(code)).name.encode()
+
+    return {
+        "cudaRuntimeGetVersion": success(_VERSION),
+        "cudaDriverGetVersion": success(_VERSION),
+        "cudaGetErrorName": named,
+        "cudaGetErrorString": named,
+        "cudaGetLastError": success(),
+        "cudaPeekAtLastError": success(),
+        "cudaGetDeviceCount": success(1),
+        "cudaGetDevice": success(0),
+        "cudaSetDevice": on_device,
+        "cudaDeviceGetAttribute": lambda which, device: on_device(device, attribute(int(which))),
+        "cudaDeviceSynchronize": success(),
+        "cudaDeviceReset": success(),
+        "cudaMemGetInfo": lambda: (*good, served.current().free_memory, served.current().total_memory),
+        **dict.fromkeys(
+            ["cudaMalloc", "cudaMallocHost", "cudaHostAlloc", "cudaMallocManaged", "cudaMallocAsync"], allocated
+        ),
+        **dict.fromkeys(["cudaFree", "cudaFreeHost", "cudaFreeAsync"], freed),
+        **dict.fromkeys(["cudaMemcpy", "cudaMemcpyAsync"], copied),
+        **dict.fromkeys(["cudaMemset", "cudaMemsetAsync"], filled),
+        **dict.fromkeys(["cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority"], stream),
+        **dict.fromkeys(["cudaEventCreate", "cudaEventCreateWithFlags"], event),
+        **dict.fromkeys(["cudaEventRecord", "cudaEventRecordWithFlags"], recorded),
+        "cudaStreamDestroy": success(),
+        "cudaStreamSynchronize": success(),
+        "cudaStreamQuery": success(),
+        "cudaStreamWaitEvent": success(),
+        "cudaEventDestroy": success(),
+        "cudaEventQuery": success(),
+        "cudaEventSynchronize": success(),
+        "cudaEventElapsedTime": elapsed,
+    }

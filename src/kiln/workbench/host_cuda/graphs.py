@@ -1,0 +1,158 @@
+"""CUDA graphs: work done while a graph is captured is recorded, and `replay` does it again.
+
+As with a GPU, capturing leaves memory as it was: calls of compiled functions are only recorded; calls of torch are
+run, for their results must exist, and what they changed is put back when the capture ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import TYPE_CHECKING, Any
+
+from . import streams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_capturing: CUDAGraph | None = None
+_thread = 0
+
+
+class CUDAGraph:
+    """Recorded work."""
+
+    def __init__(self, keep_graph: bool = False) -> None:
+        self._work: list[Callable[[], None]] = []
+        self._before: dict[int, tuple[Any, Any]] = {}
+
+    def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
+        """Record from now on what this thread does."""
+        global _capturing, _thread
+        if _capturing is not None:
+            raise RuntimeError("CUDA error: a graph is being captured already")
+        self._work = []
+        _capturing, _thread = self, threading.get_ident()
+        _record_compiled_calls(True)
+
+    def capture_end(self) -> None:
+        """End recording, and put back what memory held before."""
+        global _capturing
+        if _capturing is not self:
+            raise RuntimeError("capture_end() without capture_begin()")
+        _capturing = None
+        _record_compiled_calls(False)
+        for tensor, value in self._before.values():
+            tensor.copy_(value)
+        self._before = {}
+
+    def replay(self) -> None:
+        """Do the recorded work."""
+        for step in self._work:
+            step()
+
+    def instantiate(self) -> None:
+        """Nothing is left to be done before a replay."""
+
+    def reset(self) -> None:
+        """Forget the recorded work."""
+        self._work = []
+
+    def pool(self) -> tuple[int, int]:
+        """An identification of the graph's memory."""
+        return 0, id(self)
+
+    def _record_torch(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        import torch  # pyright: ignore[reportMissingImports]
+
+        from .tensors import _tensors
+
+        for tensor in [*_tensors(args), *_tensors(kwargs)]:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() and storage.data_ptr() not in self._before:
+                whole = torch.empty(0, dtype=torch.uint8).set_(storage)
+                self._before[storage.data_ptr()] = whole, whole.clone()
+        result = func(*args, **kwargs)
+        made = list(_tensors(result))
+        for tensor in made:  # memory that came into being here is written by every replay: nothing to put back
+            self._before.setdefault(tensor.untyped_storage().data_ptr(), (tensor.detach(), tensor.detach()))
+
+        def again() -> None:
+            with torch.no_grad():
+                for old, new in zip(made, _tensors(func(*args, **kwargs)), strict=True):
+                    if old.data_ptr() != new.data_ptr():
+                        old.copy_(new)
+
+        self._work.append(again)
+        return result
+
+
+def run(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    """Call a function of torch, and record the call if a graph is being captured."""
+    graph = _capturing
+    if graph is None or threading.get_ident() != _thread:
+        return func(*args, **kwargs)
+    return graph._record_torch(func, args, kwargs)
+
+
+def perform(work: Callable[..., None], *arguments: Any) -> None:
+    """Do work on memory; while a graph is being captured, only record it."""
+    graph = _capturing
+    if graph is None or threading.get_ident() != _thread:
+        work(*arguments)
+    else:
+        graph._work.append(functools.partial(work, *arguments))
+
+
+def _record_compiled_calls(on: bool) -> None:
+    from kiln.base_dsl.function import CompiledFunction
+
+    plain = _plain_run()
+    if not on:
+        CompiledFunction.run_leaves = plain
+        return
+
+    def record(self: CompiledFunction, leaves: list[Any]) -> Any:
+        graph = _capturing
+        if graph is None or threading.get_ident() != _thread:
+            return plain(self, leaves)
+        graph._work.append(functools.partial(plain, self, list(leaves)))
+        return None
+
+    CompiledFunction.run_leaves = record
+
+
+@functools.lru_cache(maxsize=1)
+def _plain_run() -> Any:
+    from kiln.base_dsl.function import CompiledFunction
+
+    return CompiledFunction.run_leaves
+
+
+def is_current_stream_capturing() -> bool:
+    """Whether work of this thread is being recorded."""
+    return _capturing is not None and threading.get_ident() == _thread
+
+
+def graph_pool_handle() -> tuple[int, int]:
+    """An identification of memory for graphs."""
+    return 0, streams.new_handle()
+
+
+class graph:
+    """`with torch.cuda.graph(g):` captures what is done inside, on a stream of its own."""
+
+    def __init__(
+        self, cuda_graph: CUDAGraph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global", **_: Any
+    ) -> None:
+        self.cuda_graph = cuda_graph
+        self.pool = pool
+        self.stream = streams.StreamContext(stream or streams.Stream())
+
+    def __enter__(self) -> None:
+        self.stream.__enter__()
+        self.cuda_graph.capture_begin(self.pool)
+
+    def __exit__(self, *details: object) -> None:
+        self.cuda_graph.capture_end()
+        self.stream.__exit__(*details)

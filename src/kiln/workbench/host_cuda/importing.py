@@ -1,0 +1,113 @@
+"""Puts everything in place when the program imports torch or cuda-bindings, and not before."""
+
+from __future__ import annotations
+
+import sys
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def _torch(module: ModuleType) -> None:
+    from . import torch_cuda
+
+    torch_cuda.serve(module)
+
+
+def _driver(module: ModuleType) -> None:
+    from . import bindings
+
+    bindings.serve_driver(module)
+
+
+def _runtime(module: ModuleType) -> None:
+    from . import bindings
+
+    bindings.serve_runtime(module)
+
+
+_AFTER_IMPORT: dict[str, Callable[[ModuleType], None]] = {
+    "torch": _torch,
+    "cuda.bindings.driver": _driver,
+    "cuda.bindings.runtime": _runtime,
+}
+_PACKAGES = ("cuda", "cuda.bindings")
+
+
+class _Finder:
+    """Finds what others would, and has it served after it ran. The parts of cuda-bindings exist without the package."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+        if name not in _AFTER_IMPORT and name not in _PACKAGES:
+            return None
+        spec = self._others(name, path, target)
+        if name in _PACKAGES:
+            return spec or ModuleSpec(name, _Empty(), is_package=True)
+        if spec is None and name.startswith("cuda."):
+            spec = ModuleSpec(name, _Empty())
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Serving(spec.loader, _AFTER_IMPORT[name])
+        return spec
+
+    def _others(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+        for finder in sys.meta_path:
+            if finder is not self and hasattr(finder, "find_spec"):
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    return spec
+        return None
+
+
+class _Empty(Loader):
+    """Loads a module with nothing in it."""
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+class _Serving(Loader):
+    """A loader that lets something be done with the module once it ran; for the rest, the loader it stands for."""
+
+    def __init__(self, loader: Any, then: Callable[[ModuleType], None]) -> None:
+        self._loader = loader
+        self._then = then
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        # The module's own `__spec__` shows the loader it has without us: pickle, inspect and reload see nothing new.
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        self._then(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
+_finder = _Finder()
+
+
+def install() -> None:
+    """Wait for the modules to be imported; those that already are, are served at once."""
+    if is_installed():
+        return
+    sys.meta_path.insert(0, _finder)  # pyright: ignore[reportArgumentType]
+    for name, serve in _AFTER_IMPORT.items():
+        module = sys.modules.get(name)
+        if module is not None:
+            serve(module)
+
+
+def is_installed() -> bool:
+    """Whether `install` ran."""
+    return _finder in sys.meta_path

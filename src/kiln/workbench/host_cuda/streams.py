@@ -1,0 +1,186 @@
+"""Streams and events. Work is done when the call that asks for it returns, so waiting is never needed."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from typing import Any
+
+_handles = itertools.count(0x1000, 0x10)
+
+
+class Stream:
+    """A stream; `cuda_stream` is its handle, 0 for the default stream."""
+
+    priority = 0
+
+    def __init__(self, device: Any = None, priority: int = 0, *, stream_ptr: int | None = None, **_: Any) -> None:
+        self.cuda_stream = next(_handles) if stream_ptr is None else stream_ptr
+        self.priority = priority
+
+    @property
+    def device(self) -> Any:
+        import torch  # pyright: ignore[reportMissingImports]
+
+        return torch.device("cuda", 0)
+
+    device_index = 0
+    device_type = 1
+
+    @property
+    def stream_id(self) -> int:
+        return self.cuda_stream
+
+    @property
+    def native_handle(self) -> int:
+        return self.cuda_stream
+
+    @property
+    def _as_parameter_(self) -> Any:
+        import ctypes
+
+        return ctypes.c_void_p(self.cuda_stream)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """The protocol of cuda.core: version and handle."""
+        return 0, self.cuda_stream
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+    def wait_event(self, event: Event) -> None:
+        pass
+
+    def wait_stream(self, stream: Stream) -> None:
+        pass
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    def __enter__(self) -> Stream:
+        _current.stack.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current.stack.pop()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and other.cuda_stream == self.cuda_stream
+
+    def __hash__(self) -> int:
+        return hash(self.cuda_stream)
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device=cuda:0 cuda_stream={self.cuda_stream:#x}>"
+
+
+class ExternalStream(Stream):
+    """A stream of which only the handle is known."""
+
+    def __init__(self, stream_ptr: int, device: Any = None, **_: Any) -> None:
+        super().__init__(stream_ptr=stream_ptr)
+
+
+DEFAULT = Stream(stream_ptr=0)
+
+
+class _Current(threading.local):
+    def __init__(self) -> None:
+        self.stack = [DEFAULT]
+
+
+_current = _Current()
+
+
+def current_stream(device: Any = None) -> Stream:
+    """The stream of this thread."""
+    return _current.stack[-1]
+
+
+def default_stream(device: Any = None) -> Stream:
+    """The stream with handle 0."""
+    return DEFAULT
+
+
+def set_stream(stream: Stream | None) -> None:
+    """Make a stream this thread's until another is set."""
+    if stream is not None:
+        _current.stack[-1] = stream
+
+
+class StreamContext:
+    """`with torch.cuda.stream(s):`; None changes nothing."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self.stream.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        if self.stream is not None:
+            self.stream.__exit__()
+
+
+def stream(stream: Stream | None) -> StreamContext:
+    """Work inside `with` goes to a stream."""
+    return StreamContext(stream)
+
+
+class Event:
+    """A point in time of this process."""
+
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any
+    ) -> None:
+        self.enable_timing = enable_timing
+        self.cuda_event = next(_handles)
+        self._seconds: float | None = None
+
+    @property
+    def device(self) -> Any:
+        return DEFAULT.device
+
+    @property
+    def event_id(self) -> int:
+        return self.cuda_event
+
+    def record(self, stream: Any = None) -> None:
+        self._seconds = time.perf_counter()
+
+    def wait(self, stream: Any = None) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds from this event to another."""
+        if not (self.enable_timing and end_event.enable_timing):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        if self._seconds is None or end_event._seconds is None:
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
+        return (end_event._seconds - self._seconds) * 1e3
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Event {self.cuda_event:#x}>"
+
+
+def new_handle() -> int:
+    """A number no other stream or event of this process has."""
+    return next(_handles)
+
+
+def seconds() -> float:
+    """Time for events."""
+    return time.perf_counter()

@@ -1,0 +1,227 @@
+"""Torch tensors "on cuda": CPU tensors with a mark.
+
+A torch function mode sees every call of torch. It makes what is asked for on the `cuda` device on the CPU, marks the
+tensor, and marks the results of calls that take marked tensors. A marked tensor says that it is on `cuda:0`; moving
+between the devices copies, as it does with a GPU. Calls on unmarked tensors are passed on as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch.overrides import TorchFunctionMode  # pyright: ignore[reportMissingImports]
+
+from . import device as served
+from . import generators, graphs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_MARK = "_kiln_on_cuda"
+_CPU = torch.device("cpu")
+_CUDA = torch.device("cuda", 0)
+
+
+def is_marked(x: Any) -> bool:
+    """Whether a tensor counts as one on the GPU."""
+    return getattr(x, _MARK, False)
+
+
+def _mark(x: torch.Tensor, on_cuda: bool) -> None:
+    if on_cuda != is_marked(x):
+        setattr(x, _MARK, on_cuda)
+
+
+def _tensors(x: Any) -> Iterable[torch.Tensor]:
+    """The tensors in arguments or results."""
+    if isinstance(x, torch.Tensor):
+        yield x
+    elif isinstance(x, (tuple, list)):
+        for element in x:
+            yield from _tensors(element)
+    elif isinstance(x, dict):
+        for element in x.values():
+            yield from _tensors(element)
+
+
+def _named_device(x: Any) -> torch.device | None:
+    """The device an argument names; None if it names none."""
+    if isinstance(x, torch.device):
+        return x
+    if type(x) is int:
+        return torch.device("cuda", x)
+    if isinstance(x, str):
+        return torch.device(x)
+    return None
+
+
+class HostCuda(TorchFunctionMode):
+    """The mode. One serves all threads."""
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        special = _SPECIAL.get(func)
+        if special is not None:
+            return special(*args, **kwargs)
+        kwargs, asked = _on_host(kwargs)
+        inputs = list(_tensors(args)) + list(_tensors(kwargs))
+        on_cuda = asked.type == "cuda" if asked is not None else any(map(is_marked, inputs))
+        if not on_cuda and asked is None:
+            return func(*args, **kwargs)
+        random = on_cuda and getattr(func, "__name__", "") in generators.RANDOM and kwargs.get("generator") is None
+        with generators.drawing() if random else contextlib.nullcontext():
+            result = graphs.run(func, args, kwargs)
+        for tensor in _tensors(result):
+            if not any(tensor is given for given in inputs):
+                _mark(tensor, on_cuda)
+        return result
+
+
+def _on_host(kwargs: dict[str, Any]) -> tuple[dict[str, Any], torch.device | None]:
+    """Keywords of a call with the host in the place of a GPU, and the device they asked for."""
+    if kwargs.get("pin_memory"):
+        kwargs = {**kwargs, "pin_memory": False}
+    asked = _named_device(kwargs.get("device"))
+    if asked is not None and asked.type == "cuda":
+        served.check_number(asked.index or 0)
+        kwargs = {**kwargs, "device": _CPU}
+    return kwargs, asked
+
+
+# --- moving between the devices --------------------------------------------------------------------------------------
+
+
+def _move(tensor: torch.Tensor, target: torch.device, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """`tensor.to(target, *args, **kwargs)`: a copy if the tensor is elsewhere, the tensor itself if nothing changes."""
+    if target.type not in ("cuda", "cpu"):
+        return tensor.to(target, *args, **kwargs)
+    if target.type == "cuda":
+        served.check_number(target.index or 0)
+    made = graphs.run(torch.Tensor.to, (tensor, _CPU, *args), kwargs)
+    on_cuda = target.type == "cuda"
+    if made is tensor and on_cuda != is_marked(tensor):
+        made = graphs.run(torch.Tensor.clone, (tensor,), {})
+    if made is not tensor:
+        _mark(made, on_cuda)
+    return made
+
+
+def _to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    if "other" in kwargs or (args and isinstance(args[0], torch.Tensor)):
+        other = kwargs.pop("other") if "other" in kwargs else args[0]
+        rest = args[1:] if args else ()
+        return _move(tensor, _CUDA if is_marked(other) else _CPU, other.dtype, *rest, **kwargs)
+    named, rest = (kwargs.pop("device"), args) if "device" in kwargs else (args[0] if args else None, args[1:])
+    target = _named_device(named)
+    if target is None:
+        if named is not None:
+            rest = (named, *rest)
+        target = _CUDA if is_marked(tensor) else tensor.device
+    return _move(tensor, target, *rest, **kwargs)
+
+
+def _cuda(tensor: torch.Tensor, device: Any = None, non_blocking: bool = False, **kwargs: Any) -> torch.Tensor:
+    return _move(tensor, _named_device(device) or _CUDA, **kwargs)
+
+
+def _cpu(tensor: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    return _move(tensor, _CPU if is_marked(tensor) else tensor.device, **kwargs)
+
+
+def _set_data(tensor: torch.Tensor, data: torch.Tensor) -> None:
+    torch.Tensor.data.__set__(tensor, data)
+    _mark(tensor, is_marked(data))
+
+
+# --- what a tensor says about itself ---------------------------------------------------------------------------------
+
+
+def _device_of(tensor: torch.Tensor, *_: Any) -> torch.device:
+    return _CUDA if is_marked(tensor) else tensor.device
+
+
+def _is_cuda(tensor: torch.Tensor, *_: Any) -> bool:
+    return is_marked(tensor) or tensor.is_cuda
+
+
+def _is_cpu(tensor: torch.Tensor, *_: Any) -> bool:
+    return tensor.is_cpu and not is_marked(tensor)
+
+
+def _get_device(tensor: torch.Tensor) -> int:
+    return 0 if is_marked(tensor) else tensor.get_device()
+
+
+def _numpy(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    _refuse_numpy(tensor)
+    return tensor.numpy(*args, **kwargs)
+
+
+def _array(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    _refuse_numpy(tensor)
+    return tensor.__array__(*args, **kwargs)
+
+
+def _refuse_numpy(tensor: torch.Tensor) -> None:
+    if is_marked(tensor):
+        raise TypeError(
+            "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+        )
+
+
+def _repr(tensor: torch.Tensor, **kwargs: Any) -> str:
+    text = torch.Tensor.__repr__(tensor, **kwargs)
+    if not is_marked(tensor):
+        return text
+    ends = [text.find(f", {what}=") for what in ("size", "dtype", "layout", "grad_fn", "requires_grad")]
+    at = min((end for end in ends if end >= 0), default=len(text) - 1)
+    return f"{text[:at]}, device='cuda:0'{text[at:]}"
+
+
+def _pin_memory(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    return tensor
+
+
+_SPECIAL: dict[Any, Callable[..., Any]] = {
+    torch.Tensor.to: _to,
+    torch.Tensor.cuda: _cuda,
+    torch.Tensor.cpu: _cpu,
+    torch.Tensor.data.__set__: _set_data,
+    torch.Tensor.device.__get__: _device_of,
+    torch.Tensor.is_cuda.__get__: _is_cuda,
+    torch.Tensor.is_cpu.__get__: _is_cpu,
+    torch.Tensor.get_device: _get_device,
+    torch.Tensor.numpy: _numpy,
+    torch.Tensor.__array__: _array,
+    torch.Tensor.__repr__: _repr,
+    torch.Tensor.pin_memory: _pin_memory,
+}
+
+
+# --- in every thread -------------------------------------------------------------------------------------------------
+
+
+def install() -> None:
+    """Put the mode in force in this thread and in every thread started from now on; modes belong to a thread."""
+    HostCuda().__enter__()
+    start = threading.Thread.start
+
+    def start_with_mode(self: threading.Thread) -> None:
+        run = self.run
+
+        def run_with_mode() -> None:
+            del self.run  # the thread no longer refers to itself
+            with HostCuda():
+                run()
+
+        self.run = run_with_mode
+        try:
+            start(self)
+        except BaseException:
+            self.__dict__.pop("run", None)
+            raise
+
+    threading.Thread.start = start_with_mode

@@ -1,0 +1,144 @@
+"""The types of `cuda.bindings.driver` and `cuda.bindings.runtime` that programs use, where the package is missing."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+
+class _Handle:
+    """A number with a type."""
+
+    def __init__(self, init_value: Any = 0) -> None:
+        self._value = int(init_value)
+
+    def __int__(self) -> int:
+        return self._value
+
+    __index__ = __int__
+
+    def getPtr(self) -> int:
+        """The handle itself stands for its place in memory."""
+        return self._value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Handle) and type(other) is type(self) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._value:#x}>"
+
+
+def _handles(*names: str) -> dict[str, type]:
+    return {name: type(name, (_Handle,), {"__module__": __name__}) for name in names}
+
+
+class CUresult(enum.IntEnum):
+    CUDA_SUCCESS = 0
+    CUDA_ERROR_INVALID_VALUE = 1
+    CUDA_ERROR_OUT_OF_MEMORY = 2
+    CUDA_ERROR_NOT_INITIALIZED = 3
+    CUDA_ERROR_DEINITIALIZED = 4
+    CUDA_ERROR_NO_DEVICE = 100
+    CUDA_ERROR_INVALID_DEVICE = 101
+    CUDA_ERROR_INVALID_IMAGE = 200
+    CUDA_ERROR_INVALID_CONTEXT = 201
+    CUDA_ERROR_NO_BINARY_FOR_GPU = 209
+    CUDA_ERROR_INVALID_PTX = 218
+    CUDA_ERROR_INVALID_HANDLE = 400
+    CUDA_ERROR_NOT_FOUND = 500
+    CUDA_ERROR_NOT_READY = 600
+    CUDA_ERROR_ILLEGAL_ADDRESS = 700
+    CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701
+    CUDA_ERROR_LAUNCH_TIMEOUT = 702
+    CUDA_ERROR_ILLEGAL_INSTRUCTION = 715
+    CUDA_ERROR_MISALIGNED_ADDRESS = 716
+    CUDA_ERROR_LAUNCH_FAILED = 719
+    CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE = 720
+    CUDA_ERROR_NOT_PERMITTED = 800
+    CUDA_ERROR_NOT_SUPPORTED = 801
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
+    CUDA_ERROR_INVALID_CLUSTER_SIZE = 912
+    CUDA_ERROR_UNKNOWN = 999
+
+
+class cudaError_t(enum.IntEnum):
+    cudaSuccess = 0
+    cudaErrorInvalidValue = 1
+    cudaErrorMemoryAllocation = 2
+    cudaErrorInitializationError = 3
+    cudaErrorInvalidConfiguration = 9
+    cudaErrorInvalidMemcpyDirection = 21
+    cudaErrorNoDevice = 100
+    cudaErrorInvalidDevice = 101
+    cudaErrorInvalidResourceHandle = 400
+    cudaErrorNotReady = 600
+    cudaErrorIllegalAddress = 700
+    cudaErrorLaunchOutOfResources = 701
+    cudaErrorLaunchFailure = 719
+    cudaErrorCooperativeLaunchTooLarge = 720
+    cudaErrorNotSupported = 801
+    cudaErrorUnknown = 999
+
+
+_ATTRIBUTES = {
+    "MAX_THREADS_PER_BLOCK": 1, "MAX_BLOCK_DIM_X": 2, "MAX_BLOCK_DIM_Y": 3, "MAX_BLOCK_DIM_Z": 4, "MAX_GRID_DIM_X": 5,
+    "MAX_GRID_DIM_Y": 6, "MAX_GRID_DIM_Z": 7, "MAX_SHARED_MEMORY_PER_BLOCK": 8, "WARP_SIZE": 10,
+    "MAX_REGISTERS_PER_BLOCK": 12, "CLOCK_RATE": 13, "MULTIPROCESSOR_COUNT": 16, "INTEGRATED": 18,
+    "CONCURRENT_KERNELS": 31, "MEMORY_CLOCK_RATE": 36, "GLOBAL_MEMORY_BUS_WIDTH": 37, "L2_CACHE_SIZE": 38,
+    "MAX_THREADS_PER_MULTIPROCESSOR": 39, "UNIFIED_ADDRESSING": 41, "COMPUTE_CAPABILITY_MAJOR": 75,
+    "COMPUTE_CAPABILITY_MINOR": 76, "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 81, "MAX_REGISTERS_PER_MULTIPROCESSOR": 82,
+    "MANAGED_MEMORY": 83, "COOPERATIVE_LAUNCH": 95, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 97,
+    "MAX_BLOCKS_PER_MULTIPROCESSOR": 106, "RESERVED_SHARED_MEMORY_PER_BLOCK": 111, "CLUSTER_LAUNCH": 120,
+}  # fmt: skip
+
+_RUNTIME_ATTRIBUTES = {
+    "MaxThreadsPerBlock": 1, "MaxSharedMemoryPerBlock": 8, "WarpSize": 10, "MaxRegistersPerBlock": 12, "ClockRate": 13,
+    "MultiProcessorCount": 16, "L2CacheSize": 38, "MaxThreadsPerMultiProcessor": 39, "ComputeCapabilityMajor": 75,
+    "ComputeCapabilityMinor": 76, "MaxSharedMemoryPerMultiprocessor": 81, "MaxRegistersPerMultiprocessor": 82,
+    "CooperativeLaunch": 95, "MaxSharedMemoryPerBlockOptin": 97, "MaxBlocksPerMultiprocessor": 106,
+}  # fmt: skip
+
+DRIVER: dict[str, Any] = {
+    "CUresult": CUresult,
+    "CUdevice_attribute": enum.IntEnum(
+        "CUdevice_attribute", {f"CU_DEVICE_ATTRIBUTE_{k}": v for k, v in _ATTRIBUTES.items()}
+    ),
+    "CUstream_flags": enum.IntEnum("CUstream_flags", {"CU_STREAM_DEFAULT": 0, "CU_STREAM_NON_BLOCKING": 1}),
+    "CUevent_flags": enum.IntEnum(
+        "CUevent_flags",
+        {"CU_EVENT_DEFAULT": 0, "CU_EVENT_BLOCKING_SYNC": 1, "CU_EVENT_DISABLE_TIMING": 2, "CU_EVENT_INTERPROCESS": 4},
+    ),
+    "CUctx_flags": enum.IntEnum("CUctx_flags", {"CU_CTX_SCHED_AUTO": 0, "CU_CTX_SCHED_SPIN": 1, "CU_CTX_MAP_HOST": 8}),
+    "CUmemAttach_flags": enum.IntEnum("CUmemAttach_flags", {"CU_MEM_ATTACH_GLOBAL": 1, "CU_MEM_ATTACH_HOST": 2}),
+    "CUstreamCaptureStatus": enum.IntEnum(
+        "CUstreamCaptureStatus", {"CU_STREAM_CAPTURE_STATUS_NONE": 0, "CU_STREAM_CAPTURE_STATUS_ACTIVE": 1}
+    ),
+    **_handles("CUstream", "CUevent", "CUcontext", "CUdevice", "CUdeviceptr"),
+}
+"""Names of `cuda.bindings.driver`."""
+
+RUNTIME: dict[str, Any] = {
+    "cudaError_t": cudaError_t,
+    "cudaDeviceAttr": enum.IntEnum("cudaDeviceAttr", {f"cudaDevAttr{k}": v for k, v in _RUNTIME_ATTRIBUTES.items()}),
+    "cudaMemcpyKind": enum.IntEnum(
+        "cudaMemcpyKind",
+        {
+            "cudaMemcpyHostToHost": 0,
+            "cudaMemcpyHostToDevice": 1,
+            "cudaMemcpyDeviceToHost": 2,
+            "cudaMemcpyDeviceToDevice": 3,
+            "cudaMemcpyDefault": 4,
+        },
+    ),
+    "cudaStreamDefault": 0,
+    "cudaStreamNonBlocking": 1,
+    "cudaEventDefault": 0,
+    "cudaEventBlockingSync": 1,
+    "cudaEventDisableTiming": 2,
+    "cudaMemAttachGlobal": 1,
+    **_handles("cudaStream_t", "cudaEvent_t"),
+}
+"""Names of `cuda.bindings.runtime`."""
