@@ -20,6 +20,8 @@ class Construct:
     span: Span
     flow: Flow
     function: FunctionFacts
+    flags: tuple[str, ...] = ()
+    """The jump flags that lead out of it: those of the loops around it, and of the function."""
     exits: tuple[str, ...] = ()
     """Loops: the flags that leave it."""
     assigned: dict[str, list[Span]] = dataclasses.field(default_factory=dict)
@@ -53,6 +55,5 @@ class FunctionFacts:
 
     name: str
     filename: str
-    flags: tuple[str, ...] = ()
     flag_targets: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)
     constexpr_names: frozenset[str] = _NOTHING

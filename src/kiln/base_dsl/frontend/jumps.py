@@ -105,10 +105,9 @@ def _assign(name: str, value: ast.expr, like: ast.AST) -> ast.stmt:
 
 
 class JumpLowering:
-    """Lowers the jumps of one function body. `flags` lists every flag made, innermost loops last."""
+    """Lowers the jumps of one function body."""
 
     def __init__(self) -> None:
-        self.flags: list[str] = []
         self._numbers = itertools.count(1)
 
     def function(self, body: list[ast.stmt]) -> list[ast.stmt]:
@@ -116,7 +115,6 @@ class JumpLowering:
         if not self._returns_inside_construct(body):
             return self._block(body, None, None, nested=False, depth=0)
         first = body[0]
-        self.flags.append(RETURN_FLAG)
         start = [_assign(RETURN_FLAG, ast.Constant(False), first), _assign(RETURN_VALUE, _hook("UNDEFINED"), first)]
         lowered = self._block(body, None, None, nested=True, depth=0)
         last = body[-1]
@@ -205,11 +203,8 @@ class JumpLowering:
         out: list[ast.stmt] = []
         exits: list[str] = []
         if my_brk:
-            self.flags.append(my_brk)
             exits.append(my_brk)
             out.append(_assign(my_brk, ast.Constant(False), stmt))
-        if my_cont:
-            self.flags.append(my_cont)
         if "return" in inner:
             exits.append(RETURN_FLAG)
         body = self._block(stmt.body, my_brk, my_cont, nested, depth + 1)

@@ -90,8 +90,6 @@ class _Arm:
 
     def __init__(self, rec: Construct, scope: Scope, names: list[str], snapshot: Snapshot, run: Callable[[], Any]) -> None:
         self.block = DetachedBlock([])
-        # A flag of a loop that is over may still be set.
-        flags = [f for f in rec.function.flags if not _flag_is_set(scope.get(f))]
         with self.block.open():
             self.result = run()
         self.values = scope.save(names)
@@ -100,7 +98,7 @@ class _Arm:
         self.gained = snapshot.new_attributes()
         snapshot.drop_attributes(self.gained)
         self._snapshot = snapshot
-        self.jumped = tuple(f for f in flags if _flag_is_set(scope.get(f)))
+        self.jumped = tuple(f for f in rec.flags if _flag_is_set(scope.get(f)))
 
     def at_end(self, value: Any) -> Any:
         """A value of this arm with its objects as they were at the arm's end: they have been put back since."""
@@ -369,23 +367,25 @@ class _Entry:
         self.set = set_
         self.promoted, self.inits, self._rebuild = tree.open_value(value, promote)
         self.opened: Any = None
+        self._began: Any = None
         self.changed_in_place = isinstance(value, (list, dict)) or tree.is_plain_object(value)
 
     def enter(self, arguments: Iterator[ir.Value]) -> None:
         """Let the variable stand for block arguments."""
-        self.opened = self._rebuild(arguments)
+        mine = [next(arguments) for _ in self.inits]
+        self.opened = self._rebuild(iter(mine))
+        # The body may change the object in place: what it began with is kept apart.
+        self._began = self._rebuild(iter(mine)) if tree.is_mutable(self.opened) else self.opened
         self.set(self.opened)
 
     def leaves_now(self, rec: Construct) -> list[ir.Value]:
         """The leaves of what it holds now, for the next iteration."""
         now = self.get()
         self.changed_in_place &= now is self.opened
-        if now is self.opened:
-            return tree.match(self.opened, now)
         try:
             if now is UNDEFINED:
-                raise tree.Mismatch("", self.opened, now)
-            return tree.match(self.opened, now)
+                raise tree.Mismatch("", self._began, now)
+            return tree.match(self._began, now)
         except tree.Mismatch as m:
             was = tree.describe(m.first)
             raise error(

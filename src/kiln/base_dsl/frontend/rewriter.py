@@ -16,7 +16,7 @@ from ..diagnostics import DSLSyntaxError, Span, node_span
 from . import assert_, boolean, builtin_calls, comparison, conditional, for_, if_, match_, raise_, source, while_
 from .construct import Construct, FunctionFacts
 from .hooks import Hooks
-from .jumps import Guard, JumpLowering, Loop, Misplaced
+from .jumps import RETURN_FLAG, Guard, JumpLowering, Loop, Misplaced
 from .liveness import Flow, Liveness, declared_outside, names_of, parameter_names
 
 if TYPE_CHECKING:
@@ -186,7 +186,6 @@ class Rewriter:
         except Misplaced as jump:
             self.refuse(jump.node, jump.message, jump.hint)
         state.liveness = Liveness(statements)
-        state.facts.flags = tuple(lowering.flags)
         state.facts.flag_targets = state.liveness.flag_targets
         loads, stores = names_of(*statements)
         outside = declared_outside(node.body)
@@ -238,7 +237,7 @@ class Rewriter:
         if isinstance(stmt, Guard):
             return if_.rewrite_guard(self, stmt)
         if isinstance(stmt, Loop):
-            return (for_ if isinstance(stmt.node, ast.For) else while_).rewrite(self, stmt)
+            return self._loop(stmt)
         if isinstance(stmt, ast.Assert):
             return assert_.rewrite(self, stmt)
         if isinstance(stmt, ast.Raise):
@@ -262,6 +261,15 @@ class Rewriter:
             elif isinstance(value, ast.AST):
                 setattr(stmt, field, self._part(value))
         return [stmt]
+
+    def _loop(self, stmt: Loop) -> list[ast.stmt]:
+        flags = self._scopes[-1].loop_flags
+        mine = [f for f in (*stmt.exits, *stmt.resets) if f not in flags]
+        flags += mine
+        try:
+            return (for_ if isinstance(stmt.node, ast.For) else while_).rewrite(self, stmt)
+        finally:
+            del flags[len(flags) - len(mine) :]
 
     def _part(self, node: Any) -> Any:
         if isinstance(node, ast.expr):
@@ -377,7 +385,7 @@ class Rewriter:
                     (attributes if isinstance(inner.ctx, ast.Store) else calls).add(inner.attr)
         self.constructs.append(
             Construct(
-                kind, self.span(header), flow, state.facts, assigned=assigned,
+                kind, self.span(header), flow, state.facts, flags=(RETURN_FLAG, *state.loop_flags), assigned=assigned,
                 calls=frozenset(calls), attribute_stores=frozenset(attributes),
                 item_stores=frozenset(items), **more,
             )
@@ -402,6 +410,7 @@ class _ScopeState:
         self.pending: list[list[ast.stmt]] = []
         self.regions: list[str] = []
         self.depth = 0
+        self.loop_flags: list[str] = []
         self.first_parameter: str | None = None
         self.locals: set[str] | None = None
         self.global_names: set[str] = set()
