@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from .diagnostics import DSLUserCodeTypeError, error
 from .static_key import static_key
-from .typing import Boolean, Constexpr, Float32, Int32, Int64, Numeric, is_constexpr
+from .typing import Boolean, Constexpr, Float32, Int32, Int64, Integer, Numeric, is_constexpr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
+    from typing import TypeGuard
 
     from ..mlir import ir
 
@@ -208,7 +209,17 @@ def find_adapter(kind: type) -> Callable[[Any], Any] | None:
     return None
 
 
-_STATIC_KINDS = (str, bytes, type, enum.Enum, type(None), types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+_STATIC_KINDS = (
+    str,
+    bytes,
+    type,
+    enum.Enum,
+    type(None),
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+)
 
 
 Quick = typing.Callable[[Any], "tuple[Hashable, tuple[Any, ...]] | None"]
@@ -243,7 +254,7 @@ class ArgumentRules:
                 return None
             return _quick_number(wanted or {int: Int32, bool: Boolean, float: Float32}[kind])
         own = getattr(kind, "__kiln_argument__", None)
-        if own is not None and annotation is None or isinstance(annotation, type) and own is not None:
+        if (own is not None and annotation is None) or (isinstance(annotation, type) and own is not None):
             return own
         if kind in (str, type(None)) or issubclass(kind, (enum.Enum, type)):
             return lambda value: (static_key(value), ())
@@ -261,8 +272,7 @@ class ArgumentRules:
         if kind is int or kind is float or kind is bool:
             return NumericNode(self._number_type(value, annotation, path), value)
         if isinstance(value, Numeric):
-            wanted = annotation if _is_numeric_type(annotation) else type(value)
-            return NumericNode(wanted, value)
+            return NumericNode(annotation if _is_numeric_type(annotation) else type(value), value)
         if isinstance(value, _STATIC_KINDS):
             return StaticNode(value)
         own = self.convert(value, annotation)
@@ -307,7 +317,7 @@ class ArgumentRules:
                     f"argument {path!r} takes {annotation.__name__} and got the float {value!r}",
                     hint=f"pass an integer, or annotate {path!r} with a float type",
                 )
-            if annotation.is_integer and not annotation.min <= value <= annotation.max:
+            if issubclass(annotation, Integer) and not annotation.min <= value <= annotation.max:
                 raise error(
                     DSLUserCodeTypeError,
                     f"argument {path!r} takes {annotation.__name__} and got {value!r}, which lies outside its range "
@@ -328,7 +338,9 @@ class ArgumentRules:
         if isinstance(value, dict):
             keys = list(value)
             children = [self.node(value[k], None, f"{path}[{k!r}]") for k in keys]
-            return GroupNode((dict, *map(static_key, keys)), children, lambda parts: dict(zip(keys, parts, strict=True)))
+            return GroupNode(
+                (dict, *map(static_key, keys)), children, lambda parts: dict(zip(keys, parts, strict=True))
+            )
         children = [self.node(v, a, f"{path}[{i}]") for i, (v, a) in enumerate(zip(value, inner, strict=True))]
         if isinstance(value, list):
             return GroupNode(list, children, list)
@@ -372,7 +384,7 @@ def _int_type(value: int) -> type[Numeric]:
     return Int32 if -(1 << 31) <= value < 1 << 31 else Int64
 
 
-def _is_numeric_type(annotation: Any) -> bool:
+def _is_numeric_type(annotation: Any) -> TypeGuard[type[Numeric]]:
     return isinstance(annotation, type) and issubclass(annotation, Numeric) and not annotation._abstract
 
 
@@ -490,7 +502,11 @@ class Parameters:
 
     def signature_text(self) -> str:
         """The signature without its annotations."""
-        return "(" + ", ".join(str(p.replace(annotation=inspect.Parameter.empty)) for p in self.signature.parameters.values()) + ")"
+        return (
+            "("
+            + ", ".join(str(p.replace(annotation=inspect.Parameter.empty)) for p in self.signature.parameters.values())
+            + ")"
+        )
 
     def annotation(self, name: str) -> Any:
         """The annotation of a parameter, or None."""
@@ -508,7 +524,9 @@ class Parameters:
             elif kind is inspect.Parameter.VAR_KEYWORD:
                 keys = list(value)
                 children = [rules.node(value[k], annotation, f"{name}[{k!r}]") for k in keys]
-                nodes.append(GroupNode((dict, *keys), children, lambda parts, keys=keys: dict(zip(keys, parts, strict=True))))
+                nodes.append(
+                    GroupNode((dict, *keys), children, lambda parts, keys=keys: dict(zip(keys, parts, strict=True)))
+                )
             else:
                 nodes.append(rules.node(value, annotation, name))
         return nodes

@@ -86,7 +86,11 @@ class Dependencies:
             self._follow(value.__self__)
         elif isinstance(value, type):
             self._class(value)
-        elif not isinstance(value, _IMMUTABLE) and value is not _MISSING and not hasattr(value, "__extract_mlir_values__"):
+        elif (
+            not isinstance(value, _IMMUTABLE)
+            and value is not _MISSING
+            and not hasattr(value, "__extract_mlir_values__")
+        ):
             self._keys.append((value, static_key(value)))
             self._class(type(value))
 

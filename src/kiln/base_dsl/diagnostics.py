@@ -26,16 +26,28 @@ _PACKAGE_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.
 # Rooms of the package whose frames are machinery; the kernel library and the examples are user code.
 _INTERNAL_ROOMS = tuple(
     _PACKAGE_DIR + room
-    for room in ("base_dsl", "cute", "dialects", "pipeline", "utils", "targets", "workbench", "mlir.py", "torch.py", "jax.py")
+    for room in (
+        "base_dsl",
+        "cute",
+        "dialects",
+        "pipeline",
+        "utils",
+        "targets",
+        "workbench",
+        "mlir.py",
+        "torch.py",
+        "jax.py",
+    )
 )
 
-_internal_files: dict[str, bool] = {}
+internal_files: dict[str, bool] = {}
+"""Source files seen so far, and whether they are machinery (see `is_internal`)."""
 
 
 def mark_internal(filename: str) -> None:
     """Let a source file count as machinery: another language names its own modules (`mark_internal(__file__)`), so
     that operations and errors are located in the program that called them."""
-    _internal_files[filename] = True
+    internal_files[filename] = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,9 +177,9 @@ class DSLOptimizationWarning(Warning):
 
 def is_internal(code: types.CodeType) -> bool:
     """Whether a code object belongs to Kiln's machinery rather than to a user's program."""
-    known = _internal_files.get(code.co_filename)
+    known = internal_files.get(code.co_filename)
     if known is None:
-        known = _internal_files[code.co_filename] = code.co_filename.startswith(_INTERNAL_ROOMS)
+        known = internal_files[code.co_filename] = code.co_filename.startswith(_INTERNAL_ROOMS)
     return known
 
 
@@ -184,7 +196,8 @@ Positions = list[tuple[int | None, int | None, int | None, int | None]]
 
 def position_table(code: types.CodeType) -> Positions:
     """The source range of every instruction of a code object."""
-    return list(code.co_positions()) if hasattr(code, "co_positions") else []
+    read = getattr(code, "co_positions", None)
+    return list(read()) if read is not None else []
 
 
 def positions(code: types.CodeType, lasti: int, table: Positions | None = None) -> tuple[int, int, int, int]:

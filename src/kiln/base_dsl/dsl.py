@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from . import trace as tracing
 from .arguments import ArgumentRules, Node
-from .diagnostics import DSLBaseError, DSLOperationBuildError, DSLUserCodeError, Span, error, frame_span, is_internal, strip_internal_frames
+from .diagnostics import (
+    DSLBaseError,
+    DSLOperationBuildError,
+    DSLUserCodeError,
+    Span,
+    error,
+    frame_span,
+    is_internal,
+    strip_internal_frames,
+)
 from .target import get_target
 
 if TYPE_CHECKING:
@@ -37,7 +46,9 @@ class BaseDSL(ArgumentRules):
         """Python-defined dialects to load before tracing."""
         return ()
 
-    def make_function(self, name: str, types: Sequence[ir.Type], location: ir.Location) -> tuple[ir.Operation, ir.Block]:
+    def make_function(
+        self, name: str, types: Sequence[ir.Type], location: ir.Location
+    ) -> tuple[ir.Operation, ir.Block]:
         """An empty host function at the insertion point, and its entry block."""
         from ..mlir import ir
 
@@ -125,7 +136,9 @@ class BaseDSL(ArgumentRules):
 
         return isinstance(type_, (ir.IntegerType, ir.FloatType, ir.IndexType, ir.VectorType))
 
-    def compile_module(self, module: ir.Module, entry: str, options: CompileOptions | None, target: str | None) -> Executable:
+    def compile_module(
+        self, module: ir.Module, entry: str, options: CompileOptions | None, target: str | None
+    ) -> Executable:
         """The object stage. By default the chosen target's."""
         return get_target(target).compile(module, entry, options)
 
@@ -211,7 +224,7 @@ def result_kinds(returned: Any) -> list[Any]:
     return kinds
 
 
-class report:  # noqa: N801
+class report:
     """While open, failures of the user's program are reported as Kiln reports them."""
 
     def __init__(self, trace: tracing.Trace) -> None:

@@ -14,9 +14,9 @@ from . import trace as tracing
 from .arguments import Node, Parameters, StaticNode, number_format, slot_struct
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, Span, error
-from .numeric import host
-from .frontend import texts
 from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
+from .frontend import texts
+from .numeric import host
 from .target import Executable, target_name
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ class TracedFunction:
     __kiln_static__ = True
 
     def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
+        self.name = function.__name__
         self.dsl = dsl
         self.function = function
         self.preprocess = preprocess
@@ -56,20 +57,20 @@ class TracedFunction:
         return self
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else types.MethodType(self, instance)
+        return self if instance is None else types.MethodType(self, instance)  # pyright: ignore[reportArgumentType]
 
     @property
     def span(self) -> Span:
         """Where it is defined."""
-        return Span(self.function.__code__.co_filename, self.function.__code__.co_firstlineno, function=self.__name__)
+        return Span(self.function.__code__.co_filename, self.function.__code__.co_firstlineno, function=self.name)
 
     def inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function as part of the trace of another; arguments are passed by reference."""
-        active = tracing.require(f"an inlined call of {self.__name__}")
+        active = tracing.require(f"an inlined call of {self.name}")
         if len(active.inlining) >= _RECURSION_LIMIT:
             raise error(
                 DSLRuntimeError,
-                f"{self.__name__} is called {len(active.inlining)} calls deep while tracing",
+                f"{self.name} is called {len(active.inlining)} calls deep while tracing",
                 hint="calls are inlined: a recursion must end by a condition that is a Python value",
             )
         active.inlining.append(self)
@@ -139,7 +140,7 @@ class JitFunction(TracedFunction):
     ) -> CompiledFunction:
         """Trace and compile one specialization."""
         with compile_lock:
-            name = (self.name_prefix or "") + self.__name__.replace("<lambda>", "lambda")
+            name = (self.name_prefix or "") + self.name.replace("<lambda>", "lambda")
 
             def run(values: list[Any]) -> Any:
                 args, kwargs = self.parameters.call_arguments(dict(zip(arguments, values, strict=True)))
@@ -173,15 +174,21 @@ class CompiledFunction:
     `__mlir__`, `__llvm__`, `__ptx__`, ... are its artefacts, None where the target has none.
     """
 
-    def __init__(self, source: JitFunction, names: list[str], nodes: list[Node], traced: Traced, executable: Executable) -> None:
+    def __init__(
+        self, source: JitFunction, names: list[str], nodes: list[Node], traced: Traced, executable: Executable
+    ) -> None:
         from .target import slot_layout
 
         self.source = source
         self.executable = executable
         self.function_name = traced.entry
         self._names = names
-        self._keys = {name: node.key for name, node in zip(names, nodes, strict=True) if not isinstance(node, StaticNode)}
-        self._static = {name: node.value for name, node in zip(names, nodes, strict=True) if isinstance(node, StaticNode)}
+        self._keys = {
+            name: node.key for name, node in zip(names, nodes, strict=True) if not isinstance(node, StaticNode)
+        }
+        self._static = {
+            name: node.value for name, node in zip(names, nodes, strict=True) if isinstance(node, StaticNode)
+        }
         self._key_tuple = tuple(node.key for node in nodes)
         self._struct = slot_struct("".join(node.formats for node in nodes))
         offsets, self._size = slot_layout([*traced.argument_types, *traced.result_types])
@@ -230,7 +237,11 @@ class CompiledFunction:
         for name, value in kwargs.items():
             if name in given or name not in self._names:
                 what = "twice" if name in given else "but has no such parameter"
-                raise error(DSLUserCodeTypeError, f"{self.function_name} got {name!r} {what}", hint=f"it takes {', '.join(dynamic)}")
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"{self.function_name} got {name!r} {what}",
+                    hint=f"it takes {', '.join(dynamic)}",
+                )
             given[name] = value
         missing = [n for n in dynamic if n not in given]
         defaults = self.source.parameters.signature.parameters

@@ -14,7 +14,20 @@ from typing import Any
 
 _SCALARS = (int, str, bytes, bool, type(None), complex)
 # Packages whose objects are not looked into: they hold native state.
-_FOREIGN = {"numpy", "torch", "jax", "jaxlib", "cupy", "torch_mlir", "llvmlite", "cuda", "ctypes", "_ctypes", "threading", "_thread"}
+_FOREIGN = {
+    "numpy",
+    "torch",
+    "jax",
+    "jaxlib",
+    "cupy",
+    "torch_mlir",
+    "llvmlite",
+    "cuda",
+    "ctypes",
+    "_ctypes",
+    "threading",
+    "_thread",
+}
 
 
 class Identity:

@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from .diagnostics import Positions, is_internal, position_table, positions
+from .diagnostics import Positions, internal_files, is_internal, position_table, positions
 
 if TYPE_CHECKING:
     import types
@@ -74,12 +74,18 @@ class Trace:
     def location(self, depth: int = 1) -> ir.Location:
         """The user's source line on the stack now, with the chain of inlined calls that led to it."""
         frame = sys._getframe(depth + 1)
-        while is_internal(frame.f_code):
-            if frame.f_back is None:
+        code = frame.f_code
+        while True:  # `is_internal`, spelled out: this runs for every operation
+            internal = internal_files.get(code.co_filename)
+            if internal is None:
+                internal = is_internal(code)
+            back = frame.f_back
+            if not internal or back is None:
                 break
-            frame = frame.f_back
+            frame = back
+            code = frame.f_code
         callsites = self._callsites
-        key = (id(frame.f_code), frame.f_lasti, callsites[-1][1] if callsites else -1)
+        key = (id(code), frame.f_lasti, callsites[-1][1] if callsites else -1)
         found = self._locations.get(key)
         if found is None:
             found = self._locations[key] = self._make_location(frame, callsites[-1][0] if callsites else None)
@@ -228,7 +234,9 @@ def constant(type_: ir.Type, value: int | float) -> ir.Value:
         else:
             attribute = _integer_attribute(type_, int(value))
         at_start = ir.InsertionPoint.at_block_begin(function.entry)
-        found = _create("arith.constant", (type_,), (), {"value": attribute}, None, 0, ir.Location.unknown(), at_start).result
+        found = _create(
+            "arith.constant", (type_,), (), {"value": attribute}, None, 0, ir.Location.unknown(), at_start
+        ).result
         function.constants[key] = found
     return found
 
@@ -238,8 +246,7 @@ def _integer_attribute(type_: ir.Type, value: int) -> ir.Attribute:
 
     if isinstance(type_, ir.IntegerType) and type_.width > 64:
         return ir.Attribute.parse(f"{value} : {type_}")
-    if isinstance(type_, ir.IntegerType) and not -(1 << (type_.width - 1)) <= value < 1 << (type_.width - 1):
-        value = (value + (1 << (type_.width - 1))) % (1 << type_.width) - (1 << (type_.width - 1)) if type_.width > 1 else value
-        if type_.width == 1:
-            value = -(value & 1)
+    if isinstance(type_, ir.IntegerType):
+        half = 1 << (type_.width - 1)
+        value = -(value & 1) if type_.width == 1 else (value + half) % (2 * half) - half
     return ir.IntegerAttr.get(type_, value)

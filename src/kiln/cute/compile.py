@@ -10,6 +10,7 @@ from ..base_dsl.diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLWarnin
 from ..base_dsl.dsl import shorten_traceback
 from ..base_dsl.function import CompiledFunction, JitFunction
 from ..base_dsl.options import (
+    RDC,
     CompileOptions,
     DeviceTarget,
     DisableCuteExtCompile,
@@ -25,7 +26,6 @@ from ..base_dsl.options import (
     NvdisasmOptions,
     OptLevel,
     PtxasOptions,
-    RDC,
     RemarkFilter,
     RemarkOutput,
 )
@@ -33,9 +33,24 @@ from ..base_dsl.target import target_name
 from .dsl import DSL, KernelFunction, KernelLaunch
 
 __all__ = [
-    "DeviceTarget", "DisableCuteExtCompile", "EnableAssertions", "EnableTVMFFI", "FrontendNext", "GPUArch",
-    "GenerateLineInfo", "KeepCUBIN", "KeepPTX", "KeepSASS", "LinkLibraries", "NvdisasmOptions", "OptLevel",
-    "PtxasOptions", "RDC", "RemarkFilter", "RemarkOutput", "compile",
+    "RDC",
+    "DeviceTarget",
+    "DisableCuteExtCompile",
+    "EnableAssertions",
+    "EnableTVMFFI",
+    "FrontendNext",
+    "GPUArch",
+    "GenerateLineInfo",
+    "KeepCUBIN",
+    "KeepPTX",
+    "KeepSASS",
+    "LinkLibraries",
+    "NvdisasmOptions",
+    "OptLevel",
+    "PtxasOptions",
+    "RemarkFilter",
+    "RemarkOutput",
+    "compile",
 ]  # fmt: skip
 
 
@@ -54,7 +69,9 @@ class _Compile:
     def __getitem__(self, options: Any) -> _Compile:
         return _Compile(*self._options, *(options if isinstance(options, tuple) else (options,)))
 
-    def __call__(self, function: Any, *args: Any, options: Any = None, target: str | None = None, **kwargs: Any) -> CompiledFunction:
+    def __call__(
+        self, function: Any, *args: Any, options: Any = None, target: str | None = None, **kwargs: Any
+    ) -> CompiledFunction:
         try:
             jit, args = _jit_function(function, args)
             parsed = CompileOptions(*self._options, options)
@@ -64,7 +81,9 @@ class _Compile:
             for kind in sorted(parsed.kept()):
                 if kind in _ARTIFACTS and _ARTIFACTS[kind] not in compiled.artifacts:
                     warnings.warn(
-                        f"the target {target or target_name()} makes no {kind}: __{kind}__ is None", DSLWarning, stacklevel=2
+                        f"the target {target or target_name()} makes no {kind}: __{kind}__ is None",
+                        DSLWarning,
+                        stacklevel=2,
                     )
             return compiled
         except DSLBaseError as failure:
@@ -80,7 +99,7 @@ def _jit_function(function: Any, args: tuple[Any, ...]) -> tuple[JitFunction, tu
     if isinstance(function, JitFunction):
         return function, args
     if isinstance(function, (KernelFunction, KernelLaunch)):
-        name = function.__name__ if isinstance(function, KernelFunction) else function.kernel.__name__
+        name = function.name if isinstance(function, KernelFunction) else function.kernel.name
         raise error(
             DSLUserCodeTypeError,
             f"compile() got the kernel {name!r}",
@@ -100,4 +119,4 @@ def _jit_function(function: Any, args: tuple[Any, ...]) -> tuple[JitFunction, tu
     )
 
 
-compile = _Compile()  # noqa: A001
+compile = _Compile()

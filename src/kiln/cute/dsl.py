@@ -14,7 +14,7 @@ from ..base_dsl.function import JitFunction, TracedFunction
 from ..base_dsl.typing import Int32, Int64, Numeric
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ..mlir import ext, ir
 
@@ -38,7 +38,16 @@ class CuteDSL(BaseDSL):
         return list(operation.results)
 
     def make_for(
-        self, lower: Any, upper: Any, step: Any, body: Any, inits: Any, yields: Any, *, unsigned: bool, hints: dict[str, Any]
+        self,
+        lower: Any,
+        upper: Any,
+        step: Any,
+        body: Any,
+        inits: Any,
+        yields: Any,
+        *,
+        unsigned: bool,
+        hints: dict[str, Any],
     ) -> Any:
         from ..mlir import ir
 
@@ -46,8 +55,12 @@ class CuteDSL(BaseDSL):
         if unsigned:
             attributes["unsignedCmp"] = ir.UnitAttr.get()
         for name, value in hints.items():
-            attributes[f"cute.{name}"] = ir.UnitAttr.get() if value is True else ir.IntegerAttr.get(Int32.mlir_type, int(value))
-        operation = tracing.emit("scf.for", [v.type for v in inits], [lower, upper, step, *inits], attributes, regions=1)
+            attributes[f"cute.{name}"] = (
+                ir.UnitAttr.get() if value is True else ir.IntegerAttr.get(Int32.mlir_type, int(value))
+            )
+        operation = tracing.emit(
+            "scf.for", [v.type for v in inits], [lower, upper, step, *inits], attributes, regions=1
+        )
         _close(operation, 0, body, "scf.yield", yields)
         return list(operation.results)
 
@@ -145,13 +158,13 @@ class KernelFunction(TracedFunction):
         if active is None:
             raise error(
                 DSLRuntimeError,
-                f"the kernel {self.__name__!r} was called from Python",
-                hint=f"launch it from a @jit function: {self.__name__}(...).launch(grid=..., block=...)",
+                f"the kernel {self.name!r} was called from Python",
+                hint=f"launch it from a @jit function: {self.name}(...).launch(grid=..., block=...)",
             )
         if active.function.kind == "kernel":
             raise error(
                 DSLRuntimeError,
-                f"the kernel {self.__name__!r} was called from a kernel",
+                f"the kernel {self.name!r} was called from a kernel",
                 hint="decorate it with @jit to inline it into the other kernel",
             )
         arguments = self.parameters.bind(args, kwargs)
@@ -187,12 +200,20 @@ class KernelLaunch:
 
         unknown = set(more) - _LAUNCH_OPTIONS
         if unknown:
-            raise error(DSLUserCodeTypeError, f"launch() got an unknown option {sorted(unknown)[0]!r}", hint=", ".join(sorted(_LAUNCH_OPTIONS)))
+            raise error(
+                DSLUserCodeTypeError,
+                f"launch() got an unknown option {sorted(unknown)[0]!r}",
+                hint=", ".join(sorted(_LAUNCH_OPTIONS)),
+            )
         active = tracing.require("a launch")
         if active.function.kind == "kernel":
             raise error(DSLRuntimeError, "a kernel cannot launch a kernel", hint="launch it from the @jit function")
         kernel = self.kernel
-        sizes = [*_extent("grid", grid), *_extent("block", block), *_extent("cluster", cluster if cluster is not None else 1)]
+        sizes = [
+            *_extent("grid", grid),
+            *_extent("block", block),
+            *_extent("cluster", cluster if cluster is not None else 1),
+        ]
         nodes = kernel.parameters.nodes(kernel.dsl, self.arguments)
         values = [v for node in nodes for v in node.values()]
         name = self._trace(active, nodes, [v.type for v in values])
@@ -221,7 +242,7 @@ class KernelLaunch:
 
         kernel = self.kernel
         taken = {op.attributes["sym_name"].value for op in active.module.body.operations if "sym_name" in op.attributes}
-        base = (kernel.name_prefix or "") + kernel.__name__
+        base = (kernel.name_prefix or "") + kernel.name
         name = base
         number = 1
         while name in taken:
@@ -240,7 +261,7 @@ class KernelLaunch:
             if returned is not None:
                 raise error(
                     DSLUserCodeTypeError,
-                    f"the kernel {kernel.__name__!r} returns a value",
+                    f"the kernel {kernel.name!r} returns a value",
                     hint="a kernel returns nothing: write results to a tensor",
                     span=kernel.span,
                 )
@@ -261,9 +282,15 @@ def _extent(what: str, size: Any) -> list[Int32]:
         raise error(DSLUserCodeTypeError, f"{what} has {len(parts)} extents", hint=f"{what}=(x, y, z)")
     made: list[Int32] = []
     for axis, part in zip("xyz", parts, strict=False):
-        if isinstance(part, bool) or not isinstance(part, (int, Numeric)) or (isinstance(part, Numeric) and type(part).is_float):
+        if (
+            isinstance(part, bool)
+            or not isinstance(part, (int, Numeric))
+            or (isinstance(part, Numeric) and type(part).is_float)
+        ):
             raise error(
-                DSLUserCodeTypeError, f"{what}.{axis} is {part!r} of type {type(part).__name__}", hint="extents are integers"
+                DSLUserCodeTypeError,
+                f"{what}.{axis} is {part!r} of type {type(part).__name__}",
+                hint="extents are integers",
             )
         made.append(Int32(part))
     return made + [Int32(1)] * (3 - len(made))

@@ -82,7 +82,10 @@ def _format(fmt: str, args: list[Any]) -> tuple[str, list[Any]]:
 
 def _too_few(fmt: str, given: int) -> Exception:
     return error(
-        DSLUserCodeTypeError, f"the format {fmt!r} has more places than the {given} arguments given", hint="pass one for each place", depth=3
+        DSLUserCodeTypeError,
+        f"the format {fmt!r} has more places than the {given} arguments given",
+        hint="pass one for each place",
+        depth=3,
     )
 
 
@@ -111,7 +114,11 @@ def _append(arg: Any, spec: str, pieces: list[str], values: list[Any]) -> None:
         return
     found = re.fullmatch(r"([<>^]?)([-+ 0]*\d*(?:\.\d+)?)([a-zA-Z]?)", spec)
     if found is None:
-        raise error(DSLUserCodeTypeError, f"printf cannot apply the format {spec!r} to a value at run time", hint="use for example {:8.3f}")
+        raise error(
+            DSLUserCodeTypeError,
+            f"printf cannot apply the format {spec!r} to a value at run time",
+            hint="use for example {:8.3f}",
+        )
     flags = ("-" if found.group(1) == "<" else "") + found.group(2)
     is_float = isinstance(arg, Numeric) and type(arg).is_float
     _convert(arg, flags, found.group(3) or ("f" if is_float else "d"), pieces, values)
@@ -140,10 +147,10 @@ def _convert(arg: Any, flags: str, conversion: str, pieces: list[str], values: l
         number = number.to(Int64)
     if conversion in "cs":
         conversion = "c" if conversion == "c" else "d"
+    assert isinstance(number, Integer)
     unsigned = not type(number).signed and not isinstance(number, Boolean)
     if unsigned and conversion in "di":
         conversion = "u"
-    assert isinstance(number, Integer)
     if type(number).width > 32 or conversion == "p":
         pieces.append(f"%{flags}ll{'x' if conversion == 'p' else conversion}")
         values.append(number.to(Uint64 if unsigned else Int64).ir_value())

@@ -22,7 +22,7 @@ alternate, so that a lane may bring something to the next one while a slower lan
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...mlir import ir
 from ..llvm_build import Builder, function, int_type, ptr_type
@@ -111,7 +111,8 @@ class Fields:
         return self.b.byte_gep(self.address, getattr(self.kind, name).offset)
 
     def type(self, name: str) -> ir.Type:
-        kind = dict(self.kind._fields_)[name]  # pyright: ignore[reportArgumentType]
+        fields: Any = self.kind._fields_
+        kind = next(field[1] for field in fields if field[0] == name)
         return ptr_type() if kind is ctypes.c_void_p else int_type(8 * ctypes.sizeof(kind))
 
     def load(self, name: str) -> ir.Value:
