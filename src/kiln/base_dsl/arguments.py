@@ -439,9 +439,7 @@ def _raw_annotations(owner: Any) -> dict[str, Any]:
 
         found = annotationlib.get_annotations(owner, format=annotationlib.Format.FORWARDREF)
         return {k: (v.__forward_arg__ if isinstance(v, annotationlib.ForwardRef) else v) for k, v in found.items()}
-    if isinstance(owner, type):
-        return dict(owner.__dict__.get("__annotations__", {}))
-    return dict(getattr(owner, "__annotations__", {}))
+    return inspect.get_annotations(owner)
 
 
 class Parameters:

@@ -108,7 +108,7 @@ def _jit_function(function: Any, args: tuple[Any, ...]) -> tuple[JitFunction, tu
         )
     if isinstance(function, types.FunctionType):
         return DSL.jit(function), args
-    call = getattr(type(function), "__call__", None)
+    call = getattr(type(function), "__call__", None)  # noqa: B004 - which one, not whether
     if isinstance(call, JitFunction):
         return call, (function, *args)
     raise error(

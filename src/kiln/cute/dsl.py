@@ -76,7 +76,7 @@ class CuteDSL(BaseDSL):
     def make_assert(self, condition: ir.Value, message: str) -> None:
         from ..dialects import cute
 
-        cute.assert_(condition, message)
+        cute.assert_(condition, message)  # noqa: PT009
 
     def convert(self, value: Any, annotation: Any) -> Node | None:
         from .arguments import argument_node
