@@ -436,6 +436,9 @@ def load_dialect() -> None:
     require_dialect(CuteNvgpu)
 
 
+_load_once = functools.lru_cache(maxsize=1)(load_dialect)
+
+
 # --- building --------------------------------------------------------------------------------------------------------
 
 
@@ -450,6 +453,7 @@ def _attribute(value: "str | int | bool") -> ir.Attribute:
 
 def build(name: str, operands: Sequence[ir.Value] = (), **attributes: "str | int | bool | None") -> ir.Operation:
     """An operation without results; attributes that are None are left out."""
+    _load_once()
     return emit(f"cute_nvgpu.{name}", (), operands, _attributes(attributes))
 
 
@@ -457,6 +461,7 @@ def build_value(
     name: str, result: ir.Type, operands: Sequence[ir.Value] = (), **attributes: "str | int | bool | None"
 ) -> ir.Value:
     """The result of an operation that has one."""
+    _load_once()
     return emit_value(f"cute_nvgpu.{name}", result, operands, _attributes(attributes))
 
 

@@ -48,7 +48,9 @@ def run(name: str, *arguments: np.ndarray) -> np.ndarray:
         compilation.run("to-llvm", _PASSES)
         text = fix_float_literals(dialect_module("llvm").translate_module_to_llvmir(module.operation))
     library = jit.Library(jit.emit_object(jit.optimize(text, 1), 1), (symbol,), with_runtime=False)
-    native = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(arguments) + 1), ctypes.c_int64)(library.addresses[symbol])
+    native = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(arguments) + 1), ctypes.c_int64)(
+        library.addresses[symbol]
+    )
     result = np.full(count, 123.0, np.float32)
     arrays = [np.ascontiguousarray(a, np.float32) for a in arguments]
     native(*(a.ctypes.data for a in arrays), result.ctypes.data, count)
@@ -79,7 +81,9 @@ def sweep(low: float, high: float, count: int = 200_000) -> np.ndarray:
     return np.unique(both[(both >= low) & (both <= high)].astype(np.float32))
 
 
-SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, 2.0, 1e-45, -1e-45, 3.4e38, -3.4e38], np.float32)
+SPECIAL = np.array(
+    [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, 2.0, 1e-45, -1e-45, 3.4e38, -3.4e38], np.float32
+)
 _erf = np.vectorize(__import__("math").erf, otypes=[np.float64])
 
 CASES = [
@@ -120,7 +124,9 @@ def test_special_values(name, reference, low, high, bound):
 def test_angles_of_any_size():
     # exact reduction of the largest arguments takes more digits of pi than f64 has
     x = np.array([1e6, 1e10, 1e20, 3.4e38, -2.5e30, 7.0e37, 48040.0], np.float32)
-    pi = Fraction(314159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798, 10**101)
+    pi = Fraction(
+        314159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798, 10**101
+    )
     reference = np.array([np.sin(float(Fraction(float(v)) % (2 * pi))) for v in x])
     assert ulps(run("sin", x), reference) <= 2.0
 

@@ -15,7 +15,10 @@ def _check(what: str) -> None:
     active = tracing.require(f"{what}()")
     if active.function.kind != "kernel":
         raise error(
-            DSLRuntimeError, f"{what}() was called outside a kernel", hint="call it in a function decorated with @kernel, or inlined into one", depth=2
+            DSLRuntimeError,
+            f"{what}() was called outside a kernel",
+            hint="call it in a function decorated with @kernel, or inlined into one",
+            depth=2,
         )
 
 
@@ -25,7 +28,8 @@ def _triple(name: str) -> Triple:
     _check(name)
     x, y, z = (
         Int32._make(
-            tracing.emit_value(f"cute.{name}", Int32.mlir_type, (), {"dim": ir.IntegerAttr.get(Int32.mlir_type, d)}), nonneg=True
+            tracing.emit_value(f"cute.{name}", Int32.mlir_type, (), {"dim": ir.IntegerAttr.get(Int32.mlir_type, d)}),
+            nonneg=True,
         )
         for d in range(3)
     )

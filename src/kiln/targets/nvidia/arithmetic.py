@@ -42,7 +42,9 @@ def _rounded_quotient(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: D
     zero = b.const(d.type, 0)
     adjust = b.compare("ne", rest, zero)
     if name != "ceildivui":  # the remainder has the sign of `a`: where it differs from that of `d`, C rounded up
-        adjust = b.binary("andi", adjust, b.compare("slt" if name == "floordivsi" else "sge", b.binary("xori", rest, d), zero))
+        adjust = b.binary(
+            "andi", adjust, b.compare("slt" if name == "floordivsi" else "sge", b.binary("xori", rest, d), zero)
+        )
     step = b.select(adjust, b.const(d.type, 1), zero)
     return [b.binary("subi" if name == "floordivsi" else "addi", quotient, step)]
 

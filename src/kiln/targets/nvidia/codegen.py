@@ -117,7 +117,9 @@ def ptxas_version() -> str | None:
     return tool.version() if tool else None
 
 
-def assemble(ptx: str, arch: Arch, opt: int, options: str = "", name: str = "module") -> tuple[bytes, dict[str, Resources]]:
+def assemble(
+    ptx: str, arch: Arch, opt: int, options: str = "", name: str = "module"
+) -> tuple[bytes, dict[str, Resources]]:
     """The cubin of PTX and the resources of its kernels."""
     tool = _ptxas()
     if tool is None:
@@ -126,11 +128,22 @@ def assemble(ptx: str, arch: Arch, opt: int, options: str = "", name: str = "mod
         source, target = os.path.join(folder, "module.ptx"), os.path.join(folder, "module.cubin")
         with open(source, "w") as file:
             file.write(ptx)
-        command = [str(tool.path), "-v", f"-O{opt}", f"--gpu-name={arch.name}", *shlex.split(options), source, "-o", target]
+        command = [
+            str(tool.path),
+            "-v",
+            f"-O{opt}",
+            f"--gpu-name={arch.name}",
+            *shlex.split(options),
+            source,
+            "-o",
+            target,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         said = done.stderr + done.stdout
         if done.returncode:
-            raise CompilerDiagnosticError(_ptxas_message(said, ptx, name, arch), hint="the PTX is in __ptx__, or kept with CUTE_DSL_KEEP=ptx")
+            raise CompilerDiagnosticError(
+                _ptxas_message(said, ptx, name, arch), hint="the PTX is in __ptx__, or kept with CUTE_DSL_KEEP=ptx"
+            )
         with open(target, "rb") as file:
             return file.read(), parse_resources(said)
 
@@ -156,7 +169,9 @@ def parse_resources(said: str) -> dict[str, Resources]:
         if match := re.search(r"Compiling entry function '([^']+)'", line):
             name = match.group(1)
             found[name] = Resources()
-        elif name and (match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)):
+        elif name and (
+            match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)
+        ):
             stack, stores, loads = map(int, match.groups())
             found[name] = dataclasses.replace(found[name], stack=stack, spill_stores=stores, spill_loads=loads)
         elif name and (match := re.search(r"Used (\d+) registers", line)):
@@ -181,11 +196,15 @@ def disassemble(cubin: bytes, options: str = "-g -c") -> str:
     """SASS of a cubin."""
     tool = toolchain.find("nvdisasm")
     if tool is None:
-        raise DSLSubprocessCallError("nvdisasm was not found", hint="pip install nvidia-cuda-nvdisasm, or set CUDA_HOME")
+        raise DSLSubprocessCallError(
+            "nvdisasm was not found", hint="pip install nvidia-cuda-nvdisasm, or set CUDA_HOME"
+        )
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        done = subprocess.run([str(tool.path), *shlex.split(options), file.name], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [str(tool.path), *shlex.split(options), file.name], capture_output=True, text=True, check=False
+        )
     if done.returncode:
         raise DSLSubprocessCallError(f"nvdisasm failed: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout

@@ -165,9 +165,7 @@ def device_name(device: int) -> str:
 
 def set_kernel_attribute(kernel: int, name: str, value: int, device: int) -> int:
     """Set an attribute of a loaded kernel on a device; the status."""
-    return function("cuKernelSetAttribute")(
-        _FUNCTION_ATTRIBUTES[name], value, ctypes.c_void_p(kernel), device
-    )
+    return function("cuKernelSetAttribute")(_FUNCTION_ATTRIBUTES[name], value, ctypes.c_void_p(kernel), device)
 
 
 def load_library(image: bytes) -> int:

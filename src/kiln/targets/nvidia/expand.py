@@ -86,7 +86,15 @@ class Expansion:
             self.declared.add(name)
             declare(self.module, name, inputs, results)
 
-    def variable(self, name: str, type_: ir.Type, space: int, alignment: int = 0, value: ir.Attribute | None = None, linkage: str = "internal") -> str:
+    def variable(
+        self,
+        name: str,
+        type_: ir.Type,
+        space: int,
+        alignment: int = 0,
+        value: ir.Attribute | None = None,
+        linkage: str = "internal",
+    ) -> str:
         """A global variable, made once; its name."""
         if name not in self.declared:
             self.declared.add(name)
@@ -141,11 +149,21 @@ class DeviceBuilder(Builder):
             pointer = self.value("llvm.addrspacecast", ptr_type(), (pointer,))
         return self.value("llvm.addrspacecast", type_, (pointer,))
 
-    def asm(self, code: str, constraints: str, operands: Sequence[ir.Value] = (), results: Sequence[ir.Type] = (), *, pure: bool = False) -> list[ir.Value]:
+    def asm(
+        self,
+        code: str,
+        constraints: str,
+        operands: Sequence[ir.Value] = (),
+        results: Sequence[ir.Type] = (),
+        *,
+        pure: bool = False,
+    ) -> list[ir.Value]:
         """Inline PTX; `$0` is the first result. Unless pure it may touch memory and is never moved or removed."""
         attributes: dict[str, ir.Attribute] = {
             "asm_string": ir.StringAttr.get(code, context()),
-            "constraints": ir.StringAttr.get(constraints if pure else f"{constraints},~{{memory}}".lstrip(","), context()),
+            "constraints": ir.StringAttr.get(
+                constraints if pure else f"{constraints},~{{memory}}".lstrip(","), context()
+            ),
         }
         if not pure:
             attributes["has_side_effects"] = ir.UnitAttr.get(context())
@@ -551,7 +569,11 @@ def _word_type(type_: ir.Type, alignment: int) -> ir.Type | None:
     bits = type_.shape[0] * type_.element_type.width
     if type_.element_type.width >= 32 or bits < 32 or bits % 32 or alignment < 4:
         return None
-    return int_type(32) if bits == 32 else ir.VectorType.get([bits // 32], int_type(32), loc=ir.Location.unknown(context()))
+    return (
+        int_type(32)
+        if bits == 32
+        else ir.VectorType.get([bits // 32], int_type(32), loc=ir.Location.unknown(context()))
+    )
 
 
 @expands("cute.load")

@@ -252,7 +252,9 @@ def _ordered_load(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: 
     if count == 1:
         value = made[0] if width != 8 else b.value("arith.trunci", int_type(8), (made[0],))
     else:
-        value = b.value("vector.from_elements", ir.VectorType.get([count], register, loc=ir.Location.unknown(context())), made)
+        value = b.value(
+            "vector.from_elements", ir.VectorType.get([count], register, loc=ir.Location.unknown(context())), made
+        )
     return [_from_bits(b, value, results[0])]
 
 
@@ -285,7 +287,9 @@ def _ordered_store(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Devi
 def _modified(name: str, modifiers: str, space: str, rest: str) -> str:
     """A load or store: the order and scope come before the space, cache hints after it."""
     parts = [part for part in modifiers.split(".") if part]
-    before = [p for p in parts if p in ("relaxed", "acquire", "release", "volatile", "weak", "cta", "cluster", "gpu", "sys")]
+    before = [
+        p for p in parts if p in ("relaxed", "acquire", "release", "volatile", "weak", "cta", "cluster", "gpu", "sys")
+    ]
     after = [p for p in parts if p not in before]
     return "".join([name, *(f".{p}" for p in before), space, *(f".{p}" for p in after), rest])
 
@@ -382,11 +386,7 @@ def _mbarrier_test_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: 
 def _mbarrier_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
     # the loop is part of the assembly: as a loop of the program, LLVM would have to be kept from changing it
     kind = "try_wait" if x.arch.number >= 90 else "test_wait"
-    code = (
-        "{ .reg .pred p; wait_${:uid}: "
-        f"mbarrier.{kind}.parity.shared.b64 p, [$0], $1; "
-        "@!p bra wait_${:uid}; }"
-    )
+    code = f"{{ .reg .pred p; wait_${{:uid}}: mbarrier.{kind}.parity.shared.b64 p, [$0], $1; @!p bra wait_${{:uid}}; }}"
     b.asm(code, "r,r", [_shared_address(b, op.operands[0]), op.operands[1]])
     return []
 
@@ -492,7 +492,9 @@ def _map_shared(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Dev
 
     x.require(op, 90, "shared memory of another block")
     address = _shared_address(b, op.operands[0])
-    (mapped,) = b.asm("mapa.shared::cluster.u32 $0, $1, $2;", "=r,r,r", [address, op.operands[1]], [int_type(32)], pure=True)
+    (mapped,) = b.asm(
+        "mapa.shared::cluster.u32 $0, $1, $2;", "=r,r,r", [address, op.operands[1]], [int_type(32)], pure=True
+    )
     return [b.value("llvm.inttoptr", device_type(results[0]), (mapped,))]
 
 
@@ -576,5 +578,3 @@ def _grid_dependency(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Dev
 @expands("cute_nvgpu.dynamic_smem_size")
 def _dynamic_smem_size(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
     return b.asm("mov.u32 $0, %dynamic_smem_size;", "=r", [], [int_type(32)], pure=True)
-
-

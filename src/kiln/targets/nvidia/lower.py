@@ -114,7 +114,11 @@ def _is_local(pointer: ir.Value) -> bool:
         if name not in ("llvm.getelementptr", "llvm.extractvalue", "llvm.insertvalue", "llvm.addrspacecast"):
             return False
         operands = owner.operation.operands
-        pointer = operands[1] if name == "llvm.insertvalue" and len(operands) > 1 and _is_pointer(operands[1]) else operands[0]
+        pointer = (
+            operands[1]
+            if name == "llvm.insertvalue" and len(operands) > 1 and _is_pointer(operands[1])
+            else operands[0]
+        )
 
 
 def _is_pointer(value: ir.Value) -> bool:

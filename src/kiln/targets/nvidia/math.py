@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from .expand import Expander
 
 
-
 def _f32() -> ir.Type:
     return ir.F32Type.get(context())
 
@@ -52,7 +51,9 @@ class Float:
         return other if isinstance(other, Float) else self.const(other)
 
     def const(self, value: float) -> Float:
-        return Float(self.b, self.b.value("arith.constant", self.v.type, (), {"value": ir.FloatAttr.get(self.v.type, value)}))
+        return Float(
+            self.b, self.b.value("arith.constant", self.v.type, (), {"value": ir.FloatAttr.get(self.v.type, value)})
+        )
 
     def _binary(self, name: str, left: Any, right: Any) -> Float:
         return Float(self.b, self.b.value(f"arith.{name}", self.v.type, (self._of(left).v, self._of(right).v)))
@@ -165,7 +166,9 @@ def _exp(x: Float, exponent: int = 0) -> Float:
     rest = whole.fma(-_LN2_HIGH, bounded)
     rest = whole.fma(-_LN2_LOW, rest)
     # e^rest within |rest| <= ln2/2 by a polynomial: 1 ulp, where ex2.approx would give 2
-    p = _poly(rest, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+    p = _poly(
+        rest, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1
+    )
     result = p.fma(rest * rest, rest) + 1.0
     step = whole.to_int()
     result = _scale(result, x.b.binary("addi", step, x.b.i32(exponent)) if exponent else step)
@@ -326,7 +329,9 @@ def _tan(x: Float) -> Float:
     b = x.b
     r, quarter = _reduce_angle(x)
     z = r * r
-    p = _poly(z, 9.38540185543e-3, 3.11992232697e-3, 2.44301354525e-2, 5.34112807005e-2, 1.33387994085e-1, 3.33331568548e-1)
+    p = _poly(
+        z, 9.38540185543e-3, 3.11992232697e-3, 2.44301354525e-2, 5.34112807005e-2, 1.33387994085e-1, 3.33331568548e-1
+    )
     tangent = (p * z).fma(r, r)
     odd = b.compare("ne", b.binary("andi", quarter, b.i32(1)), b.i32(0))
     result = (-1.0 / tangent).where(odd, tangent)
@@ -463,7 +468,9 @@ def _pow(x: Float, y: Float) -> Float:
     result = at_infinity.where(ay.compare("oeq", _INF), result)
     result = (-result).where(b.binary("andi", negative, odd), result)
     finite_base = b.binary("andi", ax.compare("olt", _INF), ax.compare("ogt", 0.0))
-    no_root = b.binary("andi", b.binary("andi", negative, finite_base), b.binary("xori", integer, b.const(int_type(1), 1)))
+    no_root = b.binary(
+        "andi", b.binary("andi", negative, finite_base), b.binary("xori", integer, b.const(int_type(1), 1))
+    )
     no_root = b.binary("andi", no_root, ay.compare("olt", _INF))
     result = x.const(_NAN).where(no_root, result)
     nan = b.binary("ori", x.compare("uno", x), y.compare("uno", y))
@@ -526,7 +533,9 @@ def _expand(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilde
     return [_each(b, list(op.operands), result, function)]
 
 
-def _in_f32(b: DeviceBuilder, compute: Callable[..., Float], element: ir.Type) -> Callable[[Sequence[ir.Value]], ir.Value]:
+def _in_f32(
+    b: DeviceBuilder, compute: Callable[..., Float], element: ir.Type
+) -> Callable[[Sequence[ir.Value]], ir.Value]:
     def function(values: Sequence[ir.Value]) -> ir.Value:
         return compute(*(Float(b, value).as_type(_f32()) for value in values)).as_type(element).v
 
@@ -556,7 +565,9 @@ def _libdevice(x: Expander, op: ir.Operation, name: str, element: ir.Type) -> Ca
     return function
 
 
-def _each(b: DeviceBuilder, operands: list[ir.Value], result: ir.Type, function: Callable[[Sequence[ir.Value]], ir.Value]) -> ir.Value:
+def _each(
+    b: DeviceBuilder, operands: list[ir.Value], result: ir.Type, function: Callable[[Sequence[ir.Value]], ir.Value]
+) -> ir.Value:
     """A function of each element."""
     if not isinstance(result, ir.VectorType):
         return function(operands)
@@ -570,4 +581,3 @@ def _each(b: DeviceBuilder, operands: list[ir.Value], result: ir.Type, function:
 
 
 expands(*(f"math.{name}" for name in (*_FUNCTIONS, *_LIBDEVICE_ONLY, "sqrt")))(_expand)
-

@@ -54,7 +54,9 @@ class _Config(ctypes.Structure):
     ]
 
 
-_SLOW = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+_SLOW = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p
+)
 _AFTER = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p)
 
 try:
@@ -70,7 +72,13 @@ class Kernels:
     """
 
     def __init__(
-        self, table: int, image: bytes, arch: Arch, infos: Sequence[KernelInfo], sites: Sequence[Site], host_sites: Sequence[HostSite]
+        self,
+        table: int,
+        image: bytes,
+        arch: Arch,
+        infos: Sequence[KernelInfo],
+        sites: Sequence[Site],
+        host_sites: Sequence[HostSite],
     ) -> None:
         self.infos, self.arch, self.sites, self._host_sites = tuple(infos), arch, tuple(sites), tuple(host_sites)
         self.pending: dict[int, BaseException] = {}
@@ -196,7 +204,9 @@ def explain(info: KernelInfo, arch: Arch, status: int, config: _Config) -> DSLCu
     broken = broken_rule(info, grid, block, config.smem)
     code = f"{driver.status_name(status)} (error {status})"
     if broken:
-        return DSLCudaRuntimeError(f"{start}: {broken[0]}; {code}", hint=broken[1], error_code=driver.error_code(status))
+        return DSLCudaRuntimeError(
+            f"{start}: {broken[0]}; {code}", hint=broken[1], error_code=driver.error_code(status)
+        )
     return driver.failure(status, start)
 
 

@@ -61,7 +61,9 @@ class NvidiaExecutable(Executable):
         if code.kernels:
             artifacts.add("ptx", lambda: code.ptx)
             artifacts.add("cubin", lambda: code.cubin or None)
-            artifacts.add("sass", lambda: codegen.disassemble(code.cubin, options.nvdisasm_options) if code.cubin else None)
+            artifacts.add(
+                "sass", lambda: codegen.disassemble(code.cubin, options.nvdisasm_options) if code.cubin else None
+            )
         artifacts.add("object", lambda: code.host)
         self._library = Library(code.host, (WRAPPER, TABLE))
         self.address = self._library.addresses[WRAPPER]
@@ -166,7 +168,9 @@ class NvidiaTarget(Target):
         code.sites = expansion.sites
         code.kernels = [_info(fact, expansion, code.resources) for fact in facts]
 
-    def _compile_host(self, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts) -> None:
+    def _compile_host(
+        self, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts
+    ) -> None:
         from ...mlir import context
         from ..cpu import jit
         from ..cpu.lower import lower
@@ -221,7 +225,9 @@ def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resource
     for extent in fact.cluster or ():
         cluster *= extent
     static = 0 if extra else max(size, reported.smem)
-    return KernelInfo(fact.name, kernel.prints, kernel.asserts, kernel.dynamic, extra, static, cluster, reported.registers)
+    return KernelInfo(
+        fact.name, kernel.prints, kernel.asserts, kernel.dynamic, extra, static, cluster, reported.registers
+    )
 
 
 def _mark_launches(module: ir.Module, kernels: list[KernelInfo]) -> None:

@@ -1,0 +1,209 @@
+"""Instructions of the arithmetic units that Python has no operator for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import trace as tracing
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import Float32, Int32, Int64, Uint32, Uint64
+from .values import choice, f32, i32, kernel_only, number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...mlir import ir
+
+Pair = tuple[Float32, Float32]
+
+
+# --- integers --------------------------------------------------------------------------------------------------------
+
+
+def popc(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """How many bits are set."""
+    typed = number(value)
+    return type(typed)._make(tracing.emit_value("math.ctpop", type(typed).mlir_type, (typed.ir_value(),)))
+
+
+def clz(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """How many bits above the highest set bit; the width for 0."""
+    typed = number(value)
+    return type(typed)._make(tracing.emit_value("math.ctlz", type(typed).mlir_type, (typed.ir_value(),)))
+
+
+def prmt(src: Any, src_reg_shifted: Any, prmt_indices: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """Four of the eight bytes of two words, chosen by the nibbles of `prmt_indices`."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("prmt")
+    operands = (i32(src), i32(src_reg_shifted), i32(prmt_indices))
+    return Int32._make(cute_nvgpu.build_value("prmt", Int32.mlir_type, operands))
+
+
+def lop3(a: Any, b: Any, c: Any, lut: int, *, loc: Any = None, ip: Any = None) -> Any:
+    """Any logical function of three words, by its value for 0xF0, 0xCC, 0xAA."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("lop3")
+    kind = Uint32 if isinstance(a, Uint32) else Int32
+    return kind._make(cute_nvgpu.build_value("lop3", Int32.mlir_type, (i32(a), i32(b), i32(c)), lut=lut))
+
+
+def mul_hi(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """The upper half of a product."""
+    left = number(a)
+    kind = type(left)
+    name = "arith.mulsi_extended" if kind.signed else "arith.mului_extended"
+    made = tracing.emit(name, (kind.mlir_type, kind.mlir_type), (left.ir_value(), kind(b).ir_value()))
+    return kind._make(made.results[1])
+
+
+def mul_wide(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """The whole product, twice as wide as the factors."""
+    left = number(a)
+    kind = type(left)
+    wide: Any = {(16, True): Int32, (16, False): Uint32, (32, True): Int64, (32, False): Uint64}.get(
+        (kind.width, kind.signed)
+    )
+    if wide is None:
+        raise error(DSLUserCodeTypeError, f"mul_wide() takes integers of 16 or 32 bits, not {kind.__name__}")
+    return wide(left) * wide(kind(b))
+
+
+# --- floats ----------------------------------------------------------------------------------------------------------
+
+
+def _extreme(name: str, a: Any, b: Any, abs_: bool, nan: bool) -> Float32:
+    left, right = f32(a), f32(b)
+    if abs_:
+        left, right = (tracing.emit_value("math.absf", Float32.mlir_type, (v,)) for v in (left, right))
+    operation = {
+        ("max", True): "arith.maximumf",
+        ("max", False): "arith.maxnumf",
+        ("min", True): "arith.minimumf",
+        ("min", False): "arith.minnumf",
+    }
+    return Float32._make(tracing.emit_value(operation[name, nan], Float32.mlir_type, (left, right)))
+
+
+def fmax(
+    a: Any, b: Any, *, abs: bool = False, nan: bool = False, ftz: bool = False, loc: Any = None, ip: Any = None
+) -> Float32:
+    """The larger number; a NaN only if both are, or (`nan`) if one is."""
+    return _extreme("max", a, b, abs, nan)
+
+
+def fmin(
+    a: Any, b: Any, *, abs: bool = False, nan: bool = False, ftz: bool = False, loc: Any = None, ip: Any = None
+) -> Float32:
+    """The smaller number; a NaN only if both are, or (`nan`) if one is."""
+    return _extreme("min", a, b, abs, nan)
+
+
+def _approx(kind: str, value: Any) -> Float32:
+    from ...dialects import cute_nvgpu
+
+    kernel_only(kind)
+    return Float32._make(cute_nvgpu.build_value("approx", Float32.mlir_type, (f32(value),), kind=kind))
+
+
+def rcp_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
+    """1 / a by the hardware: relative error at most 2^-22, subnormals are zero."""
+    return _approx("rcp", a)
+
+
+def rsqrt_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
+    """1 / sqrt(a) by the hardware."""
+    return _approx("rsqrt", a)
+
+
+def exp2(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
+    """2^a by the hardware: relative error at most 2^-22, subnormals are zero."""
+    return _approx("ex2", a)
+
+
+def exp(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
+    """e^a by the hardware's 2^x."""
+    return _approx("ex2", Float32(a) * 1.4426950408889634)
+
+
+def log2_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
+    """The logarithm to base 2 by the hardware."""
+    return _approx("lg2", a)
+
+
+# --- two floats at once ----------------------------------------------------------------------------------------------
+
+
+def _pack(pair: Any) -> ir.Value:
+    from ...mlir import ir
+
+    first, second = pair
+    return tracing.emit_value(
+        "vector.from_elements", ir.VectorType.get([2], Float32.mlir_type), (f32(first), f32(second))
+    )
+
+
+def _unpack(vector: ir.Value) -> Pair:
+    from ...mlir import ir
+
+    def part(n: int) -> Float32:
+        position = {"static_position": ir.DenseI64ArrayAttr.get([n])}
+        return Float32._make(tracing.emit_value("vector.extract", Float32.mlir_type, (vector,), position))
+
+    return part(0), part(1)
+
+
+def _packed(kind: str, operands: Sequence[Any], rnd: Any, ftz: bool | None) -> Pair:
+    from ...dialects import cute_nvgpu
+
+    kernel_only(f"{kind}_packed_f32x2")
+    rounding = choice("rnd", rnd if rnd not in (None, "none") else "rn", ("rn", "rz", "rm", "rp"))
+    values = [_pack(pair) for pair in operands]
+    values += [values[0]] * (3 - len(values))
+    return _unpack(
+        cute_nvgpu.build_value("packed_f32x2", values[0].type, values, kind=kind, rounding=rounding, ftz=bool(ftz))
+    )
+
+
+def add_packed_f32x2(
+    src_a: Any, src_b: Any, *, rnd: Any = "rn", ftz: bool | None = None, loc: Any = None, ip: Any = None, **_: Any
+) -> Pair:
+    """a + b for two pairs of floats."""
+    return _packed("add", (src_a, src_b), rnd, ftz)
+
+
+def sub_packed_f32x2(
+    src_a: Any, src_b: Any, *, rnd: Any = "rn", ftz: bool | None = None, loc: Any = None, ip: Any = None, **_: Any
+) -> Pair:
+    """a - b for two pairs of floats."""
+    return _packed("sub", (src_a, src_b), rnd, ftz)
+
+
+def mul_packed_f32x2(
+    src_a: Any, src_b: Any, *, rnd: Any = "rn", ftz: bool | None = None, loc: Any = None, ip: Any = None, **_: Any
+) -> Pair:
+    """a * b for two pairs of floats."""
+    return _packed("mul", (src_a, src_b), rnd, ftz)
+
+
+def fma_packed_f32x2(
+    src_a: Any,
+    src_b: Any,
+    src_c: Any,
+    *,
+    rnd: Any = "rn",
+    ftz: bool | None = None,
+    loc: Any = None,
+    ip: Any = None,
+    **_: Any,
+) -> Pair:
+    """a * b + c for three pairs of floats, rounded once."""
+    return _packed("fma", (src_a, src_b, src_c), rnd, ftz)
+
+
+def exp_packed_f32x2(a: Any, *, loc: Any = None, ip: Any = None) -> Pair:
+    """e^a by the hardware for a pair of floats."""
+    scaled = mul_packed_f32x2(a, (Float32(1.4426950408889634), Float32(1.4426950408889634)))
+    return exp2(scaled[0]), exp2(scaled[1])

@@ -1,0 +1,238 @@
+"""Atomic operations, and loads and stores with an order or a cache hint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl import trace as tracing
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import Float32, Int32, Numeric, Uint32
+from .values import choice, kernel_only, pointer
+
+_ORDERS = ("relaxed", "acquire", "release", "acq_rel")
+_SCOPES = ("gpu", "cta", "cluster", "sys")
+
+
+def _element(ptr: Any, value: Any) -> Any:
+    """The numeric type an atomic operation works in: the value's, or that of the pointer's elements."""
+    if isinstance(value, Numeric):
+        return type(value)
+    kind = getattr(ptr, "dtype", None)
+    return kind or (Float32 if isinstance(value, float) else Int32)
+
+
+def _rmw(what: str, kind: str, ptr: Any, val: Any, sem: Any, scope: Any) -> Any:
+    from ...dialects import cute_nvgpu
+
+    kernel_only(what)
+    order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
+    address = pointer(ptr, what)
+    if not isinstance(val, (int, float, Numeric)) and hasattr(val, "ir_value"):  # a vector of two halves
+        vector = val.ir_value()
+        made = cute_nvgpu.build_value("atomic_rmw", vector.type, (address, vector), kind=kind, order=order, scope=scope)
+        return type(val)(made, val.shape, val.dtype)
+    element = _element(ptr, val)
+    if kind in ("min", "max") and not element.is_float and not element.signed:
+        kind = f"u{kind}"
+    operands = (address, element(val).ir_value())
+    made = cute_nvgpu.build_value("atomic_rmw", element.mlir_type, operands, kind=kind, order=order, scope=scope)
+    return element._make(made)
+
+
+def atomic_add(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
+    """Add to the element at a pointer; the element before."""
+    return _rmw("atomic_add", "add", ptr, val, sem, scope)
+
+
+def atomic_max(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
+    """Replace an integer by the larger of it and `val`; the element before."""
+    return _rmw("atomic_max", "max", ptr, val, sem, scope)
+
+
+def atomic_min(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
+    """Replace an integer by the smaller of it and `val`; the element before."""
+    return _rmw("atomic_min", "min", ptr, val, sem, scope)
+
+
+def atomic_and(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
+    """Bitwise and; the element before."""
+    return _rmw("atomic_and", "and", ptr, val, sem, scope)
+
+
+def atomic_or(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
+    """Bitwise or; the element before."""
+    return _rmw("atomic_or", "or", ptr, val, sem, scope)
+
+
+def atomic_xor(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
+    """Bitwise exclusive or; the element before."""
+    return _rmw("atomic_xor", "xor", ptr, val, sem, scope)
+
+
+def atomic_exch(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
+    """Replace the element; the element before."""
+    return _rmw("atomic_exch", "exch", ptr, val, sem, scope)
+
+
+def atomic_cas(
+    ptr: Any, cmp: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None
+) -> Any:
+    """Write `val` if the element equals `cmp`; the element before."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("atomic_cas")
+    order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
+    element = _element(ptr, val)
+    operands = (pointer(ptr, "atomic_cas"), element(cmp).ir_value(), element(val).ir_value())
+    return element._make(cute_nvgpu.build_value("atomic_cas", element.mlir_type, operands, order=order, scope=scope))
+
+
+def _float_extreme(what: str, kind: str, ptr: Any, val: Any, sign_bit: bool | None, sem: Any, scope: Any) -> Float32:
+    """f32 order is that of signed words for numbers without sign bit, and the reverse of unsigned words for others."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only(what)
+    order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
+    bits = tracing.emit_value("arith.bitcast", Int32.mlir_type, (Float32(val).ir_value(),))
+    address = pointer(ptr, what)
+
+    def apply(how: str) -> Any:
+        return cute_nvgpu.build_value(
+            "atomic_rmw", Int32.mlir_type, (address, bits), kind=how, order=order, scope=scope
+        )
+
+    opposite = {"max": "umin", "min": "umax"}[kind]
+    if sign_bit is not None:
+        made = apply(opposite if sign_bit else kind)
+    else:
+        made = _branch(bits, lambda: apply(opposite), lambda: apply(kind))
+    return Float32._make(tracing.emit_value("arith.bitcast", Float32.mlir_type, (made,)))
+
+
+def _branch(bits: Any, negative: Any, positive: Any) -> Any:
+    from ...mlir import ir
+
+    i1 = ir.IntegerType.get_signless(1)
+    predicate = {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 2)}
+    is_negative = tracing.emit_value("arith.cmpi", i1, (bits, tracing.constant(Int32.mlir_type, 0)), predicate)
+    branch = tracing.emit("scf.if", (Int32.mlir_type,), (is_negative,), regions=2)
+    for region, make in zip(branch.regions, (negative, positive), strict=True):
+        with ir.InsertionPoint(region.blocks.append()):
+            tracing.emit("scf.yield", (), (make(),))
+    return branch.result
+
+
+def atomic_fmax(
+    ptr: Any,
+    val: Any,
+    *,
+    sign_bit: bool | None = None,
+    sem: Any = None,
+    scope: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> Float32:
+    """Replace a Float32 by the larger of it and `val`; the element before. `sign_bit` says that `val` is negative or not."""
+    return _float_extreme("atomic_fmax", "max", ptr, val, sign_bit, sem, scope)
+
+
+def atomic_fmin(
+    ptr: Any,
+    val: Any,
+    *,
+    sign_bit: bool | None = None,
+    sem: Any = None,
+    scope: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> Float32:
+    """Replace a Float32 by the smaller of it and `val`; the element before."""
+    return _float_extreme("atomic_fmin", "min", ptr, val, sign_bit, sem, scope)
+
+
+_REDUCTIONS = ("add", "min", "max", "umin", "umax", "and", "or", "xor")
+
+
+def red(
+    ptr: Any,
+    val: Any,
+    *,
+    op: Any,
+    dtype: Any = None,
+    sem: Any = None,
+    scope: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> None:
+    """An atomic operation whose result nobody asks for."""
+    name = choice("op", op, _REDUCTIONS)
+    if name in ("umin", "umax"):
+        name, val = name[1:], Uint32(val) if isinstance(val, (int, Int32)) else val
+    _rmw("red", name, ptr, val, sem, scope)
+
+
+# --- loads and stores ------------------------------------------------------------------------------------------------
+
+_EVICTIONS = {
+    "evict_normal": "L1::evict_normal", "evict_first": "L1::evict_first", "evict_last": "L1::evict_last",
+    "evict_no_allocate": "L1::no_allocate", "evict_unchanged": "L1::evict_unchanged",
+}  # fmt: skip
+
+
+def _modifiers(sem: Any, scope: Any, cop: Any, eviction: Any, prefetch: Any = None) -> str:
+    parts: list[str] = []
+    if sem is not None:
+        parts += [choice("sem", sem, _ORDERS), choice("scope", scope or "gpu", _SCOPES)]
+    if cop is not None:
+        parts.append(choice("cop", cop, ("ca", "cg", "cs", "lu", "cv", "wb", "wt")))
+    if eviction is not None:
+        parts.append(_EVICTIONS[choice("level1_eviction_priority", eviction, tuple(_EVICTIONS))])
+    if prefetch is not None:
+        size = choice("level_prefetch_size", prefetch, ("size_64b", "size_128b", "size_256b"))
+        parts.append(f"L2::{size.removeprefix('size_')[:-1].upper()}B")
+    return ".".join(parts)
+
+
+def load(
+    ptr: Any, dtype: Any, *, sem: Any = None, scope: Any = None, level1_eviction_priority: Any = None, cop: Any = None,
+    ss: Any = None, level_prefetch_size: Any = None, loc: Any = None, ip: Any = None,
+) -> Any:  # fmt: skip
+    """The element at a pointer, read here and now, with an order, a cache operator or a hint."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("load")
+    address = pointer(ptr, "load")
+    modifiers = _modifiers(sem, scope, cop, level1_eviction_priority, level_prefetch_size)
+    if isinstance(dtype, type) and issubclass(dtype, Numeric):
+        return dtype._make(cute_nvgpu.build_value("ordered_load", dtype.mlir_type, (address,), modifiers=modifiers))
+    if not hasattr(dtype, "element_type"):
+        raise error(DSLUserCodeTypeError, f"load() takes a numeric type or a vector type, not {dtype!r}")
+    return cute_nvgpu.build_value("ordered_load", dtype, (address,), modifiers=modifiers)
+
+
+def store(
+    ptr: Any, val: Any, *, level1_eviction_priority: Any = None, cop: Any = None, ss: Any = None, sem: Any = None,
+    scope: Any = None, loc: Any = None, ip: Any = None,
+) -> None:  # fmt: skip
+    """Write the element at a pointer, here and now."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("store")
+    address = pointer(ptr, "store")
+    if isinstance(val, (int, float, Numeric)):
+        value = _element(ptr, val)(val).ir_value()
+    else:
+        value = val.ir_value() if hasattr(val, "ir_value") else val
+    cute_nvgpu.build("ordered_store", (address, value), modifiers=_modifiers(sem, scope, cop, level1_eviction_priority))
+
+
+def prefetch(
+    addr: Any, *, cache_level: Any = None, evict_priority: Any = None, predicate: Any = None, tensormap: bool | None = None,
+    uniform: bool | None = None, in_param_space: bool | None = None, loc: Any = None, ip: Any = None,
+) -> None:  # fmt: skip
+    """Bring a line of global memory into a cache."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("prefetch")
+    level = "tensormap" if tensormap else choice("cache_level", cache_level or "L2", ("l1", "l2")).upper()
+    cute_nvgpu.build("prefetch", (pointer(addr, "prefetch"),), level=level)

@@ -1,0 +1,87 @@
+"""Clusters of blocks: where a block is in its cluster, the cluster's barrier, its shared memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl.typing import Int32
+from .thread import Triple
+from .values import i32, kernel_only, pointer
+
+
+def _index(name: str, dim: int) -> Int32:
+    from ...dialects import cute_nvgpu
+
+    return Int32._make(cute_nvgpu.build_value("cluster_index", Int32.mlir_type, which=name, dim=dim), nonneg=True)
+
+
+def _triple(name: str) -> Triple:
+    kernel_only(name)
+    return _index(name, 0), _index(name, 1), _index(name, 2)
+
+
+def block_in_cluster_idx(*, loc: Any = None, ip: Any = None) -> Triple:
+    """Index of this block in its cluster."""
+    return _triple("block_in_cluster_idx")
+
+
+def block_in_cluster_dim(*, loc: Any = None, ip: Any = None) -> Triple:
+    """Blocks of a cluster along each axis."""
+    return _triple("block_in_cluster_dim")
+
+
+def cluster_idx(*, loc: Any = None, ip: Any = None) -> Triple:
+    """Index of this cluster in the grid."""
+    return _triple("cluster_idx")
+
+
+def cluster_dim(*, loc: Any = None, ip: Any = None) -> Triple:
+    """Clusters of the grid along each axis."""
+    return _triple("cluster_dim")
+
+
+def block_idx_in_cluster(*, loc: Any = None, ip: Any = None) -> Int32:
+    """Linear index of this block in its cluster: its rank."""
+    kernel_only("block_idx_in_cluster")
+    return _index("block_idx_in_cluster", 0)
+
+
+def cluster_size(*, loc: Any = None, ip: Any = None) -> Int32:
+    """Blocks of a cluster."""
+    kernel_only("cluster_size")
+    return _index("cluster_size", 0)
+
+
+def cluster_arrive(*, aligned: bool | None = None, loc: Any = None, ip: Any = None) -> None:
+    """Arrive at the cluster's barrier; what was written before is visible after `cluster_wait`."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("cluster_arrive")
+    cute_nvgpu.build("cluster_arrive", aligned=True if aligned else None)
+
+
+def cluster_arrive_relaxed(*, aligned: bool | None = None, loc: Any = None, ip: Any = None) -> None:
+    """Arrive at the cluster's barrier without ordering memory."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("cluster_arrive_relaxed")
+    cute_nvgpu.build("cluster_arrive", relaxed=True, aligned=True if aligned else None)
+
+
+def cluster_wait(*, loc: Any = None, ip: Any = None) -> None:
+    """Wait until all threads of the cluster have arrived."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("cluster_wait")
+    cute_nvgpu.build("cluster_wait")
+
+
+def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """The pointer into the shared memory of another block of the cluster that corresponds to one into this block's."""
+    from ...dialects import cute_nvgpu
+    from ..pointer import Pointer
+
+    kernel_only("map_dsmem_ptr")
+    source = pointer(smem_ptr, "map_dsmem_ptr", "smem")
+    made = cute_nvgpu.build_value("map_shared", source.type, (source, i32(cta_rank_in_cluster)))
+    return Pointer(made, smem_ptr.dtype, smem_ptr.memspace, smem_ptr.alignment)

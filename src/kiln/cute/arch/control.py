@@ -1,0 +1,84 @@
+"""Registers, clocks, dependent grids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import Int32, Int64
+from .values import i32, kernel_only
+
+
+def _registers(action: str, count: Any) -> None:
+    from ...dialects import cute_nvgpu
+
+    kernel_only(f"setmaxregister_{action}rease")
+    if not isinstance(count, int) or count % 8 or not 24 <= count <= 256:
+        raise error(DSLUserCodeTypeError, f"reg_count is {count!r}", hint="a multiple of 8 from 24 to 256", depth=2)
+    cute_nvgpu.build("set_max_register", count=count, action=action)
+
+
+def setmaxregister_increase(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
+    """Ask for more registers for each thread of the warpgroup."""
+    _registers("inc", reg_count)
+
+
+def setmaxregister_decrease(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
+    """Give registers of each thread of the warpgroup back."""
+    _registers("dec", reg_count)
+
+
+def warpgroup_reg_alloc(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
+    """The older name of `setmaxregister_increase`."""
+    _registers("inc", reg_count)
+
+
+def warpgroup_reg_dealloc(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
+    """The older name of `setmaxregister_decrease`."""
+    _registers("dec", reg_count)
+
+
+def griddepcontrol_wait(*, loc: Any = None, ip: Any = None) -> None:
+    """Wait until the grids this one depends on are complete and their memory is visible."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("griddepcontrol_wait")
+    cute_nvgpu.build("grid_dependency", action="wait")
+
+
+def griddepcontrol_launch_dependents(*, loc: Any = None, ip: Any = None) -> None:
+    """Allow the grids that depend on this one to start."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("griddepcontrol_launch_dependents")
+    cute_nvgpu.build("grid_dependency", action="launch_dependents")
+
+
+def _clock(which: str, kind: Any) -> Any:
+    from ...dialects import cute_nvgpu
+
+    kernel_only(which)
+    return kind._make(cute_nvgpu.build_value("clock", kind.mlir_type, which=which))
+
+
+def clock(*, loc: Any = None, ip: Any = None) -> Int32:
+    """A counter of cycles of this multiprocessor, 32 bits."""
+    return _clock("clock", Int32)
+
+
+def clock64(*, loc: Any = None, ip: Any = None) -> Int64:
+    """A counter of cycles of this multiprocessor."""
+    return _clock("clock64", Int64)
+
+
+def globaltimer(*, loc: Any = None, ip: Any = None) -> Int64:
+    """Nanoseconds, the same on all multiprocessors."""
+    return _clock("globaltimer", Int64)
+
+
+def nanosleep(sleep_time: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Do nothing for about so many nanoseconds."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("nanosleep")
+    cute_nvgpu.build("nanosleep", (i32(sleep_time),))

@@ -1,0 +1,61 @@
+"""Fences: the order in which other threads and units see this thread's memory accesses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .values import choice, kernel_only
+
+
+def _fence(what: str, kind: str) -> None:
+    from ...dialects import cute_nvgpu
+
+    kernel_only(what)
+    cute_nvgpu.build("fence", kind=kind)
+
+
+def fence_acq_rel_cta(*, loc: Any = None, ip: Any = None) -> None:
+    """Order memory accesses among the threads of the block."""
+    _fence("fence_acq_rel_cta", "acq_rel.cta")
+
+
+def fence_acq_rel_cluster(*, loc: Any = None, ip: Any = None) -> None:
+    """Order memory accesses among the threads of the cluster."""
+    _fence("fence_acq_rel_cluster", "acq_rel.cluster")
+
+
+def fence_acq_rel_gpu(*, loc: Any = None, ip: Any = None) -> None:
+    """Order memory accesses among the threads of the GPU."""
+    _fence("fence_acq_rel_gpu", "acq_rel.gpu")
+
+
+def fence_acq_rel_sys(*, loc: Any = None, ip: Any = None) -> None:
+    """Order memory accesses among all threads of the system."""
+    _fence("fence_acq_rel_sys", "acq_rel.sys")
+
+
+_PROXIES = ("alias", "async", "async.global", "async.shared", "global", "shared", "tensormap", "generic")
+
+
+def fence_proxy(kind: Any, *, space: Any = None, use_intrinsic: Any = None, loc: Any = None, ip: Any = None) -> None:
+    """Order accesses through one proxy (generic, async, ...) with those through another."""
+    name = choice("kind", kind, _PROXIES)
+    if name in ("shared", "async.shared"):
+        name = f"async.shared::{choice('space', space or 'cta', ('cta', 'cluster'))}"
+    elif name == "global":
+        name = "async.global"
+    elif name == "async" and space is not None:
+        name = f"async.shared::{choice('space', space, ('cta', 'cluster'))}"
+    elif name == "tensormap":
+        name = "tensormap::generic.release.gpu"
+    _fence("fence_proxy", f"proxy.{name}")
+
+
+def fence_view_async_shared(*, loc: Any = None, ip: Any = None) -> None:
+    """What this thread wrote to shared memory is seen by asynchronous copies and MMAs issued after."""
+    _fence("fence_view_async_shared", "proxy.async.shared::cta")
+
+
+def mbarrier_init_fence(*, loc: Any = None, ip: Any = None) -> None:
+    """Mbarriers initialized before are seen by the cluster and by asynchronous copies."""
+    _fence("mbarrier_init_fence", "mbarrier_init.release.cluster")

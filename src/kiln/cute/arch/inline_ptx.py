@@ -1,0 +1,84 @@
+"""PTX written by the user. NVIDIA target only."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ...base_dsl import trace as tracing
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from .values import i1, kernel_only, number
+
+_LETTERS = {(16, False): "h", (32, False): "r", (64, False): "l", (16, True): "h", (32, True): "f", (64, True): "d"}
+
+
+def _letter(kind: Any) -> str:
+    found = _LETTERS.get((kind.width, bool(kind.is_float)))
+    if found is None:
+        raise error(
+            DSLUserCodeTypeError,
+            f"inline_ptx() has no register for {kind.__name__}",
+            hint="numbers of 16, 32 or 64 bits",
+            depth=2,
+        )
+    return found
+
+
+def inline_ptx(
+    ptx_code: str, *, write_only_types: Any = None, read_only_args: Any = None, read_write_args: Any = None, predicate: Any = None,
+    loc: Any = None, ip: Any = None,
+) -> Any:  # fmt: skip
+    """PTX with `{$w0}`, `{$r0}`, `{$rw0}` for what it writes, reads, and both; returns what it wrote, if anything.
+
+    Numbers of 16, 32 and 64 bits. `$0`, `$1`, ... also work: the written ones, those read and written, those read.
+    `predicate` executes it in threads where it holds.
+    """
+    from ...mlir import ir
+
+    kernel_only("inline_ptx")
+    writes = list(write_only_types or [])
+    both = [number(v) for v in read_write_args or []]
+    reads = [number(v) for v in read_only_args or []]
+    results = [*writes, *(type(v) for v in both)]
+    count = len(results)
+
+    # read-write operands are results, tied to inputs that come first among the inputs
+    names = {f"w{n}": n for n in range(len(writes))} | {f"rw{n}": len(writes) + n for n in range(len(both))}
+    names |= {f"r{n}": count + len(both) + n for n in range(len(reads))}
+
+    def place(found: re.Match[str]) -> str:
+        name = found.group(1)
+        if name not in names:
+            raise error(
+                DSLUserCodeTypeError,
+                f"inline_ptx() has no operand {{${name}}}",
+                hint=f"operands: {', '.join(names)}",
+                depth=3,
+            )
+        return f"${names[name]}"
+
+    code = re.sub(r"\{\$(\w+)\}", place, ptx_code)
+    constraints = [f"={_letter(kind)}" for kind in results]
+    constraints += [str(len(writes) + n) for n in range(len(both))] + [_letter(type(v)) for v in reads]
+    operands = [v.ir_value() for v in (*both, *reads)]
+    if predicate is not None:
+        operands.append(i1(predicate))
+        constraints.append("b")
+        code = f"@${count + len(operands) - 1} {code}"
+    types = [kind.mlir_type for kind in results]
+    attributes = {
+        "asm_string": ir.StringAttr.get(code),
+        "constraints": ir.StringAttr.get(",".join([*constraints, "~{memory}"])),
+        "has_side_effects": ir.UnitAttr.get(),
+    }
+    if not types:
+        tracing.emit("llvm.inline_asm", (), operands, attributes)
+        return None
+    if len(types) == 1:
+        return results[0]._make(tracing.emit_value("llvm.inline_asm", types[0], operands, attributes))
+    struct = ir.Type.parse(f"!llvm.struct<({', '.join(map(str, types))})>")
+    made = tracing.emit_value("llvm.inline_asm", struct, operands, attributes)
+    return tuple(
+        kind._make(tracing.emit_value("llvm.extractvalue", type_, (made,), {"position": ir.DenseI64ArrayAttr.get([n])}))
+        for n, (kind, type_) in enumerate(zip(results, types, strict=True))
+    )

@@ -1,0 +1,114 @@
+"""Mbarriers: barriers in shared memory that count arrivals and bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl.typing import Boolean
+from .values import choice, i32, kernel_only, pointer
+
+
+def _scope(scope: Any, remote: bool) -> str:
+    if scope is None:
+        return "cluster" if remote else "cta"
+    return choice("scope", scope, ("cta", "cluster"))
+
+
+def mbarrier_init(mbar_ptr: Any, cnt: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Make an mbarrier that expects `cnt` arrivals a phase."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("mbarrier_init")
+    cute_nvgpu.build("mbarrier_init", (pointer(mbar_ptr, "mbarrier_init", "smem"), i32(cnt)))
+
+
+def _arrive(what: str, mbar_ptr: Any, count: Any, bytes_: Any, peer: Any, relaxed: bool, scope: Any) -> None:
+    from ...dialects import cute_nvgpu
+
+    kernel_only(what)
+    operands = (pointer(mbar_ptr, what, "smem"), i32(count), i32(bytes_), i32(-1 if peer is None else peer))
+    order = "relaxed" if relaxed else "release"
+    cute_nvgpu.build("mbarrier_arrive", operands, order=order, scope=_scope(scope, peer is not None))
+
+
+def mbarrier_arrive(
+    mbar_ptr: Any, peer_cta_rank_in_cluster: Any = None, arrive_count: Any = 1, *, relaxed: bool = False, scope: Any = None,
+    loc: Any = None, ip: Any = None,
+) -> None:  # fmt: skip
+    """Arrive at an mbarrier of this block, or of a block of the cluster."""
+    _arrive("mbarrier_arrive", mbar_ptr, arrive_count, 0, peer_cta_rank_in_cluster, relaxed, scope)
+
+
+def mbarrier_arrive_and_expect_tx(
+    mbar_ptr: Any, bytes: Any, peer_cta_rank_in_cluster: Any = None, relaxed: bool = False, scope: Any = None, *,
+    loc: Any = None, ip: Any = None,
+) -> None:  # fmt: skip
+    """Expect `bytes` more bytes in the phase, and arrive."""
+    _arrive("mbarrier_arrive_and_expect_tx", mbar_ptr, 1, bytes, peer_cta_rank_in_cluster, relaxed, scope)
+
+
+def mbarrier_expect_tx(
+    mbar_ptr: Any,
+    bytes: Any,
+    peer_cta_rank_in_cluster: Any = None,
+    *,
+    scope: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> None:
+    """Expect `bytes` more bytes in the phase."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("mbarrier_expect_tx")
+    peer = -1 if peer_cta_rank_in_cluster is None else peer_cta_rank_in_cluster
+    operands = (pointer(mbar_ptr, "mbarrier_expect_tx", "smem"), i32(bytes), i32(peer))
+    cute_nvgpu.build("mbarrier_expect_tx", operands, scope=_scope(scope, peer_cta_rank_in_cluster is not None))
+
+
+def mbarrier_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Wait until the phase of a parity (0 or 1) is complete."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("mbarrier_wait")
+    cute_nvgpu.build("mbarrier_wait", (pointer(mbar_ptr, "mbarrier_wait", "smem"), i32(phase)))
+
+
+def mbarrier_try_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
+    """Whether the phase of a parity is complete; may wait a while for it."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("mbarrier_try_wait")
+    operands = (pointer(mbar_ptr, "mbarrier_try_wait", "smem"), i32(phase))
+    return Boolean._make(cute_nvgpu.build_value("mbarrier_try_wait", Boolean.mlir_type, operands))
+
+
+def mbarrier_test_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
+    """Whether the phase of a parity is complete now."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("mbarrier_test_wait")
+    operands = (pointer(mbar_ptr, "mbarrier_test_wait", "smem"), i32(phase))
+    return Boolean._make(cute_nvgpu.build_value("mbarrier_test_wait", Boolean.mlir_type, operands))
+
+
+def mbarrier_conditional_try_wait(cond: Any, mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
+    """`mbarrier_try_wait` where `cond` holds, else true at once."""
+    from ...base_dsl import trace as tracing
+    from ...mlir import ir
+    from .values import i1
+
+    kernel_only("mbarrier_conditional_try_wait")
+    branch = tracing.emit("scf.if", (Boolean.mlir_type,), (i1(cond),), regions=2)
+    with ir.InsertionPoint(branch.regions[0].blocks.append()):
+        tracing.emit("scf.yield", (), (mbarrier_try_wait(mbar_ptr, phase).ir_value(),))
+    with ir.InsertionPoint(branch.regions[1].blocks.append()):
+        tracing.emit("scf.yield", (), (Boolean(True).ir_value(),))
+    return Boolean._make(branch.result)
+
+
+def cp_async_mbarrier_arrive_noinc(mbar_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Arrive at an mbarrier when this thread's asynchronous copies so far are complete."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("cp_async_mbarrier_arrive_noinc")
+    cute_nvgpu.build("cp_async_mbarrier_arrive", (pointer(mbar_ptr, "cp_async_mbarrier_arrive_noinc", "smem"),))

@@ -1,0 +1,48 @@
+"""Shared memory of a block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import Int32
+from .cluster import map_dsmem_ptr
+from .values import kernel_only
+
+__all__ = ["alloc_smem", "dynamic_smem_size", "get_dyn_smem", "map_dsmem_ptr"]
+
+
+def alloc_smem(
+    element_type: Any, size_in_elems: int, alignment: int | None = None, *, loc: Any = None, ip: Any = None
+) -> Any:
+    """A pointer to static shared memory for so many elements; its own for each call."""
+    from ...dialects import cute
+    from ..pointer import AddressSpace, Pointer
+
+    kernel_only("alloc_smem")
+    if not isinstance(size_in_elems, int) or size_in_elems < 1:
+        raise error(DSLUserCodeTypeError, f"alloc_smem() takes a Python integer of at least 1, not {size_in_elems!r}")
+    own = cute.element_bytes(element_type.mlir_type)
+    alignment = max(alignment or own, own)
+    size = (cute.element_bits(element_type.mlir_type) * size_in_elems + 7) // 8
+    made = cute.alloc_smem(size, alignment, cute.ptr_type(element_type.mlir_type, "smem", alignment))
+    return Pointer(made, element_type, AddressSpace.smem, alignment)
+
+
+def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
+    """A pointer to the start of the block's dynamic shared memory."""
+    from ...dialects import cute
+    from ..pointer import AddressSpace, Pointer
+
+    kernel_only("get_dyn_smem")
+    alignment = alignment or 1024
+    made = cute.dynamic_smem(cute.ptr_type(element_type.mlir_type, "smem", alignment))
+    return Pointer(made, element_type, AddressSpace.smem, alignment)
+
+
+def dynamic_smem_size(*, loc: Any = None, ip: Any = None) -> Int32:
+    """Bytes of dynamic shared memory the launch gave the block."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("dynamic_smem_size")
+    return Int32._make(cute_nvgpu.build_value("dynamic_smem_size", Int32.mlir_type), nonneg=True)

@@ -1,0 +1,80 @@
+"""Arguments of `cute.arch` functions as values of the program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import trace as tracing
+from ...base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ...base_dsl.typing import Boolean, Float32, Int32, Numeric
+
+if TYPE_CHECKING:
+    from ...mlir import ir
+
+WARP_SIZE = 32
+FULL_MASK = 0xFFFFFFFF
+
+
+def kernel_only(what: str) -> None:
+    """Refuse a call outside a kernel."""
+    active = tracing.require(f"{what}()")
+    if active.function.kind != "kernel":
+        raise error(
+            DSLRuntimeError,
+            f"{what}() was called outside a kernel",
+            hint="call it in a function decorated with @kernel, or inlined into one",
+            depth=2,
+        )
+
+
+def i32(value: Any) -> ir.Value:
+    """An i32 of a Python or dynamic integer; unsigned words keep their bits."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return tracing.constant(Int32.mlir_type, value)
+    return Int32(value).ir_value()
+
+
+def i1(value: Any) -> ir.Value:
+    """A truth value."""
+    return Boolean(value).ir_value()
+
+
+def f32(value: Any) -> ir.Value:
+    """A Float32."""
+    return Float32(value).ir_value()
+
+
+def pointer(value: Any, what: str, space: str = "") -> ir.Value:
+    """The pointer an argument is, in an address space if one is named."""
+    made = value.ir_value() if hasattr(value, "ir_value") else value
+    from ...dialects import cute
+
+    if not hasattr(made, "type") or not cute.is_ptr(made.type):
+        raise error(
+            DSLUserCodeTypeError,
+            f"{what} takes a pointer, not {type(value).__name__}",
+            hint="pass tensor.iterator + offset",
+            depth=2,
+        )
+    if space and cute.info(made.type).space not in (space, "generic"):
+        raise error(
+            DSLUserCodeTypeError, f"{what} takes a pointer to {space}, not to {cute.info(made.type).space}", depth=2
+        )
+    return made
+
+
+def number(value: Any, like: Any = None) -> Numeric:
+    """A typed number; a Python number takes the type `like`, or Int32 or Float32."""
+    if isinstance(value, Numeric):
+        return value
+    kind = like or (Float32 if isinstance(value, float) else Int32)
+    return kind(value)
+
+
+def choice(what: str, given: Any, known: tuple[str, ...]) -> str:
+    """One of some names; members of enumerations count by theirs."""
+    name = getattr(given, "value", None) if not isinstance(given, str) else given
+    name = name if isinstance(name, str) else getattr(given, "name", str(given))
+    if name.lower() not in known:
+        raise error(DSLUserCodeTypeError, f"{what} is {given!r}", hint=f"one of {', '.join(known)}", depth=2)
+    return name.lower()

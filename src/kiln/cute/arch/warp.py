@@ -1,0 +1,275 @@
+"""Threads of a warp: shuffles, votes, reductions, election."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import trace as tracing
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import Boolean, Int32, Numeric, Uint32
+from .values import FULL_MASK, choice, i1, i32, kernel_only, number
+
+if TYPE_CHECKING:
+    from ...mlir import ir
+
+
+class ShflKind(enum.Enum):
+    """From which lane a shuffle reads."""
+
+    idx = "idx"
+    up = "up"
+    down = "down"
+    bfly = "bfly"
+
+
+def sync_warp(mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> None:
+    """Wait for the threads of the warp whose bits are set in `mask`."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("sync_warp")
+    cute_nvgpu.build("sync_warp", (i32(mask),))
+
+
+# --- shuffles --------------------------------------------------------------------------------------------------------
+
+
+def shuffle_sync_op(
+    value: Any,
+    offset: Any,
+    mask: Any = FULL_MASK,
+    mask_and_clamp: Any = 31,
+    kind: Any = ShflKind.idx,
+    *,
+    loc: Any = None,
+    ip: Any = None,
+) -> Any:
+    """The value another lane of the warp holds; numbers of up to 64 bits, or vectors of them.
+
+    `mask_and_clamp` is PTX's third operand: the clamp in bits 0 to 4, the mask of the segment in bits 8 to 12.
+    """
+    kernel_only("shuffle_sync")
+    name = choice("kind", kind, ("idx", "up", "down", "bfly"))
+    rest = (i32(offset), i32(mask), i32(mask_and_clamp))
+    if not isinstance(value, (int, float, Numeric)) and hasattr(value, "dtype") and hasattr(value, "shape"):
+        return type(value)(_shuffle_vector(value.ir_value(), rest, name), value.shape, value.dtype)
+    typed = number(value)
+    return type(typed)._make(_shuffle_word(typed.ir_value(), rest, name))
+
+
+def _shuffle_vector(vector: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Value:
+    from ...mlir import ir
+
+    element = vector.type.element_type  # pyright: ignore[reportAttributeAccessIssue]
+    parts: list[ir.Value] = []
+    for n in range(vector.type.shape[0]):  # pyright: ignore[reportAttributeAccessIssue]
+        position = {"static_position": ir.DenseI64ArrayAttr.get([n])}
+        parts.append(_shuffle_word(tracing.emit_value("vector.extract", element, (vector,), position), rest, kind))
+    return tracing.emit_value("vector.from_elements", vector.type, parts)
+
+
+def _shuffle_word(value: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Value:
+    from ...dialects import cute_nvgpu
+    from ...mlir import ir
+
+    width = value.type.width  # pyright: ignore[reportAttributeAccessIssue]
+    if width <= 32:
+        return cute_nvgpu.build_value("shuffle", value.type, (value, *rest), kind=kind)
+    if width != 64:
+        raise error(DSLUserCodeTypeError, f"a shuffle moves numbers of up to 64 bits, not {value.type}", depth=3)
+    # two words, each shuffled
+    wide, narrow = ir.IntegerType.get_signless(64), ir.IntegerType.get_signless(32)
+    bits = value if value.type == wide else tracing.emit_value("arith.bitcast", wide, (value,))
+    shift = tracing.constant(wide, 32)
+    low = tracing.emit_value("arith.trunci", narrow, (bits,))
+    high = tracing.emit_value("arith.trunci", narrow, (tracing.emit_value("arith.shrui", wide, (bits, shift)),))
+    low, high = (cute_nvgpu.build_value("shuffle", narrow, (word, *rest), kind=kind) for word in (low, high))
+    low, high = (tracing.emit_value("arith.extui", wide, (word,)) for word in (low, high))
+    joined = tracing.emit_value("arith.ori", wide, (low, tracing.emit_value("arith.shli", wide, (high, shift))))
+    return joined if value.type == wide else tracing.emit_value("arith.bitcast", value.type, (joined,))
+
+
+def shuffle_sync(
+    value: Any,
+    offset: Any,
+    mask: Any = FULL_MASK,
+    mask_and_clamp: Any = 31,
+    *,
+    kind: Any = ShflKind.idx,
+    loc: Any = None,
+    ip: Any = None,
+) -> Any:
+    """The value of lane `offset`."""
+    return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
+
+
+def shuffle_sync_up(
+    value: Any,
+    offset: Any,
+    mask: Any = FULL_MASK,
+    *,
+    mask_and_clamp: Any = 0,
+    kind: Any = ShflKind.up,
+    loc: Any = None,
+    ip: Any = None,
+) -> Any:
+    """The value of the lane `offset` below; the lowest lanes keep their own."""
+    return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
+
+
+def shuffle_sync_down(
+    value: Any,
+    offset: Any,
+    mask: Any = FULL_MASK,
+    mask_and_clamp: Any = 31,
+    *,
+    kind: Any = ShflKind.down,
+    loc: Any = None,
+    ip: Any = None,
+) -> Any:
+    """The value of the lane `offset` above; the highest lanes keep their own."""
+    return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
+
+
+def shuffle_sync_bfly(
+    value: Any,
+    offset: Any,
+    mask: Any = FULL_MASK,
+    mask_and_clamp: Any = 31,
+    *,
+    kind: Any = ShflKind.bfly,
+    loc: Any = None,
+    ip: Any = None,
+) -> Any:
+    """The value of the lane whose number differs by `offset` in its bits."""
+    return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
+
+
+# --- reductions ------------------------------------------------------------------------------------------------------
+
+
+def warp_reduction(
+    val: Any, op: Callable[[Any, Any], Any], *, threads_in_group: int = 32, loc: Any = None, ip: Any = None
+) -> Any:
+    """The combination by `op` of the values of groups of `threads_in_group` neighbouring lanes, in all of them."""
+    if threads_in_group not in (1, 2, 4, 8, 16, 32):
+        raise error(DSLUserCodeTypeError, f"threads_in_group is {threads_in_group}", hint="a power of two up to 32")
+    offset = threads_in_group // 2
+    while offset:
+        val = op(val, shuffle_sync_bfly(val, offset))
+        offset //= 2
+    return val
+
+
+def warp_reduction_max(val: Any, *, op: Any = None, threads_in_group: int = 32, loc: Any = None, ip: Any = None) -> Any:
+    """The largest of the values of groups of lanes."""
+    return warp_reduction(val, op or _larger, threads_in_group=threads_in_group)
+
+
+def warp_reduction_sum(val: Any, *, op: Any = None, threads_in_group: int = 32, loc: Any = None, ip: Any = None) -> Any:
+    """The sum of the values of groups of lanes."""
+    return warp_reduction(val, op or (lambda a, b: a + b), threads_in_group=threads_in_group)
+
+
+def _larger(a: Any, b: Any) -> Any:
+    if not isinstance(a, Numeric):
+        return a.max(b) if hasattr(a, "max") else max(a, b)
+    kind = type(a)
+    name = "arith.maximumf" if kind.is_float else "arith.maxsi" if kind.signed else "arith.maxui"
+    return kind._make(tracing.emit_value(name, kind.mlir_type, (a.ir_value(), kind(b).ir_value())))
+
+
+_REDUX = ("fmax", "fmin", "max", "min", "umax", "umin", "add", "xor", "or", "and")
+
+
+def warp_redux_sync(
+    value: Any,
+    kind: Any,
+    mask_and_clamp: Any = FULL_MASK,
+    *,
+    abs: bool | None = None,
+    nan: bool | None = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> Any:
+    """Combine a 32-bit number of the lanes of a mask by the hardware; `fmax` and `fmin` need sm_100."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("warp_redux_sync")
+    name = choice("kind", kind, _REDUX)
+    typed = number(value)
+    if name in ("max", "min"):
+        name = f"f{name}" if type(typed).is_float else name if type(typed).signed else f"u{name}"
+    name += (".abs" if abs else "") + (".NaN" if nan else "")
+    return type(typed)._make(
+        cute_nvgpu.build_value("redux", type(typed).mlir_type, (typed.ir_value(), i32(mask_and_clamp)), kind=name)
+    )
+
+
+# --- votes -----------------------------------------------------------------------------------------------------------
+
+
+def _vote(what: str, kind: str, pred: Any, mask: Any, result: Any) -> Any:
+    from ...dialects import cute_nvgpu
+
+    kernel_only(what)
+    return result._make(cute_nvgpu.build_value("vote", result.mlir_type, (i1(pred), i32(mask)), kind=kind))
+
+
+def vote_all_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Boolean:
+    """Whether the predicates of all threads of the mask hold."""
+    return _vote("vote_all_sync", "all", pred, mask, Boolean)
+
+
+def vote_any_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Boolean:
+    """Whether the predicate of any thread of the mask holds."""
+    return _vote("vote_any_sync", "any", pred, mask, Boolean)
+
+
+def vote_uni_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Boolean:
+    """Whether the predicates of the threads of the mask agree."""
+    return _vote("vote_uni_sync", "uni", pred, mask, Boolean)
+
+
+def vote_ballot_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Int32:
+    """A word with the bit of each thread of the mask whose predicate holds."""
+    return _vote("vote_ballot_sync", "ballot", pred, mask, Int32)
+
+
+# --- one thread, one value -------------------------------------------------------------------------------------------
+
+
+class IfOpRegion:
+    """`with elect_one():` runs its body in one thread of the warp."""
+
+    def __enter__(self) -> None:
+        from ...dialects import cute_nvgpu
+        from ...mlir import ir
+
+        kernel_only("elect_one")
+        chosen = cute_nvgpu.build_value("elect_one", Boolean.mlir_type)
+        branch = tracing.emit("scf.if", (), (chosen,), regions=2)
+        self._point = ir.InsertionPoint(branch.regions[0].blocks.append())
+        self._point.__enter__()
+
+    def __exit__(self, *failure: Any) -> None:
+        if failure[0] is None:
+            tracing.emit("scf.yield")
+        self._point.__exit__(*failure)
+
+
+def elect_one(*, loc: Any = None, ip: Any = None) -> IfOpRegion:
+    """A region that exactly one of the threads of a warp that get there executes: `with elect_one(): ...`."""
+    return IfOpRegion()
+
+
+def make_warp_uniform(value: Any, *, loc: Any = None, ip: Any = None) -> Int32:
+    """Promise that a value is the same in all threads of the warp, so that branches on it are uniform."""
+    from ...dialects import cute_nvgpu
+
+    kernel_only("make_warp_uniform")
+    kind = type(value) if isinstance(value, (Int32, Uint32)) else Int32
+    return kind._make(
+        cute_nvgpu.build_value("warp_uniform", Int32.mlir_type, (i32(value),)), nonneg=getattr(value, "_nonneg", False)
+    )
