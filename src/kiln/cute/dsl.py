@@ -80,8 +80,9 @@ class CuteDSL(BaseDSL):
 
     def convert(self, value: Any, annotation: Any) -> Node | None:
         from .arguments import argument_node
+        from .stream import stream_node
 
-        return argument_node(value, annotation)
+        return stream_node(value) or argument_node(value, annotation)
 
     def is_static_annotation(self, annotation: Any) -> bool:
         from .arguments import annotation_kind
@@ -303,4 +304,7 @@ def _stream_value(stream: Any) -> ir.Value:
         return Int64(stream).ir_value()
     if hasattr(stream, "__extract_mlir_values__"):
         return stream.__extract_mlir_values__()[0]
-    return Int64(int(stream)).ir_value()
+    from .stream import handle_of
+
+    handle = handle_of(stream)
+    return Int64(int(stream) if handle is None else handle).ir_value()

@@ -7,14 +7,17 @@ from typing import Any
 from ..base_dsl.typing import *  # noqa: F403
 from ..base_dsl.typing import Integer
 from .composed_layout import ComposedLayout
-from .int_tuple import Coord, IntTuple, Shape, Stride, Tile, Tiler
-from .layout import Layout
+from .int_tuple import Coord, IntTuple, Shape
+from .layout import Layout, Stride, Tile
 from .pointer import AddressSpace, Pointer
 from .swizzle import Swizzle
 from .tensor import Tensor
 
 Int = int | Integer
 """An integer, known when compiling or not."""
+
+Tiler = Tile
+"""What a layout is divided or multiplied by: a tile of integers and layouts."""
 
 XTuple = Any
 """A tree of anything."""
