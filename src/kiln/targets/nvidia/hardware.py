@@ -117,7 +117,7 @@ def _shuffle(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: Devic
     width = bits.type.width
     if width < 32:
         bits = b.value("arith.extui", int_type(32), (bits,))
-    kind = ir.Attribute.parse(f"#nvvm.shfl_kind<{attribute(op, 'kind')}>", context())
+    kind = ir.Attribute.parse(f"#nvvm<shfl_kind {attribute(op, 'kind')}>", context())
     made = b.value("nvvm.shfl.sync", int_type(32), (mask, bits, offset, clamp), {"kind": kind})
     if width < 32:
         made = b.value("arith.trunci", int_type(width), (made,))
@@ -127,7 +127,7 @@ def _shuffle(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: Devic
 @expands("cute_nvgpu.vote")
 def _vote(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
     predicate, mask = op.operands
-    kind = ir.Attribute.parse(f"#nvvm.vote_sync_kind<{attribute(op, 'kind')}>", context())
+    kind = ir.Attribute.parse(f"#nvvm<vote_sync_kind {attribute(op, 'kind')}>", context())
     return [b.value("nvvm.vote.sync", results[0], (mask, predicate), {"kind": kind})]
 
 
@@ -157,7 +157,7 @@ def _elect_one(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBui
 
 @expands("cute_nvgpu.warp_uniform")
 def _warp_uniform(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    kind = ir.Attribute.parse("#nvvm.shfl_kind<idx>", context())
+    kind = ir.Attribute.parse("#nvvm<shfl_kind idx>", context())
     return [b.value("nvvm.shfl.sync", int_type(32), (b.i32(-1), op.operands[0], b.i32(0), b.i32(31)), {"kind": kind})]
 
 
