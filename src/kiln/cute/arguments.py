@@ -27,6 +27,7 @@ from .int_tuple import Coord, IntTuple, Shape
 from .layout import Layout, Stride, Tile
 from .pointer import AddressSpace, Pointer, natural_alignment
 from .runtime import DynamicLeaf, FakeStream, FakeTensor, RuntimePointer, RuntimeTensor, TensorSignature
+from .stream import handle_of
 from .tensor import TracedTensor
 
 if TYPE_CHECKING:
@@ -222,8 +223,9 @@ def argument_node(value: Any, annotation: Any) -> Node | None:
         return layout_node(value)
     if kind is FakeStream:
         return StreamNode(None)
-    if kind.__name__ == "CUstream":
-        return StreamNode(int(value))
+    handle = handle_of(value)
+    if handle is not None:
+        return StreamNode(handle)
     if is_array(kind):
         return array_node(value)
     if hasattr(kind, "__extract_mlir_values__") and _in_trace():

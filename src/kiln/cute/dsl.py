@@ -80,9 +80,8 @@ class CuteDSL(BaseDSL):
 
     def convert(self, value: Any, annotation: Any) -> Node | None:
         from .arguments import argument_node
-        from .stream import stream_node
 
-        return stream_node(value) or argument_node(value, annotation)
+        return argument_node(value, annotation)
 
     def is_static_annotation(self, annotation: Any) -> bool:
         from .arguments import annotation_kind

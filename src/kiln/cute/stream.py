@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from ..base_dsl.arguments import Node
-from ..base_dsl.typing import Int64
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..mlir import ir
+from typing import Any
 
 _HANDLES = {"CUstream", "cudaStream_t", "CUevent", "cudaEvent_t"}
 
@@ -28,28 +20,3 @@ def handle_of(value: Any) -> int | None:
             handle = getattr(value, "ptr", None)  # cupy
         return int(handle) if handle is not None else None
     return None
-
-
-class HandleNode(Node):
-    """A stream or event argument."""
-
-    key = "stream"
-    formats = "Q"
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-
-    def types(self) -> list[ir.Type]:
-        return [Int64.mlir_type]
-
-    def leaves(self) -> list[Any]:
-        return [self._handle]
-
-    def rebuild(self, values: Iterator[ir.Value]) -> Any:
-        return Int64._make(next(values))
-
-
-def stream_node(value: Any) -> HandleNode | None:
-    """The argument node of a stream or event."""
-    handle = handle_of(value)
-    return None if handle is None else HandleNode(handle)
