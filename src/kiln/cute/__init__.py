@@ -5,17 +5,19 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ..base_dsl.typing import *  # noqa: F403
+from ..base_dsl.typing import *
 from ..base_dsl.user_op import dsl_user_op
 from . import arch
-from .compile import *  # noqa: F403
-from .compile import compile  # noqa: A004
+from .atom import *
+from .compile import *
+from .compile import compile
+from .copying import *
 from .dsl import DSL, CuteDSL
-from .layout_algebra import *  # noqa: F403
-from .pointer import *  # noqa: F403
+from .layout_algebra import *
+from .pointer import *
 from .printing import printf
-from .tensor import *  # noqa: F403
-from .tensor_ssa import *  # noqa: F403
+from .tensor import *
+from .tensor_ssa import *
 
 jit = DSL.jit
 kernel = DSL.kernel

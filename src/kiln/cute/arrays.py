@@ -27,7 +27,7 @@ class Array(NamedTuple):
 def read_array(x: Any) -> Array:
     """An array of any library that numpy, torch or the DLPack protocol knows."""
     kind = type(x)
-    if kind.__module__ == "numpy" and hasattr(x, "__array_interface__"):
+    if kind.__module__ == "numpy" and hasattr(kind, "__array_interface__"):
         return _read_numpy(x)
     if is_torch_tensor(kind):
         return _read_torch(x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from typing import TYPE_CHECKING, Any
 
 from ..base_dsl import trace as tracing
@@ -33,13 +34,17 @@ class AddressSpace(enum.Enum):
     def __str__(self) -> str:
         return self.name
 
+    __hash__ = object.__hash__  # the members are single objects; Enum's own costs a call in Python
 
+
+@functools.cache
 def element_bits(dtype: Any) -> int:
     """Bits an element takes in memory: a Boolean takes a byte, 2 and 4 bits are packed, others take whole bytes."""
     width: int = dtype.width
     return width if width in (2, 4) else max(8, (width + 7) // 8 * 8)
 
 
+@functools.cache
 def natural_alignment(dtype: Any) -> int:
     """Bytes the address of an element is a multiple of without being told: its size, at most 16."""
     size = min(16, max(1, element_bits(dtype) // 8))

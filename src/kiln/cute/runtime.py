@@ -120,6 +120,8 @@ class TensorSignature:
 
     def leaves_of(self, address: int, shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
         """The leaves of a tensor that fits."""
+        if not self._dynamic:
+            return (address,)
         dynamic = [
             n
             for n, leaf in zip((*shape, *stride), (*self.shape, *self.stride), strict=True)
@@ -190,8 +192,9 @@ class RuntimeTensor(Tensor):
         self._alignment = natural if alignment is None else alignment
         self._memspace = AddressSpace.gmem if array.device == "cuda" else AddressSpace.generic
         self._order: tuple[int, ...] | None = None
-        _check_address(array, self._alignment)
-        self._set(tuple(array.shape), tuple(array.strides))
+        if self._alignment & (self._alignment - 1) or self._alignment < natural or array.address % self._alignment or min(array.strides, default=0) < 0:
+            _check_address(array, self._alignment)
+        self._set(array.shape, array.strides)
 
     def _set(self, shape: tuple[Any, ...], stride: tuple[Any, ...]) -> None:
         """State which leaves are static and dynamic."""

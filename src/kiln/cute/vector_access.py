@@ -47,25 +47,33 @@ def static_size(layout: Any, what: str) -> int:
     return count
 
 
+class Group(NamedTuple):
+    """Elements with one dynamic offset: static offsets from there, and their places among the values."""
+
+    base: Any
+    offsets: Sequence[int]
+    positions: Sequence[int]
+
+
 def accesses(pointer: Pointer, layout: Any, count: int) -> Iterator[Access]:
     """The accesses that cover `count` elements of a layout, as wide as contiguity and alignment allow."""
-    for base, offsets, positions in _groups(layout, count):
-        yield from _runs(pointer, base, offsets, positions)
+    for group in _groups(layout, count):
+        yield from _runs(pointer, group, WIDEST_ACCESS)
 
 
-def _groups(layout: Any, count: int) -> Iterator[tuple[Any, Sequence[int], Sequence[int]]]:
-    """Parts of a layout with one dynamic offset each: (offset, static offsets from there, places among the values)."""
+def _groups(layout: Any, count: int) -> Iterator[Group]:
+    """The parts of a layout that have one dynamic offset each."""
     if isinstance(layout, ComposedLayout):
         if layout.is_static():
-            yield 0, [layout(i) for i in range(count)], range(count)
+            yield Group(0, [layout(i) for i in range(count)], range(count))
             return
         width = _composed_width(layout, count)
         for first in range(0, count, width):
-            yield layout(first), range(width), range(first, first + width)
+            yield Group(layout(first), range(width), range(first, first + width))
         return
     shapes, strides = flatten_to_tuple(layout.shape), flatten_to_tuple(layout.stride)
     if all(isinstance(d, int) for d in strides):
-        yield 0, _static_offsets(shapes, strides), range(count)
+        yield Group(0, _static_offsets(shapes, strides), range(count))
         return
     fixed = tuple(d if isinstance(d, int) else 0 for d in strides)
     offsets = _static_offsets(shapes, fixed)
@@ -77,7 +85,7 @@ def _groups(layout: Any, count: int) -> Iterator[tuple[Any, Sequence[int], Seque
         base: Any = 0
         for c, mode in zip(coord, dynamic, strict=True):
             base = leaf_add(base, leaf_mul(c, strides[mode]))
-        yield base, [offsets[p] for p in positions], positions
+        yield Group(base, [offsets[p] for p in positions], positions)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -109,7 +117,9 @@ def _composed_width(layout: ComposedLayout, count: int) -> int:
     return width
 
 
-def _runs(pointer: Pointer, base: Any, offsets: Sequence[int], positions: Sequence[int]) -> Iterator[Access]:
+def _runs(pointer: Pointer, group: Group, widest: int) -> Iterator[Access]:
+    """The accesses of a group, none wider than `widest` bytes."""
+    base, offsets, positions = group
     bits = element_bits(pointer.dtype)
     order = sorted(range(len(offsets)), key=lambda i: (offsets[i], positions[i]))
     alignment = known_alignment(pointer, base)
@@ -120,19 +130,24 @@ def _runs(pointer: Pointer, base: Any, offsets: Sequence[int], positions: Sequen
         while i + length < len(order) and offsets[order[i + length]] == start + length:
             length += 1
         width = 1
-        while width * 2 <= length and _fits(width * 2, bits, alignment, start):
+        while width * 2 <= length and _fits(width * 2, bits, alignment, start, widest):
             width *= 2
-        where = leaf_add(base, start)
-        yield Access(where, [positions[order[i + k]] for k in range(width)])
+        if width == 1 and bits < 8:  # packed elements: the least that is whole bytes may be more than two
+            whole = 8 // bits
+            if whole <= length and _fits(whole, bits, alignment, start, widest):
+                width = whole
+                while width * 2 <= length and _fits(width * 2, bits, alignment, start, widest):
+                    width *= 2
+        yield Access(leaf_add(base, start), [positions[order[i + k]] for k in range(width)])
         i += width
 
 
-def _fits(width: int, bits: int, alignment: int, start: int) -> bool:
+def _fits(width: int, bits: int, alignment: int, start: int, widest: int) -> bool:
     size = width * bits
     if size % 8:
         return False  # packed elements are read by whole bytes
     size //= 8
-    return size <= WIDEST_ACCESS and alignment % size == 0 and (start * bits) % (size * 8) == 0
+    return size <= widest and alignment % size == 0 and (start * bits) % (size * 8) == 0
 
 
 # --- reading and writing ---------------------------------------------------------------------------------------------
@@ -240,3 +255,65 @@ def _poison() -> dict[str, ir.Attribute]:
     from ..mlir import context, ir
 
     return {"value": ir.Attribute.parse("#ub.poison", context())}
+
+
+# --- copying ---------------------------------------------------------------------------------------------------------
+
+
+class Copy:
+    """Copying between two layouts with the same number of elements, in parts: `move(positions)` copies some of them.
+
+    No access is wider than `widest` bytes; 0 copies element by element.
+    """
+
+    def __init__(self, src: Pointer, src_layout: Any, dst: Pointer, dst_layout: Any, count: int, widest: int) -> None:
+        require_writable(dst)
+        self._src, self._dst = src, dst
+        self._widest = widest
+        # Dynamic offsets are computed here, before any branch that uses them.
+        self._src_groups = list(_groups(src_layout, count))
+        self._dst_groups = list(_groups(dst_layout, count))
+
+    def _accesses(self, pointer: Pointer, groups: Sequence[Group], wanted: frozenset[int] | None) -> Iterator[Access]:
+        for group in groups:
+            if wanted is not None:
+                kept = [k for k, p in enumerate(group.positions) if p in wanted]
+                if not kept:
+                    continue
+                group = Group(group.base, [group.offsets[k] for k in kept], [group.positions[k] for k in kept])
+            yield from _runs(pointer, group, self._widest)
+
+    def move(self, wanted: frozenset[int] | None = None) -> None:
+        """Copy the elements at these indices; all without any."""
+        dtype = self._src.dtype
+        where: dict[int, tuple[int, int]] = {}
+        values: list[tuple[ir.Value, int]] = []
+        for access in self._accesses(self._src, self._src_groups, wanted):
+            width = len(access.positions)
+            if width == 1:
+                value = load_element(self._src, access.offset).ir_value()
+            else:
+                value = load_vector(self._src, access.offset, width)
+            for k, position in enumerate(access.positions):
+                where[position] = (len(values), k)
+            values.append((value, width))
+        for access in self._accesses(self._dst, self._dst_groups, wanted):
+            store_vector(self._dst, access.offset, _gather(access.positions, where, values, dtype))
+
+
+def _gather(
+    positions: Sequence[int], where: dict[int, tuple[int, int]], values: Sequence[tuple[ir.Value, int]], dtype: Any
+) -> ir.Value:
+    """The elements at these indices as a vector, or as the element itself if it is one."""
+    number, first = where[positions[0]]
+    value, width = values[number]
+    if all(where[p] == (number, first + k) for k, p in enumerate(positions)):
+        if width == 1:
+            return value
+        return pick(value, width, range(first, first + len(positions)), dtype)
+    elements: list[ir.Value] = []
+    for p in positions:
+        number, k = where[p]
+        value, width = values[number]
+        elements.append(value if width == 1 else extract(value, k, dtype))
+    return tracing.emit_value("vector.from_elements", dtype.vector_type(len(elements)), elements)

@@ -1,0 +1,194 @@
+"""Copies between tensors: `copy` with an atom, and the plain ones that need none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..base_dsl import trace as tracing
+from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.typing import Boolean, Int32, Integer
+from .atom import CopyAtom
+from .int_tuple import pretty_str, product
+from .pointer import Pointer, load_element, store_element
+from .tensor import TracedTensor
+from .vector_access import WIDEST_ACCESS, Copy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["autovec_copy", "basic_copy", "basic_copy_if", "copy", "copy_atom_call", "prefetch"]
+
+
+def _memory(x: Any, what: str) -> TracedTensor:
+    if not isinstance(x, TracedTensor) or x.is_coordinates:
+        raise error(
+            DSLUserCodeTypeError,
+            f"the {what} of a copy is a tensor in memory, got {'coordinates' if isinstance(x, TracedTensor) else type(x).__name__}",
+        )
+    return x
+
+
+def _check(src: Any, dst: Any) -> tuple[TracedTensor, TracedTensor]:
+    src, dst = _memory(src, "source"), _memory(dst, "destination")
+    if src.element_type is not dst.element_type:
+        raise error(
+            DSLUserCodeTypeError,
+            f"a copy from {src.element_type.__name__} to {dst.element_type.__name__} elements",
+            hint="a copy does not convert: load, convert with .to(T) and store; or recast_tensor to copy bits",
+        )
+    a, b = product(src.shape), product(dst.shape)
+    if isinstance(a, int) and isinstance(b, int) and a != b:
+        raise error(
+            DSLUserCodeTypeError,
+            f"a copy from shape {pretty_str(src.shape)} ({a} elements) to {pretty_str(dst.shape)} ({b} elements)",
+            hint="source and destination have the same number of elements",
+        )
+    return src, dst
+
+
+def guarded(condition: Any, body: Callable[[], None]) -> None:
+    """Emit `body` under a condition: a Boolean, static or dynamic."""
+    if isinstance(condition, bool):
+        if condition:
+            body()
+        return
+    from ..mlir import ir
+
+    operation = tracing.emit("scf.if", [], [Boolean(condition).ir_value()], regions=2)
+    with ir.InsertionPoint(operation.regions[0].blocks.append()):
+        body()
+        tracing.emit("scf.yield")
+
+
+def looped(count: Any, body: Callable[[Any], None]) -> None:
+    """Emit `body(i)` for i from 0 up to a dynamic count."""
+    from ..mlir import ir
+
+    kind = type(count) if isinstance(count, Integer) else Int32
+    bounds = [kind(0).ir_value(), kind(count).ir_value(), kind(1).ir_value()]
+    operation = tracing.emit("scf.for", [], bounds, regions=1)
+    block = operation.regions[0].blocks.append(kind.mlir_type)
+    with ir.InsertionPoint(block):
+        body(kind._make(block.arguments[0], True))
+        tracing.emit("scf.yield")
+
+
+def _transfer(src: Any, dst: Any, pred: Any, values: int, widest: int) -> None:
+    """Copy all elements in parts of `values`, each under its predicate, if there are any."""
+    src, dst = _check(src, dst)
+    count = product(dst.shape)
+    if not isinstance(count, int):
+        count = product(src.shape)
+    if not isinstance(count, int):
+        _transfer_dynamic(src, dst, pred, count, values)
+        return
+    if count == 0:
+        return
+    moving = Copy(src.iterator, src.layout, dst.iterator, dst.layout, count, widest)
+    if pred is None:
+        moving.move()
+        return
+    for condition, parts in _predicates(pred, count, values):
+        elements = frozenset(p * values + k for p in parts for k in range(values))
+        guarded(condition, lambda elements=elements: moving.move(elements))
+
+
+def _predicates(pred: Any, count: int, values: int) -> list[tuple[Any, list[int]]]:
+    """Each predicate with the parts that it guards."""
+    if not isinstance(pred, TracedTensor):
+        if isinstance(pred, (bool, Boolean)):
+            return [(pred, list(range(count // values)))]
+        raise error(DSLUserCodeTypeError, f"pred is a tensor of Booleans, got {type(pred).__name__}")
+    if pred.is_coordinates or pred.element_type is not Boolean:
+        raise error(DSLUserCodeTypeError, f"pred is a tensor of Booleans, got {pred}")
+    found = product(pred.shape)
+    if count % values or found != count // values:
+        raise error(
+            DSLUserCodeTypeError,
+            f"{found} predicates of shape {pretty_str(pred.shape)} for {count // values} parts of {values} elements",
+            hint="there is one predicate for each call of the atom: for the modes after its values",
+        )
+    layout, pointer = pred.layout, pred.iterator
+    groups: dict[int, list[int]] = {}
+    for part in range(found):
+        offset = layout(part)
+        if not isinstance(offset, int):  # nothing is known about which are the same
+            return [(load_element(pointer, layout(p)), [p]) for p in range(found)]
+        groups.setdefault(offset, []).append(part)
+    return [(load_element(pointer, offset), parts) for offset, parts in groups.items()]
+
+
+def _transfer_dynamic(src: TracedTensor, dst: TracedTensor, pred: Any, count: Any, values: int) -> None:
+    """A loop over the elements, for shapes that are known only at run time."""
+    if pred is not None and values != 1:
+        raise error(
+            DSLUserCodeTypeError,
+            f"a predicated copy of several elements at once needs a static shape, got {pretty_str(src.shape)}",
+        )
+    source: Pointer = src.iterator
+    target: Pointer = dst.iterator
+
+    def body(i: Any) -> None:
+        def move() -> None:
+            store_element(target, dst.layout(i), load_element(source, src.layout(i)))
+
+        if pred is None:
+            move()
+        else:
+            guarded(pred[i] if isinstance(pred, TracedTensor) else pred, move)
+
+    looped(count, body)
+
+
+def basic_copy(src: Any, dst: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Copy element by element."""
+    _transfer(src, dst, None, 1, 0)
+
+
+def basic_copy_if(pred: Any, src: Any, dst: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Copy the elements whose predicate holds; `pred` has as many Booleans as there are elements."""
+    _transfer(src, dst, pred, 1, 0)
+
+
+def autovec_copy(src: Any, dst: Any, *, l1c_evict_priority: Any = None, loc: Any = None, ip: Any = None) -> None:
+    """Copy with accesses as wide as the two layouts and the alignment allow, at most 16 bytes."""
+    _transfer(src, dst, None, 1, WIDEST_ACCESS)
+
+
+def copy(
+    atom: Any,
+    src: Any,
+    dst: Any,
+    *,
+    pred: Any = None,
+    unroll_factor: int | None = None,
+    loc: Any = None,
+    ip: Any = None,
+    **kwargs: Any,
+) -> None:
+    """Copy from `src` to `dst` with an atom or tiled copy, as many calls of the atom as they hold.
+
+    Both have the atom's values in mode 0. `pred` has one Boolean for each call: where it is false nothing is copied,
+    and the destination stays as it is. Other keywords are the atom's.
+    """
+    if not isinstance(atom, CopyAtom):
+        raise error(
+            DSLUserCodeTypeError,
+            f"copy() takes a copy atom first, got {type(atom).__name__}",
+            hint="cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), dtype); without an atom: cute.autovec_copy(src, dst)",
+        )
+    atom.trait.copy(src, dst, pred, **kwargs)
+
+
+def copy_atom_call(
+    atom: Any, src: Any, dst: Any, *, pred: Any = None, loc: Any = None, ip: Any = None, **kwargs: Any
+) -> None:
+    """One call of a copy atom: source and destination hold exactly its values."""
+    copy(atom, src, dst, pred=pred, **kwargs)
+
+
+def prefetch(atom: Any, src: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Ask for data to be brought nearer. Has no effect that a program could see."""
+    call = getattr(getattr(atom, "trait", None), "prefetch", None)
+    if call is not None:
+        call(src)
