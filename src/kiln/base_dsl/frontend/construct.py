@@ -34,6 +34,8 @@ class Construct:
     """Elements assigned inside: (the last name of the container, a constant key or None for any)."""
     static_names: frozenset[str] = _NOTHING
     """While loops: names whose values decide whether the loop goes on."""
+    test_writes: frozenset[str] = _NOTHING
+    """While loops: names that the test binds."""
     constant_test: bool = False
     """While loops: the test is a literal."""
 

@@ -469,6 +469,14 @@ class _LoopState:
                 self.slot_entries[index] = entry
                 self.entries.append(entry)
 
+    def add(self, entry: _Entry) -> None:
+        """Carry one more variable, found when the test of the loop was traced."""
+        self.entries.append(entry)
+        self.types += [init.type for init in entry.inits]
+        for names in (self.late, self.dead, self.fixed):
+            if entry.name in names:
+                names.remove(entry.name)
+
     def enter(self, arguments: list[ir.Value]) -> None:
         """Let variables and objects stand for block arguments; jump flags are clear at the start of an iteration."""
         iterator = iter(arguments)
@@ -652,6 +660,16 @@ def _prune(block: ir.Block, offset: int, kept: list[bool], inits: list[ir.Value]
         block.erase_argument(offset + index)
 
 
+def _bound_by_test(rec: Construct, state: _LoopState) -> list[_Entry]:
+    """Names that the test of a `while` binds and nobody reads before: the body and what follows see the test's value."""
+    scope = state.scope
+    carried = {entry.name for entry in state.entries}
+    names = [n for n in sorted(rec.test_writes - carried) if n in scope.cells and scope.get(n) is not UNDEFINED]
+    return [
+        _Entry(n, scope.get(n), lambda v, n=n: scope.set(n, v), lambda n=n: scope.get(n), promote=False) for n in names
+    ]
+
+
 def dynamic_while(
     rec: Construct, scope: Scope, test: Callable[[], Any], body: Callable[[], None]
 ) -> Any:
@@ -675,12 +693,18 @@ def dynamic_while(
             condition = as_condition(condition) if tree.is_dynamic(condition) else Boolean(True)
             goes_on = condition.ir_value()
             forwards = state.leaves_now()
+            bound = _bound_by_test(rec, state)
+            forwards += [leaf for entry in bound for leaf in entry.inits]
     if not isinstance(condition, Numeric):
         before.splice()
         scope.restore(state.before)
         state.snapshot.restore()
         return StaticTest(condition)
 
+    for entry in bound:  # nobody reads what they hold before the first test
+        inits += [trace.dsl.make_undefined(leaf.type) for leaf in entry.inits]
+        heads += [before.block.add_argument(leaf.type, ir.Location.unknown()) for leaf in entry.inits]
+        state.add(entry)
     region = DetachedBlock(list(state.types))
     arguments = list(region.block.arguments)
     with region.open():

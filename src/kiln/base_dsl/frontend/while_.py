@@ -34,6 +34,7 @@ def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
     index = rw.construct(
         "while", node, node.test, loop, [node.test, *node.body], exits=loop.exits,
         static_names=frozenset(_decided_by(decisive, node.body)), constant_test=constant,
+        test_writes=frozenset(names_of(node.test)[1]),
     )  # fmt: skip
     test_return = ast.copy_location(ast.Return(node.test), node.test)
     test = rw.region(rw.fresh("test"), [test_return], node.test)
