@@ -252,12 +252,23 @@ def call_chain(depth: int = 1, limit: int = 8) -> tuple[Span, ...]:
     """
     spans: list[Span] = []
     last: str | None = None
+    lazy: Span | None = None
     for frame in _user_frames(sys._getframe(depth + 1)):
         code = frame.f_code
         generated = code.co_name.startswith("__kiln")
         name = function_name(code)
+        if lazy is not None:  # a lazily evaluated part of an expression of this function, or a lambda of the user's
+            if lazy.filename == code.co_filename and lazy.line == frame.f_lineno:
+                spans.append(dataclasses.replace(lazy, function=name))
+                lazy, last = None, name if generated else None
+                continue
+            spans.append(lazy)
+            lazy = None
         if last is not None and name == last and spans and spans[-1].filename == code.co_filename:
             last = name if generated else None
+            continue
+        if code.co_name == "<lambda>" and not code.co_argcount:
+            lazy, last = frame_span(frame), None
             continue
         spans.append(frame_span(frame))
         last = name if generated else None

@@ -26,6 +26,8 @@ class Construct:
     """Loops: the flags that leave it."""
     assigned: dict[str, list[Span]] = dataclasses.field(default_factory=dict)
     """Where each name is assigned inside."""
+    global_writes: tuple[str, ...] = ()
+    """Names of the module that it rebinds."""
     calls: frozenset[str] = _NOTHING
     """Names of functions and methods called inside."""
     attribute_stores: frozenset[str] = _NOTHING

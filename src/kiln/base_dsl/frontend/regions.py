@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...mlir import ir
 from .. import trace as tracing
 from .. import tree
-from ..diagnostics import DSLUserCodeTypeError, error, function_name, user_frame
+from ..diagnostics import DSLSyntaxError, DSLUserCodeTypeError, error, function_name, user_frame
 from ..tree import UNDEFINED
 from ..typing import Boolean, Numeric
 from .carry import Scope, Snapshot, stored_attributes
@@ -82,6 +82,19 @@ def _readable(name: str) -> str:
     return "the returned value" if is_internal_name(name) else repr(name)
 
 
+def _check_globals(rec: Construct) -> None:
+    if rec.global_writes:
+        name = rec.global_writes[0]
+        raise error(
+            DSLSyntaxError,
+            f"the global {name!r} is assigned inside {rec.title}, whose course is only known when the program runs",
+            hint=f"compute {name!r} in a local variable and return it, or keep it in an object that is passed in",
+            span=rec.span,
+            notes=_assignment_notes(rec, name),
+            depth=3,
+        )
+
+
 # ------------------------------------------------------------------------------------------------- branches
 
 
@@ -124,6 +137,7 @@ def dynamic_if(
 ) -> None:
     """Trace both arms and merge what they leave behind. `else_jumped`: flags known to be set in the second arm."""
     trace = tracing.require("a branch")
+    _check_globals(rec)
     writes = sorted(n for n in rec.flow.writes if n in scope.cells)
     snapshot = Snapshot(scope.roots(sorted(rec.flow.reads | rec.flow.writes)))
     before = scope.save(writes)
@@ -422,6 +436,7 @@ class _LoopState:
 
     def __init__(self, rec: Construct, scope: Scope) -> None:
         self.rec, self.scope = rec, scope
+        _check_globals(rec)
         flow = rec.flow
         self.before = scope.save(n for n in sorted(flow.writes) if n in scope.cells)
         user = [n for n in self.before if not is_internal_name(n)]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 HOOKS = "__kiln__"
 SCOPE = "__kiln_scope"
+FUNCTION = "__kiln_function"
 
 
 @dataclasses.dataclass
@@ -81,17 +82,30 @@ def _rewrite_code(code: types.CodeType) -> _Rewritten:
     if isinstance(inner, ast.expr):
         body: list[ast.stmt] = [ast.Return(inner)]
     else:
+        assert isinstance(inner, ast.FunctionDef)
+        inner.name = FUNCTION  # under its own name it would hide the global that a recursive call means
         body = [inner]
     factory = _function_def("__kiln_factory", parameters, body)
     module = ast.fix_missing_locations(ast.Module([factory], []))
     _unmangle(module, code)
     compiled = compile(module, code.co_filename, "exec", dont_inherit=True)
     factory_code = next(c for c in compiled.co_consts if isinstance(c, types.CodeType))
-    result = next(c for c in factory_code.co_consts if isinstance(c, types.CodeType) and c.co_name == code.co_name)
+    result = next(c for c in factory_code.co_consts if isinstance(c, types.CodeType))
+    result = result.replace(co_name=code.co_name)
     if hasattr(code, "co_qualname"):
-        result = result.replace(co_qualname=code.co_qualname)
+        result = _requalified(result, result.co_qualname, code.co_qualname)
     _mark_rewritten(result)
-    return _Rewritten(result, rewriter.constructs, lambda: ast.unparse(ast.fix_missing_locations(ast.Module([factory], []))))
+
+    def text() -> str:
+        return ast.unparse(ast.fix_missing_locations(ast.Module([factory], []))).replace(FUNCTION, code.co_name)
+
+    return _Rewritten(result, rewriter.constructs, text)
+
+
+def _requalified(code: types.CodeType, old: str, new: str) -> types.CodeType:
+    """The code with the qualified names of the user's function, in inner functions too: errors and tracebacks show them."""
+    constants = tuple(_requalified(c, old, new) if isinstance(c, types.CodeType) else c for c in code.co_consts)
+    return code.replace(co_consts=constants, co_qualname=new + code.co_qualname.removeprefix(old))
 
 
 def _mark_rewritten(code: types.CodeType) -> None:
@@ -195,7 +209,7 @@ class Rewriter:
         state.global_names = {n for s in statements if isinstance(s, ast.Global) for n in s.names}
         body = self.block(statements)
         # Every name a region may touch, through one closure: its cells are the function's variables.
-        known = sorted(local | (loads & self._enclosing_names()))
+        known = sorted(local | ((loads | stores | outside) & (self._enclosing_names() - state.global_names)))
         header: list[ast.stmt] = [n for n in statements if isinstance(n, (ast.Nonlocal, ast.Global))]
         body = [s for s in body if not isinstance(s, (ast.Nonlocal, ast.Global))]
         header += [_declare(name) for name in sorted(local - parameters)]
@@ -386,6 +400,7 @@ class Rewriter:
         self.constructs.append(
             Construct(
                 kind, self.span(header), flow, state.facts, flags=(RETURN_FLAG, *state.loop_flags), assigned=assigned,
+                global_writes=tuple(sorted(flow.writes & state.global_names)),
                 calls=frozenset(calls), attribute_stores=frozenset(attributes),
                 item_stores=frozenset(items), **more,
             )
