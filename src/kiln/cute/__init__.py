@@ -16,6 +16,7 @@ from .dsl import DSL, CuteDSL
 from .layout_algebra import *
 from .pointer import *
 from .printing import printf
+from .structures import *
 from .tensor import *
 from .tensor_ssa import *
 

@@ -1,0 +1,132 @@
+"""`SmemAllocator`: shared memory of a block, piece by piece."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from ..base_dsl import trace as tracing
+from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ..base_dsl.typing import Int8, Int32, NumericMeta
+from ..cute.composed_layout import ComposedLayout
+from ..cute.layout import cosize, make_layout
+from ..cute.pointer import AddressSpace, Pointer, natural_alignment, recast_ptr
+from ..cute.structures import struct
+from ..cute.tensor import make_tensor
+
+
+class SmemPartition(enum.Enum):
+    """Whose memory an allocation is counted as."""
+
+    RESERVED = enum.auto()
+    USER = enum.auto()
+
+
+class SmemAllocator:
+    """Hands out shared memory of the block. All threads get the same addresses; the memory is undefined at first.
+
+    Sizes are known when compiling, so that the launch needs not be told how much there is.
+    """
+
+    __kiln_static__ = True
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self._used = 0
+
+    def allocate(
+        self,
+        size_or_type: Any,
+        byte_alignment: int = 1,
+        *,
+        partition: SmemPartition = SmemPartition.USER,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> Any:
+        """Bytes (a pointer to Int8), a number of a type (a pointer to it), or a structure."""
+        if isinstance(size_or_type, struct):
+            alignment = max(byte_alignment, size_or_type.__alignof__())
+            return size_or_type(self._take(size_or_type.size_in_bytes(), alignment, Int8))
+        if isinstance(size_or_type, NumericMeta):
+            return self.allocate_array(size_or_type, 1, byte_alignment=byte_alignment)
+        return self._take(size_or_type, byte_alignment, Int8)
+
+    def allocate_array(
+        self,
+        element_type: Any,
+        num_elems: int = 1,
+        *,
+        byte_alignment: int = 1,
+        partition: SmemPartition = SmemPartition.USER,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> Pointer:
+        """`num_elems` elements of a type: the pointer to the first."""
+        if not isinstance(num_elems, int):
+            raise error(
+                DSLUserCodeTypeError, f"{num_elems!r} elements of shared memory: the number is known when compiling"
+            )
+        alignment = max(byte_alignment, natural_alignment(element_type))
+        return self._take(element_type.n_bytes(num_elems), alignment, element_type)
+
+    def allocate_tensor(
+        self,
+        element_type: Any,
+        layout: Any,
+        byte_alignment: int = 1,
+        swizzle: Any = None,
+        *,
+        partition: SmemPartition = SmemPartition.USER,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> Any:
+        """A tensor of a static layout. `swizzle` permutes its addresses, in bytes."""
+        if isinstance(layout, (int, tuple)):
+            layout = make_layout(layout)
+        plain = layout.outer if isinstance(layout, ComposedLayout) else layout
+        count = cosize(plain)
+        if not isinstance(count, int):
+            raise error(DSLUserCodeTypeError, f"a tensor in shared memory needs a static layout, got {layout}")
+        pointer = self.allocate_array(element_type, count, byte_alignment=byte_alignment)
+        return make_tensor(recast_ptr(pointer, swizzle, element_type) if swizzle is not None else pointer, layout)
+
+    def _take(self, size: Any, alignment: int, dtype: Any) -> Pointer:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{size!r} bytes of shared memory",
+                hint="pass a number of bytes that is known when compiling, a numeric type or a structure",
+            )
+        if alignment < 1 or alignment & (alignment - 1):
+            raise error(
+                DSLUserCodeTypeError, f"shared memory aligned to {alignment} bytes: an alignment is a power of two"
+            )
+        active = tracing.require("shared memory")
+        if active.function.kind != "kernel":
+            raise error(
+                DSLRuntimeError,
+                "shared memory is allocated outside a kernel",
+                hint="only the threads of a block have some",
+            )
+        from ..dialects import cute
+
+        self._used = -(-self._used // alignment) * alignment + size
+        alignment = max(alignment, natural_alignment(dtype))
+        base = cute.alloc_smem(max(size, 1), alignment, cute.ptr_type(dtype.mlir_type, "smem", alignment))
+        return Pointer(base, dtype, AddressSpace.smem, alignment)
+
+    def calculate_total_usage(self, *, loc: Any = None, ip: Any = None) -> Any:
+        """Bytes allocated so far by this allocator."""
+        return Int32(self._used)
+
+    def calculate_partition_size(
+        self, partition: SmemPartition, *, cumulative: bool = False, loc: Any = None, ip: Any = None
+    ) -> Any:
+        """Bytes of a partition; everything is the user's."""
+        return Int32(self._used if partition is SmemPartition.USER or cumulative else 0)
+
+    @staticmethod
+    def capacity_in_bytes(compute_capability: str | None = None) -> int:
+        """Bytes of shared memory a block can have."""
+        from .smem_capacity import get_smem_capacity_in_bytes
+
+        return get_smem_capacity_in_bytes(*([compute_capability] if compute_capability else []))
