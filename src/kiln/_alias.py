@@ -7,6 +7,7 @@ interface, to the MLIR bindings, and those names are redirected:
     cutlass._mlir.X                 the bindings' X (ir, passmanager, extras.types, ...)
     cutlass._mlir.dialects.X        the bindings' dialect X (llvm, nvvm, arith, ...)
     cutlass._mlir.dialects.cute     kiln.dialects.cute, and likewise cute_nvgpu
+    cutlass.base_dsl.runtime.cuda   kiln.cuda
 
 Only the standard library is imported here, and nothing of Kiln until a name is asked for.
 """
@@ -35,6 +36,7 @@ _MLIR = "_mlir"
 # leaves no attribute behind in the bindings.
 _JUNCTIONS = frozenset(
     {
+        "base_dsl.runtime",
         _MLIR,
         f"{_MLIR}.dialects",
         f"{_MLIR}._mlir_libs",
@@ -45,6 +47,7 @@ _JUNCTIONS = frozenset(
 
 # Names below the alias whose place in Kiln is another one. "{mlir}" is the package of the MLIR bindings.
 _MOVED = {
+    "base_dsl.runtime.cuda": "kiln.cuda",
     f"{_MLIR}.dialects.cute": "kiln.dialects.cute",
     f"{_MLIR}.dialects.cute_nvgpu": "kiln.dialects.cute_nvgpu",
     f"{_MLIR}._mlir_libs._cutlass_ir._mlir": "{mlir}",

@@ -1,45 +1,37 @@
-"""The GPU that programs are told they have: the one of `CUTE_DSL_ARCH`, else an H200-like one of compute capability 9.0."""
+"""The GPU that programs are told they have: the one of `CUTE_DSL_ARCH`, else one of compute capability 9.0."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import re
+from typing import Any
+
+from kiln.utils import gpu_models
 
 
-@dataclasses.dataclass(frozen=True)
 class Device:
-    """Numbers of a GPU as the driver reports them; sizes in bytes."""
+    """Properties by the names that torch gives them; sizes in bytes."""
 
-    major: int
-    minor: int
-    multi_processor_count: int
-    L2_cache_size: int
-    shared_memory_per_block_optin: int
-    max_threads_per_multi_processor: int = 2048
-    max_blocks_per_multi_processor: int = 32
-    max_threads_per_block: int = 1024
-    warp_size: int = 32
-    shared_memory_per_block: int = 48 << 10
-    regs_per_multiprocessor: int = 65536
-    regs_per_block: int = 65536
-    clock_rate: int = 1_500_000
-    memory_clock_rate: int = 2_000_000
-    memory_bus_width: int = 5120
-    is_integrated: int = 0
-    is_multi_gpu_board: int = 0
-    pci_bus_id: int = 0
-    pci_device_id: int = 0
-    pci_domain_id: int = 0
-    uuid: str = "00000000-0000-0000-0000-000000000000"
+    warp_size = 32
+    max_threads_per_block = 1024
+    shared_memory_per_block = 48 << 10
+    regs_per_multiprocessor = regs_per_block = 65536
+    clock_rate = 1_500_000
+    memory_clock_rate = 2_000_000
+    memory_bus_width = 5120
+    is_integrated = is_multi_gpu_board = 0
+    pci_bus_id = pci_device_id = pci_domain_id = 0
+    uuid = "00000000-0000-0000-0000-000000000000"
 
-    @property
-    def name(self) -> str:
-        return f"Kiln host memory as sm_{self.major}{self.minor}"
-
-    @property
-    def gcnArchName(self) -> str:
-        return self.name
+    def __init__(self, model: gpu_models.GpuModel) -> None:
+        self.major = model.major
+        self.minor = model.minor
+        self.name = f"Kiln host memory as sm_{model.major}{model.minor}"
+        self.multi_processor_count = model.multiprocessors
+        self.L2_cache_size = model.l2_cache
+        self.shared_memory_per_block_optin = model.smem_per_block
+        self.shared_memory_per_multiprocessor = model.smem_per_block + 1024
+        self.max_threads_per_multi_processor = model.threads_per_multiprocessor
+        self.max_blocks_per_multi_processor = model.blocks_per_multiprocessor
 
     @property
     def total_memory(self) -> int:
@@ -49,37 +41,22 @@ class Device:
     def free_memory(self) -> int:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
-    @property
-    def shared_memory_per_multiprocessor(self) -> int:
-        return self.shared_memory_per_block_optin + 1024
+    def __repr__(self) -> str:
+        return (
+            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
+            f"total_memory={self.total_memory >> 20}MB, multi_processor_count={self.multi_processor_count})"
+        )
 
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Device) and other.name == self.name
 
-_KIB = 1024
-# Multiprocessors, L2 and shared memory of a well-known GPU of each compute capability.
-_DEVICES = {
-    (8, 0): Device(8, 0, 108, 40 << 20, 163 * _KIB),
-    (8, 6): Device(8, 6, 84, 6 << 20, 99 * _KIB, 1536, 16),
-    (8, 7): Device(8, 7, 16, 4 << 20, 163 * _KIB, 1536, 16),
-    (8, 9): Device(8, 9, 128, 72 << 20, 99 * _KIB, 1536, 24),
-    (9, 0): Device(9, 0, 132, 50 << 20, 227 * _KIB),
-    (10, 0): Device(10, 0, 148, 126 << 20, 227 * _KIB),
-    (10, 3): Device(10, 3, 148, 126 << 20, 227 * _KIB),
-    (12, 0): Device(12, 0, 170, 96 << 20, 99 * _KIB, 1536, 24),
-    (12, 1): Device(12, 1, 48, 24 << 20, 99 * _KIB, 1536, 24),
-}
-_DEFAULT = (9, 0)
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 def current() -> Device:
     """The device, by the architecture in `CUTE_DSL_ARCH` now."""
-    asked = re.fullmatch(r"sm_(\d+)(\d)[af]?", os.environ.get("CUTE_DSL_ARCH", "").strip().lower())
-    if asked is None:
-        return _DEVICES[_DEFAULT]
-    capability = int(asked[1]), int(asked[2])
-    if capability in _DEVICES:
-        return _DEVICES[capability]
-    nearest = max((known for known in _DEVICES if known <= capability), default=_DEFAULT)
-    return dataclasses.replace(_DEVICES[nearest], major=capability[0], minor=capability[1])
+    return Device(gpu_models.chosen())
 
 
 def check_number(number: int) -> int:

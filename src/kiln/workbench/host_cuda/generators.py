@@ -25,7 +25,7 @@ _made: list[Any] = []
 def default_generator() -> Any:
     """The device's own generator, a CPU generator that nothing else uses."""
     if not _made:
-        import torch  # pyright: ignore[reportMissingImports]
+        import torch
 
         generator = _plain_generator_type()("cpu")
         generator.manual_seed(torch.default_generator.initial_seed())
@@ -36,7 +36,7 @@ def default_generator() -> Any:
 @contextlib.contextmanager
 def drawing() -> Iterator[None]:
     """What draws from torch's default generator draws from the device's instead."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     own, host = default_generator(), torch.default_generator
     with _lock:
@@ -50,7 +50,7 @@ def drawing() -> Iterator[None]:
 
 
 def _plain_generator_type() -> Any:
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     return torch._C.Generator
 

@@ -63,7 +63,7 @@ class CUDAGraph:
         return 0, id(self)
 
     def _record_torch(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        import torch  # pyright: ignore[reportMissingImports]
+        import torch
 
         from .tensors import _tensors
 

@@ -21,7 +21,7 @@ class Stream:
 
     @property
     def device(self) -> Any:
-        import torch  # pyright: ignore[reportMissingImports]
+        import torch
 
         return torch.device("cuda", 0)
 

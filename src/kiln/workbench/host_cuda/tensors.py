@@ -11,8 +11,8 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
-import torch  # pyright: ignore[reportMissingImports]
-from torch.overrides import TorchFunctionMode  # pyright: ignore[reportMissingImports]
+import torch
+from torch.overrides import TorchFunctionMode
 
 from . import device as served
 from . import generators, graphs

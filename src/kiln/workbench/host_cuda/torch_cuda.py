@@ -43,7 +43,7 @@ class _DeviceContext:
 
 def _number(device: Any = None) -> int:
     """The number of a device given as torch's functions take it."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     if device is None:
         return 0

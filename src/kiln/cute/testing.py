@@ -1,0 +1,221 @@
+"""What test programs need beside kernels: assertions in kernels, conversion of tensors, timing and tuning."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ..base_dsl import settings
+from ..base_dsl import trace as tracing
+from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ..base_dsl.function import JitFunction
+from ..base_dsl.typing import Boolean, Constexpr, Int32
+from ..testing import CantImplementError, JitArguments, benchmark, get_workspace_count
+from . import arch
+from .dsl import DSL
+from .layout import size
+from .tensor import Tensor
+from .tiling import zipped_divide
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = [
+    "CantImplementError",
+    "JitArguments",
+    "assert_",
+    "autotune_jit",
+    "benchmark",
+    "convert",
+    "get_workspace_count",
+    "tune",
+]
+
+
+# --- in kernels ------------------------------------------------------------------------------------------------------
+
+
+def assert_(cond: Any, msg: str | None = None) -> None:
+    """Stop the program with a message if a condition does not hold. Also for conditions known while tracing."""
+    if tracing.current() is None or isinstance(cond, bool):
+        if not cond:
+            raise AssertionError(msg or "assertion failed")
+        return
+    DSL.make_assert(Boolean(cond).ir_value(), msg or "assertion failed")
+
+
+# --- conversion of tensors -------------------------------------------------------------------------------------------
+
+_THREADS = 128
+
+
+@DSL.kernel
+def _convert_kernel(source: Any, target: Any, count: Int32) -> None:
+    thread, _, _ = arch.thread_idx()
+    block, _, _ = arch.block_idx()
+    piece = block * _THREADS + thread
+    if piece < count:
+        target[(None, piece)].store(source[(None, piece)].load().to(target.element_type))
+
+
+@DSL.jit
+def _convert(source: Tensor, target: Tensor, tiler: Constexpr) -> None:
+    pieces = zipped_divide(source, tiler)
+    into = zipped_divide(target, tiler)
+    count = size(into, mode=[1])
+    _convert_kernel(pieces, into, count).launch(grid=(count + _THREADS - 1) // _THREADS, block=_THREADS)
+
+
+def convert(src: Tensor, dst: Tensor) -> None:
+    """Convert the elements of one tensor into those of another of the same shape.
+
+    Rounds to nearest even. Packed elements are written by the byte, so along the leading mode of the tensor that has
+    them the extent must be whole bytes.
+    """
+    if tuple(src.shape) != tuple(dst.shape):
+        raise error(DSLUserCodeTypeError, f"convert() got tensors of the shapes {src.shape} and {dst.shape}")
+    leading = dst.leading_dim
+    if leading is None or isinstance(leading, tuple):
+        raise error(DSLUserCodeTypeError, f"convert() needs adjacent elements in {dst.layout}: no mode has stride 1")
+    narrowest = min(src.element_type.width, dst.element_type.width)
+    together = 1 if narrowest >= 8 else 8
+    while together > 1 and dst.shape[leading] % together:
+        together //= 2
+    if together * narrowest % 8 and narrowest < 8:
+        raise error(
+            DSLUserCodeTypeError,
+            f"convert() cannot write half a byte: mode {leading} of {dst.layout} has {dst.shape[leading]} elements of {narrowest} bits",
+        )
+    _convert(src, dst, tuple(together if mode == leading else 1 for mode in range(len(dst.shape))))
+
+
+# --- tuning ----------------------------------------------------------------------------------------------------------
+
+
+def _configurations(params_dict: dict[str, list[Any]] | None) -> Iterator[dict[str, Any]]:
+    """Every combination of the parameters' values."""
+    names = list(params_dict or {})
+    for values in itertools.product(*(params_dict or {}).values()):
+        yield dict(zip(names, values, strict=True))
+
+
+def _fastest(
+    what: str, params_dict: dict[str, list[Any]] | None, measure: Callable[[dict[str, Any]], float]
+) -> dict[str, Any]:
+    """The configuration that takes the least time; those that raise an error are left out."""
+    best: dict[str, Any] | None = None
+    best_time = float("inf")
+    failure: Exception | None = None
+    for configuration in _configurations(params_dict):
+        try:
+            microseconds = measure(configuration)
+        except Exception as reason:  # the program's own refusals are of any type
+            autotune_jit.log().info("%s: %s does not work: %s", what, configuration, reason)
+            failure = reason
+            continue
+        autotune_jit.log().info("%s: %s takes %.3f us", what, configuration, microseconds)
+        if microseconds < best_time:
+            best, best_time = configuration, microseconds
+    if best is None:
+        raise error(DSLRuntimeError, f"no configuration of {what} works: {failure or 'there is none'}") from failure
+    autotune_jit.log().info("%s: chosen: %s", what, best)
+    return best
+
+
+class AutotunedFunction(JitFunction):
+    """A host function that chooses its parameters by trying them. In a trace and for `compile`, the function itself."""
+
+    def __init__(self, function: JitFunction, tuning: autotune_jit) -> None:
+        super().__init__(function.dsl, function.function, function.preprocess)
+        self._tuning = tuning
+        self._chosen: dict[Any, dict[str, Any]] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        tuning = self._tuning
+        if tracing.current() is not None or not tuning.params_dict:
+            return super().__call__(*args, **kwargs)
+        arguments = self.parameters.bind(args, kwargs)
+        key = tuple(repr(arguments.get(name)) for name in tuning.update_on_change)
+        run = super().__call__
+        if key not in self._chosen:
+
+            def measure(configuration: dict[str, Any]) -> float:
+                call = {**arguments, **configuration}
+                run(**call)  # compiles
+                return benchmark(
+                    run,
+                    kernel_arguments=JitArguments(**call),
+                    warmup_iterations=tuning.warmup_iterations,
+                    iterations=tuning.iterations,
+                )
+
+            self._chosen[key] = _fastest(self.name, tuning.params_dict, measure)
+        return run(**{**arguments, **self._chosen[key]})
+
+
+class autotune_jit:
+    """Decorator above `@jit`: at a call, every combination of `params_dict` is tried, and the fastest used.
+
+    That is done once for all calls whose arguments named in `update_on_change` are the same. What is tried is logged
+    under `CUTE_DSL_LOG_AUTOTUNE`.
+    """
+
+    def __init__(
+        self,
+        params_dict: dict[str, list[Any]] | None = None,
+        update_on_change: list[str] | None = None,
+        warmup_iterations: int = 10,
+        iterations: int = 100,
+    ) -> None:
+        self.params_dict = params_dict or {}
+        self.update_on_change = update_on_change or []
+        self.warmup_iterations = warmup_iterations
+        self.iterations = iterations
+
+    def __call__(self, func: Any) -> AutotunedFunction:
+        if not isinstance(func, JitFunction):
+            raise error(
+                DSLUserCodeTypeError,
+                f"@autotune_jit stands on {type(func).__name__}",
+                hint="write it above @cute.jit, on a function",
+            )
+        unknown = [n for n in (*self.params_dict, *self.update_on_change) if n not in func.parameters.names]
+        if unknown:
+            raise error(
+                DSLUserCodeTypeError,
+                f"@autotune_jit names {unknown[0]!r}, and {func.name} has no such parameter",
+                hint=f"its parameters are {', '.join(func.parameters.names)}",
+            )
+        return AutotunedFunction(func, self)
+
+    @classmethod
+    def log(cls) -> logging.Logger:
+        """The logger of tuning."""
+        logger = logging.getLogger("kiln.autotune")
+        if settings.get("CUTE_DSL_LOG_AUTOTUNE") and not logger.handlers:
+            logger.addHandler(logging.StreamHandler())
+            logger.setLevel(logging.INFO)
+        return logger
+
+
+def tune(
+    func: Callable[..., Callable[[], Any]],
+    params_dict: dict[str, list[Any]] | None = None,
+    kernel_arguments: JitArguments | None = None,
+    warmup_iterations: int = 10,
+    iterations: int = 100,
+    stream: Any = None,
+) -> dict[str, Any]:
+    """The combination of `params_dict` for which what `func` returns runs fastest.
+
+    `func` takes the arguments and the parameters, compiles, and returns a function without arguments to be timed.
+    """
+    arguments = kernel_arguments or JitArguments()
+
+    def measure(configuration: dict[str, Any]) -> float:
+        run = func(*arguments.args, **{**arguments.kwargs, **configuration})
+        run()
+        return benchmark(run, warmup_iterations=warmup_iterations, iterations=iterations, stream=stream)
+
+    return _fastest(getattr(func, "__name__", "the function"), params_dict, measure)
