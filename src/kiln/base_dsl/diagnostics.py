@@ -238,11 +238,24 @@ def node_span(node: ast.AST, filename: str, function: str = "") -> Span:
     )
 
 
-def _user_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+def _frames_of_trace(frame: types.FrameType | None) -> list[types.FrameType]:
+    """The user's frames from here to the one that called into the language; outside a trace, only the innermost."""
+    found: list[types.FrameType] = []
+    inside = True
     while frame is not None:
-        if not is_internal(frame.f_code):
-            yield frame
+        code = frame.f_code
+        if not is_internal(code):
+            found.append(frame)
+            if not inside:
+                return found
+        elif code.co_name in _ENTRIES and code.co_filename.startswith(_PACKAGE_DIR + "base_dsl"):
+            inside = False
         frame = frame.f_back
+    return found[:1]
+
+
+_ENTRIES = ("trace", "compile_module")
+"""Methods of a language below which the user's program is traced and compiled."""
 
 
 def call_chain(depth: int = 1, limit: int = 8) -> tuple[Span, ...]:
@@ -253,7 +266,7 @@ def call_chain(depth: int = 1, limit: int = 8) -> tuple[Span, ...]:
     spans: list[Span] = []
     last: str | None = None
     lazy: Span | None = None
-    for frame in _user_frames(sys._getframe(depth + 1)):
+    for frame in _frames_of_trace(sys._getframe(depth + 1)):
         code = frame.f_code
         generated = code.co_name.startswith("__kiln")
         name = function_name(code)

@@ -54,40 +54,63 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 def find(code: types.CodeType) -> FunctionNode:
     """The syntax node a code object was compiled from. Raises DSLRuntimeError where its source cannot be had."""
-    wanted = ast.Lambda if code.co_name == "<lambda>" else (ast.FunctionDef, ast.AsyncFunctionDef)
     linecache.checkcache(code.co_filename)
+    found: dict[str, FunctionNode] = {}
     for text in texts.candidates(code):
-        tree = _parse(text)
-        if tree is None:
-            continue
-        found: list[FunctionNode] = []
-        for node in ast.walk(tree):
-            if not isinstance(node, wanted) or _first_line(node) != code.co_firstlineno:
-                continue
-            if not isinstance(node, ast.Lambda) and node.name != code.co_name:
-                continue
-            parameters = _parameters(node.args)
-            if parameters != _code_parameters(code) and parameters != _mangled(_code_parameters(code), code):
-                continue
-            found.append(node)
-        if len(found) > 1:
-            column = _column(code)
-            inside = [n for n in found if isinstance(n, ast.Lambda) and n.body.col_offset == column]
-            found = inside or found
-        if len(found) == 1:
-            return found[0]
-        if found:
-            same = {ast.dump(n) for n in found}
-            if len(same) == 1:
-                return found[0]
-            raise DSLRuntimeError(
-                f"several lambdas with the same parameters stand on line {code.co_firstlineno}",
-                hint="put each lambda on a line of its own",
-                span=Span(code.co_filename, code.co_firstlineno),
-            )
+        node = _find_in(text, code)
+        if node is not None:
+            found.setdefault(text, node)
+    # One name may stand for several texts, and a file may have changed since: then the code itself must tell.
+    if len(found) > 1 or (found and texts.may_be_stale(code.co_filename)):
+        found = {text: node for text, node in found.items() if _contains(_compile(text, code.co_filename), code)}
+    if found:
+        return next(iter(found.values()))
     raise DSLRuntimeError(
         f"the source of {code.co_name!r} cannot be had (it was compiled under the name {code.co_filename!r})",
         hint="define it in a file or a notebook. A string given to exec() works if Kiln was imported before; a program piped "
         "into Python's standard input cannot be read a second time. If the file changed since it was imported, import it again",
         span=Span(code.co_filename, code.co_firstlineno),
     )
+
+
+def _find_in(text: str, code: types.CodeType) -> FunctionNode | None:
+    tree = _parse(text)
+    if tree is None:
+        return None
+    wanted = ast.Lambda if code.co_name == "<lambda>" else (ast.FunctionDef, ast.AsyncFunctionDef)
+    found: list[FunctionNode] = []
+    for node in ast.walk(tree):
+        if not isinstance(node, wanted) or _first_line(node) != code.co_firstlineno:
+            continue
+        if not isinstance(node, ast.Lambda) and node.name != code.co_name:
+            continue
+        parameters = _parameters(node.args)
+        if parameters != _code_parameters(code) and parameters != _mangled(_code_parameters(code), code):
+            continue
+        found.append(node)
+    if len(found) > 1:
+        column = _column(code)
+        found = [n for n in found if isinstance(n, ast.Lambda) and n.body.col_offset == column] or found
+    if len({ast.dump(n) for n in found}) > 1:
+        raise DSLRuntimeError(
+            f"several lambdas with the same parameters stand on line {code.co_firstlineno}",
+            hint="put each lambda on a line of its own",
+            span=Span(code.co_filename, code.co_firstlineno),
+        )
+    return found[0] if found else None
+
+
+@functools.lru_cache(maxsize=16)
+def _compile(text: str, filename: str) -> types.CodeType:
+    return compile(text, filename, "exec", dont_inherit=True)
+
+
+def _contains(module: types.CodeType, code: types.CodeType) -> bool:
+    """Whether code like `code` is somewhere in a module. Flags may differ: exec() hands on those of its caller."""
+    inner = [c for c in module.co_consts if isinstance(c, types.CodeType)]
+    return any(_identity(c) == _identity(code) or _contains(c, code) for c in inner)
+
+
+def _identity(code: types.CodeType) -> tuple[object, ...]:
+    constants = [_identity(c) if isinstance(c, types.CodeType) else (type(c), repr(c)) for c in code.co_consts]
+    return (code.co_name, code.co_firstlineno, code.co_code, code.co_names, code.co_varnames, constants)

@@ -10,6 +10,7 @@ import functools
 import linecache
 import os
 import sys
+import time
 import types
 
 # Texts compiled under a name that is no file, newest last.
@@ -40,7 +41,7 @@ def remember_callers(function: types.FunctionType) -> None:
     Such a program was compiled before the audit hook could see it. Whoever called `exec` may still hold its text.
     """
     filename = function.__code__.co_filename
-    if not filename.startswith("<") or any(name == filename for name, _ in _compiled):
+    if not filename.startswith("<"):
         return
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and not (frame.f_code.co_filename == filename and frame.f_code.co_name == "<module>"):
@@ -48,7 +49,20 @@ def remember_callers(function: types.FunctionType) -> None:
     if frame is None or frame.f_back is None:
         return
     wanted = f"def {function.__name__}" if function.__name__ != "<lambda>" else "lambda"
-    _compiled.extend((filename, x) for x in frame.f_back.f_locals.values() if isinstance(x, str) and wanted in x)
+    for value in list(frame.f_back.f_locals.values()):
+        if isinstance(value, str) and wanted in value and (filename, value) not in _compiled:
+            _compiled.append((filename, value))
+
+
+_started = time.time()
+
+
+def may_be_stale(filename: str) -> bool:
+    """Whether a file was written after Kiln was loaded: what is in it now may not be what was imported."""
+    try:
+        return os.stat(filename).st_mtime > _started
+    except OSError:
+        return False
 
 
 def candidates(code: types.CodeType) -> list[str]:

@@ -1,0 +1,144 @@
+"""Where programs come from: exec, -c, standard input, the REPL, notebooks."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import textwrap
+
+import pytest
+
+from kiln import DSLRuntimeError, cute
+
+PROGRAM = """\
+from kiln import cute
+
+@cute.jit
+def f(a):
+    s = 0
+    for i in range(a):
+        if i == 3:
+            break
+        s += i
+    return s
+
+print("result", f(7))
+"""
+
+
+def test_exec_of_a_string():
+    space = {"cute": cute}
+    exec("@cute.jit\ndef f(a):\n    if a > 2:\n        a = 10\n    return a\n", space)
+    assert [space["f"](1), space["f"](5)] == [1, 10]
+
+
+def test_two_texts_under_one_name():
+    results = []
+    for factor in (2, 3):
+        space = {"cute": cute}
+        exec(f"@cute.jit\ndef f(a):\n    if a > 2:\n        a = a * {factor}\n    return a\n", space)
+        results.append(space["f"])
+    assert [f(5) for f in results] == [10, 15]
+
+
+def test_notebook_cells():
+    # A notebook registers each cell with linecache under a name of its own.
+    space = {"cute": cute}
+    for number, text in enumerate(["@cute.jit\ndef g(a):\n    return 1 if a > 2 else 0\n", "@cute.jit\ndef h(a):\n    return g(a) + 1\n"]):
+        name = f"<ipython-input-{number}-0123456789ab>"
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        exec(compile(text, name, "exec"), space)
+    assert [space["h"](1), space["h"](5)] == [1, 2]
+
+
+def test_a_function_made_without_source_is_refused():
+    code = compile("def f(a):\n    return a\n", "<generated>", "exec")
+    space: dict = {}
+    exec(code, space)
+    function = space["f"]
+    lost = type(function)(function.__code__.replace(co_filename="<nowhere>"), {})
+    with pytest.raises(DSLRuntimeError, match="source of 'f' cannot be had") as caught:
+        cute.jit(lost)(1)
+    assert "file or a notebook" in caught.value.hint
+
+
+def test_dash_c(child):
+    done = child("-c", PROGRAM, KILN_TARGET="cpu")
+    assert done.stdout == "result 3\n", done.stderr
+
+
+def test_a_file(child, tmp_path):
+    (tmp_path / "prog.py").write_text(PROGRAM)
+    done = child("prog.py", KILN_TARGET="cpu")
+    assert done.stdout == "result 3\n", done.stderr
+
+
+def test_redirected_standard_input(child, tmp_path):
+    (tmp_path / "prog.py").write_text(PROGRAM)
+    runner = "import subprocess, sys; sys.exit(subprocess.run([sys.executable], stdin=open('prog.py')).returncode)"
+    done = child("-c", runner, KILN_TARGET="cpu")
+    assert done.stdout == "result 3\n", done.stderr
+
+
+def test_exec_by_a_program_that_never_imported_kiln(child, tmp_path):
+    (tmp_path / "runner.py").write_text(f"text = {PROGRAM!r}\nexec(text)\n")
+    done = child("runner.py", KILN_TARGET="cpu")
+    assert done.stdout == "result 3\n", done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo terminal")
+def test_the_interactive_interpreter(child, tmp_path):
+    typed = textwrap.dedent(
+        """
+        from kiln import cute
+        @cute.jit
+        def f(a):
+            if a > 2:
+                return 10
+            return a
+
+        print("result", f(1), f(5))
+        exit()
+        """
+    ).lstrip()
+    (tmp_path / "typed.txt").write_text(typed)
+    (tmp_path / "drive.py").write_text(
+        textwrap.dedent(
+            """
+            import os, pty, sys, time
+
+            pid, terminal = pty.fork()
+            if pid == 0:
+                os.environ["TERM"] = "dumb"
+                os.environ["PYTHON_BASIC_REPL"] = "1"
+                os.execv(sys.executable, [sys.executable, "-q"])
+            output = b""
+
+            def read_until_prompt():
+                global output
+                start = len(output)
+                while not output[start:].rstrip().endswith((b">>>", b"...")):
+                    try:
+                        data = os.read(terminal, 4096)
+                    except OSError:
+                        return False
+                    if not data:
+                        return False
+                    output += data
+                return True
+
+            alive = read_until_prompt()
+            for line in open("typed.txt"):
+                os.write(terminal, line.encode())
+                if not read_until_prompt():
+                    break
+            os.waitpid(pid, 0)
+            sys.stdout.write(output.decode(errors="replace"))
+            """
+        )
+    )
+    done = child("drive.py", KILN_TARGET="cpu", TERM="dumb")
+    if sys.version_info < (3, 13) and "readline" not in sys.builtin_module_names:
+        pytest.importorskip("readline")
+    assert "result 1 10" in done.stdout, done.stdout + done.stderr
