@@ -74,12 +74,20 @@ def _shuffle_word(value: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Value
     from ...mlir import ir
 
     width = value.type.width  # pyright: ignore[reportAttributeAccessIssue]
-    if width <= 32:
+    if width == 32:
         return cute_nvgpu.build_value("shuffle", value.type, (value, *rest), kind=kind)
+    narrow = ir.IntegerType.get_signless(32)
+    if width < 32:  # as the low bits of a word
+        own = ir.IntegerType.get_signless(width)
+        bits = value if value.type == own else tracing.emit_value("arith.bitcast", own, (value,))
+        word = tracing.emit_value("arith.extui", narrow, (bits,))
+        word = cute_nvgpu.build_value("shuffle", narrow, (word, *rest), kind=kind)
+        bits = tracing.emit_value("arith.trunci", own, (word,))
+        return bits if value.type == own else tracing.emit_value("arith.bitcast", value.type, (bits,))
     if width != 64:
         raise error(DSLUserCodeTypeError, f"a shuffle moves numbers of up to 64 bits, not {value.type}", depth=3)
     # two words, each shuffled
-    wide, narrow = ir.IntegerType.get_signless(64), ir.IntegerType.get_signless(32)
+    wide = ir.IntegerType.get_signless(64)
     bits = value if value.type == wide else tracing.emit_value("arith.bitcast", wide, (value,))
     shift = tracing.constant(wide, 32)
     low = tracing.emit_value("arith.trunci", narrow, (bits,))

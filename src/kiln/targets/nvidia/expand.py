@@ -74,6 +74,8 @@ class Expansion:
 
     module: ir.Module
     arch: Arch
+    blocks: dict[str, tuple[int, int, int]] = dataclasses.field(default_factory=dict)
+    """Threads of a block of each kernel, where known."""
     sites: list[Site] = dataclasses.field(default_factory=list)
     kernels: dict[str, Kernel] = dataclasses.field(default_factory=dict)
     declared: set[str] = dataclasses.field(default_factory=set)
@@ -329,6 +331,8 @@ def _expand_function(expansion: Expansion, kernel: Kernel) -> None:
             [device_type(t) for t in signature.inputs], [device_type(t) for t in signature.results], context()
         )
     )
+    if cute.KERNEL in func.attributes:
+        _global_arguments(func, list(signature.inputs))
     expander = Expander(expansion, kernel, func.regions[0].blocks[0])
     for op, handler, operands, results in todo:
         if handler is None:
@@ -341,6 +345,36 @@ def _expand_function(expansion: Expansion, kernel: Kernel) -> None:
         op.erase()
     for op in casts:
         op.erase()
+
+
+def _global_arguments(func: ir.Operation, types: Types) -> None:
+    """What the host hands to a kernel is global memory, also where the program says only "generic".
+
+    `types` are those the arguments had in the dialect.
+    """
+    entry = func.regions[0].blocks[0]
+    b = DeviceBuilder(ir.InsertionPoint.at_block_begin(entry), func.location)
+    for argument, type_ in zip(entry.arguments, types, strict=True):
+        if not isinstance(type_, (cute.Ptr, cute.Memref)) or cute.info(type_).space != "generic":
+            continue
+        leaves = cute.info(type_).leaves
+        if not leaves:
+            made = b.value("llvm.addrspacecast", ptr_type(), (argument,))
+            argument.replace_all_uses_except(made, [made.owner.operation])
+            argument.set_type(pointer_type(1))
+            continue
+        parts = [b.extract(argument, pointer_type(1), 0)]
+        parts += [b.extract(argument, int_type(width), n + 1) for n, width in enumerate(leaves)]
+        own = [part.owner.operation for part in parts]
+        made = b.value("llvm.mlir.undef", argument.type)
+        for number, part in enumerate([b.value("llvm.addrspacecast", ptr_type(), (parts[0],)), *parts[1:]]):
+            made = b.insert(made, part, number)
+        argument.replace_all_uses_except(made, own)
+        argument.set_type(struct_type([pointer_type(1), *map(int_type, leaves)]))
+    signature = func.attributes["function_type"].value
+    func.attributes["function_type"] = ir.TypeAttr.get(
+        ir.FunctionType.get([a.type for a in entry.arguments], list(signature.results), context())
+    )
 
 
 def _place_smem(expansion: Expansion, kernel: Kernel) -> None:
@@ -393,8 +427,14 @@ def special_register(b: Builder, name: str) -> ir.Value:
 
 
 @expands(*(f"cute.{name}" for name in _REGISTERS))
-def _index(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    return [special_register(b, f"{_REGISTERS[op.name.removeprefix('cute.')]}.{'xyz'[attribute(op, 'dim')]}")]
+def _index(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    which, dim = op.name.removeprefix("cute."), attribute(op, "dim")
+    return [_block_dim(x, b, dim) if which == "block_dim" else special_register(b, f"{_REGISTERS[which]}.{'xyz'[dim]}")]
+
+
+def _block_dim(x: Expander, b: Builder, dim: int) -> ir.Value:
+    known = x.module.blocks.get(x.kernel.name)
+    return b.i32(known[dim]) if known else special_register(b, f"ntid.{'xyz'[dim]}")
 
 
 @expands("cute.lane_idx")
@@ -403,9 +443,9 @@ def _lane_idx(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, b: DeviceBu
 
 
 @expands("cute.warp_idx")
-def _warp_idx(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+def _warp_idx(x: Expander, _op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
     tx, ty, tz = (special_register(b, f"tid.{axis}") for axis in "xyz")
-    dx, dy = (special_register(b, f"ntid.{axis}") for axis in "xy")
+    dx, dy = (_block_dim(x, b, dim) for dim in range(2))
     linear = b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
     return [b.binary("shrui", linear, b.i32(5))]
 

@@ -25,7 +25,8 @@ _LINES = "ensure-debug-info-scope-on-llvm-func{emission-kind=DebugDirectivesOnly
 
 def lower(compilation: Compilation, arch: Arch, facts: list[LaunchFacts], lines: bool) -> tuple[str, Expansion]:
     """LLVM IR text of a module of device functions, and what its expansion found out."""
-    expansion = Expansion(compilation.module, arch)
+    blocks = {fact.name: fact.block for fact in facts if fact.block and not fact.max_threads}
+    expansion = Expansion(compilation.module, arch, blocks)
     with context():
         compilation.run("expand-narrow-floats", expand_narrow_floats)
         compilation.run("expand-cute", lambda _: expand_module(expansion))

@@ -1,0 +1,40 @@
+"""Tests that need a GPU: skipped where there is none, or no PyTorch that sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+_HERE = Path(__file__).parent
+
+
+def _why_not() -> str:
+    from kiln.targets.nvidia import driver
+
+    if not driver.available():
+        return "there is no NVIDIA GPU"
+    try:
+        import torch
+    except ImportError:
+        return "PyTorch is not installed"
+    return "" if torch.cuda.is_available() else "PyTorch does not see the GPU"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ours = [item for item in items if _HERE in item.path.parents]
+    if not ours:
+        return
+    reason = _why_not()
+    for item in ours:
+        item.add_marker(pytest.mark.gpu)
+        if reason:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def _on_the_gpu():
+    import kiln
+
+    with kiln.target("nvidia"):
+        yield

@@ -1,0 +1,324 @@
+"""Launching on a GPU: sizes, streams, shared memory, clusters, reports, errors."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32, Int64
+from cutlass.cute.runtime import from_dlpack
+
+from kiln.base_dsl.diagnostics import DSLCudaRuntimeError, DSLUserCodeRuntimeError
+
+arch = cute.arch
+
+
+def ints(*shape):
+    return torch.full(shape, -1, dtype=torch.int32, device="cuda")
+
+
+@cute.kernel
+def indices(out: cute.Tensor):
+    tx, ty, _ = arch.thread_idx()
+    bx, by, _ = arch.block_idx()
+    dx, dy, _ = arch.block_dim()
+    gx, _, _ = arch.grid_dim()
+    out[((by * gx + bx) * dy + ty) * dx + tx] = bx + 10 * by + 100 * tx + 1000 * ty
+
+
+@cute.jit
+def launch_indices(out: cute.Tensor, gx: Int32, gy: Int32):
+    indices(out).launch(grid=(gx, gy, 1), block=(4, 2, 1))
+
+
+def test_every_thread_runs_once():
+    out = ints(3 * 2 * 8)
+    launch_indices(from_dlpack(out), 3, 2)
+    got = out.reshape(2, 3, 2, 4).cpu()
+    for by in range(2):
+        for bx in range(3):
+            for ty in range(2):
+                for tx in range(4):
+                    assert got[by, bx, ty, tx] == bx + 10 * by + 100 * tx + 1000 * ty
+
+
+@cute.kernel
+def scale(out: cute.Tensor, by: Float32, wide: Int64, flag: cutlass.Boolean):
+    t, _, _ = arch.thread_idx()
+    if flag:
+        out[t] = out[t] * by + Float32(wide)
+
+
+@cute.jit
+def launch_scale(out: cute.Tensor, by: Float32, wide: Int64, flag: cutlass.Boolean, stream):
+    scale(out, by, wide, flag).launch(grid=(1, 1, 1), block=(32, 1, 1), stream=stream)
+
+
+@pytest.mark.parametrize("kind", ["integer", "torch", "bindings"])
+def test_streams(kind):
+    stream = torch.cuda.Stream()
+    if kind == "integer":
+        given = stream.cuda_stream
+    elif kind == "torch":
+        given = stream
+    else:
+        given = pytest.importorskip("cuda.bindings.driver").CUstream(stream.cuda_stream)
+    x = torch.arange(32, dtype=torch.float32, device="cuda")
+    torch.cuda.synchronize()
+    launch_scale(from_dlpack(x), 2.0, 1 << 20, True, given)
+    stream.synchronize()
+    assert torch.equal(x.cpu(), torch.arange(32) * 2.0 + (1 << 20))
+
+
+@cute.kernel
+def reverse_dynamic(out: cute.Tensor, n: Int32):
+    t, _, _ = arch.thread_idx()
+    memory = cute.make_tensor(arch.get_dyn_smem(Int32), cute.make_layout(40000))
+    i = t
+    while i < n:
+        memory[i] = i
+        i = i + 128
+    arch.sync_threads()
+    i = t
+    while i < n:
+        out[i] = memory[n - 1 - i]
+        i = i + 128
+
+
+@cute.jit
+def launch_reverse(out: cute.Tensor, n: Int32):
+    reverse_dynamic(out, n).launch(grid=(1, 1, 1), block=(128, 1, 1), smem=n * 4)
+
+
+@pytest.mark.parametrize("n", [100, 12_000, 40_000])
+def test_dynamic_shared_memory_beyond_the_default_limit(n):
+    out = ints(n)
+    launch_reverse(from_dlpack(out).mark_layout_dynamic(), n)
+    assert torch.equal(out.cpu(), torch.arange(n - 1, -1, -1, dtype=torch.int32))
+
+
+@cute.kernel
+def big_static(out: cute.Tensor):
+    t, _, _ = arch.thread_idx()
+    a = cute.make_tensor(arch.alloc_smem(Int32, 10_000), cute.make_layout(10_000))
+    b = cute.make_tensor(arch.alloc_smem(Int32, 10_000), cute.make_layout(10_000))
+    c = cute.make_tensor(arch.get_dyn_smem(Int32), cute.make_layout(256))
+    for i in cutlass.range(t, 10_000, 256):
+        a[i] = i
+        b[i] = 2 * i
+    c[t] = t
+    arch.sync_threads()
+    out[t] = a[9_999 - t] + b[t] + c[255 - t]
+
+
+@cute.jit
+def launch_big_static(out: cute.Tensor):
+    big_static(out).launch(grid=(1, 1, 1), block=(256, 1, 1), smem=1024)
+
+
+def test_static_shared_memory_beyond_the_static_limit():
+    out = ints(256)
+    launch_big_static(from_dlpack(out))
+    t = torch.arange(256, dtype=torch.int32)
+    assert torch.equal(out.cpu(), (9_999 - t) + 2 * t + (255 - t))
+
+
+@cute.kernel
+def ranks(out: cute.Tensor):
+    t, _, _ = arch.thread_idx()
+    b, _, _ = arch.block_idx()
+    word = arch.alloc_smem(Int32, 32)
+    mine = cute.make_tensor(word, cute.make_layout(32))
+    mine[t] = 100 * b + t
+    arch.cluster_arrive()
+    arch.cluster_wait()
+    rank = arch.block_idx_in_cluster()
+    size = arch.cluster_size()
+    other = arch.map_dsmem_ptr(word, (rank + 1) % size)
+    theirs = (other + t).load()
+    arch.cluster_arrive()
+    arch.cluster_wait()
+    out[b * 32 + t] = theirs
+
+
+@cute.jit
+def launch_ranks(out: cute.Tensor):
+    ranks(out).launch(grid=(8, 1, 1), block=(32, 1, 1), cluster=(4, 1, 1))
+
+
+def test_clusters_read_each_others_shared_memory():
+    out = ints(8 * 32)
+    launch_ranks(from_dlpack(out))
+    got = out.reshape(8, 32).cpu()
+    for b in range(8):
+        neighbour = b // 4 * 4 + (b % 4 + 1) % 4
+        assert torch.equal(got[b], 100 * neighbour + torch.arange(32, dtype=torch.int32))
+
+
+@cute.kernel
+def count(out: cute.Tensor):
+    arch.griddepcontrol_wait()
+    arch.griddepcontrol_launch_dependents()
+    arch.atomic_add(out.iterator, 1)
+
+
+@cute.jit
+def launch_counts(out: cute.Tensor):
+    count(out).launch(grid=(4, 1, 1), block=(32, 1, 1), use_pdl=True)
+    count(out).launch(grid=(4, 1, 1), block=(32, 1, 1), cooperative=True)
+    for _ in range(3):
+        count(out).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+def test_launch_attributes_and_loops_of_launches():
+    out = torch.zeros(1, dtype=torch.int32, device="cuda")
+    launch_counts(from_dlpack(out))
+    assert out.item() == 128 + 128 + 96
+
+
+def test_a_graph_captures_and_replays():
+    x = torch.ones(32, device="cuda")
+    stream = torch.cuda.Stream()
+    compiled = cute.compile(launch_scale, from_dlpack(x), 2.0, 0, True, stream)
+    compiled(from_dlpack(x), 1.0, 0, True, stream)  # loads the kernel
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        compiled(from_dlpack(x), 2.0, 0, True, stream)
+    torch.cuda.synchronize()
+    assert torch.equal(x.cpu(), torch.ones(32))  # captured, not run
+    for _ in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(x.cpu(), torch.full((32,), 8.0))
+
+
+def test_a_thread_without_a_context():
+    out = ints(48)
+    prepared = from_dlpack(out)
+    failed = []
+
+    def work():
+        try:
+            launch_indices(prepared, 3, 2)
+        except BaseException as failure:
+            failed.append(failure)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    torch.cuda.synchronize()
+    assert not failed
+    assert out.min().item() >= 0
+
+
+# --- reports ---------------------------------------------------------------------------------------------------------
+
+
+@cute.kernel
+def speaker(n: Int32, x: Float32):
+    t, _, _ = arch.thread_idx()
+    if t == n:
+        cute.printf("thread %d says %f and %lld", t, x, Int64(1) << 40)
+
+
+@cute.jit
+def launch_speaker(n: Int32, x: Float32):
+    speaker(n, x).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+def test_printed_text_is_there_when_the_call_returns(capfd):
+    print("before", end="\n")
+    launch_speaker(7, 1.5)
+    print("after")
+    lines = [line for line in capfd.readouterr().out.splitlines() if line]
+    assert lines == ["before", f"thread 7 says 1.500000 and {1 << 40}", "after"]
+
+
+@cute.kernel
+def checker(limit: Int32):
+    t, _, _ = arch.thread_idx()
+    b, _, _ = arch.block_idx()
+    assert t + b < limit, "too large"
+
+
+@cute.jit
+def launch_checker(limit: Int32):
+    checker(limit).launch(grid=(2, 1, 1), block=(64, 1, 1))
+
+
+def test_a_failed_assertion_is_an_exception_and_the_next_call_works():
+    launch_checker(1000)
+    with pytest.raises(AssertionError, match=r"too large.*kernel checker, block \(1, 0, 0\), thread \(63, 0, 0\)"):
+        launch_checker(64)
+    launch_checker(1000)
+    assert issubclass(DSLUserCodeRuntimeError, Exception)
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+@cute.kernel
+def nothing():
+    pass
+
+
+@cute.jit
+def launch_nothing(gx: Int32, bx: Int32, smem: Int32):
+    nothing().launch(grid=(gx, 1, 1), block=(bx, 1, 1), smem=smem)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ((0, 32, 0), r"grid x is 0.*CUDA_ERROR_INVALID_VALUE"),
+        ((1, 0, 0), r"block x is 0"),
+        ((1, 2000, 0), r"block x is 2000"),
+        ((1, 32, 500_000), r"500000 bytes of shared memory"),
+    ],
+)
+def test_a_launch_no_device_takes_names_the_rule(sizes, words):
+    with pytest.raises(DSLCudaRuntimeError, match=words) as caught:
+        launch_nothing(*sizes)
+    assert caught.value.error_code == 1
+    assert "launch_nothing" in str(caught.value) or ".launch(" in str(caught.value)
+    launch_nothing(1, 32, 0)
+
+
+def test_a_failure_stops_the_launches_after_it():
+    @cute.jit
+    def two(out: cute.Tensor, n: Int32):
+        nothing().launch(grid=(n, 1, 1), block=(32, 1, 1))
+        count(out).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+    out = torch.zeros(1, dtype=torch.int32, device="cuda")
+    with pytest.raises(DSLCudaRuntimeError):
+        two(from_dlpack(out), 0)
+    assert out.item() == 0
+
+
+def test_code_for_another_architecture_is_refused():
+    compiled = cute.compile(launch_nothing, 1, 32, 0, options="--gpu-arch sm_120a")
+    with pytest.raises(DSLCudaRuntimeError, match="compiled for sm_120a, and the GPU .* is sm_"):
+        compiled(1, 32, 0)
+
+
+def test_many_launches_take_no_memory():
+    out = torch.zeros(1, dtype=torch.int32, device="cuda")
+    prepared = from_dlpack(out)
+    compiled = cute.compile(launch_counts, prepared)
+    compiled(prepared)
+    torch.cuda.synchronize()
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(2_000):
+        compiled(prepared)
+    torch.cuda.synchronize()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 << 10
+    assert out.item() == 352 * 2_001
