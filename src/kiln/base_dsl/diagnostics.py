@@ -254,6 +254,17 @@ def _frames_of_trace(frame: types.FrameType | None) -> list[types.FrameType]:
     return found[:1]
 
 
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+
+
+def in_rewritten_code(depth: int = 1) -> bool:
+    """Whether the innermost user code on the stack is part of a decorated function."""
+    frame = user_frame(depth + 1)
+    while frame is not None and frame.f_code.co_name in _COMPREHENSIONS:
+        frame = frame.f_back
+    return frame is not None and "__kiln__" in frame.f_code.co_freevars
+
+
 _ENTRIES = ("trace", "compile_module")
 """Methods of a language below which the user's program is traced and compiled."""
 
@@ -280,7 +291,7 @@ def call_chain(depth: int = 1, limit: int = 8) -> tuple[Span, ...]:
         if last is not None and name == last and spans and spans[-1].filename == code.co_filename:
             last = name if generated else None
             continue
-        if code.co_name == "<lambda>" and not code.co_argcount:
+        if code.co_name in _COMPREHENSIONS or (code.co_name == "<lambda>" and not code.co_argcount):
             lazy, last = frame_span(frame), None
             continue
         spans.append(frame_span(frame))

@@ -120,10 +120,18 @@ def attributes_of(x: object) -> dict[str, Any]:
 
 def copy_with(x: Any, attributes: dict[str, Any]) -> Any:
     """A new instance of x's class with these attributes; its constructor is not run."""
-    made = object.__new__(type(x))
+    made = _bare(type(x))
     for name, value in attributes.items():
         object.__setattr__(made, name, value)
     return made
+
+
+def _bare(kind: type) -> Any:
+    """An instance without attributes."""
+    try:
+        return object.__new__(kind)
+    except TypeError:  # a subclass of a class written in C makes its own
+        return kind.__new__(kind)
 
 
 def is_mutable(x: Any) -> bool:
@@ -155,7 +163,7 @@ def frozen(x: Any, memo: dict[int, Any] | None = None) -> Any:
         values = x.__extract_mlir_values__()
         made = x.__new_from_mlir_values__(values) if values else x
     else:
-        made = memo[id(x)] = object.__new__(type(x))
+        made = memo[id(x)] = _bare(type(x))
         for name, value in attributes_of(x).items():
             object.__setattr__(made, name, frozen(value, memo))
     return made

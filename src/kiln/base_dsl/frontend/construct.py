@@ -59,5 +59,8 @@ class FunctionFacts:
 
     name: str
     filename: str
+    assigned: dict[str, list[Span]] = dataclasses.field(default_factory=dict)
+    """Every place where a name is assigned."""
+    returns: list[Span] = dataclasses.field(default_factory=list)
     flag_targets: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)
     constexpr_names: frozenset[str] = _NOTHING

@@ -6,6 +6,7 @@ import builtins
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
+from ..diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
 from ..ranges import Range
 from . import assert_, boolean, builtin_calls, comparison, conditional, for_, if_, raise_, while_
 from .carry import Scope
@@ -80,7 +81,25 @@ class Hooks:
     @staticmethod
     def static_bool(value: Any) -> Any:
         """The filter of a comprehension: Python decides it, so it must be a Python value."""
-        return bool(value) if tree.is_dynamic(value) else value
+        if tree.is_dynamic(value):
+            raise error(
+                DSLRuntimeError,
+                f"the `if` of a comprehension is a {tree.describe(value)} that is only known when the program runs",
+                hint="the length of what a comprehension makes is known when compiling: choose the element instead, "
+                "`[a if c else b for ...]`, or write a loop",
+            )
+        return value
+
+    @staticmethod
+    def static_subject(value: Any) -> Any:
+        """The subject of a `match` with patterns that look at Python's types and structures."""
+        if tree.is_dynamic(value):
+            raise error(
+                DSLRuntimeError,
+                f"`match` looks at the class or structure of a {tree.describe(value)} that is only known when the program runs",
+                hint="match it against numbers, `case 1 | 2:`, names and guards only, or write `if` and `elif`",
+            )
+        return value
 
     @staticmethod
     def returned(flag: Any, value: Any) -> Any:
@@ -88,8 +107,6 @@ class Hooks:
         if flag is False or value is tree.UNDEFINED:
             return None
         if tree.is_dynamic(flag) and value is not None:
-            from ..diagnostics import DSLUserCodeTypeError, error
-
             raise error(
                 DSLUserCodeTypeError,
                 f"the function returns {tree.describe(value)} on some paths and nothing on others",

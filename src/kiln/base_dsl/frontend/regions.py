@@ -74,8 +74,15 @@ def _unavailable_name(name: str, why: str, hint: str) -> None:
 
 
 def _assignment_notes(rec: Construct, name: str) -> tuple[Any, ...]:
-    text = "returned here" if is_internal_name(name) else f"{name!r} is assigned here"
-    return tuple((span, text) for span in rec.assigned.get(name, [])[:3])
+    """Where a name gets its values: inside the construct, and the last place before it."""
+    inside = rec.assigned.get(name, [])[:3]
+    if is_internal_name(name):
+        return tuple((span, "returned here") for span in rec.function.returns[:3])
+    notes = [(span, f"{name!r} is assigned here") for span in inside]
+    earlier = [s for s in rec.function.assigned.get(name, []) if s.line < rec.span.line and s not in inside]
+    if earlier and len(inside) < 2:
+        notes.insert(0, (earlier[-1], f"{name!r} got its earlier value here"))
+    return tuple(notes)
 
 
 def _readable(name: str) -> str:
@@ -226,14 +233,24 @@ def _merge_name(
 def _branch_error(rec: Construct, name: str, m: tree.Mismatch) -> Exception:
     what = _readable(name) if not m.path else f"{name}{m.path}"
     detail = m.why or f"it is {tree.describe(m.first)} in one and {tree.describe(m.second)} in the other"
-    message = f"the branches of {rec.title} leave {what} with different types: {detail}"
+    hint = (
+        "a value that is only chosen when the program runs has one type: convert one of them, or make the condition a "
+        "Python value (const_expr)"
+    )
+    differ = "types"
+    if type(m.first) is type(m.second) and not m.why:
+        differ = "values that only Python can tell apart"
+        hint = (
+            "only numbers, tensors and objects made of them can be chosen when the program runs: use a number instead, "
+            "or make the condition a Python value (const_expr)"
+        )
+    message = f"the branches of {rec.title} leave {what} with different {differ}: {detail}"
     if name == RETURN_VALUE:
         message = f"the function returns {tree.describe(m.first)} on one path and {tree.describe(m.second)} on another"
     return error(
         DSLUserCodeTypeError,
         message,
-        hint="a value that is only chosen when the program runs has one type: convert one of them, or make the "
-        "condition a Python value (const_expr)",
+        hint=hint,
         span=rec.span,
         notes=_assignment_notes(rec, name),
         depth=2,
@@ -440,6 +457,14 @@ class _LoopState:
         flow = rec.flow
         self.before = scope.save(n for n in sorted(flow.writes) if n in scope.cells)
         user = [n for n in self.before if not is_internal_name(n)]
+        for name in user:
+            if name in flow.live_head and self.before[name] is UNDEFINED:
+                _unavailable(
+                    rec,
+                    name,
+                    f"{name!r} has no value when {rec.title} begins, and an iteration may read it before it is assigned",
+                    f"give {name!r} a value before the loop",
+                )
         heads = [n for n in user if n in flow.live_head and self.before[n] is not UNDEFINED]
         carried = [n for n in heads if n not in rec.function.constexpr_names]
         self.late = [n for n in self.before if n not in heads and n in flow.live_out]
@@ -572,7 +597,8 @@ class _LoopState:
                     DSLUserCodeTypeError,
                     f"{_readable(name)}{m.path} is {tree.describe(m.first)} before {self.rec.title} and "
                     f"{tree.describe(m.second)} inside it",
-                    hint="a variable keeps its type across a loop: convert one of them or use another name",
+                    hint=f"a variable keeps its type across a loop: convert one of them or use another name, or "
+                    f"unroll the loop with range_constexpr if {_readable(name)} must stay a Python value",
                     span=self.rec.span,
                     notes=_assignment_notes(self.rec, name),
                     depth=2,

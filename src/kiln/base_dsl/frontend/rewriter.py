@@ -166,10 +166,17 @@ class Rewriter:
 
     def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, top: bool = False) -> ast.stmt:
         """A function definition. The top one loses decorators, defaults and annotations: they ran already."""
-        if isinstance(node, ast.AsyncFunctionDef) or _is_generator(node):
+        suspends = node if isinstance(node, ast.AsyncFunctionDef) else _suspension(node)
+        if suspends is not None:
             if not top:
                 return node  # an inner generator is ordinary Python, run while tracing
-            self.refuse(node, "a coroutine or generator cannot be traced", "return values instead of yielding them")
+            what = {ast.Yield: "`yield`", ast.YieldFrom: "`yield from`", ast.Await: "`await`"}.get(type(suspends), "`async def`")
+            self.refuse(
+                suspends,
+                f"{what} in a function that is compiled: a generator or coroutine cannot be traced",
+                "return the values instead, as a tuple",
+            )
+        assert isinstance(node, ast.FunctionDef)
         state = _ScopeState(node.name, self)
         self._scopes.append(state)
         state.first_parameter = next((a.arg for a in (*node.args.posonlyargs, *node.args.args)), None)
@@ -192,6 +199,7 @@ class Rewriter:
                 docstring, statements = [statements[0]], statements[1:]
         if not statements:
             return docstring or [ast.copy_location(ast.Pass(), node)]
+        self._note_assignments(node, state.facts)
         state.facts.constexpr_names = frozenset(_constexpr_names(statements))
         statements = [d for s in _without_annotations(statements) for d in match_.desugar(s)]
         lowering = JumpLowering()
@@ -221,6 +229,17 @@ class Rewriter:
             ast.copy_location(stmt, node)
             ast.fix_missing_locations(stmt)
         return [*docstring, *header, *body]
+
+    def _note_assignments(self, node: ast.FunctionDef, facts: FunctionFacts) -> None:
+        arguments = node.args
+        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            facts.assigned.setdefault(argument.arg, []).append(self.span(argument))
+        for stmt in node.body:
+            for inner in ast.walk(stmt):
+                if isinstance(inner, ast.Return):
+                    facts.returns.append(self.span(inner))
+                for name in _assigned_names(inner):
+                    facts.assigned.setdefault(name, []).append(self.span(inner))
 
     def _enclosing_names(self) -> set[str]:
         names: set[str] = set()
@@ -267,6 +286,9 @@ class Rewriter:
             if state.depth:
                 self.refuse(stmt, "`global` inside a branch or loop is not supported", "return the value instead")
             return [stmt]
+        if isinstance(stmt, ast.Match):
+            stmt.subject = ast.copy_location(self.hook("static_subject", [stmt.subject]), stmt.subject)
+            ast.fix_missing_locations(stmt.subject)
         for field, value in ast.iter_fields(stmt):
             if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
                 setattr(stmt, field, self.block(value))
@@ -385,10 +407,8 @@ class Rewriter:
         items: set[tuple[str, Any]] = set()
         for part in parts:
             for inner in ast.walk(part):
-                if isinstance(inner, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr, ast.For)):
-                    targets = inner.targets if isinstance(inner, ast.Assign) else [inner.target]
-                    for name in names_of(*targets)[1]:
-                        assigned.setdefault(name, []).append(self.span(inner))
+                for name in _assigned_names(inner):
+                    assigned.setdefault(name, []).append(self.span(inner))
                 if isinstance(inner, ast.Call):
                     callee = inner.func
                     if isinstance(callee, (ast.Name, ast.Attribute)):
@@ -465,11 +485,20 @@ class _Expressions(ast.NodeTransformer):
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
         self.generic_visit(node)
-        node.ifs = [self.rewriter.hook("static_bool", [test]) for test in node.ifs]
+        node.ifs = [ast.copy_location(self.rewriter.hook("static_bool", [test]), test) for test in node.ifs]
+        for test in node.ifs:
+            ast.fix_missing_locations(test)
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
         return self._inner(node)
+
+
+def _assigned_names(node: ast.AST) -> set[str]:
+    """Names that a node itself assigns."""
+    if not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr, ast.For)):
+        return set()
+    return names_of(*(node.targets if isinstance(node, ast.Assign) else [node.target]))[1]
 
 
 def _container_name(node: ast.expr) -> str:
@@ -505,15 +534,17 @@ def _bare_arguments(arguments: ast.arguments) -> ast.arguments:
     )
 
 
-def _is_generator(node: ast.FunctionDef) -> bool:
-    def scan(n: ast.AST) -> bool:
-        if isinstance(n, (ast.Yield, ast.YieldFrom, ast.Await)):
-            return True
-        if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)):
-            return False
-        return any(scan(c) for c in ast.iter_child_nodes(n))
+def _suspension(node: ast.FunctionDef) -> ast.AST | None:
+    """The first `yield` or `await` of a function's own body."""
 
-    return any(scan(s) for s in node.body)
+    def scan(n: ast.AST) -> ast.AST | None:
+        if isinstance(n, (ast.Yield, ast.YieldFrom, ast.Await)):
+            return n
+        if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)):
+            return None
+        return next((found for c in ast.iter_child_nodes(n) if (found := scan(c)) is not None), None)
+
+    return next((found for s in node.body if (found := scan(s)) is not None), None)
 
 
 def _names_constexpr(annotation: ast.expr) -> bool:

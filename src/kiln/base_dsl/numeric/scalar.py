@@ -152,14 +152,22 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         )
 
     def __bool__(self) -> bool:
-        return bool(
-            self._python(
-                "a concrete bool",
+        if type(self._value) in PLAIN:
+            return bool(self._value)
+        from ..diagnostics import in_rewritten_code
+
+        if in_rewritten_code():
+            hint = (
+                "Python itself decides here (it compares tuples or lists, sorts, filters or matches): write the comparison "
+                "element by element with `and` and `or`, or pass the value as Constexpr if it is known when compiling"
+            )
+        else:
+            hint = (
                 "decorate the enclosing function with @cute.jit (or @cute.kernel) so that its `if`, `while`, `and`, `or` "
                 "and `not` take dynamic values; if the value is known when compiling, pass it as Constexpr and test "
-                "cutlass.const_expr(...)",
+                "cutlass.const_expr(...)"
             )
-        )
+        return bool(self._python("a concrete bool", hint))
 
     def __int__(self) -> int:
         return int(self._python("a concrete int", "convert with .to(Int32) or Int32(x) to stay dynamic"))
