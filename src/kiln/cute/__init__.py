@@ -8,6 +8,7 @@ from typing import Any
 from ..base_dsl.typing import *
 from ..base_dsl.user_op import dsl_user_op
 from . import arch
+from .assumptions import *
 from .atom import *
 from .compile import *
 from .compile import compile

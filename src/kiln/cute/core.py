@@ -1,11 +1,13 @@
-"""The core vocabulary under the name of its module: the same objects as in `kiln.cute`."""
+"""Names that programs take from the language's inner module."""
 
 from __future__ import annotations
 
-from .composed_layout import ComposedLayout
-from .layout_algebra import *  # noqa: F403
-from .pointer import *  # noqa: F403
-from .tensor import *  # noqa: F403
-from .tensor_ssa import *  # noqa: F403
+from .assumptions import *
+from .composed_layout import ComposedLayout as _ComposedLayout
+from .layout_algebra import *
+from .pointer import *
+from .structures import *
+from .tensor import *
+from .tensor_ssa import *
 
-_ComposedLayout = ComposedLayout
+__all__ = ["_ComposedLayout"]

@@ -21,7 +21,7 @@ from .int_tuple import (
     product,
     with_dynamic_leaves,
 )
-from .layout import Layout, cosize, crd2idx, leading_dim, make_identity_layout, make_layout, make_layout_like
+from .layout import Layout, cosize, crd2idx, leading_dim, make_identity_layout, make_layout, make_layout_like, rank
 from .leaf import get_divisibility, is_dynamic_leaf
 from .modes import slice_
 from .pointer import AddressSpace, Pointer, element_bits, load_element, recast_ptr, store_element
@@ -41,6 +41,7 @@ __all__ = [
     "make_rmem_tensor",
     "make_rmem_tensor_like",
     "make_tensor",
+    "rank",
     "recast_tensor",
 ]
 
@@ -612,3 +613,15 @@ def recast_tensor(
     swizzle = swizzle_ if swizzle_ is not None else pointer.swizzle
     made = recast_ptr(pointer, swizzle, dtype)
     return TracedTensor(made, recast_layout(element_bits(dtype), element_bits(pointer.dtype), src.layout))
+
+
+_Tensor = TracedTensor
+"""The name programs know the class by."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("ReductionOp", "TensorSSA"):
+        from . import tensor_ssa
+
+        return getattr(tensor_ssa, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,30 +1,20 @@
-"""The types of the language by name, for annotations: numbers, pointers, tensors, layouts and integer trees."""
+"""The types of the language: numbers, shapes, tensors and pointers."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..base_dsl.typing import *  # noqa: F403
-from ..base_dsl.typing import Integer
+from ..base_dsl.typing import *
 from .composed_layout import ComposedLayout
-from .int_tuple import Coord, IntTuple, Shape
+from .int_tuple import Coord, IntTuple, Shape, XTuple
 from .layout import Layout, Stride, Tile
 from .pointer import AddressSpace, Pointer
-from .swizzle import Swizzle
 from .tensor import Tensor
 
-Int = int | Integer
-"""An integer, known when compiling or not."""
-
-Tiler = Tile
-"""What a layout is divided or multiplied by: a tile of integers and layouts."""
-
-XTuple = Any
-"""A tree of anything."""
+Int = IntTuple
 
 __all__ = [
-    "AddressSpace", "ComposedLayout", "Coord", "Int", "IntTuple", "Layout", "Pointer", "Shape", "Stride", "Swizzle",
-    "Tensor", "Tile", "Tiler", "XTuple",
+    "AddressSpace", "ComposedLayout", "Coord", "Int", "IntTuple", "Layout", "Pointer", "Shape", "Stride", "Tensor", "Tile", "XTuple",
 ]  # fmt: skip
 
 

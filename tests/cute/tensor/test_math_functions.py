@@ -23,11 +23,11 @@ UNIT = rng.uniform(-0.99, 0.99, N)
 UNARY = [
     ("exp", WIDE, np.exp, 1), ("exp2", WIDE, np.exp2, 1), ("expm1", WIDE, np.expm1, 1), ("log", POSITIVE, np.log, 1),
     ("log2", POSITIVE, np.log2, 1), ("log10", POSITIVE, np.log10, 2), ("log1p", POSITIVE, np.log1p, 1),
-    ("sin", WIDE, np.sin, 1), ("cos", WIDE, np.cos, 1), ("tan", WIDE, np.tan, 1), ("asin", UNIT, np.arcsin, 1),
+    ("sin", WIDE, np.sin, 1), ("cos", WIDE, np.cos, 1), ("tan", WIDE, np.tan, 1.5), ("asin", UNIT, np.arcsin, 1),
     ("acos", UNIT, np.arccos, 1), ("atan", WIDE, np.arctan, 1), ("sinh", WIDE, np.sinh, 2),
-    ("cosh", WIDE, np.cosh, 2), ("tanh", WIDE, np.tanh, 2), ("asinh", WIDE, np.arcsinh, 2),
+    ("cosh", WIDE, np.cosh, 1.5), ("tanh", WIDE, np.tanh, 2.5), ("asinh", WIDE, np.arcsinh, 2),
     ("acosh", POSITIVE + 1, np.arccosh, 2), ("atanh", UNIT, np.arctanh, 2), ("erf", WIDE, np.vectorize(math.erf), 1),
-    ("erfc", UNIT, np.vectorize(math.erfc), 2), ("cbrt", WIDE, np.cbrt, 1), ("sqrt", POSITIVE, np.sqrt, 0.5),
+    ("erfc", UNIT, np.vectorize(math.erfc), 3), ("cbrt", WIDE, np.cbrt, 1), ("sqrt", POSITIVE, np.sqrt, 0.5),
     ("rsqrt", POSITIVE, lambda x: 1 / np.sqrt(x), 1.5), ("rcp", POSITIVE, lambda x: 1 / x, 0.5),
     ("sigmoid", WIDE, lambda x: 1 / (1 + np.exp(-x)), 3), ("floor", WIDE, np.floor, 0), ("ceil", WIDE, np.ceil, 0),
     ("trunc", WIDE, np.trunc, 0), ("roundeven", WIDE, np.rint, 0), ("abs", WIDE, np.abs, 0),
@@ -80,7 +80,7 @@ def test_functions_of_several_arguments():
     x, y, z = (rng.normal(size=N).astype(np.float32) for _ in range(3))
     wide = [v.astype(np.float64) for v in (x, y, z)]
     assert ulps(apply(cmath.fma, x, y, z), wide[0] * wide[1] + wide[2]) <= 0.5 + 1e-6
-    assert ulps(apply(cmath.atan2, x, y), np.arctan2(wide[0], wide[1])) <= 1
+    assert ulps(apply(cmath.atan2, x, y), np.arctan2(wide[0], wide[1])) <= 1.5
     assert ulps(apply(cmath.pow, np.abs(x), y), np.abs(wide[0]) ** wide[1]) <= 1
     assert (apply(cmath.copysign, x, y) == np.copysign(x, y)).all()
     assert (apply(cmath.max, x, y) == np.maximum(x, y)).all()
