@@ -54,6 +54,8 @@ def address_of(x: Any) -> int:
         return int(x)
     except (TypeError, ValueError):
         pass
+    if isinstance(x, bytes):
+        return ctypes.cast(ctypes.c_char_p(x), ctypes.c_void_p).value or 0
     view = memoryview(x)
     if not view.readonly:
         return ctypes.addressof(ctypes.c_char.from_buffer(view.cast("B")))

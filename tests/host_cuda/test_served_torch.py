@@ -1,0 +1,188 @@
+"""Torch's `cuda` device from host memory."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+
+
+def test_tensors_say_they_are_on_cuda_and_moving_copies(gpu_program):
+    gpu_program(
+        """
+        import torch
+
+        host = torch.arange(6.0)
+        x = host.cuda()
+        assert x.is_cuda and x.device == torch.device("cuda:0") and x.get_device() == 0 and not host.is_cuda
+        x += 1
+        assert host.tolist() == [0, 1, 2, 3, 4, 5] and x.tolist() == [1, 2, 3, 4, 5, 6]
+        assert x.cuda() is x and x.to("cuda") is x and x.to(device="cuda", dtype=torch.float32) is x
+        assert x.cpu().data_ptr() != x.data_ptr() and host.cpu() is host and host.to("cpu") is host
+        assert x.to(torch.float16).is_cuda and not x.to(host).is_cuda and host.to(x).is_cuda
+
+        made = [
+            torch.empty(2, device="cuda"), torch.zeros((2, 3), device=torch.device("cuda", 0)), torch.ones(3, device=0),
+            torch.tensor([1, 2], device="cuda"), torch.full((2,), 7, device="cuda:0"), torch.arange(4, device="cuda"),
+            torch.linspace(0, 1, 5, device="cuda"), torch.randint(0, 9, (4,), device="cuda"), torch.zeros_like(x),
+            torch.empty_strided((2, 2), (1, 2), device="cuda"), x.new_zeros(3), host.new_empty(3, device="cuda"),
+            torch.stack([x, x]), x[1:], x.view(2, 3).t().contiguous(), *x.view(2, 3).max(0), x.clone(), x == 1,
+            torch.empty(2, device="cuda", dtype=torch.float8_e4m3fn), torch.as_tensor([1.0], device="cuda"),
+        ]
+        assert all(t.is_cuda for t in made), [t.device for t in made]
+        assert not torch.zeros_like(x, device="cpu").is_cuda and not torch.zeros(2).is_cuda
+
+        kept = torch.zeros(6)
+        kept.copy_(x)
+        assert not kept.is_cuda
+        with torch.device("cuda"):
+            assert torch.zeros(2).is_cuda
+        assert repr(torch.ones(2, device="cuda", dtype=torch.int8)) == "tensor([1, 1], device='cuda:0', dtype=torch.int8)"
+
+        for bad, kind in ((lambda: x.numpy(), TypeError), (lambda: torch.zeros(2, device="cuda:1"), RuntimeError)):
+            try:
+                bad()
+            except kind:
+                pass
+            else:
+                raise AssertionError("no error")
+        torch.testing.assert_close(x + 1, (host + 2).cuda())
+
+        layer = torch.nn.Linear(6, 2).to("cuda")
+        assert layer.weight.is_cuda and layer(x).is_cuda
+        y = x.clone().requires_grad_()
+        (y * y).sum().backward()
+        assert y.grad.is_cuda and torch.equal(y.grad, 2 * x)
+        """,
+    )
+
+
+def test_random_numbers_of_the_cpu_stay_as_they_are(gpu_program):
+    gpu_program(
+        """
+        import torch
+
+        torch.manual_seed(3)
+        alone = torch.randn(4)
+        torch.manual_seed(3)
+        first = torch.randn(5, device="cuda")
+        torch.empty(3, device="cuda").uniform_()
+        assert torch.equal(torch.randn(4), alone)
+        torch.manual_seed(3)
+        assert torch.equal(torch.randn(5, device="cuda"), first)
+        torch.cuda.manual_seed(3)
+        assert torch.equal(torch.randn(5, device="cuda"), first)
+
+        generator = torch.Generator(device="cuda").manual_seed(1)
+        assert generator.device.type == "cuda" and isinstance(generator, torch.Generator)
+        a = torch.rand(3, device="cuda", generator=generator)
+        assert torch.equal(a, torch.rand(3, device="cuda", generator=generator.manual_seed(1)))
+        assert isinstance(torch.Generator(), torch.Generator) and torch.Generator().device.type == "cpu"
+        """,
+    )
+
+
+def test_queries_streams_events_threads_and_children(gpu_program):
+    gpu_program(
+        """
+        import multiprocessing, subprocess, sys, threading
+
+        import torch
+        from torch.cuda import current_stream
+
+        def where(answers):
+            answers.put(torch.zeros(2, device="cuda").device.type)
+
+        if __name__ == "__main__":
+            assert torch.cuda.is_available() and torch.cuda.device_count() == 1 and torch.cuda.current_device() == 0
+            assert torch.cuda.get_device_capability() == (10, 0)
+            properties = torch.cuda.get_device_properties(0)
+            assert properties.major == 10 and properties.multi_processor_count > 100 and properties.total_memory > 0
+            free, total = torch.cuda.mem_get_info()
+            assert 0 < free <= total
+            torch.cuda.synchronize(); torch.cuda.empty_cache(); torch.cuda.set_device(0)
+
+            assert current_stream().cuda_stream == 0 and current_stream() == torch.cuda.default_stream()
+            stream = torch.cuda.Stream()
+            assert stream.cuda_stream != 0
+            with torch.cuda.stream(stream):
+                assert current_stream() == stream
+            assert current_stream().cuda_stream == 0
+            stream.wait_stream(current_stream()); stream.synchronize()
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record(); end.record(stream); end.synchronize()
+            assert start.elapsed_time(end) >= 0
+
+            found = []
+            thread = threading.Thread(target=lambda: found.append(torch.ones(2, device="cuda").is_cuda))
+            thread.start(); thread.join()
+            assert found == [True]
+
+            context = multiprocessing.get_context("spawn")
+            answers = context.Queue()
+            child = context.Process(target=where, args=(answers,))
+            child.start()
+            assert answers.get(timeout=120) == "cuda"
+            child.join()
+            code = "import torch; assert torch.ones(2).cuda().is_cuda"
+            subprocess.run([sys.executable, "-c", code], check=True)
+        """,
+        CUTE_DSL_ARCH="sm_100a",
+    )
+
+
+def test_graphs_record_and_run_again(gpu_program):
+    gpu_program(
+        """
+        import torch
+        import cutlass.cute as cute
+
+        @cute.kernel
+        def increment(x: cute.Tensor):
+            i, _, _ = cute.arch.thread_idx()
+            x[i] = x[i] + 1
+
+        @cute.jit
+        def launch(x: cute.Tensor):
+            increment(x).launch(grid=1, block=4)
+
+        x = torch.zeros(4, device="cuda")
+        compiled = cute.compile(launch, x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            assert torch.cuda.current_stream().cuda_stream != 0
+            compiled(x)
+            doubled = x * 2
+            x += doubled
+        assert x.tolist() == [0] * 4  # capturing does not run
+        graph.replay()
+        assert x.tolist() == [3] * 4 and doubled.tolist() == [2] * 4
+        x.fill_(10)
+        graph.replay()
+        assert x.tolist() == [33] * 4 and doubled.tolist() == [22] * 4
+        compiled(x)
+        assert x.tolist() == [34] * 4
+        """,
+    )
+
+
+def test_nothing_is_served_elsewhere(gpu_program):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    gpu_program(
+        """
+        import torch
+
+        assert not torch.cuda.is_available()
+        try:
+            torch.zeros(2, device="cuda")
+        except (AssertionError, RuntimeError):
+            pass
+        else:
+            raise AssertionError("served without being asked")
+        """,
+        "--",
+    )
