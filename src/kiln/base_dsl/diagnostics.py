@@ -298,6 +298,8 @@ def call_chain(depth: int = 1, limit: int = 8) -> tuple[Span, ...]:
         last = name if generated else None
         if len(spans) == limit or code.co_name == "<module>":
             break
+    if lazy is not None:
+        spans.append(lazy)
     return tuple(spans)
 
 
