@@ -500,11 +500,8 @@ class Parameters:
 
     def signature_text(self) -> str:
         """The signature without its annotations."""
-        return (
-            "("
-            + ", ".join(str(p.replace(annotation=inspect.Parameter.empty)) for p in self.signature.parameters.values())
-            + ")"
-        )
+        bare = [p.replace(annotation=inspect.Parameter.empty) for p in self.signature.parameters.values()]
+        return str(inspect.Signature(bare))
 
     def annotation(self, name: str) -> Any:
         """The annotation of a parameter, or None."""
