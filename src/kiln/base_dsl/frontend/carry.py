@@ -235,6 +235,16 @@ class Snapshot:
             self.drop_attributes(gained)
             self.restore()
 
+    @contextlib.contextmanager
+    def undone_on_failure(self) -> Iterator[None]:
+        """Put objects back if tracing fails: they may outlive the trace."""
+        try:
+            yield
+        except BaseException:
+            self.drop_attributes(self.new_attributes())
+            self.restore()
+            raise
+
     def classes(self) -> set[type]:
         """The classes of the plain objects."""
         return {type(owner) for owner, _, _ in self._objects}

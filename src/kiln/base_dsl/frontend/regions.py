@@ -149,10 +149,11 @@ def dynamic_if(
     snapshot = Snapshot(scope.roots(sorted(rec.flow.reads | rec.flow.writes)))
     before = scope.save(writes)
 
-    first = _Arm(rec, scope, writes, snapshot, then)
-    scope.restore(before)
-    snapshot.restore()
-    second = _Arm(rec, scope, writes, snapshot, orelse)
+    with snapshot.undone_on_failure():
+        first = _Arm(rec, scope, writes, snapshot, then)
+        scope.restore(before)
+        snapshot.restore()
+        second = _Arm(rec, scope, writes, snapshot, orelse)
     second.jumped += else_jumped
     scope.restore(before)
     snapshot.restore()
@@ -649,7 +650,7 @@ def dynamic_for(
     state = _LoopState(rec, scope)
     region = DetachedBlock([kind.mlir_type, *state.types])
     arguments = list(region.block.arguments)
-    with region.open():
+    with region.open(), state.snapshot.undone_on_failure():
         state.enter(arguments[1:])
         body(kind._make(arguments[0], nonneg=True) if lower.nonneg else kind._make(arguments[0]))
         yields = state.leaves_now()
@@ -724,7 +725,7 @@ def dynamic_while(
     before = DetachedBlock(list(state.types))
     heads = list(before.block.arguments)
     inits = [init for entry in state.entries for init in entry.inits]
-    with before.open():
+    with before.open(), state.snapshot.undone_on_failure():
         state.enter(heads)
         condition = test()
         if not tree.is_dynamic(condition) and not (rec.constant_test and condition):
@@ -748,7 +749,7 @@ def dynamic_while(
         state.add(entry)
     region = DetachedBlock(list(state.types))
     arguments = list(region.block.arguments)
-    with region.open():
+    with region.open(), state.snapshot.undone_on_failure():
         state.enter(arguments)
         body()
         yields = state.leaves_now()

@@ -1,0 +1,204 @@
+"""How errors are reported: the chain of inlined calls, the user's line for failures of the compiler, tracebacks."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import traceback
+
+import pytest
+
+from kiln import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, Int32, cute
+from kiln.base_dsl import trace
+from kiln.base_dsl.diagnostics import DSLOperationBuildError
+
+
+def line_of(function, text: str) -> int:
+    lines, first = inspect.getsourcelines(function)
+    return next(first + i for i, line in enumerate(lines) if text in line)
+
+
+@cute.jit
+def leaf(x):
+    y = 1
+    if x > 1:
+        y = "text"  # differs
+    return y
+
+
+@cute.jit
+def middle(x):
+    r = 0
+    for i in range(x):
+        r += leaf(i) if i > 2 else 0  # calls leaf
+    return r
+
+
+@cute.jit
+def top(a):
+    return [middle(v) for v in (a, 1)]  # calls middle
+
+
+def test_the_chain_of_inlined_calls():
+    with pytest.raises(DSLUserCodeTypeError) as caught:
+        top(3)
+    failure = caught.value
+    assert failure.span is not None
+    assert failure.span.function == "leaf"
+    assert [(c.function, c.line) for c in failure.calls[:2]] == [
+        ("middle", line_of(middle.function, "# calls leaf")),
+        ("top", line_of(top.function, "# calls middle")),
+    ]
+    assert failure.calls[-1].function == "test_the_chain_of_inlined_calls"
+    text = str(failure)
+    assert "in leaf, called from" in text
+    assert "in middle, called from" in text
+    assert "__kiln" not in text
+    assert "<lambda>" not in text
+
+
+def test_the_chain_through_a_kernel_and_a_method():
+    class Helper:
+        def index(self, x):
+            return [1, 2, 3][x]  # bad index
+
+    helper = Helper()
+
+    @cute.kernel
+    def kernel():
+        tid, _, _ = cute.arch.thread_idx()
+        if tid == 0:
+            cute.printf("{}", helper.index(tid))
+
+    @cute.jit
+    def main():
+        kernel().launch(grid=1, block=1)
+
+    with pytest.raises(DSLRuntimeError) as caught:
+        main()
+    failure = caught.value
+    assert failure.span is not None
+    assert failure.span.line == line_of(Helper.index, "# bad index")
+    assert [c.function for c in failure.calls[:2]] == ["kernel", "main"]
+
+
+def test_the_traceback_shows_the_user_only():
+    with pytest.raises(DSLUserCodeTypeError) as caught:
+        top(3)
+    files = [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert set(files) == {__file__}
+
+
+def test_an_exception_of_the_users_own_passes_through():
+    @cute.jit
+    def f(a):
+        for i in range(a):
+            check(i)  # calls check
+        return a
+
+    def check(i):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as caught:
+        f(3)
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    assert frames[-1].name == "check"
+    assert line_of(f.function, "# calls check") in [frame.lineno for frame in frames]
+
+
+def test_a_name_error_stays_python_s():
+    @cute.jit
+    def f(a):
+        if a > 1:
+            a = no_such_name  # noqa: F821
+        return a
+
+    with pytest.raises(NameError, match="no_such_name"):
+        f(3)
+
+
+def test_a_failure_of_the_verifier_names_the_line():
+    def wrong_operation(x):
+        from kiln.mlir import ir
+
+        # An addition of different types: built unchecked, found by the verifier.
+        wide = ir.IntegerType.get_signless(64)
+        made = trace.emit("arith.addi", [wide], [x.ir_value(), x.ir_value()])
+        return Int32._make(made.results[0])
+
+    @cute.jit
+    def f(a):
+        b = a + 1
+        c = wrong_operation(b)
+        return b
+
+    with pytest.raises(DSLBaseError) as caught:
+        f(1)
+    failure = caught.value
+    assert isinstance(failure, (CompilerDiagnosticError, DSLOperationBuildError))
+    assert failure.span is not None
+    assert failure.span.filename == __file__
+    assert failure.span.line == line_of(wrong_operation, "trace.emit(")
+    assert "addi" in str(failure)
+
+
+def test_a_failed_trace_leaves_nothing_behind():
+    @cute.jit
+    def f(a, b):
+        s = 0
+        for i in range(a):
+            if i > b:
+                s += i
+                for j in range(i):
+                    s += [1, 2][j]
+        return s
+
+    for _ in range(20):
+        with pytest.raises(DSLRuntimeError):
+            f(3, 4)
+    gc.collect()
+    assert trace.current() is None
+
+    @cute.jit
+    def g(a):
+        return a + 1 if a > 0 else 0
+
+    assert g(1) == 2
+
+
+def test_an_error_caught_by_the_program_itself():
+    @cute.jit
+    def f(a):
+        r = 0
+        try:
+            if a > 1:
+                r = [5, 6][a]
+        except DSLRuntimeError:
+            r = 7
+        return a + r
+
+    assert f(3) == 10
+    gc.collect()
+    assert f(4) == 11
+
+
+def test_objects_are_as_before_after_a_failed_trace():
+    class State:
+        def __init__(self):
+            self.n = 1
+
+    state = State()
+
+    @cute.jit
+    def f(a):
+        for i in range(a):
+            state.n = state.n + i
+            raise_now()
+        return state.n
+
+    def raise_now():
+        raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        f(2)
+    assert state.n == 1
