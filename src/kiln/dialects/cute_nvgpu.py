@@ -333,7 +333,10 @@ class ClusterWait(CuteNvgpu.Operation, name="cluster_wait"):
 
 
 class MapShared(CuteNvgpu.Operation, name="map_shared", traits=[ext.Pure]):
-    """The address in the shared memory of block `rank` of the cluster that corresponds to one in this block's."""
+    """The address in the shared memory of block `rank` of the cluster that corresponds to one in this block's.
+
+    The result is a generic pointer.
+    """
 
     pointer: ext.Operand[Pointer]
     rank: ext.Operand[I32]

@@ -77,11 +77,13 @@ def cluster_wait(*, loc: Any = None, ip: Any = None) -> None:
 
 
 def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The pointer into the shared memory of another block of the cluster that corresponds to one into this block's."""
-    from ...dialects import cute_nvgpu
-    from ..pointer import Pointer
+    """The generic pointer into the shared memory of a block of the cluster that corresponds to one into this block's."""
+    from ...dialects import cute, cute_nvgpu
+    from ..pointer import AddressSpace, Pointer
 
     kernel_only("map_dsmem_ptr")
     source = pointer(smem_ptr, "map_dsmem_ptr", "smem")
-    made = cute_nvgpu.build_value("map_shared", source.type, (source, i32(cta_rank_in_cluster)))
-    return Pointer(made, smem_ptr.dtype, smem_ptr.memspace, smem_ptr.alignment)
+    dtype, alignment = smem_ptr.dtype, smem_ptr.alignment
+    type_ = cute.ptr_type(dtype.mlir_type, "generic", alignment)
+    made = cute_nvgpu.build_value("map_shared", type_, (source, i32(cta_rank_in_cluster)))
+    return Pointer(made, dtype, AddressSpace.generic, alignment)

@@ -7,8 +7,20 @@ from typing import TYPE_CHECKING
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
 from ...mlir import context, ir
-from ..llvm_build import int_type
-from .expand import Types, attribute, constant_value, element_of, expands, from_carrier, special_register, to_carrier
+from ..llvm_build import int_type, ptr_type
+from .expand import (
+    Types,
+    attribute,
+    carrier_type,
+    constant_value,
+    device_type,
+    element_of,
+    expands,
+    from_carrier,
+    pointer_type,
+    special_register,
+    to_carrier,
+)
 
 if TYPE_CHECKING:
     from .expand import DeviceBuilder, Expander
@@ -39,8 +51,6 @@ def _as_bits(b: DeviceBuilder, value: ir.Value) -> ir.Value:
 
 
 def _from_bits(b: DeviceBuilder, value: ir.Value, type_: ir.Type) -> ir.Value:
-    from .expand import carrier_type
-
     carrier = carrier_type(type_)
     if value.type != carrier:
         value = b.value("llvm.bitcast", carrier, (value,))
@@ -55,8 +65,6 @@ def _space(pointer: ir.Value) -> tuple[str, str]:
 
 def _shared_address(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
     """A shared-memory pointer as its address of 32 bits."""
-    from .expand import pointer_type
-
     return b.value("llvm.ptrtoint", int_type(32), (b.cast_space(pointer, pointer_type(3)),))
 
 
@@ -236,8 +244,6 @@ def _pieces(op: ir.Operation, type_: ir.Type) -> tuple[int, int, str, str]:
 
 @expands("cute_nvgpu.ordered_load")
 def _ordered_load(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
-    from .expand import carrier_type
-
     pointer = op.operands[0]
     carrier = carrier_type(results[0])
     width, count, vector, letter = _pieces(op, carrier)
@@ -396,8 +402,6 @@ def _mbarrier_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Devic
 
 @expands("cute_nvgpu.cp_async")
 def _cp_async(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    from .expand import pointer_type
-
     target, source, source_size = op.operands
     size, cache = attribute(op, "size"), attribute(op, "cache")
     if size not in (4, 8, 16) or (cache == "cg" and size != 16):
@@ -488,13 +492,11 @@ def _cluster_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Device
 
 @expands("cute_nvgpu.map_shared")
 def _map_shared(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
-    from .expand import device_type
-
     x.require(op, 90, "shared memory of another block")
-    address = _shared_address(b, op.operands[0])
-    (mapped,) = b.asm(
-        "mapa.shared::cluster.u32 $0, $1, $2;", "=r,r,r", [address, op.operands[1]], [int_type(32)], pure=True
-    )
+    # a plain access to shared memory reaches this block's only: the result is a generic address
+    address = b.value("llvm.ptrtoint", int_type(64), (b.cast_space(op.operands[0], ptr_type()),))
+    operands = [address, op.operands[1]]
+    (mapped,) = b.asm("mapa.u64 $0, $1, $2;", "=l,l,r", operands, [int_type(64)], pure=True)
     return [b.value("llvm.inttoptr", device_type(results[0]), (mapped,))]
 
 
