@@ -71,6 +71,16 @@ def _int(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("not a number") from None
+    if not 0 <= value < 1e9:
+        raise ValueError("outside 0 to 1e9")
+    return value
+
+
 def _choice(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text.lower() not in choices:
@@ -128,6 +138,8 @@ SETTINGS: dict[str, Setting] = {
         Setting("KILN_TIMING", _BOOL, False, "Log how long each stage of a compilation took.", _bool),
         Setting("KILN_VERIFY_PASSES", _BOOL, _under_debug, "Verify the module after every pass. On under `CUTE_DSL_DEBUG`.", _bool),
         Setting("KILN_CPU_THREADS", "an integer of at least 1", _cores, "OS threads the CPU target may use for one launch. Unset: one for each core this process may use.", _int(1, 256)),
+        Setting("KILN_CPU_SEED", "an integer", 0, "A schedule for the CPU target: the order of threads and blocks, and when asynchronous copies land. 0: in order, and at once.", _int(0, (1 << 63) - 1)),
+        Setting("KILN_CPU_TIMEOUT", "seconds", 0.0, "How long a launch on the CPU target may take; then it is stopped and says where each warp was. 0: as long as it likes.", _seconds),
         Setting("KILN_CPU_OPT", "0 to 3", 2, "LLVM optimization level of the CPU target where the program does not choose one.", _int(0, 3)),
         Setting("CUTE_DSL_ARCH", f"one of {', '.join(ARCHITECTURES)}", "", "GPU architecture to compile for. Unset: that of the GPU.", _choice(*ARCHITECTURES)),
         Setting("CUTE_DSL_KEEP", f"a comma list of {', '.join(KEEPABLE)}; or all", frozenset(), "Artefacts to save as files and to keep on the compiled function.", _list(*KEEPABLE)),

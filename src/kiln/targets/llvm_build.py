@@ -310,17 +310,18 @@ def translate(module: ir.Module) -> str:
 
 
 def global_(
-    module: ir.Module, name: str, type_: ir.Type, value: ir.Attribute, *, linkage: str, constant: bool = False
+    module: ir.Module, name: str, type_: ir.Type, value: ir.Attribute | None, *, linkage: str, constant: bool = False
 ) -> None:
-    """A global variable or constant, at the start of the module."""
+    """A global variable or constant, at the start of the module; without a value it is another module's."""
     attributes: dict[str, ir.Attribute] = {
         "sym_name": ir.StringAttr.get(name, context()),
         "global_type": ir.TypeAttr.get(type_),
         "linkage": ir.Attribute.parse(f"#llvm.linkage<{linkage}>", context()),
-        "value": value,
         "addr_space": int_attr(int_type(32), 0),
         "visibility_": int_attr(int_type(64), 0),
     }
+    if value is not None:
+        attributes["value"] = value
     if constant:
         attributes["constant"] = ir.UnitAttr.get(context())
     ir.Operation.create(

@@ -14,6 +14,9 @@ MAX_ARGS = 10
 FAULT = 1
 TEXT = 2
 
+STOP_INTERRUPT = 1
+STOP_TIMEOUT = 2
+
 
 class Context(ctypes.Structure):
     """The layout is fixed by ctypes; generated code takes the offsets from here."""
@@ -29,6 +32,9 @@ class Context(ctypes.Structure):
         ("block", ctypes.c_int32 * 3),
         ("thread", ctypes.c_int32 * 3),
         ("grid", ctypes.c_int32 * 3),  # of the launch that is running
+        ("stop", ctypes.c_int32),  # STOP_INTERRUPT, STOP_TIMEOUT: kernels have to stop; they poll it
+        ("details", ctypes.c_void_p),  # what every thread of a group did when it was stuck (`scheduler.py`)
+        ("details_size", ctypes.c_int64),
         ("arguments", ctypes.c_int64 * MAX_ARGS),
     ]
 

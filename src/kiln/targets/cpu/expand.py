@@ -65,6 +65,10 @@ class FunctionState:
     """Whether its threads can wait: it is run by the scheduler then."""
     meets: bool = False
     """Whether lanes of a warp meet in it."""
+    copies: bool = False
+    """Whether it makes asynchronous copies."""
+    spins: bool = False
+    """Whether it looks at memory again and again: the blocks of a launch should be resident together."""
     versions: tuple[str, ...] = ()
     """Names of versions of a kernel made for speed, to be inlined like it."""
     prints: bool = False

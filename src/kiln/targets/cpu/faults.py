@@ -9,13 +9,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from ...base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeRuntimeError
-from .context import FAULT, TEXT, Context
+from . import stuck
+from .context import FAULT, STOP_INTERRUPT, STOP_TIMEOUT, TEXT, Context
 from .runtime import LIMITS, MAX_SMEM, MAX_THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...base_dsl.diagnostics import DSLBaseError
     from .expand import Site
 
 
@@ -41,7 +41,11 @@ def report(address: int, sites: Sequence[Site]) -> None:
             text = ctypes.string_at(record.text, record.text_size)
             _libc.free(record.text)
         if record.status & FAULT:
-            failure = _fault(record, sites[record.site], sites)
+            details = b""
+            if record.details:
+                details = ctypes.string_at(record.details, record.details_size)
+                _libc.free(record.details)
+            failure = _fault(record, sites[record.site], sites, details)
     finally:
         _libc.free(address)
     if text:
@@ -51,45 +55,23 @@ def report(address: int, sites: Sequence[Site]) -> None:
         raise failure
 
 
-def _fault(record: Context, site: Site, sites: Sequence[Site]) -> DSLBaseError:
+def _fault(record: Context, site: Site, sites: Sequence[Site], details: bytes) -> BaseException:
     where = ""
+    if record.stop == STOP_INTERRUPT:
+        return KeyboardInterrupt(f"kernel {site.kernel} was interrupted")
+    if record.stop == STOP_TIMEOUT:
+        return stuck.timeout(site, sites, details)
+    if details:
+        return stuck.deadlock(sites, details)
     if site.kernel and site.kind != "launch":
         where = f" (kernel {site.kernel}, block {tuple(record.block)}, thread {tuple(record.thread)})"
     if site.kind == "launch":
         message, hint = _launch_rule(site.kernel, list(record.arguments))
         return DSLRuntimeError(message, hint=hint, span=site.span, calls=site.calls)
-    if site.kind == "wait":
-        return _deadlock(record, sites)
     if site.kind == "assert":
         text = format_message(site.message, site.types, list(record.arguments))
         return AssertionFault(f"assertion failed: {text}{where}", span=site.span, calls=site.calls)
     return ZeroDivisionFault(f"{site.message}{where}", span=site.span, calls=site.calls)
-
-
-class DeadlockFault(DSLUserCodeRuntimeError):
-    """Threads that wait for each other, or for something that never comes."""
-
-
-def _deadlock(record: Context, sites: Sequence[Site]) -> DSLBaseError:
-    """Who waits where: `arguments` holds (site, threads waiting there, first of them) for up to three places."""
-    places: list[tuple[Site, int, int]] = []
-    for number in range(0, 9, 3):
-        index, count, first = list(record.arguments)[number : number + 3]
-        if count > 0 and 0 <= index < len(sites) and sites[index].kind == "wait":
-            places.append((sites[index], count, first))
-    lines = [
-        f"{count} thread{'s' * (count != 1)} (thread {first}{' and others' * (count > 1)}) wait at a {site.message}"
-        for site, count, first in places
-    ]
-    site = places[0][0]
-    notes = tuple((p.span, text) for (p, _, _), text in zip(places[1:], lines[1:], strict=True) if p.span is not None)
-    return DeadlockFault(
-        f"deadlock in kernel {site.kernel}: {lines[0]}, and no thread of its block can go on",
-        hint="every thread that a barrier counts must reach it; a wait needs the arrivals or bytes it waits for",
-        span=site.span,
-        calls=site.calls,
-        notes=notes,
-    )
 
 
 _LENGTH = re.compile(r"(%[-+ #0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|j|z|t)([diouxX])")

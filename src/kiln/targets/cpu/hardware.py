@@ -1,20 +1,22 @@
 """`cute_nvgpu` operations as host code: the definition of each, one function each.
 
 The threads of a group of blocks run on one OS thread (`scheduler.py`), so what only they share needs no atomic access.
-An operation that waits leaves a wait record and suspends (`threads.py`); every other one just happens.
+An operation that waits leaves a wait record and suspends (`threads.py`); every other one just happens. Functions without
+an underscore work on values, so that inline PTX (`ptx.py`) can use them too.
 """
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
 from ...mlir import ir
 from ..llvm_build import Builder, int_attr, int_type, ptr_type
-from .expand import Expander, expands, from_carrier, to_carrier
+from .expand import Expander, carrier_type, expands, from_carrier, to_carrier
 from .resume import SUSPEND
-from .threads import PAYLOAD, BlockRecord, Fields, FrameHeader, wait
+from .threads import PAYLOAD, BlockRecord, Fields, FrameHeader, Meeting, leave, wait, wait_softly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,11 +26,12 @@ def _text(op: ir.Operation, name: str) -> str:
     return op.attributes[name].value
 
 
-def _hardware(name: str) -> Callable[[Any], Any]:
+def hardware(name: str) -> Callable[[Any], Any]:
+    """Register the expansion of `cute_nvgpu.<name>`."""
     return expands(f"cute_nvgpu.{name}")
 
 
-def _frame(x: Expander, op: ir.Operation) -> ir.Value:
+def frame_of(x: Expander, op: ir.Operation) -> ir.Value:
     """The frame of the running thread; the kernel becomes one that waits."""
     if x.function.frame is None:
         raise report_at(op.location, DSLNotImplemented, f"{op.name} is only possible in a kernel")
@@ -36,11 +39,13 @@ def _frame(x: Expander, op: ir.Operation) -> ir.Value:
     return x.function.frame
 
 
-def _site(x: Expander, op: ir.Operation, what: str) -> int:
+def site_of(x: Expander, op: ir.Operation, what: str) -> int:
+    """The number of a place where threads wait."""
     return x.module.site(op, "wait", what, x.function.name)
 
 
-def _call(x: Expander, b: Builder, name: str, operands: Sequence[ir.Value], result: ir.Type | None = None) -> Any:
+def call(x: Expander, b: Builder, name: str, operands: Sequence[ir.Value], result: ir.Type | None = None) -> Any:
+    """Call a function of the runtime."""
     results = [] if result is None else [result]
     x.module.declare(name, [v.type for v in operands], results)
     made = b.call(name, results, operands)
@@ -56,152 +61,252 @@ def _suspend_if(x: Expander, b: Builder, must_wait: ir.Value) -> None:
     _suspend(x, b.if_(b.compare("ne", must_wait, b.i32(0))))
 
 
+def in_open_loop(op: ir.Operation) -> bool:
+    """Whether an operation is in a loop that runs until a condition holds: it may be waiting for another thread."""
+    parent = op.parent
+    while parent is not None:
+        name = parent.operation.name if hasattr(parent, "operation") else parent.name
+        if name == "scf.while":
+            return True
+        if name == "func.func":
+            return False
+        parent = parent.parent
+    return False
+
+
+def let_others_run(x: Expander, op: ir.Operation, b: Builder, what: str) -> None:
+    """A look at memory that a loop may repeat until another thread changes it: suspend without waiting for anything."""
+    if not in_open_loop(op):
+        return
+    frame = frame_of(x, op)
+    x.function.spins = True
+    Fields(b, frame, FrameHeader).store("site", b.i32(site_of(x, op, what)))
+    _suspend(x, b)
+
+
 # --- barriers and fences ---------------------------------------------------------------------------------------------
 
 
-@_hardware("barrier")
+def barrier(x: Expander, op: ir.Operation, b: Builder, number: ir.Value, threads: ir.Value, waits: bool) -> None:
+    """Arrive at a barrier of the block, and wait for it."""
+    site = site_of(x, op, "barrier")
+    operands = [frame_of(x, op), number, threads, b.i32(site)]
+
+    def again(c: Builder) -> tuple[ir.Value]:
+        status = call(x, c, "kiln_cpu_sync" if waits else "kiln_cpu_arrive", operands, int_type(32))
+        _suspend_if(x, c, status)
+        return (c.compare("eq", status, c.i32(2)),)
+
+    b.while_(again)
+
+
+@hardware("barrier")
 def _barrier(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    frame, site = _frame(x, op), b.i32(_site(x, op, "barrier"))
-    _suspend_if(x, b, _call(x, b, "kiln_cpu_sync", [frame, *op.operands, site], int_type(32)))
+    barrier(x, op, b, *op.operands, waits=True)
     return []
 
 
-@_hardware("barrier_arrive")
+@hardware("barrier_arrive")
 def _barrier_arrive(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    _call(x, b, "kiln_cpu_arrive", [_frame(x, op), *op.operands, b.i32(_site(x, op, "barrier"))])
+    barrier(x, op, b, *op.operands, waits=False)
     return []
 
 
 def _nothing(_x: Expander, _op: ir.Operation, _o: Any, _r: Any, _b: Builder) -> list[ir.Value]:
-    """Accesses are ordered and complete here as soon as they are made; registers and caches are not modelled."""
+    """Registers and caches are not modelled; a kernel runs when all before it are done."""
     return []
 
 
-for _name in (
-    "fence", "prefetch", "cp_async_commit", "cp_async_wait", "cp_async_bulk_commit", "cp_async_bulk_wait",
-    "set_max_register", "grid_dependency", "nanosleep", "mbarrier_inval",
-):  # fmt: skip
-    _hardware(_name)(_nothing)
+for _name in ("prefetch", "set_max_register", "grid_dependency", "mbarrier_inval"):
+    hardware(_name)(_nothing)
+
+
+@hardware("nanosleep")
+def _nanosleep(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    let_others_run(x, op, b, "nanosleep")
+    return []
+
+
+def fence(b: Builder, kind: str) -> None:
+    """Blocks may run on other OS threads: what orders memory for more than a block is a fence of the host."""
+    if "gpu" in kind or "sys" in kind or kind.startswith(("sc", "acq_rel")):
+        b.op("llvm.fence", (), (), {"ordering": _i64_attribute(_SEQUENTIAL)})
+
+
+@hardware("fence")
+def _fence(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    fence(b, _text(op, "kind"))
+    return []
 
 
 # --- meetings of lanes -----------------------------------------------------------------------------------------------
 
 
-def _meet(x: Expander, op: ir.Operation, b: Builder, mask: ir.Value, brings: ir.Value | None) -> ir.Value:
-    """Wait for the lanes of a mask; where what they brought lies, `PAYLOAD` bytes each."""
-    frame, ptr = _frame(x, op), ptr_type()
+def _kind(name: str) -> int:
+    """Lanes meet if they execute the same instruction, wherever it is written."""
+    return zlib.crc32(name.encode()) & 0x7FFFFFFF
+
+
+def meet_word(
+    x: Expander, op: ir.Operation, b: Builder, name: str, mask: ir.Value, word: ir.Value
+) -> Fields:
+    """Bring 32 bits to the lanes of a mask and wait for theirs."""
+    frame = frame_of(x, op)
     x.function.meets = True
-    if brings is not None:
-        b.store(brings, _call(x, b, "kiln_cpu_slot", [frame, mask], ptr))
-    site = b.i32(_site(x, op, op.name.partition(".")[2]))
-    _suspend_if(x, b, _call(x, b, "kiln_cpu_meet", [frame, mask, site], int_type(32)))
-    return _call(x, b, "kiln_cpu_payload", [frame, mask], ptr)
+    site = b.i32(site_of(x, op, name.partition(".")[0]))
+    operands = [frame, mask, b.i32(_kind(name)), site, word]
+    _suspend_if(x, b, call(x, b, "kiln_cpu_meet_word", operands, int_type(32)))
+    return Fields(b, Fields(b, frame, FrameHeader).load("meeting"), Meeting)
 
 
-def _lane(x: Expander, b: Builder) -> ir.Value:
+def meet(
+    x: Expander,
+    op: ir.Operation,
+    b: Builder,
+    name: str,
+    mask: ir.Value,
+    bring: Sequence[tuple[ir.Value, int]],
+) -> Fields:
+    """Bring values, each to its byte of this lane's slot, and wait for the lanes of a mask."""
+    frame = frame_of(x, op)
+    x.function.meets = True
+    slot = call(x, b, "kiln_cpu_join", [frame, mask, b.i32(_kind(name))], ptr_type())
+    for value, offset in bring:
+        b.store(value, b.byte_gep(slot, offset))
+    site = b.i32(site_of(x, op, name.partition(".")[0]))
+    _suspend_if(x, b, call(x, b, "kiln_cpu_meet", [frame, site], int_type(32)))
+    return Fields(b, Fields(b, frame, FrameHeader).load("meeting"), Meeting)
+
+
+def once(b: Builder, meeting: Fields) -> Builder:
+    """What the first lane that goes on does for all."""
+    first = b.if_(b.compare("eq", meeting.load("computed"), b.i32(0)))
+    meeting.inside(first).store("computed", 1)
+    return first
+
+
+def slot(b: Builder, meeting: Fields, lane: ir.Value) -> ir.Value:
+    """Where a lane left what it brought, and finds what it gets."""
+    return b.byte_gep(meeting.inside(b).at("payload"), b.binary("muli", lane, b.i32(PAYLOAD)))
+
+
+def lane_of(x: Expander, b: Builder) -> ir.Value:
+    """The lane of the running thread."""
     assert x.function.frame is not None
     return b.binary("andi", Fields(b, x.function.frame, FrameHeader).load("thread"), b.i32(31))
 
 
-@_hardware("sync_warp")
+@hardware("sync_warp")
 def _sync_warp(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    _meet(x, op, b, op.operands[0], None)
+    leave(b, meet(x, op, b, "sync_warp", op.operands[0], []))
     return []
 
 
-@_hardware("shuffle")
-def _shuffle(x: Expander, op: ir.Operation, _o: Any, results: Any, b: Builder) -> list[ir.Value]:
-    value, offset, mask, clamp = op.operands
-    bits = to_carrier(b, value)
-    if bits.type != int_type(32):
-        bits = b.value("arith.bitcast", int_type(32), (bits,))
-    brought = _meet(x, op, b, mask, bits)
-    lane = _lane(x, b)
+def shuffle(
+    x: Expander,
+    op: ir.Operation,
+    b: Builder,
+    kind: str,
+    bits: ir.Value,
+    offset: ir.Value,
+    mask: ir.Value,
+    clamp: ir.Value,
+) -> tuple[ir.Value, ir.Value]:
+    """32 bits of another lane, and whether it was inside the clamp."""
+    meeting = meet_word(x, op, b, f"shuffle.{kind}", mask, bits)
+    lane = lane_of(x, b)
     segment = b.binary("andi", b.binary("shrui", clamp, b.i32(8)), b.i32(31))
-    inside = b.binary("xori", segment, b.i32(31))
+    within = b.binary("xori", segment, b.i32(31))
     low = b.binary("andi", lane, segment)
-    high = b.binary("ori", low, b.binary("andi", b.binary("andi", clamp, b.i32(31)), inside))
-    kind = _text(op, "kind")
+    high = b.binary("ori", low, b.binary("andi", b.binary("andi", clamp, b.i32(31)), within))
     offset = b.binary("andi", offset, b.i32(31))
     if kind == "idx":
-        source = b.binary("ori", low, b.binary("andi", offset, inside))
-        outside = b.compare("sgt", source, high)
+        source = b.binary("ori", low, b.binary("andi", offset, within))
     elif kind == "up":
         source = b.binary("subi", lane, offset)
-        outside = b.compare("slt", source, high)
     else:
         source = b.binary("addi" if kind == "down" else "xori", lane, offset)
-        outside = b.compare("sgt", source, high)
-    source = b.select(outside, lane, source)
-    got = b.load(int_type(32), b.byte_gep(brought, b.binary("muli", source, b.i32(PAYLOAD))))
-    want = to_carrier_type(results[0])
-    if want != int_type(32):
-        got = b.value("arith.bitcast", want, (got,))
-    return [from_carrier(b, got, results[0])]
+    inside = b.compare("sge" if kind == "up" else "sle", source, high)
+    source = b.select(inside, source, lane)
+    got = b.load(int_type(32), slot(b, meeting, source))
+    leave(b, meeting)
+    return got, inside
 
 
-def to_carrier_type(type_: ir.Type) -> ir.Type:
-    """The LLVM type of a value."""
-    from .expand import carrier_type
+def as_word(b: Builder, value: ir.Value) -> ir.Value:
+    """The bits of a value of up to 32 bits."""
+    bits = to_carrier(b, value)
+    width = bits.type.width  # pyright: ignore[reportAttributeAccessIssue]
+    if not isinstance(bits.type, ir.IntegerType):
+        bits = b.value("arith.bitcast", int_type(width), (bits,))
+    return bits if width == 32 else b.value("arith.extui", int_type(32), (bits,))
 
-    return carrier_type(type_)
+
+def from_word(b: Builder, word: ir.Value, type_: ir.Type) -> ir.Value:
+    """The inverse of `as_word`."""
+    want = carrier_type(type_)
+    if want.width < 32:  # pyright: ignore[reportAttributeAccessIssue]
+        word = b.value("arith.trunci", int_type(want.width), (word,))  # pyright: ignore[reportAttributeAccessIssue]
+    if word.type != want:
+        word = b.value("arith.bitcast", want, (word,))
+    return from_carrier(b, word, type_)
 
 
-def _over_lanes(
-    x: Expander,
-    b: Builder,
-    mask: ir.Value,
-    brought: ir.Value,
-    type_: ir.Type,
-    combine: Callable[[Builder, ir.Value, ir.Value, ir.Value], ir.Value],
-    start: ir.Value | None,
+@hardware("shuffle")
+def _shuffle(x: Expander, op: ir.Operation, _o: Any, results: Any, b: Builder) -> list[ir.Value]:
+    value, offset, mask, clamp = op.operands
+    got, _ = shuffle(x, op, b, _text(op, "kind"), as_word(b, value), offset, mask, clamp)
+    return [from_word(b, got, results[0])]
+
+
+def _fold(
+    b: Builder, meeting: Fields, type_: ir.Type, combine: Callable[[Builder, ir.Value, ir.Value, ir.Value], ir.Value]
 ) -> ir.Value:
-    """Fold what the lanes of a mask brought, lowest lane first; without `start`, from the first lane's value."""
-    cell = x.at_entry(b.location).alloca(type_)
-    begun = x.at_entry(b.location).alloca(int_type(32))
-    b.store(b.i32(0), begun)
-    if start is not None:
-        b.store(start, cell)
-    mask = b.binary("andi", mask, _call(x, b, "kiln_cpu_lanes", [_frame_of(x)], int_type(32)))
-    each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
-    bit = each.binary("andi", each.binary("shrui", mask, lane), each.i32(1))
+    """Combine what the lanes of a meeting brought, lowest first, once for all of them: (so far, value, lane) -> new."""
+    first = once(b, meeting)
+    result = meeting.inside(first).at("result")
+    arrived = meeting.inside(first).load("arrived")
+    lowest = first.value("math.cttz", int_type(32), (arrived,))
+    first.store(first.load(type_, slot(first, meeting, lowest)), result)
+    each, lane = first.for_(first.binary("addi", lowest, first.i32(1)), first.i32(32), first.i32(1))
+    bit = each.binary("andi", each.binary("shrui", arrived, lane), each.i32(1))
     inside = each.if_(each.compare("ne", bit, each.i32(0)))
-    value = inside.load(type_, inside.byte_gep(brought, inside.binary("muli", lane, inside.i32(PAYLOAD))))
-    if start is not None:
-        inside.store(combine(inside, inside.load(type_, cell), value, lane), cell)
-    else:
-        first, other = inside.if_else(inside.compare("eq", inside.load(int_type(32), begun), inside.i32(0)))
-        first.store(value, cell)
-        first.store(first.i32(1), begun)
-        other.store(combine(other, other.load(type_, cell), value, lane), cell)
-    return b.load(type_, cell)
+    value = inside.load(type_, slot(inside, meeting, lane))
+    inside.store(combine(inside, inside.load(type_, result), value, lane), result)
+    made = b.load(type_, meeting.at("result"))
+    leave(b, meeting)
+    return made
 
 
-def _frame_of(x: Expander) -> ir.Value:
-    assert x.function.frame is not None
-    return x.function.frame
-
-
-@_hardware("vote")
-def _vote(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    predicate, mask = op.operands
-    brought = _meet(x, op, b, mask, b.value("arith.extui", int_type(32), (predicate,)))
-
-    def add(inner: Builder, so_far: ir.Value, value: ir.Value, lane: ir.Value) -> ir.Value:
-        return inner.binary("ori", so_far, inner.binary("shli", value, lane))
-
-    ballot = _over_lanes(x, b, mask, brought, int_type(32), add, b.i32(0))
-    kind = _text(op, "kind")
+def vote(
+    x: Expander, op: ir.Operation, b: Builder, kind: str, predicate: ir.Value, mask: ir.Value
+) -> ir.Value:
+    """An i1, or an i32 for `ballot`."""
+    meeting = meet_word(x, op, b, f"vote.{kind}", mask, b.value("arith.extui", int_type(32), (predicate,)))
+    first = once(b, meeting)
+    arrived = meeting.inside(first).load("arrived")
+    result = meeting.inside(first).at("result")
+    first.store(first.i32(0), result)
+    each, number = first.for_(first.i32(0), first.i32(32), first.i32(1))
+    bit = each.binary("andi", each.binary("shrui", arrived, number), each.i32(1))
+    here = each.if_(each.compare("ne", bit, each.i32(0)))
+    holds = here.binary("shli", here.load(int_type(32), slot(here, meeting, number)), number)
+    here.store(here.binary("ori", here.load(int_type(32), result), holds), result)
+    ballot, everyone = b.load(int_type(32), meeting.at("result")), meeting.load("arrived")
+    leave(b, meeting)
     if kind == "ballot":
-        return [ballot]
-    everyone = b.binary("andi", mask, _call(x, b, "kiln_cpu_lanes", [_frame_of(x)], int_type(32)))
-    all_ = b.compare("eq", ballot, everyone)
-    none = b.compare("eq", ballot, b.i32(0))
+        return ballot
+    all_, none = b.compare("eq", ballot, everyone), b.compare("eq", ballot, b.i32(0))
     if kind == "all":
-        return [all_]
+        return all_
     if kind == "any":
-        return [b.binary("xori", none, b.const(int_type(1), 1))]
-    return [b.binary("ori", all_, none)]
+        return b.binary("xori", none, b.const(int_type(1), 1))
+    return b.binary("ori", all_, none)
+
+
+@hardware("vote")
+def _vote(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [vote(x, op, b, _text(op, "kind"), *op.operands)]
 
 
 _REDUX = {
@@ -216,31 +321,64 @@ _REDUX = {
 }
 
 
-@_hardware("redux")
-def _redux(x: Expander, op: ir.Operation, _o: Any, results: Any, b: Builder) -> list[ir.Value]:
-    value, mask = op.operands
-    kind, *modifiers = _text(op, "kind").split(".")
-    brought = _meet(x, op, b, mask, value)
+def redux(x: Expander, op: ir.Operation, b: Builder, name: str, value: ir.Value, mask: ir.Value) -> ir.Value:
+    """`name` as in the operation's attribute `kind`."""
+    kind, *modifiers = name.split(".")
+    if "abs" in modifiers:
+        value = b.value("math.absf", value.type, (value,))
+    meeting = meet_word(x, op, b, f"redux.{name}", mask, as_word(b, value))
 
     def combine(inner: Builder, so_far: ir.Value, other: ir.Value, _lane: ir.Value) -> ir.Value:
         if kind in _REDUX:
             return inner.binary(_REDUX[kind], so_far, other)
         propagates = "NaN" in modifiers
-        name = {"fmin": ("minnumf", "minimumf"), "fmax": ("maxnumf", "maximumf")}[kind][propagates]
-        if "abs" in modifiers:
-            so_far, other = (inner.value("math.absf", v.type, (v,)) for v in (so_far, other))
-        return inner.binary(name, so_far, other)
+        return inner.binary(
+            {"fmin": ("minnumf", "minimumf"), "fmax": ("maxnumf", "maximumf")}[kind][propagates], so_far, other
+        )
 
-    return [_over_lanes(x, b, mask, brought, value.type, combine, None)]
+    return _fold(b, meeting, value.type, combine)
 
 
-@_hardware("elect_one")
+@hardware("redux")
+def _redux(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [redux(x, op, b, _text(op, "kind"), *op.operands)]
+
+
+def match(
+    x: Expander, op: ir.Operation, b: Builder, kind: str, value: ir.Value, mask: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    """The lanes that brought the same value, and (`all`) whether all did: without that no lanes."""
+    i32 = int_type(32)
+    wide = value if value.type == int_type(64) else b.value("arith.extui", int_type(64), (value,))
+    meeting = meet(x, op, b, f"match.{kind}.{value.type}", mask, [(wide, 0)])
+    cell = x.at_entry(b.location).alloca(i32)
+    b.store(b.i32(0), cell)
+    arrived = meeting.load("arrived")
+    each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
+    here = each.binary("andi", each.binary("shrui", arrived, lane), each.i32(1))
+    inside = each.if_(each.compare("ne", here, each.i32(0)))
+    same = inside.if_(inside.compare("eq", inside.load(int_type(64), slot(inside, meeting, lane)), wide))
+    same.store(same.binary("ori", same.load(i32, cell), same.binary("shli", same.i32(1), lane)), cell)
+    leave(b, meeting)
+    lanes = b.load(i32, cell)
+    everyone = b.compare("eq", lanes, arrived)
+    return (lanes if kind == "any" else b.select(everyone, lanes, b.i32(0))), everyone
+
+
+def elect(x: Expander, op: ir.Operation, b: Builder, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The lowest lane there is, and whether it is this one."""
+    meeting = meet(x, op, b, "elect", mask, [])
+    chosen = b.value("math.cttz", int_type(32), (meeting.load("arrived"),))
+    leave(b, meeting)
+    return chosen, b.compare("eq", lane_of(x, b), chosen)
+
+
+@hardware("elect_one")
 def _elect_one(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    _frame(x, op)
-    return [b.compare("eq", _lane(x, b), b.i32(0))]
+    return [elect(x, op, b, b.i32(-1))[1]]
 
 
-@_hardware("warp_uniform")
+@hardware("warp_uniform")
 def _warp_uniform(_x: Expander, op: ir.Operation, _o: Any, _r: Any, _b: Builder) -> list[ir.Value]:
     return [op.operands[0]]
 
@@ -251,8 +389,8 @@ def _warp_uniform(_x: Expander, op: ir.Operation, _o: Any, _r: Any, _b: Builder)
 _ATOMICS = {
     "exch": 0, "add": 1, "and": 3, "or": 5, "xor": 6, "max": 7, "min": 8, "umax": 9, "umin": 10, "inc": 15, "dec": 16,
 }  # fmt: skip
-_FADD = 11
-_SEQUENTIAL = 7
+_FLOAT_ATOMICS = {"add": 11, "max": 13, "min": 14}
+_ACQUIRE, _RELEASE, _SEQUENTIAL = 4, 5, 7
 
 
 def _i64_attribute(value: int) -> ir.Attribute:
@@ -264,29 +402,34 @@ def _is_float(type_: ir.Type) -> bool:
     return isinstance(element, ir.FloatType)
 
 
-@_hardware("atomic_rmw")
-def _atomic_rmw(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    pointer, value = op.operands
-    kind = _text(op, "kind")
-    number = _FADD if kind == "add" and _is_float(value.type) else _ATOMICS[kind]
+def atomic_rmw(
+    x: Expander, op: ir.Operation, b: Builder, kind: str, pointer: ir.Value, value: ir.Value
+) -> ir.Value:
+    """The old element."""
+    let_others_run(x, op, b, "loop around an atomic operation")
+    attributes = {"ordering": _i64_attribute(_SEQUENTIAL)}
     if kind == "exch" and _is_float(value.type):
         bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]
         raw = b.value("arith.bitcast", bits, (value,))
-        old = b.value(
-            "llvm.atomicrmw",
-            bits,
-            (pointer, raw),
-            {"bin_op": _i64_attribute(0), "ordering": _i64_attribute(_SEQUENTIAL)},
-        )
-        return [b.value("arith.bitcast", value.type, (old,))]
-    attributes = {"bin_op": _i64_attribute(number), "ordering": _i64_attribute(_SEQUENTIAL)}
-    return [b.value("llvm.atomicrmw", value.type, (pointer, value), attributes)]
+        old = b.value("llvm.atomicrmw", bits, (pointer, raw), {**attributes, "bin_op": _i64_attribute(0)})
+        return b.value("arith.bitcast", value.type, (old,))
+    known = _FLOAT_ATOMICS if _is_float(value.type) else _ATOMICS
+    if kind not in known:
+        raise report_at(op.location, DSLNotImplemented, f"atomic {kind} of {value.type}")
+    return b.value("llvm.atomicrmw", value.type, (pointer, value), {**attributes, "bin_op": _i64_attribute(known[kind])})
 
 
-@_hardware("atomic_cas")
-def _atomic_cas(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    pointer, compare, value = op.operands
-    bits = value.type
+@hardware("atomic_rmw")
+def _atomic_rmw(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [atomic_rmw(x, op, b, _text(op, "kind"), *op.operands)]
+
+
+def atomic_cas(
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, compare: ir.Value, value: ir.Value
+) -> ir.Value:
+    """The old element."""
+    let_others_run(x, op, b, "loop around an atomic operation")
+    result, bits = value.type, value.type
     if _is_float(bits):
         bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]
         compare, value = (b.value("arith.bitcast", bits, (v,)) for v in (compare, value))
@@ -296,26 +439,46 @@ def _atomic_cas(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> 
         {"success_ordering": _i64_attribute(_SEQUENTIAL), "failure_ordering": _i64_attribute(_SEQUENTIAL)},
     )  # fmt: skip
     old = b.extract(made, bits, 0)
-    # whoever loses may be spinning for a lock that another thread of the group holds: let the others run
-    _frame(x, op)
-    _suspend(x, b.if_(b.compare("ne", old, compare)))
-    result = op.results[0].type
-    return [old if old.type == result else b.value("arith.bitcast", result, (old,))]
+    return old if old.type == result else b.value("arith.bitcast", result, (old,))
 
 
-@_hardware("ordered_load")
+@hardware("atomic_cas")
+def _atomic_cas(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [atomic_cas(x, op, b, *op.operands)]
+
+
+def _access(b: Builder, type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribute]:
+    """Attributes of an access: what other OS threads may see is ordered."""
+    width = 0 if isinstance(type_, ir.VectorType) else type_.width  # pyright: ignore[reportAttributeAccessIssue]
+    if width not in (8, 16, 32, 64) or not {"acquire", "release", "relaxed", "volatile", "mmio"} & set(modifiers.split(".")):
+        return {"volatile_": ir.UnitAttr.get()}
+    return {
+        "volatile_": ir.UnitAttr.get(), "ordering": _i64_attribute(order), "alignment": _i64_attribute(width // 8),
+    }  # fmt: skip
+
+
+def ordered_load(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, type_: ir.Type, modifiers: str) -> ir.Value:
+    """A load that happens here."""
+    let_others_run(x, op, b, "loop around a load")
+    carrier = carrier_type(type_)
+    made = b.value("llvm.load", carrier, (pointer,), _access(b, carrier, modifiers, _ACQUIRE))
+    return from_carrier(b, made, type_)
+
+
+@hardware("ordered_load")
 def _ordered_load(x: Expander, op: ir.Operation, _o: Any, results: Any, b: Builder) -> list[ir.Value]:
-    _frame(x, op)
-    _suspend(x, b)  # a loop around it may wait for another thread of the group
-    type_ = to_carrier_type(results[0])
-    attributes = {"volatile_": ir.UnitAttr.get()}
-    return [from_carrier(b, b.value("llvm.load", type_, (op.operands[0],), attributes), results[0])]
+    return [ordered_load(x, op, b, op.operands[0], results[0], _text(op, "modifiers"))]
 
 
-@_hardware("ordered_store")
+def ordered_store(b: Builder, pointer: ir.Value, value: ir.Value, modifiers: str) -> None:
+    """A store that happens here."""
+    value = to_carrier(b, value)
+    b.op("llvm.store", (), (value, pointer), _access(b, value.type, modifiers, _RELEASE))
+
+
+@hardware("ordered_store")
 def _ordered_store(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    pointer, value = op.operands
-    b.op("llvm.store", (), (to_carrier(b, value), pointer), {"volatile_": ir.UnitAttr.get()})
+    ordered_store(b, *op.operands, _text(op, "modifiers"))
     return []
 
 
@@ -323,7 +486,7 @@ def _ordered_store(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder)
 # Bits 0 to 19: arrivals missing; 20 to 39: arrivals of a phase; 40 to 62: bytes missing; 63: parity of the phase.
 
 
-@_hardware("mbarrier_init")
+@hardware("mbarrier_init")
 def _mbarrier_init(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     pointer, count = op.operands
     wide = b.value("arith.extui", int_type(64), (count,))
@@ -331,9 +494,12 @@ def _mbarrier_init(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder)
     return []
 
 
-def _peer(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, rank: ir.Value) -> ir.Value:
-    """The address in the shared memory of block `rank` of the cluster; negative: this block's."""
-    record = Fields(b, Fields(b, _frame(x, op), FrameHeader).load("block"), BlockRecord)
+def peer(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, rank: ir.Value) -> ir.Value:
+    """The address in the shared memory of block `rank` of the cluster; negative: the address itself.
+
+    The address may be another block's already: what counts is its place in its block.
+    """
+    record = Fields(b, Fields(b, frame_of(x, op), FrameHeader).load("block"), BlockRecord)
     there = b.binary("subi", rank, record.load("rank"))
     distance = b.binary("muli", there, record.load("chunk"))
     here = b.compare("slt", rank, b.i32(0))
@@ -341,18 +507,24 @@ def _peer(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, rank: ir
     return b.byte_gep(pointer, wide)
 
 
-@_hardware("mbarrier_arrive")
+def mbarrier_change(x: Expander, b: Builder, pointer: ir.Value, arrivals: ir.Value, bytes_: ir.Value) -> None:
+    """Add bytes to what a phase misses, then take arrivals from it."""
+    call(x, b, "kiln_cpu_mbarrier", [pointer, b.i32(0), bytes_])
+    call(x, b, "kiln_cpu_mbarrier", [pointer, arrivals, b.i32(0)])
+
+
+@hardware("mbarrier_arrive")
 def _mbarrier_arrive(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     pointer, count, bytes_, rank = op.operands
-    _call(x, b, "kiln_cpu_mbarrier", [_peer(x, op, b, pointer, rank), b.i32(0), bytes_])
-    _call(x, b, "kiln_cpu_mbarrier", [_peer(x, op, b, pointer, rank), count, b.i32(0)])
+    frame_of(x, op)
+    mbarrier_change(x, b, peer(x, op, b, pointer, rank), count, bytes_)
     return []
 
 
-@_hardware("mbarrier_expect_tx")
+@hardware("mbarrier_expect_tx")
 def _mbarrier_expect_tx(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     pointer, bytes_, rank = op.operands
-    _call(x, b, "kiln_cpu_mbarrier", [_peer(x, op, b, pointer, rank), b.i32(0), bytes_])
+    call(x, b, "kiln_cpu_mbarrier", [peer(x, op, b, pointer, rank), b.i32(0), bytes_])
     return []
 
 
@@ -366,106 +538,131 @@ def _incomplete(b: Builder, pointer: ir.Value, phase: ir.Value) -> ir.Value:
     return b.compare("eq", b.binary("andi", word, b.i32(-(1 << 31))), _phase_bit(b, phase))
 
 
-def _wait_phase(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, phase: ir.Value) -> None:
-    frame, site = _frame(x, op), _site(x, op, "mbarrier")
+def mbarrier_wait(
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, phase: ir.Value, may_fail: bool
+) -> ir.Value:
+    """Wait for the phase of a parity; whether it is complete. A wait that may fail does so when nothing else can happen."""
+    frame, site = frame_of(x, op), site_of(x, op, "mbarrier")
     then = b.if_(_incomplete(b, pointer, phase))
-    wait(then, frame, then.byte_gep(pointer, 4), then.i32(-(1 << 31)), _phase_bit(then, phase), then.i32(site))
+    record = wait_softly if may_fail else wait
+    record(then, frame, then.byte_gep(pointer, 4), then.i32(-(1 << 31)), _phase_bit(then, phase), then.i32(site))
     _suspend(x, then)
+    if not may_fail:
+        return b.const(int_type(1), 1)
+    return b.binary("xori", _incomplete(b, pointer, phase), b.const(int_type(1), 1))
 
 
-@_hardware("mbarrier_wait")
+@hardware("mbarrier_wait")
 def _mbarrier_wait(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    _wait_phase(x, op, b, *op.operands)
+    mbarrier_wait(x, op, b, *op.operands, may_fail=False)
     return []
 
 
-@_hardware("mbarrier_try_wait")
+@hardware("mbarrier_try_wait")
+@hardware("mbarrier_test_wait")
 def _mbarrier_try_wait(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    # Programs try again until it succeeds; waiting here makes a deadlock visible.
-    _wait_phase(x, op, b, *op.operands)
-    return [b.const(int_type(1), 1)]
+    return [mbarrier_wait(x, op, b, *op.operands, may_fail=True)]
 
 
-@_hardware("mbarrier_test_wait")
-def _mbarrier_test_wait(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    _frame(x, op)
-    _suspend(x, b)
-    return [b.binary("xori", _incomplete(b, *op.operands), b.const(int_type(1), 1))]
+# --- asynchronous copies (`copies.py`) ---------------------------------------------------------------------------------
 
 
-# --- asynchronous copies: they are made at once -----------------------------------------------------------------------
+def _copies(x: Expander, op: ir.Operation) -> ir.Value:
+    x.function.copies = True
+    return frame_of(x, op)
 
 
-@_hardware("cp_async")
+def copy_async(
+    x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, size: int
+) -> None:
+    """`bytes_` of `size` bytes, and zeros for the rest."""
+    call(x, b, "kiln_cpu_copy", [_copies(x, op), target, source, bytes_, b.i32(size)])
+
+
+@hardware("cp_async")
 def _cp_async(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    target, source, source_size = op.operands
-    size = op.attributes["size"].value
-    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
-    wide = b.value("arith.extui", i64, (source_size,))
-    x.module.declare("memset", [ptr, i32, i64], [ptr])
-    b.call("memset", [ptr], [target, b.i32(0), b.i64(size)])
-    x.module.declare("memcpy", [ptr, ptr, i64], [ptr])
-    b.call("memcpy", [ptr], [target, source, wide])
+    copy_async(x, op, b, *op.operands, op.attributes["size"].value)
     return []
 
 
-@_hardware("cp_async_mbarrier_arrive")
+@hardware("cp_async_commit")
+def _cp_async_commit(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    call(x, b, "kiln_cpu_copy_commit", [_copies(x, op)])
+    return []
+
+
+@hardware("cp_async_wait")
+def _cp_async_wait(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    call(x, b, "kiln_cpu_copy_wait", [_copies(x, op), b.i32(op.attributes["count"].value)])
+    return []
+
+
+@hardware("cp_async_mbarrier_arrive")
 def _cp_async_mbarrier_arrive(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    _call(x, b, "kiln_cpu_mbarrier", [op.operands[0], b.i32(1), b.i32(0)])
+    call(x, b, "kiln_cpu_copy_arrive", [_copies(x, op), op.operands[0]])
+    return []
+
+
+@hardware("cp_async_bulk_commit")
+def _cp_async_bulk_commit(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    call(x, b, "kiln_cpu_bulk_commit", [_copies(x, op)])
+    return []
+
+
+@hardware("cp_async_bulk_wait")
+def _cp_async_bulk_wait(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    call(x, b, "kiln_cpu_bulk_wait", [_copies(x, op), b.i32(op.attributes["count"].value)])
     return []
 
 
 # --- clusters --------------------------------------------------------------------------------------------------------
 
 
-@_hardware("cluster_index")
+@hardware("cluster_index")
 def _cluster_index(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    record = Fields(b, Fields(b, _frame(x, op), FrameHeader).load("block"), BlockRecord)
+    record = Fields(b, Fields(b, frame_of(x, op), FrameHeader).load("block"), BlockRecord)
     which, dim = _text(op, "which"), op.attributes["dim"].value
     sizes = [record.load(f"cluster_{a}") for a in "xyz"]
     if which == "cluster_size":
         return [b.binary("muli", sizes[0], b.binary("muli", sizes[1], sizes[2]))]
-    block = x.function.indices["block_idx"]
-    within = [b.binary("remui", i, s) for i, s in zip(block, sizes, strict=True)]
     if which == "block_idx_in_cluster":
-        return [
-            b.binary(
-                "addi",
-                within[0],
-                b.binary("muli", sizes[0], b.binary("addi", within[1], b.binary("muli", sizes[1], within[2]))),
-            )
-        ]
-    if which == "block_in_cluster_idx":
-        return [within[dim]]
+        return [record.load("rank")]
     if which == "block_in_cluster_dim":
         return [sizes[dim]]
-    grid = x.function.indices["grid_dim"]
-    return [b.binary("divui", block[dim] if which == "cluster_idx" else grid[dim], sizes[dim])]
+    if which == "block_in_cluster_idx":
+        return [b.binary("remui", x.function.indices["block_idx"][dim], sizes[dim])]
+    index = x.function.indices["block_idx" if which == "cluster_idx" else "grid_dim"]
+    return [b.binary("divui", index[dim], sizes[dim])]
 
 
-@_hardware("cluster_arrive")
+@hardware("cluster_arrive")
 def _cluster_arrive(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    _call(x, b, "kiln_cpu_cluster_arrive", [_frame(x, op)])
+    call(x, b, "kiln_cpu_cluster_arrive", [frame_of(x, op)])
     return []
 
 
-@_hardware("cluster_wait")
+@hardware("cluster_wait")
 def _cluster_wait(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    site = b.i32(_site(x, op, "cluster barrier"))
-    _suspend_if(x, b, _call(x, b, "kiln_cpu_cluster_wait", [_frame(x, op), site], int_type(32)))
+    site = b.i32(site_of(x, op, "cluster barrier"))
+    _suspend_if(x, b, call(x, b, "kiln_cpu_cluster_wait", [frame_of(x, op), site], int_type(32)))
     return []
 
 
-@_hardware("map_shared")
+@hardware("map_shared")
 def _map_shared(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     pointer, rank = op.operands
-    return [_peer(x, op, b, pointer, rank)]
+    return [peer(x, op, b, pointer, rank)]
+
+
+@hardware("dynamic_smem_size")
+def _dynamic_smem_size(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [Fields(b, Fields(b, frame_of(x, op), FrameHeader).load("block"), BlockRecord).load("dynamic_smem")]
 
 
 # --- arithmetic units ------------------------------------------------------------------------------------------------
 
 
-@_hardware("prmt")
+@hardware("prmt")
 def _prmt(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     low, high, selector = op.operands
     i64 = int_type(64)
@@ -484,7 +681,7 @@ def _prmt(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[
     return [result]
 
 
-@_hardware("lop3")
+@hardware("lop3")
 def _lop3(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     table, words = op.attributes["lut"].value, list(op.operands)
     negated = [b.binary("xori", w, b.i32(-1)) for w in words]
@@ -499,7 +696,7 @@ def _lop3(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[
     return [result]
 
 
-@_hardware("approx")
+@hardware("approx")
 def _approx(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     """The correctly rounded function, or the C library's: closer than the hardware, within its stated error."""
     (value,) = op.operands
@@ -514,7 +711,7 @@ def _approx(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> lis
     return [b.value(f"math.{name}", f32, (value,))]
 
 
-@_hardware("packed_f32x2")
+@hardware("packed_f32x2")
 def _packed_f32x2(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     first, second, third = op.operands
     kind, rounding = _text(op, "kind"), _text(op, "rounding")
@@ -527,7 +724,7 @@ def _packed_f32x2(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) 
     return [b.value(f"arith.{kind}f", first.type, (first, second))]
 
 
-@_hardware("clock")
+@hardware("clock")
 def _clock(x: Expander, op: ir.Operation, _o: Any, results: Any, b: Builder) -> list[ir.Value]:
-    now = _call(x, b, "kiln_cpu_now", [], int_type(64))
+    now = call(x, b, "kiln_cpu_now", [], int_type(64))
     return [now if results[0] == int_type(64) else b.value("arith.trunci", results[0], (now,))]

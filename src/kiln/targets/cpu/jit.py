@@ -10,6 +10,7 @@ import ctypes
 import functools
 import itertools
 import threading
+from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite.binding.newpassmanagers import NewPassManager
@@ -98,14 +99,24 @@ def emit_object(module: llvm.ModuleRef, opt: int) -> bytes:
         return target_machine(opt).emit_object(module)
 
 
+_WAITS = b"kiln_cpu_initialize"
+"""A symbol that the object code of every kernel with threads that wait refers to."""
+
+
 class Library:
     """Object code loaded into the process, for as long as this object lives."""
 
-    def __init__(self, data: bytes, exports: tuple[str, ...], with_runtime: bool = True) -> None:
+    def __init__(
+        self, data: bytes, exports: tuple[str, ...], with_runtime: bool = True, others: tuple[str, ...] = ()
+    ) -> None:
         with _lock:
             builder = llvm.JITLibraryBuilder().add_object_img(data)
             if with_runtime:
                 builder.add_jit_library(runtime_library().name)
+                if _WAITS in data:
+                    builder.add_jit_library(waiting_library().name)
+            for name in others:
+                builder.add_jit_library(name)
             builder.add_current_process()
             for name in exports:
                 builder.export_symbol(name)
@@ -122,9 +133,35 @@ def runtime_library() -> Library:
     with _lock:
         # Unoptimized: 7 ms instead of 55 in every process, for some 20 ns more per block.
         library = Library(emit_object(optimize(lower_runtime(), 0), 0), runtime.EXPORTS, with_runtime=False)
-        workers = ctypes.c_int32.from_address(library.addresses["kiln_cpu_workers"])
-        workers.value = settings.get("KILN_CPU_THREADS")
+        _variable(library, "kiln_cpu_workers", ctypes.c_int32).value = settings.get("KILN_CPU_THREADS")
+        _variable(library, "kiln_cpu_timeout", ctypes.c_int64).value = round(1000 * settings.get("KILN_CPU_TIMEOUT"))
+        _variable(library, "kiln_cpu_schedule", ctypes.c_int64).value = settings.get("KILN_CPU_SEED")
         return library
+
+
+def _variable(library: Library, name: str, kind: Any) -> Any:
+    return kind.from_address(library.addresses[name])
+
+
+@functools.lru_cache(maxsize=1)
+def waiting_library() -> Library:
+    """The part of the runtime for threads that wait: some functions run at every barrier, so it is optimized."""
+    from .lower import lower_runtime
+
+    with _lock:
+        base = runtime_library()
+        data = emit_object(optimize(lower_runtime(waiting=True), 2), 2)
+        return Library(data, runtime.WAITING_EXPORTS, with_runtime=False, others=(base.name,))
+
+
+def set_timeout(seconds: float) -> None:
+    """How long a launch may take, from now on; 0: as long as it likes."""
+    _variable(runtime_library(), "kiln_cpu_timeout", ctypes.c_int64).value = round(1000 * seconds)
+
+
+def set_seed(seed: int) -> None:
+    """The schedule from now on; 0: threads and blocks run in order, copies land at once."""
+    _variable(runtime_library(), "kiln_cpu_schedule", ctypes.c_int64).value = seed
 
 
 def set_workers(count: int) -> None:

@@ -165,6 +165,6 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
     block = b.value("builtin.unrealized_conversion_cast", ptr, (block,))
     static, serial = b.i32(static_smem(state)), b.i32(int(prints(x.module, name)))
     frame = b.load(i32, b.address_of(scheduler.frame_size_name(name))) if state.waits else b.i32(0)
-    cooperative = b.i32(int("cute.cooperative" in op.attributes))
-    numbers = [b.i32(site), *sizes, smem, static, serial, frame, b.i32(int(state.meets)), cooperative]
+    resident = b.i32(1 if "cute.cooperative" in op.attributes else 2 if state.spins else 0)
+    numbers = [b.i32(site), *sizes, smem, static, serial, frame, b.i32(int(state.meets)), resident]
     b.call(LAUNCH_FUNCTION, [], [x.function.context, block, memory, *numbers])

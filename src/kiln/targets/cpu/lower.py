@@ -47,15 +47,16 @@ def lower(compilation: Compilation, entry: str) -> tuple[str, Expansion]:
     return text, expansion
 
 
-def lower_runtime() -> str:
-    """LLVM IR text of the runtime."""
-    module = runtime.build()
+def lower_runtime(waiting: bool = False) -> str:
+    """LLVM IR text of the runtime, or of the part that kernels with threads that wait need in addition."""
+    module = runtime.build_waiting() if waiting else runtime.build()
+    exports = runtime.WAITING_EXPORTS if waiting else runtime.EXPORTS
     compilation = Compilation(module, "kiln_cpu_runtime")
     with context():
         module.operation.verify()
         compilation.run("to-llvm", _TO_LLVM)
         for op in operations(module):
-            if op.name == "llvm.func" and symbol(op) not in runtime.EXPORTS:
+            if op.name == "llvm.func" and symbol(op) not in exports:
                 _set_internal(op)
         compilation.check_lowered(lambda op: _legal(op, set()))
         return fix_float_literals(translate(module))
@@ -94,7 +95,7 @@ def _wrap(
     slots = block.arguments[0]
     b = Builder(ir.InsertionPoint(block), location)
     ctx = b.alloca(i64, shared.SIZE // 8)
-    for field, type_ in (("status", i32), ("lock", i32), ("stream", i64)):
+    for field, type_ in (("status", i32), ("lock", i32), ("stream", i64), ("stop", i32), ("details", i64)):
         b.store(b.const(type_, 0), b.byte_gep(ctx, shared.offset(field)))
     arguments = [_read(b, slots, offset, type_) for offset, type_ in zip(offsets, inputs)]
     call = b.call(entry, [host_type(t) for t in results], [*arguments, ctx])

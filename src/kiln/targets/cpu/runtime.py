@@ -3,6 +3,8 @@
 `kiln_cpu_launch`  checks a grid and runs its blocks, on several OS threads once that pays
 `kiln_cpu_worker`  what each of those threads runs: blocks from an atomic counter until there are none left
 `kiln_cpu_fault`   records a fault in the context; of several, the one in the lowest block is kept
+`kiln_cpu_watch`   from now on Ctrl-C stops kernels; `kiln_cpu_unwatch` ends it
+`kiln_cpu_guard`   a thread that stops a launch when its time is up
 `kiln_cpu_stream`  the stream printf writes to
 `kiln_cpu_finish`  the end of a call: the context, copied for Python, if there is anything to report
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 from ...mlir import context, ir
 from ..llvm_build import Builder, declare, function, global_, int_type, parsed_type, ptr_type
 from . import context as shared
-from . import scheduler, threads
+from . import copies, scheduler, threads
 
 EXPORTS = (
     "kiln_cpu_launch",
@@ -21,9 +23,14 @@ EXPORTS = (
     "kiln_cpu_finish",
     "kiln_cpu_workers",
     "kiln_cpu_now",
-    scheduler.DEADLOCK,
-    *threads.EXPORTS,
+    "kiln_cpu_fault_with",
+    "kiln_cpu_timeout",
+    scheduler.STOP,
+    scheduler.SEED,
+    *scheduler.ORDER_EXPORTS,
 )
+WAITING_EXPORTS = (*threads.EXPORTS, *scheduler.EXPORTS, *copies.EXPORTS)
+"""What only kernels with threads that wait need: compiled when the first of them is loaded, and optimized."""
 SPAWN_AFTER_NS = 20_000
 """Blocks run on the calling thread for at least this long before others are started."""
 SPAWN_GAIN_NS = 100_000
@@ -38,37 +45,70 @@ LIMITS = (0x7FFFFFFF, 65535, 65535, 1024, 1024, 64)
 """Largest grid and block along x, y, z."""
 MAX_THREADS = 1024
 
-_JOB = "!llvm.struct<(i64, i64, ptr, ptr, ptr, ptr, i64, i64)>"
-_NEXT, _TOTAL, _CONTEXT, _BLOCK, _ARGUMENTS, _SIZES, _SMEM, _CHUNK = range(8)
+MAX_RESIDENT = 4096
+"""Blocks of a launch that are resident together if the kernel spins on memory; past that, each cluster on its own."""
+SIGINT = 2
+
+_JOB = "!llvm.struct<(i64, i64, ptr, ptr, ptr, ptr, i64, i64, i32, i32)>"
+_NEXT, _TOTAL, _CONTEXT, _BLOCK, _ARGUMENTS, _SIZES, _SMEM, _CHUNK, _FIRST, _STRIDE = range(10)
+_FUNCTIONS = (
+    ("malloc", ("i64",), "ptr"),
+    ("realloc", ("ptr", "i64"), "ptr"),
+    ("aligned_alloc", ("i64", "i64"), "ptr"),
+    ("free", ("ptr",), ""),
+    ("memcpy", ("ptr", "ptr", "i64"), "ptr"),
+    ("memmove", ("ptr", "ptr", "i64"), "ptr"),
+    ("memset", ("ptr", "i32", "i64"), "ptr"),
+    ("open_memstream", ("ptr", "ptr"), "ptr"),
+    ("fclose", ("ptr",), "i32"),
+    ("clock_gettime", ("i32", "ptr"), "i32"),
+    ("pthread_create", ("ptr", "ptr", "ptr", "ptr"), "i32"),
+    ("pthread_join", ("i64", "ptr"), "i32"),
+    ("sem_init", ("ptr", "i32", "i32"), "i32"),
+    ("sem_post", ("ptr",), "i32"),
+    ("sem_timedwait", ("ptr", "ptr"), "i32"),
+    ("signal", ("i32", "ptr"), "ptr"),
+)
+"""Functions of the C library."""
+
+
+def _declare_library(module: ir.Module) -> None:
+    types = {"ptr": ptr_type(), "i32": int_type(32), "i64": int_type(64)}
+    for name, inputs, result in _FUNCTIONS:
+        declare(module, name, [types[i] for i in inputs], [types[result]] if result else [])
 
 
 def build() -> ir.Module:
     """The runtime as a module of `func`, `scf`, `arith` and `llvm` operations."""
     with context(), ir.Location.unknown():
         module = ir.Module.create()
-        ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
-        for name, inputs, results in (
-            ("malloc", [i64], [ptr]),
-            ("aligned_alloc", [i64, i64], [ptr]),
-            ("free", [ptr], []),
-            ("memcpy", [ptr, ptr, i64], [ptr]),
-            ("open_memstream", [ptr, ptr], [ptr]),
-            ("fclose", [ptr], [i32]),
-            ("clock_gettime", [i32, ptr], [i32]),
-            ("pthread_create", [ptr, ptr, ptr, ptr], [i32]),
-            ("pthread_join", [i64, ptr], [i32]),
-        ):
-            declare(module, name, inputs, results)
-        _workers_global(module)
+        _declare_library(module)
+        _globals(module)
         _fault(module)
         _stream(module)
         _finish(module)
         _run_block(module)
         _worker(module)
         _now(module)
+        _watch(module)
+        _guard(module)
+        scheduler.build_order(module)
         _launch(module)
+        return module
+
+
+def build_waiting() -> ir.Module:
+    """The part of the runtime that runs threads that wait."""
+    with context(), ir.Location.unknown():
+        module = ir.Module.create()
+        _declare_library(module)
+        ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+        declare(module, "kiln_cpu_fault_with", [ptr, *[i32] * 8, ptr, ptr, i64], [])
+        declare(module, "kiln_cpu_random", [ptr, i32], [i32])
+        global_(module, scheduler.SEED, i64, None, linkage="external")
         threads.build(module)
-        scheduler.build_deadlock(module)
+        copies.build(module)
+        scheduler.build(module)
         return module
 
 
@@ -84,10 +124,14 @@ def _return(b: Builder, *values: ir.Value) -> None:
     b.op("func.return", (), values)
 
 
-def _workers_global(module: ir.Module) -> None:
-    """How many OS threads a launch may use; Python sets it."""
-    i32 = int_type(32)
-    global_(module, "kiln_cpu_workers", i32, ir.IntegerAttr.get(i32, 1), linkage="external")
+def _globals(module: ir.Module) -> None:
+    """How many OS threads a launch may use, its time in milliseconds (0: any), the seed: Python sets them. Why to stop."""
+    i32, i64 = int_type(32), int_type(64)
+    for name, type_, value in (
+        ("kiln_cpu_workers", i32, 1), ("kiln_cpu_timeout", i64, 0), (scheduler.SEED, i64, 0), (scheduler.STOP, i32, 0),
+        ("kiln_cpu_watchers", i32, 0), ("kiln_cpu_old_handler", i64, 0),
+    ):  # fmt: skip
+        global_(module, name, type_, ir.IntegerAttr.get(type_, value), linkage="external")
 
 
 class _Fields:
@@ -109,10 +153,13 @@ def _has_fault(b: Builder, ctx: ir.Value) -> ir.Value:
 
 
 def _fault(module: ir.Module) -> None:
-    """`kiln_cpu_fault(context, site, block x3, thread x3, count, arguments)`; block x is negative in host code."""
+    """`kiln_cpu_fault(context, site, block x3, thread x3, count, arguments)`; block x is negative in host code.
+
+    `kiln_cpu_fault_with` takes details and their size in addition, and frees them if they are not kept.
+    """
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
-    b, (ctx, site, bx, by, bz, tx, ty, tz, count, arguments) = _open(
-        module, "kiln_cpu_fault", [ptr, *[i32] * 8, ptr], []
+    b, (ctx, site, bx, by, bz, tx, ty, tz, count, arguments, details, size_of_details) = _open(
+        module, "kiln_cpu_fault_with", [ptr, *[i32] * 8, ptr, ptr, i64], []
     )
     fields = _Fields(b, ctx)
 
@@ -128,8 +175,12 @@ def _fault(module: ir.Module) -> None:
     b.while_(lambda c: (c.compare("ne", c.atomic("xchg", lock, c.i32(1)), c.i32(0)),))
     earlier = b.compare("slt", order, fields.load("order", i64))
     none = b.binary("xori", _has_fault(b, ctx), b.const(int_type(1), 1))
-    record = b.if_(b.binary("ori", none, earlier))
+    record, not_kept = b.if_else(b.binary("ori", none, earlier))
+    not_kept.call("free", [], [details])
     inside = _Fields(record, ctx)
+    record.call("free", [], [inside.load("details", ptr)])
+    record.store(details, inside.at("details"))
+    record.store(size_of_details, inside.at("details_size"))
     record.store(order, inside.at("order"))
     record.store(site, inside.at("site"))
     for field, values in (("block", (bx, by, bz)), ("thread", (tx, ty, tz))):
@@ -139,6 +190,9 @@ def _fault(module: ir.Module) -> None:
     record.call("memcpy", [ptr], [inside.at("arguments"), arguments, size])
     b.atomic("_or", fields.at("status"), b.i32(shared.FAULT))
     b.atomic("xchg", lock, b.i32(0))
+    _return(b)
+    b, arguments = _open(module, "kiln_cpu_fault", [ptr, *[i32] * 8, ptr], [])
+    b.call("kiln_cpu_fault_with", [], [*arguments, b.null(), b.i64(0)])
     _return(b)
 
 
@@ -173,11 +227,13 @@ def _finish(module: ir.Module) -> None:
     copy = report.call("malloc", [ptr], [report.i64(shared.SIZE)]).results[0]
     report.call("memcpy", [ptr], [copy, ctx, report.i64(shared.SIZE)])
     report.store(copy, result)
+    stop = b.address_of(scheduler.STOP)
+    b.store(b.i32(0), stop)
     _return(b, b.load(ptr, result))
 
 
 def _run_block(module: ir.Module) -> None:
-    """`kiln_cpu_run_block(job, number, smem)`: block `number` of the grid, x fastest."""
+    """`kiln_cpu_run_block(job, number, smem)`: block `number` of the grid in the order of the schedule, x fastest."""
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     job_type = parsed_type(_JOB)
     b, (job, number, smem) = _open(module, "kiln_cpu_run_block", [ptr, i64, ptr], [])
@@ -185,6 +241,13 @@ def _run_block(module: ir.Module) -> None:
         b.load(ptr, b.field(job, job_type, n)) for n in (_SIZES, _CONTEXT, _BLOCK, _ARGUMENTS)
     )
     gx, gy = (b.value("arith.extui", i64, (b.load(i32, b.gep(sizes, i32, n)),)) for n in range(2))
+    cell = b.alloca(i64)
+    b.store(number, cell)
+    first, stride = (b.value("arith.extui", i64, (b.load(i32, b.field(job, job_type, n)),)) for n in (_FIRST, _STRIDE))
+    other = b.if_(b.compare("ne", stride, b.i64(1)))
+    place = other.binary("addi", other.binary("muli", number, stride), first)
+    other.store(other.binary("remui", place, other.load(i64, other.field(job, job_type, _TOTAL))), cell)
+    number = b.load(i64, cell)
     rows = b.binary("divui", number, gx)
     x, y, z = b.binary("remui", number, gx), b.binary("remui", rows, gy), b.binary("divui", rows, gy)
     index = [b.value("arith.trunci", i32, (v,)) for v in (x, y, z)]
@@ -198,7 +261,8 @@ def _next_chunk(b: Builder, job: ir.Value) -> tuple[ir.Value, ir.Value]:
     After a fault no more are run, but all before the faulting one are: so look for a fault first, then take.
     """
     i64, job_type = int_type(64), parsed_type(_JOB)
-    failed = _has_fault(b, b.load(ptr_type(), b.field(job, job_type, _CONTEXT)))
+    ctx = b.load(ptr_type(), b.field(job, job_type, _CONTEXT))
+    failed = b.binary("ori", _has_fault(b, ctx), b.compare("ne", _stop_reason(b, ctx), b.i32(0)))
     chunk = b.load(i64, b.field(job, job_type, _CHUNK))
     number = b.atomic("add", b.field(job, job_type, _NEXT), chunk)
     some = b.compare("ult", number, b.load(i64, b.field(job, job_type, _TOTAL)))
@@ -233,6 +297,107 @@ def _worker(module: ir.Module) -> None:
     _return(b, b.null())
 
 
+def _stop_reason(b: Builder, ctx: ir.Value) -> ir.Value:
+    """Why the kernels of a context have to stop; 0: they do not."""
+    volatile = {"volatile_": ir.UnitAttr.get()}
+    return b.binary("ori", *(
+        b.value("llvm.load", int_type(32), (address,), volatile)
+        for address in (b.address_of(scheduler.STOP), _Fields(b, ctx).at("stop"))
+    ))  # fmt: skip
+
+
+def _address_of_function(b: Builder, name: str, inputs: list[ir.Type], results: list[ir.Type]) -> ir.Value:
+    made = b.value("func.constant", ir.FunctionType.get(inputs, results), (), {"value": ir.FlatSymbolRefAttr.get(name)})
+    return b.value("builtin.unrealized_conversion_cast", ptr_type(), (made,))
+
+
+def _watch(module: ir.Module) -> None:
+    """`kiln_cpu_watch()` puts a handler before the one SIGINT has, which stops all kernels; `kiln_cpu_unwatch()` takes it away.
+
+    Where SIGINT is ignored or ends the process, it stays so.
+    """
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    b, (number,) = _open(module, "kiln_cpu_interrupted", [i32], [])
+    b.store(b.i32(shared.STOP_INTERRUPT), b.address_of(scheduler.STOP))
+    old = b.load(i64, b.address_of("kiln_cpu_old_handler"))
+    known = b.if_(b.compare("ugt", old, b.i64(1)))
+    known.call_pointer(known.value("llvm.inttoptr", ptr, (old,)), [number])
+    _return(b)
+
+    b, _ = _open(module, "kiln_cpu_watch", [], [])
+    before = b.atomic("add", b.address_of("kiln_cpu_watchers"), b.i32(1))
+    first = b.if_(b.compare("eq", before, b.i32(0)))
+    own = _address_of_function(first, "kiln_cpu_interrupted", [i32], [])
+    old = first.value("llvm.ptrtoint", i64, (first.call("signal", [ptr], [first.i32(SIGINT), own]).results[0],))
+    # another launch may have ended in between and not yet taken the handler away
+    others = first.if_(first.compare("ne", old, first.value("llvm.ptrtoint", i64, (own,))))
+    others.store(old, others.address_of("kiln_cpu_old_handler"))
+    useless = first.if_(first.compare("ule", old, first.i64(1)))
+    useless.call("signal", [ptr], [useless.i32(SIGINT), useless.value("llvm.inttoptr", ptr, (old,))])
+    _return(b)
+
+    b, _ = _open(module, "kiln_cpu_unwatch", [], [])
+    before = b.atomic("sub", b.address_of("kiln_cpu_watchers"), b.i32(1))
+    last = b.if_(b.compare("eq", before, b.i32(1)))
+    old = last.load(i64, last.address_of("kiln_cpu_old_handler"))
+    known = last.if_(last.compare("ugt", old, last.i64(1)))
+    known.call("signal", [ptr], [known.i32(SIGINT), known.value("llvm.inttoptr", ptr, (old,))])
+    _return(b)
+
+
+_GUARD = "!llvm.struct<(ptr, i64, i64, array<8 x i64>)>"
+_GUARD_CONTEXT, _GUARD_SECONDS, _GUARD_NANOSECONDS, _GUARD_SEMAPHORE = range(4)
+
+
+def _guard(module: ir.Module) -> None:
+    """`kiln_cpu_guard(guard)`: wait for the end of a launch, but not past its deadline."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    b, (guard,) = _open(module, "kiln_cpu_guard", [ptr], [ptr])
+    type_ = parsed_type(_GUARD)
+    late = b.alloca(i32)
+
+    def too_early(c: Builder) -> tuple[ir.Value]:
+        """A signal can end the wait."""
+        time = c.alloca(i64, 2)
+        failed = c.call(
+            "sem_timedwait", [i32], [c.field(guard, type_, _GUARD_SEMAPHORE), c.field(guard, type_, _GUARD_SECONDS)]
+        ).results[0]
+        c.call("clock_gettime", [i32], [c.i32(0), time])
+        end, nanoseconds = (c.load(i64, c.field(guard, type_, n)) for n in (_GUARD_SECONDS, _GUARD_NANOSECONDS))
+        now = c.load(i64, time)
+        past = c.binary("ori", c.compare("sgt", now, end), c.binary(
+            "andi", c.compare("eq", now, end), c.compare("sge", c.load(i64, c.gep(time, i64, 1)), nanoseconds)
+        ))  # fmt: skip
+        still_running = c.compare("ne", failed, c.i32(0))
+        c.store(c.value("arith.extui", i32, (c.binary("andi", past, still_running),)), late)
+        return (c.binary("andi", still_running, c.binary("xori", past, c.const(int_type(1), 1))),)
+
+    b.while_(too_early)
+    stop = b.if_(b.compare("ne", b.load(i32, late), b.i32(0)))
+    ctx = stop.load(ptr, stop.field(guard, type_, _GUARD_CONTEXT))
+    stop.store(stop.i32(shared.STOP_TIMEOUT), _Fields(stop, ctx).at("stop"))
+    _return(b, b.null())
+
+
+def _start_guard(b: Builder, guard: ir.Value, handle: ir.Value, ctx: ir.Value, milliseconds: ir.Value) -> None:
+    """Start a thread that stops the launch after a time."""
+    i32, i64, type_ = int_type(32), int_type(64), parsed_type(_GUARD)
+    ptr = ptr_type()
+    b.store(ctx, b.field(guard, type_, _GUARD_CONTEXT))
+    seconds = b.field(guard, type_, _GUARD_SECONDS)
+    b.call("clock_gettime", [i32], [b.i32(0), seconds])
+    at = b.field(guard, type_, _GUARD_NANOSECONDS)
+    rest = b.binary("muli", b.binary("remui", milliseconds, b.i64(1000)), b.i64(1_000_000))
+    nanoseconds = b.binary("addi", b.load(i64, at), rest)
+    carry = b.binary("divui", nanoseconds, b.i64(1_000_000_000))
+    b.store(b.binary("remui", nanoseconds, b.i64(1_000_000_000)), at)
+    whole = b.binary("addi", b.load(i64, seconds), b.binary("divui", milliseconds, b.i64(1000)))
+    b.store(b.binary("addi", whole, carry), seconds)
+    b.call("sem_init", [i32], [b.field(guard, type_, _GUARD_SEMAPHORE), b.i32(0), b.i32(0)])
+    entry = _address_of_function(b, "kiln_cpu_guard", [ptr], [ptr])
+    b.call("pthread_create", [i32], [handle, b.null(), entry, guard])
+
+
 def _now(module: ir.Module) -> None:
     """`kiln_cpu_now()`: a monotonic clock in nanoseconds."""
     i32, i64 = int_type(32), int_type(64)
@@ -245,16 +410,18 @@ def _now(module: ir.Module) -> None:
 
 def _launch(module: ir.Module) -> None:
     """`kiln_cpu_launch(context, block function, arguments, site, grid x3, block x3, cluster x3, smem, static smem, serial,
-    frame size, meets, cooperative)`; the frame size is 0 for a kernel whose threads never wait."""
+    frame size, meets, resident)`; the frame size is 0 for a kernel whose threads never wait. `resident`: 1 if all blocks have
+    to be resident together, 2 if that is desirable."""
     from .launch import SMEM_ALIGNMENT
 
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     job_type = parsed_type(_JOB)
     start, (ctx, block, arguments, site, *numbers) = _open(module, "kiln_cpu_launch", [ptr, ptr, ptr, *[i32] * 16], [])
-    sizes, cluster, (smem, static, serial, frame, meets, cooperative) = numbers[:6], numbers[6:9], numbers[9:]
+    sizes, cluster, (smem, static, serial, frame, meets, resident) = numbers[:6], numbers[6:9], numbers[9:]
     job, size_array = start.alloca(job_type), start.alloca(i32, len(scheduler.SIZES))
     fault_args = start.alloca(i64, shared.MAX_ARGS)
-    handles, check_at, spawned_at = (start.alloca(i64, n) for n in (MAX_WORKERS, 1, 1))
+    handles, check_at, spawned_at, random, guard_handle = (start.alloca(i64, n) for n in (MAX_WORKERS, 1, 1, 1, 1))
+    guard, watched = start.alloca(parsed_type(_GUARD)), start.alloca(i32)
     healthy = start.binary("xori", _has_fault(start, ctx), start.const(int_type(1), 1))
     b = start.if_(healthy)
 
@@ -284,16 +451,18 @@ def _launch(module: ir.Module) -> None:
     round_up = run.binary("andi", run.binary("addi", smem, run.i32(SMEM_ALIGNMENT - 1)), run.i32(-SMEM_ALIGNMENT))
     shared_bytes = run.binary("addi", static, round_up)
     # a kernel whose threads wait: groups of blocks, each block with memory for its threads (`scheduler.py`)
-    waits, is_grid = run.compare("ne", frame, run.i32(0)), run.compare("ne", cooperative, run.i32(0))
-    shape = [run.select(is_grid, g, c) for g, c in zip(sizes[:3], cluster, strict=True)]
-    blocks = run.binary("muli", shape[0], run.binary("muli", shape[1], shape[2]))
-    group = run.select(waits, blocks, run.i32(1))
+    waits = run.compare("ne", frame, run.i32(0))
+    cluster_size = run.binary("muli", cluster[0], run.binary("muli", cluster[1], cluster[2]))
     with_meetings, without = (scheduler.chunk_bytes(run, shared_bytes, volume, frame, m) for m in (True, False))
     chunk = run.select(run.compare("ne", meets, run.i32(0)), with_meetings, without)
     chunk = run.select(waits, chunk, shared_bytes)
+    few = run.binary("ori", run.compare("ule", total, run.i64(MAX_RESIDENT)), run.compare("eq", resident, run.i32(1)))
+    together = run.binary("andi", run.compare("ne", resident, run.i32(0)), few)
+    all_blocks = run.value("arith.trunci", i32, (total,))
+    group = run.select(waits, run.select(together, all_blocks, cluster_size), run.i32(1))
     bytes_ = run.binary("muli", run.value("arith.extui", i64, (chunk,)), run.value("arith.extui", i64, (group,)))
     total = run.binary("divui", total, run.value("arith.extui", i64, (group,)))
-    for number, value in enumerate([*sizes, *shape, shared_bytes, chunk, group, cooperative]):
+    for number, value in enumerate([*sizes, *cluster, shared_bytes, chunk, group, smem]):
         run.store(value, run.gep(size_array, i32, number))
     workers = run.load(i32, run.address_of("kiln_cpu_workers"))
     share = run.value("arith.extui", i64, (run.binary("muli", workers, run.i32(CHUNKS_PER_WORKER)),))
@@ -302,9 +471,22 @@ def _launch(module: ir.Module) -> None:
     # aligned_alloc(0) may give null, which a kernel without shared memory never touches
     for field, value in (
         (_NEXT, run.i64(0)), (_TOTAL, total), (_CONTEXT, ctx), (_BLOCK, block), (_ARGUMENTS, arguments),
-        (_SIZES, size_array), (_SMEM, bytes_), (_CHUNK, chunk),
+        (_SIZES, size_array), (_SMEM, bytes_), (_CHUNK, chunk), (_FIRST, run.i32(0)), (_STRIDE, run.i32(1)),
     ):  # fmt: skip
         run.store(value, run.field(job, job_type, field))
+    # a seed: the blocks in another order
+    seeded = run.compare("ne", run.call("kiln_cpu_seed", [i32], [run.i32(-1), random]).results[0], run.i32(0))
+    reorder = run.if_(run.binary("andi", seeded, run.compare("ult", total, run.i64(1 << 31))))
+    places = [reorder.field(job, job_type, n) for n in (_FIRST, _STRIDE)]
+    reorder.call("kiln_cpu_order", [], [random, reorder.value("arith.trunci", i32, (total,)), *places])
+    # Ctrl-C, and the end of the launch's time
+    run.store(run.i32(0), watched)
+    long_lived = run.if_(waits)
+    long_lived.call("kiln_cpu_watch", [], [])
+    long_lived.store(long_lived.i32(1), watched)
+    milliseconds = run.load(i64, run.address_of("kiln_cpu_timeout"))
+    limited = run.compare("ne", milliseconds, run.i64(0))
+    _start_guard(run.if_(limited), guard, guard_handle, ctx, milliseconds)
     run.store(run.i64(1), check_at)
     run.store(run.i64(0), spawned_at)
     own_smem = _allocate_smem(run, job)
@@ -315,7 +497,7 @@ def _launch(module: ir.Module) -> None:
     done = _run_chunk(body, job, first, own_smem)  # before there are helpers, all blocks up to here
     # after 1, 2, 4, ... chunks: is so much left that helpers pay?
     due = body.compare("uge", done, body.load(i64, check_at))
-    check = body.if_(body.binary("andi", due, body.binary("xori", alone, body.const(int_type(1), 1))))
+    check = body.if_(due)
     check.store(check.binary("muli", done, check.i64(2)), check_at)
     elapsed = check.binary("subi", check.call("kiln_cpu_now", [i64], []).results[0], begun)
     left = check.binary("subi", total, done)
@@ -327,7 +509,12 @@ def _launch(module: ir.Module) -> None:
     ):  # fmt: skip
         helpers = check.binary("minui", helpers, bound)
     long = check.compare("ugt", elapsed, check.i64(SPAWN_AFTER_NS))
-    spawn = check.if_(check.binary("andi", long, check.compare("ne", helpers, check.i64(0))))
+    unwatched = check.compare("eq", check.load(i32, watched), check.i32(0))
+    begin = check.if_(check.binary("andi", long, unwatched))
+    begin.call("kiln_cpu_watch", [], [])
+    begin.store(begin.i32(1), watched)
+    pays = check.binary("andi", long, check.compare("ne", helpers, check.i64(0)))
+    spawn = check.if_(check.binary("andi", pays, check.binary("xori", alone, check.const(int_type(1), 1))))
     spawn.store(spawn.i64(-1), check_at)  # never again
     each, index = spawn.for_(spawn.i64(0), helpers, spawn.i64(1))
     worker = each.value(
@@ -343,4 +530,14 @@ def _launch(module: ir.Module) -> None:
     join, index = run.for_(run.i64(0), run.load(i64, spawned_at), run.i64(1))
     join.call("pthread_join", [i32], [join.load(i64, join.gep(handles, i64, index)), join.null()])
     run.call("free", [], [own_smem])
+    over = run.if_(limited)
+    over.call("sem_post", [i32], [over.field(guard, parsed_type(_GUARD), _GUARD_SEMAPHORE)])
+    over.call("pthread_join", [i32], [over.load(i64, guard_handle), over.null()])
+    run.if_(run.compare("ne", run.load(i32, watched), run.i32(0))).call("kiln_cpu_unwatch", [], [])
+    reason = _stop_reason(run, ctx)
+    halted = run.if_(run.compare("ne", reason, run.i32(0)))
+    halted.store(reason, _Fields(halted, ctx).at("stop"))
+    silent = halted.if_(halted.binary("xori", _has_fault(halted, ctx), halted.const(int_type(1), 1)))
+    minus = silent.i32(-1)
+    silent.call("kiln_cpu_fault", [], [ctx, site, *[minus] * 6, silent.i32(0), silent.null()])
     _return(start)

@@ -1,28 +1,31 @@
-"""Threads that wait for each other: what a frame and a block keep, and the native functions that work on it.
+"""Threads that wait for each other: what a frame, a warp and a block keep, and the native functions that work on it.
 
 A block with suspend points is run by one OS thread, which resumes its threads in turn. A thread that must wait leaves a
-wait record in its frame: it is blocked while `*address & mask == value`. A round in which no thread of a block can
-go on, while some are left, is a deadlock, exactly.
+wait record in its frame: it is blocked while `*address & mask == value`. A round in which no thread of a group can
+go on, while some are left, is a deadlock, exactly. A thread that only tries a wait leaves a *soft* record: before a
+deadlock is declared it is woken once and told that it failed.
 
-    kiln_cpu_sync(frame, id, count, site)    arrive at a barrier and wait: 1 if the caller must suspend now
-    kiln_cpu_arrive(frame, id, count, site)  arrive at a barrier, without waiting
-    kiln_cpu_exit(frame)                     a thread is done: barriers of the whole block no longer count it
-    kiln_cpu_slot(frame, mask)               where this lane leaves what it brings to a meeting of lanes
-    kiln_cpu_meet(frame, mask, site)         meet the lanes of a mask: 1 if the caller must suspend now
-    kiln_cpu_payload(frame, mask)            after a meeting: what all lanes brought, `PAYLOAD` bytes each
-    kiln_cpu_lanes(frame)                    the mask of the lanes that this thread's warp has (the last one may be short)
-    kiln_cpu_mbarrier(address, n, bytes)     take n arrivals from what an mbarrier's phase misses, add bytes to it
-    kiln_cpu_cluster_arrive(frame)           arrive at the cluster's barrier
-    kiln_cpu_cluster_wait(frame, site)       wait for the cluster's barrier: 1 if the caller must suspend now
+    kiln_cpu_sync(frame, id, count, site)        arrive at a barrier and wait: 0 go on, 1 suspend, 2 suspend and call again
+    kiln_cpu_arrive(frame, id, count, site)      arrive at a barrier without waiting: 0 go on, 2 suspend and call again
+    kiln_cpu_exit(frame)                         a thread is done: nobody waits for it any more
+    kiln_cpu_join(frame, mask, kind, site)       come to a meeting of lanes: where this lane leaves what it brings
+    kiln_cpu_meet(frame, site)                   after that: 1 if the caller must suspend until all are there
+    kiln_cpu_meet_word(frame, mask, kind, site, word)    both, for lanes that bring 32 bits
+    kiln_cpu_mbarrier(address, n, bytes)         take n arrivals from what an mbarrier's phase misses, add bytes to it
+    kiln_cpu_cluster_arrive(frame)               arrive at the cluster's barrier
+    kiln_cpu_cluster_wait(frame, site)           wait for the cluster's barrier: 1 if the caller must suspend
 
-Barrier 0 with count 0 is the whole block's: it counts the threads that have not exited. Two generations of a meeting
-alternate, so that a lane may bring something to the next one while a slower lane still reads the last.
+Barriers count warps, as the hardware does: a warp has arrived when all its threads that have not exited have; that adds 32
+to the count, however many there are. A barrier with count 0 waits for the warps that have threads left.
+
+A meeting of lanes is a record of their warp, found by its mask and kind. A lane keeps the record from its arrival until it
+has read what it wants, so 32 records are enough for any interleaving of masks.
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...mlir import ir
 from ..llvm_build import Builder, function, int_type, ptr_type
@@ -33,12 +36,17 @@ if TYPE_CHECKING:
 BARRIERS = 16
 """Barriers of a block, as on the hardware."""
 WARP = 32
+WARPS = 32
+"""Warps of the largest block."""
 PAYLOAD = 64
 """Bytes a lane can bring to a meeting."""
 
+FREE, OPEN, COMPLETE = 0, 1, 2
+"""States of a meeting."""
+
 
 class FrameHeader(ctypes.Structure):
-    """The start of a thread's frame; a fresh one is zero but for `block` and `thread`."""
+    """The start of a thread's frame."""
 
     _fields_ = [
         ("resume", ctypes.c_int32),
@@ -46,10 +54,19 @@ class FrameHeader(ctypes.Structure):
         ("wait_address", ctypes.c_void_p),  # null: not waiting
         ("wait_mask", ctypes.c_uint32),
         ("wait_value", ctypes.c_uint32),
-        ("site", ctypes.c_int32),  # where it waits
+        ("site", ctypes.c_int32),  # where it last waited; -1: nowhere yet
         ("thread", ctypes.c_int32),  # linear index in the block
         ("block", ctypes.c_void_p),
+        ("warp", ctypes.c_void_p),
+        ("meeting", ctypes.c_void_p),  # that this lane came to last
         ("cluster_phase", ctypes.c_uint32),  # of the cluster's barrier when this thread last arrived there
+        ("index", ctypes.c_int32 * 3),  # in the block, x y z
+        ("soft", ctypes.c_int32),  # 1: the wait may fail; 2: it failed before, at this site for the same thing
+        ("woken_site", ctypes.c_int32),
+        ("woken_address", ctypes.c_void_p),
+        ("woken_value", ctypes.c_uint32),
+        ("copy_group", ctypes.c_int32),  # groups of asynchronous copies this thread has committed
+        ("bulk_group", ctypes.c_int32),
     ]
 
 
@@ -57,22 +74,36 @@ class Barrier(ctypes.Structure):
     """A barrier of a block."""
 
     _fields_ = [
-        ("arrived", ctypes.c_int32),
+        ("arrived", ctypes.c_int32),  # threads, by whole warps
         ("phase", ctypes.c_uint32),
-        ("expected", ctypes.c_int32),  # by the arrivals of this phase; 0: none yet
-        ("site", ctypes.c_int32),  # of the first arrival of this phase
+        ("expected", ctypes.c_int32),  # by the last arrival; 0: all
+        ("site", ctypes.c_int32),  # of the last arrival
+    ]
+
+
+class Warp(ctypes.Structure):
+    """A warp of a block."""
+
+    _fields_ = [
+        ("live", ctypes.c_uint32),  # lanes that have not exited
+        ("opened", ctypes.c_int32),  # meetings that are open
+        ("latest", ctypes.c_void_p),  # the meeting opened last
+        ("meetings", ctypes.c_void_p),  # the first of 32
     ]
 
 
 class Meeting(ctypes.Structure):
-    """Lanes of a warp that meet under a mask; there is one for each lane a mask can start with."""
+    """Lanes of a warp that meet."""
 
     _fields_ = [
-        ("arrived", ctypes.c_int32),
-        ("phase", ctypes.c_uint32),
+        ("state", ctypes.c_uint32),  # FREE, OPEN, COMPLETE
         ("mask", ctypes.c_uint32),
-        ("site", ctypes.c_int32),
-        ("payload", ctypes.c_uint8 * PAYLOAD * WARP * 2),
+        ("kind", ctypes.c_int32),
+        ("arrived", ctypes.c_uint32),  # lanes
+        ("readers", ctypes.c_int32),  # lanes that have not left yet
+        ("computed", ctypes.c_int32),  # whether `result` and what lanes get is there
+        ("result", ctypes.c_uint64),
+        ("payload", ctypes.c_uint8 * PAYLOAD * WARP),
     ]
 
 
@@ -81,18 +112,29 @@ class BlockRecord(ctypes.Structure):
 
     _fields_ = [
         ("threads", ctypes.c_int32),
-        ("live", ctypes.c_int32),  # that have not exited
+        ("live_warps", ctypes.c_int32),  # warps with threads that have not exited
         ("context", ctypes.c_void_p),
-        ("meetings", ctypes.c_void_p),
         ("cluster", ctypes.c_void_p),  # the record of the cluster's first block, which keeps what the cluster shares
-        ("rank", ctypes.c_int32),  # in the group
+        ("rank", ctypes.c_int32),  # in the cluster
         ("chunk", ctypes.c_int32),  # bytes from one block of the group to the next
+        ("index", ctypes.c_int32 * 3),  # in the grid, x y z
         ("cluster_x", ctypes.c_int32),
         ("cluster_y", ctypes.c_int32),
         ("cluster_z", ctypes.c_int32),
+        ("dynamic_smem", ctypes.c_int32),  # bytes, as the launch gave them
+        ("used", ctypes.c_uint32),  # barriers that threads have arrived at
+        ("copies", ctypes.c_void_p),  # asynchronous copies that have not landed
+        ("copies_room", ctypes.c_int32),
+        ("copies_left", ctypes.c_int32),  # that have not landed
+        ("copies_count", ctypes.c_int32),  # entries of the list
+        ("random", ctypes.c_uint64),
+        # from here on zero at the start
         ("cluster_live", ctypes.c_int32),  # threads of the cluster that have not exited; kept in its first block
+        ("padding", ctypes.c_int32),
         ("cluster_barrier", Barrier),
         ("barriers", Barrier * BARRIERS),
+        ("arriving", ctypes.c_uint32 * WARPS * BARRIERS),  # lanes of warps of which others have yet to arrive
+        ("warps", Warp * WARPS),
     ]
 
 
@@ -107,45 +149,51 @@ class Fields:
     def __init__(self, b: Builder, address: ir.Value, kind: type[ctypes.Structure]) -> None:
         self.b, self.address, self.kind = b, address, kind
 
-    def at(self, name: str) -> ir.Value:
-        return self.b.byte_gep(self.address, getattr(self.kind, name).offset)
+    def at(self, name: str, extra: int = 0) -> ir.Value:
+        return self.b.byte_gep(self.address, getattr(self.kind, name).offset + extra)
 
     def type(self, name: str) -> ir.Type:
-        fields: Any = self.kind._fields_
-        kind = next(field[1] for field in fields if field[0] == name)
+        kind = dict(self.kind._fields_)[name]  # pyright: ignore[reportArgumentType]
         return ptr_type() if kind is ctypes.c_void_p else int_type(8 * ctypes.sizeof(kind))
 
     def load(self, name: str) -> ir.Value:
         return self.b.load(self.type(name), self.at(name))
 
-    def store(self, name: str, value: ir.Value) -> None:
+    def store(self, name: str, value: ir.Value | int) -> None:
+        if isinstance(value, int):
+            value = self.b.const(self.type(name), value)
         self.b.store(value, self.at(name))
+
+    def inside(self, b: Builder) -> Fields:
+        """The same structure, used in another region."""
+        return Fields(b, self.address, self.kind)
 
 
 def build(module: ir.Module) -> None:
-    """Add the functions to the runtime's module."""
+    """Add the functions to a module."""
     ptr, i32 = ptr_type(), int_type(32)
-    _define(module, "kiln_cpu_sync", [ptr, i32, i32, i32], [i32], _sync)
-    _define(module, "kiln_cpu_arrive", [ptr, i32, i32, i32], [], _arrive)
-    _define(module, "kiln_cpu_exit", [ptr], [], _exit)
-    _define(module, "kiln_cpu_slot", [ptr, i32], [ptr], _slot)
-    _define(module, "kiln_cpu_meet", [ptr, i32, i32], [i32], _meet)
-    _define(module, "kiln_cpu_payload", [ptr, i32], [ptr], _payload)
-    _define(module, "kiln_cpu_lanes", [ptr], [i32], _lanes)
-    _define(module, "kiln_cpu_mbarrier", [ptr, i32, i32], [], _mbarrier)
-    _define(module, "kiln_cpu_cluster_arrive", [ptr], [], _cluster_arrive)
-    _define(module, "kiln_cpu_cluster_wait", [ptr, i32], [i32], _cluster_wait)
+    define(module, "kiln_cpu_sync", [ptr, i32, i32, i32], [i32], _sync)
+    define(module, "kiln_cpu_arrive", [ptr, i32, i32, i32], [i32], _arrive)
+    define(module, "kiln_cpu_exit", [ptr], [], _exit)
+    define(module, "kiln_cpu_find_meeting", [ptr, i32, i32], [ptr], _find_meeting)
+    define(module, "kiln_cpu_join", [ptr, i32, i32], [ptr], _join)
+    define(module, "kiln_cpu_meet", [ptr, i32], [i32], _meet)
+    define(module, "kiln_cpu_meet_word", [ptr, i32, i32, i32, i32], [i32], _meet_word)
+    define(module, "kiln_cpu_mbarrier", [ptr, i32, i32], [], _mbarrier)
+    define(module, "kiln_cpu_cluster_arrive", [ptr], [], _cluster_arrive)
+    define(module, "kiln_cpu_cluster_wait", [ptr, i32], [i32], _cluster_wait)
 
 
 EXPORTS = (
-    "kiln_cpu_sync", "kiln_cpu_arrive", "kiln_cpu_exit", "kiln_cpu_slot", "kiln_cpu_meet", "kiln_cpu_payload",
-    "kiln_cpu_lanes", "kiln_cpu_mbarrier", "kiln_cpu_cluster_arrive", "kiln_cpu_cluster_wait",
+    "kiln_cpu_sync", "kiln_cpu_arrive", "kiln_cpu_exit", "kiln_cpu_join", "kiln_cpu_meet", "kiln_cpu_meet_word",
+    "kiln_cpu_mbarrier", "kiln_cpu_cluster_arrive", "kiln_cpu_cluster_wait",
 )  # fmt: skip
 
 
-def _define(
+def define(
     module: ir.Module, name: str, inputs: list[ir.Type], results: list[ir.Type], body: Callable[..., ir.Value | None]
 ) -> None:
+    """A function whose body is built by a function of a builder and the arguments."""
     made = function(module, name, inputs, results)
     entry = made.regions[0].blocks[0]
     b = Builder(ir.InsertionPoint(entry), ir.Location.unknown())
@@ -162,54 +210,105 @@ def wait(b: Builder, frame: ir.Value, address: ir.Value, mask: ir.Value, value: 
     fields.store("site", site)
 
 
-def _barrier(b: Builder, frame: ir.Value, number: ir.Value) -> tuple[Fields, Fields]:
-    """(the block's record, the barrier's)."""
-    block = Fields(b, Fields(b, frame, FrameHeader).load("block"), BlockRecord)
+def wait_softly(
+    b: Builder, frame: ir.Value, address: ir.Value, mask: ir.Value, value: ir.Value, site: ir.Value
+) -> None:
+    """Leave a wait record that may fail."""
+    wait(b, frame, address, mask, value, site)
+    fields = Fields(b, frame, FrameHeader)
+    i64 = int_type(64)
+    same = b.compare("eq", fields.load("woken_site"), site)
+    same = b.binary("andi", same, b.compare("eq", fields.load("woken_value"), value))
+    before, now = (b.value("llvm.ptrtoint", i64, (p,)) for p in (fields.load("woken_address"), address))
+    same = b.binary("andi", same, b.compare("eq", before, now))
+    fields.store("soft", b.select(same, b.i32(2), b.i32(1)))
+
+
+# --- barriers --------------------------------------------------------------------------------------------------------
+
+
+def _barrier(b: Builder, block: Fields, number: ir.Value) -> Fields:
     offset = b.binary("muli", number, b.i32(ctypes.sizeof(Barrier)))
-    return block, Fields(b, b.byte_gep(block.at("barriers"), offset), Barrier)
+    return Fields(b, b.byte_gep(block.inside(b).at("barriers"), offset), Barrier)
 
 
-def _count_arrival(
-    b: Builder, frame: ir.Value, number: ir.Value, count: ir.Value, site: ir.Value
-) -> tuple[Fields, ir.Value]:
-    """Count an arrival; the barrier, and whether it is complete now."""
-    block, barrier = _barrier(b, frame, number)
-    arrived = b.binary("addi", barrier.load("arrived"), b.i32(1))
-    barrier.store("arrived", arrived)
-    barrier.store("expected", count)
-    barrier.store("site", site)
-    everyone = b.compare("eq", count, b.i32(0))
-    needed = b.select(everyone, block.load("live"), count)
-    return barrier, b.compare("sge", arrived, needed)
+def _arriving(b: Builder, block: Fields, number: ir.Value, warp: ir.Value) -> ir.Value:
+    """The address of the word with the lanes of a warp that have arrived at a barrier."""
+    word = b.binary("addi", b.binary("muli", number, b.i32(WARPS)), warp)
+    return b.gep(block.inside(b).at("arriving"), int_type(32), word)
 
 
 def _complete(b: Builder, barrier: Fields) -> None:
-    inside = Fields(b, barrier.address, Barrier)
-    inside.store("arrived", b.i32(0))
-    inside.store("expected", b.i32(0))
+    inside = barrier.inside(b)
+    inside.store("arrived", 0)
+    inside.store("expected", 0)
     inside.store("phase", b.binary("addi", inside.load("phase"), b.i32(1)))
 
 
+def _complete_if_due(b: Builder, block: Fields, barrier: Fields) -> ir.Value:
+    """Complete a barrier if it has the arrivals it needs; whether it was completed."""
+    count, arrived = barrier.inside(b).load("expected"), barrier.inside(b).load("arrived")
+    warps = b.binary("muli", block.inside(b).load("live_warps"), b.i32(WARP))
+    needed = b.select(b.compare("eq", count, b.i32(0)), warps, count)
+    due = b.binary("andi", b.compare("sgt", arrived, b.i32(0)), b.compare("sge", arrived, needed))
+    _complete(b.if_(due), barrier)
+    return due
+
+
+def _come(
+    b: Builder, frame: ir.Value, number: ir.Value, count: ir.Value, site: ir.Value, waits: bool
+) -> ir.Value:
+    header = Fields(b, frame, FrameHeader)
+    block = Fields(b, header.load("block"), BlockRecord)
+    thread = header.load("thread")
+    warp = b.binary("shrui", thread, b.i32(5))
+    lane = b.binary("shli", b.i32(1), b.binary("andi", thread, b.i32(WARP - 1)))
+    live = Fields(b, header.load("warp"), Warp).load("live")
+    word = _arriving(b, block, number, warp)
+    barrier = _barrier(b, block, number)
+    status = b.alloca(int_type(32))
+    here = b.load(int_type(32), word)
+    again, first = b.if_else(b.compare("ne", b.binary("andi", here, lane), b.i32(0)))
+    # this thread came before and the rest of its warp has yet to: only then does its next arrival count
+    wait(again, frame, word, lane, lane, site)
+    again.store(again.i32(2), status)
+
+    inside, record = block.inside(first), barrier.inside(first)
+    bit = first.binary("shli", first.i32(1), number)
+    inside.store("used", first.binary("ori", inside.load("used"), bit))
+    lanes = first.binary("ori", first.load(int_type(32), word), lane)
+    record.store("expected", count)
+    record.store("site", site)
+    phase = record.load("phase")
+    whole = first.compare("eq", first.binary("andi", lanes, live), live)
+    first.store(first.select(whole, first.i32(0), lanes), word)
+    arrived = record.load("arrived")
+    record.store("arrived", first.select(whole, first.binary("addi", arrived, first.i32(WARP)), arrived))
+    _complete_if_due(first.if_(whole), block, barrier)
+    if not waits:
+        first.store(first.i32(0), status)
+    else:
+        over = first.compare("ne", record.load("phase"), phase)
+        go, stay = first.if_else(over)
+        go.store(go.i32(0), status)
+        wait(stay, frame, barrier.inside(stay).at("phase"), stay.i32(-1), phase, site)
+        stay.store(stay.i32(1), status)
+    return b.load(int_type(32), status)
+
+
 def _sync(b: Builder, frame: ir.Value, number: ir.Value, count: ir.Value, site: ir.Value) -> ir.Value:
-    barrier, complete = _count_arrival(b, frame, number, count, site)
-    last, other = b.if_else(complete)
-    _complete(last, barrier)
-    inside = Fields(other, barrier.address, Barrier)
-    wait(other, frame, inside.at("phase"), other.i32(-1), inside.load("phase"), site)
-    return b.value("arith.extui", int_type(32), (b.binary("xori", complete, b.const(int_type(1), 1)),))
+    return _come(b, frame, number, count, site, waits=True)
 
 
-def _arrive(b: Builder, frame: ir.Value, number: ir.Value, count: ir.Value, site: ir.Value) -> None:
-    barrier, complete = _count_arrival(b, frame, number, count, site)
-    _complete(b.if_(complete), barrier)
+def _arrive(b: Builder, frame: ir.Value, number: ir.Value, count: ir.Value, site: ir.Value) -> ir.Value:
+    return _come(b, frame, number, count, site, waits=False)
 
 
 def _exit(b: Builder, frame: ir.Value) -> None:
-    fields = Fields(b, frame, FrameHeader)
-    fields.store("done", b.i32(1))
-    block = Fields(b, fields.load("block"), BlockRecord)
-    live = b.binary("subi", block.load("live"), b.i32(1))
-    block.store("live", live)
+    i32 = int_type(32)
+    header = Fields(b, frame, FrameHeader)
+    header.store("done", 1)
+    block = Fields(b, header.load("block"), BlockRecord)
     cluster = Fields(b, block.load("cluster"), BlockRecord)
     left = b.binary("subi", cluster.load("cluster_live"), b.i32(1))
     cluster.store("cluster_live", left)
@@ -217,69 +316,151 @@ def _exit(b: Builder, frame: ir.Value) -> None:
     arrived = waited.load("arrived")
     over = b.binary("andi", b.compare("sgt", arrived, b.i32(0)), b.compare("sge", arrived, left))
     _complete(b.if_(over), waited)
-    each, number = b.for_(b.i32(0), b.i32(BARRIERS), b.i32(1))
-    _, barrier = _barrier(each, frame, number)
-    arrived = barrier.load("arrived")
-    waited_for = each.binary(
-        "andi", each.compare("sgt", arrived, each.i32(0)), each.compare("eq", barrier.load("expected"), each.i32(0))
+
+    thread = header.load("thread")
+    number = b.binary("shrui", thread, b.i32(5))
+    lane = b.binary("shli", b.i32(1), b.binary("andi", thread, b.i32(WARP - 1)))
+    warp = Fields(b, header.load("warp"), Warp)
+    live = b.binary("andi", warp.load("live"), b.binary("xori", lane, b.i32(-1)))
+    warp.store("live", live)
+    gone = b.if_(b.compare("eq", live, b.i32(0)))
+    inside = block.inside(gone)
+    inside.store("live_warps", gone.binary("subi", inside.load("live_warps"), gone.i32(1)))
+
+    # barriers of which this thread was the last of its warp, or its warp the last, to come
+    any_used = b.if_(b.compare("ne", block.load("used"), b.i32(0)))
+    each, which = any_used.for_(any_used.i32(0), any_used.i32(BARRIERS), any_used.i32(1))
+    is_used = each.binary("andi", each.binary("shrui", block.inside(each).load("used"), which), each.i32(1))
+    one = each.if_(each.compare("ne", is_used, each.i32(0)))
+    word = _arriving(one, block, which, number)
+    lanes = one.load(i32, word)
+    whole = one.binary(
+        "andi", one.compare("ne", lanes, one.i32(0)), one.compare("eq", one.binary("andi", lanes, live), live)
     )
-    inside = each.if_(each.binary("andi", waited_for, each.compare("sge", arrived, live)))
-    _complete(inside, barrier)
+    barrier = _barrier(one, block, which)
+    count = one.if_(whole)
+    count.store(count.i32(0), word)
+    record = barrier.inside(count)
+    record.store("arrived", count.binary("addi", record.load("arrived"), count.i32(WARP)))
+    _complete_if_due(one, block, barrier)
+
+    # meetings that only missed this lane
+    opened = b.if_(b.compare("ne", warp.load("opened"), b.i32(0)))
+    each, which = opened.for_(opened.i32(0), opened.i32(WARP), opened.i32(1))
+    offset = each.binary("muli", which, each.i32(ctypes.sizeof(Meeting)))
+    meeting = Fields(each, each.byte_gep(warp.inside(each).load("meetings"), offset), Meeting)
+    is_open = each.if_(each.compare("eq", meeting.load("state"), each.i32(OPEN)))
+    _complete_meeting(is_open, meeting, warp)
 
 
-def _meeting(b: Builder, frame: ir.Value, mask: ir.Value) -> tuple[Fields, ir.Value]:
-    """(the meeting of a mask, this thread's lane)."""
-    fields = Fields(b, frame, FrameHeader)
-    thread = fields.load("thread")
-    lane = b.binary("andi", thread, b.i32(WARP - 1))
-    warp = b.binary("shrui", thread, b.i32(5))
-    first = b.value("math.cttz", int_type(32), (mask,))
-    number = b.binary("addi", b.binary("muli", warp, b.i32(WARP)), b.binary("andi", first, b.i32(WARP - 1)))
-    offset = b.binary("muli", b.value("arith.extui", int_type(64), (number,)), b.i64(ctypes.sizeof(Meeting)))
-    meetings = Fields(b, fields.load("block"), BlockRecord).load("meetings")
-    return Fields(b, b.byte_gep(meetings, offset), Meeting), lane
+# --- meetings of lanes -----------------------------------------------------------------------------------------------
 
 
-def _generation(b: Builder, meeting: Fields, phase: ir.Value) -> ir.Value:
-    parity = b.binary("andi", phase, b.i32(1))
-    return b.byte_gep(meeting.at("payload"), b.binary("muli", parity, b.i32(PAYLOAD * WARP)))
+def _complete_meeting(b: Builder, meeting: Fields, warp: Fields) -> ir.Value:
+    """Complete an open meeting if all lanes it waits for are there; whether it is complete."""
+    meeting, warp = meeting.inside(b), warp.inside(b)
+    arrived = meeting.load("arrived")
+    wanted = b.binary("andi", meeting.load("mask"), warp.load("live"))
+    all_here = b.compare("eq", b.binary("andi", arrived, wanted), wanted)
+    then = b.if_(all_here)
+    inside = meeting.inside(then)
+    inside.store("state", COMPLETE)
+    inside.store("readers", then.value("math.ctpop", int_type(32), (arrived,)))
+    around = warp.inside(then)
+    around.store("opened", then.binary("subi", around.load("opened"), then.i32(1)))
+    return all_here
 
 
-def _slot(b: Builder, frame: ir.Value, mask: ir.Value) -> ir.Value:
-    meeting, lane = _meeting(b, frame, mask)
-    here = _generation(b, meeting, meeting.load("phase"))
-    return b.byte_gep(here, b.binary("muli", lane, b.i32(PAYLOAD)))
+def _matches(b: Builder, meeting: Fields, mask: ir.Value, kind: ir.Value) -> ir.Value:
+    is_open = b.compare("eq", meeting.load("state"), b.i32(OPEN))
+    same = b.binary("andi", b.compare("eq", meeting.load("mask"), mask), b.compare("eq", meeting.load("kind"), kind))
+    return b.binary("andi", is_open, same)
 
 
-def _meet(b: Builder, frame: ir.Value, mask: ir.Value, site: ir.Value) -> ir.Value:
-    meeting, _ = _meeting(b, frame, mask)
-    arrived = b.binary("addi", meeting.load("arrived"), b.i32(1))
-    meeting.store("arrived", arrived)
-    meeting.store("mask", mask)
-    meeting.store("site", site)
-    mask = b.binary("andi", mask, _lanes(b, frame))
-    complete = b.compare("sge", arrived, b.value("math.ctpop", int_type(32), (mask,)))
-    last, other = b.if_else(complete)
-    inside = Fields(last, meeting.address, Meeting)
-    inside.store("arrived", last.i32(0))
-    inside.store("phase", last.binary("addi", inside.load("phase"), last.i32(1)))
-    inside = Fields(other, meeting.address, Meeting)
-    wait(other, frame, inside.at("phase"), other.i32(-1), inside.load("phase"), site)
-    return b.value("arith.extui", int_type(32), (b.binary("xori", complete, b.const(int_type(1), 1)),))
+def _find_meeting(b: Builder, warp_address: ir.Value, mask: ir.Value, kind: ir.Value) -> ir.Value:
+    """The open meeting of a mask and kind, or a free record opened for it."""
+    warp = Fields(b, warp_address, Warp)
+    first = warp.load("meetings")
+    found, free = b.alloca(ptr_type()), b.alloca(ptr_type())
+    b.store(b.null(), found)
+    each, which = b.for_(b.i32(0), b.i32(WARP), b.i32(1))
+    back = each.binary("subi", each.i32(WARP - 1), which)  # downwards, so that the first free one is kept
+    at = each.byte_gep(first, each.binary("muli", back, each.i32(ctypes.sizeof(Meeting))))
+    meeting = Fields(each, at, Meeting)
+    each.if_(_matches(each, meeting, mask, kind)).store(at, found)
+    each.if_(each.compare("eq", meeting.load("state"), each.i32(FREE))).store(at, free)
+    none = b.compare("eq", b.value("llvm.ptrtoint", int_type(64), (b.load(ptr_type(), found),)), b.i64(0))
+    opens = b.if_(none)
+    new = Fields(opens, opens.load(ptr_type(), free), Meeting)
+    new.store("state", OPEN)
+    new.store("mask", mask)
+    new.store("kind", kind)
+    new.store("arrived", 0)
+    new.store("computed", 0)
+    opens.store(new.address, found)
+    around = warp.inside(opens)
+    around.store("opened", opens.binary("addi", around.load("opened"), opens.i32(1)))
+    result = b.load(ptr_type(), found)
+    warp.store("latest", result)
+    return result
 
 
-def _payload(b: Builder, frame: ir.Value, mask: ir.Value) -> ir.Value:
-    meeting, _ = _meeting(b, frame, mask)
-    # The next generation cannot be complete before this lane has come to it too.
-    return _generation(b, meeting, b.binary("subi", meeting.load("phase"), b.i32(1)))
+def _meeting(b: Builder, frame: ir.Value, mask: ir.Value, kind: ir.Value) -> Fields:
+    """The meeting this lane comes to, with this lane in it."""
+    header = Fields(b, frame, FrameHeader)
+    warp = Fields(b, header.load("warp"), Warp)
+    chosen = b.alloca(ptr_type())
+    latest = warp.load("latest")
+    b.store(latest, chosen)
+    other = b.if_(b.binary("xori", _matches(b, Fields(b, latest, Meeting), mask, kind), b.const(int_type(1), 1)))
+    searched = other.call("kiln_cpu_find_meeting", [ptr_type()], [warp.address, mask, kind]).results[0]
+    other.store(searched, chosen)
+    meeting = Fields(b, b.load(ptr_type(), chosen), Meeting)
+    header.store("meeting", meeting.address)
+    lane = b.binary("andi", header.load("thread"), b.i32(WARP - 1))
+    meeting.store("arrived", b.binary("ori", meeting.load("arrived"), b.binary("shli", b.i32(1), lane)))
+    return meeting
 
 
-def _lanes(b: Builder, frame: ir.Value) -> ir.Value:
-    fields = Fields(b, frame, FrameHeader)
-    threads = Fields(b, fields.load("block"), BlockRecord).load("threads")
-    left = b.binary("subi", threads, b.binary("andi", fields.load("thread"), b.i32(-WARP)))
-    short = b.binary("subi", b.binary("shli", b.i32(1), b.binary("andi", left, b.i32(WARP - 1))), b.i32(1))
-    return b.select(b.compare("sge", left, b.i32(WARP)), b.i32(-1), short)
+def _slot(b: Builder, frame: ir.Value, meeting: Fields) -> ir.Value:
+    lane = b.binary("andi", Fields(b, frame, FrameHeader).load("thread"), b.i32(WARP - 1))
+    return b.byte_gep(meeting.inside(b).at("payload"), b.binary("muli", lane, b.i32(PAYLOAD)))
+
+
+def _join(b: Builder, frame: ir.Value, mask: ir.Value, kind: ir.Value) -> ir.Value:
+    return _slot(b, frame, _meeting(b, frame, mask, kind))
+
+
+def _wait_for_lanes(b: Builder, frame: ir.Value, meeting: Fields, site: ir.Value) -> ir.Value:
+    warp = Fields(b, Fields(b, frame, FrameHeader).load("warp"), Warp)
+    complete = _complete_meeting(b, meeting, warp)
+    must_wait = b.binary("xori", complete, b.const(int_type(1), 1))
+    then = b.if_(must_wait)
+    wait(then, frame, meeting.inside(then).at("state"), then.i32(-1), then.i32(OPEN), site)
+    return b.value("arith.extui", int_type(32), (must_wait,))
+
+
+def _meet(b: Builder, frame: ir.Value, site: ir.Value) -> ir.Value:
+    return _wait_for_lanes(b, frame, Fields(b, Fields(b, frame, FrameHeader).load("meeting"), Meeting), site)
+
+
+def _meet_word(
+    b: Builder, frame: ir.Value, mask: ir.Value, kind: ir.Value, site: ir.Value, word: ir.Value
+) -> ir.Value:
+    meeting = _meeting(b, frame, mask, kind)
+    b.store(word, _slot(b, frame, meeting))
+    return _wait_for_lanes(b, frame, meeting, site)
+
+
+def leave(b: Builder, meeting: Fields) -> None:
+    """A lane has read what it wants: without readers the record is free."""
+    meeting = meeting.inside(b)
+    readers = b.binary("subi", meeting.load("readers"), b.i32(1))
+    meeting.store("readers", readers)
+    meeting.store("state", b.select(b.compare("eq", readers, b.i32(0)), b.i32(FREE), b.i32(COMPLETE)))
+
+
+# --- mbarriers and clusters ------------------------------------------------------------------------------------------
 
 
 def _mbarrier(b: Builder, pointer: ir.Value, arrivals: ir.Value, bytes_: ir.Value) -> None:
@@ -321,7 +502,7 @@ def _cluster_wait(b: Builder, frame: ir.Value, site: ir.Value) -> ir.Value:
     header, _, barrier = _cluster(b, frame)
     blocked = b.compare("eq", barrier.load("phase"), header.load("cluster_phase"))
     then = b.if_(blocked)
-    inside = Fields(then, barrier.address, Barrier)
+    inside = barrier.inside(then)
     phase = Fields(then, frame, FrameHeader).load("cluster_phase")
     wait(then, frame, inside.at("phase"), then.i32(-1), phase, site)
     return b.value("arith.extui", int_type(32), (blocked,))

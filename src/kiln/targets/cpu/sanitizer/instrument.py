@@ -1,0 +1,345 @@
+"""Calls of the detector in the code of a program: what the expansions of operations add in an instrumented build.
+
+`Expansion.sanitizer` is an `Instrumentation`, or None in a normal build. Addresses are followed back to what they come
+from (an argument of the kernel, an allocation), which gives an access its bounds and its name.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import linecache
+import re
+from typing import TYPE_CHECKING, Any
+
+from ....base_dsl.compiler import source_span
+from ....dialects import cute
+from ....mlir import ir
+from ...llvm_build import Builder, int_type, ptr_type
+from . import detector
+from .state import ALIGNMENT_SHIFT, ATOMIC, ENGINE_SHIFT, GLOBAL, KINDS, MAX_LEAVES, MAX_OBJECTS, SHARED, WRITE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ....base_dsl.diagnostics import Span
+    from ..expand import Expander, FunctionState
+
+
+@dataclasses.dataclass(frozen=True)
+class SanitizedSite:
+    """A place in the program that the detector can name."""
+
+    what: str
+    """"read", "write", "barrier", ..."""
+    span: Span | None
+    calls: tuple[Span, ...]
+    kernel: str
+    memory: str = ""
+    """What it accesses: the name of an argument or of an allocation."""
+    start: int = 0
+    """Where the allocation starts in shared memory."""
+    element: str = ""
+    element_bits: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """A kernel's argument that points to memory."""
+
+    name: str
+    element: str
+    element_bits: int
+    layout: str | None
+    space: str
+
+
+@dataclasses.dataclass
+class KernelInfo:
+    """A kernel as the reports need it."""
+
+    name: str
+    arguments: list[Argument | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Allocation:
+    """Bytes of static or dynamic shared memory."""
+
+    start: int
+    end: int
+    name: str
+
+
+_DYNAMIC_END = 0x7FFF_FFFF
+
+
+class Instrumentation:
+    """What one module's instrumented build knows."""
+
+    def __init__(self, kinds: Sequence[str]) -> None:
+        self.kinds = tuple(kinds)
+        self.bits = sum(1 << KINDS.index(kind) for kind in kinds)
+        self.sites: list[SanitizedSite] = []
+        self.kernels: list[KernelInfo] = []
+        self.granule = 4
+        """Bytes that no access of the program divides."""
+        self.level = 0
+        """1: it has asynchronous copies, 2: bulk ones."""
+        self._site_numbers: dict[SanitizedSite, int] = {}
+        self._allocations: dict[ir.Value, Allocation] = {}
+        self._private: dict[ir.Value, int] = {}
+        self._kernel_numbers: dict[str, int] = {}
+        self._operations: set[str] = set()
+
+    # -- what is known about the program -----------------------------------------------------------------
+
+    def remember(self, func: ir.Operation) -> None:
+        """Look at a kernel before its arguments are retyped."""
+        if cute.KERNEL not in func.attributes:
+            return
+        arguments: list[Argument | None] = []
+        for value in func.regions[0].blocks[0].arguments:
+            if not isinstance(value.type, (cute.Ptr, cute.Memref)):
+                arguments.append(None)
+                continue
+            info = cute.info(value.type)
+            name = _name(value.location) or f"argument {len(arguments)}"
+            bits = cute.element_bits(info.element)
+            arguments.append(Argument(name, str(info.element), bits, info.layout, info.space))
+        name = func.attributes["sym_name"].value
+        self._kernel_numbers[name] = len(self.kernels)
+        self.kernels.append(KernelInfo(name, arguments))
+
+    def enter(self, x: Expander) -> None:
+        """Let a kernel be run by the scheduler even if nothing in it waits."""
+        from ..resume import SUSPEND
+
+        x.function.waits = True
+        x.module.declare(SUSPEND, [], [])
+        x.at_entry(x.function.operation.location).call(SUSPEND, [], [])
+
+    def allocated(self, op: ir.Operation, value: ir.Value, start: int, size: int | None) -> None:
+        """An allocation of shared memory; without a size, all of the dynamic one."""
+        span, _ = source_span(op.location)
+        name = _assigned_name(span) or ("dynamic shared memory" if size is None else "shared memory")
+        end = _DYNAMIC_END if size is None else start + size
+        self._allocations[value] = Allocation(start, end, name)
+
+    def allocated_private(self, value: ir.Value, size: int) -> None:
+        """A register array."""
+        self._private[value] = size
+
+    def site(self, op: ir.Operation, x: Expander, what: str, **more: Any) -> int:
+        """The number of a place; the same for code that was traced several times at one place."""
+        span, calls = source_span(op.location)
+        site = SanitizedSite(what, span, calls, x.function.name, **more)
+        number = self._site_numbers.get(site)
+        if number is None:
+            number = self._site_numbers[site] = len(self.sites)
+            self.sites.append(site)
+        return number
+
+    # -- calls -------------------------------------------------------------------------------------------
+
+    def call(self, x: Expander, b: Builder, name: str, *arguments: Any) -> ir.Value | None:
+        """Call a function of the detector; numbers become constants, pointers addresses."""
+        return call(x.module, b, name, *arguments)
+
+    def _origin(self, x: Expander, value: ir.Value) -> tuple[str, Any]:
+        """Where an address comes from: ("argument", its number), ("shared", allocation), ("private", value, bytes)."""
+        function = x.function
+        for _ in range(256):
+            if value in self._allocations:
+                return "shared", self._allocations[value]
+            if value in self._private:
+                return "private", value
+            owner = value.owner
+            if isinstance(owner, ir.Block):
+                if owner != x.entry:
+                    break
+                number = ir.BlockArgument(value).arg_number
+                info = self._kernel_numbers.get(function.name)
+                if info is not None and number < len(self.kernels[info].arguments):
+                    return "argument", number
+                break
+            op = owner.operation
+            if op.name in ("llvm.getelementptr", "llvm.bitcast", "builtin.unrealized_conversion_cast"):
+                value = op.operands[0]
+            elif op.name == "llvm.extractvalue":
+                value = op.operands[0]
+                while not isinstance(value.owner, ir.Block) and value.owner.operation.name == "llvm.insertvalue":
+                    made = value.owner.operation
+                    value = made.operands[1] if list(made.attributes["position"]) == [0] else made.operands[0]  # pyright: ignore[reportArgumentType]
+            else:
+                break
+        return "unknown", None
+
+    def access(
+        self,
+        x: Expander,
+        op: ir.Operation,
+        b: Builder,
+        address: ir.Value,
+        type_: ir.Type,
+        bytes_: int | ir.Value,
+        write: bool,
+        alignment: int = 1,
+        atomic: bool = False,
+        engine: int = 0,
+        what: str = "",
+        written: bool = True,
+    ) -> ir.Value:
+        """Check an access to `bytes_` bytes at `address` through a pointer of type `type_`; the address to use."""
+        info = cute.info(type_)
+        if not x.function.is_kernel:
+            return address
+        origin, source = self._origin(x, address)
+        if info.space == "tmem":
+            return address
+        what = what or ("write" if write else "read")
+        bits = cute.element_bits(info.element)
+        if origin == "private" or info.space == "rmem":
+            if origin != "private" or "memory" not in self.kinds:
+                return address
+            site = self.site(op, x, what, memory="register array", element=str(info.element), element_bits=bits)
+            checked = self.call(x, b, "private", address, source, self._private[source], bytes_, site)
+            return b.value("llvm.inttoptr", ptr_type(), (checked,))
+        low, high, name, start = 0, _DYNAMIC_END, "", 0
+        flags = WRITE * write | ATOMIC * atomic | engine << ENGINE_SHIFT
+        if not written:
+            flags |= detector.NO_INIT
+        if origin == "shared":
+            low, high, name, start = source.start, source.end, source.name, source.start
+        if origin == "shared" or info.space == "smem":
+            flags |= SHARED
+        elif info.space == "gmem":
+            flags |= GLOBAL
+        if origin == "argument" and not flags & SHARED:
+            argument = self.kernels[self._kernel_numbers[x.function.name]].arguments[source]
+            if argument is not None and source < MAX_OBJECTS:
+                low, name = source + 1, argument.name
+        flags |= (alignment.bit_length() - 1) << ALIGNMENT_SHIFT
+        if isinstance(bytes_, int):
+            whole = bytes_ | alignment
+            self.granule = min(self.granule, whole & -whole)
+        site = self.site(
+            op, x, what, memory=name, start=start, element=str(info.element), element_bits=bits
+        )
+        checked = self.call(x, b, "access", address, bytes_, flags, site, low, high)
+        return b.value("llvm.inttoptr", ptr_type(), (checked,))
+
+    # -- launches ----------------------------------------------------------------------------------------
+
+    def launch(self, x: Expander, b: Builder, state: FunctionState, smem: ir.Value, arguments: Sequence[ir.Value]) -> None:
+        """Before a launch: what the kernel is given."""
+        number = self._kernel_numbers[state.name]
+        shift = self.granule.bit_length() - 1
+        self.call(x, b, "launch", self.bits, number, shift, self.level, smem)
+        for index, (argument, value) in enumerate(zip(self.kernels[number].arguments, arguments, strict=True)):
+            if argument is None or index >= MAX_OBJECTS:
+                continue
+            pointer, leaves = _parts(b, value, argument)
+            size = extent(b, argument.layout, argument.element_bits, leaves)
+            self.call(x, b, "object_", index, pointer, size, 0)
+            for k, leaf in enumerate(leaves[:MAX_LEAVES]):
+                self.call(x, b, "leaf", index, k, leaf)
+
+    def launched(self, x: Expander, b: Builder) -> None:
+        """After a launch."""
+        self.call(x, b, "launched")
+
+
+def call(expansion: Any, b: Builder, name: str, *arguments: Any) -> ir.Value | None:
+    """Call a function of the detector."""
+    symbol = detector.PREFIX + name.strip("_")
+    inputs, result = detector.exports()[symbol]
+    values: list[ir.Value] = []
+    for argument, width in zip(arguments, inputs, strict=True):
+        if isinstance(argument, int):
+            argument = b.const(int_type(width), argument)
+        elif argument.type == ptr_type():
+            argument = b.value("llvm.ptrtoint", int_type(64), (argument,))
+        values.append(_resized(b, argument, width))
+    results = [int_type(result)] if result else []
+    expansion.declare(symbol, [int_type(w) for w in inputs], results)
+    made = b.call(symbol, results, values)
+    return made.results[0] if result else None
+
+
+def _resized(b: Builder, value: ir.Value, width: int) -> ir.Value:
+    if value.type == int_type(width):
+        return value
+    wider = ir.IntegerType(value.type).width < width
+    return b.value("arith.extsi" if wider else "arith.trunci", int_type(width), (value,))
+
+
+def announce(expansion: Any, b: Builder, types: Sequence[ir.Type], arguments: Sequence[ir.Value]) -> None:
+    """At the start of a call from Python: the memory of its arguments."""
+    call(expansion, b, "begin")
+    for type_, value in zip(types, arguments, strict=True):
+        if not isinstance(type_, cute.Memref):
+            continue
+        info = cute.info(type_)
+        if info.space not in ("gmem", "generic"):
+            continue
+        argument = Argument("", "", cute.element_bits(info.element), info.layout, info.space)
+        pointer, leaves = _parts(b, value, argument)
+        call(expansion, b, "extent", pointer, extent(b, info.layout, argument.element_bits, leaves))
+
+
+def _parts(b: Builder, value: ir.Value, argument: Argument) -> tuple[ir.Value, list[ir.Value]]:
+    """The pointer and the dynamic leaves (i64) of an argument."""
+    widths = cute.leaf_widths(argument.layout) if argument.layout else ()
+    if not widths:
+        return value, []
+    leaves = [b.extract(value, int_type(w), n + 1) for n, w in enumerate(widths)]
+    return b.extract(value, ptr_type(), 0), [_resized(b, leaf, 64) for leaf in leaves]
+
+
+_LEAF = re.compile(r"\?(?:\{[^}]*\})?|-?\d+")
+
+
+def layout_leaves(layout: str | None) -> tuple[list[str], list[str]] | None:
+    """The leaves of the shape and of the stride of a layout's text; None for layouts that are not plain."""
+    if layout is None or layout.count(":") != 1 or "o" in layout or "@" in layout or "E" in layout:
+        return None
+    shape, stride = (_LEAF.findall(part) for part in layout.split(":"))
+    return (shape, stride) if len(shape) == len(stride) else None
+
+
+def extent(b: Builder, layout: str | None, bits: int, leaves: Sequence[ir.Value]) -> ir.Value:
+    """The bytes from a tensor's first element to the end of its last (i64); 0 if that is not known."""
+    found = layout_leaves(layout)
+    if found is None:
+        return b.i64(0)
+    dynamic = iter(leaves)
+    shape, stride = ([next(dynamic) if leaf[0] == "?" else b.i64(int(leaf)) for leaf in part] for part in found)
+    last = b.i64(0)
+    for s, d in zip(shape, stride, strict=True):
+        step = b.binary("muli", b.binary("subi", s, b.i64(1)), d)
+        last = b.binary("addi", last, b.binary("maxsi", step, b.i64(0)))
+    total = b.binary("muli", b.binary("addi", last, b.i64(1)), b.i64(bits))
+    return b.binary("divui", b.binary("addi", total, b.i64(7)), b.i64(8))
+
+
+def _name(location: ir.Location) -> str:
+    location = ir.Location.from_attr(location.attr, location.context)
+    return location.name_str if isinstance(location, ir.NameLoc) else ""
+
+
+def _assigned_name(span: Span | None) -> str:
+    """The variable that the statement at a source line assigns, if it is one name."""
+    if span is None:
+        return ""
+    text = linecache.getline(span.filename, span.line).strip()
+    try:
+        statement = ast.parse(text).body
+    except SyntaxError:
+        found = re.match(r"(\w+)\s*=[^=]", text)
+        return found.group(1) if found else ""
+    if len(statement) == 1 and isinstance(statement[0], ast.Assign) and len(statement[0].targets) == 1:
+        target = statement[0].targets[0]
+        if isinstance(target, ast.Name):
+            return target.id
+    return ""

@@ -1,0 +1,37 @@
+"""The detector, compiled and loaded."""
+
+from __future__ import annotations
+
+import functools
+import threading
+
+from ....base_dsl.compiler import Compilation
+from ....mlir import context
+from ...llvm_build import translate
+from ...llvm_text import fix_float_literals
+from .. import jit
+from ..lower import _TO_LLVM
+from . import detector
+from .state import STATE, State
+
+lock = threading.RLock()
+"""Held from the start of an instrumented call until its findings have been read: there is one detector."""
+
+
+@functools.lru_cache(maxsize=1)
+def library() -> jit.Library:
+    """Built once per process."""
+    with lock:
+        module = detector.build()
+        compilation = Compilation(module, "kiln_cpu_sanitizer")
+        with context():
+            module.operation.verify()
+            compilation.run("to-llvm", _TO_LLVM)
+            text = fix_float_literals(translate(module))
+        data = jit.emit_object(jit.optimize(text, 2), 2)
+        return jit.Library(data, (*detector.exports(), STATE), with_runtime=False)
+
+
+def state() -> State:
+    """The detector's memory."""
+    return State.from_address(library().addresses[STATE])

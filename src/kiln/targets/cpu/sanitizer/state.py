@@ -1,0 +1,233 @@
+"""The memory of the detector: structures that native code and Python share, and the numbers both know.
+
+One launch runs at a time and on one OS thread, so there is one `State`. A *group* is what the scheduler runs together (a
+block, a cluster, a cooperative grid); N is its number of threads. An *identity* is who makes an access: thread t is t,
+the engine of its non-bulk asynchronous copies N + t, that of its bulk copies 2N + t. A clock is an array over the identities
+of a group (and, if the kernel has bulk copies, over what the async proxy was told of the first 2N: sections 3 and 4).
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+u32, i64 = ctypes.c_uint32, ctypes.c_int64
+
+KINDS = ("race", "memory", "sync", "numeric")
+DEFAULT_KINDS = ("race", "memory", "sync")
+RACE, MEMORY, SYNC, NUMERIC = 1, 2, 4, 8
+"""Bits of the kinds."""
+
+# accesses: bits of the flags
+WRITE, ATOMIC, SHARED, GLOBAL = 1, 2, 4, 8
+ENGINE_SHIFT = 4
+"""Bits 4 and 5: 0 a thread, 1 its non-bulk asynchronous copies, 2 its bulk copies."""
+ALIGNMENT_SHIFT = 8
+"""Bits 8 to 15: the power of two an address must be a multiple of."""
+
+SECTIONS = 5
+BARRIERS = 17
+"""Barriers of a block, and the cluster's."""
+MAX_FINDINGS = 64
+MAX_OBJECTS = 64
+MAX_LEAVES = 12
+RING = 64
+"""How many groups of copies of a thread may be in flight."""
+DENSE = 0xFFFF_FFFF
+PAGE_SHIFT = 12
+MAX_PAGES = 1 << 20
+"""Entries of the table of shadow pages for global memory (a power of two)."""
+LOCATIONS = 1 << 14
+"""Entries of the table of addresses that order memory: atomics and mbarriers (a power of two)."""
+
+# what a finding says: `Finding.rule`
+RULES = (
+    "read-write", "write-read", "write-write", "atomic", "proxy",
+    "bounds", "alignment", "uninitialized", "read-only",
+    "divergent", "count", "mbarrier-init", "mbarrier-twice", "mbarrier-overflow", "mbarrier-bytes",
+    "lanes-site", "lanes-mask", "lanes-exited",
+    "not-finite",
+)  # fmt: skip
+RULE = {name: number for number, name in enumerate(RULES)}
+KIND_OF_RULE = {
+    **dict.fromkeys(RULES[:5], "race"),
+    **dict.fromkeys(RULES[5:9], "memory"),
+    **dict.fromkeys(RULES[9:18], "sync"),
+    "not-finite": "numeric",
+}
+
+
+class Clock(ctypes.Structure):
+    """Followed by the array. Unchanging once somebody may have taken it, but for the count of its holders."""
+
+    _fields_ = [
+        ("holders", u32),
+        ("group", u32),
+        ("next", i64),  # in the list of free ones
+        ("last", i64),  # the clock joined into this one most recently: joining it again changes nothing
+        ("foreign", i64),  # what is known about other groups: a list of `Foreign`
+    ]
+
+
+class Foreign(ctypes.Structure):
+    """What is known of another group; the first entry of a group counts."""
+
+    _fields_ = [("next", i64), ("group", i64), ("clock", i64)]
+
+
+class Thread(ctypes.Structure):
+    """A thread's own time. What it knows of others is `base`, shared by all who know the same."""
+
+    _fields_ = [
+        ("base", i64),
+        ("own", u32 * 6),  # own[s]: section s of its clock at its own place
+        ("pending", i64),  # the clock of the barrier it waits at
+        ("pending_cluster", i64),
+        ("fence_base", i64 * 2),  # at its last fence of any scope, and of at least the scope of the GPU
+        ("fence_own", u32 * 12),
+        ("seen", i64 * 2),  # what relaxed reads saw released, within the group and by anyone: a fence acquires it
+        ("epoch", u32 * 2),  # of the copies it issues now: non-bulk, bulk
+        ("groups", u32 * 2),  # committed so far
+        ("exited", u32),
+        ("waits_phase", u32),
+        ("ring", u32 * (2 * RING)),  # the epoch of each committed group
+    ]
+
+
+class Cell(ctypes.Structure):
+    """Who accessed a few bytes last. A clock of 0 means nobody.
+
+    `w`: the last write; `a`: an atomic write before it that was not ordered with it; `r`: a read after it; `o`: another
+    one. In shared memory `r_tid` DENSE means that `o` holds the address of an array over all identities.
+    """
+
+    _fields_ = [(f"{who}_{what}", u32) for who in "waro" for what in ("clock", "tid", "site", "group")]
+
+
+class BarrierSlot(ctypes.Structure):
+    """A barrier of a block in its current phase."""
+
+    _fields_ = [
+        ("clock", i64),
+        ("phase", u32),
+        ("arrived", u32),
+        ("count", u32),
+        ("site", u32),
+        ("warp_site", u32 * 32),  # where each warp arrived, plus 1
+    ]
+
+
+class Meeting(ctypes.Structure):
+    """Lanes that meet."""
+
+    _fields_ = [("clock", i64), ("arrived", u32), ("mask", u32), ("site", u32), ("who", u32)]
+
+
+class Location(ctypes.Structure):
+    """An address that orders memory."""
+
+    _fields_ = [
+        ("key", i64),
+        ("local", i64),  # released by the group `local_group`; for an mbarrier: what arrivals released so far
+        ("wide", i64),  # released to the whole GPU
+        ("published", i64 * 2),  # of an mbarrier: the clock of the last complete phase of each parity
+        ("local_group", u32),
+        ("mbarrier", u32),  # whether it is one now
+        ("site", u32),
+        ("who", u32),
+        ("parity", u32),
+        ("used", u32),  # since it was made
+        ("expected", i64),  # bytes of this phase: announced and come
+        ("got", i64),
+        ("bytes_site", u32),
+        ("born", u32),  # an address in shared memory: the group it belongs to, plus 1; else 0
+    ]
+
+
+class Object(ctypes.Structure):
+    """An argument of the kernel that points to memory."""
+
+    _fields_ = [
+        ("base", i64),  # where it points to
+        ("low", i64),  # the memory it belongs to
+        ("high", i64),
+        ("readonly", i64),
+        ("leaves", i64 * MAX_LEAVES),
+    ]
+
+
+class Finding(ctypes.Structure):
+    _fields_ = [
+        ("rule", u32),
+        ("site", u32),  # the access or operation that was found out
+        ("other_site", u32),  # the one it collides with
+        ("group", u32),
+        ("tid", u32),
+        ("other_group", u32),
+        ("other_tid", u32),
+        ("bytes", u32),
+        ("count", i64),  # how often
+        ("address", i64),
+        ("space", u32),  # SHARED, GLOBAL or 0
+        ("flags", u32),
+        ("rank", u32),  # of the block whose shared memory it is
+        ("object", u32),  # number of the argument, plus 1
+        ("offset", i64),  # from the start of the block's shared memory, or of the argument
+        ("extra", i64 * 2),
+        ("sizes", u32 * 13),
+        ("kernel", u32),
+        ("known", Object),
+    ]
+
+
+class State(ctypes.Structure):
+    _fields_ = [
+        ("active", u32),
+        ("kinds", u32),
+        ("group", u32),
+        ("threads", u32),  # N
+        ("per_block", u32),
+        ("length", u32),  # of a clock's array
+        ("identities", u32),
+        ("shift", u32),  # log2 of the bytes a cell stands for
+        ("smem", u32),  # bytes of shared memory of a block that the program may use
+        ("cells_per_block", u32),
+        ("level", u32),  # 0: no asynchronous copies, 1: non-bulk ones, 2: bulk ones too
+        ("kernel", u32),
+        ("current", i64),  # the running thread
+        ("tid", u32),
+        ("exits", u32),  # threads of the group that are done
+        ("arena", i64),
+        ("arena_end", i64),
+        ("chunk", i64),
+        ("thread_array", i64),
+        ("cells", i64),
+        ("cells_bytes", i64),
+        ("slots", i64),
+        ("meetings", i64),
+        ("pages", i64),  # pairs of key and address
+        ("page_count", i64),
+        ("last_page", i64),
+        ("last_page_at", i64),
+        ("locations", i64),
+        ("free_clocks", i64),
+        ("free_arrays", i64),
+        ("dense", i64),
+        ("memory", i64),  # all that was allocated, as a list
+        ("allocated", i64),
+        ("limit", i64),
+        ("memo", i64 * 3),
+        ("proxy_memo", i64 * 2),
+        ("scratch", i64),
+        ("objects", Object * MAX_OBJECTS),
+        ("object_count", u32),
+        ("findings_count", u32),
+        ("extents_count", u32),
+        ("overflow", u32),  # findings that found no place
+        ("sizes", u32 * 14),
+        ("extent_low", i64 * MAX_OBJECTS),
+        ("extent_high", i64 * MAX_OBJECTS),
+        ("findings", Finding * MAX_FINDINGS),
+    ]
+
+
+STATE = "kiln_cpu_san_state"
