@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 class TensorNode(Node):
     """A tensor given from Python."""
 
+    key: TensorSignature
+
     def __init__(
         self, found: TensorSignature, leaves: tuple[int, ...] | None, array: Array | None, alignment: int = 0
     ) -> None:
@@ -79,6 +81,7 @@ class TensorNode(Node):
 class PointerNode(Node):
     """An address given from Python."""
 
+    key: runtime.PointerSignature
     formats = "Q"
 
     def __init__(self, pointer: RuntimePointer) -> None:
@@ -212,7 +215,8 @@ def argument_node(value: Any, annotation: Any) -> Node | None:
     kind = type(value)
     if kind is RuntimeTensor:
         _check_device(value._array.device)
-        return TensorNode(*value._argument, value._array, value._alignment)
+        found, leaves = value._argument
+        return TensorNode(found, leaves, value._array, value._alignment)
     if kind is TracedTensor or kind is Pointer:
         return ValueNode(value)
     if kind is RuntimePointer:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from .assumptions import *
-from .composed_layout import ComposedLayout as _ComposedLayout
-from .layout_algebra import *
-from .pointer import *
-from .structures import *
-from .tensor import *
-from .tensor_ssa import *
-
-__all__ = ["_ComposedLayout"]
+from .assumptions import *  # noqa: F403
+from .composed_layout import ComposedLayout as _ComposedLayout  # noqa: F401 - a name programs know
+from .layout_algebra import *  # noqa: F403
+from .pointer import *  # noqa: F403
+from .structures import *  # noqa: F403
+from .tensor import *  # noqa: F403
+from .tensor_ssa import *  # noqa: F403

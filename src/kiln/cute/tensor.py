@@ -397,7 +397,7 @@ def _as_coordinate(coord: Any, layout: Any, wide: bool) -> Any:
         return tuple(_as_coordinate(c, layout, wide) for c in coord)
     if coord is None or type(coord) is int:
         return coord
-    if is_dynamic_leaf(coord) and not coord.is_static:
+    if isinstance(coord, Integer) and not coord.is_static:
         width = type(coord).width
         if width >= 64 or (width == 32 and not wide):
             return coord

@@ -310,7 +310,7 @@ class TensorSSA:
         if not t.is_integer:
             return TensorSSA(emit.floating(name, t, a, b, count), shape, t)
         if name in ("floordiv", "mod"):
-            divisor = host.cast(t, known) if known is not None else None
+            divisor = int(host.cast(t, known)) if known is not None else None
             if divisor == 0:
                 raise error(DSLUserCodeTypeError, "an integer vector is divided by the constant 0")
             made = (emit.integer_floordiv if name == "floordiv" else emit.integer_mod)(t, a, b, count, divisor=divisor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base_dsl.typing import *
+from ..base_dsl.typing import *  # noqa: F403
 from .composed_layout import ComposedLayout
 from .int_tuple import Coord, IntTuple, Shape, XTuple
 from .layout import Layout, Stride, Tile
