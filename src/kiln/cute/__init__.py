@@ -15,6 +15,7 @@ from .compile import compile
 from .copying import *
 from .dsl import DSL, CuteDSL
 from .layout_algebra import *
+from .mma import *
 from .pointer import *
 from .printing import printf
 from .structures import *

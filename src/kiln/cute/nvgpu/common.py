@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ...base_dsl import trace as tracing
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import BFloat16, Float, Float16, Float32, Float64, Int32, Int64, Uint32, Uint64
 from ..atom import CopyOp, CopyTrait, UniversalCopyTrait
+from ..int_tuple import product
+from ..layout import make_layout
+from ..mma import MmaOp, RegisterMmaTrait
+from ..pointer import load_element, store_vector
+from ..tensor import TracedTensor
+
+if TYPE_CHECKING:
+    from ...mlir import ir
 
 __all__ = [
     "CacheEvictionPriority", "CopyG2ROp", "CopyR2GOp", "CopyR2SOp", "CopyS2ROp", "CopyUniversalOp", "LoadCacheMode",
-    "MemoryOrder", "MemoryScope", "OperandMajorMode",
+    "MemoryOrder", "MemoryScope", "MmaUniversalOp", "OperandMajorMode",
 ]  # fmt: skip
 
 
@@ -94,3 +105,44 @@ class CopyS2ROp(CopyUniversalOp):
 
 class CopyR2SOp(CopyUniversalOp):
     """Stores of registers to shared memory."""
+
+
+class MmaUniversalOp(MmaOp):
+    """One multiply-add of one thread, rounded once."""
+
+    def __init__(self, abacc_dtype: Any) -> None:
+        if abacc_dtype not in (Float16, BFloat16, Float32, Float64, Int32, Int64, Uint32, Uint64):
+            raise error(
+                DSLUserCodeTypeError,
+                f"MmaUniversalOp of {getattr(abacc_dtype, '__name__', abacc_dtype)}",
+                hint="Float16, BFloat16, Float32, Float64, or integers of 32 or 64 bits",
+            )
+        self.abacc_dtype = abacc_dtype
+
+    def make_trait(self, **_: Any) -> UniversalMmaTrait:
+        return UniversalMmaTrait(self.abacc_dtype)
+
+
+class UniversalMmaTrait(RegisterMmaTrait):
+    """D = A * B + C of single numbers."""
+
+    def __init__(self, dtype: Any) -> None:
+        layout = make_layout((1, 1), stride=(0, 0))
+        super().__init__((1, 1, 1), make_layout(1), (layout, layout, layout), (dtype, dtype, dtype))
+        self.dtype = dtype
+
+    def load(self, operand: str, tensor: TracedTensor) -> ir.Value:
+        if tensor.element_type is not self.dtype or product(tensor.shape) != 1:
+            raise error(
+                DSLUserCodeTypeError,
+                f"MmaUniversalOp({self.dtype.__name__}) takes one {self.dtype.__name__} of {operand}, got {tensor}",
+            )
+        return load_element(tensor.iterator, tensor.layout(0)).ir_value()
+
+    def store(self, tensor: TracedTensor, value: ir.Value) -> None:
+        store_vector(tensor.iterator, tensor.layout(0), value)
+
+    def multiply(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        if issubclass(self.dtype, Float):
+            return tracing.emit_value("math.fma", c.type, (a, b, c))
+        return tracing.emit_value("arith.addi", c.type, (tracing.emit_value("arith.muli", c.type, (a, b)), c))

@@ -1,0 +1,122 @@
+"""How copy operations of the hardware reach memory: the address of each call, the values of a call in registers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from .. import vector_access
+from ..algebra import coalesce
+from ..composed_layout import ComposedLayout
+from ..int_tuple import flatten_to_tuple, pretty_str, product
+from ..pointer import (
+    AddressSpace,
+    Pointer,
+    known_alignment,
+    load_element,
+    load_vector,
+    pointer_from_address,
+    require_writable,
+    store_vector,
+)
+from ..swizzle import Swizzle
+from ..tensor import TracedTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...mlir import ir
+
+
+def memory(x: Any, what: str, space: AddressSpace) -> TracedTensor:
+    """A tensor in a certain memory."""
+    if not isinstance(x, TracedTensor) or x.is_coordinates:
+        raise error(DSLUserCodeTypeError, f"{what} is a tensor in memory, got {type(x).__name__}", depth=3)
+    if x.memspace not in (space, AddressSpace.generic) or (
+        x.memspace is AddressSpace.generic and space is AddressSpace.rmem
+    ):
+        raise error(DSLUserCodeTypeError, f"{what} lies in {space}, got a tensor in {x.memspace}", depth=3)
+    return x
+
+
+def calls(tensor: TracedTensor, values: int, what: str) -> int:
+    """How many calls of an operation with so many values a tensor holds."""
+    count = product(tensor.shape)
+    if not isinstance(count, int) or count % values:
+        raise error(
+            DSLUserCodeTypeError,
+            f"{what} of shape {pretty_str(tensor.shape)} is copied with an atom of {values} values",
+            hint="mode 0 holds the values of the atom, or a multiple, and the shape is static",
+            depth=3,
+        )
+    return count // values
+
+
+def require_rows(tensor: TracedTensor, values: int, what: str) -> None:
+    """Refuse a tensor whose values of one call do not lie in a row."""
+    layout = tensor.layout
+    plain = coalesce(layout.outer if isinstance(layout, ComposedLayout) else layout)
+    extent, stride = (flatten_to_tuple(t)[0] for t in (plain.shape, plain.stride))
+    run = extent if isinstance(extent, int) and stride == 1 else 1
+    if isinstance(layout, ComposedLayout):
+        run = min(run, 1 << layout.inner.num_base) if isinstance(layout.inner, Swizzle) else 1
+    if values > 1 and run % values:
+        raise error(
+            DSLUserCodeTypeError,
+            f"the {values} values of one call lie in a row in {what}, and its layout is {layout}",
+            hint="copy along the mode of stride 1, or with fewer bits",
+            depth=3,
+        )
+
+
+def require_alignment(pointer: Pointer, offset: Any, bytes_: int, what: str) -> None:
+    """Refuse an address that is not known to be aligned."""
+    known = known_alignment(pointer, offset)
+    if known % bytes_:
+        raise error(
+            DSLUserCodeTypeError,
+            f"{what} is accessed by {bytes_} bytes at once, and its address is only known to be a multiple of {known}",
+            hint="say it: from_dlpack(x, assumed_align=16), mark_compact_shape_dynamic(divisibility=...), .align(16)",
+            depth=3,
+        )
+
+
+def address(pointer: Pointer, offset: Any) -> ir.Value:
+    """The address `offset` elements past a pointer, its swizzle applied, as an IR value."""
+    moved = pointer + offset
+    if pointer.swizzle is None:
+        return moved.ir_value()
+    swizzled = pointer.swizzle(moved._address())
+    return pointer_from_address(swizzled, pointer.dtype, pointer.memspace, known_alignment(pointer, offset)).ir_value()
+
+
+class Registers:
+    """A register tensor as the values of several calls, each a vector."""
+
+    def __init__(self, tensor: TracedTensor, values: int) -> None:
+        self.pointer: Pointer = tensor.iterator
+        self.values = values
+        self.offset: Callable[[int], Any] = tensor.layout
+
+    def _accesses(self, call: int) -> Any:
+        offsets = [self.offset(call * self.values + k) for k in range(self.values)]
+        group = vector_access.Group(0, offsets, range(self.values))
+        return vector_access._runs(self.pointer, group, vector_access.WIDEST_ACCESS)
+
+    def store(self, call: int, value: ir.Value) -> None:
+        """Write the values of a call."""
+        require_writable(self.pointer)
+        for access in self._accesses(call):
+            part = vector_access.pick(value, self.values, access.positions, self.pointer.dtype)
+            store_vector(self.pointer, access.offset, part)
+
+    def load(self, call: int) -> ir.Value:
+        """The values of a call."""
+        parts: list[tuple[vector_access.Access, ir.Value]] = []
+        for access in self._accesses(call):
+            width = len(access.positions)
+            if width == 1:
+                parts.append((access, load_element(self.pointer, access.offset).ir_value()))
+            else:
+                parts.append((access, load_vector(self.pointer, access.offset, width)))
+        return vector_access.assemble(self.pointer.dtype, self.values, parts)

@@ -1,0 +1,89 @@
+"""Asynchronous copies from global to shared memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..arch.values import i32
+from ..atom import CopyOp, CopyTrait
+from ..copying import _predicates, guarded
+from ..layout import make_layout
+from ..pointer import AddressSpace, element_bits
+from .access import address, calls, memory, require_alignment, require_rows
+from .common import LoadCacheMode
+
+__all__ = ["CopyG2SOp", "LoadCacheMode"]
+
+
+class CopyG2SOp(CopyOp):
+    """`cp.async`: each thread copies 4, 8 or 16 bytes, which arrive later (`cute.arch.cp_async_wait_group`).
+
+    `LoadCacheMode.GLOBAL` passes the L1 cache by and takes 16 bytes only; `ALWAYS` uses it.
+    """
+
+    def __init__(self, cache_mode: Any = LoadCacheMode.ALWAYS) -> None:
+        if cache_mode not in (LoadCacheMode.ALWAYS, LoadCacheMode.GLOBAL):
+            raise error(
+                DSLUserCodeTypeError,
+                f"cache_mode is {cache_mode!r}",
+                hint="an asynchronous copy is cached ALWAYS or GLOBAL",
+            )
+        self.cache_mode = cache_mode
+
+    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0, **_: Any) -> CopyTrait:
+        return CpAsyncTrait(copy_internal_type, num_bits_per_copy or 128, self.cache_mode)
+
+
+class CpAsyncTrait(CopyTrait):
+    """One thread's asynchronous copy of `bits` bits."""
+
+    def __init__(self, value_type: Any, bits: int, cache_mode: LoadCacheMode) -> None:
+        width = element_bits(value_type)
+        allowed = (128,) if cache_mode is LoadCacheMode.GLOBAL else (32, 64, 128)
+        if bits not in allowed or bits % width:
+            raise error(
+                DSLUserCodeTypeError,
+                f"num_bits_per_copy={bits} with cache mode {cache_mode.name} and elements of {width} bits",
+                hint=f"an asynchronous copy takes {' or '.join(map(str, allowed))} bits, a whole number of elements",
+            )
+        self.bits = bits
+        self.values = bits // width
+        self.cache = "cg" if cache_mode is LoadCacheMode.GLOBAL else "ca"
+        layout = make_layout((1, self.values), stride=(0, 1))
+        super().__init__(value_type, make_layout(1), layout, layout)
+
+    def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
+        from ...dialects import cute_nvgpu
+
+        src = memory(src, "the source of an asynchronous copy", AddressSpace.gmem)
+        dst = memory(dst, "the destination of an asynchronous copy", AddressSpace.smem)
+        if src.element_type is not dst.element_type:
+            raise error(
+                DSLUserCodeTypeError,
+                f"a copy from {src.element_type.__name__} to {dst.element_type.__name__} elements",
+                hint="an asynchronous copy does not convert",
+                depth=2,
+            )
+        count = calls(dst, self.values, "the destination")
+        if calls(src, self.values, "the source") != count:
+            raise error(DSLUserCodeTypeError, f"a copy from the layout {src.layout} to {dst.layout}", depth=2)
+        require_rows(src, self.values, "the source")
+        require_rows(dst, self.values, "the destination")
+        # Addresses are computed before the branches that use them.
+        ends = [(dst.layout(n * self.values), src.layout(n * self.values)) for n in range(count)]
+        for to, of in ends:
+            require_alignment(src.iterator, of, self.bits // 8, "the source")
+            require_alignment(dst.iterator, to, self.bits // 8, "the destination")
+        pairs = [(address(dst.iterator, to), address(src.iterator, of)) for to, of in ends]
+        size = i32(self.bits // 8)
+
+        def move(numbers: Any) -> None:
+            for n in numbers:
+                cute_nvgpu.build("cp_async", (*pairs[n], size), size=self.bits // 8, cache=self.cache)
+
+        if pred is None:
+            move(range(count))
+            return
+        for condition, numbers in _predicates(pred, count * self.values, self.values):
+            guarded(condition, lambda numbers=numbers: move(numbers))

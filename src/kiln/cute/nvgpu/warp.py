@@ -1,0 +1,379 @@
+"""Operations of a warp on matrices: multiply-accumulate (`mma.sync`), loads and stores of 8x8 matrices.
+
+Fragments are as the PTX manual draws them. Lane l is row g = l / 4 of a group and column t = l % 4 in it; a register
+of 32 bits holds p neighbours in K. A has the rows g (and g + 8) and, in each register, k = t p ... t p + p - 1; then
+the same 4 p further on. B has the column g and the same k. C has the rows g (and g + 8) and the columns 2 t, 2 t + 1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import trace as tracing
+from ...base_dsl.diagnostics import DSLNotImplemented, DSLUserCodeTypeError, error
+from ...base_dsl.typing import (
+    BFloat16,
+    Float8E4M3FN,
+    Float8E5M2,
+    Float16,
+    Float32,
+    Float64,
+    Int4,
+    Int8,
+    Int32,
+    TFloat32,
+    Uint4,
+    Uint8,
+)
+from ..algebra import recast_layout
+from ..atom import CopyOp, CopyTrait
+from ..copying import _predicates, guarded
+from ..layout import Layout, make_layout, size
+from ..mma import MmaOp, RegisterMmaTrait
+from ..pointer import AddressSpace, element_bits
+from ..tensor import TracedTensor
+from .access import Registers, address, calls, memory, require_alignment, require_rows
+
+if TYPE_CHECKING:
+    from ...mlir import ir
+
+__all__ = [
+    "LdMatrix8x8x16bOp", "LdMatrix8x16x8bOp", "MmaF16BF16Op", "MmaF64Op", "MmaFP8Op", "MmaI4Op", "MmaI8Op",
+    "MmaTF32Op", "StMatrix8x8x16bOp",
+]  # fmt: skip
+
+
+# --- multiply-accumulate ---------------------------------------------------------------------------------------------
+
+
+def _joined(*modes: tuple[int, int]) -> Layout:
+    """Modes (extent, stride) as one, those of extent 1 left out."""
+    kept = [(s, d) for s, d in modes if s != 1] or [(1, 0)]
+    if len(kept) == 1:
+        return make_layout(kept[0][0], stride=kept[0][1])
+    return make_layout(tuple(s for s, _ in kept), stride=tuple(d for _, d in kept))
+
+
+def operand_layout(rows: int, k: int, bits: int) -> Layout:
+    """(lane, value) -> index in a fragment (rows, k) of A or, with 8 rows, of B."""
+    packed = max(1, 32 // bits)
+    step = rows * packed  # from a lane to the next in K
+    lanes = make_layout((4, 8), stride=(step, 1))
+    values = _joined((packed, rows), (rows // 8, 8), (k // (4 * packed), 4 * step))
+    return make_layout([lanes, values])
+
+
+def accumulator_layout(m: int) -> Layout:
+    """(lane, value) -> index in a fragment (m, 8) of C."""
+    return make_layout([make_layout((4, 8), stride=(2 * m, 1)), _joined((2, m), (m // 8, 8))])
+
+
+class WarpMmaTrait(RegisterMmaTrait):
+    """`mma.sync` of the 32 lanes of a warp."""
+
+    def __init__(self, shape_mnk: tuple[int, int, int], a: Any, b: Any, c: Any) -> None:
+        m, n, k = shape_mnk
+        layouts = (
+            operand_layout(m, k, element_bits(a)),
+            operand_layout(n, k, element_bits(b)),
+            accumulator_layout(m),
+        )
+        super().__init__(shape_mnk, make_layout(32), layouts, (a, b, c))
+
+    def _takes(self, operand: str, dtype: Any) -> bool:
+        wanted = self.types[operand]
+        return dtype is wanted or (wanted is TFloat32 and dtype is Float32)  # the hardware ignores the lowest bits
+
+    def make_fragment(self, operand: str, of: Any) -> Any:
+        if isinstance(of, TracedTensor) and operand != "C" and self._takes(operand, of.element_type):
+            from ..tensor import make_fragment_like
+
+            return make_fragment_like(of)
+        return super().make_fragment(operand, of)
+
+    def load(self, operand: str, tensor: TracedTensor) -> ir.Value:
+        if not self._takes(operand, tensor.element_type):
+            raise error(
+                DSLUserCodeTypeError,
+                f"the MMA takes {self.types[operand].__name__} elements of {operand}, got {tensor.element_type.__name__}",
+                hint=f"make_fragment_{operand} makes what it takes; convert with .to(T)",
+            )
+        return super().load(operand, tensor)
+
+    def multiply(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        from ...dialects import cute_nvgpu
+
+        return cute_nvgpu.mma_sync(a, b, c, self.shape_mnk, *(_ptx_name(self.types[x]) for x in "ABC"))
+
+
+_PTX_NAMES = {
+    Float16: "f16", BFloat16: "bf16", Float32: "f32", Float64: "f64", TFloat32: "tf32", Float8E4M3FN: "e4m3",
+    Float8E5M2: "e5m2", Int8: "s8", Uint8: "u8", Int4: "s4", Uint4: "u4", Int32: "s32",
+}  # fmt: skip
+
+
+def _ptx_name(dtype: Any) -> str:
+    return _PTX_NAMES[dtype]
+
+
+class WarpMmaOp(MmaOp):
+    """`mma.sync` with operands of some types and a shape."""
+
+    _TYPES: tuple[tuple[Any, Any], ...] = ()
+    """What A (and B) may be, with the accumulator."""
+    _SHAPES: tuple[tuple[int, int, int], ...] = ()
+
+    def __init__(self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, shape_mnk: Any) -> None:
+        name = type(self).__name__
+        shape_mnk = tuple(shape_mnk) if isinstance(shape_mnk, (tuple, list)) else shape_mnk
+        for dtype in (a_dtype, b_dtype):
+            if (dtype, acc_dtype) not in self._TYPES:
+                known = ", ".join(f"{a.__name__} with {c.__name__}" for a, c in self._TYPES)
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"{name} of {_name(dtype)} accumulated in {_name(acc_dtype)}",
+                    hint=f"the hardware has {known}",
+                    depth=2,
+                )
+        if shape_mnk not in self._SHAPES:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{name} has no shape {shape_mnk}",
+                hint=f"the shapes (M, N, K) are {', '.join(map(str, self._SHAPES))}",
+                depth=2,
+            )
+        self.a_dtype = a_dtype
+        self.b_dtype = b_dtype
+        self.acc_dtype = acc_dtype
+        self.shape_mnk = shape_mnk
+
+    def make_trait(self, **_: Any) -> WarpMmaTrait:
+        return WarpMmaTrait(self.shape_mnk, self.a_dtype, self.b_dtype, self.acc_dtype)
+
+
+def _name(dtype: Any) -> str:
+    return getattr(dtype, "__name__", repr(dtype))
+
+
+class MmaF16BF16Op(WarpMmaOp):
+    """Float16 or BFloat16, accumulated in Float32, or Float16 in Float16."""
+
+    _TYPES = ((Float16, Float32), (BFloat16, Float32), (Float16, Float16))
+    _SHAPES = ((16, 8, 8), (16, 8, 16))
+
+    def __init__(self, ab_dtype: Any, acc_dtype: Any, shape_mnk: Any) -> None:
+        super().__init__(ab_dtype, ab_dtype, acc_dtype, shape_mnk)
+
+
+class MmaFP8Op(WarpMmaOp):
+    """Float8E4M3FN or Float8E5M2 (from sm_89)."""
+
+    _TYPES = ((Float8E4M3FN, Float32), (Float8E5M2, Float32), (Float8E4M3FN, Float16), (Float8E5M2, Float16))
+    _SHAPES = ((16, 8, 32),)
+
+    def __init__(
+        self, ab_dtype: Any, acc_dtype: Any = Float32, shape_mnk: Any = (16, 8, 32), *, b_dtype: Any = None
+    ) -> None:
+        super().__init__(ab_dtype, ab_dtype if b_dtype is None else b_dtype, acc_dtype, shape_mnk)
+
+
+class MmaTF32Op(WarpMmaOp):
+    """Float32 of which 10 bits of mantissa count."""
+
+    _TYPES = ((TFloat32, Float32),)
+    _SHAPES = ((16, 8, 4), (16, 8, 8))
+
+    def __init__(self, shape_mnk: Any = (16, 8, 8)) -> None:
+        super().__init__(TFloat32, TFloat32, Float32, shape_mnk)
+
+
+class MmaI8Op(WarpMmaOp):
+    """Int8 or Uint8, also mixed, accumulated in Int32."""
+
+    _TYPES = ((Int8, Int32), (Uint8, Int32))
+    _SHAPES = ((8, 8, 16), (16, 8, 16), (16, 8, 32))
+
+    def __init__(
+        self, a_dtype: Any = Int8, b_dtype: Any = None, acc_dtype: Any = Int32, shape_mnk: Any = (16, 8, 32)
+    ) -> None:
+        super().__init__(a_dtype, a_dtype if b_dtype is None else b_dtype, acc_dtype, shape_mnk)
+
+
+class MmaI4Op(WarpMmaOp):
+    """Int4 or Uint4, also mixed, accumulated in Int32."""
+
+    _TYPES = ((Int4, Int32), (Uint4, Int32))
+    _SHAPES = ((8, 8, 32), (16, 8, 32), (16, 8, 64))
+
+    def __init__(
+        self, a_dtype: Any = Int4, b_dtype: Any = None, acc_dtype: Any = Int32, shape_mnk: Any = (16, 8, 64)
+    ) -> None:
+        super().__init__(a_dtype, a_dtype if b_dtype is None else b_dtype, acc_dtype, shape_mnk)
+
+
+class MmaF64Op(WarpMmaOp):
+    """Float64; shapes of 16 rows from sm_90."""
+
+    _TYPES = ((Float64, Float64),)
+    _SHAPES = ((8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16))
+
+    def __init__(self, shape_mnk: Any = (8, 8, 4)) -> None:
+        super().__init__(Float64, Float64, Float64, shape_mnk)
+
+
+# --- matrices in shared memory ---------------------------------------------------------------------------------------
+
+
+def _row_layout(matrices: int) -> Layout:
+    """(lane, bit) -> bit of the matrices: lane 8 j + r gives the address of row r of matrix j; the others repeat."""
+    if matrices == 4:
+        return make_layout((32, 128), stride=(128, 1))
+    named = 8 * matrices
+    return make_layout(((named, 32 // named), 128), stride=((128, 0), 1))
+
+
+def _fragment_layout(matrices: int, transpose: bool) -> Layout:
+    """(lane, bit) -> bit of the matrices: a lane holds two neighbours of row l / 4 (transposed: column) of each."""
+    if transpose:
+        values = _joined((16, 1), (2, 128), (matrices, 1024))
+        return make_layout([make_layout((4, 8), stride=(256, 16)), values])
+    return make_layout([make_layout(32, stride=32), _joined((32, 1), (matrices, 1024))])
+
+
+class _MatrixTrait(CopyTrait):
+    def __init__(self, value_type: Any, transpose: bool, matrices: int, load: bool) -> None:
+        bits = element_bits(value_type)
+        rows = recast_layout(bits, 1, _row_layout(matrices))
+        fragments = recast_layout(bits, 1, _fragment_layout(matrices, transpose))
+        self.transpose = transpose
+        self.matrices = matrices
+        self.row_values = size(rows[1])
+        self.lane_values = size(fragments[1])
+        self._fragments = fragments
+        super().__init__(value_type, make_layout(32), *((rows, fragments) if load else (fragments, rows)))
+
+    @property
+    def layout_ref_tv(self) -> Layout:
+        return self._fragments
+
+    def _each(self, rows: Any, lanes: Any, pred: Any, call: Any) -> None:
+        """`call(address, registers, n)` for each call, where its predicate holds."""
+        rows = memory(rows, "a matrix", AddressSpace.smem)
+        lanes = memory(lanes, "a fragment of a matrix", AddressSpace.rmem)
+        for x in (rows, lanes):
+            if element_bits(x.element_type) != element_bits(self.value_type):
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"a copy atom for {self.value_type.__name__} copies a tensor of {x.element_type.__name__}",
+                    depth=2,
+                )
+        count = calls(lanes, self.lane_values, "the fragment")
+        if calls(rows, self.row_values, "the matrix") != count:
+            raise error(
+                DSLUserCodeTypeError,
+                f"a copy between the layouts {rows.layout} (matrices) and {lanes.layout} (fragments)",
+                hint="partition both with the same tiled copy; retile the fragment",
+                depth=2,
+            )
+        require_rows(rows, self.row_values, "a row of a matrix")
+        offsets = [rows.layout(n * self.row_values) for n in range(count)]
+        for offset in offsets:
+            require_alignment(rows.iterator, offset, 16, "a row of a matrix")
+        places = [address(rows.iterator, offset) for offset in offsets]
+        registers = Registers(lanes, self.lane_values)
+
+        def move(numbers: Any) -> None:
+            for n in numbers:
+                call(places[n], registers, n)
+
+        if pred is None:
+            move(range(count))
+            return
+        for condition, numbers in _predicates(pred, count * self.lane_values, self.lane_values):
+            guarded(condition, lambda numbers=numbers: move(numbers))
+
+    def _words(self) -> ir.Type:
+        return Int32.vector_type(self.matrices)
+
+
+class LoadMatrixTrait(_MatrixTrait):
+    """`ldmatrix`."""
+
+    def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
+        from ...dialects import cute_nvgpu
+
+        def call(place: ir.Value, registers: Registers, n: int) -> None:
+            words = cute_nvgpu.ldmatrix(place, self.matrices, self.transpose)
+            fragment = registers.pointer.dtype.vector_type(self.lane_values)
+            registers.store(n, tracing.emit_value("vector.bitcast", fragment, (words,)))
+
+        self._each(src, dst, pred, call)
+
+
+class StoreMatrixTrait(_MatrixTrait):
+    """`stmatrix`."""
+
+    def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
+        from ...dialects import cute_nvgpu
+
+        def call(place: ir.Value, registers: Registers, n: int) -> None:
+            words = tracing.emit_value("vector.bitcast", self._words(), (registers.load(n),))
+            cute_nvgpu.stmatrix(words, place, self.matrices, self.transpose)
+
+        self._each(dst, src, pred, call)
+
+
+class _MatrixOp(CopyOp):
+    _LOAD = True
+    _TRANSPOSES = True
+    _BITS: tuple[int, ...] = (16,)
+    """Widths of elements for which the operation has a fragment; transposed only the first."""
+
+    def __init__(self, transpose: bool = False, num_matrices: int = 1, unpack_bits: int | None = None) -> None:
+        name = type(self).__name__
+        if num_matrices not in (1, 2, 4):
+            raise error(
+                DSLUserCodeTypeError, f"{name} of {num_matrices} matrices", hint="it takes 1, 2 or 4 at a time", depth=2
+            )
+        if transpose and not self._TRANSPOSES:
+            raise error(
+                DSLUserCodeTypeError, f"{name} does not transpose", hint="matrices of 16-bit elements do", depth=2
+            )
+        if unpack_bits is not None:
+            raise error(DSLNotImplemented, f"{name} does not unpack elements of {unpack_bits} bits yet", depth=2)
+        self.transpose = bool(transpose)
+        self.num_matrices = num_matrices
+        self.unpack_bits = unpack_bits
+
+    def make_trait(self, copy_internal_type: Any, **_: Any) -> CopyTrait:
+        bits = element_bits(copy_internal_type)
+        allowed = self._BITS[:1] if self.transpose else self._BITS
+        if bits not in allowed:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{self} for elements of {bits} bits ({copy_internal_type.__name__})",
+                hint=f"its elements have {' or '.join(map(str, allowed))} bits",
+                depth=2,
+            )
+        kind = LoadMatrixTrait if self._LOAD else StoreMatrixTrait
+        return kind(copy_internal_type, self.transpose, self.num_matrices, self._LOAD)
+
+
+class LdMatrix8x8x16bOp(_MatrixOp):
+    """Load 1, 2 or 4 matrices of 8 rows of 16 bytes from shared memory, perhaps transposed as 16-bit elements."""
+
+    _BITS = (16, 32, 8)
+
+
+class LdMatrix8x16x8bOp(_MatrixOp):
+    """Load 1, 2 or 4 matrices of 8 rows of 16 elements of 8 bits."""
+
+    _TRANSPOSES = False
+    _BITS = (8,)
+
+
+class StMatrix8x8x16bOp(_MatrixOp):
+    """Store 1, 2 or 4 matrices of 8 rows of 16 bytes to shared memory, perhaps transposed (from sm_90)."""
+
+    _LOAD = False
+    _BITS = (16, 32, 8)
