@@ -29,7 +29,7 @@ __all__ = [
     "validate_tensor_init_args",
 ]
 
-_CPU_SECONDS = 2.0
+_CPU_SECONDS = 0.5
 """On the CPU target, runs end after this time even if more were asked for."""
 
 
