@@ -38,17 +38,22 @@ from .base_dsl.diagnostics import (
     DSLUserCodeTypeError,
     DSLWarning,
 )
-from .base_dsl.operators import all_, and_, any_, max, min, not_, or_  # noqa: A004
-from .base_dsl.ranges import Range as range  # noqa: A004
+from .base_dsl.operators import all_, and_, any_, max, min, not_, or_
+from .base_dsl.ranges import Range as range
 from .base_dsl.ranges import const_expr, dynamic_expr, range_constexpr, range_dynamic
 from .base_dsl.target import target
-from .base_dsl.typing import *  # noqa: F403
+from .base_dsl.typing import *
 from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_values
 
 _LAZY = ("cute", "pipeline", "utils", "torch", "jax", "cutlass_dsl", "testing", "kernels", "mlir", "base_dsl", "cuda")
 
 
+_CONTROL = ("for_generate", "if_generate", "while_generate", "yield_out")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _CONTROL:
+        return getattr(importlib.import_module(f"{__name__}.cute.control"), name)
     if name in _LAZY:
         try:
             return importlib.import_module(f"{__name__}.{name}")

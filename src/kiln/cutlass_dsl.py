@@ -14,18 +14,19 @@ from .base_dsl.diagnostics import (
     DSLUserCodeRuntimeError,
 )
 from .base_dsl.function import CompiledFunction as JitCompiledFunction
-from .base_dsl.operators import all_, and_, any_, max, min, not_, or_  # noqa: A004
-from .base_dsl.ranges import Range as range  # noqa: A004
+from .base_dsl.operators import all_, and_, any_, max, min, not_, or_
+from .base_dsl.ranges import Range as range
 from .base_dsl.ranges import const_expr, dynamic_expr, range_constexpr, range_dynamic
 from .base_dsl.typing import *  # noqa: F403
 from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_values
+from .cute.control import for_generate, if_generate, while_generate, yield_out
 from .cute.dsl import CuteDSL as CuTeDSL
 
 __all__ = [
     "BaseDSL", "CuTeDSL", "DSLCudaVerNotImplemented", "DSLOperationBuildError", "DSLSubprocessCallError",
     "DSLTreeFlattenError", "DSLUserCodeRuntimeError", "JitCompiledFunction", "all_", "and_", "any_", "const_expr",
-    "dsl_user_op", "dynamic_expr", "extract_mlir_values", "max", "min", "new_from_mlir_values", "not_", "or_", "range",
-    "range_constexpr", "range_dynamic",
+    "dsl_user_op", "dynamic_expr", "extract_mlir_values", "for_generate", "if_generate", "max", "min", "new_from_mlir_values", "not_", "or_", "range",
+    "range_constexpr", "range_dynamic", "while_generate", "yield_out",
 ]  # fmt: skip
 
 
