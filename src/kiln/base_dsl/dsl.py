@@ -139,8 +139,10 @@ class BaseDSL(ArgumentRules):
     def compile_module(
         self, module: ir.Module, entry: str, options: CompileOptions | None, target: str | None
     ) -> Executable:
-        """The object stage. By default the chosen target's."""
-        return get_target(target).compile(module, entry, options)
+        """The object stage. By default the chosen target's, or what the disk cache has of it."""
+        from . import cache
+
+        return cache.compile_module(get_target(target), module, entry, options)
 
     # -- tracing -----------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ..mlir import ir
+    from .cache import Entry
     from .options import CompileOptions
 
 
@@ -57,6 +58,14 @@ class Target:
 
     def fingerprint(self, options: CompileOptions | None = None) -> str:
         """A string that changes whenever the code made for the same module would."""
+        raise NotImplementedError
+
+    def serialize(self, executable: Executable) -> Entry | None:
+        """What the disk cache is to keep of an executable; None for nothing."""
+        return None
+
+    def deserialize(self, entry: Entry, module: ir.Module, entry_name: str, options: CompileOptions | None) -> Executable:
+        """The executable that `serialize` was given; `module` is the traced module, for artefacts. May raise anything."""
         raise NotImplementedError
 
 

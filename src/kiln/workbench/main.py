@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import kiln
 
 VERBS = {
+    "cache": "say what the cache of compiled code holds, or empty it",
     "doctor": "say what this machine has for Kiln, and how to get what is missing",
     "draw": "draw a layout, or a thread-value layout on its tile, as SVG or LaTeX",
     "run": "run a Python program with `cutlass` served by Kiln",

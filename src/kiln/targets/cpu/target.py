@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl import settings
+from ...base_dsl import cache, settings
+from ...base_dsl.cache import Entry
 from ...base_dsl.compiler import Artifacts, Compilation
 from ...base_dsl.diagnostics import CompilerDiagnosticError
 from ...base_dsl.options import CompileOptions
@@ -102,6 +103,28 @@ class CpuTarget(Target):
 
         level = _opt_level(options or CompileOptions())
         return "/".join(["cpu", *jit.host(), llvmlite.__version__, f"O{level}"])
+
+    def serialize(self, executable: Executable) -> Entry | None:
+        """Object code and the places that can fail."""
+        assert isinstance(executable, CpuExecutable)
+        facts = {
+            "sites": [cache.encode_site(site) for site in executable.sites],
+            "artifacts": list(executable.artifacts),
+        }
+        return Entry(facts, {"object": executable.object})
+
+    def deserialize(
+        self, entry: Entry, module: ir.Module, entry_name: str, options: CompileOptions | None
+    ) -> CpuExecutable:
+        """Load object code from the cache."""
+        from .expand import Site
+
+        artifacts = Artifacts()
+        make = cache.lazy_artifacts(self, module, entry_name, options)
+        for name in entry.facts["artifacts"]:
+            artifacts.add(name, lambda name=name: make(name))
+        sites = [cache.decode_site(Site, facts) for facts in entry.facts["sites"]]
+        return CpuExecutable(entry.data["object"], sites, artifacts)
 
 
 def _opt_level(options: CompileOptions) -> int:

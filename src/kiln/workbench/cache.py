@@ -1,0 +1,35 @@
+"""`kiln cache info|clear`: what the cache of compiled code holds, and emptying it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+from kiln.base_dsl import cache
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="kiln cache", description=__doc__)
+    parser.add_argument(
+        "action", choices=["info", "clear"], help="info: say where it is and what it holds; clear: empty it"
+    )
+    action = parser.parse_args(argv).action
+    folder = cache.directory()
+    if folder is None:
+        print("there is no cache directory this user can use; CUTE_DSL_CACHE_DIR names one")
+        return 1
+    if action == "clear":
+        print(f"removed {cache.clear(folder)} entries from {folder}")
+        return 0
+    found = list(cache.entries(folder))
+    size = sum(status.st_size for _, status in found)
+    print(f"{folder}: {len(found)} entries, {size / 2**20:.1f} MiB of at most {cache.LIMIT / 2**20:.0f} MiB")
+    if found:
+        times = [status.st_mtime for _, status in found]
+        print(f"used between {_date(min(times))} and {_date(max(times))}")
+    return 0
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

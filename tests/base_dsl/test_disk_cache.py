@@ -1,0 +1,197 @@
+"""The disk cache: hits, misses, damage, many processes, privacy, size."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from kiln.base_dsl import cache
+
+PROGRAM = """
+import os, sys, json
+import cutlass.cute as cute
+from cutlass import Int32
+from kiln.base_dsl import target as targets
+
+compiled = []
+real = targets.get_target("{target}")
+compile_ = real.compile
+real.compile = lambda *a, **k: (compiled.append(1), compile_(*a, **k))[1]
+
+@cute.jit
+def f(x: Int32):
+    assert x > -100, "too small"
+    return x * {factor} + 1
+
+made = cute.compile(f, 5, target="{target}", options={options!r})
+result = made(5) if "{target}" == "cpu" else None
+failed = ""
+if "{target}" == "cpu":
+    try:
+        made(-200)
+    except AssertionError as failure:
+        failed = str(failure)
+print(json.dumps([len(compiled), result, failed, "arith.muli" in made.__mlir__]))
+"""
+
+
+def program(tmp_path: Path, target: str = "cpu", factor: int = 3, options: str = "") -> Path:
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(PROGRAM.format(target=target, factor=factor, options=options)))
+    return path
+
+
+@pytest.fixture
+def run(child, tmp_path):
+    """Run the program in a new process with a cache in `tmp_path`; what it printed, as Python."""
+    import json
+
+    def start(path: Path, **env: str):
+        env.setdefault("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
+        done = child(path, **env)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return start
+
+
+def files(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "cache").glob("*/*.kiln"))
+
+
+def test_a_second_process_does_not_compile(run, tmp_path):
+    path = program(tmp_path)
+    compiled, result, failed, has_mlir = run(path)
+    assert (compiled, result, has_mlir) == (1, 16, True)
+    assert "too small" in failed
+    assert len(files(tmp_path)) == 1
+    again = run(path)
+    assert again[1:3] == [result, failed]  # the source line of the failure too
+    assert again[0] <= 1  # only `__mlir__` compiled
+    assert again[3]
+
+
+def test_artefacts_come_from_a_compilation_when_asked_for(run, tmp_path):
+    path = program(tmp_path)
+    run(path)
+    path.write_text(path.read_text().replace('"arith.muli" in made.__mlir__', "True"))
+    assert run(path)[0] == 0
+    assert run(path)[0] == 0
+
+
+@pytest.mark.parametrize("change", ["factor", "options", "line"])
+def test_other_code_is_another_entry(run, tmp_path, change):
+    run(program(tmp_path))
+    path = program(tmp_path, factor=4 if change == "factor" else 3, options="--opt-level 1" if change == "options" else "")
+    if change == "line":
+        path.write_text("\n\n" + path.read_text())
+    assert run(path)[0] >= 1
+    assert len(files(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "flipped", "text", "last byte"])
+def test_damage_is_found_and_compiled_again(run, tmp_path, damage):
+    path = program(tmp_path)
+    first = run(path)
+    (entry,) = files(tmp_path)
+    data = bytearray(entry.read_bytes())
+    if damage == "empty":
+        data = bytearray()
+    elif damage == "truncated":
+        data = data[: len(data) // 2]
+    elif damage == "flipped":
+        data[len(data) // 2] ^= 0x40
+    elif damage == "text":
+        data = bytearray(b"not a cache entry")
+    else:
+        data[-1] ^= 1
+    entry.write_bytes(bytes(data))
+    again = run(path)
+    assert again[0] >= 1
+    assert again[1:3] == first[1:3]
+    run(path)
+    assert cache._decode(files(tmp_path)[0].read_bytes()) is not None
+
+
+def test_switched_off(run, tmp_path):
+    path = program(tmp_path)
+    for _ in range(2):
+        assert run(path, CUTE_DSL_DISABLE_FILE_CACHING="1")[0] >= 1
+    assert not files(tmp_path)
+
+
+def test_a_request_for_files_is_a_compilation(run, tmp_path):
+    path = program(tmp_path)
+    run(path)
+    assert run(path, CUTE_DSL_KEEP="ir", CUTE_DSL_DUMP_DIR=str(tmp_path))[0] >= 1
+    assert list(tmp_path.glob("*.mlir"))
+
+
+def test_the_directory_is_private(run, tmp_path):
+    run(program(tmp_path))
+    folder = tmp_path / "cache"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (entry,) = files(tmp_path)
+    assert stat.S_IMODE(entry.stat().st_mode) == 0o600
+    folder.chmod(0o777)
+    assert run(program(tmp_path))[1] == 16
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_no_directory_is_no_error(run, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert run(program(tmp_path), CUTE_DSL_CACHE_DIR=str(blocked / "below"))[1] == 16
+
+
+def test_many_processes_at_once(tmp_path):
+    path = program(tmp_path)
+    env = {**os.environ, "CUTE_DSL_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    running = [
+        subprocess.Popen([sys.executable, str(path)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    for process in running:
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        assert "16" in out
+    assert len(files(tmp_path)) == 1
+    assert not [p for p in (tmp_path / "cache").glob("*/*") if p.suffix != ".kiln"]  # nothing left over
+
+
+def test_trimming_removes_what_was_used_longest_ago(tmp_path):
+    names = [f"{n:02x}" + "0" * 62 for n in range(10)]
+    for number, name in enumerate(names):
+        cache.store(name, cache.Entry({}, {"object": b"x" * 1000}), tmp_path)
+        os.utime(cache._path(name, tmp_path), (number, number))
+    size = cache._path(names[0], tmp_path).stat().st_size
+    assert cache.trim(tmp_path, 20 * size) == 0
+    assert cache.load(names[0], tmp_path) is not None  # used now
+    assert cache.trim(tmp_path, 5 * size) >= 5
+    left = [name for name in names if cache._path(name, tmp_path).exists()]
+    assert names[0] in left
+    assert names[1] not in left
+
+
+def test_entries_keep_their_contents(tmp_path):
+    entry = cache.Entry({"a": [1, "x"], "b": None}, {"one": b"", "two": bytes(range(256))})
+    cache.store("ab" + "0" * 62, entry, tmp_path)
+    assert cache.load("ab" + "0" * 62, tmp_path) == entry
+    assert cache.load("ac" + "0" * 62, tmp_path) is None
+
+
+def test_the_verb(child, tmp_path):
+    env = {"CUTE_DSL_CACHE_DIR": str(tmp_path / "cache")}
+    child(program(tmp_path), **env)
+    done = child("-m", "kiln", "cache", "info", **env)
+    assert "1 entries" in done.stdout
+    assert str(tmp_path / "cache") in done.stdout
+    assert "removed 1 entries" in child("-m", "kiln", "cache", "clear", **env).stdout
+    assert "0 entries" in child("-m", "kiln", "cache", "info", **env).stdout
+    assert child("-m", "kiln", "cache", "burn", **env).returncode == 2
