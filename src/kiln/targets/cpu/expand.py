@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...base_dsl.diagnostics import Span
+    from .sanitizer.instrument import Instrumentation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +95,8 @@ class Expansion:
     launches: list[tuple[Expander, ir.Operation]] = dataclasses.field(default_factory=list)
     declared: set[str] = dataclasses.field(default_factory=set)
     strings: dict[str, str] = dataclasses.field(default_factory=dict)
+    sanitizer: Instrumentation | None = None
+    """What an instrumented build adds; None in a normal one."""
 
     def site(self, op: ir.Operation, kind: str, message: str, kernel: str, types: tuple[str, ...] = ()) -> int:
         """Register a place that can fail; its number."""
@@ -179,6 +182,8 @@ def expand_module(expansion: Expansion) -> None:
         if func.name in ("func.func", "llvm.func"):
             expansion.declared.add(symbol(func))
         if func.name == "func.func" and len(func.regions[0].blocks):
+            if expansion.sanitizer is not None:
+                expansion.sanitizer.remember(func)
             expansion.functions[symbol(func)] = add_hidden_arguments(func)
     casts: list[ir.Operation] = []
     for state in expansion.functions.values():
@@ -319,6 +324,8 @@ def _expand_function(expansion: Expansion, state: FunctionState) -> list[ir.Oper
         for old, new in zip(op.results, values, strict=True):
             old.replace_all_uses_with(new)
         op.erase()
+    if expansion.sanitizer is not None and state.is_kernel:
+        expansion.sanitizer.enter(expander)
     return casts
 
 
@@ -519,13 +526,14 @@ def _stored_type(element: ir.Type) -> ir.Type:
 
 @expands("cute.load")
 def _load(
-    _x: Expander, op: ir.Operation, operands: list[ir.Type], results: list[ir.Type], b: Builder
+    x: Expander, op: ir.Operation, operands: list[ir.Type], results: list[ir.Type], b: Builder
 ) -> list[ir.Value]:
     source, offset = op.operands
     element = cute.info(operands[0]).element
     pointer = pointer_of(b, source, operands[0])
     address = element_address(b, pointer, element, offset)
     type_, stored = results[0], _stored_type(element)
+    address = _checked(x, op, b, address, operands[0], type_, write=False)
     if cute.element_bits(element) < 8 and not isinstance(type_, ir.VectorType):
         byte = b.load(int_type(8), address, 1)
         value = b.value("arith.trunci", stored, (b.binary("shrui", byte, _bit_position(b, offset, element)),))
@@ -541,13 +549,14 @@ def _load(
 
 
 @expands("cute.store")
-def _store(_x: Expander, op: ir.Operation, operands: list[ir.Type], _r: Any, b: Builder) -> list[ir.Value]:
+def _store(x: Expander, op: ir.Operation, operands: list[ir.Type], _r: Any, b: Builder) -> list[ir.Value]:
     value, target, offset = op.operands
     element = cute.info(operands[1]).element
     pointer = pointer_of(b, target, operands[1])
     address = element_address(b, pointer, element, offset)
     type_, stored = operands[0], _stored_type(element)
     value = to_carrier(b, value)
+    address = _checked(x, op, b, address, operands[1], type_, write=True)
     if cute.element_bits(element) < 8 and not isinstance(type_, ir.VectorType):
         position = _bit_position(b, offset, element)
         byte = b.load(int_type(8), address, 1)
@@ -562,6 +571,20 @@ def _store(_x: Expander, op: ir.Operation, operands: list[ir.Type], _r: Any, b: 
     return []
 
 
+def _checked(
+    x: Expander, op: ir.Operation, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, write: bool
+) -> ir.Value:
+    """The address of an access; in an instrumented build it is checked first."""
+    if x.module.sanitizer is None:
+        return address
+    element = cute.info(memory).element
+    count = 1
+    for size in type_.shape if isinstance(type_, ir.VectorType) else ():
+        count *= size
+    bytes_ = max(1, count * cute.element_bits(element) // 8)
+    return x.module.sanitizer.access(x, op, b, address, memory, bytes_, write, _alignment(op, element))
+
+
 def _bit_position(b: Builder, offset: ir.Value, element: ir.Type) -> ir.Value:
     """Where a packed element starts in its byte, as an i8."""
     bits = cute.element_bits(element)
@@ -574,7 +597,10 @@ def _alloc_rmem(x: Expander, op: ir.Operation, _o: Any, results: list[ir.Type], 
     pointer = cute.info(results[0])
     size = (cute.element_bits(pointer.element) * _int(op, "count") + 7) // 8
     # at the function's entry: in a loop it would take new stack every time
-    return [x.at_entry(op.location).alloca(int_type(8), max(size, 1), max(pointer.alignment, 1))]
+    memory = x.at_entry(op.location).alloca(int_type(8), max(size, 1), max(pointer.alignment, 1))
+    if x.module.sanitizer is not None:
+        x.module.sanitizer.allocated_private(memory, size)
+    return [memory]
 
 
 @expands("cute.alloc_smem")
@@ -584,13 +610,18 @@ def _alloc_smem(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> 
     alignment = _int(op, "alignment")
     start = -(-x.function.smem_bytes // alignment) * alignment
     x.function.smem_bytes = start + _int(op, "bytes")
-    return [b.byte_gep(x.function.smem, start)]
+    memory = b.byte_gep(x.function.smem, start)
+    if x.module.sanitizer is not None:
+        x.module.sanitizer.allocated(op, memory, start, _int(op, "bytes"))
+    return [memory]
 
 
 @expands("cute.dynamic_smem")
 def _dynamic_smem(x: Expander, op: ir.Operation, _o: Any, _r: Any, _b: Builder) -> list[ir.Value]:
     _kernel_only(x, op)
     assert x.function.dynamic_smem is not None
+    if x.module.sanitizer is not None:
+        x.module.sanitizer.allocated(op, x.function.dynamic_smem, 0, None)
     return [x.function.dynamic_smem]
 
 

@@ -547,6 +547,8 @@ def mbarrier_wait(
     record = wait_softly if may_fail else wait
     record(then, frame, then.byte_gep(pointer, 4), then.i32(-(1 << 31)), _phase_bit(then, phase), then.i32(site))
     _suspend(x, then)
+    if may_fail:
+        Fields(then, frame, FrameHeader).store("soft", 0)
     if not may_fail:
         return b.const(int_type(1), 1)
     return b.binary("xori", _incomplete(b, pointer, phase), b.const(int_type(1), 1))

@@ -13,6 +13,7 @@ from ..llvm_build import Builder, function, int_type, operations, ptr_type, symb
 from ..llvm_text import fix_float_literals
 from . import context as shared
 from . import resume, runtime, scheduler, threads
+from .sanitizer.instrument import Instrumentation, announce
 from .expand import Expansion, carrier_type, expand_module, from_carrier, host_type, to_carrier
 from .launch import LOOP_ANNOTATION, block_name
 
@@ -29,9 +30,11 @@ _TO_LLVM = (
 )
 
 
-def lower(compilation: Compilation, entry: str) -> tuple[str, Expansion]:
-    """LLVM IR text of a module, and what its expansion found out."""
+def lower(compilation: Compilation, entry: str, kinds: Sequence[str] = ()) -> tuple[str, Expansion]:
+    """LLVM IR text of a module, and what its expansion found out; `kinds` are what the sanitizer is to look for."""
     expansion = Expansion(compilation.module)
+    if kinds:
+        expansion.sanitizer = Instrumentation(kinds)
     with context():
         compilation.run("expand-narrow-floats", expand_narrow_floats)
         signature = _signature(compilation.module, entry)
@@ -98,6 +101,8 @@ def _wrap(
     for field, type_ in (("status", i32), ("lock", i32), ("stream", i64), ("stop", i32), ("details", i64)):
         b.store(b.const(type_, 0), b.byte_gep(ctx, shared.offset(field)))
     arguments = [_read(b, slots, offset, type_) for offset, type_ in zip(offsets, inputs)]
+    if expansion.sanitizer is not None:
+        announce(expansion, b, inputs, arguments)
     call = b.call(entry, [host_type(t) for t in results], [*arguments, ctx])
     for offset, value in zip(offsets[len(inputs) :], call.results, strict=True):
         _write(b, slots, offset, value)
@@ -137,6 +142,7 @@ def _suspend(expansion: Expansion, module: ir.Module) -> None:
         if state is not None and state.waits:
             frame_argument = len(func.regions[0].blocks[0].arguments) - 1
             frame = resume.make_resumable(func, frame_argument, threads.HEADER)
+            threads.indices_from_frame(func)
             scheduler.set_frame_size(module, state.name, frame.size)
 
 

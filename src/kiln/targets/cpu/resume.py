@@ -236,6 +236,9 @@ class _Machine:
 
     def _switch(self, dispatch: ir.Block, old_entry: ir.Block, resumes: list[ir.Block]) -> None:
         at = ir.InsertionPoint(dispatch)
+        if not resumes:  # it needs the frame, but never waits
+            self._op("llvm.br", at, (), (), None, [old_entry])
+            return
         state = self._op("llvm.load", at, (int_type(32),), (self._field(at, RESUME_OFFSET),)).result
         count = len(resumes)
         self._op(

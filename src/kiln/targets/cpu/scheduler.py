@@ -136,11 +136,11 @@ def group_function(
     random = b.alloca(i64)
     expansion.declare("kiln_cpu_seed", [i32, ptr], [i32])
     seeded = b.compare("ne", b.call("kiln_cpu_seed", [i32], [number, random]).results[0], b.i32(0))
-    expansion.declare("kiln_cpu_initialize", [ptr, ptr, ptr, i32, i32, i32, ptr], [])
-    b.call(
-        "kiln_cpu_initialize", [], [ctx, arena, sizes, frame_size, number, b.i32(int(state.meets)), random]
-    )
-    alive, progress, soft = b.alloca(i32), b.alloca(i32), b.alloca(i32)
+    expansion.declare("kiln_cpu_initialize", [ptr, ptr, ptr, *[i32] * 4, ptr], [])
+    known = [frame_size, number, b.i32(int(state.meets)), b.i32(static)]
+    b.call("kiln_cpu_initialize", [], [ctx, arena, sizes, *known, random])
+    alive, progress, passed = b.alloca(i32), b.alloca(i32), b.alloca(i32)
+    b.store(b.i32(0), passed)
     b.store(b.binary("muli", group.threads, group.size), alive)
     blocks, threads = _Order(b, group.size), _Order(b, group.threads)
 
@@ -152,7 +152,6 @@ def group_function(
 
     rounds, _ = b.while_(goes_on)
     rounds.store(rounds.i32(0), progress)
-    rounds.store(rounds.i32(0), soft)
     other = rounds.if_(seeded)
     blocks.shuffle(expansion, other, random)
     blocks.start(rounds)
@@ -161,9 +160,6 @@ def group_function(
     chunk = group.chunk_at(each, rank)
     record = group.record(each, chunk)
     frames = group.frames(each, record)
-    fields = Fields(each, record, BlockRecord)
-    dynamic = each.byte_gep(chunk, static)
-    block_idx = [each.load(i32, fields.at("index", 4 * n)) for n in range(3)]
     other = each.if_(seeded)
     threads.shuffle(expansion, other, random)
     if state.copies:
@@ -185,13 +181,12 @@ def group_function(
     idle = inner.binary("ori", blocked, finished)
     ready = inner.if_(inner.binary("xori", idle, inner.const(int_type(1), 1)))
     ready.store(ready.i32(1), progress)
-    runs = ready.binary("xori", _passed_over(ready, seeded, random), ready.const(int_type(1), 1))
-    run = ready.if_(runs)
+    _pass_over(ready.if_(seeded), random, passed)
+    run = ready.if_(ready.compare("eq", ready.load(i32, passed), ready.i32(0)))
     inside = header.inside(run)
     inside.store("wait_address", run.null())
-    inside.store("soft", 0)
-    thread_idx = [run.load(i32, inside.at("index", 4 * n)) for n in range(3)]
-    hidden = [ctx, chunk, dynamic, *thread_idx, *block_idx, *group.block, *group.grid, frame]
+    # all that is left of the hidden arguments is the frame (`threads.indices_from_frame`)
+    hidden = [run.null(), run.null(), run.null(), *[run.i32(0)] * 12, frame]
     suspended = run.call(state.name, [i32], [*values, *hidden]).results[0]
     over = run.if_(run.compare("eq", suspended, run.i32(0)))
     expansion.declare("kiln_cpu_exit", [ptr], [])
@@ -237,15 +232,14 @@ def _volatile(b: Builder, address: ir.Value) -> ir.Value:
     return b.value("llvm.load", int_type(32), (address,), {"volatile_": ir.UnitAttr.get()})
 
 
-def _passed_over(b: Builder, seeded: ir.Value, random: ir.Value) -> ir.Value:
-    """Under a seed, one time in four: leave a thread for the next round although it could go on."""
+def _pass_over(b: Builder, random: ir.Value, passed: ir.Value) -> None:
+    """One time in four: leave a thread for the next round although it could go on."""
     i64 = int_type(64)
     state = b.load(i64, random)
     # a step of a linear congruential generator; its high bits are used
     following = b.binary("addi", b.binary("muli", state, b.i64(6364136223846793005)), b.i64(1442695040888963407))
-    b.if_(seeded).store(following, random)
-    low = b.compare("ult", following, b.i64(1 << 62))
-    return b.binary("andi", seeded, low)
+    b.store(following, random)
+    b.store(b.value("arith.extui", int_type(32), (b.compare("ult", following, b.i64(1 << 62)),)), passed)
 
 
 def set_frame_size(module: ir.Module, kernel: str, size: int) -> None:
@@ -275,7 +269,7 @@ def build_order(module: ir.Module) -> None:
 def build(module: ir.Module) -> None:
     """Add the functions that run groups to a module."""
     ptr, i32 = ptr_type(), int_type(32)
-    define(module, "kiln_cpu_initialize", [ptr, ptr, ptr, i32, i32, i32, ptr], [], _initialize)
+    define(module, "kiln_cpu_initialize", [ptr, ptr, ptr, *[i32] * 4, ptr], [], _initialize)
     define(module, "kiln_cpu_wake", [ptr, ptr, i32], [i32], _wake)
     define(module, STUCK, [ptr, ptr, ptr, i32], [], _stuck)
 
@@ -340,6 +334,7 @@ def _initialize(
     frame_size: ir.Value,
     number: ir.Value,
     meets: ir.Value,
+    static: ir.Value,
     random: ir.Value,
 ) -> None:
     """Fresh records, frames and meetings. Shared memory keeps what was in it: it starts undefined."""
@@ -364,6 +359,8 @@ def _initialize(
         fields.store(name, value)
     fields.store("context", ctx)
     fields.store("copies", each.null())
+    fields.store("smem", chunk)
+    fields.store("dynamic", each.byte_gep(chunk, static))
     fields.store("random", each.load(i64, random))
     each.call("kiln_cpu_random", [i32], [random, each.i32(7)])
     first = group.record(each, group.chunk_at(each, each.binary("subi", rank, within)))
@@ -375,6 +372,8 @@ def _initialize(
         origin = each.binary("muli", each.binary("remui", left, count), size)
         index = each.binary("addi", origin, each.binary("remui", inside, size))
         each.store(index, fields.at("index", 4 * axis))
+        each.store(group.block[axis], fields.at("block_dim", 4 * axis))
+        each.store(grid, fields.at("grid_dim", 4 * axis))
         left, inside = each.binary("divui", left, count), each.binary("divui", inside, size)
         fields.store(f"cluster_{'xyz'[axis]}", size)
     fields.store("cluster_live", each.binary("muli", group.threads, cluster_size))
@@ -413,8 +412,8 @@ def _initialize(
     header.store("wait_address", inner.null())
     header.store("thread", thread)
     header.store("block", record)
-    for axis, index in enumerate(thread_idx):
-        inner.store(index, header.at("index", 4 * axis))
+    packed = inner.binary("ori", tx, inner.binary("shli", ty, inner.i32(10)))
+    header.store("index", inner.binary("ori", packed, inner.binary("shli", tz, inner.i32(20))))
     warp_at = inner.binary("muli", inner.binary("shrui", thread, inner.i32(5)), inner.i32(ctypes.sizeof(Warp)))
     header.store("warp", inner.byte_gep(fields.inside(inner).at("warps"), warp_at))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl import cache, settings
+from ...base_dsl import cache, sanitizing, settings
 from ...base_dsl.cache import Entry
 from ...base_dsl.compiler import Artifacts, Compilation
 from ...base_dsl.diagnostics import CompilerDiagnosticError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ...mlir import ir
     from .expand import Site
     from .jit import Library
+    from .sanitizer.instrument import Instrumentation
 
 _WRAPPER_TYPE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
@@ -27,7 +28,9 @@ _WRAPPER_TYPE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 class CpuExecutable(Executable):
     """Object code loaded into this process."""
 
-    def __init__(self, data: bytes, sites: Sequence[Site], artifacts: Artifacts) -> None:
+    def __init__(
+        self, data: bytes, sites: Sequence[Site], artifacts: Artifacts, sanitizer: Instrumentation | None = None
+    ) -> None:
         from .jit import Library
         from .lower import WRAPPER
 
@@ -36,9 +39,19 @@ class CpuExecutable(Executable):
         """Seconds each stage of the compilation took."""
         self.sites = tuple(sites)
         self.artifacts = artifacts
-        library = Library(data, (WRAPPER,))
+        self.sanitizer = sanitizer
+        if sanitizer is not None:
+            from .sanitizer.library import library as detector
+
+            library = Library(data, (WRAPPER,), others=(detector().name,))
+        else:
+            library = Library(data, (WRAPPER,))
         self.address = library.addresses[WRAPPER]
         self.call = _caller(self.address, self.sites, library)
+        if sanitizer is not None:
+            from .sanitizer.findings import watched
+
+            self.call = watched(self.call, sanitizer)
 
 
 def _caller(wrapper: int, sites: tuple[Site, ...], library: Library) -> Any:
@@ -70,7 +83,7 @@ class CpuTarget(Target):
         artifacts = Artifacts()
         source = module.operation.clone()  # 0.5 us per operation; rendering it costs 10
         artifacts.add("mlir", source.get_asm)
-        text, expansion = lower(compilation, entry)
+        text, expansion = lower(compilation, entry, sanitizing.kinds())
         artifacts.add("mlir_lowered", module.operation.get_asm)
         compilation.dump("llvm", "ll", lambda: text)
         opt = _opt_level(compilation.options)
@@ -86,7 +99,7 @@ class CpuTarget(Target):
             compilation.dump("asm", "s", lambda: artifacts["asm"])
             compilation.dump("object", "o", lambda: data)
             with compilation.stage("load"):
-                executable = CpuExecutable(data, expansion.sites, artifacts)
+                executable = CpuExecutable(data, expansion.sites, artifacts, expansion.sanitizer)
         except RuntimeError as failure:
             path = compilation.write("failed.ll", text)
             raise CompilerDiagnosticError(
@@ -102,11 +115,14 @@ class CpuTarget(Target):
         from . import jit
 
         level = _opt_level(options or CompileOptions())
-        return "/".join(["cpu", *jit.host(), llvmlite.__version__, f"O{level}"])
+        sanitized = [f"sanitize={','.join(sanitizing.kinds())}"] if sanitizing.kinds() else []
+        return "/".join(["cpu", *jit.host(), llvmlite.__version__, f"O{level}", *sanitized])
 
     def serialize(self, executable: Executable) -> Entry | None:
-        """Object code and the places that can fail."""
+        """Object code and the places that can fail; instrumented code is not kept."""
         assert isinstance(executable, CpuExecutable)
+        if executable.sanitizer is not None:
+            return None
         facts = {
             "sites": [cache.encode_site(site) for site in executable.sites],
             "artifacts": list(executable.artifacts),

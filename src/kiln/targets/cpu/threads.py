@@ -58,9 +58,10 @@ class FrameHeader(ctypes.Structure):
         ("thread", ctypes.c_int32),  # linear index in the block
         ("block", ctypes.c_void_p),
         ("warp", ctypes.c_void_p),
-        ("meeting", ctypes.c_void_p),  # that this lane came to last
+        ("index", ctypes.c_int32),  # in the block: x, y << 10, z << 20
         ("cluster_phase", ctypes.c_uint32),  # of the cluster's barrier when this thread last arrived there
-        ("index", ctypes.c_int32 * 3),  # in the block, x y z
+        # up to here: what every resumption looks at, in one cache line
+        ("meeting", ctypes.c_void_p),  # that this lane came to last
         ("soft", ctypes.c_int32),  # 1: the wait may fail; 2: it failed before, at this site for the same thing
         ("woken_site", ctypes.c_int32),
         ("woken_address", ctypes.c_void_p),
@@ -117,7 +118,11 @@ class BlockRecord(ctypes.Structure):
         ("cluster", ctypes.c_void_p),  # the record of the cluster's first block, which keeps what the cluster shares
         ("rank", ctypes.c_int32),  # in the cluster
         ("chunk", ctypes.c_int32),  # bytes from one block of the group to the next
+        ("smem", ctypes.c_void_p),
+        ("dynamic", ctypes.c_void_p),  # where dynamic shared memory starts
         ("index", ctypes.c_int32 * 3),  # in the grid, x y z
+        ("block_dim", ctypes.c_int32 * 3),
+        ("grid_dim", ctypes.c_int32 * 3),
         ("cluster_x", ctypes.c_int32),
         ("cluster_y", ctypes.c_int32),
         ("cluster_z", ctypes.c_int32),
@@ -224,6 +229,31 @@ def wait_softly(
     fields.store("soft", b.select(same, b.i32(2), b.i32(1)))
 
 
+def indices_from_frame(func: ir.Operation) -> None:
+    """Let a resumable `llvm.func` read its hidden arguments from its frame, so that resuming it passes one pointer.
+
+    The hidden arguments (`expand.FunctionState`): context, static and dynamic shared memory, four triples of indices, frame.
+    """
+    entry = func.regions[0].blocks[0]
+    *_, context, smem, dynamic, tx, ty, tz, bx, by, bz, dx, dy, dz, gx, gy, gz, frame = entry.arguments
+    b = Builder(ir.InsertionPoint.at_block_begin(entry), func.location)
+
+    def llvm_constant(value: int) -> ir.Value:
+        return b.value("llvm.mlir.constant", int_type(32), (), {"value": ir.IntegerAttr.get(int_type(32), value)})
+
+    header = Fields(b, frame, FrameHeader)
+    block = Fields(b, header.load("block"), BlockRecord)
+    for argument, name in ((context, "context"), (smem, "smem"), (dynamic, "dynamic")):
+        argument.replace_all_uses_with(block.load(name))
+    index = header.load("index")
+    for number, argument in enumerate((tx, ty, tz)):
+        moved = b.value("llvm.lshr", int_type(32), (index, llvm_constant(10 * number)))
+        argument.replace_all_uses_with(b.value("llvm.and", int_type(32), (moved, llvm_constant(1023))))
+    for name, triple in (("index", (bx, by, bz)), ("block_dim", (dx, dy, dz)), ("grid_dim", (gx, gy, gz))):
+        for number, argument in enumerate(triple):
+            argument.replace_all_uses_with(b.load(int_type(32), block.at(name, 4 * number)))
+
+
 # --- barriers --------------------------------------------------------------------------------------------------------
 
 
@@ -273,18 +303,20 @@ def _come(
     wait(again, frame, word, lane, lane, site)
     again.store(again.i32(2), status)
 
-    inside, record = block.inside(first), barrier.inside(first)
-    bit = first.binary("shli", first.i32(1), number)
-    inside.store("used", first.binary("ori", inside.load("used"), bit))
+    record = barrier.inside(first)
     lanes = first.binary("ori", first.load(int_type(32), word), lane)
     record.store("expected", count)
     record.store("site", site)
     phase = record.load("phase")
     whole = first.compare("eq", first.binary("andi", lanes, live), live)
     first.store(first.select(whole, first.i32(0), lanes), word)
-    arrived = record.load("arrived")
-    record.store("arrived", first.select(whole, first.binary("addi", arrived, first.i32(WARP)), arrived))
-    _complete_if_due(first.if_(whole), block, barrier)
+    came = first.if_(whole)
+    inside = barrier.inside(came)
+    inside.store("arrived", came.binary("addi", inside.load("arrived"), came.i32(WARP)))
+    _complete_if_due(came, block, barrier)
+    starts = first.if_(first.compare("eq", first.binary("andi", first.load(int_type(32), word), lane), lane))
+    around = block.inside(starts)
+    around.store("used", starts.binary("ori", around.load("used"), starts.binary("shli", starts.i32(1), number)))
     if not waits:
         first.store(first.i32(0), status)
     else:

@@ -343,3 +343,150 @@ def _assigned_name(span: Span | None) -> str:
         if isinstance(target, ast.Name):
             return target.id
     return ""
+
+
+# --- what operations of the hardware add -----------------------------------------------------------------------------
+
+
+class Hooks:
+    """What the expansion of an operation that synchronizes adds; every method does nothing in a normal build."""
+
+    def __init__(self, x: Expander, op: ir.Operation) -> None:
+        self.x, self.op, self.sanitizer = x, op, x.module.sanitizer
+
+    def _call(self, b: Builder, name: str, *arguments: Any) -> None:
+        call(self.x.module, b, name, *arguments)
+
+    def _site(self, what: str) -> int:
+        assert self.sanitizer is not None
+        return self.sanitizer.site(self.op, self.x, what)
+
+    def phase(self, b: Builder, barrier: ir.Value) -> ir.Value | None:
+        """The phase of a barrier's record, before an arrival."""
+        if self.sanitizer is None:
+            return None
+        from ..threads import Barrier
+
+        return b.load(int_type(32), b.byte_gep(barrier, Barrier.phase.offset))  # pyright: ignore[reportAttributeAccessIssue]
+
+    def barrier(
+        self, b: Builder, barrier: ir.Value, number: ir.Value | int, phase: ir.Value | None, count: ir.Value | int, mode: int
+    ) -> None:
+        """After an arrival (see `detector.barrier`)."""
+        if self.sanitizer is not None:
+            self._call(b, "barrier", barrier, number, phase, count, self._site("barrier"), mode)
+
+    def passed(self, b: Builder, cluster: bool = False) -> None:
+        """After a wait at a barrier."""
+        if self.sanitizer is not None:
+            self._call(b, "passed_cluster" if cluster else "passed")
+
+    def meet(self, b: Builder, mask: ir.Value, orders: bool) -> None:
+        """Before a meeting of lanes."""
+        if self.sanitizer is not None:
+            self._call(b, "meet", mask, self._site(self.op.name.partition(".")[2]), int(orders))
+
+    def access(
+        self, b: Builder, address: ir.Value, type_: ir.Type, bytes_: int | ir.Value, write: bool, **more: Any
+    ) -> ir.Value:
+        """Before an access; the address to use."""
+        if self.sanitizer is None:
+            return address
+        return self.sanitizer.access(self.x, self.op, b, address, type_, bytes_, write, **more)
+
+    def atomic(
+        self, b: Builder, address: ir.Value, type_: ir.Type, bytes_: int, order: str, scope: str, loads: bool, stores: bool
+    ) -> ir.Value:
+        """Before an atomic access."""
+        if self.sanitizer is None:
+            return address
+        orders = {"acquire": 1, "release": 2, "acq_rel": 3, "sc": 3}.get(order, 0)
+        how = 2 if loads and stores else int(stores)
+        what = "atomic update" if how == 2 else "atomic write" if stores else "atomic read"
+        address = self.access(b, address, type_, bytes_, write=stores, alignment=bytes_, atomic=True, what=what)
+        self._call(b, "atomic", address, orders, int(scope not in ("cta", "cluster")), how)
+        return address
+
+    def ordered(self, b: Builder, address: ir.Value, type_: ir.Type, bytes_: int, modifiers: str, stores: bool) -> ir.Value:
+        """Before a load or store with modifiers of PTX: an atomic one, or a plain one."""
+        if self.sanitizer is None:
+            return address
+        words = modifiers.replace("::", ".").split(".")
+        strong = [w for w in words if w in ("acquire", "release", "relaxed", "volatile", "mmio")]
+        if not strong:
+            return self.access(b, address, type_, bytes_, write=stores, alignment=bytes_)
+        scope = next((w for w in words if w in ("cta", "cluster", "gpu", "sys")), "sys")
+        return self.atomic(b, address, type_, bytes_, strong[0], scope, loads=not stores, stores=stores)
+
+    def fence(self, b: Builder, kind: str) -> None:
+        """A fence by its PTX name."""
+        if self.sanitizer is None:
+            return
+        words = kind.replace("::", ".").split(".")
+        if "proxy" in words:
+            self._call(b, "proxy_fence")
+            if not {"alias", "async"} & set(words):
+                self._call(b, "fence", 1)
+            return
+        if words[0] == "mbarrier_init":
+            self._call(b, "proxy_fence")
+        self._call(b, "fence", int("cta" not in words and "cluster" not in words))
+
+    def mbarrier_init(self, b: Builder, address: ir.Value, type_: ir.Type, count: ir.Value) -> None:
+        if self.sanitizer is not None:
+            self.access(b, address, type_, 8, write=True, alignment=8, what="initialization of an mbarrier")
+            self._call(b, "mbarrier_init", address, count, self._site("mbarrier init"))
+
+    def mbarrier_inval(self, b: Builder, address: ir.Value) -> None:
+        if self.sanitizer is not None:
+            self._call(b, "mbarrier_inval", address)
+
+    def mbarrier_arrive(
+        self, b: Builder, address: ir.Value, type_: ir.Type, count: ir.Value | int, bytes_: ir.Value | int, how: int = 0
+    ) -> None:
+        """Before an arrival (see `detector.mbarrier_arrive` for `how`)."""
+        if self.sanitizer is None:
+            return
+        self._use(b, address, type_, "arrival at an mbarrier", engine=2 if how == 3 else 0)
+        self._call(b, "mbarrier_arrive", address, count, bytes_, self._site("mbarrier arrive"), how)
+
+    def _use(self, b: Builder, address: ir.Value, type_: ir.Type, what: str, engine: int = 0) -> None:
+        # not an atomic write: arrivals and waits never collide with each other, only with initialization
+        self.access(
+            b, address, type_, 8, write=False, alignment=8, atomic=True, engine=engine, what=what, written=False
+        )
+
+    def mbarrier_after(self, b: Builder, address: ir.Value) -> None:
+        """After an mbarrier changed."""
+        if self.sanitizer is not None:
+            self._call(b, "mbarrier_after", address)
+
+    def mbarrier_wait(self, b: Builder, address: ir.Value, type_: ir.Type) -> None:
+        """Before a wait."""
+        if self.sanitizer is not None:
+            self._use(b, address, type_, "wait for an mbarrier")
+            self._call(b, "mbarrier_at", address, self._site("mbarrier wait"))
+
+    def mbarrier_waited(self, b: Builder, address: ir.Value, phase: ir.Value, done: ir.Value | int) -> None:
+        """After a wait; `done` is whether the phase was complete."""
+        if self.sanitizer is not None:
+            if not isinstance(done, int):
+                done = b.value("arith.extui", int_type(32), (done,))
+            self._call(b, "mbarrier_waited", address, phase, done)
+
+    def copies(self, bulk: bool = False) -> None:
+        """The program has asynchronous copies."""
+        if self.sanitizer is not None:
+            self.sanitizer.level = max(self.sanitizer.level, 2 if bulk else 1)
+
+    def commit(self, b: Builder, bulk: bool = False) -> None:
+        """A group of copies is committed."""
+        if self.sanitizer is not None:
+            self.copies(bulk)
+            self._call(b, "commit", int(bulk))
+
+    def waited(self, b: Builder, left: int, bulk: bool = False) -> None:
+        """After a wait for groups of copies."""
+        if self.sanitizer is not None:
+            self.copies(bulk)
+            self._call(b, "waited", int(bulk), left)

@@ -1,0 +1,61 @@
+"""Run a kernel on arrays, under several schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import kiln
+from kiln import cute
+from kiln.targets.cpu import jit
+
+SCHEDULES = [(1, 0), (2, 0), (1, 1), (2, 2), (2, 3), (1, 4), (1, 5)]
+"""(worker threads, schedule seed)."""
+
+
+def launcher(kernel: Any, count: int, **options: Any) -> Callable[..., None]:
+    """A host function of so many arrays that launches a kernel."""
+
+    @cute.jit
+    def one(a: cute.Tensor):
+        kernel(a).launch(**options)
+
+    @cute.jit
+    def two(a: cute.Tensor, b: cute.Tensor):
+        kernel(a, b).launch(**options)
+
+    @cute.jit
+    def three(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor):
+        kernel(a, b, c).launch(**options)
+
+    @cute.jit
+    def four(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, d: cute.Tensor):
+        kernel(a, b, c, d).launch(**options)
+
+    return [one, two, three, four][count - 1]
+
+
+def run(kernel: Any, *arrays: np.ndarray, grid: Any = 1, block: Any = 32, **options: Any) -> None:
+    """Launch a kernel once on arrays, which it may change."""
+    with kiln.target("cpu"):
+        launcher(kernel, len(arrays), grid=grid, block=block, **options)(*arrays)
+
+
+def runs(
+    kernel: Any, *arrays: np.ndarray, grid: Any = 1, block: Any = 32, schedules: Any = None, **options: Any
+) -> Iterator[list[np.ndarray]]:
+    """Launch a kernel under each schedule, on fresh copies of arrays; the copies, afterwards."""
+    with kiln.target("cpu"):
+        launch = launcher(kernel, len(arrays), grid=grid, block=block, **options)
+        for workers, seed in schedules or SCHEDULES:
+            copies = [array.copy() for array in arrays]
+            jit.set_workers(workers)
+            jit.set_seed(seed)
+            try:
+                launch(*copies)
+            finally:
+                jit.set_workers(2)
+                jit.set_seed(0)
+            yield copies
