@@ -1,0 +1,167 @@
+"""Compile for GPUs that are not there, and a stand-in for the CUDA driver."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import cutlass.cute as cute
+import numpy as np
+import pytest
+
+from kiln.targets.nvidia import codegen, driver
+
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
+
+needs_ptxas = pytest.mark.skipif(codegen.ptxas_version() is None, reason="there is no ptxas: pip install nvidia-cuda-nvcc")
+
+
+def compile_for(function: Any, *arguments: Any, arch: str = "sm_90a", options: str = "") -> Any:
+    """Compile a jit function for an architecture."""
+    return cute.compile(function, *arguments, target="nvidia", options=f"--gpu-arch {arch} {options}")
+
+
+def floats(*shape: int) -> Any:
+    """A row-major tensor argument of Float32, aligned to 16 bytes, with a static layout."""
+    return cute.runtime.from_dlpack(np.zeros(shape, np.float32), assumed_align=16)
+
+
+def resources(compiled: Any) -> Any:
+    """What ptxas said of the only kernel."""
+    (found,) = compiled.executable.resources.values()
+    return found
+
+
+class Config(ctypes.Structure):
+    """CUlaunchConfig, as the driver's header has it."""
+
+    _fields_ = [
+        ("gridDimX", ctypes.c_uint), ("gridDimY", ctypes.c_uint), ("gridDimZ", ctypes.c_uint),
+        ("blockDimX", ctypes.c_uint), ("blockDimY", ctypes.c_uint), ("blockDimZ", ctypes.c_uint),
+        ("sharedMemBytes", ctypes.c_uint), ("hStream", ctypes.c_void_p), ("attrs", ctypes.c_void_p),
+        ("numAttrs", ctypes.c_uint),
+    ]  # fmt: skip
+
+
+class Launch:
+    """One call of cuLaunchKernelEx."""
+
+    def __init__(self, config: Config, kernel: str, parameters: int) -> None:
+        self.grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
+        self.block = (config.blockDimX, config.blockDimY, config.blockDimZ)
+        self.smem, self.stream, self.kernel = config.sharedMemBytes, config.hStream or 0, kernel
+        self.attributes: dict[int, tuple[int, int, int]] = {}
+        for number in range(config.numAttrs):
+            at = config.attrs + 72 * number
+            kind = ctypes.c_int.from_address(at).value
+            self.attributes[kind] = tuple((ctypes.c_int * 3).from_address(at + 8))  # pyright: ignore[reportArgumentType]
+        self._parameters = parameters
+        self.values: dict[int, bytes] = {}
+
+    def read(self, number: int, kind: Any) -> Any:
+        """Argument `number`; only while the launch lasts."""
+        address = (ctypes.c_void_p * (number + 1)).from_address(self._parameters)[number]
+        return kind.from_address(address).value
+
+
+class FakeDriver:
+    """Enough of libcuda to load and launch kernels; `status` is what the next launches return."""
+
+    def __init__(self, capability: tuple[int, int] = (9, 0)) -> None:
+        self.launches: list[Launch] = []
+        self.seen: list[Any] = []
+        self.status: list[int] = []
+        self.loaded: list[bytes] = []
+        self.kernel_attributes: dict[tuple[str, int], int] = {}
+        self.reads: list[tuple[int, Any]] = []
+        self.context = 0
+        self._names: list[str] = []
+        self._attributes = {1: 1024, 2: 1024, 3: 1024, 4: 64, 5: 2**31 - 1, 6: 65535, 7: 65535, 12: 65536, 97: 232448}
+        self._attributes |= {75: capability[0], 76: capability[1]}
+        p, i, u, s = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_char_p
+        for name, types in (
+            ("cuInit", [u]), ("cuDeviceGetCount", [p]), ("cuDeviceGetAttribute", [p, i, i]), ("cuCtxGetCurrent", [p]),
+            ("cuCtxSetCurrent", [p]), ("cuDevicePrimaryCtxRetain", [p, i]), ("cuCtxGetDevice", [p]),
+            ("cuLibraryLoadData", [p, s, p, p, u, p, p, u]), ("cuLibraryGetKernel", [p, p, s]),
+            ("cuKernelSetAttribute", [i, i, p, i]), ("cuLaunchKernelEx", [p, p, p, p]), ("cuDeviceGetName", [p, i, i]),
+            ("cuStreamIsCapturing", [p, p]), ("cuStreamSynchronize", [p]),
+        ):  # fmt: skip
+            setattr(self, name, ctypes.CFUNCTYPE(i, *types)(getattr(self, f"_{name}")))
+
+    def cuGetErrorName(self, status: int, place: Any) -> int:
+        place._obj.value = {1: b"CUDA_ERROR_INVALID_VALUE", 700: b"CUDA_ERROR_ILLEGAL_ADDRESS"}.get(status, b"CUDA_ERROR")
+        return 0
+
+    def _cuInit(self, flags: int) -> int:
+        return 0
+
+    def _cuDeviceGetCount(self, place: int) -> int:
+        ctypes.c_int.from_address(place).value = 1
+        return 0
+
+    def _cuDeviceGetAttribute(self, place: int, which: int, device: int) -> int:
+        ctypes.c_int.from_address(place).value = self._attributes[which]
+        return 0
+
+    def _cuDeviceGetName(self, place: int, size: int, device: int) -> int:
+        ctypes.memmove(place, b"Test GPU\0", 9)
+        return 0
+
+    def _cuCtxGetCurrent(self, place: int) -> int:
+        ctypes.c_void_p.from_address(place).value = self.context
+        return 0
+
+    def _cuCtxSetCurrent(self, context: int) -> int:
+        self.context = context
+        return 0
+
+    def _cuDevicePrimaryCtxRetain(self, place: int, device: int) -> int:
+        ctypes.c_void_p.from_address(place).value = 77
+        return 0
+
+    def _cuCtxGetDevice(self, place: int) -> int:
+        ctypes.c_int.from_address(place).value = 0
+        return 0
+
+    def _cuLibraryLoadData(self, place: int, image: bytes, *_: Any) -> int:
+        self.loaded.append(image)
+        ctypes.c_void_p.from_address(place).value = 1000 + len(self.loaded)
+        return 0
+
+    def _cuLibraryGetKernel(self, place: int, library: int, name: bytes) -> int:
+        self._names.append(name.decode())
+        ctypes.c_void_p.from_address(place).value = 5000 + len(self._names) - 1
+        return 0
+
+    def _cuKernelSetAttribute(self, which: int, value: int, kernel: int, device: int) -> int:
+        self.kernel_attributes[self._names[kernel - 5000], which] = value
+        return 0
+
+    def _cuLaunchKernelEx(self, config: int, kernel: int, parameters: int, extra: int) -> int:
+        if self.status:
+            status = self.status.pop(0)
+            if status:
+                return status
+        launch = Launch(Config.from_address(config), self._names[kernel - 5000], parameters)
+        self.launches.append(launch)
+        self.seen.append([launch.read(number, kind) for number, kind in self.reads])
+        return 0
+
+    def _cuStreamIsCapturing(self, stream: int, place: int) -> int:
+        ctypes.c_int.from_address(place).value = 0
+        return 0
+
+    def _cuStreamSynchronize(self, stream: int) -> int:
+        return 0
+
+
+@pytest.fixture
+def fake_driver(monkeypatch: pytest.MonkeyPatch):
+    """Replace libcuda."""
+    fake = FakeDriver()
+    monkeypatch.setattr(driver, "library", lambda: fake)
+    for cached in (driver._initialized, driver.attribute, driver.available):
+        cached.cache_clear()
+    yield fake
+    for cached in (driver._initialized, driver.attribute, driver.available):
+        cached.cache_clear()

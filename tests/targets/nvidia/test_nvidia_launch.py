@@ -1,0 +1,212 @@
+"""What host code asks of the driver, with a stand-in for it."""
+
+from __future__ import annotations
+
+import ctypes
+
+import cutlass
+import cutlass.cute as cute
+import pytest
+from cutlass import Boolean, Float32, Int32, Int64
+from nvidia_testing import compile_for, fake_driver, needs_ptxas  # noqa: F401 - a fixture
+
+from kiln.base_dsl.diagnostics import DSLCudaRuntimeError
+
+pytestmark = needs_ptxas
+
+
+@cute.kernel
+def kernel(a: Int32, b: Float32, c: Int64, d: Boolean):
+    pass
+
+
+@cute.jit
+def launch(a: Int32, b: Float32, c: Int64, d: Boolean, gx: Int32, smem: Int32, stream: Int64):
+    kernel(a, b, c, d).launch(grid=(gx, 2, 3), block=(a, 4, 1), smem=smem, stream=stream)
+
+
+def test_sizes_arguments_and_stream(fake_driver):
+    fake_driver.reads = [(0, ctypes.c_int32), (1, ctypes.c_float), (2, ctypes.c_int64), (3, ctypes.c_uint8)]
+    compiled = compile_for(launch, 1, 1.0, 1, True, 1, 0, 0)
+    compiled(8, 2.5, 1 << 40, True, 7, 128, 1234)
+    compiled(9, -1.0, -1, False, 1, 0, 0)
+    first, second = fake_driver.launches
+    assert (first.grid, first.block, first.smem, first.stream, first.kernel) == ((7, 2, 3), (8, 4, 1), 128, 1234, "kernel")
+    assert (second.grid, second.block, second.smem, second.stream) == ((1, 2, 3), (9, 4, 1), 0, 0)
+    assert fake_driver.seen == [[8, 2.5, 1 << 40, 1], [9, -1.0, -1, 0]]
+    assert first.attributes == {}
+    assert len(fake_driver.loaded) == 1  # once, at the first launch
+    assert fake_driver.loaded[0].startswith(b"\x7fELF")
+    assert fake_driver.context == 77  # no context was current
+
+
+def test_nothing_is_loaded_before_a_launch(fake_driver):
+    compile_for(launch, 1, 1.0, 1, True, 1, 0, 0)
+    assert not fake_driver.loaded
+
+
+@cute.kernel
+def empty():
+    pass
+
+
+@cute.jit
+def with_attributes(x: Int32):
+    empty().launch(grid=(8, 1, 1), block=(32, 1, 1), cooperative=True)
+    empty().launch(grid=(8, 1, 1), block=(32, 1, 1), use_pdl=True, cluster=(2, 1, 1))
+    empty().launch(grid=(x, 1, 1), block=(32, 1, 1), cluster=(x, 1, 1))
+
+
+def test_attributes(fake_driver):
+    compiled = compile_for(with_attributes, 1)
+    compiled(4)
+    compiled(1)
+    cooperative, pdl, cluster = (launch.attributes for launch in fake_driver.launches[:3])
+    assert cooperative[2][0] == 1
+    assert pdl[6][0] == 1
+    assert pdl[4] == (2, 1, 1)
+    assert cluster[4] == (4, 1, 1)
+    assert fake_driver.launches[5].attributes == {}  # a cluster of one block needs none
+
+
+@cute.jit
+def loop(n: Int32):
+    for i in range(n):
+        if i % 2 == 0:
+            kernel(i, 1.0, 2, True).launch(grid=(i + 1, 1, 1), block=(32, 1, 1))
+
+
+def test_launches_in_loops_and_branches(fake_driver):
+    compile_for(loop, 1)(5)
+    assert [launch.grid[0] for launch in fake_driver.launches] == [1, 3, 5]
+
+
+def test_a_refused_launch_stops_the_call_and_the_next_one_works(fake_driver):
+    compiled = compile_for(loop, 1)
+    compiled(1)
+    fake_driver.launches.clear()
+    fake_driver.status = [0, 1]
+    with pytest.raises(DSLCudaRuntimeError, match=r"cannot launch kernel kernel with grid=\(3, 1, 1\).*INVALID_VALUE") as caught:
+        compiled(9)
+    assert caught.value.error_code == 1
+    assert caught.value.span is not None
+    assert len(fake_driver.launches) == 1
+    compiled(9)
+    assert len(fake_driver.launches) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((8, 1.0, 1, True, 0, 0, 0), "grid x is 0.*every size of a grid is at least 1"),
+        ((8, 1.0, 1, True, -5, 0, 0), "grid x is -5"),
+        ((2000, 1.0, 1, True, 1, 0, 0), "block x is 2000.*block x is at most 1024"),
+        ((512, 1.0, 1, True, 1, 0, 0), "2048 threads per block.*at most 1024 threads"),
+        ((8, 1.0, 1, True, 1, 300_000, 0), "300000 bytes of shared memory.*at most 232448"),
+    ],
+)
+def test_the_rule_a_launch_broke(fake_driver, arguments, words):
+    compiled = compile_for(launch, 1, 1.0, 1, True, 1, 0, 0)
+    compiled(8, 1.0, 1, True, 1, 0, 0)
+    fake_driver.status = [1]
+    with pytest.raises(DSLCudaRuntimeError) as caught:
+        compiled(*arguments)
+    assert pytest.importorskip("re").search(words, str(caught.value), 16), str(caught.value)
+
+
+def test_a_lost_context_is_made_current_again(fake_driver):
+    compiled = compile_for(loop, 1)
+    compiled(1)
+    fake_driver.context = 0
+    fake_driver.status = [201]
+    compiled(1)
+    assert fake_driver.context == 77
+    assert len(fake_driver.launches) == 2
+
+
+def test_an_error_of_an_earlier_kernel_says_so(fake_driver):
+    compiled = compile_for(loop, 1)
+    compiled(1)
+    fake_driver.status = [700]
+    with pytest.raises(DSLCudaRuntimeError, match="from a kernel launched earlier") as caught:
+        compiled(1)
+    assert "compute-sanitizer" in caught.value.hint
+
+
+def test_code_for_another_architecture(fake_driver):
+    compiled = compile_for(loop, 1, arch="sm_100a")
+    with pytest.raises(DSLCudaRuntimeError, match=r"compiled for sm_100a, and the GPU \(Test GPU\) is sm_90a"):
+        compiled(1)
+    assert not fake_driver.loaded
+
+
+def test_no_driver(monkeypatch):
+    from kiln.targets.nvidia import driver
+
+    monkeypatch.setattr(driver, "library", lambda: None)
+    with pytest.raises(DSLCudaRuntimeError, match="no CUDA driver"):
+        compile_for(loop, 1)(1)
+
+
+@cute.kernel
+def shared(out: cutlass.Constexpr, big: cutlass.Constexpr):
+    a = cute.arch.alloc_smem(Int32, big)
+    a.store(Int32(1))
+    b = cute.arch.get_dyn_smem(Int32)
+    b.store(a.load())
+
+
+@cute.jit
+def launch_shared(smem: Int32, big: cutlass.Constexpr):
+    shared(None, big).launch(grid=(1, 1, 1), block=(32, 1, 1), smem=smem)
+
+
+def test_dynamic_shared_memory_is_allowed_up_to_the_devices_limit(fake_driver):
+    compiled = compile_for(launch_shared, 0, 1000)
+    compiled(100_000)
+    (found,) = fake_driver.launches
+    assert found.smem == 100_000
+    assert fake_driver.kernel_attributes["shared", 8] == 232448 - 4000
+
+
+def test_static_shared_memory_past_its_limit_becomes_dynamic(fake_driver):
+    compiled = compile_for(launch_shared, 0, 20_000)
+    compiled(512)
+    (found,) = fake_driver.launches
+    assert found.smem == 80_896 + 512  # rounded up to 1024
+    assert fake_driver.kernel_attributes["shared", 8] == 232448
+    (resources,) = compiled.executable.resources.values()
+    assert resources.smem == 0
+
+
+def test_results_come_back(fake_driver):
+    @cute.jit
+    def both(x: Int32):
+        empty().launch(grid=(1, 1, 1), block=(32, 1, 1))
+        return x + 1, Float32(x) * 0.5
+
+    assert compile_for(both, 1)(6) == (7, 3.0)
+    assert len(fake_driver.launches) == 1
+
+
+def test_threads(fake_driver):
+    import threading
+
+    compiled = compile_for(loop, 1)
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(50):
+                compiled(1)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert len(fake_driver.launches) == 200
+    assert len(fake_driver.loaded) == 1
