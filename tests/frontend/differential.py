@@ -66,7 +66,9 @@ def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
     return got == want
 
 
-def agree(python: Callable[..., Any], compiled: Callable[..., Any], inputs: Sequence[tuple[Any, ...]], tolerance: float = 0.0) -> None:
+def agree(
+    python: Callable[..., Any], compiled: Callable[..., Any], inputs: Sequence[tuple[Any, ...]], tolerance: float = 0.0
+) -> None:
     """Assert that both give the same results for every input."""
     for arguments in inputs:
         want, got = plain(python(*arguments)), plain(compiled(*arguments))

@@ -177,7 +177,9 @@ class Writer:
             else:
                 self.emit(f"touch({self.choose('box', 'other')}, {self.atom()})")
         elif kind == 9:
-            self.emit(self.choose(f"box.swap_if({self.test()})", f"touch(box, {self.atom()})", "box = Box(box.y, box.x)"))
+            self.emit(
+                self.choose(f"box.swap_if({self.test()})", f"touch(box, {self.atom()})", "box = Box(box.y, box.x)")
+            )
         elif kind == 10 and self.loops and not self.in_finally:
             self.emit(f"if {self.test()}:")
             self.emit(f"    {self.choose('break', 'continue', 'break')}")
@@ -256,7 +258,9 @@ class Writer:
         if shape == 1:
             self.emit("while True:")
             self.emit(f"    if {k} <= 0:")
-            self.emit(f"        {self.choose('break', f'return {self.returned()}') if not self.in_finally else 'break'}")
+            self.emit(
+                f"        {self.choose('break', f'return {self.returned()}') if not self.in_finally else 'break'}"
+            )
         elif shape == 3:
             self.emit(f"while {k} > 0 and {self.test(1)}:")
         else:
@@ -324,7 +328,11 @@ class Writer:
             if not self.statement():
                 break
         result = "(a + b + c + u + v + w + box.x + box.y + other.x + other.y + pair[0] + pair[1] + row[0] + row[1] + table['k'])"
-        self.emit(f"return {result}" if self.scalar_result else "return (a + b + c, u + v + w + sum(pair) + row[0] + row[1], box.x + other.y + table['k'])")
+        self.emit(
+            f"return {result}"
+            if self.scalar_result
+            else "return (a + b + c, u + v + w + sum(pair) + row[0] + row[1], box.x + other.y + table['k'])"
+        )
         return "\n".join([PRELUDE, "", "@jit", "def f(a, b, c):", *self.lines, ""])
 
 

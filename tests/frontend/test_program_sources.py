@@ -45,7 +45,9 @@ def test_two_texts_under_one_name():
 def test_notebook_cells():
     # A notebook registers each cell with linecache under a name of its own.
     space = {"cute": cute}
-    for number, text in enumerate(["@cute.jit\ndef g(a):\n    return 1 if a > 2 else 0\n", "@cute.jit\ndef h(a):\n    return g(a) + 1\n"]):
+    for number, text in enumerate(
+        ["@cute.jit\ndef g(a):\n    return 1 if a > 2 else 0\n", "@cute.jit\ndef h(a):\n    return g(a) + 1\n"]
+    ):
         name = f"<ipython-input-{number}-0123456789ab>"
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         exec(compile(text, name, "exec"), space)

@@ -569,7 +569,12 @@ def test_launch_from_a_kernel():
 
 
 def test_compile_of_a_kernel():
-    failure_of(DSLUserCodeTypeError, lambda: cute.compile(empty), "compile() got the kernel 'empty'", hint="@jit function that launches")
+    failure_of(
+        DSLUserCodeTypeError,
+        lambda: cute.compile(empty),
+        "compile() got the kernel 'empty'",
+        hint="@jit function that launches",
+    )
 
 
 def test_compile_of_something_else():
@@ -610,7 +615,13 @@ def test_recursion_with_a_dynamic_depth():
             return down(n - 1)
         return n
 
-    failure_of(DSLRuntimeError, lambda: down(3), "down is called", "deep", hint="must end by a condition that is a Python value")
+    failure_of(
+        DSLRuntimeError,
+        lambda: down(3),
+        "down is called",
+        "deep",
+        hint="must end by a condition that is a Python value",
+    )
 
 
 def test_bad_launch_sizes():

@@ -46,7 +46,17 @@ def test_argument_types_are_part_of_the_signature(capsys):
 
 @pytest.mark.parametrize(
     "values",
-    [(1, 2), ("a", "b"), (None, 1), ((1, 2), (1, 3)), (1, True), (0.0, -0.0), (int, float), ([1], [1, 2]), ({"a": 1}, {"a": 2})],
+    [
+        (1, 2),
+        ("a", "b"),
+        (None, 1),
+        ((1, 2), (1, 3)),
+        (1, True),
+        (0.0, -0.0),
+        (int, float),
+        ([1], [1, 2]),
+        ({"a": 1}, {"a": 2}),
+    ],
     ids=repr,
 )
 def test_constexpr_by_value(values, capsys):

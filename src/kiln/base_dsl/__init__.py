@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from .dsl import BaseDSL
-from .frontend import texts as _texts  # sees, from now on, what exec() compiles
+from .frontend import texts
 
 __all__ = ["BaseDSL"]
+
+texts.watch()

@@ -50,9 +50,10 @@ class Trace:
         from ..mlir import ir
 
         unknown = ir.Location.unknown()
-        if self._scratch is None:
-            self._scratch = ir.Operation.create("builtin.module", regions=1, loc=unknown, ip=False)
-        return ir.Block.create_at_start(self._scratch.regions[0], list(types_), [unknown] * len(types_))
+        scratch = self._scratch
+        if scratch is None:
+            scratch = self._scratch = ir.Operation.create("builtin.module", regions=1, loc=unknown, ip=False)
+        return ir.Block.create_at_start(scratch.regions[0], list(types_), [unknown] * len(types_))
 
     def close(self, failed: bool) -> None:
         """Free what was never moved out of detached blocks; after a failure with the module itself."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,7 @@ def _find_value_types() -> tuple[type, ...]:
     return _value_types
 
 
-_MLIR = f"{__package__.rpartition('.')[0]}.mlir"
+_MLIR = f"{__name__.rsplit('.', 2)[0]}.mlir"
 
 
 def is_mlir_value(x: object) -> bool:
@@ -131,7 +132,8 @@ def _bare(kind: type) -> Any:
     try:
         return object.__new__(kind)
     except TypeError:  # a subclass of a class written in C makes its own
-        return kind.__new__(kind)
+        make: Any = kind.__new__
+        return make(kind)
 
 
 def is_mutable(x: Any) -> bool:
@@ -171,6 +173,7 @@ def frozen(x: Any, memo: dict[int, Any] | None = None) -> Any:
 
 def overwrite(target: Any, source: Any) -> None:
     """Give an object and the objects in it the state of another of the same structure; identities stay."""
+    store: Any
     if isinstance(target, list):
         pairs: list[tuple[Any, Any, Any]] = [(i, target[i], source[i]) for i in range(len(target))]
         store = target.__setitem__
@@ -180,9 +183,7 @@ def overwrite(target: Any, source: Any) -> None:
     else:
         own = attributes_of(target)
         pairs = [(k, own.get(k), v) for k, v in attributes_of(source).items()]
-
-        def store(name: Any, value: Any) -> None:
-            object.__setattr__(target, name, value)
+        store = functools.partial(object.__setattr__, target)
 
     for key, old, new in pairs:
         if old is new:
@@ -356,17 +357,53 @@ def _unify_protocol(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[
         if joined is None:
             raise Mismatch(path, a, b)
         a, b = joined
-    first, second = a.__extract_mlir_values__(), b.__extract_mlir_values__()
-    if len(first) != len(second):
+    first, second = _parts(a.__extract_mlir_values__), _parts(b.__extract_mlir_values__)
+    if len(first.types) != len(second.types):
         raise Mismatch(path, a, b)
-    if all(x == y for x, y in zip(first, second, strict=True)) and static_protocol_equal(a, b):
+    if first.values is not None and first.values == second.values and static_protocol_equal(a, b):
         return lambda _: a
-    for x, y in zip(first, second, strict=True):
-        if x.type != y.type:
+    for i, (x, y) in enumerate(zip(first.types, second.types, strict=True)):
+        if x != y:
             raise Mismatch(path, a, b)
-        leaves.append(Leaf(x.type, _raw(x), _raw(y)))
-    count = len(first)
+        leaves.append(Leaf(x, first.maker(i), second.maker(i)))
+    count = len(first.types)
     return lambda values: a.__new_from_mlir_values__([next(values) for _ in range(count)])
+
+
+class _Parts:
+    """The MLIR values of an object. Where taking it apart takes operations, that is left to the block that needs them."""
+
+    def __init__(self, extract: Callable[[], list[ir.Value]], types_: list[ir.Type], values: list[ir.Value] | None) -> None:
+        self._extract = extract
+        self.types = types_
+        self.values = values
+
+    def maker(self, i: int) -> Callable[[], ir.Value]:
+        """What gives value number i in the current block; the first one asked for takes the object apart there."""
+
+        def make() -> ir.Value:
+            if self.values is None:
+                self.values = self._extract()
+            return self.values[i]
+
+        return make
+
+
+def _parts(extract: Callable[[], list[ir.Value]]) -> _Parts:
+    from ..mlir import ir
+    from . import trace
+
+    block = trace.require("a merge").detached_block([])
+    with ir.InsertionPoint(block):
+        values = extract()
+    types_ = [v.type for v in values]
+    made = list(block.operations)
+    if not made:
+        return _Parts(extract, types_, values)
+    del values
+    for operation in reversed(made):
+        operation.operation.erase()
+    return _Parts(extract, types_, None)
 
 
 def static_protocol_equal(a: Any, b: Any) -> bool:
@@ -380,10 +417,15 @@ def _unify_undefined(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[
     if a is b:
         return lambda _: a
     known = b if a is UNDEFINED else a
-    inner: list[Leaf] = []
-    _, values, rebuild = open_value(known, promote=False)
-    for value in values:
-        inner.append(Leaf(value.type, _raw(value), _undef(value.type)))
+    rebuild: Any = None
+
+    def opened() -> list[ir.Value]:
+        nonlocal rebuild
+        _, values, rebuild = open_value(known, promote=False)
+        return values
+
+    parts = _parts(opened)
+    inner = [Leaf(type_, parts.maker(i), _undef(type_)) for i, type_ in enumerate(parts.types)]
     if a is UNDEFINED:
         inner = [Leaf(leaf.type, leaf.second, leaf.first) for leaf in inner]
     leaves.extend(inner)
@@ -454,7 +496,7 @@ def _match(opened: Any, x: Any, out: list[ir.Value], path: str) -> None:
             raise Mismatch(path, opened, x)
         out.append(type(opened)(x).ir_value())
     elif is_mlir_value(opened):
-        if not is_mlir_value(x) or x.type != opened.type:
+        if not is_mlir_value(x) or x.type != opened.type:  # pyright: ignore[reportAttributeAccessIssue]
             raise Mismatch(path, opened, x)
         out.append(x)
     elif is_protocol(opened):

@@ -18,10 +18,39 @@ if TYPE_CHECKING:
 # Operations that may be computed although their result is not needed: no effect, and no way to fail.
 _SPECULATABLE = {
     f"arith.{name}"
-    for name in (
-        "constant addi subi muli andi ori xori cmpi cmpf addf subf mulf negf select extsi extui trunci extf truncf "
-        "sitofp uitofp index_cast bitcast minsi maxsi minui maxui minimumf maximumf minnumf maxnumf"
-    ).split()
+    for name in [
+        "constant",
+        "addi",
+        "subi",
+        "muli",
+        "andi",
+        "ori",
+        "xori",
+        "cmpi",
+        "cmpf",
+        "addf",
+        "subf",
+        "mulf",
+        "negf",
+        "select",
+        "extsi",
+        "extui",
+        "trunci",
+        "extf",
+        "truncf",
+        "sitofp",
+        "uitofp",
+        "index_cast",
+        "bitcast",
+        "minsi",
+        "maxsi",
+        "minui",
+        "maxui",
+        "minimumf",
+        "maximumf",
+        "minnumf",
+        "maxnumf",
+    ]
 }
 
 
@@ -101,9 +130,7 @@ def choose(
             for x, y in zip(first_values, second_values, strict=True)
         ]
     else:
-        results = trace.dsl.make_if(
-            condition.ir_value(), blocks[0].block, first_values, blocks[1].block, second_values
-        )
+        results = trace.dsl.make_if(condition.ir_value(), blocks[0].block, first_values, blocks[1].block, second_values)
     values = iter(results)
     made = make(values)
     finish(values)

@@ -43,13 +43,20 @@ class Construct:
 
     def stores_item(self, path: str, key: Any) -> bool:
         """Whether the element `key` of the container called `path` is assigned inside."""
-        name = path.split("[")[0].rsplit(".", 1)[-1]
-        return (name, None) in self.item_stores or any(n == name and k == key and k is not None for n, k in self.item_stores)
+        name = path.split("[", maxsplit=1)[0].rsplit(".", 1)[-1]
+        return (name, None) in self.item_stores or any(
+            n == name and k == key and k is not None for n, k in self.item_stores
+        )
 
     @property
     def title(self) -> str:
         """As an error message calls it."""
-        kinds = {"if": "the `if`", "for": "the loop", "while": "the `while` loop", "guard": "the statements after a jump"}
+        kinds = {
+            "if": "the `if`",
+            "for": "the loop",
+            "while": "the `while` loop",
+            "guard": "the statements after a jump",
+        }
         return f"{kinds[self.kind]} at line {self.span.line}"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..diagnostics import DSLRuntimeError, error
 from ..ranges import Range
-from ..typing import Boolean, Int32, Int64, Int128, Integer, Numeric, as_numeric, common_type
+from ..typing import Boolean, Int32, Int64, Int128, Integer, as_numeric, common_type
 from .if_ import known_set
 
 if TYPE_CHECKING:
@@ -115,16 +115,14 @@ def _range_loop(rec: Construct, scope: Scope, r: Range, body: Callable[[bool, An
         count = len(range(start, stop, step))
         if count == 0:
             return
-    kind: type[Numeric] = Int32
+    kind: Any = Int32
     for value in bounds:
         kind = common_type(kind, type(as_numeric(value)))
     if not kind.signed and any(type(v) is int and v < 0 for v in bounds):
         kind = Int64 if kind.width <= 32 else Int128  # negative numbers beside unsigned ones
     certain = static
     if type(step) is int and step > 0:
-        dynamic_for(
-            rec, scope, kind(start), kind(stop), kind(step), r.hints, lambda i: body(True, i), certain
-        )
+        dynamic_for(rec, scope, kind(start), kind(stop), kind(step), r.hints, lambda i: body(True, i), certain)
         return
     # Any other step: count the iterations, and compute the item.
     if type(step) is int and step == 0:

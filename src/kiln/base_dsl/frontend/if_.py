@@ -27,9 +27,7 @@ def rewrite(rw: Rewriter, node: ast.If) -> list[ast.stmt]:
         orelse = rw.region(rw.fresh("else"), node.orelse, node.orelse[0])
         functions.append(orelse)
         otherwise = ast.Name(orelse.name, ast.Load())
-    call = rw.hook(
-        "if_", [index, rw.scope(), rw.expression(node.test), ast.Name(then.name, ast.Load()), otherwise]
-    )
+    call = rw.hook("if_", [index, rw.scope(), rw.expression(node.test), ast.Name(then.name, ast.Load()), otherwise])
     run = ast.copy_location(ast.Expr(ast.copy_location(call, node.test)), node.test)
     return [*functions, ast.fix_missing_locations(run)]
 

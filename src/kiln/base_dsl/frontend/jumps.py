@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+from typing import Any
 
 BREAK = "__kiln_brk"
 CONTINUE = "__kiln_cont"
@@ -43,7 +44,7 @@ class Loop(ast.stmt):
     _fields = ("node",)
 
     def __init__(self, node: ast.For | ast.While, exits: tuple[str, ...], resets: tuple[str, ...]) -> None:
-        super().__init__(node=node)
+        super().__init__(node=node)  # pyright: ignore[reportCallIssue]
         self.node = node
         self.exits = exits
         self.resets = resets
@@ -56,7 +57,7 @@ class Guard(ast.stmt):
     _fields = ("body",)
 
     def __init__(self, flags: tuple[str, ...], body: list[ast.stmt], like: ast.AST) -> None:
-        super().__init__(body=body)
+        super().__init__(body=body)  # pyright: ignore[reportCallIssue]
         self.flags = flags
         self.body = body
         ast.copy_location(self, like)
@@ -83,7 +84,9 @@ def escaping(stmts: list[ast.stmt]) -> set[str]:
 
 def _blocks(stmt: ast.stmt) -> list[list[ast.stmt]]:
     """The statement lists inside a compound statement."""
-    blocks = [getattr(stmt, name) for name in ("body", "orelse", "finalbody") if isinstance(getattr(stmt, name, None), list)]
+    blocks = [
+        getattr(stmt, name) for name in ("body", "orelse", "finalbody") if isinstance(getattr(stmt, name, None), list)
+    ]
     blocks += [h.body for h in getattr(stmt, "handlers", [])]
     blocks += [c.body for c in getattr(stmt, "cases", [])]
     return blocks
@@ -118,9 +121,7 @@ class JumpLowering:
         start = [_assign(RETURN_FLAG, ast.Constant(False), first), _assign(RETURN_VALUE, _hook("UNDEFINED"), first)]
         lowered = self._block(body, None, None, nested=True, depth=0)
         last = body[-1]
-        call = ast.Call(
-            _hook("returned"), [ast.Name(RETURN_FLAG, ast.Load()), ast.Name(RETURN_VALUE, ast.Load())], []
-        )
+        call = ast.Call(_hook("returned"), [ast.Name(RETURN_FLAG, ast.Load()), ast.Name(RETURN_VALUE, ast.Load())], [])
         end = ast.fix_missing_locations(ast.copy_location(ast.Return(call), last))
         return [*start, *lowered, end]
 
@@ -211,9 +212,7 @@ class JumpLowering:
         if my_cont:
             body = [_assign(my_cont, ast.Constant(False), stmt), *body]
         copied = (
-            ast.For(stmt.target, stmt.iter, body, [])
-            if isinstance(stmt, ast.For)
-            else ast.While(stmt.test, body, [])
+            ast.For(stmt.target, stmt.iter, body, []) if isinstance(stmt, ast.For) else ast.While(stmt.test, body, [])
         )
         out.append(Loop(ast.copy_location(copied, stmt), tuple(exits), (my_cont,) if my_cont else ()))
         if stmt.orelse:
@@ -221,9 +220,7 @@ class JumpLowering:
             out += [Guard(tuple(exits), orelse, stmt.orelse[0])] if exits else orelse
         return out
 
-    def _compound(
-        self, stmt: ast.stmt, brk: str | None, cont: str | None, nested: bool, depth: int
-    ) -> ast.stmt:
+    def _compound(self, stmt: ast.stmt, brk: str | None, cont: str | None, nested: bool, depth: int) -> ast.stmt:
         """`with`, `try`, `match`: the statement itself stays, its blocks are lowered."""
         if not any(_blocks(stmt)):
             return stmt
@@ -236,11 +233,12 @@ class JumpLowering:
             if isinstance(fields.get(name), list):
                 fields[name] = lower(fields[name])
         if isinstance(stmt, (ast.Try, getattr(ast, "TryStar", ast.Try))):
-            if escaping(stmt.finalbody):
-                raise Misplaced(stmt.finalbody[0], "a jump out of `finally`", "move it behind the `try` statement")
-            flags = self._flags_of(escaping(stmt.body), brk, cont)
-            if flags and stmt.orelse:  # `else` belongs to a body that was not left by a jump
-                fields["orelse"] = [Guard(flags, fields["orelse"], stmt.orelse[0])]
+            attempt: Any = stmt
+            if escaping(attempt.finalbody):
+                raise Misplaced(attempt.finalbody[0], "a jump out of `finally`", "move it behind the `try` statement")
+            flags = self._flags_of(escaping(attempt.body), brk, cont)
+            if flags and attempt.orelse:  # `else` belongs to a body that was not left by a jump
+                fields["orelse"] = [Guard(flags, fields["orelse"], attempt.orelse[0])]
         if "handlers" in fields:
             fields["handlers"] = [
                 ast.copy_location(ast.ExceptHandler(h.type, h.name, lower(h.body)), h) for h in fields["handlers"]

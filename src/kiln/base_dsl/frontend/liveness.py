@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from collections.abc import Iterator
 
 from .jumps import RETURN_FLAG, RETURN_VALUE, Guard, Loop
 
@@ -121,7 +122,7 @@ def declared_outside(body: list[ast.stmt]) -> set[str]:
     return found
 
 
-def _walk_scope(node: ast.AST):  # noqa: ANN202
+def _walk_scope(node: ast.AST) -> Iterator[ast.AST]:
     """All nodes of one scope: inner functions and classes are not entered."""
     yield node
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
@@ -132,9 +133,9 @@ def _walk_scope(node: ast.AST):  # noqa: ANN202
 
 def captured(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
     """Names an inner function takes from the scopes around it (globals included)."""
-    body = function.body if isinstance(function.body, list) else [function.body]
-    loads, stores = names_of(*body)
-    outside = declared_outside(body) if isinstance(function.body, list) else set[str]()
+    statements = function.body if not isinstance(function, ast.Lambda) else []
+    loads, stores = names_of(*statements) if not isinstance(function, ast.Lambda) else names_of(function.body)
+    outside = declared_outside(statements)
     return (loads | outside) - (stores - outside) - parameter_names(function.args)
 
 
@@ -144,7 +145,9 @@ def rebound_by_inner(body: list[ast.stmt]) -> set[str]:
     for stmt in body:
         for node in ast.walk(stmt):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                found |= {n for inner in node.body for d in _walk_scope(inner) if isinstance(d, ast.Nonlocal) for n in d.names}
+                found |= {
+                    n for inner in node.body for d in _walk_scope(inner) if isinstance(d, ast.Nonlocal) for n in d.names
+                }
     return found
 
 
@@ -176,7 +179,9 @@ class Liveness:
             live = self.statement(stmt, live) | self._always
         return live
 
-    def _note(self, node: ast.AST, parts: list[ast.AST], after: frozenset[str], head: frozenset[str] = frozenset()) -> None:
+    def _note(
+        self, node: ast.AST, parts: list[ast.AST], after: frozenset[str], head: frozenset[str] = frozenset()
+    ) -> None:
         loads, stores = names_of(*parts)
         has_call = any(isinstance(n, ast.Call) for part in parts for n in ast.walk(part))
         if has_call:
@@ -199,7 +204,7 @@ class Liveness:
             loads, stores = names_of(*stmt.items)
             return (live - stores) | frozenset(loads)
         if isinstance(stmt, (ast.Try, getattr(ast, "TryStar", ast.Try))):
-            return self._try(stmt, after)
+            return self._try(stmt, after)  # pyright: ignore[reportArgumentType]
         if isinstance(stmt, ast.Match):
             live = after
             for case in stmt.cases:

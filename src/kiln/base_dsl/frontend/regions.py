@@ -17,7 +17,7 @@ from .. import trace as tracing
 from .. import tree
 from ..diagnostics import DSLSyntaxError, DSLUserCodeTypeError, error, function_name, user_frame
 from ..tree import UNDEFINED
-from ..typing import Boolean, Numeric
+from ..typing import Boolean, Integer, Numeric
 from .carry import Scope, Snapshot, stored_attributes
 from .jumps import RETURN_VALUE, is_internal_name
 
@@ -108,7 +108,9 @@ def _check_globals(rec: Construct) -> None:
 class _Arm:
     """One branch after its trace: its block, and what variables and objects hold at its end."""
 
-    def __init__(self, rec: Construct, scope: Scope, names: list[str], snapshot: Snapshot, run: Callable[[], Any]) -> None:
+    def __init__(
+        self, rec: Construct, scope: Scope, names: list[str], snapshot: Snapshot, run: Callable[[], Any]
+    ) -> None:
         self.block = DetachedBlock([])
         with self.block.open():
             self.result = run()
@@ -197,7 +199,9 @@ def dynamic_if(
         step(values)
 
 
-def _unify_arms(first: Any, a: Any, second: Any, b: Any, leaves: list[tree.Leaf]) -> Callable[[Iterator[ir.Value]], Any]:
+def _unify_arms(
+    first: Any, a: Any, second: Any, b: Any, leaves: list[tree.Leaf]
+) -> Callable[[Iterator[ir.Value]], Any]:
     return tree.unify(a, b, leaves) if a is b else tree.unify(first.at_end(a), second.at_end(b), leaves)
 
 
@@ -392,7 +396,9 @@ def _rebound(code: types.CodeType) -> set[str]:
 class _Entry:
     """A variable or slot whose leaves are block arguments of the loop."""
 
-    def __init__(self, name: str, value: Any, set_: Callable[[Any], None], get: Callable[[], Any], promote: bool) -> None:
+    def __init__(
+        self, name: str, value: Any, set_: Callable[[Any], None], get: Callable[[], Any], promote: bool
+    ) -> None:
         self.name = name
         self.original = value
         self.get = get
@@ -502,7 +508,9 @@ class _LoopState:
                 (slot.kind == "attribute" and slot.key in stored)
                 or (slot.kind == "item" and rec.stores_item(slot.container_path, slot.key))
             )
-            promote = promote or (isinstance(value, tuple) and slot.kind == "attribute" and slot.key in rec.attribute_stores)
+            promote = promote or (
+                isinstance(value, tuple) and slot.kind == "attribute" and slot.key in rec.attribute_stores
+            )
             if isinstance(value, tuple) and any(tree.is_plain_object(v) or isinstance(v, (list, dict)) for v in value):
                 continue
             entry = _Entry(slot.path, value, slot.set, slot.get, promote)
@@ -607,7 +615,9 @@ class _LoopState:
             steps.append(lambda values, name=name, make=make: self.scope.set(name, make(values)))
         return leaves, steps
 
-    def finish(self, results: list[ir.Value], kept: list[bool], late: list[Callable[[Iterator[ir.Value]], None]]) -> None:
+    def finish(
+        self, results: list[ir.Value], kept: list[bool], late: list[Callable[[Iterator[ir.Value]], None]]
+    ) -> None:
         """Give variables and objects their values after the loop."""
         for name in self.dead:
             self.scope.set(name, UNDEFINED)
@@ -637,16 +647,16 @@ def _any(flags: list[Any]) -> Any:
 def dynamic_for(
     rec: Construct,
     scope: Scope,
-    lower: Numeric,
-    upper: Numeric,
-    step: Numeric,
+    lower: Integer,
+    upper: Integer,
+    step: Integer,
     hints: dict[str, Any],
     body: Callable[[Any], None],
     certain: bool,
 ) -> None:
     """A counted loop with positive `step`. `certain`: it runs at least once."""
     trace = tracing.require("a loop")
-    kind = type(lower)
+    kind: Any = type(lower)
     state = _LoopState(rec, scope)
     region = DetachedBlock([kind.mlir_type, *state.types])
     arguments = list(region.block.arguments)
@@ -712,9 +722,7 @@ def _bound_by_test(rec: Construct, state: _LoopState) -> list[_Entry]:
     ]
 
 
-def dynamic_while(
-    rec: Construct, scope: Scope, test: Callable[[], Any], body: Callable[[], None]
-) -> Any:
+def dynamic_while(rec: Construct, scope: Scope, test: Callable[[], Any], body: Callable[[], None]) -> Any:
     """A `while` of the object program.
 
     Returns True when it was built. When the test turns out to be a Python value after all, nothing is built,
@@ -757,9 +765,7 @@ def dynamic_while(
         stop = _any([scope.get(f) for f in rec.exits])
         leaves, late = state.late_plan(certain=False)
         late_values = [leaf.second() for leaf in leaves]
-    kept = [
-        not (y == a and f == h) for y, a, f, h in zip(yields, arguments, forwards, heads, strict=True)
-    ]
+    kept = [not (y == a and f == h) for y, a, f, h in zip(yields, arguments, forwards, heads, strict=True)]
     late_inits = [leaf.first() for leaf in leaves]
     kept_inits = [i for i, keep in zip(inits, kept, strict=True) if keep] + late_inits
     kept_yields = [y for y, keep in zip(yields, kept, strict=True) if keep] + late_values
@@ -795,14 +801,19 @@ class StaticTest:
         self.value = value
 
 
-class _guarded_test:  # noqa: N801
+class _guarded_test:
     """The test of a loop that may have been left: evaluated only if it was not, as Python would.
 
     `before` becomes the first arm of an `if` inside a new block.
     """
 
     def __init__(
-        self, trace: tracing.Trace, before: DetachedBlock, goes_on: ir.Value, stopped: ir.Value, forwards: list[ir.Value]
+        self,
+        trace: tracing.Trace,
+        before: DetachedBlock,
+        goes_on: ir.Value,
+        stopped: ir.Value,
+        forwards: list[ir.Value],
     ) -> None:
         types = [a.type for a in before.block.arguments]
         outer = DetachedBlock(types)

@@ -20,7 +20,7 @@ from .jumps import RETURN_FLAG, Guard, JumpLowering, Loop, Misplaced
 from .liveness import Flow, Liveness, declared_outside, names_of, parameter_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 HOOKS = "__kiln__"
 SCOPE = "__kiln_scope"
@@ -48,9 +48,7 @@ def rewrite(function: types.FunctionType) -> types.FunctionType:
     found = _cache.get(function.__code__)
     if found is None:
         found = _cache[function.__code__] = _rewrite_code(function.__code__)
-    cells: dict[str, types.CellType] = dict(
-        zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    )
+    cells: dict[str, types.CellType] = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     cells[HOOKS] = types.CellType(Hooks(found.constructs))
     closure = tuple(cells[name] for name in found.code.co_freevars)
     made = types.FunctionType(found.code, function.__globals__, function.__name__, function.__defaults__, closure)
@@ -93,7 +91,7 @@ def _rewrite_code(code: types.CodeType) -> _Rewritten:
     result = next(c for c in factory_code.co_consts if isinstance(c, types.CodeType))
     result = result.replace(co_name=code.co_name)
     if hasattr(code, "co_qualname"):
-        result = _requalified(result, result.co_qualname, code.co_qualname)
+        result = _requalified(result, _qualname(result), _qualname(code))
     _mark_rewritten(result)
 
     def text() -> str:
@@ -105,7 +103,12 @@ def _rewrite_code(code: types.CodeType) -> _Rewritten:
 def _requalified(code: types.CodeType, old: str, new: str) -> types.CodeType:
     """The code with the qualified names of the user's function, in inner functions too: errors and tracebacks show them."""
     constants = tuple(_requalified(c, old, new) if isinstance(c, types.CodeType) else c for c in code.co_consts)
-    return code.replace(co_consts=constants, co_qualname=new + code.co_qualname.removeprefix(old))
+    replace: Any = code.replace
+    return replace(co_consts=constants, co_qualname=new + _qualname(code).removeprefix(old))
+
+
+def _qualname(code: Any) -> str:
+    return code.co_qualname  # Python 3.11
 
 
 def _mark_rewritten(code: types.CodeType) -> None:
@@ -126,7 +129,11 @@ def _unmangle(module: ast.Module, code: types.CodeType) -> None:
         return
 
     def mangled(name: str) -> str:
-        return f"_{owner}{name}" if name.startswith("__") and not name.endswith("__") and not name.startswith("__kiln") else name
+        return (
+            f"_{owner}{name}"
+            if name.startswith("__") and not name.endswith("__") and not name.startswith("__kiln")
+            else name
+        )
 
     for node in ast.walk(module):
         if isinstance(node, ast.Attribute):
@@ -170,7 +177,8 @@ class Rewriter:
         if suspends is not None:
             if not top:
                 return node  # an inner generator is ordinary Python, run while tracing
-            what = {ast.Yield: "`yield`", ast.YieldFrom: "`yield from`", ast.Await: "`await`"}.get(type(suspends), "`async def`")
+            names: dict[type, str] = {ast.Yield: "`yield`", ast.YieldFrom: "`yield from`", ast.Await: "`await`"}
+            what = names.get(type(suspends), "`async def`")
             self.refuse(
                 suspends,
                 f"{what} in a function that is compiled: a generator or coroutine cannot be traced",
@@ -196,7 +204,7 @@ class Rewriter:
         docstring: list[ast.stmt] = []
         if statements and isinstance(statements[0], ast.Expr) and isinstance(statements[0].value, ast.Constant):
             if isinstance(statements[0].value.value, str):
-                docstring, statements = [statements[0]], statements[1:]
+                docstring, statements = statements[:1], statements[1:]
         if not statements:
             return docstring or [ast.copy_location(ast.Pass(), node)]
         self._note_assignments(node, state.facts)
@@ -358,7 +366,12 @@ class Rewriter:
         return f"__kiln_{what}_{self._counter}"
 
     def inner_function(
-        self, name: str, body: list[ast.stmt], writes: set[str] | frozenset[str], like: ast.AST, parameters: list[str] | None = None
+        self,
+        name: str,
+        body: list[ast.stmt],
+        writes: set[str] | frozenset[str],
+        like: ast.AST,
+        parameters: list[str] | None = None,
     ) -> ast.FunctionDef:
         """A function that works on the variables of the function around it."""
         global_names = self._scopes[-1].global_names
@@ -414,7 +427,12 @@ class Rewriter:
                     if isinstance(callee, (ast.Name, ast.Attribute)):
                         calls.add(callee.id if isinstance(callee, ast.Name) else callee.attr)
                 if isinstance(inner, ast.Subscript) and isinstance(inner.ctx, ast.Store):
-                    items.add((_container_name(inner.value), inner.slice.value if isinstance(inner.slice, ast.Constant) else None))
+                    items.add(
+                        (
+                            _container_name(inner.value),
+                            inner.slice.value if isinstance(inner.slice, ast.Constant) else None,
+                        )
+                    )
                 if isinstance(inner, ast.Attribute):
                     (attributes if isinstance(inner.ctx, ast.Store) else calls).add(inner.attr)
         self.constructs.append(
@@ -507,7 +525,7 @@ def _container_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
 
 
-def _walk_expression(node: ast.AST):  # noqa: ANN202
+def _walk_expression(node: ast.AST) -> Iterator[ast.AST]:
     yield node
     if not isinstance(node, ast.Lambda):
         for child in ast.iter_child_nodes(node):

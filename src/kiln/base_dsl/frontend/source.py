@@ -6,9 +6,11 @@ import ast
 import functools
 import linecache
 import types
+from typing import Any
 
 from ..diagnostics import DSLRuntimeError, Span
 from . import texts
+
 
 @functools.lru_cache(maxsize=128)
 def _parse(text: str) -> ast.Module | None:
@@ -37,10 +39,12 @@ def _code_parameters(code: types.CodeType) -> tuple[str, ...]:
 
 def _mangled(names: tuple[str, ...], code: types.CodeType) -> tuple[str, ...]:
     """Private names (`__x` in a class) appear mangled in code objects; compare them unmangled."""
-    return tuple(n[n.index("__", 1) :] if n.startswith("_") and "__" in n[1:] and not n.startswith("__") else n for n in names)
+    return tuple(
+        n[n.index("__", 1) :] if n.startswith("_") and "__" in n[1:] and not n.startswith("__") else n for n in names
+    )
 
 
-def _column(code: types.CodeType) -> int:
+def _column(code: Any) -> int:
     """The leftmost column of the code's first line, to tell lambdas on one line apart; -1 if unknown."""
     if not hasattr(code, "co_positions"):
         return -1

@@ -1,6 +1,6 @@
 """Texts of programs that stand in no file: given to `exec` or `-c`, typed into a REPL, redirected into Python.
 
-This module is loaded with Kiln itself, because Python keeps nothing of such a text once it is compiled.
+Kiln watches from the moment it is loaded, because Python keeps nothing of such a text once it is compiled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def _remember(event: str, args: tuple[object, ...]) -> None:
         _compiled.append((filename, text))
 
 
-sys.addaudithook(_remember)
+@functools.lru_cache(maxsize=1)
+def watch() -> None:
+    """From now on, keep what is compiled under a name that is no file."""
+    sys.addaudithook(_remember)
 
 
 def remember_callers(function: types.FunctionType) -> None:

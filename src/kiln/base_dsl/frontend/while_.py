@@ -22,7 +22,20 @@ UNROLL_LIMIT = 10_000
 """Iterations of a `while` that Python runs by itself before it is refused as endless."""
 
 # Builtins whose result is a Python value if their arguments are.
-_STATIC_CALLS = {"len", "int", "float", "bool", "abs", "min", "max", "isinstance", "const_expr", "range", "divmod", "round"}
+_STATIC_CALLS = {
+    "len",
+    "int",
+    "float",
+    "bool",
+    "abs",
+    "min",
+    "max",
+    "isinstance",
+    "const_expr",
+    "range",
+    "divmod",
+    "round",
+}
 
 
 def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
@@ -39,9 +52,7 @@ def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
     test_return = ast.copy_location(ast.Return(node.test), node.test)
     test = rw.region(rw.fresh("test"), [test_return], node.test)
     body = rw.region(rw.fresh("body"), node.body, node)
-    call = rw.hook(
-        "while_", [index, rw.scope(), ast.Name(test.name, ast.Load()), ast.Name(body.name, ast.Load())]
-    )
+    call = rw.hook("while_", [index, rw.scope(), ast.Name(test.name, ast.Load()), ast.Name(body.name, ast.Load())])
     run = ast.copy_location(ast.Expr(ast.copy_location(call, node.test)), node.test)
     return [test, body, ast.fix_missing_locations(run)]
 
@@ -121,7 +132,7 @@ def run_while(rec: Construct, scope: Scope, test: Callable[[bool], Any], body: C
                 )
             left -= 1
             body(False)
-            if run_rest(rec, scope, lambda: in_python(left)):
+            if run_rest(rec, scope, lambda left=left: in_python(left)):
                 return
 
     in_python(UNROLL_LIMIT)
