@@ -100,6 +100,12 @@ def benchmark(
             "benchmark() got kernel_arguments and a workspace_generator",
             hint="pass kernel_arguments for one set of arguments, or a generator for several",
         )
+    if use_cuda_graphs and (stream is None or not int(stream)) and target_name() != "cpu":
+        raise error(
+            DSLRuntimeError,
+            "benchmark() got use_cuda_graphs without a stream: the default stream cannot be captured",
+            hint="pass stream=, and launch the kernel on it",
+        )
     if workspace_generator is not None:
         workspaces = [workspace_generator() for _ in range(workspace_count)]
     else:
@@ -161,12 +167,6 @@ def _time_on_gpu(
         """A function that runs it so many times, if asked for as one graph."""
         if not use_cuda_graphs:
             return lambda: repeat(times)
-        if not int(stream):
-            raise error(
-                DSLRuntimeError,
-                "use_cuda_graphs needs a stream: the default stream cannot be captured",
-                hint="pass stream=, and launch the kernel on it",
-            )
         mode = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         check(cuda.cuStreamBeginCapture(stream, mode))
         try:

@@ -33,6 +33,7 @@ from .base_dsl.typing import (
     Uint32,
     Uint64,
 )
+from .cute.pointer import AddressSpace
 from .cute.runtime import from_dlpack
 
 __all__ = [
@@ -253,8 +254,9 @@ def convert_cute_tensor(
         )
     from .cute.testing import convert
 
+    device = "cuda" if cute_tensor.memspace is AddressSpace.gmem else "cpu"
     values = torch.empty_strided(
-        f32_torch_tensor.shape, f32_torch_tensor.stride(), dtype=torch.float32, device=f32_torch_tensor.device
+        f32_torch_tensor.shape, f32_torch_tensor.stride(), dtype=torch.float32, device=device
     ).copy_(f32_torch_tensor)
     source = from_dlpack(values)
     if is_dynamic_layout:

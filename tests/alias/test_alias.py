@@ -44,7 +44,7 @@ SERVED = {
     "cutlass.base_dsl.ast_preprocessor": "kiln.base_dsl.ast_preprocessor",
     "cutlass.base_dsl.dsl": "kiln.base_dsl.dsl",
     "cutlass.base_dsl.enums": "kiln.base_dsl.enums",
-    "cutlass.base_dsl.runtime.cuda": "kiln.base_dsl.runtime.cuda",
+    "cutlass.base_dsl.runtime.cuda": "kiln.cuda",
     "cutlass.base_dsl.typing": "kiln.base_dsl.typing",
     "cutlass.cuda": "kiln.cuda",
     "cutlass.experimental.primitives": "kiln.experimental.primitives",

@@ -38,6 +38,10 @@ def test_tensors_say_they_are_on_cuda_and_moving_copies(gpu_program):
         assert not kept.is_cuda
         with torch.device("cuda"):
             assert torch.zeros(2).is_cuda
+        torch.set_default_device("cuda")
+        assert torch.zeros(2).is_cuda and not torch.zeros(2, device="cpu").is_cuda
+        torch.set_default_device(None)
+        assert not torch.zeros(2).is_cuda
         assert repr(torch.ones(2, device="cuda", dtype=torch.int8)) == "tensor([1, 1], device='cuda:0', dtype=torch.int8)"
 
         for bad, kind in ((lambda: x.numpy(), TypeError), (lambda: torch.zeros(2, device="cuda:1"), RuntimeError)):
@@ -51,6 +55,7 @@ def test_tensors_say_they_are_on_cuda_and_moving_copies(gpu_program):
 
         layer = torch.nn.Linear(6, 2).to("cuda")
         assert layer.weight.is_cuda and layer(x).is_cuda
+        assert torch.nn.Linear(6, 2, device="cuda").weight.is_cuda and not torch.nn.Linear(6, 2).weight.is_cuda
         y = x.clone().requires_grad_()
         (y * y).sum().backward()
         assert y.grad.is_cuda and torch.equal(y.grad, 2 * x)

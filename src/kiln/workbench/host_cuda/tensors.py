@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
 
 from . import device as served
 from . import generators, graphs
@@ -33,6 +34,8 @@ def is_marked(x: Any) -> bool:
 def _mark(x: torch.Tensor, on_cuda: bool) -> None:
     if on_cuda != is_marked(x):
         setattr(x, _MARK, on_cuda)
+        if hasattr(x, "fake_device"):  # a FakeTensor has no memory, and keeps the name of its device itself
+            x.fake_device = _CUDA if on_cuda else _CPU
 
 
 def _tensors(x: Any) -> Iterable[torch.Tensor]:
@@ -66,6 +69,8 @@ class HostCuda(TorchFunctionMode):
         special = _SPECIAL.get(func)
         if special is not None:
             return special(*args, **kwargs)
+        if _default.on_cuda and kwargs.get("device") is None and func in _device_constructors():
+            kwargs = {**kwargs, "device": _CUDA}
         kwargs, asked = _on_host(kwargs)
         inputs = list(_tensors(args)) + list(_tensors(kwargs))
         on_cuda = asked.type == "cuda" if asked is not None else any(map(is_marked, inputs))
@@ -174,7 +179,7 @@ def _refuse_numpy(tensor: torch.Tensor) -> None:
 
 def _repr(tensor: torch.Tensor, **kwargs: Any) -> str:
     text = torch.Tensor.__repr__(tensor, **kwargs)
-    if not is_marked(tensor):
+    if not is_marked(tensor) or ", device=" in text:
         return text
     ends = [text.find(f", {what}=") for what in ("size", "dtype", "layout", "grad_fn", "requires_grad")]
     at = min((end for end in ends if end >= 0), default=len(text) - 1)
@@ -199,6 +204,45 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__repr__: _repr,
     torch.Tensor.pin_memory: _pin_memory,
 }
+
+
+# --- the default device ----------------------------------------------------------------------------------------------
+
+
+class _Default(threading.local):
+    on_cuda = False
+
+
+_default = _Default()
+
+
+def serve_default_device() -> None:
+    """Make `torch.set_default_device("cuda")` work."""
+    set_plainly, get_plainly = torch.set_default_device, torch.get_default_device
+
+    def set_default_device(device: Any) -> None:
+        named = _named_device(device)
+        _default.on_cuda = named is not None and named.type == "cuda"
+        set_plainly(None if _default.on_cuda else device)
+
+    def get_default_device() -> torch.device:
+        return _CUDA if _default.on_cuda else get_plainly()
+
+    module: Any = torch
+    module.set_default_device, module.get_default_device = set_default_device, get_default_device
+
+
+def serve_parameters() -> None:
+    """Make a parameter of a marked tensor a marked one: torch makes it of the memory without a call that modes see."""
+    plain = torch.nn.Parameter.__new__
+
+    def new(cls: type, data: Any = None, requires_grad: bool = True) -> Any:
+        made = plain(cls, data, requires_grad)
+        if is_marked(data):
+            _mark(made, True)
+        return made
+
+    torch.nn.Parameter.__new__ = staticmethod(new)
 
 
 # --- in every thread -------------------------------------------------------------------------------------------------
