@@ -17,7 +17,7 @@ from .diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, Sp
 from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
 from .frontend import texts
 from .numeric import host
-from .target import Executable, target_name
+from .target import Executable, target_key
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -114,7 +114,7 @@ class JitFunction(TracedFunction):
             if not kwargs:
                 quick = self.parameters.quick(self.dsl, args)
                 if quick is not None:
-                    found = self._compiled.get((target_name(), *quick[0]))
+                    found = self._compiled.get((target_key(), *quick[0]))
                     if found is not None and found[1].unchanged():
                         return found[0].run_leaves(quick[1])
             return self._call(args, kwargs)
@@ -127,7 +127,7 @@ class JitFunction(TracedFunction):
         no_cache = "no_cache" not in self.parameters.names and bool(kwargs.pop("no_cache", False))
         arguments = self.parameters.bind(args, kwargs)
         nodes = self.parameters.nodes(self.dsl, arguments)
-        key = (target_name(), *(node.key for node in nodes))
+        key = (target_key(), *(node.key for node in nodes))
         found = self._compiled.get(key)
         if found is None or no_cache or not found[1].unchanged():
             known = [node.value for node in nodes if isinstance(node, StaticNode)]

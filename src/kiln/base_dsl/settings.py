@@ -103,6 +103,12 @@ def _list(*choices: str) -> Callable[[str], frozenset[str]]:
     return parse
 
 
+def _sanitizer_kinds(text: str) -> tuple[str, ...]:
+    from .sanitizing import parse_kinds
+
+    return parse_kinds(text)
+
+
 def _text(text: str) -> str:
     return text
 
@@ -140,6 +146,7 @@ SETTINGS: dict[str, Setting] = {
         Setting("KILN_CPU_THREADS", "an integer of at least 1", _cores, "OS threads the CPU target may use for one launch. Unset: one for each core this process may use.", _int(1, 256)),
         Setting("KILN_CPU_SEED", "an integer", 0, "A schedule for the CPU target: the order of threads and blocks, and when asynchronous copies land. 0: in order, and at once.", _int(0, (1 << 63) - 1)),
         Setting("KILN_CPU_TIMEOUT", "seconds", 0.0, "How long a launch on the CPU target may take; then it is stopped and says where each warp was. 0: as long as it likes.", _seconds),
+        Setting("KILN_SANITIZE", "a comma list of race, memory, sync, numeric; or all, or 1 for the first three", (), "What the sanitizer looks for. Programs then run on the CPU target, in an instrumented build.", _sanitizer_kinds),
         Setting("KILN_CPU_OPT", "0 to 3", 2, "LLVM optimization level of the CPU target where the program does not choose one.", _int(0, 3)),
         Setting("CUTE_DSL_ARCH", f"one of {', '.join(ARCHITECTURES)}", "", "GPU architecture to compile for. Unset: that of the GPU.", _choice(*ARCHITECTURES)),
         Setting("CUTE_DSL_KEEP", f"a comma list of {', '.join(KEEPABLE)}; or all", frozenset(), "Artefacts to save as files and to keep on the compiled function.", _list(*KEEPABLE)),

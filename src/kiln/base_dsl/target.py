@@ -15,6 +15,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from . import sanitizing
 from .diagnostics import DSLRuntimeError
 
 if TYPE_CHECKING:
@@ -110,6 +111,12 @@ def target_name() -> str:
     return _choice.name or _process_choice or _environment_name() or _default_name()
 
 
+def target_key() -> str:
+    """The name of the target in force and what code is instrumented for: code made under one key serves no other."""
+    kinds = sanitizing.kinds()
+    return f"{target_name()}+{','.join(kinds)}" if kinds else target_name()
+
+
 _environment: Any = getattr(os.environ, "_data", None)
 
 
@@ -118,7 +125,12 @@ def _environment_name() -> str:
     if _environment is None or os.name != "posix":
         return os.environ.get("KILN_TARGET", "")
     found = _environment.get(b"KILN_TARGET")
-    return found.decode() if found else ""
+    return found.decode() if found else _for_sanitizer()
+
+
+def _for_sanitizer() -> str:
+    """Where nobody chose a target, the sanitizer does: it works on the CPU."""
+    return "cpu" if sanitizing.kinds() else ""
 
 
 def get_target(name: str | None = None) -> Target:

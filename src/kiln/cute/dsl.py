@@ -14,7 +14,7 @@ from ..base_dsl.function import JitFunction, TracedFunction
 from ..base_dsl.typing import Int32, Int64, Numeric
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ..mlir import ext, ir
 
@@ -252,6 +252,7 @@ class KernelLaunch:
         with ir.InsertionPoint(active.module.body):
             function, entry = kernel.dsl.make_function(name, types_, location)
         function.attributes[cute.KERNEL] = ir.UnitAttr.get()
+        _name_arguments(entry, self.arguments, nodes, location)
         with tracing.inside_function(active, entry, "kernel"):
             arguments = iter(list(entry.arguments))
             traced = dict(zip(self.arguments, [node.rebuild(arguments) for node in nodes], strict=True))
@@ -267,6 +268,18 @@ class KernelLaunch:
                 )
             kernel.dsl.finish_function(function, types_, [])
         return name
+
+
+def _name_arguments(entry: Any, names: Iterable[str], nodes: Sequence[Node], location: Any) -> None:
+    """Let the arguments of a function carry their parameters' names, for reports."""
+    from ..mlir import ir
+
+    values = iter(list(entry.arguments))
+    for name, node in zip(names, nodes, strict=True):
+        count = len(node.types())
+        for index in range(count):
+            text = name if count == 1 else f"{name}[{index}]"
+            next(values).set_location(ir.Location.name(text, location))
 
 
 _LAUNCH_OPTIONS = {

@@ -16,6 +16,7 @@ from ...mlir import ir
 from ..llvm_build import Builder, int_attr, int_type, ptr_type
 from .expand import Expander, carrier_type, expands, from_carrier, to_carrier
 from .resume import SUSPEND
+from .sanitizer.instrument import Hooks
 from .threads import PAYLOAD, BlockRecord, Fields, FrameHeader, Meeting, leave, wait, wait_softly
 
 if TYPE_CHECKING:
@@ -92,12 +93,17 @@ def barrier(x: Expander, op: ir.Operation, b: Builder, number: ir.Value, threads
     site = site_of(x, op, "barrier")
     operands = [frame_of(x, op), number, threads, b.i32(site)]
 
+    hooks, native = Hooks(x, op), "kiln_cpu_sync" if waits else "kiln_cpu_arrive"
+
     def again(c: Builder) -> tuple[ir.Value]:
-        status = call(x, c, "kiln_cpu_sync" if waits else "kiln_cpu_arrive", operands, int_type(32))
+        arrive = lambda: call(x, c, native, operands, int_type(32))
+        status = hooks.arrival(c, operands[0], number, threads, int(waits), arrive)
         _suspend_if(x, c, status)
         return (c.compare("eq", status, c.i32(2)),)
 
     b.while_(again)
+    if waits:
+        hooks.passed(b)
 
 
 @hardware("barrier")
@@ -117,7 +123,7 @@ def _nothing(_x: Expander, _op: ir.Operation, _o: Any, _r: Any, _b: Builder) -> 
     return []
 
 
-for _name in ("prefetch", "set_max_register", "grid_dependency", "mbarrier_inval"):
+for _name in ("prefetch", "set_max_register", "grid_dependency"):
     hardware(_name)(_nothing)
 
 
@@ -134,7 +140,8 @@ def fence(b: Builder, kind: str) -> None:
 
 
 @hardware("fence")
-def _fence(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+def _fence(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    Hooks(x, op).fence(b, _text(op, "kind"))
     fence(b, _text(op, "kind"))
     return []
 
@@ -155,6 +162,7 @@ def meet_word(
     x.function.meets = True
     site = b.i32(site_of(x, op, name.partition(".")[0]))
     operands = [frame, mask, b.i32(_kind(name)), site, word]
+    Hooks(x, op).meet(b, mask, name.partition(".")[0])
     _suspend_if(x, b, call(x, b, "kiln_cpu_meet_word", operands, int_type(32)))
     return Fields(b, Fields(b, frame, FrameHeader).load("meeting"), Meeting)
 
@@ -174,7 +182,10 @@ def meet(
     for value, offset in bring:
         b.store(value, b.byte_gep(slot, offset))
     site = b.i32(site_of(x, op, name.partition(".")[0]))
+    hooks = Hooks(x, op)
+    hooks.meet(b, mask, name.partition(".")[0])
     _suspend_if(x, b, call(x, b, "kiln_cpu_meet", [frame, site], int_type(32)))
+    hooks.met(b, name)
     return Fields(b, Fields(b, frame, FrameHeader).load("meeting"), Meeting)
 
 
@@ -407,6 +418,7 @@ def atomic_rmw(
 ) -> ir.Value:
     """The old element."""
     let_others_run(x, op, b, "loop around an atomic operation")
+    pointer = Hooks(x, op).atomic(b, pointer, value.type)
     attributes = {"ordering": _i64_attribute(_SEQUENTIAL)}
     if kind == "exch" and _is_float(value.type):
         bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]
@@ -429,6 +441,7 @@ def atomic_cas(
 ) -> ir.Value:
     """The old element."""
     let_others_run(x, op, b, "loop around an atomic operation")
+    pointer = Hooks(x, op).atomic(b, pointer, value.type)
     result, bits = value.type, value.type
     if _is_float(bits):
         bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]
@@ -461,6 +474,7 @@ def ordered_load(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, t
     """A load that happens here."""
     let_others_run(x, op, b, "loop around a load")
     carrier = carrier_type(type_)
+    pointer = Hooks(x, op).ordered(b, pointer, carrier, modifiers, stores=False)
     made = b.value("llvm.load", carrier, (pointer,), _access(b, carrier, modifiers, _ACQUIRE))
     return from_carrier(b, made, type_)
 
@@ -477,8 +491,10 @@ def ordered_store(b: Builder, pointer: ir.Value, value: ir.Value, modifiers: str
 
 
 @hardware("ordered_store")
-def _ordered_store(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    ordered_store(b, *op.operands, _text(op, "modifiers"))
+def _ordered_store(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    pointer, value = op.operands
+    pointer = Hooks(x, op).ordered(b, pointer, carrier_type(value.type), _text(op, "modifiers"), stores=True)
+    ordered_store(b, pointer, value, _text(op, "modifiers"))
     return []
 
 
@@ -487,10 +503,17 @@ def _ordered_store(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder)
 
 
 @hardware("mbarrier_init")
-def _mbarrier_init(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+def _mbarrier_init(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     pointer, count = op.operands
+    Hooks(x, op).mbarrier_init(b, pointer, count)
     wide = b.value("arith.extui", int_type(64), (count,))
     b.store(b.binary("ori", wide, b.binary("shli", wide, b.i64(20))), pointer)
+    return []
+
+
+@hardware("mbarrier_inval")
+def _mbarrier_inval(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    Hooks(x, op).mbarrier_inval(b, op.operands[0])
     return []
 
 
@@ -516,15 +539,20 @@ def mbarrier_change(x: Expander, b: Builder, pointer: ir.Value, arrivals: ir.Val
 @hardware("mbarrier_arrive")
 def _mbarrier_arrive(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     pointer, count, bytes_, rank = op.operands
-    frame_of(x, op)
-    mbarrier_change(x, b, peer(x, op, b, pointer, rank), count, bytes_)
+    pointer, hooks = peer(x, op, b, pointer, rank), Hooks(x, op)
+    hooks.mbarrier_arrive(b, pointer, count, bytes_)
+    mbarrier_change(x, b, pointer, count, bytes_)
+    hooks.mbarrier_after(b, pointer)
     return []
 
 
 @hardware("mbarrier_expect_tx")
 def _mbarrier_expect_tx(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     pointer, bytes_, rank = op.operands
-    call(x, b, "kiln_cpu_mbarrier", [peer(x, op, b, pointer, rank), b.i32(0), bytes_])
+    pointer, hooks = peer(x, op, b, pointer, rank), Hooks(x, op)
+    hooks.mbarrier_arrive(b, pointer, 0, bytes_)
+    call(x, b, "kiln_cpu_mbarrier", [pointer, b.i32(0), bytes_])
+    hooks.mbarrier_after(b, pointer)
     return []
 
 
@@ -543,15 +571,19 @@ def mbarrier_wait(
 ) -> ir.Value:
     """Wait for the phase of a parity; whether it is complete. A wait that may fail does so when nothing else can happen."""
     frame, site = frame_of(x, op), site_of(x, op, "mbarrier")
+    hooks = Hooks(x, op)
+    hooks.mbarrier_wait(b, pointer)
     then = b.if_(_incomplete(b, pointer, phase))
     record = wait_softly if may_fail else wait
     record(then, frame, then.byte_gep(pointer, 4), then.i32(-(1 << 31)), _phase_bit(then, phase), then.i32(site))
     _suspend(x, then)
     if may_fail:
         Fields(then, frame, FrameHeader).store("soft", 0)
-    if not may_fail:
-        return b.const(int_type(1), 1)
-    return b.binary("xori", _incomplete(b, pointer, phase), b.const(int_type(1), 1))
+    done = b.const(int_type(1), 1)
+    if may_fail:
+        done = b.binary("xori", _incomplete(b, pointer, phase), done)
+    hooks.mbarrier_waited(b, pointer, phase, done)
+    return done
 
 
 @hardware("mbarrier_wait")
@@ -578,6 +610,7 @@ def copy_async(
     x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, size: int
 ) -> None:
     """`bytes_` of `size` bytes, and zeros for the rest."""
+    target, source = Hooks(x, op).copy(b, target, source, bytes_, size)
     call(x, b, "kiln_cpu_copy", [_copies(x, op), target, source, bytes_, b.i32(size)])
 
 
@@ -590,30 +623,37 @@ def _cp_async(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> li
 @hardware("cp_async_commit")
 def _cp_async_commit(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     call(x, b, "kiln_cpu_copy_commit", [_copies(x, op)])
+    Hooks(x, op).commit(b)
     return []
 
 
 @hardware("cp_async_wait")
 def _cp_async_wait(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     call(x, b, "kiln_cpu_copy_wait", [_copies(x, op), b.i32(op.attributes["count"].value)])
+    Hooks(x, op).waited(b, op.attributes["count"].value)
     return []
 
 
 @hardware("cp_async_mbarrier_arrive")
 def _cp_async_mbarrier_arrive(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    hooks = Hooks(x, op)
+    hooks.copies_arrive(b, op.operands[0])
     call(x, b, "kiln_cpu_copy_arrive", [_copies(x, op), op.operands[0]])
+    hooks.mbarrier_after(b, op.operands[0])
     return []
 
 
 @hardware("cp_async_bulk_commit")
 def _cp_async_bulk_commit(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     call(x, b, "kiln_cpu_bulk_commit", [_copies(x, op)])
+    Hooks(x, op).commit(b, bulk=True)
     return []
 
 
 @hardware("cp_async_bulk_wait")
 def _cp_async_bulk_wait(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     call(x, b, "kiln_cpu_bulk_wait", [_copies(x, op), b.i32(op.attributes["count"].value)])
+    Hooks(x, op).waited(b, op.attributes["count"].value, bulk=True)
     return []
 
 
@@ -639,7 +679,9 @@ def _cluster_index(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) 
 
 @hardware("cluster_arrive")
 def _cluster_arrive(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    call(x, b, "kiln_cpu_cluster_arrive", [frame_of(x, op)])
+    frame = frame_of(x, op)
+    mode = 3 if "relaxed" in op.attributes else 2
+    Hooks(x, op).arrival(b, frame, None, None, mode, lambda: call(x, b, "kiln_cpu_cluster_arrive", [frame]))
     return []
 
 
@@ -647,6 +689,7 @@ def _cluster_arrive(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder)
 def _cluster_wait(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     site = b.i32(site_of(x, op, "cluster barrier"))
     _suspend_if(x, b, call(x, b, "kiln_cpu_cluster_wait", [frame_of(x, op), site], int_type(32)))
+    Hooks(x, op).passed(b, cluster=True)
     return []
 
 

@@ -163,8 +163,12 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
         {"value": ir.FlatSymbolRefAttr.get(block_name(name), context())},
     )
     block = b.value("builtin.unrealized_conversion_cast", ptr, (block,))
-    static, serial = b.i32(static_smem(state)), b.i32(int(prints(x.module, name)))
+    static, serial = b.i32(static_smem(state)), b.i32(int(x.module.sanitizer is not None or prints(x.module, name)))
     frame = b.load(i32, b.address_of(scheduler.frame_size_name(name))) if state.waits else b.i32(0)
     resident = b.i32(1 if "cute.cooperative" in op.attributes else 2 if state.spins else 0)
     numbers = [b.i32(site), *sizes, smem, static, serial, frame, b.i32(int(state.meets)), resident]
+    if x.module.sanitizer is not None:
+        x.module.sanitizer.launch(x, b, state, b.binary("addi", static, smem), arguments)
     b.call(LAUNCH_FUNCTION, [], [x.function.context, block, memory, *numbers])
+    if x.module.sanitizer is not None:
+        x.module.sanitizer.launched(x, b)

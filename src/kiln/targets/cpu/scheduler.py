@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ...mlir import ir
 from ..llvm_build import Builder, function, global_, int_attr, int_type, ptr_type
 from . import context as shared
+from .sanitizer.instrument import call as detector_call
 from .threads import BLOCK_BYTES, WARP, WARP_BYTES, BlockRecord, Fields, FrameHeader, Meeting, Warp, define
 
 if TYPE_CHECKING:
@@ -139,6 +140,8 @@ def group_function(
     expansion.declare("kiln_cpu_initialize", [ptr, ptr, ptr, *[i32] * 4, ptr], [])
     known = [frame_size, number, b.i32(int(state.meets)), b.i32(static)]
     b.call("kiln_cpu_initialize", [], [ctx, arena, sizes, *known, random])
+    if expansion.sanitizer is not None:
+        detector_call(expansion, b, "group", arena, sizes, number)
     alive, progress, passed = b.alloca(i32), b.alloca(i32), b.alloca(i32)
     b.store(b.i32(0), passed)
     b.store(b.binary("muli", group.threads, group.size), alive)
@@ -187,9 +190,13 @@ def group_function(
     inside.store("wait_address", run.null())
     # all that is left of the hidden arguments is the frame (`threads.indices_from_frame`)
     hidden = [run.null(), run.null(), run.null(), *[run.i32(0)] * 12, frame]
+    if expansion.sanitizer is not None:
+        detector_call(expansion, run, "switch", rank, inside.load("thread"))
     suspended = run.call(state.name, [i32], [*values, *hidden]).results[0]
     over = run.if_(run.compare("eq", suspended, run.i32(0)))
     expansion.declare("kiln_cpu_exit", [ptr], [])
+    if expansion.sanitizer is not None:
+        detector_call(expansion, over, "exit")
     over.call("kiln_cpu_exit", [], [frame])
     over.store(over.binary("subi", over.load(i32, alive), over.i32(1)), alive)
 
@@ -202,6 +209,8 @@ def group_function(
     expansion.declare("kiln_cpu_wake", [ptr, ptr, i32], [i32])
     woken = nobody.call("kiln_cpu_wake", [i32], [arena, sizes, frame_size]).results[0]
     report = nobody.if_(nobody.compare("eq", woken, nobody.i32(0)))
+    if expansion.sanitizer is not None:
+        detector_call(expansion, report, "stuck")
     expansion.declare(STUCK, [ptr, ptr, ptr, i32], [])
     report.call(STUCK, [], [ctx, arena, sizes, frame_size])
 

@@ -338,9 +338,7 @@ def ordered(c: Code, group: Value, tid: Value, clock: Value, proxy: Value) -> Va
         at = c.variable(0)
         with c.when(base != 0):
             at.set(c.struct(base, Clock).foreign)
-        with c.repeat(
-            lambda: (at.get() != 0) & (c.struct(_or_state(c, at.get()), Foreign).group != group.wide())
-        ):
+        with c.repeat(lambda: (at.get() != 0) & (c.struct(_or_state(c, at.get()), Foreign).group != group.wide())):
             at.set(c.struct(at.get(), Foreign).next)
         with c.when(at.get() != 0):
             known = c.struct(at.get(), Foreign).clock
@@ -520,9 +518,7 @@ def touch(c: Code, at: Value, flags: Value, site: Value, address: Value, bytes_:
             only_proxy = (proxy != 0) & (other < st.threads * 2)
             with c.when(only_proxy):
                 in_order = _call(c, "ordered", cell.w_group, other, cell.w_clock, 0)
-                _collide(
-                    c, (in_order != 0).choose(c.i32(RULE["proxy"]), rule), site, cell, "w", address, bytes_
-                )
+                _collide(c, (in_order != 0).choose(c.i32(RULE["proxy"]), rule), site, cell, "w", address, bytes_)
             with c.otherwise():
                 _collide(c, rule, site, cell, "w", address, bytes_)
         with c.when((cell.a_clock != 0) & (~atomic)):
@@ -573,9 +569,7 @@ def _check_readers(
             if who == "o":
                 present = present & ~shared
             with c.when(present):
-                fine = _call(
-                    c, "ordered", getattr(cell, f"{who}_group"), tid, getattr(cell, f"{who}_clock"), 0
-                )
+                fine = _call(c, "ordered", getattr(cell, f"{who}_group"), tid, getattr(cell, f"{who}_clock"), 0)
                 with c.when(fine == 0):
                     _collide(c, "read-write", site, cell, who, address, bytes_)
 
@@ -642,9 +636,7 @@ def access(c: Code, address: Value, bytes_: Value, flags: Value, site: Value, lo
             limit = (high < st.smem).choose(high, st.smem).wide()
             outside = said_shared & ((offset < low.wide()) | (end > limit))
             with c.when(outside):
-                _call(
-                    c, "report", RULE["bounds"], site, site, st.group, st.tid, address, bytes_, low.wide(), limit
-                )
+                _call(c, "report", RULE["bounds"], site, site, st.group, st.tid, address, bytes_, low.wide(), limit)
                 bad.set(1)
             with c.otherwise():
                 # frames of threads lie in the arena too, past the shared memory
@@ -675,9 +667,7 @@ def _global_access(
         o = c.struct(st.place("objects", number - 1), Object)
         outside = (o.high != 0) & ((address < o.low) | (end > o.high))
         with c.when(outside):
-            _call(
-                c, "report", RULE["bounds"], site, site, st.group, st.tid, address, bytes_, o.low, o.high
-            )
+            _call(c, "report", RULE["bounds"], site, site, st.group, st.tid, address, bytes_, o.low, o.high)
             f = c.struct(st.place("findings", st.findings_count - 1), Finding)
             with c.when((st.findings_count != 0) & (f.rule == RULE["bounds"]) & (f.site == site) & (f.count == 1)):
                 _attribute(c, f, o, number - 1, address)
@@ -707,9 +697,7 @@ def private(c: Code, address: Value, base: Value, size: Value, bytes_: Value, si
     result = c.variable(address)
     offset = address - base
     with c.when((st.active != 0) & ((offset + bytes_.wide() > size.wide()) | (address < base))):
-        _call(
-            c, "report", RULE["bounds"], site, site, st.group, st.tid, 0, bytes_, offset, size.wide()
-        )
+        _call(c, "report", RULE["bounds"], site, site, st.group, st.tid, 0, bytes_, offset, size.wide())
         result.set(st.scratch)
     return result
 
@@ -736,9 +724,7 @@ def barrier(c: Code, at: Value, number: Value, phase: Value, count: Value, site:
         slot.site = site
         c.call_c("memset", [(slot.place("warp_site"),), c.i32(0), c.i64(128)])
     with c.when(slot.count != count):
-        _call(
-            c, "report", RULE["count"], site, slot.site, st.group, st.tid, 0, 0, slot.count.wide(), count.wide()
-        )
+        _call(c, "report", RULE["count"], site, slot.site, st.group, st.tid, 0, 0, slot.count.wide(), count.wide())
     warp = (st.tid % st.per_block) >> 5
     before = slot.at("warp_site", warp)
     with c.when((mode < 2) & (before != 0) & (before != site + 1)):
@@ -790,8 +776,18 @@ def meet(c: Code, mask: Value, site: Value, orders: Value) -> None:
     left = st.per_block - (warp << 5)
     lanes = (left >= 32).choose(c.i32(-1), (c.i32(1) << (left & 31)) - 1)
     warps = (st.per_block + 31) >> 5
-    number = ((st.tid // st.per_block) * warps + warp) * 32 + (mask.lowest() & 31)
-    slot = c.struct(st.meetings + number.wide() * ctypes.sizeof(Meeting), Meeting)
+    first = ((st.tid // st.per_block) * warps + warp) * 32
+    # an open meeting of the same mask, else a free record: lanes of a warp need no more than 32
+    chosen = c.variable(first, 32)
+    found = c.variable(0, 32)
+    with c.loop(c.i32(32)) as i:
+        record = c.struct(st.meetings + (first + i).wide() * ctypes.sizeof(Meeting), Meeting)
+        is_open = (record.arrived != 0) & (record.mask == mask)
+        usable = is_open | ((found.get() == 0) & (record.arrived == 0))
+        with c.when(usable & (found.get() != 2)):
+            chosen.set(first + i)
+            found.set(is_open.choose(c.i32(2), c.i32(1)))
+    slot = c.struct(st.meetings + chosen.get().wide() * ctypes.sizeof(Meeting), Meeting)
     mine = c.i32(1) << lane
     with c.when((mask & mine) == 0):
         _call(c, "report", RULE["lanes-mask"], site, site, st.group, st.tid, 0, 0, mask.wide(), lane.wide())
@@ -802,9 +798,7 @@ def meet(c: Code, mask: Value, site: Value, orders: Value) -> None:
                 other = st.tid - lane + i
                 peer = c.struct(st.thread_array + other.wide() * ctypes.sizeof(Thread), Thread)
                 with c.when(peer.exited != 0):
-                    _call(
-                        c, "report", RULE["lanes-exited"], site, site, st.group, other, 0, 0, mask.wide(), i.wide()
-                    )
+                    _call(c, "report", RULE["lanes-exited"], site, site, st.group, other, 0, 0, mask.wide(), i.wide())
     with c.when(slot.arrived == 0):
         slot.mask = mask
         slot.site = site
@@ -814,11 +808,6 @@ def meet(c: Code, mask: Value, site: Value, orders: Value) -> None:
     with c.otherwise():
         with c.when(slot.site != site):
             _call(c, "report", RULE["lanes-site"], site, slot.site, st.group, slot.who, 0, 0, mask.wide(), 0)
-        with c.when(slot.mask != mask):
-            _call(
-                c, "report", RULE["lanes-mask"], site, slot.site, st.group, slot.who, 0, 0, mask.wide(),
-                slot.mask.wide(),
-            )  # fmt: skip
     slot.arrived = slot.arrived + 1
     with c.when(orders != 0):
         clock = slot.clock
@@ -1020,6 +1009,7 @@ def mbarrier_at(c: Code, address: Value, site: Value) -> Variable:
     """The record of an mbarrier that is used, or 0: it is none, which is reported."""
     st = _state(c)
     result = c.variable(0)
+    _call(c, "mbarrier_after", address)  # a copy may have landed meanwhile
     at = _call(c, "location", address, 1)
     with c.when(at != 0):
         loc = c.struct(at, Location)
@@ -1100,6 +1090,7 @@ def mbarrier_after(c: Code, address: Value) -> None:
 @_native([64, 32, 32])
 def mbarrier_waited(c: Code, address: Value, phase: Value, done: Value) -> None:
     """After a wait for the phase of a parity; `done`: it was complete."""
+    _call(c, "mbarrier_after", address)
     at = _call(c, "location", address, 0)
     with c.when((at != 0) & (done != 0)):
         _call(c, "acquire", c.struct(at, Location).at("published", phase & 1))
@@ -1302,4 +1293,3 @@ def exit_(c: Code) -> None:
     st = _state(c)
     c.struct(st.current, Thread).exited = 1
     st.exits = st.exits + 1
-

@@ -7,12 +7,14 @@ from (an argument of the kernel, an allocation), which gives an access its bound
 from __future__ import annotations
 
 import ast
+import ctypes
 import dataclasses
 import linecache
 import re
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.compiler import source_span
+from ....base_dsl.target import value_bytes
 from ....dialects import cute
 from ....mlir import ir
 from ...llvm_build import Builder, int_type, ptr_type
@@ -181,7 +183,7 @@ class Instrumentation:
         op: ir.Operation,
         b: Builder,
         address: ir.Value,
-        type_: ir.Type,
+        type_: ir.Type | None,
         bytes_: int | ir.Value,
         write: bool,
         alignment: int = 1,
@@ -190,19 +192,24 @@ class Instrumentation:
         what: str = "",
         written: bool = True,
     ) -> ir.Value:
-        """Check an access to `bytes_` bytes at `address` through a pointer of type `type_`; the address to use."""
-        info = cute.info(type_)
+        """Check an access to `bytes_` bytes at `address` through a pointer of type `type_`; the address to use.
+
+        Without a type the address may be anywhere.
+        """
         if not x.function.is_kernel:
             return address
-        origin, source = self._origin(x, address)
-        if info.space == "tmem":
+        space, element, bits = "generic", "bytes", 8
+        if type_ is not None:
+            info = cute.info(type_)
+            space, element, bits = info.space, str(info.element), cute.element_bits(info.element)
+        if space == "tmem":
             return address
+        origin, source = self._origin(x, address)
         what = what or ("write" if write else "read")
-        bits = cute.element_bits(info.element)
-        if origin == "private" or info.space == "rmem":
+        if origin == "private" or space == "rmem":
             if origin != "private" or "memory" not in self.kinds:
                 return address
-            site = self.site(op, x, what, memory="register array", element=str(info.element), element_bits=bits)
+            site = self.site(op, x, what, memory="register array", element=element, element_bits=bits)
             checked = self.call(x, b, "private", address, source, self._private[source], bytes_, site)
             return b.value("llvm.inttoptr", ptr_type(), (checked,))
         low, high, name, start = 0, _DYNAMIC_END, "", 0
@@ -211,27 +218,33 @@ class Instrumentation:
             flags |= detector.NO_INIT
         if origin == "shared":
             low, high, name, start = source.start, source.end, source.name, source.start
-        if origin == "shared" or info.space == "smem":
+        argument = self._argument(x, source) if origin == "argument" else None
+        if argument is not None:
+            space = argument.space if type_ is None else space
+            if type_ is None:
+                element, bits = argument.element, argument.element_bits
+        if origin == "shared" or space == "smem":
             flags |= SHARED
-        elif info.space == "gmem":
+        elif space == "gmem":
             flags |= GLOBAL
-        if origin == "argument" and not flags & SHARED:
-            argument = self.kernels[self._kernel_numbers[x.function.name]].arguments[source]
-            if argument is not None and source < MAX_OBJECTS:
-                low, name = source + 1, argument.name
+        if argument is not None and not flags & SHARED and source < MAX_OBJECTS:
+            low, name = source + 1, argument.name
         flags |= (alignment.bit_length() - 1) << ALIGNMENT_SHIFT
         if isinstance(bytes_, int):
             whole = bytes_ | alignment
             self.granule = min(self.granule, whole & -whole)
-        site = self.site(
-            op, x, what, memory=name, start=start, element=str(info.element), element_bits=bits
-        )
+        site = self.site(op, x, what, memory=name, start=start, element=element, element_bits=bits)
         checked = self.call(x, b, "access", address, bytes_, flags, site, low, high)
         return b.value("llvm.inttoptr", ptr_type(), (checked,))
 
+    def _argument(self, x: Expander, number: int) -> Argument | None:
+        return self.kernels[self._kernel_numbers[x.function.name]].arguments[number]
+
     # -- launches ----------------------------------------------------------------------------------------
 
-    def launch(self, x: Expander, b: Builder, state: FunctionState, smem: ir.Value, arguments: Sequence[ir.Value]) -> None:
+    def launch(
+        self, x: Expander, b: Builder, state: FunctionState, smem: ir.Value, arguments: Sequence[ir.Value]
+    ) -> None:
         """Before a launch: what the kernel is given."""
         number = self._kernel_numbers[state.name]
         shift = self.granule.bit_length() - 1
@@ -361,62 +374,85 @@ class Hooks:
         assert self.sanitizer is not None
         return self.sanitizer.site(self.op, self.x, what)
 
-    def phase(self, b: Builder, barrier: ir.Value) -> ir.Value | None:
-        """The phase of a barrier's record, before an arrival."""
+    # -- barriers ----------------------------------------------------------------------------------------
+
+    def arrival(
+        self, b: Builder, frame: ir.Value, number: ir.Value | None, count: ir.Value | None, mode: int, arrive: Any
+    ) -> Any:
+        """Run `arrive`, which arrives at a barrier (without a number: the cluster's) and gives a status or nothing.
+
+        A status of 2 means that it did not come to that. `mode` as in `detector.barrier`.
+        """
         if self.sanitizer is None:
-            return None
-        from ..threads import Barrier
+            return arrive()
+        from ..threads import Barrier, BlockRecord, Fields, FrameHeader
 
-        return b.load(int_type(32), b.byte_gep(barrier, Barrier.phase.offset))  # pyright: ignore[reportAttributeAccessIssue]
-
-    def barrier(
-        self, b: Builder, barrier: ir.Value, number: ir.Value | int, phase: ir.Value | None, count: ir.Value | int, mode: int
-    ) -> None:
-        """After an arrival (see `detector.barrier`)."""
-        if self.sanitizer is not None:
-            self._call(b, "barrier", barrier, number, phase, count, self._site("barrier"), mode)
+        block = Fields(b, Fields(b, frame, FrameHeader).load("block"), BlockRecord)
+        if number is None:
+            record = Fields(b, block.load("cluster"), BlockRecord).at("cluster_barrier")
+        else:
+            record = b.byte_gep(block.at("barriers"), b.binary("muli", number, b.i32(ctypes.sizeof(Barrier))))
+        phase = b.load(int_type(32), b.byte_gep(record, Barrier.phase.offset))  # pyright: ignore[reportAttributeAccessIssue]
+        status = arrive()
+        came = b if status is None else b.if_(b.compare("ne", status, b.i32(2)))
+        what = [record, 16 if number is None else number, phase, 0 if count is None else count]
+        self._call(came, "barrier", *what, self._site("barrier"), mode)
+        return status
 
     def passed(self, b: Builder, cluster: bool = False) -> None:
         """After a wait at a barrier."""
         if self.sanitizer is not None:
             self._call(b, "passed_cluster" if cluster else "passed")
 
-    def meet(self, b: Builder, mask: ir.Value, orders: bool) -> None:
+    def meet(self, b: Builder, mask: ir.Value, what: str) -> None:
         """Before a meeting of lanes."""
         if self.sanitizer is not None:
-            self._call(b, "meet", mask, self._site(self.op.name.partition(".")[2]), int(orders))
+            self._call(b, "meet", mask, self._site(what), int(what == "sync_warp"))
 
-    def access(
-        self, b: Builder, address: ir.Value, type_: ir.Type, bytes_: int | ir.Value, write: bool, **more: Any
-    ) -> ir.Value:
+    def met(self, b: Builder, what: str) -> None:
+        """After it: shuffles and votes do not order memory."""
+        if self.sanitizer is not None and what == "sync_warp":
+            self._call(b, "passed")
+
+    # -- accesses ----------------------------------------------------------------------------------------
+
+    def access(self, b: Builder, address: ir.Value, bytes_: int | ir.Value, write: bool, **more: Any) -> ir.Value:
         """Before an access; the address to use."""
         if self.sanitizer is None:
             return address
-        return self.sanitizer.access(self.x, self.op, b, address, type_, bytes_, write, **more)
+        return self.sanitizer.access(self.x, self.op, b, address, None, bytes_, write, **more)
 
-    def atomic(
-        self, b: Builder, address: ir.Value, type_: ir.Type, bytes_: int, order: str, scope: str, loads: bool, stores: bool
-    ) -> ir.Value:
-        """Before an atomic access."""
+    def _attribute(self, name: str, default: str) -> str:
+        return self.op.attributes[name].value if name in self.op.attributes else default  # pyright: ignore[reportAttributeAccessIssue]
+
+    def atomic(self, b: Builder, address: ir.Value, type_: ir.Type) -> ir.Value:
+        """Before an atomic update; order and scope are the operation's."""
         if self.sanitizer is None:
             return address
+        order, scope = self._attribute("order", "relaxed"), self._attribute("scope", "gpu")
+        return self._atomic(b, address, value_bytes(type_), order, scope, loads=True, stores=True)
+
+    def _atomic(
+        self, b: Builder, address: ir.Value, bytes_: int, order: str, scope: str, loads: bool, stores: bool
+    ) -> ir.Value:
         orders = {"acquire": 1, "release": 2, "acq_rel": 3, "sc": 3}.get(order, 0)
         how = 2 if loads and stores else int(stores)
         what = "atomic update" if how == 2 else "atomic write" if stores else "atomic read"
-        address = self.access(b, address, type_, bytes_, write=stores, alignment=bytes_, atomic=True, what=what)
+        address = self.access(b, address, bytes_, write=stores, alignment=bytes_, atomic=True, what=what)
         self._call(b, "atomic", address, orders, int(scope not in ("cta", "cluster")), how)
         return address
 
-    def ordered(self, b: Builder, address: ir.Value, type_: ir.Type, bytes_: int, modifiers: str, stores: bool) -> ir.Value:
+    def ordered(self, b: Builder, address: ir.Value, type_: ir.Type, modifiers: str, stores: bool) -> ir.Value:
         """Before a load or store with modifiers of PTX: an atomic one, or a plain one."""
         if self.sanitizer is None:
             return address
+        bytes_ = value_bytes(type_)
         words = modifiers.replace("::", ".").split(".")
         strong = [w for w in words if w in ("acquire", "release", "relaxed", "volatile", "mmio")]
         if not strong:
-            return self.access(b, address, type_, bytes_, write=stores, alignment=bytes_)
+            return self.access(b, address, bytes_, write=stores, alignment=bytes_)
         scope = next((w for w in words if w in ("cta", "cluster", "gpu", "sys")), "sys")
-        return self.atomic(b, address, type_, bytes_, strong[0], scope, loads=not stores, stores=stores)
+        return self._atomic(b, address, bytes_, strong[0], scope, loads=not stores, stores=stores)
 
     def fence(self, b: Builder, kind: str) -> None:
         """A fence by its PTX name."""
@@ -425,16 +461,16 @@ class Hooks:
         words = kind.replace("::", ".").split(".")
         if "proxy" in words:
             self._call(b, "proxy_fence")
-            if not {"alias", "async"} & set(words):
-                self._call(b, "fence", 1)
             return
         if words[0] == "mbarrier_init":
             self._call(b, "proxy_fence")
         self._call(b, "fence", int("cta" not in words and "cluster" not in words))
 
-    def mbarrier_init(self, b: Builder, address: ir.Value, type_: ir.Type, count: ir.Value) -> None:
+    # -- mbarriers ---------------------------------------------------------------------------------------
+
+    def mbarrier_init(self, b: Builder, address: ir.Value, count: ir.Value) -> None:
         if self.sanitizer is not None:
-            self.access(b, address, type_, 8, write=True, alignment=8, what="initialization of an mbarrier")
+            self.access(b, address, 8, write=True, alignment=8, what="initialization of an mbarrier")
             self._call(b, "mbarrier_init", address, count, self._site("mbarrier init"))
 
     def mbarrier_inval(self, b: Builder, address: ir.Value) -> None:
@@ -442,51 +478,74 @@ class Hooks:
             self._call(b, "mbarrier_inval", address)
 
     def mbarrier_arrive(
-        self, b: Builder, address: ir.Value, type_: ir.Type, count: ir.Value | int, bytes_: ir.Value | int, how: int = 0
+        self, b: Builder, address: ir.Value, count: ir.Value | int, bytes_: ir.Value | int, how: int | None = None
     ) -> None:
-        """Before an arrival (see `detector.mbarrier_arrive` for `how`)."""
+        """Before an arrival (see `detector.mbarrier_arrive` for `how`; None: as the operation's order says)."""
         if self.sanitizer is None:
             return
-        self._use(b, address, type_, "arrival at an mbarrier", engine=2 if how == 3 else 0)
+        if how is None:
+            how = int(self._attribute("order", "release") == "relaxed")
+        self._use(b, address, "arrival at an mbarrier", engine=2 if how == 3 else 0)
         self._call(b, "mbarrier_arrive", address, count, bytes_, self._site("mbarrier arrive"), how)
 
-    def _use(self, b: Builder, address: ir.Value, type_: ir.Type, what: str, engine: int = 0) -> None:
+    def _use(self, b: Builder, address: ir.Value, what: str, engine: int = 0) -> None:
         # not an atomic write: arrivals and waits never collide with each other, only with initialization
-        self.access(
-            b, address, type_, 8, write=False, alignment=8, atomic=True, engine=engine, what=what, written=False
-        )
+        self.access(b, address, 8, write=False, alignment=8, atomic=True, engine=engine, what=what, written=False)
 
     def mbarrier_after(self, b: Builder, address: ir.Value) -> None:
         """After an mbarrier changed."""
         if self.sanitizer is not None:
             self._call(b, "mbarrier_after", address)
 
-    def mbarrier_wait(self, b: Builder, address: ir.Value, type_: ir.Type) -> None:
+    def mbarrier_wait(self, b: Builder, address: ir.Value) -> None:
         """Before a wait."""
         if self.sanitizer is not None:
-            self._use(b, address, type_, "wait for an mbarrier")
+            self._use(b, address, "wait for an mbarrier")
             self._call(b, "mbarrier_at", address, self._site("mbarrier wait"))
 
-    def mbarrier_waited(self, b: Builder, address: ir.Value, phase: ir.Value, done: ir.Value | int) -> None:
+    def mbarrier_waited(self, b: Builder, address: ir.Value, phase: ir.Value, done: ir.Value) -> None:
         """After a wait; `done` is whether the phase was complete."""
         if self.sanitizer is not None:
-            if not isinstance(done, int):
-                done = b.value("arith.extui", int_type(32), (done,))
-            self._call(b, "mbarrier_waited", address, phase, done)
+            self._call(b, "mbarrier_waited", address, phase, b.value("arith.extui", int_type(32), (done,)))
 
-    def copies(self, bulk: bool = False) -> None:
-        """The program has asynchronous copies."""
+    # -- asynchronous copies -----------------------------------------------------------------------------
+
+    def copy(
+        self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, size: int
+    ) -> tuple[ir.Value, ir.Value]:
+        """Before a non-bulk copy; the addresses to use."""
+        if self.sanitizer is None:
+            return target, source
+        self.sanitizer.level = max(self.sanitizer.level, 1)
+        target = self.access(b, target, size, write=True, alignment=size, engine=1, what="asynchronous copy to")
+        return target, self.access(b, source, bytes_, write=False, engine=1, what="asynchronous copy from")
+
+    def bulk_copy(
+        self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value | None
+    ) -> None:
+        """Before a bulk copy; with an mbarrier, it takes its bytes from there."""
+        if self.sanitizer is None:
+            return
+        self.sanitizer.level = 2
+        self.access(b, source, bytes_, write=False, alignment=16, engine=2, what="bulk copy from")
+        self.access(b, target, bytes_, write=True, alignment=16, engine=2, what="bulk copy to")
+        if mbarrier is not None:
+            self.mbarrier_arrive(b, mbarrier, 0, bytes_, 3)
+
+    def copies_arrive(self, b: Builder, mbarrier: ir.Value) -> None:
+        """Before an arrival when copies are complete."""
         if self.sanitizer is not None:
-            self.sanitizer.level = max(self.sanitizer.level, 2 if bulk else 1)
+            self.sanitizer.level = max(self.sanitizer.level, 1)
+            self.mbarrier_arrive(b, mbarrier, 1, 0, 2)
 
     def commit(self, b: Builder, bulk: bool = False) -> None:
         """A group of copies is committed."""
         if self.sanitizer is not None:
-            self.copies(bulk)
+            self.sanitizer.level = max(self.sanitizer.level, 1 + bulk)
             self._call(b, "commit", int(bulk))
 
     def waited(self, b: Builder, left: int, bulk: bool = False) -> None:
         """After a wait for groups of copies."""
         if self.sanitizer is not None:
-            self.copies(bulk)
+            self.sanitizer.level = max(self.sanitizer.level, 1 + bulk)
             self._call(b, "waited", int(bulk), left)

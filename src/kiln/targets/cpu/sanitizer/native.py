@@ -277,7 +277,11 @@ def define(
     """Add a function: `inputs` and `result` are widths in bits (result 0: none)."""
     made = function(module, name, [int_type(w) for w in inputs], [int_type(result)] if result else [])
     entry = made.regions[0].blocks[0]
-    end = ir.Operation.create("func.return", loc=ir.Location.unknown(), ip=ir.InsertionPoint(entry)) if not result else None
+    end = (
+        ir.Operation.create("func.return", loc=ir.Location.unknown(), ip=ir.InsertionPoint(entry))
+        if not result
+        else None
+    )
     allocas = ir.Operation.create(
         "arith.constant",
         [int_type(64)],

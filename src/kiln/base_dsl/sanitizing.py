@@ -1,0 +1,95 @@
+"""What the sanitizer is asked to look for, and where its findings go.
+
+A target that can instrument code asks `kinds()` when it compiles and hands what it found to `deliver`. How users ask is in
+`kiln/sanitize.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from . import settings
+from .diagnostics import DSLUserCodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+KINDS = ("race", "memory", "sync", "numeric")
+DEFAULT_KINDS = ("race", "memory", "sync")
+
+
+class SanitizerError(DSLUserCodeError):
+    """The sanitizer found something; `findings` lists it."""
+
+    def __init__(self, message: str, findings: Sequence[Any], **more: Any) -> None:
+        super().__init__(message, **more)
+        self.findings = list(findings)
+
+
+class Request:
+    """One use of the sanitizer: the kinds to look for, whether to raise, and what was found."""
+
+    def __init__(self, kinds: tuple[str, ...], raises: bool) -> None:
+        self.kinds = kinds
+        self.raises = raises
+        self.findings: list[Any] = []
+
+
+class _Requests(threading.local):
+    request: Request | None = None
+
+
+_requests = _Requests()
+_environment: Any = getattr(os.environ, "_data", None) if os.name == "posix" else None
+collected: list[Any] = []
+"""All findings of this process, in order."""
+
+
+def parse_kinds(text: str) -> tuple[str, ...]:
+    """Kinds from a comma list, in order; `all` are all, `1` and `default` the default ones. Raises ValueError."""
+    wanted: set[str] = set()
+    for item in text.lower().replace(" ", "").split(","):
+        if item in ("1", "default", "on", "true"):
+            wanted.update(DEFAULT_KINDS)
+        elif item == "all":
+            wanted.update(KINDS)
+        elif item in KINDS:
+            wanted.add(item)
+        elif item not in ("", "0", "off", "false"):
+            raise ValueError(f"unknown: {item}; expected some of {', '.join(KINDS)}, or all")
+    return tuple(kind for kind in KINDS if kind in wanted)
+
+
+def kinds() -> tuple[str, ...]:
+    """What to look for now; empty: nothing, and code is not instrumented."""
+    request = _requests.request
+    if request is not None:
+        return request.kinds
+    # asked at every call: see `target._environment_name`
+    if _environment is not None and b"KILN_SANITIZE" not in _environment:
+        return ()
+    return settings.get("KILN_SANITIZE")
+
+
+def push(request: Request | None) -> Request | None:
+    """Make a request the one in force on this thread; the one before."""
+    before, _requests.request = _requests.request, request
+    return before
+
+
+def deliver(findings: Sequence[Any], failure: Exception | None = None) -> None:
+    """Record the findings of a call; raise them if that was asked for."""
+    request = _requests.request
+    collected.extend(findings)
+    if request is not None:
+        request.findings.extend(findings)
+    if not findings or (request is not None and not request.raises):
+        return
+    first = findings[0]
+    others = "".join(f"\n\n{finding}" for finding in findings[1:])
+    count = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    raise SanitizerError(
+        f"{first.message}{count}{others}", findings, hint=first.hint, span=first.span, notes=first.notes
+    ) from failure

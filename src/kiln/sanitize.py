@@ -1,0 +1,96 @@
+"""The sanitizer: runs programs on the CPU target in an instrumented build and says what they do wrong.
+
+    with kiln.sanitize():                          # races, memory, synchronization; the first bad call raises
+        main(x, y)
+
+    with kiln.sanitize("race", raises=False) as report:
+        main(x, y)
+    print(report)                                  # or report.findings, report.json()
+
+`KILN_SANITIZE=race,memory,sync` and `kiln run --sanitize prog.py` do the same for whole programs. `kiln.sanitize.report()`
+has all findings of the process.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from typing import Any
+
+from .base_dsl import sanitizing
+from .base_dsl.diagnostics import DSLRuntimeError
+from .base_dsl.sanitizing import KINDS, SanitizerError
+from .base_dsl.target import target, target_name
+
+__all__ = ["KINDS", "Report", "SanitizerError", "Session", "report"]
+
+
+class Report:
+    """Findings, as text (`str`) and as JSON."""
+
+    def __init__(self, findings: list[Any]) -> None:
+        self.findings = findings
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def __iter__(self) -> Any:
+        return iter(self.findings)
+
+    def __bool__(self) -> bool:
+        return bool(self.findings)
+
+    def __str__(self) -> str:
+        if not self.findings:
+            return "the sanitizer found nothing"
+        return "\n\n".join(map(str, self.findings)) + f"\n\n{len(self.findings)} finding(s)"
+
+    def json(self) -> str:
+        """A JSON list of objects, one for each finding."""
+        return json.dumps([finding.to_dict() for finding in self.findings], indent=2)
+
+
+class Session(Report):
+    """`kiln.sanitize(...)`: while open, programs that this thread calls are instrumented."""
+
+    def __init__(self, kinds: str | tuple[str, ...] | list[str] = "default", *, raises: bool = True) -> None:
+        text = kinds if isinstance(kinds, str) else ",".join(kinds)
+        try:
+            parsed = sanitizing.parse_kinds(text)
+        except ValueError as reason:
+            raise DSLRuntimeError(f"kiln.sanitize({text!r}): {reason}") from None
+        if not parsed:
+            raise DSLRuntimeError(f"kiln.sanitize({text!r}): nothing to look for", hint=f"some of {', '.join(KINDS)}")
+        self._request = sanitizing.Request(parsed, raises)
+        super().__init__(self._request.findings)
+        self._before: sanitizing.Request | None = None
+        self._target: target | None = None
+
+    def __enter__(self) -> Session:
+        self._before = sanitizing.push(self._request)
+        if target_name() != "cpu":
+            self._target = target("cpu")
+            self._target.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._target is not None:
+            self._target.__exit__()
+            self._target = None
+        sanitizing.push(self._before)
+
+
+def report() -> Report:
+    """All findings of this process so far."""
+    return Report(list(sanitizing.collected))
+
+
+class _Callable(types.ModuleType):
+    """This module can be called: `kiln.sanitize(...)` is a `Session`."""
+
+    def __call__(self, kinds: Any = "default", *, raises: bool = True) -> Session:
+        return Session(kinds, raises=raises)
+
+
+sys.modules[__name__].__class__ = _Callable
