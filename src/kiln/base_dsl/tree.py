@@ -373,7 +373,9 @@ def _unify_protocol(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[
 class _Parts:
     """The MLIR values of an object. Where taking it apart takes operations, that is left to the block that needs them."""
 
-    def __init__(self, extract: Callable[[], list[ir.Value]], types_: list[ir.Type], values: list[ir.Value] | None) -> None:
+    def __init__(
+        self, extract: Callable[[], list[ir.Value]], types_: list[ir.Type], values: list[ir.Value] | None
+    ) -> None:
         self._extract = extract
         self.types = types_
         self.values = values
