@@ -9,6 +9,7 @@ from .. import vector_access
 from ..algebra import coalesce
 from ..composed_layout import ComposedLayout
 from ..int_tuple import flatten_to_tuple, pretty_str, product
+from ..leaf import is_one
 from ..pointer import (
     AddressSpace,
     Pointer,
@@ -57,7 +58,7 @@ def require_rows(tensor: TracedTensor, values: int, what: str) -> None:
     layout = tensor.layout
     plain = coalesce(layout.outer if isinstance(layout, ComposedLayout) else layout)
     extent, stride = (flatten_to_tuple(t)[0] for t in (plain.shape, plain.stride))
-    run = extent if isinstance(extent, int) and stride == 1 else 1
+    run = extent if isinstance(extent, int) and is_one(stride) else 1
     if isinstance(layout, ComposedLayout):
         run = min(run, 1 << layout.inner.num_base) if isinstance(layout.inner, Swizzle) else 1
     if values > 1 and run % values:

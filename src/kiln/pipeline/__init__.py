@@ -1,0 +1,27 @@
+"""Pipelines: buffers that some threads of a block fill and others empty, without stopping each other."""
+
+from __future__ import annotations
+
+from .asynchronous import PipelineAsync, PipelineCpAsync
+from .barriers import (
+    MbarrierArray,
+    NamedBarrier,
+    SyncObject,
+    agent_sync,
+    alloc_reserved_mbarrier,
+    arrive_and_wait,
+    pipeline_init_arrive,
+    pipeline_init_wait,
+    sync,
+)
+from .groups import Agent, CooperativeGroup, PipelineOp, PipelineUserType
+from .order import PipelineOrder
+from .participants import PipelineConsumer, PipelineProducer
+from .state import PipelineState, make_pipeline_state
+
+__all__ = [
+    "Agent", "CooperativeGroup", "MbarrierArray", "NamedBarrier", "PipelineAsync", "PipelineConsumer",
+    "PipelineCpAsync", "PipelineOp", "PipelineOrder", "PipelineProducer", "PipelineState", "PipelineUserType",
+    "SyncObject", "agent_sync", "alloc_reserved_mbarrier", "arrive_and_wait", "make_pipeline_state",
+    "pipeline_init_arrive", "pipeline_init_wait", "sync",
+]  # fmt: skip

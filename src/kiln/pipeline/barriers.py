@@ -1,0 +1,184 @@
+"""What the sides of a pipeline meet at: named barriers of the block, and rings of mbarriers in shared memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.typing import Boolean, Int64
+from ..cute import arch
+from ..cute.copying import guarded
+from ..cute.layout import Layout, size
+from ..cute.pointer import Pointer, recast_ptr
+from .groups import Agent, CooperativeGroup, PipelineOp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class SyncObject:
+    """Something to arrive at and to wait for."""
+
+    def arrive(self, *args: Any, **kwargs: Any) -> None:
+        """Say that this thread is here."""
+        raise NotImplementedError
+
+    def wait(self, *args: Any, **kwargs: Any) -> None:
+        """Wait for those who arrive."""
+        raise NotImplementedError
+
+    def arrive_and_wait(self, *args: Any, **kwargs: Any) -> None:
+        """Both."""
+        raise NotImplementedError
+
+    def max(self) -> int | None:
+        """How many there can be."""
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedBarrier(SyncObject):
+    """Barrier `barrier_id` (1 to 15) of the block, for `num_threads` threads, a multiple of 32.
+
+    Barrier 0 is that of `cute.arch.sync_threads`.
+    """
+
+    barrier_id: Any
+    num_threads: Any
+
+    __kiln_immutable__ = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.barrier_id, int) and not 0 <= self.barrier_id < 16:
+            raise error(DSLUserCodeTypeError, f"barrier_id is {self.barrier_id}", hint="a block has the barriers 0 to 15")
+
+    def arrive(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
+        """Arrive without waiting."""
+        arch.barrier_arrive(barrier_id=self.barrier_id, number_of_threads=self.num_threads)
+
+    arrive_unaligned = arrive
+
+    def wait(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
+        """Arrive, and wait for all."""
+        arch.barrier(barrier_id=self.barrier_id, number_of_threads=self.num_threads)
+
+    arrive_and_wait = wait_unaligned = sync = wait
+
+    def arrive_and_drop(self, *, loc: Any = None, ip: Any = None) -> None:
+        """Named barriers have no such thing."""
+        raise error(DSLUserCodeTypeError, "arrive_and_drop: a thread cannot leave a named barrier")
+
+    def get_barrier(self, *, loc: Any = None, ip: Any = None) -> Any:
+        """The number of the barrier."""
+        return self.barrier_id
+
+    def max(self) -> int:
+        """The number of barriers."""
+        return 16
+
+
+class MbarrierArray(SyncObject):
+    """`num_stages` mbarriers in a row, each waiting for the `group` to arrive in the way of `op` once a phase."""
+
+    __kiln_immutable__ = True
+
+    def __init__(self, barrier_storage: Pointer, num_stages: int, op: PipelineOp, group: CooperativeGroup) -> None:
+        if barrier_storage.dtype is not Int64:
+            barrier_storage = recast_ptr(barrier_storage, None, Int64)
+        self._base = barrier_storage
+        self._num_stages = num_stages
+        self._op = op
+        self._group = group
+
+    @property
+    def op(self) -> PipelineOp:
+        """What arrives."""
+        return self._op
+
+    def init(self) -> None:
+        """Make the mbarriers, by one thread; the others may use them after a barrier."""
+        first = (arch.warp_idx() == 0) & (arch.lane_idx() == 0)
+
+        def make() -> None:
+            for stage in range(self._num_stages):
+                arch.mbarrier_init(self._base + stage, self._group.size)
+
+        guarded(first, make)
+
+    def arrive(self, index: Any, dst: Any = None, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
+        """Arrive at the mbarrier of a stage, of this block or of block `dst` of the cluster."""
+        if self._op is PipelineOp.AsyncLoad:
+            arch.cp_async_mbarrier_arrive_noinc(self.get_barrier(index))
+        else:
+            arch.mbarrier_arrive(self.get_barrier(index), dst)
+
+    def wait(self, index: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
+        """Wait until the phase of a stage is complete."""
+        arch.mbarrier_wait(self.get_barrier(index), phase)
+
+    def try_wait(self, index: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
+        """Whether the phase of a stage is complete."""
+        return arch.mbarrier_try_wait(self.get_barrier(index), phase)
+
+    def get_barrier(self, index: Any, *, loc: Any = None, ip: Any = None) -> Pointer:
+        """The mbarrier of a stage."""
+        return self._base + index
+
+    def __extract_mlir_values__(self) -> list[Any]:
+        return self._base.__extract_mlir_values__()
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> MbarrierArray:
+        return MbarrierArray(self._base.__new_from_mlir_values__(values), self._num_stages, self._op, self._group)
+
+
+def alloc_reserved_mbarrier(num_stages: int, *, multiplier: int = 2, loc: Any = None, ip: Any = None) -> Pointer:
+    """Shared memory for the barriers of a pipeline: `multiplier` for each stage."""
+    return arch.alloc_smem(Int64, num_stages * multiplier, alignment=8)
+
+
+def agent_sync(group: Agent, is_relaxed: bool = False, *, loc: Any = None, ip: Any = None) -> None:
+    """Wait for all threads of the warp, the block or the cluster."""
+    if group is Agent.Warp:
+        arch.sync_warp()
+    elif group is Agent.ThreadBlock:
+        arch.sync_threads()
+    elif group is Agent.ThreadBlockCluster:
+        (arch.cluster_arrive_relaxed if is_relaxed else arch.cluster_arrive)()
+        arch.cluster_wait()
+    else:
+        raise error(DSLUserCodeTypeError, f"agent_sync({group!r})", hint="Agent.ThreadBlock or ThreadBlockCluster")
+
+
+def sync(barrier_id: int = 0, *, loc: Any = None, ip: Any = None) -> None:
+    """Wait at a barrier for all threads of the block."""
+    arch.barrier(barrier_id=barrier_id)
+
+
+def arrive_and_wait(barrier_id: Any, num_threads: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Wait at a barrier for so many threads."""
+    arch.barrier(barrier_id=barrier_id, number_of_threads=num_threads)
+
+
+def _in_cluster(cluster_shape_mn: Any) -> bool:
+    if cluster_shape_mn is None:
+        return False
+    blocks = size(cluster_shape_mn if isinstance(cluster_shape_mn, Layout) else tuple(cluster_shape_mn))
+    return not isinstance(blocks, int) or blocks > 1
+
+
+def pipeline_init_arrive(
+    cluster_shape_mn: Any = None, is_relaxed: bool = False, *, loc: Any = None, ip: Any = None
+) -> None:
+    """Make new mbarriers known to the other blocks of the cluster; `pipeline_init_wait` waits for theirs."""
+    arch.mbarrier_init_fence()
+    if _in_cluster(cluster_shape_mn):
+        (arch.cluster_arrive_relaxed if is_relaxed else arch.cluster_arrive)()
+
+
+def pipeline_init_wait(cluster_shape_mn: Any = None, *, loc: Any = None, ip: Any = None) -> None:
+    """Wait until the mbarriers of the block, or of the cluster, are made."""
+    if _in_cluster(cluster_shape_mn):
+        arch.cluster_wait()
+    else:
+        arch.sync_threads()

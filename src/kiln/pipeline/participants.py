@@ -1,0 +1,160 @@
+"""The sides of a pipeline with a state of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base_dsl.typing import Boolean, Int32
+    from ..cute.pointer import Pointer
+    from .state import PipelineState
+
+
+class _OnState:
+    """Something made of a pipeline, which stays, and a state, which is the program's."""
+
+    def __init__(self, pipeline: Any, state: PipelineState, group: Any = None) -> None:
+        self._pipeline = pipeline
+        self._state = state
+        self._group = group
+
+    def __extract_mlir_values__(self) -> list[Any]:
+        return self._state.__extract_mlir_values__()
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made._state = self._state.__new_from_mlir_values__(values)
+        return made
+
+    def __kiln_join__(self, other: Any) -> Any:
+        return (self, other) if self._pipeline is other._pipeline else None
+
+    def __kiln_coerce__(self, like: Any) -> Any:
+        return self if self._pipeline is like._pipeline else None
+
+    def __kiln_static_key__(self) -> Any:
+        return self._pipeline.__kiln_static_key__()
+
+
+class _Handle(_OnState):
+    """A buffer of a pipeline."""
+
+    __kiln_immutable__ = True
+
+    @property
+    def index(self) -> Int32:
+        """The buffer."""
+        return self._state.index
+
+    @property
+    def count(self) -> Int32:
+        """The step at which it came round."""
+        return self._state.count
+
+    def get_origin(self) -> Any:
+        """The pipeline."""
+        return self._pipeline
+
+
+class _Side(_OnState):
+    def advance(self, count: Any = 1, *, loc: Any = None, ip: Any = None) -> None:
+        """Go to the next buffer, or several on."""
+        self._state.advance(count)
+
+    def clone(self) -> Any:
+        """A side with a state of its own."""
+        return type(self)(self._pipeline, self._state.clone(), self._group)
+
+    def current_handle(self) -> Any:
+        """The buffer it is at."""
+        return type(self).ImmutableResourceHandle(self._pipeline, self._state.clone())
+
+    class ImmutableResourceHandle(_Handle):
+        """A buffer."""
+
+
+class PipelineProducer(_Side):
+    """The side that fills buffers."""
+
+    class ImmutableResourceHandle(_Handle):
+        """A buffer to fill."""
+
+        @property
+        def barrier(self) -> Pointer:
+            """The mbarrier that says it is full."""
+            return self._pipeline.producer_get_barrier(self._state)
+
+        def commit(self, *, loc: Any = None, ip: Any = None) -> None:
+            """Say that this thread has filled its part."""
+            self._pipeline.producer_commit(self._state)
+
+    def reset(self, *, loc: Any = None, ip: Any = None) -> None:
+        """Go back to where a producer begins."""
+        self._state = self._pipeline.make_producer()._state
+
+    def acquire(self, try_acquire_token: Any = None, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> Any:
+        """Wait until the buffer is empty; the buffer."""
+        self._pipeline.producer_acquire(self._state, try_acquire_token, **kwargs)
+        return self.current_handle()
+
+    def acquire_and_advance(
+        self, try_acquire_token: Any = None, *, loc: Any = None, ip: Any = None, **kwargs: Any
+    ) -> Any:
+        """Wait until the buffer is empty and go to the next; the buffer."""
+        handle = self.acquire(try_acquire_token, **kwargs)
+        self.advance()
+        return handle
+
+    def try_acquire(self, *, loc: Any = None, ip: Any = None) -> Boolean:
+        """Whether the buffer is empty."""
+        return self._pipeline.producer_try_acquire(self._state)
+
+    def commit(self, handle: Any = None, *, loc: Any = None, ip: Any = None) -> None:
+        """Say that this thread has filled its part of a buffer: of the one it is at, without a handle."""
+        (self.current_handle() if handle is None else handle).commit()
+
+    def tail(self, *, loc: Any = None, ip: Any = None) -> None:
+        """Wait until all buffers are empty."""
+        self._pipeline.producer_tail(self._state)
+
+
+class PipelineConsumer(_Side):
+    """The side that uses buffers."""
+
+    class ImmutableResourceHandle(_Handle):
+        """A full buffer."""
+
+        @property
+        def barrier(self) -> Pointer:
+            """The mbarrier that says it is empty."""
+            return self._pipeline.consumer_get_barrier(self._state)
+
+        def release(self, *, loc: Any = None, ip: Any = None) -> None:
+            """Say that this thread has used it."""
+            self._pipeline.consumer_release(self._state)
+
+    def reset(self, *, loc: Any = None, ip: Any = None) -> None:
+        """Go back to where a consumer begins."""
+        self._state = self._pipeline.make_consumer()._state
+
+    def wait(self, try_wait_token: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
+        """Wait until the buffer is full; the buffer."""
+        self._pipeline.consumer_wait(self._state, try_wait_token)
+        return self.current_handle()
+
+    def wait_and_advance(self, try_wait_token: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
+        """Wait until the buffer is full and go to the next; the buffer."""
+        handle = self.wait(try_wait_token)
+        self.advance()
+        return handle
+
+    def try_wait(self, *, loc: Any = None, ip: Any = None) -> Boolean:
+        """Whether the buffer is full."""
+        return self._pipeline.consumer_try_wait(self._state)
+
+    def release(self, handle: Any = None, *, loc: Any = None, ip: Any = None) -> None:
+        """Say that this thread has used a buffer: the one it is at, without a handle."""
+        (self.current_handle() if handle is None else handle).release()
