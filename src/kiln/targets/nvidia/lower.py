@@ -27,11 +27,12 @@ def lower(compilation: Compilation, arch: Arch, facts: list[LaunchFacts], lines:
     """LLVM IR text of a module of device functions, and what its expansion found out."""
     blocks = {fact.name: fact.block for fact in facts if fact.block and not fact.max_threads}
     expansion = Expansion(compilation.module, arch, blocks)
-    with context():
+    with context(), ir.Location.unknown():
         compilation.run("expand-narrow-floats", expand_narrow_floats)
         compilation.run("expand-cute", lambda _: expand_module(expansion))
         compilation.run("mark-loops", mark_loops)
         compilation.run("to-llvm", _TO_LLVM)
+        compilation.run("keep-loop-marks", _keep_loop_marks)
         compilation.run("kernel-attributes", lambda module: _attributes(module, expansion, facts))
         if lines:
             compilation.run("lines", _LINES)
@@ -124,6 +125,18 @@ def _is_local(pointer: ir.Value) -> bool:
 
 def _is_pointer(value: ir.Value) -> bool:
     return str(value.type).startswith("!llvm.ptr")
+
+
+def _keep_loop_marks(module: ir.Module) -> None:
+    """Lowering hands a loop's mark to its branch as an attribute that means nothing there: make it the branch's own."""
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name in ("llvm.br", "llvm.cond_br") and _ANNOTATION in op.attributes:
+            op.attributes["loop_annotation"] = op.attributes[_ANNOTATION]
+            del op.attributes[_ANNOTATION]
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
 
 
 # --- kernels ---------------------------------------------------------------------------------------------------------

@@ -138,9 +138,9 @@ class NvidiaTarget(Target):
         self._compile_host(compilation, facts, code, artifacts)
         with compilation.stage("load"):
             executable = NvidiaExecutable(code, artifacts, compilation.options)
-        for kind, suffix in (("ptx", "ptx"), ("cubin", "cubin"), ("sass", "sass")):
-            if kind in artifacts:
-                compilation.dump(kind, f"{arch.name}.{suffix}", lambda kind=kind: artifacts[kind])
+        for kind in ("ptx", "cubin", "sass"):
+            if code.kernels and (code.cubin or kind == "ptx"):
+                compilation.dump(kind, f"{arch.name}.{kind}", lambda kind=kind: artifacts[kind])
         executable.timings = compilation.timings
         return executable
 

@@ -1,0 +1,391 @@
+"""PTX, cubins and SASS: structure, resources, options, errors. No GPU is needed."""
+
+from __future__ import annotations
+
+import re
+
+import cutlass
+import cutlass.cute as cute
+import numpy as np
+import pytest
+from cutlass import BFloat16, Float16, Float32, Float64, Int8, Int32, Int64
+from nvidia_testing import ARCHITECTURES, compile_for, floats, needs_ptxas, resources
+
+from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented, DSLRuntimeError, DSLSubprocessCallError
+from kiln.targets.nvidia import codegen, toolchain
+from kiln.targets.nvidia.arch import Arch, ptx_version
+
+pytestmark = needs_ptxas
+arch = cute.arch
+
+
+def launcher(kernel, block=128, grid=1, **options):
+    """A jit function that launches a kernel of one tensor."""
+
+    @cute.jit
+    def run(x: cute.Tensor):
+        kernel(x).launch(grid=(grid, 1, 1), block=(block, 1, 1), **options)
+
+    return run
+
+
+@cute.kernel
+def double(x: cute.Tensor):
+    t, _, _ = arch.thread_idx()
+    x[None, t] = x[None, t].load() * 2.0
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_architecture(name):
+    compiled = compile_for(launcher(double), floats(4, 128), arch=name)
+    assert f".target {name}" in compiled.__ptx__
+    assert compiled.__cubin__.startswith(b"\x7fELF")
+    assert resources(compiled).registers > 0
+
+
+def column_major(dtype, rows, columns):
+    return cute.runtime.from_dlpack(np.zeros((columns, rows), dtype).T, assumed_align=16)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8, np.int64])
+def test_sixteen_bytes_at_a_time(dtype):
+    @cute.kernel
+    def copy(x: cute.Tensor):
+        t, _, _ = arch.thread_idx()
+        x[None, t + 64] = x[None, t].load()
+
+    compiled = compile_for(launcher(copy, 64), column_major(dtype, 16 // np.dtype(dtype).itemsize, 128))
+    ptx = compiled.__ptx__
+    wide = r"\.global\.(v4\.b32|v2\.b64)"
+    assert len(re.findall(rf"ld{wide}", ptx)) == 1
+    assert len(re.findall(rf"st{wide}", ptx)) == 1
+    assert len(re.findall(r"(ld|st)\.global", ptx)) == 2
+
+
+def test_accesses_know_their_space():
+    @cute.kernel
+    def through_shared(x: cute.Tensor):
+        t, _, _ = arch.thread_idx()
+        memory = cute.make_tensor(arch.alloc_smem(Float32, 128), cute.make_layout(128))
+        memory[t] = x[t]
+        arch.sync_threads()
+        x[t] = memory[127 - t]
+
+    ptx = compile_for(launcher(through_shared), floats(128)).__ptx__
+    for access in ("ld.global", "st.global", "ld.shared", "st.shared", "bar.sync"):
+        assert access in ptx
+    assert not re.search(r"\b(ld|st)\.[bfv]", ptx)  # no generic ones
+    assert re.search(r"\[%r\d+(\+\d+)?\]", ptx)  # 32-bit addresses of shared memory
+
+
+@pytest.mark.parametrize("loop", ["range", "unroll_full", "constexpr"])
+def test_register_tensors_stay_in_registers(loop):
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        t, _, _ = arch.thread_idx()
+        values = cute.make_rmem_tensor((16,), Float32)
+        for i in cutlass.range_constexpr(16):
+            values[i] = x[i, t]
+        total = Float32(0.0)
+        if cutlass.const_expr(loop == "range"):
+            for i in range(16):
+                total = total * 0.5 + values[15 - i]
+        elif cutlass.const_expr(loop == "unroll_full"):
+            for i in cutlass.range(16, unroll_full=True):
+                total = total * 0.5 + values[15 - i]
+        else:
+            for i in cutlass.range_constexpr(16):
+                total = total * 0.5 + values[15 - i]
+        x[0, t] = total
+
+    compiled = compile_for(launcher(kernel), floats(16, 128))
+    assert ".local" not in compiled.__ptx__
+    assert resources(compiled).stack == 0
+
+
+def test_loops_of_unknown_length_are_unrolled_only_on_request():
+    def ptx_of(**options):
+        @cute.kernel
+        def kernel(x: cute.Tensor, n: Int32):
+            t, _, _ = arch.thread_idx()
+            total = Float32(0.0)
+            for i in cutlass.range(n, **options):
+                total = total + x[i, t]
+            x[0, t] = total
+
+        @cute.jit
+        def run(x: cute.Tensor, n: Int32):
+            kernel(x, n).launch(grid=(1, 1, 1), block=(128, 1, 1))
+
+        return compile_for(run, floats(64, 128), 5).__ptx__
+
+    assert ptx_of().count("ld.global") == 1
+    assert ptx_of(unroll=1).count("ld.global") == 1
+    assert ptx_of(unroll=4).count("ld.global") >= 4
+
+
+def test_what_a_launch_promises_is_in_the_kernel():
+    ptx = compile_for(launcher(double, 128), floats(4, 128)).__ptx__
+    assert ".reqntid 128, 1, 1" in ptx
+    ptx = compile_for(launcher(double, 128, min_blocks_per_mp=3), floats(4, 128)).__ptx__
+    assert ".minnctapersm 3" in ptx
+    ptx = compile_for(launcher(double, 128, 4, cluster=(2, 1, 1)), floats(4, 128)).__ptx__
+    assert ".reqnctapercluster 2, 1, 1" in ptx
+
+
+def test_a_block_of_unknown_size_promises_nothing():
+    @cute.jit
+    def run(x: cute.Tensor, n: Int32):
+        double(x).launch(grid=(1, 1, 1), block=(n, 1, 1))
+
+    assert "ntid" not in compile_for(run, floats(4, 128), 64).__ptx__.split(".entry")[1].split("{")[0]
+
+
+def test_names_are_readable():
+    compiled = compile_for(launcher(double), floats(4, 128))
+    assert ".entry double(" in compiled.__ptx__
+    assert list(compiled.executable.resources) == ["double"]
+
+
+@pytest.mark.parametrize("dtype", [Float16, BFloat16, Float32, Float64, Int8, Int64])
+def test_arithmetic_of_every_type_assembles(dtype):
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        t, _, _ = arch.thread_idx()
+        a = dtype(x[t])
+        b = a * a + dtype(3) - a
+        c = b / dtype(7) if cutlass.const_expr(dtype.is_float) else b // dtype(7) + b % dtype(5)
+        x[t] = Float32(c) if c > dtype(1) else Float32(-c)
+
+    for name in ("sm_80", "sm_90a"):
+        compile_for(launcher(kernel), floats(128), arch=name)
+
+
+@pytest.mark.parametrize("name", ["exp", "exp2", "log", "log2", "log10", "sin", "cos", "tan", "tanh", "sqrt", "rsqrt", "erf", "atan"])
+@pytest.mark.parametrize("dtype", [Float32, Float16])
+def test_functions_need_no_library(name, dtype, monkeypatch):
+    function = getattr(cute.math, name)
+
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        t, _, _ = arch.thread_idx()
+        x[None, t] = function(x[None, t].load().to(dtype)).to(Float32)
+
+    monkeypatch.setattr(toolchain, "find", lambda name: None)
+    compiled = compile_for(launcher(kernel), floats(4, 128))
+    assert ".extern" not in compiled.__ptx__
+    assert ".local" not in compiled.__ptx__
+
+
+def test_functions_of_doubles_come_from_libdevice(monkeypatch):
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        t, _, _ = arch.thread_idx()
+        x[t] = Float32(cute.math.exp(Float64(x[t])))
+
+    if toolchain.find("libdevice") is not None:
+        compiled = compile_for(launcher(kernel), floats(128))
+        assert ".extern" not in compiled.__ptx__
+        assert "fma.rn.f64" in compiled.__ptx__
+    find = toolchain.find
+    monkeypatch.setattr(toolchain, "find", lambda name: None if name == "libdevice" else find(name))
+    monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+    with pytest.raises(DSLNotImplemented, match="exp of f64 needs libdevice") as caught:
+        compile_for(launcher(kernel), floats(128))
+    assert "nvidia-nvvm" in caught.value.hint
+    assert caught.value.span.filename == __file__
+
+
+def test_a_product_and_a_sum_are_rounded_twice():
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        t, _, _ = arch.thread_idx()
+        x[t] = x[t] * x[t] + x[t]
+
+    ptx = compile_for(launcher(kernel), floats(128)).__ptx__
+    assert "mul.rn.f32" in ptx
+    assert "fma" not in ptx
+
+
+def test_barriers_are_not_copied_into_branches():
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        t, _, _ = arch.thread_idx()
+        value = x[t]
+        if value > 0.0:
+            value = value * 3.0
+        else:
+            value = value - 1.0
+        arch.barrier(barrier_id=3, number_of_threads=128)
+        if value > 0.0:
+            x[t] = value
+        else:
+            x[127 - t] = value
+
+    assert compile_for(launcher(kernel), floats(128)).__ptx__.count("bar.sync") == 1
+
+
+# --- source lines ----------------------------------------------------------------------------------------------------
+
+
+def test_lines_of_the_program():
+    ptx = compile_for(launcher(double), floats(4, 128), options="--generate-line-info").__ptx__
+    assert re.search(r"\.file\s+\d+ .*test_nvidia_codegen\.py", ptx)
+    assert ".loc" in ptx
+    assert ", debug" not in ptx
+    assert ".loc" not in compile_for(launcher(double), floats(4, 128)).__ptx__
+
+
+def test_lines_reach_sass():
+    if toolchain.find("nvdisasm") is None:
+        pytest.skip("there is no nvdisasm")
+    sass = compile_for(launcher(double), floats(4, 128), options="--generate-line-info").__sass__
+    assert "test_nvidia_codegen.py" in sass
+    assert "LDG.E" in sass
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
+
+def test_options_reach_ptxas():
+    @cute.kernel
+    def hungry(x: cute.Tensor):
+        t, _, _ = arch.thread_idx()
+        values = [x[i, t] for i in range(64)]
+        arch.sync_threads()
+        for i in cutlass.range_constexpr(64):
+            x[63 - i, t] = values[i]
+
+    @cute.jit
+    def run(x: cute.Tensor, n: Int32):  # ptxas ignores the option where the block's size is known
+        hungry(x).launch(grid=(1, 1, 1), block=(n, 1, 1))
+
+    free = compile_for(run, floats(64, 128), 128)
+    tight = compile_for(run, floats(64, 128), 128, options="--ptxas-options '--maxrregcount 32'")
+    assert resources(free).registers > 64
+    assert resources(tight).registers <= 32
+    assert resources(tight).spill_stores > 0 or resources(tight).stack > 0
+    with pytest.raises(CompilerDiagnosticError, match="ptxas rejected"):
+        compile_for(run, floats(64, 128), 128, options="--ptxas-options '--no-such-option'")
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_optimization_levels(level):
+    assert compile_for(launcher(double), floats(4, 128), options=f"--opt-level {level}").__cubin__
+
+
+def test_kept_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUTE_DSL_DUMP_DIR", str(tmp_path))
+    compile_for(launcher(double), floats(4, 128), options="--keep-ptx --keep-cubin")
+    names = {path.name.split(".", 1)[1] for path in tmp_path.iterdir()}
+    assert {"sm_90a.ptx", "sm_90a.cubin"} <= names
+
+
+def test_the_environment_chooses_the_architecture(monkeypatch):
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_89")
+    compiled = cute.compile(launcher(double), floats(4, 128), target="nvidia")
+    assert ".target sm_89" in compiled.__ptx__
+
+
+def test_an_unknown_architecture():
+    with pytest.raises(DSLRuntimeError, match="sm_91"):
+        compile_for(launcher(double), floats(4, 128), arch="sm_91")
+
+
+def test_without_ptxas_there_is_ptx(monkeypatch):
+    monkeypatch.setattr(codegen, "_ptxas", lambda: None)
+    monkeypatch.setattr(codegen, "ptxas_version", lambda: None)
+    monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+    compiled = compile_for(launcher(double), floats(4, 128))
+    assert ".entry double" in compiled.__ptx__
+    assert compiled.__cubin__ is None
+    assert compiled.__sass__ is None
+
+
+def test_without_nvdisasm(monkeypatch):
+    find = toolchain.find
+    monkeypatch.setattr(toolchain, "find", lambda name: None if name == "nvdisasm" else find(name))
+    with pytest.raises(DSLSubprocessCallError, match="nvdisasm was not found"):
+        _ = compile_for(launcher(double), floats(4, 128)).__sass__
+
+
+@pytest.mark.parametrize(
+    ("name", "cuda", "version"),
+    [("sm_80", "12.4", 84), ("sm_90a", "13.1", 88), ("sm_90a", None, 88), ("sm_103a", "12.9", 88), ("sm_121a", "13.0", 88), ("sm_80", "12.0", 80)],
+)
+def test_ptx_versions(name, cuda, version):
+    assert ptx_version(Arch(name), cuda) == version
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "runs"),
+    [("sm_90a", (9, 0), True), ("sm_90a", (10, 0), False), ("sm_80", (8, 6), True), ("sm_86", (8, 0), False), ("sm_100a", (10, 3), False), ("sm_89", (9, 0), False)],
+)
+def test_where_code_runs(name, capability, runs):
+    assert Arch(name).runs_on(capability) is runs
+
+
+def test_resources_as_ptxas_prints_them():
+    said = """ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'one' for 'sm_90a'
+ptxas info    : Function properties for one
+    16 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads
+ptxas info    : Used 40 registers, used 2 barriers, 16 bytes cumulative stack size, 528 bytes smem
+ptxas info    : Compiling entry function 'two' for 'sm_90a'
+ptxas info    : Used 8 registers, used 0 barriers
+"""
+    found = codegen.parse_resources(said)
+    assert found["one"] == codegen.Resources(40, 4, 8, 16, 528, 0, 2)
+    assert found["two"].registers == 8
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_instruction_the_architecture_lacks():
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        arch.cluster_arrive()
+        arch.cluster_wait()
+
+    with pytest.raises(DSLNotImplemented, match="cluster barrier needs sm_90 or newer, and this is compiled for sm_80") as caught:
+        compile_for(launcher(kernel), floats(128), arch="sm_80")
+    assert caught.value.span.filename == __file__
+
+
+def test_what_ptxas_rejects_is_shown():
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        arch.inline_ptx("no.such.instruction;")
+
+    with pytest.raises(CompilerDiagnosticError, match=r"ptxas rejected the code of run for sm_90a(.|\n)*no\.such\.instruction"):
+        compile_for(launcher(kernel), floats(128))
+
+
+def test_a_kernel_with_a_name_twice():
+    @cute.jit
+    def run(x: cute.Tensor):
+        double(x).launch(grid=(1, 1, 1), block=(128, 1, 1))
+        double(x).launch(grid=(1, 1, 1), block=(64, 1, 1))
+
+    compiled = compile_for(run, floats(4, 128))
+    assert len(compiled.executable.resources) == 2
+    assert ".reqntid 64, 1, 1" in compiled.__ptx__
+
+
+def test_a_function_without_kernels():
+    @cute.jit
+    def run(x: Int32):
+        return x * 2
+
+    compiled = cute.compile(run, 1, target="nvidia", options="--gpu-arch sm_90a")
+    assert compiled(21) == 42
+    assert compiled.__ptx__ is None
+
+
+def test_artefacts():
+    compiled = compile_for(launcher(double), floats(4, 128))
+    assert "cute.launch" in compiled.__mlir__
+    assert "define" in compiled.__llvm__
+    assert "target triple" in compiled.__llvm__
+    assert "llvm.func @double" in compiled.artifacts["mlir_lowered"]
