@@ -14,6 +14,7 @@ from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
 from ...mlir import ir
 from ..llvm_build import Builder, int_attr, int_type, ptr_type
+from . import scheduler
 from .expand import Expander, carrier_type, expands, from_carrier, to_carrier
 from .resume import SUSPEND
 from .sanitizer.instrument import Hooks
@@ -83,6 +84,18 @@ def let_others_run(x: Expander, op: ir.Operation, b: Builder, what: str) -> None
     x.function.spins = True
     Fields(b, frame, FrameHeader).store("site", b.i32(site_of(x, op, what)))
     _suspend(x, b)
+
+
+@expands("scf.while")
+def _open_loop(x: Expander, op: ir.Operation, _o: Any, _r: Any, _b: Builder) -> None:
+    """A loop that may never end asks each time whether it has to stop."""
+    if not x.function.is_kernel:
+        return
+    frame = frame_of(x, op)
+    b = Builder(ir.InsertionPoint.at_block_begin(op.regions[1].blocks[0]), op.location)
+    then = b.if_(b.compare("ne", scheduler.stopped(x.module, b, x.function.context), b.i32(0)))
+    Fields(then, frame, FrameHeader).store("site", then.i32(site_of(x, op, "loop")))
+    _suspend(x, then)
 
 
 # --- barriers and fences ---------------------------------------------------------------------------------------------
