@@ -433,6 +433,79 @@ class DynamicSmemSize(CuteNvgpu.Operation, name="dynamic_smem_size", traits=[ext
     result: ext.Result[I32]
 
 
+# --- tensor cores and their memory accesses --------------------------------------------------------------------------
+# All threads of the warp execute these together. Registers are i32; a register holds two 16-bit or four 8-bit elements,
+# the first in its lowest bits.
+
+
+class MmaSync(CuteNvgpu.Operation, name="mma_sync"):
+    """D = A B + C of one warp: A is `m` x `k`, B `k` x `n`, C and D `m` x `n`, spread over the lanes as PTX's `mma.sync` says.
+
+    `a_type` and `b_type`: f16, bf16, tf32, f64, s8, u8, e4m3, e5m2. `a` and `b` are vectors of i32 registers (f32 is also
+    possible for tf32; f64 for f64), `c` and `result` vectors of elements: f32, f16, i32 or f64. Products are exact; sums
+    of f16, bf16, tf32 and 8-bit floats are made in f32 and rounded to the element type of `result` at the end.
+    """
+
+    a: ext.Operand[Any]
+    b: ext.Operand[Any]
+    c: ext.Operand[Any]
+    result: ext.Result[Any]
+    m: ir.IntegerAttr
+    n: ir.IntegerAttr
+    k: ir.IntegerAttr
+    a_type: ir.StringAttr
+    b_type: ir.StringAttr
+
+
+class LdMatrix(CuteNvgpu.Operation, name="ldmatrix"):
+    """Load `count` (1, 2, 4) 8x8 matrices of 16-bit elements from shared memory: a vector of `count` i32 registers.
+
+    Lane 8 j + r gives the address of row r of matrix j, aligned to 16 bytes. Lane l gets elements 2 (l % 4) and the next of
+    row l / 4 of each matrix; with the attribute `transpose`, of column l / 4.
+    """
+
+    pointer: ext.Operand[Pointer]
+    result: ext.Result[Any]
+    count: ir.IntegerAttr
+
+
+class StMatrix(CuteNvgpu.Operation, name="stmatrix"):
+    """The inverse of `ldmatrix`: store a vector of `count` i32 registers (sm_90 and later)."""
+
+    pointer: ext.Operand[Pointer]
+    value: ext.Operand[Any]
+    count: ir.IntegerAttr
+
+
+class BulkLoad(CuteNvgpu.Operation, name="bulk_load"):
+    """Copy `bytes` (a multiple of 16) from global to shared memory later, then take them from what an mbarrier misses.
+
+    Addresses are aligned to 16 bytes. Through the async proxy. One thread executes it.
+    """
+
+    target: ext.Operand[Pointer]
+    source: ext.Operand[Pointer]
+    bytes: ext.Operand[I32]
+    mbarrier: ext.Operand[Pointer]
+
+
+class BulkStore(CuteNvgpu.Operation, name="bulk_store"):
+    """Copy `bytes` (a multiple of 16) from shared to global memory later, as part of the thread's current bulk group."""
+
+    target: ext.Operand[Pointer]
+    source: ext.Operand[Pointer]
+    bytes: ext.Operand[I32]
+
+
+class Match(CuteNvgpu.Operation, name="match"):
+    """The lanes of `mask` whose `value` (i32 or i64) is this lane's (`any`); `all`: all of them if all agree, else none."""
+
+    value: ext.Operand[Any]
+    mask: ext.Operand[I32]
+    result: ext.Result[I32]
+    kind: ir.StringAttr
+
+
 def load_dialect() -> None:
     """Make the dialect, and `cute`, known to the context."""
     load_cute()
