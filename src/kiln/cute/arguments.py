@@ -97,10 +97,12 @@ class PointerNode(Node):
         return list(self._leaves)
 
     def fit(self, expected: Hashable) -> Node | str:
-        """This pointer where one of smaller alignment is expected."""
+        """This pointer where one of another alignment is expected, or one into global memory: all that Python gives are."""
         if not isinstance(expected, runtime.PointerSignature):
             return ""
-        if expected[:2] != self.key[:2]:
+        if expected.dtype is not self.key.dtype or (
+            expected.memspace is not self.key.memspace and self.key.memspace is not AddressSpace.generic
+        ):
             return "its type or memory differs"
         address = self._leaves[0]
         if address % expected.alignment:
