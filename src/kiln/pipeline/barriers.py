@@ -51,7 +51,9 @@ class NamedBarrier(SyncObject):
 
     def __post_init__(self) -> None:
         if isinstance(self.barrier_id, int) and not 0 <= self.barrier_id < 16:
-            raise error(DSLUserCodeTypeError, f"barrier_id is {self.barrier_id}", hint="a block has the barriers 0 to 15")
+            raise error(
+                DSLUserCodeTypeError, f"barrier_id is {self.barrier_id}", hint="a block has the barriers 0 to 15"
+            )
 
     def arrive(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
         """Arrive without waiting."""
