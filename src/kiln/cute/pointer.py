@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
-from .leaf import get_divisibility, is_dynamic_leaf
+from .leaf import get_divisibility, is_dynamic_leaf, is_zero, leaf_add
 from .printing import Formatted
 
 if TYPE_CHECKING:
@@ -59,6 +59,11 @@ def alignment_after(alignment: int, offset: Any, dtype: Any) -> int:
     return min(alignment, step & -step)
 
 
+def _whole_bytes(offset: Any, dtype: Any) -> bool:
+    """Whether `offset` elements are known to be whole bytes."""
+    return get_divisibility(offset) * element_bits(dtype) % 8 == 0
+
+
 def index_value(offset: Any) -> ir.Value:
     """An offset (int or dynamic) as an IR value of 32 bits, or 64 where it needs them."""
     if isinstance(offset, int):
@@ -86,7 +91,7 @@ class Pointer:
         memspace: AddressSpace = AddressSpace.generic,
         alignment: int = 0,
         *,
-        offset: int = 0,
+        offset: Any = 0,
         swizzle: Swizzle | None = None,
         readonly: bool = False,
     ) -> None:
@@ -155,11 +160,14 @@ class Pointer:
             if offset == 0:
                 return self
             alignment = alignment_after(self._alignment, offset, self._dtype)
-            return self._copy(_offset=self._offset + int(offset), _alignment=alignment)
+            return self._copy(_offset=leaf_add(self._offset, int(offset)), _alignment=alignment)
         if not is_dynamic_leaf(offset):
             return NotImplemented
         from ..dialects import cute
 
+        if not _whole_bytes(offset, self._dtype):  # packed elements: only an access can split the byte
+            after = alignment_after(self._alignment, offset, self._dtype)
+            return self._copy(_offset=leaf_add(self._offset, offset), _alignment=after)
         # The constant part stays last, where the code generators fold it into the access.
         base_alignment = alignment_after(self._alignment, self._offset, self._dtype)
         after = alignment_after(base_alignment, offset, self._dtype)
@@ -198,7 +206,14 @@ class Pointer:
         """The IR value of the address, of type `type`."""
         from ..dialects import cute
 
-        if self._offset:
+        if not is_zero(self._offset):
+            if not _whole_bytes(self._offset, self._dtype):
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"a pointer to {self._dtype.__name__} may stand in the middle of a byte here",
+                    hint="packed elements are passed on, stored and joined by whole bytes only: slice at even indices, "
+                    "or say so with cute.assume",
+                )
             return cute.ptr_add(self._base, index_value(self._offset), self.type)
         wanted = self.type
         return self._base if self._base.type == wanted else cute.cast_ptr(self._base, wanted)
@@ -315,20 +330,24 @@ def recast_ptr(
 def make_ptr(
     dtype: Any,
     value: Any,
-    mem_space: AddressSpace = AddressSpace.generic,
+    mem_space: AddressSpace | None = None,
     *,
     assumed_align: int | None = None,
+    swizzle_: Swizzle | None = None,
     loc: Any = None,
     ip: Any = None,
 ) -> Any:
     """A pointer to an address: an integer, dynamic inside a trace; outside a trace a pointer to pass as an argument."""
+    space = AddressSpace.generic if mem_space is None else mem_space
     if tracing.current() is None:
         from . import runtime
 
-        return runtime.make_ptr(dtype, value, mem_space, assumed_align)
+        return runtime.make_ptr(dtype, value, space, assumed_align)
     if hasattr(value, "type") and not isinstance(value, Numeric):  # an LLVM pointer
-        return _from_llvm_pointer(dtype, value, mem_space, assumed_align)
-    return pointer_from_address(value, dtype, mem_space, assumed_align or 0)
+        made = _from_llvm_pointer(dtype, value, space, assumed_align)
+    else:
+        made = pointer_from_address(value, dtype, space, assumed_align or 0)
+    return made if swizzle_ is None else recast_ptr(made, swizzle_)
 
 
 def _from_llvm_pointer(dtype: Any, value: Any, memspace: AddressSpace, alignment: int | None) -> Pointer:
@@ -353,12 +372,9 @@ def _accessed(pointer: Pointer, offset: Any) -> tuple[ir.Value, ir.Value]:
         swizzled = pointer._swizzle(address)
         moved = pointer_from_address(swizzled, pointer._dtype, pointer._memspace)
         return moved._base, index_value(0)
-    if isinstance(offset, int):
-        return pointer._base, index_value(pointer._offset + offset)
-    if pointer._offset:
-        pointer = pointer + offset
-        return pointer._base, index_value(pointer._offset)
-    return pointer._base, index_value(offset)
+    if not isinstance(offset, int) and not is_zero(pointer._offset):
+        pointer, offset = pointer + offset, 0
+    return pointer._base, index_value(leaf_add(pointer._offset, offset))
 
 
 def known_alignment(pointer: Pointer, offset: Any) -> int:

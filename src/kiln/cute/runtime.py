@@ -12,6 +12,7 @@ import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.target import target_name
 from ..base_dsl.typing import Float32, Int32, Int64, NumericMeta, TFloat32
 from .arrays import Array, find_leading, read_array
 from .layout import Layout, fast_layout
@@ -139,6 +140,8 @@ class TensorSignature:
             return "it is read-only"
         if array.device == "cuda" and self.memspace is AddressSpace.generic:
             return "it is on a CUDA device"
+        if array.device == "cpu" and self.memspace is AddressSpace.gmem and target_name() != "cpu":
+            return "it is in the memory of the host"
         if self.alignment > alignment and array.address % self.alignment:
             return f"its address {array.address:#x} is not a multiple of {self.alignment}"
         for what, wanted, got in (("extent", self.shape, array.shape), ("stride", self.stride, array.strides)):
@@ -192,7 +195,12 @@ class RuntimeTensor(Tensor):
         self._alignment = natural if alignment is None else alignment
         self._memspace = AddressSpace.gmem if array.device == "cuda" else AddressSpace.generic
         self._order: tuple[int, ...] | None = None
-        if self._alignment & (self._alignment - 1) or self._alignment < natural or array.address % self._alignment or min(array.strides, default=0) < 0:
+        if (
+            self._alignment & (self._alignment - 1)
+            or self._alignment < natural
+            or array.address % self._alignment
+            or min(array.strides, default=0) < 0
+        ):
             _check_address(array, self._alignment)
         self._set(array.shape, array.strides)
 

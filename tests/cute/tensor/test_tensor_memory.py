@@ -300,6 +300,39 @@ def test_packed_elements():
     assert (src == dst).all()
 
 
+def test_packed_elements_at_odd_places():
+    src = (np.arange(8) * 37 % 256).astype(np.uint8)
+    low_high = np.stack([src & 15, src >> 4], axis=1).reshape(-1)
+    out = np.zeros(12, np.uint8)
+
+    @cute.jit
+    def f(a: cute.Tensor, out: cute.Tensor, i: cute.Int32):
+        t = cute.make_tensor(a.iterator, cute.make_layout((4, 4), stride=(4, 1)))
+        column = t[None, i]
+        for k in kiln.range_constexpr(4):
+            out[k] = column[k].to(cute.Uint8)
+            out[4 + k] = t[None, 3][k].to(cute.Uint8)
+            out[8 + k] = t[i, None][k].to(cute.Uint8)
+        column[0] = cute.Uint4(9)
+
+    a = from_dlpack(src)
+    a.element_type = kiln.Uint4
+    f(a, from_dlpack(out), 1)
+    matrix = low_high.reshape(4, 4)
+    assert out.tolist() == [*matrix[:, 1], *matrix[:, 3], *matrix[1]]
+    assert src[0] >> 4 == 9 and src[0] & 15 == low_high[0]
+
+    @cute.jit
+    def g(a: cute.Tensor, i: cute.Int32):
+        t = cute.domain_offset(i, a)
+        if i > 1:
+            t = a
+        t[0] = cute.Uint4(1)
+
+    with pytest.raises(kiln.DSLUserCodeError, match="middle of a byte"):
+        g(a, 1)
+
+
 def test_offsets_beyond_32_bits():
     memory = np.zeros(4, np.int8)
     base = memory.ctypes.data
