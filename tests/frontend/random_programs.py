@@ -66,7 +66,7 @@ class Writer:
         self.indent = 1
         self.loops: list[bool] = []
         self.fresh = 0
-        self.readable = list(VARIABLES)
+        self.readable: list[str] = [*VARIABLES]
         self.in_finally = 0
 
     def choose(self, *items: str) -> str:

@@ -1,3 +1,4 @@
+# pyright: reportUndefinedVariable=false
 """`if`, `elif`, `else`: the same results as Python, with static and dynamic conditions."""
 
 from __future__ import annotations

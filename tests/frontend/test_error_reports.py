@@ -1,3 +1,4 @@
+# pyright: reportUndefinedVariable=false
 """How errors are reported: the chain of inlined calls, the user's line for failures of the compiler, tracebacks."""
 
 from __future__ import annotations

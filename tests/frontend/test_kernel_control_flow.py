@@ -53,7 +53,7 @@ def test_control_flow_of_each_thread_is_its_own(capfd):
         collatz().launch(grid=1, block=16)
 
     main()
-    got = dict(tuple(map(int, line.split())) for line in lines(capfd))
+    got = {int(k): int(v) for k, v in (line.split() for line in lines(capfd))}
     assert got == {i: steps(i) for i in range(16)}
 
 
@@ -82,7 +82,7 @@ def test_search_with_break_and_else(capfd):
         kernel(of).launch(grid=3, block=4)
 
     main(7)
-    got = dict(tuple(map(int, line.split())) for line in lines(capfd))
+    got = {int(k): int(v) for k, v in (line.split() for line in lines(capfd))}
     assert got == {i: first_multiple(i, 7) for i in range(12)}
 
 

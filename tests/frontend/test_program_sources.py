@@ -6,6 +6,7 @@ import linecache
 import os
 import sys
 import textwrap
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ print("result", f(7))
 
 
 def test_exec_of_a_string():
-    space = {"cute": cute}
+    space: dict[str, Any] = {"cute": cute}
     exec("@cute.jit\ndef f(a):\n    if a > 2:\n        a = 10\n    return a\n", space)
     assert [space["f"](1), space["f"](5)] == [1, 10]
 
@@ -36,7 +37,7 @@ def test_exec_of_a_string():
 def test_two_texts_under_one_name():
     results = []
     for factor in (2, 3):
-        space = {"cute": cute}
+        space: dict[str, Any] = {"cute": cute}
         exec(f"@cute.jit\ndef f(a):\n    if a > 2:\n        a = a * {factor}\n    return a\n", space)
         results.append(space["f"])
     assert [f(5) for f in results] == [10, 15]
@@ -44,7 +45,7 @@ def test_two_texts_under_one_name():
 
 def test_notebook_cells():
     # A notebook registers each cell with linecache under a name of its own.
-    space = {"cute": cute}
+    space: dict[str, Any] = {"cute": cute}
     for number, text in enumerate(
         ["@cute.jit\ndef g(a):\n    return 1 if a > 2 else 0\n", "@cute.jit\ndef h(a):\n    return g(a) + 1\n"]
     ):

@@ -1,3 +1,4 @@
+# pyright: reportInvalidTypeForm=false
 """Functions: arguments, closures, methods, decorators, recursion; jit to jit, jit to Python; the same as Python."""
 
 from __future__ import annotations

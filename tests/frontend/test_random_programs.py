@@ -18,7 +18,7 @@ EXAMPLES = 3000 if os.environ.get("KILN_LONG_TESTS") else 60
 
 @settings(
     max_examples=EXAMPLES, deadline=None, derandomize=not os.environ.get("KILN_LONG_TESTS"), database=None,
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 @given(st.randoms(use_true_random=False), st.integers(4, 14))
 def test_random_programs_give_what_python_gives(random, size):

@@ -1,3 +1,4 @@
+# pyright: reportOptionalMemberAccess=false, reportUnusedExpression=false, reportArgumentType=false
 """Refused programs: the class of the error, the line and the expression under the caret, the rule and what to write.
 
 The line is the one with the comment `# here`. Columns are known from Python 3.11 on.
