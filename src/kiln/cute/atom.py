@@ -117,9 +117,7 @@ class UniversalCopyTrait(CopyTrait):
 
 
 class Atom:
-    """An operation with all that is known about it."""
-
-    __kiln_immutable__ = True
+    """An operation with all that is known about it. `set` changes it; a change in a region is carried out of it."""
 
     def __init__(self, op: Any, trait: Any) -> None:
         self._op = op

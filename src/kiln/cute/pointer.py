@@ -67,7 +67,8 @@ def _whole_bytes(offset: Any, dtype: Any) -> bool:
 def index_value(offset: Any) -> ir.Value:
     """An offset (int or dynamic) as an IR value of 32 bits, or 64 where it needs them."""
     if isinstance(offset, int):
-        return (Int32 if -(1 << 31) <= offset < 1 << 31 else Int64)(offset).ir_value()
+        kind = Int32 if -(1 << 31) <= offset < 1 << 31 else Int64
+        return tracing.constant(kind.mlir_type, offset)
     kind = type(offset)
     if kind.width > 32:
         return (offset if kind is Int64 else Int64(offset)).ir_value()
