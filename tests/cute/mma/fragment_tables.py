@@ -64,23 +64,6 @@ def byte_k32_b(lane: int, i: int) -> tuple[int, int]:
     return group(lane), place(lane) * 4 + (i & 3) + (16 if i >= 4 else 0)
 
 
-def i4_m8_k32(lane: int, i: int) -> tuple[int, int]:
-    return group(lane), place(lane) * 8 + (i & 7)
-
-
-def i4_k32_a(lane: int, i: int) -> tuple[int, int]:
-    return group(lane) + (8 if i >= 8 else 0), place(lane) * 8 + (i & 7)
-
-
-def i4_k64_a(lane: int, i: int) -> tuple[int, int]:
-    row = group(lane) if 0 <= i < 8 or 16 <= i < 24 else group(lane) + 8
-    return row, place(lane) * 8 + (i & 7) + (32 if i >= 16 else 0)
-
-
-def i4_k64_b(lane: int, i: int) -> tuple[int, int]:
-    return group(lane), place(lane) * 8 + (i & 7) + (32 if i >= 8 else 0)
-
-
 def f64_m8(lane: int, i: int) -> tuple[int, int]:
     return group(lane), place(lane)
 

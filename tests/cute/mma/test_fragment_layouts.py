@@ -13,7 +13,7 @@ from kiln.cute.nvgpu import CopyUniversalOp, MmaUniversalOp, cpasync, warp
 
 F16, BF16, F32 = kiln.Float16, kiln.BFloat16, kiln.Float32
 E4M3, E5M2 = kiln.Float8E4M3FN, kiln.Float8E5M2
-I8, U8, I4 = kiln.Int8, kiln.Uint8, kiln.Int4
+I8, U8 = kiln.Int8, kiln.Uint8
 
 CASES = [
     (warp.MmaF16BF16Op(F16, F32, (16, 8, 8)), ptx.f16_k8_a, ptx.f16_k8_b),
@@ -26,9 +26,6 @@ CASES = [
     (warp.MmaI8Op(I8, shape_mnk=(16, 8, 32)), ptx.byte_k32_a, ptx.byte_k32_b),
     (warp.MmaFP8Op(E4M3, F32), ptx.byte_k32_a, ptx.byte_k32_b),
     (warp.MmaFP8Op(E5M2, F16), ptx.byte_k32_a, ptx.byte_k32_b),
-    (warp.MmaI4Op(I4, shape_mnk=(8, 8, 32)), ptx.i4_m8_k32, ptx.i4_m8_k32),
-    (warp.MmaI4Op(I4, shape_mnk=(16, 8, 32)), ptx.i4_k32_a, ptx.i4_m8_k32),
-    (warp.MmaI4Op(I4, shape_mnk=(16, 8, 64)), ptx.i4_k64_a, ptx.i4_k64_b),
     (warp.MmaF64Op((8, 8, 4)), ptx.f64_m8, ptx.f64_m8),
     (warp.MmaF64Op((16, 8, 4)), ptx.f64_m16_a, ptx.f64_m16_b),
     (warp.MmaF64Op((16, 8, 8)), ptx.f64_m16_a, ptx.f64_m16_b),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import BFloat16, Float16, Float32, Float64, Int8, Int16, Int32, Integer
 from .. import vector_access
 from ..algebra import coalesce
 from ..composed_layout import ComposedLayout
@@ -17,6 +18,7 @@ from ..pointer import (
     load_element,
     load_vector,
     pointer_from_address,
+    recast_ptr,
     require_writable,
     store_vector,
 )
@@ -91,11 +93,21 @@ def address(pointer: Pointer, offset: Any) -> ir.Value:
     return pointer_from_address(swizzled, pointer.dtype, pointer.memspace, known_alignment(pointer, offset)).ir_value()
 
 
+_AS_THEY_ARE = (Float16, BFloat16, Float32, Float64)
+
+
+def bits_pointer(pointer: Pointer) -> Pointer:
+    """The same registers with elements whose vectors can be recast: narrow floats become integers of their width."""
+    if pointer.dtype in _AS_THEY_ARE or issubclass(pointer.dtype, Integer):
+        return pointer
+    return recast_ptr(pointer, pointer.swizzle, {8: Int8, 16: Int16, 32: Int32}[pointer.dtype.width])
+
+
 class Registers:
     """A register tensor as the values of several calls, each a vector."""
 
     def __init__(self, tensor: TracedTensor, values: int) -> None:
-        self.pointer: Pointer = tensor.iterator
+        self.pointer = bits_pointer(tensor.iterator)
         self.values = values
         self.offset: Callable[[int], Any] = tensor.layout
 

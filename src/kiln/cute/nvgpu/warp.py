@@ -18,11 +18,9 @@ from ...base_dsl.typing import (
     Float16,
     Float32,
     Float64,
-    Int4,
     Int8,
     Int32,
     TFloat32,
-    Uint4,
     Uint8,
 )
 from ..algebra import recast_layout
@@ -31,14 +29,14 @@ from ..copying import _predicates, guarded
 from ..layout import Layout, make_layout, size
 from ..mma import MmaOp, RegisterMmaTrait
 from ..pointer import AddressSpace, element_bits
-from ..tensor import TracedTensor
-from .access import Registers, address, calls, memory, require_alignment, require_rows
+from ..tensor import TracedTensor, make_fragment_like, make_tensor
+from .access import Registers, address, bits_pointer, calls, memory, require_alignment, require_rows
 
 if TYPE_CHECKING:
     from ...mlir import ir
 
 __all__ = [
-    "LdMatrix8x8x16bOp", "LdMatrix8x16x8bOp", "MmaF16BF16Op", "MmaF64Op", "MmaFP8Op", "MmaI4Op", "MmaI8Op",
+    "LdMatrix8x8x16bOp", "LdMatrix8x16x8bOp", "MmaF16BF16Op", "MmaF64Op", "MmaFP8Op", "MmaI8Op",
     "MmaTF32Op", "StMatrix8x8x16bOp",
 ]  # fmt: skip
 
@@ -86,8 +84,6 @@ class WarpMmaTrait(RegisterMmaTrait):
 
     def make_fragment(self, operand: str, of: Any) -> Any:
         if isinstance(of, TracedTensor) and operand != "C" and self._takes(operand, of.element_type):
-            from ..tensor import make_fragment_like
-
             return make_fragment_like(of)
         return super().make_fragment(operand, of)
 
@@ -98,22 +94,26 @@ class WarpMmaTrait(RegisterMmaTrait):
                 f"the MMA takes {self.types[operand].__name__} elements of {operand}, got {tensor.element_type.__name__}",
                 hint=f"make_fragment_{operand} makes what it takes; convert with .to(T)",
             )
-        return super().load(operand, tensor)
+        if operand == "C":
+            return super().load(operand, tensor)
+        value = super().load(operand, make_tensor(bits_pointer(tensor.iterator), tensor.layout))
+        if tensor.element_type is Float64:
+            return value
+        words = size(self.layouts_tv[operand][1]) * element_bits(tensor.element_type) // 32
+        return tracing.emit_value("vector.bitcast", Int32.vector_type(words), (value,))
 
     def multiply(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         from ...dialects import cute_nvgpu
 
-        return cute_nvgpu.mma_sync(a, b, c, self.shape_mnk, *(_ptx_name(self.types[x]) for x in "ABC"))
+        m, n, k = self.shape_mnk
+        types = {"a_type": _PTX_NAMES[self.types["A"]], "b_type": _PTX_NAMES[self.types["B"]]}
+        return cute_nvgpu.build_value("mma_sync", c.type, (a, b, c), m=m, n=n, k=k, **types)
 
 
 _PTX_NAMES = {
-    Float16: "f16", BFloat16: "bf16", Float32: "f32", Float64: "f64", TFloat32: "tf32", Float8E4M3FN: "e4m3",
-    Float8E5M2: "e5m2", Int8: "s8", Uint8: "u8", Int4: "s4", Uint4: "u4", Int32: "s32",
+    Float16: "f16", BFloat16: "bf16", Float64: "f64", TFloat32: "tf32", Float8E4M3FN: "e4m3", Float8E5M2: "e5m2",
+    Int8: "s8", Uint8: "u8",
 }  # fmt: skip
-
-
-def _ptx_name(dtype: Any) -> str:
-    return _PTX_NAMES[dtype]
 
 
 class WarpMmaOp(MmaOp):
@@ -195,18 +195,6 @@ class MmaI8Op(WarpMmaOp):
 
     def __init__(
         self, a_dtype: Any = Int8, b_dtype: Any = None, acc_dtype: Any = Int32, shape_mnk: Any = (16, 8, 32)
-    ) -> None:
-        super().__init__(a_dtype, a_dtype if b_dtype is None else b_dtype, acc_dtype, shape_mnk)
-
-
-class MmaI4Op(WarpMmaOp):
-    """Int4 or Uint4, also mixed, accumulated in Int32."""
-
-    _TYPES = ((Int4, Int32), (Uint4, Int32))
-    _SHAPES = ((8, 8, 32), (16, 8, 32), (16, 8, 64))
-
-    def __init__(
-        self, a_dtype: Any = Int4, b_dtype: Any = None, acc_dtype: Any = Int32, shape_mnk: Any = (16, 8, 64)
     ) -> None:
         super().__init__(a_dtype, a_dtype if b_dtype is None else b_dtype, acc_dtype, shape_mnk)
 
@@ -303,7 +291,10 @@ class LoadMatrixTrait(_MatrixTrait):
         from ...dialects import cute_nvgpu
 
         def call(place: ir.Value, registers: Registers, n: int) -> None:
-            words = cute_nvgpu.ldmatrix(place, self.matrices, self.transpose)
+            transpose = True if self.transpose else None
+            words = cute_nvgpu.build_value(
+                "ldmatrix", self._words(), (place,), count=self.matrices, transpose=transpose
+            )
             fragment = registers.pointer.dtype.vector_type(self.lane_values)
             registers.store(n, tracing.emit_value("vector.bitcast", fragment, (words,)))
 
@@ -318,7 +309,8 @@ class StoreMatrixTrait(_MatrixTrait):
 
         def call(place: ir.Value, registers: Registers, n: int) -> None:
             words = tracing.emit_value("vector.bitcast", self._words(), (registers.load(n),))
-            cute_nvgpu.stmatrix(words, place, self.matrices, self.transpose)
+            transpose = True if self.transpose else None
+            cute_nvgpu.build("stmatrix", (place, words), count=self.matrices, transpose=transpose)
 
         self._each(dst, src, pred, call)
 
