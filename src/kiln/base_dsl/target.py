@@ -1,7 +1,6 @@
 """Targets: where compiled programs run. Chosen by name, loaded when first used.
 
-A target turns a module into an `Executable`. Nothing above imports a target: `_BUILT_IN` names the modules of Kiln's
-own, and others register themselves with `register_target`.
+A target turns a module into an `Executable`. Targets register themselves with `register_target`.
 """
 
 from __future__ import annotations
@@ -9,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
-import importlib
-import importlib.util
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -70,14 +67,12 @@ class Target:
         raise NotImplementedError
 
 
-_BUILT_IN: dict[str, str] = {"cpu": "kiln.targets.cpu", "nvidia": "kiln.targets.nvidia"}
-"""Kiln's own targets: the module that provides `load_target() -> Target`."""
-
 cuda_is_host_memory = False
 """Whether what programs ask of CUDA is served from host memory (`kiln run --target cpu`): the CPU target then takes
 arrays that say they are on a CUDA device."""
 
 _loaders: dict[str, Callable[[], Target]] = {}
+_preferences: dict[str, int] = {}
 _loaded: dict[str, Target] = {}
 _lock = threading.RLock()
 
@@ -90,24 +85,26 @@ _choice = _Choice()
 _process_choice = ""
 
 
-def register_target(name: str, loader: Callable[[], Target]) -> None:
-    """Make a target known. `loader` is called once, when the target is first used."""
+def register_target(name: str, loader: Callable[[], Target], preference: int = -1) -> None:
+    """Make a target known. `loader` is called once, when the target is first used.
+
+    Where nobody chooses, the target with the highest preference runs that is available; one with a negative
+    preference is never chosen so.
+    """
     with _lock:
         _loaders[name] = loader
+        _preferences[name] = preference
         _loaded.pop(name, None)
+        _default_name.cache_clear()
 
 
 def target_names() -> list[str]:
     """The names that can be asked for (not all need work on this machine)."""
-    return sorted({*_loaders, *(name for name in _BUILT_IN if _exists(name))})
-
-
-def _exists(name: str) -> bool:
-    return importlib.util.find_spec(_BUILT_IN[name]) is not None
+    return sorted(_loaders)
 
 
 def target_name() -> str:
-    """The name of the target in force: `target(...)`, then `KILN_TARGET`, then a GPU, then the CPU."""
+    """The name of the target in force: `target(...)`, then `KILN_TARGET`, then the best that is available here."""
     return _choice.name or _process_choice or _environment_name() or _default_name()
 
 
@@ -147,8 +144,6 @@ def _load(name: str) -> Target:
     loader = _loaders.get(name)
     if loader is not None:
         return loader()
-    if name in _BUILT_IN and _exists(name):
-        return importlib.import_module(_BUILT_IN[name]).load_target()
     known = target_names()
     close = difflib.get_close_matches(name, known, 1)
     raise DSLRuntimeError(
@@ -160,13 +155,12 @@ def _load(name: str) -> Target:
 @functools.lru_cache(maxsize=1)
 def _default_name() -> str:
     """What this machine offers; looked up once."""
-    if "nvidia" in _loaders or _exists("nvidia"):
-        with contextlib.suppress(ImportError), _lock:
-            if "nvidia" not in _loaded:
-                _loaded["nvidia"] = _load("nvidia")
-            if _loaded["nvidia"].available():
-                return "nvidia"
-    return "cpu"
+    wanted = sorted((name for name in _loaders if _preferences[name] >= 0), key=lambda n: -_preferences[n])
+    for name in wanted:
+        with contextlib.suppress(ImportError):
+            if get_target(name).available():
+                return name
+    raise DSLRuntimeError(f"no target can run programs here; known: {', '.join(target_names()) or 'none'}")
 
 
 class target:
@@ -213,11 +207,20 @@ def value_bytes(type_: ir.Type) -> int:
     return size_and_alignment(type_)[0]
 
 
+_pointer_types = {"!llvm.ptr"}
+
+
+def register_pointer_type(spelling: str) -> None:
+    """Let the types of a dialect that begin with `spelling` cross the calling convention as addresses."""
+    _pointer_types.add(spelling)
+
+
 def size_and_alignment(type_: ir.Type) -> tuple[int, int]:
+    """Size and alignment in memory of a value that crosses the calling convention, in bytes."""
     from ..mlir import ir
 
     text = str(type_)
-    if text.startswith(("!llvm.ptr", "!cute.ptr")) or isinstance(type_, ir.IndexType):
+    if text.startswith(tuple(_pointer_types)) or isinstance(type_, ir.IndexType):
         return 8, 8
     if isinstance(type_, (ir.IntegerType, ir.FloatType)):
         size = (type_.width + 7) // 8

@@ -17,6 +17,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..base_dsl.target import register_pointer_type
 from ..base_dsl.trace import emit, emit_value
 from ..mlir import context, ext, ir, require_dialect
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 SPACES = ("gmem", "smem", "rmem", "generic", "tmem")
 """The address spaces of pointers and memrefs."""
+
+
+register_pointer_type("!cute.ptr")
 
 
 class Cute(ext.Dialect, name="cute"):

@@ -1,1 +1,21 @@
 """Targets: each turns a module of the `cute` dialect into code that runs somewhere. Loaded by name, when chosen."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from ..base_dsl.target import register_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..base_dsl.target import Target
+
+
+def _loader(name: str) -> Callable[[], Target]:
+    return lambda: importlib.import_module(f"{__name__}.{name}").load_target()
+
+
+register_target("cpu", _loader("cpu"), preference=0)
+register_target("nvidia", _loader("nvidia"), preference=1)
