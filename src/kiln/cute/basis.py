@@ -21,6 +21,7 @@ __all__ = ["E", "Ratio", "ScaledBasis", "basis_get", "basis_value"]
 class Ratio:
     """An exact quotient of two ints, for scales that are not whole. Immutable."""
 
+    __kiln_immutable__ = True
     __slots__ = ("denominator", "numerator")
 
     numerator: int
@@ -88,6 +89,7 @@ class ScaledBasis:
     ``value`` is an int, a dynamic leaf or a Ratio. Immutable; prints as ``2@1`` or ``4@1@0``.
     """
 
+    __kiln_immutable__ = True
     __slots__ = ("_mode", "_value")
 
     _value: Any

@@ -38,6 +38,7 @@ class ComposedLayout:
     layout that users see: shape, modes, slices and divisions are those of ``outer``. Immutable.
     """
 
+    __kiln_immutable__ = True
     __slots__ = ("_inner", "_offset", "_outer")
 
     def __init__(self, inner: Any, offset: Any, outer: Layout) -> None:

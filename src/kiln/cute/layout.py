@@ -87,6 +87,7 @@ class Layout:
     ``==`` is a bool when it can be decided without dynamic values, otherwise a dynamic Boolean.
     """
 
+    __kiln_immutable__ = True
     __slots__ = ("_hash", "_shape", "_static", "_stride")
 
     _shape: Any

@@ -170,7 +170,6 @@ class TiledMma(MmaAtom):
         super().__init__(op, trait)
         self._atom_layout_mnk = atom_layout_mnk
         self._permutation_mnk = permutation_mnk
-        self._tiled: dict[str, Layout] = {}
 
     @property
     def atom_layout_mnk(self) -> Layout:
@@ -224,9 +223,6 @@ class TiledMma(MmaAtom):
 
     def _tv_layout(self, operand: str) -> Layout:
         """(thread, value) -> index in the operand's part of the tile."""
-        found = self._tiled.get(operand)
-        if found is not None:
-            return found
         i, j = _OPERAND_MODES[operand]
         split = self._split(operand, make_layout((self.get_tile_size(i), self.get_tile_size(j))))
         thread, value = split[0]
@@ -240,9 +236,7 @@ class TiledMma(MmaAtom):
         number = composition(
             make_layout((size(threads), 1), stride=(1, 0)), right_inverse(make_layout([threads, complement(threads)]))
         )
-        found = make_layout([composition(by_thread, number), make_layout([value, make_layout([rest_i, rest_j])])])
-        self._tiled[operand] = found
-        return found
+        return make_layout([composition(by_thread, number), make_layout([value, make_layout([rest_i, rest_j])])])
 
     @property
     def tv_layout_A_tiled(self) -> Layout:

@@ -17,6 +17,7 @@ class Swizzle:
     inverse. Applies to Python ints and to dynamic offsets. Immutable.
     """
 
+    __kiln_immutable__ = True
     __slots__ = ("_source_mask", "_target_mask", "num_base", "num_bits", "num_shift")
 
     num_bits: int
