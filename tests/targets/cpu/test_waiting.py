@@ -71,7 +71,7 @@ def test_256_suspend_points_in_a_row_compile_in_seconds():
     def kernel(out: cute.Tensor):
         t = arch.thread_idx()[0]
         v = cute.Int32(t)
-        for i in range(256):
+        for i in kiln.range_constexpr(256):
             v = arch.shuffle_sync_bfly(v, 1 << (i % 5)) + i
         out[t] = v
 

@@ -95,6 +95,8 @@ class Expansion:
     launches: list[tuple[Expander, ir.Operation]] = dataclasses.field(default_factory=list)
     declared: set[str] = dataclasses.field(default_factory=set)
     strings: dict[str, str] = dataclasses.field(default_factory=dict)
+    outlined: set[str] = dataclasses.field(default_factory=set)
+    """Functions made for operations, to be called and not inlined."""
     sanitizer: Instrumentation | None = None
     """What an instrumented build adds; None in a normal one."""
 
@@ -175,7 +177,7 @@ def from_carrier(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
 
 def expand_module(expansion: Expansion) -> None:
     """Replace every `cute` operation and type of a module by host code."""
-    from . import hardware  # noqa: F401 - registers its expansions
+    from . import hardware, tensor_core  # noqa: F401 - they register their expansions
     from .launch import block_function, launch
 
     for func in operations(expansion.module):

@@ -193,7 +193,7 @@ def meet(
     x.function.meets = True
     slot = call(x, b, "kiln_cpu_join", [frame, mask, b.i32(_kind(name))], ptr_type())
     for value, offset in bring:
-        b.store(value, b.byte_gep(slot, offset))
+        b.store(value, b.byte_gep(slot, offset), 8)
     site = b.i32(site_of(x, op, name.partition(".")[0]))
     hooks = Hooks(x, op)
     hooks.meet(b, mask, name.partition(".")[0])

@@ -161,7 +161,7 @@ def _attributes(expansion: Expansion, module: ir.Module) -> None:
             continue
         if name in kernels or name in versions:
             func.attributes["always_inline"] = ir.UnitAttr.get()
-        elif name in blocks:
+        elif name in blocks or name in expansion.outlined:
             func.attributes["no_inline"] = ir.UnitAttr.get()
         elif name == "kiln_cpu_fault":
             func.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("cold")])

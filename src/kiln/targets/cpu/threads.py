@@ -104,6 +104,7 @@ class Meeting(ctypes.Structure):
         ("readers", ctypes.c_int32),  # lanes that have not left yet
         ("computed", ctypes.c_int32),  # whether `result` and what lanes get is there
         ("result", ctypes.c_uint64),
+        ("padding", ctypes.c_uint8 * 32),  # slots of lanes are aligned to 16 bytes
         ("payload", ctypes.c_uint8 * PAYLOAD * WARP),
     ]
 

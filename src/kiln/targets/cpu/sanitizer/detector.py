@@ -881,7 +881,7 @@ def chained(c: Code, old: Value, chain: Value, released: Value, base: Value, own
 
 @_native([64, 32, 32, 32])
 def atomic(c: Code, address: Value, order: Value, scope: Value, how: Value) -> None:
-    """An atomic access. `order`: 1 acquires, 2 releases; `scope`: 1 the whole GPU; `how`: 0 load, 1 store, 2 both."""
+    """An atomic access. `order`: 1 acquires, 2 releases; `scope`: 0 the block, 1 more; `how`: 0 load, 1 store, 2 both."""
     st = _state(c)
     with c.when(st.active != 0):
         thread = c.struct(st.current, Thread)
@@ -890,7 +890,8 @@ def atomic(c: Code, address: Value, order: Value, scope: Value, how: Value) -> N
         at = _call(c, "location", address, releases.narrow())
         with c.when(at != 0):
             loc = c.struct(at, Location)
-            here = (loc.local_group == st.group) & (loc.local != 0)
+            block = st.group * st.at("sizes", 11) + st.tid // st.per_block
+            here = (loc.local_block == block) & (loc.local != 0)
             with c.when(how != 1):
                 with c.when((order & 1) != 0):
                     with c.when(here):
@@ -908,11 +909,11 @@ def atomic(c: Code, address: Value, order: Value, scope: Value, how: Value) -> N
                 base = [explicit.choose(thread.base, thread.at("fence_base", i)) for i in range(2)]
                 is_rmw = (how == 2).narrow()
                 chain = c.variable(is_rmw, 32)
-                with c.when(loc.local_group != st.group):
+                with c.when(loc.local_block != block):
                     chain.set(0)
                 released = (explicit | fenced).narrow()
                 loc.local = _call(c, "chained", loc.local, chain.get().wide(), released, base[0], own[0])
-                loc.local_group = st.group
+                loc.local_block = block
                 with c.when(scope != 0):
                     wide_fence = thread.at("fence_own", 6) != 0
                     released = (explicit | wide_fence).narrow()

@@ -439,7 +439,7 @@ class Hooks:
         how = 2 if loads and stores else int(stores)
         what = "atomic update" if how == 2 else "atomic write" if stores else "atomic read"
         address = self.access(b, address, bytes_, write=stores, alignment=bytes_, atomic=True, what=what)
-        self._call(b, "atomic", address, orders, int(scope not in ("cta", "cluster")), how)
+        self._call(b, "atomic", address, orders, int(scope != "cta"), how)
         return address
 
     def ordered(self, b: Builder, address: ir.Value, type_: ir.Type, modifiers: str, stores: bool) -> ir.Value:
@@ -464,7 +464,7 @@ class Hooks:
             return
         if words[0] == "mbarrier_init":
             self._call(b, "proxy_fence")
-        self._call(b, "fence", int("cta" not in words and "cluster" not in words))
+        self._call(b, "fence", int("cta" not in words))
 
     # -- mbarriers ---------------------------------------------------------------------------------------
 

@@ -127,10 +127,10 @@ class Location(ctypes.Structure):
 
     _fields_ = [
         ("key", i64),
-        ("local", i64),  # released by the group `local_group`; for an mbarrier: what arrivals released so far
-        ("wide", i64),  # released to the whole GPU
+        ("local", i64),  # released by the block `local_block`; for an mbarrier: what arrivals released so far
+        ("wide", i64),  # released to more than a block
         ("published", i64 * 2),  # of an mbarrier: the clock of the last complete phase of each parity
-        ("local_group", u32),
+        ("local_block", u32),
         ("mbarrier", u32),  # whether it is one now
         ("site", u32),
         ("who", u32),

@@ -1,0 +1,357 @@
+"""mma.sync, ldmatrix, stmatrix, bulk copies and match against numpy, with fragments written down as the PTX manual does."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from kernel_testing import run, runs
+
+import kiln
+from kiln import cute
+from kiln.base_dsl import trace as tracing
+from kiln.base_dsl.diagnostics import DSLNotImplemented
+from kiln.cute import arch
+from kiln.dialects import cute_nvgpu
+from kiln.mlir import ir
+
+FEW = [(1, 0), (1, 1), (2, 2)]
+
+
+def vector_of(values, kind):
+    type_ = ir.VectorType.get([len(values)], kind.mlir_type)
+    return tracing.emit_value("vector.from_elements", type_, [v.ir_value() for v in values])
+
+
+def elements_of(vector, kind):
+    return [
+        kind._make(
+            tracing.emit_value(
+                "vector.extract", kind.mlir_type, (vector,), {"static_position": ir.DenseI64ArrayAttr.get([n])}
+            )
+        )
+        for n in range(vector.type.shape[0])
+    ]
+
+
+def shared(count: int, kind=cute.Int32, alignment=16):
+    return cute.make_tensor(arch.alloc_smem(kind, count, alignment), cute.make_layout(count))
+
+
+# --- the manual's fragments: (row, column) of the elements of each lane -----------------------------------------------
+
+
+def a_places(kind: str, k: int, lane: int) -> list[tuple[int, int]]:
+    group, thread = lane >> 2, lane % 4
+    if kind == "f64":  # m8n8k4
+        return [(group, thread)]
+    if kind == "tf32" and k == 4:
+        return [(group, thread), (group + 8, thread)]
+    if kind == "tf32":
+        return [(group, thread), (group + 8, thread), (group, thread + 4), (group + 8, thread + 4)]
+    if kind in ("f16", "bf16") and k == 8:
+        return [(group if i < 2 else group + 8, thread * 2 + (i & 1)) for i in range(4)]
+    if kind in ("f16", "bf16"):
+        return [
+            (group if i < 2 or 4 <= i < 6 else group + 8, thread * 2 + (i & 1) + (0 if i < 4 else 8)) for i in range(8)
+        ]
+    if k == 16:  # 8 bits
+        return [(group if i < 4 else group + 8, thread * 4 + (i & 3)) for i in range(8)]
+    return [
+        (group if i < 4 or 8 <= i < 12 else group + 8, thread * 4 + (i & 3) + (0 if i < 8 else 16)) for i in range(16)
+    ]
+
+
+def b_places(kind: str, k: int, lane: int) -> list[tuple[int, int]]:
+    group, thread = lane >> 2, lane % 4
+    if kind == "f64" or (kind == "tf32" and k == 4):
+        return [(thread, group)]
+    if kind == "tf32":
+        return [(thread, group), (thread + 4, group)]
+    if kind in ("f16", "bf16"):
+        return [(thread * 2 + (i & 1) + (0 if i < 2 else 8), group) for i in range(k // 4)]
+    return [(thread * 4 + (i & 3) + (0 if i < 4 else 16), group) for i in range(k // 4)]
+
+
+def c_places(kind: str, lane: int) -> list[tuple[int, int]]:
+    group, thread = lane >> 2, lane % 4
+    if kind == "f64":
+        return [(group, thread * 2 + i) for i in range(2)]
+    return [(group if i < 2 else group + 8, thread * 2 + (i & 1)) for i in range(4)]
+
+
+NUMPY = {
+    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "f64": np.float64, "s8": np.int8, "u8": np.uint8,
+    "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "f32": np.float32, "i32": np.int32,
+}  # fmt: skip
+CASES = [
+    ("f16", "f16", 8, "f32"), ("f16", "f16", 16, "f32"), ("f16", "f16", 8, "f16"), ("f16", "f16", 16, "f16"),
+    ("bf16", "bf16", 8, "f32"), ("bf16", "bf16", 16, "f32"), ("tf32", "tf32", 4, "f32"), ("tf32", "tf32", 8, "f32"),
+    ("f64", "f64", 4, "f64"), ("s8", "s8", 16, "i32"), ("s8", "s8", 32, "i32"), ("u8", "u8", 32, "i32"),
+    ("s8", "u8", 32, "i32"), ("u8", "s8", 16, "i32"), ("e4m3", "e4m3", 32, "f32"), ("e5m2", "e5m2", 32, "f32"),
+    ("e4m3", "e5m2", 32, "f32"), ("e4m3", "e4m3", 32, "f16"),
+]  # fmt: skip
+
+
+def mma_kernel(a_kind: str, b_kind: str, k: int, d_kind: str):
+    m = 8 if a_kind == "f64" else 16
+    register = cute.Float64 if a_kind == "f64" else cute.Int32
+    element = {"f32": cute.Float32, "f16": cute.Float16, "i32": cute.Int32, "f64": cute.Float64}[d_kind]
+    size = 64 if a_kind == "f64" else 32
+    bits = np.dtype(NUMPY[a_kind]).itemsize * 8
+    counts = [m * k * bits // 32 // size, 8 * k * bits // 32 // size, m * 8 // 32]
+
+    @cute.kernel
+    def kernel(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, out: cute.Tensor):
+        t = arch.thread_idx()[0]
+        left = vector_of([a[t * counts[0] + n] for n in range(counts[0])], register)
+        right = vector_of([b[t * counts[1] + n] for n in range(counts[1])], register)
+        start = vector_of([c[t * counts[2] + n] for n in range(counts[2])], element)
+        made = cute_nvgpu.build_value(
+            "mma_sync", start.type, (left, right, start), m=m, n=8, k=k, a_type=a_kind, b_type=b_kind
+        )
+        for n, value in enumerate(elements_of(made, element)):
+            out[t * counts[2] + n] = value
+
+    return kernel, m
+
+
+def spread(matrix: np.ndarray, places, warps: int, register) -> np.ndarray:
+    """Fragments of all lanes, as registers."""
+    parts = [np.array([matrix[w][p] for p in places(lane)]) for w in range(warps) for lane in range(32)]
+    return np.concatenate(parts).view(register) if register else np.concatenate(parts)
+
+
+def random_matrix(kind: str, shape, rng) -> np.ndarray:
+    if kind in ("s8", "u8"):
+        info = np.iinfo(NUMPY[kind])
+        return rng.integers(info.min, info.max + 1, shape).astype(NUMPY[kind])
+    if kind == "i32":
+        return rng.integers(-1000, 1000, shape).astype(np.int32)
+    made = rng.standard_normal(shape).astype(NUMPY[kind])
+    if kind == "tf32":
+        made = (made.view(np.uint32) & 0xFFFFE000).view(np.float32)
+    return made
+
+
+@pytest.mark.parametrize(("a_kind", "b_kind", "k", "d_kind"), CASES)
+def test_mma(a_kind, b_kind, k, d_kind):
+    kernel, m = mma_kernel(a_kind, b_kind, k, d_kind)
+    rng = np.random.default_rng(k)
+    warps = 3
+    a = random_matrix(a_kind, (warps, m, k), rng)
+    b = random_matrix(b_kind, (warps, k, 8), rng)
+    c = random_matrix(d_kind, (warps, m, 8), rng)
+    register = None if a_kind == "f64" else np.int32
+    arrays = [
+        spread(a, lambda lane: a_places(a_kind, k, lane), warps, register),
+        spread(b, lambda lane: b_places(b_kind, k, lane), warps, register),
+        spread(c, lambda lane: c_places(a_kind, lane), warps, None),
+    ]
+    exact = np.matmul(a.astype(np.float64), b.astype(np.float64)) + c.astype(np.float64)
+    want = spread(exact, lambda lane: c_places(a_kind, lane), warps, None)
+    tolerance = {"f32": 2e-6, "f16": 2e-3, "i32": 0, "f64": 1e-14}[d_kind]
+    scale = np.abs(want).max()
+    for *_, out in runs(kernel, *arrays, np.zeros_like(arrays[2]), block=32 * warps, schedules=FEW):
+        np.testing.assert_allclose(out.astype(np.float64), want, rtol=tolerance, atol=tolerance * scale)
+
+
+def test_mma_puts_every_element_in_its_place():
+    """Unit matrices: each element of A alone, with B all different, so that an element out of place shows."""
+    kernel, _ = mma_kernel("f16", "f16", 16, "f32")
+    warps = 8
+    for start in range(0, 256, warps):
+        a = np.zeros((warps, 16, 16), np.float16)
+        for w in range(warps):
+            a[w].reshape(-1)[start + w] = 1
+        b = np.broadcast_to(np.arange(128, dtype=np.float16).reshape(16, 8) + 1, (warps, 16, 8))
+        arrays = [
+            spread(a, lambda lane: a_places("f16", 16, lane), warps, np.int32),
+            spread(b, lambda lane: b_places("f16", 16, lane), warps, np.int32),
+            np.zeros(warps * 128, np.float32),
+        ]
+        out = np.zeros(warps * 128, np.float32)
+        if start % 64 == 0:
+            run(kernel, *arrays, out, block=32 * warps)
+            want = spread(np.matmul(a.astype(np.float32), b.astype(np.float32)), lambda lane: c_places("f16", lane), warps, None)
+            np.testing.assert_array_equal(out, want)
+
+
+def test_infinities_and_nans_of_8_bit_floats():
+    kernel, _ = mma_kernel("e5m2", "e5m2", 32, "f32")
+    a, b = np.zeros((1, 16, 32), ml_dtypes.float8_e5m2), np.zeros((1, 32, 8), ml_dtypes.float8_e5m2)
+    a[0, 3, 5], b[0, 5, 2], a[0, 4, 6] = np.inf, 2, np.nan
+    arrays = [
+        spread(a, lambda lane: a_places("e5m2", 32, lane), 1, np.int32),
+        spread(b, lambda lane: b_places("e5m2", 32, lane), 1, np.int32),
+        np.zeros(128, np.float32),
+    ]
+    out = np.zeros(128, np.float32)
+    run(kernel, *arrays, out)
+    with np.errstate(invalid="ignore"):
+        want = spread(a.astype(np.float32) @ b.astype(np.float32), lambda lane: c_places("s8", lane), 1, None)
+    np.testing.assert_array_equal(out, want)
+
+
+@pytest.mark.parametrize(("a_kind", "k", "d_kind"), [("f16", 32, "f32"), ("bf16", 16, "f16"), ("tf32", 16, "f32")])
+def test_shapes_the_hardware_does_not_have(a_kind, k, d_kind):
+    kernel, _ = mma_kernel(a_kind, a_kind, k, d_kind)
+    zero = np.zeros(4096, np.int32)
+    c = np.zeros(4096, NUMPY[d_kind])
+    with pytest.raises(DSLNotImplemented, match=f"there is no mma.sync m16n8k{k} of {a_kind}"):
+        run(kernel, zero, zero, c, c)
+
+
+# --- ldmatrix, stmatrix ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_ldmatrix_and_stmatrix(count, transpose):
+    """Rows anywhere in shared memory; every element is another number."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, rows: cute.Tensor, out: cute.Tensor, back: cute.Tensor):
+        tile, copy = shared(64 * 8, cute.Int16), shared(64 * 8, cute.Int16)
+        t = arch.thread_idx()[0]
+        for i in range(16):
+            tile[i * 32 + t] = x[i * 32 + t]
+            copy[i * 32 + t] = cute.Int16(0)
+        arch.sync_warp()
+        place = rows[t] * 8
+        type_ = ir.VectorType.get([count], cute.Int32.mlir_type)
+        pointer = (tile.iterator + place).ir_value()
+        made = cute_nvgpu.build_value("ldmatrix", type_, (pointer,), count=count, transpose=True if transpose else None)
+        for n, value in enumerate(elements_of(made, cute.Int32)):
+            out[t * count + n] = value
+        target = (copy.iterator + place).ir_value()
+        cute_nvgpu.build("stmatrix", (target, made), count=count, transpose=True if transpose else None)
+        arch.sync_warp()
+        for i in range(16):
+            back[i * 32 + t] = copy[i * 32 + t]
+
+    rng = np.random.default_rng(count)
+    x = np.arange(512, dtype=np.int16) * 3 + 1
+    rows = rng.permutation(64)[:32].astype(np.int32)
+    matrices = x.reshape(64, 8)[rows].reshape(4, 8, 8)[:count]
+    want = np.zeros((32, count, 2), np.int16)
+    for lane in range(32):
+        for j in range(count):
+            for half in range(2):
+                row, column = lane // 4, 2 * (lane % 4) + half
+                want[lane, j, half] = matrices[j][(column, row) if transpose else (row, column)]
+    copied = np.zeros((64, 8), np.int16)
+    copied[rows[: 8 * count]] = x.reshape(64, 8)[rows[: 8 * count]]
+    arrays = x, rows, np.zeros(32 * count, np.int32), np.zeros(512, np.int16)
+    for _, _, out, back in runs(kernel, *arrays, schedules=FEW):
+        np.testing.assert_array_equal(out.view(np.int16).reshape(32, count, 2), want)
+        np.testing.assert_array_equal(back.reshape(64, 8), copied)
+
+
+def test_a_gemm_of_matrix_loads_and_mma():
+    """64x32x64 in f16: two warps, shared memory, ldmatrix for A and (transposed) for B."""
+    m, n, k = 32, 16, 64
+
+    @cute.kernel
+    def kernel(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor):
+        left, right = shared(m * k, cute.Float16), shared(k * n, cute.Float16)
+        t, lane, warp = arch.thread_idx()[0], arch.lane_idx(), arch.warp_idx()
+        for i in range(m * k // 64):
+            left[i * 64 + t] = a[i * 64 + t]
+        for i in range(k * n // 64):
+            right[i * 64 + t] = b[i * 64 + t]
+        arch.sync_threads()
+        sums = [vector_of([cute.Float32(0)] * 4, cute.Float32) for _ in range(n // 8)]
+        four, two = (ir.VectorType.get([c], cute.Int32.mlir_type) for c in (4, 2))
+        for step in kiln.range_constexpr(k // 16):
+            # matrices: (rows 0-7, columns 0-7), (8-15, 0-7), (0-7, 8-15), (8-15, 8-15)
+            row, column = warp * 16 + lane % 16, step * 16 + lane // 16 * 8
+            pointer = (left.iterator + (row * k + column)).ir_value()
+            x = cute_nvgpu.build_value("ldmatrix", four, (pointer,), count=4)
+            for j in kiln.range_constexpr(n // 8):
+                pointer = (right.iterator + ((step * 16 + lane % 16) * n + j * 8)).ir_value()
+                y = cute_nvgpu.build_value("ldmatrix", two, (pointer,), count=2, transpose=True)
+                sums[j] = cute_nvgpu.build_value(
+                    "mma_sync", sums[j].type, (x, y, sums[j]), m=16, n=8, k=16, a_type="f16", b_type="f16"
+                )
+        for j in kiln.range_constexpr(n // 8):
+            for i, value in enumerate(elements_of(sums[j], cute.Float32)):
+                row = warp * 16 + lane // 4 + 8 * (i // 2)
+                out[row * n + j * 8 + lane % 4 * 2 + i % 2] = value
+
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(s).astype(np.float16) for s in ((m, k), (k, n)))
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    for *_, out in runs(kernel, a.reshape(-1), b.reshape(-1), np.zeros(m * n, np.float32), block=64, schedules=FEW):
+        np.testing.assert_allclose(out.reshape(m, n), want, rtol=1e-5, atol=1e-5)
+
+
+# --- bulk copies -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_a_ring_of_bulk_copies(stages):
+    """One thread loads tiles, a warp reads them, the results go back by bulk copies."""
+    tiles = 7
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        ring, box = shared(32 * stages), shared(32)
+        full, empty = arch.alloc_smem(cute.Int64, stages), arch.alloc_smem(cute.Int64, stages)
+        t = arch.thread_idx()[0]
+        if t == 0:
+            for s in range(stages):
+                arch.mbarrier_init(full + s, 1)
+                arch.mbarrier_init(empty + s, 32)
+        arch.mbarrier_init_fence()
+        arch.sync_threads()
+        if t == 32:
+            for i in range(cute.Int32(tiles)):
+                s, phase = i % stages, i // stages % 2
+                arch.mbarrier_wait(empty + s, phase ^ 1)
+                arch.mbarrier_arrive_and_expect_tx(full + s, 128)
+                operands = ((ring.iterator + s * 32).ir_value(), (x.iterator + i * 32).ir_value())
+                size = cute.Int32(128).ir_value()
+                cute_nvgpu.build("bulk_load", (*operands, size, (full + s).ir_value()))
+        if t < 32:
+            for i in range(cute.Int32(tiles)):
+                s, phase = i % stages, i // stages % 2
+                arch.mbarrier_wait(full + s, phase)
+                value = ring[s * 32 + 31 - t]
+                arch.mbarrier_arrive(empty + s)
+                if t == 0:
+                    arch.cp_async_bulk_wait_group(0, read=True)
+                arch.sync_warp()
+                box[t] = value * 2
+                arch.fence_view_async_shared()
+                arch.sync_warp()
+                if t == 0:
+                    operands = ((out.iterator + i * 32).ir_value(), box.iterator.ir_value())
+                    cute_nvgpu.build("bulk_store", (*operands, cute.Int32(128).ir_value()))
+                    arch.cp_async_bulk_commit_group()
+
+    x = np.arange(tiles * 32, dtype=np.int32)
+    for _, out in runs(kernel, x, np.zeros_like(x), block=64):
+        np.testing.assert_array_equal(out.reshape(tiles, 32), x.reshape(tiles, 32)[:, ::-1] * 2)
+
+
+@pytest.mark.parametrize("kind", ["any", "all"])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_match(kind, dtype):
+    element = cute.Int32 if dtype is np.int32 else cute.Int64
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        t, b = arch.thread_idx()[0], arch.block_idx()[0]
+        value = element(x[b * 32 + t]).ir_value()
+        mask = cute.Int32(-1).ir_value()
+        out[b * 32 + t] = cute.Int32._make(cute_nvgpu.build_value("match", cute.Int32.mlir_type, (value, mask), kind=kind))
+
+    rows = np.array([np.arange(32) % 5, np.full(32, -7), np.arange(32)], dtype)
+    if dtype is np.int64:
+        rows = rows * (1 << 33)
+    for _, out in runs(kernel, rows.reshape(-1), np.zeros(96, np.int32), grid=3, schedules=FEW):
+        for row, got in zip(rows, out.view(np.uint32).reshape(3, 32), strict=True):
+            same = [sum(1 << j for j in range(32) if row[j] == row[i]) for i in range(32)]
+            want = same if kind == "any" else [0xFFFFFFFF if len(set(row)) == 1 else 0] * 32
+            np.testing.assert_array_equal(got, np.array(want, np.uint32))
