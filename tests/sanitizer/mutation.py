@@ -1,0 +1,291 @@
+"""The mutation corpus: every synchronizing statement of the kernels in `mutants`, deleted or weakened, one at a time.
+
+    python tests/sanitizer/mutation.py             # the table of docs/sanitizer.md
+    python tests/sanitizer/mutation.py -v ring     # of the programs with "ring" in their name, with the findings
+
+A mutant is *detected* if the sanitizer finds something or a deadlock is reported, under some schedule. One that is
+not is *equivalent* if `EQUIVALENT` names the synchronization that still implies what was taken away; else it is *missed*.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import kiln
+from kiln.sanitize import SanitizerError
+from kiln.targets.cpu import jit
+
+FOLDER = Path(__file__).parent / "mutants"
+SEEDS = (0, 1, 2)
+"""Schedules: in order, and two permuted ones."""
+
+SYNCHRONIZING = {
+    "sync_threads", "sync_warp", "barrier", "barrier_arrive", "mbarrier_init", "mbarrier_init_fence", "mbarrier_wait",
+    "mbarrier_arrive", "mbarrier_arrive_and_expect_tx", "mbarrier_expect_tx", "cp_async_commit_group", "cp_async_wait_group",
+    "cp_async_mbarrier_arrive_noinc", "cluster_arrive", "cluster_wait", "fence_acq_rel_gpu", "fence_proxy", "store", "load",
+    "cp_async_bulk_commit_group", "cp_async_bulk_wait_group", "fence_view_async_shared",
+}  # fmt: skip
+ARRIVALS = {"barrier_arrive", "mbarrier_arrive", "cp_async_mbarrier_arrive_noinc", "cluster_arrive"}
+WAITS = {"sync_threads", "sync_warp", "barrier", "mbarrier_wait", "cp_async_wait_group", "cluster_wait"}
+
+_ONE_BLOCK = "sync_threads, which follows, shows the initialization to the block, and nobody else uses the mbarriers"
+_NEVER_READ = "the consumer's wait for the mbarrier implies that the copies are complete, and nothing follows"
+_LAST_WARP = (
+    "thread 0 and all who wrote before are of one warp, ordered by its sync_warp; the next barrier protects the memory"
+)
+_NEXT_ROUND = "the barrier before it: only thread 0 reads after that, and what it writes next it writes itself"
+
+EQUIVALENT: dict[tuple[str, int, str], str] = {
+    ("block_reduction", 29, "deleted"): _LAST_WARP,
+    ("block_reduction", 29, "only the warp"): _LAST_WARP,
+    ("block_reduction", 32, "deleted"): _NEXT_ROUND,
+    ("block_reduction", 32, "only the warp"): _NEXT_ROUND,
+    ("copy_ring", 27, "deleted"): _ONE_BLOCK,
+    ("mbarrier_ring", 23, "deleted"): _ONE_BLOCK,
+    ("copy_ring", 35, "deleted"): _NEVER_READ,
+    ("copy_ring", 36, "deleted"): _NEVER_READ,
+    ("copy_ring", 36, "leaves one more group"): _NEVER_READ,
+}
+"""(program, line, change) -> what still implies the order that the change took away."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """A program with one change."""
+
+    program: str
+    line: int
+    statement: str
+    change: str
+    source: str = dataclasses.field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.program}:{self.line} {self.statement}: {self.change}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant: "detected", "equivalent" or "missed", and by what or why."""
+
+    mutant: Mutant
+    outcome: str
+    reason: str
+
+
+def programs() -> list[str]:
+    """The names of the corpus."""
+    return sorted(path.stem for path in FOLDER.glob("*.py"))
+
+
+def source_of(program: str) -> str:
+    return (FOLDER / f"{program}.py").read_text()
+
+
+# --- making mutants --------------------------------------------------------------------------------------------------
+
+
+def mutants(program: str) -> Iterator[Mutant]:
+    """All mutants of a program, in the order of its lines."""
+    text = source_of(program)
+    for function in ast.parse(text).body:
+        if isinstance(function, ast.FunctionDef) and any("kernel" in ast.unparse(d) for d in function.decorator_list):
+            for body in _bodies(function):
+                for index, statement in enumerate(body):
+                    yield from _mutants_of(program, text, body, index, statement)
+
+
+def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    for field in ("body", "orelse"):
+        body = getattr(node, field, None)
+        if isinstance(body, list):
+            yield body
+            for statement in body:
+                yield from _bodies(statement)
+
+
+def _mutants_of(program: str, text: str, body: list[ast.stmt], index: int, statement: ast.stmt) -> Iterator[Mutant]:
+    value = getattr(statement, "value", None)
+    if not isinstance(statement, (ast.Expr, ast.Assign)) or not isinstance(value, ast.Call):
+        return
+    name = value.func.attr if isinstance(value.func, ast.Attribute) else ""
+    if name not in SYNCHRONIZING:
+        return
+    shown = ast.unparse(statement).replace("cute.arch.", "")
+
+    def made(change: str, edit: Callable[[], str]) -> Mutant:
+        return Mutant(program, statement.lineno, shown, change, edit())
+
+    if isinstance(statement, ast.Expr):
+        yield made("deleted", lambda: _replaced(text, statement, "pass"))
+    for change, new in _weaker(value, name):
+        replaced = ast.unparse(statement).replace(ast.unparse(value), new)
+        yield made(change, lambda replaced=replaced: _replaced(text, statement, replaced))
+    simple = (ast.Expr, ast.Assign, ast.AugAssign)
+    if name in ARRIVALS and index and isinstance(body[index - 1], simple) and not _is_sync(body[index - 1]):
+        yield made("one statement earlier", lambda: _swapped(text, body[index - 1], statement))
+    after = body[index + 1] if index + 1 < len(body) else None
+    if name in WAITS and isinstance(after, simple) and not _is_sync(after):
+        yield made("one statement later", lambda: _swapped(text, statement, after))
+
+
+def _is_sync(statement: ast.stmt) -> bool:
+    value = getattr(statement, "value", None)
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in SYNCHRONIZING
+
+
+def _weaker(call: ast.Call, name: str) -> Iterator[tuple[str, str]]:
+    """(what changes, the new expression) for each way to weaken a call."""
+    text = ast.unparse(call)
+    if name == "sync_threads":
+        yield "only the warp", text.replace("sync_threads", "sync_warp")
+    if name == "barrier":
+        yield "arrives without waiting", text.replace("arch.barrier(", "arch.barrier_arrive(")
+        yield "for half the threads", text.replace("number_of_threads=64", "number_of_threads=32")
+    if name == "mbarrier_wait":
+        pointer, phase = (ast.unparse(a) for a in call.args)
+        yield "for the other phase", f"cute.arch.mbarrier_wait({pointer}, ({phase}) ^ 1)"
+    if name == "mbarrier_arrive":
+        yield "relaxed", text[:-1] + ", relaxed=True)"
+    if name == "mbarrier_init":
+        yield "expects one arrival", f"cute.arch.mbarrier_init({ast.unparse(call.args[0])}, 1)"
+    if name == "cp_async_wait_group":
+        yield "leaves one more group", f"cute.arch.cp_async_wait_group({ast.unparse(call.args[0])} + 1)"
+    if name == "cp_async_mbarrier_arrive_noinc":
+        yield "arrives at once", text.replace(name, "mbarrier_arrive")
+    if name == "cluster_arrive":
+        yield "relaxed", text.replace("cluster_arrive", "cluster_arrive_relaxed")
+    if name == "fence_acq_rel_gpu":
+        yield "only the block", text.replace("_gpu", "_cta")
+    for keyword in call.keywords:
+        if keyword.arg == "sem":
+            yield "relaxed", text.replace(ast.unparse(keyword.value), "'relaxed'")
+        if keyword.arg == "scope" and ast.unparse(keyword.value) == "'gpu'":
+            yield "only the block", text.replace("'gpu'", "'cta'")
+        if keyword.arg == "bytes" and name in ("mbarrier_arrive_and_expect_tx", "mbarrier_expect_tx"):
+            yield "half the bytes", text.replace(ast.unparse(keyword.value), f"{ast.unparse(keyword.value)} // 2")
+    if name in ("mbarrier_arrive_and_expect_tx", "mbarrier_expect_tx") and len(call.args) > 1:
+        old = ast.unparse(call.args[1])
+        yield "half the bytes", text.replace(f", {old}", f", {old} // 2")
+
+
+def _lines(statement: ast.stmt) -> tuple[int, int]:
+    assert statement.end_lineno is not None
+    return statement.lineno - 1, statement.end_lineno
+
+
+def _replaced(text: str, statement: ast.stmt, new: str) -> str:
+    """The text with a statement replaced; other lines keep their numbers."""
+    lines = text.splitlines(keepends=True)
+    first, end = _lines(statement)
+    indent = " " * statement.col_offset
+    lines[first:end] = [f"{indent}{new}\n", *["\n"] * (end - first - 1)]
+    return "".join(lines)
+
+
+def _swapped(text: str, before: ast.stmt, after: ast.stmt) -> str:
+    lines = text.splitlines(keepends=True)
+    (a, b), (c, d) = _lines(before), _lines(after)
+    return "".join([*lines[:a], *lines[c:d], *lines[b:c], *lines[a:b], *lines[d:]])
+
+
+# --- running them ----------------------------------------------------------------------------------------------------
+
+
+def load(name: str, source: str, folder: Path) -> ModuleType:
+    """A module from source text, in a file of its own: the language reads sources from files."""
+    path = folder / f"{name}.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def outcome(module: ModuleType, seed: int, kinds: str = "default") -> tuple[bool | None, list[Any], str]:
+    """(whether the result is right, findings, fault) of one sanitized run under a schedule."""
+    right, fault = None, ""
+    jit.set_seed(seed)
+    jit.set_timeout(20)
+    try:
+        with kiln.target("cpu"), kiln.sanitize(kinds, raises=False) as report:
+            try:
+                right = bool(module.run())
+            except SanitizerError:
+                raise
+            except kiln.DSLBaseError as failure:
+                fault = failure.message.partition("\n")[0]
+    finally:
+        jit.set_seed(0)
+        jit.set_timeout(0)
+    return right, report.findings, fault
+
+
+def judge(mutant: Mutant, folder: Path, number: int, seeds: tuple[int, ...] = SEEDS) -> Verdict:
+    """Run a mutant until it is detected."""
+    module = load(f"mutant_{mutant.program}_{number}", mutant.source, folder)
+    results: set[bool | None] = set()
+    for seed in seeds:
+        right, findings, fault = outcome(module, seed)
+        if findings:
+            rules = sorted({f"{finding.kind}: {finding.rule}" for finding in findings})
+            return Verdict(mutant, "detected", ", ".join(rules))
+        if fault:
+            return Verdict(mutant, "detected", "deadlock" if "deadlock" in fault else fault)
+        results.add(right)
+    known = EQUIVALENT.get((mutant.program, mutant.line, mutant.change))
+    if known is not None and results == {True}:
+        return Verdict(mutant, "equivalent", known)
+    return Verdict(mutant, "missed", "the result is wrong" if False in results else "the result is right")
+
+
+def table(verdicts: list[Verdict]) -> str:
+    """The verdicts as Markdown."""
+    lines = ["| program | line | statement | change | outcome | by |", "|---|---|---|---|---|---|"]
+    for verdict in verdicts:
+        m = verdict.mutant
+        lines.append(
+            f"| {m.program} | {m.line} | `{m.statement}` | {m.change} | {verdict.outcome} | {verdict.reason} |"
+        )
+    return "\n".join(lines)
+
+
+def main(words: list[str]) -> int:
+    verbose = "-v" in words
+    wanted = [word for word in words if not word.startswith("-")]
+    verdicts: list[Verdict] = []
+    false_alarms = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for program in programs():
+            if wanted and not any(word in program for word in wanted):
+                continue
+            original = load(f"original_{program}", source_of(program), folder)
+            for seed in (0, 1, 2, 3, 4):
+                right, findings, fault = outcome(original, seed)
+                if findings or fault or not right:
+                    false_alarms += 1
+                    print(f"ORIGINAL {program} seed {seed}: {right} {fault}", *findings, sep="\n")
+            for number, mutant in enumerate(mutants(program)):
+                verdict = judge(mutant, folder, number)
+                verdicts.append(verdict)
+                if verbose:
+                    print(f"{verdict.outcome:10} {mutant.name}: {verdict.reason}", flush=True)
+    print(table(verdicts))
+    counts = {kind: sum(v.outcome == kind for v in verdicts) for kind in ("detected", "equivalent", "missed")}
+    print(f"\n{len(verdicts)} mutants: {counts}; false alarms on originals: {false_alarms}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
