@@ -47,16 +47,23 @@ class Swizzle:
 
     def __call__(self, offset: Any) -> Any:
         """The swizzled offset. Nothing is emitted where divisibility proves that no source bit is set."""
-        if not isinstance(offset, int):
-            # A multiple of a power of two above the source bits keeps them all zero.
-            div = get_divisibility(offset)
-            lowest_bit = div & -div
-            if lowest_bit > self._source_mask or self.num_bits == 0:
-                return offset
+        if isinstance(offset, int):
+            return self._apply(offset)
+        # A multiple of a power of two above the source bits keeps them all zero.
+        div = get_divisibility(offset)
+        lowest_bit = div & -div
+        if lowest_bit > self._source_mask or self.num_bits == 0:
+            return offset
+        swizzled = self._apply(offset)
+        assume = getattr(swizzled, "_assume", None)
+        if assume is None:
+            return swizzled
+        # The bits below the targets stay as they are, and so does the sign.
+        return assume(nonneg=offset.nonneg, divisibility=min(lowest_bit, self._target_mask & -self._target_mask))
+
+    def _apply(self, offset: Any) -> Any:
         source = offset & self._source_mask
-        if self.num_shift >= 0:
-            return offset ^ (source >> self.num_shift)
-        return offset ^ (source << -self.num_shift)
+        return offset ^ (source >> self.num_shift if self.num_shift >= 0 else source << -self.num_shift)
 
     @property
     def source_mask(self) -> int:
