@@ -759,7 +759,7 @@ def _approx(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> lis
     """The correctly rounded function, or the C library's: closer than the hardware, within its stated error."""
     (value,) = op.operands
     kind, f32 = _text(op, "kind"), value.type
-    one = b.value("arith.constant", f32, (), {"value": ir.FloatAttr.get(f32, 1.0)})
+    one = b.value("arith.constant", f32, (), {"value": ir.FloatAttr.get(f32, 1.0, b.location)})
     if kind == "rcp":
         return [b.value("arith.divf", f32, (one, value))]
     if kind in ("sqrt", "rsqrt"):
