@@ -7,9 +7,10 @@ a tile by a map (thread, value) -> index in the tile. New operations subclass `C
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import DSLOptimizationWarning, DSLUserCodeTypeError, error, user_frame
 from ..base_dsl.typing import Integer, NumericMeta
 from .algebra import coalesce, composition, left_inverse, recast_layout, right_inverse
 from .algebra import filter as filter_layout
@@ -102,7 +103,7 @@ class UniversalCopyTrait(CopyTrait):
         super().__init__(value_type, make_layout(1), layout, layout)
 
     def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
-        from .copying import _transfer
+        from .copying import transfer
         from .vector_access import WIDEST_ACCESS
 
         widest = min(WIDEST_ACCESS, self.bits // 8) if self.bits else WIDEST_ACCESS
@@ -113,7 +114,20 @@ class UniversalCopyTrait(CopyTrait):
                 f"{count} elements are copied with an atom of {self.values} values (num_bits_per_copy={self.bits})",
                 hint="mode 0 of source and destination holds the values of the atom, or a multiple",
             )
-        _transfer(src, dst, pred, self.values, widest)
+        narrowest = transfer(src, dst, pred, self.values, widest)
+        if narrowest * element_bits(self.value_type) < widest * 8 and self.bits:
+            _warn_narrow(self.bits, narrowest * element_bits(self.value_type), src, dst)
+
+
+def _warn_narrow(wanted: int, got: int, src: Any, dst: Any) -> None:
+    frame = user_frame()
+    place = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("<unknown>", 0)
+    warnings.warn_explicit(
+        f"a copy with num_bits_per_copy={wanted} is done with accesses of {got} bits: more is not known to be contiguous "
+        f"and aligned, from {src} to {dst}",
+        DSLOptimizationWarning,
+        *place,
+    )
 
 
 class Atom:

@@ -73,24 +73,28 @@ def looped(count: Any, body: Callable[[Any], None]) -> None:
         tracing.emit("scf.yield")
 
 
-def _transfer(src: Any, dst: Any, pred: Any, values: int, widest: int) -> None:
-    """Copy all elements in parts of `values`, each under its predicate, if there are any."""
+def transfer(src: Any, dst: Any, pred: Any, values: int, widest: int) -> int:
+    """Copy all elements in parts of `values`, each under its predicate, if there are any.
+
+    Gives the number of elements of the narrowest access to memory.
+    """
     src, dst = _check(src, dst)
     count = product(dst.shape)
     if not isinstance(count, int):
         count = product(src.shape)
     if not isinstance(count, int):
         _transfer_dynamic(src, dst, pred, count, values)
-        return
+        return 1
     if count == 0:
-        return
+        return values
     moving = Copy(src.iterator, src.layout, dst.iterator, dst.layout, count, widest)
     if pred is None:
         moving.move()
-        return
+        return moving.narrowest
     for condition, parts in _predicates(pred, count, values):
         elements = frozenset(p * values + k for p in parts for k in range(values))
         guarded(condition, lambda elements=elements: moving.move(elements))
+    return moving.narrowest
 
 
 def _predicates(pred: Any, count: int, values: int) -> list[tuple[Any, list[int]]]:
@@ -142,17 +146,17 @@ def _transfer_dynamic(src: TracedTensor, dst: TracedTensor, pred: Any, count: An
 
 def basic_copy(src: Any, dst: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Copy element by element."""
-    _transfer(src, dst, None, 1, 0)
+    transfer(src, dst, None, 1, 0)
 
 
 def basic_copy_if(pred: Any, src: Any, dst: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Copy the elements whose predicate holds; `pred` has as many Booleans as there are elements."""
-    _transfer(src, dst, pred, 1, 0)
+    transfer(src, dst, pred, 1, 0)
 
 
 def autovec_copy(src: Any, dst: Any, *, l1c_evict_priority: Any = None, loc: Any = None, ip: Any = None) -> None:
     """Copy with accesses as wide as the two layouts and the alignment allow, at most 16 bytes."""
-    _transfer(src, dst, None, 1, WIDEST_ACCESS)
+    transfer(src, dst, None, 1, WIDEST_ACCESS)
 
 
 def copy(

@@ -14,7 +14,16 @@ from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from .composed_layout import ComposedLayout
 from .int_tuple import flatten_to_tuple, product
 from .leaf import get_divisibility, leaf_add, leaf_mul
-from .pointer import Pointer, element_bits, known_alignment, load_element, load_vector, require_writable, store_vector
+from .pointer import (
+    AddressSpace,
+    Pointer,
+    element_bits,
+    known_alignment,
+    load_element,
+    load_vector,
+    require_writable,
+    store_vector,
+)
 from .swizzle import Swizzle
 
 if TYPE_CHECKING:
@@ -270,6 +279,8 @@ class Copy:
         require_writable(dst)
         self._src, self._dst = src, dst
         self._widest = widest
+        self.narrowest = count
+        """Elements of the narrowest access to memory (not registers) so far."""
         # Dynamic offsets are computed here, before any branch that uses them.
         self._src_groups = list(_groups(src_layout, count))
         self._dst_groups = list(_groups(dst_layout, count))
@@ -281,7 +292,10 @@ class Copy:
                 if not kept:
                     continue
                 group = Group(group.base, [group.offsets[k] for k in kept], [group.positions[k] for k in kept])
-            yield from _runs(pointer, group, self._widest)
+            for access in _runs(pointer, group, self._widest):
+                if pointer.memspace is not AddressSpace.rmem:
+                    self.narrowest = min(self.narrowest, len(access.positions))
+                yield access
 
     def move(self, wanted: frozenset[int] | None = None) -> None:
         """Copy the elements at these indices; all without any."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import hypothesis.strategies as st
 import ml_dtypes
 import numpy as np
@@ -146,6 +148,7 @@ def scale(a: cute.Tensor, c: cute.Tensor, bits: cute.Constexpr):
     tiled_scale(gA, gC, cC, c.shape, thr, val, bits).launch(grid=cute.size(gC, mode=[1]), block=cute.size(tv, mode=[0]))
 
 
+@pytest.mark.filterwarnings("ignore::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16], ids=str)
 @pytest.mark.parametrize(("m", "n", "bits"), [(8, 32, 128), (7, 24, 128), (5, 13, 0), (9, 16, 64)])
 @pytest.mark.parametrize("static", [True, False])
@@ -157,6 +160,24 @@ def test_tiled_copies_with_a_tail(dtype, m, n, bits, static):
     else:
         scale(a, c, bits)
     assert (c == a * dtype(2)).all()
+
+
+def test_a_copy_narrower_than_asked_for_is_warned_of():
+    a = aligned((4, 8), np.float32)
+
+    @cute.jit
+    def f(a: cute.Tensor):
+        atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), cute.Float32, num_bits_per_copy=128)
+        registers = cute.make_rmem_tensor(4, cute.Float32)
+        cute.copy(atom, cute.local_tile(a, (1, 4), (0, 0)), registers)
+        cute.copy(atom, registers, cute.local_tile(a, (1, 4), (1, 0)))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f(from_dlpack(a, assumed_align=16))
+    with pytest.warns(kiln.DSLOptimizationWarning, match="accesses of 32 bits") as caught:
+        f(from_dlpack(a, assumed_align=4))
+    assert caught[0].filename == __file__
 
 
 @settings(max_examples=15, deadline=None)
