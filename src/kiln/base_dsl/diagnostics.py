@@ -49,6 +49,10 @@ def mark_internal(filename: str) -> None:
     internal_files[filename] = True
 
 
+generated_names: dict[types.CodeType, str] = {}
+"""Code that the front end made for a part of a function, with that function's name."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Span:
     """A range of user source. Lines count from 1, columns from 0; `end_column` is exclusive; -1: unknown."""
@@ -211,6 +215,8 @@ def positions(code: types.CodeType, lasti: int, table: Positions | None = None) 
 
 def function_name(code: types.CodeType) -> str:
     """A readable name of the function a code object came from: the parts the front end generated are left out."""
+    if code in generated_names:
+        return generated_names[code]
     name = getattr(code, "co_qualname", code.co_name)
     parts = [p for p in name.split(".") if p != "<locals>" and not p.startswith("__kiln")]
     return parts[-1] if parts else name

@@ -12,7 +12,7 @@ import dataclasses
 import types
 from typing import TYPE_CHECKING, Any
 
-from ..diagnostics import DSLSyntaxError, Span, node_span
+from ..diagnostics import DSLSyntaxError, Span, generated_names, node_span
 from . import assert_, boolean, builtin_calls, comparison, conditional, for_, if_, match_, raise_, source, while_
 from .construct import Construct, FunctionFacts
 from .hooks import Hooks
@@ -47,7 +47,7 @@ def rewrite(function: types.FunctionType) -> types.FunctionType:
         return function
     found = _cache.get(function.__code__)
     if found is None:
-        found = _cache[function.__code__] = _rewrite_code(function.__code__)
+        found = _cache[function.__code__] = _rewrite_code(function.__code__, function.__qualname__)
     cells: dict[str, types.CellType] = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     cells[HOOKS] = types.CellType(Hooks(found.constructs))
     closure = tuple(cells[name] for name in found.code.co_freevars)
@@ -67,7 +67,7 @@ def rewritten_source(function: types.FunctionType) -> str:
     return found.text() if found else ""
 
 
-def _rewrite_code(code: types.CodeType) -> _Rewritten:
+def _rewrite_code(code: types.CodeType, qualname: str) -> _Rewritten:
     node = copy.deepcopy(source.find(code))  # parsed files are shared
     rewriter = Rewriter(code.co_filename, code.co_name, set(code.co_freevars))
     if isinstance(node, ast.Lambda):
@@ -85,14 +85,14 @@ def _rewrite_code(code: types.CodeType) -> _Rewritten:
         body = [inner]
     factory = _function_def("__kiln_factory", parameters, body)
     module = ast.fix_missing_locations(ast.Module([factory], []))
-    _unmangle(module, code)
+    _unmangle(module, getattr(code, "co_qualname", qualname))
     compiled = compile(module, code.co_filename, "exec", dont_inherit=True)
     factory_code = next(c for c in compiled.co_consts if isinstance(c, types.CodeType))
     result = next(c for c in factory_code.co_consts if isinstance(c, types.CodeType))
     result = result.replace(co_name=code.co_name)
     if hasattr(code, "co_qualname"):
         result = _requalified(result, _qualname(result), _qualname(code))
-    _mark_rewritten(result)
+    _mark_rewritten(result, code.co_name)
 
     def text() -> str:
         return ast.unparse(ast.fix_missing_locations(ast.Module([factory], []))).replace(FUNCTION, code.co_name)
@@ -111,16 +111,19 @@ def _qualname(code: Any) -> str:
     return code.co_qualname  # Python 3.11
 
 
-def _mark_rewritten(code: types.CodeType) -> None:
+def _mark_rewritten(code: types.CodeType, name: str) -> None:
     _already.add(code)
+    if code.co_name.startswith("__kiln"):
+        generated_names[code] = name
+    elif not code.co_name.startswith("<"):
+        name = code.co_name
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            _mark_rewritten(constant)
+            _mark_rewritten(constant, name)
 
 
-def _unmangle(module: ast.Module, code: types.CodeType) -> None:
+def _unmangle(module: ast.Module, qualname: str) -> None:
     """Private names (`self.__x`) were mangled when the class was compiled; do the same outside the class."""
-    qualname = getattr(code, "co_qualname", "")
     owner = ""
     parts = [p for p in qualname.split(".") if p != "<locals>"]
     if len(parts) > 1:

@@ -95,6 +95,8 @@ def _find_in(text: str, code: types.CodeType) -> FunctionNode | None:
     if len(found) > 1:
         column = _column(code)
         found = [n for n in found if isinstance(n, ast.Lambda) and n.body.col_offset == column] or found
+    if len(found) > 1:  # Python 3.10 knows no columns
+        found = [n for n in found if isinstance(n, ast.Lambda) and _gives(n, code)] or found
     if len({ast.dump(n) for n in found}) > 1:
         raise DSLRuntimeError(
             f"several lambdas with the same parameters stand on line {code.co_firstlineno}",
@@ -102,6 +104,11 @@ def _find_in(text: str, code: types.CodeType) -> FunctionNode | None:
             span=Span(code.co_filename, code.co_firstlineno),
         )
     return found[0] if found else None
+
+
+def _gives(node: ast.Lambda, code: types.CodeType) -> bool:
+    compiled = compile(ast.Expression(node), code.co_filename, "eval", dont_inherit=True)
+    return _contains(compiled, code)
 
 
 @functools.lru_cache(maxsize=16)
