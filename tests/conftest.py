@@ -12,6 +12,9 @@ import pytest
 
 import kiln
 
+# Tests of the compiler compile, and leave nothing in the user's cache; those of the cache switch it on.
+os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+
 Child = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

@@ -128,7 +128,13 @@ def test_integer_units():
 )
 @pytest.mark.parametrize("space", ["gmem", "smem"])
 def test_atomics(operation, kind, space):
-    dtype = {Int32: torch.int32, Uint32: torch.int32, Int64: torch.int64, Float32: torch.float32, Float64: torch.float64}[kind]
+    dtype = {
+        Int32: torch.int32,
+        Uint32: torch.int32,
+        Int64: torch.int64,
+        Float32: torch.float32,
+        Float64: torch.float64,
+    }[kind]
     apply = getattr(arch, f"atomic_{operation}")
     shared = space == "smem"
 
@@ -222,7 +228,9 @@ def test_cluster_indices():
             n, _, _ = arch.block_in_cluster_dim()
             c, _, _ = arch.cluster_idx()
             m, _, _ = arch.cluster_dim()
-            out[b] = x + 10 * n + 100 * c + 1000 * m + 10000 * arch.block_idx_in_cluster() + 100000 * arch.cluster_size()
+            out[b] = (
+                x + 10 * n + 100 * c + 1000 * m + 10000 * arch.block_idx_in_cluster() + 100000 * arch.cluster_size()
+            )
 
     same(jit_of(kernel, 32, 8, 2), (8,))
 
@@ -248,7 +256,12 @@ def test_packed_arithmetic():
         t, _, _ = arch.thread_idx()
         a, b, c = (Float32(t) * 0.1, Float32(t) * 0.3), (Float32(t) - 7.7, 1.1), (Float32(3.3), 0.01 * Float32(t))
         for number, pair in enumerate(
-            (arch.fma_packed_f32x2(a, b, c), arch.add_packed_f32x2(a, b), arch.mul_packed_f32x2(a, b), arch.sub_packed_f32x2(a, b))
+            (
+                arch.fma_packed_f32x2(a, b, c),
+                arch.add_packed_f32x2(a, b),
+                arch.mul_packed_f32x2(a, b),
+                arch.sub_packed_f32x2(a, b),
+            )
         ):
             out[128 * number + t] = pair[0]
             out[128 * number + 64 + t] = pair[1]
@@ -260,9 +273,13 @@ def test_inline_ptx():
     @cute.kernel
     def kernel(out: cute.Tensor):
         t, _, _ = arch.thread_idx()
-        a = arch.inline_ptx("mad.lo.s32 {$w0}, {$r0}, {$r1}, {$r2};", write_only_types=[Int32], read_only_args=[t, 3, 4])
+        a = arch.inline_ptx(
+            "mad.lo.s32 {$w0}, {$r0}, {$r1}, {$r2};", write_only_types=[Int32], read_only_args=[t, 3, 4]
+        )
         b, c = arch.inline_ptx(
-            "add.s32 {$w0}, {$r0}, 1; mul.f32 {$w1}, {$r1}, {$r1};", write_only_types=[Int32, Float32], read_only_args=[t, Float32(t)]
+            "add.s32 {$w0}, {$r0}, 1; mul.f32 {$w1}, {$r1}, {$r1};",
+            write_only_types=[Int32, Float32],
+            read_only_args=[t, Float32(t)],
         )
         d = arch.inline_ptx("add.s32 {$rw0}, {$rw0}, 5;", read_write_args=[t])
         e = arch.inline_ptx("add.s32 {$rw0}, {$rw0}, 100;", read_write_args=[t], predicate=t > 10)

@@ -74,6 +74,20 @@ def compile_module(target: Target, module: ir.Module, entry: str, options: Compi
     return executable
 
 
+def keep(what: str, fingerprint: str, make: Callable[[], bytes]) -> bytes:
+    """Object code that depends on Kiln's own sources and a fingerprint only: from the cache, or made and stored."""
+    folder = None if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") else directory()
+    if folder is None:
+        return make()
+    facts = (what, fingerprint, sources_hash(), _versions())
+    name = hashlib.sha256(_MAGIC + repr(facts).encode()).hexdigest()
+    found = load(name, folder)
+    if found is None:
+        found = Entry({}, {"object": make()})
+        store(name, found, folder)
+    return found.data["object"]
+
+
 def key(target: Target, module: ir.Module, entry: str, options: CompileOptions | None) -> str:
     """The name of the entry for a module."""
     digest = hashlib.sha256(_MAGIC)

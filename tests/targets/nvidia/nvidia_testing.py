@@ -13,7 +13,9 @@ from kiln.targets.nvidia import codegen, driver
 
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 
-needs_ptxas = pytest.mark.skipif(codegen.ptxas_version() is None, reason="there is no ptxas: pip install nvidia-cuda-nvcc")
+needs_ptxas = pytest.mark.skipif(
+    codegen.ptxas_version() is None, reason="there is no ptxas: pip install nvidia-cuda-nvcc"
+)
 
 
 def compile_for(function: Any, *arguments: Any, arch: str = "sm_90a", options: str = "") -> Any:
@@ -89,7 +91,9 @@ class FakeDriver:
             setattr(self, name, ctypes.CFUNCTYPE(i, *types)(getattr(self, f"_{name}")))
 
     def cuGetErrorName(self, status: int, place: Any) -> int:
-        place._obj.value = {1: b"CUDA_ERROR_INVALID_VALUE", 700: b"CUDA_ERROR_ILLEGAL_ADDRESS"}.get(status, b"CUDA_ERROR")
+        place._obj.value = {1: b"CUDA_ERROR_INVALID_VALUE", 700: b"CUDA_ERROR_ILLEGAL_ADDRESS"}.get(
+            status, b"CUDA_ERROR"
+        )
         return 0
 
     def _cuInit(self, flags: int) -> int:

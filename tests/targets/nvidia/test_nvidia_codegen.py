@@ -11,7 +11,12 @@ import pytest
 from cutlass import BFloat16, Float16, Float32, Float64, Int8, Int32, Int64
 from nvidia_testing import ARCHITECTURES, compile_for, floats, needs_ptxas, resources
 
-from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented, DSLRuntimeError, DSLSubprocessCallError
+from kiln.base_dsl.diagnostics import (
+    CompilerDiagnosticError,
+    DSLNotImplemented,
+    DSLRuntimeError,
+    DSLSubprocessCallError,
+)
 from kiln.targets.nvidia import codegen, toolchain
 from kiln.targets.nvidia.arch import Arch, ptx_version
 
@@ -161,7 +166,9 @@ def test_arithmetic_of_every_type_assembles(dtype):
         compile_for(launcher(kernel), floats(128), arch=name)
 
 
-@pytest.mark.parametrize("name", ["exp", "exp2", "log", "log2", "log10", "sin", "cos", "tan", "tanh", "sqrt", "rsqrt", "erf", "atan"])
+@pytest.mark.parametrize(
+    "name", ["exp", "exp2", "log", "log2", "log10", "sin", "cos", "tan", "tanh", "sqrt", "rsqrt", "erf", "atan"]
+)
 @pytest.mark.parametrize("dtype", [Float32, Float16])
 def test_functions_need_no_library(name, dtype, monkeypatch):
     function = getattr(cute.math, name)
@@ -311,7 +318,14 @@ def test_without_nvdisasm(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "cuda", "version"),
-    [("sm_80", "12.4", 84), ("sm_90a", "13.1", 88), ("sm_90a", None, 88), ("sm_103a", "12.9", 88), ("sm_121a", "13.0", 88), ("sm_80", "12.0", 80)],
+    [
+        ("sm_80", "12.4", 84),
+        ("sm_90a", "13.1", 88),
+        ("sm_90a", None, 88),
+        ("sm_103a", "12.9", 88),
+        ("sm_121a", "13.0", 88),
+        ("sm_80", "12.0", 80),
+    ],
 )
 def test_ptx_versions(name, cuda, version):
     assert ptx_version(Arch(name), cuda) == version
@@ -319,7 +333,14 @@ def test_ptx_versions(name, cuda, version):
 
 @pytest.mark.parametrize(
     ("name", "capability", "runs"),
-    [("sm_90a", (9, 0), True), ("sm_90a", (10, 0), False), ("sm_80", (8, 6), True), ("sm_86", (8, 0), False), ("sm_100a", (10, 3), False), ("sm_89", (9, 0), False)],
+    [
+        ("sm_90a", (9, 0), True),
+        ("sm_90a", (10, 0), False),
+        ("sm_80", (8, 6), True),
+        ("sm_86", (8, 0), False),
+        ("sm_100a", (10, 3), False),
+        ("sm_89", (9, 0), False),
+    ],
 )
 def test_where_code_runs(name, capability, runs):
     assert Arch(name).runs_on(capability) is runs
@@ -348,7 +369,9 @@ def test_an_instruction_the_architecture_lacks():
         arch.cluster_arrive()
         arch.cluster_wait()
 
-    with pytest.raises(DSLNotImplemented, match="cluster barrier needs sm_90 or newer, and this is compiled for sm_80") as caught:
+    with pytest.raises(
+        DSLNotImplemented, match="cluster barrier needs sm_90 or newer, and this is compiled for sm_80"
+    ) as caught:
         compile_for(launcher(kernel), floats(128), arch="sm_80")
     assert caught.value.span.filename == __file__
 
@@ -358,7 +381,9 @@ def test_what_ptxas_rejects_is_shown():
     def kernel(x: cute.Tensor):
         arch.inline_ptx("no.such.instruction;")
 
-    with pytest.raises(CompilerDiagnosticError, match=r"ptxas rejected the code of run for sm_90a(.|\n)*no\.such\.instruction"):
+    with pytest.raises(
+        CompilerDiagnosticError, match=r"ptxas rejected the code of run for sm_90a(.|\n)*no\.such\.instruction"
+    ):
         compile_for(launcher(kernel), floats(128))
 
 

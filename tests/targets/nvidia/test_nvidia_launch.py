@@ -31,7 +31,13 @@ def test_sizes_arguments_and_stream(fake_driver):
     compiled(8, 2.5, 1 << 40, True, 7, 128, 1234)
     compiled(9, -1.0, -1, False, 1, 0, 0)
     first, second = fake_driver.launches
-    assert (first.grid, first.block, first.smem, first.stream, first.kernel) == ((7, 2, 3), (8, 4, 1), 128, 1234, "kernel")
+    assert (first.grid, first.block, first.smem, first.stream, first.kernel) == (
+        (7, 2, 3),
+        (8, 4, 1),
+        128,
+        1234,
+        "kernel",
+    )
     assert (second.grid, second.block, second.smem, second.stream) == ((1, 2, 3), (9, 4, 1), 0, 0)
     assert fake_driver.seen == [[8, 2.5, 1 << 40, 1], [9, -1.0, -1, 0]]
     assert first.attributes == {}
@@ -86,7 +92,9 @@ def test_a_refused_launch_stops_the_call_and_the_next_one_works(fake_driver):
     compiled(1)
     fake_driver.launches.clear()
     fake_driver.status = [0, 1]
-    with pytest.raises(DSLCudaRuntimeError, match=r"cannot launch kernel kernel with grid=\(3, 1, 1\).*INVALID_VALUE") as caught:
+    with pytest.raises(
+        DSLCudaRuntimeError, match=r"cannot launch kernel kernel with grid=\(3, 1, 1\).*INVALID_VALUE"
+    ) as caught:
         compiled(9)
     assert caught.value.error_code == 1
     assert caught.value.span is not None

@@ -279,7 +279,7 @@ def expands(*names: str) -> Callable[[Any], Any]:
 
 def expand_module(expansion: Expansion) -> None:
     """Replace every operation and type of `cute` and `cute_nvgpu` in a module of device functions."""
-    from . import arithmetic, hardware, math  # noqa: F401 - they register expansions
+    from . import arithmetic, hardware, math, tensor_core  # noqa: F401 - they register expansions
 
     functions: list[Kernel] = []
     for op in expansion.module.body.operations:

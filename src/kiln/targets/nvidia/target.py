@@ -72,6 +72,7 @@ class NvidiaExecutable(Executable):
         image = code.cubin or code.ptx.encode() + b"\0"
         kernels = Kernels(library.addresses[TABLE], image, code.arch, code.kernels, code.sites, code.host_sites)
         prints = any(kernel.prints for kernel in code.kernels)
+        self.kernels = kernels
         self.call = _caller(self.address, kernels, code.host_sites, prints, library)
 
     @property

@@ -1,0 +1,136 @@
+"""Tensor-core operations, matrix loads and stores, bulk copies as PTX."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...base_dsl.compiler import report_at
+from ...base_dsl.diagnostics import DSLNotImplemented
+from ...mlir import context, ir
+from ..llvm_build import int_type
+from .expand import Types, attribute, element_of, expands, pointer_type
+
+if TYPE_CHECKING:
+    from .expand import DeviceBuilder, Expander
+
+_LETTERS = {"i32": "r", "f32": "f", "f64": "d", "i64": "l"}
+_MMA_SHAPES = {
+    "f16": ((16, 8, 8), (16, 8, 16)), "bf16": ((16, 8, 8), (16, 8, 16)), "tf32": ((16, 8, 4), (16, 8, 8)),
+    "f64": ((8, 8, 4),), "s8": ((16, 8, 16), (16, 8, 32)), "u8": ((16, 8, 16), (16, 8, 32)),
+    "e4m3": ((16, 8, 32),), "e5m2": ((16, 8, 32),),
+}  # fmt: skip
+
+
+def _vector(count: int, element: ir.Type) -> ir.Type:
+    return ir.VectorType.get([count], element, loc=ir.Location.unknown(context()))
+
+
+def _parts(b: DeviceBuilder, vector: ir.Value) -> list[ir.Value]:
+    """The elements of a vector."""
+    return [
+        b.value("vector.extract", element_of(vector.type), (vector,), {"static_position": ir.DenseI64ArrayAttr.get([n], context())})
+        for n in range(vector.type.shape[0])  # pyright: ignore[reportAttributeAccessIssue]
+    ]
+
+
+def _registers(b: DeviceBuilder, vector: ir.Value, as_bits: bool) -> list[ir.Value]:
+    """A fragment as registers of PTX: f16 in pairs, and words where the instruction wants bits."""
+    element = str(element_of(vector.type))
+    if element == "f16" or (as_bits and element == "f32"):
+        words = vector.type.shape[0] // (2 if element == "f16" else 1)  # pyright: ignore[reportAttributeAccessIssue]
+        vector = b.value("llvm.bitcast", _vector(words, int_type(32)), (vector,))
+    return _parts(b, vector)
+
+
+@expands("cute_nvgpu.mma_sync")
+def _mma_sync(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+    m, n, k = (attribute(op, name) for name in "mnk")
+    left, right = attribute(op, "a_type"), attribute(op, "b_type")
+    a, second, c = op.operands
+    d_type = str(element_of(c.type))
+    if (m, n, k) not in _MMA_SHAPES.get(left, ()):
+        raise report_at(op.location, DSLNotImplemented, f"there is no mma.sync m{m}n{n}k{k} of {left} and {right}")
+    if left in ("e4m3", "e5m2"):
+        x.require(op, 89, "mma.sync of 8-bit floats")
+    groups = [
+        _registers(b, a, as_bits=left == "tf32"), _registers(b, second, as_bits=right == "tf32"),
+        _registers(b, c, as_bits=False),
+    ]  # fmt: skip
+    outputs = [part.type for part in groups[2]]
+    names: list[str] = []
+    number = 0
+    for group in (outputs, *groups):
+        names.append("{" + ", ".join(f"${number + i}" for i in range(len(group))) + "}")
+        number += len(group)
+    operands = [part for group in groups for part in group]
+    sum_type = {"i32": "s32"}.get(d_type, d_type)
+    code = (
+        f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{sum_type}.{left}.{right}.{sum_type} "
+        f"{names[0]}, {names[1]}, {names[2]}, {names[3]};"
+    )
+    letters = [f"={_LETTERS[str(t)]}" for t in outputs] + [_LETTERS[str(v.type)] for v in operands]
+    # all threads of the warp take part: it must not be moved into a branch
+    made = b.asm(code, ",".join(letters), operands, outputs)
+    vector = b.value("vector.from_elements", _vector(len(made), outputs[0]), made)
+    return [vector if vector.type == results[0] else b.value("llvm.bitcast", results[0], (vector,))]
+
+
+def _shared_address(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
+    return b.value("llvm.ptrtoint", int_type(32), (b.cast_space(pointer, pointer_type(3)),))
+
+
+def _matrices(op: ir.Operation) -> tuple[int, str]:
+    count = attribute(op, "count")
+    if count not in (1, 2, 4):
+        raise report_at(op.location, DSLNotImplemented, f"{op.name} of {count} matrices: 1, 2 or 4 are possible")
+    return count, ".trans" if "transpose" in op.attributes else ""
+
+
+@expands("cute_nvgpu.ldmatrix")
+def _ldmatrix(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+    count, transpose = _matrices(op)
+    names = ", ".join(f"${n}" for n in range(count))
+    code = f"ldmatrix.sync.aligned.m8n8.x{count}{transpose}.shared.b16 {{{names}}}, [${count}];"
+    made = b.asm(code, ",".join(["=r"] * count + ["r"]), [_shared_address(b, op.operands[0])], [int_type(32)] * count)
+    return [b.value("vector.from_elements", results[0], made)]
+
+
+@expands("cute_nvgpu.stmatrix")
+def _stmatrix(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    x.require(op, 90, "stmatrix")
+    count, transpose = _matrices(op)
+    names = ", ".join(f"${n + 1}" for n in range(count))
+    code = f"stmatrix.sync.aligned.m8n8.x{count}{transpose}.shared.b16 [$0], {{{names}}};"
+    b.asm(code, ",".join(["r"] * (count + 1)), [_shared_address(b, op.operands[0]), *_parts(b, op.operands[1])])
+    return []
+
+
+@expands("cute_nvgpu.bulk_load")
+def _bulk_load(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    x.require(op, 90, "a bulk copy")
+    target, source, size, mbarrier = op.operands
+    code = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];"
+    operands = [_shared_address(b, target), b.cast_space(source, pointer_type(1)), size, _shared_address(b, mbarrier)]
+    b.asm(code, "r,l,r,r", operands)
+    return []
+
+
+@expands("cute_nvgpu.bulk_store")
+def _bulk_store(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    x.require(op, 90, "a bulk copy")
+    target, source, size = op.operands
+    code = "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2;"
+    b.asm(code, "l,r,r", [b.cast_space(target, pointer_type(1)), _shared_address(b, source), size])
+    return []
+
+
+@expands("cute_nvgpu.match")
+def _match(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    value, mask = op.operands
+    kind = attribute(op, "kind")
+    width = value.type.width  # pyright: ignore[reportAttributeAccessIssue]
+    target = "$0" if kind == "any" else "$0|p"
+    code = f"match.{kind}.sync.b{width} {target}, $1, $2;"
+    if kind == "all":
+        code = f"{{ .reg .pred p; {code} }}"
+    return b.asm(code, f"=r,{_LETTERS[f'i{width}']},r", [value, mask], [int_type(32)])
