@@ -63,6 +63,21 @@ def test_tensors_say_they_are_on_cuda_and_moving_copies(gpu_program):
     )
 
 
+def test_memory_goes_on_behind_a_tensor(gpu_program):
+    gpu_program(
+        """
+        import ctypes, torch
+
+        for x in (torch.ones(3, device="cuda"), torch.zeros_like(torch.ones(3, device="cuda")), torch.ones(3).cuda()):
+            before = x.tolist()
+            ctypes.memset(x.data_ptr() + x.nbytes, 0xFF, 4096)
+            assert x.tolist() == before
+        view = torch.arange(6, device="cuda")[2:].contiguous()
+        assert view.tolist() == [2, 3, 4, 5]
+        """,
+    )
+
+
 def test_random_numbers_of_the_cpu_stay_as_they_are(gpu_program):
     gpu_program(
         """

@@ -79,9 +79,12 @@ class HostCuda(TorchFunctionMode):
         random = on_cuda and getattr(func, "__name__", "") in generators.RANDOM and kwargs.get("generator") is None
         with generators.drawing() if random else contextlib.nullcontext():
             result = graphs.run(func, args, kwargs)
+        allocates = on_cuda and (asked is not None or getattr(func, "__name__", "") in _ALLOCATING)
         for tensor in _tensors(result):
             if not any(tensor is given for given in inputs):
                 _mark(tensor, on_cuda)
+                if allocates:
+                    _add_slack(tensor, inputs)
         return result
 
 
@@ -94,6 +97,28 @@ def _on_host(kwargs: dict[str, Any]) -> tuple[dict[str, Any], torch.device | Non
         served.check_number(asked.index or 0)
         kwargs = {**kwargs, "device": _CPU}
     return kwargs, asked
+
+
+_ALLOCATING = frozenset({
+    "empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like", "clone",
+    "contiguous", "new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", "new_empty_strided",
+})  # fmt: skip
+"""Names of torch functions whose results programs hand to kernels, besides those that are asked for on a device."""
+
+_SLACK = 64 << 10
+
+
+def _add_slack(tensor: torch.Tensor, inputs: Iterable[torch.Tensor]) -> None:
+    """Have memory go on behind a new tensor, as it does on a GPU, where torch hands out pieces of large blocks.
+
+    Programs that go a little past the end of their tensors work there; here they would destroy the heap. It is the
+    sanitizer that finds them.
+    """
+    if hasattr(tensor, "fake_device") or tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        return
+    storage = tensor.untyped_storage()
+    if storage.resizable() and storage.data_ptr() not in [x.untyped_storage().data_ptr() for x in inputs]:
+        storage.resize_(storage.nbytes() + _SLACK)
 
 
 # --- moving between the devices --------------------------------------------------------------------------------------
@@ -111,6 +136,8 @@ def _move(tensor: torch.Tensor, target: torch.device, *args: Any, **kwargs: Any)
         made = graphs.run(torch.Tensor.clone, (tensor,), {})
     if made is not tensor:
         _mark(made, on_cuda)
+        if on_cuda:
+            _add_slack(made, [tensor])
     return made
 
 
