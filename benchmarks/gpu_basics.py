@@ -1,3 +1,5 @@
+# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportReturnType=false
+# pyright: reportIndexIssue=false, reportOperatorIssue=false
 """Element-wise kernels and call costs on a GPU, beside PyTorch (and Triton, for a call) in the same run.
 
 python benchmarks/gpu_basics.py [--quick]
@@ -9,14 +11,15 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
-import cutlass
-import cutlass.cute as cute
-from cutlass import Float32, Int32
-from cutlass.cute.runtime import from_dlpack
+import kiln
+import kiln.cute as cute
+from kiln import Float32, Int32
+from kiln.cute.runtime import from_dlpack
 
 THREADS = 256
 
@@ -33,10 +36,10 @@ def elementwise(name: str, vector: int, rows: int) -> Any:
         count = cute.size(target, mode=[1])
         if start + THREADS * (rows - 1) < count:
             loaded = [[s[None, start + THREADS * r].load() for s in sources] for r in range(rows)]
-            for r in cutlass.range_constexpr(rows):
+            for r in kiln.range_constexpr(rows):
                 target[None, start + THREADS * r] = combine(name, loaded[r])
         else:
-            for r in cutlass.range_constexpr(rows):
+            for r in kiln.range_constexpr(rows):
                 if start + THREADS * r < count:
                     target[None, start + THREADS * r] = combine(
                         name, [s[None, start + THREADS * r].load() for s in sources]
@@ -110,7 +113,7 @@ def bandwidth(quick: bool) -> None:
                 result = data[-1].clone()
                 peer[name](data)
                 assert torch.equal(result, data[-1]), name
-                theirs, ours = gpu_time(lambda: peer[name](data)), gpu_time(lambda: compiled(*prepared))
+                theirs, ours = gpu_time(partial(peer[name], data)), gpu_time(partial(compiled, *prepared))
                 moved = tensors * size
                 print(
                     f"{name:6}{str(dtype)[6:]:>9}{size >> 20:>6}{theirs * 1e6:>11.1f}{ours * 1e6:>11.1f}"
@@ -193,9 +196,9 @@ def calls() -> None:
         tensors = [torch.zeros(64, device="cuda") for _ in range(count)]
         prepared = [from_dlpack(t) for t in tensors]
         compiled = cute.compile(call_tensors, prepared)
-        print(f"{f'compiled call, {count} prepared tensors':44}{host_time(lambda: compiled(prepared)) * 1e6:8.2f} us")
+        print(f"{f'compiled call, {count} prepared tensors':44}{host_time(partial(compiled, prepared)) * 1e6:8.2f} us")
         raw = cute.compile(call_tensors, tensors)
-        print(f"{f'compiled call, {count} torch tensors':44}{host_time(lambda: raw(tensors)) * 1e6:8.2f} us")
+        print(f"{f'compiled call, {count} torch tensors':44}{host_time(partial(raw, tensors)) * 1e6:8.2f} us")
     x = torch.zeros(64, device="cuda")
     prepared_one = from_dlpack(x)
     one, one_raw = cute.compile(call_one, prepared_one), cute.compile(call_one, x)

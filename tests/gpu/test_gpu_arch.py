@@ -1,15 +1,17 @@
+# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportReturnType=false
+# pyright: reportIndexIssue=false, reportOperatorIssue=false
 """`cute.arch` on a GPU, against the CPU target's definition of the same operations."""
 
 from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
+import kiln
+import kiln.cute as cute
+from kiln import Float16, Float32, Float64, Int32, Int64, Uint32
+from kiln.cute.runtime import from_dlpack
 
-import cutlass
-import cutlass.cute as cute
-from cutlass import Float16, Float32, Float64, Int32, Int64, Uint32
-from cutlass.cute.runtime import from_dlpack
+torch = pytest.importorskip("torch")
 
 arch = cute.arch
 
@@ -142,12 +144,12 @@ def test_atomics(operation, kind, space):
     def kernel(out: cute.Tensor):
         t, _, _ = arch.thread_idx()
         place = out.iterator
-        if cutlass.const_expr(shared):
+        if kiln.const_expr(shared):
             place = arch.alloc_smem(out.element_type, 2)
             if t == 0:
                 place.store(out.element_type(5))
             arch.sync_threads()
-        old = apply(place, kind(3) if cutlass.const_expr(operation == "exch") else kind(t * 5 % 32))
+        old = apply(place, kind(3) if kiln.const_expr(operation == "exch") else kind(t * 5 % 32))
         out[t + 1] = out.element_type(1) if old >= kind(0) else out.element_type(0)
         arch.sync_threads()
         if t == 0:

@@ -1,3 +1,5 @@
+# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportReturnType=false
+# pyright: reportIndexIssue=false, reportOperatorIssue=false
 """Launching on a GPU: sizes, streams, shared memory, clusters, reports, errors."""
 
 from __future__ import annotations
@@ -6,14 +8,13 @@ import threading
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
-import cutlass
-import cutlass.cute as cute
-from cutlass import Float32, Int32, Int64
-from cutlass.cute.runtime import from_dlpack
-
+import kiln
+import kiln.cute as cute
+from kiln import Float32, Int32, Int64
 from kiln.base_dsl.diagnostics import DSLCudaRuntimeError, DSLUserCodeRuntimeError
+from kiln.cute.runtime import from_dlpack
+
+torch = pytest.importorskip("torch")
 
 arch = cute.arch
 
@@ -48,14 +49,14 @@ def test_every_thread_runs_once():
 
 
 @cute.kernel
-def scale(out: cute.Tensor, by: Float32, wide: Int64, flag: cutlass.Boolean):
+def scale(out: cute.Tensor, by: Float32, wide: Int64, flag: kiln.Boolean):
     t, _, _ = arch.thread_idx()
     if flag:
         out[t] = out[t] * by + Float32(wide)
 
 
 @cute.jit
-def launch_scale(out: cute.Tensor, by: Float32, wide: Int64, flag: cutlass.Boolean, stream):
+def launch_scale(out: cute.Tensor, by: Float32, wide: Int64, flag: kiln.Boolean, stream):
     scale(out, by, wide, flag).launch(grid=(1, 1, 1), block=(32, 1, 1), stream=stream)
 
 
@@ -108,7 +109,7 @@ def big_static(out: cute.Tensor):
     a = cute.make_tensor(arch.alloc_smem(Int32, 10_000), cute.make_layout(10_000))
     b = cute.make_tensor(arch.alloc_smem(Int32, 10_000), cute.make_layout(10_000))
     c = cute.make_tensor(arch.get_dyn_smem(Int32), cute.make_layout(256))
-    for i in cutlass.range(t, 10_000, 256):
+    for i in kiln.range(t, 10_000, 256):
         a[i] = i
         b[i] = 2 * i
     c[t] = t

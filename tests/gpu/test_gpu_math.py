@@ -1,13 +1,15 @@
+# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportReturnType=false
+# pyright: reportIndexIssue=false, reportOperatorIssue=false
 """Functions on a GPU against f64: the stated errors, and narrow types."""
 
 from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
+import kiln.cute as cute
+from kiln.cute.runtime import from_dlpack
 
-import cutlass.cute as cute
-from cutlass.cute.runtime import from_dlpack
+torch = pytest.importorskip("torch")
 
 COUNT = 1 << 18
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-import cutlass.cute as cute
 import numpy as np
 import pytest
 
-from kiln.targets.nvidia import codegen, driver
+import kiln.cute as cute
+from kiln.targets.nvidia import codegen
 
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 
@@ -157,15 +157,3 @@ class FakeDriver:
 
     def _cuStreamSynchronize(self, stream: int) -> int:
         return 0
-
-
-@pytest.fixture
-def fake_driver(monkeypatch: pytest.MonkeyPatch):
-    """Replace libcuda."""
-    fake = FakeDriver()
-    monkeypatch.setattr(driver, "library", lambda: fake)
-    for cached in (driver._initialized, driver.attribute, driver.available):
-        cached.cache_clear()
-    yield fake
-    for cached in (driver._initialized, driver.attribute, driver.available):
-        cached.cache_clear()

@@ -1,16 +1,18 @@
+# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportReturnType=false
+# pyright: reportIndexIssue=false, reportOperatorIssue=false
 """PTX, cubins and SASS: structure, resources, options, errors. No GPU is needed."""
 
 from __future__ import annotations
 
 import re
 
-import cutlass
-import cutlass.cute as cute
 import numpy as np
 import pytest
-from cutlass import BFloat16, Float16, Float32, Float64, Int8, Int32, Int64
 from nvidia_testing import ARCHITECTURES, compile_for, floats, needs_ptxas, resources
 
+import kiln
+import kiln.cute as cute
+from kiln import BFloat16, Float16, Float32, Float64, Int8, Int32, Int64
 from kiln.base_dsl.diagnostics import (
     CompilerDiagnosticError,
     DSLNotImplemented,
@@ -89,17 +91,17 @@ def test_register_tensors_stay_in_registers(loop):
     def kernel(x: cute.Tensor):
         t, _, _ = arch.thread_idx()
         values = cute.make_rmem_tensor((16,), Float32)
-        for i in cutlass.range_constexpr(16):
+        for i in kiln.range_constexpr(16):
             values[i] = x[i, t]
         total = Float32(0.0)
-        if cutlass.const_expr(loop == "range"):
+        if kiln.const_expr(loop == "range"):
             for i in range(16):
                 total = total * 0.5 + values[15 - i]
-        elif cutlass.const_expr(loop == "unroll_full"):
-            for i in cutlass.range(16, unroll_full=True):
+        elif kiln.const_expr(loop == "unroll_full"):
+            for i in kiln.range(16, unroll_full=True):
                 total = total * 0.5 + values[15 - i]
         else:
-            for i in cutlass.range_constexpr(16):
+            for i in kiln.range_constexpr(16):
                 total = total * 0.5 + values[15 - i]
         x[0, t] = total
 
@@ -114,7 +116,7 @@ def test_loops_of_unknown_length_are_unrolled_only_on_request():
         def kernel(x: cute.Tensor, n: Int32):
             t, _, _ = arch.thread_idx()
             total = Float32(0.0)
-            for i in cutlass.range(n, **options):
+            for i in kiln.range(n, **options):
                 total = total + x[i, t]
             x[0, t] = total
 
@@ -159,7 +161,7 @@ def test_arithmetic_of_every_type_assembles(dtype):
         t, _, _ = arch.thread_idx()
         a = dtype(x[t])
         b = a * a + dtype(3) - a
-        c = b / dtype(7) if cutlass.const_expr(dtype.is_float) else b // dtype(7) + b % dtype(5)
+        c = b / dtype(7) if kiln.const_expr(dtype.is_float) else b // dtype(7) + b % dtype(5)
         x[t] = Float32(c) if c > dtype(1) else Float32(-c)
 
     for name in ("sm_80", "sm_90a"):
@@ -260,7 +262,7 @@ def test_options_reach_ptxas():
         t, _, _ = arch.thread_idx()
         values = [x[i, t] for i in range(64)]
         arch.sync_threads()
-        for i in cutlass.range_constexpr(64):
+        for i in kiln.range_constexpr(64):
             x[63 - i, t] = values[i]
 
     @cute.jit

@@ -1,15 +1,17 @@
+# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportReturnType=false
+# pyright: reportIndexIssue=false, reportOperatorIssue=false
 """What host code asks of the driver, with a stand-in for it."""
 
 from __future__ import annotations
 
 import ctypes
 
-import cutlass
-import cutlass.cute as cute
 import pytest
-from cutlass import Boolean, Float32, Int32, Int64
-from nvidia_testing import compile_for, fake_driver, needs_ptxas  # noqa: F401 - a fixture
+from nvidia_testing import compile_for, needs_ptxas
 
+import kiln
+import kiln.cute as cute
+from kiln import Boolean, Float32, Int32, Int64
 from kiln.base_dsl.diagnostics import DSLCudaRuntimeError
 
 pytestmark = needs_ptxas
@@ -157,7 +159,7 @@ def test_no_driver(monkeypatch):
 
 
 @cute.kernel
-def shared(out: cutlass.Constexpr, big: cutlass.Constexpr):
+def shared(out: kiln.Constexpr, big: kiln.Constexpr):
     a = cute.arch.alloc_smem(Int32, big)
     a.store(Int32(1))
     b = cute.arch.get_dyn_smem(Int32)
@@ -165,7 +167,7 @@ def shared(out: cutlass.Constexpr, big: cutlass.Constexpr):
 
 
 @cute.jit
-def launch_shared(smem: Int32, big: cutlass.Constexpr):
+def launch_shared(smem: Int32, big: kiln.Constexpr):
     shared(None, big).launch(grid=(1, 1, 1), block=(32, 1, 1), smem=smem)
 
 

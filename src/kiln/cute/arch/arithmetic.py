@@ -53,7 +53,7 @@ def lop3(a: Any, b: Any, c: Any, lut: int, *, loc: Any = None, ip: Any = None) -
 def mul_hi(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """The upper half of a product."""
     left = number(a)
-    kind = type(left)
+    kind: Any = type(left)
     name = "arith.mulsi_extended" if kind.signed else "arith.mului_extended"
     made = tracing.emit(name, (kind.mlir_type, kind.mlir_type), (left.ir_value(), kind(b).ir_value()))
     return kind._make(made.results[1])
@@ -62,7 +62,7 @@ def mul_hi(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
 def mul_wide(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """The whole product, twice as wide as the factors."""
     left = number(a)
-    kind = type(left)
+    kind: Any = type(left)
     wide: Any = {(16, True): Int32, (16, False): Uint32, (32, True): Int64, (32, False): Uint64}.get(
         (kind.width, kind.signed)
     )

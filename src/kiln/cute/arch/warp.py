@@ -183,7 +183,7 @@ def warp_reduction_sum(val: Any, *, op: Any = None, threads_in_group: int = 32, 
 def _larger(a: Any, b: Any) -> Any:
     if not isinstance(a, Numeric):
         return a.max(b) if hasattr(a, "max") else max(a, b)
-    kind = type(a)
+    kind: Any = type(a)
     name = "arith.maximumf" if kind.is_float else "arith.maxsi" if kind.signed else "arith.maxui"
     return kind._make(tracing.emit_value(name, kind.mlir_type, (a.ir_value(), kind(b).ir_value())))
 
@@ -208,7 +208,8 @@ def warp_redux_sync(
     name = choice("kind", kind, _REDUX)
     typed = number(value)
     if name in ("max", "min"):
-        name = f"f{name}" if type(typed).is_float else name if type(typed).signed else f"u{name}"
+        own: Any = type(typed)
+        name = f"f{name}" if own.is_float else name if own.signed else f"u{name}"
     name += (".abs" if abs else "") + (".NaN" if nan else "")
     return type(typed)._make(
         cute_nvgpu.build_value("redux", type(typed).mlir_type, (typed.ir_value(), i32(mask_and_clamp)), kind=name)
