@@ -156,7 +156,8 @@ def _weaker(call: ast.Call, name: str) -> Iterator[tuple[str, str]]:
     if name == "mbarrier_arrive":
         yield "relaxed", text[:-1] + ", relaxed=True)"
     if name == "mbarrier_init":
-        yield "expects one arrival", f"cute.arch.mbarrier_init({ast.unparse(call.args[0])}, 1)"
+        count, word = (2, "two arrivals") if ast.unparse(call.args[1]) == "1" else (1, "one arrival")
+        yield f"expects {word}", f"cute.arch.mbarrier_init({ast.unparse(call.args[0])}, {count})"
     if name == "cp_async_wait_group":
         yield "leaves one more group", f"cute.arch.cp_async_wait_group({ast.unparse(call.args[0])} + 1)"
     if name == "cp_async_mbarrier_arrive_noinc":

@@ -6,6 +6,9 @@ A target that can instrument code asks `kinds()` when it compiles and hands what
 
 from __future__ import annotations
 
+import atexit
+import functools
+import json
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -79,6 +82,17 @@ def push(request: Request | None) -> Request | None:
     return before
 
 
+@functools.lru_cache(maxsize=1)
+def _write_at_exit() -> None:
+    path = settings.get("KILN_SANITIZE_REPORT")
+
+    def write() -> None:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump([finding.to_dict() for finding in collected], file, indent=2)
+
+    atexit.register(write)
+
+
 def deliver(findings: Sequence[Any], failure: Exception | None = None) -> None:
     """Record the findings of a call; raise them if that was asked for."""
     request = _requests.request
@@ -86,6 +100,9 @@ def deliver(findings: Sequence[Any], failure: Exception | None = None) -> None:
     if request is not None:
         request.findings.extend(findings)
     if not findings or (request is not None and not request.raises):
+        return
+    if request is None and settings.get("KILN_SANITIZE_REPORT"):
+        _write_at_exit()
         return
     first = findings[0]
     others = "".join(f"\n\n{finding}" for finding in findings[1:])

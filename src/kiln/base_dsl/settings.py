@@ -147,6 +147,7 @@ SETTINGS: dict[str, Setting] = {
         Setting("KILN_CPU_SEED", "an integer", 0, "A schedule for the CPU target: the order of threads and blocks, and when asynchronous copies land. 0: in order, and at once.", _int(0, (1 << 63) - 1)),
         Setting("KILN_CPU_TIMEOUT", "seconds", 0.0, "How long a launch on the CPU target may take; then it is stopped and says where each warp was. 0: as long as it likes.", _seconds),
         Setting("KILN_SANITIZE", "a comma list of race, memory, sync, numeric; or all, or 1 for the first three", (), "What the sanitizer looks for. Programs then run on the CPU target, in an instrumented build.", _sanitizer_kinds),
+        Setting("KILN_SANITIZE_REPORT", "a path", "", "Findings of the sanitizer do not raise; they are written there as JSON when the process ends.", os.path.expanduser),
         Setting("KILN_CPU_OPT", "0 to 3", 2, "LLVM optimization level of the CPU target where the program does not choose one.", _int(0, 3)),
         Setting("CUTE_DSL_ARCH", f"one of {', '.join(ARCHITECTURES)}", "", "GPU architecture to compile for. Unset: that of the GPU.", _choice(*ARCHITECTURES)),
         Setting("CUTE_DSL_KEEP", f"a comma list of {', '.join(KEEPABLE)}; or all", frozenset(), "Artefacts to save as files and to keep on the compiled function.", _list(*KEEPABLE)),

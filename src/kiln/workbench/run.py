@@ -32,6 +32,8 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(options)
     if not program or program == ["-m"]:
         parser.error("name a program to run: a file, `-m module`, or `-` for standard input")
+    if args.sanitize is not None and args.target == "nvidia":
+        parser.error("--sanitize works on the CPU target")
     os.environ.update(environment(args))
     _alias.take_over()
     if os.environ.get("KILN_TARGET", "").lower() == "cpu":
@@ -46,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kiln run",
-        usage="kiln run [--target {cpu,nvidia}] (PROGRAM.py | -m MODULE | -) [ARGS ...]",
+        usage="kiln run [--target {cpu,nvidia}] [--sanitize[=KINDS]] (PROGRAM.py | -m MODULE | -) [ARGS ...]",
         description="Run a Python program as `python` would, with `cutlass` served by Kiln whatever else is installed, "
         "in its child processes too. Everything after the program belongs to the program.",
     )
@@ -55,6 +57,19 @@ def _parser() -> argparse.ArgumentParser:
         choices=_TARGETS,
         help="where kernels run (sets KILN_TARGET; default: the GPU if any); with cpu, the program's use of CUDA "
         "(torch's `cuda` device, cuda-bindings) is served from host memory",
+    )
+    parser.add_argument(
+        "--sanitize",
+        nargs="?",
+        const="default",
+        metavar="KINDS",
+        help="look for races and for misuse of memory and synchronization, on the CPU target (sets KILN_SANITIZE); "
+        "KINDS, after a `=`, is a comma list of race, memory, sync, numeric",
+    )
+    parser.add_argument(
+        "--sanitize-report",
+        metavar="FILE",
+        help="go on after findings and write them to FILE as JSON at the end (sets KILN_SANITIZE_REPORT)",
     )
     return parser
 
@@ -75,7 +90,7 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
             return words[:at], ["-m", *glued, *words[at + 1 :]]
         if word == "-" or not word.startswith("-"):
             break
-        at += 2 if word == "--target" else 1
+        at += 2 if word in ("--target", "--sanitize-report") else 1
     return words[:at], words[at:]
 
 
@@ -87,6 +102,10 @@ def environment(args: argparse.Namespace) -> dict[str, str]:
     variables = {"PYTHONPATH": os.pathsep.join([STARTUP, *inherited])}
     if args.target is not None:
         variables["KILN_TARGET"] = args.target
+    if args.sanitize is not None or args.sanitize_report is not None:
+        variables |= {"KILN_SANITIZE": args.sanitize or "default", "KILN_TARGET": "cpu"}
+    if args.sanitize_report is not None:
+        variables["KILN_SANITIZE_REPORT"] = os.path.abspath(args.sanitize_report)
     return variables
 
 

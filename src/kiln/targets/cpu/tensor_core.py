@@ -25,6 +25,7 @@ from ...mlir import context, ir
 from ..llvm_build import Builder, function, global_, int_type, parsed_type, ptr_type
 from .expand import Expander
 from .hardware import call, frame_of, hardware, lane_of, match, meet, once, slot
+from .sanitizer.instrument import Hooks
 from .threads import PAYLOAD, leave
 
 if TYPE_CHECKING:
@@ -95,7 +96,9 @@ def fragment_a(m: int, k: int, bits: int) -> list[Position]:
     for number in range(count):
         register, i = divmod(number, per_register)
         made.append(
-            Position(8 * (register % 2) if m == 16 else 0, 1, 0, i + 4 * per_register * (register // 2), 0, per_register)
+            Position(
+                8 * (register % 2) if m == 16 else 0, 1, 0, i + 4 * per_register * (register // 2), 0, per_register
+            )
         )
     return made
 
@@ -149,7 +152,9 @@ def _table(x: Expander, name: str) -> str:
         f32 = ir.F32Type.get(context())
         tensor = ir.RankedTensorType.get([256], f32, loc=ir.Location.unknown(context()))
         value = ir.DenseElementsAttr.get(values, type=tensor, context=context())
-        global_(x.module.module, symbol, parsed_type("!llvm.array<256 x f32>"), value, linkage="internal", constant=True)
+        global_(
+            x.module.module, symbol, parsed_type("!llvm.array<256 x f32>"), value, linkage="internal", constant=True
+        )
     return symbol
 
 
@@ -173,7 +178,9 @@ def _element(x: Expander, b: Builder, address: ir.Value, kind: str) -> ir.Value:
     return b.load(f32, b.gep(b.address_of(_table(x, kind)), f32, number))
 
 
-def _at(b: Builder, matrix: ir.Value, columns: int, type_: ir.Type, place: Position, g: ir.Value, t: ir.Value) -> ir.Value:
+def _at(
+    b: Builder, matrix: ir.Value, columns: int, type_: ir.Type, place: Position, g: ir.Value, t: ir.Value
+) -> ir.Value:
     """The address of an element of a matrix stored by rows."""
     offset = b.i32(place.row * columns + place.column)
     for factor, value in ((place.row_g * columns + place.column_g, g), (place.row_t * columns + place.column_t, t)):
@@ -214,7 +221,10 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
     row = rows.gep(matrix["c"], type_, rows.binary("muli", i, rows.i32(kind.n)))
     total = rows.load(row_type, row, 16)
     for k in range(kind.k):
-        left = rows.load(type_, rows.gep(matrix["a"], type_, rows.binary("addi", rows.binary("muli", i, rows.i32(kind.k)), rows.i32(k))))
+        left = rows.load(
+            type_,
+            rows.gep(matrix["a"], type_, rows.binary("addi", rows.binary("muli", i, rows.i32(kind.k)), rows.i32(k))),
+        )
         spread = rows.value("vector.broadcast", row_type, (left,))
         right = rows.load(row_type, rows.gep(matrix["b"], type_, k * kind.n), 16)
         if is_integer:
@@ -238,7 +248,14 @@ def mma_kind(op: ir.Operation, c: ir.Value) -> Mma:
     m, n, k = (op.attributes[name].value for name in "mnk")
     a, b = op.attributes["a_type"].value, op.attributes["b_type"].value
     kind = Mma(m, n, k, a, b, str(c.type.element_type))  # pyright: ignore[reportAttributeAccessIssue]
-    results = {"f16": ("f32", "f16"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",), "s8": ("i32",), "u8": ("i32",)}
+    results = {
+        "f16": ("f32", "f16"),
+        "bf16": ("f32",),
+        "tf32": ("f32",),
+        "f64": ("f64",),
+        "s8": ("i32",),
+        "u8": ("i32",),
+    }
     same_family = a == b or {a, b} <= {"s8", "u8"} or {a, b} <= {"e4m3", "e5m2"}
     if not same_family or (m, n, k) not in SHAPES.get(a, ()) or kind.d not in results.get(a, ("f32", "f16")):
         raise report_at(
@@ -308,6 +325,7 @@ def _matrix_name(op: ir.Operation) -> tuple[str, int, bool]:
 @hardware("ldmatrix")
 def _ldmatrix(x: Expander, op: ir.Operation, _o: Any, results: Any, b: Builder) -> list[ir.Value]:
     name, count, transpose = _matrix_name(op)
+    Hooks(x, op).rows(b, op.operands[0], 8 * count, stores=False)
     meeting = meet(x, op, b, name, b.i32(-1), [(op.operands[0], _POINTER_AT)])
     first = once(b, meeting)
     _outlined(x, f"kiln.{name}", _matrix_access(count, transpose, stores=False))
@@ -321,6 +339,7 @@ def _ldmatrix(x: Expander, op: ir.Operation, _o: Any, results: Any, b: Builder) 
 def _stmatrix(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     name, count, transpose = _matrix_name(op)
     pointer, value = op.operands
+    Hooks(x, op).rows(b, pointer, 8 * count, stores=True)
     meeting = meet(x, op, b, name, b.i32(-1), [(pointer, _POINTER_AT), (value, _REGISTERS_AT)])
     first = once(b, meeting)
     _outlined(x, f"kiln.{name}", _matrix_access(count, transpose, stores=True))
@@ -335,13 +354,17 @@ def _stmatrix(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> li
 @hardware("bulk_load")
 def _bulk_load(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     x.function.copies = True
+    hooks = Hooks(x, op)
+    hooks.bulk_copy(b, *op.operands)
     call(x, b, "kiln_cpu_bulk_load", [frame_of(x, op), *op.operands])
+    hooks.mbarrier_after(b, op.operands[3])
     return []
 
 
 @hardware("bulk_store")
 def _bulk_store(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     x.function.copies = True
+    Hooks(x, op).bulk_copy(b, *op.operands)
     call(x, b, "kiln_cpu_bulk_store", [frame_of(x, op), *op.operands])
     return []
 

@@ -512,7 +512,14 @@ def touch(c: Code, at: Value, flags: Value, site: Value, address: Value, bytes_:
         unordered = c.variable(0, 32)
         with c.when((cell.w_clock != 0) & ~((other == me) & (cell.w_group == group) & (engine == 0))):
             unordered.set(_call(c, "ordered", cell.w_group, other, cell.w_clock, proxy) ^ 1)
-        with c.when((unordered.get() != 0) & ~(atomic & other_atomic)):
+        same = c.variable(0, 32)
+        with c.when((unordered.get() != 0) & writes & (st.value != 0) & (cell.w_site == site)):
+            same.set(1)
+            with c.loop(c.i64(1) << st.shift.wide()) as i:
+                new = c.load(st.value + (address - st.value_for) + i, 8)
+                with c.when(new != c.load(address + i, 8)):
+                    same.set(0)
+        with c.when((unordered.get() != 0) & (same.get() == 0) & ~(atomic & other_atomic)):
             rule = writes.choose(c.i32(RULE["write-write"]), c.i32(RULE["write-read"]))
             rule = other_atomic.choose(c.i32(RULE["atomic"]), rule)
             only_proxy = (proxy != 0) & (other < st.threads * 2)
@@ -655,7 +662,16 @@ def access(c: Code, address: Value, bytes_: Value, flags: Value, site: Value, lo
                 _global_access(c, st, address, bytes_, flags, site, low, bad)
         with c.when(bad.get() != 0):
             result.set(st.scratch)
+    st.value = 0
     return result
+
+
+@_native([64, 64])
+def writes(c: Code, address: Value, value: Value) -> None:
+    """The next access writes the bytes at `value`."""
+    st = _state(c)
+    st.value = value
+    st.value_for = address
 
 
 def _global_access(
@@ -722,10 +738,15 @@ def barrier(c: Code, at: Value, number: Value, phase: Value, count: Value, site:
         slot.arrived = 0
         slot.count = count
         slot.site = site
-        c.call_c("memset", [(slot.place("warp_site"),), c.i32(0), c.i64(128)])
+        c.call_c("memset", [(slot.place("warp_site"),), c.i32(0), c.i64(256)])
     with c.when(slot.count != count):
         _call(c, "report", RULE["count"], site, slot.site, st.group, st.tid, 0, 0, slot.count.wide(), count.wide())
     warp = (st.tid % st.per_block) >> 5
+    lane = c.i32(1) << (st.tid % st.per_block & 31)
+    with c.when((slot.at("warp_lanes", warp) & lane) != 0):  # the warp comes once more
+        slot.set_at("warp_lanes", warp, 0)
+        slot.set_at("warp_site", warp, 0)
+    slot.set_at("warp_lanes", warp, slot.at("warp_lanes", warp) | lane)
     before = slot.at("warp_site", warp)
     with c.when((mode < 2) & (before != 0) & (before != site + 1)):
         _call(c, "report", RULE["divergent"], site, before - 1, st.group, st.tid, 0, 0, number.wide(), 0)

@@ -191,10 +191,12 @@ class Instrumentation:
         engine: int = 0,
         what: str = "",
         written: bool = True,
+        value: ir.Value | None = None,
     ) -> ir.Value:
         """Check an access to `bytes_` bytes at `address` through a pointer of type `type_`; the address to use.
 
-        Without a type the address may be anywhere.
+        Without a type the address may be anywhere. `value` is what a plain write writes, if that is known: threads that
+        write the same value at the same place do not race.
         """
         if not x.function.is_kernel:
             return address
@@ -223,7 +225,7 @@ class Instrumentation:
             space = argument.space if type_ is None else space
             if type_ is None:
                 element, bits = argument.element, argument.element_bits
-        if origin == "shared" or space == "smem":
+        if origin == "shared" or space in ("smem", "dsmem"):
             flags |= SHARED
         elif space == "gmem":
             flags |= GLOBAL
@@ -234,6 +236,10 @@ class Instrumentation:
             whole = bytes_ | alignment
             self.granule = min(self.granule, whole & -whole)
         site = self.site(op, x, what, memory=name, start=start, element=element, element_bits=bits)
+        if value is not None and "race" in self.kinds:
+            memory = x.at_entry(op.location).alloca(value.type)
+            b.store(value, memory)
+            self.call(x, b, "writes", address, memory)
         checked = self.call(x, b, "access", address, bytes_, flags, site, low, high)
         return b.value("llvm.inttoptr", ptr_type(), (checked,))
 
@@ -406,7 +412,8 @@ class Hooks:
 
     def meet(self, b: Builder, mask: ir.Value, what: str) -> None:
         """Before a meeting of lanes."""
-        if self.sanitizer is not None:
+        # the mask of an election is not the program's: it is all lanes
+        if self.sanitizer is not None and what != "elect":
             self._call(b, "meet", mask, self._site(what), int(what == "sync_warp"))
 
     def met(self, b: Builder, what: str) -> None:
@@ -424,6 +431,17 @@ class Hooks:
 
     def _attribute(self, name: str, default: str) -> str:
         return self.op.attributes[name].value if name in self.op.attributes else default  # pyright: ignore[reportAttributeAccessIssue]
+
+    def rows(self, b: Builder, address: ir.Value, count: int, stores: bool) -> None:
+        """Before lanes access rows of matrices together: the first `count` lanes give the address of one each."""
+        if self.sanitizer is not None:
+            from ..threads import Fields, FrameHeader
+
+            assert self.x.function.frame is not None
+            thread = Fields(b, self.x.function.frame, FrameHeader).load("thread")
+            lane = b.binary("andi", thread, b.i32(31))
+            gives = b.if_(b.compare("ult", lane, b.i32(count)))
+            self.access(gives, address, 16, write=stores, alignment=16)
 
     def atomic(self, b: Builder, address: ir.Value, type_: ir.Type) -> ir.Value:
         """Before an atomic update; order and scope are the operation's."""
@@ -521,7 +539,7 @@ class Hooks:
         return target, self.access(b, source, bytes_, write=False, engine=1, what="asynchronous copy from")
 
     def bulk_copy(
-        self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value | None
+        self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value | None = None
     ) -> None:
         """Before a bulk copy; with an mbarrier, it takes its bytes from there."""
         if self.sanitizer is None:

@@ -113,6 +113,7 @@ class BarrierSlot(ctypes.Structure):
         ("count", u32),
         ("site", u32),
         ("warp_site", u32 * 32),  # where each warp arrived, plus 1
+        ("warp_lanes", u32 * 32),  # its lanes that did
     ]
 
 
@@ -218,6 +219,8 @@ class State(ctypes.Structure):
         ("memo", i64 * 3),
         ("proxy_memo", i64 * 2),
         ("scratch", i64),
+        ("value", i64),  # where the value that is written next lies, if it is known
+        ("value_for", i64),  # the address it is written to
         ("objects", Object * MAX_OBJECTS),
         ("object_count", u32),
         ("findings_count", u32),

@@ -1,0 +1,403 @@
+"""What a finding says: both places, who, which element; and how findings are raised, collected and written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kiln
+from kiln import Constexpr, Float16, Float32, Int32, Int64, cute
+from kiln.sanitize import SanitizerError
+
+N = 64
+
+
+@pytest.fixture(autouse=True)
+def _on_the_cpu():
+    with kiln.target("cpu"):
+        yield
+
+
+def found(main: Any, *arguments: Any, kinds: str = "default") -> list[Any]:
+    """The findings of a call."""
+    with kiln.sanitize(kinds, raises=False) as report:
+        main(*arguments)
+    return report.findings
+
+
+def line_of(text: str) -> int:
+    """The line of this file that ends with a comment."""
+    with open(__file__) as file:
+        return next(number for number, line in enumerate(file, 1) if line.rstrip().endswith(f"# {text}"))
+
+
+@cute.kernel
+def shift(x: cute.Tensor, y: cute.Tensor, waits: Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    staged = cute.make_tensor(cute.arch.alloc_smem(Float32, N), cute.make_layout(N))
+    staged[t] = x[t]  # the write
+    if kiln.const_expr(waits):
+        cute.arch.sync_threads()
+    y[t] = staged[(t + 40) % N]  # the read
+
+
+@cute.jit
+def run_shift(x: cute.Tensor, y: cute.Tensor, waits: Constexpr):
+    shift(x, y, waits).launch(grid=1, block=N)
+
+
+def arrays(*sizes: int, kind: Any = np.float32) -> list[np.ndarray]:
+    return [np.arange(size, dtype=kind) for size in sizes]
+
+
+def test_a_race_names_both_sides() -> None:
+    x, y = arrays(N, N)
+    finding = next(f for f in found(run_shift, x, y, False) if f.rule == "write-read")
+    assert finding.kind == "race"
+    assert finding.kernel == "shift"
+    assert finding.span.line == line_of("the read")
+    assert finding.other_span.line == line_of("the write")
+    assert (finding.space, finding.tensor) == ("shared", "staged")
+    assert finding.block == finding.other_block == (0, 0, 0)
+    assert (finding.thread[0] + 40) % N == finding.other_thread[0] == finding.offset // 4
+    assert "sync_threads" in finding.hint
+
+
+def test_silent_with_the_barrier() -> None:
+    x, y = arrays(N, N)
+    assert found(run_shift, x, y, True) == []
+    assert np.array_equal(y, np.roll(x, -40))
+
+
+def test_the_first_finding_raises_by_default() -> None:
+    x, y = arrays(N, N)
+    with pytest.raises(SanitizerError, match="race in kernel shift") as caught, kiln.sanitize("race"):
+        run_shift(x, y, False)
+    assert len(caught.value.findings) == 2
+
+
+def test_only_the_kinds_asked_for() -> None:
+    x, y = arrays(N, N)
+    assert {f.kind for f in found(run_shift, x, y, False, kinds="memory")} <= {"memory"}
+
+
+def test_reports() -> None:
+    x, y = arrays(N, N)
+    before = len(kiln.sanitize.report())
+    with kiln.sanitize("race", raises=False) as report:
+        run_shift(x, y, False)
+    assert len(kiln.sanitize.report()) == before + len(report)
+    assert "note: written here" in str(report)
+    entry = json.loads(report.json())[0]
+    assert entry["kind"] == "race"
+    assert entry["span"]["file"] == __file__
+    with kiln.sanitize():
+        run_shift(x, y, True)
+    assert str(kiln.sanitize("race")) == "the sanitizer found nothing"
+
+
+def test_code_is_compiled_anew_under_the_sanitizer() -> None:
+    x, y = arrays(N, N)
+    run_shift(x, y, False)
+    assert found(run_shift, x, y, False)
+    run_shift(x, y, False)
+
+
+def test_unknown_kinds_are_refused() -> None:
+    with pytest.raises(kiln.DSLRuntimeError, match="unknown: rice"):
+        kiln.sanitize("rice")
+
+
+# --- global memory ---------------------------------------------------------------------------------------------------
+
+
+@cute.kernel
+def neighbours(x: cute.Tensor, in_place: Constexpr, y: cute.Tensor):
+    t, _, _ = cute.arch.thread_idx()
+    b, _, _ = cute.arch.block_idx()
+    i = b * 32 + t
+    if kiln.const_expr(in_place):
+        x[i, 0] = x[(i + 1) % 64, 0]
+    else:
+        y[i, 0] = x[(i + 1) % 64, 0]
+
+
+@cute.jit
+def run_neighbours(x: cute.Tensor, in_place: Constexpr, y: cute.Tensor):
+    neighbours(x, in_place, y).launch(grid=2, block=32)
+
+
+def test_blocks_of_a_launch_race_in_global_memory() -> None:
+    x, y = (np.zeros((64, 2), np.float32) for _ in range(2))
+    assert found(run_neighbours, x, False, y) == []
+    findings = found(run_neighbours, x, True, y)
+    assert {f.kind for f in findings} == {"race"}
+    assert {f.tensor for f in findings} == {"x"}
+    across = [f for f in findings if f.block != f.other_block]
+    assert all(f.coordinate is not None and f.coordinate[1] == 0 for f in findings)
+    assert findings[0].space == "global"
+    assert not across or "second launch" in across[0].hint
+
+
+@cute.jit
+def run_twice(x: cute.Tensor, y: cute.Tensor):
+    neighbours(x, False, y).launch(grid=2, block=32)
+    neighbours(y, False, x).launch(grid=2, block=32)
+
+
+def test_launches_are_ordered() -> None:
+    x, y = (np.zeros((64, 2), np.float32) for _ in range(2))
+    assert found(run_twice, x, y) == []
+
+
+@cute.kernel
+def count(y: cute.Tensor, atomic: Constexpr):
+    if kiln.const_expr(atomic):
+        cute.arch.atomic_add(y.iterator, Int32(1))
+    else:
+        y[0] = y[0] + 1
+
+
+@cute.jit
+def run_count(y: cute.Tensor, atomic: Constexpr):
+    count(y, atomic).launch(grid=3, block=32)
+
+
+def test_atomics_do_not_race_with_each_other() -> None:
+    y = np.zeros(1, np.int32)
+    assert found(run_count, y, True) == []
+    assert y[0] == 96
+    assert any(f.rule == "write-write" for f in found(run_count, y, False))
+
+
+# --- elements smaller than a word ------------------------------------------------------------------------------------
+
+
+@cute.kernel
+def halves(x: cute.Tensor, y: cute.Tensor, distance: Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    staged = cute.make_tensor(cute.arch.alloc_smem(Float16, N), cute.make_layout(N))
+    staged[t] = x[t]
+    y[t] = staged[t ^ distance]
+
+
+@cute.jit
+def run_halves(x: cute.Tensor, y: cute.Tensor, distance: Constexpr):
+    halves(x, y, distance).launch(grid=1, block=N)
+
+
+def test_neighbours_in_a_word_do_not_race() -> None:
+    x, y = arrays(N, N, kind=np.float16)
+    assert found(run_halves, x, y, 0) == []
+    assert found(run_halves, x, y, 1)
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+@cute.kernel
+def beyond(x: cute.Tensor, y: cute.Tensor, reach: Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    y[t] = x[t + reach]
+
+
+@cute.jit
+def run_beyond(x: cute.Tensor, y: cute.Tensor, reach: Constexpr):
+    beyond(x, y, reach).launch(grid=1, block=32)
+
+
+def test_reads_beyond_the_end_of_an_argument() -> None:
+    x, y = arrays(40, 32)
+    assert found(run_beyond, x, y, 8) == []
+    (finding,) = found(run_beyond, x, y, 9)
+    assert (finding.kind, finding.rule, finding.tensor) == ("memory", "bounds", "x")
+    assert "element 40 of x, whose memory has 40" in finding.message
+    (finding,) = found(run_beyond, x, y, 1 << 28)
+    assert finding.rule == "bounds"
+    assert finding.count == 32
+
+
+def test_an_argument_that_is_part_of_a_larger_array_may_not_leave_it() -> None:
+    x, y = arrays(64, 32)
+    (finding,) = found(run_beyond, x[:40], y, 24)
+    assert finding.rule == "bounds"
+
+
+@cute.kernel
+def shared_beyond(y: cute.Tensor, size: Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    first = cute.make_tensor(cute.arch.alloc_smem(Float32, size), cute.make_layout(size))
+    second = cute.make_tensor(cute.arch.alloc_smem(Float32, 32), cute.make_layout(32))
+    first[t] = Float32(1.0)
+    second[t] = Float32(2.0)
+    y[t] = first[t] + second[t]
+
+
+@cute.jit
+def run_shared_beyond(y: cute.Tensor, size: Constexpr):
+    shared_beyond(y, size).launch(grid=1, block=32)
+
+
+def test_shared_memory_has_the_bounds_of_its_allocation() -> None:
+    (y,) = arrays(32)
+    assert found(run_shared_beyond, y, 32) == []
+    findings = found(run_shared_beyond, y, 30)
+    assert {f.rule for f in findings} == {"bounds"}
+    assert {f.tensor for f in findings} == {"first"}
+
+
+@cute.kernel
+def private_beyond(y: cute.Tensor):
+    t, _, _ = cute.arch.thread_idx()
+    values = cute.make_rmem_tensor(cute.make_layout(4), Float32)
+    values.fill(1.0)
+    y[t] = values[t]
+
+
+@cute.jit
+def run_private_beyond(y: cute.Tensor, threads: Constexpr):
+    private_beyond(y).launch(grid=1, block=threads)
+
+
+def test_register_arrays_have_bounds() -> None:
+    (y,) = arrays(32)
+    assert found(run_private_beyond, y, 4) == []
+    (finding,) = found(run_private_beyond, y, 6)
+    assert "element 4 of a register array of 4" in finding.message
+
+
+@cute.kernel
+def unwritten(y: cute.Tensor, writers: Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    staged = cute.make_tensor(cute.arch.alloc_smem(Float32, 32), cute.make_layout(32))
+    if t < writers:
+        staged[t] = Float32(1.0)
+    cute.arch.sync_threads()
+    y[t] = staged[t]
+
+
+@cute.jit
+def run_unwritten(y: cute.Tensor, writers: Constexpr):
+    unwritten(y, writers).launch(grid=2, block=32)
+
+
+def test_shared_memory_that_nobody_wrote() -> None:
+    (y,) = arrays(32)
+    assert found(run_unwritten, y, 32, kinds="memory") == []
+    (finding,) = found(run_unwritten, y, 31, kinds="memory")
+    assert (finding.rule, finding.thread) == ("uninitialized", (31, 0, 0))
+    assert finding.count == 2
+
+
+@cute.kernel
+def misaligned(x: cute.Tensor, y: cute.Tensor, offset: Constexpr):
+    pointer = cute.recast_ptr(x.iterator + offset, dtype=Float32).with_alignment(16)
+    wide = cute.make_tensor(pointer, cute.make_layout(4))
+    cute.make_tensor(y.iterator, cute.make_layout(4)).store(wide.load())
+
+
+@cute.jit
+def run_misaligned(x: cute.Tensor, y: cute.Tensor, offset: Constexpr):
+    misaligned(x, y, offset).launch(grid=1, block=1)
+
+
+def test_vectors_must_be_aligned() -> None:
+    memory = np.zeros(32, np.float32)
+    x = memory[(-memory.ctypes.data // 4) % 4 :][:16]
+    y = np.zeros(4, np.float32)
+    assert found(run_misaligned, x, y, 4) == []
+    assert [f.rule for f in found(run_misaligned, x, y, 1)] == ["alignment"]
+
+
+# --- synchronization -------------------------------------------------------------------------------------------------
+
+
+@cute.kernel
+def divergent(y: cute.Tensor, border: Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    if t < border:
+        cute.arch.sync_threads()
+    else:
+        cute.arch.sync_threads()
+    y[t] = Float32(1.0)
+
+
+@cute.jit
+def run_divergent(y: cute.Tensor, border: Constexpr):
+    divergent(y, border).launch(grid=1, block=64)
+
+
+def test_a_warp_reaches_one_barrier() -> None:
+    (y,) = arrays(64)
+    assert found(run_divergent, y, 32) == []
+    assert [f.rule for f in found(run_divergent, y, 40)] == ["divergent"]
+
+
+@cute.kernel
+def lanes(y: cute.Tensor, mask: Constexpr, border: Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    if t < border:
+        y[t] = cute.arch.shuffle_sync(Float32(1.0), offset=0, mask=mask)
+
+
+@cute.jit
+def run_lanes(y: cute.Tensor, mask: Constexpr, border: Constexpr):
+    lanes(y, mask, border).launch(grid=1, block=32)
+
+
+def test_lanes_of_a_mask_take_part() -> None:
+    (y,) = arrays(32)
+    assert found(run_lanes, y, 0xFFFFFFFF, 32) == []
+    assert found(run_lanes, y, 0xFFFF, 16) == []
+    assert "lanes-mask" in {f.rule for f in found(run_lanes, y, 0xFFFF, 17)}
+
+
+@cute.kernel
+def initialized_twice(y: cute.Tensor, once: Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    barrier = cute.arch.alloc_smem(Int64, 1)
+    if t < once:
+        cute.arch.mbarrier_init(barrier, 32)
+    cute.arch.sync_threads()
+    cute.arch.mbarrier_arrive(barrier)
+    cute.arch.mbarrier_wait(barrier, 0)
+    y[t] = Float32(1.0)
+
+
+@cute.jit
+def run_initialized_twice(y: cute.Tensor, once: Constexpr):
+    initialized_twice(y, once).launch(grid=1, block=32)
+
+
+def test_an_mbarrier_is_initialized_once() -> None:
+    (y,) = arrays(32)
+    assert found(run_initialized_twice, y, 1) == []
+    assert "mbarrier-twice" in {f.rule for f in found(run_initialized_twice, y, 2)}
+
+
+@cute.kernel
+def overflow(y: cute.Tensor, expected: Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    barrier = cute.arch.alloc_smem(Int64, 1)
+    if t == 0:
+        cute.arch.mbarrier_init(barrier, expected)
+    cute.arch.sync_threads()
+    if t == 0:
+        cute.arch.mbarrier_arrive(barrier, arrive_count=3)
+    y[t] = Float32(1.0)
+
+
+@cute.jit
+def run_overflow(y: cute.Tensor, expected: Constexpr):
+    overflow(y, expected).launch(grid=1, block=32)
+
+
+def test_more_arrivals_than_an_mbarrier_expects() -> None:
+    (y,) = arrays(32)
+    assert found(run_overflow, y, 3) == []
+    (finding,) = found(run_overflow, y, 2)
+    assert finding.rule == "mbarrier-overflow"
+    assert "arrives 3 times" in finding.message
