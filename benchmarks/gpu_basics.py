@@ -108,7 +108,7 @@ def bandwidth(quick: bool) -> None:
                 data.append(torch.empty_like(data[0]))
                 prepared = [from_dlpack(t, assumed_align=16).mark_layout_dynamic() for t in data]
                 if compiled is None:
-                    compiled = cute.compile(elementwise(name, width, 4 if tensors == 2 else 2), *prepared)
+                    compiled = cute.compile(elementwise(name, width, 1), *prepared)
                 compiled(*prepared)
                 result = data[-1].clone()
                 peer[name](data)
@@ -133,9 +133,19 @@ def touch(tensors: list[cute.Tensor]):
             tensor[thread] = Float32(0.0)
 
 
+T = cute.Tensor
+
+
 @cute.jit
-def call_tensors(tensors: list[cute.Tensor]):
-    touch(tensors).launch(grid=(1, 1, 1), block=(32, 1, 1))
+def call_five(a: T, b: T, c: T, d: T, e: T):
+    touch([a, b, c, d, e]).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+@cute.jit
+def call_twenty(
+    a: T, b: T, c: T, d: T, e: T, f: T, g: T, h: T, i: T, j: T, k: T, l: T, m: T, n: T, o: T, p: T, q: T, r: T, s: T, t: T
+):  # fmt: skip
+    touch([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t]).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
 
 @cute.jit
@@ -175,6 +185,7 @@ def host_time(run: Callable[[], Any], batch: int = 200, rounds: int = 30) -> flo
 
 
 def calls() -> None:
+    torch.zeros(1, device="cuda")
     loop = cute.compile(native_loop, 1)
     loop(1)
 
@@ -192,18 +203,13 @@ def calls() -> None:
     scalar = cute.compile(call_scalar, 1)
     print(f"{'compiled call, one Int32':44}{host_time(lambda: scalar(1)) * 1e6:8.2f} us")
     print(f"{'jit call, one Int32':44}{host_time(lambda: call_scalar(1)) * 1e6:8.2f} us")
-    for count in (1, 5, 20):
+    for count, many in ((1, call_one), (5, call_five), (20, call_twenty)):
         tensors = [torch.zeros(64, device="cuda") for _ in range(count)]
         prepared = [from_dlpack(t) for t in tensors]
-        compiled = cute.compile(call_tensors, prepared)
-        print(f"{f'compiled call, {count} prepared tensors':44}{host_time(partial(compiled, prepared)) * 1e6:8.2f} us")
-        raw = cute.compile(call_tensors, tensors)
-        print(f"{f'compiled call, {count} torch tensors':44}{host_time(partial(raw, tensors)) * 1e6:8.2f} us")
+        compiled, raw = cute.compile(many, *prepared), cute.compile(many, *tensors)
+        print(f"{f'compiled call, {count} prepared tensors':44}{host_time(partial(compiled, *prepared)) * 1e6:8.2f} us")
+        print(f"{f'compiled call, {count} torch tensors':44}{host_time(partial(raw, *tensors)) * 1e6:8.2f} us")
     x = torch.zeros(64, device="cuda")
-    prepared_one = from_dlpack(x)
-    one, one_raw = cute.compile(call_one, prepared_one), cute.compile(call_one, x)
-    print(f"{'compiled call, a prepared tensor':44}{host_time(lambda: one(prepared_one)) * 1e6:8.2f} us")
-    print(f"{'compiled call, a torch tensor':44}{host_time(lambda: one_raw(x)) * 1e6:8.2f} us")
     print(f"{'jit call, a torch tensor':44}{host_time(lambda: call_one(x)) * 1e6:8.2f} us")
     print(f"{'torch: x.fill_(0)':44}{host_time(lambda: x.fill_(0)) * 1e6:8.2f} us")
     triton_call(x)

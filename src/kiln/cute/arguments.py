@@ -335,15 +335,20 @@ def _quick_numpy(x: Any) -> Any:
 
 
 def _quick_torch(x: Any) -> Any:
-    if not x.is_cpu:
+    if x.is_cuda:
+        device = "cuda"
+    elif x.is_cpu:
+        device = "cpu"
+    else:
         return None
-    key = (x.dtype, x.shape, x.stride())
+    key = (x.dtype, x.shape, x.stride(), device)
     known = _seen.get(key)
     if known is None:
+        _check_device(device)
         dtype = torch_element_type(x.dtype)
         if dtype.width < 8 and dtype is not Boolean:
             return None
-        found, leaves = _array_argument(dtype, 0, tuple(x.shape), x.stride(), "cpu", False)
+        found, leaves = _array_argument(dtype, 0, tuple(x.shape), x.stride(), device, False)
         known = _remember(key, found, leaves, natural_alignment(dtype))
     found, leaves, alignment = known
     address = x.data_ptr()
