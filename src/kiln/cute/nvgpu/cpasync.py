@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.numeric.operators import select
+from ...base_dsl.typing import Int32
 from ..arch.values import i32
 from ..atom import CopyOp, CopyTrait
 from ..copying import _predicates, guarded
@@ -19,10 +21,11 @@ __all__ = ["CopyG2SOp", "LoadCacheMode"]
 class CopyG2SOp(CopyOp):
     """`cp.async`: each thread copies 4, 8 or 16 bytes, which arrive later (`cute.arch.cp_async_wait_group`).
 
-    `LoadCacheMode.GLOBAL` passes the L1 cache by and takes 16 bytes only; `ALWAYS` uses it.
+    `LoadCacheMode.GLOBAL` passes the L1 cache by and takes 16 bytes only; `ALWAYS` uses it. Where a predicate is false
+    nothing is copied; with `zero_fill` zeros are written there, without a branch.
     """
 
-    def __init__(self, cache_mode: Any = LoadCacheMode.ALWAYS) -> None:
+    def __init__(self, cache_mode: Any = LoadCacheMode.ALWAYS, *, zero_fill: bool = False) -> None:
         if cache_mode not in (LoadCacheMode.ALWAYS, LoadCacheMode.GLOBAL):
             raise error(
                 DSLUserCodeTypeError,
@@ -30,15 +33,16 @@ class CopyG2SOp(CopyOp):
                 hint="an asynchronous copy is cached ALWAYS or GLOBAL",
             )
         self.cache_mode = cache_mode
+        self.zero_fill = zero_fill
 
     def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0, **_: Any) -> CopyTrait:
-        return CpAsyncTrait(copy_internal_type, num_bits_per_copy or 128, self.cache_mode)
+        return CpAsyncTrait(copy_internal_type, num_bits_per_copy or 128, self.cache_mode, self.zero_fill)
 
 
 class CpAsyncTrait(CopyTrait):
     """One thread's asynchronous copy of `bits` bits."""
 
-    def __init__(self, value_type: Any, bits: int, cache_mode: LoadCacheMode) -> None:
+    def __init__(self, value_type: Any, bits: int, cache_mode: LoadCacheMode, zero_fill: bool = False) -> None:
         width = element_bits(value_type)
         allowed = (128,) if cache_mode is LoadCacheMode.GLOBAL else (32, 64, 128)
         if bits not in allowed or bits % width:
@@ -48,6 +52,7 @@ class CpAsyncTrait(CopyTrait):
                 hint=f"an asynchronous copy takes {' or '.join(map(str, allowed))} bits, a whole number of elements",
             )
         self.bits = bits
+        self.zero_fill = zero_fill
         self.values = bits // width
         self.cache = "cg" if cache_mode is LoadCacheMode.GLOBAL else "ca"
         layout = make_layout((1, self.values), stride=(0, 1))
@@ -76,14 +81,17 @@ class CpAsyncTrait(CopyTrait):
             require_alignment(src.iterator, of, self.bits // 8, "the source")
             require_alignment(dst.iterator, to, self.bits // 8, "the destination")
         pairs = [(address(dst.iterator, to), address(src.iterator, of)) for to, of in ends]
-        size = i32(self.bits // 8)
+        whole = self.bits // 8
 
-        def move(numbers: Any) -> None:
+        def move(numbers: Any, size: Any = whole) -> None:
             for n in numbers:
-                cute_nvgpu.build("cp_async", (*pairs[n], size), size=self.bits // 8, cache=self.cache)
+                cute_nvgpu.build("cp_async", (*pairs[n], i32(size)), size=whole, cache=self.cache)
 
         if pred is None:
             move(range(count))
             return
         for condition, numbers in _predicates(pred, count * self.values, self.values):
-            guarded(condition, lambda numbers=numbers: move(numbers))
+            if self.zero_fill:
+                move(numbers, select(condition, Int32(whole), Int32(0)))
+            else:
+                guarded(condition, lambda numbers=numbers: move(numbers))

@@ -1,0 +1,21 @@
+"""Kernels, written in Kiln: functions of arrays."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_PLACES = {"Tiling": ".tensor_core_gemm", "gemm": ".tensor_core_gemm"}
+"""Where a name is defined."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_PLACES[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})

@@ -1,0 +1,32 @@
+"""Layouts of tiles in shared memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import cute
+
+_BANKS = 128
+"""Bytes of all banks: a row that long reaches each bank once."""
+
+
+def swizzled(dtype: Any, shape: tuple[int, ...], contiguous: int) -> Any:
+    """A tile (rows, columns, ...) whose mode `contiguous` (0 or 1) lies in rows of at most 128 bytes, swizzled.
+
+    Pieces of 16 bytes are permuted within each row, differently in each of eight rows in succession: eight pieces at the same
+    place of eight rows lie in different banks. Extents are powers of two, rows at least 16 bytes.
+    """
+    row_bytes = min(shape[contiguous] * dtype.width // 8, _BANKS)
+    elements = row_bytes * 8 // dtype.width
+    pieces = row_bytes // 16
+    bits = pieces.bit_length() - 1
+    base = (128 // dtype.width).bit_length() - 1  # elements of a piece
+    # Rows shorter than all banks: the rows that share them are told apart by the next bits.
+    shift = (_BANKS // 16).bit_length() - 1
+    rows = min(8, shape[1 - contiguous])
+    atom = cute.make_layout(
+        (elements, rows) if contiguous == 0 else (rows, elements),
+        stride=(1, elements) if contiguous == 0 else (elements, 1),
+    )
+    tiled = cute.make_composed_layout(cute.make_swizzle(bits, base, shift), 0, atom)
+    return cute.tile_to_shape(tiled, shape, tuple(range(len(shape))))
