@@ -10,8 +10,8 @@ from ..base_dsl.user_op import dsl_user_op
 from . import arch
 from .assumptions import *
 from .atom import *
-from .compile import *
-from .compile import compile
+from .compiling import *
+from .compiling import compile
 from .copying import *
 from .dsl import DSL, CuteDSL
 from .layout_algebra import *
