@@ -51,7 +51,8 @@ def test_integers(operation, name, space):
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("Float16", np.float16), ("BFloat16", ml_dtypes.bfloat16), ("Float32", np.float32), ("Float64", np.float64)]
+    ("name", "dtype"),
+    [("Float16", np.float16), ("BFloat16", ml_dtypes.bfloat16), ("Float32", np.float32), ("Float64", np.float64)],
 )
 def test_addition_of_floats(name, dtype):
     """Small integers are exact in every type, so the order does not matter."""

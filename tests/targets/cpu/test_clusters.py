@@ -16,7 +16,8 @@ def shared(count: int, kind=cute.Int32):
 
 
 @pytest.mark.parametrize(
-    ("grid", "cluster"), [((4, 1, 1), (2, 1, 1)), ((4, 6, 2), (2, 3, 2)), ((8, 2, 1), (1, 2, 1)), ((3, 2, 2), (1, 1, 1))]
+    ("grid", "cluster"),
+    [((4, 1, 1), (2, 1, 1)), ((4, 6, 2), (2, 3, 2)), ((8, 2, 1), (1, 2, 1)), ((3, 2, 2), (1, 1, 1))],
 )
 def test_indices(grid, cluster):
     @cute.kernel

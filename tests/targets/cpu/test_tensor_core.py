@@ -173,7 +173,9 @@ def test_mma_puts_every_element_in_its_place():
         out = np.zeros(warps * 128, np.float32)
         if start % 64 == 0:
             run(kernel, *arrays, out, block=32 * warps)
-            want = spread(np.matmul(a.astype(np.float32), b.astype(np.float32)), lambda lane: c_places("f16", lane), warps, None)
+            want = spread(
+                np.matmul(a.astype(np.float32), b.astype(np.float32)), lambda lane: c_places("f16", lane), warps, None
+            )
             np.testing.assert_array_equal(out, want)
 
 
@@ -345,7 +347,9 @@ def test_match(kind, dtype):
         t, b = arch.thread_idx()[0], arch.block_idx()[0]
         value = element(x[b * 32 + t]).ir_value()
         mask = cute.Int32(-1).ir_value()
-        out[b * 32 + t] = cute.Int32._make(cute_nvgpu.build_value("match", cute.Int32.mlir_type, (value, mask), kind=kind))
+        out[b * 32 + t] = cute.Int32._make(
+            cute_nvgpu.build_value("match", cute.Int32.mlir_type, (value, mask), kind=kind)
+        )
 
     rows = np.array([np.arange(32) % 5, np.full(32, -7), np.arange(32)], dtype)
     if dtype is np.int64:

@@ -263,7 +263,12 @@ def test_blocks_without_waits_are_permuted_too():
     results = [
         out
         for _, out in runs(
-            kernel, np.zeros(1, np.int32), np.zeros(50, np.int32), grid=50, block=1, schedules=[(1, n) for n in range(4)]
+            kernel,
+            np.zeros(1, np.int32),
+            np.zeros(50, np.int32),
+            grid=50,
+            block=1,
+            schedules=[(1, n) for n in range(4)],
         )
     ]
     np.testing.assert_array_equal(results[0], np.arange(50))

@@ -29,7 +29,9 @@ def test_mma(a_kind, b_kind, k, d_kind):
     function = launcher(kernel, 4, grid=1, block=32)
     compiled = compile_for(function, *arrays(register, register, NUMPY[d_kind], NUMPY[d_kind]))
     kind = {"i32": "s32"}.get(d_kind, d_kind)
-    assert f"mma.sync.aligned.m{m}n8k{k}.row.col.{kind}.{a_kind}.{b_kind}.{kind}" in compiled.executable.artifacts["ptx"]
+    assert (
+        f"mma.sync.aligned.m{m}n8k{k}.row.col.{kind}.{a_kind}.{b_kind}.{kind}" in compiled.executable.artifacts["ptx"]
+    )
 
 
 @needs_ptxas

@@ -146,9 +146,7 @@ def _defer(
     size_of_all = full.value("arith.extui", int_type(64), (full.binary("muli", room, full.i32(ctypes.sizeof(Copy))),))
     inside.store("copies", full.call("realloc", [ptr_type()], [inside.load("copies"), size_of_all]).results[0])
     inside.store("copies_room", room)
-    entry = Fields(
-        b, b.byte_gep(block.load("copies"), b.binary("muli", count, b.i32(ctypes.sizeof(Copy)))), Copy
-    )
+    entry = Fields(b, b.byte_gep(block.load("copies"), b.binary("muli", count, b.i32(ctypes.sizeof(Copy)))), Copy)
     block.store("copies_count", b.binary("addi", count, b.i32(1)))
     block.store("copies_left", b.binary("addi", block.load("copies_left"), b.i32(1)))
     is_bulk = b.compare("eq", kind, b.i32(BULK_STORE))
@@ -189,9 +187,7 @@ def _now_or_later(
         now.call("kiln_cpu_mbarrier", [], [mbarrier, now.i32(0), now.binary("subi", now.i32(0), bytes_)])
 
 
-def _copy(
-    b: Builder, frame: ir.Value, target: ir.Value, source: ir.Value, bytes_: ir.Value, size: ir.Value
-) -> None:
+def _copy(b: Builder, frame: ir.Value, target: ir.Value, source: ir.Value, bytes_: ir.Value, size: ir.Value) -> None:
     _now_or_later(b, frame, COPY, target, source, bytes_, size, None)
 
 
@@ -221,7 +217,9 @@ def _wait(b: Builder, frame: ir.Value, latest: ir.Value, kind: int, field: str) 
     some = b.if_(b.compare("ne", block.load("copies_left"), b.i32(0)))
 
     def due(c: Builder, entry: Fields) -> None:
-        mine = c.binary("andi", c.compare("eq", entry.load("thread"), thread), c.compare("eq", entry.load("kind"), c.i32(kind)))
+        mine = c.binary(
+            "andi", c.compare("eq", entry.load("thread"), thread), c.compare("eq", entry.load("kind"), c.i32(kind))
+        )
         old = c.compare("slt", entry.load("group"), end)
         c.if_(c.binary("andi", mine, old)).call("kiln_cpu_land", [], [block.address, entry.address])
 

@@ -177,7 +177,7 @@ def from_carrier(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
 
 def expand_module(expansion: Expansion) -> None:
     """Replace every `cute` operation and type of a module by host code."""
-    from . import hardware, tensor_core  # noqa: F401 - they register their expansions
+    from . import hardware, ptx, tensor_core  # noqa: F401 - they register their expansions
     from .launch import block_function, launch
 
     for func in operations(expansion.module):
@@ -450,8 +450,18 @@ def _assert(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list
 # --- pointers and memrefs --------------------------------------------------------------------------------------------
 
 
+def shared_pointer(x: Expander, b: Builder, address: ir.Value) -> ir.Value:
+    """The pointer whose lowest 32 bits are a shared-memory address: the one nearest to this block's shared memory."""
+    i32, i64 = int_type(32), int_type(64)
+    base = b.value("llvm.ptrtoint", i64, (x.function.smem,))
+    distance = b.binary("subi", address, b.value("arith.trunci", i32, (base,)))
+    return b.byte_gep(x.function.smem, b.value("arith.extsi", i64, (distance,)))  # pyright: ignore[reportArgumentType]
+
+
 @expands("cute.int_to_ptr")
-def _int_to_ptr(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+def _int_to_ptr(x: Expander, op: ir.Operation, _o: Any, results: list[ir.Type], b: Builder) -> list[ir.Value]:
+    if x.function.smem is not None and cute.info(results[0]).space in ("smem", "dsmem"):
+        return [shared_pointer(x, b, b.value("arith.trunci", int_type(32), (op.operands[0],)))]
     return [b.value("llvm.inttoptr", ptr_type(), (op.operands[0],))]
 
 
@@ -527,9 +537,7 @@ def _stored_type(element: ir.Type) -> ir.Type:
 
 
 @expands("cute.load")
-def _load(
-    x: Expander, op: ir.Operation, operands: list[ir.Type], results: list[ir.Type], b: Builder
-) -> list[ir.Value]:
+def _load(x: Expander, op: ir.Operation, operands: list[ir.Type], results: list[ir.Type], b: Builder) -> list[ir.Value]:
     source, offset = op.operands
     element = cute.info(operands[0]).element
     pointer = pointer_of(b, source, operands[0])
@@ -558,8 +566,8 @@ def _store(x: Expander, op: ir.Operation, operands: list[ir.Type], _r: Any, b: B
     address = element_address(b, pointer, element, offset)
     type_, stored = operands[0], _stored_type(element)
     value = to_carrier(b, value)
-    address = _checked(x, op, b, address, operands[1], type_, write=True)
     if cute.element_bits(element) < 8 and not isinstance(type_, ir.VectorType):
+        address = _checked(x, op, b, address, operands[1], type_, write=True)
         position = _bit_position(b, offset, element)
         byte = b.load(int_type(8), address, 1)
         mask = b.binary("shli", b.const(int_type(8), (1 << cute.element_bits(element)) - 1), position)
@@ -569,13 +577,15 @@ def _store(x: Expander, op: ir.Operation, operands: list[ir.Type], _r: Any, b: B
         return []
     if value.type != like(type_, stored):
         value = b.value("arith.extui", like(type_, stored), (value,))
+    address = _checked(x, op, b, address, operands[1], type_, write=True, value=value)
     b.store(value, address, _alignment(op, element))
     return []
 
 
 def _checked(
-    x: Expander, op: ir.Operation, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, write: bool
-) -> ir.Value:
+    x: Expander, op: ir.Operation, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, write: bool,
+    value: ir.Value | None = None,
+) -> ir.Value:  # fmt: skip
     """The address of an access; in an instrumented build it is checked first."""
     if x.module.sanitizer is None:
         return address
@@ -584,7 +594,7 @@ def _checked(
     for size in type_.shape if isinstance(type_, ir.VectorType) else ():
         count *= size
     bytes_ = max(1, count * cute.element_bits(element) // 8)
-    return x.module.sanitizer.access(x, op, b, address, memory, bytes_, write, _alignment(op, element))
+    return x.module.sanitizer.access(x, op, b, address, memory, bytes_, write, _alignment(op, element), value=value)
 
 
 def _bit_position(b: Builder, offset: ir.Value, element: ir.Type) -> ir.Value:

@@ -167,9 +167,7 @@ def _kind(name: str) -> int:
     return zlib.crc32(name.encode()) & 0x7FFFFFFF
 
 
-def meet_word(
-    x: Expander, op: ir.Operation, b: Builder, name: str, mask: ir.Value, word: ir.Value
-) -> Fields:
+def meet_word(x: Expander, op: ir.Operation, b: Builder, name: str, mask: ir.Value, word: ir.Value) -> Fields:
     """Bring 32 bits to the lanes of a mask and wait for theirs."""
     frame = frame_of(x, op)
     x.function.meets = True
@@ -302,9 +300,7 @@ def _fold(
     return made
 
 
-def vote(
-    x: Expander, op: ir.Operation, b: Builder, kind: str, predicate: ir.Value, mask: ir.Value
-) -> ir.Value:
+def vote(x: Expander, op: ir.Operation, b: Builder, kind: str, predicate: ir.Value, mask: ir.Value) -> ir.Value:
     """An i1, or an i32 for `ballot`."""
     meeting = meet_word(x, op, b, f"vote.{kind}", mask, b.value("arith.extui", int_type(32), (predicate,)))
     first = once(b, meeting)
@@ -426,9 +422,7 @@ def _is_float(type_: ir.Type) -> bool:
     return isinstance(element, ir.FloatType)
 
 
-def atomic_rmw(
-    x: Expander, op: ir.Operation, b: Builder, kind: str, pointer: ir.Value, value: ir.Value
-) -> ir.Value:
+def atomic_rmw(x: Expander, op: ir.Operation, b: Builder, kind: str, pointer: ir.Value, value: ir.Value) -> ir.Value:
     """The old element."""
     let_others_run(x, op, b, "loop around an atomic operation")
     pointer = Hooks(x, op).atomic(b, pointer, value.type)
@@ -441,7 +435,9 @@ def atomic_rmw(
     known = _FLOAT_ATOMICS if _is_float(value.type) else _ATOMICS
     if kind not in known:
         raise report_at(op.location, DSLNotImplemented, f"atomic {kind} of {value.type}")
-    return b.value("llvm.atomicrmw", value.type, (pointer, value), {**attributes, "bin_op": _i64_attribute(known[kind])})
+    return b.value(
+        "llvm.atomicrmw", value.type, (pointer, value), {**attributes, "bin_op": _i64_attribute(known[kind])}
+    )
 
 
 @hardware("atomic_rmw")
@@ -476,14 +472,18 @@ def _atomic_cas(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> 
 def _access(b: Builder, type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribute]:
     """Attributes of an access: what other OS threads may see is ordered."""
     width = 0 if isinstance(type_, ir.VectorType) else type_.width  # pyright: ignore[reportAttributeAccessIssue]
-    if width not in (8, 16, 32, 64) or not {"acquire", "release", "relaxed", "volatile", "mmio"} & set(modifiers.split(".")):
+    if width not in (8, 16, 32, 64) or not {"acquire", "release", "relaxed", "volatile", "mmio"} & set(
+        modifiers.split(".")
+    ):
         return {"volatile_": ir.UnitAttr.get()}
     return {
         "volatile_": ir.UnitAttr.get(), "ordering": _i64_attribute(order), "alignment": _i64_attribute(width // 8),
     }  # fmt: skip
 
 
-def ordered_load(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, type_: ir.Type, modifiers: str) -> ir.Value:
+def ordered_load(
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, type_: ir.Type, modifiers: str
+) -> ir.Value:
     """A load that happens here."""
     let_others_run(x, op, b, "loop around a load")
     carrier = carrier_type(type_)
@@ -497,17 +497,18 @@ def _ordered_load(x: Expander, op: ir.Operation, _o: Any, results: Any, b: Build
     return [ordered_load(x, op, b, op.operands[0], results[0], _text(op, "modifiers"))]
 
 
-def ordered_store(b: Builder, pointer: ir.Value, value: ir.Value, modifiers: str) -> None:
+def ordered_store(
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, value: ir.Value, modifiers: str
+) -> None:
     """A store that happens here."""
     value = to_carrier(b, value)
+    pointer = Hooks(x, op).ordered(b, pointer, value.type, modifiers, stores=True)
     b.op("llvm.store", (), (value, pointer), _access(b, value.type, modifiers, _RELEASE))
 
 
 @hardware("ordered_store")
 def _ordered_store(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    pointer, value = op.operands
-    pointer = Hooks(x, op).ordered(b, pointer, carrier_type(value.type), _text(op, "modifiers"), stores=True)
-    ordered_store(b, pointer, value, _text(op, "modifiers"))
+    ordered_store(x, op, b, *op.operands, _text(op, "modifiers"))
     return []
 
 
@@ -515,12 +516,16 @@ def _ordered_store(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) 
 # Bits 0 to 19: arrivals missing; 20 to 39: arrivals of a phase; 40 to 62: bytes missing; 63: parity of the phase.
 
 
-@hardware("mbarrier_init")
-def _mbarrier_init(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    pointer, count = op.operands
+def mbarrier_init(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, count: ir.Value) -> None:
+    """An mbarrier at the start of its first phase."""
     Hooks(x, op).mbarrier_init(b, pointer, count)
     wide = b.value("arith.extui", int_type(64), (count,))
     b.store(b.binary("ori", wide, b.binary("shli", wide, b.i64(20))), pointer)
+
+
+@hardware("mbarrier_init")
+def _mbarrier_init(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    mbarrier_init(x, op, b, *op.operands)
     return []
 
 
@@ -543,29 +548,29 @@ def peer(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, rank: ir.
     return b.byte_gep(pointer, wide)
 
 
-def mbarrier_change(x: Expander, b: Builder, pointer: ir.Value, arrivals: ir.Value, bytes_: ir.Value) -> None:
+def mbarrier_change(
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, arrivals: ir.Value | None, bytes_: ir.Value
+) -> None:
     """Add bytes to what a phase misses, then take arrivals from it."""
+    hooks = Hooks(x, op)
+    hooks.mbarrier_arrive(b, pointer, 0 if arrivals is None else arrivals, bytes_)
     call(x, b, "kiln_cpu_mbarrier", [pointer, b.i32(0), bytes_])
-    call(x, b, "kiln_cpu_mbarrier", [pointer, arrivals, b.i32(0)])
+    if arrivals is not None:
+        call(x, b, "kiln_cpu_mbarrier", [pointer, arrivals, b.i32(0)])
+    hooks.mbarrier_after(b, pointer)
 
 
 @hardware("mbarrier_arrive")
 def _mbarrier_arrive(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     pointer, count, bytes_, rank = op.operands
-    pointer, hooks = peer(x, op, b, pointer, rank), Hooks(x, op)
-    hooks.mbarrier_arrive(b, pointer, count, bytes_)
-    mbarrier_change(x, b, pointer, count, bytes_)
-    hooks.mbarrier_after(b, pointer)
+    mbarrier_change(x, op, b, peer(x, op, b, pointer, rank), count, bytes_)
     return []
 
 
 @hardware("mbarrier_expect_tx")
 def _mbarrier_expect_tx(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     pointer, bytes_, rank = op.operands
-    pointer, hooks = peer(x, op, b, pointer, rank), Hooks(x, op)
-    hooks.mbarrier_arrive(b, pointer, 0, bytes_)
-    call(x, b, "kiln_cpu_mbarrier", [pointer, b.i32(0), bytes_])
-    hooks.mbarrier_after(b, pointer)
+    mbarrier_change(x, op, b, peer(x, op, b, pointer, rank), None, bytes_)
     return []
 
 
@@ -720,9 +725,8 @@ def _dynamic_smem_size(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Build
 # --- arithmetic units ------------------------------------------------------------------------------------------------
 
 
-@hardware("prmt")
-def _prmt(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    low, high, selector = op.operands
+def prmt(b: Builder, low: ir.Value, high: ir.Value, selector: ir.Value) -> ir.Value:
+    """Four of eight bytes."""
     i64 = int_type(64)
     both = b.binary(
         "ori", b.value("arith.extui", i64, (low,)), b.binary("shli", b.value("arith.extui", i64, (high,)), b.i64(32))
@@ -736,12 +740,16 @@ def _prmt(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[
         copies = b.compare("ne", b.binary("andi", nibble, b.i32(8)), b.i32(0))
         byte = b.select(copies, b.binary("andi", sign, b.i32(255)), byte)
         result = b.binary("ori", result, b.binary("shli", byte, b.i32(8 * n)))
-    return [result]
+    return result
 
 
-@hardware("lop3")
-def _lop3(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    table, words = op.attributes["lut"].value, list(op.operands)
+@hardware("prmt")
+def _prmt(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [prmt(b, *op.operands)]
+
+
+def lop3(b: Builder, table: int, words: Sequence[ir.Value]) -> ir.Value:
+    """A logical function of three words by its table."""
     negated = [b.binary("xori", w, b.i32(-1)) for w in words]
     result = b.i32(0)
     for n in range(8):
@@ -751,22 +759,30 @@ def _lop3(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[
         for position, (word, inverse) in enumerate(zip(words, negated, strict=True)):
             term = b.binary("andi", term, word if n >> (2 - position) & 1 else inverse)
         result = b.binary("ori", result, term)
-    return [result]
+    return result
+
+
+@hardware("lop3")
+def _lop3(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [lop3(b, op.attributes["lut"].value, list(op.operands))]
+
+
+def approx(b: Builder, kind: str, value: ir.Value) -> ir.Value:
+    """The correctly rounded function, or the C library's: closer than the hardware, within its stated error."""
+    f32 = value.type
+    one = b.value("arith.constant", f32, (), {"value": ir.FloatAttr.get(f32, 1.0, b.location)})
+    if kind == "rcp":
+        return b.value("arith.divf", f32, (one, value))
+    if kind in ("sqrt", "rsqrt"):
+        root = b.value("math.sqrt", f32, (value,))
+        return root if kind == "sqrt" else b.value("arith.divf", f32, (one, root))
+    name = {"ex2": "exp2", "lg2": "log2", "sin": "sin", "cos": "cos", "tanh": "tanh"}[kind]
+    return b.value(f"math.{name}", f32, (value,))
 
 
 @hardware("approx")
 def _approx(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    """The correctly rounded function, or the C library's: closer than the hardware, within its stated error."""
-    (value,) = op.operands
-    kind, f32 = _text(op, "kind"), value.type
-    one = b.value("arith.constant", f32, (), {"value": ir.FloatAttr.get(f32, 1.0, b.location)})
-    if kind == "rcp":
-        return [b.value("arith.divf", f32, (one, value))]
-    if kind in ("sqrt", "rsqrt"):
-        root = b.value("math.sqrt", f32, (value,))
-        return [root if kind == "sqrt" else b.value("arith.divf", f32, (one, root))]
-    name = {"ex2": "exp2", "lg2": "log2", "sin": "sin", "cos": "cos", "tanh": "tanh"}[kind]
-    return [b.value(f"math.{name}", f32, (value,))]
+    return [approx(b, _text(op, "kind"), op.operands[0])]
 
 
 @hardware("packed_f32x2")

@@ -473,8 +473,12 @@ def _stuck(b: Builder, ctx: ir.Value, arena: ir.Value, sizes: ir.Value, frame_si
     for axis in range(3):
         each.store(each.load(i32, record.at("index", 4 * axis)), each.gep(about, i32, axis))
     barriers, which = each.for_(each.i32(0), each.i32(16), each.i32(1))
-    barrier = barriers.byte_gep(record.inside(barriers).at("barriers"), barriers.binary("muli", which, barriers.i32(16)))
-    pair = barriers.gep(about, i32, barriers.binary("addi", barriers.i32(3), barriers.binary("muli", which, barriers.i32(2))))
+    barrier = barriers.byte_gep(
+        record.inside(barriers).at("barriers"), barriers.binary("muli", which, barriers.i32(16))
+    )
+    pair = barriers.gep(
+        about, i32, barriers.binary("addi", barriers.i32(3), barriers.binary("muli", which, barriers.i32(2)))
+    )
     barriers.store(barriers.load(i32, barrier), pair)
     barriers.store(barriers.load(i32, barriers.byte_gep(barrier, 8)), barriers.gep(pair, i32, 1))
     frames = group.frames(each, record.address)

@@ -12,6 +12,7 @@ from .scheduler import DETAILS_BLOCK, DETAILS_HEADER, DETAILS_THREAD
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ...base_dsl.diagnostics import Span
     from .expand import Site
 
 WAITS, EXITED, READY, TRIES = range(4)
@@ -139,7 +140,7 @@ def _lines(group: Group, sites: Sequence[Site]) -> list[tuple[Site | None, str]]
     return lines
 
 
-def _notes(lines: Sequence[tuple[Site | None, str]]) -> tuple[tuple[object, str], ...]:
+def _notes(lines: Sequence[tuple[Site | None, str]]) -> tuple[tuple[Span, str], ...]:
     return tuple((site.span, text) for site, text in lines[:PLACES] if site is not None and site.span is not None)
 
 

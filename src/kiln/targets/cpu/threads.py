@@ -286,9 +286,7 @@ def _complete_if_due(b: Builder, block: Fields, barrier: Fields) -> ir.Value:
     return due
 
 
-def _come(
-    b: Builder, frame: ir.Value, number: ir.Value, count: ir.Value, site: ir.Value, waits: bool
-) -> ir.Value:
+def _come(b: Builder, frame: ir.Value, number: ir.Value, count: ir.Value, site: ir.Value, waits: bool) -> ir.Value:
     header = Fields(b, frame, FrameHeader)
     block = Fields(b, header.load("block"), BlockRecord)
     thread = header.load("thread")
@@ -477,9 +475,7 @@ def _meet(b: Builder, frame: ir.Value, site: ir.Value) -> ir.Value:
     return _wait_for_lanes(b, frame, Fields(b, Fields(b, frame, FrameHeader).load("meeting"), Meeting), site)
 
 
-def _meet_word(
-    b: Builder, frame: ir.Value, mask: ir.Value, kind: ir.Value, site: ir.Value, word: ir.Value
-) -> ir.Value:
+def _meet_word(b: Builder, frame: ir.Value, mask: ir.Value, kind: ir.Value, site: ir.Value, word: ir.Value) -> ir.Value:
     meeting = _meeting(b, frame, mask, kind)
     b.store(word, _slot(b, frame, meeting))
     return _wait_for_lanes(b, frame, meeting, site)

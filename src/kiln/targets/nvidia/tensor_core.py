@@ -28,7 +28,12 @@ def _vector(count: int, element: ir.Type) -> ir.Type:
 def _parts(b: DeviceBuilder, vector: ir.Value) -> list[ir.Value]:
     """The elements of a vector."""
     return [
-        b.value("vector.extract", element_of(vector.type), (vector,), {"static_position": ir.DenseI64ArrayAttr.get([n], context())})
+        b.value(
+            "vector.extract",
+            element_of(vector.type),
+            (vector,),
+            {"static_position": ir.DenseI64ArrayAttr.get([n], context())},
+        )
         for n in range(vector.type.shape[0])  # pyright: ignore[reportAttributeAccessIssue]
     ]
 
