@@ -1,4 +1,4 @@
-"""For pytest: `--kiln-sanitize[=KINDS]` runs every test's kernels under the sanitizer; a finding fails the test.
+"""For pytest: `--kiln-sanitize` runs every test's kernels under the sanitizer; a finding fails the test.
 
 Loaded by `-p kiln.pytest_plugin`, or by itself where Kiln is installed.
 """
@@ -15,24 +15,27 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: Any) -> None:
     """Add the option."""
-    parser.getgroup("kiln").addoption(
+    group = parser.getgroup("kiln")
+    group.addoption(
         "--kiln-sanitize",
-        nargs="?",
-        const="default",
-        default=None,
+        action="store_true",
+        help="look for races and misuse of memory and synchronization in kernels, on the CPU target",
+    )
+    group.addoption(
+        "--kiln-sanitize-kinds",
+        default="",
         metavar="KINDS",
-        help="look for races and misuse of memory and synchronization in kernels, on the CPU target "
-        "(KINDS: a comma list of race, memory, sync, numeric)",
+        help="what --kiln-sanitize looks for: a comma list of race, memory, sync, numeric (default: the first three)",
     )
 
 
 @pytest.fixture(autouse=True)
 def _kiln_sanitize(request: Any) -> Iterator[None]:
-    kinds = request.config.getoption("--kiln-sanitize")
-    if kinds is None:
+    kinds = request.config.getoption("--kiln-sanitize-kinds")
+    if not kinds and not request.config.getoption("--kiln-sanitize"):
         yield
         return
     from . import sanitize
 
-    with sanitize.Session(kinds):
+    with sanitize.Session(kinds or "default"):
         yield

@@ -30,6 +30,9 @@ class SanitizerError(DSLUserCodeError):
         super().__init__(message, **more)
         self.findings = list(findings)
 
+    def __str__(self) -> str:
+        return f"{self.message}\n\n" + "\n\n".join(map(str, self.findings))
+
 
 class Request:
     """One use of the sanitizer: the kinds to look for, whether to raise, and what was found."""
@@ -105,8 +108,6 @@ def deliver(findings: Sequence[Any], failure: Exception | None = None) -> None:
         _write_at_exit()
         return
     first = findings[0]
-    others = "".join(f"\n\n{finding}" for finding in findings[1:])
-    count = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-    raise SanitizerError(
-        f"{first.message}{count}{others}", findings, hint=first.hint, span=first.span, notes=first.notes
-    ) from failure
+    count = f"{len(findings)} findings" if len(findings) > 1 else "a finding"
+    message = f"{count} of the sanitizer: {first.message}"
+    raise SanitizerError(message, findings, hint=first.hint, span=first.span, notes=first.notes) from failure

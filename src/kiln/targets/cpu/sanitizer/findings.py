@@ -82,6 +82,8 @@ def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable
                 failure = caught
             detector.active = 0
             found = [_words(detector.findings[i], sanitizer) for i in range(detector.findings_count)]
+        # what nobody has written is often what a race has not written yet
+        found.sort(key=lambda finding: (_ORDER.index(finding.kind), finding.rule == "uninitialized"))
         if failure is not None and not found:
             raise failure
         sanitizing.deliver(found, failure)
@@ -90,6 +92,9 @@ def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable
 
     run.__dict__["call"] = call
     return run
+
+
+_ORDER = ("sync", "race", "memory", "numeric")
 
 
 # --- who and where ---------------------------------------------------------------------------------------------------
