@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
@@ -194,7 +196,7 @@ def test_named_barriers():
     ("make", "says"),
     [
         (lambda: pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 0), "0 stages"),
-        (lambda: pipeline.make_pipeline_state("producer", 2), "PipelineUserType"),
+        (lambda: pipeline.make_pipeline_state(cast("Any", "producer"), 2), "PipelineUserType"),
         (lambda: pipeline.NamedBarrier(16, 32), "0 to 15"),
         (lambda: pipeline.CooperativeGroup(pipeline.Agent.Warp, 1), "counted in threads"),
         (lambda: pipeline.CooperativeGroup(pipeline.Agent.Thread, 0), "0 threads"),

@@ -66,6 +66,14 @@ class Tensor:
     layout: Any
     iterator: Any
 
+    if TYPE_CHECKING:  # what tensors of a program have besides
+        load: Any
+        store: Any
+        fill: Any
+
+        def __getitem__(self, coord: Any) -> Any: ...
+        def __setitem__(self, coord: Any, value: Any) -> None: ...
+
     @property
     def shape(self) -> Any:
         """The extents of the layout."""

@@ -88,9 +88,10 @@ def access_width(x: Any, leading: int) -> int:
     return width
 
 
-def dynamic(x: Any, leading: int, width: int) -> Any:
-    """An array as an argument whose extents and strides may differ from call to call."""
-    return from_dlpack(x, assumed_align=width * itemsize(x)).mark_layout_dynamic(leading_dim=leading)
+def dynamic(x: Any, leading: int | None, width: int) -> Any:
+    """An array as an argument whose extents and strides may differ from call to call; static without a leading mode."""
+    tensor = from_dlpack(x, assumed_align=width * itemsize(x))
+    return tensor if leading is None else tensor.mark_layout_dynamic(leading_dim=leading)
 
 
 def refusal(message: str, hint: str = "") -> Exception:
