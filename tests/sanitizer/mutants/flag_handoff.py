@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kiln import Float32, Int32, cute
+from kiln import Int32, cute
 
 THREADS = 64
 

@@ -16,9 +16,35 @@ from ....mlir import context, ir
 from ...llvm_build import declare, global_, int_type, parsed_type, ptr_type
 from .native import Code, Value, Variable, define
 from .state import (
-    ALIGNMENT_SHIFT, ATOMIC, BARRIERS, DENSE, ENGINE_SHIFT, GLOBAL, KIND_OF_RULE, KINDS, LOCATIONS, MAX_FINDINGS,
-    MAX_OBJECTS, MAX_PAGES, PAGE_SHIFT, RING, RULE, RULES, SHARED, STATE, WRITE, BarrierSlot, Cell, Clock, Finding,
-    Foreign, Location, Meeting, Object, State, Thread,
+    ALIGNMENT_SHIFT,
+    ATOMIC,
+    BARRIERS,
+    DENSE,
+    ENGINE_SHIFT,
+    GLOBAL,
+    KIND_OF_RULE,
+    KINDS,
+    LOCATIONS,
+    MAX_FINDINGS,
+    MAX_OBJECTS,
+    MAX_PAGES,
+    PAGE_SHIFT,
+    RING,
+    RULE,
+    RULES,
+    SHARED,
+    STATE,
+    WRITE,
+    BarrierSlot,
+    Cell,
+    Clock,
+    Finding,
+    Foreign,
+    Location,
+    Meeting,
+    Object,
+    State,
+    Thread,
 )  # fmt: skip
 
 if TYPE_CHECKING:

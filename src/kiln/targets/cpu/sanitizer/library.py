@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 
+from ....base_dsl import cache
 from ....base_dsl.compiler import Compilation
 from ....mlir import context
 from ...llvm_build import translate
@@ -18,17 +19,21 @@ lock = threading.RLock()
 """Held from the start of an instrumented call until its findings have been read: there is one detector."""
 
 
+def _object() -> bytes:
+    module = detector.build()
+    compilation = Compilation(module, "kiln_cpu_sanitizer")
+    with context():
+        module.operation.verify()
+        compilation.run("to-llvm", _TO_LLVM)
+        text = fix_float_literals(translate(module))
+    return jit.emit_object(jit.optimize(text, 2), 2)
+
+
 @functools.lru_cache(maxsize=1)
 def library() -> jit.Library:
-    """Built once per process."""
+    """Loaded once per process."""
     with lock:
-        module = detector.build()
-        compilation = Compilation(module, "kiln_cpu_sanitizer")
-        with context():
-            module.operation.verify()
-            compilation.run("to-llvm", _TO_LLVM)
-            text = fix_float_literals(translate(module))
-        data = jit.emit_object(jit.optimize(text, 2), 2)
+        data = cache.keep("sanitizer", "/".join(jit.host()), _object)
         return jit.Library(data, (*detector.exports(), STATE), with_runtime=False)
 
 

@@ -145,7 +145,7 @@ class Struct:
 
     def place(self, name: str, index: Any = None) -> Value:
         """The address of a field, or of an element of one."""
-        code, address, kind = object.__getattribute__(self, "_parts")
+        _, address, kind = object.__getattribute__(self, "_parts")
         at = address + getattr(kind, name).offset
         if index is not None:
             size = ctypes.sizeof(_element(kind, name))
