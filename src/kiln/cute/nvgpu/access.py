@@ -10,7 +10,7 @@ from .. import vector_access
 from ..algebra import coalesce
 from ..composed_layout import ComposedLayout
 from ..int_tuple import flatten_to_tuple, pretty_str, product
-from ..leaf import is_one
+from ..leaf import is_one, leaf_add
 from ..pointer import (
     AddressSpace,
     Pointer,
@@ -26,7 +26,7 @@ from ..swizzle import Swizzle
 from ..tensor import TracedTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ...mlir import ir
 
@@ -82,6 +82,21 @@ def require_alignment(pointer: Pointer, offset: Any, bytes_: int, what: str) -> 
             hint="say it: from_dlpack(x, assumed_align=16), mark_compact_shape_dynamic(divisibility=...), .align(16)",
             depth=3,
         )
+
+
+def offsets(layout: Any, indices: Iterable[int]) -> list[Any]:
+    """The offsets at some indices. Of a swizzled layout each pattern is computed once: it repeats after a period."""
+    indices = list(indices)
+    if not isinstance(layout, ComposedLayout) or not isinstance(layout.inner, Swizzle) or layout.is_static():
+        return [layout(i) for i in indices]
+    plain = [layout.outer(i) for i in indices]
+    if not all(isinstance(p, int) for p in plain):
+        return [layout(i) for i in indices]
+    swizzle = layout.inner
+    period = 1 << (swizzle.num_bits + swizzle.num_base + abs(swizzle.num_shift))
+    patterns = {p % period: None for p in plain}
+    swizzled = {r: swizzle(leaf_add(layout.offset, r)) for r in patterns}
+    return [leaf_add(swizzled[p % period], p - p % period) for p in plain]
 
 
 def address(pointer: Pointer, offset: Any) -> ir.Value:

@@ -12,7 +12,7 @@ from ..atom import CopyOp, CopyTrait
 from ..copying import _predicates, guarded
 from ..layout import make_layout
 from ..pointer import AddressSpace, element_bits
-from .access import address, calls, memory, require_alignment, require_rows
+from .access import address, calls, memory, offsets, require_alignment, require_rows
 from .common import LoadCacheMode
 
 __all__ = ["CopyG2SOp", "LoadCacheMode"]
@@ -76,7 +76,8 @@ class CpAsyncTrait(CopyTrait):
         require_rows(src, self.values, "the source")
         require_rows(dst, self.values, "the destination")
         # Addresses are computed before the branches that use them.
-        ends = [(dst.layout(n * self.values), src.layout(n * self.values)) for n in range(count)]
+        indices = range(0, count * self.values, self.values)
+        ends = list(zip(offsets(dst.layout, indices), offsets(src.layout, indices), strict=True))
         for to, of in ends:
             require_alignment(src.iterator, of, self.bits // 8, "the source")
             require_alignment(dst.iterator, to, self.bits // 8, "the destination")

@@ -30,7 +30,7 @@ from ..layout import Layout, make_layout, size
 from ..mma import MmaOp, RegisterMmaTrait
 from ..pointer import AddressSpace, element_bits
 from ..tensor import TracedTensor, make_fragment_like, make_tensor
-from .access import Registers, address, bits_pointer, calls, memory, require_alignment, require_rows
+from .access import Registers, address, bits_pointer, calls, memory, offsets, require_alignment, require_rows
 
 if TYPE_CHECKING:
     from ...mlir import ir
@@ -264,10 +264,10 @@ class _MatrixTrait(CopyTrait):
                 depth=2,
             )
         require_rows(rows, self.row_values, "a row of a matrix")
-        offsets = [rows.layout(n * self.row_values) for n in range(count)]
-        for offset in offsets:
-            require_alignment(rows.iterator, offset, 16, "a row of a matrix")
-        places = [address(rows.iterator, offset) for offset in offsets]
+        starts = offsets(rows.layout, range(0, count * self.row_values, self.row_values))
+        for start in starts:
+            require_alignment(rows.iterator, start, 16, "a row of a matrix")
+        places = [address(rows.iterator, start) for start in starts]
         registers = Registers(lanes, self.lane_values)
 
         def move(numbers: Any) -> None:
