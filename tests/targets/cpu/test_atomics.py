@@ -8,6 +8,7 @@ import pytest
 from kernel_testing import run, runs
 
 from kiln import cute
+from kiln.base_dsl.diagnostics import DSLCudaRuntimeError
 from kiln.cute import arch
 
 INTEGERS = {"Int32": np.int32, "Uint32": np.uint32, "Int64": np.int64, "Uint64": np.uint64}
@@ -239,3 +240,13 @@ def test_histogram_in_shared_memory():
     x = (np.random.default_rng(3).standard_normal(4 * 8 * 128) * 8 + 32).clip(0, 63).astype(np.int32)
     for _, out in runs(kernel, x, np.zeros(64, np.int32), grid=4, block=128):
         np.testing.assert_array_equal(out, np.bincount(x, minlength=64))
+
+
+def test_a_cooperative_launch_that_no_device_could_hold():
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        arch.atomic_add(x.iterator, 1)
+
+    with pytest.raises(DSLCudaRuntimeError, match="10240000 threads cannot be resident together") as caught:
+        run(kernel, np.zeros(1, np.int32), grid=10_000, block=1024, cooperative=True)
+    assert caught.value.error_code == 720  # cudaErrorCooperativeLaunchTooLarge

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import cutlass.cute as cute
 import numpy as np
 import pytest
 from nvidia_testing import compile_for, needs_ptxas
 
-import cutlass.cute as cute
 from kiln.base_dsl.diagnostics import DSLNotImplemented
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "cpu"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 
-MAX_ARGS = 10
+MAX_ARGS = 12
 """How many numbers a fault can carry."""
 
 FAULT = 1

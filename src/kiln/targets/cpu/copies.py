@@ -174,7 +174,8 @@ def _now_or_later(
     values = [later.null() if v is None else v for v in (target, source, mbarrier)]
     later.call("kiln_cpu_defer", [], [frame, later.i32(kind), values[0], values[1], bytes_, size, values[2]])
     if kind != ARRIVE:
-        assert target is not None and source is not None
+        assert target is not None
+        assert source is not None
         wide = now.value("arith.extui", int_type(64), (bytes_,))
         now.call("memcpy", [ptr_type()], [target, source, wide])
         rest = now.value("arith.extui", int_type(64), (now.binary("subi", size, bytes_),))

@@ -493,8 +493,10 @@ def _ptr_add(_x: Expander, op: ir.Operation, operands: list[ir.Type], _r: Any, b
 
 
 @expands("cute.view")
-def _view(_x: Expander, op: ir.Operation, _o: Any, results: list[ir.Type], b: Builder) -> list[ir.Value]:
+def _view(x: Expander, op: ir.Operation, _o: Any, results: list[ir.Type], b: Builder) -> list[ir.Value]:
     pointer, *leaves = op.operands
+    if x.module.sanitizer is not None:
+        x.module.sanitizer.viewed(x, op, pointer, results[0])
     if not leaves:
         return [pointer]
     made = b.insert(b.value("llvm.mlir.undef", host_type(results[0])), pointer, 0)

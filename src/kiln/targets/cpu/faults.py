@@ -8,15 +8,18 @@ import struct
 import sys
 from typing import TYPE_CHECKING
 
-from ...base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeRuntimeError
+from ...base_dsl.diagnostics import DSLCudaRuntimeError, DSLRuntimeError, DSLUserCodeRuntimeError
 from . import stuck
 from .context import FAULT, STOP_INTERRUPT, STOP_TIMEOUT, TEXT, Context
-from .runtime import LIMITS, MAX_SMEM, MAX_THREADS
+from .runtime import LIMITS, MAX_COOPERATIVE, MAX_SMEM, MAX_THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .expand import Site
+
+COOPERATIVE_LAUNCH_TOO_LARGE = 720
+"""A number of the CUDA runtime's list of errors."""
 
 
 class ZeroDivisionFault(DSLUserCodeRuntimeError, ZeroDivisionError):
@@ -67,6 +70,9 @@ def _fault(record: Context, site: Site, sites: Sequence[Site], details: bytes) -
         where = f" (kernel {site.kernel}, block {tuple(record.block)}, thread {tuple(record.thread)})"
     if site.kind == "launch":
         message, hint = _launch_rule(site.kernel, list(record.arguments))
+        if "cooperative" in message:
+            code = COOPERATIVE_LAUNCH_TOO_LARGE  # what the CUDA runtime says to it
+            return DSLCudaRuntimeError(message, hint=hint, span=site.span, calls=site.calls, error_code=code)
         return DSLRuntimeError(message, hint=hint, span=site.span, calls=site.calls)
     if site.kind == "assert":
         text = format_message(site.message, site.types, list(record.arguments))
@@ -114,6 +120,12 @@ def _launch_rule(kernel: str, numbers: list[int]) -> tuple[str, str]:
                 f"{start}, cluster={tuple(cluster)}: grid {axis} is no multiple of cluster {axis}",
                 "a grid consists of whole clusters",
             )
+    everyone = threads * grid[0] * grid[1] * grid[2]
+    if numbers[10] == 1 and everyone > MAX_COOPERATIVE:
+        return (
+            f"{start}, cooperative: {everyone} threads cannot be resident together",
+            f"a cooperative launch has at most {MAX_COOPERATIVE} threads",
+        )
     return (
         f"{start}, smem={smem}: too much shared memory",
         f"a block has at most {MAX_SMEM} bytes of it, static and dynamic",

@@ -508,7 +508,8 @@ def ordered_store(
 
 @hardware("ordered_store")
 def _ordered_store(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    ordered_store(x, op, b, *op.operands, _text(op, "modifiers"))
+    pointer, value = op.operands
+    ordered_store(x, op, b, pointer, value, _text(op, "modifiers"))
     return []
 
 
@@ -634,7 +635,8 @@ def copy_async(
 
 @hardware("cp_async")
 def _cp_async(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    copy_async(x, op, b, *op.operands, op.attributes["size"].value)
+    target, source, bytes_ = op.operands
+    copy_async(x, op, b, target, source, bytes_, op.attributes["size"].value)
     return []
 
 
@@ -695,19 +697,29 @@ def _cluster_index(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) 
     return [b.binary("divui", index[dim], sizes[dim])]
 
 
+def cluster_arrive(x: Expander, op: ir.Operation, b: Builder, relaxed: bool) -> None:
+    """Arrive at the cluster's barrier."""
+    frame = frame_of(x, op)
+    mode = 3 if relaxed else 2
+    Hooks(x, op).arrival(b, frame, None, None, mode, lambda: call(x, b, "kiln_cpu_cluster_arrive", [frame]))
+
+
+def cluster_wait(x: Expander, op: ir.Operation, b: Builder) -> None:
+    """Wait for the cluster's barrier."""
+    site = b.i32(site_of(x, op, "cluster barrier"))
+    _suspend_if(x, b, call(x, b, "kiln_cpu_cluster_wait", [frame_of(x, op), site], int_type(32)))
+    Hooks(x, op).passed(b, cluster=True)
+
+
 @hardware("cluster_arrive")
 def _cluster_arrive(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    frame = frame_of(x, op)
-    mode = 3 if "relaxed" in op.attributes else 2
-    Hooks(x, op).arrival(b, frame, None, None, mode, lambda: call(x, b, "kiln_cpu_cluster_arrive", [frame]))
+    cluster_arrive(x, op, b, "relaxed" in op.attributes)
     return []
 
 
 @hardware("cluster_wait")
 def _cluster_wait(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    site = b.i32(site_of(x, op, "cluster barrier"))
-    _suspend_if(x, b, call(x, b, "kiln_cpu_cluster_wait", [frame_of(x, op), site], int_type(32)))
-    Hooks(x, op).passed(b, cluster=True)
+    cluster_wait(x, op, b)
     return []
 
 

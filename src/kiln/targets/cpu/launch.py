@@ -15,8 +15,8 @@ from ...base_dsl.diagnostics import CompilerDiagnosticError
 from ...dialects import cute
 from ...mlir import context, ir
 from ..llvm_build import Builder, function, int_type, ptr_type, struct_type
-from .expand import KERNEL_HIDDEN, Expander, Expansion, FunctionState, carrier_type, from_carrier, host_type, to_carrier
 from . import scheduler
+from .expand import KERNEL_HIDDEN, Expander, Expansion, FunctionState, carrier_type, from_carrier, host_type, to_carrier
 from .guard import guarded_versions
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from ..llvm_build import Builder, function, int_type, operations, ptr_type, symb
 from ..llvm_text import fix_float_literals
 from . import context as shared
 from . import resume, runtime, scheduler, threads
-from .sanitizer.instrument import Instrumentation, announce
 from .expand import Expansion, carrier_type, expand_module, from_carrier, host_type, to_carrier
 from .launch import LOOP_ANNOTATION, block_name
+from .sanitizer.instrument import Instrumentation, announce
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

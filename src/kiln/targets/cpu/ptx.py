@@ -829,7 +829,7 @@ def _bar(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     x, op, b = m.x, m.op, m.b
     if "cluster" in modifiers:
         if "arrive" in modifiers:
-            hardware.call(x, b, "kiln_cpu_cluster_arrive", [hardware.frame_of(x, op)])
+            hardware.cluster_arrive(x, op, b, "relaxed" in modifiers)
         else:
             hardware.cluster_wait(x, op, b)
         return
@@ -969,7 +969,7 @@ def _inline_asm(x: Expander, op: ir.Operation, _o: Any, results: list[ir.Type], 
     struct = str(results[0]).startswith("!llvm.struct")
     if not struct:
         return [_value(b, made[0], results[0])]
-    types = [part for part in _struct_types(results[0])]
+    types = _struct_types(results[0])
     whole = b.value("llvm.mlir.undef", results[0])
     for number, (bits, type_) in enumerate(zip(made, types, strict=True)):
         whole = b.insert(whole, _value(b, bits, type_), number)

@@ -44,6 +44,8 @@ MAX_SMEM = 232_448
 LIMITS = (0x7FFFFFFF, 65535, 65535, 1024, 1024, 64)
 """Largest grid and block along x, y, z."""
 MAX_THREADS = 1024
+MAX_COOPERATIVE = 132 * 2048
+"""Threads of a cooperative launch: what an H200 can hold at a time. Here it is memory that is limited."""
 
 MAX_RESIDENT = 4096
 """Blocks of a launch that are resident together if the kernel spins on memory; past that, each cluster on its own."""
@@ -434,15 +436,20 @@ def _launch(module: ir.Module) -> None:
     bad = b.binary("ori", bad, b.compare("ugt", volume, b.i32(MAX_THREADS)))
     bad = b.binary("ori", bad, b.compare("ugt", b.binary("addi", smem, static), b.i32(MAX_SMEM)))
     bad = b.binary("ori", bad, b.compare("slt", smem, b.i32(0)))
+    everyone = b.value("arith.extsi", i64, (volume,))
+    for size in sizes[:3]:
+        everyone = b.binary("muli", everyone, b.value("arith.extsi", i64, (size,)))
+    crowded = b.compare("sgt", everyone, b.i64(MAX_COOPERATIVE))
+    bad = b.binary("ori", bad, b.binary("andi", crowded, b.compare("eq", resident, b.i32(1))))
     for size, part in zip(sizes[:3], cluster, strict=True):
         small = b.compare("slt", part, b.i32(1))
         rest = b.binary("remui", size, b.select(small, b.i32(1), part))
         bad = b.binary("ori", bad, b.binary("ori", small, b.compare("ne", rest, b.i32(0))))
     wrong, run = b.if_else(bad)
-    for number, value in enumerate([*sizes, *cluster, smem]):
+    for number, value in enumerate([*sizes, *cluster, smem, resident]):
         wrong.store(wrong.value("arith.extsi", i64, (value,)), wrong.gep(fault_args, i64, number))
     minus = wrong.i32(-1)
-    wrong.call("kiln_cpu_fault", [], [ctx, site, *[minus] * 6, wrong.i32(shared.MAX_ARGS), fault_args])
+    wrong.call("kiln_cpu_fault", [], [ctx, site, *[minus] * 6, wrong.i32(11), fault_args])
 
     for number, value in enumerate(sizes[:3]):
         run.store(value, _Fields(run, ctx).at("grid", 4 * number))

@@ -47,7 +47,7 @@ class CpuExecutable(Executable):
         else:
             library = Library(data, (WRAPPER,))
         self.address = library.addresses[WRAPPER]
-        self.call = _caller(self.address, self.sites, library)
+        self.call: Any = _caller(self.address, self.sites, library)
         if sanitizer is not None:
             from .sanitizer.findings import watched
 

@@ -25,7 +25,7 @@ has read what it wants, so 32 records are enough for any interleaving of masks.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...mlir import ir
 from ..llvm_build import Builder, function, int_type, ptr_type
@@ -159,7 +159,8 @@ class Fields:
         return self.b.byte_gep(self.address, getattr(self.kind, name).offset + extra)
 
     def type(self, name: str) -> ir.Type:
-        kind = dict(self.kind._fields_)[name]  # pyright: ignore[reportArgumentType]
+        fields: Any = self.kind._fields_
+        kind = dict(fields)[name]
         return ptr_type() if kind is ctypes.c_void_p else int_type(8 * ctypes.sizeof(kind))
 
     def load(self, name: str) -> ir.Value:
