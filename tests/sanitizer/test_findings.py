@@ -63,7 +63,31 @@ def test_a_race_names_both_sides() -> None:
     assert (finding.space, finding.tensor) == ("shared", "staged")
     assert finding.block == finding.other_block == (0, 0, 0)
     assert (finding.thread[0] + 40) % N == finding.other_thread[0] == finding.offset // 4
+    assert finding.coordinate == finding.other_thread[:1]
     assert "sync_threads" in finding.hint
+
+
+@cute.kernel
+def dynamic(y: cute.Tensor):
+    t, _, _ = cute.arch.thread_idx()
+    cute.arch.alloc_smem(Float32, 5)
+    base = cute.arch.get_dyn_smem(Float32)
+    first = cute.make_tensor(base, cute.make_layout((4, 8), stride=(8, 1)))
+    second = cute.make_tensor(base + 32, cute.make_layout((8, 4), stride=(4, 1)))
+    first[t // 8, t % 8] = Float32(1.0)
+    second[t // 4, t % 4] = Float32(2.0)
+    y[t] = first[0, 0] + second[7, 2]
+
+
+@cute.jit
+def run_dynamic(y: cute.Tensor):
+    dynamic(y).launch(grid=1, block=32, smem=256)
+
+
+def test_coordinates_in_dynamic_shared_memory() -> None:
+    (y,) = arrays(32)
+    named = {(f.tensor, f.coordinate) for f in found(run_dynamic, y) if f.rule == "write-read"}
+    assert named == {("first", (0, 0)), ("second", (7, 2))}
 
 
 def test_silent_with_the_barrier() -> None:

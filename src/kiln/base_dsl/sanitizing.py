@@ -31,7 +31,8 @@ class SanitizerError(DSLUserCodeError):
         self.findings = list(findings)
 
     def __str__(self) -> str:
-        return f"{self.message}\n\n" + "\n\n".join(map(str, self.findings))
+        count = f"{len(self.findings)} findings" if len(self.findings) > 1 else "a finding"
+        return f"{count} of the sanitizer\n\n" + "\n\n".join(map(str, self.findings))
 
 
 class Request:
@@ -108,6 +109,4 @@ def deliver(findings: Sequence[Any], failure: Exception | None = None) -> None:
         _write_at_exit()
         return
     first = findings[0]
-    count = f"{len(findings)} findings" if len(findings) > 1 else "a finding"
-    message = f"{count} of the sanitizer: {first.message}"
-    raise SanitizerError(message, findings, hint=first.hint, span=first.span, notes=first.notes) from failure
+    raise SanitizerError(first.message, findings, hint=first.hint, span=first.span, notes=first.notes) from failure

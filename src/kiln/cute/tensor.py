@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
+from ..base_dsl import sanitizing
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
@@ -528,7 +529,10 @@ def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) 
     if isinstance(iterator, TracedTensor):
         iterator = iterator.iterator
     if isinstance(iterator, Pointer) or getattr(type(iterator), "_is_tensor_iterator", False):
-        return TracedTensor(iterator, layout)
+        made = TracedTensor(iterator, layout)
+        if sanitizing.kinds() and isinstance(iterator, Pointer) and iterator.memspace is AddressSpace.smem:
+            made.__extract_mlir_values__()  # its view in the module tells the sanitizer what lies there
+        return made
     if isinstance(iterator, (int, tuple, list)) or is_dynamic_leaf(iterator):
         return TracedTensor(as_int_tuple(iterator, "a coordinate"), layout)
     raise error(

@@ -160,9 +160,17 @@ class _Memory:
         bits = site.element_bits or 8
         if record.space == native.SHARED:
             self.space = "shared"
-            self.offset = record.offset - site.start
+            kernel = sanitizer.kernels[record.kernel]
+            self.offset = record.offset - (site.start if site.start >= 0 else kernel.dynamic_start)
             self.tensor = site.memory or "shared memory"
             self.text = f"{self.tensor}, {self._element(bits, site)}"
+            found = kernel.view_at(record.offset)
+            if found is not None and native.RULES[record.rule] != "bounds":
+                view, self.offset = found
+                self.tensor = view.tensor.name
+                self.coordinate = _coordinate(view.tensor, self.offset, [])
+                if self.coordinate is not None:
+                    self.text = f"{self.tensor}[{', '.join(map(str, self.coordinate))}]"
         elif record.space == native.GLOBAL:
             self.space = "global"
             self.text = f"global memory at {record.address & (1 << 64) - 1:#x}"

@@ -40,7 +40,7 @@ class SanitizedSite:
     memory: str = ""
     """What it accesses: the name of an argument or of an allocation."""
     start: int = 0
-    """Where the allocation starts in shared memory."""
+    """Where the allocation starts in shared memory; -1: at the dynamic part."""
     element: str = ""
     element_bits: int = 0
 
@@ -56,12 +56,36 @@ class Argument:
     space: str
 
 
+@dataclasses.dataclass(frozen=True)
+class SharedView:
+    """A tensor in shared memory: the bytes it covers, counted from the start of the static or of the dynamic part."""
+
+    tensor: Argument
+    start: int
+    end: int
+    dynamic: bool
+
+
 @dataclasses.dataclass
 class KernelInfo:
     """A kernel as the reports need it."""
 
     name: str
     arguments: list[Argument | None]
+    views: list[SharedView] = dataclasses.field(default_factory=list)
+    dynamic_start: int = 0
+    """Where dynamic shared memory starts, from the start of the block's shared memory."""
+
+    def view_at(self, offset: int) -> tuple[SharedView, int] | None:
+        """The smallest tensor at a byte of a block's shared memory, and how far into it that is."""
+        found: tuple[SharedView, int] | None = None
+        for view in self.views:
+            inside = offset - view.start - (self.dynamic_start if view.dynamic else 0)
+            if 0 <= inside < view.end - view.start and (
+                found is None or view.end - view.start < found[0].end - found[0].start
+            ):
+                found = view, inside
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +151,45 @@ class Instrumentation:
         name = _assigned_name(span) or ("dynamic shared memory" if size is None else "shared memory")
         end = _DYNAMIC_END if size is None else start + size
         self._allocations[value] = Allocation(start, end, name)
+
+    def viewed(self, x: Expander, op: ir.Operation, pointer: ir.Value, type_: ir.Type) -> None:
+        """A tensor in shared memory is made; it has a name in reports if its place and layout are static."""
+        info = cute.info(type_)
+        leaves = layout_leaves(info.layout)
+        number = self._kernel_numbers.get(x.function.name)
+        if number is None or info.space != "smem" or info.leaves or leaves is None:
+            return
+        found = self._static_place(pointer)
+        if found is None:
+            return
+        allocation, offset = found
+        bits = cute.element_bits(info.element)
+        last = sum((int(s) - 1) * int(d) for s, d in zip(*leaves, strict=True))
+        span, _ = source_span(op.location)
+        name = _assigned_name(span) or allocation.name
+        tensor = Argument(name, str(info.element), bits, info.layout, "smem")
+        start = allocation.start + offset
+        dynamic = allocation.end == _DYNAMIC_END
+        view = SharedView(tensor, start, start + (last + 1) * bits // 8, dynamic)
+        if view not in self.kernels[number].views:
+            self.kernels[number].views.append(view)
+
+    def _static_place(self, value: ir.Value) -> tuple[Allocation, int] | None:
+        """The allocation that an address is in and its offset there, if that is known."""
+        offset = 0
+        while value not in self._allocations:
+            op = None if isinstance(value.owner, ir.Block) else value.owner.operation
+            if op is None or op.name != "llvm.getelementptr":
+                return None
+            index = next(iter(op.attributes["rawConstantIndices"]))  # pyright: ignore[reportArgumentType]
+            if len(op.operands) == 2:
+                source = op.operands[1].owner
+                if isinstance(source, ir.Block) or source.operation.name != "arith.constant":
+                    return None
+                index = source.operation.attributes["value"].value  # pyright: ignore[reportAttributeAccessIssue]
+            offset += index * value_bytes(op.attributes["elem_type"].value)  # pyright: ignore[reportAttributeAccessIssue]
+            value = op.operands[0]
+        return self._allocations[value], offset
 
     def allocated_private(self, value: ir.Value, size: int) -> None:
         """A register array."""
@@ -220,6 +283,7 @@ class Instrumentation:
             flags |= detector.NO_INIT
         if origin == "shared":
             low, high, name, start = source.start, source.end, source.name, source.start
+            start = -1 if high == _DYNAMIC_END else start
         argument = self._argument(x, source) if origin == "argument" else None
         if argument is not None:
             space = argument.space if type_ is None else space
@@ -252,7 +316,10 @@ class Instrumentation:
         self, x: Expander, b: Builder, state: FunctionState, smem: ir.Value, arguments: Sequence[ir.Value]
     ) -> None:
         """Before a launch: what the kernel is given."""
+        from ..launch import static_smem
+
         number = self._kernel_numbers[state.name]
+        self.kernels[number].dynamic_start = static_smem(state)
         shift = self.granule.bit_length() - 1
         self.call(x, b, "launch", self.bits, number, shift, self.level, smem)
         for index, (argument, value) in enumerate(zip(self.kernels[number].arguments, arguments, strict=True)):
