@@ -240,6 +240,13 @@ class Layout:
         return complement(self, shape)._shape
 
 
+def _not_a_layout(what: str, x: object) -> str:
+    """Why something cannot be taken apart or tiled."""
+    if hasattr(x, "layout"):  # a tensor of the running Python program
+        return f"{what} on the tensor {x!r} is only possible in a @jit function; outside one, use its layout"
+    return f"{what} needs a layout, a composed layout or a tensor, but got {x!r}"
+
+
 def fast_layout(shape: Any, stride: Any) -> Layout:
     """A layout from parts that are known to be well formed."""
     layout = Layout.__new__(Layout)
@@ -264,7 +271,7 @@ def layouts_of(target: Any, f: Callable[[Layout], Any], what: str) -> Any:
         return f(target)
     mapper = getattr(target, "_map_layout", None)
     if mapper is None:
-        raise TypeError(f"{what} needs a layout, a composed layout or a tensor, but got {target!r}")
+        raise TypeError(_not_a_layout(what, target))
     return mapper(lambda inner: layouts_of(inner, f, what))
 
 
@@ -370,7 +377,7 @@ def plain_layout(x: Any, what: str) -> Layout:
         if inner is None:
             inner = getattr(x, "layout", None)
         if inner is None:
-            raise TypeError(f"{what} needs a layout, a composed layout or a tensor, but got {x!r}")
+            raise TypeError(_not_a_layout(what, x))
         x = inner
     return x
 

@@ -437,7 +437,7 @@ def element_value(value: Any, dtype: Any) -> ir.Value:
     if isinstance(kind, NumericMeta):
         raise error(
             DSLUserCodeTypeError,
-            f"a {kind.__name__} is stored in a tensor of {dtype.__name__}",
+            f"a value of type {kind.__name__} is stored in a tensor of {dtype.__name__}",
             hint=f"convert it: x.to({dtype.__name__})",
         )
     if isinstance(value, (bool, int, float)) or (hasattr(value, "item") and getattr(value, "shape", None) == ()):

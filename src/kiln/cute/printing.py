@@ -31,7 +31,8 @@ class Formatted:
 def layout_parts(layout: Any) -> list[Any]:
     """A layout as parts to print: text, and its leaves."""
     if hasattr(layout, "outer"):
-        inner = layout_parts(layout.inner) if hasattr(layout.inner, "_with_leaves") else [str(layout.inner)]
+        name = getattr(layout.inner, "__name__", None) or str(layout.inner)
+        inner = layout_parts(layout.inner) if hasattr(layout.inner, "_with_leaves") else [name]
         return [*inner, " o ", layout.offset, " o ", *layout_parts(layout.outer)]
     if hasattr(layout, "mode"):  # a scaled basis element
         return [layout.value, "".join(f"@{m}" for m in reversed(layout.mode))]
