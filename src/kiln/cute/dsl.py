@@ -222,6 +222,9 @@ class KernelLaunch:
             attributes["cute.cooperative"] = ir.UnitAttr.get()
         if use_pdl:
             attributes["cute.use_pdl"] = ir.UnitAttr.get()
+        most = _threads_of(max_number_threads)
+        if most:
+            attributes["cute.max_threads"] = ir.IntegerAttr.get(Int32.mlir_type, most)
         if min_blocks_per_mp:
             attributes["cute.min_blocks"] = ir.IntegerAttr.get(Int32.mlir_type, int(min_blocks_per_mp))
         cute.launch(
@@ -307,6 +310,17 @@ def _extent(what: str, size: Any) -> list[Int32]:
             )
         made.append(Int32(part))
     return made + [Int32(1)] * (3 - len(made))
+
+
+def _threads_of(most: Any) -> int:
+    """The largest number of threads of a block: a number, or one along each axis; 0 if it is not given."""
+    parts = [] if most is None else list(most) if isinstance(most, (tuple, list)) else [most]
+    if any(isinstance(part, bool) or not isinstance(part, int) for part in parts):
+        raise error(DSLUserCodeTypeError, f"max_number_threads is {most!r}", hint="Python integers: (x, y, z)", depth=2)
+    total = 1 if parts else 0
+    for part in parts:
+        total *= part
+    return total
 
 
 def _stream_value(stream: Any) -> ir.Value:

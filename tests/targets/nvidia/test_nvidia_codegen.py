@@ -138,6 +138,11 @@ def test_what_a_launch_promises_is_in_the_kernel():
     assert ".minnctapersm 3" in ptx
     ptx = compile_for(launcher(double, 128, 4, cluster=(2, 1, 1)), floats(4, 128)).__ptx__
     assert ".reqnctapercluster 2, 1, 1" in ptx
+    ptx = compile_for(launcher(double, 128, max_number_threads=[256, 1, 1]), floats(4, 128)).__ptx__
+    assert ".maxntid 256" in ptx
+    assert ".reqntid" not in ptx
+    with pytest.raises(TypeError, match="max_number_threads"):
+        compile_for(launcher(double, 128, max_number_threads=["many"]), floats(4, 128))
 
 
 def test_a_block_of_unknown_size_promises_nothing():
@@ -232,6 +237,21 @@ def test_barriers_are_not_copied_into_branches():
             x[127 - t] = value
 
     assert compile_for(launcher(kernel), floats(128)).__ptx__.count("bar.sync") == 1
+
+
+def test_the_size_of_dynamic_shared_memory_is_what_the_launch_gave():
+    def ptx_of(count):
+        @cute.kernel
+        def kernel(x: cute.Tensor):
+            t, _, _ = arch.thread_idx()
+            memory = cute.make_tensor(arch.alloc_smem(Float32, count), cute.make_layout(count))
+            memory[t] = x[t]
+            x[t] = Float32(arch.dynamic_smem_size()) + memory[127 - t]
+
+        return compile_for(launcher(kernel), floats(128)).__ptx__
+
+    assert "-80896" in ptx_of(20_000)  # 80000 bytes, rounded up, lie in front
+    assert "-80896" not in ptx_of(2_000)
 
 
 # --- source lines ----------------------------------------------------------------------------------------------------

@@ -390,10 +390,13 @@ def _place_smem(expansion: Expansion, kernel: Kernel) -> None:
         offsets[name], end = start, start + size
     start_of_dynamic = -(-end // DYNAMIC_SMEM_ALIGNMENT) * DYNAMIC_SMEM_ALIGNMENT
     todo: list[ir.Operation] = []
+    sizes: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         if op.name == "llvm.mlir.addressof" and op.attributes["global_name"].value in (*offsets, DYNAMIC_SMEM):
             todo.append(op)
+        elif op.name == "llvm.inline_asm" and "%dynamic_smem_size" in op.attributes["asm_string"].value:
+            sizes.append(op)
         return ir.WalkResult.ADVANCE
 
     kernel.operation.walk(visit)
@@ -403,6 +406,10 @@ def _place_smem(expansion: Expansion, kernel: Kernel) -> None:
         start = offsets.get(op.attributes["global_name"].value, start_of_dynamic)
         op.result.replace_all_uses_with(b.byte_gep(b.address_in(DYNAMIC_SMEM, 3), start))
         op.erase()
+    for op in sizes:  # the program asks for what the launch gave
+        b = DeviceBuilder(ir.InsertionPoint.after(op), op.location)
+        asked = b.binary("subi", op.result, b.i32(start_of_dynamic))
+        op.result.replace_all_uses_except(asked, [asked.owner.operation])
 
 
 def _dynamic_variable(expansion: Expansion) -> str:
