@@ -166,5 +166,45 @@ def test_refused(call, says):
         call()
 
 
+def test_chosen_tilings_fit():
+    from kiln.kernels.tensor_core_gemm import _k_step, _tiling
+
+    for capacity in (99 * 1024, 163 * 1024, 227 * 1024):
+        for dtype in (kiln.Float16, kiln.Float32, kiln.Int8):
+            for shape in ((1, 8192, 8192), (1, 100, 100), (16, 512, 512)):
+                chosen = _tiling(dtype, 32, shape, capacity)
+                chosen.check(dtype.width, _k_step(dtype), 32, capacity)
+    assert _tiling(kiln.Float16, 16, (1, 8192, 8192), 227 * 1024).block_mnk == (128, 256, 64)
+
+
 def test_empty_results():
     assert kernels.gemm(np.zeros((0, 8), np.float16), np.zeros((8, 4), np.float16)).shape == (0, 4)
+
+
+@pytest.mark.parametrize(("number", "arch"), [(0, "sm_90a"), (1, "sm_80")])
+def test_default_tilings_do_not_spill(number, arch):
+    from kiln.kernels import arrays
+    from kiln.kernels import tensor_core_gemm as module
+    from kiln.targets.nvidia import codegen
+
+    if codegen.ptxas_version() is None:
+        pytest.skip("there is no ptxas: pip install nvidia-cuda-nvcc")
+    (m, n, steps), warps, stages = module._CANDIDATES[number]
+    a, b, d = (np.zeros((1, 8, 8), np.float16) for _ in range(3))
+    operands = [module._operand(a, 2), module._operand(b.swapaxes(1, 2), 1)]
+    tensors = [arrays.dynamic(x, leading, 8) for x, leading, _ in operands]
+    kinds = [module._typed(o, t) for (_, _, o), t in zip(operands, tensors)]
+    kernel = module._kernel(
+        kinds[0],
+        kinds[1],
+        kiln.Float16,
+        8,
+        kernels.Tiling((m, n, 16 * steps), warps, stages),
+        module._combiner(False, False, module._identity, None, True),
+    )
+    compiled = cute.compile(
+        kernel, *tensors, arrays.dynamic(d, 2, 8), [], 1.0, 1.0, 0, target="nvidia", options=f"--gpu-arch {arch}"
+    )
+    (used,) = compiled.executable.resources.values()
+    assert used.spill_stores == used.spill_loads == used.stack == 0
+    assert used.registers * 32 * warps[0] * warps[1] <= 65536

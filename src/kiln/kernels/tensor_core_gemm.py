@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import cute, utils
 from ..base_dsl.ranges import const_expr, range_constexpr
+from ..base_dsl.target import target_name
 from ..base_dsl.typing import (
     BFloat16,
     Boolean,
@@ -446,15 +447,24 @@ def gemm(
     _check_types(kinds[0].dtype, kinds[1].dtype)
     integers = kinds[0].dtype in (Int8, Uint8)
     scaled = not integers or alpha != 1.0 or bool(others) or activation is not None or epilogue is not None
-    tiling = _tiling(kinds[0].dtype, shape) if tiling is None else tiling
-    tiling.check(
-        kinds[0].dtype.width, _k_step(kinds[0].dtype), result.element_type.width, utils.get_smem_capacity_in_bytes()
-    )
+    dtype, out_bits, capacity = kinds[0].dtype, result.element_type.width, _smem_capacity()
+    tiling = _tiling(dtype, out_bits, shape, capacity) if tiling is None else tiling
+    tiling.check(dtype.width, _k_step(dtype), out_bits, capacity)
     combine = _combiner(c is not None, bias is not None, chosen, epilogue, scaled)
     kernel = _kernel(kinds[0], kinds[1], result.element_type, width, tiling, combine)
     shown = [arrays.dynamic(x, arrays.leading_mode(x, (0, 1, 2)), 1) for x in wide]
     kernel(*tensors, result, shown, float(alpha), float(beta), arrays.stream_of(a))
     return out
+
+
+@functools.lru_cache(maxsize=8)
+def _capacity_of(target: str) -> int:
+    return utils.get_smem_capacity_in_bytes()
+
+
+def _smem_capacity() -> int:
+    """Shared memory a block can have where the next call runs."""
+    return _capacity_of(target_name())
 
 
 def _transposed(x: Any) -> Any:
@@ -502,10 +512,24 @@ def _default_out(a: Any) -> Any:
     return np.dtype(wanted)
 
 
-def _tiling(dtype: Any, shape: tuple[int, int, int]) -> Tiling:
-    """A tiling for a problem: smaller tiles where few of the default size would be."""
-    _, m, n = shape
-    step = 2 * _k_step(dtype)
-    if m <= 64 or n <= 64:
-        return Tiling((64, 64, step), (2, 2), 4)
-    return Tiling((128, 128, step), (2, 2), 4)
+_CANDIDATES = (
+    ((128, 256, 4), (2, 4), 3),
+    ((128, 128, 2), (2, 2), 4),
+    ((64, 64, 2), (2, 2), 4),
+)
+"""Tilings, the best for large problems first; K in steps of an instruction."""
+_BLOCKS_ENOUGH = 96
+"""Fewer tiles than that leave much of a large GPU idle."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _tiling(dtype: Any, out_bits: int, shape: tuple[int, int, int], capacity: int) -> Tiling:
+    """The tiling of the largest tiles that fit in shared memory and leave enough of them for a GPU to be busy."""
+    batches, m, n = shape
+    tiling = Tiling((64, 64, 2 * _k_step(dtype)), (2, 2), 2)
+    for (tile_m, tile_n, steps), warps, stages in _CANDIDATES:
+        tiling = Tiling((tile_m, tile_n, steps * _k_step(dtype)), warps, stages)
+        blocks = batches * -(-m // tile_m) * -(-n // tile_n)
+        if tiling.smem_bytes(dtype.width, out_bits) <= capacity and blocks >= _BLOCKS_ENOUGH:
+            break
+    return tiling
