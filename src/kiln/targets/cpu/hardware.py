@@ -108,14 +108,17 @@ def barrier(x: Expander, op: ir.Operation, b: Builder, number: ir.Value, threads
 
     hooks, native = Hooks(x, op), "kiln_cpu_sync" if waits else "kiln_cpu_arrive"
 
-    def again(c: Builder) -> tuple[ir.Value]:
+    def again(c: Builder) -> tuple[ir.Value, ir.Value]:
         arrive = lambda: call(x, c, native, operands, int_type(32))
         status = hooks.arrival(c, operands[0], number, threads, int(waits), arrive)
-        _suspend_if(x, c, status)
-        return (c.compare("eq", status, c.i32(2)),)
+        twice = c.compare("eq", status, c.i32(2))
+        _suspend(x, c.if_(twice))
+        return twice, status
 
-    b.while_(again)
+    loop, _ = b.while_(again, [int_type(32)])
     if waits:
+        # a suspend point of its own, so that nothing has to be kept across it
+        _suspend_if(x, b, loop.point.block.owner.operation.results[0])
         hooks.passed(b)
 
 
@@ -422,10 +425,12 @@ def _is_float(type_: ir.Type) -> bool:
     return isinstance(element, ir.FloatType)
 
 
-def atomic_rmw(x: Expander, op: ir.Operation, b: Builder, kind: str, pointer: ir.Value, value: ir.Value) -> ir.Value:
-    """The old element."""
+def atomic_rmw(
+    x: Expander, op: ir.Operation, b: Builder, kind: str, pointer: ir.Value, value: ir.Value, modifiers: str = ""
+) -> ir.Value:
+    """The old element. Inline PTX gives its order and scope as modifiers."""
     let_others_run(x, op, b, "loop around an atomic operation")
-    pointer = Hooks(x, op).atomic(b, pointer, value.type)
+    pointer = Hooks(x, op).atomic(b, pointer, value.type, modifiers)
     attributes = {"ordering": _i64_attribute(_SEQUENTIAL)}
     if kind == "exch" and _is_float(value.type):
         bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]
@@ -446,11 +451,11 @@ def _atomic_rmw(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> 
 
 
 def atomic_cas(
-    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, compare: ir.Value, value: ir.Value
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, compare: ir.Value, value: ir.Value, modifiers: str = ""
 ) -> ir.Value:
-    """The old element."""
+    """The old element. Inline PTX gives its order and scope as modifiers."""
     let_others_run(x, op, b, "loop around an atomic operation")
-    pointer = Hooks(x, op).atomic(b, pointer, value.type)
+    pointer = Hooks(x, op).atomic(b, pointer, value.type, modifiers)
     result, bits = value.type, value.type
     if _is_float(bits):
         bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]

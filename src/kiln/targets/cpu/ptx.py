@@ -19,6 +19,7 @@ from ..ptx_text import Address, Immediate, Label, Operand, Pair, PtxSyntaxError,
 from . import hardware
 from .arithmetic import computes_in_f32, in_f32, intrinsic
 from .expand import HANDLERS, Expander, expands, from_carrier, shared_pointer, to_carrier
+from .sanitizer.instrument import Hooks
 from .threads import BlockRecord, Fields, FrameHeader, Warp, leave
 
 if TYPE_CHECKING:
@@ -703,11 +704,14 @@ def _st_async(m: Machine, kind: str, operands: list[Operand]) -> None:
     """Store to another block of the cluster, then take the bytes from what its mbarrier misses."""
     parts = operands[1].parts if isinstance(operands[1], Vector) else (operands[1],)
     pointer = m.pointer(operands[0], "shared::cluster")
+    hooks, mbarrier = Hooks(m.x, m.op), m.pointer(operands[2], "shared::cluster")
+    hooks.store_async(m.b, pointer, _BITS[kind] // 8 * len(parts), mbarrier)
     for number, part in enumerate(parts):
         m.b.store(m.bits(part, _BITS[kind]), m.b.byte_gep(pointer, number * _BITS[kind] // 8))
     bytes_ = m.b.i32(-(_BITS[kind] // 8) * len(parts))
     hardware.frame_of(m.x, m.op)
-    hardware.mbarrier_change(m.x, m.op, m.b, m.pointer(operands[2], "shared::cluster"), None, bytes_)
+    hardware.call(m.x, m.b, "kiln_cpu_mbarrier", [mbarrier, m.b.i32(0), bytes_])
+    hooks.mbarrier_after(m.b, mbarrier)
 
 
 _ATOMIC_NAMES = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
@@ -725,7 +729,7 @@ def _atom(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> No
     pointer = m.pointer(operands[0], _space(modifiers))
     values = [m.bits(o, _BITS[kind]) for o in operands[1:]]
     if name == "cas":
-        m.set(target, hardware.atomic_cas(m.x, m.op, b, pointer, *values))
+        m.set(target, hardware.atomic_cas(m.x, m.op, b, pointer, *values, ".".join(modifiers)))
         return
     if _is_float(kind):
         type_ = (
@@ -734,16 +738,18 @@ def _atom(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> No
             else _float_type(kind)
         )
         value = b.value("llvm.bitcast", type_, (values[0],))
-        old = hardware.atomic_rmw(m.x, m.op, b, name, pointer, value)
+        old = hardware.atomic_rmw(m.x, m.op, b, name, pointer, value, ".".join(modifiers))
         m.set(target, b.value("llvm.bitcast", int_type(_BITS[kind]), (old,)))
         return
     how = f"u{name}" if name in ("min", "max") and kind.startswith(("u", "b")) else name
-    m.set(target, hardware.atomic_rmw(m.x, m.op, b, how, pointer, values[0]))
+    m.set(target, hardware.atomic_rmw(m.x, m.op, b, how, pointer, values[0], ".".join(modifiers)))
 
 
 @instruction("fence", "membar")
 def _fence(m: Machine, modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
-    hardware.fence(m.b, ".".join({"gl": "gpu"}.get(part, part) for part in modifiers))
+    kind = ".".join({"gl": "gpu"}.get(part, part) for part in modifiers)
+    Hooks(m.x, m.op).fence(m.b, kind)
+    hardware.fence(m.b, kind)
 
 
 @instruction("prefetch", "prefetchu", "griddepcontrol", "setmaxnreg", "discard", "applypriority")
@@ -863,7 +869,7 @@ def _mbarrier(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -
     if "init" in modifiers:
         hardware.mbarrier_init(x, op, b, m.pointer(operands[0], "shared"), m.bits(operands[1], 32))
     elif "inval" in modifiers:
-        pass
+        Hooks(x, op).mbarrier_inval(b, m.pointer(operands[0], "shared"))
     elif "expect_tx" in modifiers and "arrive" not in modifiers:
         hardware.mbarrier_change(x, op, b, m.pointer(operands[0], "shared"), None, m.bits(operands[1], 32))
     elif "complete_tx" in modifiers:
@@ -893,26 +899,36 @@ def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None
     if modifiers[:1] != ("async",) or "reduce" in modifiers or "tensor" in modifiers or "prefetch" in modifiers:
         raise Refused("this copy")
     x.function.copies = True
-    frame = hardware.frame_of(x, op)
-    prefix = "kiln_cpu_bulk" if "bulk" in modifiers else "kiln_cpu_copy"
+    frame, hooks, bulk = hardware.frame_of(x, op), Hooks(x, op), "bulk" in modifiers
+    prefix = "kiln_cpu_bulk" if bulk else "kiln_cpu_copy"
     if "commit_group" in modifiers:
         hardware.call(x, b, f"{prefix}_commit", [frame])
+        hooks.commit(b, bulk)
     elif "wait_group" in modifiers or "wait_all" in modifiers:
         if "wait_all" in modifiers:
             hardware.call(x, b, f"{prefix}_commit", [frame])
+            hooks.commit(b, bulk)
         count = m.bits(operands[0], 32) if operands else b.i32(0)
         hardware.call(x, b, f"{prefix}_wait", [frame, count])
+        hooks.waited(b, count, bulk)
     elif "mbarrier" in modifiers:
         if "noinc" not in modifiers:
             raise Refused("arriving with an expectation that grows")
-        hardware.call(x, b, "kiln_cpu_copy_arrive", [frame, m.pointer(operands[0], "shared")])
+        mbarrier = m.pointer(operands[0], "shared")
+        hooks.copies_arrive(b, mbarrier)
+        hardware.call(x, b, "kiln_cpu_copy_arrive", [frame, mbarrier])
+        hooks.mbarrier_after(b, mbarrier)
     elif "bulk" in modifiers and len(operands) == 4:
         target, source = m.pointer(operands[0], "shared"), m.pointer(operands[1], "global")
         size, mbarrier = m.bits(operands[2], 32), m.pointer(operands[3], "shared")
+        hooks.bulk_copy(b, target, source, size, mbarrier)
         hardware.call(x, b, "kiln_cpu_bulk_load", [frame, target, source, size, mbarrier])
+        hooks.mbarrier_after(b, mbarrier)
     elif "bulk" in modifiers and "bulk_group" in modifiers:
         target, source = m.pointer(operands[0], "global"), m.pointer(operands[1], "shared")
-        hardware.call(x, b, "kiln_cpu_bulk_store", [frame, target, source, m.bits(operands[2], 32)])
+        size = m.bits(operands[2], 32)
+        hooks.bulk_copy(b, target, source, size)
+        hardware.call(x, b, "kiln_cpu_bulk_store", [frame, target, source, size])
     elif "bulk" not in modifiers:
         size = operands[2]
         if not isinstance(size, Immediate):

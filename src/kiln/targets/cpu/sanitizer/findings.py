@@ -339,7 +339,7 @@ def _phrase(what: str, memory: str) -> str:
         "atomic write": "writes (atomically)", "initialization of an mbarrier": "initializes an mbarrier in",
         "arrival at an mbarrier": "arrives at the mbarrier in", "wait for an mbarrier": "waits for the mbarrier in",
         "asynchronous copy to": "copies (asynchronously) to", "asynchronous copy from": "copies (asynchronously) from",
-        "bulk copy to": "copies (in bulk) to", "bulk copy from": "copies (in bulk) from",
+        "bulk copy to": "copies (in bulk) to", "asynchronous store to": "stores (asynchronously) to", "bulk copy from": "copies (in bulk) from",
     }  # fmt: skip
     return f"{verbs.get(what, what)} {memory}"
 

@@ -510,11 +510,13 @@ class Hooks:
             gives = b.if_(b.compare("ult", lane, b.i32(count)))
             self.access(gives, address, 16, write=stores, alignment=16)
 
-    def atomic(self, b: Builder, address: ir.Value, type_: ir.Type) -> ir.Value:
-        """Before an atomic update; order and scope are the operation's."""
+    def atomic(self, b: Builder, address: ir.Value, type_: ir.Type, modifiers: str = "") -> ir.Value:
+        """Before an atomic update; order and scope are the operation's, or are among the modifiers of PTX."""
         if self.sanitizer is None:
             return address
-        order, scope = self._attribute("order", "relaxed"), self._attribute("scope", "gpu")
+        words = modifiers.split(".")
+        order = next((w for w in words if w in ("acquire", "release", "acq_rel")), self._attribute("order", "relaxed"))
+        scope = next((w for w in words if w in ("cta", "cluster", "gpu", "sys")), self._attribute("scope", "gpu"))
         return self._atomic(b, address, value_bytes(type_), order, scope, loads=True, stores=True)
 
     def _atomic(
@@ -617,6 +619,13 @@ class Hooks:
         if mbarrier is not None:
             self.mbarrier_arrive(b, mbarrier, 0, bytes_, 3)
 
+    def store_async(self, b: Builder, target: ir.Value, bytes_: int, mbarrier: ir.Value) -> None:
+        """Before an asynchronous store that takes its bytes from an mbarrier."""
+        if self.sanitizer is not None:
+            self.sanitizer.level = 2
+            self.access(b, target, bytes_, write=True, alignment=4, engine=2, what="asynchronous store to")
+            self.mbarrier_arrive(b, mbarrier, 0, bytes_, 3)
+
     def copies_arrive(self, b: Builder, mbarrier: ir.Value) -> None:
         """Before an arrival when copies are complete."""
         if self.sanitizer is not None:
@@ -629,7 +638,7 @@ class Hooks:
             self.sanitizer.level = max(self.sanitizer.level, 1 + bulk)
             self._call(b, "commit", int(bulk))
 
-    def waited(self, b: Builder, left: int, bulk: bool = False) -> None:
+    def waited(self, b: Builder, left: int | ir.Value, bulk: bool = False) -> None:
         """After a wait for groups of copies."""
         if self.sanitizer is not None:
             self.sanitizer.level = max(self.sanitizer.level, 1 + bulk)
