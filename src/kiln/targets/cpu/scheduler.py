@@ -19,7 +19,7 @@ from ...mlir import ir
 from ..llvm_build import Builder, function, global_, int_attr, int_type, ptr_type
 from . import context as shared
 from .sanitizer.instrument import call as detector_call
-from .threads import BLOCK_BYTES, WARP, WARP_BYTES, BlockRecord, Fields, FrameHeader, Meeting, Warp, define
+from .threads import BLOCK_BYTES, WARP, WARP_BYTES, BlockRecord, Fields, FrameHeader, Meeting, Warp, define, waits_no_more
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,21 +173,12 @@ def group_function(
     inner, _index = each.for_(each.i32(0), group.threads, each.i32(1))
     frame = group.frame(inner, frames, threads.take(inner))
     header = Fields(inner, frame, FrameHeader)
-    waits_for = header.load("wait_address")
-    address = inner.value("llvm.ptrtoint", i64, (waits_for,))
-    waiting = inner.compare("ne", address, inner.i64(0))
-    # a thread that is not waiting looks at its own header: anything readable will do
-    look_at = inner.select(waiting, waits_for, frame)
-    seen = inner.binary("andi", inner.load(i32, look_at), header.load("wait_mask"))
-    blocked = inner.binary("andi", waiting, inner.compare("eq", seen, header.load("wait_value")))
-    finished = inner.compare("ne", header.load("done"), inner.i32(0))
-    idle = inner.binary("ori", blocked, finished)
-    ready = inner.if_(inner.binary("xori", idle, inner.const(int_type(1), 1)))
+    seen = inner.binary("andi", inner.load(i32, header.load("wait_address")), header.load("wait_mask"))
+    ready = inner.if_(inner.compare("ne", seen, header.load("wait_value")))
     ready.store(ready.i32(1), progress)
     _pass_over(ready.if_(seeded), random, passed)
     run = ready.if_(ready.compare("eq", ready.load(i32, passed), ready.i32(0)))
-    inside = header.inside(run)
-    inside.store("wait_address", run.null())
+    waits_no_more(run, frame)
     # all that is left of the hidden arguments is the frame (`threads.indices_from_frame`)
     hidden = [run.null(), run.null(), run.null(), *[run.i32(0)] * 12, frame]
     if expansion.sanitizer is not None:
@@ -418,7 +409,8 @@ def _initialize(
         header.store(name, 0)
     header.store("site", -1)
     header.store("woken_site", -1)
-    header.store("wait_address", inner.null())
+    header.store("wait_address", frame)
+    waits_no_more(inner, frame)
     header.store("thread", thread)
     header.store("block", record)
     packed = inner.binary("ori", tx, inner.binary("shli", ty, inner.i32(10)))
@@ -449,7 +441,7 @@ def _wake(b: Builder, arena: ir.Value, sizes: ir.Value, frame_size: ir.Value) ->
     inside.store("woken_site", inside.load("site"))
     inside.store("woken_address", inside.load("wait_address"))
     inside.store("woken_value", inside.load("wait_value"))
-    inside.store("wait_address", one.null())
+    waits_no_more(one, header.address)
     return b.load(i32, count)
 
 
@@ -487,7 +479,7 @@ def _stuck(b: Builder, ctx: ir.Value, arena: ir.Value, sizes: ir.Value, frame_si
     place = inner.binary("addi", inner.i32(DETAILS_BLOCK), inner.binary("muli", thread, inner.i32(DETAILS_THREAD)))
     line = inner.gep(about, i32, place)
     address = inner.value("llvm.ptrtoint", i64, (header.load("wait_address"),))
-    waiting = inner.compare("ne", address, inner.i64(0))
+    waiting = inner.compare("ne", header.load("wait_mask"), inner.i32(0))
     done = inner.compare("ne", header.load("done"), inner.i32(0))
     state = inner.select(waiting, inner.i32(0), inner.i32(2))
     state = inner.select(inner.compare("ne", header.load("soft"), inner.i32(0)), inner.i32(3), state)

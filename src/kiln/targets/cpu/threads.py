@@ -51,8 +51,8 @@ class FrameHeader(ctypes.Structure):
     _fields_ = [
         ("resume", ctypes.c_int32),
         ("done", ctypes.c_int32),
-        ("wait_address", ctypes.c_void_p),  # null: not waiting
-        ("wait_mask", ctypes.c_uint32),
+        ("wait_address", ctypes.c_void_p),  # always of something that can be read
+        ("wait_mask", ctypes.c_uint32),  # 0 (and `wait_value` 1): not waiting
         ("wait_value", ctypes.c_uint32),
         ("site", ctypes.c_int32),  # where it last waited; -1: nowhere yet
         ("thread", ctypes.c_int32),  # linear index in the block
@@ -217,6 +217,11 @@ def wait(b: Builder, frame: ir.Value, address: ir.Value, mask: ir.Value, value: 
     fields.store("site", site)
 
 
+def waits_no_more(b: Builder, frame: ir.Value) -> None:
+    """Take a wait record back: mask 0, value 1."""
+    b.store(b.i64(1 << 32), Fields(b, frame, FrameHeader).at("wait_mask"))
+
+
 def wait_softly(
     b: Builder, frame: ir.Value, address: ir.Value, mask: ir.Value, value: ir.Value, site: ir.Value
 ) -> None:
@@ -303,28 +308,28 @@ def _come(b: Builder, frame: ir.Value, number: ir.Value, count: ir.Value, site: 
     wait(again, frame, word, lane, lane, site)
     again.store(again.i32(2), status)
 
-    record = barrier.inside(first)
-    lanes = first.binary("ori", first.load(int_type(32), word), lane)
+    lanes = first.binary("ori", here, lane)
+    begins = first.if_(first.compare("eq", lanes, lane))  # the first of its warp
+    around, record = block.inside(begins), barrier.inside(begins)
+    around.store("used", begins.binary("ori", around.load("used"), begins.binary("shli", begins.i32(1), number)))
     record.store("expected", count)
     record.store("site", site)
-    phase = record.load("phase")
-    whole = first.compare("eq", first.binary("andi", lanes, live), live)
-    first.store(first.select(whole, first.i32(0), lanes), word)
-    came = first.if_(whole)
+    came, partly = first.if_else(first.compare("eq", first.binary("andi", lanes, live), live))
+    partly.store(lanes, word)
+    partly.store(partly.i32(0), status)
+    came.store(came.i32(0), word)
     inside = barrier.inside(came)
     inside.store("arrived", came.binary("addi", inside.load("arrived"), came.i32(WARP)))
-    _complete_if_due(came, block, barrier)
-    starts = first.if_(first.compare("eq", first.binary("andi", first.load(int_type(32), word), lane), lane))
-    around = block.inside(starts)
-    around.store("used", starts.binary("ori", around.load("used"), starts.binary("shli", starts.i32(1), number)))
-    if not waits:
-        first.store(first.i32(0), status)
+    due = _complete_if_due(came, block, barrier)
+    came.store(came.value("arith.extui", int_type(32), (due,)), status)
+    if waits:  # 1 if the barrier was completed here: nothing to wait for
+        stay = first.if_(first.compare("eq", first.load(int_type(32), status), first.i32(0)))
+        after = barrier.inside(stay)
+        wait(stay, frame, after.at("phase"), stay.i32(-1), after.load("phase"), site)
+        turned = first.binary("xori", first.load(int_type(32), status), first.i32(1))
+        first.store(turned, status)
     else:
-        over = first.compare("ne", record.load("phase"), phase)
-        go, stay = first.if_else(over)
-        go.store(go.i32(0), status)
-        wait(stay, frame, barrier.inside(stay).at("phase"), stay.i32(-1), phase, site)
-        stay.store(stay.i32(1), status)
+        first.store(first.i32(0), status)
     return b.load(int_type(32), status)
 
 
@@ -340,6 +345,8 @@ def _exit(b: Builder, frame: ir.Value) -> None:
     i32 = int_type(32)
     header = Fields(b, frame, FrameHeader)
     header.store("done", 1)
+    # blocked for good: nobody looks at it again
+    wait(b, frame, header.at("done"), b.i32(-1), b.i32(1), header.load("site"))
     block = Fields(b, header.load("block"), BlockRecord)
     cluster = Fields(b, block.load("cluster"), BlockRecord)
     left = b.binary("subi", cluster.load("cluster_live"), b.i32(1))
