@@ -106,7 +106,7 @@ class Pointer:
         self._readonly = readonly
 
     def _copy(self, **changes: Any) -> Pointer:
-        made = object.__new__(type(self))
+        made = object.__new__(Pointer)  # also of an address from Python: inside a trace it is a pointer like any other
         for name in Pointer.__slots__:
             object.__setattr__(made, name, changes.get(name, getattr(self, name)))
         return made

@@ -712,6 +712,11 @@ class RuntimePointer(Pointer):
         """The address."""
         return self._address_value
 
+    @property
+    def _pointer(self) -> int:
+        """The address, by the name that programs use to free the memory."""
+        return self._address_value
+
     def __add__(self, offset: Any) -> Any:
         if not isinstance(offset, int):
             return NotImplemented

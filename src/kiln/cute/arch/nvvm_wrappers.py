@@ -1,0 +1,8 @@
+"""The operations of this package under the name of the module that programs take its constants from."""
+
+from __future__ import annotations
+
+from . import *  # noqa: F403
+from .values import FULL_MASK, WARP_SIZE
+
+__all__ = ["FULL_MASK", "WARP_SIZE"]
