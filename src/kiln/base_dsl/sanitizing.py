@@ -50,6 +50,8 @@ class _Requests(threading.local):
 
 _requests = _Requests()
 _environment: Any = getattr(os.environ, "_data", None) if os.name == "posix" else None
+used = False
+"""Whether there was ever a request: until then there is nothing to look up at every call but the environment."""
 collected: list[Any] = []
 """All findings of this process, in order."""
 
@@ -71,9 +73,10 @@ def parse_kinds(text: str) -> tuple[str, ...]:
 
 def kinds() -> tuple[str, ...]:
     """What to look for now; empty: nothing, and code is not instrumented."""
-    request = _requests.request
-    if request is not None:
-        return request.kinds
+    if used:
+        request = _requests.request
+        if request is not None:
+            return request.kinds
     # asked at every call: see `target._environment_name`
     if _environment is not None and b"KILN_SANITIZE" not in _environment:
         return ()
@@ -82,6 +85,8 @@ def kinds() -> tuple[str, ...]:
 
 def push(request: Request | None) -> Request | None:
     """Make a request the one in force on this thread; the one before."""
+    global used
+    used = True
     before, _requests.request = _requests.request, request
     return before
 

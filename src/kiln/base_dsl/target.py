@@ -110,6 +110,8 @@ def target_name() -> str:
 
 def target_key() -> str:
     """The name of the target in force and what code is instrumented for: code made under one key serves no other."""
+    if not sanitizing.used and _environment is not None and b"KILN_SANITIZE" not in _environment:
+        return target_name()  # asked at every call: without a call of its own
     kinds = sanitizing.kinds()
     return f"{target_name()}+{','.join(kinds)}" if kinds else target_name()
 
