@@ -680,7 +680,7 @@ class RuntimePointer(Pointer):
     """An address to pass to compiled functions. `keep` is what holds the memory, if known."""
 
     __kiln_static__ = True
-    __slots__ = ("_address_value", "_argument", "keep")
+    __slots__ = ("_address_value", "_argument", "_memory", "keep")
 
     def __init__(
         self, dtype: Any, address: int, memspace: AddressSpace, alignment: int | None = None, keep: Any = None
@@ -702,6 +702,7 @@ class RuntimePointer(Pointer):
         self._swizzle = None
         self._readonly = False
         self._address_value = address
+        self._memory: ctypes.c_uint64 | None = None
         self._argument = (PointerSignature(dtype, memspace, alignment), (address,))
         self.keep = keep
 
@@ -711,6 +712,12 @@ class RuntimePointer(Pointer):
     def toint(self, *, loc: Any = None, ip: Any = None) -> int:
         """The address."""
         return self._address_value
+
+    def __c_pointers__(self) -> list[int]:
+        """Where the address lies in memory, for objects that pass a pointer on as part of themselves."""
+        if self._memory is None:
+            self._memory = ctypes.c_uint64(self._address_value)
+        return [ctypes.addressof(self._memory)]
 
     @property
     def _pointer(self) -> int:
