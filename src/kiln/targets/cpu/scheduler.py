@@ -19,7 +19,18 @@ from ...mlir import ir
 from ..llvm_build import Builder, function, global_, int_attr, int_type, ptr_type
 from . import context as shared
 from .sanitizer.instrument import call as detector_call
-from .threads import BLOCK_BYTES, WARP, WARP_BYTES, BlockRecord, Fields, FrameHeader, Meeting, Warp, define, waits_no_more
+from .threads import (
+    BLOCK_BYTES,
+    WARP,
+    WARP_BYTES,
+    BlockRecord,
+    Fields,
+    FrameHeader,
+    Meeting,
+    Warp,
+    define,
+    waits_no_more,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,7 +193,7 @@ def group_function(
     # all that is left of the hidden arguments is the frame (`threads.indices_from_frame`)
     hidden = [run.null(), run.null(), run.null(), *[run.i32(0)] * 12, frame]
     if expansion.sanitizer is not None:
-        detector_call(expansion, run, "switch", rank, inside.load("thread"))
+        detector_call(expansion, run, "switch", rank, header.inside(run).load("thread"))
     suspended = run.call(state.name, [i32], [*values, *hidden]).results[0]
     over = run.if_(run.compare("eq", suspended, run.i32(0)))
     expansion.declare("kiln_cpu_exit", [ptr], [])
