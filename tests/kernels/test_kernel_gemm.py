@@ -205,6 +205,7 @@ def test_default_tilings_do_not_spill(number, arch):
     compiled = cute.compile(
         kernel, *tensors, arrays.dynamic(d, 2, 8), [], 1.0, 1.0, 0, target="nvidia", options=f"--gpu-arch {arch}"
     )
-    (used,) = compiled.executable.resources.values()
+    executable: Any = compiled.executable
+    (used,) = executable.resources.values()
     assert used.spill_stores == used.spill_loads == used.stack == 0
     assert used.registers * 32 * warps[0] * warps[1] <= 65536

@@ -5,7 +5,13 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_PLACES = {"Tiling": ".tensor_core_gemm", "gemm": ".tensor_core_gemm"}
+_PLACES = {
+    "Tiling": ".tensor_core_gemm",
+    "gemm": ".tensor_core_gemm",
+    "layer_norm": ".rows",
+    "rms_norm": ".rows",
+    "softmax": ".rows",
+}
 """Where a name is defined."""
 
 

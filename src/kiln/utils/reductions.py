@@ -1,0 +1,56 @@
+"""Reductions over the threads of a block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.typing import Int32
+from ..cute import arch
+from ..cute.copying import guarded
+from ..cute.layout import make_layout
+from ..cute.tensor import make_tensor
+
+__all__ = ["reduce_in_block", "reduce_in_warp"]
+
+_WARP = 32
+
+
+def _check(threads: Any, most: int) -> None:
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads & (threads - 1) or not 1 <= threads <= most:
+        raise error(
+            DSLUserCodeTypeError,
+            f"a reduction over {threads!r} threads",
+            hint=f"a power of two up to {most}, known when compiling",
+            depth=2,
+        )
+
+
+def reduce_in_warp(value: Any, op: Any, threads: int = _WARP) -> Any:
+    """Combine the values of `threads` neighbouring lanes by `op(a, b)`; each of them gets the result."""
+    _check(threads, _WARP)
+    return arch.warp_reduction(value, op, threads_in_group=threads)
+
+
+def reduce_in_block(value: Any, op: Any, threads: int, block: int) -> Any:
+    """Combine the values of `threads` neighbouring threads of a block of `block`; each of them gets the result.
+
+    Beyond a warp it goes through shared memory of its own, and all threads of the block wait for each other. The block has
+    one mode of threads, a multiple of `threads`.
+    """
+    _check(threads, 1024)
+    value = reduce_in_warp(value, op, min(threads, _WARP))
+    if threads <= _WARP:
+        return value
+    dtype = type(value)
+    warps = threads // _WARP
+    buffer = make_tensor(arch.alloc_smem(dtype, block // _WARP), make_layout(block // _WARP))
+    thread = arch.thread_idx()[0]
+    lane, warp = Int32(thread % _WARP), Int32(thread // _WARP)
+
+    def write() -> None:
+        buffer[warp] = value
+
+    guarded(lane == 0, write)
+    arch.sync_threads()
+    return reduce_in_warp(buffer[warp // warps * warps + lane % warps], op, warps)

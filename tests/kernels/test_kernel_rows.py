@@ -1,0 +1,120 @@
+"""Softmax and norms against float64 on the CPU target: lengths, types, weights; reductions over threads."""
+
+from __future__ import annotations
+
+import operator
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import kiln
+from kiln import cute, kernels
+from kiln.cute import arch
+from kiln.cute.runtime import from_dlpack
+from kiln.utils.reductions import reduce_in_block, reduce_in_warp
+
+RNG = np.random.default_rng(0)
+LENGTHS = [1, 3, 8, 130, 1024, 5000]
+
+
+@pytest.fixture(autouse=True)
+def _cpu():
+    with kiln.target("cpu"):
+        yield
+
+
+def tolerance(dtype) -> float:
+    return 4 * float(ml_dtypes.finfo(dtype).eps)
+
+
+def exact_softmax(x):
+    x = x.astype(np.float64)
+    parts = np.exp(x - x.max(-1, keepdims=True))
+    return parts / parts.sum(-1, keepdims=True)
+
+
+def exact_rms(x, weight, eps=1e-6):
+    x = x.astype(np.float64)
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight.astype(np.float64)
+
+
+def exact_layer_norm(x, weight, bias, eps=1e-5):
+    x = x.astype(np.float64)
+    x = x - x.mean(-1, keepdims=True)
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight.astype(np.float64) + bias.astype(np.float64)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("n", LENGTHS)
+def test_softmax(n, dtype):
+    x = RNG.standard_normal((3, n)).astype(dtype)
+    np.testing.assert_allclose(
+        kernels.softmax(x).astype(np.float64), exact_softmax(x), rtol=tolerance(dtype), atol=1e-6
+    )
+
+
+def test_softmax_of_masked_and_large_values():
+    x = np.array([[-np.inf, 1.0, 2.0], [300.0, 301.0, -1000.0]], np.float32)
+    np.testing.assert_allclose(kernels.softmax(x), exact_softmax(x), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_norms(n):
+    x = (RNG.standard_normal((2, 3, n)) + 3).astype(np.float32)
+    weight, bias = (RNG.standard_normal(n).astype(np.float32) for _ in range(2))
+    np.testing.assert_allclose(kernels.rms_norm(x, weight), exact_rms(x, weight), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        kernels.layer_norm(x, weight, bias), exact_layer_norm(x, weight, bias), rtol=2e-5, atol=2e-5
+    )
+
+
+def test_rows_longer_than_registers():
+    x = RNG.standard_normal((1, 70001)).astype(np.float32)
+    ones = np.ones(70001)
+    np.testing.assert_allclose(kernels.softmax(x), exact_softmax(x), rtol=1e-4)
+    np.testing.assert_allclose(kernels.layer_norm(x), exact_layer_norm(x, ones, 0 * ones), rtol=1e-4, atol=1e-5)
+
+
+def test_without_weights_into_an_array_and_of_views():
+    whole = RNG.standard_normal((6, 64)).astype(np.float16)
+    x, out = whole[::2, 8:40], np.zeros((3, 32), np.float32)
+    assert kernels.rms_norm(x, out=out) is out
+    np.testing.assert_allclose(out, exact_rms(x, np.ones(32)), rtol=1e-3)
+    turned = np.asfortranarray(x)
+    np.testing.assert_allclose(kernels.softmax(turned).astype(np.float64), exact_softmax(x), rtol=2e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: kernels.softmax(np.zeros((2, 0), np.float32)), "shape"),
+        (lambda: kernels.softmax(np.zeros((2, 4), np.float64)), "Float64"),
+        (lambda: kernels.rms_norm(np.zeros((2, 4), np.float32), np.zeros(3, np.float32)), "each of the 4 columns"),
+        (lambda: kernels.softmax(np.zeros((2, 4), np.float32), out=np.zeros((2, 5), np.float32)), "into"),
+    ],
+)
+def test_refused(call, says):
+    with pytest.raises(TypeError, match=says):
+        call()
+
+
+@pytest.mark.parametrize("threads", [1, 4, 32, 64, 128])
+def test_reductions_over_threads(threads):
+    x = RNG.integers(-1000, 1000, 128).astype(np.int32)
+    sums, within = np.zeros(128, np.int32), np.zeros(128, np.int32)
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, sums: cute.Tensor, within: cute.Tensor):
+        thread = arch.thread_idx()[0]
+        sums[thread] = reduce_in_block(x[thread], operator.add, threads, 128)
+        within[thread] = reduce_in_warp(x[thread], operator.add, min(threads, 32))
+
+    @cute.jit
+    def f(x: cute.Tensor, sums: cute.Tensor, within: cute.Tensor):
+        kernel(x, sums, within).launch(grid=(1, 1, 1), block=(128, 1, 1))
+
+    f(*(from_dlpack(a) for a in (x, sums, within)))
+    np.testing.assert_array_equal(sums, x.reshape(-1, threads).sum(1).repeat(threads))
+    few = min(threads, 32)
+    np.testing.assert_array_equal(within, x.reshape(-1, few).sum(1).repeat(few))
