@@ -744,6 +744,14 @@ def private(c: Code, address: Value, base: Value, size: Value, bytes_: Value, si
     return result
 
 
+@_native([32])
+def number(c: Code, site: Value) -> None:
+    """A result that is not finite, of operands that are."""
+    st = _state(c)
+    with c.when(st.active != 0):
+        _call(c, "report", RULE["not-finite"], site, site, st.group, st.tid, 0, 0, 0, 0)
+
+
 # --- barriers --------------------------------------------------------------------------------------------------------
 
 

@@ -302,7 +302,11 @@ def _explain(
             "all lanes of the mask must execute the same operation: move it out of the branch, or name fewer lanes",
             "the other lane is here",
         )
-    return rule, "", ""
+    return (
+        f"{site.what} gives {me} a result that is not finite, although its operands are",
+        "guard the operation, or compute in a wider type",
+        "",
+    )
 
 
 def _explain_race(

@@ -17,7 +17,7 @@ from ....base_dsl.compiler import source_span
 from ....base_dsl.target import value_bytes
 from ....dialects import cute
 from ....mlir import ir
-from ...llvm_build import Builder, int_type, ptr_type
+from ...llvm_build import Builder, int_type, like, ptr_type
 from . import detector
 from .state import ALIGNMENT_SHIFT, ATOMIC, ENGINE_SHIFT, GLOBAL, KINDS, MAX_LEAVES, MAX_OBJECTS, SHARED, WRITE
 
@@ -98,6 +98,24 @@ class Allocation:
 
 
 _DYNAMIC_END = 0x7FFF_FFFF
+_MOVES = {"arith.constant", "arith.bitcast", "arith.select", "arith.negf"}
+"""Operations whose result is not computed."""
+
+
+def _exponent_mask(type_: ir.Type) -> int:
+    """The bits of the exponent of a floating-point type, or of a vector's elements; 0 for other types."""
+    element = type_.element_type if isinstance(type_, ir.VectorType) else type_
+    kinds = ((ir.F16Type, 0x7C00), (ir.BF16Type, 0x7F80), (ir.F32Type, 0x7F80_0000), (ir.F64Type, 0x7FF0 << 48))
+    return next((mask for kind, mask in kinds if isinstance(element, kind)), 0)
+
+
+def _not_finite(b: Builder, value: ir.Value) -> ir.Value:
+    """Whether a number, or any of a vector, is infinite or not a number."""
+    element = value.type.element_type if isinstance(value.type, ir.VectorType) else value.type
+    bits = like(value.type, int_type(element.width))  # pyright: ignore[reportAttributeAccessIssue]
+    mask = b.const(bits, _exponent_mask(value.type))
+    exponent = b.binary("andi", b.value("arith.bitcast", bits, (value,)), mask)
+    return b.any(b.compare("eq", exponent, mask))
 
 
 class Instrumentation:
@@ -141,9 +159,30 @@ class Instrumentation:
         """Let a kernel be run by the scheduler even if nothing in it waits."""
         from ..resume import SUSPEND
 
+        if "numeric" in self.kinds:
+            self._watch_numbers(x)
         x.function.waits = True
         x.module.declare(SUSPEND, [], [])
         x.at_entry(x.function.operation.location).call(SUSPEND, [], [])
+
+    def _watch_numbers(self, x: Expander) -> None:
+        """After every floating-point operation: is its result finite, if its operands are?"""
+        computing: list[ir.Operation] = []
+
+        def visit(op: ir.Operation) -> ir.WalkResult:
+            if op.name.startswith(("arith.", "math.")) and op.name not in _MOVES and len(op.results) == 1:
+                if _exponent_mask(op.results[0].type):
+                    computing.append(op)
+            return ir.WalkResult.ADVANCE
+
+        x.function.operation.walk(visit)
+        for op in computing:
+            b = Builder(ir.InsertionPoint.after(op), op.location)
+            bad = _not_finite(b, op.results[0])
+            for operand in op.operands:
+                if _exponent_mask(operand.type):
+                    bad = b.binary("andi", bad, b.binary("xori", _not_finite(b, operand), b.const(int_type(1), 1)))
+            self.call(x, b.if_(bad), "number", self.site(op, x, op.name.partition(".")[2]))
 
     def allocated(self, op: ir.Operation, value: ir.Value, start: int, size: int | None) -> None:
         """An allocation of shared memory; without a size, all of the dynamic one."""
