@@ -10,6 +10,7 @@ given for one unit of work. Best of several runs, processor time for one thread 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
 import time
@@ -31,7 +32,6 @@ from kiln.cute.runtime import from_dlpack
 from kiln.dialects import cute_nvgpu
 from kiln.mlir import ir
 from kiln.targets.cpu import jit
-
 
 cuda: Any = None
 
@@ -95,7 +95,11 @@ def element_wise(peers: dict[str, Any]) -> None:
         jit.set_workers(workers)
         seconds = best(lambda: call(*tensors))
         assert (c == a + b).all()
-        row(f"f32 c = a + b, 16M elements, Kiln, {workers} thread{'s' * (workers > 1)}", seconds / n * 1e9, "ns per element")
+        row(
+            f"f32 c = a + b, 16M elements, Kiln, {workers} thread{'s' * (workers > 1)}",
+            seconds / n * 1e9,
+            "ns per element",
+        )
     jit.set_workers(1)
     row("   numpy", best(lambda: np.add(a, b, out=c)) / n * 1e9, "ns per element")
     small = 1 << 16
@@ -187,7 +191,7 @@ def waiting(peers: dict[str, Any]) -> None:
     for threads, rounds in ((1024, 3000), (128, 20000)):
         launch = launcher(barrier_kernel, threads)
         launch(out, 1)
-        seconds = best(lambda: launch(out, rounds), clock=time.process_time)
+        seconds = best(functools.partial(launch, out, rounds), clock=time.process_time)
         row(f"barrier, block of {threads}", seconds / rounds / threads * 1e9, "ns per thread")
     if "numba" in peers:
         call = numba_barrier()
@@ -195,7 +199,7 @@ def waiting(peers: dict[str, Any]) -> None:
     for name, kernel in (("shuffle", shuffle_kernel), ("vote.ballot", vote_kernel)):
         launch = launcher(kernel, 32)
         launch(out, 1)
-        row(name, best(lambda: launch(out, 50000), clock=time.process_time) / 50000 * 1e9, "ns per warp")
+        row(name, best(functools.partial(launch, out, 50000), clock=time.process_time) / 50000 * 1e9, "ns per warp")
 
 
 def numba_barrier() -> Callable[[int], None]:

@@ -175,7 +175,7 @@ def test_a_phase_that_never_completes_is_a_deadlock(parity):
         run(kernel, np.zeros(64, np.int32), block=64)
     text = str(caught.value)
     assert (
-        "threads 32-63 (warp 1) of block (0, 0, 0) wait at a mbarrier (phase 0 misses 1 arrival and 512 bytes)" in text
+        "threads 32-63 (warp 1) of block (0, 0, 0) wait at an mbarrier (phase 0 misses 1 arrival and 512 bytes)" in text
     )
     assert "threads 0-31 (warp 0) of block (0, 0, 0): exited" in text
 

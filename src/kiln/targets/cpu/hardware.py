@@ -451,7 +451,13 @@ def _atomic_rmw(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> 
 
 
 def atomic_cas(
-    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, compare: ir.Value, value: ir.Value, modifiers: str = ""
+    x: Expander,
+    op: ir.Operation,
+    b: Builder,
+    pointer: ir.Value,
+    compare: ir.Value,
+    value: ir.Value,
+    modifiers: str = "",
 ) -> ir.Value:
     """The old element. Inline PTX gives its order and scope as modifiers."""
     let_others_run(x, op, b, "loop around an atomic operation")

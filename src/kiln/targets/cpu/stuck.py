@@ -95,6 +95,10 @@ def _who(threads: Sequence[Thread]) -> str:
     return "; ".join(parts)
 
 
+def _article(what: str) -> str:
+    return f"an {what}" if what.startswith(("a", "e", "mb", "mma")) else f"a {what}"
+
+
 def _missing(site: Site, threads: Sequence[Thread], group: Group) -> str:
     """What the threads at a place wait for."""
     if site.message == "mbarrier":
@@ -131,9 +135,9 @@ def _lines(group: Group, sites: Sequence[Site]) -> list[tuple[Site | None, str]]
         if site is None:
             lines.append((None, f"{_who(threads)}: not yet at a place where threads wait"))
         elif state == READY:
-            lines.append((site, f"{_who(threads)}: last seen at a {site.message}"))
+            lines.append((site, f"{_who(threads)}: last seen at {_article(site.message)}"))
         else:
-            lines.append((site, f"{_who(threads)} {verb} at a {site.message}{_missing(site, threads, group)}"))
+            lines.append((site, f"{_who(threads)} {verb} at {_article(site.message)}{_missing(site, threads, group)}"))
     exited = [t for t in group.threads if t.state == EXITED]
     if exited:
         lines.append((None, f"{_who(exited)}: exited"))
