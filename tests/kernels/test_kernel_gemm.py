@@ -209,3 +209,9 @@ def test_default_tilings_do_not_spill(number, arch):
     (used,) = executable.resources.values()
     assert used.spill_stores == used.spill_loads == used.stack == 0
     assert used.registers * 32 * warps[0] * warps[1] <= 65536
+
+
+def test_clean_under_the_sanitizer():
+    a, b = normal((40, 72), np.float16), normal((72, 24), np.float16)
+    with kiln.sanitize():
+        close(kernels.gemm(a, b, tiling=SMALL), exact(a, b))

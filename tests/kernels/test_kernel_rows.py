@@ -118,3 +118,9 @@ def test_reductions_over_threads(threads):
     np.testing.assert_array_equal(sums, x.reshape(-1, threads).sum(1).repeat(threads))
     few = min(threads, 32)
     np.testing.assert_array_equal(within, x.reshape(-1, few).sum(1).repeat(few))
+
+
+def test_clean_under_the_sanitizer():
+    x = RNG.standard_normal((3, 700)).astype(np.float32)
+    with kiln.sanitize():
+        np.testing.assert_allclose(kernels.softmax(x), exact_softmax(x), rtol=1e-5, atol=1e-7)
