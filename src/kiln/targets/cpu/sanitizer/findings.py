@@ -166,9 +166,9 @@ class _Memory:
             self.text = f"{self.tensor}, {self._element(bits, site)}"
             found = kernel.view_at(record.offset)
             if found is not None and native.RULES[record.rule] != "bounds":
-                view, self.offset = found
-                self.tensor = view.tensor.name
-                self.coordinate = _coordinate(view.tensor, self.offset, [])
+                view, inside = found
+                self.tensor, self.offset = view.tensor.name, inside
+                self.coordinate = _coordinate(view.tensor, inside, [])
                 if self.coordinate is not None:
                     self.text = f"{self.tensor}[{', '.join(map(str, self.coordinate))}]"
         elif record.space == native.GLOBAL:
@@ -180,8 +180,7 @@ class _Memory:
                 self.tensor, self.offset = argument.name, record.offset
                 self.coordinate = _coordinate(argument, record.offset, list(record.known.leaves))
                 if self.coordinate is not None:
-                    inside = ", ".join(map(str, self.coordinate))
-                    self.text = f"{argument.name}[{inside}]"
+                    self.text = f"{argument.name}[{', '.join(map(str, self.coordinate))}]"
                 else:
                     self.text = f"{argument.name}, {self._element(argument.element_bits, site)}"
 
