@@ -130,6 +130,13 @@ def test_code_is_compiled_anew_under_the_sanitizer() -> None:
     run_shift(x, y, False)
 
 
+def test_normal_code_contains_nothing_of_it() -> None:
+    x, y = arrays(N, N)
+    assert "kiln_cpu_san" not in (cute.compile(run_shift, x, y, True).__llvm__ or "")
+    with kiln.sanitize():
+        assert "kiln_cpu_san" in (cute.compile(run_shift, x, y, True).__llvm__ or "")
+
+
 def test_unknown_kinds_are_refused() -> None:
     with pytest.raises(kiln.DSLRuntimeError, match="unknown: rice"):
         kiln.sanitize("rice")
