@@ -39,7 +39,7 @@ from .atomic import (
     red,
     store,
 )
-from .barrier import barrier, barrier_arrive, sync_threads
+from .block_barrier import barrier, barrier_arrive, sync_threads
 from .cluster import (
     block_idx_in_cluster,
     block_in_cluster_dim,
@@ -73,7 +73,7 @@ from .fence import (
     fence_view_async_shared,
     mbarrier_init_fence,
 )
-from .inline_ptx import inline_ptx
+from .inline_assembly import inline_ptx
 from .mbarrier import (
     cp_async_mbarrier_arrive_noinc,
     mbarrier_arrive,
