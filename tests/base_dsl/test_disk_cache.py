@@ -156,7 +156,12 @@ def test_no_directory_is_no_error(run, tmp_path):
 
 def test_many_processes_at_once(tmp_path):
     path = program(tmp_path)
-    env = {**os.environ, "CUTE_DSL_CACHE_DIR": str(tmp_path / "cache"), "CUTE_DSL_DISABLE_FILE_CACHING": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    env = {
+        **os.environ,
+        "CUTE_DSL_CACHE_DIR": str(tmp_path / "cache"),
+        "CUTE_DSL_DISABLE_FILE_CACHING": "0",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     running = [
         subprocess.Popen(
             [sys.executable, str(path)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

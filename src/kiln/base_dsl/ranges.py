@@ -29,7 +29,11 @@ class Range:
         ip: Any = None,
     ) -> None:
         if not 1 <= len(bounds) <= 3:
-            raise error(DSLRuntimeError, f"range() takes one to three bounds, not {len(bounds)}", hint="range(start, stop, step)")
+            raise error(
+                DSLRuntimeError,
+                f"range() takes one to three bounds, not {len(bounds)}",
+                hint="range(start, stop, step)",
+            )
         self.start, self.stop, self.step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
         self.hints: dict[str, Any] = {}
         if unroll is not None:

@@ -65,7 +65,7 @@ def test_a_missing_entry() -> None:
     ("body", "words"),
     [
         ('"gpu.barrier"() : () -> () loc("u.py":5:3)', "gpu.barrier"),
-        ('llvm.inline_asm has_side_effects "bar.sync 0;", "" : () -> () loc("u.py":5:3)', "inline PTX is only possible in a kernel"),
+        ('llvm.inline_asm has_side_effects "bar.sync 0;", "" : () -> () loc("u.py":5:3)', "inline assembly"),
         ('nvvm.barrier loc("u.py":5:3)', "nvvm.barrier"),
         ('llvm.call_intrinsic "llvm.nvvm.barrier0"() : () -> () loc("u.py":5:3)', "llvm.nvvm.barrier0"),
         ('gpu.printf "hi" loc("u.py":5:3)', "gpu.printf"),
