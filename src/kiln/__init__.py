@@ -46,7 +46,20 @@ from .base_dsl.target import target
 from .base_dsl.typing import *
 from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_values
 
-_LAZY = ("cute", "sanitize", "pipeline", "utils", "torch", "jax", "cutlass_dsl", "testing", "kernels", "mlir", "base_dsl", "cuda")
+_LAZY = (
+    "cute",
+    "sanitize",
+    "pipeline",
+    "utils",
+    "torch",
+    "jax",
+    "cutlass_dsl",
+    "testing",
+    "kernels",
+    "mlir",
+    "base_dsl",
+    "cuda",
+)
 
 
 _CONTROL = ("for_generate", "if_generate", "while_generate", "yield_out")

@@ -62,7 +62,9 @@ class Target:
         """What the disk cache is to keep of an executable; None for nothing."""
         return None
 
-    def deserialize(self, entry: Entry, module: ir.Module, entry_name: str, options: CompileOptions | None) -> Executable:
+    def deserialize(
+        self, entry: Entry, module: ir.Module, entry_name: str, options: CompileOptions | None
+    ) -> Executable:
         """The executable that `serialize` was given; `module` is the traced module, for artefacts. May raise anything."""
         raise NotImplementedError
 

@@ -58,7 +58,7 @@ def _like(examples: Sequence[Any], values: Sequence[Any]) -> list[Any]:
     return [type(e)._make(v) if isinstance(e, Numeric) else v for e, v in zip(examples, values, strict=True)]
 
 
-class while_generate:  # noqa: N801 - used as a function
+class while_generate:
     """`with while_generate(inputs, condition) as values: ...; yield_out(next)`: a loop while `condition(*values)` holds.
 
     `results` are the values at its end.

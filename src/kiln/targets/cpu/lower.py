@@ -193,7 +193,7 @@ def _legal(op: ir.Operation, missing: set[str]) -> str:
     """LLVM's code generators end the process on what they cannot select: refuse it before they see it."""
     name = op.name
     if name == "llvm.inline_asm":
-        return "inline PTX is only possible in a kernel"
+        return "inline assembly is only possible in a kernel, as PTX"
     if name == "llvm.call_intrinsic":
         intrinsic = op.attributes["intrin"].value
         if intrinsic.startswith(("llvm.nvvm.", "llvm.amdgcn.")):

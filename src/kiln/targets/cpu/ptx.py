@@ -949,7 +949,7 @@ def _inline_asm(x: Expander, op: ir.Operation, _o: Any, results: list[ir.Type], 
     constraints = [part.strip() for part in op.attributes["constraints"].value.split(",") if part.strip()]
     constraints = [part for part in constraints if not part.startswith("~")]
     if not x.function.is_kernel:
-        raise report_at(op.location, DSLNotImplemented, "inline PTX is only possible in a kernel")
+        raise report_at(op.location, DSLNotImplemented, "inline assembly is only possible in a kernel, as PTX")
     try:
         program = parse(text)
     except PtxSyntaxError as reason:
