@@ -94,6 +94,15 @@ def dynamic(x: Any, leading: int | None, width: int) -> Any:
     return tensor if leading is None else tensor.mark_layout_dynamic(leading_dim=leading)
 
 
+def signature(x: Any) -> Any:
+    """All that a kernel depends on of an array but its contents and where exactly it lies."""
+    if x is None:
+        return None
+    if is_torch(x):
+        return x.dtype, x.shape, x.stride(), x.data_ptr() % WIDEST, x.device
+    return x.dtype, x.shape, x.strides, address(x) % WIDEST
+
+
 def refusal(message: str, hint: str = "") -> Exception:
     """The error of a call that cannot be made."""
     return DSLUserCodeTypeError(message, hint=hint)

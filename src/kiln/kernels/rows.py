@@ -10,7 +10,9 @@ import functools
 from typing import Any
 
 from .. import cute
+from ..base_dsl import sanitizing
 from ..base_dsl.ranges import const_expr, range_constexpr
+from ..base_dsl.target import target_name
 from ..base_dsl.typing import BFloat16, Boolean, Float16, Float32, Int32, Int64
 from ..cute import arch
 from ..cute.nvgpu import CopyUniversalOp
@@ -180,43 +182,61 @@ def _shape_of(n: int, width: int) -> tuple[int, int, bool]:
     return (threads, each, True) if each * width <= 64 else (threads, 4, False)
 
 
+_plans: dict[Any, Any] = {}
+"""Compiled functions by what they depend on, so that a call with arrays like earlier ones costs little more than a launch."""
+_MOST_PLANS = 4096
+
+
 def _run(kind: str, x: Any, weight: Any, bias: Any, eps: float, out: Any) -> Any:
-    arrays.require(x.ndim >= 1 and x.shape[-1] > 0, f"{kind} of an array of shape {tuple(x.shape)}")
-    n = x.shape[-1]
     if out is None:
         out = arrays.empty(x, tuple(x.shape), None)
+    key = (kind, target_name(), sanitizing.kinds(), *(arrays.signature(t) for t in (x, out, weight, bias)))
+    compiled = _plans.get(key)
+    if compiled is None:
+        _check(kind, x, weight, bias, out)
+        if 0 in x.shape:
+            return out
+        if _matrix(x) is None:
+            return _run(kind, arrays.contiguous(x), weight, bias, eps, out)
+        if len(_plans) >= _MOST_PLANS:
+            _plans.clear()
+        compiled = _plans[key] = _compile(kind, _matrix(x), weight, bias, _matrix(out))
+    vectors = [v for v in (weight, bias) if v is not None]
+    compiled(_matrix(x), _matrix(out), *vectors, eps, arrays.stream_of(x))
+    return out
+
+
+def _check(kind: str, x: Any, weight: Any, bias: Any, out: Any) -> None:
+    arrays.require(x.ndim >= 1 and x.shape[-1] > 0, f"{kind} of an array of shape {tuple(x.shape)}")
     arrays.require(tuple(out.shape) == tuple(x.shape), f"{kind} of shape {tuple(x.shape)} into {tuple(out.shape)}")
+    n = x.shape[-1]
     for name, vector in (("weight", weight), ("bias", bias)):
         arrays.require(
-            vector is None or tuple(vector.shape) == (n,), f"{kind}: {name} has one element for each of the {n} columns"
+            vector is None or (tuple(vector.shape) == (n,) and arrays.strides(vector) == (1,)),
+            f"{kind}: {name} has one element for each of the {n} columns, in a row",
         )
-    if 0 in x.shape:
-        return out
-    rows, target = (_matrix(t) for t in (x, out))
-    arrays.require(target is not None, f"{kind} into an array of strides {arrays.strides(out)}: rows are contiguous")
-    rows = _matrix(arrays.contiguous(x)) if rows is None else rows
-    vectors = [None if v is None else arrays.contiguous(v) for v in (weight, bias)]
-    width = min(arrays.access_width(t, t.ndim - 1) for t in (rows, target, *(v for v in vectors if v is not None)))
-    given = arrays.dynamic(rows, 1, width)
+    arrays.require(
+        _matrix(out) is not None or 0 in x.shape,
+        f"{kind} into an array of strides {arrays.strides(out)}: rows are contiguous",
+    )
+
+
+def _compile(kind: str, x: Any, weight: Any, bias: Any, out: Any) -> Any:
+    vectors = [v for v in (weight, bias) if v is not None]
+    width = min(arrays.access_width(t, t.ndim - 1) for t in (x, out, *vectors))
+    given, result = arrays.dynamic(x, 1, width), arrays.dynamic(out, 1, width)
     arrays.require(given.element_type in (Float16, BFloat16, Float32), f"{kind} of {given.element_type.__name__}")
-    result = arrays.dynamic(target, 1, width)
-    threads, each, whole = _shape_of(n, width)
+    threads, each, whole = _shape_of(x.shape[-1], width)
     kernel = _kernel(kind, given.element_type, result.element_type, width, threads, each, whole)
-    shown = [None if v is None else arrays.dynamic(v, 0, width) for v in vectors]
-    kernel(given, result, *shown, float(eps), arrays.stream_of(x))
-    return out
+    shown = [None if v is None else arrays.dynamic(v, 0, width) for v in (weight, bias)]
+    return cute.compile(kernel, given, result, *shown, 0.0, 0)
 
 
 def _matrix(x: Any) -> Any:
     """A view of an array as a matrix of its rows; None if there is none with contiguous rows."""
-    if x.ndim == 1:
-        x = x[None]
-    made = x if x.ndim == 2 else _flattened(x)
-    if made is None or (arrays.strides(made)[1] != 1 and made.shape[1] != 1):
-        return None
-    if arrays.strides(made)[1] != 1:
-        return None
-    return made
+    if x.ndim != 2:
+        x = x[None] if x.ndim == 1 else _flattened(x)
+    return x if x is not None and arrays.strides(x)[1] == 1 else None
 
 
 def _flattened(x: Any) -> Any:

@@ -1,0 +1,38 @@
+"""What the documentation of the kernels shows, run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+import kiln
+
+PAGE = Path(__file__).parents[2] / "docs" / "kernels.md"
+
+
+def test_the_page_runs():
+    rng = np.random.default_rng(0)
+    names = {
+        name: rng.standard_normal(shape).astype(np.float16)
+        for name, shape in (
+            ("a", (16, 24)),
+            ("b", (24, 8)),
+            ("c", (16, 8)),
+            ("gate", (16, 8)),
+            ("row", (8,)),
+            ("x", (4, 8)),
+            ("weight", (8,)),
+            ("bias", (8,)),
+        )
+    }
+    with kiln.target("cpu"):
+        for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
+            exec(code, names)
+    np.testing.assert_allclose(
+        names["d"].astype(np.float64),
+        (names["a"].astype(np.float64) @ names["b"].astype(np.float64)) * names["gate"],
+        rtol=5e-3,
+        atol=5e-3,
+    )
