@@ -10,7 +10,7 @@ from ..base_dsl.diagnostics import DSLCudaRuntimeError
 def driver() -> Any:
     """`cuda.bindings.driver`, initialized."""
     try:
-        from cuda.bindings import driver as cuda  # pyright: ignore[reportMissingImports]
+        from cuda.bindings import driver as cuda  # pyright: ignore[reportMissingImports, reportAttributeAccessIssue]
     except ImportError as missing:
         raise DSLCudaRuntimeError(
             "the package cuda-bindings is missing", hint='install it: pip install "kiln-dsl[cuda]"'

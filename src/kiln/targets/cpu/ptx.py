@@ -729,7 +729,8 @@ def _atom(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> No
     pointer = m.pointer(operands[0], _space(modifiers))
     values = [m.bits(o, _BITS[kind]) for o in operands[1:]]
     if name == "cas":
-        m.set(target, hardware.atomic_cas(m.x, m.op, b, pointer, *values, ".".join(modifiers)))
+        compare, value = values
+        m.set(target, hardware.atomic_cas(m.x, m.op, b, pointer, compare, value, ".".join(modifiers)))
         return
     if _is_float(kind):
         type_ = (
