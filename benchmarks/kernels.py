@@ -1,0 +1,133 @@
+"""Kiln's kernels beside PyTorch's, on one GPU, on the same standard-normal data, in one run.
+
+    python benchmarks/kernels.py
+
+Times are of the device alone: several calls are recorded in a CUDA graph, which is replayed; the least of five replays
+counts. Results are compared with PyTorch's before they are timed. The products of `kiln.kernels.gemm` use `mma.sync`, which
+every GPU since sm_80 has; cuBLAS uses what is fastest on the device.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import torch
+
+from kiln import kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROWS = (
+    (32768, 1024, torch.float32),
+    (16384, 4096, torch.float16),
+    (16384, 8192, torch.bfloat16),
+    (4096, 32768, torch.bfloat16),
+    (1024, 131072, torch.bfloat16),
+)
+PRODUCTS = (2048, 4096, 8192)
+
+
+def device_us(call: Callable[[], object], calls: int) -> float:
+    """Microseconds of a call on the device."""
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            call()
+    best = float("inf")
+    for _ in range(5):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        best = min(best, start.elapsed_time(end) * 1e3 / calls)
+    return best
+
+
+def rows() -> None:
+    """Functions of rows: they move data, so what counts is how much a second."""
+    print("| | rows | columns | type | torch us | Kiln us | Kiln TB/s | of a copy |\n|---|---|---|---|---|---|---|---|")
+    for count, columns, dtype in ROWS:
+        rows_of(count, columns, dtype)
+
+
+def rows_of(count: int, columns: int, dtype: torch.dtype) -> None:
+    """The functions of one matrix."""
+    x = torch.randn(count, columns, device="cuda", dtype=dtype)
+    weight, bias = (torch.randn(columns, device="cuda", dtype=dtype) for _ in range(2))
+    out = torch.empty_like(x)
+    moved = 2 * x.numel() * x.element_size()
+    copy = moved / device_us(lambda: out.copy_(x), 20)
+    functional, shape = torch.nn.functional, (columns,)
+    pairs = {
+        "softmax": (lambda: kernels.softmax(x, out=out), lambda: torch.softmax(x, -1)),
+        "rms_norm": (
+            lambda: kernels.rms_norm(x, weight, out=out),
+            lambda: functional.rms_norm(x, shape, weight, 1e-6),
+        ),
+        "layer_norm": (
+            lambda: kernels.layer_norm(x, weight, bias, out=out),
+            lambda: functional.layer_norm(x, shape, weight, bias),
+        ),
+    }
+    for name, (ours, theirs) in pairs.items():
+        torch.testing.assert_close(ours(), theirs(), rtol=2e-2, atol=2e-2)
+        ours_us, theirs_us = device_us(ours, 20), device_us(theirs, 20)
+        speed = moved / ours_us
+        print(
+            f"| {name} | {count} | {columns} | {str(dtype)[6:]} | {theirs_us:.1f} | {ours_us:.1f} | {speed / 1e6:.2f} | {speed / copy:.2f} |"
+        )
+
+
+def products() -> None:
+    """Square products in the four layouts: the first letter is A, N if its rows are contiguous, the second B."""
+    print("\n| | n | type | cuBLAS us | Kiln us | Kiln TFLOP/s |\n|---|---|---|---|---|---|")
+    for n in PRODUCTS:
+        for dtype in (torch.float16, torch.bfloat16):
+            a, b = (torch.randn(n, n, device="cuda", dtype=dtype) for _ in range(2))
+            out = torch.empty_like(a)
+            layouts = {"NN": (a, b), "NT": (a, b.T), "TN": (a.T, b), "TT": (a.T, b.T)}
+            for name, (left, right) in layouts.items():
+                if n != PRODUCTS[-1] and name not in ("NN", "NT"):
+                    continue
+                ours = lambda left=left, right=right, out=out: kernels.gemm(left, right, out=out)
+                theirs = lambda left=left, right=right: torch.matmul(left, right)
+                torch.testing.assert_close(ours(), theirs(), rtol=2e-2, atol=0.5)
+                ours_us, theirs_us = device_us(ours, 5), device_us(theirs, 5)
+                print(
+                    f"| {name} | {n} | {str(dtype)[6:]} | {theirs_us:.0f} | {ours_us:.0f} | {2 * n**3 / ours_us / 1e6:.0f} |"
+                )
+
+
+def calls() -> None:
+    """What a call from Python costs the host."""
+    x = torch.randn(8, 64, device="cuda")
+    out = torch.empty_like(x)
+    a = torch.randn(64, 64, device="cuda", dtype=torch.float16)
+    print("\n| a call from Python | us |\n|---|---|")
+    for name, call in (
+        ("kernels.softmax", lambda: kernels.softmax(x, out=out)),
+        ("torch.softmax", lambda: torch.softmax(x, -1)),
+        ("kernels.gemm", lambda: kernels.gemm(a, a, out=a)),
+        ("torch.matmul", lambda: torch.matmul(a, a)),
+    ):
+        best = float("inf")
+        for _ in range(10):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(100):
+                call()
+            best = min(best, (time.perf_counter() - start) * 1e4)
+        print(f"| {name} | {best:.1f} |")
+
+
+if __name__ == "__main__":
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}\n")
+    torch.manual_seed(0)
+    rows()
+    products()
+    calls()
