@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -192,6 +193,15 @@ def test_a_limit_that_is_not_reached_changes_nothing():
         jit.set_timeout(0)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C as in a terminal: a process started in the background may have been told to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("kernel", [endless, spinning])
 def test_control_c_stops_a_kernel(kernel):
     out = np.ones(64, np.int32)
@@ -210,6 +220,7 @@ def test_control_c_stops_a_kernel(kernel):
         launch(out)  # the process is as it was
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_control_c_stops_a_grid_of_plain_blocks():
     @cute.kernel
     def kernel(out: cute.Tensor):
