@@ -63,9 +63,11 @@ def test_the_environment(child, program: Path) -> None:
 
 
 def test_pytest(child, program: Path) -> None:
-    plain = child("-m", "pytest", "-q", "-p", "kiln.pytest_plugin", program, KILN_TARGET="cpu")
+    # an installed Kiln would be loaded by itself, too
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    plain = child("-m", "pytest", "-q", "-p", "kiln.pytest_plugin", program, KILN_TARGET="cpu", **alone)
     assert plain.returncode == 0, plain.stdout
-    watched = child("-m", "pytest", "-q", "-p", "kiln.pytest_plugin", "--kiln-sanitize", program)
+    watched = child("-m", "pytest", "-q", "-p", "kiln.pytest_plugin", "--kiln-sanitize", program, **alone)
     assert watched.returncode == 1
     assert "SanitizerError" in watched.stdout
 

@@ -93,7 +93,7 @@ def status_name(status: int) -> str:
 def error_code(status: int) -> Any:
     """The status as cuda-bindings' `CUresult` where that package is there, else a number; both compare equal."""
     try:
-        from cuda.bindings import driver as bindings  # pyright: ignore[reportAttributeAccessIssue]
+        from cuda.bindings import driver as bindings  # pyright: ignore[reportAttributeAccessIssue, reportMissingImports]
 
         return bindings.CUresult(status)
     except (ImportError, ValueError):
