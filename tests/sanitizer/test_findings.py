@@ -258,6 +258,29 @@ def test_an_argument_that_is_part_of_a_larger_array_may_not_leave_it() -> None:
 
 
 @cute.kernel
+def tiled(tiles: cute.Tensor):
+    t, _, _ = cute.arch.thread_idx()
+    tiles[t, cute.arch.block_idx()[0]] = Float32(1.0)
+
+
+@cute.jit
+def run_tiled(x: cute.Tensor, tile: Constexpr):
+    tiles = cute.zipped_divide(x, (tile,))
+    tiled(tiles).launch(grid=cute.size(tiles, mode=[1]), block=tile)
+
+
+def test_a_tile_that_is_larger_than_its_array_has_the_array_s_bounds() -> None:
+    from kiln.cute.runtime import from_dlpack
+
+    for size in (64, 40):
+        memory = np.zeros(64, np.float32)  # what lies behind the array may be written without harm
+        for x in (from_dlpack(memory[:size]), memory[:size]):
+            findings = found(run_tiled, x, 32)
+            assert [f.rule for f in findings] == ([] if size == 64 else ["bounds"])
+    assert "whose memory has 40" in findings[0].message
+
+
+@cute.kernel
 def shared_beyond(y: cute.Tensor, size: Constexpr):
     t, _, _ = cute.arch.thread_idx()
     first = cute.make_tensor(cute.arch.alloc_smem(Float32, size), cute.make_layout(size))

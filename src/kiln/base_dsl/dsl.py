@@ -72,6 +72,9 @@ class BaseDSL(ArgumentRules):
         function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(list(types), results))
         tracing.emit("func.return", [], list(values))
 
+    def describe_arguments(self, function: ir.Operation, nodes: Sequence[Node]) -> None:
+        """Leave on a host function what its target should know about its arguments. Nothing by default."""
+
     def make_if(
         self,
         condition: ir.Value,
@@ -160,6 +163,7 @@ class BaseDSL(ArgumentRules):
             leaf_types = [t for node in nodes for t in node.types()]
             with ir.InsertionPoint(module.body):
                 function, entry = self.make_function(name, leaf_types, location)
+                self.describe_arguments(function, nodes)
             with tracing.inside_function(active, entry, "host"):
                 arguments = iter(list(entry.arguments))
                 returned = run([node.rebuild(arguments) for node in nodes])

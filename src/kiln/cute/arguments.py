@@ -31,7 +31,7 @@ from .stream import handle_of
 from .tensor import TracedTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from ..mlir import ir
 
@@ -379,3 +379,16 @@ def _is_shape_like(annotation: Any) -> bool:
         members = set(map(str, typing.get_args(annotation))) - {"<class 'NoneType'>"}
         return any(members == set(map(str, typing.get_args(known))) - {"<class 'NoneType'>"} for known in _SHAPE_LIKE)
     return False
+
+
+def array_layouts(nodes: Sequence[Node]) -> list[str | None]:
+    """For each leaf of some arguments: the layout of the array whose address it is, with `?` for the leaves that follow."""
+    found: list[str | None] = []
+    for node in nodes:
+        if isinstance(node, GroupNode):
+            found += array_layouts(node.children)
+        elif isinstance(node, TensorNode):
+            found += [node.key.layout, *[None] * (len(node.types()) - 1)]
+        else:
+            found += [None] * len(node.types())
+    return found

@@ -29,6 +29,18 @@ class CuteDSL(BaseDSL):
 
         return (cute.Cute,)
 
+    def describe_arguments(self, function: Any, nodes: Sequence[Node]) -> None:
+        """For the sanitizer: the layout of each array, on the argument that is its address."""
+        from ..base_dsl import sanitizing
+
+        if not sanitizing.kinds():
+            return
+        from ..mlir import ir
+        from .arguments import array_layouts
+
+        attributes = [{} if text is None else {"cute.layout": ir.StringAttr.get(text)} for text in array_layouts(nodes)]
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
+
     def make_if(self, condition: Any, then: Any, then_values: Any, orelse: Any, else_values: Any) -> Any:
         operation = tracing.emit("scf.if", [v.type for v in then_values], [condition], regions=2)
         _close(operation, 0, then, "scf.yield", then_values)

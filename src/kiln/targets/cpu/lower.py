@@ -70,11 +70,17 @@ def _set_internal(func: ir.Operation) -> None:
         func.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
 
 
-def _signature(module: ir.Module, entry: str) -> tuple[list[ir.Type], list[ir.Type], ir.Location]:
+def _signature(module: ir.Module, entry: str) -> tuple[list[ir.Type], list[ir.Type], ir.Location, list[str | None]]:
+    """Types of arguments and results, the location, and the layouts of arrays that the language left for the sanitizer."""
     for func in operations(module):
         if func.name == "func.func" and symbol(func) == entry:
             type_ = func.attributes["function_type"].value
-            return list(type_.inputs), list(type_.results), func.location
+            layouts: list[str | None] = []
+            if "arg_attrs" in func.attributes:
+                for described in func.attributes["arg_attrs"]:
+                    layouts.append(described["cute.layout"].value if "cute.layout" in described else None)
+                del func.attributes["arg_attrs"]
+            return list(type_.inputs), list(type_.results), func.location, layouts
     raise CompilerDiagnosticError(f"the module has no function {entry}")
 
 
@@ -85,6 +91,7 @@ def _wrap(
     inputs: Sequence[ir.Type],
     results: Sequence[ir.Type],
     location: ir.Location,
+    layouts: Sequence[str | None],
 ) -> None:
     """Make `ptr kiln_entry(slots)`: read the arguments, call the entry, write the results; null, or what to report."""
     try:
@@ -102,7 +109,7 @@ def _wrap(
         b.store(b.const(type_, 0), b.byte_gep(ctx, shared.offset(field)))
     arguments = [_read(b, slots, offset, type_) for offset, type_ in zip(offsets, inputs)]
     if expansion.sanitizer is not None:
-        announce(expansion, b, inputs, arguments)
+        announce(expansion, b, inputs, arguments, layouts)
     call = b.call(entry, [host_type(t) for t in results], [*arguments, ctx])
     for offset, value in zip(offsets[len(inputs) :], call.results, strict=True):
         _write(b, slots, offset, value)

@@ -399,18 +399,19 @@ def _resized(b: Builder, value: ir.Value, width: int) -> ir.Value:
     return b.value("arith.extsi" if wider else "arith.trunci", int_type(width), (value,))
 
 
-def announce(expansion: Any, b: Builder, types: Sequence[ir.Type], arguments: Sequence[ir.Value]) -> None:
-    """At the start of a call from Python: the memory of its arguments."""
+def announce(
+    expansion: Any, b: Builder, types: Sequence[ir.Type], arguments: Sequence[ir.Value], layouts: Sequence[str | None]
+) -> None:
+    """At the start of a call from Python: the memory of its arrays. Where a layout is given, the address stands in that
+    argument and the layout's dynamic leaves in those that follow."""
     call(expansion, b, "begin")
-    for type_, value in zip(types, arguments, strict=True):
-        if not isinstance(type_, cute.Memref):
+    for number, layout in enumerate(layouts):
+        if layout is None:
             continue
-        info = cute.info(type_)
-        if info.space not in ("gmem", "generic"):
-            continue
-        argument = Argument("", "", cute.element_bits(info.element), info.layout, info.space)
-        pointer, leaves = _parts(b, value, argument)
-        call(expansion, b, "extent", pointer, extent(b, info.layout, argument.element_bits, leaves))
+        dynamic = len(cute.leaf_widths(layout))
+        leaves = [_resized(b, leaf, 64) for leaf in arguments[number + 1 : number + 1 + dynamic]]
+        bits = cute.element_bits(cute.info(types[number]).element)
+        call(expansion, b, "extent", arguments[number], extent(b, layout, bits, leaves))
 
 
 def _parts(b: Builder, value: ir.Value, argument: Argument) -> tuple[ir.Value, list[ir.Value]]:
