@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..mlir import PACKAGE, context, ir
 
@@ -331,6 +331,19 @@ def global_(
         loc=ir.Location.unknown(context()),
         ip=ir.InsertionPoint.at_block_begin(module.body),
     )
+
+
+def constant_values(value: ir.Value) -> list[int] | None:
+    """The elements of an integer constant, or None."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name not in ("arith.constant", "llvm.mlir.constant"):
+        return None
+    attribute: Any = owner.operation.attributes["value"]
+    if isinstance(attribute, ir.IntegerAttr):
+        return [attribute.value]
+    if isinstance(attribute, ir.DenseIntElementsAttr):
+        return [attribute.get_splat_value().value] if attribute.is_splat else list(attribute)
+    return None
 
 
 def function(module: ir.Module, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> ir.Operation:

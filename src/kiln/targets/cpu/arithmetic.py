@@ -12,7 +12,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from ...mlir import context, ir
-from ..llvm_build import Builder, int_type, like
+from ..llvm_build import Builder, constant_values, int_type, like
 from .expand import HANDLERS, expands
 
 if TYPE_CHECKING:
@@ -26,21 +26,8 @@ Types = list[ir.Type]
 # --- integer division ------------------------------------------------------------------------------------------------
 
 
-def _constant_values(value: ir.Value) -> list[int] | None:
-    """The elements of an integer constant, or None."""
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.operation.name not in ("arith.constant", "llvm.mlir.constant"):
-        return None
-    attribute: Any = owner.operation.attributes["value"]
-    if isinstance(attribute, ir.IntegerAttr):
-        return [attribute.value]
-    if isinstance(attribute, ir.DenseIntElementsAttr):
-        return [attribute.get_splat_value().value] if attribute.is_splat else list(attribute)
-    return None
-
-
 def _never_zero(x: Expander, value: ir.Value, depth: int = 4) -> bool:
-    values = _constant_values(value)
+    values = constant_values(value)
     if values is not None:
         return 0 not in values
     if x.function.is_kernel and any(value in x.function.indices[which] for which in ("block_dim", "grid_dim")):
@@ -52,7 +39,7 @@ def _never_zero(x: Expander, value: ir.Value, depth: int = 4) -> bool:
     if op.name in ("arith.extsi", "arith.extui"):
         return _never_zero(x, op.operands[0], depth - 1)
     if op.name in ("arith.maxsi", "arith.maxui"):
-        known = [v for operand in op.operands for v in _constant_values(operand) or []]
+        known = [v for operand in op.operands for v in constant_values(operand) or []]
         return bool(known) and (min(known) > 0 or (op.name == "arith.maxui" and 0 not in known))
     if op.name == "arith.select":
         return _never_zero(x, op.operands[1], depth - 1) and _never_zero(x, op.operands[2], depth - 1)
@@ -70,7 +57,7 @@ _ROUNDED = ("floordivsi", "ceildivsi", "ceildivui")
 def _rounded_quotient(b: Builder, name: str, a: ir.Value, d: ir.Value) -> ir.Value:
     """Quotients that C does not have. (Upstream's expansion is wrong for i128.)"""
     type_ = d.type
-    values = _constant_values(d)
+    values = constant_values(d)
     if name == "floordivsi" and values and len(values) == 1 and values[0] > 0 and not values[0] & (values[0] - 1):
         return b.binary("shrsi", a, b.const(type_, values[0].bit_length() - 1))
     quotient = b.binary("divui" if name == "ceildivui" else "divsi", a, d)
@@ -88,7 +75,7 @@ def _divide(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> 
     name = op.name.split(".")[1]
     a, d = op.operands
     signed = name not in _UNSIGNED
-    values = _constant_values(d)
+    values = constant_values(d)
     type_ = d.type
     if values is not None and 0 not in values and not (signed and -1 in values):
         return [_rounded_quotient(b, name, a, d)] if name in _ROUNDED else None
@@ -128,7 +115,7 @@ def _shift(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> 
     value, amount = op.operands
     element = _element(value.type)
     width = 64 if isinstance(element, ir.IndexType) else element.width
-    values = _constant_values(amount)
+    values = constant_values(amount)
     if values is not None and all(0 <= v < width for v in values):
         return None
     if op.name == "arith.shrsi":

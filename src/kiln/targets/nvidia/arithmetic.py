@@ -6,27 +6,14 @@ saturate, NaN gives 0. Integer division by zero is not detected on the device: i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...mlir import context, ir
-from ..llvm_build import int_type
+from ..llvm_build import constant_values, int_type
 from .expand import Types, element_of, expands
 
 if TYPE_CHECKING:
     from .expand import DeviceBuilder, Expander
-
-
-def constant_values(value: ir.Value) -> list[int] | None:
-    """The elements of an integer constant, or None."""
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.operation.name not in ("arith.constant", "llvm.mlir.constant"):
-        return None
-    attribute: Any = owner.operation.attributes["value"]
-    if isinstance(attribute, ir.IntegerAttr):
-        return [attribute.value]
-    if isinstance(attribute, ir.DenseIntElementsAttr):
-        return [attribute.get_splat_value().value] if attribute.is_splat else list(attribute)
-    return None
 
 
 @expands("arith.floordivsi", "arith.ceildivsi", "arith.ceildivui")
