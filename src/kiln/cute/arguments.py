@@ -25,6 +25,7 @@ from .arrays import (
 from .composed_layout import ComposedLayout
 from .int_tuple import Coord, IntTuple, Shape
 from .layout import Layout, Stride, Tile
+from .offset_width import extent_width
 from .pointer import AddressSpace, Pointer, natural_alignment
 from .runtime import DynamicLeaf, FakeStream, FakeTensor, RuntimePointer, RuntimeTensor, TensorSignature
 from .stream import handle_of
@@ -279,13 +280,13 @@ def _array_argument(
     if 0 in shape:  # strides of an array without elements say nothing
         strides = row_major(shape)
     leading = find_leading(shape, strides)
-    wide = max(shape, default=0) > 0x7FFFFFFF
+    width = extent_width(shape)
     # strides of 0 stay static, so the pattern depends on where they are
     zeros = tuple([i for i, d in enumerate(strides) if d == 0]) if 0 in strides else ()
-    key = (dtype, len(shape), leading, zeros, device, readonly, wide)
+    key = (dtype, len(shape), leading, zeros, device, readonly, width)
     found = _array_signatures.get(key)
     if found is None:
-        extents = tuple(DynamicLeaf(64 if wide else 32, 1) for _ in shape)
+        extents = tuple(DynamicLeaf(width, 1) for _ in shape)
         steps = tuple(d if i == leading or d == 0 else DynamicLeaf(64, 1) for i, d in enumerate(strides))
         space = AddressSpace.gmem if device == "cuda" else AddressSpace.generic
         found = runtime.signature(dtype, space, natural_alignment(dtype), extents, steps, readonly)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
-from ..base_dsl.typing import Boolean, Int32, Integer
+from ..base_dsl.typing import Boolean, Int32, Int64, Integer
 from .atom import CopyAtom
 from .int_tuple import pretty_str, product
 from .pointer import Pointer, load_element, store_element
@@ -87,7 +87,7 @@ def transfer(src: Any, dst: Any, pred: Any, values: int, widest: int) -> int:
         return 1
     if count == 0:
         return values
-    moving = Copy(src.iterator, src.layout, dst.iterator, dst.layout, count, widest)
+    moving = Copy(src.iterator, src.offset_layout, dst.iterator, dst.offset_layout, count, widest)
     if pred is None:
         moving.move()
         return moving.narrowest
@@ -131,10 +131,13 @@ def _transfer_dynamic(src: TracedTensor, dst: TracedTensor, pred: Any, count: An
         )
     source: Pointer = src.iterator
     target: Pointer = dst.iterator
+    source_layout, target_layout = src.offset_layout, dst.offset_layout
+    if source_layout is not src.layout or target_layout is not dst.layout:
+        count = Int64(count)
 
     def body(i: Any) -> None:
         def move() -> None:
-            store_element(target, dst.layout(i), load_element(source, src.layout(i)))
+            store_element(target, target_layout(i), load_element(source, source_layout(i)))
 
         if pred is None:
             move()

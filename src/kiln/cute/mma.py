@@ -90,11 +90,11 @@ class RegisterMmaTrait(MmaTrait):
                 f"an MMA takes {wanted} values of {operand}, got the shape {pretty_str(tensor.shape)}",
                 hint="mode 0 holds the values of one call: partition with the tiled MMA",
             )
-        return vector_access.load(tensor.iterator, tensor.layout, wanted)
+        return vector_access.load(tensor.iterator, tensor.offset_layout, wanted)
 
     def store(self, tensor: TracedTensor, value: ir.Value) -> None:
         """Write the values of D."""
-        vector_access.store(tensor.iterator, tensor.layout, size(self.layouts_tv["C"][1]), value)
+        vector_access.store(tensor.iterator, tensor.offset_layout, size(self.layouts_tv["C"][1]), value)
 
     def call(self, d: Any, a: Any, b: Any, c: Any, **kwargs: Any) -> None:
         self.store(d, self.multiply(self.load("A", a), self.load("B", b), self.load("C", c)))

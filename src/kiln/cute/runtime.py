@@ -16,6 +16,7 @@ from ..base_dsl.target import target_name
 from ..base_dsl.typing import Float32, Int32, Int64, NumericMeta, TFloat32
 from .arrays import Array, find_leading, read_array
 from .layout import Layout, fast_layout
+from .offset_width import INT32_MAX, broken_promise, extent_width
 from .pointer import AddressSpace, Pointer, element_bits, natural_alignment
 from .tensor import Tensor, TracedTensor
 
@@ -41,8 +42,6 @@ __all__ = [
     "sym_int64",
 ]
 
-_INT32_MAX = (1 << 31) - 1
-
 
 # --- signatures ------------------------------------------------------------------------------------------------------
 
@@ -67,7 +66,7 @@ class TensorSignature:
     """What compiled code knows about a tensor argument. One object for equal signatures, so `is` compares them."""
 
     __slots__ = (
-        "_dynamic", "_types", "alignment", "dtype", "formats", "memspace", "readonly", "shape", "stride",
+        "_dynamic", "_types", "alignment", "dtype", "formats", "memspace", "promised", "readonly", "shape", "stride",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +81,8 @@ class TensorSignature:
         self._dynamic = [leaf for leaf in (*shape, *stride) if isinstance(leaf, DynamicLeaf)]
         self.formats = "Q" + "".join("q" if leaf.width == 64 else "i4x" for leaf in self._dynamic)
         self._types: list[ir.Type] | None = None
+        self.promised = not any(isinstance(s, DynamicLeaf) and s.width == 64 for s in shape)
+        """Whether 32-bit extents promise 32-bit offsets, see `offset_width`."""
 
     @property
     def layout(self) -> str:
@@ -117,7 +118,7 @@ class TensorSignature:
 
         shape = tuple(leaf(s) for s in self.shape)
         stride = tuple(leaf(d) for d in self.stride)
-        return TracedTensor(base, fast_layout(shape, stride))
+        return TracedTensor(base, fast_layout(shape, stride), self.promised)
 
     def leaves_of(self, address: int, shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
         """The leaves of a tensor that fits."""
@@ -149,11 +150,14 @@ class TensorSignature:
                 if isinstance(w, DynamicLeaf):
                     if g % w.divisibility:
                         return f"the {what} of mode {mode} is {g}, not a multiple of {w.divisibility}"
-                    if w.width == 32 and g > _INT32_MAX:
+                    if w.width == 32 and g > INT32_MAX:
                         return f"the {what} of mode {mode} is {g}, beyond 32 bits"
                 elif w != g and not (what == "stride" and array.shape[mode] == 1):
                     return f"the {what} of mode {mode} is {g}, not {w}"
-        return ""
+        if not self.promised or not self._dynamic:
+            return ""
+        passed_wide = [isinstance(d, DynamicLeaf) and d.width == 64 for d in self.stride]
+        return broken_promise(array.shape, [0 if w else d for d, w in zip(array.strides, passed_wide, strict=True)])
 
 
 _signatures: dict[tuple[Any, ...], TensorSignature] = {}
@@ -306,7 +310,10 @@ class RuntimeTensor(Tensor):
         made = tuple(
             d if i == leading or d == 0 else DynamicLeaf(self._stride_width(), 1) for i, d in enumerate(strides)
         )
-        self._set(tuple(DynamicLeaf(_extent_width(s), 1) for s in shape), made)
+        width = extent_width(
+            shape, [0 if isinstance(d, DynamicLeaf) and d.width == 64 else n for d, n in zip(made, strides)]
+        )
+        self._set(tuple(DynamicLeaf(width, 1) for _ in shape), made)
         return self
 
     def mark_compact_shape_dynamic(
@@ -328,7 +335,7 @@ class RuntimeTensor(Tensor):
             )
         order = self._compact_order(stride_order)
         extents: list[Any] = list(self._signature.shape)
-        extents[mode] = DynamicLeaf(_extent_width(shape[mode]), divisibility)
+        extents[mode] = DynamicLeaf(extent_width(shape, strides), divisibility)
         made: list[Any] = [0] * rank
         static, step, known = True, 1, 1
         for m in reversed(order):
@@ -383,7 +390,7 @@ class RuntimeTensor(Tensor):
             return 64
         array = self._array
         reach = sum((s - 1) * abs(d) for s, d in zip(array.shape, array.strides, strict=True))
-        if reach > _INT32_MAX:
+        if reach > INT32_MAX:
             raise _marking(
                 f"32-bit strides cannot address the layout {array.shape}:{array.strides}: leave out use_32bit_stride"
             )
@@ -405,10 +412,6 @@ def _compact_strides(shape: Any, order: Any, strides: Any, made: Any) -> tuple[i
         found[m] = step
         step *= shape[m]
     return tuple(found)
-
-
-def _extent_width(extent: int) -> int:
-    return 32 if extent <= _INT32_MAX else 64
 
 
 def _check_address(array: Array, alignment: int) -> None:

@@ -16,7 +16,6 @@ from .composed_layout import ComposedLayout
 from .int_tuple import (
     as_int_tuple,
     dynamic_leaves,
-    flatten_to_tuple,
     has_underscore,
     pretty_str,
     product,
@@ -25,6 +24,7 @@ from .int_tuple import (
 from .layout import Layout, cosize, crd2idx, leading_dim, make_identity_layout, make_layout, make_layout_like, rank
 from .leaf import get_divisibility, is_dynamic_leaf
 from .modes import slice_
+from .offset_width import leaf_width, needs_wide_offsets, with_wide_strides
 from .pointer import AddressSpace, Pointer, element_bits, load_element, recast_ptr, store_element
 from .printing import layout_parts
 from .tiling import make_fragment_layout
@@ -48,6 +48,7 @@ __all__ = [
 
 _PRINTED_ELEMENTS = 256
 """Up to so many elements `printf` prints with a tensor; `print_tensor` prints any number."""
+_LARGE = (AddressSpace.gmem, AddressSpace.generic)
 RMEM_ALIGNMENT = 32
 """Bytes the memory of a register tensor is aligned to."""
 
@@ -117,11 +118,15 @@ class TracedTensor(Tensor):
     """
 
     __kiln_immutable__ = True
-    __slots__ = ("_iterator", "_layout", "_wide")
+    __slots__ = ("_iterator", "_layout", "_promised", "_wide")
 
-    def __init__(self, iterator: Any, layout: Any) -> None:
+    def __init__(self, iterator: Any, layout: Any, promised: bool | None = None) -> None:
         self._iterator = iterator
         self._layout = layout
+        if promised is None:  # nothing on a GPU is too large for 32 bits but global memory
+            promised = not isinstance(iterator, Pointer) or iterator.memspace not in _LARGE
+        self._promised = promised
+        """Whether offsets are promised to fit 32 bits, see `offset_width`."""
         self._wide: bool | None = None
 
     @property
@@ -192,17 +197,25 @@ class TracedTensor(Tensor):
 
     def _coordinate(self, coord: Any) -> Any:
         """An index expression as a coordinate whose dynamic parts are as wide as offsets in this tensor need."""
+        return _as_coordinate(coord, self._layout, self._is_wide())
+
+    def _is_wide(self) -> bool:
         wide = self._wide
         if wide is None:
-            wide = self._wide = _needs_wide_offsets(self._layout)
-        return _as_coordinate(coord, self._layout, wide)
+            wide = self._wide = needs_wide_offsets(self._layout, self._promised)
+        return wide
+
+    @property
+    def offset_layout(self) -> Any:
+        """The layout, with leaves as wide as the offsets it gives have to be."""
+        return with_wide_strides(self._layout) if self._is_wide() else self._layout
 
     def __getitem__(self, coord: Any) -> Any:
         if type(coord) is not int:
             coord = self._coordinate(coord)
             if has_underscore(coord):
                 return self._slice(coord)
-        offset = self._layout(coord)
+        offset = self.offset_layout(coord)
         iterator = self._iterator
         if not isinstance(iterator, Pointer):
             return add_coords(iterator, offset)
@@ -214,7 +227,7 @@ class TracedTensor(Tensor):
             raise error(DSLUserCodeTypeError, "a coordinate tensor has no memory to write to")
         coord = self._coordinate(coord)
         if not has_underscore(coord):
-            store_element(iterator, self._layout(coord), value)
+            store_element(iterator, self.offset_layout(coord), value)
             return
         part = self._slice(coord)
         if isinstance(value, TracedTensor):
@@ -227,14 +240,14 @@ class TracedTensor(Tensor):
     def _slice(self, coord: Any) -> TracedTensor:
         layout, coord = self._layout, self._coordinate(coord)
         if isinstance(layout, ComposedLayout):
-            return TracedTensor(self._iterator, layout._slice(coord))
-        return TracedTensor(self._moved(crd2idx(coord, layout)), slice_(layout, coord))
+            return TracedTensor(self._iterator, layout._slice(coord), self._promised)
+        return TracedTensor(self._moved(crd2idx(coord, self.offset_layout)), slice_(layout, coord), self._promised)
 
     def _domain_offset(self, coord: Any) -> TracedTensor:
         layout, coord = self._layout, self._coordinate(coord)
         if isinstance(layout, ComposedLayout):
-            return TracedTensor(self._iterator, layout._domain_offset(coord))
-        return TracedTensor(self._moved(crd2idx(coord, layout)), layout)
+            return TracedTensor(self._iterator, layout._domain_offset(coord), self._promised)
+        return TracedTensor(self._moved(crd2idx(coord, self.offset_layout)), layout, self._promised)
 
     def _moved(self, offset: Any) -> Any:
         if isinstance(self._iterator, Pointer):
@@ -242,7 +255,7 @@ class TracedTensor(Tensor):
         return add_coords(self._iterator, offset)
 
     def _map_layout(self, f: Callable[[Any], Any]) -> TracedTensor:
-        return TracedTensor(self._iterator, f(self._layout))
+        return TracedTensor(self._iterator, f(self._layout), self._promised)
 
     # -- all elements ------------------------------------------------------------------------------------
 
@@ -252,7 +265,7 @@ class TracedTensor(Tensor):
 
         iterator = self._memory("load")
         count = vector_access.static_size(self._layout, "load()")
-        return TensorSSA(vector_access.load(iterator, self._layout, count), self._layout.shape, iterator.dtype)
+        return TensorSSA(vector_access.load(iterator, self.offset_layout, count), self._layout.shape, iterator.dtype)
 
     def store(self, data: Any, *, loc: Any = None, ip: Any = None) -> None:
         """Write all elements. The value has as many elements, in the same order, of the same type."""
@@ -278,7 +291,7 @@ class TracedTensor(Tensor):
                 f"a value of shape {pretty_str(data.shape)} is stored in a tensor of shape {pretty_str(self._layout.shape)}",
                 hint="shapes must agree mode by mode; reshape or broadcast_to makes them",
             )
-        vector_access.store(iterator, self._layout, count, data.value)
+        vector_access.store(iterator, self.offset_layout, count, data.value)
 
     def fill(self, value: Any, *, loc: Any = None, ip: Any = None) -> None:
         """Write the same number to all elements."""
@@ -294,7 +307,7 @@ class TracedTensor(Tensor):
             vector = emit.constant(dtype, host.cast(dtype, value), count)
         else:
             vector = tracing.emit_value("vector.broadcast", dtype.vector_type(count), (element_value(value, dtype),))
-        vector_access.store(iterator, self._layout, count, vector)
+        vector_access.store(iterator, self.offset_layout, count, vector)
 
     def _memory(self, what: str) -> Pointer:
         if not isinstance(self._iterator, Pointer):
@@ -318,20 +331,21 @@ class TracedTensor(Tensor):
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> TracedTensor:
         if self.is_coordinates:
             made = iter([_leaf_like(leaf, v) for leaf, v in zip(_all_leaves(self), values, strict=True)])
-            return TracedTensor(with_dynamic_leaves(self._iterator, made), self._layout._with_leaves(made))
+            origin = with_dynamic_leaves(self._iterator, made)
+            return TracedTensor(origin, self._layout._with_leaves(made), self._promised)
         from ..dialects import cute
 
         memref = values[0]
         pointer = self._iterator
         leaves = [
-            _leaf_like(leaf, cute.leaf(memref, i, _leaf_width(leaf))) for i, leaf in enumerate(self._layout._leaves())
+            _leaf_like(leaf, cute.leaf(memref, i, leaf_width(leaf))) for i, leaf in enumerate(self._layout._leaves())
         ]
         base = pointer._copy(_base=cute.iter_(memref, pointer.type), _offset=0)
-        return TracedTensor(base, self._layout._with_leaves(leaves) if leaves else self._layout)
+        return TracedTensor(base, self._layout._with_leaves(leaves) if leaves else self._layout, self._promised)
 
     def __kiln_static_key__(self) -> Any:
         origin = None if self.is_coordinates else self._iterator.__kiln_static_key__()
-        return (origin, str(self._layout), getattr(self._layout, "inner", None))
+        return (origin, str(self._layout), getattr(self._layout, "inner", None), self._promised)
 
     def __kiln_join__(self, other: TracedTensor) -> tuple[TracedTensor, TracedTensor] | None:
         if self.is_coordinates != other.is_coordinates or type(self._layout) is not type(other._layout):
@@ -345,7 +359,8 @@ class TracedTensor(Tensor):
             origins = self._iterator.__kiln_join__(other._iterator)
         if origins is None:
             return None
-        return TracedTensor(origins[0], layouts[0]), TracedTensor(origins[1], layouts[1])
+        promised = self._promised and other._promised
+        return TracedTensor(origins[0], layouts[0], promised), TracedTensor(origins[1], layouts[1], promised)
 
     def __kiln_coerce__(self, like: TracedTensor) -> TracedTensor | None:
         if self.is_coordinates != like.is_coordinates or type(self._layout) is not type(like._layout):
@@ -355,11 +370,11 @@ class TracedTensor(Tensor):
             return None
         if not self.is_coordinates:
             origin = self._iterator.__kiln_coerce__(like._iterator)
-            return None if origin is None else TracedTensor(origin, layouts[1])
+            return None if origin is None else TracedTensor(origin, layouts[1], like._promised)
         origins = _join_coords(like._iterator, self._iterator)
         if origins is None or pretty_str(origins[0]) != pretty_str(like._iterator):
             return None
-        return TracedTensor(origins[1], layouts[1])
+        return TracedTensor(origins[1], layouts[1], like._promised)
 
     def _head_parts(self) -> list[Any]:
         """Where it lies and its layout, for printing."""
@@ -384,21 +399,6 @@ def _extents(shape: Any) -> list[int]:
     sizes = [product(m) for m in modes]
     sizes = [s for s in sizes if s != 1]
     return sizes if len(sizes) > 1 else [product(shape)]
-
-
-def _needs_wide_offsets(layout: Any) -> bool:
-    """Whether offsets in a layout may need 64 bits: it is known to be that large, or an extent is 64 bits wide."""
-    plain = layout.outer if isinstance(layout, ComposedLayout) else layout
-    if not isinstance(plain, Layout):
-        return False
-    reach = 0
-    for s, d in zip(flatten_to_tuple(plain.shape), flatten_to_tuple(plain.stride), strict=True):
-        if not isinstance(s, int):
-            if _leaf_width(s) == 64:
-                return True
-        elif isinstance(d, int):
-            reach += (s - 1) * abs(d)
-    return reach >= 1 << 31
 
 
 def _as_coordinate(coord: Any, layout: Any, wide: bool) -> Any:
@@ -436,19 +436,15 @@ def _all_leaves(tensor: TracedTensor) -> tuple[Any, ...]:
     return layout if not tensor.is_coordinates else (*dynamic_leaves(tensor._iterator), *layout)
 
 
-def _leaf_width(leaf: Any) -> int:
-    return 64 if type(leaf).width == 64 else 32
-
-
 def _leaf_value(leaf: Any) -> ir.Value:
     """A dynamic leaf as an IR value of the width that the layout's text states."""
-    kind = Int64 if _leaf_width(leaf) == 64 else Int32
+    kind = Int64 if leaf_width(leaf) == 64 else Int32
     return (leaf if type(leaf) is kind else kind(leaf)).ir_value()
 
 
 def _leaf_like(leaf: Any, value: ir.Value) -> Any:
     """The same leaf with another IR value."""
-    kind = Int64 if _leaf_width(leaf) == 64 else Int32
+    kind = Int64 if leaf_width(leaf) == 64 else Int32
     return kind._make(value, leaf.nonneg, leaf.divisibility)
 
 
@@ -456,7 +452,7 @@ def _join_leaf(a: Any, b: Any) -> tuple[Any, Any] | None:
     """Two leaves under one description: equal static ones, or dynamic ones of the wider width and common divisor."""
     if isinstance(a, int) or isinstance(b, int):
         return (a, b) if isinstance(a, int) and isinstance(b, int) and a == b else None
-    kind = Int64 if 64 in (_leaf_width(a), _leaf_width(b)) else Int32
+    kind = Int64 if 64 in (leaf_width(a), leaf_width(b)) else Int32
     common = gcd(get_divisibility(a), get_divisibility(b))
     nonneg = a.nonneg and b.nonneg
     first, second = (x if type(x) is kind else kind(x) for x in (a, b))
@@ -624,7 +620,9 @@ def recast_tensor(
     pointer = src.iterator
     swizzle = swizzle_ if swizzle_ is not None else pointer.swizzle
     made = recast_ptr(pointer, swizzle, dtype)
-    return TracedTensor(made, recast_layout(element_bits(dtype), element_bits(pointer.dtype), src.layout))
+    layout = recast_layout(element_bits(dtype), element_bits(pointer.dtype), src.layout)
+    fits = src._promised and element_bits(dtype) >= element_bits(pointer.dtype)
+    return TracedTensor(made, layout, True if fits else None)
 
 
 _Tensor = TracedTensor

@@ -137,10 +137,10 @@ class UniversalMmaTrait(RegisterMmaTrait):
                 DSLUserCodeTypeError,
                 f"MmaUniversalOp({self.dtype.__name__}) takes one {self.dtype.__name__} of {operand}, got {tensor}",
             )
-        return load_element(tensor.iterator, tensor.layout(0)).ir_value()
+        return load_element(tensor.iterator, tensor.offset_layout(0)).ir_value()
 
     def store(self, tensor: TracedTensor, value: ir.Value) -> None:
-        store_vector(tensor.iterator, tensor.layout(0), value)
+        store_vector(tensor.iterator, tensor.offset_layout(0), value)
 
     def multiply(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         if issubclass(self.dtype, Float):

@@ -77,7 +77,7 @@ class CpAsyncTrait(CopyTrait):
         require_rows(dst, self.values, "the destination")
         # Addresses are computed before the branches that use them.
         indices = range(0, count * self.values, self.values)
-        ends = list(zip(offsets(dst.layout, indices), offsets(src.layout, indices), strict=True))
+        ends = list(zip(offsets(dst.layout, indices), offsets(src.offset_layout, indices), strict=True))
         for to, of in ends:
             require_alignment(src.iterator, of, self.bits // 8, "the source")
             require_alignment(dst.iterator, to, self.bits // 8, "the destination")
