@@ -21,7 +21,7 @@ from typing import Any
 from .base_dsl import sanitizing
 from .base_dsl.diagnostics import DSLRuntimeError
 from .base_dsl.sanitizing import KINDS, SanitizerError
-from .base_dsl.target import target, target_name
+from .base_dsl.target import sanitizing_target, target, target_name
 
 __all__ = ["KINDS", "Report", "SanitizerError", "Session", "report"]
 
@@ -69,8 +69,9 @@ class Session(Report):
 
     def __enter__(self) -> Session:
         self._before = sanitizing.push(self._request)
-        if target_name() != "cpu":
-            self._target = target("cpu")
+        works = sanitizing_target()
+        if target_name() != works:
+            self._target = target(works)
             self._target.__enter__()
         return self
 

@@ -75,6 +75,7 @@ arrays that say they are on a CUDA device."""
 
 _loaders: dict[str, Callable[[], Target]] = {}
 _preferences: dict[str, int] = {}
+_sanitizing: list[str] = []
 _loaded: dict[str, Target] = {}
 _lock = threading.RLock()
 
@@ -87,15 +88,17 @@ _choice = _Choice()
 _process_choice = ""
 
 
-def register_target(name: str, loader: Callable[[], Target], preference: int = -1) -> None:
+def register_target(name: str, loader: Callable[[], Target], preference: int = -1, sanitizes: bool = False) -> None:
     """Make a target known. `loader` is called once, when the target is first used.
 
     Where nobody chooses, the target with the highest preference runs that is available; one with a negative
-    preference is never chosen so.
+    preference is never chosen so. `sanitizes`: it can instrument code, and the sanitizer runs programs there.
     """
     with _lock:
         _loaders[name] = loader
         _preferences[name] = preference
+        if sanitizes:
+            _sanitizing.append(name)
         _loaded.pop(name, None)
         _default_name.cache_clear()
 
@@ -130,8 +133,13 @@ def _environment_name() -> str:
 
 
 def _for_sanitizer() -> str:
-    """Where nobody chose a target, the sanitizer does: it works on the CPU."""
-    return "cpu" if sanitizing.kinds() else ""
+    """Where nobody chose a target, the sanitizer does."""
+    return sanitizing_target() if sanitizing.kinds() else ""
+
+
+def sanitizing_target() -> str:
+    """The target that the sanitizer runs programs on."""
+    return _sanitizing[0] if _sanitizing else ""
 
 
 def get_target(name: str | None = None) -> Target:

@@ -17,5 +17,5 @@ def _loader(name: str) -> Callable[[], Target]:
     return lambda: importlib.import_module(f"{__name__}.{name}").load_target()
 
 
-register_target("cpu", _loader("cpu"), preference=0)
+register_target("cpu", _loader("cpu"), preference=0, sanitizes=True)
 register_target("nvidia", _loader("nvidia"), preference=1)

@@ -26,27 +26,12 @@ from ..llvm_build import (
     struct_type,
     symbol,
 )
+from ..sites import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ...base_dsl.diagnostics import Span
     from .sanitizer.instrument import Instrumentation
-
-
-@dataclasses.dataclass(frozen=True)
-class Site:
-    """A place in the user's program that can fail at run time."""
-
-    kind: str
-    """"division", "assert" or "launch"."""
-    message: str
-    span: Span | None
-    calls: tuple[Span, ...]
-    kernel: str
-    """The kernel it is in (for a launch: the one launched); empty in host code."""
-    types: tuple[str, ...] = ()
-    """Types of the values recorded with the fault."""
 
 
 @dataclasses.dataclass

@@ -16,7 +16,7 @@ from .runtime import LIMITS, MAX_COOPERATIVE, MAX_SMEM, MAX_THREADS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .expand import Site
+    from ..sites import Site
 
 COOPERATIVE_LAUNCH_TOO_LARGE = 720
 """A number of the CUDA runtime's list of errors."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ...base_dsl.diagnostics import Span
-    from .expand import Site
+    from ..sites import Site
 
 WAITS, EXITED, READY, TRIES = range(4)
 PLACES = 12

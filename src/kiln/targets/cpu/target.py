@@ -12,13 +12,13 @@ from ...base_dsl.diagnostics import CompilerDiagnosticError
 from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
 from ...dialects import cute
+from ..sites import Site
 from . import faults
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...mlir import ir
-    from .expand import Site
     from .jit import Library
     from .sanitizer.instrument import Instrumentation
 
@@ -133,8 +133,6 @@ class CpuTarget(Target):
         self, entry: Entry, module: ir.Module, entry_name: str, options: CompileOptions | None
     ) -> CpuExecutable:
         """Load object code from the cache."""
-        from .expand import Site
-
         artifacts = Artifacts()
         make = cache.lazy_artifacts(self, module, entry_name, options)
         for name in entry.facts["artifacts"]:

@@ -14,11 +14,11 @@ from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
 from ...dialects import cute
 from ...mlir import context, ir
 from ..llvm_build import Builder, declare, int_type, like, parsed_type, ptr_type, struct_type
+from ..sites import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ...base_dsl.diagnostics import Span
     from .arch import Arch
 
 Types = list[ir.Type]
@@ -33,17 +33,6 @@ FAULT_RECORD = "kiln_fault"
 FAULT_HEADER = 8
 """Words of 32 bits before a fault's values: claimed, site, block x, y, z, thread x, y, z."""
 FAULT_VALUES = 8
-
-
-@dataclasses.dataclass(frozen=True)
-class Site:
-    """A place in a kernel that can fail at run time."""
-
-    message: str
-    span: Span | None
-    calls: tuple[Span, ...]
-    kernel: str
-    types: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass
@@ -483,7 +472,7 @@ def _assert(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilde
     arguments = cute.unpack(packed)
     span, calls = source_span(op.location)
     types = tuple(str(a.type) for a in arguments)
-    x.module.sites.append(Site(attribute(op, "message"), span, calls, x.kernel.name, types))
+    x.module.sites.append(Site("assert", attribute(op, "message"), span, calls, x.kernel.name, types))
     x.kernel.asserts = True
     size = 4 * FAULT_HEADER + 8 * FAULT_VALUES
     type_ = parsed_type(f"!llvm.array<{size} x i8>")

@@ -15,13 +15,13 @@ from ...base_dsl.diagnostics import DSLBaseError, DSLCudaRuntimeError
 from ..cpu.faults import AssertionFault, format_message
 from . import driver
 from .arch import Arch, of_capability
-from .expand import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES, Site
+from .expand import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES
 from .launch import AFTER, HANDLES, LAUNCH, SLOW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..cpu.expand import Site as HostSite
+    from ..sites import Site
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Kernels:
         arch: Arch,
         infos: Sequence[KernelInfo],
         sites: Sequence[Site],
-        host_sites: Sequence[HostSite],
+        host_sites: Sequence[Site],
     ) -> None:
         self.infos, self.arch, self.sites, self._host_sites = tuple(infos), arch, tuple(sites), tuple(host_sites)
         self.pending: dict[int, BaseException] = {}

@@ -14,17 +14,17 @@ from ...base_dsl.compiler import Artifacts, Compilation
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLBaseError
 from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
+from ..sites import Site
 from . import codegen, driver
 from .arch import Arch, chosen, ptx_version
 from .codegen import Resources
-from .expand import DYNAMIC_SMEM_ALIGNMENT, MAX_STATIC_SMEM, Site
+from .expand import DYNAMIC_SMEM_ALIGNMENT, MAX_STATIC_SMEM
 from .runtime import KernelInfo, Kernels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ...mlir import ir
-    from ..cpu.expand import Site as HostSite
     from ..cpu.jit import Library
     from .expand import Expansion
     from .split import LaunchFacts
@@ -45,7 +45,7 @@ class Code:
     kernels: list[KernelInfo]
     resources: dict[str, Resources]
     sites: list[Site]
-    host_sites: list[HostSite]
+    host_sites: list[Site]
 
 
 class NvidiaExecutable(Executable):
@@ -81,7 +81,7 @@ class NvidiaExecutable(Executable):
         return self.code.resources
 
 
-def _caller(wrapper: int, kernels: Kernels, sites: list[HostSite], prints: bool, library: Library) -> Any:
+def _caller(wrapper: int, kernels: Kernels, sites: list[Site], prints: bool, library: Library) -> Any:
     """A function that runs a wrapper on the slots at an address. As a method it would cost 0.07 us more."""
     native = _WRAPPER_TYPE(wrapper)
 
@@ -233,8 +233,6 @@ class NvidiaTarget(Target):
         self, entry: Entry, module: ir.Module, entry_name: str, options: CompileOptions | None
     ) -> NvidiaExecutable:
         """Load host code from the cache; kernels are loaded when first launched."""
-        from ..cpu.expand import Site as HostSite
-
         facts, data = entry.facts, entry.data
         code = Code(
             Arch(facts["arch"]),
@@ -244,7 +242,7 @@ class NvidiaTarget(Target):
             [KernelInfo(**kernel) for kernel in facts["kernels"]],
             {name: Resources(**found) for name, found in facts["resources"].items()},
             [cache.decode_site(Site, site) for site in facts["sites"]],
-            [cache.decode_site(HostSite, site) for site in facts["host_sites"]],
+            [cache.decode_site(Site, site) for site in facts["host_sites"]],
         )
         artifacts = Artifacts()
         make = cache.lazy_artifacts(self, module, entry_name, options)

@@ -1,0 +1,167 @@
+"""The course of a call: its arguments, launches, groups of blocks, threads that come and go."""
+
+from __future__ import annotations
+
+import ctypes
+
+from .native import Code, Value
+from .registry import CELL, call, exported, state_of
+from .state import BARRIERS, MAX_OBJECTS, BarrierSlot, Meeting, Object, Thread
+
+
+@exported([])
+def begin(c: Code) -> None:
+    """A call from Python begins."""
+    state_of(c).extents_count = 0
+
+
+@exported([64, 64])
+def extent(c: Code, low: Value, bytes_: Value) -> None:
+    """An argument of the call is memory of so many bytes."""
+    st = state_of(c)
+    count = st.extents_count
+    with c.when((count < MAX_OBJECTS) & (low != 0)):
+        st.set_at("extent_low", count, low)
+        st.set_at("extent_high", count, low + bytes_)
+        st.extents_count = count + 1
+
+
+@exported([32, 32, 32, 32, 32])
+def launch(c: Code, kinds: Value, kernel: Value, shift: Value, level: Value, smem: Value) -> None:
+    """A launch begins."""
+    st = state_of(c)
+    call(c, "free_all")
+    for name in (
+        "threads", "pages", "page_count", "last_page", "last_page_at", "locations", "free_clocks", "free_arrays", "dense",
+        "thread_array", "cells", "slots", "meetings", "object_count", "arena", "arena_end",
+    ):  # fmt: skip
+        setattr(st, name, 0)
+    for i in range(3):
+        st.set_at("memo", i, 0)
+    for i in range(2):
+        st.set_at("proxy_memo", i, 0)
+    st.kinds = kinds
+    st.kernel = kernel
+    st.shift = shift
+    st.level = level
+    st.smem = smem
+    st.limit = 3 << 30
+    st.active = 1
+    st.scratch = call(c, "alloc", 1 << 16)
+
+
+@exported([32, 64, 64, 32])
+def object_(c: Code, number: Value, base: Value, bytes_: Value, readonly: Value) -> None:
+    """An argument of the kernel. Its memory is that of the call's argument it points into, else what its layout says."""
+    st = state_of(c)
+    o = c.struct(st.place("objects", number), Object)
+    o.base = base
+    o.low = base
+    o.high = (bytes_ == 0).choose(0, base + bytes_)
+    o.readonly = readonly.wide()
+    with c.loop(st.extents_count) as i:
+        low, high = st.at("extent_low", i), st.at("extent_high", i)
+        with c.when((base >= low) & (base < high)):
+            o.low = low
+            o.high = high
+    st.object_count = number + 1
+
+
+@exported([32, 32, 64])
+def leaf(c: Code, number: Value, index: Value, value: Value) -> None:
+    """A dynamic leaf of an argument's layout."""
+    st = state_of(c)
+    c.struct(st.place("objects", number), Object).set_at("leaves", index, value)
+
+
+@exported([])
+def launched(c: Code) -> None:
+    """A launch is over."""
+    state_of(c).active = 0
+    call(c, "free_all")
+
+
+@exported([64, 64, 32])
+def group(c: Code, arena: Value, sizes: Value, number: Value) -> None:
+    """The scheduler starts a group; `sizes` are its numbers (`scheduler.SIZES`)."""
+    st = state_of(c)
+    for i in range(13):
+        st.set_at("sizes", i, c.load(sizes + 4 * i, 32))
+    size = [st.at("sizes", i) for i in range(13)]
+    per_block = size[3] * size[4] * size[5]
+    blocks = size[11]
+    n = per_block * blocks
+    st.group = number
+    st.exits = 0
+    st.arena = arena
+    st.chunk = size[10].wide()
+    st.arena_end = arena + size[10].wide() * blocks.wide()
+    with c.when(st.threads != n):
+        st.threads = n
+        st.per_block = per_block
+        sections = (st.level == 2).choose(c.i32(5), st.level + 1)
+        st.length = n * sections
+        st.identities = n * (st.level + 1)
+        st.cells_per_block = (size[9] >> st.shift) + 1
+        st.thread_array = call(c, "alloc", n.wide() * ctypes.sizeof(Thread))
+        st.cells_bytes = st.cells_per_block.wide() * blocks.wide() * CELL
+        st.cells = call(c, "alloc", st.cells_bytes)
+        st.slots = call(c, "alloc", blocks.wide() * (BARRIERS * ctypes.sizeof(BarrierSlot)))
+        warps = ((per_block + 31) >> 5).wide() * blocks.wide()
+        st.meetings = call(c, "alloc", warps * (32 * ctypes.sizeof(Meeting)))
+    with c.otherwise():
+        with c.loop(n) as i:
+            thread = c.struct(st.thread_array + i.wide() * ctypes.sizeof(Thread), Thread)
+            for name in ("base", "pending", "pending_cluster"):
+                call(c, "clock_drop", getattr(thread, name))
+            for name in ("fence_base", "seen"):
+                for k in range(2):
+                    call(c, "clock_drop", thread.at(name, k))
+        with c.loop(blocks * BARRIERS) as i:
+            call(c, "clock_drop", c.struct(st.slots + i.wide() * ctypes.sizeof(BarrierSlot), BarrierSlot).clock)
+        warps = ((per_block + 31) >> 5) * blocks
+        with c.loop(warps * 32) as i:
+            call(c, "clock_drop", c.struct(st.meetings + i.wide() * ctypes.sizeof(Meeting), Meeting).clock)
+        for place, bytes_ in (
+            (st.thread_array, n.wide() * ctypes.sizeof(Thread)),
+            (st.cells, st.cells_bytes),
+            (st.slots, blocks.wide() * (BARRIERS * ctypes.sizeof(BarrierSlot))),
+            (st.meetings, warps.wide() * (32 * ctypes.sizeof(Meeting))),
+        ):
+            c.call_c("memset", [(place,), c.i32(0), bytes_])
+        # memoized clocks are of the last group
+        for i in range(3):
+            call(c, "clock_drop", st.at("memo", i))
+            st.set_at("memo", i, 0)
+        for i in range(2):
+            call(c, "clock_drop", st.at("proxy_memo", i))
+            st.set_at("proxy_memo", i, 0)
+        at = c.variable(st.dense)
+        st.free_arrays = 0
+        with c.repeat(lambda: at.get() != 0):
+            array = at.get() + 8
+            c.store(st.free_arrays, array)
+            st.free_arrays = array
+            at.set(c.load(at.get()))
+    with c.loop(n) as i:
+        thread = c.struct(st.thread_array + i.wide() * ctypes.sizeof(Thread), Thread)
+        thread.set_at("own", 0, 1)
+        thread.set_at("epoch", 0, 1)
+        thread.set_at("epoch", 1, 1)
+
+
+@exported([32, 32])
+def switch(c: Code, rank: Value, thread: Value) -> None:
+    """The scheduler resumes a thread."""
+    st = state_of(c)
+    tid = rank * st.per_block + thread
+    st.tid = tid
+    st.current = st.thread_array + tid.wide() * ctypes.sizeof(Thread)
+
+
+@exported([])
+def exit_(c: Code) -> None:
+    """The running thread is done."""
+    st = state_of(c)
+    c.struct(st.current, Thread).exited = 1
+    st.exits = st.exits + 1

@@ -1,0 +1,78 @@
+"""Findings as the detector records them: one for each rule and pair of places."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from .native import Code, Value
+from .registry import exported, state_of
+from .state import GLOBAL, KIND_OF_RULE, KINDS, MAX_FINDINGS, RULE, RULES, SHARED, Finding, Object
+
+
+@exported([32, 32, 32, 32, 32, 64, 32, 64, 64])
+def report(
+    c: Code, rule: Value, site: Value, other_site: Value, other_group: Value, other_tid: Value, address: Value,
+    bytes_: Value, extra0: Value, extra1: Value,
+) -> None:  # fmt: skip
+    """Record a finding, once for each rule and pair of places. `address` 0: it is about no memory."""
+    st = state_of(c)
+    wanted = c.variable(0, 32)
+    for kind_number, kind in enumerate(KINDS):
+        rules = [RULE[name] for name in RULES if KIND_OF_RULE[name] == kind]
+        inside = (rule >= rules[0]) & (rule <= rules[-1]) & ((st.kinds & (1 << kind_number)) != 0)
+        wanted.set(wanted.get() | inside.narrow())
+    found = c.variable(0)
+    with c.loop(st.findings_count) as i:
+        at = st.place("findings", i)
+        f = c.struct(at, Finding)
+        same = (f.rule == rule) & (f.site == site) & (f.other_site == other_site) & (f.kernel == st.kernel)
+        found.set(same.choose(at, found.get()))
+    with c.when(wanted.get() != 0):
+        with c.when(found.get() != 0):
+            f = c.struct(found.get(), Finding)
+            f.count = f.count + 1
+        with c.otherwise():
+            with c.when(st.findings_count < MAX_FINDINGS):
+                _fill(c, st, rule, site, other_site, other_group, other_tid, address, bytes_, extra0, extra1)
+                st.findings_count = st.findings_count + 1
+            with c.otherwise():
+                st.overflow = st.overflow + 1
+
+
+def _fill(
+    c: Code, st: Any, rule: Value, site: Value, other_site: Value, other_group: Value, other_tid: Value, address: Value,
+    bytes_: Value, extra0: Value, extra1: Value,
+) -> None:  # fmt: skip
+    f = c.struct(st.place("findings", st.findings_count), Finding)
+    for name, value in (
+        ("rule", rule), ("site", site), ("other_site", other_site), ("group", st.group), ("tid", st.tid),
+        ("other_group", other_group), ("other_tid", other_tid), ("bytes", bytes_), ("count", c.i64(1)), ("address", address),
+        ("kernel", st.kernel), ("space", c.i32(0)), ("flags", c.i32(0)), ("rank", c.i32(0)), ("object", c.i32(0)), ("offset", c.i64(0)),
+    ):  # fmt: skip
+        setattr(f, name, value)
+    f.set_at("extra", 0, extra0)
+    f.set_at("extra", 1, extra1)
+    for i in range(13):
+        f.set_at("sizes", i, st.at("sizes", i))
+    with c.when((address >= st.arena) & (address < st.arena_end)):
+        inside = address - st.arena
+        f.space = SHARED
+        f.rank = (inside // st.chunk).narrow()
+        f.offset = inside % st.chunk
+    with c.otherwise():
+        with c.when(address != 0):
+            f.space = GLOBAL
+            with c.loop(st.object_count) as i:
+                o = c.struct(st.place("objects", i), Object)
+                with c.when((address >= o.low) & (address < o.high)):
+                    attribute(c, f, o, i, address)
+
+
+def attribute(c: Code, f: Any, o: Any, index: Value, address: Value) -> None:
+    """The memory of a finding is that of an argument."""
+    f.object = index + 1
+    f.offset = address - o.base
+    known = f.place("known")
+    for word in range(ctypes.sizeof(Object) // 8):
+        c.store(c.load(o.address + 8 * word), known + 8 * word)
