@@ -50,6 +50,31 @@ def test_every_architecture(name):
     assert resources(compiled).registers > 0
 
 
+def test_a_product_and_its_sum_are_one_instruction():
+    @cute.kernel
+    def scaled(x: cute.Tensor):
+        t, _, _ = arch.thread_idx()
+        x[t] = x[t] * x[t + 128] - x[t + 256] * x[t + 384]
+        values = cute.make_tensor(x.iterator + 4 * t, cute.make_layout(4))
+        values.store(values.load() * 3.0 + 1.0)
+
+    ptx = compile_for(launcher(scaled), floats(1024)).__ptx__
+    assert len(re.findall(r"fma\.rn\.f32", ptx)) == 5
+    assert len(re.findall(r"mul\.(rn\.)?f32", ptx)) == 1
+    assert not re.findall(r"(add|sub)\.(rn\.)?f32", ptx)
+
+
+def test_expansions_keep_their_roundings():
+    @cute.kernel
+    def functions(x: cute.Tensor):
+        t, _, _ = arch.thread_idx()
+        x[t] = cute.math.exp(x[t])
+
+    lowered = compile_for(launcher(functions), floats(128)).executable.artifacts["mlir_lowered"]
+    assert "llvm.fmul" in lowered
+    assert "contract" not in lowered
+
+
 def column_major(dtype, rows, columns):
     return cute.runtime.from_dlpack(np.zeros((columns, rows), dtype).T, assumed_align=16)
 
@@ -210,13 +235,14 @@ def test_functions_of_doubles_come_from_libdevice(monkeypatch):
     assert caught.value.span.filename == __file__
 
 
-def test_a_product_and_a_sum_are_rounded_twice():
+@pytest.mark.parametrize("flag", ["--fmad=false", "-fmad=false"])
+def test_a_product_and_a_sum_are_rounded_twice_if_asked(flag):
     @cute.kernel
     def kernel(x: cute.Tensor):
         t, _, _ = arch.thread_idx()
         x[t] = x[t] * x[t] + x[t]
 
-    ptx = compile_for(launcher(kernel), floats(128)).__ptx__
+    ptx = compile_for(launcher(kernel), floats(128), options=f"--ptxas-options {flag}").__ptx__
     assert "mul.rn.f32" in ptx
     assert "fma" not in ptx
 

@@ -28,6 +28,8 @@ def lower(compilation: Compilation, arch: Arch, facts: list[LaunchFacts], lines:
     blocks = {fact.name: fact.block for fact in facts if fact.block and not fact.max_threads}
     expansion = Expansion(compilation.module, arch, blocks)
     with context(), ir.Location.unknown():
+        if "fmad=false" not in compilation.options.ptxas_options:
+            compilation.run("allow-fusion", allow_fusion)
         compilation.run("expand-narrow-floats", expand_narrow_floats)
         compilation.run("expand-cute", lambda _: expand_module(expansion))
         compilation.run("mark-loops", mark_loops)
@@ -40,6 +42,26 @@ def lower(compilation: Compilation, arch: Arch, facts: list[LaunchFacts], lines:
         with compilation.stage("translate"):
             text = dialect_module("llvm").translate_module_to_llvmir(compilation.module.operation)
     return mark_asm_convergent(fix_float_literals(text)), expansion
+
+
+# --- floats ----------------------------------------------------------------------------------------------------------
+
+_FUSED = ("arith.mulf", "arith.addf", "arith.subf")
+
+
+def allow_fusion(module: ir.Module) -> None:
+    """Let a product and the sum it goes into be one instruction that rounds once, as CUDA's compilers do.
+
+    Only what the program wrote: what expansions add later counts on its own roundings.
+    """
+    contract = ir.Attribute.parse("#arith.fastmath<contract>", context())
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name in _FUSED and str(op.attributes["fastmath"]) == "#arith.fastmath<none>":
+            op.attributes["fastmath"] = contract
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
 
 
 # --- loops -----------------------------------------------------------------------------------------------------------
