@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import os
 import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
 from .base_dsl.diagnostics import DSLRuntimeError, DSLWarning, error
-from .base_dsl.target import target_name
+from .base_dsl.target import target, target_name
 from .utils._driver import check, driver
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ __all__ = [
     "CantImplementError",
     "JitArguments",
     "add_tensor_init_args",
+    "assert_no_local_memory",
+    "assert_no_spills",
     "benchmark",
+    "dry_run",
     "get_workspace_count",
     "validate_tensor_init_args",
 ]
@@ -208,6 +212,58 @@ def _nvtx_range(tag: str | None) -> Iterator[None]:
         return
     with nvtx.annotate(tag):
         yield
+
+
+# --- what kernels take -----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def dry_run(arch: str = "sm_90a") -> Iterator[list[Any]]:
+    """While open, calls compile for an NVIDIA GPU of an architecture as they would on one, and launch nothing.
+
+    Gives a list that every launch is noted in: `kernel`, `grid`, `block`, `cluster`, `smem`, `resources`, `remarks`.
+    Needs no GPU; arrays may lie in host memory. Functions that were called before keep what was compiled for them, so
+    a process does this for one architecture. Code has line information, so remarks name lines of the program.
+    """
+    wanted = {"CUTE_DSL_ARCH": arch, "CUTE_DSL_LINEINFO": "1"}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        with target("nvidia") as chosen, chosen.dry_run() as launches:
+            yield launches
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def assert_no_spills(*made: Any) -> None:
+    """Raise an AssertionError if a kernel of compiled functions, or of launches of `dry_run`, ran out of registers."""
+    _assert_fits(made, lambda used: used.spill_stores or used.spill_loads)
+
+
+def assert_no_local_memory(*made: Any) -> None:
+    """Like `assert_no_spills`, and no kernel has memory of its threads' own: everything is in registers."""
+    _assert_fits(made, lambda used: used.spill_stores or used.spill_loads or used.stack)
+
+
+def _assert_fits(made: tuple[Any, ...], bad: Callable[[Any], Any]) -> None:
+    found: list[str] = []
+    for one in made:
+        kernel = getattr(one, "kernel", None)
+        known = {kernel: one.resources} if kernel is not None else one.resources
+        if not known:
+            raise AssertionError(f"nothing is known of the kernels of {one!r}: was it compiled for a GPU, with ptxas?")
+        remarks = one.remarks if kernel is not None else one.executable.remarks
+        for name, used in known.items():
+            if used is None or not used.registers:
+                raise AssertionError(f"ptxas said nothing of the kernel {name}")
+            if bad(used):
+                found += [str(remark) for remark in remarks if remark.kernel == name and remark.kind != "resources"]
+    if found:
+        raise AssertionError("\n".join(["kernels use local memory:", *dict.fromkeys(found)]))
 
 
 def add_tensor_init_args(parser: argparse.ArgumentParser, supports_int_dtypes: bool = True) -> None:

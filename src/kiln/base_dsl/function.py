@@ -307,6 +307,11 @@ class CompiledFunction:
         return self._artifact("sass")
 
     @property
+    def resources(self) -> Any:
+        """By kernel, what it takes: `registers`, `spill_stores`, `spill_loads`, `stack`, `smem`; empty if not known."""
+        return getattr(self.executable, "resources", {})
+
+    @property
     def artifacts(self) -> Any:
         """Every artefact by name, made when asked for."""
         return self.executable.artifacts

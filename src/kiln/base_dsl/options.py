@@ -198,13 +198,13 @@ class DisableCuteExtCompile(BooleanCompileOption):
 
 
 class RemarkFilter(StringCompileOption):
-    """Which of the compiler's remarks to report: a regular expression."""
+    """Which remarks on kernels to report (registers, spills, local memory, by line): a regular expression to search for."""
 
     field = "remark_filter"
 
 
 class RemarkOutput(StringCompileOption):
-    """Where remarks go: a path; empty for the log."""
+    """Where remarks go: a file they are added to; empty for standard error."""
 
     field = "remark_output"
 

@@ -58,6 +58,10 @@ class Target:
         """A string that changes whenever the code made for the same module would."""
         raise NotImplementedError
 
+    def dry_run(self) -> contextlib.AbstractContextManager[list[Any]]:
+        """While open, calls compile and run their host code, but launch nothing: launches are noted in a list."""
+        raise DSLRuntimeError(f"the target {self.name!r} has no dry run")
+
     def serialize(self, executable: Executable) -> Entry | None:
         """What the disk cache is to keep of an executable; None for nothing."""
         return None

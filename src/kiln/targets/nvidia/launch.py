@@ -25,8 +25,8 @@ LAUNCH, SLOW, AFTER, HANDLES = range(4)
 # CUlaunchConfig: offsets of its fields, and its size
 _GRID, _BLOCK, _SMEM, _STREAM, _ATTRIBUTES, _COUNT, _CONFIG_BYTES = 0, 12, 24, 32, 40, 48, 56
 # CUlaunchAttribute: an id, and a value at offset 8
-_ATTRIBUTE_BYTES, _VALUE = 72, 8
-_COOPERATIVE, _CLUSTER, _PROGRAMMATIC_SERIALIZATION = 2, 4, 6
+ATTRIBUTE_BYTES, VALUE = 72, 8
+_COOPERATIVE, CLUSTER, _PROGRAMMATIC_SERIALIZATION = 2, 4, 6
 
 
 def make_table(module: ir.Module, kernels: int) -> None:
@@ -80,7 +80,7 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Any, _r: Any, outside: Bui
     i32, i64 = int_type(32), int_type(64)
     entry = x.at_entry(op.location)
     config = entry.alloca(i64, _CONFIG_BYTES // 8)
-    attributes = entry.alloca(i64, 3 * _ATTRIBUTE_BYTES // 8)
+    attributes = entry.alloca(i64, 3 * ATTRIBUTE_BYTES // 8)
     pointers = entry.alloca(ptr_type(), max(len(arguments), 1))
     places = [entry.alloca(to_carrier_type(value), 1, 16) for value in arguments]
 
@@ -132,10 +132,10 @@ def _launch_attributes(b: Builder, op: ir.Operation, memory: ir.Value, sizes: Se
 
     def add(kind: int, values: Sequence[ir.Value]) -> None:
         nonlocal count
-        start = _ATTRIBUTE_BYTES * count
+        start = ATTRIBUTE_BYTES * count
         b.store(b.i32(kind), b.byte_gep(memory, start))
         for number, value in enumerate(values):
-            b.store(value, b.byte_gep(memory, start + _VALUE + 4 * number))
+            b.store(value, b.byte_gep(memory, start + VALUE + 4 * number))
         count += 1
 
     if "cute.cooperative" in op.attributes:
@@ -144,7 +144,7 @@ def _launch_attributes(b: Builder, op: ir.Operation, memory: ir.Value, sizes: Se
         add(_PROGRAMMATIC_SERIALIZATION, [b.i32(1)])
     if _known_ones(sizes[6:9]):
         return b.i32(count)
-    add(_CLUSTER, sizes[6:9])
+    add(CLUSTER, sizes[6:9])
     volume = b.binary("muli", sizes[6], b.binary("muli", sizes[7], sizes[8]))
     # an architecture without clusters takes no such attribute, not even one of size 1
     return b.select(b.compare("eq", volume, b.i32(1)), b.i32(count - 1), b.i32(count))

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLBaseError, DSLCudaRuntimeError
 from ..cpu.faults import AssertionFault, format_message
-from . import driver
+from . import driver, dry_run
 from .arch import Arch, of_capability
+from .codegen import Resources
 from .expand import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES
-from .launch import AFTER, HANDLES, LAUNCH, SLOW
+from .launch import AFTER, ATTRIBUTE_BYTES, CLUSTER, HANDLES, LAUNCH, SLOW, VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..sites import Site
+    from .remarks import About
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,9 @@ class KernelInfo:
     cluster: int = 1
     """Blocks of a cluster, where known."""
     registers: int = 0
+    file: str = ""
+    """Where it is defined, and the line."""
+    line: int = 0
 
 
 class _Config(ctypes.Structure):
@@ -79,10 +84,13 @@ class Kernels:
         infos: Sequence[KernelInfo],
         sites: Sequence[Site],
         host_sites: Sequence[Site],
+        about: About | None = None,
+        code: object = None,
     ) -> None:
         self.infos, self.arch, self.sites, self._host_sites = tuple(infos), arch, tuple(sites), tuple(host_sites)
         self.pending: dict[int, BaseException] = {}
         """What went wrong in the call that each thread is in."""
+        self._about, self._code = about, code  # the table is part of the code, which must not go before this
         self._image = image
         self._library = 0
         self._lock = threading.Lock()
@@ -90,6 +98,7 @@ class Kernels:
         self._callbacks = (_SLOW(self._slow), _AFTER(self._after))
         for slot, callback in zip((SLOW, AFTER), self._callbacks, strict=True):
             self._table[slot] = ctypes.cast(callback, ctypes.c_void_p).value or 0
+        dry_run.every.add(self)
 
     # -- loading -----------------------------------------------------------------------------------------
 
@@ -111,10 +120,25 @@ class Kernels:
                 self._table[HANDLES + number] = handle
             self._library = library
 
+    def hide(self) -> list[int]:
+        """Make the kernels look as if they were not loaded; their handles."""
+        handles = [self._table[HANDLES + number] for number in range(len(self.infos))]
+        for number in range(len(handles)):
+            self._table[HANDLES + number] = 0
+        return handles
+
+    def unhide(self, handles: Sequence[int]) -> None:
+        """Undo `hide`."""
+        for number, handle in enumerate(handles):
+            self._table[HANDLES + number] = handle
+
     # -- called from native code -------------------------------------------------------------------------
 
     def _slow(self, index: int, site: int, status: int, config: int, arguments: int) -> int:
         try:
+            if dry_run.active():
+                self._note(index, _Config.from_address(config))
+                return 0
             self.load()
             if status == driver.INVALID_CONTEXT:
                 driver.ensure_context()
@@ -130,10 +154,21 @@ class Kernels:
             self._keep(failure, site)
             return 1
 
+    def _note(self, index: int, config: _Config) -> None:
+        """Instead of a launch."""
+        name = self.infos[index].name
+        about = self._about
+        launch = dry_run.DryLaunch(
+            name, self.arch.name, _signed(tuple(config.grid)), _signed(tuple(config.block)), _cluster_of(config),
+            config.smem, about.resources.get(name, Resources()) if about else Resources(),
+            [remark for remark in about.remarks if remark.kernel == name] if about else [],
+        )  # fmt: skip
+        dry_run.note(launch)
+
     def _after(self, index: int, site: int, stream: int | None) -> int:
         """Wait for a kernel that reports: what it printed comes out then, and its fault can be read."""
         try:
-            if driver.is_capturing(stream or 0):
+            if dry_run.active() or driver.is_capturing(stream or 0):
                 return 0
             driver.synchronize(stream or 0)
             info = self.infos[index]
@@ -208,6 +243,15 @@ def explain(info: KernelInfo, arch: Arch, status: int, config: _Config) -> DSLCu
             f"{start}: {broken[0]}; {code}", hint=broken[1], error_code=driver.error_code(status)
         )
     return driver.failure(status, start)
+
+
+def _cluster_of(config: _Config) -> tuple[int, ...]:
+    """The blocks of a launch's clusters along each axis."""
+    for number in range(config.count):
+        at = config.attributes + ATTRIBUTE_BYTES * number
+        if ctypes.c_int32.from_address(at).value == CLUSTER:
+            return tuple((ctypes.c_int32 * 3).from_address(at + VALUE))
+    return (1, 1, 1)
 
 
 def _signed(sizes: tuple[int, ...]) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.compiler import report_at
+from ...base_dsl.compiler import report_at, source_span
 from ...base_dsl.diagnostics import CompilerDiagnosticError
 from ...dialects import cute
 from ...mlir import context, ir
@@ -13,6 +13,8 @@ from .expand import constant_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ...base_dsl.diagnostics import Span
 
 
 @dataclasses.dataclass
@@ -26,6 +28,8 @@ class LaunchFacts:
     max_threads: int = 0
     min_blocks: int = 0
     launched: bool = False
+    span: Span | None = None
+    """Where the kernel is defined."""
 
 
 def _functions(module: ir.Module) -> dict[str, ir.Operation]:
@@ -45,7 +49,7 @@ def split(module: ir.Module) -> tuple[ir.Module, list[LaunchFacts]]:
     for name, func in _functions(device).items():
         if name not in kept:
             func.erase()
-    facts = {name: LaunchFacts(name) for name in kernels}
+    facts = {name: LaunchFacts(name, span=source_span(functions[name].location)[0]) for name in kernels}
     for op in _launches(module):
         _replace_launch(op, functions, facts, kernels)
     for name in kernels:

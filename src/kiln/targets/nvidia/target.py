@@ -15,18 +15,21 @@ from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLBaseError
 from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
 from ..sites import Site
-from . import codegen, driver
+from . import codegen, driver, dry_run, remarks
 from .arch import Arch, chosen, ptx_version
 from .codegen import Resources
 from .expand import DYNAMIC_SMEM_ALIGNMENT, MAX_STATIC_SMEM
 from .runtime import KernelInfo, Kernels
 
 if TYPE_CHECKING:
+    import contextlib
     from collections.abc import Mapping
 
     from ...mlir import ir
     from ..cpu.jit import Library
+    from .dry_run import DryLaunch
     from .expand import Expansion
+    from .remarks import Remark
     from .split import LaunchFacts
 
 _WRAPPER_TYPE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -70,15 +73,27 @@ class NvidiaExecutable(Executable):
         library = Library(code.host, (WRAPPER, TABLE))
         self.address = library.addresses[WRAPPER]
         image = code.cubin or code.ptx.encode() + b"\0"
-        kernels = Kernels(library.addresses[TABLE], image, code.arch, code.kernels, code.sites, code.host_sites)
+        about = remarks.About(code.kernels, code.resources, code.cubin)
+        kernels = Kernels(
+            library.addresses[TABLE], image, code.arch, code.kernels, code.sites, code.host_sites, about, library
+        )
         prints = any(kernel.prints for kernel in code.kernels)
         self.kernels = kernels
         self.call = _caller(self.address, kernels, code.host_sites, prints, library)
+
+        self._about = about
+        if options.remark_filter:
+            remarks.report(about.remarks, options)
 
     @property
     def resources(self) -> Mapping[str, Resources]:
         """Registers, spills and shared memory by kernel, as ptxas reported them."""
         return self.code.resources
+
+    @property
+    def remarks(self) -> list[Remark]:
+        """What there is to say about the kernels; accesses to local memory have lines where the code has them."""
+        return self._about.remarks
 
 
 def _caller(wrapper: int, kernels: Kernels, sites: list[Site], prints: bool, library: Library) -> Any:
@@ -119,6 +134,10 @@ class NvidiaTarget(Target):
         """Whether there is a driver and a GPU."""
         return driver.available()
 
+    def dry_run(self) -> contextlib.AbstractContextManager[list[DryLaunch]]:
+        """While open, calls compile and run their host code, but launch nothing: launches are noted in a list."""
+        return dry_run.dry_run()
+
     def compile(self, module: ir.Module, entry: str, options: CompileOptions | None = None) -> NvidiaExecutable:
         """Compile the function `entry` of a module and the kernels it launches. The module is changed."""
         from ...dialects import cute_nvgpu
@@ -152,7 +171,7 @@ class NvidiaTarget(Target):
 
         options, arch = compilation.options, code.arch
         compilation.timings = whole.timings
-        lines = options.generate_line_info
+        lines = options.generate_line_info or bool(options.remark_filter)
         text, expansion = lower(compilation, arch, facts, lines)
         artifacts.add("mlir_lowered", compilation.module.operation.get_asm)
         artifacts.add("llvm_unoptimized", lambda: text)
@@ -277,7 +296,16 @@ def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resource
         cluster *= extent
     static = 0 if extra else max(size, reported.smem)
     return KernelInfo(
-        fact.name, kernel.prints, kernel.asserts, kernel.dynamic, extra, static, cluster, reported.registers
+        fact.name,
+        kernel.prints,
+        kernel.asserts,
+        kernel.dynamic,
+        extra,
+        static,
+        cluster,
+        reported.registers,
+        fact.span.filename if fact.span else "",
+        fact.span.line if fact.span else 0,
     )
 
 

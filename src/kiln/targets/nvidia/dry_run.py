@@ -1,0 +1,64 @@
+"""Launching nothing: host code runs, and what it would have launched is noted. Needs neither a GPU nor a driver."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .codegen import Resources
+    from .remarks import Remark
+    from .runtime import Kernels
+
+
+@dataclasses.dataclass(frozen=True)
+class DryLaunch:
+    """A launch that was not made."""
+
+    kernel: str
+    arch: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    cluster: tuple[int, ...]
+    smem: int
+    """Bytes of dynamic shared memory."""
+    resources: Resources
+    remarks: list[Remark]
+    """What there is to say about the kernel."""
+
+
+_open: list[list[DryLaunch]] = []
+_lock = threading.Lock()
+every: weakref.WeakSet[Kernels] = weakref.WeakSet()
+"""The kernels of all executables: those that are loaded would be launched without asking here."""
+
+
+def active() -> bool:
+    """Whether launches are to be noted only."""
+    return bool(_open)
+
+
+def note(launch: DryLaunch) -> None:
+    """Keep a launch that was not made."""
+    _open[-1].append(launch)
+
+
+@contextlib.contextmanager
+def dry_run() -> Iterator[list[DryLaunch]]:
+    """While open, launches of the whole process are noted in the list this gives, and not made."""
+    launches: list[DryLaunch] = []
+    with _lock:
+        _open.append(launches)
+        hidden: list[tuple[Any, list[int]]] = [(kernels, kernels.hide()) for kernels in list(every)]
+    try:
+        yield launches
+    finally:
+        with _lock:
+            _open.remove(launches)
+            for kernels, handles in hidden:
+                kernels.unhide(handles)

@@ -1,0 +1,123 @@
+"""What the compiler has to say about kernels: registers, spills, local memory, each at a line of the program.
+
+Asked for with `cute.compile[cute.RemarkFilter("spill|local")](f, ...)`: the filter is a regular expression that is
+searched for in a remark's text. `RemarkOutput(path)` appends them to a file; else they go to standard error.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from ...base_dsl.diagnostics import DSLRuntimeError
+from . import codegen, toolchain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ...base_dsl.options import CompileOptions
+    from .codegen import Resources
+    from .runtime import KernelInfo
+
+
+@dataclasses.dataclass(frozen=True)
+class Remark:
+    """One remark. `kind` is "resources", "spill" or "local-memory"."""
+
+    kind: str
+    kernel: str
+    message: str
+    file: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}: " if self.file else ""
+        return f"{place}remark: {self.kind}: kernel {self.kernel}: {self.message}"
+
+
+class About:
+    """What is known of the kernels of an executable."""
+
+    def __init__(self, kernels: Sequence[KernelInfo], resources: Mapping[str, Resources], cubin: bytes) -> None:
+        self.resources = resources
+        self._make = functools.lru_cache(maxsize=1)(functools.partial(collect, kernels, resources, cubin))
+
+    @property
+    def remarks(self) -> list[Remark]:
+        """All remarks; made when first asked for."""
+        return self._make()
+
+
+_FUNCTION = re.compile(r"^\.text\.(\S+):")
+_LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)( inlined at "([^"]*)", line (\d+))?')
+_ACCESS = re.compile(r"\b(STL|LDL)\b[.\w]*")
+
+
+def local_accesses(sass: str) -> dict[str, dict[tuple[str, int], list[int]]]:
+    """By kernel and source line, how many instructions store to and load from local memory."""
+    found: dict[str, dict[tuple[str, int], list[int]]] = collections.defaultdict(dict)
+    kernel, place = "", ("", 0)
+    for text in sass.splitlines():
+        if start := _FUNCTION.match(text):
+            kernel, place = start.group(1), ("", 0)
+        elif at := _LINE.match(text):
+            place = (at.group(1), int(at.group(2)))
+        elif access := _ACCESS.search(text):
+            counts = found[kernel].setdefault(place, [0, 0])
+            counts[access.group(1) == "LDL"] += 1
+    return found
+
+
+def collect(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources], cubin: bytes) -> list[Remark]:
+    """All remarks on compiled kernels. Lines come from the code's line information."""
+    remarks = [_summary(info, resources[info.name]) for info in kernels if info.name in resources]
+    uses = {name: found for name, found in resources.items() if found.stack or found.spill_stores or found.spill_loads}
+    if not uses:
+        return remarks
+    accesses = local_accesses(codegen.disassemble(cubin)) if cubin and toolchain.find("nvdisasm") else {}
+    for info in kernels:
+        if info.name not in uses:
+            continue
+        kind, total = _total(uses[info.name])
+        lines = accesses.get(info.name) or {("", 0): [0, 0]}
+        for (file, line), (stores, loads) in sorted(lines.items()):
+            here = f"{stores} store and {loads} load instructions here, of " if stores or loads else ""
+            place = (file, line) if file else (info.file, info.line)
+            remarks.append(Remark(kind, info.name, f"{here}{total}", *place))
+    return remarks
+
+
+def _summary(info: KernelInfo, used: Resources) -> Remark:
+    dynamic = f" and {info.extra_smem} bytes that are dynamic" if info.extra_smem else ""
+    text = f"{used.registers} registers, {used.smem} bytes of static shared memory{dynamic}, {used.barriers} barriers"
+    return Remark("resources", info.name, text, info.file, info.line)
+
+
+def _total(used: Resources) -> tuple[str, str]:
+    if used.spill_stores or used.spill_loads:
+        text = f"{used.spill_stores} bytes of spill stores and {used.spill_loads} bytes of spill loads: {used.registers} registers were not enough"
+        return "spill", text
+    return "local-memory", f"{used.stack} bytes of local memory in each thread"
+
+
+def report(remarks: Iterable[Remark], options: CompileOptions) -> None:
+    """Write those that the options ask for."""
+    try:
+        wanted = re.compile(options.remark_filter)
+    except re.error as reason:
+        raise DSLRuntimeError(f"RemarkFilter({options.remark_filter!r}) is no regular expression: {reason}") from None
+    text = "".join(f"{line}\n" for remark in remarks if wanted.search(line := str(remark)))
+    if not text:
+        return
+    if not options.remark_output:
+        sys.stderr.write(text)
+        return
+    try:
+        with open(options.remark_output, "a") as file:
+            file.write(text)
+    except OSError as reason:
+        raise DSLRuntimeError(f"RemarkOutput({options.remark_output!r}): {reason}") from None

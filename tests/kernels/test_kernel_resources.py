@@ -1,0 +1,104 @@
+"""No kernel that ships uses local memory in its default configurations: compiled for GPUs that are not there.
+
+A new kernel adds its calls to `SHIPPED`: they compile and launch nothing, so arrays are as large as a configuration
+needs to be chosen, and their contents do not matter.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from kiln import kernels
+from kiln.targets.nvidia import codegen
+from kiln.testing import assert_no_local_memory, dry_run
+
+pytestmark = pytest.mark.skipif(
+    codegen.ptxas_version() is None, reason="there is no ptxas: pip install nvidia-cuda-nvcc"
+)
+
+F16, BF16, F32, E4M3, I8 = np.float16, ml_dtypes.bfloat16, np.float32, ml_dtypes.float8_e4m3fn, np.int8
+_memory = np.zeros(1 << 23, np.uint8)
+
+
+def array(dtype, *shape):
+    """An array; all share their memory."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return _memory[:size].view(dtype).reshape(shape)
+
+
+def large(dtype, layout):
+    """A product that gets the largest tiles; N: rows are contiguous, T: columns."""
+    a, b = array(dtype, 2048, 64), array(dtype, 64, 2048)
+    if layout[0] == "T":
+        a = array(dtype, 64, 2048).T
+    if layout[1] == "T":
+        b = array(dtype, 2048, 64).T
+    return kernels.gemm(a, b)
+
+
+SHIPPED = {
+    "gemm f16 NN": lambda: large(F16, "NN"),
+    "gemm f16 NT": lambda: large(F16, "NT"),
+    "gemm f16 TN": lambda: large(F16, "TN"),
+    "gemm bf16 TT": lambda: large(BF16, "TT"),
+    "gemm f32 NT": lambda: large(F32, "NT"),
+    "gemm e4m3 NT": lambda: large(E4M3, "NT"),
+    "gemm i8 NT": lambda: large(I8, "NT"),
+    "gemm i8 NN": lambda: large(I8, "NN"),
+    "gemm f16, small": lambda: kernels.gemm(array(F16, 64, 64), array(F16, 64, 64)),
+    "gemm f16, bias and gelu": lambda: kernels.gemm(
+        array(F16, 64, 64), array(F16, 64, 64), bias=array(F16, 64), activation="gelu"
+    ),
+    "softmax bf16": lambda: kernels.softmax(array(BF16, 4, 8192)),
+    "softmax f32, long": lambda: kernels.softmax(array(F32, 4, 65536)),
+    "rms_norm bf16": lambda: kernels.rms_norm(array(BF16, 4, 8192), array(BF16, 8192)),
+    "layer_norm f16": lambda: kernels.layer_norm(array(F16, 4, 4096), array(F16, 4096), array(F16, 4096)),
+    "layer_norm f32, odd": lambda: kernels.layer_norm(array(F32, 4, 1023), array(F32, 1023), array(F32, 1023)),
+}
+
+
+_SPILL = {"gemm e4m3 NT", "gemm i8 NN", "softmax f32, long"}
+"""They hold more than registers do."""
+
+
+def _marked(name):
+    return pytest.param(name, marks=pytest.mark.xfail(reason="registers run out")) if name in _SPILL else name
+
+
+@pytest.mark.parametrize("name", map(_marked, SHIPPED))
+def test_everything_is_in_registers(name):
+    with dry_run("sm_90a") as launches:
+        SHIPPED[name]()
+    assert launches
+    assert_no_local_memory(*launches)
+    for launch in launches:
+        threads = int(np.prod(launch.block))
+        assert threads * launch.resources.registers <= 65536
+        assert launch.smem + launch.resources.smem <= 227 << 10
+
+
+def test_on_sm_80(child, tmp_path):
+    (tmp_path / "program.py").write_text(
+        textwrap.dedent("""
+        import json
+        import numpy as np
+        from kiln import kernels
+        from kiln.testing import assert_no_local_memory, dry_run
+
+        with dry_run("sm_80") as launches:
+            kernels.gemm(np.zeros((2048, 64), np.float16), np.zeros((64, 2048), np.float16))
+            kernels.softmax(np.zeros((4, 8192), np.float16))
+        assert_no_local_memory(*launches)
+        print(json.dumps([[launch.arch, launch.smem + launch.resources.smem] for launch in launches]))
+        """)
+    )
+    done = child("program.py")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert [arch for arch, _ in found] == ["sm_80", "sm_80"]
+    assert all(smem <= 163 << 10 for _, smem in found)
