@@ -110,8 +110,11 @@ def _pieces(text: str) -> list[str]:
             if depth:
                 depth -= 1
             else:
-                if text[start:index].strip():
-                    raise PtxSyntaxError(f"expected ';' after {text[start:index].strip()!r}")
+                before = text[start:index].strip()
+                if before.endswith(":"):  # a label at the end of a scope
+                    pieces.append(before)
+                elif before:
+                    raise PtxSyntaxError(f"expected ';' after {before!r}")
                 start = index + 1
         elif char == ";" and depth == 0:
             pieces.append(text[start:index].strip())

@@ -162,7 +162,7 @@ def from_carrier(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
 
 def expand_module(expansion: Expansion) -> None:
     """Replace every `cute` operation and type of a module by host code."""
-    from . import hardware, ptx, tensor_core  # noqa: F401 - they register their expansions
+    from . import atomics, hardware, lanes, mbarriers, ptx, tensor_core, units  # noqa: F401 - they register expansions
     from .launch import block_function, launch
 
     for func in operations(expansion.module):

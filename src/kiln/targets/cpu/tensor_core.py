@@ -24,7 +24,8 @@ from ...base_dsl.diagnostics import DSLNotImplemented
 from ...mlir import context, ir
 from ..llvm_build import Builder, function, global_, int_type, parsed_type, ptr_type
 from .expand import Expander
-from .hardware import call, frame_of, hardware, lane_of, match, meet, once, slot
+from .hardware import hardware
+from .lanes import lane_of, meet, once, slot
 from .sanitizer.instrument import Hooks
 from .threads import PAYLOAD, leave
 
@@ -346,29 +347,3 @@ def _stmatrix(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> li
     first.call(f"kiln.{name}", [], [meeting.inside(first).at("payload")])
     leave(b, meeting)
     return []
-
-
-# --- bulk copies, match ----------------------------------------------------------------------------------------------
-
-
-@hardware("bulk_load")
-def _bulk_load(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    x.function.copies = True
-    hooks = Hooks(x, op)
-    hooks.bulk_copy(b, *op.operands)
-    call(x, b, "kiln_cpu_bulk_load", [frame_of(x, op), *op.operands])
-    hooks.mbarrier_after(b, op.operands[3])
-    return []
-
-
-@hardware("bulk_store")
-def _bulk_store(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    x.function.copies = True
-    Hooks(x, op).bulk_copy(b, *op.operands)
-    call(x, b, "kiln_cpu_bulk_store", [frame_of(x, op), *op.operands])
-    return []
-
-
-@hardware("match")
-def _match(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    return [match(x, op, b, op.attributes["kind"].value, *op.operands)[0]]

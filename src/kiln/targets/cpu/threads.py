@@ -41,6 +41,9 @@ WARPS = 32
 PAYLOAD = 64
 """Bytes a lane can bring to a meeting."""
 
+TALLIES = 8
+"""Phases of a barrier whose tallies are kept: a thread may read its own late."""
+
 FREE, OPEN, COMPLETE = 0, 1, 2
 """States of a meeting."""
 
@@ -79,6 +82,16 @@ class Barrier(ctypes.Structure):
         ("phase", ctypes.c_uint32),
         ("expected", ctypes.c_int32),  # by the last arrival; 0: all
         ("site", ctypes.c_int32),  # of the last arrival
+    ]
+
+
+class Tally(ctypes.Structure):
+    """What threads brought to a phase of a barrier that reduces."""
+
+    _fields_ = [
+        ("phase", ctypes.c_uint32),  # its number and 1, so that zeroed memory is of none
+        ("threads", ctypes.c_int32),
+        ("holds", ctypes.c_int32),  # threads whose predicate holds
     ]
 
 
@@ -139,6 +152,7 @@ class BlockRecord(ctypes.Structure):
         ("padding", ctypes.c_int32),
         ("cluster_barrier", Barrier),
         ("barriers", Barrier * BARRIERS),
+        ("tallies", Tally * TALLIES * BARRIERS),
         ("arriving", ctypes.c_uint32 * WARPS * BARRIERS),  # lanes of warps of which others have yet to arrive
         ("warps", Warp * WARPS),
     ]

@@ -1,0 +1,124 @@
+"""Atomic operations, and loads and stores with an order.
+
+Blocks of other groups run on other OS threads: these are real atomic operations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl.compiler import report_at
+from ...base_dsl.diagnostics import DSLNotImplemented
+from ...mlir import ir
+from ..llvm_build import Builder, int_type
+from .expand import Expander, carrier_type, from_carrier, to_carrier
+from .hardware import SEQUENTIAL, hardware, i64_attribute, let_others_run, text
+from .sanitizer.instrument import Hooks
+
+_ATOMICS = {
+    "exch": 0, "add": 1, "and": 3, "or": 5, "xor": 6, "max": 7, "min": 8, "umax": 9, "umin": 10, "inc": 15, "dec": 16,
+}  # fmt: skip
+_FLOAT_ATOMICS = {"add": 11, "max": 13, "min": 14}
+_ACQUIRE, _RELEASE = 4, 5
+
+
+def _is_float(type_: ir.Type) -> bool:
+    element = type_.element_type if isinstance(type_, ir.VectorType) else type_
+    return isinstance(element, ir.FloatType)
+
+
+def atomic_rmw(
+    x: Expander, op: ir.Operation, b: Builder, kind: str, pointer: ir.Value, value: ir.Value, modifiers: str = ""
+) -> ir.Value:
+    """The old element. Inline PTX gives its order and scope as modifiers."""
+    let_others_run(x, op, b, "loop around an atomic operation")
+    pointer = Hooks(x, op).atomic(b, pointer, value.type, modifiers)
+    attributes = {"ordering": i64_attribute(SEQUENTIAL)}
+    if kind == "exch" and _is_float(value.type):
+        bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]
+        raw = b.value("arith.bitcast", bits, (value,))
+        old = b.value("llvm.atomicrmw", bits, (pointer, raw), {**attributes, "bin_op": i64_attribute(0)})
+        return b.value("arith.bitcast", value.type, (old,))
+    known = _FLOAT_ATOMICS if _is_float(value.type) else _ATOMICS
+    if kind not in known:
+        raise report_at(op.location, DSLNotImplemented, f"atomic {kind} of {value.type}")
+    return b.value("llvm.atomicrmw", value.type, (pointer, value), {**attributes, "bin_op": i64_attribute(known[kind])})
+
+
+@hardware("atomic_rmw")
+def _atomic_rmw(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [atomic_rmw(x, op, b, text(op, "kind"), *op.operands)]
+
+
+def atomic_cas(
+    x: Expander,
+    op: ir.Operation,
+    b: Builder,
+    pointer: ir.Value,
+    compare: ir.Value,
+    value: ir.Value,
+    modifiers: str = "",
+) -> ir.Value:
+    """The old element. Inline PTX gives its order and scope as modifiers."""
+    let_others_run(x, op, b, "loop around an atomic operation")
+    pointer = Hooks(x, op).atomic(b, pointer, value.type, modifiers)
+    result, bits = value.type, value.type
+    if _is_float(bits):
+        bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]
+        compare, value = (b.value("arith.bitcast", bits, (v,)) for v in (compare, value))
+    pair = ir.Type.parse(f"!llvm.struct<({bits}, i1)>")
+    made = b.value(
+        "llvm.cmpxchg", pair, (pointer, compare, value),
+        {"success_ordering": i64_attribute(SEQUENTIAL), "failure_ordering": i64_attribute(SEQUENTIAL)},
+    )  # fmt: skip
+    old = b.extract(made, bits, 0)
+    return old if old.type == result else b.value("arith.bitcast", result, (old,))
+
+
+@hardware("atomic_cas")
+def _atomic_cas(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [atomic_cas(x, op, b, *op.operands)]
+
+
+def _access(b: Builder, type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribute]:
+    """Attributes of an access: what other OS threads may see is ordered."""
+    width = 0 if isinstance(type_, ir.VectorType) else type_.width  # pyright: ignore[reportAttributeAccessIssue]
+    if width not in (8, 16, 32, 64) or not {"acquire", "release", "relaxed", "volatile", "mmio"} & set(
+        modifiers.split(".")
+    ):
+        return {"volatile_": ir.UnitAttr.get()}
+    return {
+        "volatile_": ir.UnitAttr.get(), "ordering": i64_attribute(order), "alignment": i64_attribute(width // 8),
+    }  # fmt: skip
+
+
+def ordered_load(
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, type_: ir.Type, modifiers: str
+) -> ir.Value:
+    """A load that happens here."""
+    let_others_run(x, op, b, "loop around a load")
+    carrier = carrier_type(type_)
+    pointer = Hooks(x, op).ordered(b, pointer, carrier, modifiers, stores=False)
+    made = b.value("llvm.load", carrier, (pointer,), _access(b, carrier, modifiers, _ACQUIRE))
+    return from_carrier(b, made, type_)
+
+
+@hardware("ordered_load")
+def _ordered_load(x: Expander, op: ir.Operation, _o: Any, results: Any, b: Builder) -> list[ir.Value]:
+    return [ordered_load(x, op, b, op.operands[0], results[0], text(op, "modifiers"))]
+
+
+def ordered_store(
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, value: ir.Value, modifiers: str
+) -> None:
+    """A store that happens here."""
+    value = to_carrier(b, value)
+    pointer = Hooks(x, op).ordered(b, pointer, value.type, modifiers, stores=True)
+    b.op("llvm.store", (), (value, pointer), _access(b, value.type, modifiers, _RELEASE))
+
+
+@hardware("ordered_store")
+def _ordered_store(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    pointer, value = op.operands
+    ordered_store(x, op, b, pointer, value, text(op, "modifiers"))
+    return []

@@ -1,0 +1,399 @@
+"""Moves, arithmetic of integers and floats, predicates, conversions, functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....base_dsl.numeric import formats
+from ....base_dsl.numeric.expand import Emitter, extend, truncate
+from ....mlir import ir
+from ...llvm_build import Builder, int_type
+from ...ptx_text import Immediate, Operand, Pair
+from .. import units
+from ..arithmetic import intrinsic
+from ..expand import Expander, shared_pointer
+from .machine import (
+    BITS,
+    INSTRUCTIONS,
+    INTEGER,
+    PARTS,
+    Machine,
+    Refused,
+    as_float,
+    expanded,
+    float_bits,
+    float_type,
+    instruction,
+    is_float,
+    resized,
+    typed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@instruction("mov")
+def _mov(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    width = BITS[typed(modifiers)]
+    m.set(operands[0], m.bits(operands[1], width))
+
+
+@instruction("cvta")
+def _cvta(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    """Addresses of a state space and generic ones: shared addresses have 32 bits that mean something."""
+    width = BITS[typed(modifiers)]
+    value = m.bits(operands[1], width)
+    if any(part.startswith("shared") for part in modifiers) and "to" not in modifiers:
+        made = shared_pointer(m.x, m.b, resized(m.b, value, 32))
+        value = m.b.value("llvm.ptrtoint", int_type(64), (made,))
+    m.set(operands[0], resized(m.b, value, width))
+
+
+def _arithmetic(m: Machine, name: str, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    kind = typed(modifiers)
+    if kind in PARTS:
+        _each_half(m, name, modifiers, operands, kind)
+        return
+    if is_float(kind):
+        rounding = {"rz", "rm", "rp"} & set(modifiers)
+        if rounding:
+            raise Refused(f"rounding .{rounding.pop()}: the CPU target rounds to nearest")
+        values = [m.float(o, kind) for o in operands[1:]]
+        m.set(operands[0], float_bits(m.b, m.x, _float_operation(m, name, values, modifiers), kind))
+        return
+    width = BITS[kind]
+    values = [m.bits(o, width) for o in operands[1:]]
+    m.set(operands[0], _integer_operation(m.b, name, kind, values, modifiers))
+
+
+def _each_half(m: Machine, name: str, modifiers: tuple[str, ...], operands: list[Operand], kind: str) -> None:
+    part, width = PARTS[kind], BITS[kind] // 2
+    whole = [m.bits(o, 2 * width) for o in operands[1:]]
+    halves: list[ir.Value] = []
+    for number in range(2):
+        values: list[ir.Value] = []
+        for value in whole:
+            moved = m.b.binary("shrui", value, m.b.const(value.type, number * width))
+            values.append(as_float(m.b, m.x, resized(m.b, moved, width), part))
+        halves.append(float_bits(m.b, m.x, _float_operation(m, name, values, modifiers), part))
+    low, high = (resized(m.b, half, 2 * width) for half in halves)
+    m.set(operands[0], m.b.binary("ori", low, m.b.binary("shli", high, m.b.const(high.type, width))))
+
+
+def _float_operation(m: Machine, name: str, values: list[ir.Value], modifiers: tuple[str, ...]) -> ir.Value:
+    b, x, type_ = m.b, m.x, values[0].type
+    simple = {"add": "addf", "sub": "subf", "mul": "mulf", "div": "divf"}
+    if name in simple:
+        made = expanded(x, b, f"arith.{simple[name]}", type_, *values)
+    elif name in ("fma", "mad"):
+        made = expanded(x, b, "math.fma", type_, *values)
+    elif name in ("min", "max"):
+        nan = "NaN" in modifiers
+        made = b.value(f"arith.{name}{'imumf' if nan else 'numf'}", type_, (values[0], values[1]))
+    elif name in ("neg", "abs"):
+        made = b.value("arith.negf" if name == "neg" else "math.absf", type_, (values[0],))
+    else:
+        raise Refused(f"{name} of floats")
+    if "relu" in modifiers or "sat" in modifiers:
+        zero = b.value("arith.constant", type_, (), {"value": ir.FloatAttr.get(type_, 0.0, b.location)})
+        made = b.value("arith.maxnumf", type_, (made, zero))
+    if "sat" in modifiers:
+        one = b.value("arith.constant", type_, (), {"value": ir.FloatAttr.get(type_, 1.0, b.location)})
+        made = b.value("arith.minnumf", type_, (made, one))
+    return made
+
+
+def _integer_operation(
+    b: Builder, name: str, kind: str, values: list[ir.Value], modifiers: tuple[str, ...]
+) -> ir.Value:
+    signed = kind.startswith("s")
+    if name in ("add", "sub"):
+        return b.binary(f"{name}i", values[0], values[1])
+    if name in INTEGER:
+        return b.binary(INTEGER[name], values[0], values[1])
+    if name in ("min", "max"):
+        return b.binary(f"{name}{'si' if signed else 'ui'}", values[0], values[1])
+    if name == "neg":
+        return b.binary("subi", b.const(values[0].type, 0), values[0])
+    if name == "not":
+        return b.binary("xori", values[0], b.const(values[0].type, -1))
+    if name == "abs":
+        negated = b.binary("subi", b.const(values[0].type, 0), values[0])
+        return b.select(b.compare("slt", values[0], b.const(values[0].type, 0)), negated, values[0])
+    if name in ("mul", "mad"):
+        width = values[0].type.width  # pyright: ignore[reportAttributeAccessIssue]
+        extension = "arith.extsi" if signed else "arith.extui"
+        if "wide" in modifiers or "hi" in modifiers:
+            wide = int_type(2 * width)
+            product = b.binary("muli", *(b.value(extension, wide, (v,)) for v in values[:2]))
+            if "hi" in modifiers:
+                product = b.value("arith.trunci", values[0].type, (b.binary("shrui", product, b.const(wide, width)),))
+        else:
+            product = b.binary("muli", values[0], values[1])
+        if name == "mul":
+            return product
+        addend = values[2]
+        if product.type != addend.type:
+            raise Refused("mad.wide")
+        return b.binary("addi", product, addend)
+    raise Refused(f"{name} of integers")
+
+
+def _register_arithmetic() -> None:
+    for name in ("add", "sub", "mul", "mad", "fma", "min", "max", "neg", "abs", "and", "or", "xor", "not"):
+
+        def handler(m: Machine, modifiers: tuple[str, ...], operands: list[Operand], name: str = name) -> None:
+            _arithmetic(m, name, modifiers, operands)
+
+        INSTRUCTIONS[name] = handler
+
+
+_register_arithmetic()
+
+
+@instruction("div")
+def _div(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    kind = typed(modifiers)
+    if is_float(kind):
+        _arithmetic(m, "div", modifiers, operands)
+        return
+    name = "arith.divsi" if kind.startswith("s") else "arith.divui"
+    values = [m.bits(o, BITS[kind]) for o in operands[1:]]
+    m.set(operands[0], expanded(m.x, m.b, name, values[0].type, *values))
+
+
+@instruction("rem")
+def _rem(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    kind = typed(modifiers)
+    values = [m.bits(o, BITS[kind]) for o in operands[1:]]
+    name = "arith.remsi" if kind.startswith("s") else "arith.remui"
+    m.set(operands[0], expanded(m.x, m.b, name, values[0].type, *values))
+
+
+def _shift(m: Machine, name: str, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    """Amounts of the width or more shift everything out."""
+    kind = typed(modifiers)
+    width = BITS[kind]
+    value, amount = m.bits(operands[1], width), m.bits(operands[2], 32)
+    b = m.b
+    limit = b.i32(width - 1)
+    inside = b.compare("ule", amount, limit)
+    by = resized(b, b.select(inside, amount, limit), width)
+    how = "shli" if name == "shl" else "shrsi" if kind.startswith("s") else "shrui"
+    made = b.binary(how, value, by)
+    if how != "shrsi":
+        made = b.select(inside, made, b.const(value.type, 0))
+    m.set(operands[0], made)
+
+
+@instruction("shl")
+def _shl(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    _shift(m, "shl", modifiers, operands)
+
+
+@instruction("shr")
+def _shr(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    _shift(m, "shr", modifiers, operands)
+
+
+@instruction("shf")
+def _shf(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    """Funnel shift of (high, low) = (b, a)."""
+    b = m.b
+    low, high, amount = (m.bits(o, 32) for o in operands[1:])
+    by = b.binary("andi", amount, b.i32(31)) if "wrap" in modifiers else b.binary("minui", amount, b.i32(32))
+    both = b.binary("ori", resized(b, low, 64), b.binary("shli", resized(b, high, 64), b.i64(32)))
+    if "l" in modifiers:
+        moved = b.binary("shrui", b.binary("shli", both, resized(b, by, 64)), b.i64(32))
+    else:
+        moved = b.binary("shrui", both, resized(b, by, 64))
+    m.set(operands[0], b.value("arith.trunci", int_type(32), (moved,)))
+
+
+@instruction("prmt")
+def _prmt(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    if set(modifiers) != {"b32"}:
+        raise Refused("modes of prmt")
+    m.set(operands[0], units.prmt(m.b, *(m.bits(o, 32) for o in operands[1:])))
+
+
+@instruction("lop3")
+def _lop3(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    *words, table = operands[1:]
+    if not isinstance(table, Immediate):
+        raise Refused("a table that is no number")
+    m.set(operands[0], units.lop3(m.b, int(table.value), [m.bits(o, 32) for o in words]))
+
+
+def _counting(name: str) -> Callable[[Machine, tuple[str, ...], list[Operand]], None]:
+    def handler(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+        value = m.bits(operands[1], BITS[typed(modifiers)])
+        if name == "brev":
+            m.set(operands[0], intrinsic(m.b, "llvm.bitreverse", value.type, [value]))
+            return
+        made = m.b.value("math.ctpop" if name == "popc" else "math.ctlz", value.type, (value,))
+        m.set(operands[0], resized(m.b, made, 32))
+
+    return handler
+
+
+for _name in ("popc", "clz", "brev"):
+    INSTRUCTIONS[_name] = _counting(_name)
+
+
+@instruction("bfe")
+def _bfe(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    kind = typed(modifiers)
+    if kind != "u32":
+        raise Refused("bfe of this type")
+    value, start, length = (m.bits(o, 32) for o in operands[1:])
+    b = m.b
+    start, length = (b.binary("minui", b.binary("andi", v, b.i32(255)), b.i32(32)) for v in (start, length))
+    moved = b.binary("shrui", resized(b, value, 64), resized(b, start, 64))
+    mask = b.binary("subi", b.binary("shli", b.i64(1), resized(b, length, 64)), b.i64(1))
+    m.set(operands[0], resized(b, b.binary("andi", moved, mask), 32))
+
+
+# --- predicates --------------------------------------------------------------------------------------------------------
+
+_INTEGER_TESTS = {"eq": "eq", "ne": "ne", "lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
+_FLOAT_TESTS = {
+    "eq": 1, "gt": 2, "ge": 3, "lt": 4, "le": 5, "num": 7, "equ": 8, "gtu": 9, "geu": 10, "ltu": 11, "leu": 12,
+    "neu": 13, "nan": 14, "ne": 6,
+}  # fmt: skip
+"""Numbers of `arith.cmpf`; PTX's `ne` is false for NaN, as `one` is."""
+
+
+@instruction("setp")
+def _setp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    kind, test = typed(modifiers), modifiers[0]
+    b = m.b
+    if is_float(kind):
+        values = [m.float(o, kind) for o in operands[1:3]]
+        number = ir.IntegerAttr.get(int_type(64), _FLOAT_TESTS[test])
+        made = b.value("arith.cmpf", int_type(1), tuple(values), {"predicate": number})
+    else:
+        values = [m.bits(o, BITS[kind]) for o in operands[1:3]]
+        prefix = "s" if kind.startswith("s") else "u"
+        name = _INTEGER_TESTS.get(test) or f"{prefix}{test}"
+        made = b.compare(name, *values)
+    joined = next((part for part in modifiers[1:] if part in ("and", "or", "xor")), "")
+    if joined:
+        made = b.binary(INTEGER[joined], made, m.i1(operands[3]))
+    target = operands[0]
+    if isinstance(target, Pair):
+        m.set(target.second, b.binary("xori", made, b.const(int_type(1), 1)))
+        target = target.first
+    m.set(target, made)
+
+
+@instruction("selp")
+def _selp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    width = BITS[typed(modifiers)]
+    target, first, second, condition = operands
+    m.set(target, m.b.select(m.i1(condition), m.bits(first, width), m.bits(second, width)))
+
+
+# --- conversions -------------------------------------------------------------------------------------------------------
+
+_NARROW = {"e4m3": formats.FLOAT8_E4M3FN, "e5m2": formats.FLOAT8_E5M2}
+_ROUNDINGS = {"rni": "math.roundeven", "rzi": "math.trunc", "rmi": "math.floor", "rpi": "math.ceil"}
+
+
+@instruction("cvt")
+def _cvt(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    kinds = [part for part in modifiers if part in BITS]
+    if len(kinds) != 2:
+        raise Refused("the types of this conversion")
+    target, source = kinds
+    if {"rz", "rm", "rp"} & set(modifiers) and is_float(target):
+        raise Refused("this rounding: the CPU target rounds to nearest")
+    b, x = m.b, m.x
+    if target.endswith("x2"):
+        part = target.removesuffix("x2")
+        if source.endswith("x2"):  # two narrow floats to two halves
+            value = m.bits(operands[1], 16)
+            halves = [resized(b, b.binary("shrui", value, b.const(value.type, 8 * n)), 8) for n in range(2)]
+            floats = [_widened(b, half, source.removesuffix("x2")) for half in halves]
+        else:  # the first source becomes the upper half
+            floats = [m.float(o, source) for o in (operands[2], operands[1])]
+        if "relu" in modifiers:
+            zero = b.value(
+                "arith.constant", floats[0].type, (), {"value": ir.FloatAttr.get(floats[0].type, 0.0, b.location)}
+            )
+            floats = [b.value("arith.maxnumf", f.type, (f, zero)) for f in floats]
+        parts = [_narrowed(b, x, f, part) for f in floats]
+        width = parts[0].type.width  # pyright: ignore[reportAttributeAccessIssue]
+        low, high = (resized(b, p, 2 * width) for p in parts)
+        m.set(operands[0], b.binary("ori", low, b.binary("shli", high, b.const(high.type, width))))
+        return
+    if target == "tf32":
+        value = m.bits(operands[1], 32)  # round half away: add half of what is dropped
+        m.set(operands[0], b.binary("andi", b.binary("addi", value, b.i32(0x1000)), b.i32(-0x2000)))
+        return
+    if is_float(source):
+        value = m.float(operands[1], source)
+        rounding = next((part for part in modifiers if part in _ROUNDINGS), "")
+        if rounding:
+            value = expanded(x, b, _ROUNDINGS[rounding], value.type, value)
+        if is_float(target):
+            m.set(operands[0], float_bits(b, x, value, target))
+        else:
+            name = "arith.fptosi" if target.startswith("s") else "arith.fptoui"
+            m.set(operands[0], expanded(x, b, name, int_type(BITS[target]), value))
+        return
+    value = m.bits(operands[1], BITS[source])
+    if is_float(target):
+        name = "arith.sitofp" if source.startswith("s") else "arith.uitofp"
+        wide = float_type("f64" if target == "f64" else "f32")
+        m.set(operands[0], float_bits(b, x, b.value(name, wide, (value,)), target))
+        return
+    want = BITS[target]
+    if "sat" in modifiers:
+        raise Refused("saturating conversions of integers")
+    if want > BITS[source] and source.startswith("s"):
+        m.set(operands[0], b.value("arith.extsi", int_type(want), (value,)))
+    else:
+        m.set(operands[0], resized(b, value, want))
+
+
+def _widened(b: Builder, bits: ir.Value, kind: str) -> ir.Value:
+    f32 = float_type("f32")
+    return extend(Emitter(f32, b.point, b.location), bits, _NARROW[kind], f32)
+
+
+def _narrowed(b: Builder, x: Expander, value: ir.Value, kind: str) -> ir.Value:
+    """An f32 as the bits of a type."""
+    if kind not in _NARROW:
+        return float_bits(b, x, value, kind)
+    f32 = float_type("f32")
+    code = truncate(Emitter(f32, b.point, b.location), value, formats.FLOAT32, f32, _NARROW[kind])
+    return b.value("arith.trunci", int_type(8), (code,))
+
+
+# --- functions ---------------------------------------------------------------------------------------------------------
+
+
+def _function(name: str) -> Callable[[Machine, tuple[str, ...], list[Operand]], None]:
+    def handler(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+        kind = typed(modifiers)
+        if kind == "f64":
+            raise Refused("the f64 function")
+        halves = PARTS.get(kind)
+        if halves:
+            whole = m.bits(operands[1], 32)
+            parts = [
+                as_float(m.b, m.x, resized(m.b, m.b.binary("shrui", whole, m.b.i32(16 * n)), 16), halves)
+                for n in range(2)
+            ]
+            low, high = (resized(m.b, float_bits(m.b, m.x, units.approx(m.b, name, p), halves), 32) for p in parts)
+            m.set(operands[0], m.b.binary("ori", low, m.b.binary("shli", high, m.b.i32(16))))
+            return
+        m.set(operands[0], float_bits(m.b, m.x, units.approx(m.b, name, m.float(operands[1], kind)), kind))
+
+    return handler
+
+
+for _name in ("ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh"):
+    INSTRUCTIONS[_name] = _function(_name)

@@ -1,0 +1,298 @@
+"""The registers of inline PTX and the table of its instructions.
+
+A register is an integer of its width while it is not used; an instruction takes it as the type it names. In a program
+with branches registers lie in memory, and its pieces between labels and branches run in a loop around the number of the
+piece that is next.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from ....mlir import context, ir
+from ...llvm_build import Builder, int_type, ptr_type
+from ...ptx_text import Address, Immediate, Operand, Register, Statement, Vector
+from .. import hardware
+from ..arithmetic import computes_in_f32, in_f32
+from ..expand import HANDLERS, Expander, shared_pointer
+from ..threads import BlockRecord, Fields, FrameHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BITS = {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "b128": 128} | {
+    f"{kind}{width}": width for kind in "busf" for width in (16, 32, 64)
+} | {"bf16": 16, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "e4m3x2": 16, "e5m2x2": 16, "tf32": 32, "u16x2": 32, "s16x2": 32}  # fmt: skip
+INTEGER = {"and": "andi", "or": "ori", "xor": "xori"}
+PARTS = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32"}
+ORDERS = ("acquire", "release", "relaxed", "acq_rel", "volatile", "weak", "mmio", "sc")
+
+
+class Refused(Exception):
+    """An instruction, or a form of it, that is not executed."""
+
+
+class Machine:
+    """One piece of inline PTX: its registers by name, and where it is expanded."""
+
+    def __init__(self, x: Expander, op: ir.Operation, b: Builder, registers: dict[str, str]) -> None:
+        self.x, self.op, self.b = x, op, b
+        self.types = registers
+        self.values: dict[str, ir.Value] = {}
+        self.cells: dict[str, tuple[ir.Value, int]] | None = None
+        """In a program with branches: where registers lie, and their widths."""
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def bits(self, operand: Operand, width: int) -> ir.Value:
+        """An operand as an integer of a width."""
+        b = self.b
+        if isinstance(operand, Immediate):
+            return b.const(int_type(width), self._pattern(operand, width))
+        if isinstance(operand, Vector):
+            return self._joined(operand, width)
+        if not isinstance(operand, Register):
+            raise Refused(f"{operand} where a register is expected")
+        value = self._value(operand.name)
+        if value is None:
+            value = self._special(operand.name)
+        if value is None:
+            value = b.const(int_type(BITS.get(self.types.get(operand.name, "b32"), 32)), 0)
+        if operand.negated:
+            value = b.binary("xori", value, b.const(value.type, -1))
+        return resized(b, value, width)
+
+    def _value(self, name: str) -> ir.Value | None:
+        if self.cells is not None and name in self.cells:
+            cell, width = self.cells[name]
+            return self.b.load(int_type(width), cell)
+        return self.values.get(name)
+
+    def _pattern(self, operand: Immediate, width: int) -> int:
+        if operand.width == -1:
+            kind = {16: "<e", 32: "<f", 64: "<d"}[width]
+            return int.from_bytes(struct.pack(kind, operand.value), "little")
+        return int(operand.value)
+
+    def _joined(self, operand: Vector, width: int) -> ir.Value:
+        part = width // len(operand.parts)
+        result = self.b.const(int_type(width), 0)
+        for number, piece in enumerate(operand.parts):
+            wide = resized(self.b, self.bits(piece, part), width)
+            moved = self.b.binary("shli", wide, self.b.const(int_type(width), number * part))
+            result = self.b.binary("ori", result, moved)
+        return result
+
+    def i1(self, operand: Operand) -> ir.Value:
+        return self.bits(operand, 1)
+
+    def float(self, operand: Operand, kind: str) -> ir.Value:
+        """An operand as an f32 or f64; f16 and bf16 are widened."""
+        if isinstance(operand, Immediate) and operand.width == 32 and kind == "f64":
+            raise Refused("an f32 immediate where an f64 is expected")
+        if isinstance(operand, Immediate) and operand.width == 0:
+            operand = Immediate(float(operand.value), -1)
+        return as_float(self.b, self.x, self.bits(operand, BITS[kind]), kind)
+
+    def pointer(self, operand: Operand, space: str) -> ir.Value:
+        """The host address that `[base + offset]` is in a state space; "": generic."""
+        if not isinstance(operand, Address):
+            raise Refused(f"{operand} where an address is expected")
+        width = 32 if isinstance(operand.base, Register) and self._width(operand.base) == 32 else 64
+        address = self.bits(operand.base, width)
+        if space.startswith("shared") or width == 32:
+            made = shared_pointer(self.x, self.b, resized(self.b, address, 32))
+        else:
+            made = self.b.value("llvm.inttoptr", ptr_type(), (address,))
+        return self.b.byte_gep(made, operand.offset) if operand.offset else made
+
+    def _width(self, operand: Register) -> int:
+        if self.cells is not None and operand.name in self.cells:
+            return self.cells[operand.name][1]
+        value = self.values.get(operand.name)
+        return value.type.width if value is not None else BITS.get(self.types.get(operand.name, "b64"), 64)  # pyright: ignore[reportAttributeAccessIssue]
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def set(self, operand: Operand, value: ir.Value) -> None:
+        """Give a destination a value of its width; vectors take it apart."""
+        if isinstance(operand, Vector):
+            part = value.type.width // len(operand.parts)  # pyright: ignore[reportAttributeAccessIssue]
+            for number, piece in enumerate(operand.parts):
+                moved = self.b.binary("shrui", value, self.b.const(value.type, number * part))
+                self.set(piece, resized(self.b, moved, part))
+            return
+        if not isinstance(operand, Register):
+            raise Refused(f"{operand} where a destination is expected")
+        if operand.name == "_":
+            return
+        if self.cells is not None and operand.name in self.cells:
+            cell, width = self.cells[operand.name]
+            self.b.store(resized(self.b, value, width), cell)
+            return
+        self.values[operand.name] = value
+
+    # -- special registers -----------------------------------------------------------------------------------
+
+    def _special(self, name: str) -> ir.Value | None:
+        if not name.startswith("%"):
+            if name.startswith("$") or name in self.types:
+                return None
+            raise Refused(f"{name} is not declared")
+        b, x = self.b, self.x
+        root, _, axis = name[1:].partition(".")
+        triples = {"tid": "thread_idx", "ntid": "block_dim", "ctaid": "block_idx", "nctaid": "grid_dim"}
+        if root in triples and axis in ("x", "y", "z"):
+            return x.function.indices[triples[root]]["xyz".index(axis)]
+        (tx, ty, tz), (dx, dy, dz) = x.function.indices["thread_idx"], x.function.indices["block_dim"]
+        linear = b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
+        lane = b.binary("andi", linear, b.i32(31))
+        if root == "laneid":
+            return lane
+        if root == "warpid":
+            return b.binary("shrui", linear, b.i32(5))
+        if root == "nwarpid":
+            threads = b.binary("muli", dx, b.binary("muli", dy, dz))
+            return b.binary("shrui", b.binary("addi", threads, b.i32(31)), b.i32(5))
+        if root == "WARP_SZ":
+            return b.i32(32)
+        if root.startswith("lanemask_"):
+            here = b.binary("shli", b.i32(1), lane)
+            below = b.binary("subi", here, b.i32(1))
+            through = b.binary("ori", below, here)
+            return {
+                "lt": below, "le": through, "eq": here, "gt": b.binary("xori", through, b.i32(-1)),
+                "ge": b.binary("xori", below, b.i32(-1)),
+            }[root.removeprefix("lanemask_")]  # fmt: skip
+        if root in ("clock", "clock64", "globaltimer"):
+            now = hardware.call(x, b, "kiln_cpu_now", [], int_type(64))
+            return now if root != "clock" else resized(b, now, 32)
+        if root in ("smid", "gridid"):
+            return b.i32(0)
+        record = Fields(b, Fields(b, hardware.frame_of(x, self.op), FrameHeader).load("block"), BlockRecord)
+        if root == "dynamic_smem_size":
+            return record.load("dynamic_smem")
+        if root == "cluster_ctarank":
+            return record.load("rank")
+        sizes = [record.load(f"cluster_{a}") for a in "xyz"]
+        if root == "cluster_nctarank":
+            return b.binary("muli", sizes[0], b.binary("muli", sizes[1], sizes[2]))
+        if axis in ("x", "y", "z"):
+            at = "xyz".index(axis)
+            block, grid = x.function.indices["block_idx"][at], x.function.indices["grid_dim"][at]
+            known = {
+                "cluster_ctaid": ("remui", block), "clusterid": ("divui", block), "nclusterid": ("divui", grid),
+            }  # fmt: skip
+            if root == "cluster_nctaid":
+                return sizes[at]
+            if root in known:
+                name, value = known[root]
+                return b.binary(name, value, sizes[at])
+        raise Refused(f"the special register {name}")
+
+    # -- running ---------------------------------------------------------------------------------------------
+
+    def keep_in_memory(self, widths: dict[str, int]) -> None:
+        """From now on registers lie in memory: those declared, and operands of the given widths."""
+        self.cells = {}
+        declared = {name: BITS.get(kind, 32) for name, kind in self.types.items()}
+        for name, width in {**declared, **widths}.items():
+            cell = self.x.at_entry(self.b.location).alloca(int_type(width))
+            self.b.store(
+                resized(self.b, self.values[name], width) if name in self.values else self.b.const(int_type(width), 0),
+                cell,
+            )
+            self.cells[name] = cell, width
+        self.values.clear()
+
+    def run(self, statement: Statement) -> None:
+        """Expand one statement."""
+        handler = INSTRUCTIONS.get(statement.name)
+        if handler is None:
+            raise Refused("the instruction is not known to the CPU target")
+        if statement.guard is None:
+            handler(self, statement.modifiers, list(statement.operands))
+            return
+        # under a guard: in a branch, with destinations in memory
+        condition = self.i1(statement.guard)
+        outer, before = self.b, dict(self.values)
+        inner = outer.if_(condition)
+        self.b = inner
+        handler(self, statement.modifiers, list(statement.operands))
+        self.b = outer
+        for name, value in self.values.items():
+            if before.get(name) is value:
+                continue
+            cell = self.x.at_entry(outer.location).alloca(value.type)
+            old = before.get(name)
+            branch = ir.InsertionPoint(inner.point.block.owner)
+            start = Builder(branch, outer.location)
+            start.store(start.const(value.type, 0) if old is None else resized(start, old, value.type.width), cell)  # pyright: ignore[reportAttributeAccessIssue]
+            inner.store(value, cell)
+            self.values[name] = outer.load(value.type, cell)
+
+
+def resized(b: Builder, value: ir.Value, width: int) -> ir.Value:
+    """An integer of another width: zeros in front, or the low bits."""
+    have = value.type.width  # pyright: ignore[reportAttributeAccessIssue]
+    if have == width:
+        return value
+    return b.value("arith.extui" if have < width else "arith.trunci", int_type(width), (value,))
+
+
+def expanded(x: Expander, b: Builder, name: str, result: ir.Type, *operands: ir.Value, **attributes: Any) -> ir.Value:
+    """The result of an operation, expanded as the same operation of a program would be."""
+    op = b.op(name, (result,), operands, attributes or None)
+    handler: Any = in_f32 if computes_in_f32(op) else HANDLERS.get(name)
+    values = handler(x, op, [], [result], Builder(ir.InsertionPoint(op), b.location)) if handler else None
+    if values is None:
+        return op.result
+    op.erase()
+    return values[0]
+
+
+def float_type(kind: str) -> ir.Type:
+    return {
+        "f16": ir.F16Type, "bf16": ir.BF16Type, "f32": ir.F32Type, "tf32": ir.F32Type, "f64": ir.F64Type,
+    }[kind].get(context())  # fmt: skip
+
+
+def as_float(b: Builder, x: Expander, bits: ir.Value, kind: str) -> ir.Value:
+    """Bits of a float, as an f32 (f64 stays)."""
+    value = b.value("arith.bitcast", float_type(kind), (bits,))
+    return value if kind in ("f32", "tf32", "f64") else expanded(x, b, "arith.extf", float_type("f32"), value)
+
+
+def float_bits(b: Builder, x: Expander, value: ir.Value, kind: str) -> ir.Value:
+    """An f32 (or f64) as the bits of a float, rounded to nearest."""
+    want = float_type(kind)
+    if value.type != want:
+        value = expanded(x, b, "arith.truncf" if value.type.width > want.width else "arith.extf", want, value)  # pyright: ignore[reportAttributeAccessIssue]
+    return b.value("arith.bitcast", int_type(want.width), (value,))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def is_float(kind: str) -> bool:
+    return kind.startswith(("f", "bf", "tf"))
+
+
+def typed(modifiers: tuple[str, ...]) -> str:
+    """The type an instruction names last."""
+    for part in reversed(modifiers):
+        if part in BITS:
+            return part
+    raise Refused("it names no type")
+
+
+INSTRUCTIONS: dict[str, Any] = {}
+
+
+def instruction(*names: str) -> Callable[[Any], Any]:
+    """Register the expansion of an instruction."""
+
+    def register(handler: Any) -> Any:
+        for name in names:
+            INSTRUCTIONS[name] = handler
+        return handler
+
+    return register

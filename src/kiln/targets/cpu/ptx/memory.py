@@ -1,0 +1,232 @@
+"""Loads and stores, atomics, fences, mbarriers, copies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....mlir import context, ir
+from ...llvm_build import int_type, ptr_type
+from ...ptx_text import Address, Immediate, Operand, Register, Vector
+from .. import atomics, hardware, mbarriers
+from ..expand import shared_pointer
+from ..sanitizer.instrument import Hooks
+from .machine import (
+    BITS,
+    ORDERS,
+    PARTS,
+    Machine,
+    Refused,
+    float_type,
+    instruction,
+    is_float,
+    resized,
+    typed,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+def _space(modifiers: tuple[str, ...]) -> str:
+    for part in modifiers:
+        if part.split("::")[0] in ("global", "shared", "local", "const", "param"):
+            if part in ("local", "const", "param"):
+                raise Refused(f"the state space {part}")
+            return part
+    return ""
+
+
+def _vector_type(m: Machine, kind: str, modifiers: tuple[str, ...]) -> tuple[ir.Type, int]:
+    count = next((int(part[1:]) for part in modifiers if part in ("v2", "v4", "v8")), 1)
+    element = int_type(BITS[kind])
+    if count == 1:
+        return element, 1
+    return ir.VectorType.get([count], element, loc=ir.Location.unknown(context())), count
+
+
+@instruction("ld", "ldu")
+def _ld(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    kind = typed(modifiers)
+    type_, count = _vector_type(m, kind, modifiers)
+    pointer = m.pointer(operands[1], _space(modifiers))
+    order = ".".join(part for part in modifiers if part in ORDERS)
+    made = atomics.ordered_load(m.x, m.op, m.b, pointer, type_, order)
+    if count == 1:
+        m.set(operands[0], made)
+        return
+    if not isinstance(operands[0], Vector):
+        raise Refused("a vector load needs a vector of destinations")
+    for number, part in enumerate(operands[0].parts):
+        position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
+        m.set(part, m.b.value("vector.extract", int_type(BITS[kind]), (made,), position))
+
+
+@instruction("st")
+def _st(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    kind = typed(modifiers)
+    if "async" in modifiers:
+        _st_async(m, kind, operands)
+        return
+    type_, count = _vector_type(m, kind, modifiers)
+    pointer = m.pointer(operands[0], _space(modifiers))
+    if count == 1:
+        value = m.bits(operands[1], BITS[kind])
+    else:
+        if not isinstance(operands[1], Vector):
+            raise Refused("a vector store needs a vector")
+        value = m.b.value("vector.from_elements", type_, [m.bits(part, BITS[kind]) for part in operands[1].parts])
+    atomics.ordered_store(m.x, m.op, m.b, pointer, value, ".".join(part for part in modifiers if part in ORDERS))
+
+
+def _st_async(m: Machine, kind: str, operands: list[Operand]) -> None:
+    """Store to another block of the cluster, then take the bytes from what its mbarrier misses."""
+    parts = operands[1].parts if isinstance(operands[1], Vector) else (operands[1],)
+    pointer = m.pointer(operands[0], "shared::cluster")
+    hooks, mbarrier = Hooks(m.x, m.op), m.pointer(operands[2], "shared::cluster")
+    hooks.store_async(m.b, pointer, BITS[kind] // 8 * len(parts), mbarrier)
+    for number, part in enumerate(parts):
+        m.b.store(m.bits(part, BITS[kind]), m.b.byte_gep(pointer, number * BITS[kind] // 8))
+    bytes_ = m.b.i32(-(BITS[kind] // 8) * len(parts))
+    hardware.frame_of(m.x, m.op)
+    hardware.call(m.x, m.b, "kiln_cpu_mbarrier", [mbarrier, m.b.i32(0), bytes_])
+    hooks.mbarrier_after(m.b, mbarrier)
+
+
+_ATOMIC_NAMES = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
+
+
+@instruction("atom", "red")
+def _atom(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    kind = typed(modifiers)
+    name = next((part for part in modifiers if part in _ATOMIC_NAMES), "")
+    if not name or "async" in modifiers or any(part in ("v2", "v4", "v8") for part in modifiers):
+        raise Refused("this atomic operation")
+    b = m.b
+    returns = len(operands) == (4 if name == "cas" else 3)
+    target = operands.pop(0) if returns else Register("_")
+    pointer = m.pointer(operands[0], _space(modifiers))
+    values = [m.bits(o, BITS[kind]) for o in operands[1:]]
+    if name == "cas":
+        compare, value = values
+        m.set(target, atomics.atomic_cas(m.x, m.op, b, pointer, compare, value, ".".join(modifiers)))
+        return
+    if is_float(kind):
+        type_ = (
+            ir.VectorType.get([2], float_type(PARTS[kind]), loc=ir.Location.unknown(context()))
+            if kind in PARTS
+            else float_type(kind)
+        )
+        value = b.value("llvm.bitcast", type_, (values[0],))
+        old = atomics.atomic_rmw(m.x, m.op, b, name, pointer, value, ".".join(modifiers))
+        m.set(target, b.value("llvm.bitcast", int_type(BITS[kind]), (old,)))
+        return
+    how = f"u{name}" if name in ("min", "max") and kind.startswith(("u", "b")) else name
+    m.set(target, atomics.atomic_rmw(m.x, m.op, b, how, pointer, values[0], ".".join(modifiers)))
+
+
+@instruction("fence", "membar")
+def _fence(m: Machine, modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
+    kind = ".".join({"gl": "gpu"}.get(part, part) for part in modifiers)
+    Hooks(m.x, m.op).fence(m.b, kind)
+    hardware.fence(m.b, kind)
+
+
+@instruction("prefetch", "prefetchu", "griddepcontrol", "setmaxnreg", "discard", "applypriority")
+def _nothing(_m: Machine, _modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
+    """Caches and registers are not modelled; a kernel runs when all before it are done."""
+
+
+@instruction("nanosleep")
+def _nanosleep(m: Machine, _modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
+    hardware.let_others_run(m.x, m.op, m.b, "nanosleep")
+
+
+@instruction("mapa")
+def _mapa(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    b = m.b
+    width = BITS[typed(modifiers)]
+    address = m.bits(operands[1], width)
+    if width == 32 or any(part.startswith("shared") for part in modifiers):
+        pointer = shared_pointer(m.x, b, resized(b, address, 32))
+    else:
+        pointer = b.value("llvm.inttoptr", ptr_type(), (address,))
+    there = hardware.peer(m.x, m.op, b, pointer, m.bits(operands[2], 32))
+    m.set(operands[0], b.value("llvm.ptrtoint", int_type(width), (there,)))
+
+
+@instruction("mbarrier")
+def _mbarrier(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    x, op, b = m.x, m.op, m.b
+    hardware.frame_of(x, op)
+    if "init" in modifiers:
+        mbarriers.mbarrier_init(x, op, b, m.pointer(operands[0], "shared"), m.bits(operands[1], 32))
+    elif "inval" in modifiers:
+        Hooks(x, op).mbarrier_inval(b, m.pointer(operands[0], "shared"))
+    elif "expect_tx" in modifiers and "arrive" not in modifiers:
+        mbarriers.mbarrier_change(x, op, b, m.pointer(operands[0], "shared"), None, m.bits(operands[1], 32))
+    elif "complete_tx" in modifiers:
+        taken = b.binary("subi", b.i32(0), m.bits(operands[1], 32))
+        mbarriers.mbarrier_change(x, op, b, m.pointer(operands[0], "shared"), None, taken)
+    elif "arrive" in modifiers:
+        addresses = [i for i, o in enumerate(operands) if isinstance(o, Address)]
+        at = addresses[0]
+        if at and isinstance(operands[0], Register) and operands[0].name != "_":
+            m.set(operands[0], b.i64(0))  # the state is only good for waits by state, which are refused
+        pointer = m.pointer(operands[at], "shared")
+        more = m.bits(operands[at + 1], 32) if len(operands) > at + 1 else None
+        if "expect_tx" in modifiers:
+            mbarriers.mbarrier_change(x, op, b, pointer, b.i32(1), more if more is not None else b.i32(0))
+        else:
+            mbarriers.mbarrier_change(x, op, b, pointer, more if more is not None else b.i32(1), b.i32(0))
+    elif ("try_wait" in modifiers or "test_wait" in modifiers) and "parity" in modifiers:
+        pointer = m.pointer(operands[1], "shared")
+        m.set(operands[0], mbarriers.mbarrier_wait(x, op, b, pointer, m.bits(operands[2], 32), may_fail=True))
+    else:
+        raise Refused("this form of mbarrier")
+
+
+@instruction("cp")
+def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    x, op, b = m.x, m.op, m.b
+    if modifiers[:1] != ("async",) or "reduce" in modifiers or "tensor" in modifiers or "prefetch" in modifiers:
+        raise Refused("this copy")
+    x.function.copies = True
+    frame, hooks, bulk = hardware.frame_of(x, op), Hooks(x, op), "bulk" in modifiers
+    prefix = "kiln_cpu_bulk" if bulk else "kiln_cpu_copy"
+    if "commit_group" in modifiers:
+        hardware.call(x, b, f"{prefix}_commit", [frame])
+        hooks.commit(b, bulk)
+    elif "wait_group" in modifiers or "wait_all" in modifiers:
+        if "wait_all" in modifiers:
+            hardware.call(x, b, f"{prefix}_commit", [frame])
+            hooks.commit(b, bulk)
+        count = m.bits(operands[0], 32) if operands else b.i32(0)
+        hardware.call(x, b, f"{prefix}_wait", [frame, count])
+        hooks.waited(b, count, bulk)
+    elif "mbarrier" in modifiers:
+        if "noinc" not in modifiers:
+            raise Refused("arriving with an expectation that grows")
+        mbarrier = m.pointer(operands[0], "shared")
+        hooks.copies_arrive(b, mbarrier)
+        hardware.call(x, b, "kiln_cpu_copy_arrive", [frame, mbarrier])
+        hooks.mbarrier_after(b, mbarrier)
+    elif "bulk" in modifiers and len(operands) == 4:
+        target, source = m.pointer(operands[0], "shared"), m.pointer(operands[1], "global")
+        size, mbarrier = m.bits(operands[2], 32), m.pointer(operands[3], "shared")
+        hooks.bulk_copy(b, target, source, size, mbarrier)
+        hardware.call(x, b, "kiln_cpu_bulk_load", [frame, target, source, size, mbarrier])
+        hooks.mbarrier_after(b, mbarrier)
+    elif "bulk" in modifiers and "bulk_group" in modifiers:
+        target, source = m.pointer(operands[0], "global"), m.pointer(operands[1], "shared")
+        size = m.bits(operands[2], 32)
+        hooks.bulk_copy(b, target, source, size)
+        hardware.call(x, b, "kiln_cpu_bulk_store", [frame, target, source, size])
+    elif "bulk" not in modifiers:
+        size = operands[2]
+        if not isinstance(size, Immediate):
+            raise Refused("a copy of a size that is no number")
+        taken = m.bits(operands[3], 32) if len(operands) > 3 else b.i32(int(size.value))
+        target, source = m.pointer(operands[0], "shared"), m.pointer(operands[1], "global")
+        mbarriers.copy_async(x, op, b, target, source, taken, int(size.value))
+    else:
+        raise Refused("this bulk copy")
