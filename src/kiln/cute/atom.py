@@ -339,7 +339,7 @@ class ThrCopy(TiledCopy):
         split = composition(tiles, (self._tiled(own), None))
         rest = split.shape[1]
         outside: Any = (None,) * len(rest) if isinstance(rest, tuple) else None
-        return split[((self._thr_idx, None), outside)]
+        return split._slice(((self._thr_idx, None), outside), by_thread=True)
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
         own = [self._thr_idx.ir_value()] if isinstance(self._thr_idx, Integer) else []

@@ -23,7 +23,7 @@ from .int_tuple import (
     tree_rank,
     with_dynamic_leaves,
 )
-from .layout import Layout, crd2idx
+from .layout import Layout, crd2idx, crd2idx_apart
 from .leaf import LayoutError, leaf_and
 from .modes import slice_
 from .swizzle import Swizzle
@@ -130,6 +130,17 @@ class ComposedLayout:
         return self._with(
             offset=add_coords(self._offset, crd2idx(coord, self._outer)), outer=slice_(self._outer, coord)
         )
+
+    def _slice_and_move(self, coord: Any) -> tuple[Any, ComposedLayout]:
+        """The slice without whole periods of a swizzle, and those: the slice is the one moved so far.
+
+        What is a multiple of the period passes through a swizzle unchanged, so that a stage of a ring of buffers need not
+        be part of what is swizzled, and the swizzle is the same in every turn of a loop.
+        """
+        if not isinstance(self._inner, Swizzle):
+            return 0, self._slice(coord)
+        moved, rest = crd2idx_apart(coord, self._outer, self._inner.period)
+        return moved, self._with(offset=add_coords(self._offset, rest), outer=slice_(self._outer, coord))
 
     def _domain_offset(self, coord: Any) -> ComposedLayout:
         return self._with(offset=add_coords(self._offset, crd2idx(coord, self._outer)), outer=self._outer)

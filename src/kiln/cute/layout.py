@@ -589,6 +589,29 @@ def crd2idx(coord: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
     return static if dynamic is None else leaf_add(dynamic, static)
 
 
+def crd2idx_apart(coord: Any, layout: Layout, period: int) -> tuple[Any, Any]:
+    """The offset of ``coord`` as two summands: the dynamic terms known to be multiples of ``period``, and the rest.
+
+    With the period 0 or basis strides all is rest.
+    """
+    terms: list[tuple[Any, Any]] = []
+    _collect_terms(coord, layout._shape, layout._stride, terms)
+    if any(isinstance(d, ScaledBasis) for _, d in terms):
+        return 0, basis_coord(terms)
+    multiples: Any = 0
+    rest: Any = 0
+    static = 0
+    for c, d in terms:
+        term = leaf_mul(c, d)
+        if isinstance(term, int):
+            static += term
+        elif period and get_divisibility(term) % period == 0:
+            multiples = leaf_add(multiples, term)
+        else:
+            rest = leaf_add(rest, term)
+    return multiples, leaf_add(rest, static)
+
+
 def _collect_terms(coord: Any, shape: Any, stride: Any, terms: list[tuple[Any, Any]]) -> None:
     if isinstance(coord, tuple):
         if not isinstance(shape, tuple) or len(coord) != len(shape):

@@ -288,7 +288,7 @@ def _sliced(split: Any, thread: Any, thread_i: Any, thread_j: Any) -> Any:
     further = len(split.shape[1]) - 2
     coord = ((thread, None), ((thread_i, None), (thread_j, None), *(None,) * further))
     if isinstance(split, TracedTensor):
-        return split[coord]
+        return split._slice(coord, by_thread=True)
     from .modes import slice_
 
     return slice_(split, coord)

@@ -11,6 +11,7 @@ from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
 from .leaf import get_divisibility, is_dynamic_leaf, is_zero, leaf_add
 from .printing import Formatted
+from .swizzle import upcast_swizzle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +84,7 @@ class Pointer:
     """
 
     __kiln_immutable__ = True
-    __slots__ = ("_alignment", "_base", "_dtype", "_memspace", "_offset", "_readonly", "_swizzle")
+    __slots__ = ("_alignment", "_apart", "_base", "_dtype", "_inside", "_memspace", "_offset", "_readonly", "_swizzle")
 
     def __init__(
         self,
@@ -98,6 +99,10 @@ class Pointer:
     ) -> None:
         self._base = value  # of the type `_base_type`; `offset` elements are still to be added
         self._offset = offset
+        self._inside: Any = 0
+        """Elements still to be added before the swizzle, only known at run time; see `_period`."""
+        self._apart = True
+        """Whether the base and what is inside the swizzle are kept apart where that is possible."""
         self._dtype = dtype
         self._memspace = memspace
         self._alignment = alignment or natural_alignment(dtype)
@@ -164,19 +169,59 @@ class Pointer:
             return self._copy(_offset=leaf_add(self._offset, int(offset)), _alignment=alignment)
         if not is_dynamic_leaf(offset):
             return NotImplemented
+        return self._plus(offset)
+
+    def _plus(self, offset: Any, by_thread: bool = False) -> Pointer:
+        """So many elements on, known at run time; `by_thread`: they differ from thread to thread."""
         from ..dialects import cute
 
+        period = self._period()
+        if period and (by_thread or get_divisibility(offset) % period):
+            after = alignment_after(self._alignment, offset, self._dtype)
+            return self._copy(_inside=leaf_add(self._inside, offset), _alignment=after)
         if not _whole_bytes(offset, self._dtype):  # packed elements: only an access can split the byte
             after = alignment_after(self._alignment, offset, self._dtype)
             return self._copy(_offset=leaf_add(self._offset, offset), _alignment=after)
         # The constant part stays last, where the code generators fold it into the access.
-        base_alignment = alignment_after(self._alignment, self._offset, self._dtype)
+        if period:
+            base_alignment = cute.info(self._base.type).alignment
+        else:
+            base_alignment = alignment_after(self._alignment, self._offset, self._dtype)
         after = alignment_after(base_alignment, offset, self._dtype)
         type_ = cute.ptr_type(self._dtype.mlir_type, self._memspace.name, after)
         moved = cute.ptr_add(self._base, index_value(offset), type_)
         return self._copy(_base=moved, _alignment=alignment_after(self._alignment, offset, self._dtype))
 
     __radd__ = __add__
+
+    def _period(self) -> int:
+        """Elements after which the swizzle repeats, if the base is aligned to it; 0 without.
+
+        Then only what is added to the base is swizzled, `_inside` and the constant offset, and whole periods are added to the
+        base: what a loop adds, a stage of a ring of buffers, leaves the swizzled part the same in every turn.
+        """
+        from ..dialects import cute
+
+        swizzle = self._swizzle
+        if swizzle is None or not self._apart or self._memspace is not AddressSpace.smem:
+            return 0
+        bits = element_bits(self._dtype)
+        if bits < 8 or bits > 8 << swizzle.num_base:
+            return 0
+        return 0 if cute.info(self._base.type).alignment % swizzle.period else swizzle.period * 8 // bits
+
+    def _swizzled(self, offset: Any, period: int) -> Any:
+        """Where the element `offset` elements on lies, in elements from the base."""
+        assert self._swizzle is not None
+        swizzle = upcast_swizzle(self._swizzle, element_bits(self._dtype) // 8)
+        known = leaf_add(self._offset, offset) if isinstance(offset, int) else self._offset
+        inside = self._inside if isinstance(offset, int) else leaf_add(self._inside, offset)
+        return leaf_add(swizzle(leaf_add(inside, known % period)), known - known % period)
+
+    def _unswizzled_base(self, offset: Any, alignment: int) -> Pointer:
+        """The pointer without swizzle so many elements past the base."""
+        base = Pointer(self._base, self._dtype, self._memspace, alignment, readonly=self._readonly)
+        return (base + offset).with_alignment(alignment)
 
     def __sub__(self, offset: Any) -> Pointer:
         if isinstance(offset, int) or is_dynamic_leaf(offset):
@@ -207,6 +252,8 @@ class Pointer:
         """The IR value of the address, of type `type`."""
         from ..dialects import cute
 
+        if not is_zero(self._inside):
+            return cute.ptr_add(self._base, index_value(leaf_add(self._inside, self._offset)), self.type)
         if not is_zero(self._offset):
             if not _whole_bytes(self._offset, self._dtype):
                 raise error(
@@ -258,10 +305,33 @@ class Pointer:
     # -- protocols ---------------------------------------------------------------------------------------
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
-        return [self.ir_value()]
+        return [self._base_value(), *self._inside_values()]
+
+    def _base_type(self) -> ir.Type:
+        """The type of what crosses a region: the address or, kept apart from what is swizzled, the base."""
+        from ..dialects import cute
+
+        if self._swizzle is None or not self._period():
+            return self.type
+        return cute.ptr_type(self._dtype.mlir_type, self._memspace.name, self._swizzle.period)
+
+    def _base_value(self) -> ir.Value:
+        from ..dialects import cute
+
+        if not self._period():
+            return self.ir_value()
+        wanted = self._base_type()
+        return self._base if self._base.type == wanted else cute.cast_ptr(self._base, wanted)
+
+    def _inside_values(self) -> list[ir.Value]:
+        """What is swizzled, if it is kept apart."""
+        return [Int32(leaf_add(self._inside, self._offset)).ir_value()] if self._period() else []
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> Pointer:
-        return self._copy(_base=values[0], _offset=0)
+        inside: Any = 0
+        if len(values) > 1:
+            inside = Int32._make(values[1], True, max(1, self._alignment * 8 // element_bits(self._dtype)))
+        return self._copy(_base=values[0], _offset=0, _inside=inside)
 
     def __get_mlir_types__(self) -> list[ir.Type]:
         return [self.type]
@@ -273,16 +343,17 @@ class Pointer:
         if self.__kiln_static_key__() != other.__kiln_static_key__():
             return None
         common = min(self._alignment, other._alignment)
-        readonly = self._readonly or other._readonly
-        return (
-            self._copy(_alignment=common, _readonly=readonly),
-            other._copy(_alignment=common, _readonly=readonly),
-        )
+        changes = {"_alignment": common, "_readonly": self._readonly or other._readonly}
+        if bool(self._period()) != bool(other._period()):
+            changes["_apart"] = False
+        return self._copy(**changes), other._copy(**changes)
 
     def __kiln_coerce__(self, like: Pointer) -> Pointer | None:
         if self.__kiln_static_key__() != like.__kiln_static_key__() or self._alignment < like._alignment:
             return None
-        return self._copy(_alignment=like._alignment)
+        if like._period() and not self._period():
+            return None
+        return self._copy(_alignment=like._alignment, _apart=bool(like._period()))
 
     def __kiln_print__(self) -> list[Any]:
         space, bits = self._memspace.name, type_name(self._dtype)
@@ -369,6 +440,8 @@ def _from_llvm_pointer(dtype: Any, value: Any, memspace: AddressSpace, alignment
 def _accessed(pointer: Pointer, offset: Any) -> tuple[ir.Value, ir.Value]:
     """The base and the offset in elements of an access, the swizzle applied."""
     if pointer._swizzle is not None:
+        if period := pointer._period():
+            return pointer._base, index_value(pointer._swizzled(offset, period))
         address = (pointer + offset)._address()
         swizzled = pointer._swizzle(address)
         moved = pointer_from_address(swizzled, pointer._dtype, pointer._memspace)

@@ -80,6 +80,11 @@ class Swizzle:
         """The type as it is printed in the intermediate representation."""
         return f'!cute.swizzle<"{self}">'
 
+    @property
+    def period(self) -> int:
+        """Offsets that differ by a multiple of it are swizzled alike: ``S(x + period) == S(x) + period``."""
+        return 1 << (self.num_bits + self.num_base + abs(self.num_shift))
+
     def is_static(self) -> bool:
         """Always: a swizzle has no dynamic part."""
         return True

@@ -21,7 +21,17 @@ from .int_tuple import (
     product,
     with_dynamic_leaves,
 )
-from .layout import Layout, cosize, crd2idx, leading_dim, make_identity_layout, make_layout, make_layout_like, rank
+from .layout import (
+    Layout,
+    cosize,
+    crd2idx,
+    crd2idx_apart,
+    leading_dim,
+    make_identity_layout,
+    make_layout,
+    make_layout_like,
+    rank,
+)
 from .leaf import get_divisibility, is_dynamic_leaf
 from .modes import slice_
 from .offset_width import leaf_width, needs_wide_offsets, with_wide_strides
@@ -237,10 +247,24 @@ class TracedTensor(Tensor):
         else:
             part.store(value)
 
-    def _slice(self, coord: Any) -> TracedTensor:
+    def _slice(self, coord: Any, by_thread: bool = False) -> TracedTensor:
+        """What is left; `by_thread`: the coordinate is that of a thread.
+
+        Whole periods of a swizzle move the pointer, but not a thread's: a pointer that all threads share is kept in a uniform
+        register.
+        """
         layout, coord = self._layout, self._coordinate(coord)
         if isinstance(layout, ComposedLayout):
-            return TracedTensor(self._iterator, layout._slice(coord), self._promised)
+            if by_thread or not isinstance(self._iterator, Pointer):
+                return TracedTensor(self._iterator, layout._slice(coord), self._promised)
+            moved, rest = layout._slice_and_move(coord)
+            return TracedTensor(self._moved(moved), rest, self._promised)
+        pointer = self._iterator
+        if isinstance(pointer, Pointer) and (period := pointer._period()):
+            moved, rest = crd2idx_apart(coord, layout, 0 if by_thread else period)
+            pointer = pointer + moved
+            pointer = pointer + rest if isinstance(rest, int) else pointer._plus(rest, by_thread)
+            return TracedTensor(pointer, slice_(layout, coord), self._promised)
         return TracedTensor(self._moved(crd2idx(coord, self.offset_layout)), slice_(layout, coord), self._promised)
 
     def _domain_offset(self, coord: Any) -> TracedTensor:
@@ -326,7 +350,16 @@ class TracedTensor(Tensor):
             return leaves
         from ..dialects import cute
 
-        return [cute.view(self._iterator.ir_value(), _memref_type(self._iterator, self._layout), leaves)]
+        pointer = self._iterator
+        return [cute.view(pointer._base_value(), self._carried_type(), leaves), *pointer._inside_values()]
+
+    def _carried_type(self) -> ir.Type:
+        """The type of the memref that crosses a region."""
+        from ..dialects import cute
+
+        pointer = self._iterator
+        alignment = cute.info(pointer._base_type()).alignment
+        return cute.memref_type(pointer.dtype.mlir_type, pointer.memspace.name, alignment, str(self._layout))
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> TracedTensor:
         if self.is_coordinates:
@@ -340,7 +373,7 @@ class TracedTensor(Tensor):
         leaves = [
             _leaf_like(leaf, cute.leaf(memref, i, leaf_width(leaf))) for i, leaf in enumerate(self._layout._leaves())
         ]
-        base = pointer._copy(_base=cute.iter_(memref, pointer.type), _offset=0)
+        base = pointer.__new_from_mlir_values__([cute.iter_(memref, pointer._base_type()), *values[1:]])
         return TracedTensor(base, self._layout._with_leaves(leaves) if leaves else self._layout, self._promised)
 
     def __kiln_static_key__(self) -> Any:

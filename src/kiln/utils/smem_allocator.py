@@ -14,6 +14,9 @@ from ..cute.pointer import AddressSpace, Pointer, natural_alignment, recast_ptr
 from ..cute.structures import struct
 from ..cute.tensor import make_tensor
 
+_MOST_ALIGNED = 1024
+"""Bytes all of a block's shared memory is aligned to."""
+
 
 class SmemPartition(enum.Enum):
     """Whose memory an allocation is counted as."""
@@ -109,6 +112,8 @@ class SmemAllocator:
             )
         from ..dialects import cute
 
+        if self._used == 0 and size >= _MOST_ALIGNED:  # what comes first is aligned anyway: let it be known
+            alignment = max(alignment, _MOST_ALIGNED)
         self._used = -(-self._used // alignment) * alignment + size
         alignment = max(alignment, natural_alignment(dtype))
         base = cute.alloc_smem(max(size, 1), alignment, cute.ptr_type(dtype.mlir_type, "smem", alignment))

@@ -93,7 +93,7 @@ def offsets(layout: Any, indices: Iterable[int]) -> list[Any]:
     if not all(isinstance(p, int) for p in plain):
         return [layout(i) for i in indices]
     swizzle = layout.inner
-    period = 1 << (swizzle.num_bits + swizzle.num_base + abs(swizzle.num_shift))
+    period = swizzle.period
     patterns = {p % period: None for p in plain}
     swizzled = {r: swizzle(leaf_add(layout.offset, r)) for r in patterns}
     return [leaf_add(swizzled[p % period], p - p % period) for p in plain]
@@ -101,6 +101,8 @@ def offsets(layout: Any, indices: Iterable[int]) -> list[Any]:
 
 def address(pointer: Pointer, offset: Any) -> ir.Value:
     """The address `offset` elements past a pointer, its swizzle applied, as an IR value."""
+    if pointer.swizzle is not None and (period := pointer._period()):
+        return pointer._unswizzled_base(pointer._swizzled(offset, period), known_alignment(pointer, offset)).ir_value()
     moved = pointer + offset
     if pointer.swizzle is None:
         return moved.ir_value()

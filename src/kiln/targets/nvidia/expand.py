@@ -132,6 +132,16 @@ class DeviceBuilder(Builder):
         name = ir.FlatSymbolRefAttr.get(symbol, context())
         return self.value("llvm.mlir.addressof", pointer_type(space), (), {"global_name": name})
 
+    def dynamic_smem(self) -> ir.Value:
+        """The start of dynamic shared memory, as a value that LLVM does not see through.
+
+        LLVM adds what it knows to be constant last, also an address. ptxas wants what is the same in all threads (the start
+        and the offset of a buffer) added first: then that sum is a uniform register, which an access adds by itself.
+        """
+        address = self.value("llvm.ptrtoint", int_type(32), (self.address_in(DYNAMIC_SMEM, 3),))
+        (hidden,) = self.asm("mov.b32 $0, $1;", "=r,r", [address], [int_type(32)], pure=True)
+        return self.value("llvm.inttoptr", pointer_type(3), (hidden,))
+
     def cast_space(self, pointer: ir.Value, type_: ir.Type) -> ir.Value:
         """A pointer as one of another address space."""
         if pointer.type == type_:
@@ -393,7 +403,7 @@ def _place_smem(expansion: Expansion, kernel: Kernel) -> None:
     for op in todo:
         b = DeviceBuilder(ir.InsertionPoint(op), op.location)
         start = offsets.get(op.attributes["global_name"].value, start_of_dynamic)
-        op.result.replace_all_uses_with(b.byte_gep(b.address_in(DYNAMIC_SMEM, 3), start))
+        op.result.replace_all_uses_with(b.byte_gep(b.dynamic_smem(), start))
         op.erase()
     for op in sizes:  # the program asks for what the launch gave
         b = DeviceBuilder(ir.InsertionPoint.after(op), op.location)
@@ -685,7 +695,7 @@ def _alloc_smem(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Dev
 def _dynamic_smem(x: Expander, _op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
     x.kernel.dynamic = True
     _dynamic_variable(x.module)
-    return [b.cast_space(b.address_in(DYNAMIC_SMEM, 3), device_type(results[0]))]
+    return [b.cast_space(b.dynamic_smem(), device_type(results[0]))]
 
 
 @expands("cute.undef")
