@@ -103,6 +103,45 @@ def test_random_numbers_of_the_cpu_stay_as_they_are(gpu_program):
     )
 
 
+def test_large_tensors(gpu_program):
+    """They are made in another way than small ones."""
+    gpu_program(
+        """
+        import ctypes, torch
+
+        n = 1 << 21
+        torch.manual_seed(5)
+        alone = torch.randn(4)
+        torch.manual_seed(5)
+        for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+            torch.cuda.manual_seed(7)
+            x = torch.randn(2, n, device="cuda", dtype=dtype)
+            y = torch.randn_like(x)
+            torch.cuda.manual_seed(7)
+            assert torch.equal(x, torch.randn(2, n, device="cuda", dtype=dtype)) and not torch.equal(x, y)
+            assert x.is_cuda and y.is_cuda and x.dtype == y.dtype == dtype and y.shape == (2, n)
+            wide = x.double()
+            assert wide.mean().abs() < 5e-3 and (wide.std() - 1).abs() < 5e-3
+            assert (x[0].double() * x[1].double()).mean().abs() < 5e-3
+            assert 0.0020 < (wide.abs() > 3).double().mean() < 0.0034
+        assert torch.equal(torch.randn(4), alone)  # the CPU's numbers stay as they are
+        generator = torch.Generator(device="cuda").manual_seed(1)
+        a = torch.randn(n, device="cuda", generator=generator)
+        assert torch.equal(a, torch.randn(n, device="cuda", generator=generator.manual_seed(1)))
+
+        zeros, like = torch.zeros(n, 2, device="cuda"), torch.zeros_like(a)
+        assert not zeros.any() and not like.any() and like.is_cuda
+        turned = torch.empty_like(zeros.t())
+        assert turned.stride() == (1, 2) and turned.is_cuda
+        assert torch.empty_strided((2048, 2048), (1, 2048), device="cuda").stride() == (1, 2048)
+        assert torch.zeros(n, device="cuda", requires_grad=True).requires_grad
+        for x in (a, zeros, like, turned, torch.ones(n, device="cuda")):
+            ctypes.memset(x.data_ptr() + x.nbytes, 0xFF, 4096)
+        assert not zeros.any()
+        """,
+    )
+
+
 def test_queries_streams_events_threads_and_children(gpu_program):
     gpu_program(
         """

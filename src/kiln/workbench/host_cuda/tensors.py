@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 from . import device as served
-from . import generators, graphs
+from . import factories, generators, graphs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -76,10 +76,15 @@ class HostCuda(TorchFunctionMode):
         on_cuda = asked.type == "cuda" if asked is not None else any(map(is_marked, inputs))
         if not on_cuda and asked is None:
             return func(*args, **kwargs)
-        random = on_cuda and getattr(func, "__name__", "") in generators.RANDOM and kwargs.get("generator") is None
+        name = getattr(func, "__name__", "")
+        random = on_cuda and name in generators.RANDOM and kwargs.get("generator") is None
         with generators.drawing() if random else contextlib.nullcontext():
-            result = graphs.run(func, args, kwargs)
-        allocates = on_cuda and (asked is not None or getattr(func, "__name__", "") in _ALLOCATING)
+            result = None
+            if on_cuda and name in factories.NAMES and not graphs.is_current_stream_capturing():
+                result = factories.large(func, args, kwargs)
+            if result is None:
+                result = graphs.run(func, args, kwargs)
+        allocates = on_cuda and (asked is not None or name in _ALLOCATING)
         for tensor in _tensors(result):
             if not any(tensor is given for given in inputs):
                 _mark(tensor, on_cuda)
@@ -105,8 +110,6 @@ _ALLOCATING = frozenset({
 })  # fmt: skip
 """Names of torch functions whose results programs hand to kernels, besides those that are asked for on a device."""
 
-_SLACK = 64 << 10
-
 
 def _add_slack(tensor: torch.Tensor, inputs: Iterable[torch.Tensor]) -> None:
     """Have memory go on behind a new tensor, as it does on a GPU, where torch hands out pieces of large blocks.
@@ -117,8 +120,10 @@ def _add_slack(tensor: torch.Tensor, inputs: Iterable[torch.Tensor]) -> None:
     if hasattr(tensor, "fake_device") or tensor.layout is not torch.strided or tensor.device.type != "cpu":
         return
     storage = tensor.untyped_storage()
+    if storage.nbytes() - tensor.nbytes >= factories.SLACK:
+        return  # made with room behind it, or a part of something larger
     if storage.resizable() and storage.data_ptr() not in [x.untyped_storage().data_ptr() for x in inputs]:
-        storage.resize_(storage.nbytes() + _SLACK)
+        storage.resize_(storage.nbytes() + factories.SLACK)
 
 
 # --- moving between the devices --------------------------------------------------------------------------------------

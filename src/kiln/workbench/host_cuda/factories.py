@@ -1,0 +1,65 @@
+"""Large new tensors. Programs for GPUs start by filling gigabytes; torch does some of that slowly on a CPU.
+
+They are made with room behind them from the start, and normal random numbers are drawn in parallel.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SLACK = 64 << 10
+"""Bytes that memory goes on behind a new tensor."""
+_LARGE = 4 << 20
+_CHUNK = 1 << 20
+
+_NORMAL = frozenset({"randn", "randn_like"})
+_ZEROS = frozenset({"zeros", "zeros_like"})
+NAMES = _NORMAL | _ZEROS | {"empty", "empty_like", "empty_strided"}
+"""Names of the functions that `large` makes the results of."""
+
+
+def large(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> torch.Tensor | None:
+    """What a call of one of `NAMES` gives; None where torch had better do it: small tensors, unusual options."""
+    name = func.__name__
+    if kwargs.get("out") is not None or kwargs.get("requires_grad") or kwargs.get("names") is not None:
+        return None
+    if kwargs.get("layout", torch.strided) is not torch.strided or any(hasattr(x, "fake_device") for x in args):
+        return None
+    described = {k: v for k, v in kwargs.items() if k != "generator"}
+    wanted = func(*args, **{**described, "device": "meta"})
+    bytes_ = wanted.numel() * wanted.itemsize
+    if bytes_ < _LARGE or wanted.untyped_storage().nbytes() != bytes_:
+        return None
+    if name in _NORMAL and not wanted.is_floating_point():
+        return None
+    # zeros come from the system for nothing, until they are touched
+    memory = (torch.zeros if name in _ZEROS else torch.empty)(bytes_ + SLACK, dtype=torch.uint8)
+    made = torch.empty(0, dtype=wanted.dtype).set_(memory.untyped_storage(), 0, wanted.shape, wanted.stride())
+    if name in _NORMAL:
+        _draw_normal(made, kwargs.get("generator"))
+    return made
+
+
+def _draw_normal(tensor: torch.Tensor, generator: torch.Generator | None) -> None:
+    """Fill a tensor with normal random numbers. They depend on the generator's state, not on the number of threads."""
+    seed = int(torch.randint(1 << 62, (), generator=generator))
+    flat = tensor.as_strided((tensor.numel(),), (1,))
+
+    def draw(start: int) -> None:
+        part = flat[start : start + _CHUNK]
+        source = numpy.random.Generator(numpy.random.SFC64([seed, start]))
+        kind = numpy.float64 if tensor.dtype is torch.float64 else numpy.float32
+        values = source.standard_normal(part.numel(), dtype=kind)
+        if tensor.dtype is torch.float16:
+            values = values.astype(numpy.float16)  # torch takes nine times as long
+        part.copy_(torch.from_numpy(values))
+
+    with concurrent.futures.ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
+        list(pool.map(draw, range(0, flat.numel(), _CHUNK)))
