@@ -49,6 +49,7 @@ from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_va
 _LAZY = (
     "cute",
     "sanitize",
+    "bank_conflicts",
     "pipeline",
     "utils",
     "torch",

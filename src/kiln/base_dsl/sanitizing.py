@@ -7,6 +7,7 @@ A target that can instrument code asks `kinds()` when it compiles and hands what
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import functools
 import json
 import os
@@ -19,8 +20,12 @@ from .diagnostics import DSLUserCodeError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .diagnostics import Span
+
 KINDS = ("race", "memory", "sync", "numeric")
 DEFAULT_KINDS = ("race", "memory", "sync")
+BANKS = "banks"
+"""A kind of its own: nothing is checked, bank conflicts of shared memory are counted."""
 
 
 class SanitizerError(DSLUserCodeError):
@@ -42,6 +47,29 @@ class Request:
         self.kinds = kinds
         self.raises = raises
         self.findings: list[Any] = []
+        self.accesses: list[SharedAccess] = []
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedAccess:
+    """How warps accessed shared memory at one place of a program."""
+
+    kernel: str
+    operation: str
+    """`ld`, `st`, `ldmatrix`, `stmatrix` or `cp.async`."""
+    width: int
+    """Bytes of a lane."""
+    span: Span | None
+    calls: tuple[Span, ...]
+    accesses: int
+    """By warps."""
+    wavefronts: int
+    ideal: int
+    """Wavefronts if there were no conflicts."""
+    worst: int
+    """The most wavefronts of lanes that are served together: a conflict of so many ways."""
+    lanes: int
+    """Lanes that took part, all accesses together."""
 
 
 class _Requests(threading.local):
@@ -64,11 +92,11 @@ def parse_kinds(text: str) -> tuple[str, ...]:
             wanted.update(DEFAULT_KINDS)
         elif item == "all":
             wanted.update(KINDS)
-        elif item in KINDS:
+        elif item in KINDS or item == BANKS:
             wanted.add(item)
         elif item not in ("", "0", "off", "false"):
             raise ValueError(f"unknown: {item}; expected some of {', '.join(KINDS)}, or all")
-    return tuple(kind for kind in KINDS if kind in wanted)
+    return tuple(kind for kind in (*KINDS, BANKS) if kind in wanted)
 
 
 def kinds() -> tuple[str, ...]:
@@ -98,6 +126,32 @@ def _write_at_exit() -> None:
     def write() -> None:
         with open(path, "w", encoding="utf-8") as file:
             json.dump([finding.to_dict() for finding in collected], file, indent=2)
+
+    atexit.register(write)
+
+
+counted: list[SharedAccess] = []
+"""What calls of this process counted, in order."""
+
+
+def count(accesses: Sequence[SharedAccess]) -> None:
+    """Record what a call counted."""
+    counted.extend(accesses)
+    request = _requests.request
+    if request is not None:
+        request.accesses.extend(accesses)
+    elif settings.get("KILN_BANK_CONFLICTS_REPORT"):
+        _report_at_exit()
+
+
+@functools.lru_cache(maxsize=1)
+def _report_at_exit() -> None:
+    path = settings.get("KILN_BANK_CONFLICTS_REPORT")
+
+    def write() -> None:
+        from .. import bank_conflicts
+
+        bank_conflicts.write(path)
 
     atexit.register(write)
 

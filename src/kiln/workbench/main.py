@@ -16,6 +16,7 @@ VERBS = {
     "cache": "say what the cache of compiled code holds, or empty it",
     "doctor": "say what this machine has for Kiln, and how to get what is missing",
     "draw": "draw a layout, or a thread-value layout on its tile, as SVG or LaTeX",
+    "inspect": "run a program on the CPU target and say what its kernels do: bank conflicts of shared memory",
     "run": "run a Python program with `cutlass` served by Kiln",
 }
 

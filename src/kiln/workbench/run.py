@@ -74,10 +74,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+def split(
+    argv: Sequence[str], with_value: Sequence[str] = ("--target", "--sanitize-report")
+) -> tuple[list[str], list[str]]:
     """The command line as (our own options, the program and its arguments).
 
-    The program starts at the first word that is not one of our options. `-m` comes back as a word of its own.
+    The program starts at the first word that is not one of our options, of which `with_value` take a word. `-m` comes
+    back as a word of its own.
     """
     words = list(argv)
     at = 0
@@ -90,7 +93,7 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
             return words[:at], ["-m", *glued, *words[at + 1 :]]
         if word == "-" or not word.startswith("-"):
             break
-        at += 2 if word in ("--target", "--sanitize-report") else 1
+        at += 2 if word in with_value else 1
     return words[:at], words[at:]
 
 

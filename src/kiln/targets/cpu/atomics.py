@@ -9,6 +9,8 @@ from typing import Any
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
+from ...base_dsl.target import value_bytes
+from ...dialects import cute
 from ...mlir import ir
 from ..llvm_build import Builder, int_type
 from .expand import Expander, carrier_type, from_carrier, to_carrier
@@ -93,32 +95,37 @@ def _access(b: Builder, type_: ir.Type, modifiers: str, order: int) -> dict[str,
 
 
 def ordered_load(
-    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, type_: ir.Type, modifiers: str
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, type_: ir.Type, modifiers: str, shared: bool = False
 ) -> ir.Value:
-    """A load that happens here."""
+    """A load that happens here. `shared`: it is known to be from shared memory."""
     let_others_run(x, op, b, "loop around a load")
     carrier = carrier_type(type_)
     pointer = Hooks(x, op).ordered(b, pointer, carrier, modifiers, stores=False)
+    if shared and x.module.banks is not None:
+        x.module.banks.access(x, op, b, pointer, value_bytes(carrier), value_bytes(carrier), "ld")
     made = b.value("llvm.load", carrier, (pointer,), _access(b, carrier, modifiers, _ACQUIRE))
     return from_carrier(b, made, type_)
 
 
 @hardware("ordered_load")
-def _ordered_load(x: Expander, op: ir.Operation, _o: Any, results: Any, b: Builder) -> list[ir.Value]:
-    return [ordered_load(x, op, b, op.operands[0], results[0], text(op, "modifiers"))]
+def _ordered_load(x: Expander, op: ir.Operation, operands: Any, results: Any, b: Builder) -> list[ir.Value]:
+    shared = cute.info(operands[0]).space == "smem"
+    return [ordered_load(x, op, b, op.operands[0], results[0], text(op, "modifiers"), shared)]
 
 
 def ordered_store(
-    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, value: ir.Value, modifiers: str
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, value: ir.Value, modifiers: str, shared: bool = False
 ) -> None:
-    """A store that happens here."""
+    """A store that happens here. `shared`: it is known to be to shared memory."""
     value = to_carrier(b, value)
     pointer = Hooks(x, op).ordered(b, pointer, value.type, modifiers, stores=True)
+    if shared and x.module.banks is not None:
+        x.module.banks.access(x, op, b, pointer, value_bytes(value.type), value_bytes(value.type), "st")
     b.op("llvm.store", (), (value, pointer), _access(b, value.type, modifiers, _RELEASE))
 
 
 @hardware("ordered_store")
-def _ordered_store(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+def _ordered_store(x: Expander, op: ir.Operation, operands: Any, _r: Any, b: Builder) -> list[ir.Value]:
     pointer, value = op.operands
-    ordered_store(x, op, b, pointer, value, text(op, "modifiers"))
+    ordered_store(x, op, b, pointer, value, text(op, "modifiers"), cute.info(operands[0]).space == "smem")
     return []

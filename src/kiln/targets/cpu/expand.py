@@ -31,6 +31,7 @@ from ..sites import Site
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from .banks import BankCounter
     from .sanitizer.instrument import Instrumentation
 
 
@@ -84,6 +85,8 @@ class Expansion:
     """Functions made for operations, to be called and not inlined."""
     sanitizer: Instrumentation | None = None
     """What an instrumented build adds; None in a normal one."""
+    banks: BankCounter | None = None
+    """The same, for a build that counts bank conflicts."""
 
     def site(self, op: ir.Operation, kind: str, message: str, kernel: str, types: tuple[str, ...] = ()) -> int:
         """Register a place that can fail; its number."""
@@ -186,6 +189,8 @@ def expand_module(expansion: Expansion) -> None:
     for state in expansion.functions.values():
         if state.is_kernel:
             block_function(expansion, state)
+    if expansion.banks is not None:
+        expansion.banks.finish()
 
 
 def is_kernel(func: ir.Operation) -> bool:
@@ -574,13 +579,17 @@ def _checked(
     value: ir.Value | None = None,
 ) -> ir.Value:  # fmt: skip
     """The address of an access; in an instrumented build it is checked first."""
-    if x.module.sanitizer is None:
+    if x.module.sanitizer is None and x.module.banks is None:
         return address
     element = cute.info(memory).element
     count = 1
     for size in type_.shape if isinstance(type_, ir.VectorType) else ():
         count *= size
     bytes_ = max(1, count * cute.element_bits(element) // 8)
+    if x.module.banks is not None and cute.info(memory).space == "smem":
+        x.module.banks.access(x, op, b, address, bytes_, _alignment(op, element), "st" if write else "ld")
+    if x.module.sanitizer is None:
+        return address
     return x.module.sanitizer.access(x, op, b, address, memory, bytes_, write, _alignment(op, element), value=value)
 
 

@@ -98,6 +98,10 @@ def block_function(expansion: Expansion, state: FunctionState) -> None:
         hidden = [ctx, smem, dynamic, *thread_idx, *block_idx, *block_dim, *grid_dim, no_frame]
         b.call(function_, [], [*arguments, *hidden])
 
+    if expansion.banks is not None:
+        for_each_thread(b, state.name)
+        expansion.banks.end_of_block(b)
+        return
     versions = guarded_versions(expansion.module, kernel, state.name, len(types) + 3)
     if versions is None:
         for_each_thread(b, state.name)
@@ -163,7 +167,8 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
         {"value": ir.FlatSymbolRefAttr.get(block_name(name), context())},
     )
     block = b.value("builtin.unrealized_conversion_cast", ptr, (block,))
-    static, serial = b.i32(static_smem(state)), b.i32(int(x.module.sanitizer is not None or prints(x.module, name)))
+    instrumented = x.module.sanitizer is not None or x.module.banks is not None
+    static, serial = b.i32(static_smem(state)), b.i32(int(instrumented or prints(x.module, name)))
     frame = b.load(i32, b.address_of(scheduler.frame_size_name(name))) if state.waits else b.i32(0)
     resident = b.i32(1 if "cute.cooperative" in op.attributes else 2 if state.spins else 0)
     numbers = [b.i32(site), *sizes, smem, static, serial, frame, b.i32(int(state.meets)), resident]

@@ -13,6 +13,7 @@ from ..llvm_build import Builder, function, int_type, operations, ptr_type, symb
 from ..llvm_text import fix_float_literals
 from . import context as shared
 from . import resume, runtime, scheduler, threads
+from .banks import BankCounter
 from .expand import Expansion, carrier_type, expand_module, from_carrier, host_type, to_carrier
 from .launch import LOOP_ANNOTATION, block_name
 from .sanitizer.instrument import Instrumentation, announce
@@ -24,23 +25,26 @@ WRAPPER = "kiln_entry"
 """The symbol of an executable's wrapper."""
 
 # Passes that find nothing to do still walk the module, so their number is kept small.
-_TO_LLVM = (
+TO_LLVM = (
     "convert-math-to-funcs{min-width-of-fpowi-exponent=33},convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,"
     "convert-index-to-llvm,convert-ub-to-llvm,convert-func-to-llvm,convert-cf-to-llvm,reconcile-unrealized-casts"
 )
 
 
 def lower(compilation: Compilation, entry: str, kinds: Sequence[str] = ()) -> tuple[str, Expansion]:
-    """LLVM IR text of a module, and what its expansion found out; `kinds` are what the sanitizer is to look for."""
+    """LLVM IR text of a module, and what its expansion found out; `kinds` are what an instrumented build is to look for."""
     expansion = Expansion(compilation.module)
-    if kinds:
-        expansion.sanitizer = Instrumentation(kinds)
+    if "banks" in kinds:
+        expansion.banks = BankCounter(expansion)
+    checked = [kind for kind in kinds if kind != "banks"]
+    if checked:
+        expansion.sanitizer = Instrumentation(checked)
     with context():
         compilation.run("expand-narrow-floats", expand_narrow_floats)
         signature = _signature(compilation.module, entry)
         compilation.run("expand-cute", lambda _: expand_module(expansion))
         compilation.run("wrap-entry", lambda module: _wrap(expansion, module, entry, *signature))
-        compilation.run("to-llvm", _TO_LLVM)
+        compilation.run("to-llvm", TO_LLVM)
         compilation.run("suspend", lambda module: _suspend(expansion, module))
         compilation.run("attributes", lambda module: _attributes(expansion, module))
         missing = _missing_functions(compilation.module)
@@ -57,7 +61,7 @@ def lower_runtime(waiting: bool = False) -> str:
     compilation = Compilation(module, "kiln_cpu_runtime")
     with context():
         module.operation.verify()
-        compilation.run("to-llvm", _TO_LLVM)
+        compilation.run("to-llvm", TO_LLVM)
         for op in operations(module):
             if op.name == "llvm.func" and symbol(op) not in exports:
                 _set_internal(op)

@@ -116,6 +116,8 @@ def copy_async(
 ) -> None:
     """`bytes_` of `size` bytes, and zeros for the rest."""
     target, source = Hooks(x, op).copy(b, target, source, bytes_, size)
+    if x.module.banks is not None:
+        x.module.banks.access(x, op, b, target, size, size, "cp.async")
     call(x, b, "kiln_cpu_copy", [_copies(x, op), target, source, bytes_, b.i32(size)])
 
 

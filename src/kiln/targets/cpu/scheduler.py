@@ -220,6 +220,8 @@ def group_function(
     left = b.compare("ne", b.load(i32, alive), b.i32(0))
     halted = b.if_(b.binary("andi", healthy, left))
     halted.call(STUCK, [], [ctx, arena, sizes, frame_size])
+    if expansion.banks is not None:
+        expansion.banks.end_of_block(b)
     if state.copies:
         expansion.declare("kiln_cpu_land_all", [ptr, ptr], [])
         b.call("kiln_cpu_land_all", [], [arena, sizes])

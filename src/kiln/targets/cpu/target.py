@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...mlir import ir
+    from .banks import BankCounter
     from .jit import Library
     from .sanitizer.instrument import Instrumentation
 
@@ -29,7 +30,12 @@ class CpuExecutable(Executable):
     """Object code loaded into this process."""
 
     def __init__(
-        self, data: bytes, sites: Sequence[Site], artifacts: Artifacts, sanitizer: Instrumentation | None = None
+        self,
+        data: bytes,
+        sites: Sequence[Site],
+        artifacts: Artifacts,
+        sanitizer: Instrumentation | None = None,
+        banks: BankCounter | None = None,
     ) -> None:
         from .jit import Library
         from .lower import WRAPPER
@@ -40,14 +46,26 @@ class CpuExecutable(Executable):
         self.sites = tuple(sites)
         self.artifacts = artifacts
         self.sanitizer = sanitizer
+        self.instrumented = sanitizer is not None or banks is not None
+        others: list[str] = []
+        exports = [WRAPPER]
         if sanitizer is not None:
             from .sanitizer.library import library as detector
 
-            library = Library(data, (WRAPPER,), others=(detector().name,))
-        else:
-            library = Library(data, (WRAPPER,))
+            others.append(detector().name)
+        if banks is not None:
+            from .banks import COUNTERS
+            from .banks import library as counter
+
+            others.append(counter().name)
+            exports.append(COUNTERS)
+        library = Library(data, tuple(exports), others=tuple(others))
         self.address = library.addresses[WRAPPER]
         self.call: Any = _caller(self.address, self.sites, library)
+        if banks is not None:
+            from .banks import COUNTERS, counted
+
+            self.call = counted(self.call, library.addresses[COUNTERS], banks.places)
         if sanitizer is not None:
             from .sanitizer.findings import watched
 
@@ -99,7 +117,7 @@ class CpuTarget(Target):
             compilation.dump("asm", "s", lambda: artifacts["asm"])
             compilation.dump("object", "o", lambda: data)
             with compilation.stage("load"):
-                executable = CpuExecutable(data, expansion.sites, artifacts, expansion.sanitizer)
+                executable = CpuExecutable(data, expansion.sites, artifacts, expansion.sanitizer, expansion.banks)
         except RuntimeError as failure:
             path = compilation.write("failed.ll", text)
             raise CompilerDiagnosticError(
@@ -121,7 +139,7 @@ class CpuTarget(Target):
     def serialize(self, executable: Executable) -> Entry | None:
         """Object code and the places that can fail; instrumented code is not kept."""
         assert isinstance(executable, CpuExecutable)
-        if executable.sanitizer is not None:
+        if executable.instrumented:
             return None
         facts = {
             "sites": [cache.encode_site(site) for site in executable.sites],

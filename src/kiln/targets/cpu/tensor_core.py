@@ -24,7 +24,7 @@ from ...base_dsl.diagnostics import DSLNotImplemented
 from ...mlir import context, ir
 from ..llvm_build import Builder, function, global_, int_type, parsed_type, ptr_type
 from .expand import Expander
-from .hardware import hardware
+from .hardware import frame_of, hardware
 from .lanes import lane_of, meet, once, slot
 from .sanitizer.instrument import Hooks
 from .threads import PAYLOAD, leave
@@ -323,10 +323,19 @@ def _matrix_name(op: ir.Operation) -> tuple[str, int, bool]:
     return f"{op.name.partition('.')[2]}.x{count}{'.trans' * transpose}", count, transpose
 
 
+def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, count: int, stores: bool) -> None:
+    """In an instrumented build: eight lanes for each matrix give the address of a row."""
+    Hooks(x, op).rows(b, address, 8 * count, stores)
+    if x.module.banks is not None:
+        frame_of(x, op)
+        gives = b.if_(b.compare("ult", lane_of(x, b), b.i32(8 * count)))
+        x.module.banks.access(x, op, gives, address, 16, 16, "stmatrix" if stores else "ldmatrix")
+
+
 @hardware("ldmatrix")
 def _ldmatrix(x: Expander, op: ir.Operation, _o: Any, results: Any, b: Builder) -> list[ir.Value]:
     name, count, transpose = _matrix_name(op)
-    Hooks(x, op).rows(b, op.operands[0], 8 * count, stores=False)
+    _rows(x, op, b, op.operands[0], count, stores=False)
     meeting = meet(x, op, b, name, b.i32(-1), [(op.operands[0], _POINTER_AT)])
     first = once(b, meeting)
     _outlined(x, f"kiln.{name}", _matrix_access(count, transpose, stores=False))
@@ -340,7 +349,7 @@ def _ldmatrix(x: Expander, op: ir.Operation, _o: Any, results: Any, b: Builder) 
 def _stmatrix(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     name, count, transpose = _matrix_name(op)
     pointer, value = op.operands
-    Hooks(x, op).rows(b, pointer, 8 * count, stores=True)
+    _rows(x, op, b, pointer, count, stores=True)
     meeting = meet(x, op, b, name, b.i32(-1), [(pointer, _POINTER_AT), (value, _REGISTERS_AT)])
     first = once(b, meeting)
     _outlined(x, f"kiln.{name}", _matrix_access(count, transpose, stores=True))

@@ -36,6 +36,11 @@ def _space(modifiers: tuple[str, ...]) -> str:
     return ""
 
 
+def _is_local(modifiers: tuple[str, ...]) -> bool:
+    """Whether an access is to shared memory of the block."""
+    return _space(modifiers) in ("shared", "shared::cta")
+
+
 def _vector_type(m: Machine, kind: str, modifiers: tuple[str, ...]) -> tuple[ir.Type, int]:
     count = next((int(part[1:]) for part in modifiers if part in ("v2", "v4", "v8")), 1)
     element = int_type(BITS[kind])
@@ -50,7 +55,7 @@ def _ld(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None
     type_, count = _vector_type(m, kind, modifiers)
     pointer = m.pointer(operands[1], _space(modifiers))
     order = ".".join(part for part in modifiers if part in ORDERS)
-    made = atomics.ordered_load(m.x, m.op, m.b, pointer, type_, order)
+    made = atomics.ordered_load(m.x, m.op, m.b, pointer, type_, order, _is_local(modifiers))
     if count == 1:
         m.set(operands[0], made)
         return
@@ -75,7 +80,8 @@ def _st(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None
         if not isinstance(operands[1], Vector):
             raise Refused("a vector store needs a vector")
         value = m.b.value("vector.from_elements", type_, [m.bits(part, BITS[kind]) for part in operands[1].parts])
-    atomics.ordered_store(m.x, m.op, m.b, pointer, value, ".".join(part for part in modifiers if part in ORDERS))
+    order = ".".join(part for part in modifiers if part in ORDERS)
+    atomics.ordered_store(m.x, m.op, m.b, pointer, value, order, _is_local(modifiers))
 
 
 def _st_async(m: Machine, kind: str, operands: list[Operand]) -> None:

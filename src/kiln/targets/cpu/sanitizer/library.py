@@ -11,7 +11,7 @@ from ....mlir import context
 from ...llvm_build import translate
 from ...llvm_text import fix_float_literals
 from .. import jit
-from ..lower import _TO_LLVM
+from ..lower import TO_LLVM
 from . import detector
 from .state import STATE, State
 
@@ -24,7 +24,7 @@ def _object() -> bytes:
     compilation = Compilation(module, "kiln_cpu_sanitizer")
     with context():
         module.operation.verify()
-        compilation.run("to-llvm", _TO_LLVM)
+        compilation.run("to-llvm", TO_LLVM)
         text = fix_float_literals(translate(module))
     return jit.emit_object(jit.optimize(text, 2), 2)
 
