@@ -455,27 +455,3 @@ def test_more_arrivals_than_an_mbarrier_expects() -> None:
     (finding,) = found(run_overflow, y, 2)
     assert finding.rule == "mbarrier-overflow"
     assert "arrives 3 times" in finding.message
-
-
-# --- numbers ---------------------------------------------------------------------------------------------------------
-
-
-@cute.kernel
-def divide(x: cute.Tensor, y: cute.Tensor):
-    t, _, _ = cute.arch.thread_idx()
-    quotient = 1.0 / x[t]  # the division
-    y[t] = quotient * 2.0
-
-
-@cute.jit
-def run_divide(x: cute.Tensor, y: cute.Tensor):
-    divide(x, y).launch(grid=1, block=8)
-
-
-def test_the_first_operation_that_is_not_finite() -> None:
-    x, y = arrays(8, 8)
-    assert found(run_divide, x, y) == []
-    (finding,) = found(run_divide, x, y, kinds="numeric")
-    assert (finding.kind, finding.thread, finding.span.line) == ("numeric", (0, 0, 0), line_of("the division"))
-    assert found(run_divide, x + 1, y, kinds="numeric") == []
-    assert found(run_divide, x + np.float32(np.inf), y, kinds="numeric") == []

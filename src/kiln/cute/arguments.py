@@ -383,13 +383,15 @@ def _is_shape_like(annotation: Any) -> bool:
 
 
 def array_layouts(nodes: Sequence[Node]) -> list[str | None]:
-    """For each leaf of some arguments: the layout of the array whose address it is, with `?` for the leaves that follow."""
+    """For each leaf of some arguments: the layout of the array whose address it is, with `?` for the leaves that follow, and
+    with `const ` before it if the array is read-only."""
     found: list[str | None] = []
     for node in nodes:
         if isinstance(node, GroupNode):
             found += array_layouts(node.children)
         elif isinstance(node, TensorNode):
-            found += [node.key.layout, *[None] * (len(node.types()) - 1)]
+            const = "const " if node.key.readonly else ""
+            found += [const + node.key.layout, *[None] * (len(node.types()) - 1)]
         else:
             found += [None] * len(node.types())
     return found

@@ -173,7 +173,7 @@ def expand_module(expansion: Expansion) -> None:
             expansion.declared.add(symbol(func))
         if func.name == "func.func" and len(func.regions[0].blocks):
             if expansion.sanitizer is not None:
-                expansion.sanitizer.remember(func)
+                expansion.sanitizer.remember(expansion, func)
             expansion.functions[symbol(func)] = add_hidden_arguments(func)
     casts: list[ir.Operation] = []
     for state in expansion.functions.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl import sanitizing
@@ -82,8 +83,14 @@ def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable
                 failure = caught
             detector.active = 0
             found = [_words(detector.findings[i], sanitizer) for i in range(detector.findings_count)]
-        # what nobody has written is often what a race has not written yet
-        found.sort(key=lambda finding: (_ORDER.index(finding.kind), finding.rule == "uninitialized"))
+        # causes first: an index that overflowed is out of bounds; what nobody has written, a race has not written yet
+        found.sort(
+            key=lambda finding: (
+                finding.rule != "index-overflow",
+                _ORDER.index(finding.kind),
+                finding.rule == "uninitialized",
+            )
+        )
         if failure is not None and not found:
             raise failure
         sanitizing.deliver(found, failure)
@@ -242,6 +249,8 @@ def _explain(
             "make the address a multiple of the access's size, or access fewer elements at a time",
             "",
         )
+    if rule == "uninitialized" and extra[1]:
+        return _explain_unset(extra[0], site, other_site, memory, me)
     if rule == "uninitialized":
         return (
             f"{me} reads {memory.text}, which nobody has written",
@@ -301,11 +310,14 @@ def _explain(
             "all lanes of the mask must execute the same operation: move it out of the branch, or name fewer lanes",
             "the other lane is here",
         )
-    return (
-        f"{site.what} gives {me} a result that is not finite, although its operands are",
-        "guard the operation, or compute in a wider type",
-        "",
-    )
+    if rule == "index-overflow":
+        sign = {"<<": "shifted left by"}.get(site.what, site.what)
+        return (
+            f"{me} computes {extra[0]} {sign} {extra[1]} for an address, which does not fit in 32 bits",
+            "compute the index in 64 bits: Int64(...)",
+            "",
+        )
+    return _explain_number(record, site, memory, me)
 
 
 def _explain_race(
@@ -334,6 +346,50 @@ def _explain_race(
     else:
         hint = "put sync_threads(), or a barrier or mbarrier that both take part in, between the two"
     return text, hint, f"{before if before != 'wrote' else 'written'} here by {other}"
+
+
+def _explain_unset(
+    element: int, site: SanitizedSite, other_site: SanitizedSite, memory: _Memory, me: str
+) -> tuple[str, str, str]:
+    """A value that nobody set decides something."""
+    doing = {
+        "write": f"writes {memory.text} with",
+        "address": "accesses memory at an address that depends on",
+        "branch": "takes a branch that depends on",
+    }[site.what]
+    if other_site.what == "register tensor":
+        name = other_site.memory or "a register tensor"
+        part = f"element {element} of {name}" if element < 1 << 31 else f"an element of {name}"
+        hint = f"set it first, as {other_site.memory or 'tensor'}.fill(0) does, or guard this as its writes are guarded"
+        return f"{me} {doing} {part}, which nobody has written", hint, f"{name} is made here, and holds nothing"
+    return (
+        f"{me} {doing} a variable that was not assigned on the way here",
+        "assign it before the branch",
+        "",
+    )
+
+
+_OPERATORS = {"addf": "+", "subf": "-", "mulf": "*", "divf": "/", "remf": "%"}
+
+
+def _explain_number(record: native.Finding, site: SanitizedSite, memory: _Memory, me: str) -> tuple[str, str, str]:
+    """A result that is not finite."""
+    bits = [record.extra[1], *record.numbers]
+    result, left, right = (struct.unpack("<d", struct.pack("<Q", b & (1 << 64) - 1))[0] for b in bits)
+    given = [f"{value:.6g}" for value in (left, right)[: record.bytes]]
+    sign = _OPERATORS.get(site.what)
+    if sign is not None and len(given) == 2:
+        text = f"{given[0]} {sign} {given[1]}"
+    else:
+        text = f"{site.what}({', '.join(given) if given else '...'})"
+    index, count = record.extra[0] & 0xFFFFFFFF, record.extra[0] >> 32
+    where = f", element {index} of {count}" if count > 1 else ""
+    goes = f"; it is stored in {memory.text}" if memory.space else ""
+    return (
+        f"{me} computes {text} = {result:g}{where}, not finite although its operands are{goes}",
+        "guard the operation, or compute in a wider type",
+        "",
+    )
 
 
 def _phrase(what: str, memory: str) -> str:

@@ -17,15 +17,15 @@ from ....base_dsl.compiler import source_span
 from ....base_dsl.target import value_bytes
 from ....dialects import cute
 from ....mlir import ir
-from ...llvm_build import Builder, int_type, like, ptr_type
-from . import detector
+from ...llvm_build import Builder, int_type, ptr_type
+from . import detector, numeric, undefined
 from .state import ALIGNMENT_SHIFT, ATOMIC, ENGINE_SHIFT, GLOBAL, KINDS, MAX_LEAVES, MAX_OBJECTS, SHARED, WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from ....base_dsl.diagnostics import Span
-    from ..expand import Expander, FunctionState
+    from ..expand import Expander, Expansion, FunctionState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,24 +98,6 @@ class Allocation:
 
 
 _DYNAMIC_END = 0x7FFF_FFFF
-_MOVES = {"arith.constant", "arith.bitcast", "arith.select", "arith.negf"}
-"""Operations whose result is not computed."""
-
-
-def _exponent_mask(type_: ir.Type) -> int:
-    """The bits of the exponent of a floating-point type, or of a vector's elements; 0 for other types."""
-    element = type_.element_type if isinstance(type_, ir.VectorType) else type_
-    kinds = ((ir.F16Type, 0x7C00), (ir.BF16Type, 0x7F80), (ir.F32Type, 0x7F80_0000), (ir.F64Type, 0x7FF0 << 48))
-    return next((mask for kind, mask in kinds if isinstance(element, kind)), 0)
-
-
-def _not_finite(b: Builder, value: ir.Value) -> ir.Value:
-    """Whether a number, or any of a vector, is infinite or not a number."""
-    element = value.type.element_type if isinstance(value.type, ir.VectorType) else value.type
-    bits = like(value.type, int_type(element.width))  # pyright: ignore[reportAttributeAccessIssue]
-    mask = b.const(bits, _exponent_mask(value.type))
-    exponent = b.binary("andi", b.value("arith.bitcast", bits, (value,)), mask)
-    return b.any(b.compare("eq", exponent, mask))
 
 
 class Instrumentation:
@@ -138,7 +120,7 @@ class Instrumentation:
 
     # -- what is known about the program -----------------------------------------------------------------
 
-    def remember(self, func: ir.Operation) -> None:
+    def remember(self, expansion: Expansion, func: ir.Operation) -> None:
         """Look at a kernel before its arguments are retyped."""
         if cute.KERNEL not in func.attributes:
             return
@@ -154,35 +136,18 @@ class Instrumentation:
         name = func.attributes["sym_name"].value
         self._kernel_numbers[name] = len(self.kernels)
         self.kernels.append(KernelInfo(name, arguments))
+        if "memory" in self.kinds:
+            undefined.watch(self, expansion, func)
 
     def enter(self, x: Expander) -> None:
         """Let a kernel be run by the scheduler even if nothing in it waits."""
         from ..resume import SUSPEND
 
         if "numeric" in self.kinds:
-            self._watch_numbers(x)
+            numeric.watch(self, x)
         x.function.waits = True
         x.module.declare(SUSPEND, [], [])
         x.at_entry(x.function.operation.location).call(SUSPEND, [], [])
-
-    def _watch_numbers(self, x: Expander) -> None:
-        """After every floating-point operation: is its result finite, if its operands are?"""
-        computing: list[ir.Operation] = []
-
-        def visit(op: ir.Operation) -> ir.WalkResult:
-            if op.name.startswith(("arith.", "math.")) and op.name not in _MOVES and len(op.results) == 1:
-                if _exponent_mask(op.results[0].type):
-                    computing.append(op)
-            return ir.WalkResult.ADVANCE
-
-        x.function.operation.walk(visit)
-        for op in computing:
-            b = Builder(ir.InsertionPoint.after(op), op.location)
-            bad = _not_finite(b, op.results[0])
-            for operand in op.operands:
-                if _exponent_mask(operand.type):
-                    bad = b.binary("andi", bad, b.binary("xori", _not_finite(b, operand), b.const(int_type(1), 1)))
-            self.call(x, b.if_(bad), "number", self.site(op, x, op.name.partition(".")[2]))
 
     def allocated(self, op: ir.Operation, value: ir.Value, start: int, size: int | None) -> None:
         """An allocation of shared memory; without a size, all of the dynamic one."""
@@ -215,8 +180,13 @@ class Instrumentation:
 
     def _static_place(self, value: ir.Value) -> tuple[Allocation, int] | None:
         """The allocation that an address is in and its offset there, if that is known."""
+        found = self._static_offset(value, self._allocations)
+        return None if found is None else (self._allocations[found[0]], found[1])
+
+    def _static_offset(self, value: ir.Value, bases: Container[ir.Value]) -> tuple[ir.Value, int] | None:
+        """One of some addresses, and how many bytes past it a value points, if that is known."""
         offset = 0
-        while value not in self._allocations:
+        while value not in bases:
             op = None if isinstance(value.owner, ir.Block) else value.owner.operation
             if op is None or op.name != "llvm.getelementptr":
                 return None
@@ -228,7 +198,7 @@ class Instrumentation:
                 index = source.operation.attributes["value"].value  # pyright: ignore[reportAttributeAccessIssue]
             offset += index * value_bytes(op.attributes["elem_type"].value)  # pyright: ignore[reportAttributeAccessIssue]
             value = op.operands[0]
-        return self._allocations[value], offset
+        return value, offset
 
     def allocated_private(self, value: ir.Value, size: int) -> None:
         """A register array."""
@@ -236,13 +206,21 @@ class Instrumentation:
 
     def site(self, op: ir.Operation, x: Expander, what: str, **more: Any) -> int:
         """The number of a place; the same for code that was traced several times at one place."""
+        return self.site_in(op, x.function.name, what, **more)
+
+    def site_in(self, op: ir.Operation, kernel: str, what: str, **more: Any) -> int:
+        """The number of a place in a kernel."""
         span, calls = source_span(op.location)
-        site = SanitizedSite(what, span, calls, x.function.name, **more)
+        site = SanitizedSite(what, span, calls, kernel, **more)
         number = self._site_numbers.get(site)
         if number is None:
             number = self._site_numbers[site] = len(self.sites)
             self.sites.append(site)
         return number
+
+    def name_at(self, span: Span | None) -> str:
+        """The variable that the statement at a source line assigns, if it is one name."""
+        return _assigned_name(span)
 
     # -- calls -------------------------------------------------------------------------------------------
 
@@ -313,6 +291,9 @@ class Instrumentation:
         if origin == "private" or space == "rmem":
             if origin != "private" or "memory" not in self.kinds:
                 return address
+            found = self._static_offset(address, self._private)
+            if found is not None and isinstance(bytes_, int) and 0 <= found[1] <= self._private[source] - bytes_:
+                return address
             site = self.site(op, x, what, memory="register array", element=element, element_bits=bits)
             checked = self.call(x, b, "private", address, source, self._private[source], bytes_, site)
             return b.value("llvm.inttoptr", ptr_type(), (checked,))
@@ -366,7 +347,7 @@ class Instrumentation:
                 continue
             pointer, leaves = _parts(b, value, argument)
             size = extent(b, argument.layout, argument.element_bits, leaves)
-            self.call(x, b, "object_", index, pointer, size, 0)
+            self.call(x, b, "object_", index, pointer, size)
             for k, leaf in enumerate(leaves[:MAX_LEAVES]):
                 self.call(x, b, "leaf", index, k, leaf)
 
@@ -403,15 +384,16 @@ def announce(
     expansion: Any, b: Builder, types: Sequence[ir.Type], arguments: Sequence[ir.Value], layouts: Sequence[str | None]
 ) -> None:
     """At the start of a call from Python: the memory of its arrays. Where a layout is given, the address stands in that
-    argument and the layout's dynamic leaves in those that follow."""
+    argument and the layout's dynamic leaves in those that follow; `const ` before it means that it may not be written."""
     call(expansion, b, "begin")
     for number, layout in enumerate(layouts):
         if layout is None:
             continue
+        readonly, layout = int(layout.startswith("const ")), layout.removeprefix("const ")
         dynamic = len(cute.leaf_widths(layout))
         leaves = [_resized(b, leaf, 64) for leaf in arguments[number + 1 : number + 1 + dynamic]]
         bits = cute.element_bits(cute.info(types[number]).element)
-        call(expansion, b, "extent", arguments[number], extent(b, layout, bits, leaves))
+        call(expansion, b, "extent", arguments[number], extent(b, layout, bits, leaves), readonly)
 
 
 def _parts(b: Builder, value: ir.Value, argument: Argument) -> tuple[ir.Value, list[ir.Value]]:

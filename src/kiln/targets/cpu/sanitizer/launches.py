@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from .native import Code, Value
-from .registry import CELL, call, exported, state_of
+from .registry import CELL, call, exported, maximum, state_of
 from .state import BARRIERS, MAX_OBJECTS, BarrierSlot, Meeting, Object, Thread
 
 
@@ -15,14 +15,15 @@ def begin(c: Code) -> None:
     state_of(c).extents_count = 0
 
 
-@exported([64, 64])
-def extent(c: Code, low: Value, bytes_: Value) -> None:
+@exported([64, 64, 32])
+def extent(c: Code, low: Value, bytes_: Value, readonly: Value) -> None:
     """An argument of the call is memory of so many bytes."""
     st = state_of(c)
     count = st.extents_count
     with c.when((count < MAX_OBJECTS) & (low != 0)):
         st.set_at("extent_low", count, low)
         st.set_at("extent_high", count, low + bytes_)
+        st.set_at("extent_readonly", count, readonly)
         st.extents_count = count + 1
 
 
@@ -33,7 +34,7 @@ def launch(c: Code, kinds: Value, kernel: Value, shift: Value, level: Value, sme
     call(c, "free_all")
     for name in (
         "threads", "pages", "page_count", "last_page", "last_page_at", "locations", "free_clocks", "free_arrays", "dense",
-        "thread_array", "cells", "slots", "meetings", "object_count", "arena", "arena_end",
+        "thread_array", "cells", "slots", "meetings", "object_count", "arena", "arena_end", "unplaced", "readonly",
     ):  # fmt: skip
         setattr(st, name, 0)
     for i in range(3):
@@ -48,22 +49,30 @@ def launch(c: Code, kinds: Value, kernel: Value, shift: Value, level: Value, sme
     st.limit = 3 << 30
     st.active = 1
     st.scratch = call(c, "alloc", 1 << 16)
+    c.call_c("memset", [(st.place("objects"),), c.i32(0), c.i64(ctypes.sizeof(Object) * MAX_OBJECTS)])
 
 
-@exported([32, 64, 64, 32])
-def object_(c: Code, number: Value, base: Value, bytes_: Value, readonly: Value) -> None:
+@exported([32, 64, 64])
+def object_(c: Code, number: Value, base: Value, bytes_: Value) -> None:
     """An argument of the kernel. Its memory is that of the call's argument it points into, else what its layout says."""
     st = state_of(c)
     o = c.struct(st.place("objects", number), Object)
     o.base = base
     o.low = base
     o.high = (bytes_ == 0).choose(0, base + bytes_)
-    o.readonly = readonly.wide()
+    # of several arrays that share memory it may be any
+    lowest, highest, readonly = c.variable(base), c.variable(0), c.variable(1)
     with c.loop(st.extents_count) as i:
         low, high = st.at("extent_low", i), st.at("extent_high", i)
         with c.when((base >= low) & (base < high)):
-            o.low = low
-            o.high = high
+            lowest.set((low < lowest.get()).choose(low, lowest.get()))
+            highest.set(maximum(high, highest.get()))
+            readonly.set(readonly.get() & st.at("extent_readonly", i).wide())
+    with c.when(highest.get() != 0):
+        o.low = lowest.get()
+        o.high = highest.get()
+        o.readonly = readonly.get()
+        st.readonly = st.readonly | readonly.get().narrow()
     st.object_count = number + 1
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from .native import Code, Value, Variable
 from .registry import CELL, CLOCK_HEADER, call, exported, state_of
-from .reporting import attribute
+from .reporting import attribute, placed
 from .state import (
     ALIGNMENT_SHIFT,
     ATOMIC,
@@ -307,19 +307,26 @@ def _global_access(
         o = c.struct(st.place("objects", number - 1), Object)
         outside = (o.high != 0) & ((address < o.low) | (end > o.high))
         with c.when(outside):
-            call(c, "report", RULE["bounds"], site, site, st.group, st.tid, address, bytes_, o.low, o.high)
-            f = c.struct(st.place("findings", st.findings_count - 1), Finding)
-            with c.when((st.findings_count != 0) & (f.rule == RULE["bounds"]) & (f.site == site) & (f.count == 1)):
-                attribute(c, f, o, number - 1, address)
-            bad.set(1)
-        with c.when((o.readonly != 0) & ((flags & WRITE) != 0)):
-            call(c, "report", RULE["read-only"], site, site, st.group, st.tid, address, bytes_, 0, 0)
+            made = call(c, "report", RULE["bounds"], site, site, st.group, st.tid, address, bytes_, o.low, o.high)
+            with c.when(made != 0):
+                attribute(c, c.struct(made, Finding), o, number - 1, address)
             bad.set(1)
     with c.when(known.get() == 0):
         with c.loop(st.object_count) as i:
             o = c.struct(st.place("objects", i), Object)
             with c.when((address >= o.low) & (end <= o.high)):
                 known.set(1)
+    with c.when((st.readonly != 0) & ((flags & WRITE) != 0)):
+        constant, writable = c.variable(0), c.variable(0)
+        with c.loop(st.object_count) as i:
+            o = c.struct(st.place("objects", i), Object)
+            mine = (number == 0) | (number == i + 1)
+            with c.when(mine & (address >= o.low) & (address < o.high)):
+                constant.set(constant.get() | o.readonly)
+                writable.set(writable.get() | (o.readonly ^ 1))
+        with c.when((constant.get() != 0) & (writable.get() == 0) & (bad.get() == 0)):
+            call(c, "report", RULE["read-only"], site, site, st.group, st.tid, address, bytes_, 0, 0)
+            bad.set(1)
     with c.when((bad.get() == 0) & (known.get() != 0)):
         step = c.i64(1) << st.shift.wide()
         first, last = address >> st.shift.wide(), (end - 1) >> st.shift.wide()
@@ -342,9 +349,47 @@ def private(c: Code, address: Value, base: Value, size: Value, bytes_: Value, si
     return result
 
 
-@exported([32])
-def number(c: Code, site: Value) -> None:
-    """A result that is not finite, of operands that are."""
+@exported([64, 32, 32, 32, 32])
+def undefined(c: Code, address: Value, bytes_: Value, site: Value, source: Value, element: Value) -> None:
+    """A value that nobody set decides something: it is written to `address`, or that is 0."""
     st = state_of(c)
     with c.when(st.active != 0):
-        call(c, "report", RULE["not-finite"], site, site, st.group, st.tid, 0, 0, 0, 0)
+        call(
+            c, "report", RULE["uninitialized"], site, source, st.group, st.tid, address, bytes_, element.wide(), 1
+        )  # fmt: skip
+
+
+@exported([32, 32, 32, 32, 64, 64, 64])
+def number(
+    c: Code, site: Value, index: Value, count: Value, operands: Value, result: Value, left: Value, right: Value
+) -> None:
+    """A result that is not finite, of operands that are: element `index` of `count`; numbers are the bits of doubles."""
+    st = state_of(c)
+    with c.when(st.active != 0):
+        packed = index.wide() | (count.wide() << 32)
+        made = call(c, "report", RULE["not-finite"], site, site, st.group, st.tid, 0, operands, packed, result)
+        with c.when(made != 0):
+            f = c.struct(made, Finding)
+            f.set_at("numbers", 0, left)
+            f.set_at("numbers", 1, right)
+            st.unplaced = made
+            st.unplaced_tid = st.tid.wide()
+
+
+@exported([64])
+def stored(c: Code, address: Value) -> None:
+    """A number that is not finite is stored: that is where the running thread's last one of which this is not known went."""
+    st = state_of(c)
+    with c.when((st.unplaced != 0) & (st.unplaced_tid == st.tid.wide())):
+        f = c.struct(st.unplaced, Finding)
+        f.address = address
+        placed(c, st, f, address)
+        st.unplaced = 0
+
+
+@exported([32, 64, 64])
+def overflowed(c: Code, site: Value, left: Value, right: Value) -> None:
+    """A 32-bit sum, difference or product of which an address is made does not fit."""
+    st = state_of(c)
+    with c.when(st.active != 0):
+        call(c, "report", RULE["index-overflow"], site, site, st.group, st.tid, 0, 0, left, right)

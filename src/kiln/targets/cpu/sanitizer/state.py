@@ -45,14 +45,14 @@ RULES = (
     "bounds", "alignment", "uninitialized", "read-only",
     "divergent", "count", "mbarrier-init", "mbarrier-twice", "mbarrier-overflow", "mbarrier-bytes",
     "lanes-site", "lanes-mask", "lanes-exited",
-    "not-finite",
+    "not-finite", "index-overflow",
 )  # fmt: skip
 RULE = {name: number for number, name in enumerate(RULES)}
 KIND_OF_RULE = {
     **dict.fromkeys(RULES[:5], "race"),
     **dict.fromkeys(RULES[5:9], "memory"),
     **dict.fromkeys(RULES[9:18], "sync"),
-    "not-finite": "numeric",
+    **dict.fromkeys(RULES[18:], "numeric"),
 }
 
 
@@ -176,6 +176,7 @@ class Finding(ctypes.Structure):
         ("extra", i64 * 2),
         ("sizes", u32 * 13),
         ("kernel", u32),
+        ("numbers", i64 * 2),  # the operands of an operation, as bits of doubles
         ("known", Object),
     ]
 
@@ -226,9 +227,13 @@ class State(ctypes.Structure):
         ("findings_count", u32),
         ("extents_count", u32),
         ("overflow", u32),  # findings that found no place
+        ("readonly", u32),  # whether an argument of the launch may not be written
         ("sizes", u32 * 14),
         ("extent_low", i64 * MAX_OBJECTS),
         ("extent_high", i64 * MAX_OBJECTS),
+        ("extent_readonly", u32 * MAX_OBJECTS),
+        ("unplaced", i64),  # a finding that waits for the place its number goes to
+        ("unplaced_tid", i64),
         ("findings", Finding * MAX_FINDINGS),
     ]
 

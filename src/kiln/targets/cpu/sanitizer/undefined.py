@@ -1,0 +1,503 @@
+"""Values that nobody set: register tensors read before they are written, variables that only one branch assigns.
+
+Works on a kernel before it is expanded. Every byte of a register tensor has a shadow byte, not zero while nobody has written
+it; a value that depends on such bytes has a shadow of its own, an i1 or a vector of them, computed beside it. Predicated loads
+leave values unset on purpose, so that reading one is no finding: a finding is a value that decides something, because it is
+written to shared or global memory, is part of an address, or chooses a branch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ....base_dsl.compiler import source_span
+from ....dialects import cute
+from ....mlir import context, ir
+from ...llvm_build import Builder, constant_values, int_type, like
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..expand import Expansion
+    from .instrument import Instrumentation
+
+_MOVED = {"cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter"}
+"""Operations whose result points into what their first operand points into."""
+_SHAPING = {
+    "vector.extract", "vector.insert", "vector.broadcast", "vector.shape_cast", "vector.extract_strided_slice",
+    "vector.insert_strided_slice", "vector.shuffle", "vector.transpose", "vector.from_elements", "vector.splat",
+    "vector.interleave",
+}  # fmt: skip
+"""Operations that move elements and compute nothing: shadows move in the same way."""
+_COMPUTING = {"cute_nvgpu.approx", "cute_nvgpu.prmt", "cute_nvgpu.lop3", "cute_nvgpu.packed_f32x2", "vector.fma"}
+_STORES = {"cute.store": 0, "cute_nvgpu.ordered_store": 1, "cute_nvgpu.atomic_rmw": 1}
+"""Operations that write a value to memory: the operand it is."""
+
+
+@dataclasses.dataclass
+class _Array:
+    """A register tensor."""
+
+    name: str
+    site: int
+    size: int
+    shadow: ir.Value
+
+
+class _Place:
+    """An address in a register tensor: the sum of some offsets."""
+
+    def __init__(self, array: _Array, terms: tuple[tuple[ir.Value, int], ...] = ()) -> None:
+        self.array, self.terms = array, terms
+
+    def moved(self, offset: ir.Value, bits: int) -> _Place:
+        return _Place(self.array, (*self.terms, (offset, bits)))
+
+    def constant(self) -> int | None:
+        """Bytes from the start, if that is known."""
+        total = 0
+        for offset, bits in self.terms:
+            known = constant_values(offset)
+            if known is None:
+                return None
+            total += known[0] * bits // 8
+        return total
+
+
+def _holds_numbers(type_: ir.Type) -> bool:
+    element = type_.element_type if isinstance(type_, ir.VectorType) else type_
+    return isinstance(element, (ir.IntegerType, ir.FloatType, ir.IndexType))
+
+
+def _defining(value: ir.Value) -> ir.Operation | None:
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def watch(sanitizer: Instrumentation, expansion: Expansion, func: ir.Operation) -> None:
+    """Follow unset values through a kernel and let it report those that decide something."""
+    _Watch(sanitizer, expansion, func).run()
+
+
+class _Watch:
+    def __init__(self, sanitizer: Instrumentation, expansion: Expansion, func: ir.Operation) -> None:
+        self.sanitizer, self.expansion, self.func = sanitizer, expansion, func
+        self.entry = func.regions[0].blocks[0]
+        self.kernel: str = func.attributes["sym_name"].value
+        self.places: dict[ir.Value, _Place] = {}
+        self.operations: list[ir.Operation] = []
+        self.maybe: set[ir.Value] = set()
+        """Values that may be unset."""
+        self.shadows: dict[ir.Value, ir.Value] = {}
+
+    def run(self) -> None:
+        def visit(op: ir.Operation) -> ir.WalkResult:
+            if op != self.func:
+                self.operations.append(op)
+            return ir.WalkResult.ADVANCE
+
+        self.func.walk(visit, ir.WalkOrder.PRE_ORDER)
+        for op in self.operations:
+            if op.name == "cute.alloc_rmem":
+                self._array(op)
+        self._spread()
+        if self.maybe:
+            self._block(self.entry)
+
+    # -- register tensors --------------------------------------------------------------------------------
+
+    def _array(self, op: ir.Operation) -> None:
+        """Follow a register tensor, unless its address goes where it cannot be followed."""
+        info = cute.info(op.result.type)
+        size = (cute.element_bits(info.element) * op.attributes["count"].value + 7) // 8  # pyright: ignore[reportAttributeAccessIssue]
+        span, _ = source_span(op.location)
+        name = self.sanitizer.name_at(span)
+        site = self.sanitizer.site_in(op, self.kernel, "register tensor", memory=name)
+        array = _Array(name, site, size, op.result)
+        found: dict[ir.Value, _Place] = {}
+        todo = [(op.result, _Place(array))]
+        while todo:
+            value, place = todo.pop()
+            found[value] = place
+            for use in value.uses:
+                user = use.owner.operation
+                if user.name in _MOVED and use.operand_number == 0:
+                    moved = place
+                    if user.name == "cute.ptr_add":
+                        moved = place.moved(user.operands[1], cute.element_bits(cute.info(value.type).element))
+                    todo.append((user.results[0], moved))
+                elif (user.name, use.operand_number) not in (("cute.load", 0), ("cute.store", 1), ("cute.leaf", 0)):
+                    return
+        first = Builder(ir.InsertionPoint.at_block_begin(self.entry), op.location)
+        array.shadow = first.alloca(int_type(8), max(size, 1), 16)
+        self.places.update(found)
+
+    def _address(
+        self, b: Builder, place: _Place, offset: ir.Value, element: ir.Type, bytes_: int
+    ) -> tuple[ir.Value, int]:
+        """(the address of the shadow of some bytes, its alignment)."""
+        bits = cute.element_bits(element)
+        place = place.moved(offset, bits)
+        known = place.constant()
+        if known is not None:
+            inside = 0 <= known <= place.array.size - bytes_
+            at = known if inside else 0
+            return b.byte_gep(place.array.shadow, at), (at & -at) or 16
+        total = b.i64(0)
+        for value, width in place.terms:
+            wide = value
+            if isinstance(value.type, ir.IndexType):
+                wide = b.value("arith.index_cast", int_type(64), (value,))
+            elif value.type != int_type(64):
+                wide = b.value("arith.extsi", int_type(64), (value,))
+            scaled = b.binary("muli", wide, b.i64(max(1, width // 8)))
+            if width < 8:
+                scaled = b.binary("shrsi", wide, b.i64({4: 1, 2: 2, 1: 3}[width]))
+            total = b.binary("addi", total, scaled)
+        # what is out of bounds is reported as such
+        inside = b.compare("ule", total, b.i64(max(0, place.array.size - bytes_)))
+        return b.byte_gep(place.array.shadow, b.select(inside, total, b.i64(0))), 1
+
+    def _access(self, op: ir.Operation, pointer: ir.Value, offset: ir.Value, type_: ir.Type) -> tuple[Any, ...]:
+        """(builder, type of the shadow in memory, its address, alignment) of an access; per element if that is possible."""
+        element = cute.info(pointer.type).element
+        bits = cute.element_bits(element)
+        count = 1
+        for extent in type_.shape if isinstance(type_, ir.VectorType) else ():
+            count *= extent
+        bytes_ = max(1, count * bits // 8)
+        b = Builder(ir.InsertionPoint(op), op.location)
+        address, alignment = self._address(b, self.places[pointer], offset, element, bytes_)
+        stored = like(type_, int_type(bits)) if bits in (8, 16, 32, 64) else int_type(8 * bytes_)
+        return b, stored, address, alignment
+
+    # -- which values may be unset -------------------------------------------------------------------------
+
+    def _spread(self) -> None:
+        changed = True
+        while changed:
+            before = len(self.maybe)
+            for op in self.operations:
+                self._spread_to(op)
+            changed = len(self.maybe) != before
+
+    def _add(self, value: ir.Value) -> None:
+        if _holds_numbers(value.type):
+            self.maybe.add(value)
+
+    def _spread_to(self, op: ir.Operation) -> None:
+        name = op.name
+        if (name == "cute.load" and op.operands[0] in self.places) or name == "cute.undef":
+            self._add(op.results[0])
+        elif name == "cute_nvgpu.mma_sync":
+            if op.operands[2] in self.maybe and op.operands[2].type == op.results[0].type:
+                self._add(op.results[0])
+        elif (
+            name.startswith(("arith.", "math.")) or name in _SHAPING or name in _COMPUTING or name == "vector.reduction"
+        ):
+            if len(op.results) == 1 and any(operand in self.maybe for operand in op.operands):
+                self._add(op.results[0])
+        elif name in ("scf.yield", "scf.condition"):
+            for value, targets in self._passed(op):
+                if value in self.maybe:
+                    for target in targets:
+                        self._add(target)
+        elif name in ("scf.for", "scf.while"):
+            for value, target in self._started(op):
+                if value in self.maybe:
+                    self._add(target)
+
+    def _passed(self, op: ir.Operation) -> list[tuple[ir.Value, list[ir.Value]]]:
+        """(value, what it becomes) for the end of a region."""
+        parent = op.parent.operation  # pyright: ignore[reportOptionalMemberAccess]
+        values = list(op.operands)[1 if op.name == "scf.condition" else 0 :]
+        if op.name == "scf.condition":
+            targets = [[r, a] for r, a in zip(parent.results, parent.regions[1].blocks[0].arguments)]
+        elif parent.name == "scf.if":
+            targets = [[r] for r in parent.results]
+        elif parent.name == "scf.for":
+            targets = [[r, a] for r, a in zip(parent.results, list(parent.regions[0].blocks[0].arguments)[1:])]
+        elif parent.name == "scf.while":
+            targets = [[a] for a in parent.regions[0].blocks[0].arguments]
+        else:
+            targets = [[] for _ in values]
+        return list(zip(values, targets))
+
+    def _started(self, op: ir.Operation) -> list[tuple[ir.Value, ir.Value]]:
+        """(value, what it becomes in the first round, or without any) of a loop."""
+        arguments = list(op.regions[0].blocks[0].arguments)
+        if op.name == "scf.while":
+            return list(zip(op.operands, arguments))
+        inits = list(op.operands)[3:]
+        return [*zip(inits, arguments[1:]), *zip(inits, op.results)]
+
+    # -- shadows -----------------------------------------------------------------------------------------
+
+    def _shadow(self, b: Builder, value: ir.Value) -> ir.Value:
+        """The shadow of a value: an i1, or a vector of them."""
+        found = self.shadows.get(value)
+        return found if found is not None else b.const(like(value.type, int_type(1)), 0)
+
+    def _any(self, b: Builder, values: Sequence[ir.Value]) -> ir.Value | None:
+        """Whether any part of any of some values is unset; None if it cannot be."""
+        result: ir.Value | None = None
+        for value in values:
+            if value not in self.shadows:
+                continue
+            whole = self._whole(b, self.shadows[value])
+            result = whole if result is None else b.binary("ori", result, whole)
+        return result
+
+    def _whole(self, b: Builder, shadow: ir.Value) -> ir.Value:
+        if isinstance(shadow.type, ir.VectorType) and len(shadow.type.shape) != 1:
+            count = 1
+            for extent in shadow.type.shape:
+                count *= extent
+            flat = ir.VectorType.get([count], int_type(1), loc=ir.Location.unknown(context()))
+            shadow = b.value("vector.shape_cast", flat, (shadow,))
+        return b.any(shadow)
+
+    def _shaped(self, b: Builder, shadow: ir.Value, type_: ir.Type) -> ir.Value:
+        """A shadow for a value of a type: element by element if the shapes agree, else any for all."""
+        wanted = like(type_, int_type(1))
+        if shadow.type == wanted:
+            return shadow
+        whole = self._whole(b, shadow)
+        return b.value("vector.broadcast", wanted, (whole,)) if isinstance(wanted, ir.VectorType) else whole
+
+    def _either(self, b: Builder, values: Sequence[ir.Value], type_: ir.Type) -> ir.Value:
+        result: ir.Value | None = None
+        for value in values:
+            if value in self.shadows:
+                shadow = self._shaped(b, self.shadows[value], type_)
+                result = shadow if result is None else b.binary("ori", result, shadow)
+        return result if result is not None else b.const(like(type_, int_type(1)), 0)
+
+    def _slot(self, value: ir.Value) -> tuple[ir.Value, ir.Type]:
+        """Memory for the shadow of a value that crosses a region."""
+        first = Builder(ir.InsertionPoint.at_block_begin(self.entry), self.func.location)
+        type_ = like(value.type, int_type(8))
+        return first.alloca(type_), type_
+
+    def _keep(self, b: Builder, value: ir.Value, slot: tuple[ir.Value, ir.Type]) -> None:
+        b.store(b.value("arith.extui", slot[1], (self._shadow(b, value),)), slot[0])
+
+    def _recall(self, b: Builder, value: ir.Value, slot: tuple[ir.Value, ir.Type]) -> None:
+        stored = b.load(slot[1], slot[0])
+        self.shadows[value] = b.compare("ne", stored, b.const(slot[1], 0))
+
+    # -- the walk ----------------------------------------------------------------------------------------
+
+    def _block(self, block: ir.Block) -> None:
+        for found in list(block.operations):
+            self._visit(found.operation)
+
+    def _visit(self, op: ir.Operation) -> None:
+        name = op.name
+        after = (
+            Builder(ir.InsertionPoint.after(op), op.location) if name not in ("scf.yield", "scf.condition") else None
+        )
+        if name == "cute.alloc_rmem":
+            if op.result in self.places:
+                self._forget(op, self.places[op.result].array)
+        elif name == "cute.load":
+            self._load(op)
+        elif name == "cute.store" and op.operands[1] in self.places:
+            self._store(op)
+        elif name in _STORES:
+            self._decides(op, [op.operands[_STORES[name]]], "write")
+            self._decides(op, [v for i, v in enumerate(op.operands) if i != _STORES[name]], "address")
+        elif name == "scf.if":
+            self._if(op)
+        elif name == "scf.for":
+            self._for(op)
+        elif name == "scf.while":
+            self._while(op)
+        elif len(op.results) == 1 and op.results[0] in self.maybe and after is not None:
+            self.shadows[op.results[0]] = self._computed(op, after)
+        else:
+            for region in op.regions:
+                for block in region.blocks:
+                    self._block(block)
+
+    def _forget(self, op: ir.Operation, array: _Array) -> None:
+        """A new register tensor holds nothing."""
+        b = Builder(ir.InsertionPoint.after(op), op.location)
+        one, size = b.const(int_type(8), -1), b.i64(array.size)
+        b.op(
+            "llvm.intr.memset", (), (array.shadow, one, size),
+            {"isVolatile": ir.IntegerAttr.get(int_type(1), 0)},
+        )  # fmt: skip
+
+    def _load(self, op: ir.Operation) -> None:
+        pointer, offset = op.operands
+        self._decides(op, [offset], "address")
+        if pointer not in self.places:
+            return
+        b, stored, address, alignment = self._access(op, pointer, offset, op.results[0].type)
+        shadow = b.compare("ne", b.load(stored, address, alignment), b.const(stored, 0))
+        self.shadows[op.results[0]] = self._shaped(b, shadow, op.results[0].type)
+
+    def _store(self, op: ir.Operation) -> None:
+        value, pointer, offset = op.operands
+        self._decides(op, [offset], "address")
+        b, stored, address, alignment = self._access(op, pointer, offset, value.type)
+        new = b.const(stored, 0)
+        if value in self.shadows:
+            shadow = self.shadows[value]
+            shadow = shadow if like(value.type, int_type(1)) == like(stored, int_type(1)) else self._whole(b, shadow)
+            new = b.value("arith.extsi", stored, (shadow,))
+        b.store(new, address, alignment)
+
+    def _computed(self, op: ir.Operation, b: Builder) -> ir.Value:
+        """The shadow of an operation's result."""
+        name, type_ = op.name, op.results[0].type
+        if name == "cute.undef":
+            return b.const(like(type_, int_type(1)), 1)
+        if name == "cute_nvgpu.mma_sync":
+            return self._shadow(b, op.operands[2])
+        if name == "arith.select":
+            condition, x, y = op.operands
+            chosen = b.select(condition, self._shadow(b, x), self._shadow(b, y))
+            if condition in self.shadows:
+                chosen = b.binary("ori", chosen, self._shaped(b, self.shadows[condition], type_))
+            return chosen
+        if name in ("arith.andi", "arith.ori") and like(type_, int_type(1)) == type_:
+            # false and anything is false, true or anything is true
+            x, y = op.operands
+            sx, sy = self._shadow(b, x), self._shadow(b, y)
+            if name == "arith.ori":
+                one = b.const(type_, 1)
+                x, y = b.binary("xori", x, one), b.binary("xori", y, one)
+            either = b.binary("ori", b.binary("andi", sx, y), b.binary("andi", sy, x))
+            return b.binary("ori", either, b.binary("andi", sx, sy))
+        if name in _SHAPING:
+            operands = [v if isinstance(v.type, ir.IndexType) else self._shadow(b, v) for v in op.operands]
+            attributes = {key: op.attributes[key] for key in op.attributes}
+            return b.value(name, like(type_, int_type(1)), operands, attributes)
+        return self._either(b, list(op.operands), type_)
+
+    # -- control flow ------------------------------------------------------------------------------------
+
+    def _if(self, op: ir.Operation) -> None:
+        self._decides(op, [op.operands[0]], "branch")
+        slots = [(i, r, self._slot(r)) for i, r in enumerate(op.results) if r in self.maybe]
+        for region in op.regions:
+            for block in region.blocks:
+                self._block(block)
+                if slots:
+                    last = list(block.operations)[-1].operation
+                    b = Builder(ir.InsertionPoint(last), op.location)
+                    for i, _, slot in slots:
+                        self._keep(b, last.operands[i], slot)
+        after = Builder(ir.InsertionPoint.after(op), op.location)
+        for _, result, slot in slots:
+            self._recall(after, result, slot)
+
+    def _for(self, op: ir.Operation) -> None:
+        self._decides(op, list(op.operands)[:3], "branch")
+        block = op.regions[0].blocks[0]
+        arguments = list(block.arguments)[1:]
+        slots = [(i, self._slot(a)) for i, a in enumerate(arguments) if a in self.maybe]
+        before = Builder(ir.InsertionPoint(op), op.location)
+        for i, slot in slots:
+            self._keep(before, op.operands[3 + i], slot)
+        inside = Builder(ir.InsertionPoint.at_block_begin(block), op.location)
+        for i, slot in slots:
+            self._recall(inside, arguments[i], slot)
+        self._block(block)
+        last = list(block.operations)[-1].operation
+        b = Builder(ir.InsertionPoint(last), op.location)
+        for i, slot in slots:
+            self._keep(b, last.operands[i], slot)
+        after = Builder(ir.InsertionPoint.after(op), op.location)
+        for i, slot in slots:
+            self._recall(after, op.results[i], slot)
+
+    def _while(self, op: ir.Operation) -> None:
+        before_block, after_block = op.regions[0].blocks[0], op.regions[1].blocks[0]
+        first = [(i, self._slot(a)) for i, a in enumerate(before_block.arguments) if a in self.maybe]
+        second = [(i, self._slot(a)) for i, a in enumerate(after_block.arguments) if a in self.maybe]
+        ahead = Builder(ir.InsertionPoint(op), op.location)
+        for i, slot in first:
+            self._keep(ahead, op.operands[i], slot)
+        for block, slots in ((before_block, first), (after_block, second)):
+            inside = Builder(ir.InsertionPoint.at_block_begin(block), op.location)
+            arguments = list(block.arguments)
+            for i, slot in slots:
+                self._recall(inside, arguments[i], slot)
+        self._block(before_block)
+        condition = list(before_block.operations)[-1].operation
+        self._decides(condition, [condition.operands[0]], "branch")
+        b = Builder(ir.InsertionPoint(condition), op.location)
+        for i, slot in second:
+            self._keep(b, condition.operands[1 + i], slot)
+        self._block(after_block)
+        last = list(after_block.operations)[-1].operation
+        b = Builder(ir.InsertionPoint(last), op.location)
+        for i, slot in first:
+            self._keep(b, last.operands[i], slot)
+        after = Builder(ir.InsertionPoint.after(op), op.location)
+        for i, slot in second:
+            self._recall(after, op.results[i], slot)
+
+    # -- findings ----------------------------------------------------------------------------------------
+
+    def _decides(self, op: ir.Operation, values: Sequence[ir.Value], how: str) -> None:
+        """Before an operation that acts on values: report those that are unset."""
+        from .instrument import call
+
+        values = [value for value in values if value in self.shadows]
+        if not values:
+            return
+        b = Builder(ir.InsertionPoint(op), op.location)
+        bad = self._any(b, values)
+        assert bad is not None
+        inside = b.if_(bad)
+        other, element = self._source(values[0])
+        site = self.sanitizer.site_in(op, self.kernel, how, **self._memory(op))
+        address, bytes_ = inside.i64(0), 0
+        if how == "write" and op.name == "cute.store":
+            pointer, offset = op.operands[1:]
+            info = cute.info(pointer.type)
+            if cute.is_memref(pointer.type):
+                iter_type = cute.ptr_type(info.element, info.space, info.alignment)
+                pointer = inside.value("cute.iter", iter_type, (pointer,))
+            place = inside.value("cute.ptr_add", cute.ptr_type(info.element, info.space), (pointer, offset))
+            address = inside.value("cute.ptr_to_int", int_type(64), (place,))
+            bytes_ = max(1, cute.element_bits(info.element) // 8)
+        call(self.expansion, inside, "undefined", address, bytes_, site, other if other >= 0 else site, element)
+
+    def _memory(self, op: ir.Operation) -> dict[str, Any]:
+        if op.name != "cute.store":
+            return {}
+        element = cute.info(op.operands[1].type).element
+        return {"element": str(element), "element_bits": cute.element_bits(element)}
+
+    def _source(self, value: ir.Value) -> tuple[int, int]:
+        """(the place where what is unset was made, the element of the register tensor or -1) as far as that is plain."""
+        todo, seen = [value], set[Any]()
+        while todo and len(seen) < 200:
+            value = todo.pop(0)
+            op = _defining(value)
+            if value in seen or op is None:
+                continue
+            seen.add(value)
+            if op.name == "cute.undef":
+                return self.sanitizer.site_in(op, self.kernel, "variable"), -1
+            if op.name == "cute.load" and op.operands[0] in self.places:
+                place = self.places[op.operands[0]]
+                bits = cute.element_bits(cute.info(op.operands[0].type).element)
+                known = place.moved(op.operands[1], bits).constant()
+                scalar = known is not None and not isinstance(op.results[0].type, ir.VectorType)
+                return place.array.site, known * 8 // bits if scalar and known is not None else -1
+            if op.name in ("scf.if", "scf.for", "scf.while"):
+                number = list(op.results).index(value)
+                for region in op.regions:
+                    last = list(region.blocks[0].operations)[-1].operation if len(region.blocks) else None
+                    if last is not None and len(last.operands):
+                        todo.append(last.operands[number + (last.name == "scf.condition")])
+                todo += [v for v, target in self._started(op) if target == value] if op.name == "scf.for" else []
+            else:
+                todo += [operand for operand in op.operands if operand in self.maybe]
+        return -1, -1
