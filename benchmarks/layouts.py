@@ -5,12 +5,16 @@
 Columns: a first call on static layouts, the same call again (results are remembered), the call with dynamic extents and
 strides (never remembered; here without emitting anything, to show the algebra alone), and pycute where it can be
 imported.
+
+Then the share of the algebra in tracing whole kernels (no code is generated): of samples of the stack taken while they
+are traced, those whose innermost frame is in the algebra. Remembered results are forgotten before every trace.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import statistics
 import sys
 import time
@@ -108,10 +112,88 @@ def rows() -> list[tuple[str, Callable[[], Any], Callable[[], Any] | None, Calla
     ]  # fmt: skip
 
 
+# --- the share of a trace --------------------------------------------------------------------------------------------
+
+ALGEBRA = ("algebra", "basis", "composed_layout", "int_tuple", "layout", "leaf", "modes", "swizzle", "tiling")
+
+
+class Traced(Exception):
+    """Raised where a trace is complete."""
+
+
+def traced_kernels() -> list[tuple[str, Callable[[], Any]]]:
+    """Calls that trace a kernel each time, with its name."""
+    import numpy as np
+
+    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    import elementwise
+
+    from kiln import kernels
+    from kiln.cute.runtime import from_dlpack
+
+    half = [np.zeros((128, 128), np.float16) for _ in range(3)]
+    static = [from_dlpack(x, assumed_align=16) for x in half]
+    return [
+        ("gemm, 128x128 tiles, tensor cores", lambda: kernels.gemm(half[0], half[1], tiling=kernels.Tiling((128, 128, 32), (2, 2), 3))),
+        ("add by a tiled copy, dynamic layouts", lambda: elementwise.add(*half)),
+        ("add by a tiled copy, static layouts", lambda: elementwise.add(*static)),
+        ("softmax of rows", lambda: kernels.softmax(half[0])),
+    ]  # fmt: skip
+
+
+def print_shares(seconds: float) -> None:
+    """Sample the stack while kernels are traced, and print where the time goes."""
+    import kiln
+    from kiln.base_dsl.dsl import BaseDSL
+
+    counts = {"algebra": 0, "all": 0}
+    in_algebra = {str(Path(kiln.__file__).parent / "cute" / f"{name}.py") for name in ALGEBRA}
+
+    def sample(_: int, frame: Any) -> None:
+        counts["all"] += 1
+        while (
+            frame is not None and "/kiln/" not in frame.f_code.co_filename
+        ):  # Python's own functions count for callers
+            frame = frame.f_back
+        counts["algebra"] += frame is not None and frame.f_code.co_filename in in_algebra
+
+    def stop(*_: Any) -> Any:
+        raise Traced
+
+    compile_module, BaseDSL.compile_module = BaseDSL.compile_module, stop
+    signal.signal(signal.SIGPROF, sample)
+    print(f"\n{'trace of':40} {'ms':>8} {'algebra':>8}")
+    try:
+        with kiln.target("cpu"):
+            for name, trace in traced_kernels():
+                times: list[float] = []
+                counts.update(algebra=0, all=0)
+                end = time.perf_counter() + seconds
+                while time.perf_counter() < end or len(times) < 2:
+                    clear_caches()
+                    start = time.process_time()
+                    signal.setitimer(signal.ITIMER_PROF, 0.001, 0.001)
+                    try:
+                        trace()
+                    except Traced:
+                        pass
+                    finally:
+                        signal.setitimer(signal.ITIMER_PROF, 0)
+                    times.append(time.process_time() - start)
+                    if len(times) == 1:
+                        counts.update(algebra=0, all=0)  # the first one rewrites the sources too
+                share = counts["algebra"] / max(counts["all"], 1)
+                print(f"{name:40} {statistics.median(times[1:]) * 1000:8.1f} {share:8.0%}")
+    finally:
+        BaseDSL.compile_module = compile_module
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Microseconds per call of the layout algebra.")
     parser.add_argument("--repeat", type=int, default=500, help="calls per measurement (default 500)")
-    repeat = parser.parse_args().repeat
+    parser.add_argument("--seconds", type=float, default=3, help="time to trace each kernel for (default 3)")
+    options = parser.parse_args()
+    repeat = options.repeat
     print(f"{'call':36} {'first':>8} {'again':>8} {'dynamic':>8} {'pycute':>8}   microseconds, median of {repeat}")
     for name, static, dynamic, peer in rows():
         times = [
@@ -123,6 +205,7 @@ def main() -> None:
         print(f"{name:36} " + " ".join("       -" if t is None else f"{t:8.1f}" for t in times))
     if pycute is None:
         print("pycute cannot be imported; put its parent folder on PYTHONPATH to compare")
+    print_shares(options.seconds)
 
 
 if __name__ == "__main__":

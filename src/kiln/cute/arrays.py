@@ -199,7 +199,7 @@ _capsule_is.restype = ctypes.c_int
 _capsule_is.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 _CPU, _CUDA, _CUDA_HOST, _MANAGED = 1, 2, 3, 13
-_READ_ONLY = 1
+_READ_ONLY, _PADDED = 1, 4
 _CODES: dict[tuple[int, int], str] = {
     (6, 8): "Boolean", (4, 16): "BFloat16", (8, 8): "Float8E4M3", (9, 8): "Float8E4M3B11FNUZ",
     (10, 8): "Float8E4M3FN", (12, 8): "Float8E5M2", (14, 8): "Float8E8M0FNU", (15, 6): "Float6E2M3FN",
@@ -228,6 +228,11 @@ def _read_dlpack(x: Any) -> Array:
         if managed.major > 1:
             raise _no_type(f"DLPack version {managed.major}.{managed.minor}: only versions 0 and 1 are known")
         tensor, readonly = managed.tensor, bool(managed.flags & _READ_ONLY)
+        if managed.flags & _PADDED and tensor.dtype.bits in (2, 4):
+            raise _no_type(
+                f"the array keeps each element of {tensor.dtype.bits} bits in a byte of its own, and ours are packed",
+                "pack them, and pass the bytes: from_dlpack(bytes).element_type = T",
+            )
     else:
         tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     code = (tensor.dtype.code, tensor.dtype.bits)

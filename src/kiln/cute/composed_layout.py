@@ -13,9 +13,9 @@ from .int_tuple import (
     as_int_tuple,
     common_divisor,
     dynamic_leaves,
+    flatten_to_tuple,
     has_underscore,
     is_static_tree,
-    iter_leaves,
     pretty_str,
     product,
     tree_equal,
@@ -94,7 +94,7 @@ class ComposedLayout:
         """Like :attr:`Layout.max_alignment`; 1 unless the inner part is a swizzle."""
         if not isinstance(self._inner, Swizzle):
             return 1
-        return gcd(1 << self._inner.num_base, common_divisor(iter_leaves(self._offset)), self._outer.max_alignment)
+        return gcd(1 << self._inner.num_base, common_divisor(flatten_to_tuple(self._offset)), self._outer.max_alignment)
 
     def is_static(self) -> bool:
         """Whether the offset and the layouts are known."""

@@ -89,23 +89,25 @@ def as_int_tuple(x: Any, what: str = "an integer tuple") -> Any:
     return as_leaf(x, what)
 
 
-def iter_leaves(t: Any) -> Iterator[Any]:
-    """The leaves of a tree, left to right."""
-    if isinstance(t, tuple):
-        for v in t:
-            yield from iter_leaves(v)
-    else:
-        yield t
-
-
 def flatten_to_tuple(a: Any) -> tuple[Any, ...]:
     """The leaves of ``a`` as a flat tuple: ``(1,(2,3))`` gives ``(1,2,3)``, ``4`` gives ``(4,)``."""
     if not isinstance(a, tuple):
         return (a,)
     for v in a:
         if isinstance(v, tuple):
-            return tuple(iter_leaves(a))
+            leaves: list[Any] = []
+            _collect_leaves(a, leaves)
+            return tuple(leaves)
     return a
+
+
+def _collect_leaves(a: tuple[Any, ...], leaves: list[Any]) -> None:
+    # a list that is appended to: a generator costs three times as much, and every trace is full of this
+    for v in a:
+        if isinstance(v, tuple):
+            _collect_leaves(v, leaves)
+        else:
+            leaves.append(v)
 
 
 def flatten_tree(a: Any) -> Any:
@@ -147,7 +149,7 @@ def pretty_str(t: Any) -> str:
 
 def is_int_tuple(a: object) -> bool:
     """Whether ``a`` is a tree of integers, static or dynamic."""
-    return all(is_integer(v) for v in iter_leaves(a))
+    return all(is_integer(v) for v in flatten_to_tuple(a))
 
 
 def is_static_tree(t: Any) -> bool:
@@ -246,7 +248,7 @@ def tree_hash(t: Any) -> int:
 def dynamic_leaves(t: Any) -> tuple[Any, ...]:
     """The dynamic leaves of a tree, left to right (those inside scaled basis elements too)."""
     found: list[Any] = []
-    for v in iter_leaves(t):
+    for v in flatten_to_tuple(t):
         if is_dynamic_leaf(v):
             found.append(v)
         elif not isinstance(v, int):

@@ -33,7 +33,13 @@ def _filter_tree(coord: Any, t: Any, keep_none: bool) -> tuple[Any, ...]:
     if isinstance(coord, tuple):
         if not isinstance(t, tuple) or len(coord) != len(t):
             raise LayoutError(f"the slice coordinate {pretty_str(coord)} does not fit {pretty_str(t)}")
-        return tuple(v for c, x in zip(coord, t) for v in _filter_tree(c, x, keep_none))
+        found: list[Any] = []
+        for c, x in zip(coord, t):
+            if isinstance(c, tuple):
+                found += _filter_tree(c, x, keep_none)
+            elif (c is None) == keep_none:
+                found.append(x)
+        return tuple(found)
     return (t,) if (coord is None) == keep_none else ()
 
 
