@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
 import kiln.cute as cute
@@ -80,3 +83,40 @@ def test_narrow_types_are_rounded_once(name, dtype):
     same = torch.isnan(want) | (got == want)
     # f32 results within 2 ulp round differently only next to the middle of two numbers
     assert same.float().mean().item() > 0.999
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than double")
+@pytest.mark.parametrize(
+    ("name", "low", "high", "bound"),
+    [
+        ("exp", -745, 709, 1.0), ("exp2", -1074, 1023, 1.0), ("expm1", -60, 709, 1.5), ("log", 0, 1e300, 1.0),
+        ("log2", 0, 1e300, 0.51), ("log10", 0, 1e300, 0.51), ("log1p", -1, 1e10, 1.5), ("sin", -1e12, 1e12, 1.0),
+        ("cos", -1e12, 1e12, 1.0), ("tan", -1e12, 1e12, 2.0), ("tanh", -25, 25, 2.5), ("sinh", -700, 700, 2.0),
+        ("cosh", -700, 700, 1.5), ("atan", -1e6, 1e6, 2.0), ("asin", -1, 1, 1.5), ("acos", -1, 1, 1.0),
+        ("rsqrt", 0, 1e300, 0.51), ("cbrt", -1e300, 1e300, 0.51), ("asinh", -1e12, 1e12, 2.0), ("acosh", 1, 1e12, 2.5),
+        ("atanh", -1, 1, 2.0), ("erf", -6, 6, 2.0), ("erfc", -6, 26, 4.5),
+    ],
+)  # fmt: skip
+def test_doubles(name, low, high, bound):
+    generator = np.random.default_rng(1)
+    x = generator.uniform(low, high, COUNT)
+    small = np.exp2(generator.uniform(-30, np.log2(max(abs(low), abs(high))), COUNT // 4))
+    x[: COUNT // 4] = np.clip(small * generator.choice([-1, 1], COUNT // 4), low, high)
+    x[-7:] = [0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 5e-324]
+    got = apply(name, torch.from_numpy(x).cuda()).cpu().numpy()
+    wide = x.astype(np.longdouble)
+    with np.errstate(all="ignore"):
+        if name == "rsqrt":
+            want = 1 / np.sqrt(wide)
+        elif name.startswith("erf"):  # the C library's double, itself not exact
+            want = np.vectorize(getattr(math, name), otypes=[np.float64])(x)
+        else:
+            numpy_name = {"a" + f: "arc" + f for f in ("sin", "cos", "tan", "sinh", "cosh", "tanh")}.get(name, name)
+            want = getattr(np, numpy_name)(wide)
+    rounded = want.astype(np.float64)
+    special = ~np.isfinite(rounded)
+    assert np.array_equal(got[special], rounded[special], equal_nan=True)
+    spacing = np.spacing(np.maximum(np.abs(rounded[~special]), 2.2250738585072014e-308))
+    error = float(np.max(np.abs(got[~special] - want[~special]) / spacing))
+    print(f"{name}: {error:.2f} ulp")
+    assert error <= bound

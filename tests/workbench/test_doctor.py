@@ -36,7 +36,7 @@ def bare(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("bare")
 class TestToolchain:
     def test_nothing_there(self):
-        assert [toolchain.find(name) for name in toolchain.TOOLS] == [None] * 3
+        assert [toolchain.find(name) for name in toolchain.TOOLS] == [None] * 2
 
     def test_wheels_then_home_then_path(self, monkeypatch, tmp_path):
         class Nvidia:
@@ -57,15 +57,6 @@ class TestToolchain:
             ("CUDA_HOME", "1.0.2"),
             ("wheel", "13.0.3"),
         ]
-
-    def test_libdevice_beside_a_ptxas_on_path(self, monkeypatch, tmp_path):
-        monkeypatch.setenv("PATH", str(fake_ptxas(tmp_path, "1.2.3").parent))
-        bitcode = tmp_path / "nvvm" / "libdevice" / "libdevice.10.bc"
-        bitcode.parent.mkdir(parents=True)
-        bitcode.write_bytes(b"BC")
-        tool = toolchain.find("libdevice")
-        assert tool is not None
-        assert (tool.path, tool.origin, tool.version()) == (bitcode, "PATH", None)
 
     def test_what_cannot_be_run_is_not_found(self, monkeypatch, tmp_path):
         fake_ptxas(tmp_path, "1.2.3").chmod(0o644)
@@ -125,12 +116,12 @@ def test_requirements_are_those_of_the_distribution(monkeypatch):
         "torch-mlir==1",
         "torch>=2; extra == 'torch'",
         "ml-dtypes<1,>=0.5",
-        "nvidia-nvvm<14,>=13 ; extra == 'cuda'",
+        "nvidia-cuda-nvcc<14,>=13 ; extra == 'cuda'",
     ]
     monkeypatch.setattr(doctor.metadata, "requires", lambda name: wanted)
     assert doctor.requirement("torch") == "torch>=2"
     assert doctor.requirement("ml_dtypes") == "ml-dtypes<1,>=0.5"
-    assert doctor.requirement("nvidia-nvvm") == "nvidia-nvvm<14,>=13"
+    assert doctor.requirement("nvidia-cuda-nvcc") == "nvidia-cuda-nvcc<14,>=13"
     assert doctor.requirement("rich") == "rich"
 
 

@@ -152,7 +152,6 @@ def _cpu_target() -> Finding:
 _WITHOUT_TOOL = {
     "ptxas": "nothing can be compiled for NVIDIA GPUs",
     "nvdisasm": "SASS cannot be shown",
-    "libdevice": "functions of NVIDIA's math library cannot be compiled",
 }
 
 

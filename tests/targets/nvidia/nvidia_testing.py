@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 
 import kiln.cute as cute
+from kiln.base_dsl.compiler import Compilation
+from kiln.mlir import context, dialect_module, ir
+from kiln.targets.cpu import jit
+from kiln.targets.llvm_build import Builder, function, ptr_type
+from kiln.targets.llvm_text import fix_float_literals
 from kiln.targets.nvidia import codegen
+from kiln.targets.nvidia.expand import DeviceBuilder
+from kiln.targets.nvidia.expressions import Float
 
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 
@@ -32,6 +40,43 @@ def resources(compiled: Any) -> Any:
     """What ptxas said of the only kernel."""
     (found,) = compiled.executable.resources.values()
     return found
+
+
+_PASSES = (
+    "convert-scf-to-cf,convert-math-to-llvm,convert-arith-to-llvm,convert-func-to-llvm,convert-cf-to-llvm,"
+    "reconcile-unrealized-casts"
+)
+_numbers = itertools.count()
+
+
+def run_on_host(compute: Any, dtype: Any, *arguments: np.ndarray) -> np.ndarray:
+    """Apply a function of the target's floats (`targets/nvidia/expressions.py`) to arrays, with the host's code generator."""
+    count = len(arguments[0])
+    symbol = f"device_function_{next(_numbers)}"
+    with context(), ir.Location.unknown():
+        module = ir.Module.create()
+        i64, element = ir.IntegerType.get_signless(64), ir.F64Type.get() if dtype == np.float64 else ir.F32Type.get()
+        func = function(module, symbol, [ptr_type()] * (len(arguments) + 1) + [i64], [])
+        del func.attributes["sym_visibility"]
+        block = func.regions[0].blocks[0]
+        *sources, target, length = block.arguments
+        b = Builder(ir.InsertionPoint(block), ir.Location.unknown())
+        body, index = b.for_(b.i64(0), length, b.i64(1))
+        inner = DeviceBuilder(body.point, body.location)
+        values = [Float(inner, inner.load(element, inner.gep(source, element, index))) for source in sources]
+        inner.store(compute(*values).v, inner.gep(target, element, index))
+        b.op("func.return")
+        module.operation.verify()
+        Compilation(module, symbol).run("to-llvm", _PASSES)
+        text = fix_float_literals(dialect_module("llvm").translate_module_to_llvmir(module.operation))
+    library = jit.Library(jit.emit_object(jit.optimize(text, 1), 1), (symbol,), with_runtime=False)
+    native = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(arguments) + 1), ctypes.c_int64)(
+        library.addresses[symbol]
+    )
+    result = np.full(count, 123.0, dtype)
+    arrays = [np.ascontiguousarray(a, dtype) for a in arguments]
+    native(*(a.ctypes.data for a in arrays), result.ctypes.data, count)
+    return result
 
 
 class Config(ctypes.Structure):

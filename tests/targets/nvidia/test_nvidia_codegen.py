@@ -21,6 +21,7 @@ from kiln.base_dsl.diagnostics import (
 )
 from kiln.targets.nvidia import codegen, toolchain
 from kiln.targets.nvidia.arch import Arch, ptx_version
+from kiln.targets.nvidia.math64 import FUNCTIONS
 
 pytestmark = needs_ptxas
 arch = cute.arch
@@ -216,23 +217,23 @@ def test_functions_need_no_library(name, dtype, monkeypatch):
     assert ".local" not in compiled.__ptx__
 
 
-def test_functions_of_doubles_come_from_libdevice(monkeypatch):
+@needs_ptxas
+def test_functions_of_doubles_need_no_library():
+    names = sorted({*FUNCTIONS} - {"powf", "atan2"})
+
     @cute.kernel
     def kernel(x: cute.Tensor):
         t, _, _ = arch.thread_idx()
-        x[t] = Float32(cute.math.exp(Float64(x[t])))
+        for name in kiln.range_constexpr(len(names)):
+            x[t] = x[t] + Float32(getattr(cute.math, names[name])(Float64(x[t])))
+        x[t] = x[t] + Float32(cute.math.pow(Float64(x[t]), Float64(3.5)))
+        x[t] = x[t] + cute.math.erfc(x[t]) + cute.math.atan2(Float32(x[t]), Float32(2.0))
 
-    if toolchain.find("libdevice") is not None:
-        compiled = compile_for(launcher(kernel), floats(128))
-        assert ".extern" not in compiled.__ptx__
-        assert "fma.rn.f64" in compiled.__ptx__
-    find = toolchain.find
-    monkeypatch.setattr(toolchain, "find", lambda name: None if name == "libdevice" else find(name))
-    monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
-    with pytest.raises(DSLNotImplemented, match="exp of f64 needs libdevice") as caught:
-        compile_for(launcher(kernel), floats(128))
-    assert "nvidia-nvvm" in caught.value.hint
-    assert caught.value.span.filename == __file__
+    compiled = compile_for(launcher(kernel), floats(128))
+    assert ".extern" not in compiled.__ptx__
+    assert ".local" not in compiled.__ptx__
+    assert compiled.__ptx__.count("kiln_turns[") == 1  # sin, cos and tan share their table
+    assert resources(compiled).spill_stores == 0
 
 
 @pytest.mark.parametrize("flag", ["--fmad=false", "-fmad=false"])

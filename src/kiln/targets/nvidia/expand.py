@@ -29,6 +29,8 @@ MAX_STATIC_SMEM = 48 << 10
 """Bytes of static shared memory ptxas takes; a kernel with more has all of it as dynamic shared memory."""
 DYNAMIC_SMEM_ALIGNMENT = 1024
 DYNAMIC_SMEM = "kiln_dynamic_smem"
+OUTLINED = "kiln_f64_"
+"""How the names of functions begin that LLVM may inline or call, as it sees fit; others are inlined."""
 FAULT_RECORD = "kiln_fault"
 FAULT_HEADER = 8
 """Words of 32 bits before a fault's values: claimed, site, block x, y, z, thread x, y, z."""
@@ -69,7 +71,6 @@ class Expansion:
     kernels: dict[str, Kernel] = dataclasses.field(default_factory=dict)
     declared: set[str] = dataclasses.field(default_factory=set)
     strings: dict[str, str] = dataclasses.field(default_factory=dict)
-    needs_libdevice: bool = False
 
     def declare(self, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> None:
         """Make an external function known to the module, once."""

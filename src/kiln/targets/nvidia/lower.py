@@ -8,7 +8,7 @@ from ...base_dsl.numeric.expand import expand_narrow_floats
 from ...mlir import context, dialect_module, ir
 from ..llvm_build import int_type
 from ..llvm_text import fix_float_literals, mark_asm_convergent
-from .expand import Expansion, constant_value, expand_module
+from .expand import OUTLINED, Expansion, constant_value, expand_module
 
 if TYPE_CHECKING:
     from ...base_dsl.compiler import Compilation
@@ -174,7 +174,8 @@ def _attributes(module: ir.Module, expansion: Expansion, facts: list[LaunchFacts
         name = func.attributes["sym_name"].value
         if name not in expansion.kernels:
             func.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
-            func.attributes["always_inline"] = ir.UnitAttr.get()
+            if not name.startswith(OUTLINED):
+                func.attributes["always_inline"] = ir.UnitAttr.get()
             continue
         func.attributes["nvvm.kernel"] = ir.UnitAttr.get()
         fact = by_name[name]

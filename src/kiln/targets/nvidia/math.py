@@ -2,8 +2,8 @@
 
 f32, with the largest error found over a sweep of arguments (`tests/gpu`), in units of the last place: exp 1; exp2 2.1, rsqrt 2;
 log, log2, log10, log1p, expm1, sin, cos, erf, tanh 2; atan, asin 3; tan, acos, atan2, sinh, cosh 4; pow 1. Subnormal
-arguments and results are kept. f16 and bf16 are computed in f32. f64 functions come from libdevice, where the
-`nvidia-nvvm` wheel or a toolkit is there.
+arguments and results are kept. f16 and bf16 are computed in f32. f64, and acosh, asinh, atanh, cbrt and erfc of every type:
+`math64.py`.
 
 Under `fastmath<afn>` (or `fast`) exp, exp2, log, log2, sin, cos, tanh, rsqrt are the hardware's approximations.
 
@@ -12,15 +12,16 @@ Polynomials: sin, cos, tan, tanh, sinh, atan, asin and log from Cephes (S. Moshi
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
 from ...mlir import context, ir
+from ..llvm_build import function as new_function
 from ..llvm_build import int_type
 from .arithmetic import flat_type, reshape
-from .expand import DeviceBuilder, Types, element_of, expands
+from .expand import OUTLINED, DeviceBuilder, Types, element_of, expands
+from .expressions import Float, clamp, poly
 from .hardware import approx
 
 if TYPE_CHECKING:
@@ -37,106 +38,7 @@ def _f64() -> ir.Type:
     return ir.F64Type.get(context())
 
 
-# --- expressions -----------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(eq=False)
-class Float:
-    """A float of the program, with Python's operators; `b` is where they are emitted."""
-
-    b: DeviceBuilder
-    v: ir.Value
-
-    def _of(self, other: Any) -> Float:
-        return other if isinstance(other, Float) else self.const(other)
-
-    def const(self, value: float) -> Float:
-        return Float(
-            self.b, self.b.value("arith.constant", self.v.type, (), {"value": ir.FloatAttr.get(self.v.type, value)})
-        )
-
-    def _binary(self, name: str, left: Any, right: Any) -> Float:
-        return Float(self.b, self.b.value(f"arith.{name}", self.v.type, (self._of(left).v, self._of(right).v)))
-
-    def __add__(self, other: Any) -> Float:
-        return self._binary("addf", self, other)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Float:
-        return self._binary("subf", self, other)
-
-    def __rsub__(self, other: Any) -> Float:
-        return self._binary("subf", other, self)
-
-    def __mul__(self, other: Any) -> Float:
-        return self._binary("mulf", self, other)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Float:
-        return self._binary("divf", self, other)
-
-    def __rtruediv__(self, other: Any) -> Float:
-        return self._binary("divf", other, self)
-
-    def __neg__(self) -> Float:
-        return Float(self.b, self.b.value("arith.negf", self.v.type, (self.v,)))
-
-    def __abs__(self) -> Float:
-        return self.call("absf")
-
-    def call(self, name: str, *others: Any) -> Float:
-        """A function of `math` that has an instruction."""
-        return Float(self.b, self.b.value(f"math.{name}", self.v.type, (self.v, *(self._of(o).v for o in others))))
-
-    def fma(self, factor: Any, addend: Any) -> Float:
-        """self * factor + addend, rounded once."""
-        return self.call("fma", factor, addend)
-
-    def sign_of(self, other: Float) -> Float:
-        """The magnitude with the sign of another number."""
-        return self.call("copysign", other)
-
-    def compare(self, predicate: str, other: Any) -> ir.Value:
-        """An ordered comparison (`olt`, ...), or `uno`."""
-        number = {"oeq": 1, "ogt": 2, "oge": 3, "olt": 4, "ole": 5, "one": 6, "uno": 14}[predicate]
-        attributes = {"predicate": ir.IntegerAttr.get(int_type(64), number)}
-        return self.b.value("arith.cmpf", int_type(1), (self.v, self._of(other).v), attributes)
-
-    def where(self, condition: ir.Value, otherwise: Any) -> Float:
-        """This where the condition holds, else another number."""
-        return Float(self.b, self.b.select(condition, self.v, self._of(otherwise).v))
-
-    def bits(self) -> ir.Value:
-        """The bit pattern."""
-        return self.b.value("arith.bitcast", int_type(self.v.type.width), (self.v,))
-
-    def of_bits(self, bits: ir.Value) -> Float:
-        """The number of a bit pattern."""
-        return Float(self.b, self.b.value("arith.bitcast", self.v.type, (bits,)))
-
-    def to_int(self) -> ir.Value:
-        """A whole number as an i32."""
-        return self.b.value("arith.fptosi", int_type(32), (self.v,))
-
-    def of_int(self, value: ir.Value) -> Float:
-        return Float(self.b, self.b.value("arith.sitofp", self.v.type, (value,)))
-
-    def as_type(self, type_: ir.Type) -> Float:
-        """The number in another precision."""
-        if type_ == self.v.type:
-            return self
-        name = "arith.extf" if type_.width > self.v.type.width else "arith.truncf"
-        return Float(self.b, self.b.value(name, type_, (self.v,)))
-
-
-def _poly(x: Float, *coefficients: float) -> Float:
-    """A polynomial, highest power first, by fused steps."""
-    result = x.const(coefficients[0])
-    for c in coefficients[1:]:
-        result = result.fma(x, c)
-    return result
+# --- f32 -------------------------------------------------------------------------------------------------------------
 
 
 def _scale(x: Float, exponent: ir.Value) -> Float:
@@ -147,8 +49,6 @@ def _scale(x: Float, exponent: ir.Value) -> Float:
         x = x * x.of_bits(b.binary("shli", b.binary("addi", part, b.i32(127)), b.i32(23)))
     return x
 
-
-# --- f32 -------------------------------------------------------------------------------------------------------------
 
 _LOG2E, _LN2_HIGH, _LN2_LOW = 1.44269504088896341, 0.693145751953125, 1.42860682030941723212e-6
 _INF = float("inf")
@@ -161,29 +61,27 @@ def _exp2(x: Float) -> Float:
 
 def _exp(x: Float, exponent: int = 0) -> Float:
     """e^x * 2^exponent."""
-    bounded = _clamp(x, -110.0, 100.0)
+    bounded = clamp(x, -110.0, 100.0)
     whole = (bounded * _LOG2E).call("roundeven")
     rest = whole.fma(-_LN2_HIGH, bounded)
     rest = whole.fma(-_LN2_LOW, rest)
     # e^rest within |rest| <= ln2/2 by a polynomial: 1 ulp, where ex2.approx would give 2
-    p = _poly(
-        rest, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1
-    )
+    p = poly(rest, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
     result = p.fma(rest * rest, rest) + 1.0
     step = whole.to_int()
     result = _scale(result, x.b.binary("addi", step, x.b.i32(exponent)) if exponent else step)
     return x.where(x.compare("uno", x), result)
 
 
-def _clamp(x: Float, low: float, high: float) -> Float:
-    x = x.where(x.compare("ogt", low), low)
-    return x.where(x.compare("olt", high), high)
-
-
 def _expm1(x: Float) -> Float:
-    p = _poly(x, 1 / 40320, 1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5)
+    p = poly(x, 1 / 40320, 1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5)
     small = p.fma(x * x, x)
-    return small.where(abs(x).compare("olt", 0.5), _exp(x) - 1.0)
+    return _keep_zero(x, small.where(abs(x).compare("olt", 0.5), _exp(x) - 1.0))
+
+
+def _keep_zero(x: Float, result: Float) -> Float:
+    """-0 for -0: adding the terms of a series to it gives 0."""
+    return x.where(x.compare("oeq", 0.0), result)
 
 
 def _log_parts(x: Float) -> tuple[Float, Float, Float]:
@@ -200,7 +98,7 @@ def _log_parts(x: Float) -> tuple[Float, Float, Float]:
     whole = (whole - 23.0).where(tiny, whole)
     f = fraction - 1.0
     z = f * f
-    p = _poly(
+    p = poly(
         f, 7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
         2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
     )  # fmt: skip
@@ -316,12 +214,13 @@ def _sin_cos(x: Float, shift: int) -> Float:
     if shift:
         quarter = b.binary("addi", quarter, b.i32(shift))
     z = r * r
-    sine = (_poly(z, -1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1) * z).fma(r, r)
-    cosine = (_poly(z, 2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2) * z).fma(z, z.fma(-0.5, 1.0))
+    sine = (poly(z, -1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1) * z).fma(r, r)
+    cosine = (poly(z, 2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2) * z).fma(z, z.fma(-0.5, 1.0))
     odd = b.compare("ne", b.binary("andi", quarter, b.i32(1)), b.i32(0))
     result = cosine.where(odd, sine)
     flipped = b.compare("ne", b.binary("andi", quarter, b.i32(2)), b.i32(0))
     result = (-result).where(flipped, result)
+    result = result if shift else _keep_zero(x, result)
     return result.where(abs(x).compare("olt", _INF), _NAN)
 
 
@@ -329,26 +228,26 @@ def _tan(x: Float) -> Float:
     b = x.b
     r, quarter = _reduce_angle(x)
     z = r * r
-    p = _poly(
+    p = poly(
         z, 9.38540185543e-3, 3.11992232697e-3, 2.44301354525e-2, 5.34112807005e-2, 1.33387994085e-1, 3.33331568548e-1
     )
     tangent = (p * z).fma(r, r)
     odd = b.compare("ne", b.binary("andi", quarter, b.i32(1)), b.i32(0))
-    result = (-1.0 / tangent).where(odd, tangent)
+    result = _keep_zero(x, (-1.0 / tangent).where(odd, tangent))
     return result.where(abs(x).compare("olt", _INF), _NAN)
 
 
 def _tanh(x: Float) -> Float:
     z = x * x
-    p = _poly(z, -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+    p = poly(z, -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
     small = (p * z).fma(x, x)
     large = (1.0 - 2.0 / (_exp(abs(x) * 2.0) + 1.0)).sign_of(x)
-    return small.where(abs(x).compare("olt", 0.625), large)
+    return _keep_zero(x, small.where(abs(x).compare("olt", 0.625), large))
 
 
 def _sinh(x: Float) -> Float:
     z = x * x
-    small = (_poly(z, 2.03721912945e-4, 8.33028376239e-3, 1.66667160211e-1) * z).fma(x, x)
+    small = (poly(z, 2.03721912945e-4, 8.33028376239e-3, 1.66667160211e-1) * z).fma(x, x)
     e = _exp(abs(x), -1)  # half of e^|x|, which itself overflows earlier than the result
     return small.where(abs(x).compare("olt", 1.0), (e - 0.25 / e).sign_of(x))
 
@@ -364,7 +263,7 @@ def _atan(x: Float) -> Float:
     t = (-1.0 / a).where(far, ((a - 1.0) / (a + 1.0)).where(middle, a))
     base = x.const(1.5707963267948966).where(far, x.const(0.7853981633974483).where(middle, 0.0))
     z = t * t
-    p = _poly(z, 8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
+    p = poly(z, 8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
     return (base + (p * z).fma(t, t)).sign_of(x)
 
 
@@ -386,7 +285,7 @@ def _atan2(y: Float, x: Float) -> Float:
 
 
 def _asin_poly(z: Float, x: Float) -> Float:
-    p = _poly(z, 4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1)
+    p = poly(z, 4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1)
     return (p * z).fma(x, x)
 
 
@@ -417,7 +316,7 @@ def _erf(x: Float) -> Float:
     for c in (-1.06777877e-1, -6.34846687e-1, -1.28717512e-1):
         r = r.fma(t, c)
     far = (1.0 - _exp(r.fma(t, -t))).sign_of(x)
-    p = _poly(s, -5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
+    p = poly(s, -5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
     near = p.fma(x, x)
     result = far.where(t.compare("ogt", 0.927734375), near)
     return x.where(x.compare("uno", x), result)
@@ -438,15 +337,15 @@ def _pow(x: Float, y: Float) -> Float:
     fraction = magnitude.of_bits(b.binary("subi", bits, b.binary("shli", exponent, b.i64(52))))
     s = (fraction - 1.0) / (fraction + 1.0)
     z = s * s
-    series = _poly(z, *(2.8853900817779268 / n for n in (17, 15, 13, 11, 9, 7, 5, 3, 1)))
+    series = poly(z, *(2.8853900817779268 / n for n in (17, 15, 13, 11, 9, 7, 5, 3, 1)))
     logarithm = Float(b, b.value("arith.sitofp", _f64(), (exponent,))) + series * s
-    power = _clamp(y.as_type(_f64()) * logarithm, -1000.0, 1000.0)
+    power = clamp(y.as_type(_f64()) * logarithm, -1000.0, 1000.0)
     whole = power.call("roundeven")
     rest = (power - whole) * 0.69314718055994530942
     factorials = [1.0]
     for n in range(1, 12):
         factorials.append(factorials[-1] * n)
-    value = _poly(rest, *(1 / factorials[n] for n in range(11, -1, -1)))
+    value = poly(rest, *(1 / factorials[n] for n in range(11, -1, -1)))
     step = b.value("arith.extsi", i64, (whole.to_int(),))
     scale = value.of_bits(b.binary("shli", b.binary("addi", step, b.i64(1023)), b.i64(52)))
     result = (value * scale).as_type(x.v.type)
@@ -487,8 +386,8 @@ _FUNCTIONS: dict[str, Callable[..., Float]] = {
     "cosh": _cosh, "atan": _atan, "atan2": _atan2, "asin": _asin, "acos": _acos, "erf": _erf, "rsqrt": _rsqrt,
     "powf": _pow,
 }  # fmt: skip
-_LIBDEVICE_ONLY = ("acosh", "asinh", "atanh", "cbrt", "erfc")
-_LIBDEVICE_NAMES = {"powf": "pow"}
+_ONLY_WIDE = ("acosh", "asinh", "atanh", "cbrt", "erfc")
+"""Computed in f64 for every type."""
 
 
 def _fast(kind: str, factor: float = 1.0, then: float = 1.0) -> Callable[[Float], Float]:
@@ -519,12 +418,8 @@ def _expand(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilde
     fast = _is_fast(op) and name in _FAST
     if name == "sqrt" and not fast:
         return None  # correctly rounded by the hardware
-    if isinstance(element, ir.F64Type):
-        if name in ("sqrt",):
-            return None
-        function = _libdevice(x, op, name, element)
-    elif name in _LIBDEVICE_ONLY:
-        function = _libdevice(x, op, name, _f32())
+    if isinstance(element, ir.F64Type) or name in _ONLY_WIDE:
+        function = _in_f64(x, b, name, len(op.operands), element)
     elif isinstance(element, (ir.F32Type, ir.F16Type, ir.BF16Type)):
         compute = _FAST[name] if fast else _FUNCTIONS[name]
         function = _in_f32(b, compute, element)
@@ -542,25 +437,24 @@ def _in_f32(
     return function
 
 
-def _libdevice(x: Expander, op: ir.Operation, name: str, element: ir.Type) -> Callable[[Sequence[ir.Value]], ir.Value]:
-    from . import toolchain
+def _in_f64(
+    x: Expander, b: DeviceBuilder, name: str, arity: int, element: ir.Type
+) -> Callable[[Sequence[ir.Value]], ir.Value]:
+    """A call of a function of the module: its body is long, and LLVM sees whether to repeat it."""
+    from .math64 import FUNCTIONS
 
-    if toolchain.find("libdevice") is None:
-        raise report_at(
-            op.location,
-            DSLNotImplemented,
-            f"{name} of {element_of(op.results[0].type)} needs libdevice, which was not found",
-            hint="pip install nvidia-nvvm, or set CUDA_HOME; or compute in Float32",
-        )
-    x.module.needs_libdevice = True
-    double = isinstance(element, ir.F64Type)
-    symbol = f"__nv_{_LIBDEVICE_NAMES.get(name, name)}{'' if double else 'f'}"
-    x.module.declare(symbol, [element] * len(op.operands), [element])
+    symbol = f"{OUTLINED}{name}"
+    if symbol not in x.module.declared:
+        x.module.declared.add(symbol)
+        made = new_function(x.module.module, symbol, [_f64()] * arity, [_f64()])
+        block = made.regions[0].blocks[0]
+        inner = DeviceBuilder(ir.InsertionPoint(block), ir.Location.unknown(context()))
+        result = FUNCTIONS[name](*(Float(inner, argument) for argument in block.arguments))
+        inner.op("func.return", (), (result.v,))
 
     def function(values: Sequence[ir.Value]) -> ir.Value:
-        b = DeviceBuilder(ir.InsertionPoint(op), op.location)
-        wide = [Float(b, v).as_type(element).v for v in values]
-        return Float(b, b.call(symbol, [element], wide).results[0]).as_type(element_of(op.results[0].type)).v
+        wide = [Float(b, value).as_type(_f64()).v for value in values]
+        return Float(b, b.call(symbol, [_f64()], wide).results[0]).as_type(element).v
 
     return function
 
@@ -580,4 +474,4 @@ def _each(
     return reshape(b, b.value("vector.from_elements", flat, made), result)
 
 
-expands(*(f"math.{name}" for name in (*_FUNCTIONS, *_LIBDEVICE_ONLY, "sqrt")))(_expand)
+expands(*(f"math.{name}" for name in (*_FUNCTIONS, *_ONLY_WIDE, "sqrt")))(_expand)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl import cache
 from ...base_dsl.cache import Entry
 from ...base_dsl.compiler import Artifacts, Compilation
-from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLBaseError
+from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError
 from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
 from ..sites import Site
@@ -179,7 +179,7 @@ class NvidiaTarget(Target):
         opt = options.opt_level
         try:
             with compilation.stage("optimize"):
-                optimized = codegen.optimize(text, arch, opt, _libraries(expansion))
+                optimized = codegen.optimize(text, arch, opt, _libraries(options))
             artifacts.add("llvm", optimized.__str__)
             with compilation.stage("codegen"):
                 code.ptx = codegen.emit_ptx(optimized, arch, opt)
@@ -274,14 +274,16 @@ _OWN_ARTIFACTS = ("ptx", "cubin", "sass", "object")
 """Those an executable makes of its code."""
 
 
-def _libraries(expansion: Expansion) -> list[bytes]:
-    if not expansion.needs_libdevice:
-        return []
-    from .toolchain import find
-
-    tool = find("libdevice")
-    assert tool is not None  # the expansion has checked
-    return [tool.path.read_bytes()]
+def _libraries(options: CompileOptions) -> list[bytes]:
+    """The bitcode of `LinkLibraries`."""
+    found: list[bytes] = []
+    for path in filter(None, map(str.strip, options.link_libraries.split(","))):
+        try:
+            with open(path, "rb") as file:
+                found.append(file.read())
+        except OSError as reason:
+            raise DSLRuntimeError(f"LinkLibraries: {reason}", hint="paths of LLVM bitcode files") from None
+    return found
 
 
 def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resources]) -> KernelInfo:

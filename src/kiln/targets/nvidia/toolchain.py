@@ -17,7 +17,6 @@ from pathlib import Path
 TOOLS = {
     "ptxas": ("bin/ptxas", "nvidia-cuda-nvcc"),
     "nvdisasm": ("bin/nvdisasm", "nvidia-cuda-nvdisasm"),
-    "libdevice": ("nvvm/libdevice/libdevice.10.bc", "nvidia-nvvm"),
 }
 """Each tool's place below a CUDA root, and the distribution whose wheel holds it."""
 
@@ -31,9 +30,7 @@ class Tool:
     origin: str
 
     def version(self) -> str | None:
-        """What the tool says of itself, as in "13.0.88"; for a file from a wheel, the wheel's version; None if unknown."""
-        if self.name == "libdevice":
-            return _distribution_version(TOOLS[self.name][1]) if self.origin == "wheel" else None
+        """What the tool says of itself, as in "13.0.88"; None if unknown."""
         try:
             done = subprocess.run([self.path, "--version"], capture_output=True, text=True, timeout=20, check=False)
         except (OSError, subprocess.TimeoutExpired):
@@ -47,9 +44,9 @@ def find(name: str) -> Tool | None:
     place, _ = TOOLS[name]
     for root, origin in _roots():
         path = root / place
-        if path.is_file() and (name == "libdevice" or os.access(path, os.X_OK)):
+        if path.is_file() and os.access(path, os.X_OK):
             return Tool(name, path, origin)
-    if name != "libdevice" and (on_path := shutil.which(name)):
+    if on_path := shutil.which(name):
         return Tool(name, Path(on_path), "PATH")
     return None
 
@@ -65,16 +62,7 @@ def _roots() -> Iterator[tuple[Path, str]]:
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if value := os.environ.get(variable):
             yield Path(value), variable
-    # A toolkit whose programs are on PATH is a whole root, which also holds what is not a program.
+    # A toolkit one of whose programs is on PATH holds the others too.
     for program in ("ptxas", "nvcc"):
         if on_path := shutil.which(program):
             yield Path(on_path).resolve().parent.parent, "PATH"
-
-
-def _distribution_version(name: str) -> str | None:
-    from importlib import metadata
-
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
