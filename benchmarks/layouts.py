@@ -126,7 +126,7 @@ def traced_kernels() -> list[tuple[str, Callable[[], Any]]]:
     import numpy as np
 
     sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-    import elementwise
+    import elementwise  # pyright: ignore[reportMissingImports]
 
     from kiln import kernels
     from kiln.cute.runtime import from_dlpack
@@ -160,7 +160,8 @@ def print_shares(seconds: float) -> None:
     def stop(*_: Any) -> Any:
         raise Traced
 
-    compile_module, BaseDSL.compile_module = BaseDSL.compile_module, stop
+    dsl: Any = BaseDSL
+    compile_module, dsl.compile_module = BaseDSL.compile_module, stop
     signal.signal(signal.SIGPROF, sample)
     print(f"\n{'trace of':40} {'ms':>8} {'algebra':>8}")
     try:
@@ -185,7 +186,7 @@ def print_shares(seconds: float) -> None:
                 share = counts["algebra"] / max(counts["all"], 1)
                 print(f"{name:40} {statistics.median(times[1:]) * 1000:8.1f} {share:8.0%}")
     finally:
-        BaseDSL.compile_module = compile_module
+        dsl.compile_module = compile_module
 
 
 def main() -> None:

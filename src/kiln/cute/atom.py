@@ -300,6 +300,11 @@ class TiledCopy(CopyAtom):
 
     __repr__ = __str__
 
+    def _repr_svg_(self) -> str | None:
+        from .draw import drawn_in_notebook
+
+        return drawn_in_notebook(self)
+
     def __kiln_static_key__(self) -> Any:
         return (*super().__kiln_static_key__(), str(self._layout_tv), str(self._tiler_mn))
 

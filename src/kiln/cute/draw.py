@@ -19,6 +19,8 @@ from .layout import Layout, is_static, plain_layout
 from .leaf import LayoutError
 
 __all__ = [
+    "atom_latex",
+    "atom_svg",
     "layout_latex",
     "layout_svg",
     "print_latex",
@@ -28,6 +30,9 @@ __all__ = [
     "tv_latex",
     "tv_svg",
 ]
+
+_FONT = 13
+_Color = Callable[[int | None], str]
 
 MAX_CELLS = 1 << 16
 """A picture with more cells than this is refused: nobody could read it."""
@@ -164,24 +169,44 @@ def tv_svg(layout_tv: Any, tile_mn: Any, *, title: str | None = None) -> str:
     return _svg(_tv_table(layout_tv, tile_mn, title), _thread_color)
 
 
-def _svg(table: _Table, color: Callable[[int | None], str]) -> str:
-    font = 13
-    lines = max(len(c) for row in table.cells for c in row)
-    longest = max(len(line) for row in table.cells for c in row for line in c)
-    width = max(30, round(longest * font * 0.62) + 12)
-    height = 15 * lines + 11
+def _svg(table: _Table, color: _Color) -> str:
+    width, height = _cell_size([table])
     left, top = 18 + 8 * len(str(table.rows - 1)), 54
-    columns_wide, rows_high = table.columns * width, table.rows * height
     title_wide = round(len(table.title) * 15 * 0.62) + 16
-    full = (max(left + columns_wide + 12, title_wide), top + rows_high + 12)
+    full = (max(left + table.columns * width + 12, title_wide), top + table.rows * height + 12)
+    return _document(full, table.title, _panel(table, color, left, top, width, height))
+
+
+def _cell_size(tables: Sequence[_Table]) -> tuple[int, int]:
+    """The width and height that fit the text of every cell."""
+    texts = [text for table in tables for row in table.cells for text in row]
+    longest = max(len(line) for text in texts for line in text)
+    return max(30, round(longest * _FONT * 0.62) + 12), 15 * max(map(len, texts)) + 11
+
+
+def _document(full: tuple[int, int], title: str, body: Sequence[str]) -> str:
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{full[0]}" height="{full[1]}" '
+            f'viewBox="0 0 {full[0]} {full[1]}" font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" '
+            f'font-size="{_FONT}" text-anchor="middle">',
+            f'<rect width="{full[0]}" height="{full[1]}" fill="#ffffff"/>',
+            _heading(8, 20, title),
+            *body,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _heading(x: int, y: int, text: str) -> str:
+    return f'<text x="{x}" y="{y}" font-size="15" font-weight="bold" text-anchor="start">{escape(text)}</text>'
+
+
+def _panel(table: _Table, color: _Color, left: int, top: int, width: int, height: int) -> list[str]:
+    """A table with its cells from (left, top) on; the numbers of columns and rows are above and left of that."""
+    columns_wide, rows_high = table.columns * width, table.rows * height
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{full[0]}" height="{full[1]}" '
-        f'viewBox="0 0 {full[0]} {full[1]}" font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" '
-        f'font-size="{font}" text-anchor="middle">',
-        f'<rect width="{full[0]}" height="{full[1]}" fill="#ffffff"/>',
-        f'<text x="8" y="20" font-size="15" font-weight="bold" text-anchor="start">{escape(table.title)}</text>',
-    ]
-    out += [
         f'<text x="{left + j * width + width / 2:g}" y="{top - 7}" fill="#777777">{j}</text>'
         for j in range(table.columns)
     ]
@@ -204,7 +229,7 @@ def _svg(table: _Table, color: Callable[[int | None], str]) -> str:
     for j in range(table.columns + 1):
         heavy = j in table.column_breaks or j in (0, table.columns)
         out.append(_line(left + j * width, top, 0, rows_high, heavy))
-    return "\n".join([*out, "</g>", "</svg>", ""])
+    return [*out, "</g>"]
 
 
 def _line(x: int, y: int, dx: int, dy: int, heavy: bool) -> str:
@@ -232,15 +257,24 @@ def tv_latex(
 ) -> str:
     """A picture of a thread-value layout as a LaTeX document. ``color`` maps thread and value to a TikZ colour."""
     table = _tv_table(layout_tv, tile_mn, "" if title is None else title)
+    return _latex(table, _fills(table, color), axis_labels)
+
+
+def _fills(table: _Table, color: Callable[[int, int], str]) -> list[list[str]]:
+    """The TikZ colours of a table of threads and values."""
 
     def fill(thread: int | None, text: Sequence[str]) -> str:
         return "white" if thread is None else color(thread, int(text[1].strip("V+")))
 
-    fills = [[fill(c, t) for c, t in zip(*row)] for row in zip(table.colors, table.cells)]
-    return _latex(table, fills, axis_labels)
+    return [[fill(c, t) for c, t in zip(*row)] for row in zip(table.colors, table.cells)]
 
 
 def _latex(table: _Table, fills: list[list[str]], axis_labels: bool) -> str:
+    return _tikz_document(_tikz(table, fills, axis_labels))
+
+
+def _tikz(table: _Table, fills: list[list[str]], axis_labels: bool) -> list[str]:
+    """A table in TikZ, one unit to a cell, from (0, 0) to the right and down."""
     body: list[str] = []
     for i in range(table.rows):
         for j in range(table.columns):
@@ -256,6 +290,10 @@ def _latex(table: _Table, fills: list[list[str]], axis_labels: bool) -> str:
     if table.title:
         safe = table.title.replace("_", r"\_")
         body.append(rf"\node[anchor=west] at (0,1.3) {{\texttt{{{safe}}}}};")
+    return body
+
+
+def _tikz_document(body: Sequence[str]) -> str:
     return "\n".join(
         [
             r"\documentclass{standalone}",
@@ -274,6 +312,101 @@ def _latex(table: _Table, fills: list[list[str]], axis_labels: bool) -> str:
     )
 
 
+# Tiled copies and MMAs --------------------------------------------------------------------------
+
+
+@dataclass
+class _Placed:
+    """A table among others, its first cell so many cells down and to the right."""
+
+    table: _Table
+    down: int
+    right: int
+
+
+_GAP = 3
+"""Cells between two tables."""
+
+
+def _tables_of(x: Any) -> list[_Placed]:
+    """The tables of a tiled copy (source and destination) or a tiled MMA (A left of C, B above it); none of others."""
+    if hasattr(x, "layout_src_tv_tiled"):
+        tile = _tile_of(x.tiler_mn)
+        ends = [("source", x.layout_src_tv_tiled), ("destination", x.layout_dst_tv_tiled)]
+        if ends[0][1] == ends[1][1]:
+            ends = [("source and destination", ends[0][1])]
+        made = [_tv_table(layout, tile, f"{name} {pretty_str(tile)}") for name, layout in ends]
+        return [_Placed(t, 0, k * (made[0].columns + _GAP)) for k, t in enumerate(made)]
+    if hasattr(x, "tv_layout_A_tiled"):
+        m, n, k = (x.get_tile_size(mode) for mode in range(3))
+        a = _tv_table(x.tv_layout_A_tiled, (m, k), f"A ({m},{k})")
+        b = _transposed(_tv_table(x.tv_layout_B_tiled, (n, k), f"B ({n},{k}), transposed"))
+        c = _tv_table(x.tv_layout_C_tiled, (m, n), f"C ({m},{n})")
+        return [_Placed(a, k + _GAP, 0), _Placed(b, 0, k + _GAP), _Placed(c, k + _GAP, k + _GAP)]
+    if hasattr(x, "tv_layout_A"):  # an atom by itself: a tile of one
+        from .mma import make_tiled_mma
+
+        return _tables_of(make_tiled_mma(x))
+    return []
+
+
+def _tile_of(tiler: Any) -> tuple[Any, ...]:
+    return tuple(product(t.shape) if isinstance(t, Layout) else t for t in wrap(tiler))
+
+
+def _transposed(table: _Table) -> _Table:
+    cells = [list(column) for column in zip(*table.cells)]
+    return _Table(table.title, cells, [list(column) for column in zip(*table.colors)], set(), set())
+
+
+def _is_atom(x: Any) -> bool:
+    return hasattr(x, "layout_src_tv_tiled") or hasattr(x, "tv_layout_A")
+
+
+def _need_tables(x: Any) -> list[_Placed]:
+    placed = _tables_of(x)
+    if not placed:
+        raise TypeError(f"a tiled copy or a tiled MMA is drawn, but got {x!r}")
+    return placed
+
+
+def atom_svg(x: Any, *, title: str | None = None) -> str:
+    """A picture of a tiled copy or a tiled MMA (or an MMA atom) as an SVG document: who holds which element.
+
+    Of a copy the tile of the source and of the destination, of an MMA the tiles of A (left), B (above) and C.
+    """
+    placed = _need_tables(x)
+    width, height = _cell_size([p.table for p in placed])
+    left, top = 40, 84
+    body: list[str] = []
+    right = bottom = 0
+    for p in placed:
+        at = left + p.right * width, top + p.down * height
+        body.append(_heading(at[0], at[1] - 30, p.table.title))
+        body += _panel(p.table, _thread_color, *at, width, height)
+        right = max(right, at[0] + p.table.columns * width, at[0] + round(len(p.table.title) * 15 * 0.62))
+        bottom = max(bottom, at[1] + p.table.rows * height)
+    title = f"{type(x).__name__}, {x.size} threads" if title is None and hasattr(x, "size") else title
+    title = type(x).__name__ if title is None else title
+    return _document((max(right + 12, round(len(title) * 15 * 0.62) + 16), bottom + 12), title, body)
+
+
+def atom_latex(x: Any, *, color: Callable[[int, int], str] = tikz_color_tv, axis_labels: bool = True) -> str:
+    """A picture of a tiled copy or a tiled MMA as a LaTeX document. ``color`` maps thread and value to a TikZ colour."""
+    body: list[str] = []
+    for p in _need_tables(x):
+        body.append(rf"\begin{{scope}}[shift={{({p.right},-{p.down})}}]")
+        body += [*_tikz(p.table, _fills(p.table, color), axis_labels), r"\end{scope}"]
+    return _tikz_document(body)
+
+
+def drawn_in_notebook(x: Any) -> str | None:
+    """What a notebook shows of a tiled copy or a tiled MMA: a picture, unless it would be too large to read."""
+    placed = _tables_of(x)
+    cells = sum(p.table.rows * p.table.columns for p in placed)
+    return atom_svg(x) if 0 < cells <= 8192 else None
+
+
 def print_latex(
     x: Any,
     *,
@@ -282,7 +415,10 @@ def print_latex(
     axis_labels: bool = True,
     render_func: Callable[[str], None] | None = None,
 ) -> None:
-    """Print a layout as a LaTeX document, or hand the document to ``render_func``."""
+    """Print a layout, tiled copy or tiled MMA as a LaTeX document, or hand the document to ``render_func``."""
+    if _is_atom(x):
+        (render_func or print)(atom_latex(x, axis_labels=axis_labels))
+        return
     (render_func or print)(layout_latex(x, color=color, title=title, axis_labels=axis_labels))
 
 

@@ -156,6 +156,11 @@ class MmaAtom(Atom):
 
     __repr__ = __str__
 
+    def _repr_svg_(self) -> str | None:
+        from .draw import drawn_in_notebook
+
+        return drawn_in_notebook(self)
+
     def __kiln_static_key__(self) -> Any:
         trait = self._trait
         return (type(self), self._op, trait.shape_mnk, *(str(x) for x in trait.layouts_tv.values()))

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from layout_testing import SymInt, cases, layouts
 
+import kiln as kiln_package
+from kiln import cute
 from kiln.cute.draw import layout_latex, layout_svg, print_latex, print_latex_tv, tv_latex, tv_svg
 from kiln.cute.layout_algebra import (
     E,
@@ -130,3 +132,87 @@ def test_draw_command(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("<svg")
     assert kiln(["draw", "4:1)"]) == 1
     assert "^" in capsys.readouterr().err
+
+
+def tiles_of(picture: str) -> list[dict[tuple[int, int], tuple[int, int]]]:
+    """The tables of a picture of threads and values: (row, column) -> (thread, value), the first owner of each."""
+    root = ElementTree.fromstring(picture)
+    cells = [(float(t.get("x", 0)), float(t.get("y", 0)), t.text or "") for t in root.iter(SVG + "text")]
+    boxes = [tuple(float(r.get(k, 0)) for k in ("x", "y", "width", "height")) for r in root.iter(SVG + "rect")][1:]
+    # a new table starts where a heading stands: 30 above its first cell
+    headings = [
+        (x, y + 30)
+        for t in root.iter(SVG + "text")
+        if t.get("font-weight")
+        for x, y in [(float(t.get("x", 0)), float(t.get("y", 0)))]
+    ][1:]
+    found = []
+    for left, top in headings:
+        first = next(b for b in boxes if b[:2] == (left, top))
+        mine: dict[tuple[int, int], tuple[int, int]] = {}
+        frontier = [(0, 0)]
+        known = {b[:2] for b in boxes}
+        while frontier:
+            i, j = frontier.pop()
+            x, y = left + j * first[2], top + i * first[3]
+            if (i, j) in mine or (x, y) not in known:
+                continue
+            inside = [t for cx, cy, t in cells if x < cx < x + first[2] and y < cy < y + first[3]]
+            mine[i, j] = (int(inside[0][1:]), int(inside[1][1:].rstrip("+")))
+            frontier += [(i + 1, j), (i, j + 1)]
+        found.append(mine)
+    return found
+
+
+def test_a_tiled_mma():
+    tiled = cute.make_tiled_mma(
+        cute.nvgpu.warp.MmaF16BF16Op(kiln_package.Float16, kiln_package.Float32, (16, 8, 16)), (1, 2, 1)
+    )
+    a, b, c = tiles_of(tiled._repr_svg_())
+    assert (len(a), len(b), len(c)) == (16 * 16, 16 * 16, 16 * 16)
+    for operand, table, layout in (
+        ("A", a, tiled.tv_layout_A_tiled),
+        ("B", b, tiled.tv_layout_B_tiled),
+        ("C", c, tiled.tv_layout_C_tiled),
+    ):
+        for (row, column), owner in table.items():
+            place = (column, row) if operand == "B" else (row, column)  # B is drawn with K down
+            assert layout(owner) == place[0] + 16 * place[1], operand
+    # PTX: the accumulators of thread 5 are in row 1, columns 2 and 3, and in row 9
+    assert [c[1, 2], c[1, 3], c[9, 2]] == [(5, 0), (5, 1), (5, 2)]
+
+
+def test_a_tiled_copy():
+    atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), kiln_package.Float16, num_bits_per_copy=64)
+    tiled = cute.make_tiled_copy_tv(atom, make_ordered_layout((4, 8), (1, 0)), make_layout((1, 4)))
+    (table,) = tiles_of(tiled._repr_svg_())
+    assert table == {(i, j): (8 * i + j // 4, j % 4) for i in range(4) for j in range(32)}
+    matrices = cute.make_copy_atom(cute.nvgpu.warp.LdMatrix8x8x16bOp(False, 4), kiln_package.Float16)
+    mma = cute.make_tiled_mma(cute.nvgpu.warp.MmaF16BF16Op(kiln_package.Float16, kiln_package.Float32, (16, 8, 16)))
+    rows, fragments = tiles_of(cute.make_tiled_copy_A(matrices, mma)._repr_svg_())
+    # each thread gives the address of a row of 8; the fragments are those of the MMA
+    assert rows == {(i, j): (i + 16 * (j // 8), j % 8) for i in range(16) for j in range(16)}
+    assert fragments == tiles_of(mma._repr_svg_())[0]
+    document: list[str] = []
+    print_latex(tiled, render_func=document.append)
+    assert document[0].count(r"\cell{") == 4 * 32 and r"{T9\\V2}" in document[0]
+
+
+def test_atoms_on_the_command_line(tmp_path, capsys):
+    text = "make_tiled_mma(warp.MmaF16BF16Op(Float16, Float32, (16, 8, 16)))"
+    assert kiln(["draw", "-e", text, "-o", str(tmp_path / "mma.svg"), "--title", "one warp"]) == 0
+    assert (
+        "one warp" in texts((tmp_path / "mma.svg").read_text())
+        and len(tiles_of((tmp_path / "mma.svg").read_text())) == 3
+    )
+    assert kiln(["draw", "-e", text, "-o", str(tmp_path / "mma.tex")]) == 0
+    assert (tmp_path / "mma.tex").read_text().count(r"\begin{scope}") == 3
+    assert kiln(["draw", "-e", "make_layout((4, 8))"]) == 0
+    capsys.readouterr()
+    for bad, why in (
+        ("nothing(3)", "name 'nothing'"),
+        ("make_layout(", "'make_layout('"),
+        ("make_layout((2,2), stride=1)", "congruent"),
+    ):
+        assert kiln(["draw", "-e", bad]) == 1
+        assert why in capsys.readouterr().err

@@ -56,7 +56,7 @@ def _draw_normal(tensor: torch.Tensor, generator: torch.Generator | None) -> Non
         part = flat[start : start + _CHUNK]
         source = numpy.random.Generator(numpy.random.SFC64([seed, start]))
         kind = numpy.float64 if tensor.dtype is torch.float64 else numpy.float32
-        values = source.standard_normal(part.numel(), dtype=kind)
+        values: Any = source.standard_normal(part.numel(), dtype=kind)
         if tensor.dtype is torch.float16:
             values = values.astype(numpy.float16)  # torch takes nine times as long
         part.copy_(torch.from_numpy(values))
