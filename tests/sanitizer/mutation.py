@@ -217,7 +217,7 @@ def outcome(module: ModuleType, seed: int, kinds: str = "default") -> tuple[bool
     """(whether the result is right, findings, fault) of one sanitized run under a schedule."""
     right, fault = None, ""
     jit.set_seed(seed)
-    jit.set_timeout(20)
+    jit.set_timeout(4)
     try:
         with kiln.target("cpu"), kiln.sanitize(kinds, raises=False) as report:
             try:

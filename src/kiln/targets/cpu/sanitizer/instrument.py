@@ -18,7 +18,7 @@ from ....base_dsl.target import value_bytes
 from ....dialects import cute
 from ....mlir import ir
 from ...llvm_build import Builder, int_type, ptr_type
-from . import detector, numeric, undefined
+from . import detector, inline, numeric, undefined
 from .state import ALIGNMENT_SHIFT, ATOMIC, ENGINE_SHIFT, GLOBAL, KINDS, MAX_LEAVES, MAX_OBJECTS, SHARED, WRITE
 
 if TYPE_CHECKING:
@@ -88,6 +88,20 @@ class KernelInfo:
         return found
 
 
+@dataclasses.dataclass
+class KernelFacts:
+    """What the accesses of a kernel say about it."""
+
+    accesses: list[inline.Access] = dataclasses.field(default_factory=list)
+    written: set[int] = dataclasses.field(default_factory=set)
+    """Arguments that it writes."""
+    writes_unknown: bool = False
+    """Whether it writes to memory of which it is not known whose it is."""
+    ordered: bool = False
+    """Whether it has shared memory, atomics or anything else that lets threads meet."""
+    lone: bool = False
+
+
 @dataclasses.dataclass(frozen=True)
 class Allocation:
     """Bytes of static or dynamic shared memory."""
@@ -116,7 +130,7 @@ class Instrumentation:
         self._allocations: dict[ir.Value, Allocation] = {}
         self._private: dict[ir.Value, int] = {}
         self._kernel_numbers: dict[str, int] = {}
-        self._operations: set[str] = set()
+        self.facts: dict[str, KernelFacts] = {}
 
     # -- what is known about the program -----------------------------------------------------------------
 
@@ -136,15 +150,22 @@ class Instrumentation:
         name = func.attributes["sym_name"].value
         self._kernel_numbers[name] = len(self.kernels)
         self.kernels.append(KernelInfo(name, arguments))
+        self.facts[name] = KernelFacts()
         if "memory" in self.kinds:
             undefined.watch(self, expansion, func)
 
     def enter(self, x: Expander) -> None:
-        """Let a kernel be run by the scheduler even if nothing in it waits."""
+        """Let a kernel be run by the scheduler even if nothing in it waits, unless its threads never meet."""
         from ..resume import SUSPEND
 
+        facts, state = self.facts[x.function.name], x.function
         if "numeric" in self.kinds:
             numeric.watch(self, x)
+        facts.lone = not (facts.ordered or state.waits or state.meets or state.copies or state.spins)
+        inline.shorten(self, x, facts.accesses, facts.written, facts.lone)
+        if facts.lone:
+            inline.say_who(x)
+            return
         x.function.waits = True
         x.module.declare(SUSPEND, [], [])
         x.at_entry(x.function.operation.location).call(SUSPEND, [], [])
@@ -320,11 +341,23 @@ class Instrumentation:
             whole = bytes_ | alignment
             self.granule = min(self.granule, whole & -whole)
         site = self.site(op, x, what, memory=name, start=start, element=element, element_bits=bits)
+        facts = self.facts[x.function.name]
+        facts.ordered |= bool(flags & (SHARED | ATOMIC) or engine)
+        if write and not flags & SHARED:
+            if low:
+                facts.written.add(low - 1)
+            else:
+                facts.writes_unknown = True
+        told: list[ir.Operation] = []
         if value is not None and "race" in self.kinds:
             memory = x.at_entry(op.location).alloca(value.type)
-            b.store(value, memory)
-            self.call(x, b, "writes", address, memory)
-        checked = self.call(x, b, "access", address, bytes_, flags, site, low, high)
+            told.append(b.op("llvm.store", (), (value, memory)))
+            told.append(call_operation(x.module, b, "writes", address, memory))
+        made = call_operation(x.module, b, "access", address, bytes_, flags, site, low, high)
+        checked = made.results[0]
+        if isinstance(bytes_, int) and not engine:
+            argument = low - 1 if not flags & SHARED else -1
+            facts.accesses.append(inline.Access(made, tuple(told), argument, bytes_, alignment, site, write))
         return b.value("llvm.inttoptr", ptr_type(), (checked,))
 
     def _argument(self, x: Expander, number: int) -> Argument | None:
@@ -333,12 +366,13 @@ class Instrumentation:
     # -- launches ----------------------------------------------------------------------------------------
 
     def launch(
-        self, x: Expander, b: Builder, state: FunctionState, smem: ir.Value, arguments: Sequence[ir.Value]
-    ) -> None:
+        self, x: Expander, b: Builder, state: FunctionState, smem: ir.Value, arguments: Sequence[ir.Value],
+        sizes: Sequence[ir.Value],
+    ) -> None:  # fmt: skip
         """Before a launch: what the kernel is given."""
         from ..launch import static_smem
 
-        number = self._kernel_numbers[state.name]
+        number, facts = self._kernel_numbers[state.name], self.facts[state.name]
         self.kernels[number].dynamic_start = static_smem(state)
         shift = self.granule.bit_length() - 1
         self.call(x, b, "launch", self.bits, number, shift, self.level, smem)
@@ -347,9 +381,12 @@ class Instrumentation:
                 continue
             pointer, leaves = _parts(b, value, argument)
             size = extent(b, argument.layout, argument.element_bits, leaves)
-            self.call(x, b, "object_", index, pointer, size)
+            self.call(x, b, "object_", index, pointer, size, int(index in facts.written))
             for k, leaf in enumerate(leaves[:MAX_LEAVES]):
                 self.call(x, b, "leaf", index, k, leaf)
+        if facts.lone:
+            self.call(x, b, "lone_sizes", *sizes[:6])
+        self.call(x, b, "prepare", int(facts.lone), int(facts.writes_unknown))
 
     def launched(self, x: Expander, b: Builder) -> None:
         """After a launch."""
@@ -358,6 +395,12 @@ class Instrumentation:
 
 def call(expansion: Any, b: Builder, name: str, *arguments: Any) -> ir.Value | None:
     """Call a function of the detector."""
+    made = call_operation(expansion, b, name, *arguments)
+    return made.results[0] if len(made.results) else None
+
+
+def call_operation(expansion: Any, b: Builder, name: str, *arguments: Any) -> ir.Operation:
+    """The call of a function of the detector."""
     symbol = detector.PREFIX + name.strip("_")
     inputs, result = detector.exports()[symbol]
     values: list[ir.Value] = []
@@ -369,8 +412,7 @@ def call(expansion: Any, b: Builder, name: str, *arguments: Any) -> ir.Value | N
         values.append(_resized(b, argument, width))
     results = [int_type(result)] if result else []
     expansion.declare(symbol, [int_type(w) for w in inputs], results)
-    made = b.call(symbol, results, values)
-    return made.results[0] if result else None
+    return b.call(symbol, results, values)
 
 
 def _resized(b: Builder, value: ir.Value, width: int) -> ir.Value:
@@ -463,6 +505,8 @@ class Hooks:
         self.x, self.op, self.sanitizer = x, op, x.module.sanitizer
 
     def _call(self, b: Builder, name: str, *arguments: Any) -> None:
+        if self.sanitizer is not None and self.x.function.is_kernel:
+            self.sanitizer.facts[self.x.function.name].ordered = True
         call(self.x.module, b, name, *arguments)
 
     def _site(self, what: str) -> int:

@@ -34,7 +34,7 @@ def launch(c: Code, kinds: Value, kernel: Value, shift: Value, level: Value, sme
     call(c, "free_all")
     for name in (
         "threads", "pages", "page_count", "last_page", "last_page_at", "locations", "free_clocks", "free_arrays", "dense",
-        "thread_array", "cells", "slots", "meetings", "object_count", "arena", "arena_end", "unplaced", "readonly",
+        "thread_array", "cells", "slots", "meetings", "object_count", "arena", "arena_end", "unplaced", "readonly", "lone",
     ):  # fmt: skip
         setattr(st, name, 0)
     for i in range(3):
@@ -52,12 +52,13 @@ def launch(c: Code, kinds: Value, kernel: Value, shift: Value, level: Value, sme
     c.call_c("memset", [(st.place("objects"),), c.i32(0), c.i64(ctypes.sizeof(Object) * MAX_OBJECTS)])
 
 
-@exported([32, 64, 64])
-def object_(c: Code, number: Value, base: Value, bytes_: Value) -> None:
+@exported([32, 64, 64, 32])
+def object_(c: Code, number: Value, base: Value, bytes_: Value, written: Value) -> None:
     """An argument of the kernel. Its memory is that of the call's argument it points into, else what its layout says."""
     st = state_of(c)
     o = c.struct(st.place("objects", number), Object)
     o.base = base
+    o.written = written.wide()
     o.low = base
     o.high = (bytes_ == 0).choose(0, base + bytes_)
     # of several arrays that share memory it may be any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .lone import LONE_CELL
 from .native import Code, Value, Variable
 from .registry import CELL, CLOCK_HEADER, call, exported, state_of
 from .reporting import attribute, placed
@@ -327,14 +328,27 @@ def _global_access(
         with c.when((constant.get() != 0) & (writable.get() == 0) & (bad.get() == 0)):
             call(c, "report", RULE["read-only"], site, site, st.group, st.tid, address, bytes_, 0, 0)
             bad.set(1)
-    with c.when((bad.get() == 0) & (known.get() != 0)):
+    quiet = c.variable(0)
+    with c.when(number != 0):
+        quiet.set(c.struct(st.place("objects", number - 1), Object).quiet)
+    with c.when((bad.get() == 0) & (known.get() != 0) & (quiet.get() == 0)):
         step = c.i64(1) << st.shift.wide()
         first, last = address >> st.shift.wide(), (end - 1) >> st.shift.wide()
         with c.loop(last + 1, first) as i:
             where = i * step
-            cell = call(c, "global_cell", where)
-            with c.when(cell != 0):
-                call(c, "touch", cell, flags, site, (where < address).choose(address, where), bytes_)
+            at = (where < address).choose(address, where)
+            with c.when(st.lone != 0):
+                bias = c.variable(0)
+                with c.loop(st.object_count) as k:
+                    o = c.struct(st.place("objects", k), Object)
+                    with c.when((at >= o.low) & (at < o.high) & (o.bias != 0)):
+                        bias.set(o.bias)
+                with c.when(bias.get() != 0):
+                    call(c, "lone_touch", bias.get() + i * LONE_CELL, flags, site, at, bytes_)
+            with c.otherwise():
+                cell = call(c, "global_cell", where)
+                with c.when(cell != 0):
+                    call(c, "touch", cell, flags, site, at, bytes_)
 
 
 @exported([64, 64, 32, 32, 32], 64)

@@ -103,6 +103,15 @@ class Cell(ctypes.Structure):
     _fields_ = [(f"{who}_{what}", u32) for who in "waro" for what in ("clock", "tid", "site", "group")]
 
 
+class LoneCell(ctypes.Structure):
+    """Who accessed a few bytes in a kernel whose threads never meet, as the number of a thread in the launch plus 1.
+
+    `w`: who wrote last; `r`: a reader, `o`: another one.
+    """
+
+    _fields_ = [(f"{who}_{what}", u32) for who in "wro" for what in ("who", "site")]
+
+
 class BarrierSlot(ctypes.Structure):
     """A barrier of a block in its current phase."""
 
@@ -152,6 +161,11 @@ class Object(ctypes.Structure):
         ("low", i64),  # the memory it belongs to
         ("high", i64),
         ("readonly", i64),
+        ("written", i64),  # by the kernel
+        ("quiet", i64),  # nobody writes its memory during the launch
+        ("reach_low", i64),  # its memory and that of all arguments that share some of it
+        ("reach_high", i64),
+        ("bias", i64),  # in a kernel whose threads never meet: where the cell of address 0 would be; 0: it has no cells
         ("leaves", i64 * MAX_LEAVES),
     ]
 
@@ -227,6 +241,8 @@ class State(ctypes.Structure):
         ("findings_count", u32),
         ("extents_count", u32),
         ("overflow", u32),  # findings that found no place
+        ("lone", u32),  # whether the threads of the kernel never meet
+        ("who", u32),  # then: the number of the running thread in the launch, plus 1
         ("readonly", u32),  # whether an argument of the launch may not be written
         ("sizes", u32 * 14),
         ("extent_low", i64 * MAX_OBJECTS),

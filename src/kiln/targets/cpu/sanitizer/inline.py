@@ -1,0 +1,141 @@
+"""The checks that a kernel makes itself, so that it calls the detector only where something may be wrong.
+
+An access to an argument that nobody writes is fine inside its bounds. In a kernel whose threads never meet, one to an argument that is
+written is fine, too, where nobody else has been (`lone.py`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ....mlir import ir
+from ...llvm_build import Builder, global_, int_type
+from .lone import LONE_CELL
+from .state import STATE, LoneCell, Object, State
+
+if TYPE_CHECKING:
+    from ..expand import Expander, Expansion
+    from .instrument import Instrumentation
+
+
+@dataclasses.dataclass(frozen=True)
+class Access:
+    """A call that checks an access, and what it is told."""
+
+    call: ir.Operation
+    told: tuple[ir.Operation, ...]
+    """What goes before the call only for its sake, in order."""
+    argument: int
+    """The number of the kernel's argument; -1: not known."""
+    bytes_: int
+    alignment: int
+    site: int
+    write: bool
+
+
+def state_address(expansion: Expansion, b: Builder) -> ir.Value:
+    """The detector's state."""
+    if STATE not in expansion.declared:
+        expansion.declared.add(STATE)
+        global_(expansion.module, STATE, int_type(64), None, linkage="external")
+    return b.address_of(STATE)
+
+
+def _offset(kind: type[ctypes.Structure], name: str) -> int:
+    return getattr(kind, name).offset
+
+
+def say_who(x: Expander) -> None:
+    """At the start of a kernel that no scheduler runs: which thread this is."""
+    b = x.at_entry(x.function.operation.location)
+    (tx, ty, tz), (bx, by, bz) = x.function.indices["thread_idx"], x.function.indices["block_idx"]
+    (dx, dy, dz), (gx, gy, _) = x.function.indices["block_dim"], x.function.indices["grid_dim"]
+
+    def linear(first: ir.Value, second: ir.Value, third: ir.Value, size: ir.Value, other: ir.Value) -> ir.Value:
+        rest = b.binary("addi", second, b.binary("muli", other, third))
+        return b.binary("addi", first, b.binary("muli", size, rest))
+
+    thread, block = linear(tx, ty, tz, dx, dy), linear(bx, by, bz, gx, gy)
+    per_block = b.binary("muli", dx, b.binary("muli", dy, dz))
+    who = b.binary("addi", b.binary("addi", thread, b.i32(1)), b.binary("muli", block, per_block))
+    state = state_address(x.module, b)
+    for name, value in (("tid", thread), ("group", block), ("who", who)):
+        b.store(value, b.byte_gep(state, _offset(State, name)))
+
+
+def shorten(sanitizer: Instrumentation, x: Expander, accesses: list[Access], written: set[int], lone: bool) -> None:
+    """Let a kernel call the detector only where one of these accesses is not plainly fine."""
+    for access in accesses:
+        if access.argument >= 0 and (lone or access.argument not in written):
+            _shorten(sanitizer, x, access, access.argument in written)
+
+
+def _shorten(sanitizer: Instrumentation, x: Expander, access: Access, written: bool) -> None:
+    call, i64, i32 = access.call, int_type(64), int_type(32)
+    b = Builder(ir.InsertionPoint(call), call.location)
+    address = call.operands[0]
+    state = state_address(x.module, b)
+    place = _offset(State, "objects") + access.argument * ctypes.sizeof(Object)
+
+    def field(name: str) -> ir.Value:
+        return b.load(i64, b.byte_gep(state, place + _offset(Object, name)))
+
+    end = b.binary("addi", address, b.i64(access.bytes_))
+    fine = [b.compare("uge", address, field("low")), b.compare("ule", end, field("high"))]
+    if access.alignment > 1:
+        low_bits = b.binary("andi", address, b.i64(access.alignment - 1))
+        fine.append(b.compare("eq", low_bits, b.i64(0)))
+    mine: list[tuple[ir.Value, ir.Value]] = []
+    if not written:
+        fine.append(b.compare("ne", field("quiet"), b.i64(0)))
+    else:
+        fine.append(b.compare("eq", field("readonly"), b.i64(0)))
+    if written and "race" in sanitizer.kinds:
+        shift = b.load(i32, b.byte_gep(state, _offset(State, "shift")))
+        whole = b.binary("shli", b.i32(1), shift)
+        fine.append(b.compare("eq", whole, b.i32(access.bytes_)))
+        fine.append(b.compare("ne", field("bias"), b.i64(0)))
+        inside = _all(b, fine)
+        number = b.binary("shrui", address, b.value("arith.extui", i64, (shift,)))
+        at = b.binary("addi", field("bias"), b.binary("muli", number, b.i64(LONE_CELL)))
+        # where there is no cell, look at memory that is there: the state itself
+        here = b.value("llvm.ptrtoint", i64, (state,))
+        cell = b.value("llvm.inttoptr", state.type, (b.select(inside, at, here),))
+        me = b.load(i32, b.byte_gep(state, _offset(State, "who")))
+        seen = {name: b.load(i32, b.byte_gep(cell, _offset(LoneCell, f"{name}_who"))) for name in "wro"}
+        fine = [inside]
+        for name in "wr":
+            nobody = b.compare("eq", seen[name], b.i32(0))
+            fine.append(b.binary("ori", nobody, b.compare("eq", seen[name], me)))
+        if access.write:
+            fine.append(b.compare("eq", seen["o"], b.i32(0)))
+        kind = "w" if access.write else "r"
+        mine = [
+            (me, b.byte_gep(cell, _offset(LoneCell, f"{kind}_who"))),
+            (b.i32(access.site), b.byte_gep(cell, _offset(LoneCell, f"{kind}_site"))),
+        ]
+    _instead(b, access, _all(b, fine), address, mine)
+
+
+def _all(b: Builder, conditions: list[ir.Value]) -> ir.Value:
+    result = conditions[0]
+    for condition in conditions[1:]:
+        result = b.binary("andi", result, condition)
+    return result
+
+
+def _instead(b: Builder, access: Access, fine: ir.Value, address: ir.Value, stores: list[Any]) -> None:
+    """Make the stores if all is fine, else the call; either gives the address to use."""
+    branch = b.op("scf.if", [int_type(64)], (fine,), None, 2)
+    then, other = (region.blocks.append() for region in branch.regions)
+    inside = Builder(ir.InsertionPoint(then), b.location)
+    for value, place in stores:
+        inside.store(value, place)
+    inside.op("scf.yield", (), (address,))
+    call = access.call
+    call.results[0].replace_all_uses_with(branch.results[0])
+    last = Builder(ir.InsertionPoint(other), b.location).op("scf.yield", (), (call.results[0],))
+    for op in (*access.told, call):
+        op.move_before(last)
