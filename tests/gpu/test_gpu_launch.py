@@ -323,3 +323,64 @@ def test_many_launches_take_no_memory():
     torch.cuda.synchronize()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 << 10
     assert out.item() == 352 * 2_001
+
+
+# --- options of a launch ---------------------------------------------------------------------------------------------
+
+
+@cute.kernel
+def branches(out: cute.Tensor, which: Int32):
+    t, _, _ = arch.thread_idx()
+    common = cute.make_tensor(arch.alloc_smem(Int32, 64), cute.make_layout(64))
+    common[t] = 100 * t
+    if which > 0:
+        first = cute.make_tensor(arch.alloc_smem(Int32, 512), cute.make_layout(512))
+        first[t] = t
+        arch.sync_threads()
+        out[t] = first[31 - t] + common[31 - t]
+    else:
+        second = cute.make_tensor(arch.alloc_smem(Int64, 512), cute.make_layout(512))
+        second[t] = Int64(t)
+        arch.sync_threads()
+        out[t] = Int32(second[t ^ 1]) + common[t ^ 1]
+
+
+@cute.jit
+def launch_branches(out: cute.Tensor, which: Int32):
+    branches(out, which).launch(
+        grid=1, block=32, smem_merge_branch_allocs=True, preferred_smem_carveout=50, cluster=2, fallback_cluster=1
+    )
+
+
+def test_branches_that_share_memory():
+    t = torch.arange(32, dtype=torch.int32)
+    for which, want in ((1, 101 * (31 - t)), (0, 101 * (t ^ 1))):
+        out = ints(32)
+        launch_branches(from_dlpack(out), which)
+        assert torch.equal(out.cpu(), want)
+
+
+@cute.jit
+def launch_with_events(out: cute.Tensor, completed, triggered, stream):
+    count(out).launch(grid=4, block=32, stream=stream, launch_completion_event=completed)
+    count(out).launch(grid=4, block=32, stream=stream, use_pdl=True, programmatic_event=triggered)
+
+
+def test_events_of_a_launch():
+    cuda = pytest.importorskip("cuda.bindings.driver")
+    torch.cuda.init()
+    events = []
+    for _ in range(2):
+        status, event = cuda.cuEventCreate(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        assert not int(status)
+        events.append(event)
+    stream = torch.cuda.Stream()
+    out = torch.zeros(1, dtype=torch.int32, device="cuda")
+    torch.cuda.synchronize()
+    launch_with_events(from_dlpack(out), *events, stream)
+    for event in events:
+        assert not int(cuda.cuEventSynchronize(event)[0])
+    stream.synchronize()
+    assert out.item() == 256
+    for event in events:
+        cuda.cuEventDestroy(event)

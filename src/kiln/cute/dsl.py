@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
+import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -204,27 +206,48 @@ class KernelLaunch:
         min_blocks_per_mp: Any = None,
         use_pdl: bool = False,
         cooperative: bool = False,
-        **more: Any,
+        fallback_cluster: Any = None,
+        launch_completion_event: Any = None,
+        launch_completion_event_flags: Any = None,
+        programmatic_event: Any = None,
+        programmatic_event_flags: Any = None,
+        programmatic_event_trigger_at_block_start: Any = None,
+        smem_merge_branch_allocs: bool = False,
+        preferred_smem_carveout: int | None = None,
+        async_deps: Any = None,
+        has_cluster: bool = False,
+        has_fallback_cluster: bool = False,
+        hint_smem_base_uniform: bool = True,
+        **unknown: Any,
     ) -> None:
-        """Run the kernel over a grid of blocks of threads; sizes are (x, y, z), or fewer numbers."""
+        """Run the kernel over a grid of blocks of threads; sizes are (x, y, z), or fewer numbers.
+
+        With `fallback_cluster`, which then is the size that clusters are sure to have, GPUs that can choose form
+        clusters of the larger size `cluster` where they have room. `preferred_smem_carveout` is how many percent of a
+        multiprocessor's memory are to be shared memory; without it, as many as `min_blocks_per_mp` blocks need.
+        `async_deps` is another way to give the stream. The address of shared memory is uniform as it is, so
+        `hint_smem_base_uniform` changes nothing.
+        """
         from ..dialects import cute
         from ..mlir import ir
 
-        unknown = set(more) - _LAUNCH_OPTIONS
         if unknown:
+            known = list(inspect.signature(KernelLaunch.launch).parameters)[1:-1]
+            close = difflib.get_close_matches(next(iter(unknown)), known, 1)
             raise error(
                 DSLUserCodeTypeError,
-                f"launch() got an unknown option {sorted(unknown)[0]!r}",
-                hint=", ".join(sorted(_LAUNCH_OPTIONS)),
+                f"launch() got an unknown option {next(iter(unknown))!r}",
+                hint=f"did you mean {close[0]}?" if close else ", ".join(known),
             )
         active = tracing.require("a launch")
         if active.function.kind == "kernel":
             raise error(DSLRuntimeError, "a kernel cannot launch a kernel", hint="launch it from the @jit function")
         kernel = self.kernel
+        certain = cluster if fallback_cluster is None else fallback_cluster
         sizes = [
             *_extent("grid", grid),
             *_extent("block", block),
-            *_extent("cluster", cluster if cluster is not None else 1),
+            *_extent("cluster", certain if certain is not None else 1),
         ]
         nodes = kernel.parameters.nodes(kernel.dsl, self.arguments)
         values = [v for node in nodes for v in node.values()]
@@ -239,13 +262,31 @@ class KernelLaunch:
             attributes["cute.max_threads"] = ir.IntegerAttr.get(Int32.mlir_type, most)
         if min_blocks_per_mp:
             attributes["cute.min_blocks"] = ir.IntegerAttr.get(Int32.mlir_type, int(min_blocks_per_mp))
+        if fallback_cluster is not None and cluster is not None:
+            preferred = _preferred_cluster(cluster, fallback_cluster)
+            attributes["cute.preferred_cluster"] = ir.DenseI32ArrayAttr.get(preferred)
+        if preferred_smem_carveout is not None:
+            attributes["cute.carveout"] = ir.IntegerAttr.get(Int32.mlir_type, _percent(preferred_smem_carveout))
+        if smem_merge_branch_allocs:
+            attributes["cute.merge_smem"] = ir.UnitAttr.get()
+        events: dict[str, list[Any]] = {}
+        if launch_completion_event is not None:
+            events["launch_completion"] = [launch_completion_event, launch_completion_event_flags, None]
+        if programmatic_event is not None:
+            trigger = programmatic_event_trigger_at_block_start
+            events["programmatic"] = [programmatic_event, programmatic_event_flags, trigger]
+        if events:
+            attributes[cute.EVENTS] = ir.ArrayAttr.get([ir.StringAttr.get(event) for event in events])
+        for event, flags, trigger in events.values():
+            numbers = [Int32(0 if number is None else number).ir_value() for number in (flags, trigger)]
+            values += [_stream_value(event), *numbers]
         cute.launch(
             name,
             [s.ir_value() for s in sizes[:3]],
             [s.ir_value() for s in sizes[3:6]],
             [s.ir_value() for s in sizes[6:]],
             Int32(smem if smem is not None else 0).ir_value(),
-            _stream_value(stream),
+            _stream_value(stream if stream is not None else _only_stream(async_deps)),
             values,
             attributes,
         )
@@ -297,11 +338,47 @@ def _name_arguments(entry: Any, names: Iterable[str], nodes: Sequence[Node], loc
             next(values).set_location(ir.Location.name(text, location))
 
 
-_LAUNCH_OPTIONS = {
-    "fallback_cluster", "async_deps", "launch_completion_event", "launch_completion_event_flags", "programmatic_event",
-    "programmatic_event_flags", "programmatic_event_trigger_at_block_start", "smem_merge_branch_allocs",
-    "preferred_smem_carveout", "hint_smem_base_uniform", "has_cluster", "has_fallback_cluster",
-}  # fmt: skip
+def _preferred_cluster(preferred: Any, certain: Any) -> list[int]:
+    """The extents of the cluster that is preferred to another; both are known when compiling."""
+    both: list[list[int]] = []
+    for what, size in (("cluster", preferred), ("fallback_cluster", certain)):
+        parts = list(size) if isinstance(size, (tuple, list)) else [size]
+        if len(parts) > 3 or any(isinstance(part, bool) or not isinstance(part, int) or part < 1 for part in parts):
+            raise error(DSLUserCodeTypeError, f"{what} is {size!r}", hint="Python integers: (x, y, z)", depth=2)
+        both.append(parts + [1] * (3 - len(parts)))
+    if any(large % small for large, small in zip(*both, strict=True)):
+        raise error(
+            DSLUserCodeTypeError,
+            f"cluster is {tuple(both[0])} and fallback_cluster {tuple(both[1])}",
+            hint="each extent of cluster is a multiple of the other's",
+            depth=2,
+        )
+    return both[0]
+
+
+def _percent(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100:
+        raise error(
+            DSLUserCodeTypeError,
+            f"preferred_smem_carveout is {value!r}",
+            hint="a percentage, 0 to 100; None for the default",
+            depth=2,
+        )
+    return value
+
+
+def _only_stream(dependencies: Any) -> Any:
+    """The stream of `async_deps`: itself, or the only one of a list."""
+    if not isinstance(dependencies, (list, tuple)):
+        return dependencies
+    if len(dependencies) > 1:
+        raise error(
+            DSLUserCodeTypeError,
+            f"async_deps has {len(dependencies)} streams",
+            hint="a launch waits for one stream: pass stream=",
+            depth=2,
+        )
+    return dependencies[0] if dependencies else None
 
 
 def _extent(what: str, size: Any) -> list[Int32]:

@@ -147,8 +147,10 @@ class Launch(Cute.Operation, name="launch"):
     `kernel` names a `func.func` of the module that has the unit attribute `cute.kernel` and no results. Sizes are
     (x, y, z); `cluster` is (1, 1, 1) without clusters. `smem` is the number of bytes of dynamic shared memory of each
     block. `stream` is a stream handle (0: the default stream). `arguments` is a tuple (see `pack`) of values of the
-    kernel's argument types. Further attributes of a launch are discardable ones. The launch may run
-    asynchronously on a device with streams. A grid that no device takes is a fault, and nothing runs.
+    kernel's argument types, and after them for each name in `cute.events` (`launch_completion`, `programmatic`) an
+    event to record: its handle, an i64, its flags and whether it triggers at the start of blocks, i32. Further
+    attributes of a launch are discardable ones. The launch may run asynchronously on a device with streams. A grid that
+    no device takes is a fault, and nothing runs.
     """
 
     grid_x: ext.Operand[I32]
@@ -344,6 +346,8 @@ TYPES: tuple[type[ext.Type], ...] = (Ptr, Memref)
 
 KERNEL = "cute.kernel"
 """Unit attribute of a `func.func` that is a kernel."""
+EVENTS = "cute.events"
+"""On a launch: the names of the events it records."""
 
 
 def load_dialect() -> None:
@@ -533,6 +537,14 @@ def launch(
         (*grid, *block, *cluster, smem, stream, pack(arguments)),
         {"kernel": ir.FlatSymbolRefAttr.get(kernel), **(attributes or {})},
     )
+
+
+def launch_parts(op: ir.Operation) -> tuple[list[ir.Value], dict[str, list[ir.Value]]]:
+    """The kernel's arguments of a launch, and its events by name: handle, flags, trigger."""
+    values = unpack(op.operands[len(op.operands) - 1])
+    names = [name.value for name in op.attributes[EVENTS]] if EVENTS in op.attributes else []
+    count = len(values) - 3 * len(names)
+    return values[:count], {name: values[count + 3 * n : count + 3 * n + 3] for n, name in enumerate(names)}
 
 
 def printf(format_: str, arguments: Sequence[ir.Value] = ()) -> ir.Operation:

@@ -98,10 +98,12 @@ class Launch:
         self.block = (config.blockDimX, config.blockDimY, config.blockDimZ)
         self.smem, self.stream, self.kernel = config.sharedMemBytes, config.hStream or 0, kernel
         self.attributes: dict[int, tuple[int, int, int]] = {}
+        self.fourth: dict[int, int] = {}
         for number in range(config.numAttrs):
             at = config.attrs + 72 * number
             kind = ctypes.c_int.from_address(at).value
             self.attributes[kind] = tuple((ctypes.c_int * 3).from_address(at + 8))  # pyright: ignore[reportArgumentType]
+            self.fourth[kind] = ctypes.c_int.from_address(at + 20).value
         self._parameters = parameters
         self.values: dict[int, bytes] = {}
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import ctypes
 
+import numpy as np
 import pytest
-from nvidia_testing import compile_for, needs_ptxas
+from nvidia_testing import compile_for, needs_ptxas, resources
 
 import kiln
 import kiln.cute as cute
 from kiln import Boolean, Float32, Int32, Int64
-from kiln.base_dsl.diagnostics import DSLCudaRuntimeError
+from kiln.base_dsl.diagnostics import DSLCudaRuntimeError, DSLUserCodeTypeError
 
 pytestmark = needs_ptxas
 
@@ -75,6 +76,89 @@ def test_attributes(fake_driver):
     assert pdl[4] == (2, 1, 1)
     assert cluster[4] == (4, 1, 1)
     assert fake_driver.launches[5].attributes == {}  # a cluster of one block needs none
+
+
+@cute.jit
+def with_more_attributes(event: Int64, trigger: Int32):
+    empty().launch(grid=(8, 1, 1), block=(32, 1, 1), launch_completion_event=event, launch_completion_event_flags=2)
+    empty().launch(
+        grid=(8, 1, 1), block=(32, 1, 1), programmatic_event=event, programmatic_event_trigger_at_block_start=trigger
+    )
+    empty().launch(grid=(8, 1, 1), block=(32, 1, 1), preferred_smem_carveout=40)
+    empty().launch(grid=(8, 1, 1), block=(32, 1, 1), min_blocks_per_mp=2, smem=50_000)
+    empty().launch(grid=(8, 1, 1), block=(32, 1, 1), min_blocks_per_mp=8, smem=50_000)
+    empty().launch(grid=(8, 4, 1), block=(32, 1, 1), cluster=(4, 2, 1), fallback_cluster=(2, 1, 1))
+    empty().launch(grid=(8, 1, 1), block=(32, 1, 1), async_deps=[event])
+
+
+def test_events_carveouts_and_fallback_clusters(fake_driver):
+    compile_for(with_more_attributes, 1, 1)((5 << 32) + 6, 1)
+    completion, programmatic, asked, needed, all_of_it, fallback, plain = fake_driver.launches
+    assert completion.attributes == {12: (6, 5, 2)}
+    assert programmatic.attributes == {7: (6, 5, 0)}
+    assert programmatic.fourth[7] == 1
+    assert asked.attributes[14][0] == 40
+    assert needed.attributes[14][0] == -(-2 * 50_000 * 100 // (228 << 10))
+    assert all_of_it.attributes[14][0] == 100
+    assert fallback.attributes == {4: (2, 1, 1)}  # this GPU has clusters of one size only
+    assert plain.stream == (5 << 32) + 6
+
+
+def test_gpus_that_choose_get_both_sizes_of_clusters(fake_driver):
+    fake_driver._attributes |= {75: 10, 76: 0}
+    compiled = compile_for(with_more_attributes, 1, 1, arch="sm_100a")
+    compiled(0, 0)
+    assert fake_driver.launches[5].attributes == {11: (4, 2, 1), 4: (2, 1, 1)}
+    assert ".reqnctapercluster" not in compiled.__ptx__
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"cluster": (3, 1, 1), "fallback_cluster": (2, 1, 1)},
+            r"cluster is \(3, 1, 1\) and fallback_cluster \(2, 1, 1\)",
+        ),
+        ({"preferred_smem_carveout": 120}, "preferred_smem_carveout is 120"),
+        ({"async_deps": [1, 2]}, "async_deps has 2 streams"),
+        ({"coopertive": True}, "unknown option 'coopertive'"),
+    ],
+)
+def test_options_that_make_no_sense(options, words):
+    @cute.jit
+    def launch():
+        empty().launch(grid=1, block=32, **options)
+
+    with pytest.raises(DSLUserCodeTypeError, match=words):
+        compile_for(launch)
+
+
+@cute.kernel
+def branches(out: cute.Tensor, which: Int32):
+    t, _, _ = cute.arch.thread_idx()
+    common = cute.make_tensor(cute.arch.alloc_smem(Int32, 64), cute.make_layout(64))
+    common[t] = t
+    if which > 0:
+        first = cute.make_tensor(cute.arch.alloc_smem(Int32, 512), cute.make_layout(512))
+        first[t] = out[t]
+        cute.arch.sync_threads()
+        out[t] = first[31 - t] + common[31 - t]
+    else:
+        second = cute.make_tensor(cute.arch.alloc_smem(Int64, 512), cute.make_layout(512))
+        second[t] = Int64(out[t])
+        cute.arch.sync_threads()
+        out[t] = Int32(second[t ^ 1]) + common[t ^ 1]
+
+
+@needs_ptxas
+@pytest.mark.parametrize(("merge", "size"), [(False, 256 + 2048 + 4096), (True, 256 + 4096)])
+def test_branches_share_memory_if_asked(merge, size):
+    @cute.jit
+    def launch(out: cute.Tensor, which: Int32):
+        branches(out, which).launch(grid=1, block=32, smem_merge_branch_allocs=merge)
+
+    out = cute.runtime.from_dlpack(np.zeros(64, np.int32))
+    assert resources(compile_for(launch, out, 1)).smem == size
 
 
 @cute.jit

@@ -138,13 +138,13 @@ def prints(expansion: Expansion, name: str) -> bool:
 def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
     """Expand `cute.launch`."""
     name = op.attributes["kernel"].value
-    *sizes, smem, _stream, packed = op.operands
+    *sizes, smem, _stream, _packed = op.operands
     state = x.module.functions.get(name)
     if state is None or not state.is_kernel:
         raise report_at(op.location, CompilerDiagnosticError, f"launch of {name}, which is not a kernel of this module")
     if x.function.is_kernel:
         raise report_at(op.location, CompilerDiagnosticError, f"kernel {x.function.name} launches kernel {name}")
-    arguments = cute.unpack(packed)
+    arguments, _events = cute.launch_parts(op)  # what an event would say of a stream is so when the launch returns
     want = _visible_inputs(state.operation)
     got = [host_type(a.type) for a in arguments]
     if want != got:

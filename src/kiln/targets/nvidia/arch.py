@@ -35,6 +35,11 @@ class Arch:
         """The compute capability, (9, 0) for `sm_90a`."""
         return divmod(self.number, 10)
 
+    @property
+    def smem_per_multiprocessor(self) -> int:
+        """Bytes of shared memory a multiprocessor has at most."""
+        return {80: 164, 87: 164, 86: 100, 89: 100, 120: 100, 121: 100}.get(self.number, 228) << 10
+
     def runs_on(self, capability: tuple[int, int]) -> bool:
         """Whether a device of this compute capability runs code made for the architecture."""
         major, minor = self.capability

@@ -50,13 +50,10 @@ class Kernel:
     dynamic: bool = False
     """Whether it uses dynamic shared memory."""
 
-    @property
-    def smem_bytes(self) -> int:
-        """Bytes of static shared memory."""
-        end = 0
-        for _, size, alignment in self.smem:
-            end = -(-end // alignment) * alignment + size
-        return end
+    merge_smem: bool = False
+    """Whether branches that exclude each other share memory."""
+    smem_bytes: int = 0
+    """Bytes of static shared memory; known when all of the kernel is expanded."""
 
 
 @dataclasses.dataclass
@@ -67,6 +64,8 @@ class Expansion:
     arch: Arch
     blocks: dict[str, tuple[int, int, int]] = dataclasses.field(default_factory=dict)
     """Threads of a block of each kernel, where known."""
+    merged: frozenset[str] = frozenset()
+    """The kernels whose branches share memory."""
     sites: list[Site] = dataclasses.field(default_factory=list)
     kernels: dict[str, Kernel] = dataclasses.field(default_factory=dict)
     declared: set[str] = dataclasses.field(default_factory=set)
@@ -289,7 +288,7 @@ def expand_module(expansion: Expansion) -> None:
         name = func.attributes["sym_name"].value
         expansion.declared.add(name)
         if len(func.regions[0].blocks):
-            kernel = Kernel(name, func)
+            kernel = Kernel(name, func, merge_smem=name in expansion.merged)
             functions.append(kernel)
             if cute.KERNEL in func.attributes:
                 expansion.kernels[name] = kernel
@@ -379,37 +378,73 @@ def _global_arguments(func: ir.Operation, types: Types) -> None:
 
 def _place_smem(expansion: Expansion, kernel: Kernel) -> None:
     """Static shared memory as variables or, past the static limit, at the start of dynamic shared memory."""
-    if kernel.smem_bytes <= MAX_STATIC_SMEM:
+    offsets = _smem_offsets(kernel)
+    if kernel.smem_bytes > MAX_STATIC_SMEM:
+        base, start_of_dynamic = _dynamic_variable(expansion), -(-kernel.smem_bytes // DYNAMIC_SMEM_ALIGNMENT)
+    elif kernel.merge_smem and kernel.smem:
+        size, alignment = kernel.smem_bytes, max(alignment for _, _, alignment in kernel.smem)
+        name = f"{kernel.name}_smem"
+        base = expansion.variable(name, parsed_type(f"!llvm.array<{size} x i8>"), 3, alignment)
+        start_of_dynamic = 0
+    else:
         for name, size, alignment in kernel.smem:
             expansion.variable(name, parsed_type(f"!llvm.array<{size} x i8>"), 3, alignment)
         return
-    offsets: dict[str, int] = {}
-    end = 0
-    for name, size, alignment in kernel.smem:
-        start = -(-end // alignment) * alignment
-        offsets[name], end = start, start + size
-    start_of_dynamic = -(-end // DYNAMIC_SMEM_ALIGNMENT) * DYNAMIC_SMEM_ALIGNMENT
+    start_of_dynamic *= DYNAMIC_SMEM_ALIGNMENT
+    if base == DYNAMIC_SMEM:
+        offsets[DYNAMIC_SMEM] = start_of_dynamic
     todo: list[ir.Operation] = []
     sizes: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "llvm.mlir.addressof" and op.attributes["global_name"].value in (*offsets, DYNAMIC_SMEM):
+        if op.name == "llvm.mlir.addressof" and op.attributes["global_name"].value in offsets:
             todo.append(op)
         elif op.name == "llvm.inline_asm" and "%dynamic_smem_size" in op.attributes["asm_string"].value:
             sizes.append(op)
         return ir.WalkResult.ADVANCE
 
     kernel.operation.walk(visit)
-    _dynamic_variable(expansion)
     for op in todo:
         b = DeviceBuilder(ir.InsertionPoint(op), op.location)
-        start = offsets.get(op.attributes["global_name"].value, start_of_dynamic)
-        op.result.replace_all_uses_with(b.byte_gep(b.dynamic_smem(), start))
+        start = offsets[op.attributes["global_name"].value]
+        op.result.replace_all_uses_with(b.byte_gep(b.address_in(base, 3), start))
         op.erase()
-    for op in sizes:  # the program asks for what the launch gave
+    for op in sizes if start_of_dynamic else ():  # the program asks for what the launch gave
         b = DeviceBuilder(ir.InsertionPoint.after(op), op.location)
         asked = b.binary("subi", op.result, b.i32(start_of_dynamic))
         op.result.replace_all_uses_except(asked, [asked.owner.operation])
+
+
+def _smem_offsets(kernel: Kernel) -> dict[str, int]:
+    """Where each piece of static shared memory lies; how much there is becomes known."""
+    sizes = {name: (size, alignment) for name, size, alignment in kernel.smem}
+    offsets: dict[str, int] = {}
+
+    def place(name: str, end: int) -> int:
+        size, alignment = sizes[name]
+        offsets[name] = -(-end // alignment) * alignment
+        return offsets[name] + size
+
+    def visit(block: ir.Block, end: int) -> int:
+        for item in block.operations:
+            op = item.operation
+            if op.name == "llvm.mlir.addressof" and op.attributes["global_name"].value in sizes.keys() - offsets.keys():
+                end = place(op.attributes["global_name"].value, end)
+            # the branches of an `if` begin at the same place; what comes after begins where the longer one ends
+            branches = op.name == "scf.if"
+            ends = [end]
+            for region in op.regions:
+                for inner in region.blocks:
+                    ends.append(visit(inner, end if branches else ends[-1]))
+            end = max(ends)
+        return end
+
+    end = visit(kernel.operation.regions[0].blocks[0], 0) if kernel.merge_smem else 0
+    for name in sizes:
+        if name not in offsets:
+            end = place(name, end)
+    kernel.smem_bytes = end
+    return offsets
 
 
 def _dynamic_variable(expansion: Expansion) -> str:

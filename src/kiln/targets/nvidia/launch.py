@@ -14,7 +14,7 @@ from ..cpu.expand import expands, to_carrier
 from ..llvm_build import Builder, int_type, parsed_type, ptr_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..cpu.expand import Expander
 
@@ -26,7 +26,9 @@ LAUNCH, SLOW, AFTER, HANDLES = range(4)
 _GRID, _BLOCK, _SMEM, _STREAM, _ATTRIBUTES, _COUNT, _CONFIG_BYTES = 0, 12, 24, 32, 40, 48, 56
 # CUlaunchAttribute: an id, and a value at offset 8
 ATTRIBUTE_BYTES, VALUE = 72, 8
-_COOPERATIVE, CLUSTER, _PROGRAMMATIC_SERIALIZATION = 2, 4, 6
+_COOPERATIVE, CLUSTER, _PROGRAMMATIC_SERIALIZATION, _PROGRAMMATIC_EVENT = 2, 4, 6, 7
+_PREFERRED_CLUSTER, _LAUNCH_COMPLETION_EVENT, _CARVEOUT = 11, 12, 14
+_MOST_ATTRIBUTES = 7
 
 
 def make_table(module: ir.Module, kernels: int) -> None:
@@ -74,13 +76,13 @@ def _known_ones(values: Sequence[ir.Value]) -> bool:
 def _driver_launch(x: Expander, op: ir.Operation, _o: Any, _r: Any, outside: Builder) -> list[ir.Value]:
     from ...dialects import cute
 
-    *sizes, smem, stream, packed = op.operands
-    arguments = cute.unpack(packed)
+    *sizes, smem, stream, _packed = op.operands
+    arguments, events = cute.launch_parts(op)
     index, site = op.attributes["index"].value, x.module.site(op, "launch", "", "")
     i32, i64 = int_type(32), int_type(64)
     entry = x.at_entry(op.location)
     config = entry.alloca(i64, _CONFIG_BYTES // 8)
-    attributes = entry.alloca(i64, 3 * ATTRIBUTE_BYTES // 8)
+    attributes = entry.alloca(i64, _MOST_ATTRIBUTES * ATTRIBUTE_BYTES // 8)
     pointers = entry.alloca(ptr_type(), max(len(arguments), 1))
     places = [entry.alloca(to_carrier_type(value), 1, 16) for value in arguments]
 
@@ -97,10 +99,11 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Any, _r: Any, outside: Bui
     for number, size in enumerate(sizes[3:6]):
         b.store(size, b.byte_gep(config, _BLOCK + 4 * number))
     extra = op.attributes["extra_smem"].value if "extra_smem" in op.attributes else 0
-    b.store(b.binary("addi", smem, b.i32(extra)) if extra else smem, b.byte_gep(config, _SMEM))
+    smem = b.binary("addi", smem, b.i32(extra)) if extra else smem
+    b.store(smem, b.byte_gep(config, _SMEM))
     b.store(stream, b.byte_gep(config, _STREAM))
     b.store(attributes, b.byte_gep(config, _ATTRIBUTES))
-    b.store(_launch_attributes(b, op, attributes, sizes), b.byte_gep(config, _COUNT))
+    b.store(_launch_attributes(b, op, attributes, sizes, smem, events), b.byte_gep(config, _COUNT))
 
     result = entry.alloca(i32)
     b.store(b.i32(0), result)
@@ -126,25 +129,57 @@ def to_carrier_type(value: ir.Value) -> ir.Type:
     return carrier_type(value.type)
 
 
-def _launch_attributes(b: Builder, op: ir.Operation, memory: ir.Value, sizes: Sequence[ir.Value]) -> ir.Value:
+def _launch_attributes(
+    b: Builder,
+    op: ir.Operation,
+    memory: ir.Value,
+    sizes: Sequence[ir.Value],
+    smem: ir.Value,
+    events: Mapping[str, Sequence[ir.Value]],
+) -> ir.Value:
     """Write the launch's attributes; how many there are."""
     count = 0
 
-    def add(kind: int, values: Sequence[ir.Value]) -> None:
+    def add(kind: int, values: Sequence[ir.Value], first_bytes: int = 4) -> None:
         nonlocal count
         start = ATTRIBUTE_BYTES * count
         b.store(b.i32(kind), b.byte_gep(memory, start))
         for number, value in enumerate(values):
-            b.store(value, b.byte_gep(memory, start + VALUE + 4 * number))
+            place = first_bytes + 4 * (number - 1) if number else 0
+            b.store(value, b.byte_gep(memory, start + VALUE + place))
         count += 1
 
     if "cute.cooperative" in op.attributes:
         add(_COOPERATIVE, [b.i32(1)])
     if "cute.use_pdl" in op.attributes:
         add(_PROGRAMMATIC_SERIALIZATION, [b.i32(1)])
+    if "launch_completion" in events:
+        add(_LAUNCH_COMPLETION_EVENT, events["launch_completion"][:2], 8)
+    if "programmatic" in events:
+        add(_PROGRAMMATIC_EVENT, events["programmatic"], 8)
+    share = _carveout(b, op, smem)
+    if share is not None:
+        add(_CARVEOUT, [share])
+    if "preferred_cluster" in op.attributes:
+        add(_PREFERRED_CLUSTER, [b.i32(size) for size in op.attributes["preferred_cluster"]])
+        add(CLUSTER, sizes[6:9])
+        return b.i32(count)
     if _known_ones(sizes[6:9]):
         return b.i32(count)
     add(CLUSTER, sizes[6:9])
     volume = b.binary("muli", sizes[6], b.binary("muli", sizes[7], sizes[8]))
     # an architecture without clusters takes no such attribute, not even one of size 1
     return b.select(b.compare("eq", volume, b.i32(1)), b.i32(count - 1), b.i32(count))
+
+
+def _carveout(b: Builder, op: ir.Operation, smem: ir.Value) -> ir.Value | None:
+    """Percent of a multiprocessor's memory to be shared memory: as asked for, or as the blocks asked for need it."""
+    if "cute.carveout" in op.attributes:
+        return b.i32(op.attributes["cute.carveout"].value)
+    blocks = op.attributes["cute.min_blocks"].value if "cute.min_blocks" in op.attributes else 0
+    if blocks < 2:
+        return None
+    most = op.attributes["smem_per_multiprocessor"].value
+    used = b.binary("addi", smem, b.i32(op.attributes["static_smem"].value))
+    percent = b.binary("ceildivui", b.binary("muli", used, b.i32(100 * blocks)), b.i32(most))
+    return b.binary("minui", percent, b.i32(100))

@@ -26,7 +26,8 @@ _LINES = "ensure-debug-info-scope-on-llvm-func{emission-kind=DebugDirectivesOnly
 def lower(compilation: Compilation, arch: Arch, facts: list[LaunchFacts], lines: bool) -> tuple[str, Expansion]:
     """LLVM IR text of a module of device functions, and what its expansion found out."""
     blocks = {fact.name: fact.block for fact in facts if fact.block and not fact.max_threads}
-    expansion = Expansion(compilation.module, arch, blocks)
+    merged = frozenset(fact.name for fact in facts if fact.merge_smem)
+    expansion = Expansion(compilation.module, arch, blocks, merged)
     with context(), ir.Location.unknown():
         if "fmad=false" not in compilation.options.ptxas_options:
             compilation.run("allow-fusion", allow_fusion)

@@ -27,6 +27,8 @@ class LaunchFacts:
     cluster: tuple[int, int, int] | None = None
     max_threads: int = 0
     min_blocks: int = 0
+    merge_smem: bool = False
+    """Whether branches that exclude each other may share memory."""
     launched: bool = False
     span: Span | None = None
     """Where the kernel is defined."""
@@ -106,7 +108,7 @@ def _replace_launch(
     if name not in facts:
         raise report_at(op.location, CompilerDiagnosticError, f"launch of {name}, which is not a kernel of this module")
     want = list(functions[name].attributes["function_type"].value.inputs)
-    got = [v.type for v in cute.unpack(op.operands[11])]
+    got = [v.type for v in cute.launch_parts(op)[0]]
     if want != got:
         raise report_at(
             op.location,
@@ -133,7 +135,9 @@ def _note(op: ir.Operation, facts: LaunchFacts) -> None:
         return new if not facts.launched or old == new else None
 
     facts.block = merge(facts.block, known(3))
-    facts.cluster = merge(facts.cluster, known(6))
+    # where the driver may choose between two sizes, the kernel must not promise one
+    facts.cluster = merge(facts.cluster, None if "cute.preferred_cluster" in op.attributes else known(6))
+    facts.merge_smem = "cute.merge_smem" in op.attributes and (facts.merge_smem or not facts.launched)
     for attribute, field in (("cute.max_threads", "max_threads"), ("cute.min_blocks", "min_blocks")):
         if attribute in op.attributes:
             setattr(facts, field, max(getattr(facts, field), op.attributes[attribute].value))

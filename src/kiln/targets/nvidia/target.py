@@ -208,7 +208,7 @@ class NvidiaTarget(Target):
         from . import launch
 
         with compilation.stage("split"), context():
-            _mark_launches(compilation.module, code.kernels)
+            _mark_launches(compilation.module, code.kernels, code.arch)
             launch.make_table(compilation.module, len(facts))
         text, expansion = lower(compilation, compilation.name)
         try:
@@ -311,16 +311,22 @@ def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resource
     )
 
 
-def _mark_launches(module: ir.Module, kernels: list[KernelInfo]) -> None:
+def _mark_launches(module: ir.Module, kernels: list[KernelInfo], arch: Arch) -> None:
     """Tell each launch what its kernel needs of it."""
     from ...mlir import ir
 
     def visit(op: Any) -> Any:
         if op.name == "cute_nvgpu.driver_launch":
             kernel = kernels[op.attributes["index"].value]
+            i32 = ir.IntegerType.get_signless(32, op.context)
             if kernel.extra_smem:
-                i32 = ir.IntegerType.get_signless(32, op.context)
                 op.attributes["extra_smem"] = ir.IntegerAttr.get(i32, kernel.extra_smem)
+            if "cute.min_blocks" in op.attributes:
+                op.attributes["static_smem"] = ir.IntegerAttr.get(i32, kernel.static_smem)
+                most = arch.smem_per_multiprocessor
+                op.attributes["smem_per_multiprocessor"] = ir.IntegerAttr.get(i32, most)
+            if "cute.preferred_cluster" in op.attributes and arch.number >= 100:  # older ones have the other size only
+                op.attributes["preferred_cluster"] = op.attributes["cute.preferred_cluster"]
             if kernel.prints or kernel.asserts:
                 op.attributes["reports"] = ir.UnitAttr.get(op.context)
         return ir.WalkResult.ADVANCE
