@@ -602,12 +602,18 @@ def nullspace(layout: Any, *, loc: Any = None, ip: Any = None) -> Layout:
 # Recasts ----------------------------------------------------------------------------------------
 
 
+_BASIS_RECAST = (
+    "a layout with basis strides cannot be recast by itself, but the layout is {}: its coordinates say nothing about which "
+    "mode elements are adjacent in; compose it with a layout, make_composed_layout(layout, coordinate, {})"
+)
+
+
 def _upcast(shape: Any, stride: Any, factor: int, layout: Layout) -> tuple[Any, Any]:
     if isinstance(shape, tuple):
         pairs = [_upcast(s, d, factor, layout) for s, d in zip(shape, stride)]
         return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
     if isinstance(stride, ScaledBasis):
-        raise LayoutError(f"a layout with basis strides cannot be recast, but the layout is {layout}")
+        raise LayoutError(_BASIS_RECAST.format(layout, layout))
     if is_zero(stride):
         return shape, stride
     if not isinstance(stride, int):
@@ -626,7 +632,7 @@ def _downcast(shape: Any, stride: Any, factor: int, layout: Layout) -> tuple[Any
         pairs = [_downcast(s, d, factor, layout) for s, d in zip(shape, stride)]
         return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
     if isinstance(stride, ScaledBasis):
-        raise LayoutError(f"a layout with basis strides cannot be recast, but the layout is {layout}")
+        raise LayoutError(_BASIS_RECAST.format(layout, layout))
     if isinstance(stride, int) and abs(stride) == 1:
         return leaf_mul(shape, factor), stride
     return shape, leaf_mul(stride, factor)
@@ -664,6 +670,8 @@ def recast_layout(new_type_bits: int, old_type_bits: int, src_layout: Any, *, lo
         if isinstance(inner, Swizzle):
             inner = _recast_swizzle(inner, up, down)
         elif isinstance(inner, Layout):
+            if isinstance(src_layout.offset, tuple):
+                return _recast_coordinates(src_layout, up, down)
             inner = _recast(inner, up, down)
         else:
             raise LayoutError(f"a composed layout around a function cannot be recast, but the layout is {src_layout}")
@@ -673,6 +681,32 @@ def recast_layout(new_type_bits: int, old_type_bits: int, src_layout: Any, *, lo
         offset = leaf_mul(leaf_floordiv(offset, up), down)
         return ComposedLayout(inner, offset, _recast(src_layout.outer, up, down))
     return layouts_of(src_layout, lambda x: _recast(x, up, down), "recast_layout")
+
+
+def _recast_coordinates(layout: ComposedLayout, up: int, down: int) -> ComposedLayout:
+    """A layout after one with basis strides: of the coordinates between them, those in the mode of stride 1 change."""
+    inner = layout.inner
+    modes = [i for i, d in enumerate(wrap(inner.stride)) if isinstance(d, int) and abs(d) == 1]
+    if len(modes) != 1 or len(layout.offset) != len(wrap(inner.shape)):
+        raise LayoutError(f"the layout {layout} cannot be recast: one mode of {inner} has to have stride 1")
+    mode = modes[0]
+
+    def recast(s: Any, d: Any) -> tuple[Any, Any]:
+        if isinstance(s, tuple):
+            pairs = [recast(x, y) for x, y in zip(s, d)]
+            return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
+        if not isinstance(d, ScaledBasis) or d.mode != [mode]:
+            return s, d
+        scaled = _recast(fast_layout((s, 1), (d.value, 1)), up, down)  # the second mode stands for the elements
+        return scaled._shape[0], ScaledBasis(scaled._stride[0], mode)
+
+    offset = layout.offset[mode]
+    if isinstance(offset, tuple) or (isinstance(offset, int) and offset % up):
+        raise LayoutError(f"the offset {pretty_str(layout.offset)} of {layout} is not a whole number of new elements")
+    moved = list(layout.offset)
+    moved[mode] = leaf_mul(leaf_floordiv(offset, up), down)
+    outer = fast_layout(*recast(layout.outer._shape, layout.outer._stride))
+    return ComposedLayout(_recast(inner, up, down), tuple(moved), outer)
 
 
 def _recast_swizzle(swizzle: Swizzle, up: int, down: int) -> Swizzle:

@@ -270,7 +270,8 @@ class Pointer:
         """The address: 32 bits in shared and tensor memory, else 64."""
         address = self._address()
         if self._memspace in (AddressSpace.smem, AddressSpace.tmem, AddressSpace.dsmem):
-            return Int32._make(Int32(address).ir_value(), True, self._alignment)
+            # On the CPU target these are the lowest bits of a host address, so the sign can be set.
+            return Int32._make(Int32(address).ir_value(), False, self._alignment)
         return address
 
     def _address(self) -> Any:

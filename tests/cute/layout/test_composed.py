@@ -253,3 +253,30 @@ def test_dynamic_leaves_are_listed_and_replaced_in_order():
     coordinates = Layout((m, n), (ScaledBasis(d, 0), E(1)))
     assert len(coordinates._leaves()) == 3
     assert str(coordinates._with_leaves(iter([4, 5, 6]))) == "(4,5):(6@0,1@1)"
+
+
+@pytest.mark.parametrize("factor", [2, 4])
+def test_recast_through_coordinates(factor):
+    """Coordinates between two layouts: those in the mode of stride 1 count wider elements."""
+    memory = make_layout((16, 16), stride=(16, 1))
+    tile = make_layout(((2, 3), (8, 2)), stride=((ScaledBasis(1, 0), ScaledBasis(4, 0)), (E(1), ScaledBasis(8, 1))))
+    narrow = make_composed_layout(memory, (3, 0), tile)
+    wide = recast_layout(8 * factor, 8, narrow)
+    assert str(wide.outer) == f"((2,3),({8 // factor},2)):((1@0,4@0),(1@1,{8 // factor}@1))"
+    for i in range(6):
+        for j in range(16 // factor):
+            assert [wide((i, j)) * factor + k for k in range(factor)] == [
+                narrow((i, j * factor + k)) for k in range(factor)
+            ]
+    assert recast_layout(8, 8 * factor, wide) == narrow
+    # the other way round: mode 0 has stride 1, and the offset is moved along it
+    columns = make_composed_layout(make_layout((16, 16)), (4, 5), make_identity_layout((8, 2)))
+    assert str(recast_layout(16, 8, columns)) == "(8,16):(1,8) o (2,5) o (4,2):(1@0,1@1)"
+    for bad, rule in (
+        (make_composed_layout(memory, (0, 1), tile), "whole number of new elements"),
+        (make_composed_layout(make_layout((4, 4), stride=(8, 2)), (0, 0), tile), "stride 1"),
+        (make_composed_layout(memory, (0, 0), make_layout(3, stride=E(1))), "whole new elements"),
+        (make_identity_layout((4, 8)), "by itself"),
+    ):
+        with pytest.raises(LayoutError, match=rule):
+            recast_layout(16, 8, bad)

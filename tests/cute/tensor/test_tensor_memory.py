@@ -380,3 +380,27 @@ def test_refused(statement, message, tmp_path):
     with pytest.raises(kiln.DSLUserCodeError, match=message) as caught:
         space["f"](from_dlpack(np.zeros((2, 3), np.float32)), 2)
     assert caught.value.span is not None and caught.value.span.line == 4
+
+
+def test_addresses_as_integers():
+    """Shared memory has 32-bit addresses on every target, other memory 64-bit ones; both lead back to the element."""
+    kinds = []
+
+    @cute.kernel
+    def f(t: cute.Tensor):
+        shared = kiln.utils.SmemAllocator().allocate_array(cute.Float32, 8, byte_alignment=128)
+        there, here = (shared + 5).toint(), (t.iterator + 1).toint()
+        kinds.append((type(there), type(here), type(shared.toint() + 4)))
+        cute.make_ptr(cute.Float32, there, cute.AddressSpace.smem).store(cute.Float32(2.5))
+        cute.make_ptr(cute.Float32, shared.toint() + 24, cute.AddressSpace.smem).store(cute.Float32(4.0))
+        cute.make_ptr(cute.Float32, here, t.memspace).store((shared + 5).load() + (shared + 6).load())
+        t[2] = cute.Float32(shared.toint() & 127)
+
+    @cute.jit
+    def run(t: cute.Tensor):
+        f(t).launch(grid=1, block=1)
+
+    x = np.ones(3, np.float32)
+    run(from_dlpack(x))
+    assert kinds == [(kiln.Int32, kiln.Int64, kiln.Int32)]
+    assert x.tolist() == [1, 6.5, 0]
