@@ -164,23 +164,77 @@ def spinning(out: cute.Tensor):
     out[t] = seen
 
 
-@pytest.mark.parametrize("kernel", [endless, spinning])
-def test_a_limit_stops_a_kernel_that_never_ends(kernel):
-    jit.set_timeout(0.2)
+@cute.kernel
+def plain(out: cute.Tensor):
+    """Loops of numbers only; nothing in the kernel waits."""
+    t = arch.thread_idx()[0]
+    total = cute.Float32(t)
+    for i in range(1 + (1 - out[0]) * 2_000_000_000):
+        for j in range(out[0], 2_000_000_000 * (1 - out[0]), 3):
+            total = total * 0.999 + cute.Float32(i + j)
+    out[t] = cute.Int32(total >= 0)
+
+
+@cute.kernel
+def waits_around(out: cute.Tensor):
+    """The same between barriers."""
+    t = arch.thread_idx()[0]
+    arch.sync_threads()
+    total = cute.Float32(t)
+    for i in range(2_000_000_000 * cute.Int64(1 - out[0])):
+        total = total * 0.999 + cute.Float32(i)
+    arch.sync_threads()
+    out[t] = cute.Int32(total >= 0)
+
+
+@pytest.mark.parametrize("limit", ["time", "steps"])
+@pytest.mark.parametrize("kernel", [endless, spinning, plain, waits_around])
+def test_a_limit_stops_a_kernel_that_never_ends(kernel, limit):
+    set_limit = jit.set_timeout if limit == "time" else jit.set_max_steps
+    set_limit(0.2 if limit == "time" else 1_000_000)
     start = time.monotonic()
     try:
         with pytest.raises(TimeoutFault) as caught:
             run(kernel, np.zeros(64, np.int32), block=64)
     finally:
-        jit.set_timeout(0)
+        set_limit(0)
     assert time.monotonic() - start < 60
     text = str(caught.value)
-    assert "did not end in its time" in text
+    assert ("did not end in its time" if limit == "time" else "did not end in its number of steps") in text
     if kernel is endless:
         assert "threads 32-63 (warp 1) of block (0, 0, 0) wait at a barrier" in text
         assert "(warp 0) of block (0, 0, 0): last seen at a loop" in text
+    elif kernel is spinning:
+        assert ": last seen at a loop" in text
+    elif kernel is plain:
+        assert "thread (0, 0, 0) of block (0, 0, 0): last seen at a loop" in text
+        assert "for j in range(out[0]" in text
     else:
-        assert ": last seen at a loop around a load" in text
+        assert "thread 63 (warp 1) of block (0, 0, 0): last seen at a loop" in text
+        assert "threads 0-62 (warps 0-1) of block (0, 0, 0): last seen at a barrier" in text
+
+
+def test_steps_are_counted_the_same_every_time():
+    @cute.kernel
+    def kernel(out: cute.Tensor, n: cute.Tensor):
+        t, b = arch.thread_idx()[0], arch.block_idx()[0]
+        total = cute.Int32(0)
+        for i in range(n[0]):
+            total += i ^ t
+        out[b * 32 + t] = total
+
+    def goes(steps, count):
+        jit.set_max_steps(steps)
+        try:
+            run(kernel, np.zeros(64, np.int32), np.array([count], np.int32), grid=2)
+            return True
+        except TimeoutFault:
+            return False
+        finally:
+            jit.set_max_steps(0)
+
+    assert goes(64 * 100, 100) and not goes(64 * 100 - 1, 100)
+    assert goes(64 * 100_000, 100_000) and not goes(64 * 100_000 - 1, 100_000)
 
 
 def test_a_limit_that_is_not_reached_changes_nothing():
@@ -202,11 +256,11 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("kernel", [endless, spinning])
+@pytest.mark.parametrize("kernel", [endless, spinning, plain, waits_around])
 def test_control_c_stops_a_kernel(kernel):
     out = np.ones(64, np.int32)
     with kiln.target("cpu"):
-        launch = launcher(kernel, 1, grid=1, block=64 if kernel is spinning else 32)
+        launch = launcher(kernel, 1, grid=1, block=32 if kernel is endless else 64)
         launch(out)  # compiled now
         out[:] = 0
         before = signal.getsignal(signal.SIGINT)

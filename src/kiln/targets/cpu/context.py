@@ -16,6 +16,10 @@ TEXT = 2
 
 STOP_INTERRUPT = 1
 STOP_TIMEOUT = 2
+STOP_STEPS = 4
+COUNTS_STEPS = 8
+"""Bits of `stop`: why kernels have to stop, and that their steps are counted."""
+STOPS = STOP_INTERRUPT | STOP_TIMEOUT | STOP_STEPS
 
 
 class Context(ctypes.Structure):
@@ -32,7 +36,8 @@ class Context(ctypes.Structure):
         ("block", ctypes.c_int32 * 3),
         ("thread", ctypes.c_int32 * 3),
         ("grid", ctypes.c_int32 * 3),  # of the launch that is running
-        ("stop", ctypes.c_int32),  # STOP_INTERRUPT, STOP_TIMEOUT: kernels have to stop; they poll it
+        ("stop", ctypes.c_int32),  # STOP_INTERRUPT, ...: kernels have to stop; they poll it
+        ("steps", ctypes.c_int64),  # that the launch has taken, if they are counted
         ("details", ctypes.c_void_p),  # what every thread of a group did when it was stuck (`scheduler.py`)
         ("details_size", ctypes.c_int64),
         ("arguments", ctypes.c_int64 * MAX_ARGS),

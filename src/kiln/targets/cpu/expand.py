@@ -56,6 +56,8 @@ class FunctionState:
     """Whether it makes asynchronous copies."""
     spins: bool = False
     """Whether it looks at memory again and again: the blocks of a launch should be resident together."""
+    loops: bool = False
+    """Whether it has loops that may be long."""
     versions: tuple[str, ...] = ()
     """Names of versions of a kernel made for speed, to be inlined like it."""
     prints: bool = False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...base_dsl.diagnostics import DSLCudaRuntimeError, DSLRuntimeError, DSLUserCodeRuntimeError
 from . import stuck
-from .context import FAULT, STOP_INTERRUPT, STOP_TIMEOUT, TEXT, Context
+from .context import FAULT, STOP_INTERRUPT, STOP_STEPS, STOP_TIMEOUT, TEXT, Context
 from .runtime import LIMITS, MAX_COOPERATIVE, MAX_SMEM, MAX_THREADS
 
 if TYPE_CHECKING:
@@ -60,10 +60,11 @@ def report(address: int, sites: Sequence[Site]) -> None:
 
 def _fault(record: Context, site: Site, sites: Sequence[Site], details: bytes) -> BaseException:
     where = ""
-    if record.stop == STOP_INTERRUPT:
+    if record.stop & STOP_INTERRUPT:
         return KeyboardInterrupt(f"kernel {site.kernel} was interrupted")
-    if record.stop == STOP_TIMEOUT:
-        return stuck.timeout(site, sites, details)
+    if record.stop & (STOP_TIMEOUT | STOP_STEPS):
+        alone = (tuple(record.block), tuple(record.thread)) if record.thread[0] >= 0 else None
+        return stuck.timeout(site, sites, details, alone, steps=not record.stop & STOP_TIMEOUT)
     if details:
         return stuck.deadlock(sites, details)
     if site.kernel and site.kind != "launch":

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
 from ...mlir import ir
-from ..llvm_build import Builder, int_attr, int_type
+from ..llvm_build import Builder, constant_values, int_attr, int_type
 from . import scheduler
 from .expand import Expander, expands
-from .resume import SUSPEND
+from .resume import LEAVE, SUSPEND
 from .sanitizer.instrument import Hooks
 from .threads import TALLIES, BlockRecord, Fields, FrameHeader, Tally
 from .threads import Barrier as BarrierRecord
@@ -101,11 +101,104 @@ def _open_loop(x: Expander, op: ir.Operation, _o: Any, _r: Any, _b: Builder) -> 
 
 
 def stop_here(x: Expander, op: ir.Operation, b: Builder) -> None:
-    """Suspend if kernels have to stop."""
-    frame = frame_of(x, op)
-    then = b.if_(b.compare("ne", scheduler.stopped(x.module, b, x.function.context), b.i32(0)))
-    Fields(then, frame, FrameHeader).store("site", then.i32(site_of(x, op, "loop")))
-    suspend(x, then)
+    """In each iteration of a loop that may never end: leave it if kernels have to stop."""
+    frame_of(x, op)
+    _stop_if_asked(x, op, b, lambda asked: asked.i32(1))
+
+
+def _stop_if_asked(x: Expander, op: ir.Operation, b: Builder, steps: Callable[[Builder], ir.Value]) -> None:
+    """Give the thread up if kernels have to stop after so many more steps."""
+    frame, i32 = x.function.frame, int_type(32)
+    assert frame is not None
+    asked = b.if_(b.compare("ne", scheduler.stopped(x.module, b, x.function.context), b.i32(0)))
+    stop = call(x, asked, "kiln_cpu_step", [x.function.context, steps(asked)], i32)
+    then = asked.if_(asked.compare("ne", stop, asked.i32(0)))
+    has_frame = then.compare("ne", then.value("llvm.ptrtoint", int_type(64), (frame,)), then.i64(0))
+    site = site_of(x, op, "loop")
+    waits, ends = then.if_else(has_frame)
+    Fields(waits, frame, FrameHeader).store("site", waits.i32(site))
+    x.fault(ends, site)
+    x.module.declare(LEAVE, [], [])
+    then.call(LEAVE, [], [])
+
+
+LOOP_CHUNK = 1 << 14
+"""Iterations of a plain loop after which a thread asks whether it has to stop."""
+
+_SUSPENDS = {
+    f"cute_nvgpu.{name}"
+    for name in (
+        "barrier", "sync_warp", "shuffle", "vote", "redux", "elect_one", "match", "mbarrier_wait", "mbarrier_try_wait",
+        "mbarrier_test_wait", "mma_sync", "ldmatrix", "stmatrix", "cluster_wait",
+    )
+}  # fmt: skip
+
+
+@expands("scf.for")
+def _plain_loop(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> None:
+    """A loop that may be long and does not suspend is cut into pieces, each after a question whether to stop."""
+    lower, upper, step, *inits = op.operands
+    if not x.function.is_kernel or _surely_short(lower, upper, step) or _suspends(op):
+        return
+    strides = constant_values(step)
+    stride = strides[0] if strides else 0
+    wide = 64 if isinstance(step.type, ir.IndexType) else step.type.width  # pyright: ignore[reportAttributeAccessIssue]
+    if stride < 1 or stride * LOOP_CHUNK >= 1 << (wide - 1):
+        return
+    x.function.loops = True
+    types = [lower.type, *(value.type for value in inits)]
+    around = b.op("scf.while", types, [lower, *inits], None, 2)
+    locations = [op.location] * len(types)
+    before = around.regions[0].blocks.append(*types, arg_locs=locations)
+    after = around.regions[1].blocks.append(*types, arg_locs=locations)
+    test = Builder(ir.InsertionPoint(before), op.location)
+    more = test.compare("ult" if "unsignedCmp" in op.attributes else "slt", before.arguments[0], upper)
+
+    def steps(c: Builder) -> ir.Value:
+        left = c.binary("subi", upper, before.arguments[0])
+        least = c.binary("minui", left, c.const(left.type, stride * LOOP_CHUNK))
+        count = c.binary("divui", c.binary("addi", least, c.const(left.type, stride - 1)), c.const(left.type, stride))
+        if isinstance(count.type, ir.IndexType):
+            return c.value("arith.index_cast", int_type(32), (count,))
+        return count if wide == 32 else c.value("arith.trunci" if wide > 32 else "arith.extui", int_type(32), (count,))
+
+    _stop_if_asked(x, op, test.if_(more), steps)
+    test.op("scf.condition", (), (more, *before.arguments))
+    piece = Builder(ir.InsertionPoint(after), op.location)
+    start, *values = after.arguments
+    left = piece.binary("subi", upper, start)
+    most = piece.const(left.type, stride * LOOP_CHUNK)
+    end = piece.select(piece.compare("ugt", left, most), piece.binary("addi", start, most), upper)
+    last = piece.op("scf.yield", (), ())
+    op.move_before(last)
+    for old, new in zip(op.results, list(around.results)[1:], strict=True):
+        old.replace_all_uses_with(new)
+    for number, value in enumerate([start, end, step, *values]):
+        op.operands[number] = value
+    Builder(ir.InsertionPoint(last), op.location).op("scf.yield", (), (end, *op.results))
+    last.erase()
+
+
+def _surely_short(*bounds: ir.Value) -> bool:
+    """Whether a loop's bounds are constants with few iterations."""
+    numbers = [constant_values(value) for value in bounds]
+    if any(number is None for number in numbers):
+        return False
+    lower, upper, step = (number[0] for number in numbers if number)
+    return step > 0 and (upper - lower) // step <= LOOP_CHUNK
+
+
+def _suspends(loop: ir.Operation) -> bool:
+    """Whether a loop's body has operations that suspend, or loops that ask themselves."""
+    found = False
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        nonlocal found
+        found = found or op.name in _SUSPENDS
+        return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
+
+    loop.walk(visit)
+    return found
 
 
 # --- barriers and fences ---------------------------------------------------------------------------------------------

@@ -135,6 +135,7 @@ def runtime_library() -> Library:
         library = Library(data, runtime.EXPORTS, with_runtime=False)
         _variable(library, "kiln_cpu_workers", ctypes.c_int32).value = settings.get("KILN_CPU_THREADS")
         _variable(library, "kiln_cpu_timeout", ctypes.c_int64).value = round(1000 * settings.get("KILN_CPU_TIMEOUT"))
+        _variable(library, "kiln_cpu_max_steps", ctypes.c_int64).value = settings.get("KILN_CPU_MAX_STEPS")
         _variable(library, "kiln_cpu_schedule", ctypes.c_int64).value = settings.get("KILN_CPU_SEED")
         return library
 
@@ -159,6 +160,11 @@ def waiting_library() -> Library:
 def set_timeout(seconds: float) -> None:
     """How long a launch may take, from now on; 0: as long as it likes."""
     _variable(runtime_library(), "kiln_cpu_timeout", ctypes.c_int64).value = round(1000 * seconds)
+
+
+def set_max_steps(count: int) -> None:
+    """How many steps a launch may take, from now on; 0: as many as it likes."""
+    _variable(runtime_library(), "kiln_cpu_max_steps", ctypes.c_int64).value = count
 
 
 def set_seed(seed: int) -> None:

@@ -168,7 +168,7 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
     )
     block = b.value("builtin.unrealized_conversion_cast", ptr, (block,))
     instrumented = x.module.sanitizer is not None or x.module.banks is not None
-    static, serial = b.i32(static_smem(state)), b.i32(int(instrumented or prints(x.module, name)))
+    static, serial = b.i32(static_smem(state)), b.i32(int(instrumented or prints(x.module, name)) | 2 * state.loops)
     frame = b.load(i32, b.address_of(scheduler.frame_size_name(name))) if state.waits else b.i32(0)
     resident = b.i32(1 if "cute.cooperative" in op.attributes else 2 if state.spins else 0)
     numbers = [b.i32(site), *sizes, smem, static, serial, frame, b.i32(int(state.meets)), resident]

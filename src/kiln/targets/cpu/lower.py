@@ -150,6 +150,8 @@ def _suspend(expansion: Expansion, module: ir.Module) -> None:
     """Kernels whose threads wait become state machines."""
     for func in operations(module):
         state = expansion.functions.get(symbol(func)) if func.name == "llvm.func" else None
+        if state is not None and state.is_kernel:
+            resume.return_at_leaves(func, state.waits)
         if state is not None and state.waits:
             frame_argument = len(func.regions[0].blocks[0].arguments) - 1
             frame = resume.make_resumable(func, frame_argument, threads.HEADER)

@@ -22,6 +22,9 @@ from ..llvm_build import int_attr, int_type, ptr_type
 SUSPEND = "kiln_suspend"
 """The function whose calls are suspend points."""
 
+LEAVE = "kiln_leave"
+"""The function that is called where a thread is given up: it looks suspended and is never resumed."""
+
 RESUME_OFFSET = 0
 """Byte offset in the frame of the i32 that says where to go on; 0: at the start."""
 
@@ -45,8 +48,12 @@ def has_suspends(func: ir.Operation) -> bool:
     return any(_is_suspend(op.operation) for block in func.regions[0].blocks for op in block.operations)
 
 
+def _calls(op: ir.Operation, name: str) -> bool:
+    return op.name == "llvm.call" and "callee" in op.attributes and op.attributes["callee"].value == name  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def _is_suspend(op: ir.Operation) -> bool:
-    return op.name == "llvm.call" and "callee" in op.attributes and op.attributes["callee"].value == SUSPEND  # pyright: ignore[reportAttributeAccessIssue]
+    return _calls(op, SUSPEND)
 
 
 def make_resumable(func: ir.Operation, frame_argument: int, header: int) -> Frame:
@@ -56,6 +63,23 @@ def make_resumable(func: ir.Operation, frame_argument: int, header: int) -> Fram
     frame's other users take (at least 4).
     """
     return _Machine(func, frame_argument, header).run()
+
+
+def return_at_leaves(func: ir.Operation, waits: bool) -> None:
+    """Let a function end where it calls `LEAVE`, each time as the last thing in a block; with 1 if its threads wait."""
+    for block in func.regions[0].blocks:
+        operations = [op.operation for op in block.operations]
+        if len(operations) < 2 or not _calls(operations[-2], LEAVE):
+            continue
+        end, i32 = operations[-1], int_type(32)
+        at = ir.InsertionPoint(end)
+        values: list[ir.Value] = []
+        if waits:
+            attributes = {"value": int_attr(i32, 1)}
+            values = [ir.Operation.create("llvm.mlir.constant", (i32,), (), attributes, loc=end.location, ip=at).result]
+        ir.Operation.create("llvm.return", (), values, loc=end.location, ip=at)
+        end.erase()
+        operations[-2].erase()
 
 
 class _Machine:

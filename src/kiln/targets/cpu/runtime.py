@@ -5,6 +5,7 @@
 `kiln_cpu_fault`   records a fault in the context; of several, the one in the lowest block is kept
 `kiln_cpu_watch`   from now on Ctrl-C stops kernels; `kiln_cpu_unwatch` ends it
 `kiln_cpu_guard`   a thread that stops a launch when its time is up
+`kiln_cpu_step`    counts steps of a launch, if that is asked for; why kernels have to stop
 `kiln_cpu_stream`  the stream printf writes to
 `kiln_cpu_finish`  the end of a call: the context, copied for Python, if there is anything to report
 """
@@ -25,6 +26,8 @@ EXPORTS = (
     "kiln_cpu_now",
     "kiln_cpu_fault_with",
     "kiln_cpu_timeout",
+    "kiln_cpu_max_steps",
+    "kiln_cpu_step",
     scheduler.STOP,
     scheduler.SEED,
     *scheduler.ORDER_EXPORTS,
@@ -94,6 +97,7 @@ def build() -> ir.Module:
         _now(module)
         _watch(module)
         _guard(module)
+        _step(module)
         scheduler.build_order(module)
         _launch(module)
         return module
@@ -127,10 +131,10 @@ def _return(b: Builder, *values: ir.Value) -> None:
 
 
 def _globals(module: ir.Module) -> None:
-    """How many OS threads a launch may use, its time in milliseconds (0: any), the seed: Python sets them. Why to stop."""
+    """How many OS threads a launch may use, its milliseconds and steps (0: any), the seed: Python sets them. Why to stop."""
     i32, i64 = int_type(32), int_type(64)
     for name, type_, value in (
-        ("kiln_cpu_workers", i32, 1), ("kiln_cpu_timeout", i64, 0), (scheduler.SEED, i64, 0), (scheduler.STOP, i32, 0),
+        ("kiln_cpu_workers", i32, 1), ("kiln_cpu_timeout", i64, 0), ("kiln_cpu_max_steps", i64, 0), (scheduler.SEED, i64, 0), (scheduler.STOP, i32, 0),
         ("kiln_cpu_watchers", i32, 0), ("kiln_cpu_old_handler", i64, 0),
     ):  # fmt: skip
         global_(module, name, type_, ir.IntegerAttr.get(type_, value), linkage="external")
@@ -302,10 +306,25 @@ def _worker(module: ir.Module) -> None:
 def _stop_reason(b: Builder, ctx: ir.Value) -> ir.Value:
     """Why the kernels of a context have to stop; 0: they do not."""
     volatile = {"volatile_": ir.UnitAttr.get()}
-    return b.binary("ori", *(
+    both = b.binary("ori", *(
         b.value("llvm.load", int_type(32), (address,), volatile)
         for address in (b.address_of(scheduler.STOP), _Fields(b, ctx).at("stop"))
     ))  # fmt: skip
+    return b.binary("andi", both, b.i32(shared.STOPS))
+
+
+def _step(module: ir.Module) -> None:
+    """`kiln_cpu_step(context, steps)`: why kernels have to stop, or 0. Steps are counted if the launch has a limit."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    b, (ctx, steps) = _open(module, "kiln_cpu_step", [ptr, i32], [i32])
+    counts = b.binary("andi", _Fields(b, ctx).load("stop", i32), b.i32(shared.COUNTS_STEPS))
+    counting = b.if_(b.compare("ne", counts, b.i32(0)))
+    wide = counting.value("arith.extui", i64, (steps,))
+    before = counting.atomic("add", _Fields(counting, ctx).at("steps"), wide)
+    limit = counting.load(i64, counting.address_of("kiln_cpu_max_steps"))
+    over = counting.if_(counting.compare("ugt", counting.binary("addi", before, wide), limit))
+    over.atomic("_or", _Fields(over, ctx).at("stop"), over.i32(shared.STOP_STEPS))
+    _return(b, _stop_reason(b, ctx))
 
 
 def _address_of_function(b: Builder, name: str, inputs: list[ir.Type], results: list[ir.Type]) -> ir.Value:
@@ -413,7 +432,7 @@ def _now(module: ir.Module) -> None:
 def _launch(module: ir.Module) -> None:
     """`kiln_cpu_launch(context, block function, arguments, site, grid x3, block x3, cluster x3, smem, static smem, serial,
     frame size, meets, resident)`; the frame size is 0 for a kernel whose threads never wait. `resident`: 1 if all blocks have
-    to be resident together, 2 if that is desirable."""
+    to be resident together, 2 if that is desirable. `serial`: bit 0, blocks run in order; bit 1, a block may take long."""
     from .launch import SMEM_ALIGNMENT
 
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
@@ -488,16 +507,21 @@ def _launch(module: ir.Module) -> None:
     reorder.call("kiln_cpu_order", [], [random, reorder.value("arith.trunci", i32, (total,)), *places])
     # Ctrl-C, and the end of the launch's time
     run.store(run.i32(0), watched)
-    long_lived = run.if_(waits)
+    loops = run.compare("ne", run.binary("andi", serial, run.i32(2)), run.i32(0))
+    long_lived = run.if_(run.binary("ori", waits, loops))
     long_lived.call("kiln_cpu_watch", [], [])
     long_lived.store(long_lived.i32(1), watched)
+    counted = run.compare("ne", run.load(i64, run.address_of("kiln_cpu_max_steps")), run.i64(0))
+    run.store(run.i64(0), _Fields(run, ctx).at("steps"))
+    run.store(run.select(counted, run.i32(shared.COUNTS_STEPS), run.i32(0)), _Fields(run, ctx).at("stop"))
     milliseconds = run.load(i64, run.address_of("kiln_cpu_timeout"))
     limited = run.compare("ne", milliseconds, run.i64(0))
     _start_guard(run.if_(limited), guard, guard_handle, ctx, milliseconds)
     run.store(run.i64(1), check_at)
     run.store(run.i64(0), spawned_at)
     own_smem = _allocate_smem(run, job)
-    alone = run.binary("ori", run.compare("ne", serial, run.i32(0)), run.compare("slt", workers, run.i32(2)))
+    in_order = run.compare("ne", run.binary("andi", serial, run.i32(1)), run.i32(0))
+    alone = run.binary("ori", in_order, run.compare("slt", workers, run.i32(2)))
     begun = run.call("kiln_cpu_now", [i64], []).results[0]
 
     body, (first,) = run.while_(lambda c: _next_chunk(c, job), [i64])

@@ -153,7 +153,7 @@ def group_function(
     b.call("kiln_cpu_initialize", [], [ctx, arena, sizes, *known, random])
     if expansion.sanitizer is not None:
         detector_call(expansion, b, "group", arena, sizes, number)
-    alive, progress, passed = b.alloca(i32), b.alloca(i32), b.alloca(i32)
+    alive, progress, passed, stop = (b.alloca(i32) for _ in range(4))
     b.store(b.i32(0), passed)
     b.store(b.binary("muli", group.threads, group.size), alive)
     blocks, threads = _Order(b, group.size), _Order(b, group.threads)
@@ -161,7 +161,11 @@ def group_function(
     def goes_on(c: Builder) -> tuple[ir.Value]:
         status = c.load(i32, ctx)  # the first field of the context
         healthy = c.compare("eq", c.binary("andi", status, c.i32(shared.FAULT)), c.i32(0))
-        healthy = c.binary("andi", healthy, c.compare("eq", stopped(expansion, c, ctx), c.i32(0)))
+        c.store(c.i32(0), stop)
+        asked = c.if_(c.compare("ne", stopped(expansion, c, ctx), c.i32(0)))
+        expansion.declare("kiln_cpu_step", [ptr, i32], [i32])
+        asked.store(asked.call("kiln_cpu_step", [i32], [ctx, asked.load(i32, alive)]).results[0], stop)
+        healthy = c.binary("andi", healthy, c.compare("eq", c.load(i32, stop), c.i32(0)))
         return (c.binary("andi", healthy, c.compare("ne", c.load(i32, alive), c.i32(0))),)
 
     rounds, _ = b.while_(goes_on)
@@ -228,7 +232,7 @@ def group_function(
 
 
 def stopped(expansion: Expansion, b: Builder, ctx: ir.Value) -> ir.Value:
-    """Why kernels have to stop (i32): 0 they do not, else `STOP_INTERRUPT` or `STOP_TIMEOUT`. Looked up anew each time."""
+    """0 (i32), unless kernels may have to stop: `kiln_cpu_step` knows. Looked up anew each time."""
     i32 = int_type(32)
     if STOP not in expansion.declared:
         expansion.declared.add(STOP)
@@ -492,7 +496,8 @@ def _stuck(b: Builder, ctx: ir.Value, arena: ir.Value, sizes: ir.Value, frame_si
     place = inner.binary("addi", inner.i32(DETAILS_BLOCK), inner.binary("muli", thread, inner.i32(DETAILS_THREAD)))
     line = inner.gep(about, i32, place)
     address = inner.value("llvm.ptrtoint", i64, (header.load("wait_address"),))
-    waiting = inner.compare("ne", header.load("wait_mask"), inner.i32(0))
+    seen = inner.binary("andi", inner.load(i32, header.load("wait_address")), header.load("wait_mask"))
+    waiting = inner.compare("eq", seen, header.load("wait_value"))
     done = inner.compare("ne", header.load("done"), inner.i32(0))
     state = inner.select(waiting, inner.i32(0), inner.i32(2))
     state = inner.select(inner.compare("ne", header.load("soft"), inner.i32(0)), inner.i32(3), state)

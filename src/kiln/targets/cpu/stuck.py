@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLUserCodeRuntimeError
 from .scheduler import DETAILS_BLOCK, DETAILS_HEADER, DETAILS_THREAD
@@ -167,13 +167,22 @@ def deadlock(sites: Sequence[Site], details: bytes) -> DeadlockFault:
     )
 
 
-def timeout(site: Site, sites: Sequence[Site], details: bytes) -> TimeoutFault:
-    """The time of a launch is up."""
+def timeout(
+    site: Site, sites: Sequence[Site], details: bytes, alone: tuple[Any, Any] | None = None, steps: bool = False
+) -> TimeoutFault:
+    """The time of a launch is up, or it took too many steps. `alone`: block and thread that ran, if nothing waits."""
     lines = _lines(read(details), sites) if details else []
     first = next((s for s, _ in lines if s is not None), site)
+    if alone is not None and not lines:
+        lines = [(site, f"thread {alone[1]} of block {alone[0]}: last seen at {_article(site.message)}")]
+    what, limit = (
+        ("in its number of steps", "KILN_CPU_MAX_STEPS is the number of steps that a launch may take")
+        if steps
+        else ("in its time", "KILN_CPU_TIMEOUT is the time in seconds that a launch has")
+    )
     return TimeoutFault(
-        f"kernel {first.kernel} did not end in its time and was stopped{_rest(lines)}",
-        hint="KILN_CPU_TIMEOUT is the time in seconds that a launch has",
+        f"kernel {first.kernel} did not end {what} and was stopped{_rest(lines)}",
+        hint=limit,
         span=first.span,
         calls=first.calls,
         notes=_notes(lines),
