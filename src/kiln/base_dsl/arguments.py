@@ -16,6 +16,7 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
+from . import call_plan
 from .diagnostics import DSLUserCodeTypeError, error
 from .static_key import static_key
 from .typing import Boolean, Constexpr, Float32, Int32, Int64, Integer, Numeric, is_constexpr
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from typing import TypeGuard
 
     from ..mlir import ir
+    from .call_plan import Native, Planner
 
 
 class Node:
@@ -227,9 +229,19 @@ Quick = typing.Callable[[Any], "tuple[Hashable, tuple[Any, ...]] | None"]
 
 def _quick_number(kind: Any) -> Quick:
     if kind.is_float:
-        return lambda value: (kind, (value,))
+        return lambda value: (kind, (value,)) if _has_float(kind, value) else None
     low, high = kind.min, kind.max
     return lambda value: (kind, (value,)) if low <= value <= high else None
+
+
+_TOO_LARGE = {32: (1 << 128) - (1 << 103), 64: (1 << 1024) - (1 << 970)}
+"""By width, the least number that rounds to infinity in the machine's floats."""
+
+
+def _has_float(kind: type[Numeric], value: Any) -> bool:
+    """Whether a number, rounded to a type of floats, is one of its numbers; infinities and NaN are."""
+    least = _TOO_LARGE.get(kind.width)
+    return least is None or -least < value < least or (type(value) is float and value - value != 0)
 
 
 class ArgumentRules:
@@ -259,6 +271,24 @@ class ArgumentRules:
         if kind in (str, type(None)) or issubclass(kind, (enum.Enum, type)):
             return lambda value: (static_key(value), ())
         return None
+
+    def plan(self, key: Any, annotation: Any, planner: Planner) -> list[int] | None:
+        """The record by which native code takes arguments of a key (see `call_plan`), or None: Python takes them."""
+        if _is_numeric_type(key):
+            return _plan_number(key, annotation, planner)
+        if type(key) is tuple and key and isinstance(key[0], type) and issubclass(key[0], (tuple, list)):
+            slot = planner.slot("")
+            children: list[int] = []
+            for child, inner in zip(key[1:], _element_annotations(annotation, len(key) - 1), strict=True):
+                made = self.plan(child, inner, planner)
+                if made is None:
+                    return None
+                children += made
+            return call_plan.record(call_plan.GROUP, slot, [planner.reference(key[0]), len(key) - 1, *children])
+        return None
+
+    def introduce(self, native: Native, value: Any) -> None:
+        """Tell native code about the type of an argument, if it can take such arguments. Nothing by default."""
 
     def is_static_annotation(self, annotation: Any) -> bool:
         """Whether numbers under this annotation are known while tracing."""
@@ -324,14 +354,18 @@ class ArgumentRules:
                     f"({annotation.min} to {annotation.max})",
                     hint="annotate it with a wider type, or convert it to wrap around on purpose",
                 )
+            if annotation.is_float and not _has_float(annotation, value):
+                raise _float_range(annotation, value, path)
             return annotation
         if annotation is int and not isinstance(value, float):
             return _int_type(value)
-        if annotation is float:
-            return Float32
-        if isinstance(value, bool):
+        if isinstance(value, bool) and annotation is not float:
             return Boolean
-        return _int_type(value) if isinstance(value, int) else Float32
+        if isinstance(value, int) and annotation is not float:
+            return _int_type(value)
+        if not _has_float(Float32, value):
+            raise _float_range(Float32, value, path)
+        return Float32
 
     def _container(self, value: Any, annotation: Any, path: str) -> Node:
         inner = _element_annotations(annotation, len(value))
@@ -361,6 +395,15 @@ class ArgumentRules:
         )
 
 
+def _float_range(kind: type[Numeric], value: Any, path: str) -> Exception:
+    shown = repr(value) if isinstance(value, float) else f"an integer of {value.bit_length()} bits"
+    return error(
+        DSLUserCodeTypeError,
+        f"argument {path!r} takes {kind.__name__} and got {shown}, which lies outside its range",
+        hint="annotate it with a wider type, or pass an infinity on purpose",
+    )
+
+
 class _ObjectNode(Node):
     """Inside a trace: an object some of whose attributes are values of the program."""
 
@@ -382,6 +425,44 @@ class _ObjectNode(Node):
 
 def _int_type(value: int) -> type[Numeric]:
     return Int32 if -(1 << 31) <= value < 1 << 31 else Int64
+
+
+_MIN64, _MAX64 = -(1 << 63), (1 << 63) - 1
+
+
+def _plan_number(kind: type[Numeric], annotation: Any, planner: Planner) -> list[int] | None:
+    """As `ArgumentRules._number_type` decides: what may come depends on the annotation."""
+    if not kind._struct_format:
+        return None
+    slot = planner.slot(number_format(kind))
+    annotated = _is_numeric_type(annotation)
+    if not issubclass(kind, Integer):
+        types_ = call_plan.FLOAT if kind is Float32 else 0
+        if annotated or annotation is float:
+            types_ = call_plan.INT | call_plan.BOOL | call_plan.FLOAT
+        return call_plan.record(call_plan.REAL, slot, [types_, id(kind), kind.width // 8])
+    types_ = call_plan.BOOL if kind is Boolean else call_plan.INT if kind in (Int32, Int64) else 0
+    if annotated or (annotation is int and kind is Int32):
+        types_ = call_plan.INT | call_plan.BOOL
+    hole = not annotated and kind is Int64
+    return call_plan.record(
+        call_plan.INTEGER, slot, [types_, id(kind), max(kind.min, _MIN64), min(kind.max, _MAX64), hole]
+    )
+
+
+def plan_static(value: Any, planner: Planner) -> list[int] | None:
+    """The record of an argument that was known while tracing; None if the same object can come to mean another thing."""
+    if type(value) is int and _MIN64 <= value <= _MAX64:
+        return call_plan.record(call_plan.NUMBER, 0, [value])
+    if _is_immutable(value):
+        return call_plan.record(call_plan.SAME, 0, [planner.reference(value)])
+    return None
+
+
+def _is_immutable(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(map(_is_immutable, value))
+    return value is None or type(value) in (int, bool, float, str, bytes) or isinstance(value, (type, enum.Enum))
 
 
 def _is_numeric_type(annotation: Any) -> TypeGuard[type[Numeric]]:

@@ -13,6 +13,7 @@ import sysconfig
 import types
 from typing import TYPE_CHECKING, Any
 
+from . import call_plan
 from .diagnostics import is_internal
 from .static_key import static_key
 
@@ -55,6 +56,17 @@ class Dependencies:
             if _contents(cell) is not value and not _same(_contents(cell), value):
                 return False
         return all(static_key(owner) == key for owner, key in self._keys)
+
+    def guards(self) -> list[tuple[int, Any, Any, Any]]:
+        """The same as guards for native code (see `call_plan`), which ask for the very objects."""
+        found: list[tuple[int, Any, Any, Any]] = []
+        for names, name, value in self._names:
+            kind = call_plan.IN_DICT if type(names) is dict else call_plan.IN_MAPPING
+            found.append((kind, names, name, call_plan.NOTHING if value is _MISSING else value))
+        found += [(call_plan.IN_CELL, cell, None, value) for cell, value in self._cells if value is not _MISSING]
+        if self._keys or len(found) < len(self._names) + len(self._cells):
+            found.append((call_plan.IS_TRUE, self.unchanged, None, None))
+        return found
 
     def _function(self, function: types.FunctionType) -> None:
         code = function.__code__

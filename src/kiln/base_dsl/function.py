@@ -5,22 +5,25 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import inspect
+import sys
 import threading
 import types
 from typing import TYPE_CHECKING, Any
 
-from . import settings
+from . import call_plan, settings
 from . import trace as tracing
-from .arguments import Node, Parameters, StaticNode, number_format, slot_struct
+from .arguments import Node, Parameters, StaticNode, number_format, plan_static, slot_struct
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, Span, error
 from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
 from .frontend import texts
 from .numeric import host
-from .target import Executable, target_key
+from .target import Executable, choice_guards, target_key, target_name
+from .typing import Numeric
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from .compiler import CompileOptions
 
@@ -100,14 +103,26 @@ def _rewritten_lambda(value: Any) -> Any:
 _RECURSION_LIMIT = 60
 
 
+_NATIVE_AFTER = 4
+"""Calls that Python takes before native code does: preparing it costs more than a call saves."""
+_MOST_CANDIDATES = 4
+"""Specializations that native code tries."""
+
+
 class JitFunction(TracedFunction):
-    """A host function, or a function inlined into others."""
+    """A host function, or a function inlined into others.
+
+    Its slot `_native` holds some specializations once they have been called often enough: the addresses of their plans
+    (see `call_plan`), then themselves.
+    """
+
+    __slots__ = ("_native",)
 
     def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
         super().__init__(dsl, function, preprocess)
         self._compiled: dict[Hashable, tuple[CompiledFunction, Dependencies]] = {}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
         if tracing.current() is not None:
             return self.inline(args, kwargs)
         try:
@@ -116,12 +131,15 @@ class JitFunction(TracedFunction):
                 if quick is not None:
                     found = self._compiled.get((target_key(), *quick[0]))
                     if found is not None and found[1].unchanged():
+                        self._use_native(found, args)
                         return found[0].run_leaves(quick[1])
             return self._call(args, kwargs)
         except Exception as failure:
             if not settings.get("CUTE_DSL_DEBUG"):
                 shorten_traceback(failure)
             raise
+
+    __call__ = _run_in_python
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         no_cache = "no_cache" not in self.parameters.names and bool(kwargs.pop("no_cache", False))
@@ -133,7 +151,27 @@ class JitFunction(TracedFunction):
             known = [node.value for node in nodes if isinstance(node, StaticNode)]
             found = (self.compile(nodes, arguments, None, None), Dependencies(self.function, known))
             self._compiled[key] = found
+        self._use_native(found, arguments.values())
         return found[0].run_leaves([leaf for node in nodes for leaf in node.leaves()])
+
+    def _use_native(self, found: tuple[CompiledFunction, Dependencies], values: Iterable[Any]) -> None:
+        """After a call that Python takes: see to it that native code takes the next one like it."""
+        compiled, dependencies = found
+        compiled.specialized_calls += 1
+        if compiled.specialized_calls < _NATIVE_AFTER or compiled.specialized_calls > 2 * _NATIVE_AFTER:
+            return
+        native = call_plan.native()
+        guards = choice_guards()
+        if native is None or guards is None or not self.parameters.simple:
+            return
+        for value in values:
+            self.dsl.introduce(native, value)
+        if compiled.plan_specialization([(call_plan.IS_ZERO, tracing.active, None, None), *guards], dependencies):
+            _install(native)
+            before = getattr(self, "_native", (b"",))[1:]
+            kept = [compiled, *(c for c in before if c is not compiled)][:_MOST_CANDIDATES]
+            addresses = [call_plan.address_of(c.specialization) for c in kept]
+            self._native = (call_plan.words([len(kept), *addresses]), *kept)
 
     def compile(
         self, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None, target: str | None
@@ -148,7 +186,7 @@ class JitFunction(TracedFunction):
 
             traced = self.dsl.trace(name, nodes, run, self.span)
             executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
-            return CompiledFunction(self, list(arguments), nodes, traced, executable)
+            return CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name())
 
 
 class _Buffers(threading.local):
@@ -171,11 +209,20 @@ _buffers = _Buffers()
 class CompiledFunction:
     """A compiled specialization: call it with the arguments that are not Constexpr.
 
-    `__mlir__`, `__llvm__`, `__ptx__`, ... are its artefacts, None where the target has none.
+    `__mlir__`, `__llvm__`, `__ptx__`, ... are its artefacts, None where the target has none. Its slot `_native` holds a
+    plan for native code after the first calls (see `call_plan`).
     """
 
+    __slots__ = ("__dict__", "__weakref__", "_native")
+
     def __init__(
-        self, source: JitFunction, names: list[str], nodes: list[Node], traced: Traced, executable: Executable
+        self,
+        source: JitFunction,
+        names: list[str],
+        nodes: list[Node],
+        traced: Traced,
+        executable: Executable,
+        target: str,
     ) -> None:
         from .target import slot_layout
 
@@ -201,8 +248,16 @@ class CompiledFunction:
         self._has_results = bool(traced.result_types)
         # What the trace returned is rebuilt from results; without results it is static.
         self._static_result = None if self._has_results else traced.rebuild(iter(()))
+        self._target = target
+        self._calls = self.specialized_calls = 0
+        self.specialization = b""
+        """The plan by which native code takes calls of the jit function this was compiled of."""
+        self._kept: list[Any] = []
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
+        self._calls += 1
+        if _NATIVE_AFTER <= self._calls <= 2 * _NATIVE_AFTER:
+            self._use_native(args, kwargs)
         try:
             if not kwargs and not self._static:
                 quick = self.source.parameters.quick(self.source.dsl, args)
@@ -221,6 +276,8 @@ class CompiledFunction:
         except DSLBaseError as failure:
             shorten_traceback(failure)
             raise
+
+    __call__ = _run_in_python
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         dynamic = [n for n in self._names if n not in self._static]
@@ -283,6 +340,88 @@ class CompiledFunction:
         ]
         return _plain(self._rebuild(iter(values)))
 
+    # -- native calls ------------------------------------------------------------------------------------
+
+    def _use_native(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """See to it that native code takes the next call."""
+        native = call_plan.native()
+        if native is None:
+            return
+        for value in (*args, *kwargs.values()):
+            self.source.dsl.introduce(native, value)
+        if not hasattr(self, "_native"):
+            made = self._plan([name for name in self._names if name not in self._static], exact=False)
+            if made is not None:
+                _install(native)
+                self._native = made
+
+    def plan_specialization(self, guards: list[tuple[int, Any, Any, Any]], dependencies: Dependencies) -> bool:
+        """Make the plan `specialization`, which is valid while the guards hold and nothing has changed."""
+        if not self.specialization:
+            guards = [*guards, *dependencies.guards()]
+            table = call_plan.guard_table(guards)
+            made = self._plan(self._names, exact=True, guards=call_plan.address_of(table))
+            if made is not None:
+                self._kept += [guards, table]
+                self.specialization = made
+        return bool(self.specialization)
+
+    def _plan(self, names: list[str], exact: bool, guards: int = 0) -> bytes | None:
+        report = self.executable.report
+        result = self._result_plan()
+        kinds = {p.kind for p in self.source.parameters.signature.parameters.values()}
+        if (
+            report is None
+            or result is None
+            or kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+        ):
+            return None
+        planner = call_plan.Planner(exact, self._target)
+        records: list[int] = []
+        for name in names:
+            if name in self._static:
+                made = plan_static(self._static[name], planner)
+            else:
+                made = self.source.dsl.plan(self._keys[name], self.source.parameters.annotation(name), planner)
+            if made is None:
+                return None
+            records += made
+
+        def reported(record: int) -> None:
+            try:
+                report(record)
+            except DSLBaseError as failure:
+                shorten_traceback(failure)
+                raise
+
+        interned = [sys.intern(name) for name in names]
+        table = call_plan.words([id(name) for name in interned])
+        self._kept += [planner.keep, interned, table, reported]
+        header = [0] * call_plan.HEADER
+        header[call_plan.ENTRY] = self.executable.address
+        header[call_plan.SLOTS_BYTES] = max(self._size, 8)
+        header[call_plan.COUNT] = len(names)
+        header[call_plan.RESULT], header[call_plan.RESULT_AT] = result, self._results_at
+        header[call_plan.VALUE] = id(self._static_result)
+        header[call_plan.REPORT] = id(reported)
+        header[call_plan.NAMES] = call_plan.address_of(table)
+        header[call_plan.GUARDS] = guards
+        header[call_plan.OWNER] = id(self)
+        return call_plan.words([*header, *records])
+
+    def _result_plan(self) -> int | None:
+        """What native code returns; None if that needs Python."""
+        if not self._has_results:
+            return call_plan.NO_RESULT
+        if not self._single:
+            return None
+        kind = self._result_kinds[0]
+        if kind.width == 1:
+            return call_plan.TRUTH
+        if kind.is_float:
+            return call_plan.REAL32 if kind.width == 32 else call_plan.REAL64
+        return (call_plan.SIGNED if kind.signed else call_plan.UNSIGNED) | kind.bytes << 8
+
     def _artifact(self, name: str) -> Any:
         return self.executable.artifacts.get(name)
 
@@ -317,6 +456,14 @@ class CompiledFunction:
         return self.executable.artifacts
 
 
+@functools.lru_cache(maxsize=1)
+def _install(native: call_plan.Native) -> None:
+    """Let native code take calls; what it does not take comes to the functions that were there before."""
+    native.add_numbers(Numeric, "_value")
+    native.install(CompiledFunction, "_native", CompiledFunction._run_in_python, specializes=False)
+    native.install(JitFunction, "_native", JitFunction._run_in_python, specializes=True)
+
+
 def describe_key(key: Any) -> str:
     """A part of a signature, for people."""
     if isinstance(key, type):
@@ -330,7 +477,6 @@ def describe_key(key: Any) -> str:
 def _plain(x: Any) -> Any:
     """A returned structure with Python numbers in place of typed ones."""
     from . import tree
-    from .typing import Numeric
 
     if isinstance(x, Numeric):
         return x.value if not tree.is_mlir_value(x.value) else x

@@ -6,13 +6,14 @@ A target turns a module into an `Executable`. Targets register themselves with `
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import difflib
 import functools
 import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from . import sanitizing
+from . import call_plan, sanitizing
 from .diagnostics import DSLRuntimeError
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ class Executable:
     """Address of the native wrapper, a C function that takes the address of the slots."""
     artifacts: Mapping[str, Any]
     """What the compilation made, by name (`mlir`, `mlir_lowered`, `llvm`, `asm`, ...), rendered when asked for."""
+
+    report: Callable[[int], None] | None = None
+    """Takes what the wrapper returned if that is not null, and raises what failed. None: only `call` runs the code."""
 
     def call(self, address: int) -> None:
         """Run on the slots at `address`."""
@@ -90,6 +94,27 @@ class _Choice(threading.local):
 
 _choice = _Choice()
 _process_choice = ""
+_registrations = 0
+_open_choices = ctypes.c_int64(0)
+"""How many threads are inside a `with target(...)`."""
+
+
+def choice_guards() -> list[tuple[int, Any, Any, Any]] | None:
+    """Guards (see `call_plan`) that hold as long as `target_key()` is what it is now; None if there are none."""
+    if _environment is None or os.name != "posix" or _choice.name or sanitizing.used:
+        return None
+    here = globals()
+    return [
+        (call_plan.IS_ZERO, _open_choices, None, call_plan.NOTHING),
+        (call_plan.IN_DICT, here, "_process_choice", _process_choice),
+        (call_plan.IN_DICT, here, "_registrations", _registrations),
+        (call_plan.IN_DICT, vars(sanitizing), "used", False),
+        (call_plan.IN_DICT, _environment, _TARGET_VARIABLE, _environment.get(_TARGET_VARIABLE, call_plan.NOTHING)),
+        (call_plan.IN_DICT, _environment, _SANITIZE_VARIABLE, _environment.get(_SANITIZE_VARIABLE, call_plan.NOTHING)),
+    ]
+
+
+_TARGET_VARIABLE, _SANITIZE_VARIABLE = b"KILN_TARGET", b"KILN_SANITIZE"
 
 
 def register_target(name: str, loader: Callable[[], Target], preference: int = -1, sanitizes: bool = False) -> None:
@@ -99,6 +124,8 @@ def register_target(name: str, loader: Callable[[], Target], preference: int = -
     preference is never chosen so. `sanitizes`: it can instrument code, and the sanitizer runs programs there.
     """
     with _lock:
+        global _registrations
+        _registrations += 1
         _loaders[name] = loader
         _preferences[name] = preference
         if sanitizes:
@@ -193,10 +220,14 @@ class target:
         global _process_choice
         _process_choice = self._previous
         self._previous, _choice.name = _choice.name, self._name
+        with _lock:
+            _open_choices.value += 1
         return get_target()
 
     def __exit__(self, *_: object) -> None:
         _choice.name = self._previous
+        with _lock:
+            _open_choices.value -= 1
 
 
 # --- the calling convention ------------------------------------------------------------------------------------------

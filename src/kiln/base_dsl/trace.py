@@ -7,6 +7,7 @@ Outside a trace nothing here touches MLIR.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -131,6 +132,9 @@ class _State(threading.local):
 
 
 _state = _State()
+active = ctypes.c_int64(0)
+"""How many traces there are in all threads: native code reads it."""
+_active_lock = threading.Lock()
 _create: Any = None
 """`Operation.create` of the bindings, bound by the first trace: importing in every call would cost as much as it."""
 
@@ -161,6 +165,8 @@ def activate(trace: Trace) -> Iterator[Trace]:
     global _create
     _create = ir.Operation.create
     outer, _state.trace = _state.trace, trace
+    with _active_lock:
+        active.value += 1
     try:
         with context(), ir.Location.unknown():
             failed = True
@@ -171,6 +177,8 @@ def activate(trace: Trace) -> Iterator[Trace]:
                 trace.close(failed)
     finally:
         _state.trace = outer
+        with _active_lock:
+            active.value -= 1
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import functools
 import sys
 from typing import Any, NamedTuple
 
+from ..base_dsl import call_plan
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.numeric.meta import TYPES
 
@@ -253,6 +254,54 @@ def _read_dlpack(x: Any) -> Array:
     device = "cpu" if tensor.device.kind in (_CPU, _CUDA_HOST) else "cuda"
     address = (tensor.data or 0) + tensor.byte_offset
     return Array(address, shape, strides, dtype, device, readonly, (x, capsule))
+
+
+def dlpack_type(dtype: Any) -> int:
+    """DLPack's type of an element type (code, bits, one lane) as it lies in a DLTensor; -1 if there is none."""
+    for (code, bits), name in _CODES.items():
+        if TYPES[name] is dtype:
+            return code | bits << 8 | 1 << 16
+    return -1
+
+
+def exchange_functions(kind: type) -> tuple[int, int] | None:
+    """DLPack's C functions of a type of arrays: to read one without taking hold of it, and for the stream that its
+    framework is working on."""
+    offered = getattr(kind, "__dlpack_c_exchange_api__", None)
+    if offered is None or not _capsule_is(offered, b"dlpack_exchange_api"):
+        return None
+    found = _ExchangeFunctions.from_address(_capsule_pointer(offered, b"dlpack_exchange_api"))
+    if found.major != 1 or not found.read:
+        return None
+    return found.read, found.stream
+
+
+class _ExchangeFunctions(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("previous", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p),
+        ("take", ctypes.c_void_p),
+        ("give", ctypes.c_void_p),
+        ("read", ctypes.c_void_p),
+        ("stream", ctypes.c_void_p),
+    ]
+
+
+def numpy_type(dtype: Any) -> int:
+    """What native code compares of the numpy dtype of an element type; -1 if there is none."""
+    name = dtype._numpy_name
+    numpy = sys.modules.get("numpy")
+    if name is None or numpy is None:
+        return -1
+    try:
+        found = numpy.dtype(name.rstrip("_"))
+        if numpy_element_type(found) is not dtype:
+            return -1
+    except (TypeError, DSLUserCodeTypeError):
+        return -1
+    return call_plan.numpy_type(found)
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

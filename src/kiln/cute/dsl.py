@@ -18,6 +18,7 @@ from ..base_dsl.typing import Int32, Int64, Numeric
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ..base_dsl.call_plan import Native, Planner
     from ..mlir import ext, ir
 
 
@@ -116,6 +117,18 @@ class CuteDSL(BaseDSL):
         if annotation is not None and annotation_kind(annotation) == "shape":
             return None
         return super().quick(kind, annotation) or quick_array(kind)
+
+    def plan(self, key: Any, annotation: Any, planner: Planner) -> list[int] | None:
+        from .arguments import annotation_kind, plan
+
+        if annotation is not None and annotation_kind(annotation) == "shape":
+            return None
+        return plan(key, planner) or super().plan(key, annotation, planner)
+
+    def introduce(self, native: Native, value: Any) -> None:
+        from .arguments import introduce
+
+        introduce(native, value)
 
     # -- decorators --------------------------------------------------------------------------------------
 

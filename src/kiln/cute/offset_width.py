@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 INT32_MAX = (1 << 31) - 1
-_ROOM = 1 << 30
+ROOM = 1 << 30
 """Arrays of more elements get 64-bit extents: below it, also what is rounded up to whole tiles fits into 32 bits."""
 
 
@@ -74,7 +74,7 @@ def extent_width(shape: Sequence[int], narrow_strides: Sequence[int] | None = No
 
     `narrow_strides` has 0 where the stride is passed in 64 bits; None: where it is more than 1.
     """
-    large = prod(shape) > _ROOM or (narrow_strides is not None and _reach(shape, narrow_strides) > _ROOM)
+    large = prod(shape) > ROOM or (narrow_strides is not None and _reach(shape, narrow_strides) > ROOM)
     return 64 if large else 32
 
 

@@ -11,6 +11,7 @@ import ctypes
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..base_dsl import call_plan
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.target import target_name
 from ..base_dsl.typing import Float32, Int32, Int64, NumericMeta, TFloat32
@@ -187,10 +188,11 @@ class RuntimeTensor(Tensor):
     """A tensor to pass to compiled functions. It keeps the array it was made of alive.
 
     `shape` and `stride` are the array's; `dynamic_shapes_mask` and `dynamic_strides_mask` say which of them are
-    passed in every call rather than compiled in.
+    passed in every call rather than compiled in. The slot `_passport` is what native code reads (see `call_plan`).
     """
 
     __kiln_static__ = True
+    __slots__ = ("__dict__", "__weakref__", "_passport")
 
     def __init__(self, array: Array, alignment: int | None = None, use_32bit_stride: bool = False) -> None:
         self._array = array
@@ -213,7 +215,12 @@ class RuntimeTensor(Tensor):
         array = self._array
         found = signature(array.dtype, self._memspace, self._alignment, shape, stride, array.readonly)
         self._signature = found
-        self._argument = (found, found.leaves_of(array.address, array.shape, array.strides))
+        leaves = found.leaves_of(array.address, array.shape, array.strides)
+        self._argument = (found, leaves)
+        device = call_plan.CUDA if array.device == "cuda" else call_plan.CPU
+        self._passport = call_plan.passport(
+            found, device, array.dtype, array.readonly, array.address, array.shape, array.strides, found.formats, leaves
+        )
 
     def __kiln_argument__(self) -> tuple[TensorSignature, tuple[int, ...]]:
         return self._argument
@@ -679,11 +686,20 @@ class PointerSignature(NamedTuple):
         return f"a pointer to {self.dtype.__name__} ({self.memspace}, align {self.alignment})"
 
 
+_pointer_signatures: dict[PointerSignature, PointerSignature] = {}
+
+
+def pointer_signature(dtype: Any, memspace: AddressSpace, alignment: int) -> PointerSignature:
+    """The signature of a description: one object for equal ones."""
+    made = PointerSignature(dtype, memspace, alignment)
+    return _pointer_signatures.setdefault(made, made)
+
+
 class RuntimePointer(Pointer):
     """An address to pass to compiled functions. `keep` is what holds the memory, if known."""
 
     __kiln_static__ = True
-    __slots__ = ("_address_value", "_argument", "_memory", "keep")
+    __slots__ = ("_address_value", "_argument", "_memory", "_passport", "keep")
 
     def __init__(
         self, dtype: Any, address: int, memspace: AddressSpace, alignment: int | None = None, keep: Any = None
@@ -706,7 +722,9 @@ class RuntimePointer(Pointer):
         self._readonly = False
         self._address_value = address
         self._memory: ctypes.c_uint64 | None = None
-        self._argument = (PointerSignature(dtype, memspace, alignment), (address,))
+        found = pointer_signature(dtype, memspace, alignment)
+        self._argument = (found, (address,))
+        self._passport = call_plan.passport(found, call_plan.CPU, dtype, False, address, (), (), "Q", (address,))
         self.keep = keep
 
     def __kiln_argument__(self) -> Any:

@@ -7,6 +7,16 @@ from typing import Any
 _HANDLES = {"CUstream", "cudaStream_t", "CUevent", "cudaEvent_t"}
 
 
+def handle_attribute(value: Any) -> str | None:
+    """The attribute that is the handle of a stream object, or empty if the handle is its `int()`; None for anything else."""
+    name = type(value).__name__
+    if name in ("CUstream", "cudaStream_t"):
+        return ""
+    if name in ("Stream", "ExternalStream"):
+        return next((found for found in ("cuda_stream", "ptr") if hasattr(value, found)), None)
+    return None
+
+
 def handle_of(value: Any) -> int | None:
     """The handle of a stream or event object; None for anything else."""
     kind = type(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from ..base_dsl.call_plan import register_native
 from ..base_dsl.target import register_target
 
 if TYPE_CHECKING:
@@ -17,5 +18,6 @@ def _loader(name: str) -> Callable[[], Target]:
     return lambda: importlib.import_module(f"{__name__}.{name}").load_target()
 
 
+register_native(lambda: importlib.import_module(f"{__name__}.python_call.engine").load())
 register_target("cpu", _loader("cpu"), preference=0, sanitizes=True)
 register_target("nvidia", _loader("nvidia"), preference=1)

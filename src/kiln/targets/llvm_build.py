@@ -193,10 +193,12 @@ class Builder:
         """`func.call`."""
         return self.op("func.call", results, operands, {"callee": ir.FlatSymbolRefAttr.get(callee, context())})
 
-    def call_pointer(self, callee: ir.Value, operands: Sequence[ir.Value]) -> None:
-        """Call of a function without results by its address."""
+    def call_pointer(self, callee: ir.Value, operands: Sequence[ir.Value], result: ir.Type | None = None) -> Any:
+        """Call of a function by its address; its result, if it has one."""
         attributes = {"operandSegmentSizes": _i32_array((len(operands) + 1, 0)), "op_bundle_sizes": _i32_array(())}
-        self.op("llvm.call", (), (callee, *operands), attributes)
+        if result is not None:
+            return self.value("llvm.call", result, (callee, *operands), attributes)
+        return self.op("llvm.call", (), (callee, *operands), attributes)
 
     def atomic(self, operation: str, pointer: ir.Value, value: ir.Value) -> ir.Value:
         """`llvm.atomicrmw`, sequentially consistent; the old value."""

@@ -10,7 +10,7 @@ import ctypes
 import functools
 import itertools
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 from llvmlite.binding.newpassmanagers import NewPassManager
@@ -18,6 +18,9 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 from ...base_dsl import cache, settings
 from ...base_dsl.diagnostics import DSLRuntimeError
 from . import runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _numbers = itertools.count()
 _lock = threading.RLock()
@@ -107,8 +110,14 @@ class Library:
     """Object code loaded into the process, for as long as this object lives."""
 
     def __init__(
-        self, data: bytes, exports: tuple[str, ...], with_runtime: bool = True, others: tuple[str, ...] = ()
+        self,
+        data: bytes,
+        exports: tuple[str, ...],
+        with_runtime: bool = True,
+        others: tuple[str, ...] = (),
+        imports: Mapping[str, int] | None = None,
     ) -> None:
+        """`others` are libraries by their names, `imports` functions by their addresses."""
         with _lock:
             builder = llvm.JITLibraryBuilder().add_object_img(data)
             if with_runtime:
@@ -117,6 +126,8 @@ class Library:
                     builder.add_jit_library(waiting_library().name)
             for name in others:
                 builder.add_jit_library(name)
+            for name, address in (imports or {}).items():
+                builder.import_symbol(name, address)
             builder.add_current_process()
             for name in exports:
                 builder.export_symbol(name)

@@ -57,8 +57,12 @@ def lower(compilation: Compilation, entry: str, kinds: Sequence[str] = ()) -> tu
 def lower_runtime(waiting: bool = False) -> str:
     """LLVM IR text of the runtime, or of the part that kernels with threads that wait need in addition."""
     module = runtime.build_waiting() if waiting else runtime.build()
-    exports = runtime.WAITING_EXPORTS if waiting else runtime.EXPORTS
-    compilation = Compilation(module, "kiln_cpu_runtime")
+    return lower_library(module, "kiln_cpu_runtime", runtime.WAITING_EXPORTS if waiting else runtime.EXPORTS)
+
+
+def lower_library(module: ir.Module, name: str, exports: Sequence[str]) -> str:
+    """LLVM IR text of a module of functions that no program changes; only `exports` are visible."""
+    compilation = Compilation(module, name)
     with context():
         module.operation.verify()
         compilation.run("to-llvm", TO_LLVM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import cache, sanitizing, settings
@@ -70,6 +71,8 @@ class CpuExecutable(Executable):
             from .sanitizer.findings import watched
 
             self.call = watched(self.call, sanitizer)
+        else:
+            self.report = functools.partial(_report, self.sites)
 
 
 def _caller(wrapper: int, sites: tuple[Site, ...], library: Library) -> Any:
@@ -83,6 +86,10 @@ def _caller(wrapper: int, sites: tuple[Site, ...], library: Library) -> Any:
 
     call.__dict__["library"] = library  # the code must outlive whoever holds this function
     return call
+
+
+def _report(sites: tuple[Site, ...], record: int) -> None:
+    faults.report(record, sites)
 
 
 class CpuTarget(Target):

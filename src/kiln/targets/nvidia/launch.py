@@ -49,15 +49,6 @@ def make_table(module: ir.Module, kernels: int) -> None:
     )
 
 
-def _call(b: Builder, callee: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
-    """An i32 from a function by its address."""
-    attributes = {
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands) + 1, 0], context()),
-        "op_bundle_sizes": ir.DenseI32ArrayAttr.get([], context()),
-    }
-    return b.value("llvm.call", int_type(32), (callee, *operands), attributes)
-
-
 def _entry(b: Builder, number: int) -> ir.Value:
     return b.load(ptr_type(), b.byte_gep(b.address_of(TABLE), 8 * number))
 
@@ -111,13 +102,15 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Any, _r: Any, outside: Bui
     missing = b.compare("eq", b.value("llvm.ptrtoint", i64, (handle,)), b.i64(0))
     load, ready = b.if_else(missing)
     load.store(load.i32(-1), result)
-    ready.store(_call(ready, _entry(ready, LAUNCH), [config, handle, pointers, ready.null()]), result)
+    ready.store(ready.call_pointer(_entry(ready, LAUNCH), [config, handle, pointers, ready.null()], i32), result)
     code = b.load(i32, result)
     slow = b.if_(b.compare("ne", code, b.i32(0)))
-    slow.store(_call(slow, _entry(slow, SLOW), [slow.i32(index), slow.i32(site), code, config, pointers]), result)
+    slow.store(
+        slow.call_pointer(_entry(slow, SLOW), [slow.i32(index), slow.i32(site), code, config, pointers], i32), result
+    )
     if "reports" in op.attributes:
         after = b.if_(b.compare("eq", b.load(i32, result), b.i32(0)))
-        after.store(_call(after, _entry(after, AFTER), [after.i32(index), after.i32(site), stream]), result)
+        after.store(after.call_pointer(_entry(after, AFTER), [after.i32(index), after.i32(site), stream], i32), result)
     x.fault(b.if_(b.compare("ne", b.load(i32, result), b.i32(0))), site)
     return []
 

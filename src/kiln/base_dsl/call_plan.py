@@ -1,0 +1,223 @@
+"""Plans: how native code takes a call from Python, in words of 8 bytes.
+
+A plan is a `bytes` object: a header, then a record for each parameter. Native code reads the arguments by it, fills the
+slots of the compiled function and calls it; whatever a plan does not foresee is left to the Python function that takes
+the same call. So a plan never has to be complete, only right, and errors have one source.
+
+A record is its kind, its size in words, the offset of its first slot, and
+
+    INTEGER  types, typed, least, greatest, hole    types: which of int, bool and float may come; typed: the numeric
+    REAL     types, typed, bytes                    type; hole: 1 if integers of 32 bits are another specialization's
+    STREAM
+    ARRAY    signature, words of its leaves, rank, DLPack's type, element type, another element type, devices (bits),
+             alignment - 1, flags, numpy's type, log2 of an element's bytes, leading mode, limit (of the number of
+             elements, and of offsets that strides of less than 64 bits make up), then (kind, number) for each extent and
+             each stride
+    GROUP    type, how many, then the records of its elements
+    SAME     object                                 a value known while tracing: the very object
+    NUMBER   value                                  a value known while tracing: an int of this value
+
+`ARRAY` also takes prepared arguments: objects of a registered type, a slot of which holds a passport. One with the
+record's signature is taken as it is, another is looked at as any array.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+INTEGER, REAL, STREAM, ARRAY, GROUP, SAME, NUMBER = range(1, 8)
+KIND, SIZE, SLOT, BODY = range(4)
+"""The words every record begins with."""
+
+ENTRY, SLOTS_BYTES, COUNT, RESULT, RESULT_AT, VALUE, REPORT, NAMES, GUARDS, OWNER, HEADER = range(11)
+"""The words of a header, and how many they are."""
+
+INT, BOOL, FLOAT = 1, 2, 4
+"""Bits of `types`: exact Python types."""
+TYPED = 15
+"""The types of the value in a number that comes with its numeric type."""
+
+# words of an ARRAY
+(
+    A_SIGNATURE, A_WORDS, A_RANK, A_DLPACK, A_ELEMENT, A_OTHER_ELEMENT, A_DEVICES, A_ALIGNMENT, A_FLAGS, A_NUMPY, A_SHIFT,
+    A_LEADING, A_LIMIT, A_LEAVES,
+) = range(BODY, BODY + 14)  # fmt: skip
+EXACT, READONLY = 1, 2
+"""Flags: only what would be compiled to this very signature fits; the memory may be read-only."""
+STATIC, DYNAMIC32, DYNAMIC64 = range(3)
+"""Leaves. The number of a static one is its value, of a dynamic one its divisibility."""
+MAX_RANK = 16
+
+NO_RESULT, SIGNED, UNSIGNED, REAL32, REAL64, TRUTH = range(6)
+"""What a call gives: the object VALUE, or the number in a slot."""
+
+SIGNATURE, DEVICE, ELEMENT, ONLY_READ, RANK, ADDRESS, LAYOUT = range(7)
+"""The words of a passport; from LAYOUT on extents, strides, and the leaves as they go into slots."""
+
+IN_DICT, IN_MAPPING, IN_CELL, IS_TRUE, IS_ZERO = range(1, 6)
+"""Guards, four words each: (dict, key, object or 0 for none), the same for a mapping, (cell, 0, object), (function, 0, 0),
+(address of a word, 0, 0). All must hold for a specialization to be used again."""
+
+NOTHING = object()
+"""In a guard: that there is nothing of the key."""
+
+CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
+"""Devices, by DLPack's numbers."""
+
+_MASK = (1 << 64) - 1
+
+
+def words(values: Sequence[int]) -> bytes:
+    """Words in memory; each may be given signed or unsigned."""
+    return struct.pack(f"<{len(values)}Q", *[value & _MASK for value in values])
+
+
+BYTES_DATA = bytes.__basicsize__ - 1
+"""Where in a `bytes` object its contents begin; checked before native code relies on it."""
+
+
+def address_of(data: bytes) -> int:
+    """Where the contents of a `bytes` object lie, for as long as it lives."""
+    return id(data) + BYTES_DATA
+
+
+NUMPY_TYPE = 24
+"""Of a numpy dtype, where eight bytes begin that tell it from others: kind, letter, byte order, flags and number. The same
+in numpy 1 and 2, and checked before native code relies on it."""
+
+
+def numpy_type(dtype: Any) -> int:
+    """What native code compares of a numpy dtype."""
+    return ctypes.c_uint64.from_address(id(dtype) + NUMPY_TYPE).value
+
+
+def record(kind: int, slot: int, body: Sequence[int]) -> list[int]:
+    """A record of a plan."""
+    return [kind, BODY + len(body), slot, *body]
+
+
+def passport(
+    signature: object,
+    device: int,
+    element: object,
+    readonly: bool,
+    address: int,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    formats: str,
+    leaves: Sequence[int],
+) -> bytes:
+    """What native code reads of a prepared argument. The signature, one object for equal ones, and the element type live
+    as long as the process."""
+    rank = len(shape)
+    return struct.pack(
+        f"<6Q{2 * rank}q{formats}",
+        id(signature),
+        device,
+        id(element),
+        readonly,
+        rank,
+        address,
+        *shape,
+        *strides,
+        *leaves,
+    )
+
+
+class Planner:
+    """Gathers the records of one plan."""
+
+    def __init__(self, exact: bool, target: str) -> None:
+        self.exact = exact
+        """Whether only arguments fit that would have been compiled to the same keys."""
+        self.target = target
+        self.keep: list[Any] = []
+        """What must live as long as the plan."""
+        self._offset = 0
+
+    def slot(self, formats: str) -> int:
+        """The offset of the next slots, of these `struct` formats."""
+        offset = self._offset
+        self._offset += struct.calcsize("<" + formats)
+        return offset
+
+    def reference(self, value: Any) -> int:
+        """The address of an object, which is kept alive."""
+        self.keep.append(value)
+        return id(value)
+
+
+def guard_table(guards: Sequence[tuple[int, Any, Any, Any]]) -> bytes:
+    """Guards in memory. What they name must be kept alive."""
+    values = [len(guards)]
+    for kind, owner, key, wanted in guards:
+        where = ctypes.addressof(owner) if kind == IS_ZERO else id(owner)
+        values += [kind, where, id(key), 0 if wanted is NOTHING else id(wanted)]
+    return words(values)
+
+
+class Native:
+    """What native code offers. One object for the process."""
+
+    def install(self, kind: type, slot: str, python: Callable[..., Any], *, specializes: bool) -> None:
+        """Make native code the `__call__` of a class; `slot` holds a plan, or, of a class that specializes, the
+        addresses of several (`candidates`). `python` takes the calls it leaves."""
+        raise NotImplementedError
+
+    def add_numbers(self, kind: type, slot: str) -> None:
+        """Where instances of the numeric types, all derived from this class, keep their values."""
+        raise NotImplementedError
+
+    def add_prepared(self, kind: type, slot: str) -> None:
+        """Take objects of this very type as prepared arguments, by the passport in a slot."""
+        raise NotImplementedError
+
+    def add_array(self, kind: type, read: int, stream: int) -> None:
+        """Take objects of this very type as arrays: DLPack's `dltensor_from_py_object_no_sync` and `current_work_stream`."""
+        raise NotImplementedError
+
+    def add_numpy(self, kind: type) -> None:
+        """Take `numpy.ndarray`."""
+        raise NotImplementedError
+
+    def add_stream(self, kind: type, attribute: str) -> None:
+        """Take objects of this very type as streams: by an attribute, or, if that is empty, by `int()`."""
+        raise NotImplementedError
+
+    def describe(self, *arrays: Any) -> bytes | None:
+        """All that a kernel may depend on of some arrays but their contents and where exactly they lie (modulo 128 bytes
+        it is told); None in place of an array is told too. None if one of them is of a type that is not known."""
+        raise NotImplementedError
+
+    def stream(self, array: Any) -> int | None:
+        """The handle of the stream on which an array's framework is working; None if its type is not known."""
+        raise NotImplementedError
+
+
+_load: Callable[[], Native | None] | None = None
+_native: Native | None = None
+_lock = threading.RLock()
+
+
+def register_native(load: Callable[[], Native | None]) -> None:
+    """Say where native code comes from. `load` is called when it is first wanted; it may find that it cannot work here."""
+    global _load
+    _load = load
+
+
+def native() -> Native | None:
+    """Native code for calls, or None where Python has to do."""
+    global _load, _native
+    if _load is None:
+        return _native
+    with _lock:
+        if _load is not None:
+            _native = _load()
+            _load = None
+        return _native

@@ -1,0 +1,1 @@
+"""Calls from Python without Python: native code that reads the arguments of a call and makes it."""

@@ -1,0 +1,347 @@
+"""Arrays: numpy's by their fields, others' through DLPack's C functions, prepared ones by their passports.
+
+Each way gives (address, extents, strides in elements); one piece of code checks them against a record and writes the
+leaves.
+"""
+
+from __future__ import annotations
+
+from ...base_dsl import call_plan as plan
+from ...mlir import ir
+from ..llvm_build import int_type, ptr_type
+from .body import Body
+from .world import ARRAYS, PREPARED, World
+
+_INT32_MAX = (1 << 31) - 1
+
+# fields of numpy's arrays, in bytes: the same in numpy 1 and 2, and checked before they are relied on
+NUMPY_DATA, NUMPY_RANK, NUMPY_SHAPE, NUMPY_STRIDES, NUMPY_DTYPE, NUMPY_FLAGS = 16, 24, 32, 40, 56, 64
+_WRITEABLE = 0x400
+
+# fields of a DLTensor, in bytes
+_DATA, _DEVICE, _DEVICE_NUMBER, _RANK, _TYPE, _SHAPE, _STRIDES, _OFFSET, _TENSOR_BYTES = (
+    0,
+    8,
+    12,
+    16,
+    20,
+    24,
+    32,
+    40,
+    48,
+)
+
+
+def build(module: ir.Module) -> None:
+    """Add the functions to a module."""
+    _fit(module)
+    _divide_strides(module)
+    _take_array(module)
+    _describe(module)
+    _stream(module)
+
+
+def _divide_strides(module: ir.Module) -> None:
+    """`kiln_divide_strides(strides, rank, shift, out)`: strides from bytes to elements; 0 if one is no multiple."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    c = Body(module, "kiln_divide_strides", [ptr, i64, i64, ptr], [i32])
+    strides, rank, shift, out = c.arguments
+    head, body, yes, no = c.block(i64), c.block(), c.block(), c.block()
+    rest = c.binary("subi", c.binary("shli", c.i64(1), shift), c.i64(1))
+    c.goto(head, c.i64(0))
+    (index,) = c.at(head)
+    c.branch(c.compare("slt", index, rank), body, yes)
+    c.at(body)
+    stride = c.word(strides, index)
+    c.require(c.equals(c.binary("andi", stride, rest), 0), no)
+    c.store(c.binary("shrsi", stride, shift), c.gep(out, i64, index), 8)
+    c.goto(head, c.binary("addi", index, c.i64(1)))
+    c.at(yes)
+    c.give(c.i32(1))
+    c.at(no)
+    c.give(c.i32(0))
+
+
+def _fit(module: ir.Module) -> None:
+    """`kiln_fit(record, address, extents, strides, slots)`: 1 if an array of the record's rank fits; its leaves are written."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    c = Body(module, "kiln_fit", [ptr, i64, ptr, ptr, ptr], [i32])
+    record, address, shape, strides, place = c.arguments
+    no, extents, yes = c.block(), c.block(), c.block()
+    rank = c.word(record, plan.A_RANK)
+    exact = c.has_bit(c.word(record, plan.A_FLAGS), plan.EXACT)
+    c.require(c.equals(c.binary("andi", address, c.word(record, plan.A_ALIGNMENT)), 0), no)
+    c.store(address, place, 8)
+    leading = c.block()
+    c.branch(exact, leading, extents)
+
+    # the leading mode, as Python finds it: of several of stride 1, the last whose extent is not 1, or else the last
+    c.at(leading)
+    head, body, decided = c.block(i64, i64), c.block(), c.block()
+    c.goto(head, c.i64(0), c.i64(-1))
+    mode, found = c.at(head)
+    c.branch(c.compare("slt", mode, rank), body, decided)
+    c.at(body)
+    one = c.equals(c.word(strides, mode), 1)
+    before = c.word(shape, c.select(c.compare("slt", found, c.i64(0)), mode, found))
+    better = c.either(
+        c.compare("slt", found, c.i64(0)),
+        c.either(c.compare("ne", c.word(shape, mode), c.i64(1)), c.equals(before, 1)),
+    )
+    c.goto(head, c.binary("addi", mode, c.i64(1)), c.select(c.both(one, better), mode, found))
+    c.at(decided)
+    c.branch(c.compare("eq", found, c.word(record, plan.A_LEADING)), extents, no)
+
+    c.at(extents)
+    end = c.gep(place, i64, 1)
+    leaf = c.gep(record, i64, plan.A_LEAVES)
+    limit = c.word(record, plan.A_LIMIT)
+    for numbers, is_stride in ((shape, False), (strides, True)):
+        head, body, done = c.block(i64, ptr, ptr, i64), c.block(), c.block()
+        c.goto(head, c.i64(0), leaf, end, c.i64(0 if is_stride else 1))
+        mode, this, out, total = c.at(head)
+        c.branch(c.compare("slt", mode, rank), body, done)
+        c.at(body)
+        number, kind, wanted = c.word(numbers, mode), c.word(this), c.word(this, 1)
+        static, dynamic, divided, fits = c.block(), c.block(), c.block(), c.block()
+        # the strides of an array without elements say nothing: that is left to Python
+        c.require(c.compare("sge", number, c.i64(0 if is_stride else 1)), no)
+        # neither factor exceeds the limit, so the products of limited ones fit a word
+        if is_stride:
+            last = c.binary("subi", c.word(shape, mode), c.i64(1))
+            ignored = c.either(c.equals(last, 0), c.equals(kind, plan.DYNAMIC64))
+            c.require(c.either(ignored, c.compare("sle", number, limit)), no)
+            step = c.select(ignored, c.i64(0), number)
+            total = c.binary("addi", total, c.binary("muli", last, step))
+        else:
+            c.require(c.compare("sle", number, limit), no)
+            total = c.binary("muli", total, number)
+        c.require(c.compare("sle", total, limit), no)
+        following = (c.binary("addi", mode, c.i64(1)), c.gep(this, i64, 2))
+        c.branch(c.equals(kind, plan.STATIC), static, dynamic)
+        c.at(static)
+        same = c.compare("eq", number, wanted)
+        if is_stride:
+            same = c.either(same, c.both(c.negation(exact), c.equals(c.word(shape, mode), 1)))
+        c.require(same, no)
+        c.goto(head, *following, out, total)
+        c.at(dynamic)
+        if is_stride:
+            c.require(c.negation(c.both(exact, c.equals(number, 0))), no)
+        c.branch(c.equals(wanted, 1), fits, divided)
+        c.at(divided)
+        c.branch(c.equals(c.binary("remui", number, wanted), 0), fits, no)
+        c.at(fits)
+        short = c.compare("sle", number, c.i64(_INT32_MAX))
+        c.require(c.either(short, c.equals(kind, plan.DYNAMIC64)), no)
+        c.store(number, out, 8)
+        c.goto(head, *following, c.gep(out, i64, 1), total)
+        c.at(done)
+        leaf, end = this, out
+    c.goto(yes)
+    c.at(yes)
+    c.give(c.i32(1))
+    c.at(no)
+    c.give(c.i32(0))
+
+
+def _take_array(module: ir.Module) -> None:
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    c = Body(module, "kiln_take_array", [ptr, ptr, ptr], [i32])
+    record, value, place = c.arguments
+    tensor = c.alloca(i64, _TENSOR_BYTES // 8)
+    elements = c.alloca(i64, plan.MAX_RANK)
+    no, failed = c.block(), c.block()
+    prepared, array, numpy, fit = c.block(i64), c.block(ptr), c.block(), c.block(i64, ptr, ptr)
+    world, kind = World(c), c.pointer(value, 1)
+    for number in range(PREPARED):
+        c.when(c.is_(kind, world.pointer(f"prepared type {number}")), prepared, world.word(f"prepared slot {number}"))
+    for number in range(ARRAYS):
+        c.when(c.is_(kind, world.pointer(f"array type {number}")), array, world.pointer(f"array read {number}"))
+    c.branch(c.is_(kind, world.pointer("ndarray")), numpy, no)
+
+    address, shape, strides = c.at(fit)
+    c.give(c.result("kiln_fit", i32, record, address, shape, strides, place))
+
+    def allow(readonly: ir.Value, device: ir.Value) -> None:
+        """Go on if memory of this kind may come."""
+        flags = c.word(record, plan.A_FLAGS)
+        wanted, exact = c.has_bit(flags, plan.READONLY), c.has_bit(flags, plan.EXACT)
+        agree = c.compare("eq", readonly, wanted)
+        c.require(c.either(agree, c.negation(c.either(exact, readonly))), no)
+        c.require(c.compare("ult", device, c.i64(64)), no)
+        c.require(c.has_bit(c.binary("shrui", c.word(record, plan.A_DEVICES), device), 1), no)
+
+    (slot,) = c.at(prepared)
+    held = c.load(ptr, c.byte_gep(value, slot), 8)
+    c.require(c.negation(c.is_null(held)), no)
+    c.require(c.is_(c.pointer(held, 1), World(c).pointer("bytes")), no)
+    pass_ = c.byte_gep(held, plan.BYTES_DATA)
+    rank = c.word(record, plan.A_RANK)
+    shape = c.gep(pass_, i64, plan.LAYOUT)
+    strides = c.gep(shape, i64, rank)
+    other, copy = c.block(), c.block()
+    c.branch(c.compare("eq", c.word(pass_, plan.SIGNATURE), c.word(record, plan.A_SIGNATURE)), copy, other)
+    c.at(copy)
+    leaves = c.gep(strides, i64, rank)
+    count = c.word(record, plan.A_WORDS)
+    head, body, done = c.block(i64), c.block(), c.block()
+    c.goto(head, c.i64(0))
+    (index,) = c.at(head)
+    c.branch(c.compare("slt", index, count), body, done)
+    c.at(body)
+    c.store(c.word(leaves, index), c.gep(place, i64, index), 8)
+    c.goto(head, c.binary("addi", index, c.i64(1)))
+    c.at(done)
+    c.give(c.i32(1))
+    c.at(other)
+    c.require(c.negation(c.has_bit(c.word(record, plan.A_FLAGS), plan.EXACT)), no)
+    element = c.word(pass_, plan.ELEMENT)
+    same, also = (c.compare("eq", element, c.word(record, n)) for n in (plan.A_ELEMENT, plan.A_OTHER_ELEMENT))
+    c.require(c.either(same, also), no)
+    c.require(c.compare("eq", c.word(pass_, plan.RANK), rank), no)
+    allow(c.compare("ne", c.word(pass_, plan.ONLY_READ), c.i64(0)), c.word(pass_, plan.DEVICE))
+    c.goto(fit, c.word(pass_, plan.ADDRESS), shape, strides)
+
+    c.at(numpy)
+    rank = c.word(record, plan.A_RANK)
+    c.require(c.compare("eq", c.wide(c.load(i32, c.byte_gep(value, NUMPY_RANK))), rank), no)
+    dtype = c.load(ptr, c.byte_gep(value, NUMPY_DTYPE))
+    c.require(c.compare("eq", c.load(i64, c.byte_gep(dtype, plan.NUMPY_TYPE)), c.word(record, plan.A_NUMPY)), no)
+    writeable = c.binary("andi", c.load(i32, c.byte_gep(value, NUMPY_FLAGS)), c.i32(_WRITEABLE))
+    allow(c.equals(writeable, 0), c.i64(plan.CPU))
+    strides = c.load(ptr, c.byte_gep(value, NUMPY_STRIDES))
+    divided = c.result("kiln_divide_strides", i32, strides, rank, c.word(record, plan.A_SHIFT), elements)
+    c.require(c.equals(divided, 1), no)
+    shape = c.load(ptr, c.byte_gep(value, NUMPY_SHAPE))
+    c.goto(fit, c.load(i64, c.byte_gep(value, NUMPY_DATA)), shape, elements)
+
+    (read,) = c.at(array)
+    c.require(c.equals(c.call_pointer(read, [value, tensor], i32), 0), failed)
+    rank = c.word(record, plan.A_RANK)
+    type_ = c.wide(c.load(i32, c.byte_gep(tensor, _TYPE)))
+    c.require(c.compare("eq", type_, c.word(record, plan.A_DLPACK)), no)
+    c.require(c.compare("eq", c.wide(c.load(i32, c.byte_gep(tensor, _RANK))), rank), no)
+    allow(c.const(int_type(1), 0), c.wide(c.load(i32, c.byte_gep(tensor, _DEVICE))))
+    shape, strides = (c.load(ptr, c.byte_gep(tensor, n)) for n in (_SHAPE, _STRIDES))
+    c.require(c.either(c.equals(rank, 0), c.negation(c.is_null(strides))), no)  # null: compact, in old producers
+    address = c.binary("addi", c.load(i64, c.byte_gep(tensor, _DATA)), c.load(i64, c.byte_gep(tensor, _OFFSET)))
+    c.goto(fit, address, shape, strides)
+
+    c.at(failed)
+    c.call("PyErr_Clear", [], [])
+    c.goto(no)
+    c.at(no)
+    c.give(c.i32(0))
+
+
+_DESCRIBED_ARRAYS, _DESCRIBED_RANK = 16, 8
+_HEAD_WORDS = 3
+
+
+def _describe(module: ir.Module) -> None:
+    """`kiln_describe(module, arrays, how many)`: all that a kernel depends on of some arrays, as bytes; None if one of them
+    is of a type that is not known here. Of each: type, device and rank, the address modulo 128, extents, strides (numpy's
+    in bytes). None in place of an array is a word of ones."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    c = Body(module, "kiln_describe", [ptr, ptr, i64], [ptr])
+    _, given, count = c.arguments
+    tensor = c.alloca(i64, _TENSOR_BYTES // 8)
+    buffer = c.alloca(i64, _DESCRIBED_ARRAYS * (_HEAD_WORDS + 2 * _DESCRIBED_RANK))
+    no, failed, done = c.block(), c.block(), c.block()
+    c.require(c.compare("sle", count, c.i64(_DESCRIBED_ARRAYS)), no)
+    head, body, more = c.block(i64, ptr), c.block(), c.block(ptr)
+    c.goto(head, c.i64(0), buffer)
+    index, out = c.at(head)
+    c.branch(c.compare("slt", index, count), body, done)
+    (end,) = c.at(more)
+    c.goto(head, c.binary("addi", index, c.i64(1)), end)
+
+    # (type, device and rank, address, rank, extents, strides)
+    write, nothing, array, numpy = c.block(i64, i64, i64, i64, ptr, ptr), c.block(), c.block(ptr), c.block()
+    c.at(body)
+    world, value = World(c), c.pointer(given, index)
+    kind = c.pointer(value, 1)
+    for number in range(ARRAYS):
+        c.when(c.is_(kind, world.pointer(f"array type {number}")), array, world.pointer(f"array read {number}"))
+    c.when(c.is_(kind, world.pointer("ndarray")), numpy)
+    c.branch(c.is_(value, world.pointer("none")), nothing, no)
+
+    c.at(nothing)
+    c.store(c.i64(-1), out, 8)
+    c.goto(more, c.gep(out, i64, 1))
+
+    c.at(numpy)
+    dtype = c.load(ptr, c.byte_gep(value, NUMPY_DTYPE))
+    rank = c.wide(c.load(i32, c.byte_gep(value, NUMPY_RANK)))
+    writeable = c.wide(c.binary("andi", c.load(i32, c.byte_gep(value, NUMPY_FLAGS)), c.i32(_WRITEABLE)))
+    shape, strides = (c.load(ptr, c.byte_gep(value, n)) for n in (NUMPY_SHAPE, NUMPY_STRIDES))
+    facts = c.binary("ori", rank, c.binary("shli", writeable, c.i64(8)))
+    c.goto(
+        write, c.load(i64, c.byte_gep(dtype, plan.NUMPY_TYPE)), facts, c.load(i64, c.byte_gep(value, NUMPY_DATA)),
+        rank, shape, strides,
+    )  # fmt: skip
+
+    (read,) = c.at(array)
+    c.require(c.equals(c.call_pointer(read, [value, tensor], i32), 0), failed)
+    rank = c.wide(c.load(i32, c.byte_gep(tensor, _RANK)))
+    shape, strides = (c.load(ptr, c.byte_gep(tensor, n)) for n in (_SHAPE, _STRIDES))
+    c.require(c.either(c.equals(rank, 0), c.negation(c.is_null(strides))), no)
+    device, number = (c.wide(c.load(i32, c.byte_gep(tensor, n))) for n in (_DEVICE, _DEVICE_NUMBER))
+    facts = c.binary("ori", c.binary("shli", device, c.i64(8)), c.binary("shli", number, c.i64(32)))
+    address = c.binary("addi", c.load(i64, c.byte_gep(tensor, _DATA)), c.load(i64, c.byte_gep(tensor, _OFFSET)))
+    type_ = c.wide(c.load(i32, c.byte_gep(tensor, _TYPE)))
+    c.goto(write, type_, c.binary("ori", facts, rank), address, rank, shape, strides)
+
+    type_, facts, address, rank, shape, strides = c.at(write)
+    c.require(c.compare("ule", rank, c.i64(_DESCRIBED_RANK)), no)
+    for number, word in enumerate((type_, facts, c.binary("andi", address, c.i64(127)))):
+        c.store(word, c.gep(out, i64, number), 8)
+    size = c.binary("muli", rank, c.i64(8))
+    extents = c.gep(out, i64, _HEAD_WORDS)
+    c.call("memcpy", [ptr], [extents, shape, size])
+    steps = c.gep(extents, i64, rank)
+    c.call("memcpy", [ptr], [steps, strides, size])
+    c.goto(more, c.gep(steps, i64, rank))
+
+    c.at(done)
+    size = c.binary("subi", c.as_word(out), c.as_word(buffer))
+    c.give(c.result("PyBytes_FromStringAndSize", ptr, buffer, size))
+    c.at(failed)
+    c.call("PyErr_Clear", [], [])
+    c.goto(no)
+    c.at(no)
+    none = World(c).pointer("none")
+    c.call("Py_IncRef", [], [none])
+    c.give(none)
+
+
+def _stream(module: ir.Module) -> None:
+    """`kiln_stream(module, array)`: the handle of the stream that the array's framework is working on; None if not known."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    c = Body(module, "kiln_stream", [ptr, ptr], [ptr])
+    _, value = c.arguments
+    tensor = c.alloca(i64, _TENSOR_BYTES // 8)
+    handle = c.alloca(i64)
+    c.store(c.i64(0), handle)
+    no, failed, known, give = c.block(), c.block(), c.block(ptr, ptr), c.block()
+    world, kind = World(c), c.pointer(value, 1)
+    for number in range(ARRAYS):
+        found = [world.pointer(f"array {field} {number}") for field in ("read", "stream")]
+        c.when(c.is_(kind, world.pointer(f"array type {number}")), known, *found)
+    c.branch(c.is_(kind, world.pointer("ndarray")), give, no)
+    read, stream = c.at(known)
+    c.require(c.equals(c.call_pointer(read, [value, tensor], i32), 0), failed)
+    device, number = (c.load(i32, c.byte_gep(tensor, n)) for n in (_DEVICE, _DEVICE_NUMBER))
+    c.when(c.equals(device, plan.CPU), give)
+    c.require(c.equals(c.call_pointer(stream, [device, number, handle], i32), 0), failed)
+    c.goto(give)
+    c.at(give)
+    c.give(c.result("PyLong_FromUnsignedLongLong", ptr, c.load(i64, handle)))
+    c.at(failed)
+    c.call("PyErr_Clear", [], [])
+    c.goto(no)
+    c.at(no)
+    none = World(c).pointer("none")
+    c.call("Py_IncRef", [], [none])
+    c.give(none)

@@ -1,0 +1,372 @@
+"""The native code that takes calls from Python, built with the MLIR bindings once and kept in the disk cache.
+
+`kiln_call_compiled`  `__call__` of a compiled function: one plan
+`kiln_call_jit`       `__call__` of a jit function: plans of several specializations, each with guards
+`kiln_describe`       what arrays are, as bytes: a key for plans of programs
+`kiln_stream`         the stream a framework is working on
+
+The first two take a call as CPython's METH_FASTCALL | METH_KEYWORDS does, with the GIL held. `base_dsl/call_plan.py` says
+what is in a plan. What is not foreseen goes to a Python function; no error is raised here.
+"""
+
+from __future__ import annotations
+
+from ...base_dsl import call_plan as plan
+from ...mlir import context, ir
+from ..llvm_build import declare, global_, int_type, parsed_type, ptr_type
+from . import arrays, values
+from .body import Body
+from .world import WORLD, WORLD_WORDS, World
+
+EXPORTS = ("kiln_call_compiled", "kiln_call_jit", "kiln_describe", "kiln_stream", WORLD)
+NOT_FORESEEN = 1
+"""What `kiln_run` returns for a call that it cannot make."""
+
+API = (
+    ("PyLong_AsLongLongAndOverflow", ("ptr", "ptr"), "i64"),
+    ("PyLong_AsUnsignedLongLongMask", ("ptr",), "i64"),
+    ("PyLong_AsDouble", ("ptr",), "f64"),
+    ("PyLong_FromLongLong", ("i64",), "ptr"),
+    ("PyLong_FromUnsignedLongLong", ("i64",), "ptr"),
+    ("PyFloat_AsDouble", ("ptr",), "f64"),
+    ("PyFloat_FromDouble", ("f64",), "ptr"),
+    ("PyBool_FromLong", ("i64",), "ptr"),
+    ("PyBytes_FromStringAndSize", ("ptr", "i64"), "ptr"),
+    ("PyNumber_Long", ("ptr",), "ptr"),
+    ("PyErr_Occurred", (), "ptr"),
+    ("PyErr_Clear", (), ""),
+    ("PyObject_GetAttr", ("ptr", "ptr"), "ptr"),
+    ("PyObject_GetItem", ("ptr", "ptr"), "ptr"),
+    ("PyObject_IsTrue", ("ptr",), "i32"),
+    ("PyObject_CallNoArgs", ("ptr",), "ptr"),
+    ("PyObject_CallOneArg", ("ptr", "ptr"), "ptr"),
+    ("PyObject_Vectorcall", ("ptr", "ptr", "i64", "ptr"), "ptr"),
+    ("PyTuple_Size", ("ptr",), "i64"),
+    ("PyTuple_GetItem", ("ptr", "i64"), "ptr"),
+    ("PyList_Size", ("ptr",), "i64"),
+    ("PyList_GetItem", ("ptr", "i64"), "ptr"),
+    ("PyDict_GetItemWithError", ("ptr", "ptr"), "ptr"),
+    ("PyCell_Get", ("ptr",), "ptr"),
+    ("PyEval_SaveThread", (), "ptr"),
+    ("PyEval_RestoreThread", ("ptr",), ""),
+    ("Py_IncRef", ("ptr",), ""),
+    ("Py_DecRef", ("ptr",), ""),
+)
+"""What is used of CPython, all of it in the stable API since 3.9."""
+
+
+def build() -> ir.Module:
+    """All of it, as a module of `func`, `cf`, `arith` and `llvm` operations."""
+    with context(), ir.Location.unknown():
+        types = {"ptr": ptr_type(), "i32": int_type(32), "i64": int_type(64), "f64": ir.F64Type.get()}
+        module = ir.Module.create()
+        for name, inputs, result in (*API, ("memcpy", ("ptr", "ptr", "i64"), "ptr")):
+            declare(module, name, [types[i] for i in inputs], [types[result]] if result else [])
+        global_(
+            module,
+            WORLD,
+            parsed_type(f"!llvm.array<{WORLD_WORDS} x i64>"),
+            ir.Attribute.parse("#llvm.zero"),
+            linkage="external",
+        )
+        values.build(module)
+        arrays.build(module)
+        _take(module)
+        _run(module)
+        _guards(module)
+        _order(module)
+        _leave(module)
+        _call_compiled(module)
+        _call_jit(module)
+        return module
+
+
+def _take(module: ir.Module) -> None:
+    """`kiln_take(record, value, slots)`: 1 if an argument is one that the record describes; its leaves are in the slots."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    c = Body(module, "kiln_take", [ptr, ptr, ptr], [i32])
+    record, value, slots = c.arguments
+    overflow = c.alloca(i32)
+    no = c.block()
+    kind = c.word(record, plan.KIND)
+    place = c.byte_gep(slots, c.word(record, plan.SLOT))
+    for number, name in (
+        (plan.ARRAY, "kiln_take_array"), (plan.INTEGER, "kiln_take_integer"), (plan.REAL, "kiln_take_real"),
+        (plan.STREAM, "kiln_take_stream"),
+    ):  # fmt: skip
+        found, more = c.block(), c.block()
+        c.branch(c.equals(kind, number), found, more)
+        c.at(found)
+        c.give(c.result(name, i32, record, value, place))
+        c.at(more)
+    same, number, group = c.block(), c.block(), c.block()
+    c.when(c.equals(kind, plan.SAME), same)
+    c.when(c.equals(kind, plan.NUMBER), number)
+    c.when(c.equals(kind, plan.GROUP), group)
+    c.goto(no)
+    c.at(same)
+    c.give(c.value("arith.extui", i32, (c.is_(value, c.pointer(record, plan.BODY)),)))
+
+    c.at(number)
+    c.require(c.is_(c.pointer(value, 1), World(c).pointer("int")), no)
+    found = c.result("PyLong_AsLongLongAndOverflow", i64, value, overflow)
+    equal = c.both(c.equals(c.load(i32, overflow), 0), c.compare("eq", found, c.word(record, plan.BODY)))
+    c.give(c.value("arith.extui", i32, (equal,)))
+
+    c.at(group)
+    kind = c.pointer(value, 1)
+    c.require(c.is_(kind, c.pointer(record, plan.BODY)), no)
+    count = c.word(record, plan.BODY + 1)
+    first = c.gep(record, i64, plan.BODY + 2)
+    for_list, for_tuple = c.block(), c.block()
+    c.branch(c.is_(kind, World(c).pointer("list")), for_list, for_tuple)
+    for start, api in ((for_list, "PyList"), (for_tuple, "PyTuple")):
+        c.at(start)
+        c.require(c.compare("eq", c.result(f"{api}_Size", i64, value), count), no)
+        head, body, done = c.block(i64, ptr), c.block(), c.block()
+        c.goto(head, c.i64(0), first)
+        index, child = c.at(head)
+        c.branch(c.compare("slt", index, count), body, done)
+        c.at(body)
+        item = c.result(f"{api}_GetItem", ptr, value, index)
+        c.require(c.equals(c.result("kiln_take", i32, child, item, slots), 1), no)
+        c.goto(head, c.binary("addi", index, c.i64(1)), c.gep(child, i64, c.word(child, plan.SIZE)))
+        c.at(done)
+        c.give(c.i32(1))
+    c.at(no)
+    c.give(c.i32(0))
+
+
+def _run(module: ir.Module) -> None:
+    """`kiln_run(plan, arguments)`: take the arguments and make the call; its result, null after an error, NOT_FORESEEN."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    c = Body(module, "kiln_run", [ptr, ptr], [ptr])
+    header, arguments = c.arguments
+    no = c.block()
+    slots = c.value(
+        "llvm.alloca", ptr, (c.word(header, plan.SLOTS_BYTES),),
+        {"elem_type": ir.TypeAttr.get(int_type(8)), "alignment": ir.IntegerAttr.get(i64, 16)},
+    )  # fmt: skip
+    count = c.word(header, plan.COUNT)
+    head, body, call = c.block(i64, ptr), c.block(), c.block()
+    c.goto(head, c.i64(0), c.gep(header, i64, plan.HEADER))
+    index, record = c.at(head)
+    c.branch(c.compare("slt", index, count), body, call)
+    c.at(body)
+    taken = c.result("kiln_take", i32, record, c.pointer(arguments, index), slots)
+    c.require(c.equals(taken, 1), no)
+    c.goto(head, c.binary("addi", index, c.i64(1)), c.gep(record, i64, c.word(record, plan.SIZE)))
+
+    c.at(call)
+    owner = c.pointer(header, plan.OWNER)
+    c.call("Py_IncRef", [], [owner])  # other threads run during the call: they may drop the code
+    state = c.result("PyEval_SaveThread", ptr)
+    report = c.call_pointer(c.pointer(header, plan.ENTRY), [slots], ptr)
+    c.call("PyEval_RestoreThread", [], [state])
+    ready, reported, failed = c.block(), c.block(), c.block()
+    c.branch(c.is_null(report), ready, reported)
+    c.at(reported)
+    number = c.result("PyLong_FromUnsignedLongLong", ptr, c.as_word(report))
+    c.require(c.negation(c.is_null(number)), failed)
+    returned = c.result("PyObject_CallOneArg", ptr, c.pointer(header, plan.REPORT), number)
+    c.call("Py_DecRef", [], [number])
+    c.require(c.negation(c.is_null(returned)), failed)
+    c.call("Py_DecRef", [], [returned])
+    c.goto(ready)
+    c.at(ready)
+    result = c.result("kiln_result", ptr, header, slots)
+    c.call("Py_DecRef", [], [owner])
+    c.give(result)
+    c.at(failed)
+    c.call("Py_DecRef", [], [owner])
+    c.give(c.null())
+    c.at(no)
+    c.give(c.as_pointer(c.i64(NOT_FORESEEN)))
+
+
+def _guards(module: ir.Module) -> None:
+    """`kiln_guards(table)`: 1 if all hold; a table is their number, then the guards."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    c = Body(module, "kiln_guards", [ptr], [i32])
+    (table,) = c.arguments
+    yes, no, failed = c.block(), c.block(), c.block()
+    count = c.word(table)
+    head, body, more = c.block(i64, ptr), c.block(), c.block()
+    c.goto(head, c.i64(0), c.gep(table, i64, 1))
+    index, guard = c.at(head)
+    c.branch(c.compare("slt", index, count), body, yes)
+    c.at(more)
+    c.goto(head, c.binary("addi", index, c.i64(1)), c.gep(guard, i64, 4))
+
+    c.at(body)
+    kind, owner, key, wanted = (c.word(guard), *(c.pointer(guard, n) for n in (1, 2, 3)))
+    places = {number: c.block() for number in (plan.IN_DICT, plan.IN_CELL, plan.IN_MAPPING, plan.IS_ZERO, plan.IS_TRUE)}
+    for number, place in places.items():
+        c.when(c.equals(kind, number), place)
+    c.goto(no)
+
+    c.at(places[plan.IN_DICT])
+    found = c.result("PyDict_GetItemWithError", ptr, owner, key)
+    same, missing = c.block(), c.block()
+    c.branch(c.is_(found, wanted), same, failed)
+    c.at(same)
+    c.branch(c.is_null(found), missing, more)
+    c.at(missing)
+    c.branch(c.is_null(c.result("PyErr_Occurred", ptr)), more, failed)
+
+    for number, api in ((plan.IN_CELL, "PyCell_Get"), (plan.IN_MAPPING, "PyObject_GetItem")):
+        c.at(places[number])
+        found = c.result(api, ptr, owner, *([key] if api == "PyObject_GetItem" else []))
+        c.require(c.negation(c.is_null(found)), failed)
+        c.call("Py_DecRef", [], [found])  # its owner keeps it
+        c.branch(c.is_(found, wanted), more, no)
+
+    c.at(places[plan.IS_ZERO])
+    c.branch(c.equals(c.word(owner), 0), more, no)
+
+    c.at(places[plan.IS_TRUE])
+    found = c.result("PyObject_CallNoArgs", ptr, owner)
+    c.require(c.negation(c.is_null(found)), failed)
+    truth = c.result("PyObject_IsTrue", i32, found)
+    c.call("Py_DecRef", [], [found])
+    c.branch(c.equals(truth, 1), more, failed)
+
+    c.at(failed)
+    c.call("PyErr_Clear", [], [])
+    c.goto(no)
+    c.at(yes)
+    c.give(c.i32(1))
+    c.at(no)
+    c.give(c.i32(0))
+
+
+def _order(module: ir.Module) -> None:
+    """`kiln_order(plan, arguments, how many are positional, names of the others, ordered)`: 1 if there is one for each
+    parameter; they are in `ordered` then."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    c = Body(module, "kiln_order", [ptr, ptr, i64, ptr, ptr], [i32])
+    header, arguments, positional, names, ordered = c.arguments
+    no = c.block()
+    count = c.word(header, plan.COUNT)
+    keywords = c.result("PyTuple_Size", i64, names)
+    c.require(c.compare("eq", c.binary("addi", positional, keywords), count), no)
+    parameters = c.pointer(header, plan.NAMES)
+    for first, limit, given in ((None, positional, True), (positional, count, False)):
+        head, body, done = c.block(i64), c.block(), c.block()
+        c.goto(head, c.i64(0) if first is None else first)
+        (index,) = c.at(head)
+        c.branch(c.compare("slt", index, limit), body, done)
+        c.at(body)
+        value = c.pointer(arguments, index) if given else c.null()
+        c.store(value, c.gep(ordered, ptr, index), 8)
+        c.goto(head, c.binary("addi", index, c.i64(1)))
+        c.at(done)
+    each, one, done = c.block(i64), c.block(), c.block()
+    c.goto(each, c.i64(0))
+    (number,) = c.at(each)
+    c.branch(c.compare("slt", number, keywords), one, done)
+    c.at(one)
+    name = c.result("PyTuple_GetItem", ptr, names, number)
+    head, look, found = c.block(i64), c.block(), c.block()
+    c.goto(head, positional)
+    (index,) = c.at(head)
+    c.branch(c.compare("slt", index, count), look, no)  # no parameter of this very name is left
+    c.at(look)
+    c.when(c.is_(c.pointer(parameters, index), name), found)
+    c.goto(head, c.binary("addi", index, c.i64(1)))
+    c.at(found)
+    place = c.gep(ordered, ptr, index)
+    c.require(c.is_null(c.load(ptr, place, 8)), no)
+    c.store(c.pointer(arguments, c.binary("addi", positional, number)), place, 8)
+    c.goto(each, c.binary("addi", number, c.i64(1)))
+    c.at(done)
+    c.give(c.i32(1))
+    c.at(no)
+    c.give(c.i32(0))
+
+
+def _leave(module: ir.Module) -> None:
+    """`kiln_leave(function, self, arguments, how many, names)`: call a Python function with self before the arguments."""
+    ptr, i64 = ptr_type(), int_type(64)
+    c = Body(module, "kiln_leave", [ptr, ptr, ptr, i64, ptr], [ptr])
+    python, self_, arguments, positional, names = c.arguments
+    some, go = c.block(), c.block(i64)
+    c.branch(c.is_null(names), go, some, [c.i64(0)])
+    c.at(some)
+    c.goto(go, c.result("PyTuple_Size", i64, names))
+    (keywords,) = c.at(go)
+    total = c.binary("addi", positional, keywords)
+    size = c.binary("addi", total, c.i64(1))
+    moved = c.value("llvm.alloca", ptr, (size,), {"elem_type": ir.TypeAttr.get(ptr)})
+    c.store(self_, moved, 8)
+    c.call("memcpy", [ptr], [c.gep(moved, ptr, 1), arguments, c.binary("muli", total, c.i64(8))])
+    c.give(c.result("PyObject_Vectorcall", ptr, python, moved, c.binary("addi", positional, c.i64(1)), names))
+
+
+def _slot(c: Body, self_: ir.Value, which: str, otherwise: ir.Block) -> ir.Value:
+    """What the slot of a callable holds."""
+    held = c.load(ptr_type(), c.byte_gep(self_, World(c).word(f"{which} slot")), 8)
+    c.require(c.negation(c.is_null(held)), otherwise)
+    return held
+
+
+def _make(c: Body, header: ir.Value, unfit: ir.Block) -> ir.Value:
+    """Make a call by a plan; its result, or go to `unfit`. The function's arguments are those of METH_FASTCALL."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    _, arguments, positional, names = c.arguments
+    run, keywords = c.block(ptr), c.block()
+    c.when(c.negation(c.is_null(names)), keywords)
+    c.require(c.compare("eq", positional, c.word(header, plan.COUNT)), unfit)
+    c.goto(run, arguments)
+    c.at(keywords)
+    count = c.word(header, plan.COUNT)
+    ordered = c.value("llvm.alloca", ptr, (count,), {"elem_type": ir.TypeAttr.get(ptr)})
+    c.require(c.equals(c.result("kiln_order", i32, header, arguments, positional, names, ordered), 1), unfit)
+    c.goto(run, ordered)
+    (given,) = c.at(run)
+    result = c.result("kiln_run", ptr, header, given)
+    c.require(c.compare("ne", c.as_word(result), c.const(i64, NOT_FORESEEN)), unfit)
+    return result
+
+
+def _give_to_python(c: Body, which: str) -> None:
+    python = World(c).pointer(f"{which} python")
+    c.give(c.result("kiln_leave", ptr_type(), python, *c.arguments))
+
+
+def _call_compiled(module: ir.Module) -> None:
+    ptr, i64 = ptr_type(), int_type(64)
+    c = Body(module, "kiln_call_compiled", [ptr, ptr, i64, ptr], [ptr])
+    leave = c.block()
+    held = _slot(c, c.arguments[0], "compiled", leave)
+    c.give(_make(c, c.byte_gep(held, plan.BYTES_DATA), leave))
+    c.at(leave)
+    _give_to_python(c, "compiled")
+
+
+def _call_jit(module: ir.Module) -> None:
+    """The candidates are tried in order. The slot holds a tuple: the addresses of their plans after how many they are, and
+    what owns them; it is kept while the call lasts, as guards may run Python."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    c = Body(module, "kiln_call_jit", [ptr, ptr, i64, ptr], [ptr])
+    leave = c.block()
+    held = _slot(c, c.arguments[0], "jit", leave)
+    c.call("Py_IncRef", [], [held])
+    candidates = c.byte_gep(c.result("PyTuple_GetItem", ptr, held, c.i64(0)), plan.BYTES_DATA)
+    head, body, more, none = c.block(i64), c.block(), c.block(), c.block()
+    c.goto(head, c.i64(0))
+    (index,) = c.at(head)
+    c.branch(c.compare("slt", index, c.word(candidates)), body, none)
+    c.at(more)
+    c.goto(head, c.binary("addi", index, c.i64(1)))
+    c.at(body)
+    header = c.pointer(candidates, c.binary("addi", index, c.i64(1)))
+    c.require(c.equals(c.result("kiln_guards", i32, c.pointer(header, plan.GUARDS)), 1), more)
+    result = _make(c, header, more)
+    c.call("Py_DecRef", [], [held])
+    c.give(result)
+    c.at(none)
+    c.call("Py_DecRef", [], [held])
+    c.goto(leave)
+    c.at(leave)
+    _give_to_python(c, "jit")

@@ -1,0 +1,229 @@
+"""Loading the native code into a process, telling it about Python's types, and making it the `__call__` of classes.
+
+Everything it relies on in the memory of objects is looked at first, on objects whose contents are known; where anything
+is not as expected, calls stay with Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import sysconfig
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import cache, call_plan
+from ...base_dsl.call_plan import Native
+from ...base_dsl.log import logger
+from .world import FIELDS, PLACES, ROOM, WORLD, WORLD_WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FAST, _KEYWORDS, _ONE = 0x80, 0x02, 0x08
+"""METH_FASTCALL, METH_KEYWORDS, METH_O."""
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+class _MemberDef(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("type", ctypes.c_int),
+        ("offset", ctypes.c_ssize_t),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+class _MemberDescriptor(ctypes.Structure):
+    _fields_ = [
+        ("count", ctypes.c_ssize_t),
+        ("kind", ctypes.c_void_p),
+        ("owner", ctypes.c_void_p),
+        ("name", ctypes.c_void_p),
+        ("qualname", ctypes.c_void_p),
+        ("member", ctypes.POINTER(_MemberDef)),
+    ]
+
+
+def _pointer_at(address: int) -> int:
+    return ctypes.c_void_p.from_address(address).value or 0
+
+
+def slot_offset(kind: type, slot: str) -> int:
+    """Where the instances of a class keep one of its slots; 0 if that cannot be told."""
+    descriptor = kind.__dict__.get(slot)
+    if type(descriptor).__name__ != "member_descriptor":
+        return 0
+    found = _MemberDescriptor.from_address(id(descriptor))
+    if found.owner != id(kind) or not found.member or found.member[0].name != slot.encode():
+        return 0
+    return found.member[0].offset
+
+
+def _layout_is_known() -> bool:
+    """Whether objects lie in memory as the native code takes them to."""
+
+    class Probe:
+        __slots__ = ("first", "second")
+
+    probe, held = Probe(), b"12345678"
+    probe.second = held
+    offset = slot_offset(Probe, "second")
+    if not offset or _pointer_at(id(probe) + offset) != id(held) or _pointer_at(id(probe) + 8) != id(Probe):
+        return False
+    del probe.second
+    return (
+        _pointer_at(id(probe) + offset) == 0
+        and ctypes.string_at(call_plan.address_of(held), 8) == held
+        and call_plan.BYTES_DATA % 8 == 0
+        and _pointer_at(id(3) + 8) == id(int)
+    )
+
+
+def load() -> Native | None:
+    """The native code of this process; None where it cannot work."""
+    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return None
+    if ctypes.sizeof(ctypes.c_void_p) != 8 or sys.byteorder != "little" or not _layout_is_known():
+        return None
+    from .code import API
+
+    try:
+        functions = {name: _pointer_of(getattr(ctypes.pythonapi, name)) for name, _, _ in API}
+    except AttributeError as missing:
+        logger().info("calls are made by Python: %s", missing)
+        return None
+    return Engine(functions)
+
+
+def _pointer_of(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+class Engine(Native):
+    """The native code, loaded."""
+
+    def __init__(self, functions: dict[str, int]) -> None:
+        from ..cpu import jit
+        from ..cpu.lower import lower_library
+        from . import code
+
+        def make() -> bytes:
+            return jit.emit_object(jit.optimize(lower_library(code.build(), "kiln_python_call", code.EXPORTS), 1), 1)
+
+        fingerprint = "/".join([*jit.host(), str(call_plan.BYTES_DATA)])
+        data = cache.keep("python call", fingerprint, make)
+        self._library = jit.Library(data, code.EXPORTS, with_runtime=False, imports=functions)
+        self._world = (ctypes.c_uint64 * WORLD_WORDS).from_address(self._library.addresses[WORLD])
+        self._keep: list[Any] = []
+        for kind in (int, bool, float, list, bytes):
+            self._set(kind.__name__, id(kind))
+        self._set("none", id(None))
+        self._known: set[type] = set()
+        self.describe = self._function("kiln_describe", _FAST)
+        self.stream = self._function("kiln_stream", _ONE)
+
+    def _set(self, name: str, value: int) -> None:
+        self._world[PLACES[name]] = value
+
+    def _definition(self, name: str, symbol: str, flags: int) -> _MethodDef:
+        made = _MethodDef(name.encode(), self._library.addresses[symbol], flags, None)
+        self._keep.append(made)
+        return made
+
+    def _function(self, symbol: str, flags: int) -> Any:
+        make = ctypes.pythonapi.PyCFunction_NewEx
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+        return make(ctypes.addressof(self._definition(symbol, symbol, flags)), None, None)
+
+    # -- what it is told ---------------------------------------------------------------------------------
+
+    def install(self, kind: type, slot: str, python: Callable[..., Any], *, specializes: bool) -> None:
+        which = "jit" if specializes else "compiled"
+        offset = slot_offset(kind, slot)
+        if not offset:
+            return
+        self._keep.append(python)
+        self._set(f"{which} slot", offset)
+        self._set(f"{which} python", id(python))
+        make = ctypes.pythonapi.PyDescr_NewMethod
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.c_void_p]
+        definition = self._definition("__call__", f"kiln_call_{which}", _FAST | _KEYWORDS)
+        kind.__call__ = make(kind, ctypes.addressof(definition))
+
+    def _add(self, table: str, kind: type, *values: int) -> None:
+        if kind in self._known:
+            return
+        for number in range(ROOM[table]):
+            if not self._world[PLACES[f"{table} type {number}"]]:
+                self._keep.append(kind)
+                self._known.add(kind)
+                for field, value in zip(FIELDS[table][1:], values, strict=True):
+                    self._set(f"{table} {field} {number}", value)
+                self._set(f"{table} type {number}", id(kind))  # last: other threads look for it
+                return
+
+    def add_numbers(self, kind: type, slot: str) -> None:
+        self._set("number slot", slot_offset(kind, slot))
+
+    def add_prepared(self, kind: type, slot: str) -> None:
+        offset = slot_offset(kind, slot)
+        if offset:
+            self._add("prepared", kind, offset)
+
+    def add_array(self, kind: type, read: int, stream: int) -> None:
+        self._add("array", kind, read, stream)
+
+    def add_stream(self, kind: type, attribute: str) -> None:
+        self._add("stream", kind, id(self._kept_name(attribute)) if attribute else 0)
+
+    def _kept_name(self, name: str) -> str:
+        name = sys.intern(name)
+        self._keep.append(name)
+        return name
+
+    def add_numpy(self, kind: type) -> None:
+        if kind not in self._known and _numpy_is_known():
+            self._known.add(kind)
+            self._set("ndarray", id(kind))
+
+
+def _numpy_is_known() -> bool:
+    """Whether numpy's arrays lie in memory as the native code takes them to."""
+    import numpy as np
+
+    from . import arrays as at
+
+    x = np.zeros((3, 5, 7), np.float32)[:, ::2, 1:]
+    base = id(x)
+
+    def numbers(place: int) -> tuple[int, ...]:
+        return tuple((ctypes.c_int64 * 3).from_address(_pointer_at(base + place)))
+
+    def flags(array: Any) -> int:
+        return ctypes.c_int32.from_address(id(array) + at.NUMPY_FLAGS).value & 0x400
+
+    readonly = np.zeros(1)
+    readonly.flags.writeable = False
+    kinds = [np.dtype(name) for name in ("float32", "float64", "int32", "uint8", "int64", ">f4", "bool")]
+    return (
+        _pointer_at(base + at.NUMPY_DATA) == x.__array_interface__["data"][0]
+        and ctypes.c_int32.from_address(base + at.NUMPY_RANK).value == 3
+        and numbers(at.NUMPY_SHAPE) == x.shape
+        and numbers(at.NUMPY_STRIDES) == x.strides
+        and _pointer_at(base + at.NUMPY_DTYPE) == id(x.dtype)
+        and (flags(x), flags(readonly)) == (0x400, 0)
+        and len({call_plan.numpy_type(kind) for kind in kinds}) == len(kinds)
+        and all(
+            call_plan.numpy_type(kind) & 0xFF == ord(kind.kind) and call_plan.numpy_type(kind) >> 32 == kind.num
+            for kind in kinds
+        )
+    )
