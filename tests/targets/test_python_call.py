@@ -416,6 +416,27 @@ def test_alignment():
             compiled(wrong)
 
 
+def test_arrays_beyond_32_bits():
+    """Code for 32-bit extents is promised offsets of 32 bits: what breaks that is not taken."""
+    memory = np.zeros((1 << 16, 1 << 15), np.int8)  # memory that is never touched
+    small = memory[:10, :20]
+    compiled = cute.compile(look, small)
+    assert taken_by_python(compiled, small) == 0
+    assert taken_by_python(look, small) == 0
+    for rows, columns in ((1 << 15, 1 << 15), ((1 << 15) + 1, 1 << 15), ((1 << 16) - 1, 1 << 15)):
+        x = memory[:rows, :columns]
+        assert compiled(x) == look(x) == seen(x.shape, x.strides)
+    with pytest.raises(DSLUserCodeTypeError, match="2147483648 elements"):
+        compiled(memory)
+    assert look(memory) == seen(memory.shape, memory.strides)
+    narrow = cute.compile(look, from_dlpack(small, use_32bit_stride=True).mark_layout_dynamic())
+    sparse = np.lib.stride_tricks.as_strided(memory, (3, 2), (1 << 30, 1), writeable=True)
+    assert taken_by_python(narrow, small) == 0
+    with pytest.raises(DSLUserCodeTypeError, match="offsets go up to"):
+        narrow(sparse)
+    assert compiled(sparse) == seen(sparse.shape, sparse.strides)
+
+
 def test_pointers():
     x = np.arange(4, dtype=np.float32)
 
