@@ -2,7 +2,7 @@
 # pyright: reportIndexIssue=false, reportOperatorIssue=false
 """Element-wise kernels and call costs on a GPU, beside PyTorch (and Triton, for a call) in the same run.
 
-python benchmarks/gpu_basics.py [--quick]
+python benchmarks/gpu_basics.py [--quick] [--calls]
 """
 
 from __future__ import annotations
@@ -164,6 +164,11 @@ def call_scalar(n: Int32):
 
 
 @cute.jit
+def call_on_stream(tensor: cute.Tensor, stream):
+    touch([tensor]).launch(grid=(1, 1, 1), block=(32, 1, 1), stream=stream)
+
+
+@cute.jit
 def native_loop(n: Int32):
     for i in range(n):
         nothing(i).launch(grid=(1, 1, 1), block=(32, 1, 1))
@@ -210,9 +215,35 @@ def calls() -> None:
         print(f"{f'compiled call, {count} prepared tensors':44}{host_time(partial(compiled, *prepared)) * 1e6:8.2f} us")
         print(f"{f'compiled call, {count} torch tensors':44}{host_time(partial(raw, *tensors)) * 1e6:8.2f} us")
     x = torch.zeros(64, device="cuda")
-    print(f"{'jit call, a torch tensor':44}{host_time(lambda: call_one(x)) * 1e6:8.2f} us")
-    print(f"{'torch: x.fill_(0)':44}{host_time(lambda: x.fill_(0)) * 1e6:8.2f} us")
+    fitted = cute.compile(call_one, from_dlpack(x).mark_layout_dynamic())
+    stream = torch.cuda.current_stream()
+    on_stream = cute.compile(call_on_stream, x, stream)
+    for name, run in (
+        ("compiled for a dynamic layout, a torch tensor", lambda: fitted(x)),
+        ("compiled call, a torch tensor and its stream", lambda: on_stream(x, stream)),
+        ("compiled call, by from_dlpack in each call", lambda: fitted(from_dlpack(x).mark_layout_dynamic())),
+        ("jit call, a torch tensor", lambda: call_one(x)),
+        ("torch: x.fill_(0)", lambda: x.fill_(0)),
+        ("torch: x.add_(1)", lambda: x.add_(1)),
+    ):
+        print(f"{name:44}{host_time(run) * 1e6:8.2f} us")
     triton_call(x)
+    library_calls()
+
+
+def library_calls() -> None:
+    """What a call of the kernel library costs the host, beside PyTorch."""
+    from kiln import kernels
+
+    row = torch.randn(16, 256, device="cuda", dtype=torch.float16)
+    a, b, c = (torch.randn(128, 128, device="cuda", dtype=torch.float16) for _ in range(3))
+    for name, run in (
+        ("kernels.softmax, 16 rows", lambda: kernels.softmax(row)),
+        ("torch.softmax, 16 rows", lambda: torch.softmax(row, -1)),
+        ("kernels.gemm, 128 cubed", lambda: kernels.gemm(a, b, out=c)),
+        ("torch.mm, 128 cubed", lambda: torch.mm(a, b, out=c)),
+    ):
+        print(f"{name:44}{host_time(run) * 1e6:8.2f} us")
 
 
 def triton_call(x: torch.Tensor) -> None:
@@ -226,10 +257,12 @@ def triton_call(x: torch.Tensor) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two sizes only")
-    quick = parser.parse_args().quick
+    parser.add_argument("--calls", action="store_true", help="only what calls cost")
+    wanted = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     calls()
-    bandwidth(quick)
+    if not wanted.calls:
+        bandwidth(wanted.quick)
 
 
 if __name__ == "__main__":
