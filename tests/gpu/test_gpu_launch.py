@@ -384,3 +384,49 @@ def test_events_of_a_launch():
     assert out.item() == 256
     for event in events:
         cuda.cuEventDestroy(event)
+
+
+def test_the_suspects_of_an_illegal_access(tmp_path):
+    """In a process of its own: the error stays with it."""
+    import os
+    import subprocess
+    import sys
+
+    (tmp_path / "program.py").write_text(
+        """
+import kiln.cute as cute
+import torch
+from kiln import Int64
+from kiln.base_dsl.diagnostics import DSLCudaRuntimeError
+
+@cute.kernel
+def wild(address: Int64):
+    pointer = cute.make_ptr(cute.Int32, address, cute.AddressSpace.gmem, assumed_align=4)
+    pointer.store(cute.Int32(1))
+
+@cute.jit
+def launch_wild(address: Int64):
+    wild(address).launch(grid=1, block=1)
+
+torch.cuda.init()
+x = torch.zeros(4, device="cuda", dtype=torch.int32)
+launch_wild(x.data_ptr())
+torch.cuda.synchronize()
+launch_wild(16)
+try:
+    torch.cuda.synchronize()
+except Exception:
+    pass
+try:
+    launch_wild(x.data_ptr())
+except DSLCudaRuntimeError as failure:
+    print(int(failure.error_code), str(failure))
+"""
+    )
+    root = os.path.dirname(os.path.dirname(kiln.__file__))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path])}
+    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.stdout.startswith("700 "), done.stdout + done.stderr
+    assert "from a kernel launched earlier" in done.stdout
+    assert "kernel wild, launched at" in done.stdout
+    assert "program.py:14" in done.stdout

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import ctypes
+import platform
+import re
 
 import numpy as np
 import pytest
@@ -218,13 +220,27 @@ def test_a_lost_context_is_made_current_again(fake_driver):
     assert len(fake_driver.launches) == 2
 
 
-def test_an_error_of_an_earlier_kernel_says_so(fake_driver):
+def test_an_error_of_an_earlier_kernel_names_the_suspects(fake_driver):
+    compile_for(with_attributes, 1)(4)
     compiled = compile_for(loop, 1)
-    compiled(1)
+    compiled(5)
     fake_driver.status = [700]
-    with pytest.raises(DSLCudaRuntimeError, match="from a kernel launched earlier") as caught:
+    with pytest.raises(DSLCudaRuntimeError, match="from a kernel launched earlier; the last launches were:") as caught:
         compiled(1)
     assert "compute-sanitizer" in caught.value.hint
+    assert "CUDA_LAUNCH_BLOCKING=1" in caught.value.hint
+    suspects = [line.strip() for line in str(caught.value).splitlines() if line.strip().startswith("kernel ")]
+    assert suspects[0].startswith(f"kernel kernel, launched at {__file__}:")
+    assert [line.partition(":")[0] for line in suspects[1:]] == [
+        f"kernel {name}, launched at {__file__}" for name in ("empty_2", "empty_1", "empty")
+    ]
+    assert len(suspects) == 4  # the loop's three launches are one line
+    if platform.machine() in ("x86_64", "aarch64"):
+        times = [re.search(r", ([\d.]+) (us|ms|s) ago$", line) for line in suspects]
+        seconds = [float(found[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1}[found[2]] for found in times if found]
+        assert len(seconds) == 4
+        assert seconds == sorted(seconds)
+        assert 0 < seconds[-1] < 60
 
 
 def test_code_for_another_architecture(fake_driver):

@@ -104,7 +104,15 @@ def failure(status: int, doing: str, hint: str = "") -> DSLCudaRuntimeError:
     """The error to raise for a status."""
     message = f"{doing}: {status_name(status)} (error {status})"
     if status in STICKY:
+        from . import recent  # only where something failed
+
         message += ", from a kernel launched earlier"
+        suspects = recent.suspects()
+        if suspects:
+            message += f"; the last launches were:\n{suspects}"
+            hint = hint or f"{_ADVICE.get(status, '')}; with CUDA_LAUNCH_BLOCKING=1 the launch itself fails".lstrip(
+                "; "
+            )
     return DSLCudaRuntimeError(message, hint=hint or _ADVICE.get(status, ""), error_code=error_code(status))
 
 

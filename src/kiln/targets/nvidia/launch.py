@@ -1,17 +1,20 @@
 """Host code of a launch: `cute_nvgpu.driver_launch` as a call of the driver's `cuLaunchKernelEx`.
 
 An executable has one table of addresses that Python fills (`runtime.py`): the driver's function, two Python functions
-for what is not the plain path, and the handle of each kernel, zero until it is loaded.
+for what is not the plain path, where launches are noted and under which number, and the handle of each kernel, zero
+until it is loaded.
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from ...mlir import context, ir
 from ..cpu import context as shared
 from ..cpu.expand import expands, to_carrier
 from ..llvm_build import Builder, int_type, parsed_type, ptr_type
+from . import recent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from ..cpu.expand import Expander
 
 TABLE = "kiln_cuda_table"
-LAUNCH, SLOW, AFTER, HANDLES = range(4)
+LAUNCH, SLOW, AFTER, RECENT, OWNER, CLOCK, HANDLES = range(7)
 """Indices into the table."""
 
 # CUlaunchConfig: offsets of its fields, and its size
@@ -29,6 +32,7 @@ ATTRIBUTE_BYTES, VALUE = 72, 8
 _COOPERATIVE, CLUSTER, _PROGRAMMATIC_SERIALIZATION, _PROGRAMMATIC_EVENT = 2, 4, 6, 7
 _PREFERRED_CLUSTER, _LAUNCH_COMPLETION_EVENT, _CARVEOUT = 11, 12, 14
 _MOST_ATTRIBUTES = 7
+_MONOTONIC = time.CLOCK_MONOTONIC
 
 
 def make_table(module: ir.Module, kernels: int) -> None:
@@ -108,11 +112,36 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Any, _r: Any, outside: Bui
     slow.store(
         slow.call_pointer(_entry(slow, SLOW), [slow.i32(index), slow.i32(site), code, config, pointers], i32), result
     )
+    after = b.if_(b.compare("eq", b.load(i32, result), b.i32(0)))
+    _note(x, after, index, site)
     if "reports" in op.attributes:
-        after = b.if_(b.compare("eq", b.load(i32, result), b.i32(0)))
         after.store(after.call_pointer(_entry(after, AFTER), [after.i32(index), after.i32(site), stream], i32), result)
     x.fault(b.if_(b.compare("ne", b.load(i32, result), b.i32(0))), site)
     return []
+
+
+def _note(x: Expander, b: Builder, index: int, site: int) -> None:
+    """Note a launch in the ring of `recent.py`. Two threads may overwrite each other's note: it is for people."""
+    i64 = int_type(64)
+    ring = _entry(b, RECENT)
+    number = b.binary("addi", b.load(i64, ring), b.i64(1))
+    b.store(number, ring)
+    place = b.binary("addi", b.binary("andi", number, b.i64(recent.ENTRIES - 1)), b.i64(1))
+    entry = b.gep(ring, i64, b.binary("muli", place, b.i64(recent.WORDS)))
+    owner = b.value("llvm.ptrtoint", i64, (_entry(b, OWNER),))
+    for word, value in enumerate((number, owner, b.i64(index << 32 | site), _time(x, b))):
+        b.store(value, b.gep(entry, i64, word))
+
+
+def _time(x: Expander, b: Builder) -> ir.Value:
+    """The time as `recent.py` reads it."""
+    if recent.HAS_COUNTER:
+        return recent.counter(b)
+    i64 = int_type(64)
+    now = x.at_entry(b.location).alloca(i64, 2)  # a timespec: seconds, nanoseconds
+    b.call_pointer(_entry(b, CLOCK), [b.i32(_MONOTONIC), now], int_type(32))
+    seconds = b.binary("muli", b.load(i64, now), b.i64(1_000_000_000))
+    return b.binary("addi", seconds, b.load(i64, b.gep(now, i64, 1)))
 
 
 def to_carrier_type(value: ir.Value) -> ir.Type:

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import struct
 import threading
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLBaseError, DSLCudaRuntimeError
 from ..cpu.faults import AssertionFault, format_message
-from . import driver, dry_run
+from . import driver, dry_run, recent
 from .arch import Arch, of_capability
 from .codegen import Resources
 from .expand import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES
-from .launch import AFTER, ATTRIBUTE_BYTES, CLUSTER, HANDLES, LAUNCH, SLOW, VALUE
+from .launch import AFTER, ATTRIBUTE_BYTES, CLOCK, CLUSTER, HANDLES, LAUNCH, OWNER, RECENT, SLOW, VALUE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ..sites import Site
     from .remarks import About
@@ -98,6 +99,8 @@ class Kernels:
         self._callbacks = (_SLOW(self._slow), _AFTER(self._after))
         for slot, callback in zip((SLOW, AFTER), self._callbacks, strict=True):
             self._table[slot] = ctypes.cast(callback, ctypes.c_void_p).value or 0
+        self._table[RECENT], self._table[OWNER] = recent.address(), recent.register(self)
+        self._table[CLOCK] = ctypes.cast(_libc.clock_gettime, ctypes.c_void_p).value or 0
         dry_run.every.add(self)
 
     # -- loading -----------------------------------------------------------------------------------------
@@ -131,6 +134,10 @@ class Kernels:
         """Undo `hide`."""
         for number, handle in enumerate(handles):
             self._table[HANDLES + number] = handle
+
+    def describer(self) -> Callable[[int, int], str]:
+        """A function that describes a launch for people, by kernel and site; it does not refer to this object."""
+        return functools.partial(_describe, [info.name for info in self.infos], self._host_sites)
 
     # -- called from native code -------------------------------------------------------------------------
 
@@ -201,6 +208,11 @@ class Kernels:
             span=site.span,
             calls=site.calls,
         )
+
+
+def _describe(names: Sequence[str], sites: Sequence[Site], index: int, site: int) -> str:
+    span = sites[site].span if site < len(sites) else None
+    return f"kernel {names[index]}" + (f", launched at {span.filename}:{span.line}" if span else "")
 
 
 def _set_attributes(info: KernelInfo, handle: int) -> None:
