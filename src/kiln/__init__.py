@@ -63,12 +63,19 @@ _LAZY = (
 )
 
 
-_CONTROL = ("for_generate", "if_generate", "while_generate", "yield_out")
+_PLACES = {
+    "AddressSpace": "cute.pointer",
+    "CUDA_VERSION": "cuda",
+    "Layout": "cute.layout",
+    **dict.fromkeys(("for_generate", "if_generate", "while_generate", "yield_out"), "cute.control"),
+    "target_version": "cuda",
+}
+"""Where names are defined that are not loaded with the package."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _CONTROL:
-        return getattr(importlib.import_module(f"{__name__}.cute.control"), name)
+    if name in _PLACES:
+        return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
     if name in _LAZY:
         try:
             return importlib.import_module(f"{__name__}.{name}")

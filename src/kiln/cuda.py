@@ -5,12 +5,63 @@ On the CPU target there is no context, and a stream is a number that nothing wai
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import metadata
+from typing import Any, NamedTuple
 
 from .base_dsl.target import target_name
 from .utils._driver import check, driver
 
-__all__ = ["checkCudaErrors", "default_stream", "initialize_cuda_context", "stream_sync"]
+__all__ = [
+    "CUDA_VERSION",
+    "checkCudaErrors",
+    "default_stream",
+    "initialize_cuda_context",
+    "stream_sync",
+    "target_version",
+]
+
+
+class CudaVersion(NamedTuple):
+    """A version of CUDA."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+def _parsed(version: CudaVersion | str) -> CudaVersion:
+    if not isinstance(version, str):
+        return version
+    numbers = [int(part) for part in version.split(".")[:2] if part.isdigit()]
+    if not numbers:
+        raise ValueError(f"a version of CUDA is written like 12.9, got {version!r}")
+    return CudaVersion(numbers[0], numbers[1] if len(numbers) > 1 else 0)
+
+
+def _installed() -> CudaVersion:
+    try:
+        return _parsed(metadata.version("cuda-bindings"))
+    except metadata.PackageNotFoundError:
+        return CudaVersion(0, 0)
+
+
+CUDA_VERSION = _installed()
+"""The version of CUDA that the bindings were made for; 0.0 without them."""
+
+
+def target_version(
+    exact_version: CudaVersion | str | None = None,
+    *,
+    min_version: CudaVersion | str | None = None,
+    max_version: CudaVersion | str | None = None,
+) -> bool:
+    """Whether `CUDA_VERSION` is a version, or in a range, both ends included."""
+    if exact_version is not None:
+        return _parsed(exact_version) == CUDA_VERSION
+    low = min_version is None or _parsed(min_version) <= CUDA_VERSION
+    return low and (max_version is None or _parsed(max_version) >= CUDA_VERSION)
 
 
 def initialize_cuda_context(device_id: int = 0, flags: int = 0) -> Any:

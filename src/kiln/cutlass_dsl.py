@@ -19,6 +19,7 @@ from .base_dsl.ranges import Range as range
 from .base_dsl.ranges import const_expr, dynamic_expr, range_constexpr, range_dynamic
 from .base_dsl.typing import *  # noqa: F403
 from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_values
+from .cuda import target_version
 from .cute.control import for_generate, if_generate, while_generate, yield_out
 from .cute.dsl import CuteDSL as CuTeDSL
 
@@ -26,7 +27,7 @@ __all__ = [
     "BaseDSL", "CuTeDSL", "DSLCudaVerNotImplemented", "DSLOperationBuildError", "DSLSubprocessCallError",
     "DSLTreeFlattenError", "DSLUserCodeRuntimeError", "JitCompiledFunction", "all_", "and_", "any_", "const_expr",
     "dsl_user_op", "dynamic_expr", "extract_mlir_values", "for_generate", "if_generate", "max", "min", "new_from_mlir_values", "not_", "or_", "range",
-    "range_constexpr", "range_dynamic", "while_generate", "yield_out",
+    "range_constexpr", "range_dynamic", "target_version", "while_generate", "yield_out",
 ]  # fmt: skip
 
 

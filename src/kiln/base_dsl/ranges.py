@@ -51,33 +51,36 @@ class Range:
         return iter(builtins.range(self.start, self.stop, self.step))
 
 
-def range_constexpr(*bounds: Any) -> builtins.range | list[int]:
-    """A loop that Python runs while tracing: its body appears once for each item. Takes Python integers only."""
+def range_constexpr(*bounds: Any, unroll_full: bool = True) -> builtins.range | list[int]:
+    """A loop that Python runs while tracing: its body appears once for each item. Takes Python integers only.
+
+    There is nothing left to be unrolled; `unroll_full` is accepted for programs that say so.
+    """
     for value in bounds:
         if type(value) is not int and not hasattr(value, "__index__"):
             raise TypeError(f"range_constexpr() takes Python integers, not {type(value).__name__}")
     return list(builtins.range(*(int(b.__index__()) for b in bounds)))
 
 
-def const_expr(value: Any) -> Any:
-    """`value`, which must be known while tracing: for conditions that choose code instead of branching."""
+def const_expr(expression: Any) -> Any:
+    """`expression`, which must be known while tracing: for conditions that choose code instead of branching."""
     from . import trace
 
     if trace.current() is not None:
         from . import tree
 
-        if tree.is_dynamic(value):
+        if tree.is_dynamic(expression):
             raise error(
                 DSLRuntimeError,
-                f"const_expr() got a value of type {tree.describe(value)} that is only known when the program runs",
+                f"const_expr() got a value of type {tree.describe(expression)} that is only known when the program runs",
                 hint="drop const_expr() to branch at run time, or pass the value as a Constexpr argument",
             )
-    return value
+    return expression
 
 
-def dynamic_expr(value: Any) -> Any:
-    """`value`: accepted for programs that mark run-time conditions."""
-    return value
+def dynamic_expr(expression: Any) -> Any:
+    """`expression`: accepted for programs that mark run-time conditions."""
+    return expression
 
 
 def range_dynamic(*args: Any, **kwargs: Any) -> Range:

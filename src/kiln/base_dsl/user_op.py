@@ -9,29 +9,29 @@ from typing import Any
 from . import trace as tracing
 
 
-def dsl_user_op(function: Any) -> Any:
+def dsl_user_op(opFunc: Any) -> Any:
     """Decorator of a function that emits operations: its `loc` is the caller's source line unless given."""
-    takes_loc = "loc" in inspect.signature(function).parameters
+    takes_loc = "loc" in inspect.signature(opFunc).parameters
 
-    @functools.wraps(function)
+    @functools.wraps(opFunc)
     def run(*args: Any, **kwargs: Any) -> Any:
         active = tracing.current()
         if active is not None and takes_loc and kwargs.get("loc") is None:
             kwargs["loc"] = active.location(1)
-        return function(*args, **kwargs)
+        return opFunc(*args, **kwargs)
 
     return run
 
 
-def extract_mlir_values(x: Any) -> list[Any]:
+def extract_mlir_values(obj: Any) -> list[Any]:
     """The MLIR values a value is made of."""
     from . import tree
 
-    return tree.open_value(x, promote=False)[1]
+    return tree.open_value(obj, promote=False)[1]
 
 
-def new_from_mlir_values(x: Any, values: list[Any]) -> Any:
-    """A value like `x` made of other MLIR values."""
+def new_from_mlir_values(obj: Any, values: Any) -> Any:
+    """A value like `obj` made of other MLIR values."""
     from . import tree
 
-    return tree.open_value(x, promote=False)[2](iter(values))
+    return tree.open_value(obj, promote=False)[2](iter(values))

@@ -14,6 +14,7 @@ from .compiling import *
 from .compiling import compile
 from .copying import *
 from .dsl import DSL, CuteDSL
+from .fast_divmod import *
 from .layout_algebra import *
 from .mma import *
 from .pointer import *

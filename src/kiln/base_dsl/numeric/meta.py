@@ -264,9 +264,9 @@ class FloatMeta(NumericMeta):
 _NATIVE = ("Float64", "Float32", "Float16", "BFloat16")
 
 
-def dtype(name: str) -> Any:
+def dtype(dtype_: str) -> Any:
     """The numeric type of a name: `dtype("Float16")`."""
-    found = TYPES.get(name)
+    found = TYPES.get(dtype_)
     if found is None:
-        raise TypeError(f"no numeric type is called {name!r}; there are {', '.join(TYPES)}")
+        raise TypeError(f"no numeric type is called {dtype_!r}; there are {', '.join(TYPES)}")
     return cast("Any", found)

@@ -35,19 +35,19 @@ class Numeric(metaclass=NumericMeta, abstract=True):
     _value: Any
     _buffer: Any
 
-    def __new__(cls, value: Any = 0, *, loc: Any = None, ip: Any = None) -> Any:
+    def __new__(cls, x: Any = 0, *, loc: Any = None, ip: Any = None) -> Any:
         if ip is not None:
             with ip:
-                return cls(value)
+                return cls(x)
         if cls._abstract:
-            return cls._of_family(value)
-        if isinstance(value, Numeric):
-            return convert(value, cls)
-        if type(value) not in PLAIN:
-            value = unwrap(value, cls)
-            if isinstance(value, Numeric):
-                return convert(value, cls)
-        return cls._lift(host.cast(cls, value))
+            return cls._of_family(x)
+        if isinstance(x, Numeric):
+            return convert(x, cls)
+        if type(x) not in PLAIN:
+            x = unwrap(x, cls)
+            if isinstance(x, Numeric):
+                return convert(x, cls)
+        return cls._lift(host.cast(cls, x))
 
     @classmethod
     def _of_family(cls, value: Any) -> Any:
