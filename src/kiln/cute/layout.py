@@ -590,7 +590,7 @@ def crd2idx(coord: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def crd2idx_apart(coord: Any, layout: Layout, period: int) -> tuple[Any, Any]:
-    """The offset of ``coord`` as two summands: the dynamic terms known to be multiples of ``period``, and the rest.
+    """The offset of ``coord`` as two summands: what is known to be a multiple of ``period``, and the rest.
 
     With the period 0 or basis strides all is rest.
     """
@@ -609,7 +609,8 @@ def crd2idx_apart(coord: Any, layout: Layout, period: int) -> tuple[Any, Any]:
             multiples = leaf_add(multiples, term)
         else:
             rest = leaf_add(rest, term)
-    return multiples, leaf_add(rest, static)
+    whole = static - static % period if period else 0
+    return leaf_add(multiples, whole), leaf_add(rest, static - whole)
 
 
 def _collect_terms(coord: Any, shape: Any, stride: Any, terms: list[tuple[Any, Any]]) -> None:

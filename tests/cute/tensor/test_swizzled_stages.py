@@ -107,3 +107,12 @@ def test_the_period_of_a_swizzle():
         )
         smaller = swizzle.period // 2
         assert any(swizzle(x + smaller) != swizzle(x) + smaller for x in range(swizzle.period))
+
+
+def test_whole_periods_are_told_apart():
+    from kiln.cute.layout import crd2idx_apart
+
+    layout = cute.make_layout((ROWS, COLUMNS, STAGES), stride=(COLUMNS, 1, ROWS * COLUMNS))
+    assert crd2idx_apart((3, None, 2), layout, PERIOD) == (2 * PERIOD, 3 * COLUMNS)
+    assert crd2idx_apart((None, 7, 1), layout, PERIOD) == (PERIOD, 7)
+    assert crd2idx_apart((3, 5, 2), layout, 0) == (0, 2 * PERIOD + 3 * COLUMNS + 5)
