@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "kernels.md"
 
 def test_the_page_runs():
     rng = np.random.default_rng(0)
-    names = {
+    names: dict[str, Any] = {
         name: rng.standard_normal(shape).astype(np.float16)
         for name, shape in (
             ("a", (16, 24)),
@@ -25,8 +26,12 @@ def test_the_page_runs():
             ("x", (4, 8)),
             ("weight", (8,)),
             ("bias", (8,)),
+            ("q", (1, 12, 2, 32)),
+            ("k", (1, 12, 1, 32)),
+            ("v", (1, 12, 1, 32)),
         )
     }
+    names["starts"] = np.array([0, 5, 12], np.int32)
     with kiln.target("cpu"):
         for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
             exec(code, names)

@@ -6,7 +6,9 @@ import importlib
 from typing import Any
 
 _PLACES = {
+    "AttentionTiling": ".attention",
     "Tiling": ".tensor_core_gemm",
+    "flash_attention": ".attention",
     "gemm": ".tensor_core_gemm",
     "layer_norm": ".rows",
     "rms_norm": ".rows",

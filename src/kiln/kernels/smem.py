@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .. import cute
@@ -14,16 +15,16 @@ def swizzled(dtype: Any, shape: tuple[int, ...], contiguous: int) -> Any:
     """A tile (rows, columns, ...) whose mode `contiguous` (0 or 1) lies in rows of at most 128 bytes, swizzled.
 
     Pieces of 16 bytes are permuted within each row, differently in each of eight rows in succession: eight pieces at the same
-    place of eight rows lie in different banks. Extents are powers of two, rows at least 16 bytes.
+    place of eight rows lie in different banks. Rows are a multiple of 16 bytes.
     """
-    row_bytes = min(shape[contiguous] * dtype.width // 8, _BANKS)
+    row_bytes = math.gcd(shape[contiguous] * dtype.width // 8, _BANKS)
     elements = row_bytes * 8 // dtype.width
     pieces = row_bytes // 16
     bits = pieces.bit_length() - 1
     base = (128 // dtype.width).bit_length() - 1  # elements of a piece
     # Rows shorter than all banks: the rows that share them are told apart by the next bits.
     shift = (_BANKS // 16).bit_length() - 1
-    rows = min(8, shape[1 - contiguous])
+    rows = math.gcd(8, shape[1 - contiguous])
     atom = cute.make_layout(
         (elements, rows) if contiguous == 0 else (rows, elements),
         stride=(1, elements) if contiguous == 0 else (elements, 1),

@@ -1,0 +1,536 @@
+"""The kernel of `flash_attention`: softmax(Q K^T) V on the tensor cores every GPU since sm_80 has (`mma.sync`).
+
+A block of threads has a tile of queries, each warp some rows of it. Keys and values stream past in blocks, the last first,
+through two buffers each, filled by `cp.async` one block ahead. Scores and probabilities never leave registers: the
+accumulator of Q K^T is, converted, the left operand of P V. Rows are normalized once, at the end; when a row's maximum
+grows, what was summed before is scaled down.
+
+The multiplications of one block and the exponentials of the next have nothing to do with each other, so a step does
+
+    S = Q K_i^T          and meanwhile scales O to the maximum of block i - 1,
+    O = O + P_(i-1) V    and meanwhile makes P_i of S,
+
+and the tensor cores need not wait for the softmax.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from .. import cute, utils
+from ..base_dsl.numeric.operators import select
+from ..base_dsl.ranges import const_expr, range_constexpr
+from ..base_dsl.typing import Boolean, Float32, Int32, Int64
+from ..cute import arch
+from ..cute.nvgpu import CopyUniversalOp, cpasync, warp
+from .smem import swizzled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .attention import AttentionTiling
+
+_LOWEST = -1e30
+"""The maximum of no scores: finite, so that differences of maxima are numbers."""
+_SLACK = 8.0
+"""So far, in powers of two, a score may exceed what counts as a row's maximum: its probability is still a good f16."""
+_LN_2 = 0.6931471805599453
+_VALUES = 8
+"""Elements of 16 bits that are copied at once."""
+
+
+class Forward:
+    """The kernel for some element type, head dimensions and masks."""
+
+    def __init__(
+        self, dtype: Any, head_dims: tuple[int, int], tiling: AttentionTiling, right: bool, left: bool, capped: bool
+    ) -> None:
+        self.dtype = dtype
+        self.dim, self.dim_v = head_dims
+        self.padded, self.padded_v = (-(-d // 32) * 32 for d in head_dims)
+        self.tiling = tiling
+        self.right = right
+        self.left = left
+        self.capped = capped
+
+    lazy = True
+    resident = 0
+
+    # --- how the work is cut ---
+
+    def mma(self) -> Any:
+        """The tiled MMA: warps over the queries, 16 columns at a time, so that four matrices of B are loaded at once."""
+        warps = self.tiling.warps
+        op = warp.MmaF16BF16Op(self.dtype, Float32, (16, 8, 16))
+        return cute.make_tiled_mma(op, (warps, 1, 1), (16 * warps, 16, 16))
+
+    def row_copy(self, padded: int, asynchronous: bool) -> Any:
+        """How the threads copy rows between global and shared memory."""
+        op: Any = CopyUniversalOp()
+        if asynchronous:
+            op = cpasync.CopyG2SOp(cpasync.LoadCacheMode.GLOBAL, zero_fill=True)
+        atom = cute.make_copy_atom(op, self.dtype, num_bits_per_copy=_VALUES * self.dtype.width)
+        lanes = (64 if padded % 64 == 0 else 32) // _VALUES
+        threads = cute.make_layout((self.tiling.threads // lanes, lanes), stride=(lanes, 1))
+        return cute.make_tiled_copy_tv(atom, threads, cute.make_layout((1, _VALUES)))
+
+    @cute.jit
+    def __call__(
+        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: Any, starts_q: Any, starts_k: Any,
+        longest: Int32, scale: Float32, cap: Float32, left: Int32, right: Int32, group: Int32, stream: Int64,
+    ):  # fmt: skip
+        q, k, v, out = (self.aligned(x) for x in (q, k, v, out))
+        batches = q.shape[0]
+        if const_expr(starts_q is not None):
+            batches = starts_q.shape[0] - 1
+        tiles = cute.ceil_div(longest, self.tiling.block_q)
+        self.kernel(q, k, v, out, lse, starts_q, starts_k, tiles, scale, cap, left, right, group).launch(
+            grid=(tiles * group, cute.ceil_div(q.shape[2], group), batches),
+            block=(self.tiling.threads, 1, 1),
+            min_blocks_per_mp=self.tiling.blocks_per_sm,
+            stream=stream,
+        )
+
+    def aligned(self, x: Any) -> Any:
+        """(batch, row, head, element) with strides known to be multiples of what is copied at once, elements static."""
+        stride = tuple(cute.assume(s, divby=_VALUES) if not isinstance(s, int) else s for s in x.stride)
+        return cute.make_tensor(x.iterator, cute.make_layout(x.shape, stride=stride))
+
+    # --- the kernel ---
+
+    @cute.kernel
+    def kernel(
+        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: Any, starts_q: Any, starts_k: Any,
+        tiles: Int32, scale: Float32, cap: Float32, left: Int32, right: Int32, group: Int32,
+    ):  # fmt: skip
+        # The tiles of `group` heads are done side by side, to find each other's keys in the L2 cache, and the last tiles, which
+        # see most keys where later ones are hidden, first.
+        number, of_heads, batch = arch.block_idx()
+        tile = arch.make_warp_uniform(tiles - 1 - number // group)
+        head = arch.make_warp_uniform(of_heads * group + number % group)
+        head_k = arch.make_warp_uniform(head // (q.shape[2] // k.shape[2]))
+        q_rows, queries = self.sequence(q, starts_q, batch, head)
+        k_rows, keys = self.sequence(k, starts_k, batch, head_k)
+        v_rows, _ = self.sequence(v, starts_k, batch, head_k)
+        out_rows, _ = self.sequence(out, starts_q, batch, head)
+        lse_rows = None
+        if const_expr(lse is not None):
+            if const_expr(starts_q is None):
+                lse_rows = lse[batch, head, None]
+            else:
+                lse_rows = cute.domain_offset((starts_q[batch],), lse[head, None])
+        if tile * self.tiling.block_q < queries and head < q.shape[2]:
+            self.one_tile(q_rows, k_rows, v_rows, out_rows, lse_rows, queries, keys, tile, scale, cap, left, right)
+
+    @cute.jit
+    def sequence(self, x: cute.Tensor, starts: Any, batch: Int32, head: Int32):
+        """The rows (row, element) of one head of one sequence, and how many there are."""
+        if const_expr(starts is None):
+            return x[batch, None, head, None], x.shape[1]
+        first = starts[batch]
+        rows = starts[batch + 1] - first
+        found = cute.domain_offset((first, 0), x[0, None, head, None])
+        return cute.make_tensor(found.iterator, cute.make_layout((rows, x.shape[3]), stride=found.stride)), rows
+
+    @cute.jit
+    def one_tile(
+        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: Any, queries: Int32, keys: Int32,
+        tile: Int32, scale: Float32, cap: Float32, left: Int32, right: Int32,
+    ):  # fmt: skip
+        """The outputs of a tile of queries of one sequence and head."""
+        thread = arch.thread_idx()[0]
+        block_q, block_k = self.tiling.block_q, self.tiling.block_k
+        mma = self.mma()
+        part = mma.get_slice(thread)
+
+        # A query at row r sees the keys from r + offset - left to r + offset + right, both included.
+        offset = tile * block_q + (keys - queries)
+        end = keys
+        whole_end = keys
+        if const_expr(self.right):
+            end = min(keys, offset + block_q + right)
+            whole_end = min(keys, offset + right + 1)
+        begin = Int32(0)
+        whole_begin = Int32(0)
+        if const_expr(self.left):
+            begin = max(Int32(0), offset - left)
+            whole_begin = max(Int32(0), offset + block_q - 1 - left)
+        last = cute.ceil_div(max(end, Int32(0)), block_k) - 1
+        first = begin // block_k
+        steps = max(last - first + 1, Int32(0))
+
+        # Shared memory: the tile of Q, two buffers of K, two of V; O later where Q was.
+        memory = utils.SmemAllocator()
+        q_layout = swizzled(self.dtype, (block_q, self.padded), 1)
+        k_layout = swizzled(self.dtype, (block_k, self.padded, 2), 1)
+        v_layout = swizzled(self.dtype, (block_k, self.padded_v, 2), 1)
+        o_layout = swizzled(self.dtype, (block_q, self.padded_v), 1)
+        q_bytes = max(cute.cosize(q_layout), cute.cosize(o_layout)) * self.dtype.width // 8
+        q_place = cute.recast_ptr(memory.allocate(q_bytes, 1024), dtype=self.dtype)
+        q_tile, o_tile = cute.make_tensor(q_place, q_layout), cute.make_tensor(q_place, o_layout)
+        k_ring = memory.allocate_tensor(self.dtype, k_layout, 1024)
+        v_ring = memory.allocate_tensor(self.dtype, v_layout, 1024)
+
+        # What this thread copies.
+        copy_q = self.row_copy(self.padded, True).get_slice(thread)
+        copy_v = self.row_copy(self.padded_v, True).get_slice(thread)
+        self.fetch(copy_q, q, q_tile, self.dim, tile, queries)
+
+        out_acc = cute.make_rmem_tensor(mma.partition_shape_C((block_q, self.padded_v)), Float32)
+        out_acc.fill(0.0)
+        scores = cute.make_rmem_tensor(mma.partition_shape_C((block_q, block_k)), Float32)
+        rows = 2 * self.tiling.m_tiles
+        highest, sums, factors = (cute.make_rmem_tensor((rows,), Float32) for _ in range(3))
+        highest.fill(_LOWEST)
+        sums.fill(0.0)
+        probabilities = cute.make_rmem_tensor((8, self.tiling.m_tiles, block_k // 16), self.dtype)
+
+        products = _Products(self, mma, thread, q_tile, k_ring, v_ring, scores, out_acc, probabilities)
+        softmax = _Softmax(self, scores, highest, sums, factors, probabilities, out_acc, scale, cap)
+
+        if steps > 0:
+            self.fetch(copy_q, k, k_ring[None, None, 0], self.dim, last, keys)
+            arch.cp_async_commit_group()
+            arch.cp_async_wait_group(0)
+            arch.sync_threads()
+            self.fetch(copy_v, v, v_ring[None, None, 0], self.dim_v, last, keys)
+            if steps > 1:
+                self.fetch(copy_q, k, k_ring[None, None, 1], self.dim, last - 1)
+            arch.cp_async_commit_group()
+            for step in range_constexpr(products.resident):
+                products.load_queries(step)
+            _run(products.scores(0))
+            if const_expr(self.capped):
+                softmax.cap_scores()
+            self.mask(part, scores, last, offset, keys, left, right)
+            _run(softmax.steps())
+
+            for i in range(1, steps):
+                reading = i % 2
+                arch.cp_async_wait_group(0)
+                arch.sync_threads()
+                if i + 1 < steps:
+                    self.fetch(copy_q, k, k_ring[None, None, 1 - reading], self.dim, last - i - 1)
+                self.fetch(copy_v, v, v_ring[None, None, reading], self.dim_v, last - i)
+                arch.cp_async_commit_group()
+                if const_expr(self.lazy):
+                    if arch.vote_any_sync(softmax.grown()):
+                        _run(softmax.rescale())
+                    _run(products.scores(reading))
+                else:
+                    _together(products.scores(reading), softmax.rescale())
+                if const_expr(self.capped):
+                    softmax.cap_scores()
+                block = last - i
+                if (block + 1) * block_k > whole_end or block * block_k < whole_begin:
+                    self.mask(part, scores, block, offset, keys, left, right)
+                _together(products.outputs(1 - reading), softmax.steps())
+
+            arch.cp_async_wait_group(0)
+            arch.sync_threads()
+            _run(softmax.rescale())
+            _run(products.outputs((steps - 1) % 2))
+        else:
+            arch.cp_async_commit_group()
+            arch.cp_async_wait_group(0)
+            arch.sync_threads()
+        self.finish(part, mma, thread, out_acc, highest, sums, o_tile, out, lse, tile, queries, scale)
+
+    @cute.jit
+    def fetch(self, copy: Any, source: cute.Tensor, target: cute.Tensor, dim: int, block: Any, rows: Any = None):
+        """Begin to copy a block of rows. `rows`: how many there are, where the block may go beyond; zeros are put there."""
+        extent, padded = (cute.size(target, mode=[i]) for i in range(2))
+        first = copy.partition_S(cute.local_tile(source, (extent, padded), (0, 0)))
+        # a step that all threads share, added to the address of a thread
+        from_ = cute.make_tensor(first.iterator + Int64(block) * (source.stride[0] * extent), first.layout)
+        to = copy.partition_D(target)
+        if const_expr(rows is None and dim == padded):
+            cute.copy(copy, from_, to)
+        else:
+            places = copy.partition_S(cute.make_identity_tensor((extent, padded)))
+            inside = cute.make_rmem_tensor((1, cute.size(to, mode=[1]), cute.size(to, mode=[2])), Boolean)
+            for i in range_constexpr(cute.size(to, mode=[1])):
+                for j in range_constexpr(cute.size(to, mode=[2])):
+                    row, column = places[0, i, j]
+                    there = Boolean(True)
+                    if const_expr(rows is not None):
+                        there = block * extent + row < rows
+                    if const_expr(dim != padded):
+                        there = there & (column < dim)
+                    inside[0, i, j] = there
+            cute.copy(copy, from_, to, pred=inside)
+
+    @cute.jit
+    def mask(self, part: Any, scores: cute.Tensor, block: Int32, offset: Int32, keys: Int32, left: Int32, right: Int32):
+        """Hide the keys that a query does not see."""
+        block_k = self.tiling.block_k
+        places = part.partition_C(cute.make_identity_tensor((self.tiling.block_q, block_k)))
+        start = block * block_k
+        for m in range_constexpr(self.tiling.m_tiles):
+            for half in range_constexpr(2):
+                row, column = places[(0, half), m, 0]
+                # relative to the first column of this thread
+                end = keys - start - column
+                if const_expr(self.right):
+                    end = min(end, offset + row + right + 1 - start - column)
+                begin = Int32(0)
+                if const_expr(self.left):
+                    begin = offset + row - left - start - column
+                for n in range_constexpr(block_k // 8):
+                    for c in range_constexpr(2):
+                        seen = end > 8 * n + c
+                        if const_expr(self.left):
+                            seen = seen & (begin <= 8 * n + c)
+                        value = scores[(c, half), m, n]
+                        scores[(c, half), m, n] = value if seen else Float32(-float("inf"))
+
+    @cute.jit
+    def finish(
+        self, part: Any, mma: Any, thread: Int32, out_acc: cute.Tensor, highest: cute.Tensor, sums: cute.Tensor,
+        o_tile: cute.Tensor, out: cute.Tensor, lse: Any, tile: Int32, queries: Int32, scale: Float32,
+    ):  # fmt: skip
+        """Divide by the sums, and write the outputs by way of shared memory, in whole rows."""
+        block_q, m_tiles = self.tiling.block_q, self.tiling.m_tiles
+        places = part.partition_C(cute.make_identity_tensor((block_q, self.padded_v)))
+        for m in range_constexpr(m_tiles):
+            for half in range_constexpr(2):
+                number = 2 * m + half
+                total = sums[number]
+                total = total + arch.shuffle_sync_bfly(total, offset=1)
+                total = total + arch.shuffle_sync_bfly(total, offset=2)
+                inverse = Float32(0.0)
+                if total != 0.0:
+                    inverse = arch.rcp_approx(total)
+                for n in range_constexpr(self.padded_v // 8):
+                    for c in range_constexpr(2):
+                        out_acc[(c, half), m, n] = out_acc[(c, half), m, n] * inverse
+                if const_expr(lse is not None):
+                    row, column = places[(0, half), m, 0]
+                    row = row + tile * block_q
+                    if column == 0 and row < queries:
+                        value = Float32(-float("inf"))
+                        if total != 0.0:
+                            value = (highest[number] * scale + cute.math.log2(total)) * _LN_2
+                        lse[row] = value
+        result = cute.make_rmem_tensor(out_acc.shape, self.dtype)
+        result.store(out_acc.load().to(self.dtype))
+        # A warp wrote and reads its own rows of Q, but the threads that store rows are others.
+        arch.sync_threads()
+        store = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=32)
+        writer = cute.make_tiled_copy_C(store, mma).get_slice(thread)
+        cute.copy(store, writer.retile(result), writer.partition_D(o_tile))
+        arch.sync_threads()
+        copy = self.row_copy(self.padded_v, False).get_slice(thread)
+        from_ = copy.partition_S(o_tile)
+        to = copy.partition_D(cute.local_tile(out, (block_q, self.padded_v), (tile, 0)))
+        coords = copy.partition_S(cute.make_identity_tensor((block_q, self.padded_v)))
+        held = cute.make_fragment_like(from_)
+        cute.copy(copy, from_, held)
+        inside = cute.make_rmem_tensor((1, cute.size(to, mode=[1]), cute.size(to, mode=[2])), Boolean)
+        for i in range_constexpr(cute.size(to, mode=[1])):
+            for j in range_constexpr(cute.size(to, mode=[2])):
+                row, column = coords[0, i, j]
+                there = tile * block_q + row < queries
+                if const_expr(self.dim_v != self.padded_v):
+                    there = there & (column < self.dim_v)
+                inside[0, i, j] = there
+        cute.copy(copy, held, to, pred=inside)
+
+
+Work = "list[Callable[[], None]]"
+"""Code to emit, in pieces."""
+
+
+def _run(work: Any) -> None:
+    for piece in work:
+        piece()
+
+
+def _together(first: Any, second: Any) -> None:
+    """Emit two sequences of pieces evenly mixed: neither depends on the other, and the scheduler keeps close to the order."""
+    done = 0
+    for number, piece in enumerate(first):
+        piece()
+        want = len(second) * (number + 1) // len(first)
+        _run(second[done:want])
+        done = want
+
+
+class _Products:
+    """The two products of a step as pieces: a load of matrices ahead, and the multiplications of an earlier one."""
+
+    def __init__(
+        self, of: Forward, mma: Any, thread: Any, q_tile: Any, k_ring: Any, v_ring: Any, scores: Any, out_acc: Any,
+        probabilities: Any,
+    ) -> None:  # fmt: skip
+        self.mma, self.m_tiles, self.resident = mma, of.tiling.m_tiles, min(of.resident, of.padded // 16)
+        self.acc_scores, self.acc_out, self.probabilities = scores, out_acc, probabilities
+        part = mma.get_slice(thread)
+        v_turned = cute.make_tensor(v_ring.iterator, cute.select(v_ring.layout, mode=[1, 0, 2]))
+        self.q_frag = mma.make_fragment_A(part.partition_A(q_tile))
+        self.k_frag = mma.make_fragment_B(part.partition_B(k_ring[None, None, 0]))
+        self.v_frag = mma.make_fragment_B(part.partition_B(v_turned[None, None, 0]))
+        self.rows = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), of.dtype)
+        self.columns = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), of.dtype)
+        q_load = cute.make_tiled_copy_A(self.rows, mma).get_slice(thread)
+        k_load = cute.make_tiled_copy_B(self.rows, mma).get_slice(thread)
+        v_load = cute.make_tiled_copy_B(self.columns, mma).get_slice(thread)
+        self.q_from, self.q_to = q_load.partition_S(q_tile), q_load.retile(self.q_frag)
+        self.k_from, self.k_to = k_load.partition_S(k_ring), k_load.retile(self.k_frag)
+        self.v_from, self.v_to = v_load.partition_S(v_turned), v_load.retile(self.v_frag)
+
+    def load_queries(self, k: int) -> None:
+        """Queries of a step over the elements of a head."""
+        for m in range(self.m_tiles):
+            cute.copy(self.rows, self.q_from[None, m, k], self.q_to[None, m, k])
+
+    def scores(self, buffer: Any) -> list[Callable[[], None]]:
+        """S = Q K^T."""
+        k_from = self.k_from[None, None, None, buffer]
+        pairs, depth = cute.size(self.k_to, mode=[1]), cute.size(self.k_to, mode=[2])
+
+        def load(k: int, n: int) -> None:
+            if n == 0 and k >= self.resident:
+                self.load_queries(k)
+            cute.copy(self.rows, k_from[None, n, k], self.k_to[None, n, k])
+
+        def multiply(k: int, n: int) -> None:
+            if k == 0:
+                for m in range(self.m_tiles):
+                    for half in range(2):
+                        self.acc_scores[None, m, 2 * n + half].fill(0.0)
+            for half in range(2):
+                for m in range(self.m_tiles):
+                    acc = self.acc_scores[None, m, 2 * n + half]
+                    cute.mma_atom_call(self.mma, acc, self.q_frag[None, m, k], self.k_frag[None, 2 * n + half, k], acc)
+
+        return _ahead([(k, n) for k in range(depth) for n in range(pairs)], load, multiply)
+
+    def outputs(self, buffer: Any) -> list[Callable[[], None]]:
+        """O = O + P V."""
+        v_from = self.v_from[None, None, None, buffer]
+        pairs, depth = cute.size(self.v_to, mode=[1]), cute.size(self.v_to, mode=[2])
+
+        def load(k: int, n: int) -> None:
+            cute.copy(self.columns, v_from[None, n, k], self.v_to[None, n, k])
+
+        def multiply(k: int, n: int) -> None:
+            for half in range(2):
+                for m in range(self.m_tiles):
+                    acc = self.acc_out[None, m, 2 * n + half]
+                    cute.mma_atom_call(
+                        self.mma, acc, self.probabilities[None, m, k], self.v_frag[None, 2 * n + half, k], acc
+                    )
+
+        return _ahead([(k, n) for k in range(depth) for n in range(pairs)], load, multiply)
+
+
+def _ahead(places: Any, load: Any, multiply: Any) -> list[Callable[[], None]]:
+    """Pieces that load matrices one place ahead of the multiplications."""
+
+    def piece(number: int) -> None:
+        if number == 0:
+            load(*places[0])
+        if number + 1 < len(places):
+            load(*places[number + 1])
+        multiply(*places[number])
+
+    return [functools.partial(piece, number) for number in range(len(places))]
+
+
+class _Softmax:
+    """What turns scores into probabilities, row by row of a thread, in pieces."""
+
+    def __init__(
+        self, of: Forward, scores: Any, highest: Any, sums: Any, factors: Any, probabilities: Any, out_acc: Any, scale: Any,
+        cap: Any,
+    ) -> None:  # fmt: skip
+        self.of = of
+        self.acc, self.highest, self.sums, self.factors = scores, highest, sums, factors
+        self.probabilities, self.out_acc, self.scale, self.cap = probabilities, out_acc, scale, cap
+        self.pairs = of.tiling.block_k // 8
+        self.rows = [(half, m) for m in range(of.tiling.m_tiles) for half in range(2)]
+
+    def cap_scores(self) -> None:
+        """Scores s to tanh(s times the factor of the cap); the scale of the softmax has the rest of it."""
+        for n in range(self.pairs):
+            for half, m in self.rows:
+                for c in range(2):
+                    power = arch.exp2(self.acc[(c, half), m, n] * self.cap)
+                    self.acc[(c, half), m, n] = 1.0 - 2.0 * arch.rcp_approx(power + 1.0)
+
+    def grown(self) -> Any:
+        """Whether the factor of some row of this thread is not 1."""
+        found = self.factors[0] != 1.0
+        for number in range(1, len(self.rows)):
+            found = found | (self.factors[number] != 1.0)
+        return found
+
+    def rescale(self) -> list[Callable[[], None]]:
+        """O times the factor of its row."""
+
+        def piece(n: int) -> None:
+            for number, (half, m) in enumerate(self.rows):
+                factor = self.factors[number]
+                for c in range(2):
+                    self.out_acc[(c, half), m, n] = self.out_acc[(c, half), m, n] * factor
+
+        return [functools.partial(piece, n) for n in range(self.of.padded_v // 8)]
+
+    def steps(self) -> list[Callable[[], None]]:
+        """Maxima, factors, probabilities and sums of the scores."""
+        found: list[Any] = [None] * len(self.rows)
+        negated: list[Any] = [None] * len(self.rows)
+
+        def maximum(n: int) -> None:
+            for number, (half, m) in enumerate(self.rows):
+                pair = arch.fmax(self.acc[(0, half), m, n], self.acc[(1, half), m, n])
+                found[number] = pair if found[number] is None else arch.fmax(found[number], pair)
+
+        def exchange(distance: int) -> None:
+            for number in range(len(self.rows)):
+                other = arch.shuffle_sync_bfly(found[number], offset=distance)
+                found[number] = arch.fmax(found[number], other)
+
+        def compare() -> None:
+            for number in range(len(self.rows)):
+                before = self.highest[number]
+                if self.of.lazy:
+                    grows = (found[number] - before) * self.scale > _SLACK
+                    now = select(grows, found[number], before)
+                else:
+                    now = arch.fmax(before, found[number])
+                negated[number] = -(now * self.scale)
+                factor = arch.exp2(cute.math.fma(before, self.scale, negated[number]))
+                self.highest[number] = now
+                self.factors[number] = factor
+                self.sums[number] = self.sums[number] * factor
+
+        def exponentials(n: int) -> None:
+            for number, (half, m) in enumerate(self.rows):
+                for c in range(2):
+                    power = cute.math.fma(self.acc[(c, half), m, n], self.scale, negated[number])
+                    self.acc[(c, half), m, n] = arch.exp2(power)
+
+        def collect(n: int) -> None:
+            for number, (half, m) in enumerate(self.rows):
+                self.sums[number] = self.sums[number] + (self.acc[(0, half), m, n] + self.acc[(1, half), m, n])
+            for m in range(self.of.tiling.m_tiles):
+                target = cute.make_tensor(
+                    self.probabilities[None, m, n // 2].iterator + 4 * (n % 2), cute.make_layout(4)
+                )
+                target.store(self.acc[None, m, n].load().to(self.of.dtype).reshape((4,)))
+
+        blocks = range(self.pairs)
+        pieces = [functools.partial(maximum, n) for n in blocks]
+        pieces += [functools.partial(exchange, 2), functools.partial(exchange, 1), compare]
+        for n in blocks:
+            pieces.append(functools.partial(exponentials, n))
+            if n:
+                pieces.append(functools.partial(collect, n - 1))
+        pieces.append(functools.partial(collect, self.pairs - 1))
+        return pieces
+
+
+forward = functools.lru_cache(maxsize=1024)(Forward)
