@@ -165,12 +165,32 @@ def _cp_async_bulk_wait(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Buil
     return []
 
 
+def bulk_load(
+    x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value
+) -> None:
+    """A bulk copy to shared memory that takes its bytes from what an mbarrier misses."""
+    hooks = Hooks(x, op)
+    hooks.bulk_copy(b, target, source, bytes_, mbarrier)
+    call(x, b, "kiln_cpu_bulk_load", [_copies(x, op), target, source, bytes_, mbarrier])
+    hooks.mbarrier_after(b, mbarrier)
+
+
+def multicast(
+    x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value,
+    mask: ir.Value,
+) -> None:  # fmt: skip
+    """The same copy to each block of the cluster whose bit is set in `mask` (i16): to the same place there, and its mbarrier."""
+    each, rank = b.for_(b.i32(0), b.i32(16), b.i32(1))
+    wide = each.value("arith.extui", int_type(32), (mask,))
+    bit = each.binary("andi", each.binary("shrui", wide, rank), each.i32(1))
+    there = each.if_(each.compare("ne", bit, each.i32(0)))
+    places = [peer(x, op, there, pointer, rank) for pointer in (target, mbarrier)]
+    bulk_load(x, op, there, places[0], source, bytes_, places[1])
+
+
 @hardware("bulk_load")
 def _bulk_load(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    hooks = Hooks(x, op)
-    hooks.bulk_copy(b, *op.operands)
-    call(x, b, "kiln_cpu_bulk_load", [_copies(x, op), *op.operands])
-    hooks.mbarrier_after(b, op.operands[3])
+    bulk_load(x, op, b, *op.operands)
     return []
 
 

@@ -244,41 +244,45 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
         each.store(value, each.byte_gep(own, C_AT + number * d_bytes))
 
 
-def mma_kind(op: ir.Operation, c: ir.Value) -> Mma:
-    """What an `mma_sync` computes; refused if the hardware has no such instruction."""
-    m, n, k = (op.attributes[name].value for name in "mnk")
-    a, b = op.attributes["a_type"].value, op.attributes["b_type"].value
-    kind = Mma(m, n, k, a, b, str(c.type.element_type))  # pyright: ignore[reportAttributeAccessIssue]
-    results = {
-        "f16": ("f32", "f16"),
-        "bf16": ("f32",),
-        "tf32": ("f32",),
-        "f64": ("f64",),
-        "s8": ("i32",),
-        "u8": ("i32",),
-    }
+_RESULTS = {
+    "f16": ("f32", "f16"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",), "s8": ("i32",), "u8": ("i32",),
+    "e4m3": ("f32", "f16"), "e5m2": ("f32", "f16"),
+}  # fmt: skip
+
+
+def checked(op: ir.Operation, kind: Mma) -> Mma:
+    """A kind of `mma_sync`; refused if the hardware has no such instruction."""
+    a, b = kind.a, kind.b
     same_family = a == b or {a, b} <= {"s8", "u8"} or {a, b} <= {"e4m3", "e5m2"}
-    if not same_family or (m, n, k) not in SHAPES.get(a, ()) or kind.d not in results.get(a, ("f32", "f16")):
+    shapes = SHAPES.get(a, set[tuple[int, int, int]]())
+    if not same_family or (kind.m, kind.n, kind.k) not in shapes or kind.d not in _RESULTS[a]:
         raise report_at(
             op.location,
             DSLNotImplemented,
-            f"there is no mma.sync m{m}n{n}k{k} of {a} and {b} with sums in {kind.d}",
-            f"shapes for {a}: {', '.join(f'm{m}n{n}k{k}' for m, n, k in sorted(SHAPES.get(a, ())))}",
+            f"there is no mma.sync m{kind.m}n{kind.n}k{kind.k} of {a} and {b} with sums in {kind.d}",
+            f"shapes for {a}: {', '.join(f'm{m}n{n}k{k}' for m, n, k in sorted(shapes))}",
         )
     return kind
 
 
-@hardware("mma_sync")
-def _mma_sync(x: Expander, op: ir.Operation, _o: Any, results: Any, b: Builder) -> list[ir.Value]:
-    a, right, c = op.operands
-    kind = mma_kind(op, c)
+def mma(x: Expander, op: ir.Operation, b: Builder, kind: Mma, a: ir.Value, right: ir.Value, c: ir.Value) -> ir.Value:
+    """A lane's part of D = A B + C; vectors, as in `mma_sync`."""
     meeting = meet(x, op, b, f"mma_sync.{kind.name}", b.i32(-1), [(a, A_AT), (right, B_AT), (c, C_AT)])
     first = once(b, meeting)
     _outlined(x, kind.name, lambda inner, slots: _multiply(x, inner, slots, kind))
     first.call(kind.name, [], [meeting.inside(first).at("payload")])
-    result = b.load(results[0], b.byte_gep(slot(b, meeting, lane_of(x, b)), C_AT), 4)
+    result = b.load(c.type, b.byte_gep(slot(b, meeting, lane_of(x, b)), C_AT), 4)
     leave(b, meeting)
-    return [result]
+    return result
+
+
+@hardware("mma_sync")
+def _mma_sync(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    a, right, c = op.operands
+    m, n, k = (op.attributes[name].value for name in "mnk")
+    d = str(c.type.element_type)  # pyright: ignore[reportAttributeAccessIssue]
+    kind = Mma(m, n, k, op.attributes["a_type"].value, op.attributes["b_type"].value, d)
+    return [mma(x, op, b, checked(op, kind), a, right, c)]
 
 
 # --- ldmatrix, stmatrix ----------------------------------------------------------------------------------------------
@@ -315,12 +319,10 @@ def _matrix_access(count: int, transpose: bool, stores: bool) -> Callable[[Build
     return body
 
 
-def _matrix_name(op: ir.Operation) -> tuple[str, int, bool]:
-    count = op.attributes["count"].value
-    transpose = "transpose" in op.attributes
+def _matrix_name(op: ir.Operation, name: str, count: int, transpose: bool) -> str:
     if count not in (1, 2, 4):
-        raise report_at(op.location, DSLNotImplemented, f"{op.name} of {count} matrices: 1, 2 or 4 are possible")
-    return f"{op.name.partition('.')[2]}.x{count}{'.trans' * transpose}", count, transpose
+        raise report_at(op.location, DSLNotImplemented, f"{name} of {count} matrices: 1, 2 or 4 are possible")
+    return f"{name}.x{count}{'.trans' * transpose}"
 
 
 def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, count: int, stores: bool) -> None:
@@ -332,27 +334,58 @@ def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, count: i
         x.module.banks.access(x, op, gives, address, 16, 16, "stmatrix" if stores else "ldmatrix")
 
 
-@hardware("ldmatrix")
-def _ldmatrix(x: Expander, op: ir.Operation, _o: Any, results: Any, b: Builder) -> list[ir.Value]:
-    name, count, transpose = _matrix_name(op)
-    _rows(x, op, b, op.operands[0], count, stores=False)
-    meeting = meet(x, op, b, name, b.i32(-1), [(op.operands[0], _POINTER_AT)])
+def load_matrices(
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, count: int, transpose: bool
+) -> ir.Value:
+    """A lane's registers of `count` matrices, as a vector of i32."""
+    name = _matrix_name(op, "ldmatrix", count, transpose)
+    _rows(x, op, b, pointer, count, stores=False)
+    meeting = meet(x, op, b, name, b.i32(-1), [(pointer, _POINTER_AT)])
     first = once(b, meeting)
     _outlined(x, f"kiln.{name}", _matrix_access(count, transpose, stores=False))
     first.call(f"kiln.{name}", [], [meeting.inside(first).at("payload")])
-    result = b.load(results[0], b.byte_gep(slot(b, meeting, lane_of(x, b)), _REGISTERS_AT), 4)
+    made = b.load(_vector(count, int_type(32)), b.byte_gep(slot(b, meeting, lane_of(x, b)), _REGISTERS_AT), 4)
     leave(b, meeting)
-    return [result]
+    return made
 
 
-@hardware("stmatrix")
-def _stmatrix(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    name, count, transpose = _matrix_name(op)
-    pointer, value = op.operands
+def store_matrices(
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, value: ir.Value, count: int, transpose: bool
+) -> None:
+    """The inverse of `load_matrices`."""
+    name = _matrix_name(op, "stmatrix", count, transpose)
     _rows(x, op, b, pointer, count, stores=True)
     meeting = meet(x, op, b, name, b.i32(-1), [(pointer, _POINTER_AT), (value, _REGISTERS_AT)])
     first = once(b, meeting)
     _outlined(x, f"kiln.{name}", _matrix_access(count, transpose, stores=True))
     first.call(f"kiln.{name}", [], [meeting.inside(first).at("payload")])
     leave(b, meeting)
+
+
+def transpose_matrix(x: Expander, op: ir.Operation, b: Builder, register: ir.Value) -> ir.Value:
+    """`movmatrix`: a lane's register of the transpose of an 8x8 matrix of 16-bit elements."""
+    meeting = meet(x, op, b, "movmatrix", b.i32(-1), [(register, 0)])
+    lane, i16 = lane_of(x, b), int_type(16)
+    g, t = b.binary("shrui", lane, b.i32(2)), b.binary("andi", lane, b.i32(3))
+    made = b.i32(0)
+    for half in range(2):
+        # element (g, 2 t + half) of the transpose: row 2 t + half, column g
+        row = b.binary("addi", b.binary("muli", t, b.i32(2)), b.i32(half))
+        holder = b.binary("addi", b.binary("muli", row, b.i32(4)), b.binary("shrui", g, b.i32(1)))
+        part = b.gep(slot(b, meeting, holder), i16, b.binary("andi", g, b.i32(1)))
+        wide = b.value("arith.extui", int_type(32), (b.load(i16, part),))
+        made = b.binary("ori", made, b.binary("shli", wide, b.i32(16 * half)))
+    leave(b, meeting)
+    return made
+
+
+@hardware("ldmatrix")
+def _ldmatrix(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [load_matrices(x, op, b, op.operands[0], op.attributes["count"].value, "transpose" in op.attributes)]
+
+
+@hardware("stmatrix")
+def _stmatrix(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    pointer, value = op.operands
+    store_matrices(x, op, b, pointer, value, op.attributes["count"].value, "transpose" in op.attributes)
     return []

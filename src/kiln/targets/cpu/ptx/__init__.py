@@ -1,6 +1,6 @@
 """Inline PTX as host code: its statements, expanded one by one like the operations of `cute_nvgpu`.
 
-What is not in the table of instructions (`arithmetic.py`, `memory.py`, `warps.py`) is refused with its text and the
+What is not in the table of instructions (`arithmetic.py`, `memory.py`, `warps.py`, `matrices.py`) is refused with its text and the
 user's line.
 """
 
@@ -16,7 +16,7 @@ from ...llvm_build import Builder, int_type
 from ...ptx_text import Label, PtxSyntaxError, Register, Statement, parse
 from ..expand import Expander, expands, from_carrier, to_carrier
 from ..hardware import OPEN_LOOP, stop_here
-from . import arithmetic, memory, warps
+from . import arithmetic, matrices, memory, warps
 from .machine import Machine, Refused, resized
 
 if TYPE_CHECKING:

@@ -216,12 +216,16 @@ def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None
         hooks.copies_arrive(b, mbarrier)
         hardware.call(x, b, "kiln_cpu_copy_arrive", [frame, mbarrier])
         hooks.mbarrier_after(b, mbarrier)
-    elif "bulk" in modifiers and len(operands) == 4:
-        target, source = m.pointer(operands[0], "shared"), m.pointer(operands[1], "global")
+    elif "bulk" in modifiers and len(operands) in (4, 5):
+        spaces = [part for part in modifiers if part.split("::")[0] in ("shared", "global")]
+        target, source = m.pointer(operands[0], "shared"), m.pointer(operands[1], spaces[-1])
         size, mbarrier = m.bits(operands[2], 32), m.pointer(operands[3], "shared")
-        hooks.bulk_copy(b, target, source, size, mbarrier)
-        hardware.call(x, b, "kiln_cpu_bulk_load", [frame, target, source, size, mbarrier])
-        hooks.mbarrier_after(b, mbarrier)
+        if "multicast::cluster" in modifiers:
+            mbarriers.multicast(x, op, b, target, source, size, mbarrier, m.bits(operands[4], 16))
+            return
+        if len(operands) == 5 and "L2::cache_hint" not in modifiers:
+            raise Refused("five operands")
+        mbarriers.bulk_load(x, op, b, target, source, size, mbarrier)
     elif "bulk" in modifiers and "bulk_group" in modifiers:
         target, source = m.pointer(operands[0], "global"), m.pointer(operands[1], "shared")
         size = m.bits(operands[2], 32)

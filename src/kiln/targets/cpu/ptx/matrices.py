@@ -1,0 +1,74 @@
+"""`mma`, `ldmatrix`, `stmatrix`, `movmatrix`."""
+
+from __future__ import annotations
+
+import re
+
+from ....mlir import context, ir
+from ...llvm_build import int_type, parsed_type
+from ...ptx_text import Operand, Vector
+from .. import tensor_core
+from .machine import Machine, Refused, instruction
+
+
+def _vector(m: Machine, operand: Operand, count: int, element: str) -> ir.Value:
+    """Registers as a vector of elements."""
+    type_ = ir.VectorType.get([count], parsed_type(element), loc=ir.Location.unknown(context()))
+    width = count * type_.element_type.width  # pyright: ignore[reportAttributeAccessIssue]
+    return m.b.value("llvm.bitcast", type_, (m.bits(operand, width),))
+
+
+def _set(m: Machine, operand: Operand, value: ir.Value) -> None:
+    width = value.type.shape[0] * value.type.element_type.width  # pyright: ignore[reportAttributeAccessIssue]
+    m.set(operand, m.b.value("llvm.bitcast", int_type(width), (value,)))
+
+
+@instruction("mma")
+def _mma(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    shape = next((found for part in modifiers if (found := re.fullmatch(r"m(\d+)n(\d+)k(\d+)", part))), None)
+    types = modifiers[-4:]
+    if shape is None or "sync" not in modifiers or modifiers.count("row") != 1 or modifiers.count("col") != 1:
+        raise Refused("this mma")
+    if {"sp", "satfinite"} & set(modifiers) or any(part.startswith("kind") for part in modifiers):
+        raise Refused("this kind of mma")
+    d, a, b, c = types
+    if d != c or a not in tensor_core.ELEMENTS or b not in tensor_core.ELEMENTS:
+        raise Refused(f"an mma of {a} and {b} with sums in {d} and {c}")
+    rows, columns, inner = map(int, shape.groups())
+    sums = {"s32": "i32"}.get(d, d)
+    kind = tensor_core.checked(m.op, tensor_core.Mma(rows, columns, inner, a, b, sums))
+    register = "f64" if a == "f64" else "i32"
+    counts = [
+        size * tensor_core.ELEMENTS[a].bits // (64 if a == "f64" else 32) // 32
+        for size in (rows * inner, inner * columns)
+    ]
+    left, right = (_vector(m, o, count, register) for o, count in zip(operands[1:3], counts))
+    start = _vector(m, operands[3], rows * columns // 32, sums)
+    _set(m, operands[0], tensor_core.mma(m.x, m.op, m.b, kind, left, right, start))
+
+
+def _count(modifiers: tuple[str, ...]) -> int:
+    if "m8n8" not in modifiers or "b16" not in modifiers:
+        raise Refused("matrices that are not m8n8 of b16")
+    return next(int(part[1:]) for part in modifiers if part in ("x1", "x2", "x4"))
+
+
+@instruction("ldmatrix")
+def _ldmatrix(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    count = _count(modifiers)
+    pointer = m.pointer(operands[1], "shared" if any(p.startswith("shared") for p in modifiers) else "")
+    made = tensor_core.load_matrices(m.x, m.op, m.b, pointer, count, "trans" in modifiers)
+    _set(m, operands[0] if isinstance(operands[0], Vector) else Vector((operands[0],)), made)
+
+
+@instruction("stmatrix")
+def _stmatrix(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    count = _count(modifiers)
+    pointer = m.pointer(operands[0], "shared" if any(p.startswith("shared") for p in modifiers) else "")
+    value = _vector(m, operands[1], count, "i32")
+    tensor_core.store_matrices(m.x, m.op, m.b, pointer, value, count, "trans" in modifiers)
+
+
+@instruction("movmatrix")
+def _movmatrix(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    m.set(operands[0], tensor_core.transpose_matrix(m.x, m.op, m.b, m.bits(operands[1], 32)))
