@@ -1,11 +1,16 @@
-"""The arrays kernels are called with: numpy's and torch's, taken as they lie."""
+"""The arrays kernels are called with: numpy's and torch's as they lie, others by way of DLPack."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from ..base_dsl.diagnostics import DSLUserCodeTypeError
+from ..base_dsl.target import target_name
+from ..cute.arrays import numpy_element_type, torch_element_type
+from ..cute.pointer import AddressSpace, make_ptr, natural_alignment
 from ..cute.runtime import from_dlpack
+from ..cute.tensor import TracedTensor
 
 WIDEST = 16
 """Bytes of the widest access."""
@@ -13,7 +18,53 @@ WIDEST = 16
 
 def is_torch(x: Any) -> bool:
     """Whether an array is a torch tensor."""
-    return type(x).__module__.partition(".")[0] == "torch"
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def known(x: Any) -> Any:
+    """An array as one of numpy or torch, on the same memory."""
+    import numpy as np
+
+    if isinstance(x, np.ndarray) or is_torch(x):
+        return x
+    if isinstance(x, np.generic):
+        return np.asarray(x)
+    require(hasattr(x, "__dlpack__"), f"{type(x).__module__}.{type(x).__qualname__} is not an array", _ARRAYS)
+    if "torch" in sys.modules or x.__dlpack_device__()[0] != 1:
+        import torch
+
+        return torch.from_dlpack(x)
+    return np.from_dlpack(x)
+
+
+_ARRAYS = "pass an array of numpy, torch, or any library that knows DLPack"
+
+
+def as_given(result: Any, like: Any) -> Any:
+    """A result as an array of the library that `like` is of, where that library knows DLPack."""
+    import numpy as np
+
+    if isinstance(like, (np.ndarray, np.generic)) or is_torch(like):
+        return result
+    space = getattr(like, "__array_namespace__", None)
+    return space().from_dlpack(result) if space is not None else result
+
+
+def element_type(x: Any) -> Any:
+    """The type of the elements, as programs know it."""
+    return torch_element_type(x.dtype) if is_torch(x) else numpy_element_type(x.dtype)
+
+
+def framework_dtype(dtype: Any, like: Any) -> Any:
+    """A type of programs as the dtype of the library that `like` is of."""
+    if is_torch(like):
+        from ..torch import dtype as torch_dtype
+
+        return torch_dtype(dtype)
+    import numpy as np
+
+    return np.dtype(dtype.numpy_dtype)
 
 
 def itemsize(x: Any) -> int:
@@ -27,8 +78,40 @@ def strides(x: Any) -> tuple[int, ...]:
 
 
 def address(x: Any) -> int:
-    """Where the first element lies."""
-    return x.data_ptr() if is_torch(x) else x.__array_interface__["data"][0]
+    """Where the first element lies; 0 for None."""
+    if x is None:
+        return 0
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return x.data_ptr()
+    return x.__array_interface__["data"][0]
+
+
+def require_device(x: Any, what: str) -> None:
+    """Refuse an array that the target in force cannot reach."""
+    on_gpu = is_torch(x) and x.device.type != "cpu"
+    target = target_name()
+    require(
+        on_gpu == (target != "cpu"),
+        f"{what} is in the memory of {x.device if on_gpu else 'the host'}, and programs run on the target {target!r}",
+        hint='kiln.target("cpu") for arrays of the host, torch tensors on a CUDA device else',
+    )
+    require(
+        not is_torch(x) or x.device.type in ("cpu", "cuda"), f"{what} is on the device {x.device if on_gpu else ''}"
+    )
+
+
+def pointer(place: Any, dtype: Any, width: int) -> Any:
+    """Inside a program: where an array begins, given its address or itself, a multiple of `width` elements."""
+    alignment = max(natural_alignment(dtype), width * dtype.width // 8)
+    if isinstance(place, TracedTensor):
+        return place.iterator.with_alignment(alignment)
+    return make_ptr(dtype, place, AddressSpace.gmem, assumed_align=alignment)
+
+
+def tensor(x: Any) -> Any:
+    """An array as an argument that carries its own bounds."""
+    return from_dlpack(x)
 
 
 def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
@@ -53,6 +136,25 @@ def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return np.empty(shape, like.dtype if dtype is None else dtype)
 
 
+def empty_like(x: Any) -> Any:
+    """A new contiguous array of the same kind, shape and type, in the same memory."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        # strides that torch keeps for dense tensors are those of `x`; others become contiguous
+        return torch.empty_like(x, requires_grad=False)
+    import numpy as np
+
+    return np.empty(x.shape, x.dtype)
+
+
+def assign(target: Any, values: Any) -> None:
+    """Copy the elements of an array into another."""
+    if is_torch(target):
+        target.copy_(values)
+    else:
+        target[...] = values
+
+
 def contiguous(x: Any) -> Any:
     """A copy with the last mode contiguous."""
     if is_torch(x):
@@ -64,10 +166,10 @@ def contiguous(x: Any) -> Any:
 
 def stream_of(x: Any) -> int:
     """The handle of the stream that work on an array belongs to; 0, the default stream, where there is none."""
-    if is_torch(x) and x.device.type == "cuda":
-        import torch
-
-        return torch.cuda.current_stream(x.device).cuda_stream
+    if is_torch(x) and x.is_cuda:
+        torch = sys.modules["torch"]
+        quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        return quick(x.device.index) if quick is not None else torch.cuda.current_stream(x.device).cuda_stream
     return 0
 
 
@@ -95,12 +197,13 @@ def dynamic(x: Any, leading: int | None, width: int) -> Any:
 
 
 def signature(x: Any) -> Any:
-    """All that a kernel depends on of an array but its contents and where exactly it lies."""
-    if x is None:
-        return None
-    if is_torch(x):
+    """All that a kernel depends on of an array but its contents and where exactly it lies; None for what is no array."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
         return x.dtype, x.shape, x.stride(), x.data_ptr() % WIDEST, x.device
-    return x.dtype, x.shape, x.strides, address(x) % WIDEST
+    if x is None or not hasattr(x, "__array_interface__"):
+        return None
+    return x.dtype, x.shape, x.strides, x.__array_interface__["data"][0] % WIDEST
 
 
 def refusal(message: str, hint: str = "") -> Exception:

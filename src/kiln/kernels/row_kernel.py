@@ -1,0 +1,486 @@
+"""What kernels over the rows of matrices share: how a row is cut, held and reduced.
+
+A row is held by some threads of a block, or of the blocks of a cluster, each of which has every so many-th vector of it:
+memory is read once. What the threads find out about their parts is merged within a warp by shuffles, then once through
+shared memory between the warps of all blocks of the row. Rows too long to be held are read chunk by chunk, once to find out
+and once more to write.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+from .. import cute
+from ..base_dsl.numeric.operators import select
+from ..base_dsl.ranges import const_expr, range_constexpr
+from ..base_dsl.typing import Boolean, Float32, Int32
+from ..cute import arch
+from ..cute.nvgpu import CopyUniversalOp, cpasync
+from . import arrays, devices
+
+WARP = 32
+MOST_ELEMENTS = 64
+"""Elements of a row that a thread holds at most."""
+
+State = tuple[Any, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class RowTiling:
+    """How rows are cut.
+
+    `threads` of a block hold one or more rows, `row_threads` of them each row, or each part of one of `cluster` blocks.
+    With `stages` the row waits in shared memory, copied there ahead (2: while the row before is computed), instead of in
+    registers. `resident` blocks for each multiprocessor take rows in turn; with 0 there is a block for each of them.
+    `together` blocks fit on a multiprocessor at least: it limits registers. With `ahead`, weights are read before the row is
+    known, not when they are used.
+    """
+
+    threads: int = 128
+    row_threads: int = 32
+    cluster: int = 1
+    stages: int = 0
+    resident: int = 0
+    together: int = 1
+    ahead: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block."""
+        return self.threads // self.row_threads
+
+    def vectors(self, n: int, width: int) -> int:
+        """Vectors of `width` elements of a row of `n` that a thread holds; 0 if the row is not held."""
+        found = -(-n // (self.cluster * self.row_threads * width))
+        return found if found * width <= MOST_ELEMENTS else 0
+
+    def smem_bytes(self, n: int, width: int, bits: int, sources: int) -> int:
+        """Shared memory of a block."""
+        staged = self.stages * sources * self.vectors(n, width) * self.threads * width * bits // 8
+        return staged + 2 * 8 * 4 * self.cluster * (self.threads // WARP or 1)
+
+    def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
+        """Refuse what cannot work for rows of `n` elements of so many bits, accessed `width` at a time."""
+        for name in ("threads", "row_threads", "cluster"):
+            value = getattr(self, name)
+            arrays.require(
+                isinstance(value, int) and value >= 1 and value & (value - 1) == 0,
+                f"{self}: {name} is {value!r}, not a power of two",
+            )
+        arrays.require(WARP <= self.threads <= 1024, f"{self}: a block has 32 to 1024 threads, not {self.threads}")
+        arrays.require(
+            self.row_threads <= self.threads, f"{self}: {self.row_threads} threads of a row in a block of {self.threads}"
+        )
+        arrays.require(
+            self.cluster == 1 or self.row_threads == self.threads,
+            f"{self}: blocks that share a row hold nothing else, so row_threads is {self.threads}",
+        )
+        arrays.require(
+            self.cluster <= device.cluster, f"{self}: a cluster has at most {device.cluster} blocks on this device"
+        )
+        arrays.require(
+            self.stages in (0, 1, 2) and self.resident >= 0, f"{self}: stages are 0, 1 or 2, resident at least 0"
+        )
+        vectors = self.vectors(n, width)
+        arrays.require(
+            vectors > 0 or (self.cluster == 1 and self.stages == 0),
+            f"{self}: a thread holds at most {MOST_ELEMENTS} elements, and a row of {n} has more",
+            hint="more threads or a larger cluster; without cluster and stages the row is read twice",
+        )
+        arrays.require(
+            self.stages == 0 or width * bits >= 32,
+            f"{self}: copies into shared memory take 4 bytes or more, and {width} elements of {bits} bits can be copied at once",
+            hint="stages=0, or rows that are aligned",
+        )
+        used = self.smem_bytes(n, width, bits, sources)
+        arrays.require(
+            used <= device.smem,
+            f"{self} takes {used} bytes of shared memory, and a block has {device.smem}",
+            hint="fewer stages, or a larger cluster",
+        )
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """The larger number."""
+    return arch.fmax(a, b)
+
+
+def plus(a: Any, b: Any) -> Any:
+    """The sum."""
+    return a + b
+
+
+def across(value: Any, op: Any, lanes: int) -> Any:
+    """The combination of the values of so many neighbouring lanes."""
+    return arch.warp_reduction(value, op, threads_in_group=lanes) if lanes > 1 else value
+
+
+def total(values: Any, op: Any = None) -> Any:
+    """One number of a value (width, vectors): first across vectors, so that sums do not wait for each other."""
+    op = cute.ReductionOp.ADD if op is None else op
+    start = float("-inf") if op is cute.ReductionOp.MAX else 0.0
+    lined = values.reduce(op, start, reduction_profile=(None, 1))
+    while len(lined) > 1:
+        half = len(lined) // 2
+        parts = lined.reshape((half, 2))
+        left, right = parts[None, 0], parts[None, 1]
+        lined = cute.where(left > right, left, right) if op is cute.ReductionOp.MAX else left + right
+    return lined[0]
+
+
+def products(a: Any, b: Any) -> Any:
+    """The sum of the products of two values (width, vectors), each rounded once."""
+    summed = a[None, 0] * b[None, 0]
+    for v in range(1, a.shape[1]):
+        summed = cute.math.fma(a[None, v], b[None, v], summed)
+    return total(summed.reshape((a.shape[0], 1)))
+
+
+@dataclasses.dataclass(frozen=True)
+class RowProblem:
+    """What a kernel is made for: the types of its matrices and vectors, how wide accesses are, and how rows are cut.
+
+    With `vectors` of 0 rows are read in chunks. `exact` rows fill all vectors of all threads.
+    """
+
+    sources: tuple[Any, ...]
+    outs: tuple[Any, ...]
+    columns: tuple[Any, ...]
+    width: int
+    vectors: int
+    exact: bool
+    tiling: RowTiling
+
+
+class RowKernel:
+    """A kernel that reads matrices row by row, finds something out about each row, and writes matrices.
+
+    A subclass says what a thread finds out (`fresh`, `absorb`), how findings of several are one (`merge`), and what is
+    written (`results`). A finding is a tuple of Float32.
+    """
+
+    fields = 1
+    """Numbers of a finding."""
+    numbers: tuple[Any, ...] = ()
+    """Numbers a call passes beside sizes, each as an example of its type."""
+    early_columns = False
+    """Whether findings depend on the vectors."""
+
+    def __init__(self, problem: RowProblem) -> None:
+        self.problem = problem
+        self.tiling = problem.tiling
+        self.width = problem.width
+        self.whole = problem.vectors > 0
+        self.vectors = problem.vectors or max(1, min(4, MOST_ELEMENTS // problem.width))
+        self.exact = problem.exact
+
+    # -- what a subclass says --------------------------------------------------------------------------------------
+
+    def fresh(self) -> State:
+        """What is known of nothing."""
+        raise NotImplementedError
+
+    def absorb(self, state: State, values: list[Any], inside: Any, columns: list[Any]) -> tuple[State, Any]:
+        """What is known after some more values, and anything to keep of them for `results`."""
+        raise NotImplementedError
+
+    def merge(self, states: list[State], lanes: int) -> State:
+        """What some findings of each of `lanes` lanes come to, known to all of them."""
+        raise NotImplementedError
+
+    def results(
+        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: tuple[Any, ...], n: Any
+    ) -> list[Any]:
+        """What is written for one vector of each source, given what the thread found out and what is known of the row."""
+        raise NotImplementedError
+
+    # -- the kernel ------------------------------------------------------------------------------------------------
+
+    def matrix(self, address: Any, dtype: Any, rows: Any, n: Any, step: Any) -> Any:
+        """A matrix at an address; `step` elements from one row to the next."""
+        pointer = arrays.pointer(address, dtype, self.width)
+        return cute.make_tensor(pointer, cute.make_layout((rows, n), stride=(cute.assume(step, divby=self.width), 1)))
+
+    def vector(self, address: Any, dtype: Any, n: Any) -> Any:
+        """A number for each column, at an address."""
+        return cute.make_tensor(arrays.pointer(address, dtype, self.width), cute.make_layout((n,), stride=(1,)))
+
+    def columns(self, addresses: tuple[Any, ...], n: Any) -> list[Any]:
+        """The vectors that there are."""
+        given = zip(addresses, self.problem.columns, strict=True)
+        return [self.vector(address, dtype, n) for address, dtype in given if dtype is not None]
+
+    def launch(self, sources: Any, outs: Any, columns: Any, numbers: Any, rows: Any, n: Any, blocks: Any, stream: Any):
+        """Launch over so many blocks."""
+        tiling = self.tiling
+        self.kernel(sources, outs, columns, numbers, rows, n).launch(
+            grid=(blocks, 1, 1),
+            block=(tiling.threads, 1, 1),
+            cluster=(tiling.cluster, 1, 1) if tiling.cluster > 1 else None,
+            max_number_threads=tiling.threads,
+            min_blocks_per_mp=tiling.together,
+            stream=stream,
+        )
+
+    @cute.kernel
+    def kernel(self, sources: Any, outs: Any, columns: Any, numbers: Any, rows: Int32, n: Int32):
+        tiling, width = self.tiling, self.width
+        thread = arch.thread_idx()[0]
+        block = arch.block_idx()[0]
+        rank = block % tiling.cluster
+        within = thread // tiling.row_threads
+        unit = rank * (tiling.row_threads * self.vectors) + thread % tiling.row_threads
+        units = n // width
+
+        slots = tiling.cluster * max(1, tiling.row_threads // WARP)
+        exchange = self.exchange_buffer(slots)
+        staged = [self.stage_buffer(x.element_type) for x in sources] if const_expr(tiling.stages > 0) else []
+        first = block // tiling.cluster
+
+        if const_expr(tiling.cluster > 1):
+            arch.cluster_arrive_relaxed()
+        if const_expr(tiling.stages > 0):
+            self.fetch(sources, staged, first * tiling.rows + within, rows, unit, units, thread, Int32(0))
+        if const_expr(tiling.cluster > 1):
+            arch.cluster_wait()  # the other blocks have begun, so that their shared memory can be written to
+
+        if const_expr(tiling.resident == 0):
+            places = (first * tiling.rows + within, Int32(0), rows, unit, units, thread, within, rank, slots, Int32(0))
+            self.row(sources, outs, columns, numbers, n, staged, exchange, places)
+        else:
+            turn = Int32(0)
+            steps = arch.grid_dim()[0] // tiling.cluster
+            for group in range(first, cute.ceil_div(rows, tiling.rows), steps):
+                row = group * tiling.rows + within
+                places = (row, row + steps * tiling.rows, rows, unit, units, thread, within, rank, slots, turn)
+                self.row(sources, outs, columns, numbers, n, staged, exchange, places)
+                turn = turn ^ 1
+        if const_expr(tiling.stages > 0):
+            arch.cp_async_wait_group(0)
+
+    @cute.jit
+    def row(self, sources: Any, outs: Any, columns: Any, numbers: Any, n: Any, staged: Any, exchange: Any, places: Any):
+        """What a thread does for a row, and to have the next one soon."""
+        row, following, rows, unit, units, thread, within, rank, slots, turn = places
+        tiling = self.tiling
+        exists = row < rows
+        if const_expr(tiling.stages == 2):
+            self.fetch(sources, staged, following, rows, unit, units, thread, turn ^ 1)
+        if const_expr(self.whole):
+            stage = turn if const_expr(tiling.stages == 2) else Int32(0)
+            if const_expr(tiling.stages > 0):
+                arch.cp_async_wait_group(tiling.stages - 1)
+                values = self.waiting(staged, thread, stage)
+            else:
+                values = self.values(sources, row, exists, unit, units)
+            inside = self.inside(unit, units)
+            own, kept = self.absorb(self.fresh(), values, inside, self.early(columns, unit, units))
+            parts = [self.read_vector(c, unit, units) for c in columns] if const_expr(tiling.ahead) else []
+            state = self.gathered(own, exchange, turn, within, thread, rank, slots)
+            again = [buffer[None, None, thread, stage] for buffer in staged]  # values need not be held meanwhile
+            self.finish(outs, values, again, columns, parts, kept, own, state, numbers, n, row, exists, unit, units)
+            if const_expr(tiling.stages == 1 and tiling.resident > 0):
+                self.fetch(sources, staged, following, rows, unit, units, thread, stage)
+        else:
+            state = self.fresh()
+            for start in range(0, units, tiling.row_threads * self.vectors):
+                state = self.chunk(sources, columns, state, row, exists, start + unit, units)
+            state = self.gathered(state, exchange, turn, within, thread, rank, slots)
+            for start in range(0, units, tiling.row_threads * self.vectors):
+                self.write_chunk(sources, outs, columns, state, numbers, n, row, exists, start + unit, units)
+
+    @cute.jit
+    def chunk(self, sources: Any, columns: Any, state: Any, row: Any, exists: Any, unit: Any, units: Any):
+        """What is known after a chunk of a row that is not held."""
+        values = self.values(sources, row, exists, unit, units)
+        return self.absorb(state, values, self.inside(unit, units), self.early(columns, unit, units))[0]
+
+    @cute.jit
+    def write_chunk(
+        self, sources: Any, outs: Any, columns: Any, state: Any, numbers: Any, n: Any, row: Any, exists: Any, unit: Any,
+        units: Any,
+    ):  # fmt: skip
+        """Write a chunk of a row that is not held."""
+        values = self.values(sources, row, exists, unit, units)
+        self.finish(outs, values, [], columns, [], None, state, state, numbers, n, row, exists, unit, units)
+
+    @cute.jit
+    def values(self, sources: Any, row: Any, exists: Any, unit: Any, units: Any):
+        """A thread's part of a row, or of a chunk of it."""
+        found = []
+        for x in sources:
+            held = cute.make_rmem_tensor((self.width, self.vectors), x.element_type)
+            self.read(x, held, row, exists, unit, units)
+            found.append(held.load().to(Float32))
+        return found
+
+    @cute.jit
+    def waiting(self, staged: Any, thread: Any, stage: Any):
+        """A thread's part of a row that waits in shared memory."""
+        found = []
+        for buffer in staged:
+            held = cute.make_rmem_tensor((self.width, self.vectors), buffer.element_type)
+            cute.autovec_copy(buffer[None, None, thread, stage], held)
+            found.append(held.load().to(Float32))
+        return found
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def atom(self, dtype: Any) -> Any:
+        """A copy of one vector."""
+        return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=self.width * dtype.width)
+
+    def part(self, x: Any, row: Any, exists: Any, unit: Any) -> Any:
+        """A vector of a row; of the first row where there is none."""
+        place = row if self.tiling.rows == 1 else select(exists, row, Int32(0))
+        return cute.local_tile(x[place, None], (self.width,), (unit,))
+
+    @cute.jit
+    def inside(self, unit: Any, units: Any):
+        """Where a thread's part of the row has elements; None where everywhere."""
+        if const_expr(self.exact):
+            return None
+        found = cute.make_rmem_tensor((self.width, self.vectors), Boolean)
+        for v in range_constexpr(self.vectors):
+            there = unit + v * self.tiling.row_threads < units
+            for i in range_constexpr(self.width):
+                found[i, v] = there
+        return found.load()
+
+    @cute.jit
+    def read(self, x: Any, held: Any, row: Any, exists: Any, unit: Any, units: Any):
+        """A thread's part of a row, zeros where it ends."""
+        atom = self.atom(x.element_type)
+        always = const_expr(self.exact and self.tiling.rows == 1)
+        if const_expr(not always):
+            held.fill(0)
+        for v in range_constexpr(self.vectors):
+            at = unit + v * self.tiling.row_threads
+            part = self.part(x, row, exists, at)
+            if const_expr(always):
+                cute.copy(atom, part, held[None, v])
+            else:
+                cute.copy(atom, part, held[None, v], pred=exists if const_expr(self.exact) else (at < units) & exists)
+
+    @cute.jit
+    def finish(
+        self, outs: Any, values: Any, again: Any, columns: Any, parts: Any, kept: Any, own: Any, state: Any, numbers: Any, n: Any, row: Any,
+        exists: Any, unit: Any, units: Any,
+    ):  # fmt: skip
+        """Compute and write a thread's part of the results, vector by vector: that takes the fewest registers."""
+        for v in range_constexpr(self.vectors):
+            if const_expr(len(again) > 0):
+                some = [x[None, v].load().to(Float32) for x in again]
+            else:
+                some = [x[None, v] for x in values]
+            if const_expr(len(parts) > 0):
+                weights = [p[None, v].load().to(Float32) for p in parts]
+            else:
+                weights = [self.read_vector(c, unit, units, v).load().to(Float32) for c in columns]
+            made = self.results(some, weights, None if kept is None else kept[None, v], own, state, numbers, n)
+            at = unit + v * self.tiling.row_threads
+            for out, value in zip(outs, made, strict=True):
+                held = cute.make_rmem_tensor((self.width,), out.element_type)
+                held.store(value.to(out.element_type))
+                part, atom = self.part(out, row, exists, at), self.atom(out.element_type)
+                if const_expr(self.exact and self.tiling.rows == 1):
+                    cute.copy(atom, held, part)
+                else:
+                    cute.copy(atom, held, part, pred=exists if const_expr(self.exact) else (at < units) & exists)
+
+    @cute.jit
+    def early(self, columns: Any, unit: Any, units: Any):
+        """The vectors, if findings depend on them."""
+        if const_expr(not self.early_columns):
+            return []
+        return [self.read_vector(c, unit, units).load().to(Float32) for c in columns]
+
+    @cute.jit
+    def read_vector(self, x: Any, unit: Any, units: Any, only: Any = None):
+        """A thread's part of a number for each column, zeros where there is none; or only one vector of it."""
+        atom = self.atom(x.element_type)
+        chosen = range(self.vectors) if only is None else [only]
+        held = cute.make_rmem_tensor((self.width, len(chosen)), x.element_type)
+        if const_expr(not self.exact):
+            held.fill(0)
+        for place, v in enumerate(chosen):
+            at = unit + v * self.tiling.row_threads
+            part = cute.local_tile(x, (self.width,), (at,))
+            if const_expr(self.exact):
+                cute.copy(atom, part, held[None, place])
+            else:
+                cute.copy(atom, part, held[None, place], pred=at < units)
+        return held if const_expr(only is None) else held[None, 0]
+
+    def stage_buffer(self, dtype: Any) -> Any:
+        """Shared memory (element, vector, thread, stage): each thread's vectors lie between those of its neighbours."""
+        tiling, width = self.tiling, self.width
+        shape = (width, self.vectors, tiling.threads, tiling.stages)
+        stride = (1, width * tiling.threads, width, width * tiling.threads * self.vectors)
+        memory = arch.alloc_smem(dtype, width * self.vectors * tiling.threads * tiling.stages, 16)
+        return cute.make_tensor(memory, cute.make_layout(shape, stride=stride))
+
+    @cute.jit
+    def fetch(self, sources: Any, staged: Any, row: Any, rows: Any, unit: Any, units: Any, thread: Any, stage: Any):
+        """Begin to copy a thread's part of a row to shared memory, where nobody else touches it."""
+        exists = row < rows
+        place = select(exists, row, Int32(0))
+        for x, waiting in zip(sources, staged, strict=True):
+            bits = self.width * x.element_type.width
+            mode = cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS
+            atom = cute.make_copy_atom(cpasync.CopyG2SOp(mode, zero_fill=True), x.element_type, num_bits_per_copy=bits)
+            for v in range_constexpr(self.vectors):
+                at = unit + v * self.tiling.row_threads
+                there = exists if const_expr(self.exact) else (at < units) & exists
+                part = cute.local_tile(x[place, None], (self.width,), (at,))
+                cute.copy(atom, part, waiting[None, v, thread, stage], pred=there)
+        arch.cp_async_commit_group()
+
+    # -- findings of several threads -------------------------------------------------------------------------------
+
+    def exchange_buffer(self, slots: int) -> Any:
+        """Shared memory for the findings of the warps of a block's rows, twice: one is read while the other is written."""
+        if slots == 1:
+            return None
+        shape = (slots, self.fields, self.tiling.rows, 2)
+        return cute.make_tensor(arch.alloc_smem(Float32, slots * self.fields * self.tiling.rows * 2), cute.make_layout(shape))
+
+    @cute.jit
+    def gathered(
+        self, own: Any, exchange: Any, turn: Any, within: Any, thread: Any, rank: Any, slots: Any
+    ):
+        """What the findings of all threads of a row come to."""
+        tiling = self.tiling
+        state = self.merge([own], min(WARP, tiling.row_threads))
+        if const_expr(slots == 1):
+            return state
+        warps = max(1, tiling.row_threads // WARP)
+        lane = thread % WARP
+        slot = rank * warps + thread % tiling.row_threads // WARP
+        if lane < tiling.cluster:
+            if const_expr(tiling.cluster > 1):
+                pointer = arch.map_dsmem_ptr(exchange.iterator, lane)
+                there = cute.make_tensor(pointer, exchange.layout)
+            else:
+                there = exchange
+            for k in range_constexpr(self.fields):
+                there[slot, k, within, turn] = state[k]
+        if const_expr(tiling.cluster > 1):
+            arch.cluster_arrive()
+            arch.cluster_wait()
+        else:
+            arch.sync_threads()
+        lanes = min(WARP, slots)
+        found = [
+            tuple(exchange[lane % lanes + i * lanes, k, within, turn] for k in range(self.fields))
+            for i in range(slots // lanes)
+        ]
+        return self.merge(found, lanes)
+
+
+@functools.lru_cache(maxsize=1024)
+def made(kind: type[Any], *arguments: Any) -> Any:
+    """One kernel object for equal arguments, so that equal kernels are compiled once."""
+    return kind(*arguments)

@@ -1,0 +1,176 @@
+"""From arrays to a launch of a kernel over rows: what is checked, how rows are cut by default."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..base_dsl.typing import BFloat16, Float16, Float32
+from . import arrays, devices, plans
+from .row_kernel import MOST_ELEMENTS, RowProblem, RowTiling, made
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+FLOATS = (Float16, BFloat16, Float32)
+
+
+class Matrix(NamedTuple):
+    """An array as rows: how many, how long, how far from one to the next, and how many elements an access can take."""
+
+    rows: int
+    n: int
+    step: int
+    width: int
+
+
+def matrix_of(x: Any) -> Matrix | None:
+    """An array as the rows along its last mode; None if they are not contiguous, or not at even distances."""
+    shape, strides = tuple(x.shape), arrays.strides(x)
+    n = shape[-1]
+    if (n != 1 and strides[-1] != 1) or any(s < 0 for s in strides):
+        return None
+    outer = [(s, d) for s, d in zip(shape[:-1], strides[:-1], strict=True) if s != 1]
+    for (_, far), (extent, near) in zip(outer, outer[1:], strict=False):
+        if far != near * extent:
+            return None
+    rows = 1
+    for extent, _ in outer:
+        rows *= extent
+    step = outer[-1][1] if outer else n
+    return Matrix(rows, n, step, width_of(x, n, step))
+
+
+def width_of(x: Any, n: int, step: int) -> int:
+    """How many elements of a row can be accessed at once."""
+    size = arrays.itemsize(x)
+    width = max(1, arrays.WIDEST // size)
+    while width > 1 and (n % width or step % width or arrays.address(x) % (width * size)):
+        width //= 2
+    return width
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def default_tiling(n: int, width: int, bits: int, rows: int, device: devices.Device) -> RowTiling:
+    """Four vectors to a thread where blocks are small; then more blocks to a row rather than more threads."""
+    units = -(-n // width)
+    row_threads = _power_of_two(-(-units // 4))
+    if row_threads <= 256:
+        return RowTiling(max(128, row_threads), row_threads)
+    vectors = min(8, MOST_ELEMENTS // width)
+    cluster = min(device.cluster, _power_of_two(-(-units // (256 * vectors))))
+    for threads in (256, 512, 1024):
+        if threads * cluster * width * (MOST_ELEMENTS // width) >= n:
+            return RowTiling(threads, threads, cluster)
+    return RowTiling(512, 512)
+
+
+def row_plan(
+    name: str,
+    kind: type[Any],
+    sources: Sequence[Any],
+    outs: Sequence[Any],
+    columns: Sequence[Any],
+    tiling: RowTiling | None,
+    most: int = MOST_ELEMENTS,
+) -> Callable[..., Any]:
+    """The plan of a function of rows: a function of sources, outs, columns (None: there is none) and numbers.
+
+    It gives the first of the outs. Rows that do not lie as kernels take them are copied, each time.
+    """
+    check(name, sources, outs, columns)
+    if 0 in sources[0].shape:
+        return lambda _sources, outs, _columns, _numbers: outs[0]
+    if any(matrix_of(x) is None for x in (*sources, *outs)) or any(c is not None and _spread(c) for c in columns):
+        return _plan_of_copies(name, kind, sources, outs, columns, tiling, most)
+    matrices = [matrix_of(x) for x in (*sources, *outs)]
+    laid = [m for m in matrices if m is not None]
+    rows, n = laid[0].rows, laid[0].n
+    widths = [m.width for m in laid] + [width_of(c, n, n) for c in columns if c is not None]
+    width = min(widths)
+    types = [tuple(None if x is None else arrays.element_type(x) for x in group) for group in (sources, outs, columns)]
+    bits = max(t.width for t in types[0])
+    device = devices.current()
+    if tiling is None:
+        tiling = default_tiling(n, width, bits, rows, device)
+    tiling.check(n, width, bits, len(sources), device)
+    vectors = tiling.vectors(n, width)
+    exact = n == tiling.cluster * tiling.row_threads * vectors * width
+    problem = RowProblem(types[0], types[1], types[2], width, vectors, exact, tiling)
+    groups = -(-rows // tiling.rows)
+    if tiling.resident:
+        groups = min(groups, max(1, device.multiprocessors * tiling.resident // tiling.cluster))
+    before = (rows, n, *(m.step for m in laid))
+    blocks = groups * tiling.cluster
+    run = plans.compiled(made(kind, problem), (*sources, *outs, *columns), (*before, *kind.numbers, blocks))
+    stream_of = arrays.stream_of
+
+    def plan(sources: Any, outs: Any, columns: Any, numbers: Any) -> Any:
+        run((*sources, *outs, *columns), (*before, *numbers, blocks), stream_of(sources[0]))
+        return outs[0]
+
+    return plan
+
+
+def _spread(x: Any) -> bool:
+    """Whether a vector's elements are not neighbours."""
+    return x.shape[0] != 1 and arrays.strides(x)[0] != 1
+
+
+def _plan_of_copies(name: str, kind: Any, sources: Any, outs: Any, columns: Any, tiling: Any, most: int) -> Any:
+    """The plan for arrays that do not lie as the kernel takes them: it takes copies."""
+
+    def copied(x: Any) -> Any:
+        return x if x is None else arrays.contiguous(x)
+
+    def like(x: Any) -> Any:
+        return x if matrix_of(x) is not None else arrays.empty(x, tuple(x.shape), None)
+
+    inner = row_plan(
+        name, kind, [copied(x) for x in sources], [like(x) for x in outs], [copied(c) for c in columns], tiling, most
+    )
+
+    def plan(sources: Any, outs: Any, columns: Any, numbers: Any) -> Any:
+        written = [like(x) for x in outs]
+        inner([copied(x) for x in sources], written, [copied(c) for c in columns], numbers)
+        for out, value in zip(outs, written, strict=True):
+            if value is not out:
+                arrays.assign(out, value)
+        return outs[0]
+
+    return plan
+
+
+def check(name: str, sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any]) -> None:
+    """Refuse arrays that do not go together."""
+    x = sources[0]
+    arrays.require(x.ndim >= 1, f"{name} of an array without modes")
+    shape, n = tuple(x.shape), x.shape[-1] if x.ndim else 0
+    arrays.require(n > 0 or 0 in shape[:-1], f"{name} of shape {shape}: its rows have no elements")
+    for what, group in (("source", sources), ("out", outs)):
+        for other in group:
+            arrays.require(
+                tuple(other.shape) == shape,
+                f"{name} of shape {shape} {'into' if what == 'out' else 'and'} {tuple(other.shape)}",
+                hint="all matrices have one shape",
+            )
+            _check_type(name, other)
+            arrays.require_device(other, f"an array of {name}")
+    for vector in columns:
+        if vector is not None:
+            arrays.require(
+                tuple(vector.shape) == (n,),
+                f"{name} of rows of {n} with a weight or bias of shape {tuple(vector.shape)}",
+                hint=f"one element for each of the {n} columns: ({n},)",
+            )
+            _check_type(name, vector)
+            arrays.require_device(vector, f"a vector of {name}")
+
+
+def _check_type(name: str, x: Any) -> None:
+    dtype = arrays.element_type(x)
+    arrays.require(
+        dtype in FLOATS, f"{name} of {dtype.__name__} elements", hint="Float16, BFloat16 or Float32: convert the array"
+    )
