@@ -7,12 +7,22 @@ from typing import Any
 
 _PLACES = {
     "AttentionTiling": ".attention",
+    "ElementTiling": ".pointwise",
+    "ReductionTiling": ".reductions",
+    "RowTiling": ".row_kernel",
     "Tiling": ".tensor_core_gemm",
+    "argmax": ".reductions",
+    "argmin": ".reductions",
+    "elementwise": ".pointwise",
     "flash_attention": ".attention",
     "gemm": ".tensor_core_gemm",
     "layer_norm": ".rows",
+    "max": ".reductions",
+    "mean": ".reductions",
+    "min": ".reductions",
     "rms_norm": ".rows",
     "softmax": ".rows",
+    "sum": ".reductions",
 }
 """Where a name is defined."""
 

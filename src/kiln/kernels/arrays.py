@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
 from ..base_dsl.diagnostics import DSLUserCodeTypeError
 from ..base_dsl.target import target_name
 from ..cute.arrays import numpy_element_type, torch_element_type
-from ..cute.pointer import AddressSpace, make_ptr, natural_alignment
+from ..cute.pointer import AddressSpace, element_bits, make_ptr, natural_alignment
 from ..cute.runtime import from_dlpack
 from ..cute.tensor import TracedTensor
 
@@ -47,8 +48,26 @@ def as_given(result: Any, like: Any) -> Any:
 
     if isinstance(like, (np.ndarray, np.generic)) or is_torch(like):
         return result
+    if isinstance(result, tuple):
+        return tuple(None if r is None else as_given(r, like) for r in result)
     space = getattr(like, "__array_namespace__", None)
     return space().from_dlpack(result) if space is not None else result
+
+
+def of_any_library(function: Any) -> Any:
+    """Decorator: a function of arrays of numpy and torch that takes those of other libraries, by way of DLPack."""
+    import numpy as np
+
+    @functools.wraps(function)
+    def call(first: Any, *rest: Any, **options: Any) -> Any:
+        torch = sys.modules.get("torch")
+        if isinstance(first, np.ndarray) or (torch is not None and isinstance(first, torch.Tensor)):
+            return function(first, *rest, **options)
+        rest = tuple(known(x) if hasattr(x, "__dlpack__") else x for x in rest)
+        options = {name: known(x) if hasattr(x, "__dlpack__") else x for name, x in options.items()}
+        return as_given(function(known(first), *rest, **options), first)
+
+    return call
 
 
 def element_type(x: Any) -> Any:
@@ -87,8 +106,8 @@ def address(x: Any) -> int:
     return x.__array_interface__["data"][0]
 
 
-def require_device(x: Any, what: str) -> None:
-    """Refuse an array that the target in force cannot reach."""
+def require_usable(x: Any, what: str, written: bool = False) -> None:
+    """Refuse an array that the target in force cannot reach, or not write to."""
     on_gpu = is_torch(x) and x.device.type != "cpu"
     target = target_name()
     require(
@@ -96,14 +115,20 @@ def require_device(x: Any, what: str) -> None:
         f"{what} is in the memory of {x.device if on_gpu else 'the host'}, and programs run on the target {target!r}",
         hint='kiln.target("cpu") for arrays of the host, torch tensors on a CUDA device else',
     )
+    if is_torch(x):
+        require(x.device.type in ("cpu", "cuda"), f"{what} is on the device {x.device}")
+        return
+    require(not written or x.flags.writeable, f"{what} is read-only, and written to")
     require(
-        not is_torch(x) or x.device.type in ("cpu", "cuda"), f"{what} is on the device {x.device if on_gpu else ''}"
+        all(s % x.itemsize == 0 for s in x.strides),
+        f"{what} has strides of {x.strides} bytes, no whole elements of {x.itemsize}",
+        hint="pass a copy: numpy.ascontiguousarray(x)",
     )
 
 
 def pointer(place: Any, dtype: Any, width: int) -> Any:
     """Inside a program: where an array begins, given its address or itself, a multiple of `width` elements."""
-    alignment = max(natural_alignment(dtype), width * dtype.width // 8)
+    alignment = max(natural_alignment(dtype), width * element_bits(dtype) // 8)
     if isinstance(place, TracedTensor):
         return place.iterator.with_alignment(alignment)
     return make_ptr(dtype, place, AddressSpace.gmem, assumed_align=alignment)
@@ -155,6 +180,16 @@ def assign(target: Any, values: Any) -> None:
         target[...] = values
 
 
+def permuted(x: Any, order: list[int]) -> Any:
+    """A view with the modes in another order."""
+    return x.permute(order) if is_torch(x) else x.transpose(order)
+
+
+def is_contiguous(x: Any) -> bool:
+    """Whether elements lie without gaps in row-major order."""
+    return x.is_contiguous() if is_torch(x) else x.flags.c_contiguous
+
+
 def contiguous(x: Any) -> Any:
     """A copy with the last mode contiguous."""
     if is_torch(x):
@@ -197,13 +232,16 @@ def dynamic(x: Any, leading: int | None, width: int) -> Any:
 
 
 def signature(x: Any) -> Any:
-    """All that a kernel depends on of an array but its contents and where exactly it lies; None for what is no array."""
+    """All that a kernel depends on of an array but its contents and where exactly it lies; None for None."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         return x.dtype, x.shape, x.stride(), x.data_ptr() % WIDEST, x.device
-    if x is None or not hasattr(x, "__array_interface__"):
+    if x is None:
         return None
-    return x.dtype, x.shape, x.strides, x.__array_interface__["data"][0] % WIDEST
+    require(
+        hasattr(x, "__array_interface__"), f"{type(x).__module__}.{type(x).__qualname__} beside numpy arrays", _ARRAYS
+    )
+    return x.dtype, x.shape, x.strides, x.flags.writeable, x.__array_interface__["data"][0] % WIDEST
 
 
 def refusal(message: str, hint: str = "") -> Exception:

@@ -26,9 +26,7 @@ def _of(target: str, architecture: str) -> Device:
         return Device(model.multiprocessors, model.smem_per_block, 16 if model.major >= 9 else 1)
     info = HardwareInfo()
     clusters = info._number("major", "COMPUTE_CAPABILITY_MAJOR") >= 9
-    return Device(
-        info.get_device_multiprocessor_count(), info.get_max_smem_per_block_in_bytes(), 16 if clusters else 1
-    )
+    return Device(info.get_device_multiprocessor_count(), info.get_max_smem_per_block_in_bytes(), 16 if clusters else 1)
 
 
 def current() -> Device:

@@ -7,6 +7,7 @@ take addresses. Under the sanitizer they take arrays, whose bounds it knows.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from .. import cute
@@ -16,18 +17,19 @@ from ..base_dsl.typing import Int64
 from . import arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _MOST = 4096
-
-Plan = "Callable[..., None]"
 
 _plans: dict[Any, Any] = {}
 _compiled: dict[Any, Any] = {}
 
+mode = target_key
+"""The part of a key that says where and how code runs."""
+
 
 def find(key: Any) -> Any:
-    """The plan of a key (see `mode`), or None."""
+    """The plan of a key, or None. A key holds `mode()` and the signatures of arrays."""
     return _plans.get(key)
 
 
@@ -39,32 +41,44 @@ def keep(key: Any, plan: Any) -> Any:
     return plan
 
 
-mode = target_key
-"""The part of a key that says where and how code runs."""
+@functools.lru_cache(maxsize=_MOST)
+def made(kind: type[Any], *arguments: Any) -> Any:
+    """One kernel object for equal arguments, so that equal kernels are compiled once."""
+    return kind(*arguments)
 
 
-def compiled(kernel: Any, given: tuple[Any, ...], numbers: tuple[Any, ...]) -> Callable[..., None]:
-    """The code of a kernel object for arrays like these, as a function of arrays and numbers.
+def launcher(kernel: Any, given: Sequence[Any], *numbers: Any) -> Callable[[Sequence[Any]], None]:
+    """A function of arrays like these that runs a kernel object on the stream of the first.
 
-    `kernel` is called with the arrays, the numbers and a stream; None stands for an array that there is not. Code is kept
-    for each kernel object and the kinds of its arguments.
+    The kernel is called with a tuple of where the arrays begin (see `arrays.pointer`), the numbers, typed, possibly in
+    tuples, and the stream. Code is kept for each kernel object and the types of its numbers.
     """
-    checked = bool(sanitizing.kinds())
-    kinds = tuple(arrays.signature(x) for x in given) if checked else len(given)
-    key = (kernel, mode(), kinds, tuple(type(n) for n in numbers))
-    code = _compiled.get(key)
-    if code is None:
-        shown = [arrays.tensor(x) if checked and x is not None else Int64(0) for x in given]
-        code = _compiled[key] = cute.compile(kernel, *shown, *numbers, 0)
-    if checked:
+    key = (kernel, mode(), len(given), _types(numbers))
+    if sanitizing.kinds():
 
-        def run_checked(arrays_: tuple[Any, ...], numbers_: tuple[Any, ...], stream: int) -> None:
-            code(*(Int64(0) if x is None else arrays.tensor(x) for x in arrays_), *numbers_, stream)
+        def run_checked(given: Sequence[Any]) -> None:
+            places = tuple(map(arrays.tensor, given))
+            code = _code((*key, *map(arrays.signature, given)), kernel, places, numbers)
+            code(places, *numbers, Int64(arrays.stream_of(given[0])))
 
         return run_checked
-    address, run_leaves = arrays.address, code.run_leaves
+    code = _code(key, kernel, tuple(Int64(0) for _ in given), numbers)
+    address, stream_of, run_leaves, values = arrays.address, arrays.stream_of, code.run_leaves, _values(numbers)
+    return lambda given: run_leaves([*map(address, given), *values, stream_of(given[0])])
 
-    def run(arrays_: tuple[Any, ...], numbers_: tuple[Any, ...], stream: int) -> None:
-        run_leaves([*map(address, arrays_), *numbers_, stream])
 
-    return run
+def _code(key: Any, kernel: Any, places: tuple[Any, ...], numbers: tuple[Any, ...]) -> Any:
+    code = _compiled.get(key)
+    if code is None:
+        if len(_compiled) >= _MOST:
+            _compiled.clear()
+        code = _compiled[key] = cute.compile(kernel, places, *numbers, Int64(0))
+    return code
+
+
+def _types(numbers: Any) -> Any:
+    return tuple(_types(n) if isinstance(n, tuple) else type(n) for n in numbers)
+
+
+def _values(numbers: Any) -> list[Any]:
+    return [v for n in numbers for v in (_values(n) if isinstance(n, tuple) else [n.value])]

@@ -9,20 +9,19 @@ and once more to write.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 from .. import cute
 from ..base_dsl.numeric.operators import select
 from ..base_dsl.ranges import const_expr, range_constexpr
-from ..base_dsl.typing import Boolean, Float32, Int32
+from ..base_dsl.typing import Boolean, Float32, Int32, Int64
 from ..cute import arch
 from ..cute.nvgpu import CopyUniversalOp, cpasync
 from . import arrays, devices
 
 WARP = 32
-MOST_ELEMENTS = 64
-"""Elements of a row that a thread holds at most."""
+MOST_ELEMENTS = {0: 64, 1: 128, 2: 128}
+"""Elements of a row that a thread holds at most, by the stages in shared memory."""
 
 State = tuple[Any, ...]
 
@@ -54,7 +53,7 @@ class RowTiling:
     def vectors(self, n: int, width: int) -> int:
         """Vectors of `width` elements of a row of `n` that a thread holds; 0 if the row is not held."""
         found = -(-n // (self.cluster * self.row_threads * width))
-        return found if found * width <= MOST_ELEMENTS else 0
+        return found if found * width <= MOST_ELEMENTS.get(self.stages, 0) else 0
 
     def smem_bytes(self, n: int, width: int, bits: int, sources: int) -> int:
         """Shared memory of a block."""
@@ -71,7 +70,8 @@ class RowTiling:
             )
         arrays.require(WARP <= self.threads <= 1024, f"{self}: a block has 32 to 1024 threads, not {self.threads}")
         arrays.require(
-            self.row_threads <= self.threads, f"{self}: {self.row_threads} threads of a row in a block of {self.threads}"
+            self.row_threads <= self.threads,
+            f"{self}: {self.row_threads} threads of a row in a block of {self.threads}",
         )
         arrays.require(
             self.cluster == 1 or self.row_threads == self.threads,
@@ -86,7 +86,7 @@ class RowTiling:
         vectors = self.vectors(n, width)
         arrays.require(
             vectors > 0 or (self.cluster == 1 and self.stages == 0),
-            f"{self}: a thread holds at most {MOST_ELEMENTS} elements, and a row of {n} has more",
+            f"{self}: a thread holds at most {MOST_ELEMENTS.get(self.stages)} elements, and a row of {n} has more",
             hint="more threads or a larger cluster; without cluster and stages the row is read twice",
         )
         arrays.require(
@@ -118,24 +118,72 @@ def across(value: Any, op: Any, lanes: int) -> Any:
 
 
 def total(values: Any, op: Any = None) -> Any:
-    """One number of a value (width, vectors): first across vectors, so that sums do not wait for each other."""
-    op = cute.ReductionOp.ADD if op is None else op
-    start = float("-inf") if op is cute.ReductionOp.MAX else 0.0
-    lined = values.reduce(op, start, reduction_profile=(None, 1))
-    while len(lined) > 1:
-        half = len(lined) // 2
-        parts = lined.reshape((half, 2))
-        left, right = parts[None, 0], parts[None, 1]
-        lined = cute.where(left > right, left, right) if op is cute.ReductionOp.MAX else left + right
-    return lined[0]
+    """One number of the elements of a vector, in pairs, so that sums do not wait for each other."""
+    while len(values) > 1:
+        half = values.reshape((len(values) // 2, 2))
+        left, right = half[None, 0], half[None, 1]
+        values = left + right if op is None else op(left, right)
+    return values[0]
 
 
-def products(a: Any, b: Any) -> Any:
-    """The sum of the products of two values (width, vectors), each rounded once."""
-    summed = a[None, 0] * b[None, 0]
-    for v in range(1, a.shape[1]):
-        summed = cute.math.fma(a[None, v], b[None, v], summed)
-    return total(summed.reshape((a.shape[0], 1)))
+def larger(a: Any, b: Any) -> Any:
+    """The larger numbers of two vectors."""
+    return cute.math.max(a, b)
+
+
+class Part:
+    """A thread's part of a row: vectors of its sources and columns, in f32, wherever they are held."""
+
+    __kiln_static__ = True
+
+    def __init__(
+        self, kernel: RowKernel, held: list[Any], columns: list[Any], unit: Any, units: Any, read: Any = ()
+    ) -> None:
+        self._kernel = kernel
+        self._held = held
+        self._columns = columns
+        self._unit = unit
+        self._units = units
+        self._read = read
+        self.count = kernel.vectors
+
+    @property
+    def in_registers(self) -> bool:
+        """Whether values can be kept until they are written."""
+        return self._kernel.tiling.stages == 0 and self._kernel.whole
+
+    def values(self, v: int) -> list[Any]:
+        """Vector `v` of each source; zeros where the row has ended."""
+        return [held[None, v].load().to(Float32) for held in self._held]
+
+    def columns(self, v: int) -> list[Any]:
+        """What stands for the same columns in the vectors."""
+        if self._read:
+            return [held[None, v].load().to(Float32) for held in self._read]
+        return [self._kernel.read_vector(c, self._unit, self._units, v).load().to(Float32) for c in self._columns]
+
+    def exists(self, v: int) -> Any:
+        """Whether the row has elements there; None: it does everywhere."""
+        return None if self._kernel.exact else self._unit + v * self._kernel.tiling.row_threads < self._units
+
+    def kept(self, v: int, value: Any, instead: float) -> Any:
+        """A value where the row has elements, else a number."""
+        there = self.exists(v)
+        if there is None:
+            return value
+        return cute.where(cute.full_like(value, there, Boolean), value, cute.full_like(value, instead))
+
+    def elements(self, v: int) -> Any:
+        """How many elements the row has there, as a number."""
+        there = self.exists(v)
+        if there is None:
+            return float(self._kernel.width)
+        return select(there, Float32(float(self._kernel.width)), Float32(0.0))
+
+    def again(self) -> None:
+        """Values will be read another time: they need not be held until then."""
+        if self._kernel.tiling.stages > 0:
+            arch.cp_async_wait_group(self._kernel.tiling.stages - 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,17 +211,13 @@ class RowKernel:
 
     fields = 1
     """Numbers of a finding."""
-    numbers: tuple[Any, ...] = ()
-    """Numbers a call passes beside sizes, each as an example of its type."""
-    early_columns = False
-    """Whether findings depend on the vectors."""
 
     def __init__(self, problem: RowProblem) -> None:
         self.problem = problem
         self.tiling = problem.tiling
         self.width = problem.width
         self.whole = problem.vectors > 0
-        self.vectors = problem.vectors or max(1, min(4, MOST_ELEMENTS // problem.width))
+        self.vectors = problem.vectors or 4
         self.exact = problem.exact
 
     # -- what a subclass says --------------------------------------------------------------------------------------
@@ -182,8 +226,8 @@ class RowKernel:
         """What is known of nothing."""
         raise NotImplementedError
 
-    def absorb(self, state: State, values: list[Any], inside: Any, columns: list[Any]) -> tuple[State, Any]:
-        """What is known after some more values, and anything to keep of them for `results`."""
+    def absorb(self, state: State, part: Part) -> tuple[State, list[Any] | None]:
+        """What is known after a thread's part of a row, and anything to keep of each vector for `results`."""
         raise NotImplementedError
 
     def merge(self, states: list[State], lanes: int) -> State:
@@ -191,7 +235,14 @@ class RowKernel:
         raise NotImplementedError
 
     def results(
-        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: tuple[Any, ...], n: Any
+        self,
+        values: list[Any],
+        columns: list[Any],
+        kept: Any,
+        own: State,
+        state: State,
+        numbers: tuple[Any, ...],
+        n: Any,
     ) -> list[Any]:
         """What is written for one vector of each source, given what the thread found out and what is known of the row."""
         raise NotImplementedError
@@ -207,14 +258,15 @@ class RowKernel:
         """A number for each column, at an address."""
         return cute.make_tensor(arrays.pointer(address, dtype, self.width), cute.make_layout((n,), stride=(1,)))
 
-    def columns(self, addresses: tuple[Any, ...], n: Any) -> list[Any]:
-        """The vectors that there are."""
-        given = zip(addresses, self.problem.columns, strict=True)
-        return [self.vector(address, dtype, n) for address, dtype in given if dtype is not None]
-
-    def launch(self, sources: Any, outs: Any, columns: Any, numbers: Any, rows: Any, n: Any, blocks: Any, stream: Any):
-        """Launch over so many blocks."""
-        tiling = self.tiling
+    @cute.jit
+    def __call__(self, places: Any, rows: Int32, n: Int32, steps: Any, numbers: Any, blocks: Int32, stream: Int64):
+        """Launch over so many blocks. `places`: sources, outs, columns; `steps`: from row to row of the matrices."""
+        problem, tiling = self.problem, self.tiling
+        types = (*problem.sources, *problem.outs)
+        matrices = [self.matrix(p, t, rows, n, step) for p, t, step in zip(places, types, steps, strict=False)]
+        present = [t for t in problem.columns if t is not None]
+        columns = [self.vector(p, t, n) for p, t in zip(places[len(types) :], present, strict=True)]
+        sources, outs = matrices[: len(problem.sources)], matrices[len(problem.sources) :]
         self.kernel(sources, outs, columns, numbers, rows, n).launch(
             grid=(blocks, 1, 1),
             block=(tiling.threads, 1, 1),
@@ -272,15 +324,14 @@ class RowKernel:
             stage = turn if const_expr(tiling.stages == 2) else Int32(0)
             if const_expr(tiling.stages > 0):
                 arch.cp_async_wait_group(tiling.stages - 1)
-                values = self.waiting(staged, thread, stage)
+                held = [buffer[None, None, thread, stage] for buffer in staged]
             else:
-                values = self.values(sources, row, exists, unit, units)
-            inside = self.inside(unit, units)
-            own, kept = self.absorb(self.fresh(), values, inside, self.early(columns, unit, units))
+                held = [self.read(x, row, exists, unit, units) for x in sources]
+            own, kept = self.absorb(self.fresh(), Part(self, held, columns, unit, units))
             parts = [self.read_vector(c, unit, units) for c in columns] if const_expr(tiling.ahead) else []
             state = self.gathered(own, exchange, turn, within, thread, rank, slots)
-            again = [buffer[None, None, thread, stage] for buffer in staged]  # values need not be held meanwhile
-            self.finish(outs, values, again, columns, parts, kept, own, state, numbers, n, row, exists, unit, units)
+            part = Part(self, held, columns, unit, units, parts)
+            self.finish(outs, part, kept, own, state, numbers, n, row, exists, unit, units)
             if const_expr(tiling.stages == 1 and tiling.resident > 0):
                 self.fetch(sources, staged, following, rows, unit, units, thread, stage)
         else:
@@ -289,42 +340,15 @@ class RowKernel:
                 state = self.chunk(sources, columns, state, row, exists, start + unit, units)
             state = self.gathered(state, exchange, turn, within, thread, rank, slots)
             for start in range(0, units, tiling.row_threads * self.vectors):
-                self.write_chunk(sources, outs, columns, state, numbers, n, row, exists, start + unit, units)
+                held = [self.read(x, row, exists, start + unit, units) for x in sources]
+                part = Part(self, held, columns, start + unit, units)
+                self.finish(outs, part, None, state, state, numbers, n, row, exists, start + unit, units)
 
     @cute.jit
     def chunk(self, sources: Any, columns: Any, state: Any, row: Any, exists: Any, unit: Any, units: Any):
         """What is known after a chunk of a row that is not held."""
-        values = self.values(sources, row, exists, unit, units)
-        return self.absorb(state, values, self.inside(unit, units), self.early(columns, unit, units))[0]
-
-    @cute.jit
-    def write_chunk(
-        self, sources: Any, outs: Any, columns: Any, state: Any, numbers: Any, n: Any, row: Any, exists: Any, unit: Any,
-        units: Any,
-    ):  # fmt: skip
-        """Write a chunk of a row that is not held."""
-        values = self.values(sources, row, exists, unit, units)
-        self.finish(outs, values, [], columns, [], None, state, state, numbers, n, row, exists, unit, units)
-
-    @cute.jit
-    def values(self, sources: Any, row: Any, exists: Any, unit: Any, units: Any):
-        """A thread's part of a row, or of a chunk of it."""
-        found = []
-        for x in sources:
-            held = cute.make_rmem_tensor((self.width, self.vectors), x.element_type)
-            self.read(x, held, row, exists, unit, units)
-            found.append(held.load().to(Float32))
-        return found
-
-    @cute.jit
-    def waiting(self, staged: Any, thread: Any, stage: Any):
-        """A thread's part of a row that waits in shared memory."""
-        found = []
-        for buffer in staged:
-            held = cute.make_rmem_tensor((self.width, self.vectors), buffer.element_type)
-            cute.autovec_copy(buffer[None, None, thread, stage], held)
-            found.append(held.load().to(Float32))
-        return found
+        held = [self.read(x, row, exists, unit, units) for x in sources]
+        return self.absorb(state, Part(self, held, columns, unit, units))[0]
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
@@ -338,21 +362,10 @@ class RowKernel:
         return cute.local_tile(x[place, None], (self.width,), (unit,))
 
     @cute.jit
-    def inside(self, unit: Any, units: Any):
-        """Where a thread's part of the row has elements; None where everywhere."""
-        if const_expr(self.exact):
-            return None
-        found = cute.make_rmem_tensor((self.width, self.vectors), Boolean)
-        for v in range_constexpr(self.vectors):
-            there = unit + v * self.tiling.row_threads < units
-            for i in range_constexpr(self.width):
-                found[i, v] = there
-        return found.load()
-
-    @cute.jit
-    def read(self, x: Any, held: Any, row: Any, exists: Any, unit: Any, units: Any):
+    def read(self, x: Any, row: Any, exists: Any, unit: Any, units: Any):
         """A thread's part of a row, zeros where it ends."""
         atom = self.atom(x.element_type)
+        held = cute.make_rmem_tensor((self.width, self.vectors), x.element_type)
         always = const_expr(self.exact and self.tiling.rows == 1)
         if const_expr(not always):
             held.fill(0)
@@ -363,39 +376,27 @@ class RowKernel:
                 cute.copy(atom, part, held[None, v])
             else:
                 cute.copy(atom, part, held[None, v], pred=exists if const_expr(self.exact) else (at < units) & exists)
+        return held
 
     @cute.jit
     def finish(
-        self, outs: Any, values: Any, again: Any, columns: Any, parts: Any, kept: Any, own: Any, state: Any, numbers: Any, n: Any, row: Any,
-        exists: Any, unit: Any, units: Any,
+        self, outs: Any, part: Any, kept: Any, own: Any, state: Any, numbers: Any, n: Any, row: Any, exists: Any, unit: Any,
+        units: Any,
     ):  # fmt: skip
         """Compute and write a thread's part of the results, vector by vector: that takes the fewest registers."""
         for v in range_constexpr(self.vectors):
-            if const_expr(len(again) > 0):
-                some = [x[None, v].load().to(Float32) for x in again]
-            else:
-                some = [x[None, v] for x in values]
-            if const_expr(len(parts) > 0):
-                weights = [p[None, v].load().to(Float32) for p in parts]
-            else:
-                weights = [self.read_vector(c, unit, units, v).load().to(Float32) for c in columns]
-            made = self.results(some, weights, None if kept is None else kept[None, v], own, state, numbers, n)
+            made = self.results(
+                part.values(v), part.columns(v), None if kept is None else kept[v], own, state, numbers, n
+            )
             at = unit + v * self.tiling.row_threads
             for out, value in zip(outs, made, strict=True):
                 held = cute.make_rmem_tensor((self.width,), out.element_type)
                 held.store(value.to(out.element_type))
-                part, atom = self.part(out, row, exists, at), self.atom(out.element_type)
+                place, atom = self.part(out, row, exists, at), self.atom(out.element_type)
                 if const_expr(self.exact and self.tiling.rows == 1):
-                    cute.copy(atom, held, part)
+                    cute.copy(atom, held, place)
                 else:
-                    cute.copy(atom, held, part, pred=exists if const_expr(self.exact) else (at < units) & exists)
-
-    @cute.jit
-    def early(self, columns: Any, unit: Any, units: Any):
-        """The vectors, if findings depend on them."""
-        if const_expr(not self.early_columns):
-            return []
-        return [self.read_vector(c, unit, units).load().to(Float32) for c in columns]
+                    cute.copy(atom, held, place, pred=exists if const_expr(self.exact) else (at < units) & exists)
 
     @cute.jit
     def read_vector(self, x: Any, unit: Any, units: Any, only: Any = None):
@@ -445,12 +446,12 @@ class RowKernel:
         if slots == 1:
             return None
         shape = (slots, self.fields, self.tiling.rows, 2)
-        return cute.make_tensor(arch.alloc_smem(Float32, slots * self.fields * self.tiling.rows * 2), cute.make_layout(shape))
+        return cute.make_tensor(
+            arch.alloc_smem(Float32, slots * self.fields * self.tiling.rows * 2), cute.make_layout(shape)
+        )
 
     @cute.jit
-    def gathered(
-        self, own: Any, exchange: Any, turn: Any, within: Any, thread: Any, rank: Any, slots: Any
-    ):
+    def gathered(self, own: Any, exchange: Any, turn: Any, within: Any, thread: Any, rank: Any, slots: Any):
         """What the findings of all threads of a row come to."""
         tiling = self.tiling
         state = self.merge([own], min(WARP, tiling.row_threads))
@@ -478,9 +479,3 @@ class RowKernel:
             for i in range(slots // lanes)
         ]
         return self.merge(found, lanes)
-
-
-@functools.lru_cache(maxsize=1024)
-def made(kind: type[Any], *arguments: Any) -> Any:
-    """One kernel object for equal arguments, so that equal kernels are compiled once."""
-    return kind(*arguments)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..base_dsl.typing import BFloat16, Float16, Float32
+from ..base_dsl.typing import BFloat16, Float16, Float32, Int32, Int64
 from . import arrays, devices, plans
-from .row_kernel import MOST_ELEMENTS, RowProblem, RowTiling, made
+from .row_kernel import MOST_ELEMENTS, RowProblem, RowTiling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ def matrix_of(x: Any) -> Matrix | None:
     if (n != 1 and strides[-1] != 1) or any(s < 0 for s in strides):
         return None
     outer = [(s, d) for s, d in zip(shape[:-1], strides[:-1], strict=True) if s != 1]
-    for (_, far), (extent, near) in zip(outer, outer[1:], strict=False):
+    for (_, far), (extent, near) in itertools.pairwise(outer):
         if far != near * extent:
             return None
     rows = 1
@@ -59,10 +60,10 @@ def default_tiling(n: int, width: int, bits: int, rows: int, device: devices.Dev
     row_threads = _power_of_two(-(-units // 4))
     if row_threads <= 256:
         return RowTiling(max(128, row_threads), row_threads)
-    vectors = min(8, MOST_ELEMENTS // width)
+    vectors = min(8, MOST_ELEMENTS[0] // width)
     cluster = min(device.cluster, _power_of_two(-(-units // (256 * vectors))))
     for threads in (256, 512, 1024):
-        if threads * cluster * width * (MOST_ELEMENTS // width) >= n:
+        if threads * cluster * width * (MOST_ELEMENTS[0] // width) >= n:
             return RowTiling(threads, threads, cluster)
     return RowTiling(512, 512)
 
@@ -73,45 +74,42 @@ def row_plan(
     sources: Sequence[Any],
     outs: Sequence[Any],
     columns: Sequence[Any],
+    numbers: tuple[float, ...],
     tiling: RowTiling | None,
-    most: int = MOST_ELEMENTS,
-) -> Callable[..., Any]:
-    """The plan of a function of rows: a function of sources, outs, columns (None: there is none) and numbers.
+) -> Callable[[Sequence[Any]], None]:
+    """The plan of a function of rows: a function of sources, outs and columns (None: there is none) in one list.
 
-    It gives the first of the outs. Rows that do not lie as kernels take them are copied, each time.
+    Rows that do not lie as kernels take them are copied, each time.
     """
     check(name, sources, outs, columns)
     if 0 in sources[0].shape:
-        return lambda _sources, outs, _columns, _numbers: outs[0]
-    if any(matrix_of(x) is None for x in (*sources, *outs)) or any(c is not None and _spread(c) for c in columns):
-        return _plan_of_copies(name, kind, sources, outs, columns, tiling, most)
-    matrices = [matrix_of(x) for x in (*sources, *outs)]
-    laid = [m for m in matrices if m is not None]
-    rows, n = laid[0].rows, laid[0].n
-    widths = [m.width for m in laid] + [width_of(c, n, n) for c in columns if c is not None]
-    width = min(widths)
+        return lambda given: None
+    laid = [matrix_of(x) for x in (*sources, *outs)]
+    if None in laid or any(c is not None and _spread(c) for c in columns):
+        return _plan_of_copies(name, kind, sources, outs, columns, numbers, tiling)
+    matrices = [m for m in laid if m is not None]
+    rows, n = matrices[0].rows, matrices[0].n
+    present = [c for c in columns if c is not None]
+    width = min([m.width for m in matrices] + [width_of(c, n, n) for c in present])
     types = [tuple(None if x is None else arrays.element_type(x) for x in group) for group in (sources, outs, columns)]
-    bits = max(t.width for t in types[0])
-    device = devices.current()
+    bits, device = max(arrays.element_type(x).width for x in sources), devices.current()
     if tiling is None:
         tiling = default_tiling(n, width, bits, rows, device)
     tiling.check(n, width, bits, len(sources), device)
     vectors = tiling.vectors(n, width)
     exact = n == tiling.cluster * tiling.row_threads * vectors * width
-    problem = RowProblem(types[0], types[1], types[2], width, vectors, exact, tiling)
+    kernel = plans.made(kind, RowProblem(types[0], types[1], types[2], width, vectors, exact, tiling))
     groups = -(-rows // tiling.rows)
     if tiling.resident:
         groups = min(groups, max(1, device.multiprocessors * tiling.resident // tiling.cluster))
-    before = (rows, n, *(m.step for m in laid))
-    blocks = groups * tiling.cluster
-    run = plans.compiled(made(kind, problem), (*sources, *outs, *columns), (*before, *kind.numbers, blocks))
-    stream_of = arrays.stream_of
-
-    def plan(sources: Any, outs: Any, columns: Any, numbers: Any) -> Any:
-        run((*sources, *outs, *columns), (*before, *numbers, blocks), stream_of(sources[0]))
-        return outs[0]
-
-    return plan
+    steps = tuple(Int64(m.step) for m in matrices)
+    run = plans.launcher(
+        kernel, [*sources, *outs, *present], Int32(rows), Int32(n), steps, tuple(Float32(x) for x in numbers),
+        Int32(groups * tiling.cluster),
+    )  # fmt: skip
+    if len(present) == len(columns):
+        return run
+    return lambda given: run([x for x in given if x is not None])
 
 
 def _spread(x: Any) -> bool:
@@ -119,7 +117,9 @@ def _spread(x: Any) -> bool:
     return x.shape[0] != 1 and arrays.strides(x)[0] != 1
 
 
-def _plan_of_copies(name: str, kind: Any, sources: Any, outs: Any, columns: Any, tiling: Any, most: int) -> Any:
+def _plan_of_copies(
+    name: str, kind: Any, sources: Any, outs: Any, columns: Any, numbers: Any, tiling: Any
+) -> Callable[[Sequence[Any]], None]:
     """The plan for arrays that do not lie as the kernel takes them: it takes copies."""
 
     def copied(x: Any) -> Any:
@@ -128,17 +128,20 @@ def _plan_of_copies(name: str, kind: Any, sources: Any, outs: Any, columns: Any,
     def like(x: Any) -> Any:
         return x if matrix_of(x) is not None else arrays.empty(x, tuple(x.shape), None)
 
-    inner = row_plan(
-        name, kind, [copied(x) for x in sources], [like(x) for x in outs], [copied(c) for c in columns], tiling, most
-    )
+    first, last = len(sources), len(sources) + len(outs)
 
-    def plan(sources: Any, outs: Any, columns: Any, numbers: Any) -> Any:
-        written = [like(x) for x in outs]
-        inner([copied(x) for x in sources], written, [copied(c) for c in columns], numbers)
-        for out, value in zip(outs, written, strict=True):
-            if value is not out:
-                arrays.assign(out, value)
-        return outs[0]
+    def prepared(given: Sequence[Any]) -> list[Any]:
+        return [like(x) if first <= k < last else copied(x) for k, x in enumerate(given)]
+
+    shown = prepared([*sources, *outs, *columns])
+    inner = row_plan(name, kind, shown[:first], shown[first:last], shown[last:], numbers, tiling)
+
+    def plan(given: Sequence[Any]) -> None:
+        taken = prepared(given)
+        inner(taken)
+        for out, written in zip(given[first:last], taken[first:last], strict=True):
+            if written is not out:
+                arrays.assign(out, written)
 
     return plan
 
@@ -157,7 +160,7 @@ def check(name: str, sources: Sequence[Any], outs: Sequence[Any], columns: Seque
                 hint="all matrices have one shape",
             )
             _check_type(name, other)
-            arrays.require_device(other, f"an array of {name}")
+            arrays.require_usable(other, f"an array of {name}", written=what == "out")
     for vector in columns:
         if vector is not None:
             arrays.require(
@@ -166,7 +169,7 @@ def check(name: str, sources: Sequence[Any], outs: Sequence[Any], columns: Seque
                 hint=f"one element for each of the {n} columns: ({n},)",
             )
             _check_type(name, vector)
-            arrays.require_device(vector, f"a vector of {name}")
+            arrays.require_usable(vector, f"a vector of {name}")
 
 
 def _check_type(name: str, x: Any) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .. import cute
-from ..base_dsl.typing import Float32, Int32, Int64
+from ..base_dsl.typing import Float32
 from . import arrays, plans
-from .row_kernel import RowKernel, RowTiling, State, across, maximum, plus, products, total
+from .row_kernel import Part, RowKernel, RowTiling, State, across, larger, maximum, plus, total
 from .row_plans import row_plan
 
 __all__ = ["layer_norm", "rms_norm", "softmax"]
@@ -26,24 +26,26 @@ class Softmax(RowKernel):
     """A finding is the maximum, and the sum of the exponentials of what is below it."""
 
     fields = 2
-    numbers = ()
-
-    @cute.jit
-    def __call__(self, x: Any, y: Any, rows: Int32, n: Int32, x_step: Int64, y_step: Int64, blocks: Int32, stream: Int64):
-        source = self.matrix(x, self.problem.sources[0], rows, n, x_step)
-        out = self.matrix(y, self.problem.outs[0], rows, n, y_step)
-        self.launch([source], [out], [], (), rows, n, blocks, stream)
 
     def fresh(self) -> State:
         return Float32(_LOWEST), Float32(0.0)
 
-    def absorb(self, state: State, values: list[Any], inside: Any, columns: list[Any]) -> tuple[State, Any]:
-        (x,) = values
-        if inside is not None:
-            x = cute.where(inside, x, cute.full_like(x, float("-inf")))
-        highest = maximum(state[0], total(x, cute.ReductionOp.MAX))
-        powers = exp2((x - highest) * LOG2_E)
-        return (highest, state[1] * exp2((state[0] - highest) * LOG2_E) + total(powers)), powers
+    def absorb(self, state: State, part: Part) -> tuple[State, list[Any] | None]:
+        seen = [part.kept(v, part.values(v)[0], float("-inf")) for v in range(part.count)]
+        most = seen[0]
+        for x in seen[1:]:
+            most = larger(most, x)
+        highest = maximum(state[0], total(most, larger))
+        part.again()
+        powers: list[Any] = []
+        summed: Any = None
+        for v in range(part.count):
+            x = part.kept(v, part.values(v)[0], float("-inf"))
+            power = exp2((x - highest) * LOG2_E)
+            summed = power if summed is None else summed + power
+            powers.append(power)
+        sums = state[1] * exp2((state[0] - highest) * LOG2_E) + total(summed)
+        return (highest, sums), powers if part.in_registers else None
 
     def merge(self, states: list[State], lanes: int) -> State:
         highest = states[0][0]
@@ -66,22 +68,11 @@ class Softmax(RowKernel):
 class RmsNorm(RowKernel):
     """A finding is a sum of squares."""
 
-    numbers = (0.0,)
-
-    @cute.jit
-    def __call__(
-        self, x: Any, y: Any, weight: Any, rows: Int32, n: Int32, x_step: Int64, y_step: Int64, eps: Float32, blocks: Int32,
-        stream: Int64,
-    ):  # fmt: skip
-        source = self.matrix(x, self.problem.sources[0], rows, n, x_step)
-        out = self.matrix(y, self.problem.outs[0], rows, n, y_step)
-        self.launch([source], [out], self.columns((weight,), n), (eps,), rows, n, blocks, stream)
-
     def fresh(self) -> State:
         return (Float32(0.0),)
 
-    def absorb(self, state: State, values: list[Any], inside: Any, columns: list[Any]) -> tuple[State, Any]:
-        return (state[0] + products(values[0], values[0]),), None
+    def absorb(self, state: State, part: Part) -> tuple[State, list[Any] | None]:
+        return (state[0] + products(part),), None
 
     def merge(self, states: list[State], lanes: int) -> State:
         summed = states[0][0]
@@ -100,22 +91,12 @@ class LayerNorm(RowKernel):
     """A finding is a number of elements, their mean, and the sum of the squares of their distances from it."""
 
     fields = 3
-    numbers = (0.0,)
-
-    @cute.jit
-    def __call__(
-        self, x: Any, y: Any, weight: Any, bias: Any, rows: Int32, n: Int32, x_step: Int64, y_step: Int64, eps: Float32,
-        blocks: Int32, stream: Int64,
-    ):  # fmt: skip
-        source = self.matrix(x, self.problem.sources[0], rows, n, x_step)
-        out = self.matrix(y, self.problem.outs[0], rows, n, y_step)
-        self.launch([source], [out], self.columns((weight, bias), n), (eps,), rows, n, blocks, stream)
 
     def fresh(self) -> State:
         return Float32(0.0), Float32(0.0), Float32(0.0)
 
-    def absorb(self, state: State, values: list[Any], inside: Any, columns: list[Any]) -> tuple[State, Any]:
-        return spread(state, values[0], inside), None
+    def absorb(self, state: State, part: Part) -> tuple[State, list[Any] | None]:
+        return spread(state, part), None
 
     def merge(self, states: list[State], lanes: int) -> State:
         return joined_spread(states, lanes)
@@ -131,18 +112,31 @@ class LayerNorm(RowKernel):
         return [made * columns[0] if weighted else made + columns[0] if shifted else made]
 
 
-def spread(state: State, x: Any, inside: Any) -> State:
-    """Number, mean and sum of squared distances of elements seen before and of these."""
-    if inside is None:
-        count: Any = Float32(float(len(x)))
-    else:
-        count = total(cute.where(inside, cute.full_like(x, 1.0), cute.full_like(x, 0.0)))
-    mean = total(x) / maximum(count, Float32(1.0))
-    distance = x - mean
-    if inside is not None:
-        distance = cute.where(inside, distance, cute.full_like(x, 0.0))
-    found = (count, mean, products(distance, distance))
-    return joined_spread([state, found], 1)
+def products(part: Part) -> Any:
+    """The sum of squares of a thread's part of a row."""
+    summed: Any = None
+    for v in range(part.count):
+        (x,) = part.values(v)
+        summed = x * x if summed is None else cute.math.fma(x, x, summed)
+    return total(summed)
+
+
+def spread(state: State, part: Part) -> State:
+    """Number, mean and sum of squared distances of elements seen before and of a thread's part of a row."""
+    summed: Any = None
+    count: Any = 0.0
+    for v in range(part.count):
+        x = part.values(v)[0]
+        summed = x if summed is None else summed + x
+        count = count + part.elements(v)
+    count = Float32(count)
+    mean = total(summed) / maximum(count, Float32(1.0))
+    part.again()
+    squares: Any = None
+    for v in range(part.count):
+        distance = part.kept(v, part.values(v)[0] - mean, 0.0)
+        squares = distance * distance if squares is None else cute.math.fma(distance, distance, squares)
+    return joined_spread([state, (count, mean, total(squares))], 1)
 
 
 def joined_spread(states: list[State], lanes: int) -> State:
@@ -161,6 +155,8 @@ def joined_spread(states: list[State], lanes: int) -> State:
 
 # --- the functions ---------------------------------------------------------------------------------------------------
 
+
+@arrays.of_any_library
 def softmax(x: Any, *, out: Any = None, tiling: RowTiling | None = None) -> Any:
     """exp(x) over its sum, along the last mode.
 
@@ -169,21 +165,24 @@ def softmax(x: Any, *, out: Any = None, tiling: RowTiling | None = None) -> Any:
     if out is None:
         out = arrays.empty_like(x)
     key = ("softmax", plans.mode(), tiling, arrays.signature(x), arrays.signature(out))
-    plan = plans.find(key) or plans.keep(key, row_plan("softmax", Softmax, (x,), (out,), (), tiling))
-    return plan((x,), (out,), (), ())
+    plan = plans.find(key) or plans.keep(key, row_plan("softmax", Softmax, [x], [out], [], (), tiling))
+    plan([x, out])
+    return out
 
 
-def rms_norm(
-    x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, tiling: RowTiling | None = None
-) -> Any:
+@arrays.of_any_library
+def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, tiling: RowTiling | None = None) -> Any:
     """x over the root of the mean of its squares plus `eps`, along the last mode, times a weight for each column."""
     if out is None:
         out = arrays.empty_like(x)
-    key = ("rms_norm", plans.mode(), tiling, arrays.signature(x), arrays.signature(out), arrays.signature(weight))
-    plan = plans.find(key) or plans.keep(key, row_plan("rms_norm", RmsNorm, (x,), (out,), (weight,), tiling))
-    return plan((x,), (out,), (weight,), (eps,))
+    signature = arrays.signature
+    key = ("rms_norm", plans.mode(), tiling, eps, signature(x), signature(out), signature(weight))
+    plan = plans.find(key) or plans.keep(key, row_plan("rms_norm", RmsNorm, [x], [out], [weight], (eps,), tiling))
+    plan([x, out, weight])
+    return out
 
 
+@arrays.of_any_library
 def layer_norm(
     x: Any,
     weight: Any = None,
@@ -197,6 +196,9 @@ def layer_norm(
     if out is None:
         out = arrays.empty_like(x)
     signature = arrays.signature
-    key = ("layer_norm", plans.mode(), tiling, signature(x), signature(out), signature(weight), signature(bias))
-    plan = plans.find(key) or plans.keep(key, row_plan("layer_norm", LayerNorm, (x,), (out,), (weight, bias), tiling))
-    return plan((x,), (out,), (weight, bias), (eps,))
+    key = ("layer_norm", plans.mode(), tiling, eps, signature(x), signature(out), signature(weight), signature(bias))
+    plan = plans.find(key) or plans.keep(
+        key, row_plan("layer_norm", LayerNorm, [x], [out], [weight, bias], (eps,), tiling)
+    )
+    plan([x, out, weight, bias])
+    return out
