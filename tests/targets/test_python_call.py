@@ -24,6 +24,7 @@ from kiln import Boolean, Constexpr, Float32, Float64, Int8, Int32, Int64, Uint8
 from kiln.base_dsl import call_plan
 from kiln.base_dsl.diagnostics import DSLBaseError, DSLUserCodeRuntimeError, DSLUserCodeTypeError
 from kiln.base_dsl.function import CompiledFunction, JitFunction
+from kiln.cute.array_keys import array_key, stream_of
 from kiln.cute.runtime import from_dlpack, make_fake_compact_tensor, make_ptr, sym_int
 
 pytestmark = pytest.mark.skipif(call_plan.native() is None, reason="calls are made by Python here")
@@ -750,3 +751,29 @@ def test_descriptions_of_arrays():
     assert native.describe(np.zeros([1] * 9)) is None
     assert native.stream(a) == 0
     assert native.stream(3) is None
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "other"])
+def test_keys_of_arrays(library, monkeypatch):
+    class Other:
+        """An array that only says how to be read."""
+
+        def __init__(self, x):
+            self.__dlpack__, self.x = x.__dlpack__, x
+
+        def __dlpack_device__(self):
+            return self.x.__dlpack_device__()
+
+    if library == "torch":
+        zeros = pytest.importorskip("torch").zeros
+    else:
+        zeros = np.zeros if library == "numpy" else lambda *a, **k: Other(np.zeros(*a, **k))
+    for _ in range(2):  # with native code, and without
+        assert array_key(zeros((3, 4)), None) == array_key(zeros((3, 4)), None) or library != "torch"
+        made = [zeros((3, 4)), zeros((4, 3)), zeros((3, 4, 1))]
+        keys = [array_key(x) for x in made]
+        assert len(set(keys)) == 3
+        assert keys == [array_key(x) for x in made]
+        assert len({array_key(made[0], None), array_key(None, made[0]), array_key(made[0]), array_key()}) == 4
+        assert stream_of(made[0]) == 0
+        monkeypatch.setattr(call_plan, "_native", None)

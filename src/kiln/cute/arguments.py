@@ -430,11 +430,11 @@ def _devices(found: TensorSignature, planner: Planner) -> int:
     return 0 if planner.exact else on_host
 
 
-def introduce(native: Native, value: Any) -> None:
-    """Tell native code about the type of an argument."""
+def introduce(native: Native, value: Any) -> bool:
+    """Tell native code about the type of an argument; whether that is new."""
     kind = type(value)
     if kind in _introduced:
-        return
+        return False
     _introduced.add(kind)
     if kind is RuntimeTensor or kind is RuntimePointer:
         native.add_prepared(kind, "_passport")
@@ -448,6 +448,7 @@ def introduce(native: Native, value: Any) -> None:
         attribute = handle_attribute(value)
         if attribute is not None:
             native.add_stream(kind, attribute)
+    return True
 
 
 _introduced: set[type] = set()
