@@ -102,32 +102,35 @@ def record(kind: int, slot: int, body: Sequence[int]) -> list[int]:
     return [kind, BODY + len(body), slot, *body]
 
 
-def passport(
-    signature: object,
-    device: int,
-    element: object,
-    readonly: bool,
-    address: int,
-    shape: Sequence[int],
-    strides: Sequence[int],
-    formats: str,
-    leaves: Sequence[int],
-) -> bytes:
-    """What native code reads of a prepared argument. The signature, one object for equal ones, and the element type live
-    as long as the process."""
-    rank = len(shape)
-    return struct.pack(
-        f"<6Q{2 * rank}q{formats}",
-        id(signature),
-        device,
-        id(element),
-        readonly,
-        rank,
-        address,
-        *shape,
-        *strides,
-        *leaves,
-    )
+class Passport:
+    """Makes what native code reads of prepared arguments that differ only in their addresses.
+
+    The signature, one object for equal ones, and the element type live as long as the process. The leaves begin with the
+    address; `tail` are the others, `formats` the `struct` formats of all.
+    """
+
+    __slots__ = ("_after", "_before", "_between")
+
+    def __init__(
+        self,
+        signature: object,
+        device: int,
+        element: object,
+        readonly: bool,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        formats: str,
+        tail: Sequence[int],
+    ) -> None:
+        rank = len(shape)
+        self._before = struct.pack("<5Q", id(signature), device, id(element), readonly, rank)
+        self._between = struct.pack(f"<{2 * rank}q", *shape, *strides)
+        self._after = struct.pack("<" + formats, 0, *tail)[8:]
+
+    def __call__(self, address: int) -> bytes:
+        """The passport of an argument at an address."""
+        where = address.to_bytes(8, "little")
+        return self._before + where + self._between + where + self._after
 
 
 class Planner:

@@ -370,7 +370,7 @@ def plan(key: Hashable, planner: Planner) -> list[int] | None:
     if isinstance(key, TensorSignature):
         return _plan_tensor(key, planner)
     if isinstance(key, runtime.PointerSignature):
-        found = runtime.pointer_signature(*key)
+        found, _ = runtime.pointer_signature(*key)
         body = [planner.reference(found), 1, 0, -1, 0, 0, 0, 0, call_plan.EXACT, -1, 0, -1, 0]
         return call_plan.record(call_plan.ARRAY, planner.slot(PointerNode.formats), body)
     if key == StreamNode.key:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base_dsl import call_plan
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.numeric.meta import TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Array(NamedTuple):
@@ -28,9 +31,14 @@ class Array(NamedTuple):
 def read_array(x: Any) -> Array:
     """An array of any library that numpy, torch or the DLPack protocol knows."""
     kind = type(x)
+    read = _readers.get(kind)
+    if read is not None:
+        return read(x)
     if kind.__module__ == "numpy" and hasattr(kind, "__array_interface__"):
+        _readers[kind] = _read_numpy
         return _read_numpy(x)
     if is_torch_tensor(kind):
+        _readers[kind] = _read_torch
         return _read_torch(x)
     if hasattr(x, "__dlpack__"):
         return _read_dlpack(x)
@@ -43,6 +51,9 @@ def read_array(x: Any) -> Array:
         f"{kind.__module__}.{kind.__qualname__} has no DLPack protocol",
         hint="pass an array of numpy, torch, jax or cupy",
     )
+
+
+_readers: dict[type, Callable[[Any], Array]] = {}
 
 
 def is_array(kind: type) -> bool:
@@ -121,7 +132,7 @@ def torch_element_type(dtype: Any) -> Any:
 
 def _read_torch(x: Any) -> Array:
     dtype = torch_element_type(x.dtype)
-    device = x.device.type
+    device = "cuda" if x.is_cuda else "cpu" if x.is_cpu else x.device.type
     if device not in ("cpu", "cuda"):
         raise _no_type(f"a torch tensor on the device {device!r}", "tensors live on the CPU or on a CUDA device")
     if x.layout is not sys.modules["torch"].strided:

@@ -8,23 +8,21 @@ make leaves dynamic. What is compiled in is the tensor's `TensorSignature`: tens
 from __future__ import annotations
 
 import ctypes
-import itertools
+import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base_dsl import call_plan
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
-from ..base_dsl.target import target_name
-from ..base_dsl.typing import Float32, Int32, Int64, NumericMeta, TFloat32
+from ..base_dsl.typing import Float32, NumericMeta, TFloat32
 from .arrays import Array, find_leading, read_array
-from .layout import Layout, fast_layout
-from .offset_width import INT32_MAX, broken_promise, extent_width
+from .layout import Layout
 from .pointer import AddressSpace, Pointer, element_bits, natural_alignment
-from .tensor import Tensor, TracedTensor
+from .tensor import Tensor
+from .tensor_forms import DynamicLeaf, Form, TensorSignature, form, marked, marked_compact, signature
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from ..mlir import ir
 
 __all__ = [
     "Pointer",
@@ -42,143 +40,6 @@ __all__ = [
     "sym_int32",
     "sym_int64",
 ]
-
-
-# --- signatures ------------------------------------------------------------------------------------------------------
-
-
-class DynamicLeaf(NamedTuple):
-    """A leaf of a layout that is passed in every call."""
-
-    width: int = 32
-    divisibility: int = 1
-
-    def __str__(self) -> str:
-        notes = (["i64"] if self.width == 64 else []) + ([f"div={self.divisibility}"] if self.divisibility > 1 else [])
-        return "?{" + " ".join(notes) + "}" if notes else "?"
-
-
-def _leaf_texts(leaves: Sequence[Any]) -> str:
-    inside = ",".join(map(str, leaves))
-    return f"({inside})"
-
-
-class TensorSignature:
-    """What compiled code knows about a tensor argument. One object for equal signatures, so `is` compares them."""
-
-    __slots__ = (
-        "_dynamic", "_types", "alignment", "dtype", "formats", "memspace", "promised", "readonly", "shape", "stride",
-    )  # fmt: skip
-
-    def __init__(
-        self, dtype: Any, memspace: AddressSpace, alignment: int, shape: Any, stride: Any, readonly: bool
-    ) -> None:
-        self.dtype = dtype
-        self.memspace = memspace
-        self.alignment = alignment
-        self.shape: tuple[Any, ...] = shape
-        self.stride: tuple[Any, ...] = stride
-        self.readonly = readonly
-        self._dynamic = [leaf for leaf in (*shape, *stride) if isinstance(leaf, DynamicLeaf)]
-        self.formats = "Q" + "".join("q" if leaf.width == 64 else "i4x" for leaf in self._dynamic)
-        self._types: list[ir.Type] | None = None
-        self.promised = not any(isinstance(s, DynamicLeaf) and s.width == 64 for s in shape)
-        """Whether 32-bit extents promise 32-bit offsets, see `offset_width`."""
-
-    @property
-    def layout(self) -> str:
-        """The layout, with `?` for dynamic leaves."""
-        return f"{_leaf_texts(self.shape)}:{_leaf_texts(self.stride)}"
-
-    def __str__(self) -> str:
-        space = f"{self.memspace}, align {self.alignment}" + (", read-only" if self.readonly else "")
-        return f"a tensor of {self.dtype.__name__} ({space}) with layout {self.layout}"
-
-    __repr__ = __str__
-
-    def types(self) -> list[ir.Type]:
-        """IR types of the leaves: the address, then the dynamic leaves of shape and stride."""
-        if self._types is None:
-            from ..dialects import cute
-
-            cute.load_dialect()
-            pointer = cute.ptr_type(self.dtype.mlir_type, self.memspace.name, self.alignment)
-            widths = [Int64 if leaf.width == 64 else Int32 for leaf in self._dynamic]
-            self._types = [pointer, *(t.mlir_type for t in widths)]
-        return self._types
-
-    def rebuild(self, values: Iterator[ir.Value]) -> TracedTensor:
-        """The tensor inside the function."""
-        base = Pointer(next(values), self.dtype, self.memspace, self.alignment, readonly=self.readonly)
-
-        def leaf(x: Any) -> Any:
-            if not isinstance(x, DynamicLeaf):
-                return x
-            kind = Int64 if x.width == 64 else Int32
-            return kind._make(next(values), True, x.divisibility)
-
-        shape = tuple(leaf(s) for s in self.shape)
-        stride = tuple(leaf(d) for d in self.stride)
-        return TracedTensor(base, fast_layout(shape, stride), self.promised)
-
-    def leaves_of(self, address: int, shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
-        """The leaves of a tensor that fits."""
-        if not self._dynamic:
-            return (address,)
-        dynamic = [
-            n
-            for n, leaf in zip((*shape, *stride), (*self.shape, *self.stride), strict=True)
-            if isinstance(leaf, DynamicLeaf)
-        ]
-        return (address, *dynamic)
-
-    def misfit(self, array: Array, alignment: int) -> str:
-        """Why an array cannot be passed where this is expected; empty if it can."""
-        if array.dtype is not self.dtype and not (self.dtype is TFloat32 and array.dtype is Float32):
-            return f"its elements are {array.dtype.__name__}"
-        if len(array.shape) != len(self.shape):
-            return f"it has {len(array.shape)} modes"
-        if array.readonly and not self.readonly:
-            return "it is read-only"
-        if array.device == "cuda" and self.memspace is AddressSpace.generic:
-            return "it is on a CUDA device"
-        if array.device == "cpu" and self.memspace is AddressSpace.gmem and target_name() != "cpu":
-            return "it is in the memory of the host"
-        if self.alignment > alignment and array.address % self.alignment:
-            return f"its address {array.address:#x} is not a multiple of {self.alignment}"
-        for what, wanted, got in (("extent", self.shape, array.shape), ("stride", self.stride, array.strides)):
-            for mode, (w, g) in enumerate(zip(wanted, got, strict=True)):
-                if isinstance(w, DynamicLeaf):
-                    if g % w.divisibility:
-                        return f"the {what} of mode {mode} is {g}, not a multiple of {w.divisibility}"
-                    if w.width == 32 and g > INT32_MAX:
-                        return f"the {what} of mode {mode} is {g}, beyond 32 bits"
-                elif w != g and not (what == "stride" and array.shape[mode] == 1):
-                    return f"the {what} of mode {mode} is {g}, not {w}"
-        if not self.promised or not self._dynamic:
-            return ""
-        passed_wide = [isinstance(d, DynamicLeaf) and d.width == 64 for d in self.stride]
-        return broken_promise(array.shape, [0 if w else d for d, w in zip(array.strides, passed_wide, strict=True)])
-
-
-_signatures: dict[tuple[Any, ...], TensorSignature] = {}
-
-
-def signature(
-    dtype: Any,
-    memspace: AddressSpace,
-    alignment: int,
-    shape: tuple[Any, ...],
-    stride: tuple[Any, ...],
-    readonly: bool = False,
-) -> TensorSignature:
-    """The signature of a description."""
-    # DynamicLeaf(32, 1) equals the tuple (32, 1) only; ints never equal tuples
-    key = (dtype, memspace, alignment, shape, stride, readonly)
-    found = _signatures.get(key)
-    if found is None:
-        found = _signatures.setdefault(key, TensorSignature(*key))
-    return found
 
 
 # --- tensors ---------------------------------------------------------------------------------------------------------
@@ -208,19 +69,20 @@ class RuntimeTensor(Tensor):
             or min(array.strides, default=0) < 0
         ):
             _check_address(array, self._alignment)
-        self._set(array.shape, array.strides)
+        self._set(form(array.dtype, self._memspace, self._alignment, array.readonly, array.shape, array.strides))
 
-    def _set(self, shape: tuple[Any, ...], stride: tuple[Any, ...]) -> None:
+    def _set(self, made: Form) -> None:
         """State which leaves are static and dynamic."""
-        array = self._array
-        found = signature(array.dtype, self._memspace, self._alignment, shape, stride, array.readonly)
-        self._signature = found
-        leaves = found.leaves_of(array.address, array.shape, array.strides)
-        self._argument = (found, leaves)
-        device = call_plan.CUDA if array.device == "cuda" else call_plan.CPU
-        self._passport = call_plan.passport(
-            found, device, array.dtype, array.readonly, array.address, array.shape, array.strides, found.formats, leaves
-        )
+        self._form = made
+        self._passport = made.passport(self._array.address)
+
+    @property
+    def _signature(self) -> TensorSignature:
+        return self._form.signature
+
+    @property
+    def _argument(self) -> tuple[TensorSignature, tuple[int, ...]]:
+        return self._form.signature, (self._array.address, *self._form.tail)
 
     def __kiln_argument__(self) -> tuple[TensorSignature, tuple[int, ...]]:
         return self._argument
@@ -265,8 +127,11 @@ class RuntimeTensor(Tensor):
             raise error(DSLUserCodeTypeError, f"element_type takes a numeric type such as Float16, got {dtype!r}")
         self._array = _reinterpreted(self._array, dtype)
         self._alignment = max(self._alignment, natural_alignment(dtype))
-        _check_address(self._array, self._alignment)
-        self._set(tuple(self._array.shape), tuple(self._array.strides))
+        array = self._array
+        _check_address(array, self._alignment)
+        self._set(
+            form(dtype, self._memspace, self._alignment, array.readonly, tuple(array.shape), tuple(array.strides))
+        )
 
     @property
     def dynamic_shapes_mask(self) -> tuple[int, ...]:
@@ -311,16 +176,7 @@ class RuntimeTensor(Tensor):
 
         The leading mode is found if one mode has stride 1 (of several, the one whose extent is not 1).
         """
-        array = self._array
-        shape, strides = array.shape, array.strides
-        leading = _leading_mode(shape, strides, leading_dim)
-        made = tuple(
-            d if i == leading or d == 0 else DynamicLeaf(self._stride_width(), 1) for i, d in enumerate(strides)
-        )
-        width = extent_width(
-            shape, [0 if isinstance(d, DynamicLeaf) and d.width == 64 else n for d, n in zip(made, strides)]
-        )
-        self._set(tuple(DynamicLeaf(width, 1) for _ in shape), made)
+        self._set(marked(self._form, leading_dim, self._narrow_strides))
         return self
 
     def mark_compact_shape_dynamic(
@@ -331,94 +187,11 @@ class RuntimeTensor(Tensor):
         `stride_order` lists the modes from the outermost to the innermost (as torch's `dim_order`); it must be given
         where the strides do not tell. `divisibility` is a number the extent will always be a multiple of.
         """
-        array = self._array
-        shape, strides = array.shape, array.strides
-        rank = len(shape)
-        if not 0 <= mode < rank:
-            raise _marking(f"mode {mode} is not in the range [0, {rank})")
-        if divisibility < 1 or shape[mode] % divisibility:
-            raise _marking(
-                f"the extent {shape[mode]} of mode {mode} is not a multiple of the divisibility {divisibility}"
-            )
-        order = self._compact_order(stride_order)
-        extents: list[Any] = list(self._signature.shape)
-        extents[mode] = DynamicLeaf(extent_width(shape, strides), divisibility)
-        made: list[Any] = [0] * rank
-        static, step, known = True, 1, 1
-        for m in reversed(order):
-            if extents[m] == 1:
-                made[m] = 0
-                continue
-            made[m] = step if static else DynamicLeaf(self._stride_width(), step)
-            if shape[m] != 1 and strides[m] != known:
-                raise _marking(f"the layout {shape}:{strides} is not compact in the order {tuple(order)}")
-            known *= shape[m]
-            if isinstance(extents[m], DynamicLeaf):
-                static = False
-                step *= extents[m].divisibility
-            else:
-                step *= extents[m]
-        self._order = tuple(order)
-        actual = tuple(
-            0 if s == 1 and isinstance(d, int) and d == 0 else strides[i]
-            for i, (s, d) in enumerate(zip(extents, made, strict=True))
-        )
-        actual = _compact_strides(shape, order, actual, made)
-        self._array = array._replace(strides=actual)
-        self._set(tuple(extents), tuple(made))
+        given = None if stride_order is None else tuple(stride_order)
+        made, self._order = marked_compact(self._form, self._order, mode, given, divisibility, self._narrow_strides)
+        self._array = self._array._replace(strides=made.strides)
+        self._set(made)
         return self
-
-    def _compact_order(self, given: Sequence[int] | None) -> tuple[int, ...]:
-        shape, strides = self._array.shape, self._array.strides
-        rank = len(shape)
-        if given is None:
-            if self._order is not None:
-                return self._order
-            if sum(1 for d in strides if d == 1) > 1:
-                raise _marking(
-                    f"the order of the modes cannot be told from the layout {shape}:{strides}: pass stride_order"
-                )
-            return tuple(sorted(range(rank), key=lambda m: -strides[m]))
-        order = tuple(given)
-        if len(order) != rank:
-            raise _marking(f"stride_order has {len(order)} elements for {rank} modes")
-        missing = sorted(set(range(rank)) - set(order))
-        if missing:
-            raise _marking(f"stride_order {order} does not contain mode {missing[0]}")
-        if self._order is not None and order != self._order:
-            raise _marking(f"stride_order {order} is not the order {self._order} given before")
-        known = [m for m in order if shape[m] != 1]
-        if any(strides[a] < strides[b] for a, b in itertools.pairwise(known)):
-            raise _marking(f"stride_order {order} does not agree with the layout {shape}:{strides}")
-        return order
-
-    def _stride_width(self) -> int:
-        if not self._narrow_strides:
-            return 64
-        array = self._array
-        reach = sum((s - 1) * abs(d) for s, d in zip(array.shape, array.strides, strict=True))
-        if reach > INT32_MAX:
-            raise _marking(
-                f"32-bit strides cannot address the layout {array.shape}:{array.strides}: leave out use_32bit_stride"
-            )
-        return 32
-
-
-def _marking(message: str) -> Exception:
-    return error(DSLUserCodeTypeError, message)
-
-
-def _compact_strides(shape: Any, order: Any, strides: Any, made: Any) -> tuple[int, ...]:
-    """The strides that the code will be passed: those of a compact layout, also where the array's are arbitrary."""
-    step = 1
-    found = list(strides)
-    for m in reversed(order):
-        if isinstance(made[m], int) and made[m] == 0:
-            found[m] = 0
-            continue
-        found[m] = step
-        step *= shape[m]
-    return tuple(found)
 
 
 def _check_address(array: Array, alignment: int) -> None:
@@ -441,26 +214,6 @@ def _check_address(array: Array, alignment: int) -> None:
             f"the array has negative strides {array.strides}",
             hint="pass a copy, for example numpy.ascontiguousarray(x)",
         )
-
-
-def _leading_mode(shape: Sequence[int], strides: Sequence[int], wanted: int | None) -> int | None:
-    rank = len(shape)
-    if wanted is not None:
-        if not -rank <= wanted < rank:
-            raise _marking(f"leading_dim {wanted} is not in the range [{-rank}, {rank})")
-        mode = wanted % rank
-        if strides[mode] != 1 and shape[mode] != 1:
-            raise _marking(f"the leading mode must have stride 1, and the stride of mode {mode} is {strides[mode]}")
-        return mode
-    ones = [m for m in range(rank) if strides[m] == 1]
-    if len(ones) > 1:
-        longer = [m for m in ones if shape[m] > 1]
-        if len(longer) != 1:
-            raise _marking(
-                f"the leading mode cannot be told from the layout {tuple(shape)}:{tuple(strides)}: pass leading_dim"
-            )
-        return longer[0]
-    return ones[0] if ones else None
 
 
 def _reinterpreted(array: Array, dtype: Any) -> Array:
@@ -496,7 +249,7 @@ def from_dlpack(
     The layout is static. `assumed_align` promises a multiple in bytes of the address (default: of the element type),
     and is checked. `use_32bit_stride` passes dynamic strides in 32 bits. `force_tf32` takes Float32 as TFloat32.
     """
-    if isinstance(tensor_dlpack, RuntimeTensor):
+    if type(tensor_dlpack) is RuntimeTensor:
         array = tensor_dlpack._array
     else:
         array = read_array(tensor_dlpack)
@@ -686,13 +439,13 @@ class PointerSignature(NamedTuple):
         return f"a pointer to {self.dtype.__name__} ({self.memspace}, align {self.alignment})"
 
 
-_pointer_signatures: dict[PointerSignature, PointerSignature] = {}
-
-
-def pointer_signature(dtype: Any, memspace: AddressSpace, alignment: int) -> PointerSignature:
-    """The signature of a description: one object for equal ones."""
+@functools.cache
+def pointer_signature(
+    dtype: Any, memspace: AddressSpace, alignment: int
+) -> tuple[PointerSignature, call_plan.Passport]:
+    """The signature of a description, one object for equal ones, and how passports of such pointers are made."""
     made = PointerSignature(dtype, memspace, alignment)
-    return _pointer_signatures.setdefault(made, made)
+    return made, call_plan.Passport(made, call_plan.CPU, dtype, False, (), (), "Q", ())
 
 
 class RuntimePointer(Pointer):
@@ -722,9 +475,9 @@ class RuntimePointer(Pointer):
         self._readonly = False
         self._address_value = address
         self._memory: ctypes.c_uint64 | None = None
-        found = pointer_signature(dtype, memspace, alignment)
+        found, passport = pointer_signature(dtype, memspace, alignment)
         self._argument = (found, (address,))
-        self._passport = call_plan.passport(found, call_plan.CPU, dtype, False, address, (), (), "Q", (address,))
+        self._passport = passport(address)
         self.keep = keep
 
     def __kiln_argument__(self) -> Any:
