@@ -8,7 +8,7 @@ import pytest
 
 import kiln
 import kiln.cute as cute
-from kiln import Float16, Float32, Float64, Int32, Int64, Uint32
+from kiln import BFloat16, Float16, Float32, Float64, Int16, Int32, Int64, Uint32
 from kiln.cute.runtime import from_dlpack
 
 torch = pytest.importorskip("torch")
@@ -126,7 +126,9 @@ def test_integer_units():
 @pytest.mark.parametrize(
     ("operation", "kind"),
     [(name, kind) for kind in (Int32, Uint32, Int64) for name in ("add", "min", "max", "and", "or", "xor", "exch")]
-    + [("add", Float32), ("add", Float64)],
+    + [(name, Int16) for name in ("add", "min", "xor", "exch")]
+    + [(name, kind) for kind in (Float32, Float64, Float16) for name in ("add", "min", "max", "exch")]
+    + [(name, BFloat16) for name in ("min", "max", "exch")],  # its sums depend on the order
 )
 @pytest.mark.parametrize("space", ["gmem", "smem"])
 def test_atomics(operation, kind, space):
@@ -134,6 +136,9 @@ def test_atomics(operation, kind, space):
         Int32: torch.int32,
         Uint32: torch.int32,
         Int64: torch.int64,
+        Int16: torch.int16,
+        Float16: torch.float16,
+        BFloat16: torch.bfloat16,
         Float32: torch.float32,
         Float64: torch.float64,
     }[kind]

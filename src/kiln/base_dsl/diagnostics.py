@@ -146,6 +146,10 @@ class DSLNotImplemented(DSLBaseError):
     """Something a target does not offer."""
 
 
+class DSLArchitectureError(DSLUserCodeError, DSLNotImplemented):
+    """The program uses what the architecture it is compiled for does not have."""
+
+
 class DSLCudaRuntimeError(DSLBaseError):
     """The CUDA driver reported an error; `error_code` holds it."""
 

@@ -152,8 +152,8 @@ class WarpUniform(CuteNvgpu.Operation, name="warp_uniform"):
 class AtomicRmw(CuteNvgpu.Operation, name="atomic_rmw"):
     """Replace the element at the pointer by its combination with `value`, in one step; the old element.
 
-    `kind`: add, min, max, umin, umax, and, or, xor, exch, inc, dec. Integers of 32 and 64 bits; add also f16, bf16,
-    f32, f64 and vectors of two f16 or bf16. `order` is relaxed, acquire, release or acq_rel; `scope` cta, cluster, gpu
+    `kind`: add, min, max, umin, umax, and, or, xor, exch, inc, dec. Integers of 16, 32 and 64 bits (inc, dec: 32); add,
+    min, max and exch also f16, bf16, f32, f64 (of a number and a NaN, the number); add vectors of two f16 or bf16. `order` is relaxed, acquire, release or acq_rel; `scope` cta, cluster, gpu
     or sys.
     """
 

@@ -12,12 +12,13 @@ from nvidia_testing import ARCHITECTURES, compile_for, floats, needs_ptxas, reso
 
 import kiln
 import kiln.cute as cute
-from kiln import BFloat16, Float16, Float32, Float64, Int8, Int32, Int64
+from kiln import BFloat16, Float16, Float32, Float64, Int8, Int16, Int32, Int64
 from kiln.base_dsl.diagnostics import (
     CompilerDiagnosticError,
     DSLNotImplemented,
     DSLRuntimeError,
     DSLSubprocessCallError,
+    DSLUserCodeError,
 )
 from kiln.targets.nvidia import codegen, toolchain
 from kiln.targets.nvidia.arch import Arch, ptx_version
@@ -412,17 +413,57 @@ ptxas info    : Used 8 registers, used 0 barriers
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_instruction_the_architecture_lacks():
+def _smem(kind, count):
+    return arch.alloc_smem(kind, count, 16)
+
+
+LACKING = {
+    "a cluster barrier": (lambda x: arch.cluster_arrive(), "sm_80", "sm_90"),
+    "fence.acq_rel.cluster": (lambda x: arch.fence_acq_rel_cluster(), "sm_89", "sm_90"),
+    "griddepcontrol": (lambda x: arch.griddepcontrol_wait(), "sm_86", "sm_90"),
+    "setmaxnreg": (lambda x: arch.setmaxregister_decrease(24), "sm_90", "sm_90a"),
+    "redux.sync of f32": (lambda x: arch.warp_redux_sync(Float32(1.0), "fmax"), "sm_90a", "sm_100a"),
+    "redux.sync of f32 ": (lambda x: arch.warp_redux_sync(Float32(1.0), "fmax"), "sm_120a", "sm_100a"),
+    "an access at the scope of a cluster": (
+        lambda x: arch.load(x.iterator, Float32, sem="acquire", scope="cluster"), "sm_80", "sm_90",
+    ),
+    "a bulk copy": (lambda x: arch.cp_async_bulk_commit_group(), "sm_80", "sm_90"),
+    "an mbarrier that counts bytes": (lambda x: arch.mbarrier_expect_tx(_smem(Int64, 1), 16), "sm_80", "sm_90"),
+    "shared memory of another block": (lambda x: arch.map_dsmem_ptr(_smem(Int32, 4), 1).store(Int32(1)), "sm_80", "sm_90"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LACKING)
+def test_an_instruction_the_architecture_lacks(what):
+    body, name, needed = LACKING[what]
+
     @cute.kernel
     def kernel(x: cute.Tensor):
-        arch.cluster_arrive()
-        arch.cluster_wait()
+        body(x)
 
     with pytest.raises(
-        DSLNotImplemented, match="cluster barrier needs sm_90 or newer, and this is compiled for sm_80"
+        DSLUserCodeError, match=f"{what.strip()} needs {needed} or .*, and this is compiled for {name}"
     ) as caught:
-        compile_for(launcher(kernel), floats(128), arch="sm_80")
+        compile_for(launcher(kernel), floats(128), arch=name)
     assert caught.value.span.filename == __file__
+    assert "--gpu-arch" in caught.value.hint
+    assert isinstance(caught.value, DSLNotImplemented)
+
+
+@needs_ptxas
+@pytest.mark.parametrize("name", ["sm_80", "sm_90a"])
+def test_atomics_of_every_type_assemble(name):
+    kinds = (Float16, BFloat16, Float32, Float64, Int16, Int32, Int64)
+
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        for number in kiln.range_constexpr(len(kinds)):
+            kind = kinds[number]
+            for pointer in (cute.recast_ptr(x.iterator, dtype=kind), arch.alloc_smem(kind, 4)):
+                for operation in (arch.atomic_add, arch.atomic_max, arch.atomic_min, arch.atomic_exch):
+                    operation(pointer, kind(1))
+
+    compile_for(launcher(kernel), floats(128), arch=name)
 
 
 def test_what_ptxas_rejects_is_shown():

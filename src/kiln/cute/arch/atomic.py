@@ -45,12 +45,12 @@ def atomic_add(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: A
 
 
 def atomic_max(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
-    """Replace an integer by the larger of it and `val`; the element before."""
+    """Replace the element at a pointer by the larger of it and `val`; the element before."""
     return _rmw("atomic_max", "max", ptr, val, sem, scope)
 
 
 def atomic_min(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
-    """Replace an integer by the smaller of it and `val`; the element before."""
+    """Replace the element at a pointer by the smaller of it and `val`; the element before."""
     return _rmw("atomic_min", "min", ptr, val, sem, scope)
 
 

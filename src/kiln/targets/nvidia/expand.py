@@ -10,7 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.compiler import report_at, source_span
-from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
+from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLArchitectureError, DSLNotImplemented
 from ...dialects import cute
 from ...mlir import context, ir
 from ..llvm_build import Builder, declare, int_type, like, parsed_type, ptr_type, struct_type
@@ -248,13 +248,20 @@ class Expander:
         """A builder at the start of the function."""
         return DeviceBuilder(ir.InsertionPoint.at_block_begin(self.entry), location)
 
-    def require(self, op: ir.Operation, number: int, what: str) -> None:
-        """Refuse an operation that architectures before sm_`number` lack."""
-        if self.arch.number < number:
-            raise report_at(
-                op.location, DSLNotImplemented, f"{what} needs sm_{number} or newer, and this is compiled for {self.arch.name}",
-                hint="choose the architecture with --gpu-arch or CUTE_DSL_ARCH",
-            )  # fmt: skip
+    def require(self, op: ir.Operation, number: int, what: str, *, specific: bool = False, before: int = 0) -> None:
+        """Refuse an operation that architectures before sm_`number` lack.
+
+        `specific`: those without an a or f lack it, too; `before`: and those from sm_`before` on.
+        """
+        arch = self.arch
+        if arch.number >= number and (arch.specific or not specific) and not 0 < before <= arch.number:
+            return
+        least = f"sm_{number}a" if specific else f"sm_{number}"
+        newer = f"an architecture before sm_{before}" if before else "newer"
+        raise report_at(
+            op.location, DSLArchitectureError, f"{what} needs {least} or {newer}, and this is compiled for {arch.name}",
+            hint="choose the architecture with --gpu-arch or CUTE_DSL_ARCH",
+        )  # fmt: skip
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {}
@@ -278,7 +285,7 @@ def expands(*names: str) -> Callable[[Any], Any]:
 
 def expand_module(expansion: Expansion) -> None:
     """Replace every operation and type of `cute` and `cute_nvgpu` in a module of device functions."""
-    from . import arithmetic, hardware, math, tensor_core  # noqa: F401 - they register expansions
+    from . import arithmetic, atomics, hardware, math, tensor_core  # noqa: F401 - they register expansions
 
     functions: list[Kernel] = []
     for op in expansion.module.body.operations:

@@ -25,7 +25,7 @@ from .expand import (
 if TYPE_CHECKING:
     from .expand import DeviceBuilder, Expander
 
-_REGISTER = {16: "h", 32: "r", 64: "l"}
+REGISTER = {16: "h", 32: "r", 64: "l"}
 """Constraint letters of integer registers."""
 
 
@@ -33,34 +33,28 @@ def _f32() -> ir.Type:
     return ir.F32Type.get(context())
 
 
-def _is_float(type_: ir.Type) -> bool:
+def is_float(type_: ir.Type) -> bool:
     return isinstance(element_of(type_), ir.FloatType)
 
 
-def _bits(type_: ir.Type) -> int:
+def bits_of(type_: ir.Type) -> int:
     element = element_of(type_)
     count = type_.shape[0] if isinstance(type_, ir.VectorType) else 1
     return count * element.width
 
 
-def _as_bits(b: DeviceBuilder, value: ir.Value) -> ir.Value:
+def as_bits(b: DeviceBuilder, value: ir.Value) -> ir.Value:
     """A value as an integer of its width."""
     value = to_carrier(b, value)
-    want = int_type(_bits(value.type))
+    want = int_type(bits_of(value.type))
     return value if value.type == want else b.value("llvm.bitcast", want, (value,))
 
 
-def _from_bits(b: DeviceBuilder, value: ir.Value, type_: ir.Type) -> ir.Value:
+def from_bits(b: DeviceBuilder, value: ir.Value, type_: ir.Type) -> ir.Value:
     carrier = carrier_type(type_)
     if value.type != carrier:
         value = b.value("llvm.bitcast", carrier, (value,))
     return from_carrier(b, value, type_)
-
-
-def _space(pointer: ir.Value) -> tuple[str, str]:
-    """The PTX name of a pointer's address space with its dot, and the constraint letter of the pointer."""
-    text = str(pointer.type)
-    return {"!llvm.ptr<1>": (".global", "l"), "!llvm.ptr<3>": (".shared", "r")}.get(text, ("", "l"))
 
 
 def _shared_address(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
@@ -119,7 +113,7 @@ def _fence(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder
 @expands("cute_nvgpu.shuffle")
 def _shuffle(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
     value, offset, mask, clamp = op.operands
-    bits = _as_bits(b, value)
+    bits = as_bits(b, value)
     if bits.type.width > 32:
         raise report_at(op.location, DSLNotImplemented, f"shuffle of {value.type}: it moves 32 bits at a time")
     width = bits.type.width
@@ -129,7 +123,7 @@ def _shuffle(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: Devic
     made = b.value("nvvm.shfl.sync", int_type(32), (mask, bits, offset, clamp), {"kind": kind})
     if width < 32:
         made = b.value("arith.trunci", int_type(width), (made,))
-    return [_from_bits(b, made, results[0])]
+    return [from_bits(b, made, results[0])]
 
 
 @expands("cute_nvgpu.vote")
@@ -143,8 +137,8 @@ def _vote(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBu
 def _redux(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
     value, mask = op.operands
     kind, *modifiers = attribute(op, "kind").split(".")
-    if _is_float(value.type):
-        x.require(op, 100, "redux.sync of f32")
+    if is_float(value.type):
+        x.require(op, 100, "redux.sync of f32", specific=True, before=110)
         name = "".join(f".{part}" for part in (kind.removeprefix("f"), *modifiers))
         return b.asm(f"redux.sync{name}.f32 $0, $1, $2;", "=f,f,r", [value, mask], [_f32()])
     unsigned = kind in ("umin", "umax", "and", "or", "xor")
@@ -167,149 +161,6 @@ def _elect_one(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBui
 def _warp_uniform(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
     kind = ir.Attribute.parse("#nvvm<shfl_kind idx>", context())
     return [b.value("nvvm.shfl.sync", int_type(32), (b.i32(-1), op.operands[0], b.i32(0), b.i32(31)), {"kind": kind})]
-
-
-# --- atomics and ordered accesses ------------------------------------------------------------------------------------
-
-
-def _atomic_type(kind: str, type_: ir.Type) -> str:
-    """The PTX type of an atomic operation."""
-    element, bits = element_of(type_), _bits(type_)
-    if isinstance(element, ir.FloatType):
-        vector = "x2" if isinstance(type_, ir.VectorType) else ""
-        return f"{element}{vector}"
-    if kind in ("and", "or", "xor", "exch", "cas"):
-        return f"b{bits}"
-    if kind in ("min", "max"):
-        return f"s{bits}"
-    return f"u{bits}"  # add, umin, umax, inc, dec: the bits are the same for signed numbers
-
-
-@expands("cute_nvgpu.atomic_rmw")
-def _atomic_rmw(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
-    pointer, value = op.operands
-    kind, order, scope = (attribute(op, name) for name in ("kind", "order", "scope"))
-    type_ = value.type
-    if _is_float(type_):
-        allowed = kind in ("add", "exch") or (kind in ("min", "max") and "16" in str(element_of(type_)))
-        if not allowed:
-            raise report_at(op.location, DSLNotImplemented, f"atomic {kind} of {type_}")
-        if str(element_of(type_)) == "bf16":
-            x.require(op, 90, "atomic add of bf16")
-    bits = _as_bits(b, value)
-    if bits.type.width not in _REGISTER:
-        raise report_at(op.location, DSLNotImplemented, f"atomic {kind} of {type_}")
-    letter = _REGISTER[bits.type.width]
-    space, address = _space(pointer)
-    name = kind.removeprefix("u")
-    # 16-bit exchanges and floats exchange as bits
-    ptx_type = f"b{bits.type.width}" if kind == "exch" else _atomic_type(kind, type_)
-    ftz = ".noftz" if kind == "add" and "16" in ptx_type and _is_float(type_) else ""
-    code = f"atom.{order}.{scope}{space}.{name}{ftz}.{ptx_type} $0, [$1], $2;"
-    (made,) = b.asm(code, f"={letter},{address},{letter}", [pointer, bits], [bits.type])
-    return [_from_bits(b, made, results[0])]
-
-
-@expands("cute_nvgpu.atomic_cas")
-def _atomic_cas(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
-    pointer, compare, value = op.operands
-    order, scope = attribute(op, "order"), attribute(op, "scope")
-    bits, expected = _as_bits(b, value), _as_bits(b, compare)
-    letter = _REGISTER[bits.type.width]
-    space, address = _space(pointer)
-    code = f"atom.{order}.{scope}{space}.cas.b{bits.type.width} $0, [$1], $2, $3;"
-    (made,) = b.asm(code, f"={letter},{address},{letter},{letter}", [pointer, expected, bits], [bits.type])
-    return [_from_bits(b, made, results[0])]
-
-
-def _access(type_: ir.Type) -> tuple[int, int]:
-    """How a value is moved by one access: bits of a register, and how many registers."""
-    bits = _bits(type_)
-    if bits in (8, 16, 32, 64):
-        return bits, 1
-    if bits % 64 == 0 and bits // 64 in (1, 2):
-        return 64, bits // 64
-    if bits % 32 == 0 and bits // 32 in (2, 4):
-        return 32, bits // 32
-    return 0, 0
-
-
-def _pieces(op: ir.Operation, type_: ir.Type) -> tuple[int, int, str, str]:
-    width, count = _access(type_)
-    if not count:
-        raise report_at(op.location, DSLNotImplemented, f"one access of {type_}: 1, 2, 4, 8 or 16 bytes are possible")
-    vector = f".v{count}" if count > 1 else ""
-    return width, count, vector, "h" if width == 8 else _REGISTER[width]
-
-
-@expands("cute_nvgpu.ordered_load")
-def _ordered_load(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
-    pointer = op.operands[0]
-    carrier = carrier_type(results[0])
-    width, count, vector, letter = _pieces(op, carrier)
-    space, address = _space(pointer)
-    modifiers = "".join(f".{part}" for part in attribute(op, "modifiers").split(".") if part)
-    names = ", ".join(f"${n}" for n in range(count))
-    target = f"{{{names}}}" if count > 1 else names
-    register = int_type(16 if width == 8 else width)
-    outputs = ",".join([f"={letter}"] * count)
-    code = _modified("ld", modifiers, space, f"{vector}.b{width} {target}, [${count}];")
-    made = b.asm(code, f"{outputs},{address}", [pointer], [register] * count)
-    if count == 1:
-        value = made[0] if width != 8 else b.value("arith.trunci", int_type(8), (made[0],))
-    else:
-        value = b.value(
-            "vector.from_elements", ir.VectorType.get([count], register, loc=ir.Location.unknown(context())), made
-        )
-    return [_from_bits(b, value, results[0])]
-
-
-@expands("cute_nvgpu.ordered_store")
-def _ordered_store(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    pointer, value = op.operands
-    value = to_carrier(b, value)
-    width, count, vector, letter = _pieces(op, value.type)
-    space, address = _space(pointer)
-    modifiers = "".join(f".{part}" for part in attribute(op, "modifiers").split(".") if part)
-    names = ", ".join(f"${n + 1}" for n in range(count))
-    source = f"{{{names}}}" if count > 1 else names
-    register = int_type(width)
-    if count == 1:
-        parts = [_as_bits(b, value)]
-        if width == 8:
-            parts = [b.value("arith.extui", int_type(16), (parts[0],))]
-    else:
-        words = ir.VectorType.get([count], register, loc=ir.Location.unknown(context()))
-        value = value if value.type == words else b.value("llvm.bitcast", words, (value,))
-        parts = [
-            b.value("vector.extract", register, (value,), {"static_position": ir.DenseI64ArrayAttr.get([n], context())})
-            for n in range(count)
-        ]
-    code = _modified("st", modifiers, space, f"{vector}.b{width} [$0], {source};")
-    b.asm(code, ",".join([address, *[letter] * count]), [pointer, *parts])
-    return []
-
-
-def _modified(name: str, modifiers: str, space: str, rest: str) -> str:
-    """A load or store: the order and scope come before the space, cache hints after it."""
-    parts = [part for part in modifiers.split(".") if part]
-    before = [
-        p for p in parts if p in ("relaxed", "acquire", "release", "volatile", "weak", "cta", "cluster", "gpu", "sys")
-    ]
-    after = [p for p in parts if p not in before]
-    return "".join([name, *(f".{p}" for p in before), space, *(f".{p}" for p in after), rest])
-
-
-@expands("cute_nvgpu.prefetch")
-def _prefetch(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    level = attribute(op, "level")
-    space, letter = _space(op.operands[0])
-    if level == "tensormap":
-        x.require(op, 90, "prefetch.tensormap")
-        b.asm("prefetch.tensormap [$0];", letter, [op.operands[0]])
-    else:
-        b.asm(f"prefetch{space}.{level} [$0];", letter, [op.operands[0]])
-    return []
 
 
 # --- mbarriers -------------------------------------------------------------------------------------------------------
@@ -449,7 +300,7 @@ def _cp_async_bulk_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: 
 
 # --- clusters --------------------------------------------------------------------------------------------------------
 
-_CLUSTER_REGISTERS = {
+_CLUSTERREGISTERS = {
     "block_in_cluster_idx": "cluster.ctaid",
     "block_in_cluster_dim": "cluster.nctaid",
     "cluster_idx": "clusterid",
@@ -470,7 +321,7 @@ def _cluster_index(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Devic
         return [special_register(b, "cluster.ctarank")]
     if which == "cluster_size":
         return [special_register(b, "cluster.nctarank")]
-    return [special_register(b, f"{_CLUSTER_REGISTERS[which]}.{'xyz'[dim]}")]
+    return [special_register(b, f"{_CLUSTERREGISTERS[which]}.{'xyz'[dim]}")]
 
 
 @expands("cute_nvgpu.cluster_arrive")
@@ -532,11 +383,11 @@ def _packed(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceB
     ftz = ".ftz" if attribute(op, "ftz") else ""
     operands = list(op.operands) if kind == "fma" else list(op.operands)[:2]
     if x.arch.number >= 100 and kind != "sub":
-        words = [_as_bits(b, value) for value in operands]
+        words = [as_bits(b, value) for value in operands]
         inputs = ",".join(["l"] * len(words))
         names = ", ".join(f"${n + 1}" for n in range(len(words)))
         (made,) = b.asm(f"{kind}.{rounding}{ftz}.f32x2 $0, {names};", f"=l,{inputs}", words, [int_type(64)], pure=True)
-        return [_from_bits(b, made, results[0])]
+        return [from_bits(b, made, results[0])]
     parts: list[ir.Value] = []
     for n in range(2):
         position = {"static_position": ir.DenseI64ArrayAttr.get([n], context())}
@@ -554,7 +405,7 @@ def _packed(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceB
 def _clock(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
     which = attribute(op, "which")
     width = 32 if which == "clock" else 64
-    return b.asm(f"mov.u{width} $0, %{which};", f"={_REGISTER[width]}", [], [results[0]])
+    return b.asm(f"mov.u{width} $0, %{which};", f"={REGISTER[width]}", [], [results[0]])
 
 
 @expands("cute_nvgpu.nanosleep")
@@ -565,7 +416,7 @@ def _nanosleep(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBu
 
 @expands("cute_nvgpu.set_max_register")
 def _set_max_register(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, 90, "setmaxnreg")
+    x.require(op, 90, "setmaxnreg", specific=True)
     b.asm(f"setmaxnreg.{attribute(op, 'action')}.sync.aligned.u32 {attribute(op, 'count')};", "")
     return []
 
