@@ -507,13 +507,42 @@ def right_inverse(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 @cached
 def _left_inverse(layout: Layout) -> Layout:
+    shapes, strides = merge_modes(*_flat(layout))
+    places = prefix_product(tuple(shapes))
+    modes = [(d, s, p) for s, d, p in zip(shapes, strides, places) if not is_zero(d)]
+    if all(isinstance(d, int) and isinstance(s, int) for d, s, _ in modes) and len(modes) > 1:
+        modes.sort()
+        # Where a run does not fit a whole number of times into the stride after it, nothing fills the gap exactly.
+        if any(after % (d * s) for (d, s, _), (after, _, _) in zip(modes, modes[1:]) if d > 0):
+            return _left_inverse_with_gaps(layout, modes)
     return right_inverse_layout(concat([layout, complement_layout(layout, None)]))
+
+
+def _left_inverse_with_gaps(layout: Layout, modes: list[tuple[int, int, int]]) -> Layout:
+    """From modes (stride, extent, place of the index) in the order of their strides: each stride counts the one before."""
+    shapes, strides = [modes[0][0]], [0]
+    for (d, s, place), (after, _, _) in zip(modes, modes[1:]):
+        if d * s > after:
+            raise LayoutError(
+                f"the left inverse of {layout} does not exist: the mode {s}:{d} runs past the stride {after} of another, "
+                "so the layout is not injective, or its modes interleave"
+            )
+        if after % d:
+            raise LayoutError(
+                f"the left inverse of {layout} is not a layout: the stride {after} is not a multiple of the stride {d}"
+            )
+        shapes.append(after // d)
+        strides.append(place)
+    shapes.append(modes[-1][1])
+    strides.append(modes[-1][2])
+    return _from_modes(*merge_modes(shapes, strides))
 
 
 def left_inverse(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """A layout L with ``L(input(i)) == i`` for every i below the size of ``input``, which must be injective.
 
-    None stays None, an int n stands for ``n:1``. Raises LayoutError if two indices have the same offset.
+    Only modes of stride 0 may repeat offsets: of the indices with one offset L gives the first. None stays None, an
+    int n stands for ``n:1``. Raises LayoutError if other indices have the same offset, or where no layout does it.
     """
     if input is None:
         return None

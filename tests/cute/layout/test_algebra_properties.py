@@ -256,6 +256,38 @@ def test_left_inverse(layout):
     assert all(result(layout(i)) == i for i in range(size(layout)))
 
 
+@cases(250)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 6), st.sampled_from([0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32])), min_size=1, max_size=4
+    )
+)
+def test_left_inverse_of_any_layout(modes):
+    """It is right or refused, also where runs do not fill the strides around them, and where a stride is 0."""
+    layout = make_layout(tuple(s for s, _ in modes), stride=tuple(d for _, d in modes))
+    try:
+        result = left_inverse(layout)
+    except LayoutError:
+        nonzero = sorted((d, s) for s, d in modes if s > 1 and d)
+        # refused are modes that overlap or interleave
+        assert any(e % d or e < d * s for (d, s), (e, _) in zip(nonzero, nonzero[1:]))
+        return
+    first = {}
+    for i in range(size(layout)):
+        first.setdefault(layout(i), i)
+    assert all(result(x) == i for x, i in first.items())
+
+
+def test_left_inverse_with_gaps():
+    assert str(left_inverse(make_layout((5, 4), stride=(1, 16)))) == "(16,4):(1,5)"
+    for modes, strides, rule in (
+        ((3, 2), (6, 32), "32 is not a multiple of the stride 6"),
+        ((4, 4), (1, 2), "not injective"),
+    ):
+        with pytest.raises(LayoutError, match=rule):
+            left_inverse(make_layout(modes, stride=strides))
+
+
 def test_inverse_of_a_negative_stride():
     # The chain of strides is followed by magnitude and the sign is kept.
     assert str(right_inverse(make_layout(8, stride=-1))) == "8:-1"
