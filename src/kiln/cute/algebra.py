@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
+from itertools import pairwise
 from math import gcd
 from typing import Any, TypeVar
 
@@ -513,7 +514,7 @@ def _left_inverse(layout: Layout) -> Layout:
     if all(isinstance(d, int) and isinstance(s, int) for d, s, _ in modes) and len(modes) > 1:
         modes.sort()
         # Where a run does not fit a whole number of times into the stride after it, nothing fills the gap exactly.
-        if any(after % (d * s) for (d, s, _), (after, _, _) in zip(modes, modes[1:]) if d > 0):
+        if any(after % (d * s) for (d, s, _), (after, _, _) in pairwise(modes) if d > 0):
             return _left_inverse_with_gaps(layout, modes)
     return right_inverse_layout(concat([layout, complement_layout(layout, None)]))
 
@@ -521,7 +522,7 @@ def _left_inverse(layout: Layout) -> Layout:
 def _left_inverse_with_gaps(layout: Layout, modes: list[tuple[int, int, int]]) -> Layout:
     """From modes (stride, extent, place of the index) in the order of their strides: each stride counts the one before."""
     shapes, strides = [modes[0][0]], [0]
-    for (d, s, place), (after, _, _) in zip(modes, modes[1:]):
+    for (d, s, place), (after, _, _) in pairwise(modes):
         if d * s > after:
             raise LayoutError(
                 f"the left inverse of {layout} does not exist: the mode {s}:{d} runs past the stride {after} of another, "
