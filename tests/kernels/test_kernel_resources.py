@@ -31,14 +31,14 @@ def array(dtype, *shape):
     return _memory[:size].view(dtype).reshape(shape)
 
 
-def large(dtype, layout):
+def large(dtype, layout, **options):
     """A product that gets the largest tiles; N: rows are contiguous, T: columns."""
     a, b = array(dtype, 2048, 64), array(dtype, 64, 2048)
     if layout[0] == "T":
         a = array(dtype, 64, 2048).T
     if layout[1] == "T":
         b = array(dtype, 2048, 64).T
-    return kernels.gemm(a, b)
+    return kernels.gemm(a, b, **options)
 
 
 SHIPPED = {
@@ -46,7 +46,11 @@ SHIPPED = {
     "gemm f16 NT": lambda: large(F16, "NT"),
     "gemm f16 TN": lambda: large(F16, "TN"),
     "gemm bf16 TT": lambda: large(BF16, "TT"),
+    "gemm f32 NN": lambda: large(F32, "NN"),
     "gemm f32 NT": lambda: large(F32, "NT"),
+    "gemm f32 TN, smaller": lambda: kernels.gemm(array(F32, 64, 512).T, array(F32, 64, 512)),
+    "gemm tf32 NN": lambda: large(F32, "NN", precision="tf32"),
+    "gemm tf32 NT": lambda: large(F32, "NT", precision="tf32"),
     "gemm e4m3 NT": lambda: large(E4M3, "NT"),
     "gemm i8 NT": lambda: large(I8, "NT"),
     "gemm i8 NN": lambda: large(I8, "NN"),
@@ -62,7 +66,7 @@ SHIPPED = {
 }
 
 
-_SPILL = {"gemm e4m3 NT", "gemm i8 NN", "softmax f32, long"}
+_SPILL = {"softmax f32, long"}
 """They hold more than registers do."""
 
 

@@ -66,6 +66,10 @@ class Target:
         """While open, calls compile and run their host code, but launch nothing: launches are noted in a list."""
         raise DSLRuntimeError(f"the target {self.name!r} has no dry run")
 
+    def launches(self) -> bool:
+        """Whether calls launch kernels now: not in a dry run."""
+        return True
+
     def serialize(self, executable: Executable) -> Entry | None:
         """What the disk cache is to keep of an executable; None for nothing."""
         return None

@@ -6,6 +6,7 @@ import functools
 import sys
 from typing import Any
 
+from ..base_dsl import target as targets
 from ..base_dsl.diagnostics import DSLUserCodeTypeError
 from ..base_dsl.target import target_name
 from ..cute.arrays import numpy_element_type, torch_element_type
@@ -111,7 +112,7 @@ def require_usable(x: Any, what: str, written: bool = False) -> None:
     on_gpu = is_torch(x) and x.device.type != "cpu"
     target = target_name()
     require(
-        on_gpu == (target != "cpu"),
+        on_gpu == (target != "cpu") or (on_gpu and targets.cuda_is_host_memory) or not targets.get_target().launches(),
         f"{what} is in the memory of {x.device if on_gpu else 'the host'}, and programs run on the target {target!r}",
         hint='kiln.target("cpu") for arrays of the host, torch tensors on a CUDA device else',
     )
@@ -159,6 +160,27 @@ def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     import numpy as np
 
     return np.empty(shape, like.dtype if dtype is None else dtype)
+
+
+def maker(like: Any) -> Any:
+    """A function of a shape and a type of the framework (None: the same) that makes arrays of the same kind."""
+    if is_torch(like):
+        import torch
+
+        device, same, make = like.device, like.dtype, torch.empty
+        return lambda shape, dtype: make(shape, dtype=same if dtype is None else dtype, device=device)
+    return functools.partial(empty, like)
+
+
+def named_type(like: Any, name: str) -> Any:
+    """A type of the framework by its name."""
+    if is_torch(like):
+        import torch
+
+        return getattr(torch, name)
+    import numpy as np
+
+    return np.dtype(name)
 
 
 def empty_like(x: Any) -> Any:

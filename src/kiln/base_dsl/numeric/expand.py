@@ -209,10 +209,13 @@ def _truncate_power_of_two(
     return bits.choose(is_nan, target.nan_code, bits.choose(negative, target.nan_code, code))
 
 
-def expand_narrow_floats(module: ir.Module) -> None:
+def expand_narrow_floats(
+    module: ir.Module, instruction: Callable[[ir.Operation, str, str], ir.Value | None] | None = None
+) -> None:
     """Rewrite `arith.extf` and `arith.truncf` from and to narrow floats into integer arithmetic.
 
-    What is left of a narrow float is its bits (LLVM's conversion makes an integer of it); tf32 becomes f32.
+    What is left of a narrow float is its bits (LLVM's conversion makes an integer of it); tf32 becomes f32. A target that
+    has an `instruction` for a conversion between two types makes it; None where it has none.
     """
     formats = _narrow_formats()
     found: list[tuple[ir.Operation, str, str]] = []
@@ -231,7 +234,9 @@ def expand_narrow_floats(module: ir.Module) -> None:
     if has_tf32:
         _retype_tf32(module)
     for op, source, target in found:
-        made = _expand_extf(op, formats[source]) if source in formats else _expand_truncf(op, formats[target])
+        made = None if instruction is None else instruction(op, source, target)
+        if made is None:
+            made = _expand_extf(op, formats[source]) if source in formats else _expand_truncf(op, formats[target])
         op.results[0].replace_all_uses_with(made)
         op.erase()
 

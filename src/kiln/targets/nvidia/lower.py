@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from ...base_dsl.numeric.expand import expand_narrow_floats
 from ...mlir import context, dialect_module, ir
 from ..llvm_build import int_type
 from ..llvm_text import fix_float_literals, mark_asm_convergent
+from .conversions import narrow_conversion
 from .expand import OUTLINED, Expansion, constant_value, expand_module
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ def lower(compilation: Compilation, arch: Arch, facts: list[LaunchFacts], lines:
     with context(), ir.Location.unknown():
         if "fmad=false" not in compilation.options.ptxas_options:
             compilation.run("allow-fusion", allow_fusion)
-        compilation.run("expand-narrow-floats", expand_narrow_floats)
+        convert = functools.partial(narrow_conversion, arch)
+        compilation.run("expand-narrow-floats", lambda module: expand_narrow_floats(module, convert))
         compilation.run("expand-cute", lambda _: expand_module(expansion))
         compilation.run("mark-loops", mark_loops)
         compilation.run("to-llvm", _TO_LLVM)

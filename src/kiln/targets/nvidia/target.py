@@ -143,6 +143,12 @@ class NvidiaTarget(Target):
         """Whether there is a driver and a GPU."""
         return driver.available()
 
+    def launches(self) -> bool:
+        """Whether calls launch kernels now."""
+        from . import dry_run
+
+        return not dry_run.active()
+
     def dry_run(self) -> contextlib.AbstractContextManager[list[DryLaunch]]:
         """While open, calls compile and run their host code, but launch nothing: launches are noted in a list."""
         return dry_run.dry_run()

@@ -1,0 +1,117 @@
+"""What the kernels of matrix products have in common: which tile a block computes, and how sums become a result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import cute
+from ..base_dsl.ranges import const_expr, range_constexpr
+from ..base_dsl.typing import Boolean, Float32, Int8, Int32, Int64, Uint8
+from ..cute import arch
+from ..cute.nvgpu import CopyUniversalOp
+from .smem import swizzled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .gemm_feed import Operand
+    from .gemm_tiling import Tiling
+
+_GROUP = 16
+"""So many rows of tiles are computed side by side, to find each other's operands in the L2 cache."""
+
+
+class Product:
+    """D = combine(A B): the kernel for operands of some kinds, without its main loop."""
+
+    def __init__(
+        self, a: Operand, b: Operand, out_dtype: Any, out_width: int, tiling: Tiling, combine: Callable[..., Any]
+    ) -> None:
+        self.a = a
+        self.b = b
+        self.out_dtype = out_dtype
+        self.out_width = out_width
+        self.tiling = tiling
+        self.combine = combine
+
+    @property
+    def acc_dtype(self) -> Any:
+        """What sums are made in."""
+        return Int32 if self.a.dtype in (Int8, Uint8) else Float32
+
+    kernel: Any
+
+    @cute.jit
+    def __call__(
+        self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32, stream: Int64
+    ):
+        """Launch it for (L, M, K), (L, K, N) and (L, M, N)."""
+        a = self.arranged(a, [1, 2, 0], self.a.width)  # (M, K, L)
+        b = self.arranged(b, [2, 1, 0], self.b.width)  # (N, K, L)
+        d = self.arranged(d, [1, 2, 0], self.out_width)  # (M, N, L)
+        extras = [self.arranged(x, [1, 2, 0], 1) for x in extras]
+        block_m, block_n, _ = self.tiling.block_mnk
+        tiles = cute.ceil_div(d.shape[0], block_m) * cute.ceil_div(d.shape[1], block_n)
+        self.kernel(a, b, d, extras, alpha, beta).launch(
+            grid=(tiles, d.shape[2], 1), block=(self.tiling.threads, 1, 1), stream=stream
+        )
+
+    def arranged(self, x: Any, modes: list[int], width: int) -> Any:
+        """A tensor with its modes in another order, strides known to be multiples of the width of an access."""
+        layout = cute.select(x.layout, mode=modes)
+        stride = tuple(s if isinstance(s, int) else cute.assume(s, divby=width) for s in layout.stride)
+        return cute.make_tensor(x.iterator, cute.make_layout(layout.shape, stride=stride))
+
+    @cute.jit
+    def place(self, number: Int32, tiles_m: Int32, tiles_n: Int32):
+        """The tile of a block: down `_GROUP` rows of tiles, then on to the next column."""
+        whole = _GROUP * tiles_n
+        first = number // whole * _GROUP
+        rows = min(tiles_m - first, Int32(_GROUP))
+        return first + number % whole % rows, number % whole // rows
+
+    @cute.jit
+    def combined(self, part: Any, acc: cute.Tensor, extras: Any, alpha: Float32, beta: Float32, where: Any, shape: Any):
+        """A thread's results: its sums combined with its parts of the other tensors."""
+        tile = self.tiling.block_mnk[:2]
+        others = []
+        if const_expr(len(extras) > 0):
+            coords = part.partition_C(cute.local_tile(cute.make_identity_tensor(shape), tile, where))
+            inside = cute.make_rmem_tensor(acc.shape, Boolean)
+            for i in range_constexpr(cute.size(acc)):
+                inside[i] = cute.elem_less(coords[i], shape)
+            for x in extras:
+                held = cute.make_rmem_tensor(acc.shape, x.element_type)
+                held.fill(0)
+                atom = cute.make_copy_atom(CopyUniversalOp(), x.element_type, num_bits_per_copy=x.element_type.width)
+                cute.copy(atom, part.partition_C(cute.local_tile(x, tile, where)), held, pred=inside)
+                others.append(held.load())
+        result = cute.make_rmem_tensor(acc.shape, self.out_dtype)
+        result.store(self.combine(acc.load(), alpha, beta, *others).to(self.out_dtype))
+        return result
+
+    @cute.jit
+    def write_by_smem(self, part: Any, thread: Int32, result: cute.Tensor, memory: Any, d: cute.Tensor, where: Any):
+        """Write results by way of shared memory, in whole rows."""
+        block_m, block_n, _ = self.tiling.block_mnk
+        places = cute.local_tile(cute.make_identity_tensor(d.shape), (block_m, block_n), where)
+        staged = cute.make_tensor(
+            cute.recast_ptr(memory, dtype=self.out_dtype), swizzled(self.out_dtype, (block_m, block_n), 1)
+        )
+        cute.autovec_copy(result, part.partition_C(staged))
+        arch.sync_threads()
+        width = self.out_width
+        atom = cute.make_copy_atom(CopyUniversalOp(), self.out_dtype, num_bits_per_copy=width * self.out_dtype.width)
+        lanes = min(block_n // width, self.tiling.threads)
+        threads = cute.make_layout((self.tiling.threads // lanes, lanes), stride=(lanes, 1))
+        copy = cute.make_tiled_copy_tv(atom, threads, cute.make_layout((1, width))).get_slice(thread)
+        d_part = copy.partition_D(cute.local_tile(d, (block_m, block_n), where))
+        s_part, coords = copy.partition_S(staged), copy.partition_S(places)
+        held = cute.make_fragment_like(s_part)
+        cute.copy(copy, s_part, held)
+        rows, columns = cute.size(d_part, mode=[1]), cute.size(d_part, mode=[2])
+        inside = cute.make_rmem_tensor((1, rows, columns), Boolean)
+        for i in range_constexpr(rows):
+            for j in range_constexpr(columns):
+                inside[0, i, j] = cute.elem_less(coords[0, i, j], d.shape)
+        cute.copy(copy, held, d_part, pred=inside)
