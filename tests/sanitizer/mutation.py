@@ -1,17 +1,21 @@
-"""The mutation corpus: every synchronizing statement of the kernels in `mutants`, deleted or weakened, one at a time.
+"""The mutation corpus: every synchronizing statement of some kernels, deleted or weakened, one at a time.
 
-    python tests/sanitizer/mutation.py             # the table of docs/sanitizer.md
-    python tests/sanitizer/mutation.py -v ring     # of the programs with "ring" in their name, with the findings
+    python tests/sanitizer/mutation.py             # the tables of docs/sanitizer.md: all of it, some minutes
+    python tests/sanitizer/mutation.py -v ring     # of the programs with "ring" in their name, with what was found
 
-A mutant is *detected* if the sanitizer finds something or a deadlock is reported, under some schedule. One that is
-not is *equivalent* if `EQUIVALENT` names the synchronization that still implies what was taken away; else it is *missed*.
+The programs are the files in `mutants`. One that names a `LIBRARY` mutates that module of Kiln, from its source as it is, and
+runs it. A mutant is *detected* if the sanitizer finds something or a deadlock is reported, under some schedule. One that
+is not is *equivalent* if `EQUIVALENT` names the synchronization that still implies what was taken away; else it is *missed*.
 """
 
 from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import importlib.util
+import itertools
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -19,7 +23,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from equivalences import EQUIVALENCES
+
 import kiln
+from kiln.base_dsl import settings
 from kiln.sanitize import SanitizerError
 from kiln.targets.cpu import jit
 
@@ -31,30 +38,22 @@ SYNCHRONIZING = {
     "sync_threads", "sync_warp", "barrier", "barrier_arrive", "mbarrier_init", "mbarrier_init_fence", "mbarrier_wait",
     "mbarrier_arrive", "mbarrier_arrive_and_expect_tx", "mbarrier_expect_tx", "cp_async_commit_group", "cp_async_wait_group",
     "cp_async_mbarrier_arrive_noinc", "cluster_arrive", "cluster_wait", "fence_acq_rel_gpu", "fence_proxy", "store", "load",
-    "cp_async_bulk_commit_group", "cp_async_bulk_wait_group", "fence_view_async_shared",
+    "cp_async_bulk_commit_group", "cp_async_bulk_wait_group", "fence_view_async_shared", "CooperativeGroup",
+    "producer_acquire", "producer_commit", "producer_tail", "consumer_wait", "consumer_release", "advance", "commit", "release",
+    "tail", "acquire_and_advance", "wait_and_advance", "pipeline_init_arrive", "pipeline_init_wait", "wait", "arrive",
+    "arrive_and_wait", "sync", "NamedBarrier",
 }  # fmt: skip
-ARRIVALS = {"barrier_arrive", "mbarrier_arrive", "cp_async_mbarrier_arrive_noinc", "cluster_arrive"}
-WAITS = {"sync_threads", "sync_warp", "barrier", "mbarrier_wait", "cp_async_wait_group", "cluster_wait"}
+ARRIVALS = {
+    "barrier_arrive", "mbarrier_arrive", "cp_async_mbarrier_arrive_noinc", "cluster_arrive", "producer_commit", "commit",
+    "consumer_release", "release", "arrive",
+}  # fmt: skip
+WAITS = {
+    "sync_threads", "sync_warp", "barrier", "mbarrier_wait", "cp_async_wait_group", "cluster_wait", "producer_acquire",
+    "consumer_wait", "wait", "arrive_and_wait", "sync",
+}  # fmt: skip
 
-_ONE_BLOCK = "sync_threads, which follows, shows the initialization to the block, and nobody else uses the mbarriers"
-_NEVER_READ = "the consumer's wait for the mbarrier implies that the copies are complete, and nothing follows"
-_LAST_WARP = (
-    "thread 0 and all who wrote before are of one warp, ordered by its sync_warp; the next barrier protects the memory"
-)
-_NEXT_ROUND = "the barrier before it: only thread 0 reads after that, and what it writes next it writes itself"
-
-EQUIVALENT: dict[tuple[str, int, str], str] = {
-    ("block_reduction", 29, "deleted"): _LAST_WARP,
-    ("block_reduction", 29, "only the warp"): _LAST_WARP,
-    ("block_reduction", 32, "deleted"): _NEXT_ROUND,
-    ("block_reduction", 32, "only the warp"): _NEXT_ROUND,
-    ("copy_ring", 27, "deleted"): _ONE_BLOCK,
-    ("mbarrier_ring", 23, "deleted"): _ONE_BLOCK,
-    ("copy_ring", 35, "deleted"): _NEVER_READ,
-    ("copy_ring", 36, "deleted"): _NEVER_READ,
-    ("copy_ring", 36, "leaves one more group"): _NEVER_READ,
-}
-"""(program, line, change) -> what still implies the order that the change took away."""
+EQUIVALENT: dict[str, dict[tuple[str, str], str]] = EQUIVALENCES
+"""Program -> (statement, change) -> what still implies the order that the change took away."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +63,7 @@ class Mutant:
     program: str
     line: int
     statement: str
+    """As it is written; the second one of a text in a function is followed by `(2)`, and so on."""
     change: str
     source: str = dataclasses.field(repr=False)
 
@@ -86,8 +86,23 @@ def programs() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
+def library_of(program: str) -> str:
+    """The module that a program mutates; empty if that is the program itself."""
+    for statement in ast.parse((FOLDER / f"{program}.py").read_text()).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "LIBRARY":
+            return ast.literal_eval(statement.value)
+    return ""
+
+
 def source_of(program: str) -> str:
-    return (FOLDER / f"{program}.py").read_text()
+    """The text that is mutated."""
+    library = library_of(program)
+    if not library:
+        return (FOLDER / f"{program}.py").read_text()
+    found = importlib.util.find_spec(library)
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).read_text()
 
 
 # --- making mutants --------------------------------------------------------------------------------------------------
@@ -96,11 +111,14 @@ def source_of(program: str) -> str:
 def mutants(program: str) -> Iterator[Mutant]:
     """All mutants of a program, in the order of its lines."""
     text = source_of(program)
-    for function in ast.parse(text).body:
-        if isinstance(function, ast.FunctionDef) and any("kernel" in ast.unparse(d) for d in function.decorator_list):
+    for function in ast.walk(ast.parse(text)):
+        if isinstance(function, ast.FunctionDef) and any(
+            ast.unparse(d).partition("(")[0] in ("cute.kernel", "cute.jit") for d in function.decorator_list
+        ):
+            seen: dict[str, int] = {}
             for body in _bodies(function):
                 for index, statement in enumerate(body):
-                    yield from _mutants_of(program, text, body, index, statement)
+                    yield from _mutants_of(program, text, body, index, statement, seen)
 
 
 def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
@@ -112,14 +130,18 @@ def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
                 yield from _bodies(statement)
 
 
-def _mutants_of(program: str, text: str, body: list[ast.stmt], index: int, statement: ast.stmt) -> Iterator[Mutant]:
+def _mutants_of(
+    program: str, text: str, body: list[ast.stmt], index: int, statement: ast.stmt, seen: dict[str, int]
+) -> Iterator[Mutant]:
     value = getattr(statement, "value", None)
     if not isinstance(statement, (ast.Expr, ast.Assign)) or not isinstance(value, ast.Call):
         return
-    name = value.func.attr if isinstance(value.func, ast.Attribute) else ""
-    if name not in SYNCHRONIZING:
+    if not _is_sync(statement):
         return
-    shown = ast.unparse(statement).replace("cute.arch.", "")
+    name = _called(value)
+    shown = re.sub(r"\b(cute\.)?arch\.|\bpipeline\.", "", ast.unparse(statement))
+    seen[shown] = seen.get(shown, 0) + 1
+    shown += f" ({seen[shown]})" if seen[shown] > 1 else ""
 
     def made(change: str, edit: Callable[[], str]) -> Mutant:
         return Mutant(program, statement.lineno, shown, change, edit())
@@ -129,22 +151,44 @@ def _mutants_of(program: str, text: str, body: list[ast.stmt], index: int, state
     for change, new in _weaker(value, name):
         replaced = ast.unparse(statement).replace(ast.unparse(value), new)
         yield made(change, lambda replaced=replaced: _replaced(text, statement, replaced))
-    simple = (ast.Expr, ast.Assign, ast.AugAssign)
-    if name in ARRIVALS and index and isinstance(body[index - 1], simple) and not _is_sync(body[index - 1]):
+    if name in ARRIVALS and index and _accesses(body[index - 1]):
         yield made("one statement earlier", lambda: _swapped(text, body[index - 1], statement))
     after = body[index + 1] if index + 1 < len(body) else None
-    if name in WAITS and isinstance(after, simple) and not _is_sync(after):
+    if name in WAITS and after is not None and _accesses(after):
         yield made("one statement later", lambda: _swapped(text, statement, after))
+
+
+def _called(value: ast.Call) -> str:
+    return value.func.attr if isinstance(value.func, ast.Attribute) else ""
 
 
 def _is_sync(statement: ast.stmt) -> bool:
     value = getattr(statement, "value", None)
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in SYNCHRONIZING
+    if not isinstance(value, ast.Call) or _called(value) not in SYNCHRONIZING:
+        return False
+    return _called(value) not in ("load", "store") or any(keyword.arg == "sem" for keyword in value.keywords)
+
+
+def _accesses(statement: ast.stmt) -> bool:
+    """Whether a statement that can change places with another one may access memory."""
+    plain = isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign)) and not _is_sync(statement)
+    return plain and any(word in ast.unparse(statement) for word in ("[", "copy(", ".load(", ".store(", "bulk_"))
 
 
 def _weaker(call: ast.Call, name: str) -> Iterator[tuple[str, str]]:
     """(what changes, the new expression) for each way to weaken a call."""
     text = ast.unparse(call)
+    receiver = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    if name == "CooperativeGroup":
+        kind, count = (ast.unparse(a) for a in call.args)
+        yield "one more arrival", f"{receiver}.CooperativeGroup({kind}, {count} + 1)"
+        yield "one arrival fewer", f"{receiver}.CooperativeGroup({kind}, {count} - 1)"
+    if name == "NamedBarrier":
+        yield "for a warp fewer", re.sub(r"num_threads=([^,)]*)", r"num_threads=\1 - 32", text)
+    if name in ("acquire_and_advance", "wait_and_advance"):
+        yield "without waiting", f"({receiver}.current_handle(), {receiver}.advance())[0]"
+    if name == "arrive_and_wait":
+        yield "arrives without waiting", f"{receiver}.arrive()"
     if name == "sync_threads":
         yield "only the warp", text.replace("sync_threads", "sync_warp")
     if name == "barrier":
@@ -152,14 +196,14 @@ def _weaker(call: ast.Call, name: str) -> Iterator[tuple[str, str]]:
         yield "for half the threads", text.replace("number_of_threads=64", "number_of_threads=32")
     if name == "mbarrier_wait":
         pointer, phase = (ast.unparse(a) for a in call.args)
-        yield "for the other phase", f"cute.arch.mbarrier_wait({pointer}, ({phase}) ^ 1)"
+        yield "for the other phase", f"{receiver}.mbarrier_wait({pointer}, ({phase}) ^ 1)"
     if name == "mbarrier_arrive":
         yield "relaxed", text[:-1] + ", relaxed=True)"
     if name == "mbarrier_init":
         count, word = (2, "two arrivals") if ast.unparse(call.args[1]) == "1" else (1, "one arrival")
-        yield f"expects {word}", f"cute.arch.mbarrier_init({ast.unparse(call.args[0])}, {count})"
+        yield f"expects {word}", f"{receiver}.mbarrier_init({ast.unparse(call.args[0])}, {count})"
     if name == "cp_async_wait_group":
-        yield "leaves one more group", f"cute.arch.cp_async_wait_group({ast.unparse(call.args[0])} + 1)"
+        yield "leaves one more group", f"{receiver}.cp_async_wait_group({ast.unparse(call.args[0])} + 1)"
     if name == "cp_async_mbarrier_arrive_noinc":
         yield "arrives at once", text.replace(name, "mbarrier_arrive")
     if name == "cluster_arrive":
@@ -201,23 +245,40 @@ def _swapped(text: str, before: ast.stmt, after: ast.stmt) -> str:
 # --- running them ----------------------------------------------------------------------------------------------------
 
 
-def load(name: str, source: str, folder: Path) -> ModuleType:
-    """A module from source text, in a file of its own: the language reads sources from files."""
+def load(program: str, name: str, source: str, folder: Path) -> ModuleType:
+    """A module from source text, in a file of its own: the language reads sources from files. Its `run()` runs it."""
+    library = library_of(program)
     path = folder / f"{name}.py"
     path.write_text(source)
+    if library:
+        made = _module(f"{library.rpartition('.')[0]}.{name}", path)
+        user = _module(f"{name}_user", FOLDER / f"{program}.py")
+        user.__dict__["run"] = functools.partial(user.run, made)
+        return user
+    return _module(name, path)
+
+
+def _module(name: str, path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[name] = module  # dataclasses look themselves up there
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[name]
     return module
 
 
-def outcome(module: ModuleType, seed: int, kinds: str = "default") -> tuple[bool | None, list[Any], str]:
-    """(whether the result is right, findings, fault) of one sanitized run under a schedule."""
+def outcome(
+    module: ModuleType, seed: int, kinds: str = "default", threads: int = 0
+) -> tuple[bool | None, list[Any], str]:
+    """(whether the result is right, findings, fault) of one sanitized run under a schedule, with so many OS threads."""
     right, fault = None, ""
     jit.set_seed(seed)
     jit.set_timeout(4)
+    jit.set_workers(threads or settings.get("KILN_CPU_THREADS"))
     try:
         with kiln.target("cpu"), kiln.sanitize(kinds, raises=False) as report:
             try:
@@ -229,12 +290,13 @@ def outcome(module: ModuleType, seed: int, kinds: str = "default") -> tuple[bool
     finally:
         jit.set_seed(0)
         jit.set_timeout(0)
+        jit.set_workers(settings.get("KILN_CPU_THREADS"))
     return right, report.findings, fault
 
 
 def judge(mutant: Mutant, folder: Path, number: int, seeds: tuple[int, ...] = SEEDS) -> Verdict:
     """Run a mutant until it is detected."""
-    module = load(f"mutant_{mutant.program}_{number}", mutant.source, folder)
+    module = load(mutant.program, f"mutant_{mutant.program}_{number}", mutant.source, folder)
     results: set[bool | None] = set()
     for seed in seeds:
         right, findings, fault = outcome(module, seed)
@@ -244,7 +306,7 @@ def judge(mutant: Mutant, folder: Path, number: int, seeds: tuple[int, ...] = SE
         if fault:
             return Verdict(mutant, "detected", "deadlock" if "deadlock" in fault else fault)
         results.add(right)
-    known = EQUIVALENT.get((mutant.program, mutant.line, mutant.change))
+    known = EQUIVALENT.get(mutant.program, {}).get((mutant.statement, mutant.change))
     if known is not None and results == {True}:
         return Verdict(mutant, "equivalent", known)
     return Verdict(mutant, "missed", "the result is wrong" if False in results else "the result is right")
@@ -261,6 +323,16 @@ def table(verdicts: list[Verdict]) -> str:
     return "\n".join(lines)
 
 
+def summary(verdicts: list[Verdict]) -> str:
+    """How many mutants of each program, as Markdown."""
+    lines = ["| program | mutants | detected | equivalent | missed |", "|---|---|---|---|---|"]
+    for program in [*dict.fromkeys(v.mutant.program for v in verdicts), ""]:
+        of = [v.outcome for v in verdicts if not program or v.mutant.program == program]
+        cells = [str(n) for n in (len(of), *(of.count(kind) for kind in ("detected", "equivalent", "missed")))]
+        lines.append("| " + " | ".join([program, *cells] if program else [f"**{c}**" for c in ("all", *cells)]) + " |")
+    return "\n".join(lines)
+
+
 def main(words: list[str]) -> int:
     verbose = "-v" in words
     wanted = [word for word in words if not word.startswith("-")]
@@ -271,21 +343,21 @@ def main(words: list[str]) -> int:
         for program in programs():
             if wanted and not any(word in program for word in wanted):
                 continue
-            original = load(f"original_{program}", source_of(program), folder)
-            for seed in (0, 1, 2, 3, 4):
-                right, findings, fault = outcome(original, seed)
+            original = load(program, f"original_{program}", source_of(program), folder)
+            for seed, threads in itertools.product((0, 1, 2, 3, 4), (1, 2)):
+                right, findings, fault = outcome(original, seed, threads=threads)
                 if findings or fault or not right:
                     false_alarms += 1
-                    print(f"ORIGINAL {program} seed {seed}: {right} {fault}", *findings, sep="\n")
+                    print(f"ORIGINAL {program} seed {seed}, {threads} worker(s): {right} {fault}", *findings, sep="\n")
             for number, mutant in enumerate(mutants(program)):
                 verdict = judge(mutant, folder, number)
                 verdicts.append(verdict)
                 if verbose:
                     print(f"{verdict.outcome:10} {mutant.name}: {verdict.reason}", flush=True)
-    print(table(verdicts))
+    print(summary(verdicts), table(verdicts), sep="\n\n")
     counts = {kind: sum(v.outcome == kind for v in verdicts) for kind in ("detected", "equivalent", "missed")}
     print(f"\n{len(verdicts)} mutants: {counts}; false alarms on originals: {false_alarms}")
-    return 0
+    return int(bool(counts["missed"] or false_alarms))
 
 
 if __name__ == "__main__":

@@ -298,6 +298,12 @@ def _explain(
             "name only lanes that come here in the mask",
             "",
         )
+    if rule == "block-exited":
+        return (
+            f"{me} accesses the shared memory of block {_triple(other_block)} of its cluster, which may have ended by then",
+            "let the blocks of the cluster wait for each other before they end: cluster_arrive() and cluster_wait()",
+            "",
+        )
     if rule == "lanes-mask":
         return (
             f"{me} is not in the mask {extra[0] & 0xFFFFFFFF:#010x} of the {site.what} it executes",

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
+from .clocks import clock_entry
 from .native import Code, Value
 from .registry import CELL, call, exported, maximum, state_of
-from .state import BARRIERS, MAX_OBJECTS, BarrierSlot, Meeting, Object, Thread
+from .state import BARRIERS, MAX_OBJECTS, RULE, BarrierSlot, Meeting, Object, Thread
+
+_MOST_REMOTE = 1 << 26
+"""Bytes that may be spent on the accesses of blocks to each other's memory."""
 
 
 @exported([])
@@ -34,7 +39,7 @@ def launch(c: Code, kinds: Value, kernel: Value, shift: Value, level: Value, sme
     call(c, "free_all")
     for name in (
         "threads", "pages", "page_count", "last_page", "last_page_at", "locations", "free_clocks", "free_arrays", "dense",
-        "thread_array", "cells", "slots", "meetings", "object_count", "arena", "arena_end", "unplaced", "readonly", "lone",
+        "thread_array", "cells", "slots", "meetings", "object_count", "arena", "arena_end", "unplaced", "readonly", "lone", "remote", "endings",
     ):  # fmt: skip
         setattr(st, name, 0)
     for i in range(3):
@@ -119,6 +124,10 @@ def group(c: Code, arena: Value, sizes: Value, number: Value) -> None:
         st.slots = call(c, "alloc", blocks.wide() * (BARRIERS * ctypes.sizeof(BarrierSlot)))
         warps = ((per_block + 31) >> 5).wide() * blocks.wide()
         st.meetings = call(c, "alloc", warps * (32 * ctypes.sizeof(Meeting)))
+        remote = blocks.wide() * st.identities.wide() * 8
+        with c.when((size[6] * size[7] * size[8] > 1) & (remote < _MOST_REMOTE)):
+            st.remote = call(c, "alloc", remote)
+            st.endings = call(c, "alloc", blocks.wide() * 16)
     with c.otherwise():
         with c.loop(n) as i:
             thread = c.struct(st.thread_array + i.wide() * ctypes.sizeof(Thread), Thread)
@@ -139,6 +148,11 @@ def group(c: Code, arena: Value, sizes: Value, number: Value) -> None:
             (st.meetings, warps.wide() * (32 * ctypes.sizeof(Meeting))),
         ):
             c.call_c("memset", [(place,), c.i32(0), bytes_])
+        with c.when(st.remote != 0):
+            c.call_c("memset", [(st.remote,), c.i32(0), blocks.wide() * st.identities.wide() * 8])
+            with c.loop(blocks) as i:
+                call(c, "clock_drop", c.load(st.endings + i.wide() * 16))
+            c.call_c("memset", [(st.endings,), c.i32(0), blocks.wide() * 16])
         # memoized clocks are of the last group
         for i in range(3):
             call(c, "clock_drop", st.at("memo", i))
@@ -175,3 +189,41 @@ def exit_(c: Code) -> None:
     st = state_of(c)
     c.struct(st.current, Thread).exited = 1
     st.exits = st.exits + 1
+    with c.when(st.remote != 0):
+        rank = st.tid // st.per_block
+        ending = st.endings + rank.wide() * 16
+        with c.when(c.load(ending) == 0):
+            c.store(call(c, "clock_new"), ending)
+        call(c, "release", c.load(ending))
+        ended = c.load(ending + 8) + 1
+        c.store(ended, ending + 8)
+        with c.when(ended == st.per_block.wide()):
+            _all_known(c, st, rank, c.load(ending))
+
+
+def _all_known(c: Code, st: Any, rank: Value, clock: Value) -> None:
+    """A block has ended: do its threads know of every access of other blocks to its shared memory?"""
+    me = c.variable(st.tid, 32)
+    with c.loop(st.identities) as i:
+        record = st.remote + (rank * st.identities + i).wide() * 8
+        when = c.load(record, 32)
+        with c.when((when != 0) & (c.load(clock_entry(c, clock, i), 32) < when)):
+            st.tid = i % st.threads  # the finding is about who made the access
+            where = c.load(record + 4, 32)
+            call(c, "report", RULE["block-exited"], where, where, st.group, me.get(), 0, 0, rank.wide(), 0)
+            st.tid = me.get()
+
+
+@exported([32, 32, 32])
+def remote_access(c: Code, rank: Value, engine: Value, site: Value) -> None:
+    """The running thread accesses the shared memory of another block of its cluster."""
+    st = state_of(c)
+    thread = c.struct(st.current, Thread)
+    now = c.variable(thread.at("own", 0), 32)
+    with c.when(engine != 0):
+        now.set(thread.at("epoch", engine - 1))
+    record = st.remote + (rank * st.identities + engine * st.threads + st.tid).wide() * 8
+    c.store(now.get(), record, 32)
+    c.store(site, record + 4, 32)
+    with c.when(c.load(st.endings + rank.wide() * 16 + 8) == st.per_block.wide()):
+        call(c, "report", RULE["block-exited"], site, site, st.group, rank * st.per_block, 0, 0, rank.wide(), 1)

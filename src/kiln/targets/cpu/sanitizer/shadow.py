@@ -264,6 +264,8 @@ def access(c: Code, address: Value, bytes_: Value, flags: Value, site: Value, lo
                 in_block.set(inside // st.chunk)
                 at.set(inside % st.chunk)
             rank, offset = in_block.get(), at.get()
+            with c.when((st.remote != 0) & (rank != (st.tid // st.per_block).wide())):
+                call(c, "remote_access", rank.narrow(), (flags >> ENGINE_SHIFT) & 3, site)
             end = offset + bytes_.wide()
             limit = (high < st.smem).choose(high, st.smem).wide()
             outside = said_shared & ((offset < low.wide()) | (end > limit))

@@ -44,15 +44,15 @@ RULES = (
     "read-write", "write-read", "write-write", "atomic", "proxy",
     "bounds", "alignment", "uninitialized", "read-only",
     "divergent", "count", "mbarrier-init", "mbarrier-twice", "mbarrier-overflow", "mbarrier-bytes",
-    "lanes-site", "lanes-mask", "lanes-exited",
+    "lanes-site", "lanes-mask", "lanes-exited", "block-exited",
     "not-finite", "index-overflow",
 )  # fmt: skip
 RULE = {name: number for number, name in enumerate(RULES)}
 KIND_OF_RULE = {
     **dict.fromkeys(RULES[:5], "race"),
     **dict.fromkeys(RULES[5:9], "memory"),
-    **dict.fromkeys(RULES[9:18], "sync"),
-    **dict.fromkeys(RULES[18:], "numeric"),
+    **dict.fromkeys(RULES[9:19], "sync"),
+    **dict.fromkeys(RULES[19:], "numeric"),
 }
 
 
@@ -231,6 +231,11 @@ class State(ctypes.Structure):
         ("memory", i64),  # all that was allocated, as a list
         ("allocated", i64),
         ("limit", i64),
+        (
+            "remote",
+            i64,
+        ),  # of clusters: for each block and identity, its last access to that block's memory from another: clock, site
+        ("endings", i64),  # for each block: what its threads knew when they ended, and how many did
         ("memo", i64 * 3),
         ("proxy_memo", i64 * 2),
         ("scratch", i64),
