@@ -158,7 +158,8 @@ def basic_copy_if(pred: Any, src: Any, dst: Any, *, loc: Any = None, ip: Any = N
 
 
 def autovec_copy(src: Any, dst: Any, *, l1c_evict_priority: Any = None, loc: Any = None, ip: Any = None) -> None:
-    """Copy with accesses as wide as the two layouts and the alignment allow, at most 16 bytes."""
+    """Copy with accesses as wide as the two layouts and the alignment allow, at most 32 bytes of global
+    memory and 16 of other memory."""
     transfer(src, dst, None, 1, WIDEST_ACCESS)
 
 

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
     from ..mlir import ir
 
-WIDEST_ACCESS = 16
-"""Bytes of the widest single access."""
+WIDEST_ACCESS = 32
+"""Bytes of the widest single access: to global memory, where the alignment is known to be that much."""
+_WIDEST_ELSEWHERE = 16
 
 
 class Access(NamedTuple):
@@ -130,6 +131,8 @@ def _runs(pointer: Pointer, group: Group, widest: int) -> Iterator[Access]:
     """The accesses of a group, none wider than `widest` bytes."""
     base, offsets, positions = group
     bits = element_bits(pointer.dtype)
+    if pointer.memspace is not AddressSpace.gmem:
+        widest = min(widest, _WIDEST_ELSEWHERE)
     order = sorted(range(len(offsets)), key=lambda i: (offsets[i], positions[i]))
     alignment = known_alignment(pointer, base)
     i = 0

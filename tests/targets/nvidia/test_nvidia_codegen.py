@@ -96,6 +96,31 @@ def test_sixteen_bytes_at_a_time(dtype):
     assert len(re.findall(r"(ld|st)\.global", ptx)) == 2
 
 
+@needs_ptxas
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize(("name", "wide"), [("sm_90a", False), ("sm_100a", True), ("sm_120a", True)])
+def test_thirty_two_bytes_at_a_time(dtype, name, wide):
+    count = 32 // np.dtype(dtype).itemsize
+
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        t, _, _ = arch.thread_idx()
+        x[None, t] = x[None, t].load() + x[None, t].load()
+
+    x = cute.runtime.make_fake_compact_tensor(
+        {np.float32: Float32, np.float16: Float16, np.float64: Float64}[dtype],
+        (count, 128),
+        stride_order=(0, 1),
+        assumed_align=32,
+        memspace=cute.AddressSpace.gmem,
+    )
+    compiled = compile_for(launcher(kernel), x, arch=name)
+    form = "v4.b64" if dtype == np.float64 else "v8.b32"
+    assert (f"ld.global.{form}" in compiled.__ptx__) == wide
+    assert (f"st.global.{form}" in compiled.__ptx__) == wide
+    assert (".256" in compiled.__sass__ or ".ENL2.256" in compiled.__sass__) == wide
+
+
 def test_accesses_know_their_space():
     @cute.kernel
     def through_shared(x: cute.Tensor):

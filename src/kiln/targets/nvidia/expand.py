@@ -66,6 +66,8 @@ class Expansion:
     """Threads of a block of each kernel, where known."""
     merged: frozenset[str] = frozenset()
     """The kernels whose branches share memory."""
+    wide_accesses: bool = True
+    """Whether the PTX that is written has accesses of 32 bytes."""
     sites: list[Site] = dataclasses.field(default_factory=list)
     kernels: dict[str, Kernel] = dataclasses.field(default_factory=dict)
     declared: set[str] = dataclasses.field(default_factory=set)
@@ -666,7 +668,7 @@ def _word_type(type_: ir.Type, alignment: int) -> ir.Type | None:
 
 
 @expands("cute.load")
-def _load(_x: Expander, op: ir.Operation, operands: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+def _load(x: Expander, op: ir.Operation, operands: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
     source, offset = op.operands
     element = cute.info(operands[0]).element
     address = element_address(b, pointer_of(b, source, operands[0]), element, offset)
@@ -677,9 +679,12 @@ def _load(_x: Expander, op: ir.Operation, operands: Types, results: Types, b: De
         return [from_carrier(b, value, device_type(type_))]
     memory, alignment = like(type_, stored), _alignment(op, element)
     words = _word_type(memory, alignment)
-    value = b.load(words or memory, address, alignment)
-    if words:
-        value = b.value("llvm.bitcast", memory, (value,))
+    if _is_wide(x, memory, address, alignment):
+        value = _wide_load(b, memory, address)
+    else:
+        value = b.load(words or memory, address, alignment)
+        if words:
+            value = b.value("llvm.bitcast", memory, (value,))
     carrier = carrier_type(type_)
     if value.type != carrier:  # a byte per boolean, a byte per 6-bit float
         if str(element) == "i1":
@@ -690,7 +695,7 @@ def _load(_x: Expander, op: ir.Operation, operands: Types, results: Types, b: De
 
 
 @expands("cute.store")
-def _store(_x: Expander, op: ir.Operation, operands: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+def _store(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
     value, target, offset = op.operands
     element = cute.info(operands[1]).element
     address = element_address(b, pointer_of(b, target, operands[1]), element, offset)
@@ -708,8 +713,44 @@ def _store(_x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Device
     if value.type != memory:
         value = b.value("arith.extui", memory, (value,))
     words = _word_type(memory, alignment)
-    b.store(b.value("llvm.bitcast", words, (value,)) if words else value, address, alignment)
+    if _is_wide(x, memory, address, alignment):
+        _wide_store(b, value, address)
+    else:
+        b.store(b.value("llvm.bitcast", words, (value,)) if words else value, address, alignment)
     return []
+
+
+def _is_wide(x: Expander, type_: ir.Type, address: ir.Value, alignment: int) -> bool:
+    """Whether an access is one of 32 bytes, which global memory has from sm_100 on; LLVM makes two of it."""
+    if x.arch.number < 100 or alignment < 32 or address.type != pointer_type(1) or not x.module.wide_accesses:
+        return False
+    return isinstance(type_, ir.VectorType) and type_.shape[0] * type_.element_type.width == 256
+
+
+def _words_of(type_: ir.Type) -> tuple[ir.Type, int, str]:
+    """What 32 bytes are moved in: the type of a register, how many, and the letter of its constraint."""
+    wide = element_of(type_).width == 64
+    return (int_type(64), 4, "l") if wide else (int_type(32), 8, "r")
+
+
+def _wide_load(b: DeviceBuilder, type_: ir.Type, address: ir.Value) -> ir.Value:
+    word, count, letter = _words_of(type_)
+    names = ", ".join(f"${n}" for n in range(count))
+    code = f"ld.global.v{count}.b{word.width} {{{names}}}, [${count}];"
+    made = b.asm(code, ",".join([f"={letter}"] * count + ["l"]), [address], [word] * count)
+    words = ir.VectorType.get([count], word, loc=ir.Location.unknown(context()))
+    return b.value("llvm.bitcast", type_, (b.value("vector.from_elements", words, made),))
+
+
+def _wide_store(b: DeviceBuilder, value: ir.Value, address: ir.Value) -> None:
+    word, count, letter = _words_of(value.type)
+    words = ir.VectorType.get([count], word, loc=ir.Location.unknown(context()))
+    value = value if value.type == words else b.value("llvm.bitcast", words, (value,))
+    positions = [{"static_position": ir.DenseI64ArrayAttr.get([n], context())} for n in range(count)]
+    parts = [b.value("vector.extract", word, (value,), position) for position in positions]
+    names = ", ".join(f"${n + 1}" for n in range(count))
+    code = f"st.global.v{count}.b{word.width} [$0], {{{names}}};"
+    b.asm(code, ",".join(["l"] + [letter] * count), [address, *parts])
 
 
 def _bit_position(b: Builder, offset: ir.Value, element: ir.Type) -> ir.Value:
