@@ -17,11 +17,11 @@ from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.numeric import emit
 from ..base_dsl.numeric.convert import convert
-from ..base_dsl.numeric.operators import arithmetic_type
+from ..base_dsl.numeric.operators import arithmetic_type, select
 from ..base_dsl.numeric.promotion import float_of
 from ..base_dsl.typing import Boolean, Float32, Numeric, as_numeric, common_type, plain_scalar
 from .int_tuple import product
-from .tensor_ssa import TensorSSA, _broadcast_shape, splat
+from .tensor_ssa import TensorSSA, _broadcast_shape, splat, where
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,7 +209,14 @@ def rcp(
 
 def sigmoid(x: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
     """1 / (1 + exp(-x)). Exact at both ends: 0 and 1."""
-    return rcp(exp(-x, fastmath) + 1.0, fastmath)
+    if isinstance(x, (TensorSSA, Numeric)) and x.dtype.is_float and x.dtype.width < 32:
+        return sigmoid(x.to(Float32), fastmath).to(x.dtype)  # rounded once
+    if fastmath or tracing.current() is None:
+        return rcp(exp(-x, fastmath) + 1.0, fastmath)
+    # exp(-|x|) does not overflow where the result is tiny
+    small = exp(-abs(x))
+    choose = where if isinstance(small, TensorSSA) else select
+    return choose(x < 0, small, 1.0) / (small + 1.0)
 
 
 def fma(
