@@ -39,7 +39,7 @@ from .base_dsl.diagnostics import (
     DSLUserCodeTypeError,
     DSLWarning,
 )
-from .base_dsl.operators import all_, and_, any_, max, min, not_, or_
+from .base_dsl.operators import all_, and_, any_, max, min, not_, or_, select_
 from .base_dsl.ranges import Range as range
 from .base_dsl.ranges import const_expr, dynamic_expr, range_constexpr, range_dynamic
 from .base_dsl.target import target

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .base_dsl import BaseDSL
+from .base_dsl.arch import Arch
 from .base_dsl.diagnostics import *  # noqa: F403
 from .base_dsl.diagnostics import (
     DSLCudaVerNotImplemented,
@@ -14,7 +15,7 @@ from .base_dsl.diagnostics import (
     DSLUserCodeRuntimeError,
 )
 from .base_dsl.function import CompiledFunction as JitCompiledFunction
-from .base_dsl.operators import all_, and_, any_, max, min, not_, or_
+from .base_dsl.operators import all_, and_, any_, max, min, not_, or_, select_
 from .base_dsl.ranges import Range as range
 from .base_dsl.ranges import const_expr, dynamic_expr, range_constexpr, range_dynamic
 from .base_dsl.typing import *  # noqa: F403
@@ -24,10 +25,10 @@ from .cute.control import for_generate, if_generate, while_generate, yield_out
 from .cute.dsl import CuteDSL as CuTeDSL
 
 __all__ = [
-    "BaseDSL", "CuTeDSL", "DSLCudaVerNotImplemented", "DSLOperationBuildError", "DSLSubprocessCallError",
+    "Arch", "BaseDSL", "CuTeDSL", "DSLCudaVerNotImplemented", "DSLOperationBuildError", "DSLSubprocessCallError",
     "DSLTreeFlattenError", "DSLUserCodeRuntimeError", "JitCompiledFunction", "all_", "and_", "any_", "const_expr",
     "dsl_user_op", "dynamic_expr", "extract_mlir_values", "for_generate", "if_generate", "max", "min", "new_from_mlir_values", "not_", "or_", "range",
-    "range_constexpr", "range_dynamic", "target_version", "while_generate", "yield_out",
+    "range_constexpr", "range_dynamic", "select_", "target_version", "while_generate", "yield_out",
 ]  # fmt: skip
 
 

@@ -40,6 +40,17 @@ class BaseDSL(ArgumentRules):
 
     name = "base"
 
+    @classmethod
+    def _get_dsl(cls) -> Any:
+        """The language itself: what is asked of it does not depend on an object."""
+        return cls()
+
+    def get_arch_enum(self) -> Any:
+        """The GPU architecture that is compiled for, as an `Arch`."""
+        from .arch import current
+
+        return current()
+
     # -- what a language provides ------------------------------------------------------------------------
 
     def dialects(self) -> Sequence[type[ext.Dialect]]:

@@ -47,6 +47,13 @@ def or_(*args: Any, loc: Any = None, ip: Any = None) -> Any:
     return run_boolean(False, args[0], tuple((lambda a=a: a) for a in args[1:]))
 
 
+def select_(cond: Any, if_value: Any, else_value: Any) -> Any:
+    """One of two numbers, by a truth value; both are evaluated already."""
+    from .numeric.operators import select
+
+    return select(cond, if_value, else_value)
+
+
 def not_(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """The negation of a truth value."""
     from .frontend.boolean import run_not

@@ -62,6 +62,10 @@ class Target:
         """A string that changes whenever the code made for the same module would."""
         raise NotImplementedError
 
+    def architecture(self) -> str:
+        """The GPU architecture programs are compiled for where nobody chose one."""
+        return "sm_90"
+
     def dry_run(self) -> contextlib.AbstractContextManager[list[Any]]:
         """While open, calls compile and run their host code, but launch nothing: launches are noted in a list."""
         raise DSLRuntimeError(f"the target {self.name!r} has no dry run")

@@ -6,6 +6,7 @@ import types
 import warnings
 from typing import Any
 
+from ..base_dsl.arch import compiling_for
 from ..base_dsl.diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLWarning, error
 from ..base_dsl.dsl import shorten_traceback
 from ..base_dsl.function import CompiledFunction, JitFunction
@@ -77,7 +78,8 @@ class _Compile:
             parsed = CompileOptions(*self._options, options)
             arguments = jit.parameters.bind(args, kwargs)
             nodes = jit.parameters.nodes(jit.dsl, arguments)
-            compiled = jit.compile(nodes, arguments, parsed, target)
+            with compiling_for(parsed.gpu_arch):
+                compiled = jit.compile(nodes, arguments, parsed, target)
             for kind in sorted(parsed.kept()):
                 if kind in _ARTIFACTS and _ARTIFACTS[kind] not in compiled.artifacts:
                     warnings.warn(

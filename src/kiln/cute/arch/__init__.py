@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...base_dsl.arch import Arch
 from .arithmetic import (
     add_packed_f32x2,
     clz,
@@ -111,6 +112,7 @@ from .warp import (
 __all__ = [
     "FULL_MASK",
     "WARP_SIZE",
+    "Arch",
     "ShflKind",
     "add_packed_f32x2",
     "alloc_smem",

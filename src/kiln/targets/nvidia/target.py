@@ -149,6 +149,10 @@ class NvidiaTarget(Target):
 
         return not dry_run.active()
 
+    def architecture(self) -> str:
+        """That of the current GPU, if there is one."""
+        return chosen(CompileOptions()).name
+
     def dry_run(self) -> contextlib.AbstractContextManager[list[DryLaunch]]:
         """While open, calls compile and run their host code, but launch nothing: launches are noted in a list."""
         return dry_run.dry_run()

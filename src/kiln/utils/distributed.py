@@ -1,0 +1,150 @@
+"""Synchronization of GPUs, and multicast memory: kernels that communicate.
+
+A lock is a 32-bit number in memory that all of them see. `scope` says who takes part: the GPU, or the system. Multicast
+memory (`multimem`) is an address that stands for the same memory on several GPUs (from sm_90 on).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.typing import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int32
+from ..cute import arch
+from ..cute.dsl import DSL
+
+__all__ = [
+    "multimem_ld_reduce",
+    "multimem_ld_reduce_4xf32",
+    "multimem_red_add1",
+    "multimem_st",
+    "multimem_st_4xb32",
+    "red_add1",
+    "spin_lock_atom_cas_acquire_wait",
+    "spin_lock_atom_cas_relaxed_wait",
+    "spin_lock_ld_lt_relaxed_wait",
+]
+
+
+def red_add1(lock_ptr: Any, *, order: str, scope: str, loc: Any = None, ip: Any = None) -> None:
+    """Add 1 to a lock. `order` is relaxed or release."""
+    arch.red(lock_ptr, Int32(1), op="add", sem=order, scope=scope)
+
+
+def multimem_red_add1(lock_ptr: Any, *, order: str, scope: str, loc: Any = None, ip: Any = None) -> None:
+    """Add 1 to a lock in multicast memory: on every GPU."""
+    _choose("order", order, ("relaxed", "release"))
+    _choose("scope", scope, ("gpu", "sys"))
+    arch.inline_ptx(
+        f"multimem.red.{order}.{scope}.global.add.u32 [{{$r0}}], {{$r1}};",
+        read_only_args=[lock_ptr.toint(), Int32(1)],
+    )
+
+
+@DSL.jit
+def _spin_on_swap(lock_ptr: Any, expected: Int32, reset: Int32, order: Any, scope: Any):
+    found = arch.atomic_cas(lock_ptr, cmp=expected, val=reset, sem=order, scope=scope)
+    while found != expected:
+        found = arch.atomic_cas(lock_ptr, cmp=expected, val=reset, sem=order, scope=scope)
+
+
+@DSL.jit
+def _spin_below(lock_ptr: Any, expected: Int32, scope: Any):
+    found = arch.load(lock_ptr, Int32, sem="relaxed", scope=scope)
+    while found < expected:
+        found = arch.load(lock_ptr, Int32, sem="relaxed", scope=scope)
+
+
+def spin_lock_atom_cas_acquire_wait(
+    lock_ptr: Any, *, expected_val: Any, reset_val: Any, scope: str, loc: Any = None, ip: Any = None
+) -> None:
+    """Wait until a lock has a value, and set it to another in the same step; then others' writes before are seen."""
+    _choose("scope", scope, ("gpu", "sys"))
+    _spin_on_swap(lock_ptr, Int32(expected_val), Int32(reset_val), "acquire", scope)
+
+
+def spin_lock_atom_cas_relaxed_wait(
+    lock_ptr: Any, *, expected_val: Any, reset_val: Any, scope: str, loc: Any = None, ip: Any = None
+) -> None:
+    """Wait until a lock has a value, and set it to another in the same step; orders nothing else."""
+    _choose("scope", scope, ("gpu", "sys"))
+    _spin_on_swap(lock_ptr, Int32(expected_val), Int32(reset_val), "relaxed", scope)
+
+
+def spin_lock_ld_lt_relaxed_wait(
+    lock_ptr: Any, *, expected_val: Any, scope: str, loc: Any = None, ip: Any = None
+) -> None:
+    """Wait while a lock is less than a value; orders nothing else."""
+    _choose("scope", scope, ("gpu", "sys"))
+    _spin_below(lock_ptr, Int32(expected_val), scope)
+
+
+# --- multicast memory ------------------------------------------------------------------------------------------------
+
+_REDUCED = {
+    (Float32, 4): ("v4.f32", ""), (Float32, 2): ("v2.f32", ""), (Float32, 1): ("f32", ""),
+    (Float16, 8): ("v4.f16x2", ".acc::f32"), (Float16, 4): ("v2.f16x2", ".acc::f32"), (Float16, 2): ("f16x2", ".acc::f32"),
+    (BFloat16, 8): ("v4.bf16x2", ".acc::f32"), (BFloat16, 4): ("v2.bf16x2", ".acc::f32"), (BFloat16, 2): ("bf16x2", ".acc::f32"),
+    (Float8E4M3FN, 16): ("v4.e4m3x4", ".acc::f16"), (Float8E4M3FN, 8): ("v2.e4m3x4", ".acc::f16"), (Float8E4M3FN, 4): ("e4m3x4", ".acc::f16"),
+    (Float8E5M2, 16): ("v4.e5m2x4", ".acc::f16"), (Float8E5M2, 8): ("v2.e5m2x4", ".acc::f16"), (Float8E5M2, 4): ("e5m2x4", ".acc::f16"),
+}  # fmt: skip
+"""By element type and number of elements: the type of the instruction, and what it adds in."""
+
+
+def multimem_ld_reduce(
+    mc_ptr: Any, *, dtype: Any, num_elements: int, loc: Any = None, ip: Any = None
+) -> tuple[Any, ...]:
+    """The sums of elements over all GPUs, as 32-bit words."""
+    known = _REDUCED.get((dtype, num_elements))
+    if known is None:
+        counts = sorted(n for t, n in _REDUCED if t is dtype)
+        raise error(
+            DSLUserCodeTypeError,
+            f"multimem_ld_reduce of {num_elements} elements of {getattr(dtype, '__name__', dtype)}",
+            hint=f"so many are possible: {counts}" if counts else "f32, f16, bf16 and 8-bit floats can be added",
+        )
+    kind, wide = known
+    words = max(num_elements * dtype.width // 32, 1)
+    return _words(f"multimem.ld_reduce.relaxed.sys.global.add{wide}.{kind}", mc_ptr, words)
+
+
+def multimem_ld_reduce_4xf32(mc_ptr: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, ...]:
+    """The sums of four f32 over all GPUs, as 32-bit words."""
+    return _words("multimem.ld_reduce.weak.global.add.v4.f32", mc_ptr, 4)
+
+
+def _words(instruction: str, pointer: Any, count: int) -> tuple[Any, ...]:
+    names = ", ".join(f"{{$w{n}}}" for n in range(count))
+    made = arch.inline_ptx(
+        f"{instruction} {_group(names, count)}, [{{$r0}}];",
+        write_only_types=[Int32] * count,
+        read_only_args=[pointer.toint()],
+    )
+    return tuple(made) if isinstance(made, (tuple, list)) else (made,)
+
+
+def multimem_st(mc_ptr: Any, *regs: Any, loc: Any = None, ip: Any = None) -> None:
+    """Store 1, 2 or 4 words to the memory of every GPU."""
+    if len(regs) not in (1, 2, 4):
+        raise error(DSLUserCodeTypeError, f"multimem_st of {len(regs)} words", hint="1, 2 or 4")
+    names = ", ".join(f"{{$r{n + 1}}}" for n in range(len(regs)))
+    vector = f"v{len(regs)}.f32" if len(regs) > 1 else "f32"
+    arch.inline_ptx(
+        f"multimem.st.relaxed.sys.global.{vector} [{{$r0}}], {_group(names, len(regs))};",
+        read_only_args=[mc_ptr.toint(), *(Int32(r) for r in regs)],
+    )
+
+
+def multimem_st_4xb32(mc_ptr: Any, x: Any, y: Any, z: Any, w: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Store four words to the memory of every GPU."""
+    multimem_st(mc_ptr, x, y, z, w)
+
+
+def _group(names: str, count: int) -> str:
+    """Registers as one operand."""
+    return f"{{{names}}}" if count > 1 else names
+
+
+def _choose(what: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise error(DSLUserCodeTypeError, f"{what} is {value!r}", hint=f"one of {', '.join(known)}", depth=2)
