@@ -174,84 +174,80 @@ def native_loop(n: Int32):
         nothing(i).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
 
-def host_time(run: Callable[[], Any], batch: int = 200, rounds: int = 30) -> float:
-    """Least seconds of one call on the host; the device is drained between batches."""
-    for _ in range(batch):
-        run()
-    best = float("inf")
+BATCH = 200
+Cases = list[tuple[str, Callable[[], Any], int]]
+
+
+def host_times(cases: Cases, rounds: int = 40) -> None:
+    """Print the least seconds of one call on the host. Each case is a name, a function, and how many calls it makes.
+
+    The device is drained between batches, and the cases take turns: the host's speed changes with time.
+    """
+    best = [float("inf")] * len(cases)
     for _ in range(rounds):
-        torch.cuda.synchronize()
-        begun = time.perf_counter()
-        for _ in range(batch):
+        for number, (_, run, count) in enumerate(cases):
+            times = max(1, BATCH // count)
             run()
-        best = min(best, (time.perf_counter() - begun) / batch)
+            torch.cuda.synchronize()
+            begun = time.perf_counter()
+            for _ in range(times):
+                run()
+            best[number] = min(best[number], (time.perf_counter() - begun) / (times * count))
     torch.cuda.synchronize()
-    return best
+    for (name, _, _), seconds in zip(cases, best):
+        print(f"{name:48}{seconds * 1e6:8.2f} us")
 
 
 def calls() -> None:
-    torch.zeros(1, device="cuda")
-    loop = cute.compile(native_loop, 1)
-    loop(1)
-
-    def bare(count: int = 200) -> float:
-        best = float("inf")
-        for _ in range(30):
-            torch.cuda.synchronize()
-            begun = time.perf_counter()
-            loop(count)
-            best = min(best, (time.perf_counter() - begun) / count)
-        torch.cuda.synchronize()
-        return best
-
-    print(f"{'cuLaunchKernelEx in a native loop':44}{bare() * 1e6:8.2f} us")
-    scalar = cute.compile(call_scalar, 1)
-    print(f"{'compiled call, one Int32':44}{host_time(lambda: scalar(1)) * 1e6:8.2f} us")
-    print(f"{'jit call, one Int32':44}{host_time(lambda: call_scalar(1)) * 1e6:8.2f} us")
+    """A launch from native code, then calls from Python that make one launch each."""
+    x = torch.zeros(64, device="cuda")
+    loop, scalar = cute.compile(native_loop, 1), cute.compile(call_scalar, 1)
+    cases: Cases = [
+        ("cuLaunchKernelEx in a native loop", lambda: loop(BATCH), BATCH),
+        ("compiled call, one Int32", lambda: scalar(1), 1),
+        ("jit call, one Int32", lambda: call_scalar(1), 1),
+    ]
     for count, many in ((1, call_one), (5, call_five), (20, call_twenty)):
         tensors = [torch.zeros(64, device="cuda") for _ in range(count)]
         prepared = [from_dlpack(t) for t in tensors]
-        compiled, raw = cute.compile(many, *prepared), cute.compile(many, *tensors)
-        print(f"{f'compiled call, {count} prepared tensors':44}{host_time(partial(compiled, *prepared)) * 1e6:8.2f} us")
-        print(f"{f'compiled call, {count} torch tensors':44}{host_time(partial(raw, *tensors)) * 1e6:8.2f} us")
-    x = torch.zeros(64, device="cuda")
+        what = "tensor" if count == 1 else "tensors"
+        cases += [
+            (f"compiled call, {count} prepared {what}", partial(cute.compile(many, *prepared), *prepared), 1),
+            (f"compiled call, {count} torch {what}", partial(cute.compile(many, *tensors), *tensors), 1),
+        ]
     fitted = cute.compile(call_one, from_dlpack(x).mark_layout_dynamic())
     stream = torch.cuda.current_stream()
     on_stream = cute.compile(call_on_stream, x, stream)
-    for name, run in (
-        ("compiled for a dynamic layout, a torch tensor", lambda: fitted(x)),
-        ("compiled call, a torch tensor and its stream", lambda: on_stream(x, stream)),
-        ("compiled call, by from_dlpack in each call", lambda: fitted(from_dlpack(x).mark_layout_dynamic())),
-        ("jit call, a torch tensor", lambda: call_one(x)),
-        ("torch: x.fill_(0)", lambda: x.fill_(0)),
-        ("torch: x.add_(1)", lambda: x.add_(1)),
-    ):
-        print(f"{name:44}{host_time(run) * 1e6:8.2f} us")
-    triton_call(x)
-    library_calls()
+    cases += [
+        ("compiled for a dynamic layout, 1 torch tensor", lambda: fitted(x), 1),
+        ("compiled call, a torch tensor and its stream", lambda: on_stream(x, stream), 1),
+        ("compiled call, from_dlpack(x).mark_layout...", lambda: fitted(from_dlpack(x).mark_layout_dynamic()), 1),
+        ("jit call, 1 torch tensor", lambda: call_one(x), 1),
+        ("torch: x.fill_(0)", lambda: x.fill_(0), 1),
+        ("torch: x.add_(1)", lambda: x.add_(1), 1),
+    ]
+    try:
+        from gpu_basics_triton import launch
+
+        cases.append(("Triton: 1 tensor", lambda: launch(x), 1))
+    except ImportError:
+        pass
+    host_times(cases)
+    host_times(library_calls(), 10)
 
 
-def library_calls() -> None:
+def library_calls() -> Cases:
     """What a call of the kernel library costs the host, beside PyTorch."""
     from kiln import kernels
 
     row = torch.randn(16, 256, device="cuda", dtype=torch.float16)
     a, b, c = (torch.randn(128, 128, device="cuda", dtype=torch.float16) for _ in range(3))
-    for name, run in (
-        ("kernels.softmax, 16 rows", lambda: kernels.softmax(row)),
-        ("torch.softmax, 16 rows", lambda: torch.softmax(row, -1)),
-        ("kernels.gemm, 128 cubed", lambda: kernels.gemm(a, b, out=c)),
-        ("torch.mm, 128 cubed", lambda: torch.mm(a, b, out=c)),
-    ):
-        print(f"{name:44}{host_time(run) * 1e6:8.2f} us")
-
-
-def triton_call(x: torch.Tensor) -> None:
-    try:
-        from gpu_basics_triton import launch
-    except ImportError:
-        return
-    print(f"{'Triton: one tensor':44}{host_time(lambda: launch(x)) * 1e6:8.2f} us")
+    return [
+        ("kernels.softmax, 16 rows", lambda: kernels.softmax(row), 1),
+        ("torch.softmax, 16 rows", lambda: torch.softmax(row, -1), 1),
+        ("kernels.gemm, 128 cubed", lambda: kernels.gemm(a, b, out=c), 1),
+        ("torch.mm, 128 cubed", lambda: torch.mm(a, b, out=c), 1),
+    ]
 
 
 def main() -> None:

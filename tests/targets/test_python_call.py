@@ -736,7 +736,7 @@ def test_descriptions_of_arrays():
 
     introduce(native, np.zeros(1))
     a = np.zeros((3, 4), np.float32)
-    assert native.describe(a, None) == native.describe(np.empty_like(a), None) or a.ctypes.data % 128
+    assert native.describe(a, None) == native.describe(a[:], None)
     others = [
         a.astype(np.int32), a.T, a[:2], a[:, :2], a.reshape(12), a.reshape(2, 6), a.reshape(1, 3, 4), a.view(">f4"), a[1:],
     ]  # fmt: skip
