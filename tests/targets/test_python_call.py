@@ -8,6 +8,7 @@ import contextlib
 import gc
 import struct
 import sys
+import sysconfig
 import threading
 import tracemalloc
 import typing
@@ -27,7 +28,10 @@ from kiln.base_dsl.function import CompiledFunction, JitFunction
 from kiln.cute.array_keys import array_key, stream_of
 from kiln.cute.runtime import from_dlpack, make_fake_compact_tensor, make_ptr, sym_int
 
-pytestmark = pytest.mark.skipif(call_plan.native() is None, reason="calls are made by Python here")
+pytestmark = pytest.mark.skipif(
+    sys.implementation.name != "cpython" or bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    reason="calls are made by Python here",
+)
 
 WARM_UP = 10
 
@@ -60,6 +64,10 @@ def python_calls(run):
     finally:
         sys.setprofile(before)
     return count
+
+
+def test_it_works_on_this_python():
+    assert call_plan.native() is not None
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------

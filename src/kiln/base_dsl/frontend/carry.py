@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import functools
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -270,13 +271,11 @@ def stored_attributes(classes: set[type], calls: Iterable[str], functions: Itera
         if code in codes or len(codes) > 500:
             return
         codes.add(code)
-        for instruction in dis.get_instructions(code):
-            if instruction.opname == "STORE_ATTR":
-                stored.add(instruction.argval)
-            elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME"):
-                todo.append(instruction.argval)
-            elif isinstance(instruction.argval, types.CodeType):
-                add_code(instruction.argval)
+        kept, read, inner = _names_in(code)
+        stored.update(kept)
+        todo.extend(read)
+        for part in inner:
+            add_code(part)
 
     for function in functions:
         code = _code_of(function)
@@ -292,6 +291,22 @@ def stored_attributes(classes: set[type], calls: Iterable[str], functions: Itera
             if code is not None:
                 add_code(code)
     return stored
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_in(code: types.CodeType) -> tuple[list[str], list[str], list[types.CodeType]]:
+    """Names of attributes that code stores, names that it reads, and the code of functions it defines."""
+    stored: list[str] = []
+    read: list[str] = []
+    inner: list[types.CodeType] = []
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "STORE_ATTR":
+            stored.append(instruction.argval)
+        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME"):
+            read.append(instruction.argval)
+        elif isinstance(instruction.argval, types.CodeType):
+            inner.append(instruction.argval)
+    return stored, read, inner
 
 
 def _code_of(x: Any) -> types.CodeType | None:

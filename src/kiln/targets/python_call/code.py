@@ -39,12 +39,15 @@ API = (
     ("PyObject_GetItem", ("ptr", "ptr"), "ptr"),
     ("PyObject_IsTrue", ("ptr",), "i32"),
     ("PyObject_CallNoArgs", ("ptr",), "ptr"),
-    ("PyObject_CallOneArg", ("ptr", "ptr"), "ptr"),
-    ("PyObject_Vectorcall", ("ptr", "ptr", "i64", "ptr"), "ptr"),
+    ("PyObject_Call", ("ptr", "ptr", "ptr"), "ptr"),
+    ("PyTuple_New", ("i64",), "ptr"),
+    ("PyTuple_SetItem", ("ptr", "i64", "ptr"), "i32"),
     ("PyTuple_Size", ("ptr",), "i64"),
     ("PyTuple_GetItem", ("ptr", "i64"), "ptr"),
     ("PyList_Size", ("ptr",), "i64"),
     ("PyList_GetItem", ("ptr", "i64"), "ptr"),
+    ("PyDict_New", (), "ptr"),
+    ("PyDict_SetItem", ("ptr", "ptr", "ptr"), "i32"),
     ("PyDict_GetItemWithError", ("ptr", "ptr"), "ptr"),
     ("PyCell_Get", ("ptr",), "ptr"),
     ("PyEval_SaveThread", (), "ptr"),
@@ -52,7 +55,7 @@ API = (
     ("Py_IncRef", ("ptr",), ""),
     ("Py_DecRef", ("ptr",), ""),
 )
-"""What is used of CPython, all of it in the stable API since 3.9."""
+"""What is used of CPython: functions that it exports since 3.9 or longer."""
 
 
 def build() -> ir.Module:
@@ -72,10 +75,10 @@ def build() -> ir.Module:
         values.build(module)
         arrays.build(module)
         _take(module)
+        _leave(module)
         _run(module)
         _guards(module)
         _order(module)
-        _leave(module)
         _call_compiled(module)
         _call_jit(module)
         return module
@@ -168,7 +171,7 @@ def _run(module: ir.Module) -> None:
     c.at(reported)
     number = c.result("PyLong_FromUnsignedLongLong", ptr, c.as_word(report))
     c.require(c.negation(c.is_null(number)), failed)
-    returned = c.result("PyObject_CallOneArg", ptr, c.pointer(header, plan.REPORT), number)
+    returned = c.result("kiln_leave", ptr, c.pointer(header, plan.REPORT), number, c.null(), c.i64(0), c.null())
     c.call("Py_DecRef", [], [number])
     c.require(c.negation(c.is_null(returned)), failed)
     c.call("Py_DecRef", [], [returned])
@@ -286,21 +289,62 @@ def _order(module: ir.Module) -> None:
 
 
 def _leave(module: ir.Module) -> None:
-    """`kiln_leave(function, self, arguments, how many, names)`: call a Python function with self before the arguments."""
-    ptr, i64 = ptr_type(), int_type(64)
+    """`kiln_leave(function, first, arguments, how many, names)`: call a Python function with one more argument at first."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     c = Body(module, "kiln_leave", [ptr, ptr, ptr, i64, ptr], [ptr])
-    python, self_, arguments, positional, names = c.arguments
-    some, go = c.block(), c.block(i64)
-    c.branch(c.is_null(names), go, some, [c.i64(0)])
+    python, first, arguments, positional, names = c.arguments
+    no, failed = c.block(), c.block(ptr)
+    given = c.result("PyTuple_New", ptr, c.binary("addi", positional, c.i64(1)))
+    c.require(c.negation(c.is_null(given)), no)
+    c.call("Py_IncRef", [], [first])
+    c.call("PyTuple_SetItem", [i32], [given, c.i64(0), first])
+    head, body, done = c.block(i64), c.block(), c.block()
+    c.goto(head, c.i64(0))
+    (index,) = c.at(head)
+    c.branch(c.compare("slt", index, positional), body, done)
+    c.at(body)
+    value, following = c.pointer(arguments, index), c.binary("addi", index, c.i64(1))
+    c.call("Py_IncRef", [], [value])
+    c.call("PyTuple_SetItem", [i32], [given, following, value])
+    c.goto(head, following)
+
+    c.at(done)
+    some, go = c.block(), c.block(ptr)
+    c.when(c.negation(c.is_null(names)), some)
+    c.goto(go, c.null())
     c.at(some)
-    c.goto(go, c.result("PyTuple_Size", i64, names))
+    named = c.result("PyDict_New", ptr)
+    nothing = c.block()
+    c.require(c.negation(c.is_null(named)), nothing)
+    count = c.result("PyTuple_Size", i64, names)
+    head, body, lost = c.block(i64), c.block(), c.block()
+    c.goto(head, c.i64(0))
+    (index,) = c.at(head)
+    ready = c.block()
+    c.branch(c.compare("slt", index, count), body, ready)
+    c.at(ready)
+    c.goto(go, named)
+    c.at(body)
+    name = c.result("PyTuple_GetItem", ptr, names, index)
+    value = c.pointer(arguments, c.binary("addi", positional, index))
+    c.require(c.equals(c.result("PyDict_SetItem", i32, named, name, value), 0), lost)
+    c.goto(head, c.binary("addi", index, c.i64(1)))
+    c.at(lost)
+    c.call("Py_DecRef", [], [named])
+    c.goto(nothing)
+    c.at(nothing)
+    c.goto(failed, given)
+
     (keywords,) = c.at(go)
-    total = c.binary("addi", positional, keywords)
-    size = c.binary("addi", total, c.i64(1))
-    moved = c.value("llvm.alloca", ptr, (size,), {"elem_type": ir.TypeAttr.get(ptr)})
-    c.store(self_, moved, 8)
-    c.call("memcpy", [ptr], [c.gep(moved, ptr, 1), arguments, c.binary("muli", total, c.i64(8))])
-    c.give(c.result("PyObject_Vectorcall", ptr, python, moved, c.binary("addi", positional, c.i64(1)), names))
+    result = c.result("PyObject_Call", ptr, python, given, keywords)
+    c.call("Py_DecRef", [], [given])
+    c.call("Py_DecRef", [], [keywords])  # null is fine
+    c.give(result)
+    (held,) = c.at(failed)
+    c.call("Py_DecRef", [], [held])
+    c.goto(no)
+    c.at(no)
+    c.give(c.null())
 
 
 def _slot(c: Body, self_: ir.Value, which: str, otherwise: ir.Block) -> ir.Value:
