@@ -16,6 +16,7 @@ and the tensor cores need not wait for the softmax.
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING, Any
 
 from .. import cute, utils
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
     from .attention import AttentionTiling
 
-_LOWEST = -1e30
-"""The maximum of no scores: finite, so that differences of maxima are numbers."""
+_NOTHING = 1e30
+"""Minus the maximum of no scores: finite, so that differences of maxima are numbers."""
 _SLACK = 8.0
 """So far, in powers of two, a score may exceed what counts as a row's maximum: its probability is still a good f16."""
 _LN_2 = 0.6931471805599453
@@ -54,7 +55,6 @@ class Forward:
         self.left = left
         self.capped = capped
 
-    lazy = True
     resident = 0
 
     # --- how the work is cut ---
@@ -181,13 +181,13 @@ class Forward:
         out_acc.fill(0.0)
         scores = cute.make_rmem_tensor(mma.partition_shape_C((block_q, block_k)), Float32)
         rows = 2 * self.tiling.m_tiles
-        highest, sums, factors = (cute.make_rmem_tensor((rows,), Float32) for _ in range(3))
-        highest.fill(_LOWEST)
+        lowered, sums, factors = (cute.make_rmem_tensor((rows,), Float32) for _ in range(3))
+        lowered.fill(_NOTHING)
         sums.fill(0.0)
         probabilities = cute.make_rmem_tensor((8, self.tiling.m_tiles, block_k // 16), self.dtype)
 
         products = _Products(self, mma, thread, q_tile, k_ring, v_ring, scores, out_acc, probabilities)
-        softmax = _Softmax(self, scores, highest, sums, factors, probabilities, out_acc, scale, cap)
+        softmax = _Softmax(self, scores, lowered, sums, factors, probabilities, out_acc, scale, cap)
 
         if steps > 0:
             self.fetch(copy_q, k, k_ring[None, None, 0], self.dim, last, keys)
@@ -214,12 +214,9 @@ class Forward:
                     self.fetch(copy_q, k, k_ring[None, None, 1 - reading], self.dim, last - i - 1)
                 self.fetch(copy_v, v, v_ring[None, None, reading], self.dim_v, last - i)
                 arch.cp_async_commit_group()
-                if const_expr(self.lazy):
-                    if arch.vote_any_sync(softmax.grown()):
-                        _run(softmax.rescale())
-                    _run(products.scores(reading))
-                else:
-                    _together(products.scores(reading), softmax.rescale())
+                if arch.vote_any_sync(softmax.grown()):
+                    _run(softmax.rescale())
+                _run(products.scores(reading))
                 if const_expr(self.capped):
                     softmax.cap_scores()
                 block = last - i
@@ -235,7 +232,7 @@ class Forward:
             arch.cp_async_commit_group()
             arch.cp_async_wait_group(0)
             arch.sync_threads()
-        self.finish(part, mma, thread, out_acc, highest, sums, o_tile, out, lse, tile, queries, scale)
+        self.finish(part, mma, thread, out_acc, lowered, sums, o_tile, out, lse, tile, queries)
 
     @cute.jit
     def fetch(self, copy: Any, source: cute.Tensor, target: cute.Tensor, dim: int, block: Any, rows: Any = None):
@@ -287,8 +284,8 @@ class Forward:
 
     @cute.jit
     def finish(
-        self, part: Any, mma: Any, thread: Int32, out_acc: cute.Tensor, highest: cute.Tensor, sums: cute.Tensor,
-        o_tile: cute.Tensor, out: cute.Tensor, lse: Any, tile: Int32, queries: Int32, scale: Float32,
+        self, part: Any, mma: Any, thread: Int32, out_acc: cute.Tensor, lowered: cute.Tensor, sums: cute.Tensor,
+        o_tile: cute.Tensor, out: cute.Tensor, lse: Any, tile: Int32, queries: Int32,
     ):  # fmt: skip
         """Divide by the sums, and write the outputs by way of shared memory, in whole rows."""
         block_q, m_tiles = self.tiling.block_q, self.tiling.m_tiles
@@ -311,7 +308,7 @@ class Forward:
                     if column == 0 and row < queries:
                         value = Float32(-float("inf"))
                         if total != 0.0:
-                            value = (highest[number] * scale + cute.math.log2(total)) * _LN_2
+                            value = (cute.math.log2(total) - lowered[number]) * _LN_2
                         lse[row] = value
         result = cute.make_rmem_tensor(out_acc.shape, self.dtype)
         result.store(out_acc.load().to(self.dtype))
@@ -358,7 +355,12 @@ def _together(first: Any, second: Any) -> None:
 
 
 class _Products:
-    """The two products of a step as pieces: a load of matrices ahead, and the multiplications of an earlier one."""
+    """The two products of a step as pieces: a load of matrices ahead, and the multiplications of an earlier one.
+
+    Four matrices, 16 rows by 16 columns, are loaded at once. For Q and V a lane names row `lane % 16`, columns from
+    `lane / 16 * 8`: their addresses differ by what is the same in all lanes, so that few are kept. For K, whose rows are the
+    columns of the product, it is the other way round.
+    """
 
     def __init__(
         self, of: Forward, mma: Any, thread: Any, q_tile: Any, k_ring: Any, v_ring: Any, scores: Any, out_acc: Any,
@@ -366,64 +368,81 @@ class _Products:
     ) -> None:  # fmt: skip
         self.mma, self.m_tiles, self.resident = mma, of.tiling.m_tiles, min(of.resident, of.padded // 16)
         self.acc_scores, self.acc_out, self.probabilities = scores, out_acc, probabilities
-        part = mma.get_slice(thread)
-        v_turned = cute.make_tensor(v_ring.iterator, cute.select(v_ring.layout, mode=[1, 0, 2]))
-        self.q_frag = mma.make_fragment_A(part.partition_A(q_tile))
-        self.k_frag = mma.make_fragment_B(part.partition_B(k_ring[None, None, 0]))
-        self.v_frag = mma.make_fragment_B(part.partition_B(v_turned[None, None, 0]))
+        block_q, block_k, warps = of.tiling.block_q, of.tiling.block_k, of.tiling.warps
+        depth, depth_v = of.padded // 16, of.padded_v // 16
+        self.q_frag = cute.make_rmem_tensor((8, self.m_tiles, depth), of.dtype)
+        self.k_frag = cute.make_rmem_tensor((4, 2, block_k // 16, depth), of.dtype)
+        self.v_frag = cute.make_rmem_tensor((4, 2, depth_v, block_k // 16), of.dtype)
         self.rows = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), of.dtype)
         self.columns = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), of.dtype)
-        q_load = cute.make_tiled_copy_A(self.rows, mma).get_slice(thread)
-        k_load = cute.make_tiled_copy_B(self.rows, mma).get_slice(thread)
-        v_load = cute.make_tiled_copy_B(self.columns, mma).get_slice(thread)
-        self.q_from, self.q_to = q_load.partition_S(q_tile), q_load.retile(self.q_frag)
-        self.k_from, self.k_to = k_load.partition_S(k_ring), k_load.retile(self.k_frag)
-        self.v_from, self.v_to = v_load.partition_S(v_turned), v_load.retile(self.v_frag)
+        lane = thread % 32
+        first = arch.make_warp_uniform(thread // 32)
+        down, across = (lane % 16, lane // 16), (lane % 8 + lane // 16 * 8, lane // 8 % 2)
+        self.q_from = _matrices(q_tile, down, first, warps, (block_q, of.padded))
+        self.k_from = _matrices(k_ring, across, 0, 1, (block_k, of.padded))
+        self.v_from = _matrices(v_ring, down, 0, 1, (block_k, of.padded_v))
 
     def load_queries(self, k: int) -> None:
         """Queries of a step over the elements of a head."""
         for m in range(self.m_tiles):
-            cute.copy(self.rows, self.q_from[None, m, k], self.q_to[None, m, k])
+            cute.copy(self.rows, self.q_from[None, m, k, 0], self.q_frag[None, m, k])
 
     def scores(self, buffer: Any) -> list[Callable[[], None]]:
         """S = Q K^T."""
         k_from = self.k_from[None, None, None, buffer]
-        pairs, depth = cute.size(self.k_to, mode=[1]), cute.size(self.k_to, mode=[2])
+        pairs, depth = cute.size(self.k_frag, mode=[2]), cute.size(self.k_frag, mode=[3])
 
         def load(k: int, n: int) -> None:
             if n == 0 and k >= self.resident:
                 self.load_queries(k)
-            cute.copy(self.rows, k_from[None, n, k], self.k_to[None, n, k])
+            target = cute.make_tensor(self.k_frag[None, None, n, k].iterator, cute.make_layout((8,)))
+            cute.copy(self.rows, k_from[None, n, k], target)
 
         def multiply(k: int, n: int) -> None:
-            if k == 0:
-                for m in range(self.m_tiles):
-                    for half in range(2):
-                        self.acc_scores[None, m, 2 * n + half].fill(0.0)
             for half in range(2):
                 for m in range(self.m_tiles):
                     acc = self.acc_scores[None, m, 2 * n + half]
-                    cute.mma_atom_call(self.mma, acc, self.q_frag[None, m, k], self.k_frag[None, 2 * n + half, k], acc)
+                    if k == 0:
+                        acc.fill(0.0)
+                    cute.mma_atom_call(self.mma, acc, self.q_frag[None, m, k], self.k_frag[None, half, n, k], acc)
 
         return _ahead([(k, n) for k in range(depth) for n in range(pairs)], load, multiply)
 
     def outputs(self, buffer: Any) -> list[Callable[[], None]]:
         """O = O + P V."""
         v_from = self.v_from[None, None, None, buffer]
-        pairs, depth = cute.size(self.v_to, mode=[1]), cute.size(self.v_to, mode=[2])
+        pairs, depth = cute.size(self.v_frag, mode=[2]), cute.size(self.v_frag, mode=[3])
 
         def load(k: int, n: int) -> None:
-            cute.copy(self.columns, v_from[None, n, k], self.v_to[None, n, k])
+            target = cute.make_tensor(self.v_frag[None, None, n, k].iterator, cute.make_layout((8,)))
+            cute.copy(self.columns, v_from[None, k, n], target)
 
         def multiply(k: int, n: int) -> None:
             for half in range(2):
                 for m in range(self.m_tiles):
                     acc = self.acc_out[None, m, 2 * n + half]
                     cute.mma_atom_call(
-                        self.mma, acc, self.probabilities[None, m, k], self.v_frag[None, 2 * n + half, k], acc
+                        self.mma, acc, self.probabilities[None, m, k], self.v_frag[None, half, n, k], acc
                     )
 
         return _ahead([(k, n) for k in range(depth) for n in range(pairs)], load, multiply)
+
+
+def _matrices(tile: Any, place: Any, first: Any, repeat: int, shape: tuple[int, int]) -> Any:
+    """The rows of 8 elements a lane names: (element, 16 rows, 16 columns, buffer); `repeat` x 16 rows to the next, from `first`.
+
+    `place`: which of the 16 rows, and which half of the 16 columns.
+    """
+    swizzle, outer = tile.layout.inner, tile.layout.outer
+    row = math.gcd(shape[1], 64)  # elements of a row of shared memory
+    buffer = cute.size(outer) // (shape[0] * shape[1])
+    offset = place[0] * row + place[1] * 8
+    layout = cute.make_layout(
+        ((8,), shape[0] // (16 * repeat), (row // 16, shape[1] // row), buffer),
+        stride=((1,), 16 * repeat * row, (16, shape[0] * row), shape[0] * shape[1]),
+    )
+    start = tile.iterator + first * (16 * row)
+    return cute.make_tensor(start, cute.make_composed_layout(swizzle, offset, layout))
 
 
 def _ahead(places: Any, load: Any, multiply: Any) -> list[Callable[[], None]]:
@@ -443,11 +462,11 @@ class _Softmax:
     """What turns scores into probabilities, row by row of a thread, in pieces."""
 
     def __init__(
-        self, of: Forward, scores: Any, highest: Any, sums: Any, factors: Any, probabilities: Any, out_acc: Any, scale: Any,
+        self, of: Forward, scores: Any, lowered: Any, sums: Any, factors: Any, probabilities: Any, out_acc: Any, scale: Any,
         cap: Any,
     ) -> None:  # fmt: skip
         self.of = of
-        self.acc, self.highest, self.sums, self.factors = scores, highest, sums, factors
+        self.acc, self.lowered, self.sums, self.factors = scores, lowered, sums, factors
         self.probabilities, self.out_acc, self.scale, self.cap = probabilities, out_acc, scale, cap
         self.pairs = of.tiling.block_k // 8
         self.rows = [(half, m) for m in range(of.tiling.m_tiles) for half in range(2)]
@@ -495,15 +514,11 @@ class _Softmax:
 
         def compare() -> None:
             for number in range(len(self.rows)):
-                before = self.highest[number]
-                if self.of.lazy:
-                    grows = (found[number] - before) * self.scale > _SLACK
-                    now = select(grows, found[number], before)
-                else:
-                    now = arch.fmax(before, found[number])
-                negated[number] = -(now * self.scale)
-                factor = arch.exp2(cute.math.fma(before, self.scale, negated[number]))
-                self.highest[number] = now
+                before, candidate = self.lowered[number], -(found[number] * self.scale)
+                now = select(before - candidate > _SLACK, candidate, before)
+                factor = arch.exp2(now - before)
+                negated[number] = now
+                self.lowered[number] = now
                 self.factors[number] = factor
                 self.sums[number] = self.sums[number] * factor
 

@@ -1,0 +1,116 @@
+"""Attention on a GPU, at the sizes of real models, against float64 computed by PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kiln import kernels
+
+torch = pytest.importorskip("torch")
+
+
+def normal(*shape: int, dtype: Any = torch.bfloat16) -> Any:
+    return torch.randn(*shape, device="cuda", dtype=dtype)
+
+
+def exact(q: Any, k: Any, v: Any, causal: bool = False, window: Any = None, softcap: float = 0.0) -> Any:
+    """Outputs (queries, heads, D) and logarithms (heads, queries) of one sequence, head by head in float64."""
+    outputs, logarithms = [], []
+    shared = q.shape[1] // k.shape[1]
+    distance = torch.arange(k.shape[0], device="cuda")[None] - (
+        torch.arange(q.shape[0], device="cuda")[:, None] + k.shape[0] - q.shape[0]
+    )
+    left, right = (None, None) if window is None else window
+    hidden = torch.zeros_like(distance, dtype=torch.bool)
+    if causal or right is not None:
+        hidden |= distance > (0 if causal else right)
+    if left is not None:
+        hidden |= distance < -left
+    for head in range(q.shape[1]):
+        a, b, c = q[:, head].double(), k[:, head // shared].double(), v[:, head // shared].double()
+        scores = a @ b.T * q.shape[2] ** -0.5
+        if softcap:
+            scores = softcap * torch.tanh(scores / softcap)
+        scores.masked_fill_(hidden, -float("inf"))
+        logarithms.append(torch.logsumexp(scores, -1))
+        outputs.append(torch.softmax(scores, -1).nan_to_num(0.0) @ c)
+    return torch.stack(outputs, 1), torch.stack(logarithms)
+
+
+def check(got: Any, wanted: Any) -> None:
+    outputs, logarithms = got
+    step = torch.finfo(outputs.dtype).eps
+    torch.testing.assert_close(outputs.double(), wanted[0], rtol=2 * step, atol=2 * step)
+    torch.testing.assert_close(logarithms.double(), wanted[1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"causal": True},
+        {"window": (500, 100)},
+        {"causal": True, "window": (1000, None)},
+        {"causal": True, "softcap": 20.0},
+    ],
+    ids=str,
+)
+def test_options(options, dtype):
+    q, k, v = normal(2, 3000, 4, 128, dtype=dtype), *(normal(2, 3500, 2, 128, dtype=dtype) for _ in range(2))
+    outputs, logarithms = kernels.flash_attention(q, k, v, return_lse=True, **options)
+    for n in range(2):
+        check((outputs[n], logarithms[n]), exact(q[n], k[n], v[n], **options))
+
+
+@pytest.mark.parametrize("dim", [32, 40, 64, 80, 96, 112, 128, 160, 192, 256])
+def test_head_dimensions(dim):
+    q, k, v = (normal(1, 1024, 2, dim) for _ in range(3))
+    outputs, logarithms = kernels.flash_attention(q, k, v, causal=True, return_lse=True)
+    check((outputs[0], logarithms[0]), exact(q[0], k[0], v[0], causal=True))
+
+
+@pytest.mark.parametrize("queries", [1, 16, 50, 64, 100])
+def test_few_queries(queries):
+    q, k, v = normal(1, queries, 8, 128), *(normal(1, 5000, 1, 128) for _ in range(2))
+    outputs, logarithms = kernels.flash_attention(q, k, v, causal=True, return_lse=True)
+    check((outputs[0], logarithms[0]), exact(q[0], k[0], v[0], causal=True))
+
+
+def test_packed_sequences():
+    lengths = [1, 1000, 0, 257, 4096]
+    starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device="cuda")
+    q, k, v = normal(sum(lengths), 4, 64), normal(sum(lengths), 1, 64), normal(sum(lengths), 1, 64)
+    outputs, logarithms = kernels.flash_attention(
+        q, k, v, causal=True, cu_seqlens_q=starts, cu_seqlens_k=starts, return_lse=True
+    )
+    for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        rows = slice(first, last)
+        if last > first:
+            check((outputs[rows], logarithms[:, rows]), exact(q[rows], k[rows], v[rows], causal=True))
+
+
+def test_full_size():
+    """The last queries, which see most keys, of every head; and the same twice."""
+    q, k, v = (normal(2, 8192, 8, 128) for _ in range(3))
+    outputs, logarithms = kernels.flash_attention(q, k, v, causal=True, return_lse=True)
+    again = kernels.flash_attention(q, k, v, causal=True)
+    assert torch.equal(outputs, again)
+    for n in range(2):
+        wanted = exact(q[n, -300:], k[n], v[n], causal=True)
+        check((outputs[n, -300:], logarithms[n, :, -300:]), wanted)
+
+
+def test_in_a_graph():
+    q, k, v = (normal(1, 512, 2, 64) for _ in range(3))
+    out = torch.zeros_like(q)
+    wanted = kernels.flash_attention(q, k, v)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernels.flash_attention(q, k, v, out=out)
+    assert not out.any()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out, wanted)
