@@ -95,8 +95,10 @@ def test_bfloat16():
     check(q, k, v, causal=True)
 
 
-def test_scale():
-    check(normal(1, 20, 1, 32), normal(1, 20, 1, 32), normal(1, 20, 1, 32), scale=0.5)
+@pytest.mark.parametrize("scale", [1.7, 1.0, 0.5, 0.3, 0.2, 0.125, 0.11, 0.07])
+def test_scales(scale):
+    """Queries that see nothing of the first block, with every rounding of the scale."""
+    check(normal(1, 40, 1, 32), normal(1, 40, 1, 32), normal(1, 40, 1, 32), scale=scale, causal=True)
 
 
 def test_softcap():

@@ -56,6 +56,7 @@ class Forward:
         self.capped = capped
 
     resident = 0
+    distance = 2
 
     # --- how the work is cut ---
 
@@ -367,6 +368,7 @@ class _Products:
         probabilities: Any,
     ) -> None:  # fmt: skip
         self.mma, self.m_tiles, self.resident = mma, of.tiling.m_tiles, min(of.resident, of.padded // 16)
+        self.distance = of.distance
         self.acc_scores, self.acc_out, self.probabilities = scores, out_acc, probabilities
         block_q, block_k, warps = of.tiling.block_q, of.tiling.block_k, of.tiling.warps
         depth, depth_v = of.padded // 16, of.padded_v // 16
@@ -406,7 +408,7 @@ class _Products:
                         acc.fill(0.0)
                     cute.mma_atom_call(self.mma, acc, self.q_frag[None, m, k], self.k_frag[None, half, n, k], acc)
 
-        return _ahead([(k, n) for k in range(depth) for n in range(pairs)], load, multiply)
+        return _ahead([(k, n) for k in range(depth) for n in range(pairs)], load, multiply, self.distance)
 
     def outputs(self, buffer: Any) -> list[Callable[[], None]]:
         """O = O + P V."""
@@ -425,7 +427,7 @@ class _Products:
                         self.mma, acc, self.probabilities[None, m, k], self.v_frag[None, half, n, k], acc
                     )
 
-        return _ahead([(k, n) for k in range(depth) for n in range(pairs)], load, multiply)
+        return _ahead([(k, n) for k in range(depth) for n in range(pairs)], load, multiply, self.distance)
 
 
 def _matrices(tile: Any, place: Any, first: Any, repeat: int, shape: tuple[int, int]) -> Any:
@@ -445,14 +447,15 @@ def _matrices(tile: Any, place: Any, first: Any, repeat: int, shape: tuple[int, 
     return cute.make_tensor(start, cute.make_composed_layout(swizzle, offset, layout))
 
 
-def _ahead(places: Any, load: Any, multiply: Any) -> list[Callable[[], None]]:
-    """Pieces that load matrices one place ahead of the multiplications."""
+def _ahead(places: Any, load: Any, multiply: Any, distance: int) -> list[Callable[[], None]]:
+    """Pieces that load matrices so many places ahead of the multiplications."""
 
     def piece(number: int) -> None:
         if number == 0:
-            load(*places[0])
-        if number + 1 < len(places):
-            load(*places[number + 1])
+            for place in places[:distance]:
+                load(*place)
+        if number + distance < len(places):
+            load(*places[number + distance])
         multiply(*places[number])
 
     return [functools.partial(piece, number) for number in range(len(places))]
