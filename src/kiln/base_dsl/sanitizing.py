@@ -167,5 +167,7 @@ def deliver(findings: Sequence[Any], failure: Exception | None = None) -> None:
     if request is None and settings.get("KILN_SANITIZE_REPORT"):
         _write_at_exit()
         return
+    if failure is not None and [finding.rule for finding in findings] == ["deadlock"]:
+        raise failure  # it says the same
     first = findings[0]
     raise SanitizerError(first.message, findings, hint=first.hint, span=first.span, notes=first.notes) from failure

@@ -15,7 +15,7 @@ from ...mlir import ir
 from ..llvm_build import Builder, int_type
 from .expand import Expander, carrier_type, from_carrier, to_carrier
 from .hardware import SEQUENTIAL, hardware, i64_attribute, let_others_run, text
-from .sanitizer.instrument import Hooks
+from .sanitizer.hooks import Hooks
 
 _ATOMICS = {
     "exch": 0, "add": 1, "and": 3, "or": 5, "xor": 6, "max": 7, "min": 8, "umax": 9, "umin": 10, "inc": 15, "dec": 16,

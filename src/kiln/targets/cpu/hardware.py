@@ -17,7 +17,7 @@ from ..llvm_build import Builder, constant_values, int_attr, int_type
 from . import scheduler
 from .expand import Expander, expands
 from .resume import LEAVE, SUSPEND
-from .sanitizer.instrument import Hooks
+from .sanitizer.hooks import Hooks
 from .threads import TALLIES, BlockRecord, Fields, FrameHeader, Tally
 from .threads import Barrier as BarrierRecord
 
@@ -291,12 +291,20 @@ def _barrier_arrive(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder)
 
 
 def _nothing(_x: Expander, _op: ir.Operation, _o: Any, _r: Any, _b: Builder) -> list[ir.Value]:
-    """Registers and caches are not modelled; a kernel runs when all before it are done."""
+    """Registers and caches are not modelled."""
     return []
 
 
-for _name in ("prefetch", "set_max_register", "grid_dependency"):
+for _name in ("prefetch", "set_max_register"):
     hardware(_name)(_nothing)
+
+
+@hardware("grid_dependency")
+def _grid_dependency(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    """Launches are made in order: when a kernel starts, those before it are complete."""
+    if text(op, "action") == "wait":
+        Hooks(x, op).depends(b)
+    return []
 
 
 @hardware("nanosleep")

@@ -12,7 +12,7 @@ from ...mlir import ir
 from ..llvm_build import Builder, int_type, ptr_type
 from .expand import Expander, carrier_type, from_carrier, to_carrier
 from .hardware import call, frame_of, hardware, site_of, suspend_if, text
-from .sanitizer.instrument import Hooks
+from .sanitizer.hooks import Hooks
 from .threads import PAYLOAD, Fields, FrameHeader, Meeting, leave
 
 if TYPE_CHECKING:

@@ -173,7 +173,7 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
     resident = b.i32(1 if "cute.cooperative" in op.attributes else 2 if state.spins else 0)
     numbers = [b.i32(site), *sizes, smem, static, serial, frame, b.i32(int(state.meets)), resident]
     if x.module.sanitizer is not None:
-        x.module.sanitizer.launch(x, b, state, b.binary("addi", static, smem), arguments, sizes)
+        x.module.sanitizer.launch(x, b, op, state, b.binary("addi", static, smem), arguments, sizes)
     b.call(LAUNCH_FUNCTION, [], [x.function.context, block, memory, *numbers])
     if x.module.sanitizer is not None:
         x.module.sanitizer.launched(x, b)

@@ -152,8 +152,11 @@ def _write(b: Builder, slots: ir.Value, offset: int, value: ir.Value) -> None:
 
 def _suspend(expansion: Expansion, module: ir.Module) -> None:
     """Kernels whose threads wait become state machines."""
+    versions = {name for state in expansion.functions.values() for name in state.versions}
     for func in operations(module):
         state = expansion.functions.get(symbol(func)) if func.name == "llvm.func" else None
+        if func.name == "llvm.func" and symbol(func) in versions:
+            resume.return_at_leaves(func, waits=False)
         if state is not None and state.is_kernel:
             resume.return_at_leaves(func, state.waits)
         if state is not None and state.waits:

@@ -12,7 +12,7 @@ from ...mlir import ir
 from ..llvm_build import Builder, int_type
 from .expand import Expander
 from .hardware import call, frame_of, hardware, peer, site_of, suspend
-from .sanitizer.instrument import Hooks
+from .sanitizer.hooks import Hooks
 from .threads import Fields, FrameHeader, wait, wait_softly
 
 

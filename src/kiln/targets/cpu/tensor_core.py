@@ -26,7 +26,7 @@ from ..llvm_build import Builder, function, global_, int_type, parsed_type, ptr_
 from .expand import Expander
 from .hardware import frame_of, hardware
 from .lanes import lane_of, meet, once, slot
-from .sanitizer.instrument import Hooks
+from .sanitizer.hooks import Hooks
 from .threads import PAYLOAD, leave
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from ...llvm_build import int_type, ptr_type
 from ...ptx_text import Address, Immediate, Operand, Register, Vector
 from .. import atomics, hardware, mbarriers
 from ..expand import shared_pointer
-from ..sanitizer.instrument import Hooks
+from ..sanitizer.hooks import Hooks
 from .machine import (
     BITS,
     ORDERS,
@@ -137,9 +137,16 @@ def _fence(m: Machine, modifiers: tuple[str, ...], _operands: list[Operand]) -> 
     hardware.fence(m.b, kind)
 
 
-@instruction("prefetch", "prefetchu", "griddepcontrol", "setmaxnreg", "discard", "applypriority")
+@instruction("griddepcontrol")
+def _griddepcontrol(m: Machine, modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
+    """Launches are made in order: when a kernel starts, those before it are complete."""
+    if modifiers == ("wait",):
+        Hooks(m.x, m.op).depends(m.b)
+
+
+@instruction("prefetch", "prefetchu", "setmaxnreg", "discard", "applypriority")
 def _nothing(_m: Machine, _modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
-    """Caches and registers are not modelled; a kernel runs when all before it are done."""
+    """Caches and registers are not modelled."""
 
 
 @instruction("nanosleep")

@@ -233,12 +233,16 @@ def ordered(c: Code, group: Value, tid: Value, clock: Value, proxy: Value) -> Va
         with c.when((result.get() == 0) & (index % n == st.tid)):
             result.set((thread.at("own", index // n) >= clock).narrow())
     with c.otherwise():
-        at = c.variable(0)
-        with c.when(base != 0):
-            at.set(c.struct(base, Clock).foreign)
-        with c.repeat(lambda: (at.get() != 0) & (c.struct(or_state(c, at.get()), Foreign).group != group.wide())):
-            at.set(c.struct(at.get(), Foreign).next)
-        with c.when(at.get() != 0):
-            known = c.struct(at.get(), Foreign).clock
-            result.set((c.load(clock_entry(c, known, tid), 32) >= clock).narrow())
+        with c.when(group < st.first_group):  # another launch: over, unless it is the one before
+            over = (group < st.before_group) | ((st.programmatic != 0) & (thread.depended != 0))
+            result.set(over.narrow())
+        with c.otherwise():
+            at = c.variable(0)
+            with c.when(base != 0):
+                at.set(c.struct(base, Clock).foreign)
+            with c.repeat(lambda: (at.get() != 0) & (c.struct(or_state(c, at.get()), Foreign).group != group.wide())):
+                at.set(c.struct(at.get(), Foreign).next)
+            with c.when(at.get() != 0):
+                known = c.struct(at.get(), Foreign).clock
+                result.set((c.load(clock_entry(c, known, tid), 32) >= clock).narrow())
     return result

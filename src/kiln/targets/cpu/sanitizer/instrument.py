@@ -7,7 +7,6 @@ from (an argument of the kernel, an allocation), which gives an access its bound
 from __future__ import annotations
 
 import ast
-import ctypes
 import dataclasses
 import linecache
 import re
@@ -17,7 +16,7 @@ from ....base_dsl.compiler import source_span
 from ....base_dsl.target import value_bytes
 from ....dialects import cute
 from ....mlir import ir
-from ...llvm_build import Builder, int_type, ptr_type
+from ...llvm_build import Builder, constant_values, int_type, ptr_type
 from . import detector, inline, numeric, undefined
 from .state import ALIGNMENT_SHIFT, ATOMIC, ENGINE_SHIFT, GLOBAL, KINDS, MAX_LEAVES, MAX_OBJECTS, SHARED, WRITE
 
@@ -112,6 +111,8 @@ class Allocation:
 
 
 _DYNAMIC_END = 0x7FFF_FFFF
+_PROGRAMMATIC = "cute.use_pdl"
+"""Attribute of a launch that may start before the one before it has ended."""
 
 
 class Instrumentation:
@@ -126,6 +127,8 @@ class Instrumentation:
         """Bytes that no access of the program divides."""
         self.level = 0
         """1: it has asynchronous copies, 2: bulk ones."""
+        self.together = False
+        """Whether launches may run at the same time."""
         self._site_numbers: dict[SanitizedSite, int] = {}
         self._allocations: dict[ir.Value, Allocation] = {}
         self._private: dict[ir.Value, int] = {}
@@ -136,6 +139,8 @@ class Instrumentation:
 
     def remember(self, expansion: Expansion, func: ir.Operation) -> None:
         """Look at a kernel before its arguments are retyped."""
+        if not self.kernels:
+            self.together = _launches_together(expansion.module)
         if cute.KERNEL not in func.attributes:
             return
         arguments: list[Argument | None] = []
@@ -161,7 +166,7 @@ class Instrumentation:
         facts, state = self.facts[x.function.name], x.function
         if "numeric" in self.kinds:
             numeric.watch(self, x)
-        facts.lone = not (facts.ordered or state.waits or state.meets or state.copies or state.spins)
+        facts.lone = not (facts.ordered or state.waits or state.meets or state.copies or state.spins or self.together)
         inline.shorten(self, x, facts.accesses, facts.written, facts.lone)
         if facts.lone:
             inline.say_who(x)
@@ -366,7 +371,7 @@ class Instrumentation:
     # -- launches ----------------------------------------------------------------------------------------
 
     def launch(
-        self, x: Expander, b: Builder, state: FunctionState, smem: ir.Value, arguments: Sequence[ir.Value],
+        self, x: Expander, b: Builder, op: ir.Operation, state: FunctionState, smem: ir.Value, arguments: Sequence[ir.Value],
         sizes: Sequence[ir.Value],
     ) -> None:  # fmt: skip
         """Before a launch: what the kernel is given."""
@@ -375,7 +380,8 @@ class Instrumentation:
         number, facts = self._kernel_numbers[state.name], self.facts[state.name]
         self.kernels[number].dynamic_start = static_smem(state)
         shift = self.granule.bit_length() - 1
-        self.call(x, b, "launch", self.bits, number, shift, self.level, smem)
+        stream, programmatic = op.operands[-2], int(_PROGRAMMATIC in op.attributes)
+        self.call(x, b, "launch", self.bits, number, shift, self.level, smem, stream, programmatic)
         for index, (argument, value) in enumerate(zip(self.kernels[number].arguments, arguments, strict=True)):
             if argument is None or index >= MAX_OBJECTS:
                 continue
@@ -386,11 +392,28 @@ class Instrumentation:
                 self.call(x, b, "leaf", index, k, leaf)
         if facts.lone:
             self.call(x, b, "lone_sizes", *sizes[:6])
-        self.call(x, b, "prepare", int(facts.lone), int(facts.writes_unknown))
+        self.call(x, b, "prepare", int(facts.lone), int(facts.writes_unknown or self.together))
 
     def launched(self, x: Expander, b: Builder) -> None:
         """After a launch."""
-        self.call(x, b, "launched")
+        self.call(x, b, "launched", int(self.together))
+
+
+def _launches_together(module: ir.Module) -> bool:
+    """Whether a module launches kernels that may run at the same time: on several streams, or programmatically."""
+    streams: set[Any] = set()
+    programmatic = False
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        nonlocal programmatic
+        if op.name == "cute.launch":
+            known = constant_values(op.operands[-2])
+            streams.add(known[0] if known else op.operands[-2])
+            programmatic |= _PROGRAMMATIC in op.attributes
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return programmatic or len(streams) > 1
 
 
 def call(expansion: Any, b: Builder, name: str, *arguments: Any) -> ir.Value | None:
@@ -493,219 +516,3 @@ def _assigned_name(span: Span | None) -> str:
         if isinstance(target, ast.Name):
             return target.id
     return ""
-
-
-# --- what operations of the hardware add -----------------------------------------------------------------------------
-
-
-class Hooks:
-    """What the expansion of an operation that synchronizes adds; every method does nothing in a normal build."""
-
-    def __init__(self, x: Expander, op: ir.Operation) -> None:
-        self.x, self.op, self.sanitizer = x, op, x.module.sanitizer
-
-    def _call(self, b: Builder, name: str, *arguments: Any) -> None:
-        if self.sanitizer is not None and self.x.function.is_kernel:
-            self.sanitizer.facts[self.x.function.name].ordered = True
-        call(self.x.module, b, name, *arguments)
-
-    def _site(self, what: str) -> int:
-        assert self.sanitizer is not None
-        return self.sanitizer.site(self.op, self.x, what)
-
-    # -- barriers ----------------------------------------------------------------------------------------
-
-    def arrival(
-        self, b: Builder, frame: ir.Value, number: ir.Value | None, count: ir.Value | None, mode: int, arrive: Any
-    ) -> Any:
-        """Run `arrive`, which arrives at a barrier (without a number: the cluster's) and gives a status or nothing.
-
-        A status of 2 means that it did not come to that. `mode` as in `detector.barrier`.
-        """
-        if self.sanitizer is None:
-            return arrive()
-        from ..threads import Barrier, BlockRecord, Fields, FrameHeader
-
-        block = Fields(b, Fields(b, frame, FrameHeader).load("block"), BlockRecord)
-        if number is None:
-            record = Fields(b, block.load("cluster"), BlockRecord).at("cluster_barrier")
-        else:
-            record = b.byte_gep(block.at("barriers"), b.binary("muli", number, b.i32(ctypes.sizeof(Barrier))))
-        phase = b.load(int_type(32), b.byte_gep(record, Barrier.phase.offset))  # pyright: ignore[reportAttributeAccessIssue]
-        status = arrive()
-        came = b if status is None else b.if_(b.compare("ne", status, b.i32(2)))
-        what = [record, 16 if number is None else number, phase, 0 if count is None else count]
-        self._call(came, "barrier", *what, self._site("barrier"), mode)
-        return status
-
-    def passed(self, b: Builder, cluster: bool = False) -> None:
-        """After a wait at a barrier."""
-        if self.sanitizer is not None:
-            self._call(b, "passed_cluster" if cluster else "passed")
-
-    def meet(self, b: Builder, mask: ir.Value, what: str) -> None:
-        """Before a meeting of lanes."""
-        # the mask of an election is not the program's: it is all lanes
-        if self.sanitizer is not None and what != "elect":
-            self._call(b, "meet", mask, self._site(what), int(what == "sync_warp"))
-
-    def met(self, b: Builder, what: str) -> None:
-        """After it: shuffles and votes do not order memory."""
-        if self.sanitizer is not None and what == "sync_warp":
-            self._call(b, "passed")
-
-    # -- accesses ----------------------------------------------------------------------------------------
-
-    def access(self, b: Builder, address: ir.Value, bytes_: int | ir.Value, write: bool, **more: Any) -> ir.Value:
-        """Before an access; the address to use."""
-        if self.sanitizer is None:
-            return address
-        return self.sanitizer.access(self.x, self.op, b, address, None, bytes_, write, **more)
-
-    def _attribute(self, name: str, default: str) -> str:
-        return self.op.attributes[name].value if name in self.op.attributes else default  # pyright: ignore[reportAttributeAccessIssue]
-
-    def rows(self, b: Builder, address: ir.Value, count: int, stores: bool) -> None:
-        """Before lanes access rows of matrices together: the first `count` lanes give the address of one each."""
-        if self.sanitizer is not None:
-            from ..threads import Fields, FrameHeader
-
-            assert self.x.function.frame is not None
-            thread = Fields(b, self.x.function.frame, FrameHeader).load("thread")
-            lane = b.binary("andi", thread, b.i32(31))
-            gives = b.if_(b.compare("ult", lane, b.i32(count)))
-            self.access(gives, address, 16, write=stores, alignment=16)
-
-    def atomic(self, b: Builder, address: ir.Value, type_: ir.Type, modifiers: str = "") -> ir.Value:
-        """Before an atomic update; order and scope are the operation's, or are among the modifiers of PTX."""
-        if self.sanitizer is None:
-            return address
-        words = modifiers.split(".")
-        order = next((w for w in words if w in ("acquire", "release", "acq_rel")), self._attribute("order", "relaxed"))
-        scope = next((w for w in words if w in ("cta", "cluster", "gpu", "sys")), self._attribute("scope", "gpu"))
-        return self._atomic(b, address, value_bytes(type_), order, scope, loads=True, stores=True)
-
-    def _atomic(
-        self, b: Builder, address: ir.Value, bytes_: int, order: str, scope: str, loads: bool, stores: bool
-    ) -> ir.Value:
-        orders = {"acquire": 1, "release": 2, "acq_rel": 3, "sc": 3}.get(order, 0)
-        how = 2 if loads and stores else int(stores)
-        what = "atomic update" if how == 2 else "atomic write" if stores else "atomic read"
-        address = self.access(b, address, bytes_, write=stores, alignment=bytes_, atomic=True, what=what)
-        self._call(b, "atomic", address, orders, int(scope != "cta"), how)
-        return address
-
-    def ordered(self, b: Builder, address: ir.Value, type_: ir.Type, modifiers: str, stores: bool) -> ir.Value:
-        """Before a load or store with modifiers of PTX: an atomic one, or a plain one."""
-        if self.sanitizer is None:
-            return address
-        bytes_ = value_bytes(type_)
-        words = modifiers.replace("::", ".").split(".")
-        strong = [w for w in words if w in ("acquire", "release", "relaxed", "volatile", "mmio")]
-        if not strong:
-            return self.access(b, address, bytes_, write=stores, alignment=bytes_)
-        scope = next((w for w in words if w in ("cta", "cluster", "gpu", "sys")), "sys")
-        return self._atomic(b, address, bytes_, strong[0], scope, loads=not stores, stores=stores)
-
-    def fence(self, b: Builder, kind: str) -> None:
-        """A fence by its PTX name."""
-        if self.sanitizer is None:
-            return
-        words = kind.replace("::", ".").split(".")
-        if "proxy" in words:
-            self._call(b, "proxy_fence")
-            return
-        if words[0] == "mbarrier_init":
-            self._call(b, "proxy_fence")
-        self._call(b, "fence", int("cta" not in words))
-
-    # -- mbarriers ---------------------------------------------------------------------------------------
-
-    def mbarrier_init(self, b: Builder, address: ir.Value, count: ir.Value) -> None:
-        if self.sanitizer is not None:
-            self.access(b, address, 8, write=True, alignment=8, what="initialization of an mbarrier")
-            self._call(b, "mbarrier_init", address, count, self._site("mbarrier init"))
-
-    def mbarrier_inval(self, b: Builder, address: ir.Value) -> None:
-        if self.sanitizer is not None:
-            self._call(b, "mbarrier_inval", address)
-
-    def mbarrier_arrive(
-        self, b: Builder, address: ir.Value, count: ir.Value | int, bytes_: ir.Value | int, how: int | None = None
-    ) -> None:
-        """Before an arrival (see `detector.mbarrier_arrive` for `how`; None: as the operation's order says)."""
-        if self.sanitizer is None:
-            return
-        if how is None:
-            how = int(self._attribute("order", "release") == "relaxed")
-        self._use(b, address, "arrival at an mbarrier", engine=2 if how == 3 else 0)
-        self._call(b, "mbarrier_arrive", address, count, bytes_, self._site("mbarrier arrive"), how)
-
-    def _use(self, b: Builder, address: ir.Value, what: str, engine: int = 0) -> None:
-        # not an atomic write: arrivals and waits never collide with each other, only with initialization
-        self.access(b, address, 8, write=False, alignment=8, atomic=True, engine=engine, what=what, written=False)
-
-    def mbarrier_after(self, b: Builder, address: ir.Value) -> None:
-        """After an mbarrier changed."""
-        if self.sanitizer is not None:
-            self._call(b, "mbarrier_after", address)
-
-    def mbarrier_wait(self, b: Builder, address: ir.Value) -> None:
-        """Before a wait."""
-        if self.sanitizer is not None:
-            self._use(b, address, "wait for an mbarrier")
-            self._call(b, "mbarrier_at", address, self._site("mbarrier wait"))
-
-    def mbarrier_waited(self, b: Builder, address: ir.Value, phase: ir.Value, done: ir.Value) -> None:
-        """After a wait; `done` is whether the phase was complete."""
-        if self.sanitizer is not None:
-            self._call(b, "mbarrier_waited", address, phase, b.value("arith.extui", int_type(32), (done,)))
-
-    # -- asynchronous copies -----------------------------------------------------------------------------
-
-    def copy(
-        self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, size: int
-    ) -> tuple[ir.Value, ir.Value]:
-        """Before a non-bulk copy; the addresses to use."""
-        if self.sanitizer is None:
-            return target, source
-        self.sanitizer.level = max(self.sanitizer.level, 1)
-        target = self.access(b, target, size, write=True, alignment=size, engine=1, what="asynchronous copy to")
-        return target, self.access(b, source, bytes_, write=False, engine=1, what="asynchronous copy from")
-
-    def bulk_copy(
-        self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value | None = None
-    ) -> None:
-        """Before a bulk copy; with an mbarrier, it takes its bytes from there."""
-        if self.sanitizer is None:
-            return
-        self.sanitizer.level = 2
-        self.access(b, source, bytes_, write=False, alignment=16, engine=2, what="bulk copy from")
-        self.access(b, target, bytes_, write=True, alignment=16, engine=2, what="bulk copy to")
-        if mbarrier is not None:
-            self.mbarrier_arrive(b, mbarrier, 0, bytes_, 3)
-
-    def store_async(self, b: Builder, target: ir.Value, bytes_: int, mbarrier: ir.Value) -> None:
-        """Before an asynchronous store that takes its bytes from an mbarrier."""
-        if self.sanitizer is not None:
-            self.sanitizer.level = 2
-            self.access(b, target, bytes_, write=True, alignment=4, engine=2, what="asynchronous store to")
-            self.mbarrier_arrive(b, mbarrier, 0, bytes_, 3)
-
-    def copies_arrive(self, b: Builder, mbarrier: ir.Value) -> None:
-        """Before an arrival when copies are complete."""
-        if self.sanitizer is not None:
-            self.sanitizer.level = max(self.sanitizer.level, 1)
-            self.mbarrier_arrive(b, mbarrier, 1, 0, 2)
-
-    def commit(self, b: Builder, bulk: bool = False) -> None:
-        """A group of copies is committed."""
-        if self.sanitizer is not None:
-            self.sanitizer.level = max(self.sanitizer.level, 1 + bulk)
-            self._call(b, "commit", int(bulk))
-
-    def waited(self, b: Builder, left: int | ir.Value, bulk: bool = False) -> None:
-        """After a wait for groups of copies."""
-        if self.sanitizer is not None:
-            self.sanitizer.level = max(self.sanitizer.level, 1 + bulk)
-            self._call(b, "waited", int(bulk), left)

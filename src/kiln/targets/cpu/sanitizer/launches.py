@@ -17,7 +17,9 @@ _MOST_REMOTE = 1 << 26
 @exported([])
 def begin(c: Code) -> None:
     """A call from Python begins."""
-    state_of(c).extents_count = 0
+    st = state_of(c)
+    st.extents_count = 0
+    st.launches = 0
 
 
 @exported([64, 64, 32])
@@ -32,13 +34,30 @@ def extent(c: Code, low: Value, bytes_: Value, readonly: Value) -> None:
         st.extents_count = count + 1
 
 
-@exported([32, 32, 32, 32, 32])
-def launch(c: Code, kinds: Value, kernel: Value, shift: Value, level: Value, smem: Value) -> None:
-    """A launch begins."""
+@exported([32, 32, 32, 32, 32, 64, 32])
+def launch(
+    c: Code, kinds: Value, kernel: Value, shift: Value, level: Value, smem: Value, stream: Value, programmatic: Value
+) -> None:
+    """A launch begins. `programmatic`: it may start before the one before it has ended."""
     st = state_of(c)
-    call(c, "free_all")
+    # the default stream, 0, comes after all others
+    other = (stream != st.stream) & (stream != 0) & (st.stream != 0)
+    together = (st.launches != 0) & ((programmatic != 0) | other)
+    with c.when(together):
+        st.before_group = st.first_group
+        st.before_kernel = st.kernel
+        for i in range(13):
+            st.set_at("before_sizes", i, st.at("sizes", i))
+        st.first_group = st.next_group
+    with c.otherwise():
+        call(c, "free_all")
+        for name in ("pages", "page_count", "last_page", "last_page_at", "first_group", "next_group", "before_group"):
+            setattr(st, name, 0)
+    st.launches = st.launches + 1
+    st.stream = stream
+    st.programmatic = programmatic
     for name in (
-        "threads", "pages", "page_count", "last_page", "last_page_at", "locations", "free_clocks", "free_arrays", "dense",
+        "threads", "locations", "free_clocks", "free_arrays", "dense",
         "thread_array", "cells", "slots", "meetings", "object_count", "arena", "arena_end", "unplaced", "readonly", "lone", "remote", "endings",
     ):  # fmt: skip
         setattr(st, name, 0)
@@ -89,11 +108,19 @@ def leaf(c: Code, number: Value, index: Value, value: Value) -> None:
     c.struct(st.place("objects", number), Object).set_at("leaves", index, value)
 
 
-@exported([])
-def launched(c: Code) -> None:
-    """A launch is over."""
+@exported([32])
+def launched(c: Code, keep: Value) -> None:
+    """A launch is over. `keep`: what was seen of it may matter to the next one."""
     state_of(c).active = 0
-    call(c, "free_all")
+    with c.when(keep == 0):
+        call(c, "free_all")
+        state_of(c).launches = 0
+
+
+@exported([])
+def depends(c: Code) -> None:
+    """The running thread has waited for the launches before."""
+    c.struct(state_of(c).current, Thread).depended = 1
 
 
 @exported([64, 64, 32])
@@ -106,7 +133,9 @@ def group(c: Code, arena: Value, sizes: Value, number: Value) -> None:
     per_block = size[3] * size[4] * size[5]
     blocks = size[11]
     n = per_block * blocks
-    st.group = number
+    st.group = st.first_group + number
+    with c.when(st.next_group <= st.group):
+        st.next_group = st.group + 1
     st.exits = 0
     st.arena = arena
     st.chunk = size[10].wide()

@@ -21,7 +21,7 @@ LONE_CELL = ctypes.sizeof(LoneCell)
 def prepare(c: Code, lone: Value, unknown: Value) -> None:
     """The arguments of a launch are known: which of them nobody writes, and cells for the others.
 
-    `lone`: the kernel's threads never meet. `unknown`: it writes to memory that may be anybody's.
+    `lone`: the kernel's threads never meet. `unknown`: memory that may be anybody's is written, by it or by a kernel beside it.
     """
     st = state_of(c)
     st.lone = lone

@@ -44,7 +44,8 @@ def report(
         with c.when(found.get() != 0):
             f = c.struct(found.get(), Finding)
             f.count = f.count + 1
-            lower = (st.group < f.group) | ((st.group == f.group) & (st.tid < f.tid))
+            group = st.group - st.first_group
+            lower = (group < f.group) | ((group == f.group) & (st.tid < f.tid))
             with c.when(lower):
                 filled.set(found.get())
         with c.otherwise():
@@ -65,15 +66,20 @@ def _fill(
     bytes_: Value, extra0: Value, extra1: Value,
 ) -> None:  # fmt: skip
     for name, value in (
-        ("rule", rule), ("site", site), ("other_site", other_site), ("group", st.group), ("tid", st.tid),
-        ("other_group", other_group), ("other_tid", other_tid), ("bytes", bytes_), ("address", address),
+        ("rule", rule), ("site", site), ("other_site", other_site), ("tid", st.tid), ("other_tid", other_tid), ("bytes", bytes_), ("address", address),
         ("kernel", st.kernel), ("space", c.i32(0)), ("flags", c.i32(0)), ("rank", c.i32(0)), ("object", c.i32(0)), ("offset", c.i64(0)),
     ):  # fmt: skip
         setattr(f, name, value)
     f.set_at("extra", 0, extra0)
     f.set_at("extra", 1, extra1)
+    before = other_group < st.first_group
+    f.group = st.group - st.first_group
+    f.other_group = other_group - before.choose(st.before_group, st.first_group)
+    f.before = before.narrow()
+    f.other_kernel = before.choose(st.before_kernel, st.kernel)
     for i in range(13):
         f.set_at("sizes", i, st.at("sizes", i))
+        f.set_at("other_sizes", i, before.choose(st.at("before_sizes", i), st.at("sizes", i)))
     placed(c, st, f, address)
 
 

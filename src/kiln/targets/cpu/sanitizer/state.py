@@ -88,6 +88,7 @@ class Thread(ctypes.Structure):
         ("epoch", u32 * 2),  # of the copies it issues now: non-bulk, bulk
         ("groups", u32 * 2),  # committed so far
         ("exited", u32),
+        ("depended", u32),  # it has waited for the launches before
         ("waits_phase", u32),
         ("ring", u32 * (2 * RING)),  # the epoch of each committed group
     ]
@@ -189,7 +190,10 @@ class Finding(ctypes.Structure):
         ("offset", i64),  # from the start of the block's shared memory, or of the argument
         ("extra", i64 * 2),
         ("sizes", u32 * 13),
+        ("other_sizes", u32 * 13),  # of the launch that the other side belongs to
         ("kernel", u32),
+        ("other_kernel", u32),
+        ("before", u32),  # the other side is of the launch before
         ("numbers", i64 * 2),  # the operands of an operation, as bits of doubles
         ("known", Object),
     ]
@@ -250,6 +254,15 @@ class State(ctypes.Structure):
         ("who", u32),  # then: the number of the running thread in the launch, plus 1
         ("readonly", u32),  # whether an argument of the launch may not be written
         ("sizes", u32 * 14),
+        # groups are counted on through launches that may run at the same time
+        ("first_group", u32),  # of this launch
+        ("next_group", u32),
+        ("before_group", u32),  # the first group of the launch before, if that may still run; else as `first_group`
+        ("before_kernel", u32),
+        ("before_sizes", u32 * 14),
+        ("launches", u32),  # of the call so far
+        ("programmatic", u32),  # this one may start before the one before it has ended
+        ("stream", i64),
         ("extent_low", i64 * MAX_OBJECTS),
         ("extent_high", i64 * MAX_OBJECTS),
         ("extent_readonly", u32 * MAX_OBJECTS),

@@ -1,0 +1,321 @@
+"""The rules in words: what happened, what is missing, and what to say at the other place."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from typing import TYPE_CHECKING
+
+from . import state as native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .instrument import SanitizedSite
+
+Triple = tuple[int, int, int]
+Words = tuple[str, str, str]
+"""(what happened, what to do, what to say at the other place)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What is known about a finding. `other_*` is the other side, where there is one."""
+
+    rule: str
+    extra: tuple[int, int]
+    """Numbers that the rule is about."""
+    site: SanitizedSite
+    other_site: SanitizedSite
+    me: str
+    other: str
+    block: Triple
+    thread: Triple
+    other_block: Triple
+    other_thread: Triple
+    engine: int
+    """Whose access the other side's is: a thread's (0), or one of its asynchronous copies (1) or bulk copies (2)."""
+    before: bool
+    """The other side is of the launch before."""
+    space: str
+    tensor: str
+    memory: str
+    """The memory it is about: tensor and coordinate."""
+    record: native.Finding
+
+    @property
+    def size(self) -> float:
+        """Bytes of an element."""
+        return self.site.element_bits / 8 or 1
+
+
+def triple(value: Triple) -> str:
+    """(5, 0, 0) as 5, and so on: what is zero at the end is left out."""
+    if not value[1] and not value[2]:
+        return str(value[0])
+    return str(value if value[2] else value[:2])
+
+
+def explain(case: Case) -> Words:
+    """A finding in words."""
+    return _RULES[case.rule](case)
+
+
+# --- races -----------------------------------------------------------------------------------------------------------
+
+_VERBS = {
+    "read": "reads", "write": "writes", "atomic update": "updates (atomically)", "atomic read": "reads (atomically)",
+    "atomic write": "writes (atomically)", "initialization of an mbarrier": "initializes an mbarrier in",
+    "arrival at an mbarrier": "arrives at the mbarrier in", "wait for an mbarrier": "waits for the mbarrier in",
+    "asynchronous copy to": "copies (asynchronously) to", "asynchronous copy from": "copies (asynchronously) from",
+    "bulk copy to": "copies (in bulk) to", "asynchronous store to": "stores (asynchronously) to", "bulk copy from": "copies (in bulk) from",
+}  # fmt: skip
+_DONE = {"read-write": "read", "write-read": "wrote", "write-write": "wrote"}
+
+
+def _phrase(what: str, memory: str) -> str:
+    return f"{_VERBS.get(what, what)} {memory}"
+
+
+def _race(case: Case) -> Words:
+    same = case.block == case.other_block and case.thread == case.other_thread and not case.before
+    other = case.other
+    if same and case.engine:
+        other = other.replace(f"of thread {triple(case.thread)}", "of its own")
+    done = _DONE.get(case.rule, "accessed")
+    text = f"{case.me} {_phrase(case.site.what, case.memory)}; {other} {done} it, and nothing orders the two"
+    return text, _what_is_missing(case), f"{'written' if done == 'wrote' else done} here by {other.rstrip(',')}"
+
+
+def _what_is_missing(case: Case) -> str:
+    if case.before and case.record.rule == native.RULE["read-write"]:
+        return (
+            "let this kernel call griddepcontrol_wait() before it writes, or launch both on one stream without use_pdl"
+        )
+    if case.before:
+        return "let this kernel call griddepcontrol_wait() first, or launch both on one stream without use_pdl"
+    if case.engine == 1:
+        return "wait for the copy first: cp_async_wait_group and a barrier, or the mbarrier it arrives at"
+    if case.engine:
+        return "wait for the copy first: the mbarrier that it brings its bytes to, or cp_async_bulk_wait_group"
+    if case.space == "global" and case.block != case.other_block:
+        return "blocks of a launch are not ordered: use atomics with release and acquire, or a second launch"
+    if case.block != case.other_block:
+        return "put cluster_arrive() and cluster_wait() between the two"
+    if case.other_thread[1:] == case.thread[1:] and case.thread[0] // 32 == case.other_thread[0] // 32:
+        return "put sync_warp() between the two, or sync_threads() if other warps take part"
+    return "put sync_threads(), or a barrier or mbarrier that both take part in, between the two"
+
+
+def _proxy(case: Case) -> Words:
+    return (
+        f"{case.me} {_phrase(case.site.what, case.memory)} in the async proxy; {case.other} wrote it, and no fence tells the async proxy so",
+        "the writer calls fence_proxy(...) for the async proxy before the barrier that precedes the copy",
+        f"written here by {case.other}",
+    )
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+_GUARD = "guard the access with a comparison against the tensor's shape"
+
+
+def _bounds(case: Case) -> Words:
+    low, high = case.extra
+    site, size, record = case.site, case.size, case.record
+    if record.space == 0:
+        at, count = int(low // size), int(high // size)
+        return (
+            f"{case.me} {_phrase(site.what, 'element')} {at} of a register array of {count} {site.element}",
+            _GUARD,
+            "",
+        )
+    if record.space == native.SHARED:
+        offset = record.offset - low
+        what = f"element {int(offset // size)}" if offset >= 0 else f"{-offset} bytes before the start"
+        return (
+            f"{case.me} {_phrase(site.what, what)} of {site.memory or 'shared memory'}, which has {int((high - low) // size)} of {site.element}",
+            _GUARD,
+            "",
+        )
+    if record.object:
+        where = (record.address - low) & (1 << 64) - 1
+        where = where - (1 << 64) if where >> 63 else where
+        total = int((high - low) // size)
+        return (
+            f"{case.me} {_phrase(site.what, 'element')} {int(where // size)} of {site.memory or case.tensor}, whose memory has {total} of {site.element}",
+            _GUARD,
+            "",
+        )
+    return f"{case.me} {_phrase(site.what, case.memory)}, which is no memory of the program", _GUARD, ""
+
+
+def _alignment(case: Case) -> Words:
+    return (
+        f"{case.site.what} of {case.record.bytes} bytes by {case.me} at an address that is no multiple of {case.extra[0]}: {case.memory}",
+        "make the address a multiple of the access's size, or access fewer elements at a time",
+        "",
+    )
+
+
+def _uninitialized(case: Case) -> Words:
+    if case.extra[1]:
+        return _unset(case)
+    return (
+        f"{case.me} reads {case.memory}, which nobody has written",
+        "write it first, and let the reader wait for that",
+        "",
+    )
+
+
+def _unset(case: Case) -> Words:
+    """A value that nobody set decides something."""
+    doing = {
+        "write": f"writes {case.memory} with",
+        "address": "accesses memory at an address that depends on",
+        "branch": "takes a branch that depends on",
+    }[case.site.what]
+    if case.other_site.what == "register tensor":
+        name, element = case.other_site.memory, case.extra[0]
+        part = f"element {element} of" if element < 1 << 31 else "an element of"
+        return (
+            f"{case.me} {doing} {part} {name or 'a register tensor'}, which nobody has written",
+            f"set it first, as {name or 'tensor'}.fill(0) does, or guard this as its writes are guarded",
+            f"{name or 'the tensor'} is made here, and holds nothing",
+        )
+    return f"{case.me} {doing} a variable that was not assigned on the way here", "assign it before the branch", ""
+
+
+def _read_only(case: Case) -> Words:
+    return f"{case.me} writes {case.memory}, which is read-only", "pass an array that may be written", ""
+
+
+# --- synchronization -------------------------------------------------------------------------------------------------
+
+
+def _divergent(case: Case) -> Words:
+    return (
+        f"{case.me} arrives at barrier {case.extra[0]} here while other threads of its warp are at another one",
+        "all threads of a warp must reach the same barrier: move it out of the branch",
+        "the others arrived here",
+    )
+
+
+def _count(case: Case) -> Words:
+    others, mine = (number or "all" for number in case.extra)
+    return (
+        f"{case.me} arrives at a barrier for {mine} threads; others of the same phase said {others}",
+        "every arrival at a barrier names the same number of threads",
+        "the others arrived here",
+    )
+
+
+def _mbarrier_init(case: Case) -> Words:
+    return f"{case.me} uses {case.memory} as an mbarrier, and it was not initialized", "call mbarrier_init first", ""
+
+
+def _mbarrier_twice(case: Case) -> Words:
+    used = "in use" if case.extra[0] else "initialized"
+    return (
+        f"{case.me} initializes an mbarrier that is {used} already: {case.memory}",
+        "let one thread initialize it, once; mbarrier_inval ends its use",
+        "initialized here",
+    )
+
+
+def _mbarrier_overflow(case: Case) -> Words:
+    missing, came = case.extra
+    return (
+        f"{case.me} arrives {came} time{'s' * (came != 1)} at an mbarrier whose phase misses {missing} arrival{'s' * (missing != 1)}: {case.memory}",
+        "the count of mbarrier_init is the number of arrivals of a phase",
+        "initialized here",
+    )
+
+
+def _mbarrier_bytes(case: Case) -> Words:
+    expected, came = case.extra
+    return (
+        f"the mbarrier {case.memory} waits for bytes that do not come: {expected} were expected and {came} arrived",
+        "expect exactly the bytes that the copies of a phase bring",
+        "initialized here",
+    )
+
+
+def _mask(case: Case) -> str:
+    return f"{case.extra[0] & 0xFFFFFFFF:#010x}"
+
+
+def _lanes_exited(case: Case) -> Words:
+    return (
+        f"{case.me} executes a {case.site.what} for the lanes of mask {_mask(case)}, and lane {case.extra[1]} has exited",
+        "name only lanes that come here in the mask",
+        "",
+    )
+
+
+def _lanes_mask(case: Case) -> Words:
+    return (
+        f"{case.me} is not in the mask {_mask(case)} of the {case.site.what} it executes",
+        "a lane that executes it must be in its mask",
+        "",
+    )
+
+
+def _lanes_site(case: Case) -> Words:
+    return (
+        f"{case.me} is at a {case.site.what} while {case.other}, a lane of its mask, is at another place",
+        "all lanes of the mask must execute the same operation: move it out of the branch, or name fewer lanes",
+        "the other lane is here",
+    )
+
+
+def _block_exited(case: Case) -> Words:
+    return (
+        f"{case.me} accesses the shared memory of block {triple(case.other_block)} of its cluster, which may have ended by then",
+        "let the blocks of the cluster wait for each other before they end: cluster_arrive() and cluster_wait()",
+        "",
+    )
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+_OPERATORS = {"addf": "+", "subf": "-", "mulf": "*", "divf": "/", "remf": "%"}
+
+
+def _not_finite(case: Case) -> Words:
+    record = case.record
+    bits = [case.extra[1], *record.numbers]
+    result, left, right = (struct.unpack("<d", struct.pack("<Q", b & (1 << 64) - 1))[0] for b in bits)
+    given = [f"{value:.6g}" for value in (left, right)[: record.bytes]]
+    sign = _OPERATORS.get(case.site.what)
+    if sign is not None and len(given) == 2:
+        text = f"{given[0]} {sign} {given[1]}"
+    else:
+        text = f"{case.site.what}({', '.join(given) if given else '...'})"
+    index, count = case.extra[0] & 0xFFFFFFFF, case.extra[0] >> 32
+    where = f", element {index} of {count}" if count > 1 else ""
+    goes = f"; it is stored in {case.memory}" if case.space else ""
+    return (
+        f"{case.me} computes {text} = {result:g}{where}, not finite although its operands are{goes}",
+        "guard the operation, or compute in a wider type",
+        "",
+    )
+
+
+def _index_overflow(case: Case) -> Words:
+    sign = {"<<": "shifted left by"}.get(case.site.what, case.site.what)
+    return (
+        f"{case.me} computes {case.extra[0]} {sign} {case.extra[1]} for an address, which does not fit in 32 bits",
+        "compute the index in 64 bits: Int64(...)",
+        "",
+    )
+
+
+_RULES: dict[str, Callable[[Case], Words]] = {
+    "read-write": _race, "write-read": _race, "write-write": _race, "atomic": _race, "proxy": _proxy,
+    "bounds": _bounds, "alignment": _alignment, "uninitialized": _uninitialized, "read-only": _read_only,
+    "divergent": _divergent, "count": _count, "mbarrier-init": _mbarrier_init, "mbarrier-twice": _mbarrier_twice,
+    "mbarrier-overflow": _mbarrier_overflow, "mbarrier-bytes": _mbarrier_bytes, "lanes-site": _lanes_site,
+    "lanes-mask": _lanes_mask, "lanes-exited": _lanes_exited, "block-exited": _block_exited,
+    "not-finite": _not_finite, "index-overflow": _index_overflow,
+}  # fmt: skip
