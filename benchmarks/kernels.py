@@ -3,9 +3,8 @@
     python benchmarks/kernels.py
 
 Times are of the device alone: several calls are recorded in a CUDA graph, which is replayed; the least of five replays
-counts. Results are compared with PyTorch's before they are timed. The products of `kiln.kernels.gemm` use `mma.sync`, which
-every GPU since sm_80 has; cuBLAS uses what is fastest on the device. So does attention, beside PyTorch's FlashAttention-2, which
-uses the same instructions, and cuDNN, which does not.
+counts. Results are compared with PyTorch's before they are timed. Matrix products: `products.py`. Attention uses `mma.sync`,
+which every GPU since sm_80 has, beside PyTorch's FlashAttention-2, which uses the same instructions, and cuDNN, which does not.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import products
 import torch
 
 from kiln import kernels
@@ -27,7 +27,6 @@ ROWS = (
     (4096, 32768, torch.bfloat16),
     (1024, 131072, torch.bfloat16),
 )
-PRODUCTS = (2048, 4096, 8192)
 ATTENTION = (
     (4, 8192, 16, 16, 128, torch.bfloat16, True),
     (4, 8192, 16, 16, 128, torch.bfloat16, False),
@@ -94,26 +93,6 @@ def rows_of(count: int, columns: int, dtype: torch.dtype) -> None:
         )
 
 
-def products() -> None:
-    """Square products in the four layouts: the first letter is A, N if its rows are contiguous, the second B."""
-    print("\n| | n | type | cuBLAS us | Kiln us | Kiln TFLOP/s |\n|---|---|---|---|---|---|")
-    for n in PRODUCTS:
-        for dtype in (torch.float16, torch.bfloat16):
-            a, b = (torch.randn(n, n, device="cuda", dtype=dtype) for _ in range(2))
-            out = torch.empty_like(a)
-            layouts = {"NN": (a, b), "NT": (a, b.T), "TN": (a.T, b), "TT": (a.T, b.T)}
-            for name, (left, right) in layouts.items():
-                if n != PRODUCTS[-1] and name not in ("NN", "NT"):
-                    continue
-                ours = lambda left=left, right=right, out=out: kernels.gemm(left, right, out=out)
-                theirs = lambda left=left, right=right: torch.matmul(left, right)
-                torch.testing.assert_close(ours(), theirs(), rtol=2e-2, atol=0.5)
-                ours_us, theirs_us = device_us(ours, 5), device_us(theirs, 5)
-                print(
-                    f"| {name} | {n} | {str(dtype)[6:]} | {theirs_us:.0f} | {ours_us:.0f} | {2 * n**3 / ours_us / 1e6:.0f} |"
-                )
-
-
 def refuse_constants(*data: torch.Tensor) -> None:
     """Constant data runs faster than any other, and proves nothing."""
     for x in data:
@@ -158,13 +137,10 @@ def calls() -> None:
     """What a call from Python costs the host."""
     x = torch.randn(8, 64, device="cuda")
     out = torch.empty_like(x)
-    a = torch.randn(64, 64, device="cuda", dtype=torch.float16)
     print("\n| a call from Python | us |\n|---|---|")
     for name, call in (
         ("kernels.softmax", lambda: kernels.softmax(x, out=out)),
         ("torch.softmax", lambda: torch.softmax(x, -1)),
-        ("kernels.gemm", lambda: kernels.gemm(a, a, out=a)),
-        ("torch.matmul", lambda: torch.matmul(a, a)),
     ):
         best = float("inf")
         for _ in range(10):
@@ -180,6 +156,6 @@ if __name__ == "__main__":
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}\n")
     torch.manual_seed(0)
     rows()
-    products()
+    products.main()
     attention()
     calls()

@@ -1,0 +1,103 @@
+"""Matrix products on a GPU at full sizes, against float64."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from kiln import kernels
+
+torch = pytest.importorskip("torch")
+
+LAYOUTS = list(itertools.product("NT", "NT"))
+TOLERANCE = {
+    torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 2e-6, torch.int8: 0.0, torch.float8_e4m3fn: 2e-3,
+    torch.float8_e5m2: 2e-3,
+}  # fmt: skip
+"""Relative to the sum of the absolute values of the products: the rounding of the result, or of sums in f32."""
+
+
+def operand(rows, columns, dtype, layout, batch=()):
+    """Normal data; N: rows are contiguous."""
+    shape = (*batch, rows, columns) if layout == "N" else (*batch, columns, rows)
+    if dtype is torch.int8:
+        x = torch.randint(-128, 128, shape, device="cuda", dtype=torch.int32).to(dtype)
+    else:
+        x = torch.randn(shape, device="cuda").to(dtype)
+    return x if layout == "N" else x.mT
+
+
+def check(got, a, b, tolerance):
+    a, b = a.double(), b.double()
+    error = (got.double() - a @ b).abs() / (a.abs() @ b.abs()).clamp(min=1e-30)
+    assert error.max().item() <= tolerance
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(4096, 4096, 4096), (1000, 520, 264), (257, 129, 513), (1, 1, 1), (64, 4096, 40)]
+)
+def test_layouts_and_shapes(m, n, k, dtype, layout):
+    a, b = operand(m, k, dtype, layout[0]), operand(k, n, dtype, layout[1])
+    check(kernels.gemm(a, b), a, b, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8, torch.float8_e4m3fn, torch.float8_e5m2])
+def test_types(dtype, layout):
+    a, b = operand(1040, 272, dtype, layout[0]), operand(272, 528, dtype, layout[1])
+    check(kernels.gemm(a, b), a, b, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_tf32_is_rounded_to_nearest(layout):
+    a, b = operand(1000, 300, torch.float32, layout[0]), operand(300, 500, torch.float32, layout[1])
+
+    def rounded(x):
+        bits = x.contiguous().view(torch.int32)
+        return ((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
+
+    # sums in the tensor cores keep fewer bits than f32
+    check(kernels.gemm(a, b, precision="tf32"), rounded(a), rounded(b), 1e-5)
+
+
+def test_batches_and_everything_after():
+    a, b = operand(300, 200, torch.float16, "N", (5,)), operand(200, 136, torch.float16, "T")
+    c, bias, gate = (
+        torch.randn(5, 300, 136, device="cuda"),
+        torch.randn(136, device="cuda"),
+        torch.randn(300, 1, device="cuda"),
+    )
+    got = kernels.gemm(
+        a, b, alpha=0.5, beta=-2.0, c=c, bias=bias, activation="silu", out_dtype=torch.float32,
+        epilogue=lambda value, gate: value * gate, extras=[gate],
+    )  # fmt: skip
+    sums = 0.5 * (a.double() @ b.double()) - 2.0 * c.double() + bias.double()
+    torch.testing.assert_close(got.double(), sums * torch.sigmoid(sums) * gate.double(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_plan_serves_other_arrays_and_streams():
+    shape = (256, 256)
+    first = [torch.randn(shape, device="cuda", dtype=torch.float16) for _ in range(2)]
+    second = [torch.randn(shape, device="cuda", dtype=torch.float16) for _ in range(2)]
+    check(kernels.gemm(*first), first[0], first[1], 1e-3)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        got = kernels.gemm(*second)
+    stream.synchronize()
+    check(got, second[0], second[1], 1e-3)
+    host = first[0].cpu()
+    with pytest.raises(TypeError, match="host"):
+        kernels.gemm(host, host)
+
+
+def test_offsets_past_32_bits():
+    wide = torch.empty(40000, 60000, device="cuda", dtype=torch.float16)  # 4.8 GB
+    a = wide[:, :64]
+    a.normal_()
+    b = operand(64, 128, torch.float16, "N")
+    check(kernels.gemm(a, b), a, b, 1e-3)
+    del wide
