@@ -128,6 +128,17 @@ def row(x: Any) -> Any:
 
 
 def main() -> None:
+    with kiln.target("cpu"):  # arrays of numpy are in the memory of the host
+        check_numpy()
+    try:
+        import torch
+    except ImportError:
+        print("torch is not installed: its half is skipped")
+    else:
+        check_torch(torch)
+
+
+def check_numpy() -> None:
     import ml_dtypes
     import numpy as np
 
@@ -150,12 +161,11 @@ def main() -> None:
             check("relu", a, np.maximum(a.astype(np.float32), 0).astype(dtype))
         print(f"{np.dtype(dtype).name:14} add, apply, relu agree with numpy")
 
-    try:
-        import torch
-    except ImportError:
-        print("torch is not installed: its half is skipped")
-        return
-    x = torch.randn(11, 13, dtype=torch.bfloat16)
+
+def check_torch(torch: Any) -> None:
+    # on the GPU if there is one; also with the device that `kiln run --target cpu` serves from host memory
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    x = torch.randn(11, 13, dtype=torch.bfloat16, device=device)
     y, z = torch.randn_like(x), torch.zeros_like(x)
     add(x, y, z)
     assert torch.equal(z, x + y)

@@ -191,6 +191,53 @@ def test_queries_streams_events_threads_and_children(gpu_program):
     )
 
 
+def test_other_ways_to_tensors_and_to_the_device(gpu_program):
+    gpu_program(
+        """
+        import io, pickle
+        import numpy, torch
+
+        x = torch.arange(6.0, device="cuda").reshape(2, 3)
+        assert x.type() == "torch.cuda.FloatTensor" and torch.ones(2).type() == "torch.FloatTensor"
+        assert torch.ones(2).type(torch.cuda.HalfTensor).is_cuda and torch.ones(2).type("torch.cuda.IntTensor").is_cuda
+        assert x.type(torch.float16).is_cuda and not x.type("torch.FloatTensor").is_cuda
+        assert torch.ones(2).type_as(x).is_cuda and not x.type_as(torch.ones(2)).is_cuda
+        assert isinstance(x, torch.cuda.FloatTensor) and not isinstance(torch.ones(2), torch.cuda.FloatTensor)
+        assert torch.cuda.HalfTensor(2, 3).shape == (2, 3) and torch.cuda.LongTensor([3, 4]).tolist() == [3, 4]
+
+        assert x.__dlpack_device__()[0] == 2 and torch.ones(2).__dlpack_device__()[0] == 1
+        same = torch.from_dlpack(x)
+        assert same.is_cuda and same.data_ptr() == x.data_ptr()
+        interface = x.T.__cuda_array_interface__
+        assert interface["data"][0] == x.data_ptr() and interface["shape"] == (3, 2) and interface["strides"] == (4, 12)
+
+        file = io.BytesIO()
+        torch.save({"a": x, "b": [torch.ones(2)]}, file)
+        for where, on in (("cuda", True), (torch.device("cuda", 0), True), ("cpu", False)):
+            file.seek(0)
+            found = torch.load(file, map_location=where)
+            assert found["a"].is_cuda == found["b"][0].is_cuda == on and torch.equal(found["a"].cpu(), x.cpu())
+        assert torch.equal(pickle.loads(pickle.dumps(x)).cpu(), x.cpu())
+
+        stream = torch.cuda.Stream()
+        x.record_stream(stream)
+        torch.cuda._sleep(1000)
+        torch.cuda.profiler.start(); torch.cuda.profiler.stop()
+        assert torch.cuda.cudart().cudaProfilerStart() == 0 and torch.cuda.cudart().cudaMemGetInfo(0)[1] > 0
+        memory = torch.cuda.caching_allocator_alloc(64)
+        torch.cuda.caching_allocator_delete(memory)
+        torch.cuda.set_per_process_memory_fraction(0.5)
+
+        layer = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU()).cuda().half()
+        assert layer(x.half()).dtype == torch.float16 and layer.state_dict()["0.weight"].is_cuda
+        with torch.autocast("cuda", dtype=torch.float16):
+            assert (x @ x.T).is_cuda
+        q = torch.randn(1, 2, 4, 8, device="cuda")
+        assert torch.nn.functional.scaled_dot_product_attention(q, q, q).is_cuda
+        """,
+    )
+
+
 def test_graphs_record_and_run_again(gpu_program):
     gpu_program(
         """

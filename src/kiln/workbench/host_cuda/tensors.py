@@ -222,6 +222,38 @@ def _pin_memory(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     return tensor
 
 
+def _type(tensor: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+    """`tensor.type()`, the old name of its type, and `tensor.type(T)`, a conversion to one."""
+    if dtype is None:
+        name = tensor.type()
+        return name.replace("torch.", "torch.cuda.", 1) if is_marked(tensor) else name
+    if isinstance(dtype, str) or (isinstance(dtype, type) and dtype.__module__.startswith("torch")):
+        name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
+        target = _CUDA if name.startswith("torch.cuda.") else _CPU
+        return _move(tensor, target, getattr(torch, name.rsplit(".", 1)[-1]).dtype)
+    return _move(tensor, _CUDA if is_marked(tensor) else tensor.device, dtype)
+
+
+def _type_as(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return _move(tensor, _CUDA if is_marked(other) else other.device, other.dtype)
+
+
+def _dlpack_device(tensor: torch.Tensor) -> Any:
+    device = torch.Tensor.__dlpack_device__(tensor)
+    return (type(device[0])(2), 0) if is_marked(tensor) else device
+
+
+def _cuda_array_interface(tensor: torch.Tensor, *_: Any) -> dict[str, Any]:
+    if not is_marked(tensor):
+        return torch.Tensor.__cuda_array_interface__.__get__(tensor)  # pyright: ignore[reportAttributeAccessIssue]
+    plain = tensor.detach().numpy().__array_interface__
+    return {k: plain[k] for k in ("data", "shape", "strides", "typestr")} | {"version": 2}
+
+
+def _record_stream(tensor: torch.Tensor, *_: Any) -> None:
+    """Memory is not given to others before its last user is done: there is nothing to be recorded."""
+
+
 _SPECIAL: dict[Any, Callable[..., Any]] = {
     torch.Tensor.to: _to,
     torch.Tensor.cuda: _cuda,
@@ -235,6 +267,10 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__array__: _array,
     torch.Tensor.__repr__: _repr,
     torch.Tensor.pin_memory: _pin_memory,
+    torch.Tensor.type: _type,
+    torch.Tensor.type_as: _type_as,
+    torch.Tensor.__dlpack_device__: _dlpack_device,
+    torch.Tensor.__cuda_array_interface__.__get__: _cuda_array_interface,
 }
 
 
@@ -275,6 +311,52 @@ def serve_parameters() -> None:
         return made
 
     torch.nn.Parameter.__new__ = staticmethod(new)
+
+
+def serve_other_ways() -> None:
+    """Ways to tensors that modes do not see: `torch.load`, `torch.from_dlpack`, the old types of tensors on a GPU."""
+    load, from_dlpack = torch.load, torch.from_dlpack
+
+    def load_marked(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        target = _named_device(map_location) if isinstance(map_location, (str, torch.device)) else None
+        if target is None or target.type not in ("cuda", "cpu"):
+            return load(f, map_location, *args, **kwargs)
+        found = load(f, _CPU, *args, **kwargs)
+        for tensor in _tensors(found):  # the mark is saved with a tensor
+            _mark(tensor, target.type == "cuda")
+        return found
+
+    def from_dlpack_marked(ext_tensor: Any, **kwargs: Any) -> torch.Tensor:
+        if not is_marked(ext_tensor):
+            return from_dlpack(ext_tensor, **kwargs)
+        made = ext_tensor.detach()
+        _mark(made, True)
+        return made
+
+    module: Any = torch
+    module.load, module.from_dlpack = load_marked, from_dlpack_marked
+    module.Tensor.record_stream = (
+        _record_stream  # takes torch's own streams only, and looks at them before modes see it
+    )
+    for name in ("Float", "Double", "Half", "BFloat16", "Char", "Byte", "Short", "Int", "Long", "Bool"):
+        dtype = getattr(torch, f"{name}Tensor").dtype
+        setattr(module.cuda, f"{name}Tensor", _old_type(name, dtype))
+
+
+def _old_type(name: str, dtype: torch.dtype) -> type:
+    """`torch.cuda.FloatTensor(2, 3)`, `torch.cuda.FloatTensor([1.0])`."""
+
+    class Meta(type):
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, torch.Tensor) and is_marked(instance) and instance.dtype is dtype
+
+        def __call__(cls, *args: Any) -> torch.Tensor:
+            if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
+                return torch.tensor(args[0], dtype=dtype, device=_CUDA)
+            sizes = args[0] if len(args) == 1 and isinstance(args[0], torch.Size) else args or (0,)
+            return torch.empty(sizes, dtype=dtype, device=_CUDA)
+
+    return Meta(f"{name}Tensor", (), {"__module__": "torch.cuda", "dtype": dtype})
 
 
 # --- in every thread -------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import contextlib
 from typing import Any
 
 from . import device as served
-from . import generators, graphs, streams
+from . import generators, graphs, memory, streams
 
 
 def serve(torch: Any) -> None:
@@ -22,11 +22,13 @@ def serve(torch: Any) -> None:
     ):
         for name in names:
             setattr(module, name, getattr(cuda, name))
+    cuda.profiler.start = cuda.profiler.stop = _nothing
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         setattr(cuda.nvtx, name, lambda *_, **__: 0)
     generators.serve(torch)
     tensors.serve_default_device()
     tensors.serve_parameters()
+    tensors.serve_other_ways()
     tensors.install()
 
 
@@ -102,6 +104,30 @@ def _set_rng_state(state: Any, device: Any = "cuda") -> None:
     generators.default_generator().set_state(state)
 
 
+class _Runtime:
+    """What programs call of the CUDA runtime through torch."""
+
+    @staticmethod
+    def cudaProfilerStart() -> int:
+        return 0
+
+    cudaProfilerStop = cudaDeviceSynchronize = cudaProfilerStart
+
+    @staticmethod
+    def cudaMemGetInfo(device: Any = None) -> tuple[int, int]:
+        return _memory_info(device)
+
+    @staticmethod
+    def cudaGetErrorString(code: Any) -> str:
+        return "no error"
+
+    @staticmethod
+    def cudaHostRegister(*_: Any) -> int:
+        return 0
+
+    cudaHostUnregister = cudaHostRegister
+
+
 def _functions(torch: Any) -> dict[str, Any]:
     arch = "sm_{0.major}{0.minor}".format
     return {
@@ -124,6 +150,11 @@ def _functions(torch: Any) -> dict[str, Any]:
         "is_tf32_supported": lambda: True,
         "synchronize": _nothing,
         "ipc_collect": _nothing,
+        "cudart": lambda: _Runtime,
+        "_sleep": _nothing,
+        "caching_allocator_alloc": lambda size, device=None, stream=None: memory.allocate(size),
+        "caching_allocator_delete": memory.free,
+        "set_per_process_memory_fraction": _nothing,
         "utilization": _zero,
         # memory
         "empty_cache": _nothing,
