@@ -350,3 +350,18 @@ def conditional_callee(a, b):
     double = lambda x: x * 2
     use = add if True else double
     return use(a) + (double if False else add)(b)
+
+
+@case((0, 0), (1, 0), (1, 1), (0, 1))
+def sequences_are_compared_element_by_element(a, b):
+    pos = [a, b, 1]
+    found = 0
+    if pos == [0, 0, 1]:
+        found = 1
+    elif pos == [1, 0, 1] and (a, (b,)) != (1, (1,)):
+        found = 2
+    elif (a, (b, 5)) == (1, (1, 5)):
+        found = 3
+    if pos == [0, 0] or (a, b) == [0, 0] or (a, 3) != (a, 3):
+        found = 100
+    return found

@@ -440,9 +440,10 @@ def sorting(a):
     return sorted([a, 1])[0]  # here
 
 
-@refused(DSLRuntimeError, "(a, 1) == (2, 1)", "a concrete bool", hint="element by element")
+@refused(DSLRuntimeError, "pair == other", "a concrete bool", hint="element by element")
 def comparing_tuples(a):
-    return 1 if (a, 1) == (2, 1) else 0  # here
+    pair, other = (a, 1), (2, 1)
+    return 1 if pair == other else 0  # here
 
 
 @refused(DSLRuntimeError, "i > a", "the `if` of a comprehension", hint="a if c else b")

@@ -122,9 +122,9 @@ class ProtocolNode(Node):
 
     def types(self) -> list[ir.Type]:
         if self._types is None:
-            from ..mlir import context
+            from ..mlir import context, ir
 
-            with context():
+            with context(), ir.Location.unknown():
                 if hasattr(self.value, "__get_mlir_types__"):
                     self._types = list(self.value.__get_mlir_types__())
                 else:

@@ -79,7 +79,22 @@ def as_leaf(x: Any, what: str = "an integer") -> Any:
     try:
         return operator.index(x)
     except TypeError:
+        typed = _typed_leaf(x)
+        if typed is not None:
+            return typed
         raise TypeError(f"{what} must be an int, a dynamic integer or a nested tuple of them, but got {x!r}") from None
+
+
+def _typed_leaf(x: Any) -> Any:
+    """A raw integer value of the bindings as a dynamic leaf; None for anything else."""
+    from ..base_dsl import tree
+
+    if not tree.is_mlir_value(x):
+        return None
+    from ..base_dsl.typing import Integer, as_numeric
+
+    made = as_numeric(x)
+    return made if isinstance(made, Integer) else None
 
 
 def get_divisibility(x: Any) -> int:

@@ -133,9 +133,11 @@ def _convert(arg: Any, flags: str, conversion: str, pieces: list[str], values: l
     if conversion == "s" and not tree.is_dynamic(arg):
         pieces.append(str(arg).replace("%", "%%"))
         return
-    number = arg if isinstance(arg, Numeric) else as_numeric(arg) if not tree.is_mlir_value(arg) else None
-    if number is None:
-        raise error(DSLUserCodeTypeError, f"printf got {tree.describe(arg)}", hint="wrap it in a numeric type", depth=3)
+    try:
+        number = as_numeric(arg)
+    except TypeError:
+        hint = "wrap it in a numeric type"
+        raise error(DSLUserCodeTypeError, f"printf got {tree.describe(arg)}", hint=hint, depth=3) from None
     if conversion in "eEfFgGaA":
         pieces.append(f"%{flags}{conversion}")
         values.append(number.to(Float64).ir_value())

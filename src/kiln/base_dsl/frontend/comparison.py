@@ -1,4 +1,4 @@
-"""Chained comparisons, `in` and `not in`."""
+"""Chained comparisons, `in` and `not in`, equality with a list or tuple that is written out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 def rewrite(rw: Rewriter, node: ast.Compare, outer: _Expressions) -> ast.expr:
     """A single plain comparison stays; a chain hands its later operands over unevaluated."""
-    if len(node.ops) == 1 and not isinstance(node.ops[0], (ast.In, ast.NotIn)):
+    sequences = any(isinstance(side, (ast.List, ast.Tuple)) for side in (node.left, *node.comparators))
+    ours = isinstance(node.ops[0], (ast.In, ast.NotIn)) or (sequences and isinstance(node.ops[0], (ast.Eq, ast.NotEq)))
+    if len(node.ops) == 1 and not ours:
         outer.generic_visit(node)
         return node
     name = "compare_effects" if rw.may_have_effects(*node.comparators[1:]) else "compare"
@@ -39,6 +41,9 @@ def run_compare(left: Any, *rest: Any, effects: bool = False) -> Any:
         result = _contains(left, operand)
     elif name == "NotIn":
         result = run_not(_contains(left, operand))
+    elif name in ("Eq", "NotEq") and _has_dynamic_element(left, operand):
+        result = _same_elements(left, operand)
+        result = result if name == "Eq" else run_not(result)
     else:
         result = _OPERATORS[name](left, operand)
     if not rest:
@@ -55,6 +60,29 @@ def run_compare(left: Any, *rest: Any, effects: bool = False) -> Any:
         truth_only=True,
         effects_of=rest[1::2] if effects else (),
     )
+
+
+def _has_dynamic_element(left: Any, right: Any) -> bool:
+    """Whether two lists or two tuples can only be compared when the program runs."""
+    if not (
+        (isinstance(left, list) and isinstance(right, list)) or (isinstance(left, tuple) and isinstance(right, tuple))
+    ):
+        return False
+    return any(tree.is_dynamic(e) or isinstance(e, (list, tuple)) for e in (*left, *right))
+
+
+def _same_elements(left: Any, right: Any) -> Any:
+    """Equality of two lists or tuples: a conjunction of comparisons, as far as values are known only at run time."""
+    if len(left) != len(right):
+        return False
+    result: Any = True
+    for a, b in zip(left, right, strict=True):
+        same = _same_elements(a, b) if _has_dynamic_element(a, b) else a is b or a == b
+        if same is False:
+            return False
+        if same is not True:
+            result = same if result is True else result & same
+    return result
 
 
 def _contains(item: Any, container: Any) -> Any:
