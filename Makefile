@@ -3,13 +3,17 @@ PYTHON ?= python3
 BIN    := .venv/bin
 WORKERS ?= 2
 
-.PHONY: demo test lint format types clean
+.PHONY: demo test seeds lint format types clean
 
 demo: .venv/.installed
 	$(BIN)/python -m kiln run examples/hello_world.py
 
 test: .venv/.dev
 	$(BIN)/python -m pytest -q -n $(WORKERS)
+
+# The same tests on the CPU target under five schedules, with one and with two worker threads.
+seeds: .venv/.dev
+	$(BIN)/python tests/schedules.py -n $(WORKERS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

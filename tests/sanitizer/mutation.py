@@ -288,7 +288,7 @@ def outcome(
             except kiln.DSLBaseError as failure:
                 fault = failure.message.partition("\n")[0]
     finally:
-        jit.set_seed(0)
+        jit.set_seed()
         jit.set_timeout(0)
         jit.set_workers(settings.get("KILN_CPU_THREADS"))
     return right, report.findings, fault

@@ -56,6 +56,6 @@ def runs(
             try:
                 launch(*copies)
             finally:
-                jit.set_workers(2)
-                jit.set_seed(0)
+                jit.set_workers()
+                jit.set_seed()
             yield copies

@@ -80,7 +80,7 @@ def test_every_thread_runs_with_its_indices(
     try:
         index_kernel(out, *grid, *block)
     finally:
-        jit.set_workers(2)
+        jit.set_workers()
     linear = np.arange(blocks * threads)
     b, t = linear // threads, linear % threads
     want = np.stack([
@@ -279,7 +279,7 @@ def test_shared_memory_is_one_per_block(workers: int) -> None:
     try:
         Compiled(source)(out, 500, 1, 1, 100, 1, 1)
     finally:
-        jit.set_workers(2)
+        jit.set_workers()
     np.testing.assert_array_equal(out[:, 0], 100)
     np.testing.assert_array_equal(out[:, 1], np.arange(500) + 99 * 50)
     np.testing.assert_array_equal(out[:, 2], 0)
@@ -324,7 +324,7 @@ def test_a_fault_names_kernel_block_and_thread(workers: int) -> None:
                 compiled(data, 10, 2000, 1, 1, 64, 1, 1)
             assert (data[: 64 * 700] == 5).all()
     finally:
-        jit.set_workers(2)
+        jit.set_workers()
     data = np.full(64, 2, np.int32)
     compiled(data, 10, 1, 1, 1, 64, 1, 1)
     assert (data == 5).all()

@@ -64,7 +64,7 @@ def test_kernel_printf_runs_in_block_order(capsys: pytest.CaptureFixture[str], w
     try:
         Compiled(source)(300, 1, 1, 7, 1, 1)
     finally:
-        jit.set_workers(2)
+        jit.set_workers()
     assert capsys.readouterr().out == "".join(f"{b}.{t}\n" for b in range(300) for t in range(7))
 
 

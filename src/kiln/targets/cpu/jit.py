@@ -178,13 +178,15 @@ def set_max_steps(count: int) -> None:
     _variable(runtime_library(), "kiln_cpu_max_steps", ctypes.c_int64).value = count
 
 
-def set_seed(seed: int) -> None:
-    """The schedule from now on; 0: threads and blocks run in order, copies land at once."""
+def set_seed(seed: int | None = None) -> None:
+    """The schedule from now on; 0: threads and blocks run in order, copies land at once. None: the setting's."""
+    seed = settings.get("KILN_CPU_SEED") if seed is None else seed
     _variable(runtime_library(), "kiln_cpu_schedule", ctypes.c_int64).value = seed
 
 
-def set_workers(count: int) -> None:
-    """How many OS threads a launch may use, from now on: 1 to 256."""
+def set_workers(count: int | None = None) -> None:
+    """How many OS threads a launch may use, from now on: 1 to 256. None: the setting's number."""
+    count = settings.get("KILN_CPU_THREADS") if count is None else count
     if not 1 <= count <= runtime.MAX_WORKERS:
         raise DSLRuntimeError(f"{count} worker threads: expected 1 to {runtime.MAX_WORKERS}")
     ctypes.c_int32.from_address(runtime_library().addresses["kiln_cpu_workers"]).value = count
