@@ -1,4 +1,4 @@
-"""Run tests on the CPU target under several schedules: `python tests/schedules.py [--seeds N] [pytest arguments ...]`.
+"""Run tests on the CPU target under several schedules: `python tests/schedules.py [--seeds N] [-n PROCESSES] [paths ...]`.
 
 Every seed is another order of threads and blocks, and other moments at which asynchronous copies land; each is tried with one
 and with two worker threads. Prints a table; the exit status says whether all passed.
@@ -23,9 +23,10 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=5, help="how many seeds, from 0 on")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--workers", default="1,2", help="numbers of worker threads")
-    options, rest = parser.parse_known_args()
-    here = Path(__file__).parent
-    paths = rest if any(not word.startswith("-") for word in rest) else [*rest, *(str(here / path) for path in PATHS)]
+    parser.add_argument("-n", default="0", help="processes that pytest starts")
+    parser.add_argument("paths", nargs="*", help=f"tests to run; default: {', '.join(PATHS)}")
+    options = parser.parse_args()
+    paths = options.paths or [str(Path(__file__).parent / path) for path in PATHS]
     print("| seed | workers | passed | failed | skipped | seconds |\n|---|---|---|---|---|---|", flush=True)
     wrong = 0
     for seed in range(options.first, options.first + options.seeds):
@@ -34,7 +35,7 @@ def main() -> int:
                 **os.environ, "KILN_TARGET": "cpu", "KILN_CPU_SEED": str(seed), "KILN_CPU_THREADS": workers,
             }  # fmt: skip
             start = time.monotonic()
-            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths]
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", options.n, *paths]
             made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             last = made.stdout.strip().splitlines()[-1] if made.stdout.strip() else made.stderr
             counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", last)}
