@@ -255,9 +255,10 @@ SIZE, TILE_M, TILE_N, TILE_K = 256, 64, 64, 32
 
 @cute.kernel
 def gemm_kernel(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor):
-    """C = A B, all row-major; a block of four warps computes 64x64, a warp 32x32 of it."""
-    left = cute.make_tensor(arch.alloc_smem(cute.Float16, TILE_M * TILE_K, 128), cute.make_layout(TILE_M * TILE_K))
-    right = cute.make_tensor(arch.alloc_smem(cute.Float16, TILE_K * TILE_N, 128), cute.make_layout(TILE_K * TILE_N))
+    """C = A B, all row-major; a block of four warps computes 64x64, a warp 32x32 of it. Copies of 16 bytes."""
+    left_layout, right_layout = (cute.make_layout(s, stride=(s[1], 1)) for s in ((TILE_M, TILE_K), (TILE_K, TILE_N)))
+    left = cute.make_tensor(arch.alloc_smem(cute.Float16, TILE_M * TILE_K, 128), left_layout)
+    right = cute.make_tensor(arch.alloc_smem(cute.Float16, TILE_K * TILE_N, 128), right_layout)
     t, lane, warp = arch.thread_idx()[0], arch.lane_idx(), arch.warp_idx()
     bx, by, _ = arch.block_idx()
     first_row, first_column = warp // 2 * 32, warp % 2 * 32
@@ -266,12 +267,13 @@ def gemm_kernel(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor):
         sums[i] = cute.Float32(0)
     four, two = (ir.VectorType.get([count], cute.Int32.mlir_type) for count in (4, 2))
     for step in range(SIZE // TILE_K):
-        for i in range(TILE_M * TILE_K // 128):
-            at = i * 128 + t
-            left[at] = a[(by * TILE_M + at // TILE_K) * SIZE + step * TILE_K + at % TILE_K]
-        for i in range(TILE_K * TILE_N // 128):
-            at = i * 128 + t
-            right[at] = b[(step * TILE_K + at // TILE_N) * SIZE + bx * TILE_N + at % TILE_N]
+        a_tile = cute.local_tile(a, (TILE_M, TILE_K), (by, step))
+        b_tile = cute.local_tile(b, (TILE_K, TILE_N), (step, bx))
+        for source, target in ((a_tile, left), (b_tile, right)):
+            columns = cute.size(target, mode=[1]) // 8
+            for i in kiln.range_constexpr(cute.size(target) // 8 // 128):
+                place = ((i * 128 + t) // columns, (i * 128 + t) % columns)
+                cute.autovec_copy(cute.local_tile(source, (1, 8), place), cute.local_tile(target, (1, 8), place))
         arch.sync_threads()
         for inner in kiln.range_constexpr(TILE_K // 16):
             xs, ys = [], []
@@ -311,23 +313,28 @@ def tensor_cores(peers: dict[str, Any]) -> None:
     for kind in MMA:
         mma(*kind)
     rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal(SIZE * SIZE).astype(np.float16) for _ in range(2))
+    a, b = (rng.standard_normal((SIZE, SIZE)).astype(np.float16) for _ in range(2))
     out = np.zeros(SIZE * SIZE, np.float32)
+    tensors = from_dlpack(a, assumed_align=16), from_dlpack(b, assumed_align=16), out
     start = time.perf_counter()
-    gemm(a, b, out)
+    gemm(*tensors)
     first = time.perf_counter() - start
-    want = a.reshape(SIZE, SIZE).astype(np.float64) @ b.reshape(SIZE, SIZE).astype(np.float64)
+    want = a.astype(np.float64) @ b.astype(np.float64)
     error = np.abs(out.reshape(SIZE, SIZE) - want).max()
     assert error < 1e-3, error
     for workers in sorted({1, os.cpu_count() or 1}):
         jit.set_workers(workers)
-        seconds = best(lambda: gemm(a, b, out), 3)
+        seconds = best(lambda: gemm(*tensors), 5)
         row(f"GEMM {SIZE}^3 f16, ldmatrix and mma.sync, {workers} thread{'s' * (workers > 1)}", seconds * 1e3, "ms",
             f"first call with compilation {first:.2f} s" if workers == 1 else "")  # fmt: skip
     jit.set_workers(1)
     if "triton" in peers:
         call = triton_gemm(peers["triton"])
-        row("   Triton interpreter (tl.dot on numpy's matmul)", best(lambda: call(a, b), 2) * 1e3, "ms")
+        row(
+            "   Triton interpreter (tl.dot on numpy's matmul)",
+            best(lambda: call(a.reshape(-1), b.reshape(-1)), 2) * 1e3,
+            "ms",
+        )
     if "numba" in peers:
         call = numba_gemm()
         scale = (SIZE // 16) ** 3

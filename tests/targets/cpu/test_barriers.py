@@ -272,6 +272,7 @@ def test_a_barrier_that_some_never_reach():
     assert "barrier(barrier_id=1" in text
 
 
+@pytest.mark.usefixtures("in_order")
 def test_threads_that_wait_in_different_places():
     @cute.kernel
     def kernel(out: cute.Tensor):
@@ -293,6 +294,7 @@ def test_threads_that_wait_in_different_places():
     assert "exited" not in text
 
 
+@pytest.mark.usefixtures("in_order")
 def test_the_lowest_block_is_reported():
     @cute.kernel
     def kernel(out: cute.Tensor):

@@ -310,6 +310,7 @@ func.func @f(%p: P<i32>, %n: i32, """
 )
 
 
+@pytest.mark.usefixtures("in_order")
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_fault_names_kernel_block_and_thread(workers: int) -> None:
     compiled = Compiled(DIVIDE)
@@ -341,6 +342,7 @@ def test_nothing_is_launched_after_a_fault() -> None:
     assert (twos == 2).all()
 
 
+@pytest.mark.usefixtures("in_order")
 def test_assertions_carry_their_values() -> None:
     source = (
         """

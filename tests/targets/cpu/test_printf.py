@@ -46,6 +46,7 @@ def test_the_stream_is_the_one_of_the_call(monkeypatch: pytest.MonkeyPatch) -> N
         assert stream.getvalue() == f"{value}\n"
 
 
+@pytest.mark.usefixtures("in_order")
 @pytest.mark.parametrize("workers", [1, 4])
 def test_kernel_printf_runs_in_block_order(capsys: pytest.CaptureFixture[str], workers: int) -> None:
     source = (

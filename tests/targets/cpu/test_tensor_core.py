@@ -359,3 +359,98 @@ def test_match(kind, dtype):
             same = [sum(1 << j for j in range(32) if row[j] == row[i]) for i in range(32)]
             want = same if kind == "any" else [0xFFFFFFFF if len(set(row)) == 1 else 0] * 32
             np.testing.assert_array_equal(got, np.array(want, np.uint32))
+
+
+# --- runs of operations --------------------------------------------------------------------------------------------------
+
+
+@cute.kernel
+def chained(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, out: cute.Tensor):
+    """Products whose results feed the next ones, with arithmetic, registers and branches between them."""
+    t = arch.thread_idx()[0]
+    lane = arch.lane_idx()
+    tile = shared(2 * 64, cute.Int32)
+    tile[t] = a[t]
+    tile[64 + t] = a[64 + t]
+    arch.sync_threads()
+    left = vector_of([a[lane * 4 + n] for n in range(4)], cute.Int32)
+    right = vector_of([b[lane * 2 + n] for n in range(2)], cute.Int32)
+    sums = cute.make_rmem_tensor(8, cute.Float32)
+    for n in kiln.range_constexpr(8):
+        sums[n] = c[t * 4 + n % 4]
+    factor = cute.Float32(lane % 3) - 1.0
+    for step in kiln.range_constexpr(3):
+        row = tile.iterator + (lane % 8 + 8 * step) * 4
+        loaded = cute_nvgpu.build_value(
+            "ldmatrix", ir.VectorType.get([2], cute.Int32.mlir_type), (row.ir_value(),), count=2
+        )
+        for part in kiln.range_constexpr(2):
+            start = vector_of([sums[part * 4 + n] for n in range(4)], cute.Float32)
+            made = cute_nvgpu.build_value(
+                "mma_sync", start.type, (left, loaded if step else right, start), m=16, n=8, k=16, a_type="bf16", b_type="bf16"
+            )  # fmt: skip
+            for n, value in enumerate(elements_of(made, cute.Float32)):
+                sums[part * 4 + n] = value * factor if step == 1 else value + sums[(part * 4 + n + 1) % 8]
+    if lane % 2 == 0:
+        sums[0] = sums[0] + 1.0
+    for n in kiln.range_constexpr(8):
+        out[t * 8 + n] = sums[n]
+
+
+def test_a_run_does_what_its_operations_do_one_by_one(monkeypatch):
+    from kiln.targets.cpu import runs as runs_of_operations
+
+    rng = np.random.default_rng(3)
+
+    def bits(count):
+        return rng.standard_normal(2 * count).astype(ml_dtypes.bfloat16).view(np.int32)
+
+    arrays = bits(128), bits(64), rng.standard_normal(256).astype(np.float32), np.zeros(512, np.float32)
+    found = []
+    original = runs_of_operations.fuse
+
+    def fuse(x, operations):
+        left = original(x, operations)
+        found.append((len(operations), len(left)))
+        return left
+
+    monkeypatch.setattr(runs_of_operations, "fuse", fuse)
+    together = [out.copy() for *_, out in runs(chained, *arrays, block=64, schedules=FEW)]
+    assert (9, 0) in found  # all in runs
+    monkeypatch.setattr(runs_of_operations, "fuse", lambda x, operations: list(range(len(operations))))
+    alone = [out.copy() for *_, out in runs(chained, *arrays, block=64, schedules=FEW)]
+    for one, other in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert np.isfinite(one).all() and len(np.unique(one)) > 200
+
+
+def test_a_run_of_a_short_warp_waits_for_nobody():
+    """Lanes that have exited take no part; what the others get is defined where it depends on them alone."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        tile = shared(8 * 8, cute.Int16)
+        t = arch.thread_idx()[0]
+        if t < 8:
+            for i in range(8):
+                tile[t * 8 + i] = x[t * 8 + i]
+        arch.sync_threads()
+        if t >= 24:
+            return
+        type_ = ir.VectorType.get([1], cute.Int32.mlir_type)
+        pointer = (tile.iterator + t % 8 * 8).ir_value()
+        first = cute_nvgpu.build_value("ldmatrix", type_, (pointer,), count=1)
+        second = cute_nvgpu.build_value("ldmatrix", type_, (pointer,), count=1, transpose=True)
+        out[t * 2] = elements_of(first, cute.Int32)[0]
+        out[t * 2 + 1] = elements_of(second, cute.Int32)[0]
+
+    x = np.arange(64, dtype=np.int16)
+    for _, out in runs(kernel, x, np.zeros(64, np.int32), schedules=FEW):
+        got = out.view(np.int16).reshape(32, 2, 2)
+        matrix = x.reshape(8, 8)
+        for lane in range(24):
+            row, column = lane // 4, 2 * (lane % 4)
+            np.testing.assert_array_equal(
+                got[lane], [matrix[row, column : column + 2], matrix[column : column + 2, row]]
+            )
+        assert not got[24:].any()

@@ -103,6 +103,7 @@ def test_printing_between_barriers(capfd):
     assert capfd.readouterr().out == "block 0 starts\nblock 0, thread 33\nblock 1 starts\nblock 1, thread 33\n"
 
 
+@pytest.mark.usefixtures("in_order")
 def test_a_failed_assertion_between_barriers():
     @cute.kernel
     def kernel(out: cute.Tensor):
@@ -187,6 +188,7 @@ def waits_around(out: cute.Tensor):
     out[t] = cute.Int32(total >= 0)
 
 
+@pytest.mark.usefixtures("in_order")
 @pytest.mark.parametrize("limit", ["time", "steps"])
 @pytest.mark.parametrize("kernel", [endless, spinning, plain, waits_around])
 def test_a_limit_stops_a_kernel_that_never_ends(kernel, limit):

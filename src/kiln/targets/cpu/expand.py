@@ -274,6 +274,7 @@ def _expand_function(expansion: Expansion, state: FunctionState) -> list[ir.Oper
 
     Launches are left for later. Returns the casts that made tuples.
     """
+    from . import runs
     from .arithmetic import computes_in_f32, in_f32
 
     func = state.operation
@@ -305,9 +306,23 @@ def _expand_function(expansion: Expansion, state: FunctionState) -> list[ir.Oper
         if isinstance(type_, (cute.Ptr, cute.Memref)):
             value.set_type(host_type(type_))
     expander = Expander(expansion, state, func.regions[0].blocks[0])
+    later: list[tuple[ir.Operation, Any, list[ir.Type], list[ir.Type]]] = []
+    if state.is_kernel and expansion.sanitizer is None and expansion.banks is None:
+        later = [entry for entry in todo if entry[0].name in runs.OPERATIONS]
+        todo = [entry for entry in todo if entry[0].name not in runs.OPERATIONS]
+    _expand_operations(expander, todo)
+    left = runs.fuse(expander, [entry[0] for entry in later])
+    _expand_operations(expander, [later[position] for position in left])
+    if expansion.sanitizer is not None and state.is_kernel:
+        expansion.sanitizer.enter(expander)
+    return casts
+
+
+def _expand_operations(expander: Expander, todo: list[tuple[ir.Operation, Any, list[ir.Type], list[ir.Type]]]) -> None:
+    """Rewrite operations, each with its handler and the types its operands and results had."""
     for op, handler, operands, results in todo:
         if op.name == "cute.launch":
-            expansion.launches.append((expander, op))
+            expander.module.launches.append((expander, op))
             continue
         if handler is None:
             raise report_at(op.location, DSLNotImplemented, f"the CPU target does not implement {op.name}")
@@ -318,9 +333,6 @@ def _expand_function(expansion: Expansion, state: FunctionState) -> list[ir.Oper
         for old, new in zip(op.results, values, strict=True):
             old.replace_all_uses_with(new)
         op.erase()
-    if expansion.sanitizer is not None and state.is_kernel:
-        expansion.sanitizer.enter(expander)
-    return casts
 
 
 HANDLERS: dict[str, Any] = {}

@@ -159,89 +159,134 @@ def _table(x: Expander, name: str) -> str:
     return symbol
 
 
-def _element(x: Expander, b: Builder, address: ir.Value, kind: str) -> ir.Value:
-    """An element of A or B in the type of the sum."""
-    f32, i32 = ir.F32Type.get(context()), int_type(32)
+def _elements(x: Expander, b: Builder, address: ir.Value, kind: str, count: int) -> ir.Value:
+    """Elements of A or B that lie side by side, as a vector in the type of the sum."""
+    i32, wide = int_type(32), _vector(count, parsed_type(ELEMENTS[kind].sum))
+    words = _vector(count, i32)
     if kind == "f16":
-        return b.value("arith.extf", f32, (b.load(ir.F16Type.get(context()), address),))
+        return b.value("arith.extf", wide, (b.load(_vector(count, ir.F16Type.get(context())), address, 8),))
     if kind == "bf16":
-        wide = b.value("arith.extui", i32, (b.load(int_type(16), address),))
-        return b.value("arith.bitcast", f32, (b.binary("shli", wide, b.i32(16)),))
+        raised = b.value("arith.extui", words, (b.load(_vector(count, int_type(16)), address, 8),))
+        return b.value("arith.bitcast", wide, (b.binary("shli", raised, b.const(words, 16)),))
     if kind == "tf32":  # the lowest 13 bits of a register are ignored
-        bits = b.binary("andi", b.load(i32, address), b.i32(0xFFFFE000 - (1 << 32)))
-        return b.value("arith.bitcast", f32, (bits,))
+        return b.value("arith.bitcast", wide, (b.binary("andi", b.load(words, address, 8), b.const(words, -8192)),))
     if kind == "f64":
-        return b.load(ir.F64Type.get(context()), address)
-    byte = b.load(int_type(8), address)
+        return b.load(wide, address, 8)
+    bytes_ = b.load(_vector(count, int_type(8)), address, 4)
     if kind in ("s8", "u8"):
-        return b.value("arith.extsi" if kind == "s8" else "arith.extui", i32, (byte,))
-    number = b.value("arith.extui", int_type(64), (byte,))
-    return b.load(f32, b.gep(b.address_of(_table(x, kind)), f32, number))
+        return b.value("arith.extsi" if kind == "s8" else "arith.extui", wide, (bytes_,))
+    table, f32 = b.address_of(_table(x, kind)), ir.F32Type.get(context())
+    values: list[ir.Value] = []
+    for number in range(count):
+        position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
+        code = b.value("vector.extract", int_type(8), (bytes_,), position)
+        values.append(b.load(f32, b.gep(table, f32, b.value("arith.extui", int_type(64), (code,)))))
+    return b.value("vector.from_elements", wide, values)
 
 
-def _at(
-    b: Builder, matrix: ir.Value, columns: int, type_: ir.Type, place: Position, g: ir.Value, t: ir.Value
-) -> ir.Value:
-    """The address of an element of a matrix stored by rows."""
-    offset = b.i32(place.row * columns + place.column)
-    for factor, value in ((place.row_g * columns + place.column_g, g), (place.row_t * columns + place.column_t, t)):
-        if factor:
-            offset = b.binary("addi", offset, b.binary("muli", value, b.i32(factor)))
-    return b.gep(matrix, type_, offset)
+def _shuffled(b: Builder, first: ir.Value, second: ir.Value, order: list[int]) -> ir.Value:
+    type_ = _vector(len(order), first.type.element_type)  # pyright: ignore[reportAttributeAccessIssue]
+    return b.value("vector.shuffle", type_, (first, second), {"mask": ir.DenseI64ArrayAttr.get(order, context())})
+
+
+def _rows_of_b(x: Expander, b: Builder, slots: ir.Value, rows: ir.Value, kind: Mma, places: list[Position]) -> None:
+    """Widen B and store it by rows: lane 4 g + t holds parts of column g."""
+    type_ = _sum_type(kind.sum)
+
+    def element(c: Builder, vector: ir.Value, number: int) -> ir.Value:
+        position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
+        return c.value("vector.extract", type_, (vector,), position)
+
+    def held(c: Builder, lane: ir.Value) -> ir.Value:
+        own = c.byte_gep(slots, c.binary("muli", lane, c.i32(PAYLOAD)))
+        return _elements(x, c, c.byte_gep(own, B_AT), kind.b, len(places))
+
+    columns, t = b.for_(b.i32(0), b.i32(4), b.i32(1))
+    start = columns.gep(rows, type_, columns.binary("muli", t, columns.i32(places[0].row_t * kind.n)))
+    if len(places) % 4:
+        each, g = columns.for_(columns.i32(0), columns.i32(8), columns.i32(1))
+        widened = held(each, each.binary("addi", each.binary("muli", g, each.i32(4)), t))
+        for number, place in enumerate(places):
+            where = each.gep(each.gep(start, type_, g), type_, place.row * kind.n)
+            each.store(element(each, widened, number), where)
+        return
+    for first in (0, 4):  # four columns at a time: parts of four rows
+        lanes = [held(columns, columns.binary("addi", t, columns.i32(4 * (first + g)))) for g in range(4)]
+        for part in range(0, len(places), 4):
+            whole = [
+                value if len(places) == 4 else _shuffled(columns, value, value, list(range(part, part + 4)))
+                for value in lanes
+            ]
+            low, high = (
+                [_shuffled(columns, whole[n], whole[n + 1], order) for n in (0, 2)]
+                for order in ([0, 4, 1, 5], [2, 6, 3, 7])
+            )
+            for number, (pairs, order) in enumerate(
+                ((low, [0, 1, 4, 5]), (low, [2, 3, 6, 7]), (high, [0, 1, 4, 5]), (high, [2, 3, 6, 7]))
+            ):
+                where = columns.gep(start, type_, places[part + number].row * kind.n + first)
+                columns.store(_shuffled(columns, pairs[0], pairs[1], order), where, 16)
 
 
 def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
-    """Gather A, B and C, multiply, and put D where C was."""
+    """Widen A and B, multiply, and put D where C was.
+
+    A sum starts with C and takes the products in the order of k, each by one fused multiplication and addition; for
+    integers, modulo 2**32.
+    """
     type_ = _sum_type(kind.sum)
-    is_integer = kind.sum == "i32"
-    sizes = {"a": kind.m * kind.k, "b": kind.k * kind.n, "c": kind.m * kind.n}
-    matrix = {name: b.alloca(type_, size, 64) for name, size in sizes.items()}
-    fragments = {
-        "a": (fragment_a(kind.m, kind.k, ELEMENTS[kind.a].bits), kind.k, A_AT, ELEMENTS[kind.a].bits // 8),
-        "b": (fragment_b(kind.n, kind.k, ELEMENTS[kind.b].bits), kind.n, B_AT, ELEMENTS[kind.b].bits // 8),
+    row_type, d_type = _vector(kind.n, type_), parsed_type(kind.d)
+    in_a, in_b = fragment_a(kind.m, kind.k, ELEMENTS[kind.a].bits), fragment_b(kind.n, kind.k, ELEMENTS[kind.b].bits)
+    a = b.alloca(type_, kind.m * kind.k, 64)  # as the lanes hold it
+    rows = b.alloca(type_, kind.k * kind.n, 64)  # of B
+
+    each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
+    own = each.byte_gep(slots, each.binary("muli", lane, each.i32(PAYLOAD)))
+    widened = _elements(x, each, each.byte_gep(own, A_AT), kind.a, len(in_a))
+    each.store(widened, each.gep(a, type_, each.binary("muli", lane, each.i32(len(in_a)))), 8)
+    _rows_of_b(x, b, slots, rows, kind, in_b)
+
+    # element (8 half + g, k) of A: element `number` of lane 4 g + t
+    holder = {
+        (place.row // 8, place.column + place.column_t * t): (t, number)
+        for number, place in enumerate(in_a)
+        for t in range(4)
     }
-    d_type = parsed_type(kind.d)
-    d_bytes = d_type.width // 8
+    halves, together = kind.m // 8, 2
+    outer, start = b.for_(b.i32(0), b.i32(8), b.i32(together))
+    groups = [outer.binary("addi", start, outer.i32(n)) for n in range(together)]
+    pair, d_bytes = _vector(2, d_type), d_type.width // 8  # pyright: ignore[reportAttributeAccessIssue]
 
-    each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
-    g, t = each.binary("shrui", lane, each.i32(2)), each.binary("andi", lane, each.i32(3))
-    own = each.byte_gep(slots, each.binary("muli", lane, each.i32(PAYLOAD)))
-    for name, (places, columns, start, size) in fragments.items():
-        for number, place in enumerate(places):
-            value = _element(x, each, each.byte_gep(own, start + number * size), kind.a if name == "a" else kind.b)
-            each.store(value, _at(each, matrix[name], columns, type_, place, g, t))
-    c_places = fragment_c(kind.m, kind.n)
-    for number, place in enumerate(c_places):
-        value = each.load(d_type, each.byte_gep(own, C_AT + number * d_bytes))
-        if d_type != type_:
-            value = each.value("arith.extf", type_, (value,))
-        each.store(value, _at(each, matrix["c"], kind.n, type_, place, g, t))
-
-    row_type = _vector(kind.n, type_)
-    rows, i = b.for_(b.i32(0), b.i32(kind.m), b.i32(1))
-    row = rows.gep(matrix["c"], type_, rows.binary("muli", i, rows.i32(kind.n)))
-    total = rows.load(row_type, row, 16)
-    for k in range(kind.k):
-        left = rows.load(
-            type_,
-            rows.gep(matrix["a"], type_, rows.binary("addi", rows.binary("muli", i, rows.i32(kind.k)), rows.i32(k))),
+    def place_of(group: ir.Value, t: int, half: int) -> ir.Value:
+        """Two elements of C that a lane holds, of a row."""
+        lane = outer.binary("addi", outer.binary("muli", group, outer.i32(4)), outer.i32(t))
+        return outer.byte_gep(
+            outer.byte_gep(slots, outer.binary("muli", lane, outer.i32(PAYLOAD))), C_AT + 2 * half * d_bytes
         )
-        spread = rows.value("vector.broadcast", row_type, (left,))
-        right = rows.load(row_type, rows.gep(matrix["b"], type_, k * kind.n), 16)
-        if is_integer:
-            total = rows.binary("addi", total, rows.binary("muli", spread, right))
-        else:
-            total = rows.value("math.fma", row_type, (spread, right, total))
-    rows.store(total, row, 16)
 
-    each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
-    g, t = each.binary("shrui", lane, each.i32(2)), each.binary("andi", lane, each.i32(3))
-    own = each.byte_gep(slots, each.binary("muli", lane, each.i32(PAYLOAD)))
-    for number, place in enumerate(c_places):
-        value = each.load(type_, _at(each, matrix["c"], kind.n, type_, place, g, t))
-        if d_type != type_:
-            value = each.value("arith.truncf", d_type, (value,))
-        each.store(value, each.byte_gep(own, C_AT + number * d_bytes))
+    totals: dict[tuple[int, int], ir.Value] = {}
+    for which, group in enumerate(groups):
+        for half in range(halves):
+            pairs = [outer.load(pair, place_of(group, t, half), d_bytes) for t in range(4)]
+            low, high = (_shuffled(outer, pairs[n], pairs[n + 1], [0, 1, 2, 3]) for n in (0, 2))
+            row = _shuffled(outer, low, high, list(range(8)))
+            totals[which, half] = row if row.type == row_type else outer.value("arith.extf", row_type, (row,))
+    fragments = [outer.gep(a, type_, outer.binary("muli", group, outer.i32(4 * len(in_a)))) for group in groups]
+    for k in range(kind.k):
+        right = outer.load(row_type, outer.gep(rows, type_, k * kind.n), 16)
+        for which, half in list(totals):
+            t, number = holder[half, k]
+            left = outer.load(type_, outer.gep(fragments[which], type_, t * len(in_a) + number))
+            spread = outer.value("vector.broadcast", row_type, (left,))
+            total = totals[which, half]
+            if kind.sum == "i32":
+                totals[which, half] = outer.binary("addi", total, outer.binary("muli", spread, right))
+            else:
+                totals[which, half] = outer.value("math.fma", row_type, (spread, right, total))
+    for (which, half), total in totals.items():
+        row = total if d_type == type_ else outer.value("arith.truncf", _vector(kind.n, d_type), (total,))
+        for t in range(4):
+            outer.store(_shuffled(outer, row, row, [2 * t, 2 * t + 1]), place_of(groups[which], t, half), d_bytes)
 
 
 _RESULTS = {
@@ -265,24 +310,32 @@ def checked(op: ir.Operation, kind: Mma) -> Mma:
     return kind
 
 
+def _kind_of(op: ir.Operation) -> Mma:
+    """The kind of an `mma_sync`."""
+    m, n, k = (op.attributes[name].value for name in "mnk")
+    d = str(op.operands[2].type.element_type)  # pyright: ignore[reportAttributeAccessIssue]
+    return checked(op, Mma(m, n, k, op.attributes["a_type"].value, op.attributes["b_type"].value, d))
+
+
 def mma(x: Expander, op: ir.Operation, b: Builder, kind: Mma, a: ir.Value, right: ir.Value, c: ir.Value) -> ir.Value:
     """A lane's part of D = A B + C; vectors, as in `mma_sync`."""
     meeting = meet(x, op, b, f"mma_sync.{kind.name}", b.i32(-1), [(a, A_AT), (right, B_AT), (c, C_AT)])
     first = once(b, meeting)
-    _outlined(x, kind.name, lambda inner, slots: _multiply(x, inner, slots, kind))
-    first.call(kind.name, [], [meeting.inside(first).at("payload")])
+    first.call(_product(x, kind), [], [meeting.inside(first).at("payload")])
     result = b.load(c.type, b.byte_gep(slot(b, meeting, lane_of(x, b)), C_AT), 4)
     leave(b, meeting)
     return result
 
 
+def _product(x: Expander, kind: Mma) -> str:
+    """The function that multiplies for all lanes."""
+    _outlined(x, kind.name, lambda inner, slots: _multiply(x, inner, slots, kind))
+    return kind.name
+
+
 @hardware("mma_sync")
 def _mma_sync(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    a, right, c = op.operands
-    m, n, k = (op.attributes[name].value for name in "mnk")
-    d = str(c.type.element_type)  # pyright: ignore[reportAttributeAccessIssue]
-    kind = Mma(m, n, k, op.attributes["a_type"].value, op.attributes["b_type"].value, d)
-    return [mma(x, op, b, checked(op, kind), a, right, c)]
+    return [mma(x, op, b, _kind_of(op), *op.operands)]
 
 
 # --- ldmatrix, stmatrix ----------------------------------------------------------------------------------------------
@@ -309,7 +362,12 @@ def _matrix_access(count: int, transpose: bool, stores: bool) -> Callable[[Build
             # the two elements of the register: (row, column) in the matrix
             first = each.binary("muli", t, each.i32(2))
             second = each.binary("addi", first, each.i32(1))
-            places = [(first, g), (second, g)] if transpose else [(g, first), (g, second)]
+            places = [(first, g), (second, g)]
+            if not transpose:  # they lie side by side
+                inside = each.gep(row(matrix, g), i16, first)
+                source, target = (register, inside) if stores else (inside, register)
+                each.store(each.load(int_type(32), source, 4), target, 4)
+                continue
             for half, (r, c) in enumerate(places):
                 inside = each.gep(row(matrix, r), i16, c)
                 part = each.byte_gep(register, 2 * half)
@@ -334,6 +392,13 @@ def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, count: i
         x.module.banks.access(x, op, gives, address, 16, 16, "stmatrix" if stores else "ldmatrix")
 
 
+def _movement(x: Expander, op: ir.Operation, count: int, transpose: bool, stores: bool) -> str:
+    """The function that moves matrices for all lanes."""
+    name = f"kiln.{_matrix_name(op, 'stmatrix' if stores else 'ldmatrix', count, transpose)}"
+    _outlined(x, name, _matrix_access(count, transpose, stores))
+    return name
+
+
 def load_matrices(
     x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, count: int, transpose: bool
 ) -> ir.Value:
@@ -342,8 +407,7 @@ def load_matrices(
     _rows(x, op, b, pointer, count, stores=False)
     meeting = meet(x, op, b, name, b.i32(-1), [(pointer, _POINTER_AT)])
     first = once(b, meeting)
-    _outlined(x, f"kiln.{name}", _matrix_access(count, transpose, stores=False))
-    first.call(f"kiln.{name}", [], [meeting.inside(first).at("payload")])
+    first.call(_movement(x, op, count, transpose, stores=False), [], [meeting.inside(first).at("payload")])
     made = b.load(_vector(count, int_type(32)), b.byte_gep(slot(b, meeting, lane_of(x, b)), _REGISTERS_AT), 4)
     leave(b, meeting)
     return made
@@ -357,8 +421,7 @@ def store_matrices(
     _rows(x, op, b, pointer, count, stores=True)
     meeting = meet(x, op, b, name, b.i32(-1), [(pointer, _POINTER_AT), (value, _REGISTERS_AT)])
     first = once(b, meeting)
-    _outlined(x, f"kiln.{name}", _matrix_access(count, transpose, stores=True))
-    first.call(f"kiln.{name}", [], [meeting.inside(first).at("payload")])
+    first.call(_movement(x, op, count, transpose, stores=True), [], [meeting.inside(first).at("payload")])
     leave(b, meeting)
 
 
@@ -389,3 +452,24 @@ def _stmatrix(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> li
     pointer, value = op.operands
     store_matrices(x, op, b, pointer, value, op.attributes["count"].value, "transpose" in op.attributes)
     return []
+
+
+# --- a whole warp at once (`runs.py`) ------------------------------------------------------------------------------------
+
+
+def warp_operation(x: Expander, op: ir.Operation) -> str:
+    """The function that does an operation for all lanes, given their slots."""
+    if op.name == "cute_nvgpu.mma_sync":
+        return _product(x, _kind_of(op))
+    stores = op.name == "cute_nvgpu.stmatrix"
+    return _movement(x, op, op.attributes["count"].value, "transpose" in op.attributes, stores)
+
+
+def operands_at(op: ir.Operation) -> tuple[int, ...]:
+    """Where a lane leaves the operands in its slot."""
+    return (A_AT, B_AT, C_AT) if op.name == "cute_nvgpu.mma_sync" else (_POINTER_AT, _REGISTERS_AT)[: len(op.operands)]
+
+
+def result_at(op: ir.Operation) -> int:
+    """Where a lane finds the result."""
+    return C_AT if op.name == "cute_nvgpu.mma_sync" else _REGISTERS_AT
