@@ -3,16 +3,17 @@
     python tests/sanitizer/mutation.py             # the tables of docs/sanitizer.md: all of it, some minutes
     python tests/sanitizer/mutation.py -v ring     # of the programs with "ring" in their name, with what was found
 
-The programs are the files in `mutants`. One that names a `LIBRARY` mutates that module of Kiln, from its source as it is, and
-runs it. A mutant is *detected* if the sanitizer finds something or a deadlock is reported, under some schedule. One that
+The programs are the files in `mutants`. One that names a `LIBRARY` mutates those modules of Kiln's kernels, from their source as
+it is, and runs the library with them. A mutant is *detected* if the sanitizer finds something or a deadlock is reported, under some schedule. One that
 is not is *equivalent* if `EQUIVALENT` names the synchronization that still implies what was taken away; else it is *missed*.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
-import functools
+import importlib.abc
 import importlib.util
 import itertools
 import re
@@ -66,6 +67,8 @@ class Mutant:
     """As it is written; the second one of a text in a function is followed by `(2)`, and so on."""
     change: str
     source: str = dataclasses.field(repr=False)
+    module: str = ""
+    """Of the kernel library."""
 
     @property
     def name(self) -> str:
@@ -86,23 +89,21 @@ def programs() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
-def library_of(program: str) -> str:
-    """The module that a program mutates; empty if that is the program itself."""
+def library_of(program: str) -> tuple[str, ...]:
+    """The modules of the kernel library that a program mutates; none if that is the program itself."""
     for statement in ast.parse((FOLDER / f"{program}.py").read_text()).body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "LIBRARY":
             return ast.literal_eval(statement.value)
-    return ""
+    return ()
 
 
-def source_of(program: str) -> str:
-    """The text that is mutated."""
+def sources(program: str) -> dict[str, str]:
+    """The texts that are mutated, by the names of their modules; the program's own name is empty."""
     library = library_of(program)
     if not library:
-        return (FOLDER / f"{program}.py").read_text()
-    found = importlib.util.find_spec(library)
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).read_text()
+        return {"": (FOLDER / f"{program}.py").read_text()}
+    folder = Path(kiln.__file__).parent / "kernels"
+    return {name: (folder / f"{name}.py").read_text() for name in library}
 
 
 # --- making mutants --------------------------------------------------------------------------------------------------
@@ -110,15 +111,16 @@ def source_of(program: str) -> str:
 
 def mutants(program: str) -> Iterator[Mutant]:
     """All mutants of a program, in the order of its lines."""
-    text = source_of(program)
-    for function in ast.walk(ast.parse(text)):
-        if isinstance(function, ast.FunctionDef) and any(
-            ast.unparse(d).partition("(")[0] in ("cute.kernel", "cute.jit") for d in function.decorator_list
-        ):
+    for module, text in sources(program).items():
+        for function in ast.walk(ast.parse(text)):
+            if not isinstance(function, ast.FunctionDef):
+                continue
             seen: dict[str, int] = {}
+            place = f"{module}.{function.name}: " if module else ""
             for body in _bodies(function):
                 for index, statement in enumerate(body):
-                    yield from _mutants_of(program, text, body, index, statement, seen)
+                    for mutant in _mutants_of(program, text, body, index, statement, seen):
+                        yield dataclasses.replace(mutant, module=module, statement=place + mutant.statement)
 
 
 def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
@@ -245,17 +247,22 @@ def _swapped(text: str, before: ast.stmt, after: ast.stmt) -> str:
 # --- running them ----------------------------------------------------------------------------------------------------
 
 
-def load(program: str, name: str, source: str, folder: Path) -> ModuleType:
-    """A module from source text, in a file of its own: the language reads sources from files. Its `run()` runs it."""
-    library = library_of(program)
+def load(program: str, name: str, changed: Mutant | None, folder: Path) -> Callable[[], bool]:
+    """What runs a program as it is, or changed; the language reads sources from files of their own."""
     path = folder / f"{name}.py"
-    path.write_text(source)
-    if library:
-        made = _module(f"{library.rpartition('.')[0]}.{name}", path)
-        user = _module(f"{name}_user", FOLDER / f"{program}.py")
-        user.__dict__["run"] = functools.partial(user.run, made)
-        return user
-    return _module(name, path)
+    if not library_of(program):
+        path.write_text(changed.source if changed else sources(program)[""])
+        return _module(name, path).run
+    if changed:
+        path.write_text(changed.source)
+    user = _module(f"{name}_user", FOLDER / f"{program}.py")
+    modules: dict[str, ModuleType] = {}
+
+    def run() -> bool:
+        with _library(modules, f"kiln.kernels.{changed.module}" if changed else "", path):
+            return user.run(importlib.import_module("kiln.kernels"))
+
+    return run
 
 
 def _module(name: str, path: Path) -> ModuleType:
@@ -263,16 +270,37 @@ def _module(name: str, path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look themselves up there
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        del sys.modules[name]
+    spec.loader.exec_module(module)
     return module
 
 
+@contextlib.contextmanager
+def _library(modules: dict[str, ModuleType], changed: str, path: Path) -> Iterator[None]:
+    """A kernel library of its own, `modules`, with one module from another file."""
+
+    class Finder(importlib.abc.MetaPathFinder):
+        def find_spec(self, fullname: str, *_: Any) -> Any:
+            return importlib.util.spec_from_file_location(fullname, path) if fullname == changed else None
+
+    def taken() -> dict[str, ModuleType]:
+        names = [name for name in sys.modules if name == "kiln.kernels" or name.startswith("kiln.kernels.")]
+        return {name: sys.modules.pop(name) for name in names}
+
+    before, finder = taken(), Finder()
+    sys.modules.update(modules)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        modules.update(taken())
+        sys.modules.update(before)
+        if "kiln.kernels" in before:
+            kiln.__dict__["kernels"] = before["kiln.kernels"]
+
+
 def outcome(
-    module: ModuleType, seed: int, kinds: str = "default", threads: int = 0
+    run: Callable[[], bool], seed: int, kinds: str = "default", threads: int = 0
 ) -> tuple[bool | None, list[Any], str]:
     """(whether the result is right, findings, fault) of one sanitized run under a schedule, with so many OS threads."""
     right, fault = None, ""
@@ -282,7 +310,7 @@ def outcome(
     try:
         with kiln.target("cpu"), kiln.sanitize(kinds, raises=False) as report:
             try:
-                right = bool(module.run())
+                right = bool(run())
             except SanitizerError:
                 raise
             except kiln.DSLBaseError as failure:
@@ -296,10 +324,10 @@ def outcome(
 
 def judge(mutant: Mutant, folder: Path, number: int, seeds: tuple[int, ...] = SEEDS) -> Verdict:
     """Run a mutant until it is detected."""
-    module = load(mutant.program, f"mutant_{mutant.program}_{number}", mutant.source, folder)
+    run = load(mutant.program, f"mutant_{mutant.program}_{number}", mutant, folder)
     results: set[bool | None] = set()
     for seed in seeds:
-        right, findings, fault = outcome(module, seed)
+        right, findings, fault = outcome(run, seed)
         if findings:
             rules = sorted({f"{finding.kind}: {finding.rule}" for finding in findings})
             return Verdict(mutant, "detected", ", ".join(rules))
@@ -343,7 +371,7 @@ def main(words: list[str]) -> int:
         for program in programs():
             if wanted and not any(word in program for word in wanted):
                 continue
-            original = load(program, f"original_{program}", source_of(program), folder)
+            original = load(program, f"original_{program}", None, folder)
             for seed, threads in itertools.product((0, 1, 2, 3, 4), (1, 2)):
                 right, findings, fault = outcome(original, seed, threads=threads)
                 if findings or fault or not right:
