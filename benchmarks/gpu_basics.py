@@ -97,7 +97,7 @@ def bandwidth(quick: bool) -> None:
         "add": lambda t: torch.add(t[0], t[1], out=t[2]),
         "relu": lambda t: torch.clamp_min(t[0], 0, out=t[1]),
     }
-    sizes = [1 << 26, 1 << 30] if quick else [1 << 20, 1 << 24, 1 << 26, 1 << 28, 1 << 30, 1 << 31]
+    sizes = [1 << 26, 1 << 30] if quick else [1 << 20, 1 << 24, 1 << 26, 1 << 28, 1 << 30, 1 << 32]
     print(f"{'':6}{'type':>6}{'MiB':>7}{'torch us':>11}{'kiln us':>11}{'torch TB/s':>12}{'kiln TB/s':>11}{'ratio':>8}")
     for name, tensors in (("copy", 2), ("add", 3), ("relu", 2)):
         for dtype in (torch.float32, torch.float16, torch.bfloat16):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kiln.base_dsl.diagnostics import DSLRuntimeError
 from kiln.targets.nvidia import toolchain
 from kiln.workbench import doctor, gpu
 
@@ -57,6 +58,16 @@ class TestToolchain:
             ("CUDA_HOME", "1.0.2"),
             ("wheel", "13.0.3"),
         ]
+
+    def test_a_tool_of_the_users_choice(self, monkeypatch, tmp_path):
+        mine = fake_ptxas(tmp_path, "4.5.6")
+        monkeypatch.setenv("KILN_PTXAS", str(mine))
+        tool = toolchain.find("ptxas")
+        assert tool is not None
+        assert (tool.path, tool.origin, tool.version()) == (mine, "KILN_PTXAS", "4.5.6")
+        monkeypatch.setenv("KILN_PTXAS", str(tmp_path / "none"))
+        with pytest.raises(DSLRuntimeError, match="KILN_PTXAS is '.*none', which is no program"):
+            toolchain.find("ptxas")
 
     def test_what_cannot_be_run_is_not_found(self, monkeypatch, tmp_path):
         fake_ptxas(tmp_path, "1.2.3").chmod(0o644)

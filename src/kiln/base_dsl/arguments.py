@@ -35,6 +35,8 @@ class Node:
     key: Hashable
     formats: str = ""
     """struct formats of the leaves, each a multiple of 8 bytes."""
+    ambient: Callable[[], Any] | None = None
+    """What a call passes that leaves it out."""
 
     def types(self) -> list[ir.Type]:
         """MLIR types of the leaves."""

@@ -236,6 +236,7 @@ class CompiledFunction:
         self._static = {
             name: node.value for name, node in zip(names, nodes, strict=True) if isinstance(node, StaticNode)
         }
+        self._ambient = {name: node.ambient for name, node in zip(names, nodes, strict=True) if node.ambient}
         self._key_tuple = tuple(node.key for node in nodes)
         self._struct = slot_struct("".join(node.formats for node in nodes))
         offsets, self._size = slot_layout([*traced.argument_types, *traced.result_types])
@@ -303,7 +304,10 @@ class CompiledFunction:
         missing = [n for n in dynamic if n not in given]
         defaults = self.source.parameters.signature.parameters
         for name in list(missing):
-            if defaults[name].default is not defaults[name].empty:
+            if name in self._ambient:
+                given[name] = self._ambient[name]()
+                missing.remove(name)
+            elif defaults[name].default is not defaults[name].empty:
                 given[name] = defaults[name].default
                 missing.remove(name)
         if missing:

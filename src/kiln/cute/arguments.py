@@ -33,7 +33,7 @@ from .layout import Layout, Stride, Tile
 from .offset_width import INT32_MAX, ROOM, extent_width
 from .pointer import AddressSpace, Pointer, element_bits, natural_alignment
 from .runtime import DynamicLeaf, FakeStream, FakeTensor, RuntimePointer, RuntimeTensor, TensorSignature
-from .stream import handle_attribute, handle_of
+from .stream import current_stream, handle_attribute, handle_of
 from .tensor import TracedTensor
 
 if TYPE_CHECKING:
@@ -206,8 +206,10 @@ class StreamNode(Node):
     formats = "Q"
     key = "a stream"
 
-    def __init__(self, handle: int | None) -> None:
+    def __init__(self, handle: int | None, ambient: bool = False) -> None:
         self._handle = handle
+        self.ambient = current_stream if ambient else None
+        """What to pass where a call leaves it out."""
 
     def types(self) -> list[ir.Type]:
         return [Int64.mlir_type]
@@ -235,7 +237,7 @@ def argument_node(value: Any, annotation: Any) -> Node | None:
     if kind is Layout or kind is ComposedLayout:
         return layout_node(value)
     if kind is FakeStream:
-        return StreamNode(None)
+        return StreamNode(None, value.use_tvm_ffi_env_stream)
     handle = handle_of(value)
     if handle is not None:
         return StreamNode(handle)

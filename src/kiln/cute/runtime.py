@@ -445,7 +445,7 @@ def make_fake_compact_tensor(
 
 
 class FakeStream:
-    """A stream to compile for."""
+    """A stream to compile for. With `use_tvm_ffi_env_stream`, calls that leave it out run on PyTorch's current stream."""
 
     __kiln_static__ = True
 
@@ -454,7 +454,7 @@ class FakeStream:
 
 
 def make_fake_stream(*, use_tvm_ffi_env_stream: bool = False) -> FakeStream:
-    """A stream to compile for."""
+    """A stream to compile for; with `use_tvm_ffi_env_stream`, calls leave it out and run on PyTorch's current stream."""
     return FakeStream(use_tvm_ffi_env_stream)
 
 

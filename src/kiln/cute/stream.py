@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 _HANDLES = {"CUstream", "cudaStream_t", "CUevent", "cudaEvent_t"}
@@ -20,6 +21,8 @@ def handle_attribute(value: Any) -> str | None:
 def handle_of(value: Any) -> int | None:
     """The handle of a stream or event object; None for anything else."""
     kind = type(value)
+    if kind is Stream:
+        return int(value)
     if kind.__name__ in _HANDLES:
         return int(value)
     if kind.__name__ in ("Stream", "ExternalStream", "Event"):
@@ -30,3 +33,15 @@ def handle_of(value: Any) -> int | None:
             handle = getattr(value, "ptr", None)  # cupy
         return int(handle) if handle is not None else None
     return None
+
+
+class Stream(int):
+    """A stream by its handle."""
+
+
+def current_stream() -> Stream:
+    """The stream that PyTorch is using; the default stream where it is not used."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return Stream(0)
+    return Stream(torch.cuda.current_stream().cuda_stream)

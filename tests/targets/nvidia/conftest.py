@@ -13,8 +13,8 @@ def fake_driver(monkeypatch: pytest.MonkeyPatch):
     """Replace libcuda."""
     fake = FakeDriver()
     monkeypatch.setattr(driver, "library", lambda: fake)
-    for cached in (driver._initialized, driver.attribute, driver.available):
+    for cached in (driver._initialized, driver.attribute, driver.available, driver.cuda_version):
         cached.cache_clear()
     yield fake
-    for cached in (driver._initialized, driver.attribute, driver.available):
+    for cached in (driver._initialized, driver.attribute, driver.available, driver.cuda_version):
         cached.cache_clear()

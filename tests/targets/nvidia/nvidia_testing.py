@@ -124,8 +124,21 @@ class FakeDriver:
         self.kernel_attributes: dict[tuple[str, int], int] = {}
         self.reads: list[tuple[int, Any]] = []
         self.context = 0
+        self.capture_mode = 0
+        self.modes: list[int] = []
         self._names: list[str] = []
-        self._attributes = {1: 1024, 2: 1024, 3: 1024, 4: 64, 5: 2**31 - 1, 6: 65535, 7: 65535, 12: 65536, 97: 232448}
+        self._attributes = {
+            1: 1024,
+            2: 1024,
+            3: 1024,
+            4: 64,
+            5: 2**31 - 1,
+            6: 65535,
+            7: 65535,
+            12: 65536,
+            97: 232448,
+            120: 1,
+        }
         self._attributes |= {75: capability[0], 76: capability[1]}
         p, i, u, s = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_char_p
         for name, types in (
@@ -133,7 +146,8 @@ class FakeDriver:
             ("cuCtxSetCurrent", [p]), ("cuDevicePrimaryCtxRetain", [p, i]), ("cuCtxGetDevice", [p]),
             ("cuLibraryLoadData", [p, s, p, p, u, p, p, u]), ("cuLibraryGetKernel", [p, p, s]),
             ("cuKernelSetAttribute", [i, i, p, i]), ("cuLaunchKernelEx", [p, p, p, p]), ("cuDeviceGetName", [p, i, i]),
-            ("cuStreamIsCapturing", [p, p]), ("cuStreamSynchronize", [p]),
+            ("cuStreamIsCapturing", [p, p]), ("cuStreamSynchronize", [p]), ("cuThreadExchangeStreamCaptureMode", [p]),
+            ("cuDriverGetVersion", [p]),
         ):  # fmt: skip
             setattr(self, name, ctypes.CFUNCTYPE(i, *types)(getattr(self, f"_{name}")))
 
@@ -200,6 +214,16 @@ class FakeDriver:
 
     def _cuStreamIsCapturing(self, stream: int, place: int) -> int:
         ctypes.c_int.from_address(place).value = 0
+        return 0
+
+    def _cuThreadExchangeStreamCaptureMode(self, place: int) -> int:
+        mode = ctypes.c_int.from_address(place)
+        mode.value, self.capture_mode = self.capture_mode, mode.value
+        self.modes.append(self.capture_mode)
+        return 0
+
+    def _cuDriverGetVersion(self, place: int) -> int:
+        ctypes.c_int.from_address(place).value = 12040
         return 0
 
     def _cuStreamSynchronize(self, stream: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ import kiln
 import kiln.cute as cute
 from kiln import Boolean, Float32, Int32, Int64
 from kiln.base_dsl.diagnostics import DSLCudaRuntimeError, DSLUserCodeTypeError
+from kiln.targets.nvidia import codegen
+from kiln.targets.nvidia.arch import Arch
 
 pytestmark = needs_ptxas
 
@@ -208,6 +211,56 @@ def test_the_rule_a_launch_broke(fake_driver, arguments, words):
     with pytest.raises(DSLCudaRuntimeError) as caught:
         compiled(*arguments)
     assert pytest.importorskip("re").search(words, str(caught.value), 16), str(caught.value)
+
+
+@cute.jit
+def clustered(gx: Int32, cx: Int32):
+    empty().launch(grid=(gx, 1, 1), block=(32, 1, 1), cluster=(cx, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ((32, 32), r"clusters of \(32, 1, 1\), 32 blocks; .*INVALID"),
+        ((6, 4), r"grid x is 6 and cluster x is 4; "),
+        ((4, 0), r"clusters of \(0, 1, 1\)"),
+    ],
+)
+def test_clusters_that_cannot_be(fake_driver, sizes, words):
+    compiled = compile_for(clustered, 1, 1)
+    compiled(1, 1)
+    fake_driver.status = [1]
+    with pytest.raises(DSLCudaRuntimeError, match=words):
+        compiled(*sizes)
+
+
+def test_code_is_loaded_also_while_a_stream_is_captured(fake_driver):
+    compile_for(loop, 1)(1)
+    assert fake_driver.modes == [2, 0]  # relaxed, and back
+
+
+def test_a_stream_of_the_environment_is_left_out_of_calls(fake_driver, monkeypatch):
+    compiled = compile_for(
+        launch, 8, 1.5, 1 << 40, True, 5, 0, cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True)
+    )
+    compiled(8, 1.5, 1 << 40, True, 5, 0)
+    assert fake_driver.launches[-1].stream == 0
+
+    class Torch:
+        class cuda:
+            is_available = staticmethod(lambda: True)
+            current_stream = staticmethod(lambda: type("S", (), {"cuda_stream": 77})())
+
+    monkeypatch.setitem(sys.modules, "torch", Torch)
+    compiled(8, 1.5, 1 << 40, True, 5, 0)
+    assert fake_driver.launches[-1].stream == 77
+    compiled(8, 1.5, 1 << 40, True, 5, 0, cute.runtime.make_fake_stream())  # given: that one
+    assert fake_driver.launches[-1].stream == 0
+
+
+def test_without_ptxas_the_driver_limits_the_ptx(fake_driver, monkeypatch):
+    monkeypatch.setattr(codegen, "ptxas_version", lambda: None)
+    assert codegen.newest_ptx(Arch("sm_90a")) == 84
 
 
 def test_a_lost_context_is_made_current_again(fake_driver):

@@ -47,7 +47,7 @@ def _machine(arch: Arch, version: int, opt: int) -> llvm.TargetMachine:
 
 def optimize(text: str, arch: Arch, opt: int, libraries: Sequence[bytes] = ()) -> llvm.ModuleRef:
     """Parse, link with bitcode libraries, verify and optimize a module. Raises RuntimeError with LLVM's words."""
-    machine = _machine(arch, ptx_version(arch, ptxas_version()), opt)
+    machine = _machine(arch, newest_ptx(arch), opt)
     with _lock:
         module = llvm.parse_assembly(text)
         module.triple = TRIPLE
@@ -83,7 +83,7 @@ def _link(module: llvm.ModuleRef, library: bytes, data_layout: str) -> None:
 def emit_ptx(module: llvm.ModuleRef, arch: Arch, opt: int) -> str:
     """PTX of an optimized module."""
     with _lock:
-        return _machine(arch, ptx_version(arch, ptxas_version()), opt).emit_assembly(module)
+        return _machine(arch, newest_ptx(arch), opt).emit_assembly(module)
 
 
 # --- ptxas -----------------------------------------------------------------------------------------------------------
@@ -115,6 +115,13 @@ def ptxas_version() -> str | None:
     """The CUDA release of ptxas, or None where there is none: the driver then compiles the PTX."""
     tool = _ptxas()
     return tool.version() if tool else None
+
+
+def newest_ptx(arch: Arch) -> int:
+    """The PTX version to write: one that ptxas takes or, where there is none, the driver."""
+    from . import driver
+
+    return ptx_version(arch, ptxas_version() or driver.cuda_version())
 
 
 def assemble(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLCudaRuntimeError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_RELAXED = 2
 SUCCESS, INVALID_VALUE, NOT_INITIALIZED = 0, 1, 3
 NO_BINARY, INVALID_CONTEXT, INVALID_HANDLE, OUT_OF_RESOURCES = 209, 201, 400, 701
 
@@ -207,6 +212,27 @@ def read_memory(address: int, size: int) -> bytes:
 def clear_memory(address: int, size: int) -> None:
     """Set bytes of device memory to zero."""
     call("cuMemsetD8_v2", ctypes.c_uint64(address), 0, ctypes.c_size_t(size))
+
+
+@contextlib.contextmanager
+def uncaptured() -> Iterator[None]:
+    """While open, this thread may load code although a stream is being captured: it is no part of the graph."""
+    mode = ctypes.c_int(_RELAXED)
+    call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+
+
+@functools.lru_cache(maxsize=1)
+def cuda_version() -> str | None:
+    """The CUDA release of the driver, as in "13.0"; None without one."""
+    if library() is None:
+        return None
+    number = ctypes.c_int()
+    call("cuDriverGetVersion", ctypes.byref(number))
+    return f"{number.value // 1000}.{number.value % 1000 // 10}"
 
 
 def is_capturing(stream: int) -> bool:

@@ -9,8 +9,7 @@ from ...base_dsl.numeric.expand import expand_narrow_floats
 from ...mlir import context, dialect_module, ir
 from ..llvm_build import int_type
 from ..llvm_text import fix_float_literals, mark_asm_convergent
-from .arch import ptx_version
-from .codegen import ptxas_version
+from .codegen import newest_ptx
 from .conversions import narrow_conversion
 from .expand import OUTLINED, Expansion, constant_value, expand_module
 
@@ -31,7 +30,7 @@ def lower(compilation: Compilation, arch: Arch, facts: list[LaunchFacts], lines:
     """LLVM IR text of a module of device functions, and what its expansion found out."""
     blocks = {fact.name: fact.block for fact in facts if fact.block and not fact.max_threads}
     merged = frozenset(fact.name for fact in facts if fact.merge_smem)
-    wide = ptx_version(arch, ptxas_version()) >= 88
+    wide = newest_ptx(arch) >= 88
     expansion = Expansion(compilation.module, arch, blocks, merged, wide)
     with context(), ir.Location.unknown():
         if "fmad=false" not in compilation.options.ptxas_options:

@@ -114,10 +114,11 @@ class Kernels:
             capability = driver.capability()
             if not self.arch.runs_on(capability):
                 raise _wrong_architecture(self.arch, capability)
-            library = driver.load_library(self._image)
-            handles = [driver.library_kernel(library, info.name) for info in self.infos]
-            for info, handle in zip(self.infos, handles, strict=True):
-                _set_attributes(info, handle)
+            with driver.uncaptured():
+                library = driver.load_library(self._image)
+                handles = [driver.library_kernel(library, info.name) for info in self.infos]
+                for info, handle in zip(self.infos, handles, strict=True):
+                    _set_attributes(info, handle)
             self._table[LAUNCH] = ctypes.cast(driver.function("cuLaunchKernelEx"), ctypes.c_void_p).value or 0
             for number, handle in enumerate(handles):
                 self._table[HANDLES + number] = handle
@@ -248,7 +249,7 @@ def explain(info: KernelInfo, arch: Arch, status: int, config: _Config) -> DSLCu
         return driver.failure(status, start)
     if status in (driver.NO_BINARY, 98):
         return _wrong_architecture(arch, driver.capability())
-    broken = broken_rule(info, grid, block, config.smem)
+    broken = broken_rule(info, grid, block, config.smem, _cluster_of(config))
     code = f"{driver.status_name(status)} (error {status})"
     if broken:
         return DSLCudaRuntimeError(
@@ -266,11 +267,16 @@ def _cluster_of(config: _Config) -> tuple[int, ...]:
     return (1, 1, 1)
 
 
+_MOST_BLOCKS_OF_A_CLUSTER = 16
+
+
 def _signed(sizes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(ctypes.c_int32(size).value for size in sizes)
 
 
-def broken_rule(info: KernelInfo, grid: tuple[int, ...], block: tuple[int, ...], smem: int) -> tuple[str, str] | None:
+def broken_rule(
+    info: KernelInfo, grid: tuple[int, ...], block: tuple[int, ...], smem: int, cluster: tuple[int, ...] = (1, 1, 1)
+) -> tuple[str, str] | None:
     """Which limit of the current device a launch exceeds: what is wrong, and the limit."""
     device = driver.current_device()
 
@@ -284,6 +290,17 @@ def broken_rule(info: KernelInfo, grid: tuple[int, ...], block: tuple[int, ...],
                 return f"{what} {axis} is {size}", f"every size of a {what} is at least 1"
             if size > most:
                 return f"{what} {axis} is {size}", f"{what} {axis} is at most {most}"
+    blocks = cluster[0] * cluster[1] * cluster[2]
+    if blocks > 1 and not limit("cluster_launch"):
+        return f"clusters of {cluster}", "this GPU has none: they came with compute capability 9.0"
+    if min(cluster) < 1 or blocks > _MOST_BLOCKS_OF_A_CLUSTER:
+        return (
+            f"clusters of {cluster}, {blocks} blocks",
+            f"a cluster has 8 blocks, and at most {_MOST_BLOCKS_OF_A_CLUSTER} on some GPUs",
+        )
+    for axis, size, part in zip("xyz", grid, cluster, strict=True):
+        if size % part:
+            return f"grid {axis} is {size} and cluster {axis} is {part}", "a grid consists of whole clusters"
     threads = block[0] * block[1] * block[2]
     if threads > limit("max_threads_per_block"):
         return f"{threads} threads per block", f"a block has at most {limit('max_threads_per_block')} threads"

@@ -16,7 +16,7 @@ from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
 from ..sites import Site
 from . import codegen, driver, dry_run, remarks
-from .arch import Arch, chosen, ptx_version
+from .arch import Arch, chosen
 from .codegen import Resources
 from .expand import DYNAMIC_SMEM_ALIGNMENT, MAX_STATIC_SMEM
 from .runtime import KernelInfo, Kernels
@@ -250,7 +250,7 @@ class NvidiaTarget(Target):
         options = options or CompileOptions()
         arch = chosen(options)
         ptxas = codegen.ptxas_version()
-        parts = ["nvidia", arch.name, f"ptx{ptx_version(arch, ptxas)}", f"ptxas {ptxas}", f"O{options.opt_level}"]
+        parts = ["nvidia", arch.name, f"ptx{codegen.newest_ptx(arch)}", f"ptxas {ptxas}", f"O{options.opt_level}"]
         return "/".join([*parts, *jit.host(), llvmlite.__version__])
 
     def serialize(self, executable: Executable) -> Entry | None:

@@ -1,4 +1,5 @@
-"""Finds the CUDA tools that Kiln calls: in the wheels of this environment, then `CUDA_HOME`, then `PATH`.
+"""Finds the CUDA tools that Kiln calls: `KILN_PTXAS` and `KILN_NVDISASM`, else in the wheels of this environment, then
+`CUDA_HOME`, then `PATH`.
 
 Wheels come first since they are what the project pins and tests with, and what a user can change without being root.
 """
@@ -13,6 +14,9 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from ...base_dsl import settings
+from ...base_dsl.diagnostics import DSLRuntimeError
 
 TOOLS = {
     "ptxas": ("bin/ptxas", "nvidia-cuda-nvcc"),
@@ -42,6 +46,11 @@ class Tool:
 def find(name: str) -> Tool | None:
     """The first usable copy of a tool of `TOOLS`, or None."""
     place, _ = TOOLS[name]
+    variable = f"KILN_{name.upper()}"
+    if chosen := settings.get(variable):
+        if os.access(chosen, os.X_OK) and os.path.isfile(chosen):
+            return Tool(name, Path(chosen), variable)
+        raise DSLRuntimeError(f"{variable} is {chosen!r}, which is no program that can be run")
     for root, origin in _roots():
         path = root / place
         if path.is_file() and os.access(path, os.X_OK):
