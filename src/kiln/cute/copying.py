@@ -9,7 +9,7 @@ from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Boolean, Int32, Int64, Integer
 from .atom import CopyAtom
 from .int_tuple import pretty_str, product
-from .pointer import Pointer, load_element, store_element
+from .pointer import AddressSpace, Pointer, element_bits, load_element, store_element
 from .tensor import TracedTensor
 from .vector_access import WIDEST_ACCESS, Copy
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["autovec_copy", "basic_copy", "basic_copy_if", "copy", "copy_atom_call", "prefetch"]
+
+
+_LINE = 128
+"""Bytes that a prefetch brings."""
 
 
 def _memory(x: Any, what: str) -> TracedTensor:
@@ -196,7 +200,33 @@ def copy_atom_call(
 
 
 def prefetch(atom: Any, src: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Ask for data to be brought nearer. Has no effect that a program could see."""
-    call = getattr(getattr(atom, "trait", None), "prefetch", None)
-    if call is not None:
+    """Ask for what an atom would copy to be brought into the L2 cache. Has no effect that a program could see."""
+    if not isinstance(atom, CopyAtom):
+        raise error(DSLUserCodeTypeError, f"prefetch() takes a copy atom first, got {type(atom).__name__}")
+    call = getattr(atom.trait, "prefetch", None)
+    if call is not None:  # a trait that fetches by descriptors
         call(src)
+        return
+    from .arch import prefetch as fetch_line
+
+    source = _memory(src, "source")
+    if source.memspace not in (AddressSpace.gmem, AddressSpace.generic):
+        raise error(DSLUserCodeTypeError, f"prefetch() of a tensor in {source.memspace}: only global memory is cached")
+    values = product(atom.layout_src_tv.shape[1])
+    count = product(source.shape)
+    if not isinstance(count, int) or count % values:
+        raise error(
+            DSLUserCodeTypeError,
+            f"prefetch() of the shape {pretty_str(source.shape)} with an atom of {values} values",
+            hint="mode 0 holds the values of the atom, or a multiple, and the shape is static",
+        )
+    bits = element_bits(source.element_type)
+    lines: set[int] = set()
+    for first in range(0, count, values):
+        offset = source.layout(first)
+        if isinstance(offset, int):
+            line = offset * bits // (8 * _LINE)
+            if line in lines:
+                continue
+            lines.add(line)
+        fetch_line(source.iterator + offset, cache_level="L2")

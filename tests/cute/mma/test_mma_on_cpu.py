@@ -95,7 +95,8 @@ OPS = [
     ),
     (warp.MmaI8Op(kiln.Int8, shape_mnk=(16, 8, 32)), (kiln.Int8, kiln.Int8, kiln.Int32)),
     (warp.MmaI8Op(kiln.Uint8, kiln.Int8, shape_mnk=(16, 8, 16)), (kiln.Uint8, kiln.Int8, kiln.Int32)),
-    (warp.MmaF64Op((8, 8, 4)), (F64, F64, F64)),
+    (warp.MmaI8Op(kiln.Int8, kiln.Uint8, shape_mnk=(8, 8, 16)), (kiln.Int8, kiln.Uint8, kiln.Int32)),
+    *((warp.MmaF64Op(shape), (F64, F64, F64)) for shape in ((8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16))),
 ]
 
 

@@ -11,6 +11,7 @@ import pytest
 from nvidia_testing import compile_for, needs_ptxas
 
 from kiln.base_dsl.diagnostics import DSLNotImplemented
+from kiln.cute.nvgpu import cpasync, warp
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "cpu"))
 from kernel_testing import launcher
@@ -75,3 +76,54 @@ def test_matrix_accesses_bulk_copies_and_match():
         "match.any.sync.b32", "match.all.sync.b32",
     ):  # fmt: skip
         assert text in ptx
+
+
+def _with_operation(op, types):
+    """A kernel that multiplies the fragments of one call."""
+    atom = cute.make_mma_atom(op)
+    m, n, k = op.shape_mnk
+
+    @cute.kernel
+    def kernel(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor):
+        thread = cute.make_tiled_mma(op).get_slice(cute.arch.thread_idx()[0])
+        parts = []
+        for part, fragment in (
+            (thread.partition_A(cute.make_tensor(a.iterator, cute.make_layout((m, k)))), atom.make_fragment_A),
+            (thread.partition_B(cute.make_tensor(b.iterator, cute.make_layout((n, k)))), atom.make_fragment_B),
+            (thread.partition_C(cute.make_tensor(c.iterator, cute.make_layout((m, n)))), atom.make_fragment_C),
+        ):
+            held = fragment(part)
+            cute.basic_copy(part, held)
+            parts.append((part, held))
+        cute.gemm(atom, parts[2][1], parts[0][1], parts[1][1], parts[2][1])
+        cute.basic_copy(parts[2][1], parts[2][0])
+
+    return launcher(kernel, 3, grid=1, block=32), arrays(*types)
+
+
+@needs_ptxas
+@pytest.mark.parametrize("k", [4, 8, 16])
+def test_f64_of_16_rows_needs_sm_90(k):
+    function, data = _with_operation(warp.MmaF64Op((16, 8, k)), (np.float64,) * 3)
+    compiled = compile_for(function, *data)
+    assert f"mma.sync.aligned.m16n8k{k}.row.col.f64.f64.f64.f64" in compiled.executable.artifacts["ptx"]
+    with pytest.raises(DSLNotImplemented, match="sm_90"):
+        compile_for(function, *data, arch="sm_80")
+
+
+@needs_ptxas
+def test_bytes_of_8_rows():
+    function, data = _with_operation(warp.MmaI8Op(shape_mnk=(8, 8, 16)), (np.int8, np.int8, np.int32))
+    assert "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32" in compile_for(function, *data).executable.artifacts["ptx"]
+
+
+@needs_ptxas
+def test_prefetch_brings_each_line_once():
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        atom = cute.make_copy_atom(cpasync.CopyG2SOp(), cute.Float32, num_bits_per_copy=128)
+        row = cute.make_tensor(x.iterator, cute.make_layout((4, 16), stride=(1, 4)))  # 256 bytes
+        cute.prefetch(atom, row)
+
+    ptx = compile_for(launcher(kernel, 1, grid=1, block=32), *arrays(np.float32)).executable.artifacts["ptx"]
+    assert ptx.count("prefetch.L2 ") + ptx.count("prefetch.global.L2 ") == 2

@@ -65,6 +65,9 @@ def fuse(x: Expander, operations: Sequence[ir.Operation]) -> list[int]:
         _place(run)
     area = x.at_entry(x.function.operation.location).alloca(int_type(8), max(16, *(run.size for run in runs)), 16)
     for run in runs:
+        # Again: what a run before this one made has been replaced by what it left in the area.
+        run.offsets, run.size = {}, 0
+        _place(run)
         _replace(x, run, area)
     return left
 

@@ -32,7 +32,7 @@ from .threads import PAYLOAD, leave
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-A_AT, B_AT, C_AT = 0, 16, 32
+A_AT, B_AT, C_AT = 0, 64, 96
 """Where fragments lie in a lane's slot."""
 
 
@@ -51,7 +51,8 @@ ELEMENTS = {
 
 SHAPES = {
     "f16": {(16, 8, 8), (16, 8, 16)}, "bf16": {(16, 8, 8), (16, 8, 16)}, "tf32": {(16, 8, 4), (16, 8, 8)},
-    "f64": {(8, 8, 4)}, "s8": {(16, 8, 16), (16, 8, 32)}, "u8": {(16, 8, 16), (16, 8, 32)},
+    "f64": {(8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16)}, "s8": {(8, 8, 16), (16, 8, 16), (16, 8, 32)},
+    "u8": {(8, 8, 16), (16, 8, 16), (16, 8, 32)},
     "e4m3": {(16, 8, 32)}, "e5m2": {(16, 8, 32)},
 }  # fmt: skip
 """Shapes (m, n, k) by the type of A."""

@@ -38,7 +38,7 @@ BARRIERS = 16
 WARP = 32
 WARPS = 32
 """Warps of the largest block."""
-PAYLOAD = 64
+PAYLOAD = 128
 """Bytes a lane can bring to a meeting."""
 
 TALLIES = 8

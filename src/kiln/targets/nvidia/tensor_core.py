@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 _LETTERS = {"i32": "r", "f32": "f", "f64": "d", "i64": "l"}
 _MMA_SHAPES = {
     "f16": ((16, 8, 8), (16, 8, 16)), "bf16": ((16, 8, 8), (16, 8, 16)), "tf32": ((16, 8, 4), (16, 8, 8)),
-    "f64": ((8, 8, 4),), "s8": ((16, 8, 16), (16, 8, 32)), "u8": ((16, 8, 16), (16, 8, 32)),
+    "f64": ((8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16)), "s8": ((8, 8, 16), (16, 8, 16), (16, 8, 32)),
+    "u8": ((8, 8, 16), (16, 8, 16), (16, 8, 32)),
     "e4m3": ((16, 8, 32),), "e5m2": ((16, 8, 32),),
 }  # fmt: skip
 
@@ -57,6 +58,8 @@ def _mma_sync(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Devic
         raise report_at(op.location, DSLNotImplemented, f"there is no mma.sync m{m}n{n}k{k} of {left} and {right}")
     if left in ("e4m3", "e5m2"):
         x.require(op, 89, "mma.sync of 8-bit floats")
+    if left == "f64" and m == 16:
+        x.require(op, 90, f"mma.sync m{m}n{n}k{k} of f64")
     groups = [
         _registers(b, a, as_bits=left == "tf32"), _registers(b, second, as_bits=right == "tf32"),
         _registers(b, c, as_bits=False),
