@@ -103,7 +103,9 @@ def static_key(x: Any, _seen: dict[int, int] | None = None) -> Hashable:
 
 def _value_key(x: Any) -> Hashable:
     """A typed number by its value. What is left over of an earlier trace says nothing but what kind it was."""
-    value = getattr(x, "value", None)
+    from .numeric.meta import NumericMeta
+
+    value = x.value if isinstance(type(x), NumericMeta) else None
     return (type(x), static_key(value)) if type(value) in (int, float, bool) else ("traced", type(x))
 
 

@@ -35,6 +35,8 @@ class Trace:
         self.options: Any = None
         self.inlining: list[Any] = []
         self.unavailable: dict[tuple[str, str, str], Any] = {}
+        self.holders: list[Any] = []
+        """Python objects that hold a value of this module, in an attribute `_value` or `_base`."""
         self._scratch: ir.Operation | None = None
         # Keyed by the address of the code object, which is kept alive here: hashing code objects is slow.
         self._locations: dict[tuple[int, int, int], ir.Location] = {}
@@ -57,9 +59,17 @@ class Trace:
         return ir.Block.create_at_start(scratch.regions[0], list(types_), [unknown] * len(types_))
 
     def close(self, failed: bool) -> None:
-        """Free what was never moved out of detached blocks; after a failure with the module itself."""
+        """Free what was never moved out of detached blocks; after a failure with the module itself.
+
+        Objects that outlive the trace lose their values: those point into memory that compiling frees.
+        """
         from ..mlir import ir
 
+        for holder in self.holders:
+            name = "_base" if hasattr(holder, "_base") else "_value"
+            if isinstance(getattr(holder, name), ir.Value):
+                setattr(holder, name, STALE)
+        self.holders = []
         scratch, self._scratch = self._scratch, None
         if scratch is None:
             return
@@ -118,6 +128,31 @@ class Trace:
             self._callsites.pop()
 
 
+class _Stale:
+    """Stands where an object of an earlier trace had its value."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise stale_use()
+
+    def __repr__(self) -> str:
+        return "a value of an earlier trace"
+
+
+STALE = _Stale()
+
+
+def stale_use() -> Exception:
+    """The error for a use of a value that has outlived its trace."""
+    from .diagnostics import DSLRuntimeError, error
+
+    return error(
+        DSLRuntimeError,
+        "a value is used here that was computed while another function was traced",
+        hint="a global variable, a closure or an object has kept it from there: pass it as an argument, or compute it "
+        "in the function that uses it",
+    )
+
+
 class FunctionFrame:
     """A function under construction: its entry block holds the constants, each made once."""
 
@@ -132,6 +167,8 @@ class _State(threading.local):
 
 
 _state = _State()
+state = _state
+"""For code that runs for every value: a call of `current` costs as much as the rest of it."""
 active = ctypes.c_int64(0)
 """How many traces there are in all threads: native code reads it."""
 _active_lock = threading.Lock()
@@ -142,6 +179,13 @@ _create: Any = None
 def current() -> Trace | None:
     """The trace of this thread, or None outside one."""
     return _state.trace
+
+
+def hold(holder: Any) -> None:
+    """Note an object that holds a value of the current trace in its attribute `_value` or `_base`."""
+    current = _state.trace
+    if current is not None:
+        current.holders.append(holder)
 
 
 def require(what: str) -> Trace:
@@ -209,7 +253,12 @@ def emit(
     """
     trace = _state.trace
     assert trace is not None, f"{name} emitted outside a trace"
-    return _create(name, results, operands, attributes, None, regions, trace.location(1))
+    try:
+        return _create(name, results, operands, attributes, None, regions, trace.location(1))
+    except TypeError:
+        if any(operand is STALE for operand in operands):
+            raise stale_use() from None
+        raise
 
 
 def emit_value(
@@ -221,7 +270,12 @@ def emit_value(
     """`emit` for an operation with one result; returns that result."""
     trace = _state.trace
     assert trace is not None, f"{name} emitted outside a trace"
-    return _create(name, (result,), operands, attributes, None, 0, trace.location(1)).result
+    try:
+        return _create(name, (result,), operands, attributes, None, 0, trace.location(1)).result
+    except TypeError:
+        if any(operand is STALE for operand in operands):
+            raise stale_use() from None
+        raise
 
 
 def constant(type_: ir.Type, value: int | float) -> ir.Value:

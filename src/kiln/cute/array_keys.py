@@ -9,10 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..base_dsl import call_plan
-from .arrays import introduce_array, is_torch_tensor, read_array
+from .arguments import introduce
+from .arrays import is_torch_tensor, read_array
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+
+ALIGNMENT = 128
+"""A key tells an address modulo so many bytes."""
 
 
 def array_key(*arrays: Any) -> Hashable:
@@ -24,7 +28,7 @@ def array_key(*arrays: Any) -> Hashable:
     native = call_plan.native()
     if native is not None:
         found = native.describe(*arrays)
-        if found is None and all([x is None or introduce_array(native, type(x)) for x in arrays]):  # noqa: C419
+        if found is None and sum(introduce(native, x) for x in arrays):
             found = native.describe(*arrays)
         if found is not None:
             return found
@@ -33,7 +37,7 @@ def array_key(*arrays: Any) -> Hashable:
 
 def _key(x: Any) -> Hashable:
     if is_torch_tensor(type(x)):
-        return x.dtype, x.shape, x.stride(), x.device, x.data_ptr() % call_plan.DESCRIBED_ALIGNMENT
+        return x.dtype, x.shape, x.stride(), x.device, x.data_ptr() % ALIGNMENT
     array = read_array(x)
     return (
         array.dtype,
@@ -41,7 +45,7 @@ def _key(x: Any) -> Hashable:
         tuple(array.strides),
         array.device,
         array.readonly,
-        array.address % call_plan.DESCRIBED_ALIGNMENT,
+        array.address % ALIGNMENT,
     )
 
 
@@ -50,7 +54,7 @@ def stream_of(array: Any) -> int:
     native = call_plan.native()
     if native is not None:
         found = native.stream(array)
-        if found is None and introduce_array(native, type(array)):
+        if found is None and introduce(native, array):
             found = native.stream(array)
         if found is not None:
             return found

@@ -109,11 +109,13 @@ class Pointer:
         """What `base + offset` is known to be a multiple of."""
         self._swizzle = swizzle
         self._readonly = readonly
+        tracing.hold(self)
 
     def _copy(self, **changes: Any) -> Pointer:
         made = object.__new__(Pointer)  # also of an address from Python: inside a trace it is a pointer like any other
         for name in Pointer.__slots__:
             object.__setattr__(made, name, changes.get(name, getattr(self, name)))
+        tracing.hold(made)
         return made
 
     # -- what is known about it --------------------------------------------------------------------------

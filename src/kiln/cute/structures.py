@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Int8, NumericMeta
 from .layout import Layout, cosize
@@ -274,6 +275,7 @@ class ScalarField(Pointer):
         made = object.__new__(cls)
         for name in Pointer.__slots__:
             object.__setattr__(made, name, getattr(pointer, name))
+        tracing.hold(made)
         return made
 
     @property
@@ -282,6 +284,7 @@ class ScalarField(Pointer):
         made = object.__new__(Pointer)
         for name in Pointer.__slots__:
             object.__setattr__(made, name, getattr(self, name))
+        tracing.hold(made)
         return made
 
 

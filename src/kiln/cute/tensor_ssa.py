@@ -72,6 +72,7 @@ class TensorSSA:
         if dtype is None:
             dtype = NumericMeta.from_mlir_type(value.type.element_type)  # pyright: ignore[reportAttributeAccessIssue]
         self._dtype = dtype
+        tracing.hold(self)
 
     # -- what it is --------------------------------------------------------------------------------------
 

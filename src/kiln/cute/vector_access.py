@@ -13,6 +13,7 @@ from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from .composed_layout import ComposedLayout
 from .int_tuple import flatten_to_tuple, product
+from .layout import Layout
 from .leaf import get_divisibility, leaf_add, leaf_mul
 from .pointer import (
     AddressSpace,
@@ -74,7 +75,7 @@ def accesses(pointer: Pointer, layout: Any, count: int) -> Iterator[Access]:
 def _groups(layout: Any, count: int) -> Iterator[Group]:
     """The parts of a layout that have one dynamic offset each."""
     if isinstance(layout, ComposedLayout):
-        if layout.is_static():
+        if layout.is_static() and isinstance(layout.inner, (Swizzle, Layout)):
             yield Group(0, [layout(i) for i in range(count)], range(count))
             return
         width = _composed_width(layout, count)

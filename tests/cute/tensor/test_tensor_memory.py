@@ -404,3 +404,24 @@ def test_addresses_as_integers():
     run(from_dlpack(x))
     assert kinds == [(kiln.Int32, kiln.Int64, kiln.Int32)]
     assert x.tolist() == [1, 6.5, 0]
+
+
+def test_a_layout_that_looks_offsets_up():
+    """A composed layout around a function: here the offsets are elements of another tensor."""
+    rng = np.random.default_rng(0)
+    where, data = rng.integers(0, 32, 8).astype(np.int32), np.arange(32, dtype=np.float32) * 2
+    out = np.zeros((4, 8), np.float32)
+
+    @cute.jit
+    def gather(where: cute.Tensor, data: cute.Tensor, out: cute.Tensor):
+        table = cute.make_composed_layout(lambda c: where[c], 0, cute.make_layout(8))
+        t = cute.make_tensor(data.iterator, table)
+        for i in range(8):
+            out[0, i] = t[i]
+        out[1, None].store(t.load())
+        cute.autovec_copy(t, out[2, None])
+        squares = cute.make_composed_layout(lambda c: c * c, 0, cute.make_layout(5))
+        cute.basic_copy(cute.make_tensor(data.iterator, squares), cute.make_tensor(out[3, None].iterator, 5))
+
+    gather(where, data, from_dlpack(out))
+    assert (out[:3] == data[where]).all() and out[3].tolist() == [0, 2, 8, 18, 32, 0, 0, 0]

@@ -19,6 +19,8 @@ from .operands import PLAIN, as_numeric, is_ir_value_class, unwrap
 from .operators import arithmetic_type, binary, compare, convert, extremum, power, select, shift, typed_weak
 from .promotion import float_of
 
+state = trace.state
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -63,6 +65,8 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         """Wrap a plain value of the type, or an IR value of the type's IR type, without looking at it."""
         made = object.__new__(cls)
         made._value = value
+        if type(value) not in PLAIN and (current := state.trace) is not None:
+            current.holders.append(made)
         return made
 
     @classmethod
@@ -141,6 +145,8 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         """The Python value; refused for a value that is not known while tracing."""
         if type(self._value) in PLAIN:
             return self._value
+        if self._value is trace.STALE:
+            raise trace.stale_use()
         from ..diagnostics import DSLRuntimeError, error
 
         raise error(
@@ -328,6 +334,8 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
         made._value = value
         made._nonneg = nonneg
         made._divisibility = divisibility
+        if type(value) not in PLAIN and (current := state.trace) is not None:
+            current.holders.append(made)
         return made
 
     @classmethod
