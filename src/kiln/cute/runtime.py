@@ -467,7 +467,8 @@ class RuntimePointer(Pointer):
                 hint="pass a smaller assumed_align",
             )
         self._base = None
-        self._offset = 0
+        self._offset = self._inside = 0
+        self._apart = True
         self._dtype = dtype
         self._memspace = memspace
         self._alignment = alignment

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from kernel_testing import run, runs
 
+import kiln
 from kiln import cute
 from kiln.base_dsl.diagnostics import DSLCudaRuntimeError
 from kiln.cute import arch
@@ -55,13 +56,24 @@ def test_integers(operation, name, space):
     ("name", "dtype"),
     [("Float16", np.float16), ("BFloat16", ml_dtypes.bfloat16), ("Float32", np.float32), ("Float64", np.float64)],
 )
-def test_addition_of_floats(name, dtype):
+@pytest.mark.parametrize("space", ["gmem", "smem"])
+def test_addition_of_floats(name, dtype, space):
     """Small integers are exact in every type, so the order does not matter."""
 
     @cute.kernel
     def kernel(out: cute.Tensor):
-        t = arch.thread_idx()[0]
-        arch.atomic_add(out.iterator + t % 4, getattr(cute, name)(1))
+        t, one = arch.thread_idx()[0], getattr(cute, name)(1)
+        if kiln.const_expr(space == "gmem"):
+            arch.atomic_add(out.iterator + t % 4, one)
+        else:
+            cells = cute.make_tensor(arch.alloc_smem(getattr(cute, name), 4, 16), cute.make_layout(4))
+            if t < 4:
+                cells[t] = getattr(cute, name)(0)
+            arch.sync_threads()
+            arch.atomic_add(cells.iterator + t % 4, one)
+            arch.sync_threads()
+            if t < 4:
+                arch.atomic_add(out.iterator + t, cells[t])
 
     for (out,) in runs(kernel, np.zeros(4, dtype), grid=8, block=64, schedules=[(1, 0), (2, 0)]):
         assert (out.astype(np.float64) == 128).all()
@@ -87,6 +99,35 @@ def test_old_values_are_distinct_tickets():
 
     for _, out in runs(kernel, np.zeros(1, np.int32), np.zeros(32 * 64, np.int32), grid=32, block=64):
         np.testing.assert_array_equal(np.sort(out), np.arange(32 * 64))
+
+
+@pytest.mark.parametrize("space", ["gmem", "smem"])
+@pytest.mark.parametrize("name", ["Int32", "Uint32", "Int64", "Uint64", "Float32", "Float64"])
+def test_exchange_and_compare_of_all_types(name, space):
+    kind = getattr(cute, name)
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        t = arch.thread_idx()[0]
+        place = x.iterator + t
+        if kiln.const_expr(space == "smem"):
+            cells = cute.make_tensor(arch.alloc_smem(kind, 32, 16), cute.make_layout(32))
+            cells[t] = x[t]
+            place = cells.iterator + t
+        out[t] = arch.atomic_exch(place, kind(t + 100))
+        if kiln.const_expr(not name.startswith("Float")):
+            out[32 + t] = arch.atomic_cas(place, cmp=kind(110), val=kind(7))
+        if kiln.const_expr(space == "smem"):
+            x[t] = cells[t]
+
+    dtype = getattr(np, name.lower())
+    for x, out in runs(kernel, np.arange(32).astype(dtype), np.zeros(64, dtype), schedules=[(1, 0), (1, 2)]):
+        after = np.arange(100, 132)
+        np.testing.assert_array_equal(out[:32], np.arange(32))
+        if not name.startswith("Float"):
+            np.testing.assert_array_equal(out[32:], after)
+            after = np.where(after == 110, 7, after)
+        np.testing.assert_array_equal(x, after)
 
 
 def test_exchange_and_compare():
