@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,3 +35,14 @@ def child(tmp_path: Path) -> Child:
         )
 
     return run
+
+
+@pytest.fixture
+def in_order() -> Iterator[None]:
+    """On the CPU target, threads and blocks run in order whatever schedule the tests run under: for tests that say what
+    happens first."""
+    from kiln.targets.cpu import jit
+
+    jit.set_seed(0)
+    yield
+    jit.set_seed()

@@ -23,6 +23,7 @@ def test_every_notebook_is_there():
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.usefixtures("in_order")
 def test_a_notebook_says_what_it_said(path: Path, monkeypatch: pytest.MonkeyPatch):
     program = Program(path.stem)
     monkeypatch.setitem(sys.modules, program.module.__name__, program.module)
