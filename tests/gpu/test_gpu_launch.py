@@ -242,6 +242,34 @@ def test_printed_text_is_there_when_the_call_returns(capfd):
 
 
 @cute.kernel
+def long_speaker(n: Int32):
+    t, _, _ = arch.thread_idx()
+    b, _, _ = arch.block_idx()
+    cute.printf("<{} {} {}>", b, t, [n * i for i in range(20)])
+
+
+@cute.kernel
+def longer_speaker(n: Int32):
+    cute.printf("many {} end", [n + i for i in range(70)])
+
+
+@cute.jit
+def launch_long_speaker(n: Int32):
+    long_speaker(n).launch(grid=(4, 1, 1), block=(32, 1, 1))
+    longer_speaker(n).launch(grid=(1, 1, 1), block=(1, 1, 1))
+
+
+def test_text_of_a_call_comes_out_in_one_piece(capfd):
+    launch_long_speaker(3)
+    lines = [line for line in capfd.readouterr().out.splitlines() if line]
+    numbers = ",".join(str(3 * i) for i in range(20))
+    wanted = {f"<{b} {t} [{numbers}]>" for b in range(4) for t in range(32)}
+    assert set(lines[:-1]) == wanted
+    assert len(lines) == 4 * 32 + 1
+    assert lines[-1] == f"many [{','.join(str(3 + i) for i in range(70))}] end"
+
+
+@cute.kernel
 def checker(limit: Int32):
     t, _, _ = arch.thread_idx()
     b, _, _ = arch.block_idx()

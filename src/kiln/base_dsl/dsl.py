@@ -6,6 +6,7 @@ and which decorators it offers; this module knows only builtin, func, arith and 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import types
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from .diagnostics import (
 from .target import get_target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ..mlir import ext, ir
     from .compiler import CompileOptions
@@ -33,6 +34,18 @@ if TYPE_CHECKING:
 
 compile_lock = threading.RLock()
 """Held while a function is traced and compiled: the bindings and LLVM are not parallel anyway."""
+
+
+@contextlib.contextmanager
+def others_may_compile() -> Iterator[None]:
+    """While open, other threads may compile: around waiting for another process in the middle of a compilation."""
+    lock: Any = compile_lock
+    held = lock._release_save() if lock._is_owned() else None
+    try:
+        yield
+    finally:
+        if held is not None:
+            lock._acquire_restore(held)
 
 
 class BaseDSL(ArgumentRules):

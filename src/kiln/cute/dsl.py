@@ -311,7 +311,7 @@ class KernelLaunch:
 
         kernel = self.kernel
         taken = {op.attributes["sym_name"].value for op in active.module.body.operations if "sym_name" in op.attributes}
-        base = (kernel.name_prefix or "") + kernel.name
+        base = (kernel.name_prefix or "") + _symbol(kernel)
         name = base
         number = 1
         while name in taken:
@@ -337,6 +337,11 @@ class KernelLaunch:
                 )
             kernel.dsl.finish_function(function, types_, [])
         return name
+
+
+def _symbol(kernel: KernelFunction) -> str:
+    """What a kernel is called in compiled code and profiles: a method's name goes with that of its class."""
+    return kernel.function.__qualname__.rpartition("<locals>.")[2].replace(".", "_").lstrip("_") or kernel.name
 
 
 def _name_arguments(entry: Any, names: Iterable[str], nodes: Sequence[Node], location: Any) -> None:

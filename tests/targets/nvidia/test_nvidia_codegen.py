@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from kiln.base_dsl.diagnostics import (
 )
 from kiln.targets.nvidia import codegen, toolchain
 from kiln.targets.nvidia.arch import Arch, ptx_version
+from kiln.targets.nvidia.expand import printf_parts
 from kiln.targets.nvidia.math64 import FUNCTIONS
 
 pytestmark = needs_ptxas
@@ -211,6 +213,21 @@ def test_names_are_readable():
     assert list(compiled.executable.resources) == ["double"]
 
 
+class _Doubling:
+    @cute.kernel
+    def kernel(self, x: cute.Tensor):
+        t, _, _ = arch.thread_idx()
+        x[t] = x[t] * 2
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor):
+        self.kernel(x).launch(grid=1, block=32)
+
+
+def test_a_method_is_named_with_its_class():
+    assert ".visible .entry Doubling_kernel(" in compile_for(_Doubling(), floats(128)).__ptx__
+
+
 @pytest.mark.parametrize("dtype", [Float16, BFloat16, Float32, Float64, Int8, Int64])
 def test_arithmetic_of_every_type_assembles(dtype):
     @cute.kernel
@@ -272,6 +289,21 @@ def test_a_product_and_a_sum_are_rounded_twice_if_asked(flag):
     ptx = compile_for(launcher(kernel), floats(128), options=f"--ptxas-options {flag}").__ptx__
     assert "mul.rn.f32" in ptx
     assert "fma" not in ptx
+
+
+def test_printing_more_than_a_call_takes():
+    assert printf_parts("a %d 100%% %5.2f\n") == [("a %d 100%% %5.2f\n", 2)]
+    assert printf_parts("text") == [("text", 0)]
+    parts = printf_parts("[" + "%lld," * 70 + "]%%")
+    assert [count for _, count in parts] == [32, 32, 6]
+    assert "".join(text for text, _ in parts) == "[" + "%lld," * 70 + "]%%"
+
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        cute.printf("{}", [Int32(x[i]) for i in range(70)])
+
+    ptx = compile_for(launcher(kernel), floats(128)).__ptx__
+    assert len(re.findall(r"call.*vprintf", ptx)) == 3
 
 
 def test_barriers_are_not_copied_into_branches():
@@ -529,3 +561,33 @@ def test_artefacts():
     assert "define" in compiled.__llvm__
     assert "target triple" in compiled.__llvm__
     assert "llvm.func @double" in compiled.artifacts["mlir_lowered"]
+
+
+@needs_ptxas
+def test_ptxas_of_several_threads_overlaps(monkeypatch):
+    monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+    together = threading.Barrier(2, timeout=60)
+    run = codegen.subprocess.run
+
+    def meet(*args, **kwargs):
+        together.wait()  # breaks unless both are here at a time
+        return run(*args, **kwargs)
+
+    monkeypatch.setattr(codegen.subprocess, "run", meet)
+    codes = {}
+
+    def work(factor):
+        @cute.kernel
+        def kernel(x: cute.Tensor):
+            t, _, _ = arch.thread_idx()
+            x[t] = x[t] * factor
+
+        codes[factor] = compile_for(launcher(kernel), floats(128)).__ptx__
+
+    threads = [threading.Thread(target=work, args=(factor,)) for factor in (3.0, 5.0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert "0f40400000" in codes[3.0]
+    assert "0f40A00000" in codes[5.0]

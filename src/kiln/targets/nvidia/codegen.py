@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import llvmlite.binding as llvm
 
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
+from ...base_dsl.dsl import others_may_compile
 from . import toolchain
 from .arch import Arch, ptx_version
 
@@ -145,7 +146,8 @@ def assemble(
             "-o",
             target,
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        with others_may_compile():
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
         said = done.stderr + done.stdout
         if done.returncode:
             raise CompilerDiagnosticError(

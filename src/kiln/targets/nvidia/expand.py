@@ -7,6 +7,7 @@ it and the dynamic leaves. Constants of the dialect's definitions (`dialects/cut
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.compiler import report_at, source_span
@@ -509,15 +510,36 @@ def _printf(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilde
     x.kernel.prints = True
     arguments = cute.unpack(op.operands[0])
     x.module.declare("vprintf", [ptr_type(), ptr_type()], [int_type(32)])
-    format_ = b.cast_space(b.address_in(x.module.string(attribute(op, "format")), 1), ptr_type())
-    buffer = b.null()
-    if arguments:
-        struct = struct_type([a.type for a in arguments])
-        buffer = x.at_entry(op.location).alloca(struct, 1, 8)
-        for number, value in enumerate(arguments):
-            b.store(value, b.field(buffer, struct, number))
-    b.call("vprintf", [int_type(32)], [format_, buffer])
+    for text, count in printf_parts(attribute(op, "format")):
+        values, arguments = arguments[:count], arguments[count:]
+        format_ = b.cast_space(b.address_in(x.module.string(text), 1), ptr_type())
+        buffer = b.null()
+        if values:
+            struct = struct_type([a.type for a in values])
+            buffer = x.at_entry(op.location).alloca(struct, 1, 8)
+            for number, value in enumerate(values):
+                b.store(value, b.field(buffer, struct, number))
+        b.call("vprintf", [int_type(32)], [format_, buffer])
     return []
+
+
+_CONVERSION = re.compile(r"%%|%[-+ #0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j)?[a-zA-Z]")
+_MOST_PRINTED = 32
+"""Values that one call of the device's printf takes: it leaves out what is beyond. Text of one call comes out in one piece."""
+
+
+def printf_parts(text: str) -> list[tuple[str, int]]:
+    """A format cut into formats of at most 32 conversions, each with how many it has."""
+    parts: list[tuple[str, int]] = []
+    start = count = 0
+    for found in _CONVERSION.finditer(text):
+        if found.group() == "%%":
+            continue
+        if count == _MOST_PRINTED:
+            parts.append((text[start : found.start()], count))
+            start, count = found.start(), 0
+        count += 1
+    return [*parts, (text[start:], count)]
 
 
 @expands("cute.assert_")
