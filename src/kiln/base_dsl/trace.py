@@ -12,13 +12,19 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from .diagnostics import Positions, internal_files, is_internal, position_table, positions
+from .diagnostics import Positions, is_internal, position_table, positions
 
 if TYPE_CHECKING:
     import types
     from collections.abc import Iterator, Mapping, Sequence
 
     from ..mlir import ir
+
+
+_internal_modules: set[str | None] = set()
+"""Names of modules all of whose code is machinery."""
+_address = object.__hash__
+"""A number that no two objects share while they live."""
 
 
 class Trace:
@@ -39,7 +45,9 @@ class Trace:
         """Python objects that hold a value of this module, in an attribute `_value` or `_base`."""
         self._scratch: ir.Operation | None = None
         # Keyed by the address of the code object, which is kept alive here: hashing code objects is slow.
-        self._locations: dict[tuple[int, int, int], ir.Location] = {}
+        self._locations: dict[int, dict[tuple[int, int], ir.Location]] = {}
+        self._here = self._locations.setdefault(-1, {})
+        """Those under the call that is inlined now."""
         self._codes: dict[int, tuple[types.CodeType, Positions]] = {}
         self._callsites: list[tuple[ir.Location, int]] = []
         self._callsite_ids: dict[ir.Location, int] = {}
@@ -85,31 +93,36 @@ class Trace:
 
     def location(self, depth: int = 1) -> ir.Location:
         """The user's source line on the stack now, with the chain of inlined calls that led to it."""
+        # This runs for every operation. Functions that raise audit events are avoided, as each goes through a hook written
+        # in Python (`frontend/texts.py`): `id`, and the code of a frame.
         frame = sys._getframe(depth + 1)
-        code = frame.f_code
-        while True:  # `is_internal`, spelled out: this runs for every operation
-            internal = internal_files.get(code.co_filename)
-            if internal is None:
-                internal = is_internal(code)
+        while True:
+            name = frame.f_globals.get("__name__")
+            if name not in _internal_modules:
+                code = frame.f_code
+                if not is_internal(code):
+                    break
+                if name != "__main__":  # what is run by `python -m` shares this name with the user's program
+                    _internal_modules.add(name)
             back = frame.f_back
-            if not internal or back is None:
+            if back is None:
+                code = frame.f_code
                 break
             frame = back
-            code = frame.f_code
-        callsites = self._callsites
-        key = (id(code), frame.f_lasti, callsites[-1][1] if callsites else -1)
-        found = self._locations.get(key)
+        key = (_address(code), frame.f_lasti)
+        found = self._here.get(key)
         if found is None:
-            found = self._locations[key] = self._make_location(frame, callsites[-1][0] if callsites else None)
+            caller = self._callsites[-1][0] if self._callsites else None
+            found = self._here[key] = self._make_location(frame, caller)
         return found
 
     def _make_location(self, frame: types.FrameType, caller: ir.Location | None) -> ir.Location:
         from ..mlir import context, ir
 
         code = frame.f_code
-        known = self._codes.get(id(code))
+        known = self._codes.get(_address(code))
         if known is None:
-            known = self._codes[id(code)] = (code, position_table(code))
+            known = self._codes[_address(code)] = (code, position_table(code))
         line, _, column, _ = positions(code, frame.f_lasti, known[1])
         if line < 0:
             line = frame.f_lineno or frame.f_code.co_firstlineno
@@ -122,10 +135,12 @@ class Trace:
         here = self.location(3)
         number = self._callsite_ids.setdefault(here, len(self._callsite_ids))
         self._callsites.append((here, number))
+        before, self._here = self._here, self._locations.setdefault(number, {})
         try:
             yield
         finally:
             self._callsites.pop()
+            self._here = before
 
 
 class _Stale:
@@ -266,12 +281,17 @@ def emit_value(
     result: ir.Type,
     operands: Sequence[ir.Value] = (),
     attributes: Mapping[str, ir.Attribute] | None = None,
+    depth: int = 1,
 ) -> ir.Value:
-    """`emit` for an operation with one result; returns that result."""
+    """`emit` for an operation with one result; returns that result.
+
+    The user's line is looked for from `depth` frames up: more than 1 where those before are known to be Kiln's, as every
+    frame looked at costs 0.3 us.
+    """
     trace = _state.trace
     assert trace is not None, f"{name} emitted outside a trace"
     try:
-        return _create(name, (result,), operands, attributes, None, 0, trace.location(1)).result
+        return _create(name, (result,), operands, attributes, None, 0, trace.location(depth)).result
     except TypeError:
         if any(operand is STALE for operand in operands):
             raise stale_use() from None

@@ -137,10 +137,14 @@ def _divisibility(x: Any) -> int:
     return abs(int(x)) if type(x) in PLAIN else x._divisibility
 
 
+_BY_OPERATOR = 4
+"""Frames from `emit_value` to what used an operator: the functions below are called by `binary`, and that by an operator."""
+
+
 def _emit(op: str, t: Any, x: Any, y: Any) -> ir.Value:
     left = integer_constant(t, x) if type(x) in PLAIN else x._value
     right = integer_constant(t, y) if type(y) in PLAIN else y._value
-    return emit_value(op, t._ir_type or t.mlir_type, (left, right))
+    return emit_value(op, t._ir_type or t.mlir_type, (left, right), None, _BY_OPERATOR + 1)
 
 
 def _add(t: Any, x: Any, y: Any) -> Any:
@@ -150,7 +154,7 @@ def _add(t: Any, x: Any, y: Any) -> Any:
         if y == 0:
             return x
         return t._make(_emit("arith.addi", t, x, y), x._nonneg and y >= 0, math.gcd(x._divisibility, y))
-    made = emit_value("arith.addi", t._ir_type or t.mlir_type, (x._value, y._value))
+    made = emit_value("arith.addi", t._ir_type or t.mlir_type, (x._value, y._value), None, _BY_OPERATOR)
     return t._make(made, x._nonneg and y._nonneg, math.gcd(x._divisibility, y._divisibility))
 
 
@@ -169,7 +173,7 @@ def _mul(t: Any, x: Any, y: Any) -> Any:
         if y == 0:
             return t._lift(0)
         return t._make(_emit("arith.muli", t, x, y), x._nonneg and y >= 0, x._divisibility * abs(y))
-    made = emit_value("arith.muli", t._ir_type or t.mlir_type, (x._value, y._value))
+    made = emit_value("arith.muli", t._ir_type or t.mlir_type, (x._value, y._value), None, _BY_OPERATOR)
     return t._make(made, x._nonneg and y._nonneg, x._divisibility * y._divisibility)
 
 
