@@ -414,6 +414,35 @@ def test_prepared_tensors():
         dynamic(from_dlpack(np.zeros((7, 9), np.int32)))
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_tensors_are_prepared_alike_with_and_without_native_code(library, monkeypatch):
+    native = call_plan.native()
+    given = matrices()
+    if library == "torch":
+        torch = pytest.importorskip("torch")
+        given = [torch.from_numpy(x) for x in given]
+    else:
+        given += [np.zeros((0, 4), np.int8), np.zeros((2, 3), np.bool_)]
+
+    def facts(x, align, leading):
+        tensor = from_dlpack(x, assumed_align=align)
+        found = [str(tensor), tensor.shape, tensor.stride, tensor.element_type, tensor.data_ptr, tensor._passport]
+        tensor = tensor.mark_layout_dynamic(leading_dim=leading)
+        return [*found, str(tensor), tensor.dynamic_strides_mask, tensor._passport, tensor._keep is x]
+
+    for x in given:
+        for align in (None, 1, 3, 8, 16, 256):
+            for leading in (0, 1, 2):
+                results = []
+                for how in (native, None, native):
+                    monkeypatch.setattr(call_plan, "_native", how)
+                    try:
+                        results.append(facts(x, align, leading))
+                    except DSLUserCodeTypeError as failure:
+                        results.append(failure.message)
+                assert results[0] == results[1] == results[2]
+
+
 def test_alignment():
     memory = np.zeros(64, np.float32)
     start = (-memory.ctypes.data // 4) % 4

@@ -54,6 +54,9 @@ STATIC, DYNAMIC32, DYNAMIC64 = range(3)
 """Leaves. The number of a static one is its value, of a dynamic one its divisibility."""
 MAX_RANK = 16
 
+DESCRIBED_ALIGNMENT = 128
+"""Descriptions of arrays tell their addresses modulo this."""
+
 NO_RESULT, SIGNED, UNSIGNED, REAL32, REAL64, TRUTH = range(6)
 """What a call gives: the object VALUE, or the number in a slot."""
 
@@ -194,8 +197,13 @@ class Native:
         raise NotImplementedError
 
     def describe(self, *arrays: Any) -> bytes | None:
-        """All that a kernel may depend on of some arrays but their contents and where exactly they lie (modulo 128 bytes
-        it is told); None in place of an array is told too. None if one of them is of a type that is not known."""
+        """All that a kernel may depend on of some arrays but their contents and where exactly they lie (the address is told
+        modulo `DESCRIBED_ALIGNMENT`); None in place of an array is told too. None if one of them is of a type that is not
+        known."""
+        raise NotImplementedError
+
+    def address(self, array: Any) -> int | None:
+        """Where the first element of an array lies; None if its type is not known."""
         raise NotImplementedError
 
     def stream(self, array: Any) -> int | None:
@@ -212,6 +220,11 @@ def register_native(load: Callable[[], Native | None]) -> None:
     """Say where native code comes from. `load` is called when it is first wanted; it may find that it cannot work here."""
     global _load
     _load = load
+
+
+def loaded() -> Native | None:
+    """Native code if something has asked for it before."""
+    return _native
 
 
 def native() -> Native | None:

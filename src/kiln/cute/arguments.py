@@ -17,8 +17,8 @@ from . import runtime
 from .arrays import (
     Array,
     dlpack_type,
-    exchange_functions,
     find_leading,
+    introduce_array,
     is_array,
     is_torch_tensor,
     numpy_element_type,
@@ -440,13 +440,7 @@ def introduce(native: Native, value: Any) -> bool:
     _introduced.add(kind)
     if kind is RuntimeTensor or kind is RuntimePointer:
         native.add_prepared(kind, "_passport")
-    elif kind is getattr(sys.modules.get("numpy"), "ndarray", None):
-        native.add_numpy(kind)
-    elif is_torch_tensor(kind) and kind.__name__ in ("Tensor", "Parameter"):
-        found = exchange_functions(kind)
-        if found is not None:
-            native.add_array(kind, *found)
-    else:
+    elif not introduce_array(native, kind):
         attribute = handle_attribute(value)
         if attribute is not None:
             native.add_stream(kind, attribute)

@@ -9,14 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..base_dsl import call_plan
-from .arguments import introduce
-from .arrays import is_torch_tensor, read_array
+from .arrays import introduce_array, is_torch_tensor, read_array
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
-
-ALIGNMENT = 128
-"""A key tells an address modulo so many bytes."""
 
 
 def array_key(*arrays: Any) -> Hashable:
@@ -28,7 +24,7 @@ def array_key(*arrays: Any) -> Hashable:
     native = call_plan.native()
     if native is not None:
         found = native.describe(*arrays)
-        if found is None and sum(introduce(native, x) for x in arrays):
+        if found is None and all([x is None or introduce_array(native, type(x)) for x in arrays]):  # noqa: C419
             found = native.describe(*arrays)
         if found is not None:
             return found
@@ -37,7 +33,7 @@ def array_key(*arrays: Any) -> Hashable:
 
 def _key(x: Any) -> Hashable:
     if is_torch_tensor(type(x)):
-        return x.dtype, x.shape, x.stride(), x.device, x.data_ptr() % ALIGNMENT
+        return x.dtype, x.shape, x.stride(), x.device, x.data_ptr() % call_plan.DESCRIBED_ALIGNMENT
     array = read_array(x)
     return (
         array.dtype,
@@ -45,7 +41,7 @@ def _key(x: Any) -> Hashable:
         tuple(array.strides),
         array.device,
         array.readonly,
-        array.address % ALIGNMENT,
+        array.address % call_plan.DESCRIBED_ALIGNMENT,
     )
 
 
@@ -54,7 +50,7 @@ def stream_of(array: Any) -> int:
     native = call_plan.native()
     if native is not None:
         found = native.stream(array)
-        if found is None and introduce(native, array):
+        if found is None and introduce_array(native, type(array)):
             found = native.stream(array)
         if found is not None:
             return found

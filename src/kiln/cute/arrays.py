@@ -7,7 +7,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..base_dsl import call_plan
+from ..base_dsl import call_plan, target
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.numeric.meta import TYPES
 
@@ -273,6 +273,32 @@ def dlpack_type(dtype: Any) -> int:
         if TYPES[name] is dtype:
             return code | bits << 8 | 1 << 16
     return -1
+
+
+def introduce_array(native: call_plan.Native, kind: type) -> bool:
+    """Tell native code about a type of arrays; whether it can read arrays of that type."""
+    if kind in _native_kinds:
+        return True
+    if kind is getattr(sys.modules.get("numpy"), "ndarray", None):
+        native.add_numpy(kind)
+    elif is_torch_tensor(kind) and kind.__name__ in ("Tensor", "Parameter") and not target.cuda_is_host_memory:
+        found = exchange_functions(kind)
+        if found is None:
+            return False
+        native.add_array(kind, *found)
+    else:
+        return False
+    _native_kinds.add(kind)
+    return True
+
+
+_native_kinds: set[type] = set()
+
+
+def reading_natively(x: Any) -> call_plan.Native | None:
+    """Native code if it is there already and can read an array."""
+    native = call_plan.loaded()
+    return native if native is not None and introduce_array(native, type(x)) else None
 
 
 def exchange_functions(kind: type) -> tuple[int, int] | None:

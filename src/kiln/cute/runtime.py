@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..base_dsl import call_plan
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Float32, NumericMeta, TFloat32
-from .arrays import Array, find_leading, read_array
+from .arrays import Array, find_leading, read_array, reading_natively
 from .layout import Layout
 from .pointer import AddressSpace, Pointer, element_bits, natural_alignment
 from .tensor import Tensor
@@ -53,36 +53,44 @@ class RuntimeTensor(Tensor):
     """
 
     __kiln_static__ = True
-    __slots__ = ("__dict__", "__weakref__", "_passport")
+    __slots__ = ("__dict__", "__weakref__", "_address", "_form", "_keep", "_narrow_strides", "_order", "_passport")
 
-    def __init__(self, array: Array, alignment: int | None = None, use_32bit_stride: bool = False) -> None:
-        self._array = array
+    def __init__(self, made: Form, address: int, keep: Any, use_32bit_stride: bool = False) -> None:
+        """A tensor of a form at an address; `keep` is what holds the memory."""
+        self._address = address
+        self._keep = keep
         self._narrow_strides = use_32bit_stride
-        natural = natural_alignment(array.dtype)
-        self._alignment = natural if alignment is None else alignment
-        self._memspace = AddressSpace.gmem if array.device == "cuda" else AddressSpace.generic
         self._order: tuple[int, ...] | None = None
-        if (
-            self._alignment & (self._alignment - 1)
-            or self._alignment < natural
-            or array.address % self._alignment
-            or min(array.strides, default=0) < 0
-        ):
-            _check_address(array, self._alignment)
-        self._set(form(array.dtype, self._memspace, self._alignment, array.readonly, array.shape, array.strides))
+        self._form = made
+        self._passport = made.passport(address)
 
     def _set(self, made: Form) -> None:
         """State which leaves are static and dynamic."""
         self._form = made
-        self._passport = made.passport(self._array.address)
+        self._passport = made.passport(self._address)
+
+    @property
+    def _array(self) -> Array:
+        found = self._form
+        device = "cuda" if self._memspace is AddressSpace.gmem else "cpu"
+        known = found.signature
+        return Array(self._address, found.shape, found.strides, known.dtype, device, known.readonly, self._keep)
 
     @property
     def _signature(self) -> TensorSignature:
         return self._form.signature
 
     @property
+    def _alignment(self) -> int:
+        return self._form.signature.alignment
+
+    @property
+    def _memspace(self) -> AddressSpace:
+        return self._form.signature.memspace
+
+    @property
     def _argument(self) -> tuple[TensorSignature, tuple[int, ...]]:
-        return self._form.signature, (self._array.address, *self._form.tail)
+        return self._form.signature, (self._address, *self._form.tail)
 
     def __kiln_argument__(self) -> tuple[TensorSignature, tuple[int, ...]]:
         return self._argument
@@ -92,20 +100,20 @@ class RuntimeTensor(Tensor):
     @property
     def layout(self) -> Layout:  # type: ignore[override]
         """The layout with all its numbers."""
-        return Layout(tuple(self._array.shape), tuple(self._array.strides))
+        return Layout(self._form.shape, self._form.strides)
 
     @property
     def iterator(self) -> RuntimePointer:  # type: ignore[override]
         """The address, as a pointer to pass to compiled functions."""
-        return RuntimePointer(self._array.dtype, self._array.address, self._memspace, self._alignment, self._array)
+        return RuntimePointer(self.element_type, self._address, self._memspace, self._alignment, self._keep)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self._array.shape)
+        return self._form.shape
 
     @property
     def stride(self) -> tuple[int, ...]:
-        return tuple(self._array.strides)
+        return self._form.strides
 
     @property
     def memspace(self) -> AddressSpace:
@@ -114,24 +122,19 @@ class RuntimeTensor(Tensor):
     @property
     def data_ptr(self) -> int:
         """The address."""
-        return self._array.address
+        return self._address
 
     @property
     def element_type(self) -> Any:
         """The numeric type of the elements. Assigning another type reinterprets the memory."""
-        return self._array.dtype
+        return self._form.signature.dtype
 
     @element_type.setter
     def element_type(self, dtype: Any) -> None:
         if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
             raise error(DSLUserCodeTypeError, f"element_type takes a numeric type such as Float16, got {dtype!r}")
-        self._array = _reinterpreted(self._array, dtype)
-        self._alignment = max(self._alignment, natural_alignment(dtype))
-        array = self._array
-        _check_address(array, self._alignment)
-        self._set(
-            form(dtype, self._memspace, self._alignment, array.readonly, tuple(array.shape), tuple(array.strides))
-        )
+        array = _reinterpreted(self._array, dtype)
+        self._set(_static_form(array, max(self._alignment, natural_alignment(dtype))))
 
     @property
     def dynamic_shapes_mask(self) -> tuple[int, ...]:
@@ -149,7 +152,7 @@ class RuntimeTensor(Tensor):
             layout = found.layout
         else:
             layout = f"{self.shape}:{self.stride}"
-        return f"Tensor<0x{self._array.address:016x}@{self._memspace} o {layout}>"
+        return f"Tensor<0x{self._address:016x}@{self._memspace} o {layout}>"
 
     __repr__ = __str__
 
@@ -189,9 +192,23 @@ class RuntimeTensor(Tensor):
         """
         given = None if stride_order is None else tuple(stride_order)
         made, self._order = marked_compact(self._form, self._order, mode, given, divisibility, self._narrow_strides)
-        self._array = self._array._replace(strides=made.strides)
         self._set(made)
         return self
+
+
+def _static_form(array: Array, alignment: int | None) -> Form:
+    """The form of an array with a static layout, whose address is a multiple of `alignment`."""
+    natural = natural_alignment(array.dtype)
+    alignment = natural if alignment is None else alignment
+    if (
+        alignment & (alignment - 1)
+        or alignment < natural
+        or array.address % alignment
+        or min(array.strides, default=0) < 0
+    ):
+        _check_address(array, alignment)
+    space = AddressSpace.gmem if array.device == "cuda" else AddressSpace.generic
+    return form(array.dtype, space, alignment, array.readonly, tuple(array.shape), tuple(array.strides))
 
 
 def _check_address(array: Array, alignment: int) -> None:
@@ -249,13 +266,29 @@ def from_dlpack(
     The layout is static. `assumed_align` promises a multiple in bytes of the address (default: of the element type),
     and is checked. `use_32bit_stride` passes dynamic strides in 32 bits. `force_tf32` takes Float32 as TFloat32.
     """
+    native, key = reading_natively(tensor_dlpack), None
+    if native is not None and (assumed_align is None or assumed_align <= call_plan.DESCRIBED_ALIGNMENT):
+        key = (native.describe(tensor_dlpack), assumed_align, force_tf32)
+        made, address = _forms.get(key), native.address(tensor_dlpack)
+        if made is not None and address is not None:
+            return RuntimeTensor(made, address, tensor_dlpack, use_32bit_stride)
     if type(tensor_dlpack) is RuntimeTensor:
         array = tensor_dlpack._array
     else:
         array = read_array(tensor_dlpack)
     if force_tf32 and array.dtype is Float32:
         array = array._replace(dtype=TFloat32)
-    return RuntimeTensor(array, assumed_align, use_32bit_stride)
+    made = _static_form(array, assumed_align)
+    if key is not None and key[0] is not None:
+        if len(_forms) >= _MOST_FORMS:
+            _forms.clear()
+        _forms[key] = made
+    return RuntimeTensor(made, array.address, array.keep, use_32bit_stride)
+
+
+_forms: dict[Any, Form] = {}
+"""What arrays become that native code described so, by the arguments of `from_dlpack`."""
+_MOST_FORMS = 4096
 
 
 # --- descriptions ----------------------------------------------------------------------------------------------------

@@ -6,11 +6,16 @@ leaves.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...base_dsl import call_plan as plan
 from ...mlir import ir
 from ..llvm_build import int_type, ptr_type
 from .body import Body
 from .world import ARRAYS, PREPARED, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _INT32_MAX = (1 << 31) - 1
 
@@ -38,6 +43,7 @@ def build(module: ir.Module) -> None:
     _divide_strides(module)
     _take_array(module)
     _describe(module)
+    _address(module)
     _stream(module)
 
 
@@ -241,7 +247,7 @@ _HEAD_WORDS = 3
 
 def _describe(module: ir.Module) -> None:
     """`kiln_describe(module, arrays, how many)`: all that a kernel depends on of some arrays, as bytes; None if one of them
-    is of a type that is not known here. Of each: type, device and rank, the address modulo 128, extents, strides (numpy's
+    is of a type that is not known here. Of each: type, device and rank, the address modulo 128 bytes, extents, strides (numpy's
     in bytes). None in place of an array is a word of ones."""
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     c = Body(module, "kiln_describe", [ptr, ptr, i64], [ptr])
@@ -295,7 +301,7 @@ def _describe(module: ir.Module) -> None:
 
     type_, facts, address, rank, shape, strides = c.at(write)
     c.require(c.compare("ule", rank, c.i64(_DESCRIBED_RANK)), no)
-    for number, word in enumerate((type_, facts, c.binary("andi", address, c.i64(127)))):
+    for number, word in enumerate((type_, facts, c.binary("andi", address, c.i64(plan.DESCRIBED_ALIGNMENT - 1)))):
         c.store(word, c.gep(out, i64, number), 8)
     size = c.binary("muli", rank, c.i64(8))
     extents = c.gep(out, i64, _HEAD_WORDS)
@@ -316,28 +322,34 @@ def _describe(module: ir.Module) -> None:
     c.give(none)
 
 
-def _stream(module: ir.Module) -> None:
-    """`kiln_stream(module, array)`: the handle of the stream that the array's framework is working on; None if not known."""
+def _about_one(
+    module: ir.Module,
+    name: str,
+    field: str,
+    of_numpy: Callable[[Body, ir.Value], ir.Value],
+    of_tensor: Callable[[Body, ir.Value, ir.Value, ir.Block], ir.Value],
+) -> None:
+    """A function of a module and an array that gives an integer, or None for what it cannot read.
+
+    `of_numpy` makes it of an ndarray; `of_tensor` of a DLTensor and another of DLPack's functions, `field`.
+    """
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
-    c = Body(module, "kiln_stream", [ptr, ptr], [ptr])
+    c = Body(module, name, [ptr, ptr], [ptr])
     _, value = c.arguments
     tensor = c.alloca(i64, _TENSOR_BYTES // 8)
-    handle = c.alloca(i64)
-    c.store(c.i64(0), handle)
-    no, failed, known, give = c.block(), c.block(), c.block(ptr, ptr), c.block()
+    no, failed, known, numpy, give = c.block(), c.block(), c.block(ptr, ptr), c.block(), c.block(i64)
     world, kind = World(c), c.pointer(value, 1)
     for number in range(ARRAYS):
-        found = [world.pointer(f"array {field} {number}") for field in ("read", "stream")]
+        found = [world.pointer(f"array {of} {number}") for of in ("read", field)]
         c.when(c.is_(kind, world.pointer(f"array type {number}")), known, *found)
-    c.branch(c.is_(kind, world.pointer("ndarray")), give, no)
-    read, stream = c.at(known)
+    c.branch(c.is_(kind, world.pointer("ndarray")), numpy, no)
+    c.at(numpy)
+    c.goto(give, of_numpy(c, value))
+    read, other = c.at(known)
     c.require(c.equals(c.call_pointer(read, [value, tensor], i32), 0), failed)
-    device, number = (c.load(i32, c.byte_gep(tensor, n)) for n in (_DEVICE, _DEVICE_NUMBER))
-    c.when(c.equals(device, plan.CPU), give)
-    c.require(c.equals(c.call_pointer(stream, [device, number, handle], i32), 0), failed)
-    c.goto(give)
-    c.at(give)
-    c.give(c.result("PyLong_FromUnsignedLongLong", ptr, c.load(i64, handle)))
+    c.goto(give, of_tensor(c, tensor, other, failed))
+    (number,) = c.at(give)
+    c.give(c.result("PyLong_FromUnsignedLongLong", ptr, number))
     c.at(failed)
     c.call("PyErr_Clear", [], [])
     c.goto(no)
@@ -345,3 +357,32 @@ def _stream(module: ir.Module) -> None:
     none = World(c).pointer("none")
     c.call("Py_IncRef", [], [none])
     c.give(none)
+
+
+def _address(module: ir.Module) -> None:
+    """`kiln_address(module, array)`."""
+    i64 = int_type(64)
+
+    def of_tensor(c: Body, tensor: ir.Value, _: ir.Value, __: ir.Block) -> ir.Value:
+        return c.binary("addi", *(c.load(i64, c.byte_gep(tensor, n)) for n in (_DATA, _OFFSET)))
+
+    _about_one(module, "kiln_address", "read", lambda c, x: c.load(i64, c.byte_gep(x, NUMPY_DATA)), of_tensor)
+
+
+def _stream(module: ir.Module) -> None:
+    """`kiln_stream(module, array)`: the handle of the stream that the array's framework is working on; 0 for the host."""
+    i32, i64 = int_type(32), int_type(64)
+
+    def of_tensor(c: Body, tensor: ir.Value, stream: ir.Value, failed: ir.Block) -> ir.Value:
+        handle = c.alloca(i64)
+        c.store(c.i64(0), handle)
+        device, number = (c.load(i32, c.byte_gep(tensor, n)) for n in (_DEVICE, _DEVICE_NUMBER))
+        elsewhere, done = c.block(), c.block()
+        c.branch(c.equals(device, plan.CPU), done, elsewhere)
+        c.at(elsewhere)
+        c.require(c.equals(c.call_pointer(stream, [device, number, handle], i32), 0), failed)
+        c.goto(done)
+        c.at(done)
+        return c.load(i64, handle)
+
+    _about_one(module, "kiln_stream", "stream", lambda c, _: c.i64(0), of_tensor)

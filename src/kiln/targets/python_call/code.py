@@ -3,6 +3,7 @@
 `kiln_call_compiled`  `__call__` of a compiled function: one plan
 `kiln_call_jit`       `__call__` of a jit function: plans of several specializations, each with guards
 `kiln_describe`       what arrays are, as bytes: a key for plans of programs
+`kiln_address`        where an array lies
 `kiln_stream`         the stream a framework is working on
 
 The first two take a call as CPython's METH_FASTCALL | METH_KEYWORDS does, with the GIL held. `base_dsl/call_plan.py` says
@@ -18,7 +19,7 @@ from . import arrays, values
 from .body import Body
 from .world import WORLD, WORLD_WORDS, World
 
-EXPORTS = ("kiln_call_compiled", "kiln_call_jit", "kiln_describe", "kiln_stream", WORLD)
+EXPORTS = ("kiln_call_compiled", "kiln_call_jit", "kiln_describe", "kiln_address", "kiln_stream", WORLD)
 NOT_FORESEEN = 1
 """What `kiln_run` returns for a call that it cannot make."""
 

@@ -129,6 +129,7 @@ class Engine(Native):
         self._set("none", id(None))
         self._known: set[type] = set()
         self.describe = self._function("kiln_describe", _FAST)
+        self.address = self._function("kiln_address", _ONE)
         self.stream = self._function("kiln_stream", _ONE)
 
     def _set(self, name: str, value: int) -> None:
