@@ -57,6 +57,9 @@ class Forward:
 
     resident = 0
     distance = 2
+    carve = None
+    order = "mixed"
+    serial = False
 
     # --- how the work is cut ---
 
@@ -90,6 +93,7 @@ class Forward:
             grid=(tiles * group, cute.ceil_div(q.shape[2], group), batches),
             block=(self.tiling.threads, 1, 1),
             min_blocks_per_mp=self.tiling.blocks_per_sm,
+            preferred_smem_carveout=self.carve,
             stream=stream,
         )
 
@@ -223,7 +227,16 @@ class Forward:
                 block = last - i
                 if (block + 1) * block_k > whole_end or block * block_k < whole_begin:
                     self.mask(part, scores, block, offset, keys, left, right)
-                _together(products.outputs(1 - reading), softmax.steps())
+                if const_expr(self.order == "mixed"):
+                    _together(products.outputs(1 - reading), softmax.steps())
+                elif const_expr(self.order == "late"):
+                    _together(products.outputs(1 - reading), softmax.steps(), 2)
+                elif const_expr(self.order == "softmax"):
+                    _run(softmax.steps())
+                    _run(products.outputs(1 - reading))
+                else:
+                    _run(products.outputs(1 - reading))
+                    _run(softmax.steps())
 
             arch.cp_async_wait_group(0)
             arch.sync_threads()
@@ -345,12 +358,12 @@ def _run(work: Any) -> None:
         piece()
 
 
-def _together(first: Any, second: Any) -> None:
+def _together(first: Any, second: Any, skip: int = 0) -> None:
     """Emit two sequences of pieces evenly mixed: neither depends on the other, and the scheduler keeps close to the order."""
     done = 0
     for number, piece in enumerate(first):
         piece()
-        want = len(second) * (number + 1) // len(first)
+        want = min(len(second), len(second) * (number + 1) // (len(first) - skip))
         _run(second[done:want])
         done = want
 
@@ -414,6 +427,9 @@ class _Products:
         """O = O + P V."""
         v_from = self.v_from[None, None, None, buffer]
         pairs, depth = cute.size(self.v_frag, mode=[2]), cute.size(self.v_frag, mode=[3])
+        # those of now: new ones are made meanwhile
+        probabilities = cute.make_fragment_like(self.probabilities)
+        probabilities.store(self.probabilities.load())
 
         def load(k: int, n: int) -> None:
             target = cute.make_tensor(self.v_frag[None, None, n, k].iterator, cute.make_layout((8,)))
@@ -423,9 +439,7 @@ class _Products:
             for half in range(2):
                 for m in range(self.m_tiles):
                     acc = self.acc_out[None, m, 2 * n + half]
-                    cute.mma_atom_call(
-                        self.mma, acc, self.probabilities[None, m, k], self.v_frag[None, half, n, k], acc
-                    )
+                    cute.mma_atom_call(self.mma, acc, probabilities[None, m, k], self.v_frag[None, half, n, k], acc)
 
         return _ahead([(k, n) for k in range(depth) for n in range(pairs)], load, multiply, self.distance)
 
