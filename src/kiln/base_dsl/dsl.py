@@ -194,9 +194,9 @@ class BaseDSL(ArgumentRules):
                 from . import tree
 
                 _, values, rebuild = tree.open_value(returned, promote=False)
-                kinds = result_kinds(returned)
+                kinds, single = result_kinds(returned), tree.is_dynamic(returned)
                 self.finish_function(function, leaf_types, values)
-        return Traced(module, name, leaf_types, [v.type for v in values], kinds, rebuild, tree.is_dynamic(returned))
+        return Traced(module, name, leaf_types, [v.type for v in values], kinds, rebuild, single)
 
 
 class Traced:
