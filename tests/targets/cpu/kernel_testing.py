@@ -9,6 +9,8 @@ import numpy as np
 
 import kiln
 from kiln import cute
+from kiln.base_dsl import trace as tracing
+from kiln.mlir import ir
 from kiln.targets.cpu import jit
 
 SCHEDULES = [(1, 0), (2, 0), (1, 1), (2, 2), (2, 3), (1, 4), (1, 5)]
@@ -59,3 +61,14 @@ def runs(
                 jit.set_workers()
                 jit.set_seed()
             yield copies
+
+
+def asm(result: Any, operands: Any, text: str, constraints: str) -> Any:
+    """As `llvm.inline_asm` of the public programs: the result type (or None), operands, PTX, constraints."""
+    attributes = {"asm_string": ir.StringAttr.get(text), "constraints": ir.StringAttr.get(constraints)}
+    attributes["has_side_effects"] = ir.UnitAttr.get()
+    values = [v if isinstance(v, ir.Value) else v.ir_value() for v in operands]
+    if result is None:
+        tracing.emit("llvm.inline_asm", (), values, attributes)
+        return None
+    return tracing.emit_value("llvm.inline_asm", result, values, attributes)

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from kernel_testing import run
+from kernel_testing import asm, run
 
 import kiln
 from kiln import cute
@@ -281,8 +281,6 @@ def test_asynchronous_copies():
 
 
 def test_inline_ptx_counts_too():
-    from test_inline_ptx import asm
-
     @cute.kernel
     def kernel(out: cute.Tensor):
         tile = tile_of(cute.Float32, 64)

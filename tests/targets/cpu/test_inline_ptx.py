@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from kernel_testing import run, runs
+from kernel_testing import asm, run, runs
 
 import kiln
 from kiln import cute
@@ -16,17 +16,6 @@ from kiln.mlir import ir
 from kiln.targets.ptx_text import Address, Immediate, Pair, PtxSyntaxError, Register, Vector, parse
 
 FEW = [(1, 0), (1, 1), (2, 2)]
-
-
-def asm(result, operands, text, constraints):
-    """As `llvm.inline_asm` of the public programs: the result type (or None), operands, PTX, constraints."""
-    attributes = {"asm_string": ir.StringAttr.get(text), "constraints": ir.StringAttr.get(constraints)}
-    attributes["has_side_effects"] = ir.UnitAttr.get()
-    values = [v if isinstance(v, ir.Value) else v.ir_value() for v in operands]
-    if result is None:
-        tracing.emit("llvm.inline_asm", (), values, attributes)
-        return None
-    return tracing.emit_value("llvm.inline_asm", result, values, attributes)
 
 
 # --- the text ----------------------------------------------------------------------------------------------------------
@@ -478,237 +467,144 @@ def test_what_is_refused_says_the_instruction_and_the_line(text, words):
     assert caught.value.span is not None and caught.value.span.filename == __file__
 
 
-# --- branches ----------------------------------------------------------------------------------------------------------
+# --- more instructions ---------------------------------------------------------------------------------------------------
 
 
-def test_branches_forward_and_back():
-    collatz = """{
-        .reg .pred p, odd;
-        .reg .u32 n, steps, low;
-        mov.u32 n, $1;
-        mov.u32 steps, 0;
-    next:
-        setp.le.u32 p, n, 1;
-        @p bra done;
-        add.u32 steps, steps, 1;
-        and.b32 low, n, 1;
-        setp.eq.u32 odd, low, 1;
-        @odd bra up;
-        shr.u32 n, n, 1;
-        bra next;
-    up:
-        mad.lo.u32 n, n, 3, 1;
-        bra.uni next;
-    done:
-        mov.u32 $0, steps;
-    }"""
-
-    @cute.kernel
-    def kernel(out: cute.Tensor):
-        t = arch.thread_idx()[0]
-        out[t] = cute.Int32._make(asm(cute.Int32.mlir_type, [t], collatz, "=r,r"))
-
-    def steps(n):
-        count = 0
-        while n > 1:
-            n, count = (3 * n + 1 if n % 2 else n // 2), count + 1
-        return count
-
-    for (out,) in runs(kernel, np.zeros(64, np.int32), block=64, schedules=FEW):
-        np.testing.assert_array_equal(out, [steps(n) for n in range(64)])
-
-
-def test_a_loop_of_ptx_waits_for_other_threads():
-    """The usual wait for an mbarrier, and a lock that is taken by a loop around `atom.cas`."""
-    wait = """{
-        .reg .pred complete;
-    again:
-        mbarrier.try_wait.parity.shared::cta.b64 complete, [$0], $1;
-        @complete bra done;
-        bra again;
-    done:
-    }"""
-    take = """{
-        .reg .pred taken;
-        .reg .b32 old;
-    again: atom.acquire.gpu.global.cas.b32 old, [$0], 0, 1;
-        setp.ne.u32 taken, old, 0;
-        @taken bra again;
-    }"""
-
-    @cute.kernel
-    def kernel(lock: cute.Tensor, count: cute.Tensor, out: cute.Tensor):
-        barrier = arch.alloc_smem(cute.Int64, 1)
-        box = cute.make_tensor(arch.alloc_smem(cute.Int32, 1), cute.make_layout(1))
-        t = arch.thread_idx()[0]
-        if t == 0:
-            arch.mbarrier_init(barrier, 1)
-        arch.sync_threads()
-        if t == 63:
-            box[0] = 42
-            arch.mbarrier_arrive(barrier)
-        asm(None, [barrier.toint(), cute.Int32(0)], wait, "r,r")
-        out[t] = box[0]
-        asm(None, [lock.iterator.toint()], take, "l")
-        count[0] = count[0] + 1
-        asm(None, [lock.iterator.toint()], "st.release.gpu.global.u32 [$0], 0;", "l")
-
-    zeros = np.zeros(1, np.int32)
-    for _, count, out in runs(kernel, zeros, zeros, np.zeros(64, np.int32), grid=2, block=64, schedules=FEW):
-        np.testing.assert_array_equal(out, 42)
-        assert count[0] == 128
-
-
-def test_barriers_that_reduce():
+def test_fields_of_bits_distances_and_dot_products():
+    """Against Python's integers."""
     text = """{
-        .reg .pred p, every, some;
-        setp.lt.s32 p, $3, $4;
-        barrier.cta.red.popc.aligned.u32 $0, 1, 64, p;
-        bar.red.and.pred every, 2, 64, p;
-        bar.red.or.pred some, 2, 64, !p;
-        selp.u32 $1, 1, 0, every;
-        selp.u32 $2, 1, 0, some;
+        .reg .b32 start, length;
+        and.b32 start, $3, 63;
+        shr.u32 length, $3, 8;
+        and.b32 length, length, 63;
+        bfe.u32 $0, $1, start, length;
     }"""
+    variants = {
+        "bfe.u32": text,
+        "bfe.s32": text.replace("bfe.u32", "bfe.s32"),
+        "bfi.b32": text.replace("bfe.u32 $0, $1,", "bfi.b32 $0, $1, $2,"),
+        "bfind.u32": "bfind.u32 $0, $1;",
+        "bfind.s32": "bfind.s32 $0, $1;",
+        "bfind.shiftamt.u32": "bfind.shiftamt.u32 $0, $1;",
+        "sad.s32": "sad.s32 $0, $1, $2, $3;",
+        "sad.u32": "sad.u32 $0, $1, $2, $3;",
+        "dp4a.s32.u32": "dp4a.s32.u32 $0, $1, $2, $3;",
+        "dp2a.hi.u32.s32": "dp2a.hi.u32.s32 $0, $1, $2, $3;",
+        "copysign.f32": "copysign.f32 $0, $1, $2;",
+        "mad.wide": "{ .reg .u64 t; .reg .u32 low; cvt.u64.u32 t, $3; mad.wide.u32 t, $1, $2, t; shr.u64 t, t, 20; cvt.u32.u64 $0, t; }",
+    }  # fmt: skip
 
     @cute.kernel
-    def kernel(out: cute.Tensor):
+    def kernel(x: cute.Tensor, out: cute.Tensor):
         t = arch.thread_idx()[0]
-        i32 = cute.Int32.mlir_type
-        struct = ir.Type.parse(f"!llvm.struct<({i32}, {i32}, {i32})>")
-        for limit in kiln.range_constexpr(12):
-            got = asm(struct, [t, cute.Int32(limit * 6)], text, "=r,=r,=r,r,r")
-            for n in kiln.range_constexpr(3):
-                part = tracing.emit_value("llvm.extractvalue", i32, (got,), {"position": ir.DenseI64ArrayAttr.get([n])})
-                out[(limit * 3 + n) * 64 + t] = cute.Int32._make(part)
+        values = [x[t], x[64 + t], x[128 + t]]
+        for n, code in enumerate(variants.values()):
+            out[n * 64 + t] = cute.Int32._make(asm(cute.Int32.mlir_type, values, code, "=r,r,r,r"))
 
-    for (out,) in runs(kernel, np.zeros(12 * 3 * 64, np.int32), block=64):
-        for limit in range(12):
-            holds = min(64, limit * 6)
-            want = [holds, holds == 64, holds < 64]
-            np.testing.assert_array_equal(out.reshape(12, 3, 64)[limit], np.repeat(want, 64).reshape(3, 64))
+    rng = np.random.default_rng(8)
+    x = rng.integers(-(1 << 31), 1 << 31, 192).astype(np.int32)
+    x[:4] = [0, -1, 1, -(1 << 31)]
+    out = np.zeros(64 * len(variants), np.int32)
+    run(kernel, x, out, block=64)
+
+    def signed(value, width=32):
+        value &= (1 << width) - 1
+        return value - (1 << width) if value >> (width - 1) else value
+
+    def model(name, a, b, c):
+        ua, ub, uc = (v & 0xFFFFFFFF for v in (a, b, c))
+        start, length = min(uc & 63, 32), min(uc >> 8 & 63, 32)
+        mask = (1 << length) - 1
+        if name == "bfe.u32":
+            return ua >> start & mask
+        if name == "bfe.s32":
+            taken = a >> start & mask
+            return taken - (1 << length) if length and taken >> (length - 1) else taken
+        if name == "bfi.b32":
+            return (ub & ~(mask << start)) | (ua & mask) << start
+        if name.startswith("bfind"):
+            value = ~a if name.endswith("s32") and a < 0 else ua
+            place = value.bit_length() - 1
+            return 31 - place if "shiftamt" in name and place >= 0 else place
+        if name.startswith("sad"):
+            return (abs(a - b) if name.endswith("s32") else abs(ua - ub)) + c
+        if name.startswith("dp4a"):
+            return c + sum(signed(a >> 8 * n, 8) * (b >> 8 * n & 255) for n in range(4))
+        if name.startswith("dp2a"):
+            return c + sum((a >> 16 * n & 0xFFFF) * signed(b >> 8 * (n + 2), 8) for n in range(2))
+        if name == "copysign.f32":
+            return (ua & 1 << 31) | (ub & (1 << 31) - 1)
+        return (ua * ub + uc & (1 << 64) - 1) >> 20
+
+    for n, name in enumerate(variants):
+        want = [signed(model(name, *(int(v) for v in x.reshape(3, 64)[:, t]))) for t in range(64)]
+        np.testing.assert_array_equal(out.reshape(-1, 64)[n], want, name)
 
 
-# --- matrices and bulk copies --------------------------------------------------------------------------------------------
-
-
-def test_a_product_of_matrices_in_ptx():
-    """C = A B by `ldmatrix`, `mma` and `stmatrix`, as CUDA programs write it; `movmatrix` transposes."""
-    load_a = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];"
-    load_b = "ldmatrix.sync.aligned.m8n8.x2.trans.shared::cta.b16 {$0, $1}, [$2];"
-    multiply = """{
-        mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $10, $10, $10};
+def test_waits_by_state_and_expectations_that_grow():
+    arrive = "mbarrier.arrive.shared::cta.b64 $0, [$1];"
+    wait = """{
+        .reg .pred p;
+    again: mbarrier.test_wait.shared::cta.b64 p, [$0], $1;
+        @!p bra again;
     }"""
-    i32, f32 = "i32", "f32"
-
-    def struct(kind, count):
-        return ir.Type.parse(f"!llvm.struct<({', '.join([kind] * count)})>")
-
-    def parts(value, kind, count):
-        return [
-            tracing.emit_value(
-                "llvm.extractvalue", ir.Type.parse(kind), (value,), {"position": ir.DenseI64ArrayAttr.get([n])}
-            )
-            for n in range(count)
-        ]
-
-    @cute.kernel
-    def kernel(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, turned: cute.Tensor):
-        left, right, corner = (
-            cute.make_tensor(arch.alloc_smem(cute.Float16, n, 128), cute.make_layout(n)) for n in (256, 128, 64)
-        )
-        t = arch.thread_idx()[0]
-        for i in range(8):
-            left[i * 32 + t] = a[i * 32 + t]
-        for i in range(4):
-            right[i * 32 + t] = b[i * 32 + t]
-        arch.sync_warp()
-        place = (left.iterator + (t % 16 * 16 + t // 16 * 8)).toint()
-        x = parts(asm(struct(i32, 4), [place], load_a, "=r,=r,=r,=r,r"), i32, 4)
-        y = parts(asm(struct(i32, 2), [(right.iterator + t % 16 * 8).toint()], load_b, "=r,=r,r"), i32, 2)
-        zero = cute.Float32(0)
-        made = asm(struct(f32, 4), [*x, *y, zero], multiply, "=f,=f,=f,=f,r,r,r,r,r,r,f")
-        for n, value in enumerate(parts(made, f32, 4)):
-            out[(t // 4 + n // 2 * 8) * 8 + t % 4 * 2 + n % 2] = cute.Float32._make(value)
-        moved = asm(cute.Int32.mlir_type, [x[0]], "movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;", "=r,r")
-        row = (corner.iterator + t % 8 * 8).toint()
-        asm(None, [row, moved], "stmatrix.sync.aligned.m8n8.x1.shared.b16 [$0], {$1};", "r,r")
-        arch.sync_warp()
-        for i in range(2):
-            turned[i * 32 + t] = corner[i * 32 + t]
-
-    rng = np.random.default_rng(5)
-    a, b = (rng.integers(-8, 9, n).astype(np.float16) for n in (256, 128))
-    arrays = a, b, np.zeros(128, np.float32), np.zeros(64, np.float16)
-    for _, _, out, turned in runs(kernel, *arrays, schedules=FEW):
-        want = a.reshape(16, 16).astype(np.float64) @ b.reshape(16, 8).astype(np.float64)
-        np.testing.assert_array_equal(out.reshape(16, 8), want)
-        np.testing.assert_array_equal(turned.reshape(8, 8), a.reshape(16, 16)[:8, :8].T)
-
-
-@pytest.mark.parametrize("mask", [0b1111, 0b0101, 0b1000])
-def test_a_bulk_copy_to_several_blocks(mask):
-    """One block copies to the same place in each block of a mask, whose mbarriers expect the bytes."""
-    text = (
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [$0], [$1], 64, [$2], $3;"
-    )
 
     @cute.kernel
     def kernel(x: cute.Tensor, out: cute.Tensor):
         barrier = arch.alloc_smem(cute.Int64, 1)
-        tile = cute.make_tensor(arch.alloc_smem(cute.Int32, 16, 16), cute.make_layout(16))
+        tile = cute.make_tensor(arch.alloc_smem(cute.Int32, 64, 16), cute.make_layout(64))
+        t = arch.thread_idx()[0]
+        if t == 0:
+            arch.mbarrier_init(barrier, 64)
+        arch.sync_threads()
+        for step in range(2):
+            word = (tile.iterator + t).toint()
+            asm(None, [word, (x.iterator + (step * 64 + t)).toint()], "cp.async.ca.shared.global [$0], [$1], 4;", "r,l")
+            asm(None, [barrier.toint()], "cp.async.mbarrier.arrive.shared::cta.b64 [$0];", "r")
+            state = asm(cute.Int64.mlir_type, [barrier.toint()], arrive, "=l,r")
+            left = cute.Int32._make(asm(cute.Int32.mlir_type, [state], "mbarrier.pending_count.b64 $0, $1;", "=r,l"))
+            asm(None, [barrier.toint(), state], wait, "r,l")
+            out[step * 64 + t] = tile[63 - t] + (cute.Int32(1000000) if left < 1 or left > 128 else cute.Int32(0))
+            arch.sync_threads()
+
+    x = np.arange(128, dtype=np.int32) + 7
+    for _, out in runs(kernel, x, np.zeros(128, np.int32), block=64):
+        np.testing.assert_array_equal(out.reshape(2, 64), x.reshape(2, 64)[:, ::-1])
+
+
+def test_vectors_of_atomics_ranks_and_policies():
+    @cute.kernel
+    def kernel(sums: cute.Tensor, out: cute.Tensor):
+        box = arch.alloc_smem(cute.Int32, 4)
         t, b = arch.thread_idx()[0], arch.block_idx()[0]
-        if t < 16:
-            tile[t] = -1
-        if t == 0:
-            arch.mbarrier_init(barrier, 1)
-        arch.mbarrier_init_fence()
+        one, two = cute.Float32(1), cute.Float32(2)
+        place = (sums.iterator + t % 4 * 4).toint()
+        asm(None, [place, one, two], "red.relaxed.gpu.global.add.v4.f32 [$0], {$1, $2, $1, $2};", "l,f,f")
+        there = arch.map_dsmem_ptr(box, (b + 1) % 2).toint()
+        rank = asm(cute.Int32.mlir_type, [there], "getctarank.shared::cluster.u32 $0, $1;", "=r,r")
+        policy = asm(cute.Int64.mlir_type, [], "createpolicy.fractional.L2::evict_first.b64 $0, 1.0;", "=l")
+        asm(
+            None,
+            [sums.iterator.toint(), policy],
+            "cp.async.bulk.prefetch.L2.global.L2::cache_hint [$0], 16, $1;",
+            "l,l",
+        )
+        out[b * 32 + t] = cute.Int32._make(rank)
         arch.cluster_arrive()
         arch.cluster_wait()
-        if t == 0:
-            if (mask >> b) & 1 != 0:
-                arch.mbarrier_arrive_and_expect_tx(barrier, 64)
-            if b == 1:
-                operands = [tile.iterator.toint(), x.iterator.toint(), barrier.toint(), cute.Int16(mask)]
-                asm(None, operands, text, "r,l,r,h")
-        if (mask >> b) & 1 != 0:
-            arch.mbarrier_wait(barrier, 0)
-        arch.cluster_arrive()
-        arch.cluster_wait()
-        if t < 16:
-            out[b * 16 + t] = tile[t]
 
-    x = np.arange(16, dtype=np.int32) + 100
-    for _, out in runs(kernel, x, np.zeros(64, np.int32), grid=4, cluster=(4, 1, 1)):
-        want = [x if mask >> b & 1 else np.full(16, -1) for b in range(4)]
-        np.testing.assert_array_equal(out.reshape(4, 16), want)
+    arrays = np.zeros(16, np.float32), np.zeros(64, np.int32)
+    for sums, out in runs(kernel, *arrays, grid=2, cluster=(2, 1, 1), schedules=FEW):
+        np.testing.assert_array_equal(sums.reshape(4, 4), [[16, 32, 16, 32]] * 4)
+        np.testing.assert_array_equal(out, np.repeat([1, 0], 32))
 
 
-@pytest.mark.parametrize("rank", [0, 2])
-def test_a_bulk_copy_between_blocks(rank):
-    text = "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];"
-
+def test_a_trap_is_a_fault():
     @cute.kernel
     def kernel(out: cute.Tensor):
-        barrier = arch.alloc_smem(cute.Int64, 1)
-        here, there = (cute.make_tensor(arch.alloc_smem(cute.Int32, 32, 16), cute.make_layout(32)) for _ in range(2))
-        t, b = arch.thread_idx()[0], arch.block_idx()[0]
-        here[t] = b * 1000 + t
-        if t == 0:
-            arch.mbarrier_init(barrier, 1)
-            arch.mbarrier_arrive_and_expect_tx(barrier, 128)
-        arch.fence_proxy("async.shared", space="cta")
-        arch.cluster_arrive()
-        arch.cluster_wait()
-        if t == 0:
-            to = (b + rank) % 4
-            target = arch.map_dsmem_ptr(there.iterator, to).toint()
-            signal = arch.map_dsmem_ptr(barrier, to).toint()
-            asm(None, [target, here.iterator.toint(), cute.Int32(128), signal], text, "r,r,r,r")
-        arch.mbarrier_wait(barrier, 0)
-        out[b * 32 + t] = there[t]
-        arch.cluster_arrive()
-        arch.cluster_wait()
+        t = arch.thread_idx()[0]
+        asm(None, [t], "{ .reg .pred p; setp.eq.s32 p, $0, 5; @p trap; }", "r")
+        out[t] = t
 
-    for (out,) in runs(kernel, np.zeros(128, np.int32), grid=4, cluster=(4, 1, 1)):
-        want = [[(b - rank) % 4 * 1000 + t for t in range(32)] for b in range(4)]
-        np.testing.assert_array_equal(out.reshape(4, 32), want)
+    with pytest.raises(AssertionError, match=r"trap.*thread \(5, 0, 0\)"):
+        run(kernel, np.zeros(32, np.int32))

@@ -63,7 +63,8 @@ def _arithmetic(m: Machine, name: str, modifiers: tuple[str, ...], operands: lis
         m.set(operands[0], float_bits(m.b, m.x, _float_operation(m, name, values, modifiers), kind))
         return
     width = BITS[kind]
-    values = [m.bits(o, width) for o in operands[1:]]
+    values = [m.bits(o, width) for o in operands[1:3]]
+    values += [m.bits(o, 2 * width if "wide" in modifiers else width) for o in operands[3:]]
     m.set(operands[0], _integer_operation(m.b, name, kind, values, modifiers))
 
 
@@ -133,10 +134,7 @@ def _integer_operation(
             product = b.binary("muli", values[0], values[1])
         if name == "mul":
             return product
-        addend = values[2]
-        if product.type != addend.type:
-            raise Refused("mad.wide")
-        return b.binary("addi", product, addend)
+        return b.binary("addi", product, values[2])
     raise Refused(f"{name} of integers")
 
 
@@ -242,17 +240,102 @@ for _name in ("popc", "clz", "brev"):
     INSTRUCTIONS[_name] = _counting(_name)
 
 
+def _field(m: Machine, start: Operand, length: Operand, width: int) -> tuple[ir.Value, ir.Value]:
+    """Where a field of bits starts, at most at the width, and a mask of its length; twice as wide as the value."""
+    b = m.b
+    first, count = (
+        b.binary("minui", b.binary("andi", m.bits(o, 32), b.i32(255)), b.i32(width)) for o in (start, length)
+    )
+    wide = int_type(2 * width)
+    one = b.const(wide, 1)
+    mask = b.binary("subi", b.binary("shli", one, resized(b, count, 2 * width)), one)
+    return resized(b, first, 2 * width), mask
+
+
 @instruction("bfe")
 def _bfe(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    kind = typed(modifiers)
-    if kind != "u32":
-        raise Refused("bfe of this type")
-    value, start, length = (m.bits(o, 32) for o in operands[1:])
+    """A field of bits; of a signed type it is extended by its highest bit, or the value's where the field goes beyond."""
+    kind, b = typed(modifiers), m.b
+    width = BITS[kind]
+    wide = int_type(2 * width)
+    value = m.bits(operands[1], width)
+    start, mask = _field(m, operands[2], operands[3], width)
+    signed = kind.startswith("s")
+    extended = b.value("arith.extsi" if signed else "arith.extui", wide, (value,))
+    taken = b.binary("andi", b.binary("shrsi" if signed else "shrui", extended, start), mask)
+    if signed:  # the highest bit of the field, repeated
+        top = b.binary("xori", mask, b.binary("shrui", mask, b.const(wide, 1)))
+        taken = b.binary("subi", b.binary("xori", taken, top), top)
+    m.set(operands[0], resized(b, taken, width))
+
+
+@instruction("bfi")
+def _bfi(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    """The lowest bits of the first value put into the second."""
+    width, b = BITS[typed(modifiers)], m.b
+    source, into = (resized(b, m.bits(o, width), 2 * width) for o in operands[1:3])
+    start, mask = _field(m, operands[3], operands[4], width)
+    moved, hole = b.binary("shli", b.binary("andi", source, mask), start), b.binary("shli", mask, start)
+    kept = b.binary("andi", into, b.binary("xori", hole, b.const(hole.type, -1)))
+    m.set(operands[0], resized(b, b.binary("ori", kept, moved), width))
+
+
+@instruction("bfind")
+def _bfind(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    """The place of the highest bit that differs from the sign (unsigned: that is set); -1: there is none."""
+    kind, b = typed(modifiers), m.b
+    value = m.bits(operands[1], BITS[kind])
+    if kind.startswith("s"):
+        value = b.binary("xori", value, b.binary("shrsi", value, b.const(value.type, BITS[kind] - 1)))
+    zeros = resized(b, b.value("math.ctlz", value.type, (value,)), 32)
+    place = b.binary("subi", b.i32(BITS[kind] - 1), zeros)
+    if "shiftamt" in modifiers:
+        place = b.select(b.compare("eq", zeros, b.i32(BITS[kind])), b.i32(-1), zeros)
+    m.set(operands[0], place)
+
+
+@instruction("sad")
+def _sad(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    """The distance of two integers, and a third."""
+    kind, b = typed(modifiers), m.b
+    first, second, third = (m.bits(o, BITS[kind]) for o in operands[1:])
+    less = b.compare("slt" if kind.startswith("s") else "ult", first, second)
+    distance = b.select(less, b.binary("subi", second, first), b.binary("subi", first, second))
+    m.set(operands[0], b.binary("addi", distance, third))
+
+
+@instruction("dp4a", "dp2a")
+def _dot(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    """Four products of bytes (`dp2a`: two, of a half word and a byte), and a third operand."""
     b = m.b
-    start, length = (b.binary("minui", b.binary("andi", v, b.i32(255)), b.i32(32)) for v in (start, length))
-    moved = b.binary("shrui", resized(b, value, 64), resized(b, start, 64))
-    mask = b.binary("subi", b.binary("shli", b.i64(1), resized(b, length, 64)), b.i64(1))
-    m.set(operands[0], resized(b, b.binary("andi", moved, mask), 32))
+    kinds = [part for part in modifiers if part in ("u32", "s32")]
+    left, right, total = (m.bits(o, 32) for o in operands[1:])
+    pairs = 2 if "lo" in modifiers or "hi" in modifiers else 4
+    for n in range(pairs):
+        first = _part(b, left, 32 // pairs, n, kinds[0])
+        second = _part(b, right, 8, n + (2 if "hi" in modifiers else 0), kinds[1])
+        total = b.binary("addi", total, b.binary("muli", first, second))
+    m.set(operands[0], total)
+
+
+def _part(b: Builder, word: ir.Value, width: int, number: int, kind: str) -> ir.Value:
+    part = resized(b, b.binary("shrui", word, b.i32(number * width)), width)
+    return b.value("arith.extsi" if kind == "s32" else "arith.extui", int_type(32), (part,))
+
+
+@instruction("copysign")
+def _copysign(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    """The second number with the sign of the first."""
+    width, b = BITS[typed(modifiers)], m.b
+    sign, number = (m.bits(o, width) for o in operands[1:])
+    top = b.const(sign.type, 1 << (width - 1))
+    rest = b.const(sign.type, (1 << (width - 1)) - 1)
+    m.set(operands[0], b.binary("ori", b.binary("andi", sign, top), b.binary("andi", number, rest)))
+
+
+@instruction("trap")
+def _trap(m: Machine, _modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
+    m.x.fault(m.b, m.x.module.site(m.op, "assert", "trap", m.x.function.name))
 
 
 # --- predicates --------------------------------------------------------------------------------------------------------

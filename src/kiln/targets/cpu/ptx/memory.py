@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ....mlir import context, ir
 from ...llvm_build import int_type, ptr_type
 from ...ptx_text import Address, Immediate, Operand, Register, Vector
 from .. import atomics, hardware, mbarriers
 from ..expand import shared_pointer
 from ..sanitizer.hooks import Hooks
+from ..threads import BlockRecord, Fields, FrameHeader
 from .machine import (
     BITS,
     ORDERS,
@@ -22,9 +21,6 @@ from .machine import (
     resized,
     typed,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def _space(modifiers: tuple[str, ...]) -> str:
@@ -105,8 +101,11 @@ _ATOMIC_NAMES = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", 
 def _atom(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind = typed(modifiers)
     name = next((part for part in modifiers if part in _ATOMIC_NAMES), "")
-    if not name or "async" in modifiers or any(part in ("v2", "v4", "v8") for part in modifiers):
+    if not name or "async" in modifiers:
         raise Refused("this atomic operation")
+    if any(part in ("v2", "v4", "v8") for part in modifiers):
+        _atom_of_each(m, modifiers, operands, BITS[kind] // 8)
+        return
     b = m.b
     returns = len(operands) == (4 if name == "cas" else 3)
     target = operands.pop(0) if returns else Register("_")
@@ -128,6 +127,39 @@ def _atom(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> No
         return
     how = f"u{name}" if name in ("min", "max") and kind.startswith(("u", "b")) else name
     m.set(target, atomics.atomic_rmw(m.x, m.op, b, how, pointer, values[0], ".".join(modifiers)))
+
+
+def _atom_of_each(m: Machine, modifiers: tuple[str, ...], operands: list[Operand], size: int) -> None:
+    """A vector of atomic operations: each element is one of its own."""
+    plain = tuple(part for part in modifiers if part not in ("v2", "v4", "v8"))
+    *targets, address, values = operands
+    if not isinstance(values, Vector) or not isinstance(address, Address):
+        raise Refused("an atomic operation on vectors needs a vector")
+    for number, value in enumerate(values.parts):
+        target = [part.parts[number] for part in targets if isinstance(part, Vector)]
+        _atom(m, plain, [*target, Address(address.base, address.offset + number * size), value])
+
+
+@instruction("createpolicy")
+def _createpolicy(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    """A hint for caches, which are not modelled."""
+    m.set(operands[0], m.b.i64(0))
+
+
+@instruction("getctarank")
+def _getctarank(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    """The block of the cluster in whose shared memory an address is."""
+    b = m.b
+    record = Fields(b, Fields(b, hardware.frame_of(m.x, m.op), FrameHeader).load("block"), BlockRecord)
+    address = m.bits(operands[1], BITS[typed(modifiers)] if "shared::cluster" not in modifiers else 32)
+    if "shared::cluster" in modifiers:
+        there = b.value("llvm.ptrtoint", int_type(64), (shared_pointer(m.x, b, address),))
+    else:
+        there = resized(b, address, 64)
+    here = b.value("llvm.ptrtoint", int_type(64), (record.load("smem"),))
+    chunk = resized(b, record.load("chunk"), 64)
+    first = b.binary("subi", here, b.binary("muli", resized(b, record.load("rank"), 64), chunk))
+    m.set(operands[0], resized(b, b.binary("divui", b.binary("subi", there, first), chunk), 32))
 
 
 @instruction("fence", "membar")
@@ -184,7 +216,9 @@ def _mbarrier(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -
         addresses = [i for i, o in enumerate(operands) if isinstance(o, Address)]
         at = addresses[0]
         if at and isinstance(operands[0], Register) and operands[0].name != "_":
-            m.set(operands[0], b.i64(0))  # the state is only good for waits by state, which are refused
+            m.set(
+                operands[0], b.load(int_type(64), m.pointer(operands[at], "shared"))
+            )  # the state: of the phase before
         pointer = m.pointer(operands[at], "shared")
         more = m.bits(operands[at + 1], 32) if len(operands) > at + 1 else None
         if "expect_tx" in modifiers:
@@ -194,6 +228,12 @@ def _mbarrier(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -
     elif ("try_wait" in modifiers or "test_wait" in modifiers) and "parity" in modifiers:
         pointer = m.pointer(operands[1], "shared")
         m.set(operands[0], mbarriers.mbarrier_wait(x, op, b, pointer, m.bits(operands[2], 32), may_fail=True))
+    elif "try_wait" in modifiers or "test_wait" in modifiers:  # by state: its phase
+        parity = resized(b, b.binary("shrui", m.bits(operands[2], 64), b.i64(63)), 32)
+        pointer = m.pointer(operands[1], "shared")
+        m.set(operands[0], mbarriers.mbarrier_wait(x, op, b, pointer, parity, may_fail=True))
+    elif "pending_count" in modifiers:
+        m.set(operands[0], resized(b, b.binary("andi", m.bits(operands[1], 64), b.i64((1 << 20) - 1)), 32))
     else:
         raise Refused("this form of mbarrier")
 
@@ -201,8 +241,10 @@ def _mbarrier(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -
 @instruction("cp")
 def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     x, op, b = m.x, m.op, m.b
-    if modifiers[:1] != ("async",) or "reduce" in modifiers or "tensor" in modifiers or "prefetch" in modifiers:
+    if modifiers[:1] != ("async",) or "reduce" in modifiers or "tensor" in modifiers:
         raise Refused("this copy")
+    if "prefetch" in modifiers:
+        return
     x.function.copies = True
     frame, hooks, bulk = hardware.frame_of(x, op), Hooks(x, op), "bulk" in modifiers
     prefix = "kiln_cpu_bulk" if bulk else "kiln_cpu_copy"
@@ -217,9 +259,10 @@ def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None
         hardware.call(x, b, f"{prefix}_wait", [frame, count])
         hooks.waited(b, count, bulk)
     elif "mbarrier" in modifiers:
-        if "noinc" not in modifiers:
-            raise Refused("arriving with an expectation that grows")
         mbarrier = m.pointer(operands[0], "shared")
+        if "noinc" not in modifiers:  # one more arrival is missing until this one comes
+            hooks.mbarrier_after(b, mbarrier)
+            hardware.call(x, b, "kiln_cpu_mbarrier", [mbarrier, b.i32(-1), b.i32(0)])
         hooks.copies_arrive(b, mbarrier)
         hardware.call(x, b, "kiln_cpu_copy_arrive", [frame, mbarrier])
         hooks.mbarrier_after(b, mbarrier)

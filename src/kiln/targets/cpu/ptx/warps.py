@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...llvm_build import int_type
 from ...ptx_text import Operand, Pair
 from .. import hardware, lanes
@@ -15,9 +13,6 @@ from .machine import (
     instruction,
     typed,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @instruction("vote")

@@ -1,0 +1,137 @@
+"""Inline PTX that multiplies and moves matrices, and copies in bulk."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_testing import asm, runs
+
+from kiln import cute
+from kiln.base_dsl import trace as tracing
+from kiln.cute import arch
+from kiln.mlir import ir
+
+FEW = [(1, 0), (1, 1), (2, 2)]
+
+
+def test_a_product_of_matrices_in_ptx():
+    """C = A B by `ldmatrix`, `mma` and `stmatrix`, as CUDA programs write it; `movmatrix` transposes."""
+    load_a = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];"
+    load_b = "ldmatrix.sync.aligned.m8n8.x2.trans.shared::cta.b16 {$0, $1}, [$2];"
+    multiply = """{
+        mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $10, $10, $10};
+    }"""
+    i32, f32 = "i32", "f32"
+
+    def struct(kind, count):
+        return ir.Type.parse(f"!llvm.struct<({', '.join([kind] * count)})>")
+
+    def parts(value, kind, count):
+        return [
+            tracing.emit_value(
+                "llvm.extractvalue", ir.Type.parse(kind), (value,), {"position": ir.DenseI64ArrayAttr.get([n])}
+            )
+            for n in range(count)
+        ]
+
+    @cute.kernel
+    def kernel(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, turned: cute.Tensor):
+        left, right, corner = (
+            cute.make_tensor(arch.alloc_smem(cute.Float16, n, 128), cute.make_layout(n)) for n in (256, 128, 64)
+        )
+        t = arch.thread_idx()[0]
+        for i in range(8):
+            left[i * 32 + t] = a[i * 32 + t]
+        for i in range(4):
+            right[i * 32 + t] = b[i * 32 + t]
+        arch.sync_warp()
+        place = (left.iterator + (t % 16 * 16 + t // 16 * 8)).toint()
+        x = parts(asm(struct(i32, 4), [place], load_a, "=r,=r,=r,=r,r"), i32, 4)
+        y = parts(asm(struct(i32, 2), [(right.iterator + t % 16 * 8).toint()], load_b, "=r,=r,r"), i32, 2)
+        zero = cute.Float32(0)
+        made = asm(struct(f32, 4), [*x, *y, zero], multiply, "=f,=f,=f,=f,r,r,r,r,r,r,f")
+        for n, value in enumerate(parts(made, f32, 4)):
+            out[(t // 4 + n // 2 * 8) * 8 + t % 4 * 2 + n % 2] = cute.Float32._make(value)
+        moved = asm(cute.Int32.mlir_type, [x[0]], "movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;", "=r,r")
+        row = (corner.iterator + t % 8 * 8).toint()
+        asm(None, [row, moved], "stmatrix.sync.aligned.m8n8.x1.shared.b16 [$0], {$1};", "r,r")
+        arch.sync_warp()
+        for i in range(2):
+            turned[i * 32 + t] = corner[i * 32 + t]
+
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(-8, 9, n).astype(np.float16) for n in (256, 128))
+    arrays = a, b, np.zeros(128, np.float32), np.zeros(64, np.float16)
+    for _, _, out, turned in runs(kernel, *arrays, schedules=FEW):
+        want = a.reshape(16, 16).astype(np.float64) @ b.reshape(16, 8).astype(np.float64)
+        np.testing.assert_array_equal(out.reshape(16, 8), want)
+        np.testing.assert_array_equal(turned.reshape(8, 8), a.reshape(16, 16)[:8, :8].T)
+
+
+@pytest.mark.parametrize("mask", [0b1111, 0b0101, 0b1000])
+def test_a_bulk_copy_to_several_blocks(mask):
+    """One block copies to the same place in each block of a mask, whose mbarriers expect the bytes."""
+    text = (
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [$0], [$1], 64, [$2], $3;"
+    )
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        barrier = arch.alloc_smem(cute.Int64, 1)
+        tile = cute.make_tensor(arch.alloc_smem(cute.Int32, 16, 16), cute.make_layout(16))
+        t, b = arch.thread_idx()[0], arch.block_idx()[0]
+        if t < 16:
+            tile[t] = -1
+        if t == 0:
+            arch.mbarrier_init(barrier, 1)
+        arch.mbarrier_init_fence()
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        if t == 0:
+            if (mask >> b) & 1 != 0:
+                arch.mbarrier_arrive_and_expect_tx(barrier, 64)
+            if b == 1:
+                operands = [tile.iterator.toint(), x.iterator.toint(), barrier.toint(), cute.Int16(mask)]
+                asm(None, operands, text, "r,l,r,h")
+        if (mask >> b) & 1 != 0:
+            arch.mbarrier_wait(barrier, 0)
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        if t < 16:
+            out[b * 16 + t] = tile[t]
+
+    x = np.arange(16, dtype=np.int32) + 100
+    for _, out in runs(kernel, x, np.zeros(64, np.int32), grid=4, cluster=(4, 1, 1)):
+        want = [x if mask >> b & 1 else np.full(16, -1) for b in range(4)]
+        np.testing.assert_array_equal(out.reshape(4, 16), want)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_bulk_copy_between_blocks(rank):
+    text = "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];"
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        barrier = arch.alloc_smem(cute.Int64, 1)
+        here, there = (cute.make_tensor(arch.alloc_smem(cute.Int32, 32, 16), cute.make_layout(32)) for _ in range(2))
+        t, b = arch.thread_idx()[0], arch.block_idx()[0]
+        here[t] = b * 1000 + t
+        if t == 0:
+            arch.mbarrier_init(barrier, 1)
+            arch.mbarrier_arrive_and_expect_tx(barrier, 128)
+        arch.fence_proxy("async.shared", space="cta")
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        if t == 0:
+            to = (b + rank) % 4
+            target = arch.map_dsmem_ptr(there.iterator, to).toint()
+            signal = arch.map_dsmem_ptr(barrier, to).toint()
+            asm(None, [target, here.iterator.toint(), cute.Int32(128), signal], text, "r,r,r,r")
+        arch.mbarrier_wait(barrier, 0)
+        out[b * 32 + t] = there[t]
+        arch.cluster_arrive()
+        arch.cluster_wait()
+
+    for (out,) in runs(kernel, np.zeros(128, np.int32), grid=4, cluster=(4, 1, 1)):
+        want = [[(b - rank) % 4 * 1000 + t for t in range(32)] for b in range(4)]
+        np.testing.assert_array_equal(out.reshape(4, 32), want)
