@@ -464,7 +464,7 @@ def test_what_is_refused_says_the_instruction_and_the_line(text, words):
 
     with pytest.raises(DSLNotImplemented, match=words) as caught:
         run(kernel, np.zeros(32, np.int32))
-    assert caught.value.span is not None and caught.value.span.filename == __file__
+    assert caught.value.span is not None and caught.value.span.filename == asm.__code__.co_filename
 
 
 # --- more instructions ---------------------------------------------------------------------------------------------------
