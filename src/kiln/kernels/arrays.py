@@ -60,13 +60,16 @@ def of_any_library(function: Any) -> Any:
     import numpy as np
 
     @functools.wraps(function)
-    def call(first: Any, *rest: Any, **options: Any) -> Any:
+    def call(*given: Any, **options: Any) -> Any:
+        first = given[0] if given else None
         torch = sys.modules.get("torch")
         if isinstance(first, np.ndarray) or (torch is not None and isinstance(first, torch.Tensor)):
-            return function(first, *rest, **options)
-        rest = tuple(known(x) if hasattr(x, "__dlpack__") else x for x in rest)
+            return function(*given, **options)
+        like = next((x for x in given if hasattr(x, "__dlpack__")), None)
+        require(like is not None, f"{function.__name__} of {', '.join(type(x).__name__ for x in given)}: no arrays", _ARRAYS)
+        taken = [known(x) if hasattr(x, "__dlpack__") else x for x in given]
         options = {name: known(x) if hasattr(x, "__dlpack__") else x for name, x in options.items()}
-        return as_given(function(known(first), *rest, **options), first)
+        return as_given(function(*taken, **options), like)
 
     return call
 

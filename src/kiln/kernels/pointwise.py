@@ -237,7 +237,7 @@ def elementwise(
     """
     inputs = tuple(x if type(x) in _NUMBERS else arrays.known(x) for x in inputs)
     key = (
-        static_key(function), plans.mode(), tiling, out_dtype, arrays.signature(out),
+        _function_key(function), plans.mode(), tiling, out_dtype, arrays.signature(out),
         *[(type(x), x) if type(x) in _NUMBERS else arrays.signature(x) for x in inputs],
     )  # fmt: skip
     found = plans.find(key)
@@ -248,6 +248,16 @@ def elementwise(
 
 
 _NUMBERS = (int, float, bool)
+
+
+def _function_key(function: Any) -> Any:
+    """Equal for functions of the same code that read the same: also for one that is made anew for each call."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return static_key(function)
+    if function.__closure__ is None and function.__defaults__ is None and function.__kwdefaults__ is None:
+        return code, id(function.__globals__)  # kept alive by what is known to be read of it
+    return static_key(function), id(function.__globals__)
 
 
 def _nothing() -> None:

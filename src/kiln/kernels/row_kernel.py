@@ -14,7 +14,7 @@ from typing import Any
 from .. import cute
 from ..base_dsl.numeric.operators import select
 from ..base_dsl.ranges import const_expr, range_constexpr
-from ..base_dsl.typing import Boolean, Float32, Int32, Int64
+from ..base_dsl.typing import BFloat16, Boolean, Float32, Int32, Int64, Uint32
 from ..cute import arch
 from ..cute.nvgpu import CopyUniversalOp, cpasync
 from . import arrays, devices
@@ -22,6 +22,9 @@ from . import arrays, devices
 WARP = 32
 MOST_ELEMENTS = {0: 64, 1: 128, 2: 128}
 """Elements of a row that a thread holds at most, by the stages in shared memory."""
+
+MOST_SUMS = 16
+"""Sums over rows that a thread has in registers at most."""
 
 State = tuple[Any, ...]
 
@@ -33,8 +36,7 @@ class RowTiling:
     `threads` of a block hold one or more rows, `row_threads` of them each row, or each part of one of `cluster` blocks.
     With `stages` the row waits in shared memory, copied there ahead (2: while the row before is computed), instead of in
     registers. `resident` blocks for each multiprocessor take rows in turn; with 0 there is a block for each of them.
-    `together` blocks fit on a multiprocessor at least: it limits registers. With `ahead`, weights are read before the row is
-    known, not when they are used.
+    `together` blocks fit on a multiprocessor at least: it limits registers.
     """
 
     threads: int = 128
@@ -43,7 +45,6 @@ class RowTiling:
     stages: int = 0
     resident: int = 0
     together: int = 1
-    ahead: bool = False
 
     @property
     def rows(self) -> int:
@@ -55,12 +56,15 @@ class RowTiling:
         found = -(-n // (self.cluster * self.row_threads * width))
         return found if found * width <= MOST_ELEMENTS.get(self.stages, 0) else 0
 
-    def smem_bytes(self, n: int, width: int, bits: int, sources: int) -> int:
-        """Shared memory of a block."""
-        staged = self.stages * sources * self.vectors(n, width) * self.threads * width * bits // 8
+    def smem_bytes(self, n: int, width: int, bits: int, sources: int, sums: int = 0) -> int:
+        """Shared memory of a block that reads some matrices of so many bits and makes some sums over rows."""
+        held = self.vectors(n, width) * width
+        staged = self.stages * sources * held * self.threads * bits // 8
+        if held > MOST_SUMS:
+            staged += sums * held * self.threads * 4
         return staged + 2 * 8 * 4 * self.cluster * (self.threads // WARP or 1)
 
-    def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
+    def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device, sums: int = 0) -> None:
         """Refuse what cannot work for rows of `n` elements of so many bits, accessed `width` at a time."""
         for name in ("threads", "row_threads", "cluster"):
             value = getattr(self, name)
@@ -85,16 +89,16 @@ class RowTiling:
         )
         vectors = self.vectors(n, width)
         arrays.require(
-            vectors > 0 or (self.cluster == 1 and self.stages == 0),
+            vectors > 0 or self.stages == 0,
             f"{self}: a thread holds at most {MOST_ELEMENTS.get(self.stages)} elements, and a row of {n} has more",
-            hint="more threads or a larger cluster; without cluster and stages the row is read twice",
+            hint="more threads or a larger cluster; without stages the row is read twice",
         )
         arrays.require(
             self.stages == 0 or width * bits >= 32,
             f"{self}: copies into shared memory take 4 bytes or more, and {width} elements of {bits} bits can be copied at once",
             hint="stages=0, or rows that are aligned",
         )
-        used = self.smem_bytes(n, width, bits, sources)
+        used = self.smem_bytes(n, width, bits, sources, sums)
         arrays.require(
             used <= device.smem,
             f"{self} takes {used} bytes of shared memory, and a block has {device.smem}",
@@ -113,7 +117,9 @@ def plus(a: Any, b: Any) -> Any:
 
 
 def across(value: Any, op: Any, lanes: int) -> Any:
-    """The combination of the values of so many neighbouring lanes."""
+    """The combination of the values of so many neighbouring lanes. A Python number is the same in all of them: it is summed."""
+    if isinstance(value, float):
+        return value * lanes
     return arch.warp_reduction(value, op, threads_in_group=lanes) if lanes > 1 else value
 
 
@@ -131,20 +137,35 @@ def larger(a: Any, b: Any) -> Any:
     return cute.math.max(a, b)
 
 
+def as_f32(value: Any) -> Any:
+    """A vector as f32. Two bf16 are the halves of a word, and each is an f32 with the other half of the word zero."""
+    if value.dtype is not BFloat16 or len(value) % 2:
+        return value.to(Float32)
+    words = value.bitcast(Uint32)
+    low, high = (words << 16).bitcast(Float32), (words & 0xFFFF0000).bitcast(Float32)
+    pairs = zip(low.to_elements(), high.to_elements(), strict=True)
+    return cute.TensorSSA.from_elements([x for pair in pairs for x in pair], Float32)
+
+
+_AHEAD = 4
+"""Vectors of columns that are read ahead of their use, all columns together; half as many where a thread holds many."""
+
+
 class Part:
-    """A thread's part of a row: vectors of its sources and columns, in f32, wherever they are held."""
+    """A thread's part of a row: vectors of its sources and columns, in f32, wherever they are held.
+
+    Columns are read some vectors ahead of their use, for what is read after a store waits until it is needed.
+    """
 
     __kiln_static__ = True
 
-    def __init__(
-        self, kernel: RowKernel, held: list[Any], columns: list[Any], unit: Any, units: Any, read: Any = ()
-    ) -> None:
+    def __init__(self, kernel: RowKernel, held: list[Any], columns: list[Any], unit: Any, units: Any) -> None:
         self._kernel = kernel
         self._held = held
         self._columns = columns
         self._unit = unit
         self._units = units
-        self._read = read
+        self._read: dict[int, list[Any]] = {}
         self.count = kernel.vectors
 
     @property
@@ -154,13 +175,23 @@ class Part:
 
     def values(self, v: int) -> list[Any]:
         """Vector `v` of each source; zeros where the row has ended."""
-        return [held[None, v].load().to(Float32) for held in self._held]
+        return [as_f32(held[None, v].load()) for held in self._held]
+
+    def prepare(self, v: int = 0) -> None:
+        """Begin to read the columns of vector `v` and of some after it."""
+        if not self._columns:
+            return
+        ahead = _AHEAD if self.count <= 4 else _AHEAD // 2
+        for place in range(v, min(self.count, v + max(1, ahead // len(self._columns)))):
+            if place not in self._read:
+                self._read[place] = [
+                    self._kernel.read_vector(c, self._unit, self._units, place) for c in self._columns
+                ]
 
     def columns(self, v: int) -> list[Any]:
         """What stands for the same columns in the vectors."""
-        if self._read:
-            return [held[None, v].load().to(Float32) for held in self._read]
-        return [self._kernel.read_vector(c, self._unit, self._units, v).load().to(Float32) for c in self._columns]
+        self.prepare(v)
+        return [as_f32(held.load()) for held in self._read[v]] if self._columns else []
 
     def exists(self, v: int) -> Any:
         """Whether the row has elements there; None: it does everywhere."""
@@ -173,15 +204,18 @@ class Part:
             return value
         return cute.where(cute.full_like(value, there, Boolean), value, cute.full_like(value, instead))
 
-    def elements(self, v: int) -> Any:
-        """How many elements the row has there, as a number."""
-        there = self.exists(v)
-        if there is None:
-            return float(self._kernel.width)
-        return select(there, Float32(float(self._kernel.width)), Float32(0.0))
+    def elements(self) -> Any:
+        """How many elements there are: a Python number where that is known."""
+        if self._kernel.exact:
+            return float(self._kernel.width * self.count)
+        found = Float32(0.0)
+        for v in range(self.count):
+            found = found + select(self.exists(v), Float32(float(self._kernel.width)), Float32(0.0))
+        return found
 
     def again(self) -> None:
         """Values will be read another time: they need not be held until then."""
+        self._read.clear()
         if self._kernel.tiling.stages > 0:
             arch.cp_async_wait_group(self._kernel.tiling.stages - 1)
 
@@ -190,12 +224,14 @@ class Part:
 class RowProblem:
     """What a kernel is made for: the types of its matrices and vectors, how wide accesses are, and how rows are cut.
 
-    With `vectors` of 0 rows are read in chunks. `exact` rows fill all vectors of all threads.
+    With `vectors` of 0 rows are read in chunks. `exact` rows fill all vectors of all threads. `sums` numbers for each column
+    are summed over rows: each block writes its own sums.
     """
 
     sources: tuple[Any, ...]
     outs: tuple[Any, ...]
     columns: tuple[Any, ...]
+    sums: int
     width: int
     vectors: int
     exact: bool
@@ -226,8 +262,11 @@ class RowKernel:
         """What is known of nothing."""
         raise NotImplementedError
 
-    def absorb(self, state: State, part: Part) -> tuple[State, list[Any] | None]:
-        """What is known after a thread's part of a row, and anything to keep of each vector for `results`."""
+    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
+        """What is known after a thread's part of a row, and anything to keep of each vector for `results`.
+
+        None stands for what is known of nothing.
+        """
         raise NotImplementedError
 
     def merge(self, states: list[State], lanes: int) -> State:
@@ -244,7 +283,10 @@ class RowKernel:
         numbers: tuple[Any, ...],
         n: Any,
     ) -> list[Any]:
-        """What is written for one vector of each source, given what the thread found out and what is known of the row."""
+        """What is written for one vector of each source, given what the thread found out and what is known of the row.
+
+        After what is written comes what is added to the sums over rows.
+        """
         raise NotImplementedError
 
     # -- the kernel ------------------------------------------------------------------------------------------------
@@ -260,14 +302,17 @@ class RowKernel:
 
     @cute.jit
     def __call__(self, places: Any, rows: Int32, n: Int32, steps: Any, numbers: Any, blocks: Int32, stream: Int64):
-        """Launch over so many blocks. `places`: sources, outs, columns; `steps`: from row to row of the matrices."""
+        """Launch over so many blocks. `places`: sources, outs, columns, sums; `steps`: from row to row of the matrices."""
         problem, tiling = self.problem, self.tiling
         types = (*problem.sources, *problem.outs)
         matrices = [self.matrix(p, t, rows, n, step) for p, t, step in zip(places, types, steps, strict=False)]
+        rest = places[len(types) :]
         present = [t for t in problem.columns if t is not None]
-        columns = [self.vector(p, t, n) for p, t in zip(places[len(types) :], present, strict=True)]
+        columns = [self.vector(p, t, n) for p, t in zip(rest, present, strict=False)]
+        lines = blocks // tiling.cluster * tiling.rows
+        sums = [self.matrix(p, Float32, lines, n, n) for p in rest[len(present) :]]
         sources, outs = matrices[: len(problem.sources)], matrices[len(problem.sources) :]
-        self.kernel(sources, outs, columns, numbers, rows, n).launch(
+        self.kernel(sources, outs, columns, sums, numbers, rows, n).launch(
             grid=(blocks, 1, 1),
             block=(tiling.threads, 1, 1),
             cluster=(tiling.cluster, 1, 1) if tiling.cluster > 1 else None,
@@ -277,7 +322,7 @@ class RowKernel:
         )
 
     @cute.kernel
-    def kernel(self, sources: Any, outs: Any, columns: Any, numbers: Any, rows: Int32, n: Int32):
+    def kernel(self, sources: Any, outs: Any, columns: Any, sums: Any, numbers: Any, rows: Int32, n: Int32):
         tiling, width = self.tiling, self.width
         thread = arch.thread_idx()[0]
         block = arch.block_idx()[0]
@@ -290,6 +335,10 @@ class RowKernel:
         exchange = self.exchange_buffer(slots)
         staged = [self.stage_buffer(x.element_type) for x in sources] if const_expr(tiling.stages > 0) else []
         first = block // tiling.cluster
+        summed = [self.sum_buffer(thread) for _ in sums]
+        for held in summed:
+            for v in range_constexpr(self.vectors):
+                held[None, v].store(cute.full((width,), 0.0, Float32))
 
         if const_expr(tiling.cluster > 1):
             arch.cluster_arrive_relaxed()
@@ -300,20 +349,33 @@ class RowKernel:
 
         if const_expr(tiling.resident == 0):
             places = (first * tiling.rows + within, Int32(0), rows, unit, units, thread, within, rank, slots, Int32(0))
-            self.row(sources, outs, columns, numbers, n, staged, exchange, places)
+            self.row(sources, outs, columns, summed, numbers, n, staged, exchange, places)
         else:
             turn = Int32(0)
             steps = arch.grid_dim()[0] // tiling.cluster
             for group in range(first, cute.ceil_div(rows, tiling.rows), steps):
                 row = group * tiling.rows + within
                 places = (row, row + steps * tiling.rows, rows, unit, units, thread, within, rank, slots, turn)
-                self.row(sources, outs, columns, numbers, n, staged, exchange, places)
+                self.row(sources, outs, columns, summed, numbers, n, staged, exchange, places)
                 turn = turn ^ 1
         if const_expr(tiling.stages > 0):
             arch.cp_async_wait_group(0)
+        for out, held in zip(sums, summed, strict=True):
+            self.write_sums(out, held, first * tiling.rows + within, unit, units)
 
     @cute.jit
-    def row(self, sources: Any, outs: Any, columns: Any, numbers: Any, n: Any, staged: Any, exchange: Any, places: Any):
+    def write_sums(self, out: Any, held: Any, line: Any, unit: Any, units: Any):
+        """Write what a thread has summed over its rows."""
+        for v in range_constexpr(self.vectors):
+            at = unit + v * self.tiling.row_threads
+            part = cute.local_tile(out[line, None], (self.width,), (at,))
+            if self.exact or at < units:
+                cute.autovec_copy(held[None, v], part)
+
+    @cute.jit
+    def row(
+        self, sources: Any, outs: Any, columns: Any, summed: Any, numbers: Any, n: Any, staged: Any, exchange: Any, places: Any
+    ):
         """What a thread does for a row, and to have the next one soon."""
         row, following, rows, unit, units, thread, within, rank, slots, turn = places
         tiling = self.tiling
@@ -323,26 +385,29 @@ class RowKernel:
         if const_expr(self.whole):
             stage = turn if const_expr(tiling.stages == 2) else Int32(0)
             if const_expr(tiling.stages > 0):
-                arch.cp_async_wait_group(tiling.stages - 1)
                 held = [buffer[None, None, thread, stage] for buffer in staged]
             else:
                 held = [self.read(x, row, exists, unit, units) for x in sources]
-            own, kept = self.absorb(self.fresh(), Part(self, held, columns, unit, units))
-            parts = [self.read_vector(c, unit, units) for c in columns] if const_expr(tiling.ahead) else []
+            part = Part(self, held, columns, unit, units)
+            part.prepare()
+            if const_expr(tiling.stages > 0):
+                arch.cp_async_wait_group(tiling.stages - 1)
+            own, kept = self.absorb(None, part)
+            part.prepare()
             state = self.gathered(own, exchange, turn, within, thread, rank, slots)
-            part = Part(self, held, columns, unit, units, parts)
-            self.finish(outs, part, kept, own, state, numbers, n, row, exists, unit, units)
+            self.finish(outs, summed, part, kept, own, state, numbers, n, row, exists, unit, units)
             if const_expr(tiling.stages == 1 and tiling.resident > 0):
                 self.fetch(sources, staged, following, rows, unit, units, thread, stage)
         else:
             state = self.fresh()
-            for start in range(0, units, tiling.row_threads * self.vectors):
+            step = tiling.cluster * tiling.row_threads * self.vectors
+            for start in range(0, units, step):
                 state = self.chunk(sources, columns, state, row, exists, start + unit, units)
             state = self.gathered(state, exchange, turn, within, thread, rank, slots)
-            for start in range(0, units, tiling.row_threads * self.vectors):
+            for start in range(0, units, step):
                 held = [self.read(x, row, exists, start + unit, units) for x in sources]
                 part = Part(self, held, columns, start + unit, units)
-                self.finish(outs, part, None, state, state, numbers, n, row, exists, start + unit, units)
+                self.finish(outs, summed, part, None, state, state, numbers, n, row, exists, start + unit, units)
 
     @cute.jit
     def chunk(self, sources: Any, columns: Any, state: Any, row: Any, exists: Any, unit: Any, units: Any):
@@ -380,16 +445,18 @@ class RowKernel:
 
     @cute.jit
     def finish(
-        self, outs: Any, part: Any, kept: Any, own: Any, state: Any, numbers: Any, n: Any, row: Any, exists: Any, unit: Any,
-        units: Any,
+        self, outs: Any, summed: Any, part: Any, kept: Any, own: Any, state: Any, numbers: Any, n: Any, row: Any, exists: Any,
+        unit: Any, units: Any,
     ):  # fmt: skip
         """Compute and write a thread's part of the results, vector by vector: that takes the fewest registers."""
         for v in range_constexpr(self.vectors):
-            made = self.results(
-                part.values(v), part.columns(v), None if kept is None else kept[v], own, state, numbers, n
-            )
+            weights = part.columns(v)
+            part.prepare(v + 1)
+            made = self.results(part.values(v), weights, None if kept is None else kept[v], own, state, numbers, n)
+            for held, value in zip(summed, made[len(outs) :], strict=True):
+                held[None, v].store(held[None, v].load() + value)
             at = unit + v * self.tiling.row_threads
-            for out, value in zip(outs, made, strict=True):
+            for out, value in zip(outs, made[: len(outs)], strict=True):
                 held = cute.make_rmem_tensor((self.width,), out.element_type)
                 held.store(value.to(out.element_type))
                 place, atom = self.part(out, row, exists, at), self.atom(out.element_type)
@@ -399,21 +466,18 @@ class RowKernel:
                     cute.copy(atom, held, place, pred=exists if const_expr(self.exact) else (at < units) & exists)
 
     @cute.jit
-    def read_vector(self, x: Any, unit: Any, units: Any, only: Any = None):
-        """A thread's part of a number for each column, zeros where there is none; or only one vector of it."""
+    def read_vector(self, x: Any, unit: Any, units: Any, v: Any):
+        """One vector of a thread's part of a number for each column, zeros where there is none."""
         atom = self.atom(x.element_type)
-        chosen = range(self.vectors) if only is None else [only]
-        held = cute.make_rmem_tensor((self.width, len(chosen)), x.element_type)
-        if const_expr(not self.exact):
+        held = cute.make_rmem_tensor((self.width,), x.element_type)
+        at = unit + v * self.tiling.row_threads
+        part = cute.local_tile(x, (self.width,), (at,))
+        if const_expr(self.exact):
+            cute.copy(atom, part, held)
+        else:
             held.fill(0)
-        for place, v in enumerate(chosen):
-            at = unit + v * self.tiling.row_threads
-            part = cute.local_tile(x, (self.width,), (at,))
-            if const_expr(self.exact):
-                cute.copy(atom, part, held[None, place])
-            else:
-                cute.copy(atom, part, held[None, place], pred=at < units)
-        return held if const_expr(only is None) else held[None, 0]
+            cute.copy(atom, part, held, pred=at < units)
+        return held
 
     def stage_buffer(self, dtype: Any) -> Any:
         """Shared memory (element, vector, thread, stage): each thread's vectors lie between those of its neighbours."""
@@ -422,6 +486,15 @@ class RowKernel:
         stride = (1, width * tiling.threads, width, width * tiling.threads * self.vectors)
         memory = arch.alloc_smem(dtype, width * self.vectors * tiling.threads * tiling.stages, 16)
         return cute.make_tensor(memory, cute.make_layout(shape, stride=stride))
+
+    def sum_buffer(self, thread: Any) -> Any:
+        """Where a thread sums over rows: in registers if they are few, else in shared memory, where nobody else touches it."""
+        width, threads = self.width, self.tiling.threads
+        if self.vectors * width <= MOST_SUMS:
+            return cute.make_rmem_tensor((width, self.vectors), Float32)
+        memory = arch.alloc_smem(Float32, width * self.vectors * threads, 16)
+        layout = cute.make_layout((width, self.vectors, threads), stride=(1, width * threads, width))
+        return cute.make_tensor(memory, layout)[None, None, thread]
 
     @cute.jit
     def fetch(self, sources: Any, staged: Any, row: Any, rows: Any, unit: Any, units: Any, thread: Any, stage: Any):
@@ -467,7 +540,8 @@ class RowKernel:
             else:
                 there = exchange
             for k in range_constexpr(self.fields):
-                there[slot, k, within, turn] = state[k]
+                if const_expr(not isinstance(state[k], float)):
+                    there[slot, k, within, turn] = state[k]
         if const_expr(tiling.cluster > 1):
             arch.cluster_arrive()
             arch.cluster_wait()
@@ -475,7 +549,10 @@ class RowKernel:
             arch.sync_threads()
         lanes = min(WARP, slots)
         found = [
-            tuple(exchange[lane % lanes + i * lanes, k, within, turn] for k in range(self.fields))
+            tuple(
+                known if isinstance(known, float) else exchange[lane % lanes + i * lanes, k, within, turn]
+                for k, known in enumerate(state)
+            )
             for i in range(slots // lanes)
         ]
         return self.merge(found, lanes)

@@ -55,17 +55,26 @@ def _power_of_two(n: int) -> int:
 
 
 def default_tiling(n: int, width: int, bits: int, rows: int, device: devices.Device) -> RowTiling:
-    """Four vectors to a thread where blocks are small; then more blocks to a row rather than more threads."""
+    """Few vectors to a thread, for a row's threads wait for each other; from 16 kB on more, and then more blocks to a row.
+
+    Measured on an H200. Rows of up to 32 kB are held in registers or, where they are short, in shared memory, longer ones in
+    64 kB of it for each block, so that three blocks have rows on the way.
+    """
     units = -(-n // width)
-    row_threads = _power_of_two(-(-units // 4))
-    if row_threads <= 256:
-        return RowTiling(max(128, row_threads), row_threads)
-    vectors = min(8, MOST_ELEMENTS[0] // width)
-    cluster = min(device.cluster, _power_of_two(-(-units // (256 * vectors))))
-    for threads in (256, 512, 1024):
-        if threads * cluster * width * (MOST_ELEMENTS[0] // width) >= n:
-            return RowTiling(threads, threads, cluster)
-    return RowTiling(512, 512)
+    if width * bits < 128:  # rows that begin anywhere: narrow accesses, many of them to a thread
+        threads = min(512, _power_of_two(-(-n // 32)))
+        cluster = _power_of_two(-(-n // (512 * MOST_ELEMENTS[0])))
+        if cluster <= device.cluster:
+            return RowTiling(max(128, threads), threads, cluster)
+        return RowTiling(512, 512)
+    if units <= 1024:
+        threads = _power_of_two(-(-units // 2))
+        block = max(128, threads)
+        return RowTiling(block, threads, 1, int(threads >= 128), 0, max(1, 1024 // block))
+    if units <= 2048:
+        return RowTiling(512, 512, 1, 0, 0, 2)
+    cluster = _power_of_two(-(-units // 4096))
+    return RowTiling(512, 512, cluster, 1, 0, 2) if cluster <= device.cluster else RowTiling(512, 512)
 
 
 def row_plan(
@@ -76,6 +85,7 @@ def row_plan(
     columns: Sequence[Any],
     numbers: tuple[float, ...],
     tiling: RowTiling | None,
+    choose: Callable[..., RowTiling] | None = None,
 ) -> Callable[[Sequence[Any]], None]:
     """The plan of a function of rows: a function of sources, outs and columns (None: there is none) in one list.
 
@@ -84,32 +94,68 @@ def row_plan(
     check(name, sources, outs, columns)
     if 0 in sources[0].shape:
         return lambda given: None
-    laid = [matrix_of(x) for x in (*sources, *outs)]
-    if None in laid or any(c is not None and _spread(c) for c in columns):
-        return _plan_of_copies(name, kind, sources, outs, columns, numbers, tiling)
-    matrices = [m for m in laid if m is not None]
-    rows, n = matrices[0].rows, matrices[0].n
-    present = [c for c in columns if c is not None]
-    width = min([m.width for m in matrices] + [width_of(c, n, n) for c in present])
-    types = [tuple(None if x is None else arrays.element_type(x) for x in group) for group in (sources, outs, columns)]
-    bits, device = max(arrays.element_type(x).width for x in sources), devices.current()
-    if tiling is None:
-        tiling = default_tiling(n, width, bits, rows, device)
-    tiling.check(n, width, bits, len(sources), device)
-    vectors = tiling.vectors(n, width)
-    exact = n == tiling.cluster * tiling.row_threads * vectors * width
-    kernel = plans.made(kind, RowProblem(types[0], types[1], types[2], width, vectors, exact, tiling))
-    groups = -(-rows // tiling.rows)
-    if tiling.resident:
-        groups = min(groups, max(1, device.multiprocessors * tiling.resident // tiling.cluster))
-    steps = tuple(Int64(m.step) for m in matrices)
-    run = plans.launcher(
-        kernel, [*sources, *outs, *present], Int32(rows), Int32(n), steps, tuple(Float32(x) for x in numbers),
-        Int32(groups * tiling.cluster),
-    )  # fmt: skip
-    if len(present) == len(columns):
+    if any(matrix_of(x) is None for x in (*sources, *outs)) or any(c is not None and _spread(c) for c in columns):
+        return _plan_of_copies(name, kind, sources, outs, columns, numbers, tiling, choose)
+    launch = RowLaunch(kind, sources, outs, columns, numbers, 0, tiling, choose or default_tiling)
+    run = launch.launcher([*sources, *outs, *columns])
+    if all(c is not None for c in columns):
         return run
     return lambda given: run([x for x in given if x is not None])
+
+
+class RowLaunch:
+    """How a kernel is launched over the rows of arrays that lie as it takes them."""
+
+    def __init__(
+        self, kind: type[Any], sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any],
+        numbers: tuple[float, ...], sums: int, tiling: RowTiling | None, choose: Callable[..., RowTiling],
+    ) -> None:  # fmt: skip
+        matrices = [m for m in map(matrix_of, (*sources, *outs)) if m is not None]
+        rows, n = matrices[0].rows, matrices[0].n
+        arrays.require(rows < 1 << 31 and n < 1 << 31, f"{rows} rows of {n} elements: more than 32 bits count")
+        present = [c for c in columns if c is not None]
+        width = min([m.width for m in matrices] + [width_of(c, n, n) for c in present])
+        groups = (sources, outs, columns)
+        types = [tuple(None if x is None else arrays.element_type(x) for x in group) for group in groups]
+        bits, device = max(arrays.element_type(x).width for x in sources), devices.current()
+        if tiling is None:
+            tiling = choose(n, width, bits, rows, device)
+        tiling.check(n, width, bits, len(sources), device, sums)
+        vectors = tiling.vectors(n, width)
+        exact = n == tiling.cluster * tiling.row_threads * vectors * width
+        if sums:
+            arrays.require(
+                vectors > 0 and tiling.resident > 0,
+                f"{tiling}: sums over rows are made by blocks that hold whole rows and take them in turn",
+                hint="resident of at least 1, and threads and cluster enough for a row",
+            )
+        clusters = -(-rows // tiling.rows)
+        if tiling.resident:
+            clusters = min(clusters, max(1, device.multiprocessors * tiling.resident // tiling.cluster))
+        self.n = n
+        self.lines = clusters * tiling.rows
+        """How many sums there are for each column."""
+        self._kernel = plans.made(kind, RowProblem(types[0], types[1], types[2], sums, width, vectors, exact, tiling))
+        self._numbers = (
+            Int32(rows), Int32(n), tuple(Int64(m.step) for m in matrices), tuple(Float32(x) for x in numbers),
+            Int32(clusters * tiling.cluster),
+        )  # fmt: skip
+
+    @staticmethod
+    def fits(
+        matrices: Sequence[Any], columns: Sequence[Any], sums: int, tiling: RowTiling | None, choose: Callable[..., RowTiling]
+    ) -> bool:
+        """Whether a block has shared memory for so many sums over rows; the last of the matrices is written."""
+        laid = [m for m in map(matrix_of, matrices) if m is not None]
+        n, device = laid[0].n, devices.current()
+        width = min([m.width for m in laid] + [width_of(c, n, n) for c in columns if c is not None])
+        bits = max(arrays.element_type(x).width for x in matrices[:-1])
+        chosen = tiling or choose(n, width, bits, laid[0].rows, device)
+        return chosen.smem_bytes(n, width, bits, len(matrices) - 1, sums) <= device.smem
+
+    def launcher(self, given: Sequence[Any]) -> Callable[[Sequence[Any]], None]:
+        """A function of arrays like these: sources, outs, columns that there are, sums."""
+        return plans.launcher(self._kernel, [x for x in given if x is not None], *self._numbers)
 
 
 def _spread(x: Any) -> bool:
@@ -117,24 +163,28 @@ def _spread(x: Any) -> bool:
     return x.shape[0] != 1 and arrays.strides(x)[0] != 1
 
 
+def taken_as_rows(x: Any) -> Any:
+    """An array whose rows lie as kernels take them: itself or a copy; None is None."""
+    return x if x is None or matrix_of(x) is not None else arrays.contiguous(x)
+
+
+def target_for(x: Any) -> Any:
+    """An array to write what is meant for another: itself if it lies as kernels take it."""
+    return x if matrix_of(x) is not None else arrays.empty(x, tuple(x.shape), None)
+
+
 def _plan_of_copies(
-    name: str, kind: Any, sources: Any, outs: Any, columns: Any, numbers: Any, tiling: Any
+    name: str, kind: Any, sources: Any, outs: Any, columns: Any, numbers: Any, tiling: Any, choose: Any
 ) -> Callable[[Sequence[Any]], None]:
     """The plan for arrays that do not lie as the kernel takes them: it takes copies."""
-
-    def copied(x: Any) -> Any:
-        return x if x is None else arrays.contiguous(x)
-
-    def like(x: Any) -> Any:
-        return x if matrix_of(x) is not None else arrays.empty(x, tuple(x.shape), None)
 
     first, last = len(sources), len(sources) + len(outs)
 
     def prepared(given: Sequence[Any]) -> list[Any]:
-        return [like(x) if first <= k < last else copied(x) for k, x in enumerate(given)]
+        return [target_for(x) if first <= k < last else taken_as_rows(x) for k, x in enumerate(given)]
 
     shown = prepared([*sources, *outs, *columns])
-    inner = row_plan(name, kind, shown[:first], shown[first:last], shown[last:], numbers, tiling)
+    inner = row_plan(name, kind, shown[:first], shown[first:last], shown[last:], numbers, tiling, choose)
 
     def plan(given: Sequence[Any]) -> None:
         taken = prepared(given)

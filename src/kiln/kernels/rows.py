@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import cute
 from ..base_dsl.typing import Float32
+from ..cute import arch
 from . import arrays, plans
 from .row_kernel import Part, RowKernel, RowTiling, State, across, larger, maximum, plus, total
-from .row_plans import row_plan
+from .row_plans import default_tiling, row_plan
+
+if TYPE_CHECKING:
+    from .devices import Device
 
 __all__ = ["layer_norm", "rms_norm", "softmax"]
 
@@ -30,12 +34,13 @@ class Softmax(RowKernel):
     def fresh(self) -> State:
         return Float32(_LOWEST), Float32(0.0)
 
-    def absorb(self, state: State, part: Part) -> tuple[State, list[Any] | None]:
+    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
         seen = [part.kept(v, part.values(v)[0], float("-inf")) for v in range(part.count)]
         most = seen[0]
         for x in seen[1:]:
             most = larger(most, x)
-        highest = maximum(state[0], total(most, larger))
+        before = self.fresh() if state is None else state
+        highest = maximum(before[0], total(most, larger))
         part.again()
         powers: list[Any] = []
         summed: Any = None
@@ -44,8 +49,10 @@ class Softmax(RowKernel):
             power = exp2((x - highest) * LOG2_E)
             summed = power if summed is None else summed + power
             powers.append(power)
-        sums = state[1] * exp2((state[0] - highest) * LOG2_E) + total(summed)
-        return (highest, sums), powers if part.in_registers else None
+        found = total(summed)
+        if state is not None:
+            found = found + state[1] * exp2((state[0] - highest) * LOG2_E)
+        return (highest, found), powers if part.in_registers else None
 
     def merge(self, states: list[State], lanes: int) -> State:
         highest = states[0][0]
@@ -61,8 +68,8 @@ class Softmax(RowKernel):
         self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
     ) -> list[Any]:
         if kept is None:
-            return [exp2((values[0] - state[0]) * LOG2_E) * (1.0 / state[1])]
-        return [kept * (exp2((own[0] - state[0]) * LOG2_E) / state[1])]
+            return [exp2((values[0] - state[0]) * LOG2_E) * arch.rcp_approx(state[1])]
+        return [kept * (exp2((own[0] - state[0]) * LOG2_E) * arch.rcp_approx(state[1]))]
 
 
 class RmsNorm(RowKernel):
@@ -71,8 +78,9 @@ class RmsNorm(RowKernel):
     def fresh(self) -> State:
         return (Float32(0.0),)
 
-    def absorb(self, state: State, part: Part) -> tuple[State, list[Any] | None]:
-        return (state[0] + products(part),), None
+    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
+        found = products(part)
+        return (found if state is None else state[0] + found,), None
 
     def merge(self, states: list[State], lanes: int) -> State:
         summed = states[0][0]
@@ -83,7 +91,7 @@ class RmsNorm(RowKernel):
     def results(
         self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
     ) -> list[Any]:
-        made = values[0] * cute.math.rsqrt(state[0] / Float32(n) + numbers[0])
+        made = values[0] * cute.math.rsqrt(state[0] * numbers[1] + numbers[0])
         return [made * columns[0] if columns else made]
 
 
@@ -95,7 +103,7 @@ class LayerNorm(RowKernel):
     def fresh(self) -> State:
         return Float32(0.0), Float32(0.0), Float32(0.0)
 
-    def absorb(self, state: State, part: Part) -> tuple[State, list[Any] | None]:
+    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
         return spread(state, part), None
 
     def merge(self, states: list[State], lanes: int) -> State:
@@ -104,7 +112,7 @@ class LayerNorm(RowKernel):
     def results(
         self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
     ) -> list[Any]:
-        scale = cute.math.rsqrt(state[2] / Float32(n) + numbers[0])
+        scale = cute.math.rsqrt(state[2] * numbers[1] + numbers[0])
         made = (values[0] - state[1]) * scale
         weighted, shifted = (dtype is not None for dtype in self.problem.columns)
         if weighted and shifted:
@@ -121,39 +129,62 @@ def products(part: Part) -> Any:
     return total(summed)
 
 
-def spread(state: State, part: Part) -> State:
+def spread(state: State | None, part: Part) -> State:
     """Number, mean and sum of squared distances of elements seen before and of a thread's part of a row."""
     summed: Any = None
-    count: Any = 0.0
     for v in range(part.count):
         x = part.values(v)[0]
         summed = x if summed is None else summed + x
-        count = count + part.elements(v)
-    count = Float32(count)
-    mean = total(summed) / maximum(count, Float32(1.0))
+    count = part.elements()
+    mean = total(summed) * reciprocal(count)
     part.again()
     squares: Any = None
     for v in range(part.count):
         distance = part.kept(v, part.values(v)[0] - mean, 0.0)
         squares = distance * distance if squares is None else cute.math.fma(distance, distance, squares)
-    return joined_spread([state, (count, mean, total(squares))], 1)
+    found = (count, mean, total(squares))
+    return found if state is None else joined_spread([state, found], 1)
+
+
+def reciprocal(count: Any) -> Any:
+    """1 over a number of elements; 1 for none."""
+    return 1.0 / count if isinstance(count, float) else arch.rcp_approx(maximum(count, Float32(1.0)))
 
 
 def joined_spread(states: list[State], lanes: int) -> State:
-    """The same of several parts."""
-    count, weighted = Float32(0.0), Float32(0.0)
-    for state in states:
-        count, weighted = count + state[0], weighted + state[0] * state[1]
-    count = across(count, plus, lanes)
-    mean = across(weighted, plus, lanes) / maximum(count, Float32(1.0))
-    squares = Float32(0.0)
+    """The same of several parts. Where numbers of elements are known, they are the same in all of them."""
+    if isinstance(states[0][0], float):
+        count: Any = states[0][0] * len(states) * lanes
+        means = states[0][1]
+        for state in states[1:]:
+            means = means + state[1]
+        mean = across(means, plus, lanes) * (1.0 / (len(states) * lanes))
+    else:
+        summed, weighted = Float32(0.0), Float32(0.0)
+        for state in states:
+            summed, weighted = summed + state[0], weighted + state[0] * state[1]
+        count = across(summed, plus, lanes)
+        mean = across(weighted, plus, lanes) * reciprocal(count)
+    squares: Any = None
     for state in states:
         distance = state[1] - mean
-        squares = squares + state[2] + state[0] * distance * distance
+        found = cute.math.fma(distance * state[0], distance, state[2])
+        squares = found if squares is None else squares + found
     return count, mean, across(squares, plus, lanes)
 
 
 # --- the functions ---------------------------------------------------------------------------------------------------
+
+
+def softmax_tiling(n: int, width: int, bits: int, rows: int, device: Device) -> RowTiling:
+    """As for norms, but with fewer threads to a long row: each has more to compute while others wait."""
+    chosen = default_tiling(n, width, bits, rows, device)
+    return RowTiling(256, 256, chosen.cluster, 1, 0, 3) if chosen.stages and chosen.rows * n * bits > 1 << 18 else chosen
+
+
+def norm_numbers(x: Any, eps: float) -> tuple[float, float]:
+    """What a norm passes beside sizes."""
+    return eps, 1.0 / max(1, x.shape[-1]) if x.ndim else 1.0
 
 
 @arrays.of_any_library
@@ -165,7 +196,7 @@ def softmax(x: Any, *, out: Any = None, tiling: RowTiling | None = None) -> Any:
     if out is None:
         out = arrays.empty_like(x)
     key = ("softmax", plans.mode(), tiling, arrays.signature(x), arrays.signature(out))
-    plan = plans.find(key) or plans.keep(key, row_plan("softmax", Softmax, [x], [out], [], (), tiling))
+    plan = plans.find(key) or plans.keep(key, row_plan("softmax", Softmax, [x], [out], [], (), tiling, softmax_tiling))
     plan([x, out])
     return out
 
@@ -177,7 +208,7 @@ def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, 
         out = arrays.empty_like(x)
     signature = arrays.signature
     key = ("rms_norm", plans.mode(), tiling, eps, signature(x), signature(out), signature(weight))
-    plan = plans.find(key) or plans.keep(key, row_plan("rms_norm", RmsNorm, [x], [out], [weight], (eps,), tiling))
+    plan = plans.find(key) or plans.keep(key, row_plan("rms_norm", RmsNorm, [x], [out], [weight], norm_numbers(x, eps), tiling))
     plan([x, out, weight])
     return out
 
@@ -198,7 +229,7 @@ def layer_norm(
     signature = arrays.signature
     key = ("layer_norm", plans.mode(), tiling, eps, signature(x), signature(out), signature(weight), signature(bias))
     plan = plans.find(key) or plans.keep(
-        key, row_plan("layer_norm", LayerNorm, [x], [out], [weight, bias], (eps,), tiling)
+        key, row_plan("layer_norm", LayerNorm, [x], [out], [weight, bias], norm_numbers(x, eps), tiling)
     )
     plan([x, out, weight, bias])
     return out

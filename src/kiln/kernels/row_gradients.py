@@ -1,0 +1,294 @@
+"""Gradients of softmax, RMSNorm and LayerNorm.
+
+Statistics of a row are found again from the row itself, which must be read anyway: nothing but the inputs is needed of the
+forward pass. Gradients of weights and biases are sums over rows: each block sums over its rows, and a second kernel adds what
+the blocks have, in a fixed order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import cute
+from ..base_dsl.typing import Float32
+from . import arrays, plans
+from .reductions import sum as sum_over
+from .row_kernel import MOST_SUMS, Part, RowKernel, RowTiling, State, across, plus, total
+from .rows import joined_spread, norm_numbers, reciprocal
+from .row_plans import RowLaunch, check, default_tiling, row_plan, taken_as_rows, target_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .devices import Device
+
+__all__ = ["layer_norm_backward", "rms_norm_backward", "softmax_backward"]
+
+
+class SoftmaxGradient(RowKernel):
+    """Of the results and their gradients. A finding is the sum of their products."""
+
+    def fresh(self) -> State:
+        return (Float32(0.0),)
+
+    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
+        summed: Any = None
+        for v in range(part.count):
+            y, dy = part.values(v)
+            summed = y * dy if summed is None else cute.math.fma(y, dy, summed)
+        return (total(summed) if state is None else state[0] + total(summed),), None
+
+    def merge(self, states: list[State], lanes: int) -> State:
+        return summed_up(states, lanes)
+
+    def results(
+        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
+    ) -> list[Any]:
+        y, dy = values
+        return [y * (dy - state[0])]
+
+
+def summed_up(states: list[State], lanes: int) -> State:
+    """Findings that are sums."""
+    found: list[Any] = []
+    for parts in zip(*states, strict=True):
+        value = parts[0]
+        for more in parts[1:]:
+            value = value + more
+        found.append(across(value, plus, lanes))
+    return tuple(found)
+
+
+class RmsNormGradient(RowKernel):
+    """Of the inputs and the gradients of the results. A finding is a sum of squares, and one of inputs times gradients."""
+
+    fields = 2
+
+    def fresh(self) -> State:
+        return Float32(0.0), Float32(0.0)
+
+    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
+        squares: Any = None
+        products: Any = None
+        for v in range(part.count):
+            x, dy = part.values(v)
+            weights = part.columns(v)
+            scaled = dy * weights[0] if weights else dy
+            squares = x * x if squares is None else cute.math.fma(x, x, squares)
+            products = x * scaled if products is None else cute.math.fma(x, scaled, products)
+        found = (total(squares), total(products))
+        return found if state is None else (state[0] + found[0], state[1] + found[1]), None
+
+    def merge(self, states: list[State], lanes: int) -> State:
+        return summed_up(states, lanes)
+
+    def results(
+        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
+    ) -> list[Any]:
+        x, dy = values
+        scale = cute.math.rsqrt(state[0] * numbers[1] + numbers[0])
+        shared = scale * scale * state[1] * numbers[1]
+        scaled = dy * columns[0] if columns else dy
+        found = [(scaled - x * shared) * scale]
+        if self.problem.sums:
+            found.append(dy * (x * scale))
+        return found
+
+
+class LayerNormGradient(RowKernel):
+    """Of the inputs and the gradients of the results.
+
+    A finding is a number of elements, their mean, the sum of the squares of their distances from it, the sum of the gradients
+    and that of the gradients times the distances.
+    """
+
+    fields = 5
+
+    def fresh(self) -> State:
+        return tuple(Float32(0.0) for _ in range(5))
+
+    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
+        summed: Any = None
+        for v in range(part.count):
+            x = part.values(v)[0]
+            summed = x if summed is None else summed + x
+        count = part.elements()
+        mean = total(summed) * reciprocal(count)
+        part.again()
+        squares: Any = None
+        gradients: Any = None
+        products: Any = None
+        for v in range(part.count):
+            x, dy = part.values(v)
+            weights = part.columns(v)
+            scaled = dy * weights[0] if weights else dy
+            distance = part.kept(v, x - mean, 0.0)
+            squares = distance * distance if squares is None else cute.math.fma(distance, distance, squares)
+            gradients = scaled if gradients is None else gradients + scaled
+            products = distance * scaled if products is None else cute.math.fma(distance, scaled, products)
+        found = (count, mean, total(squares), total(gradients), total(products))
+        return found if state is None else self.merge([state, found], 1), None
+
+    def merge(self, states: list[State], lanes: int) -> State:
+        count, mean, squares = joined_spread([state[:3] for state in states], lanes)
+        gradients, products = Float32(0.0), Float32(0.0)
+        for state in states:
+            gradients = gradients + state[3]
+            products = cute.math.fma(state[1] - mean, state[3], products + state[4])
+        return count, mean, squares, across(gradients, plus, lanes), across(products, plus, lanes)
+
+    def results(
+        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
+    ) -> list[Any]:
+        x, dy = values
+        scale = cute.math.rsqrt(state[2] * numbers[1] + numbers[0])
+        shared = scale * state[4] * numbers[1]
+        normal = (x - state[1]) * scale
+        scaled = dy * columns[0] if columns else dy
+        found = [(scaled - state[3] * numbers[1] - normal * shared) * scale]
+        if columns:
+            found.append(dy * normal)
+        if self.problem.sums > len(columns):
+            found.append(dy)
+        return found
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def softmax_gradient_tiling(n: int, width: int, bits: int, rows: int, device: Device) -> RowTiling:
+    """As for softmax, with half as much of a row to a block: there are two matrices."""
+    units = -(-n // width)
+    if width * bits < 128 or units <= 1024:
+        return default_tiling(n, width, bits, rows, device)
+    for each in (2048, 4096):
+        cluster = _power_of_two(-(-units // each))
+        if cluster <= device.cluster:
+            return RowTiling(512, 512, cluster, 1, 0, 4096 // each)
+    return RowTiling(512, 512)
+
+
+def gradient_tiling(n: int, width: int, bits: int, rows: int, device: Device) -> RowTiling:
+    """Blocks that take rows in turn, with few elements to a thread: it has sums for each of them."""
+    row_threads = _power_of_two(-(-n // max(width, MOST_SUMS)))
+    if row_threads <= 512:
+        threads = max(128, row_threads)
+        together = {128: 3, 256: 2}.get(threads, 1)
+        return RowTiling(threads, row_threads, 1, 0, together, together)
+    for elements in (MOST_SUMS, 2 * MOST_SUMS):
+        cluster = _power_of_two(-(-n // (512 * elements)))
+        if cluster <= device.cluster:
+            return RowTiling(512, 512, cluster, int(elements > MOST_SUMS), 1)
+    raise arrays.refusal(
+        f"the gradient of rows of {n} elements: the blocks of a cluster hold at most {512 * device.cluster * 2 * MOST_SUMS}"
+    )
+
+
+def _norm_backward(
+    name: str, kind: type[Any], dy: Any, x: Any, weight: Any, bias: bool, eps: float, out: Any, tiling: RowTiling | None
+) -> tuple[Any, ...]:
+    if out is None:
+        out = arrays.empty_like(x)
+    signature = arrays.signature
+    key = (name, plans.mode(), tiling, eps, bias, signature(x), signature(dy), signature(out), signature(weight))
+    plan = plans.find(key) or plans.keep(key, _norm_plan(name, kind, dy, x, weight, bias, eps, out, tiling))
+    return plan(dy, x, weight, out)
+
+
+def _norm_plan(
+    name: str, kind: type[Any], dy: Any, x: Any, weight: Any, bias: bool, eps: float, out: Any, tiling: RowTiling | None
+) -> Callable[..., tuple[Any, ...]]:
+    check(name, [x, dy], [out], [weight])
+    n = x.shape[-1]
+    sums = (weight is not None) + bias
+    kinds = [weight if weight is not None else x] * sums
+    if 0 in x.shape:
+
+        def nothing(dy: Any, x: Any, weight: Any, out: Any) -> tuple[Any, ...]:
+            made = [arrays.empty(like, (n,), None) for like in kinds]
+            for vector in made:
+                vector[...] = 0
+            return _ordered(out, made, weight is not None, bias)
+
+        return nothing
+    given = [taken_as_rows(x), taken_as_rows(dy), target_for(out), None if weight is None else arrays.contiguous(weight)]
+    numbers = norm_numbers(x, eps)
+    apart = sums == 2 and not RowLaunch.fits(given[:3], given[3:], sums, tiling, gradient_tiling)
+    sums -= apart  # the gradient of the bias is then summed by a kernel of its own
+    launch = RowLaunch(kind, given[:2], given[2:3], given[3:], numbers, sums, tiling, gradient_tiling)
+
+    def scratch(like: Any) -> list[Any]:
+        wanted = arrays.framework_dtype(Float32, like)
+        return [arrays.empty(like, (launch.lines, n), wanted) for _ in range(sums)]
+
+    run = launch.launcher([*given, *scratch(x)])
+
+    def plan(dy: Any, x: Any, weight: Any, out: Any) -> tuple[Any, ...]:
+        target, partial = target_for(out), scratch(x)
+        taken = [taken_as_rows(x), taken_as_rows(dy), target, None if weight is None else arrays.contiguous(weight)]
+        run([a for a in (*taken, *partial) if a is not None])
+        if target is not out:
+            arrays.assign(out, target)
+        made = [arrays.empty(like, (n,), None) for like in ([weight] if weight is not None else []) + [x] * bias]
+        for vector, parts in zip(made, partial, strict=False):
+            sum_over(parts, 0, out=vector)
+        if apart:
+            sum_over(dy, tuple(range(dy.ndim - 1)), out=made[-1])
+        return _ordered(out, made, weight is not None, bias)
+
+    return plan
+
+
+def _ordered(out: Any, made: list[Any], weighted: bool, biased: bool) -> tuple[Any, ...]:
+    left = iter(made)
+    return out, next(left) if weighted else None, next(left) if biased else None
+
+
+# --- the functions ---------------------------------------------------------------------------------------------------
+
+
+@arrays.of_any_library
+def softmax_backward(dy: Any, y: Any, *, out: Any = None, tiling: RowTiling | None = None) -> Any:
+    """The gradient of what `softmax` was given, from that of its result `y`: y (dy - sum(y dy)), along the last mode."""
+    if out is None:
+        out = arrays.empty_like(dy)
+    signature = arrays.signature
+    key = ("softmax_backward", plans.mode(), tiling, signature(y), signature(dy), signature(out))
+    plan = plans.find(key) or plans.keep(
+        key, row_plan("softmax_backward", SoftmaxGradient, [y, dy], [out], [], (), tiling, softmax_gradient_tiling)
+    )
+    plan([y, dy, out])
+    return out
+
+
+@arrays.of_any_library
+def rms_norm_backward(
+    dy: Any, x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, tiling: RowTiling | None = None
+) -> tuple[Any, Any]:
+    """The gradients of what `rms_norm` was given, from that of its result: of `x`, and of `weight` (None without).
+
+    `out` is written that of `x`. That of `weight` has its type; it is summed in f32, in a fixed order.
+    """
+    return _norm_backward("rms_norm_backward", RmsNormGradient, dy, x, weight, False, eps, out, tiling)[:2]
+
+
+@arrays.of_any_library
+def layer_norm_backward(
+    dy: Any,
+    x: Any,
+    weight: Any = None,
+    *,
+    bias: bool = False,
+    eps: float = 1e-5,
+    out: Any = None,
+    tiling: RowTiling | None = None,
+) -> tuple[Any, Any, Any]:
+    """The gradients of what `layer_norm` was given, from that of its result: of `x`, `weight` and the bias.
+
+    That of `weight` is None without one, that of the bias (of the type of `x`) unless `bias` asks for it.
+    """
+    return _norm_backward("layer_norm_backward", LayerNormGradient, dy, x, weight, bias, eps, out, tiling)
