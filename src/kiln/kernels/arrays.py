@@ -55,6 +55,11 @@ def as_given(result: Any, like: Any) -> Any:
     return space().from_dlpack(result) if space is not None else result
 
 
+def _is_array(x: Any) -> bool:
+    """Whether something can be taken as an array: numpy's scalars too."""
+    return hasattr(x, "__dlpack__") or (hasattr(x, "__array_interface__") and hasattr(x, "dtype"))
+
+
 def of_any_library(function: Any) -> Any:
     """Decorator: a function of arrays of numpy and torch that takes those of other libraries, by way of DLPack."""
     import numpy as np
@@ -65,10 +70,10 @@ def of_any_library(function: Any) -> Any:
         torch = sys.modules.get("torch")
         if isinstance(first, np.ndarray) or (torch is not None and isinstance(first, torch.Tensor)):
             return function(*given, **options)
-        like = next((x for x in given if hasattr(x, "__dlpack__")), None)
+        like = next((x for x in given if _is_array(x)), None)
         require(like is not None, f"{function.__name__} of {', '.join(type(x).__name__ for x in given)}: no arrays", _ARRAYS)
-        taken = [known(x) if hasattr(x, "__dlpack__") else x for x in given]
-        options = {name: known(x) if hasattr(x, "__dlpack__") else x for name, x in options.items()}
+        taken = [known(x) if _is_array(x) else x for x in given]
+        options = {name: known(x) if _is_array(x) else x for name, x in options.items()}
         return as_given(function(*taken, **options), like)
 
     return call

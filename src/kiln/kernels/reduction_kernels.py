@@ -57,10 +57,22 @@ class Operation:
             return self.dtype.min if self.name.endswith("max") else self.dtype.max
         return float("-inf") if self.name.endswith("max") else float("inf")
 
-    def fresh(self, width: int) -> State:
-        """Findings of no elements, for each place of a vector. A position of -1 is none."""
+    def fresh(self, width: int, position: Any = -1) -> State:
+        """Findings of no elements, for each place of a vector; the first will have a position. One of -1 is none."""
         values = cute.full((width,), self.nothing, self.dtype)
-        return (values, cute.full((width,), -1, self.index)) if self.finds_place else (values,)
+        return (values, cute.full((width,), position, self.index)) if self.finds_place else (values,)
+
+    def advance(self, state: State, values: Any, position: Any) -> State:
+        """Findings after elements that come after all those seen, at one position: of equals, the first stays."""
+        if not self.finds_place:
+            return self.merge(state, (values,))
+        best, places = state
+        if self.dtype.is_float:
+            behind = values <= best if self.name.endswith("max") else values >= best
+            taken = ~behind & (best == best)
+        else:
+            taken = values > best if self.name.endswith("max") else values < best
+        return cute.where(taken, values, best), cute.where(taken, cute.full_like(places, position), places)
 
     def beats(self, a: Any, b: Any) -> Any:
         """Whether `a` comes before `b`; a NaN comes before every number."""
@@ -154,23 +166,23 @@ class Reduction:
 
     @cute.jit
     def absorb(self, state: Any, sources: Any, offset: Any, position: Any, inside: Any):
-        """Findings after a vector of elements at an offset, whose first has a position."""
+        """Findings after a vector of elements at an offset, whose first has a position; or after a vector of findings."""
         held = [self.vector(source, offset, inside) for source in sources]
-        operation = self.operation
+        operation, shape = self.operation, (self.width,)
         value = held[0].load().to(operation.dtype)
-        if const_expr(operation.finds_place):
-            if const_expr(self.found):
-                places = held[1].load()
-            else:
-                steps = [operation.index(i) for i in range(self.width)]
-                places = cute.TensorSSA.from_elements(steps, operation.index) + position
-            if const_expr(inside is not None):
-                places = cute.where(cute.full((self.width,), inside, Boolean), places, cute.full_like(places, -1))
-            return operation.merge(state, (value, places))
         if const_expr(inside is not None):
-            nothing = cute.full((self.width,), operation.nothing, operation.dtype)
-            value = cute.where(cute.full((self.width,), inside, Boolean), value, nothing)
-        return operation.merge(state, (value,))
+            nothing = cute.full(shape, operation.nothing, operation.dtype)
+            value = cute.where(cute.full(shape, inside, Boolean), value, nothing)
+        if const_expr(len(held) == 1):
+            return operation.advance(state, value, position)
+        places = held[1].load()
+        if const_expr(inside is not None):
+            places = cute.where(cute.full(shape, inside, Boolean), places, cute.full_like(places, -1))
+        return operation.merge(state, (value, places))
+
+    def first(self, position: Any, exists: Any) -> Any:
+        """The position of the first element a thread will see; -1 if it sees none, or findings."""
+        return -1 if self.found or not self.operation.finds_place else where(exists, position, self.operation.index(-1))
 
     @cute.jit
     def vector(self, source: Any, offset: Any, inside: Any):
@@ -227,8 +239,10 @@ class RowReduction(Reduction):
         chunks = (n + (chunk - 1)) // chunk
         last = min((part + 1) * each, repeats * chunks)
 
-        state = operation.fresh(width)
-        for number in range(part * each, last):
+        begin = part * each
+        column = begin % chunks * chunk + thread % self.lanes * width
+        state = operation.fresh(width, self.first(operation.index(begin // chunks) * n + column, column < n))
+        for number in range(begin, last):
             repeat = number // chunks
             start = number % chunks * chunk + thread % self.lanes * width
             for u in range_constexpr(self.unroll):
@@ -236,6 +250,9 @@ class RowReduction(Reduction):
                 position = operation.index(repeat) * n + column
                 inside = None if const_expr(self.exact) else column < n
                 state = self.absorb(state, sources, base + repeat * repeat_step + column, position, inside)
+        if const_expr(operation.finds_place and not self.found):  # positions so far are those of a vector's first element
+            steps = cute.TensorSSA.from_elements([operation.index(i) for i in range(width)], operation.index)
+            state = (state[0], cute.where(state[1] < 0, state[1], state[1] + steps))
         found = across_lanes(operation, folded(operation, state, width), min(WARP, self.lanes))
         if const_expr(self.lanes > WARP):
             found = self.across_warps(found, thread)
@@ -293,12 +310,13 @@ class ColumnReduction(Reduction):
         last = min((part + 1) * each, rows)
         base = Int64(batch) * batch_step + column
 
-        state = operation.fresh(width)
-        for start in range(part * each + first, last, across * self.unroll):
+        begin = part * each + first
+        state = operation.fresh(width, self.first(operation.index(begin), (begin < last) & (column < n)))
+        for start in range(begin, last, across * self.unroll):
             for u in range_constexpr(self.unroll):
                 row = start + u * across
                 inside = row < last if const_expr(self.exact) else (row < last) & (column < n)
-                state = self.absorb_row(state, sources, base + row * row_step, operation.index(row), inside)
+                state = self.absorb(state, sources, base + row * row_step, operation.index(row), inside)
 
         if const_expr(across > 1):
             buffers = [
@@ -320,16 +338,3 @@ class ColumnReduction(Reduction):
                 if column + i < n:
                     at = (Int64(batch) * arch.grid_dim()[1] + part if const_expr(self.split) else Int64(batch)) * n
                     self.write(targets, tuple(found[i] for found in state), at + column + i, count)
-
-    @cute.jit
-    def absorb_row(self, state: Any, sources: Any, offset: Any, position: Any, inside: Any):
-        """Findings after a vector of elements of one row, all at the same position."""
-        held = [self.vector(source, offset, inside) for source in sources]
-        operation, shape = self.operation, (self.width,)
-        value = held[0].load().to(operation.dtype)
-        present = cute.full(shape, inside, Boolean)
-        if const_expr(operation.finds_place):
-            places = held[1].load() if const_expr(self.found) else cute.full(shape, position, operation.index)
-            return operation.merge(state, (value, cute.where(present, places, cute.full_like(places, -1))))
-        nothing = cute.full(shape, operation.nothing, operation.dtype)
-        return operation.merge(state, (cute.where(present, value, nothing),))

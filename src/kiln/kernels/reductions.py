@@ -251,7 +251,8 @@ def _row_launches(
     steps = [s for s, e in zip((*laid.kept_steps, laid.repeat_step), (*laid.kept, laid.repeats), strict=True) if e != 1]
     width = _least(_width(x, laid.n, steps) for x in given)
     units = -(-laid.n // width)
-    lanes = tiling.row_threads or _least(tiling.threads, _most(8, _power_of_two(-(-units // tiling.vectors))))
+    spread = _most(_least(_WARP, _power_of_two(units)), _power_of_two(-(-units // tiling.vectors)))
+    lanes = tiling.row_threads or _least(tiling.threads, spread)
     unroll = _least(tiling.vectors, _power_of_two(-(-units // lanes)))
     rows, chunk = laid.kept[0] * laid.kept[1], lanes * width * unroll
     chunks = laid.repeats * -(-laid.n // chunk)
