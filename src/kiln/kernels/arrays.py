@@ -71,7 +71,9 @@ def of_any_library(function: Any) -> Any:
         if isinstance(first, np.ndarray) or (torch is not None and isinstance(first, torch.Tensor)):
             return function(*given, **options)
         like = next((x for x in given if _is_array(x)), None)
-        require(like is not None, f"{function.__name__} of {', '.join(type(x).__name__ for x in given)}: no arrays", _ARRAYS)
+        require(
+            like is not None, f"{function.__name__} of {', '.join(type(x).__name__ for x in given)}: no arrays", _ARRAYS
+        )
         taken = [known(x) if _is_array(x) else x for x in given]
         options = {name: known(x) if _is_array(x) else x for name, x in options.items()}
         return as_given(function(*taken, **options), like)

@@ -108,7 +108,8 @@ def _plan(
     dtype = arrays.element_type(logits)
     chosen.check(laid.n, laid.width, dtype.width, 1, device)
     arrays.require(
-        chosen.stages == 0 and chosen.resident == 0, f"{chosen}: the rows of a loss are not held: no stages, none resident"
+        chosen.stages == 0 and chosen.resident == 0,
+        f"{chosen}: the rows of a loss are not held: no stages, none resident",
     )
     problem = RowProblem((dtype,), (), (), 0, laid.width, 0, False, chosen)
     blocks = -(-laid.rows // chosen.rows) * chosen.cluster
@@ -165,7 +166,12 @@ def cross_entropy_backward(
     """
     if lse is None:
         _, lse = cross_entropy(
-            logits, target, ignore_index=ignore_index, label_smoothing=label_smoothing, reduction="none", return_lse=True
+            logits,
+            target,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
+            reduction="none",
+            return_lse=True,
         )
     if out is None:
         out = arrays.empty_like(logits)

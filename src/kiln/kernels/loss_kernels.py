@@ -44,7 +44,15 @@ class CrossEntropy(RowKernel):
 
     @cute.jit
     def __call__(
-        self, places: Any, rows: Int32, n: Int32, step: Int64, ignored: Int64, smoothing: Float32, blocks: Int32, stream: Int64
+        self,
+        places: Any,
+        rows: Int32,
+        n: Int32,
+        step: Int64,
+        ignored: Int64,
+        smoothing: Float32,
+        blocks: Int32,
+        stream: Int64,
     ):
         logits, target, losses, lse = places
         tiling = self.tiling

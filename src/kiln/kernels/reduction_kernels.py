@@ -250,7 +250,9 @@ class RowReduction(Reduction):
                 position = operation.index(repeat) * n + column
                 inside = None if const_expr(self.exact) else column < n
                 state = self.absorb(state, sources, base + repeat * repeat_step + column, position, inside)
-        if const_expr(operation.finds_place and not self.found):  # positions so far are those of a vector's first element
+        if const_expr(
+            operation.finds_place and not self.found
+        ):  # positions so far are those of a vector's first element
             steps = cute.TensorSSA.from_elements([operation.index(i) for i in range(width)], operation.index)
             state = (state[0], cute.where(state[1] < 0, state[1], state[1] + steps))
         found = across_lanes(operation, folded(operation, state, width), min(WARP, self.lanes))

@@ -14,8 +14,8 @@ from ..base_dsl.typing import Float32
 from . import arrays, plans
 from .reductions import sum as sum_over
 from .row_kernel import MOST_SUMS, Part, RowKernel, RowTiling, State, across, plus, total
-from .rows import joined_spread, norm_numbers, reciprocal
 from .row_plans import RowLaunch, check, default_tiling, row_plan, taken_as_rows, target_for
+from .rows import joined_spread, norm_numbers, reciprocal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -215,7 +215,12 @@ def _norm_plan(
             return _ordered(out, made, weight is not None, bias)
 
         return nothing
-    given = [taken_as_rows(x), taken_as_rows(dy), target_for(out), None if weight is None else arrays.contiguous(weight)]
+    given = [
+        taken_as_rows(x),
+        taken_as_rows(dy),
+        target_for(out),
+        None if weight is None else arrays.contiguous(weight),
+    ]
     numbers = norm_numbers(x, eps)
     apart = sums == 2 and not RowLaunch.fits(given[:3], given[3:], sums, tiling, gradient_tiling)
     sums -= apart  # the gradient of the bias is then summed by a kernel of its own

@@ -184,9 +184,7 @@ class Part:
         ahead = _AHEAD if self.count <= 4 else _AHEAD // 2
         for place in range(v, min(self.count, v + max(1, ahead // len(self._columns)))):
             if place not in self._read:
-                self._read[place] = [
-                    self._kernel.read_vector(c, self._unit, self._units, place) for c in self._columns
-                ]
+                self._read[place] = [self._kernel.read_vector(c, self._unit, self._units, place) for c in self._columns]
 
     def columns(self, v: int) -> list[Any]:
         """What stands for the same columns in the vectors."""
@@ -374,7 +372,16 @@ class RowKernel:
 
     @cute.jit
     def row(
-        self, sources: Any, outs: Any, columns: Any, summed: Any, numbers: Any, n: Any, staged: Any, exchange: Any, places: Any
+        self,
+        sources: Any,
+        outs: Any,
+        columns: Any,
+        summed: Any,
+        numbers: Any,
+        n: Any,
+        staged: Any,
+        exchange: Any,
+        places: Any,
     ):
         """What a thread does for a row, and to have the next one soon."""
         row, following, rows, unit, units, thread, within, rank, slots, turn = places

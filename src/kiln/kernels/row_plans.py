@@ -143,7 +143,11 @@ class RowLaunch:
 
     @staticmethod
     def fits(
-        matrices: Sequence[Any], columns: Sequence[Any], sums: int, tiling: RowTiling | None, choose: Callable[..., RowTiling]
+        matrices: Sequence[Any],
+        columns: Sequence[Any],
+        sums: int,
+        tiling: RowTiling | None,
+        choose: Callable[..., RowTiling],
     ) -> bool:
         """Whether a block has shared memory for so many sums over rows; the last of the matrices is written."""
         laid = [m for m in map(matrix_of, matrices) if m is not None]

@@ -179,7 +179,9 @@ def joined_spread(states: list[State], lanes: int) -> State:
 def softmax_tiling(n: int, width: int, bits: int, rows: int, device: Device) -> RowTiling:
     """As for norms, but with fewer threads to a long row: each has more to compute while others wait."""
     chosen = default_tiling(n, width, bits, rows, device)
-    return RowTiling(256, 256, chosen.cluster, 1, 0, 3) if chosen.stages and chosen.rows * n * bits > 1 << 18 else chosen
+    return (
+        RowTiling(256, 256, chosen.cluster, 1, 0, 3) if chosen.stages and chosen.rows * n * bits > 1 << 18 else chosen
+    )
 
 
 def norm_numbers(x: Any, eps: float) -> tuple[float, float]:
@@ -208,7 +210,9 @@ def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, 
         out = arrays.empty_like(x)
     signature = arrays.signature
     key = ("rms_norm", plans.mode(), tiling, eps, signature(x), signature(out), signature(weight))
-    plan = plans.find(key) or plans.keep(key, row_plan("rms_norm", RmsNorm, [x], [out], [weight], norm_numbers(x, eps), tiling))
+    plan = plans.find(key) or plans.keep(
+        key, row_plan("rms_norm", RmsNorm, [x], [out], [weight], norm_numbers(x, eps), tiling)
+    )
     plan([x, out, weight])
     return out
 
