@@ -192,6 +192,9 @@ class BaseDSL(ArgumentRules):
                 arguments = iter(list(entry.arguments))
                 returned = run([node.rebuild(arguments) for node in nodes])
                 from . import tree
+                from .frontend import merged_objects
+
+                merged_objects.check(active)
 
                 _, values, rebuild = tree.open_value(returned, promote=False)
                 kinds, single = result_kinds(returned), tree.is_dynamic(returned)

@@ -41,6 +41,8 @@ class Trace:
         self.options: Any = None
         self.inlining: list[Any] = []
         self.unavailable: dict[tuple[str, str, str], Any] = {}
+        self.merged: list[Any] = []
+        """Objects made of two that a branch chose between; see `frontend/merged_objects.py`."""
         self.holders: list[Any] = []
         """Python objects that hold a value of this module, in an attribute `_value` or `_base`."""
         self._scratch: ir.Operation | None = None

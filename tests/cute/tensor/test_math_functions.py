@@ -114,7 +114,7 @@ def test_error_of_double_precision(name):
         "rcp": lambda v: 1 / v, "sigmoid": lambda v: 1 / (1 + mpmath.exp(-v)),
         "cbrt": lambda v: mpmath.sign(v) * mpmath.cbrt(abs(v)),
     }  # fmt: skip
-    function = functions.get(name, getattr(mpmath, name, None))
+    function = functions.get(name) or getattr(mpmath, name)
     with np.errstate(all="ignore"):
         inside = [
             k for k in every if np.isfinite(UNARY[name][0](x[k])) and np.isfinite(x[k]) and abs(got[name][k]) > 1e-300

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trace as tracing
 from .. import tree
-from ..diagnostics import DSLUserCodeTypeError, error
+from ..diagnostics import DSLUserCodeTypeError, error, frame_span, user_frame
 from ..typing import Boolean
+from . import merged_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,6 +95,7 @@ def choose(
     with blocks[1].open():
         b = second()
     effects.end_of_arm()
+    chosen = a, b
     if a is not b:
         a, b = effects.at_end(0, a), effects.at_end(1, b)
     leaves: list[tree.Leaf] = []
@@ -134,6 +136,10 @@ def choose(
     values = iter(results)
     made = make(values)
     finish(values)
+    if chosen[0] is not chosen[1] and tree.is_mutable(chosen[0]) and tree.is_mutable(chosen[1]):
+        frame = user_frame()
+        span = None if frame is None else frame_span(frame)
+        merged_objects.note(made, *chosen, merged_objects.used_later(), "the value of a conditional expression", span)
     return made
 
 

@@ -18,6 +18,7 @@ from .. import tree
 from ..diagnostics import DSLSyntaxError, DSLUserCodeTypeError, error, function_name, user_frame
 from ..tree import UNDEFINED
 from ..typing import Boolean, Integer, Numeric
+from . import merged_objects
 from .carry import Scope, Snapshot, stored_attributes
 from .jumps import RETURN_VALUE, is_internal_name
 
@@ -232,7 +233,16 @@ def _merge_name(
         make = _unify_arms(first, a, second, b, leaves)
     except tree.Mismatch as m:
         raise _branch_error(rec, name, m) from None
-    return lambda values: scope.set(name, make(values))
+    if a is b or not (tree.is_mutable(a) and tree.is_mutable(b)):
+        return lambda values: scope.set(name, make(values))
+
+    def finish(values: Iterator[ir.Value]) -> None:
+        merged = make(values)
+        scope.set(name, merged)
+        others = [scope.get(n) for n in sorted(rec.flow.live_out) if n != name]
+        merged_objects.note(merged, a, b, [*others, *merged_objects.used_later()], repr(name), rec.span)
+
+    return finish
 
 
 def _branch_error(rec: Construct, name: str, m: tree.Mismatch) -> Exception:

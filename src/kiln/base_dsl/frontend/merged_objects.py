@@ -1,0 +1,107 @@
+"""Objects that a branch chose between: what was two objects becomes a third, made of the chosen values.
+
+Python would go on with one of the two, so that a later change in place is seen under both names. Here it is seen under
+the new name only. Such a change is refused where one of the two is still in use; reading the new object is right.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import trace as tracing
+from .. import tree
+from ..diagnostics import DSLUserCodeError, Span, is_internal
+from .carry import Snapshot
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Iterable
+
+
+class Merged(NamedTuple):
+    """An object made of two, with what it held at first."""
+
+    state: Snapshot
+    name: str
+    span: Span | None
+
+
+def objects_in(value: Any) -> list[Any]:
+    """The objects and containers that can be changed in place and are reached through a value."""
+    return [x for x in Snapshot([("", value)])._keep if not isinstance(x, tuple)] if tree.is_mutable(value) else []
+
+
+def note(merged: Any, first: Any, second: Any, in_use: Iterable[Any], name: str, span: Span | None) -> None:
+    """Watch an object made of `first` and `second`, if something of them is among the values `in_use`."""
+    origins = {id(x) for value in (first, second) for x in objects_in(value)}
+    # what both have in common is not copied
+    origins -= {id(x) for x in objects_in(merged)}
+    if origins and any(id(x) in origins for value in in_use for x in objects_in(value)):
+        trace = tracing.require("a branch")
+        trace.merged.append(Merged(Snapshot([(name, merged)]), name, span))
+
+
+def check(trace: tracing.Trace) -> None:
+    """Refuse changes of the objects that were noted. Called when the trace is complete."""
+    for state, name, span in trace.merged:
+        for index, now in state.changes().items():
+            if not _same(state.values[index], now):
+                raise DSLUserCodeError(
+                    f"{name} is one of two objects here, which one is only known when the program runs, and "
+                    f"{state.slots[index].path} is changed afterwards: the object that was chosen would not see it",
+                    hint="change the objects themselves in the branches, or choose between copies that are used under "
+                    "no other name",
+                    span=span,
+                )
+
+
+def _same(before: Any, now: Any) -> bool:
+    if isinstance(before, tree.T.Numeric) and type(before) is type(now):
+        return bool(before._value == now._value)
+    if tree.is_protocol(before) and type(before) is type(now):
+        return before.__extract_mlir_values__() == now.__extract_mlir_values__()
+    return tree.static_equal(before, now)
+
+
+def used_later() -> list[Any]:
+    """The values of variables that the functions on the stack, up to the outermost traced one, may read from here on.
+
+    Read off the byte code: a name that is loaded further on, or in a loop around this place.
+    """
+    found: list[Any] = []
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not _trace_code():
+        code = frame.f_code
+        if not is_internal(code):
+            again = code.co_name.startswith("__kiln_body")  # the body of a loop, which may run once more
+            names = _loaded_after(code, -1 if again else frame.f_lasti)
+            values = frame.f_locals
+            found += [values[name] for name in sorted(names) if name in values]
+        frame = frame.f_back
+    return found
+
+
+@functools.cache
+def _trace_code() -> types.CodeType:
+    from ..dsl import BaseDSL
+
+    return BaseDSL.trace.__code__
+
+
+@functools.lru_cache(maxsize=1024)
+def _loaded_after(code: types.CodeType, offset: int) -> frozenset[str]:
+    instructions = list(dis.get_instructions(code))
+    jumps = [i for i in instructions if i.opcode in _JUMPS and i.offset > offset and i.argval <= offset]
+    start = min([offset, *(i.argval for i in jumps)])  # a jump back over this place: all of the loop may run again
+    names: set[Any] = set()
+    for instruction in instructions:
+        if instruction.opname.startswith("LOAD") and instruction.offset > start:
+            found = instruction.argval
+            names.update(found if isinstance(found, tuple) else (found,))  # some load two at once
+    return frozenset(name for name in names if isinstance(name, str))
+
+
+_JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
