@@ -151,6 +151,7 @@ SETTINGS: dict[str, Setting] = {
         Setting("KILN_SANITIZE_REPORT", "a path", "", "Findings of the sanitizer do not raise; they are written there as JSON when the process ends.", os.path.expanduser),
         Setting("KILN_BANK_CONFLICTS_REPORT", "a path, or `-`", "", "Where bank conflicts counted under `KILN_SANITIZE=banks` go when the process ends: a table on standard output for `-`, else a JSON file.", os.path.expanduser),
         Setting("KILN_CPU_OPT", "0 to 3", 2, "LLVM optimization level of the CPU target where the program does not choose one.", _int(0, 3)),
+        Setting("KILN_COMPILE_PROCESSES", "an integer of at least 0", _cores, "Processes that compile at a time while tuning; 0 or 1: this process compiles all. Unset: one for each core this process may use.", _int(0, 256)),
         Setting("KILN_PTXAS", "a path", "", "The ptxas to call. Unset: that of the wheel `nvidia-cuda-nvcc`, of `CUDA_HOME`, or on `PATH`.", os.path.expanduser),
         Setting("KILN_NVDISASM", "a path", "", "The nvdisasm to call. Unset: that of the wheel `nvidia-cuda-nvdisasm`, of `CUDA_HOME`, or on `PATH`.", os.path.expanduser),
         Setting("CUTE_DSL_ARCH", f"one of {', '.join(ARCHITECTURES)}", "", "GPU architecture to compile for. Unset: that of the GPU.", _choice(*ARCHITECTURES)),

@@ -66,6 +66,9 @@ class Target:
         """The GPU architecture programs are compiled for where nobody chose one."""
         return "sm_90"
 
+    has_dry_run = False
+    """Whether `dry_run` works."""
+
     def dry_run(self) -> contextlib.AbstractContextManager[list[Any]]:
         """While open, calls compile and run their host code, but launch nothing: launches are noted in a list."""
         raise DSLRuntimeError(f"the target {self.name!r} has no dry run")

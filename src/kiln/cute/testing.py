@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 from typing import TYPE_CHECKING, Any
 
 from ..base_dsl import settings
 from ..base_dsl import trace as tracing
+from ..base_dsl.batch import precompile
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
 from ..base_dsl.function import JitFunction
 from ..base_dsl.typing import Boolean, Constexpr, Int32
@@ -150,6 +152,8 @@ class AutotunedFunction(JitFunction):
                     iterations=tuning.iterations,
                 )
 
+            configurations = list(_configurations(tuning.params_dict))
+            precompile([functools.partial(run, **{**arguments, **chosen}) for chosen in configurations])
             self._chosen[key] = _fastest(self.name, tuning.params_dict, measure)
         return run(**{**arguments, **self._chosen[key]})
 
@@ -157,7 +161,7 @@ class AutotunedFunction(JitFunction):
 class autotune_jit:
     """Decorator above `@jit`: at a call, every combination of `params_dict` is tried, and the fastest used.
 
-    That is done once for all calls whose arguments named in `update_on_change` are the same. What is tried is logged
+    For a GPU they are compiled in parallel, in processes of their own (`KILN_COMPILE_PROCESSES`). That is done once for all calls whose arguments named in `update_on_change` are the same. What is tried is logged
     under `CUTE_DSL_LOG_AUTOTUNE`.
     """
 
@@ -218,4 +222,8 @@ def tune(
         run()
         return benchmark(run, warmup_iterations=warmup_iterations, iterations=iterations, stream=stream)
 
+    def make(configuration: dict[str, Any]) -> None:
+        func(*arguments.args, **{**arguments.kwargs, **configuration})()
+
+    precompile([functools.partial(make, configuration) for configuration in _configurations(params_dict)])
     return _fastest(getattr(func, "__name__", "the function"), params_dict, measure)

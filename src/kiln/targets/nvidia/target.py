@@ -153,6 +153,8 @@ class NvidiaTarget(Target):
         """That of the current GPU, if there is one."""
         return chosen(CompileOptions()).name
 
+    has_dry_run = True
+
     def dry_run(self) -> contextlib.AbstractContextManager[list[DryLaunch]]:
         """While open, calls compile and run their host code, but launch nothing: launches are noted in a list."""
         return dry_run.dry_run()

@@ -1,0 +1,96 @@
+"""Compiling many variants at once: forked processes compile, and leave what they made in the disk cache."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from . import cache, settings
+from .log import logger
+from .target import get_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_SECONDS = 300.0
+"""A process that takes longer is ended: what it was to compile is then compiled here."""
+
+
+def precompile(jobs: Sequence[Callable[[], Any]]) -> int:
+    """Run functions that compile, each in a process of its own, and launch nothing; how many ended well.
+
+    What they compile is then in the disk cache, where this process finds it. A function that fails there has no effect:
+    it will fail here too, where that is reported. `KILN_COMPILE_PROCESSES` says how many run at a time. Nothing is done
+    without a disk cache, where processes cannot be forked, or for a target that has no dry run.
+    """
+    workers = min(len(jobs), settings.get("KILN_COMPILE_PROCESSES"))
+    if workers < 2 or not hasattr(os, "fork") or settings.get("CUTE_DSL_DISABLE_FILE_CACHING"):
+        return 0
+    target = get_target()
+    if not target.has_dry_run or cache.directory() is None:
+        return 0
+    target.architecture()  # asks the driver, which a forked process cannot
+    running: dict[int, float] = {}
+    waiting = list(reversed(jobs))
+    succeeded = 0
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                running[_start(waiting.pop())] = time.monotonic()
+            succeeded += _reap(running)
+    finally:
+        for process in running:
+            _end(process)
+    return succeeded
+
+
+def _start(job: Callable[[], Any]) -> int:
+    """Fork a process that runs a function and ends; its number."""
+    with warnings.catch_warnings():
+        # Python warns of threads that may hold locks: a process that hangs for one is ended in time
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process = os.fork()
+    if process:
+        return process
+    status = 1
+    try:
+        # what tracing prints is printed by the process that this is a copy of, too
+        quiet = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(quiet, stream)
+        sys.stdout = sys.stderr = os.fdopen(quiet, "w")
+        with get_target().dry_run():
+            job()
+        status = 0
+    except BaseException as reason:
+        with contextlib.suppress(Exception):
+            logger().info("a variant was not compiled ahead: %s", reason)
+    finally:
+        os._exit(status)
+
+
+def _reap(running: dict[int, float]) -> int:
+    """Wait a little for processes to end; how many ended well."""
+    succeeded = 0
+    for process, begun in list(running.items()):
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            del running[process]
+            succeeded += status == 0
+        elif time.monotonic() - begun > _SECONDS:
+            del running[process]
+            _end(process)
+    if running:
+        time.sleep(0.005)
+    return succeeded
+
+
+def _end(process: int) -> None:
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
