@@ -199,6 +199,34 @@ def test_a_graph_captures_and_replays():
     assert torch.equal(x.cpu(), torch.full((32,), 8.0))
 
 
+def test_a_kernel_that_is_captured_before_it_was_loaded():
+    x = torch.ones(32, device="cuda")
+    stream = torch.cuda.Stream()
+    compiled = cute.compile(launch_scale, from_dlpack(x), 2.0, 0, True, stream)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        compiled(from_dlpack(x), 2.0, 0, True, stream)
+    graph.replay()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(x.cpu(), torch.full((32,), 4.0))
+
+
+def test_the_streams_of_the_environment():
+    x = torch.ones(32, device="cuda")
+    fake = cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True)
+    compiled = cute.compile(launch_scale, from_dlpack(x), 2.0, 0, True, fake, options="--enable-tvm-ffi")
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(20_000_000)
+        x.mul_(3.0)  # the kernel must come after it
+        compiled(x, 2.0, 0, True)
+    stream.synchronize()
+    assert torch.equal(x.cpu(), torch.full((32,), 6.0))
+
+
 def test_a_thread_without_a_context():
     out = ints(48)
     prepared = from_dlpack(out)

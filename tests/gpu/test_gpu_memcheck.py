@@ -27,7 +27,8 @@ def memcheck(*names: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([root, *filter(None, sys.path)])}
     # PyTorch's own pool would hide an access between two of its arrays
     env["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
-    command = [_TOOL or "", "--tool", "memcheck", "--error-exitcode", "9", sys.executable]
+    # errors of kernels, not what libraries ask the driver in vain
+    command = [_TOOL or "", "--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "9", sys.executable]
     program = _HERE / "memcheck_program.py"
     return subprocess.run(
         [*command, str(program), *names], env=env, capture_output=True, text=True, timeout=300, check=False
