@@ -16,7 +16,7 @@ from kiln import Float32, Int32
 from kiln.base_dsl import call_plan, target
 from kiln.base_dsl.diagnostics import DSLCudaRuntimeError, DSLUserCodeTypeError
 from kiln.base_dsl.function import CompiledFunction, JitFunction
-from kiln.cute.runtime import from_dlpack
+from kiln.cute.runtime import from_dlpack, make_fake_stream
 
 torch = pytest.importorskip("torch")
 
@@ -136,6 +136,25 @@ def test_streams(kind):
     run()
     assert python_calls(run) == 0
     assert not stream.query()  # the work is on this stream
+    stream.synchronize()
+    assert torch.equal(x, torch.full_like(x, 20.0))
+
+
+def test_the_stream_of_the_framework():
+    x = torch.zeros(1 << 24, device="cuda")
+    compiled = cute.compile(add, x, 1.0, make_fake_stream(use_tvm_ffi_env_stream=True))
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+
+    def run():
+        for _ in range(10):
+            compiled(x, 1.0)
+
+    with torch.cuda.stream(stream):
+        run()
+        assert python_calls(run) == 0
+        assert not stream.query()
+    assert torch.cuda.default_stream().query()
     stream.synchronize()
     assert torch.equal(x, torch.full_like(x, 20.0))
 

@@ -26,7 +26,7 @@ from kiln.base_dsl import call_plan
 from kiln.base_dsl.diagnostics import DSLBaseError, DSLUserCodeRuntimeError, DSLUserCodeTypeError
 from kiln.base_dsl.function import CompiledFunction, JitFunction
 from kiln.cute.array_keys import array_key, stream_of
-from kiln.cute.runtime import from_dlpack, make_fake_compact_tensor, make_ptr, sym_int
+from kiln.cute.runtime import from_dlpack, make_fake_compact_tensor, make_fake_stream, make_ptr, sym_int
 
 pytestmark = pytest.mark.skipif(
     sys.implementation.name != "cpython" or bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
@@ -519,6 +519,20 @@ def test_streams(kind):
         assert function(kind(1 << 47)) == 1 << 47
     with pytest.raises((RuntimeError, TypeError)):
         compiled(kind(None))
+
+
+def test_a_stream_that_is_not_passed():
+    torch = pytest.importorskip("torch")
+
+    @cute.jit
+    def where(n: Int32, x: cute.Tensor, stream):
+        return Int64(stream) * 1000 + n
+
+    compiled = cute.compile(where, 1, torch.zeros(3, 4), make_fake_stream(use_tvm_ffi_env_stream=True))
+    assert taken_by_python(compiled, 7, torch.zeros(5, 6)) == 0
+    assert compiled(8, torch.zeros(5, 6)) == 8
+    assert compiled(9, np.zeros((5, 6), np.float32)) == 9  # by Python
+    assert compiled(9, torch.zeros(5, 6), CUstream(3)) == 3009
 
 
 LAYOUTS = st.tuples(

@@ -289,6 +289,10 @@ class ArgumentRules:
             return call_plan.record(call_plan.GROUP, slot, [planner.reference(key[0]), len(key) - 1, *children])
         return None
 
+    def is_array_key(self, key: Any) -> bool:
+        """Whether arguments of a key are arrays, which belong to a framework that may be working on a stream."""
+        return False
+
     def introduce(self, native: Native, value: Any) -> None:
         """Tell native code about the type of an argument, if it can take such arguments. Nothing by default."""
 

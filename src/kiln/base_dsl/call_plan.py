@@ -16,6 +16,7 @@ A record is its kind, its size in words, the offset of its first slot, and
     GROUP    type, how many, then the records of its elements
     SAME     object                                 a value known while tracing: the very object
     NUMBER   value                                  a value known while tracing: an int of this value
+    AMBIENT  number of another argument             not passed: the stream on which the framework of that array works
 
 `ARRAY` also takes prepared arguments: objects of a registered type, a slot of which holds a passport. One with the
 record's signature is taken as it is, another is looked at as any array.
@@ -31,12 +32,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-INTEGER, REAL, STREAM, ARRAY, GROUP, SAME, NUMBER = range(1, 8)
+INTEGER, REAL, STREAM, ARRAY, GROUP, SAME, NUMBER, AMBIENT = range(1, 9)
 KIND, SIZE, SLOT, BODY = range(4)
 """The words every record begins with."""
 
-ENTRY, SLOTS_BYTES, COUNT, RESULT, RESULT_AT, VALUE, REPORT, NAMES, GUARDS, OWNER, HEADER = range(11)
-"""The words of a header, and how many they are."""
+ENTRY, SLOTS_BYTES, COUNT, RECORDS, RESULT, RESULT_AT, VALUE, REPORT, NAMES, GUARDS, OWNER, HEADER = range(12)
+"""The words of a header, and how many they are. COUNT is how many arguments are passed, RECORDS how many records there are:
+those that are not passed come last."""
 
 INT, BOOL, FLOAT = 1, 2, 4
 """Bits of `types`: exact Python types."""

@@ -354,7 +354,10 @@ class CompiledFunction:
         for value in (*args, *kwargs.values()):
             self.source.dsl.introduce(native, value)
         if not hasattr(self, "_native"):
-            made = self._plan([name for name in self._names if name not in self._static], exact=False)
+            passed = [name for name in self._names if name not in self._static]
+            while passed and passed[-1] in self._ambient:
+                passed.pop()
+            made = self._plan(passed, exact=False)
             if made is not None:
                 _install(native)
                 self._native = made
@@ -390,6 +393,13 @@ class CompiledFunction:
             if made is None:
                 return None
             records += made
+        ambient = [name for name in self._ambient if name not in names]
+        if ambient:
+            array = next((i for i, name in enumerate(names) if self.source.dsl.is_array_key(self._keys[name])), None)
+            if array is None:
+                return None
+            for _ in ambient:
+                records += call_plan.record(call_plan.AMBIENT, planner.slot("Q"), [array])
 
         def reported(record: int) -> None:
             try:
@@ -404,7 +414,7 @@ class CompiledFunction:
         header = [0] * call_plan.HEADER
         header[call_plan.ENTRY] = self.executable.address
         header[call_plan.SLOTS_BYTES] = max(self._size, 8)
-        header[call_plan.COUNT] = len(names)
+        header[call_plan.COUNT], header[call_plan.RECORDS] = len(names), len(names) + len(ambient)
         header[call_plan.RESULT], header[call_plan.RESULT_AT] = result, self._results_at
         header[call_plan.VALUE] = id(self._static_result)
         header[call_plan.REPORT] = id(reported)

@@ -125,6 +125,11 @@ class CuteDSL(BaseDSL):
             return None
         return plan(key, planner) or super().plan(key, annotation, planner)
 
+    def is_array_key(self, key: Any) -> bool:
+        from .runtime import TensorSignature
+
+        return isinstance(key, TensorSignature)
+
     def introduce(self, native: Native, value: Any) -> None:
         from .arguments import introduce
 

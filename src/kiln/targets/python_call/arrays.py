@@ -45,6 +45,7 @@ def build(module: ir.Module) -> None:
     _describe(module)
     _address(module)
     _stream(module)
+    _take_ambient(module)
 
 
 def _divide_strides(module: ir.Module) -> None:
@@ -369,20 +370,44 @@ def _address(module: ir.Module) -> None:
     _about_one(module, "kiln_address", "read", lambda c, x: c.load(i64, c.byte_gep(x, NUMPY_DATA)), of_tensor)
 
 
+def _stream_of(c: Body, tensor: ir.Value, stream: ir.Value, failed: ir.Block) -> ir.Value:
+    """The stream of the device of a DLTensor; 0 for the host."""
+    i32, i64 = int_type(32), int_type(64)
+    handle = c.alloca(i64)
+    c.store(c.i64(0), handle)
+    device, number = (c.load(i32, c.byte_gep(tensor, n)) for n in (_DEVICE, _DEVICE_NUMBER))
+    elsewhere, done = c.block(), c.block()
+    c.branch(c.equals(device, plan.CPU), done, elsewhere)
+    c.at(elsewhere)
+    c.require(c.equals(c.call_pointer(stream, [device, number, handle], i32), 0), failed)
+    c.goto(done)
+    c.at(done)
+    return c.load(i64, handle)
+
+
 def _stream(module: ir.Module) -> None:
     """`kiln_stream(module, array)`: the handle of the stream that the array's framework is working on; 0 for the host."""
-    i32, i64 = int_type(32), int_type(64)
+    _about_one(module, "kiln_stream", "stream", lambda c, _: c.i64(0), _stream_of)
 
-    def of_tensor(c: Body, tensor: ir.Value, stream: ir.Value, failed: ir.Block) -> ir.Value:
-        handle = c.alloca(i64)
-        c.store(c.i64(0), handle)
-        device, number = (c.load(i32, c.byte_gep(tensor, n)) for n in (_DEVICE, _DEVICE_NUMBER))
-        elsewhere, done = c.block(), c.block()
-        c.branch(c.equals(device, plan.CPU), done, elsewhere)
-        c.at(elsewhere)
-        c.require(c.equals(c.call_pointer(stream, [device, number, handle], i32), 0), failed)
-        c.goto(done)
-        c.at(done)
-        return c.load(i64, handle)
 
-    _about_one(module, "kiln_stream", "stream", lambda c, _: c.i64(0), of_tensor)
+def _take_ambient(module: ir.Module) -> None:
+    """The stream of the device of an array, for a parameter that is not passed."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    c = Body(module, "kiln_take_ambient", [ptr, ptr, ptr], [i32])
+    _, value, place = c.arguments
+    tensor = c.alloca(i64, _TENSOR_BYTES // 8)
+    no, failed, known = c.block(), c.block(), c.block(ptr, ptr)
+    world, kind = World(c), c.pointer(value, 1)
+    for number in range(ARRAYS):
+        found = [world.pointer(f"array {of} {number}") for of in ("read", "stream")]
+        c.when(c.is_(kind, world.pointer(f"array type {number}")), known, *found)
+    c.goto(no)
+    read, stream = c.at(known)
+    c.require(c.equals(c.call_pointer(read, [value, tensor], i32), 0), failed)
+    c.store(_stream_of(c, tensor, stream, failed), place, 8)
+    c.give(c.i32(1))
+    c.at(failed)
+    c.call("PyErr_Clear", [], [])
+    c.goto(no)
+    c.at(no)
+    c.give(c.i32(0))

@@ -96,7 +96,7 @@ def _take(module: ir.Module) -> None:
     place = c.byte_gep(slots, c.word(record, plan.SLOT))
     for number, name in (
         (plan.ARRAY, "kiln_take_array"), (plan.INTEGER, "kiln_take_integer"), (plan.REAL, "kiln_take_real"),
-        (plan.STREAM, "kiln_take_stream"),
+        (plan.STREAM, "kiln_take_stream"), (plan.AMBIENT, "kiln_take_ambient"),
     ):  # fmt: skip
         found, more = c.block(), c.block()
         c.branch(c.equals(kind, number), found, more)
@@ -151,13 +151,15 @@ def _run(module: ir.Module) -> None:
         "llvm.alloca", ptr, (c.word(header, plan.SLOTS_BYTES),),
         {"elem_type": ir.TypeAttr.get(int_type(8)), "alignment": ir.IntegerAttr.get(i64, 16)},
     )  # fmt: skip
-    count = c.word(header, plan.COUNT)
+    count = c.word(header, plan.RECORDS)
     head, body, call = c.block(i64, ptr), c.block(), c.block()
     c.goto(head, c.i64(0), c.gep(header, i64, plan.HEADER))
     index, record = c.at(head)
     c.branch(c.compare("slt", index, count), body, call)
     c.at(body)
-    taken = c.result("kiln_take", i32, record, c.pointer(arguments, index), slots)
+    ambient = c.equals(c.word(record, plan.KIND), plan.AMBIENT)
+    place = c.select(ambient, c.word(record, plan.BODY), index)
+    taken = c.result("kiln_take", i32, record, c.pointer(arguments, place), slots)
     c.require(c.equals(taken, 1), no)
     c.goto(head, c.binary("addi", index, c.i64(1)), c.gep(record, i64, c.word(record, plan.SIZE)))
 
