@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 
 from kiln.base_dsl import cache
+from kiln.base_dsl.diagnostics import DSLRuntimeError
+from kiln.base_dsl.options import CompileOptions, LinkLibraries
+from kiln.base_dsl.target import get_target
+from kiln.targets.nvidia import codegen
 
 PROGRAM = """
 import os, sys, json
@@ -206,3 +210,59 @@ def test_the_verb(child, tmp_path):
     assert "removed 2 entries" in child("-m", "kiln", "cache", "clear", **env).stdout
     assert "0 entries" in child("-m", "kiln", "cache", "info", **env).stdout
     assert child("-m", "kiln", "cache", "burn", **env).returncode == 2
+
+
+# --- code for GPUs ---------------------------------------------------------------------------------------------------
+
+GPU_PROGRAM = """
+import json
+import numpy as np
+import cutlass.cute as cute
+from kiln.base_dsl import target as targets
+
+compiled = []
+real = targets.get_target("nvidia")
+compile_ = real.compile
+real.compile = lambda *a, **k: (compiled.append(1), compile_(*a, **k))[1]
+
+@cute.kernel
+def double(x: cute.Tensor):
+    t, _, _ = cute.arch.thread_idx()
+    x[t] = x[t] * 2
+
+@cute.jit
+def launch(x: cute.Tensor):
+    double(x).launch(grid=1, block=32)
+
+x = cute.runtime.from_dlpack(np.zeros(32, np.float32))
+facts = []
+for options in ("--gpu-arch sm_90a", "--gpu-arch sm_80", "--gpu-arch sm_90a --ptxas-options -O1", "--gpu-arch sm_90a"):
+    made = cute.compile(launch, x, target="nvidia", options=options)
+    facts.append([made.resources["double"].registers, len(made.__cubin__), ".entry double" in made.__ptx__])
+print(json.dumps([len(compiled), facts]))
+"""
+
+
+@pytest.mark.skipif(codegen.ptxas_version() is None, reason="there is no ptxas")
+def test_code_for_gpus(run, tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(GPU_PROGRAM)
+    compiled, facts = run(path)
+    assert compiled == 3  # the fourth is the first
+    assert facts[0] == facts[3] != facts[1]
+    assert all(registers and size and named for registers, size, named in facts)
+    assert run(path) == [0, facts]
+    assert len(files(tmp_path)) == 3
+
+
+def test_the_contents_of_linked_libraries_count(tmp_path):
+    library = tmp_path / "functions.bc"
+    options = CompileOptions("--gpu-arch sm_90a", LinkLibraries(str(library)))
+    fingerprints = []
+    for contents in (b"one", b"two"):
+        library.write_bytes(contents)
+        fingerprints.append(get_target("nvidia").fingerprint(options))
+    assert fingerprints[0] != fingerprints[1]
+    library.unlink()
+    with pytest.raises(DSLRuntimeError, match="LinkLibraries: .*functions.bc"):
+        get_target("nvidia").fingerprint(options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import hashlib
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -253,6 +254,7 @@ class NvidiaTarget(Target):
         arch = chosen(options)
         ptxas = codegen.ptxas_version()
         parts = ["nvidia", arch.name, f"ptx{codegen.newest_ptx(arch)}", f"ptxas {ptxas}", f"O{options.opt_level}"]
+        parts += [hashlib.sha256(library).hexdigest() for library in _libraries(options)]
         return "/".join([*parts, *jit.host(), llvmlite.__version__])
 
     def serialize(self, executable: Executable) -> Entry | None:
