@@ -78,6 +78,15 @@ def test_batches_and_everything_after():
     torch.testing.assert_close(got.double(), sums * torch.sigmoid(sums) * gate.double(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_parts_of_k(dtype):
+    a, b = operand(64, 8192, dtype, "N"), operand(8192, 128, dtype, "T")
+    bias = torch.randn(128, device="cuda")
+    got = kernels.gemm(a, b, bias=bias)  # so few tiles that K is cut
+    assert torch.equal(got, kernels.gemm(a, b, bias=bias))  # in a fixed order
+    check(got - bias, a, b, 2 * TOLERANCE[dtype])
+
+
 def test_a_plan_serves_other_arrays_and_streams():
     shape = (256, 256)
     first = [torch.randn(shape, device="cuda", dtype=torch.float16) for _ in range(2)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import ml_dtypes
@@ -120,6 +121,27 @@ def test_batches():
     close(kernels.gemm(a, b, tiling=SMALL), exact(a, b))
 
 
+@pytest.mark.parametrize(("a_transposed", "b_transposed"), [(False, True), (True, False)])
+def test_the_smallest_tiles(a_transposed, b_transposed):
+    a, b = operand(16, 136, np.float16, a_transposed), operand(136, 64, np.float16, b_transposed)
+    close(kernels.gemm(a, b, tiling=kernels.Tiling((16, 64, 128), (1, 4), 2)), exact(a, b))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_parts_of_k(dtype):
+    small = SMALL if dtype is np.float16 else kernels.Tiling((32, 32, 8), (1, 2), 2)
+    tiling = dataclasses.replace(small, splits=3)
+    a, b = operand(40, 96, dtype, True), operand(96, 24, dtype, False)
+    bias, gate = normal((24,), np.float32), normal((40, 1), dtype)
+    options: Any = {"alpha": 0.5, "bias": bias, "epilogue": lambda value, gate: value * gate, "extras": [gate]}
+    wanted = (0.5 * exact(a, b) + bias) * gate.astype(np.float64)
+    with kiln.sanitize("race,memory"):
+        close(kernels.gemm(a, b, tiling=tiling, **options), wanted, 4.0 if dtype is np.float16 else 64.0)
+    batch = kernels.gemm(a[None], b[None], tiling=tiling, **options)
+    assert batch.shape == (1, 40, 24)
+    close(batch[0], wanted, 4.0 if dtype is np.float16 else 64.0)
+
+
 def test_slices_of_arrays():
     whole = normal((50, 100), np.float16)
     a, b = whole[3:40, 7:60], normal((53, 20), np.float16)
@@ -185,8 +207,8 @@ def test_calls_with_arrays_alike_share_a_plan_and_functions_are_told_apart():
         close(kernels.gemm(a, b, epilogue=scaled, out_dtype=np.float32, tiling=SMALL), exact(a, b) * scale, 64.0)
 
 
-def f32_with(tiling: kernels.Tiling) -> None:
-    kernels.gemm(np.zeros((4, 4), np.float32), np.zeros((4, 4), np.float32), tiling=tiling)
+def f32_with(tiling: kernels.Tiling | None, **options: Any) -> None:
+    kernels.gemm(np.zeros((4, 4), np.float32), np.zeros((4, 4), np.float32), tiling=tiling, **options)
 
 
 REFUSED = [
@@ -214,6 +236,10 @@ REFUSED = [
         "shared memory",
     ),
     (lambda: kernels.gemm(np.zeros((4, 4), np.float32), np.zeros((4, 4), np.float32), precision="fast"), "precision"),
+    (lambda: f32_with(kernels.Tiling((32, 32, 8), (1, 2), 2, 3)), "parts"),
+    (lambda: f32_with(None, bias=np.zeros(3, np.float32)), "bias of shape"),
+    (lambda: f32_with(None, c=np.zeros((4, 1, 4, 4), np.float32)), "c of shape"),
+    (lambda: f32_with(None, extras=[np.zeros(4, np.float32)]), "no epilogue"),
     (lambda: f32_with(kernels.Tiling((48, 32, 8), (1, 1), 2)), "divide"),
     (lambda: f32_with(kernels.Tiling((128, 256, 8), (2, 2), 2)), "sums"),
     (lambda: f32_with(kernels.Tiling((32, 32, 8), (1, 2), 1)), "buffers"),
@@ -234,9 +260,12 @@ def test_chosen_tilings_fit():
     for capacity in (99 * 1024, 163 * 1024, 227 * 1024):
         for shape in ((1, 8192, 8192), (1, 100, 100), (16, 512, 512)):
             for dtype in (kiln.Float16, kiln.Float32, kiln.Int8):
-                chosen(dtype, False, False, 32, shape, capacity).check(dtype.width, k_step(dtype), 32, capacity)
-            chosen(kiln.Float32, True, True, 32, shape, capacity).check_simt(capacity)
-    assert chosen(kiln.Float16, False, True, 16, (1, 8192, 8192), 227 * 1024).block_mnk == (128, 256, 64)
+                chosen(dtype, False, False, 32, shape, 4096, capacity).check(dtype.width, k_step(dtype), 32, capacity)
+            chosen(kiln.Float32, True, True, 32, shape, 4096, capacity).check_simt(capacity)
+    assert chosen(kiln.Float16, False, True, 16, (1, 8192, 8192), 8192, 227 * 1024).block_mnk == (128, 256, 64)
+    few = chosen(kiln.Float16, False, True, 16, (1, 64, 256), 8192, 227 * 1024)
+    assert few.splits > 1
+    assert chosen(kiln.Float16, False, True, 16, (2, 64, 256), 8192, 227 * 1024).splits == 1
 
 
 def test_empty_results():

@@ -17,6 +17,7 @@ from .gemm_feed import Operand
 from .gemm_tiling import Tiling
 from .prepared import Prepared
 from .simt_gemm import SimtGemm
+from .split_gemm import SplitSum
 from .tensor_core_gemm import FLOAT8, TensorCoreGemm
 
 if TYPE_CHECKING:
@@ -145,6 +146,9 @@ class Plan:
         self._quick: Prepared | None = None
         self._compiled: Any = None
         self._arguments: Callable[..., tuple[list[Any], list[Any]]] | None = None
+        self._parts: Parts | None = None
+        self._inner: Plan | None = None
+        self._width = 1
         users = [f for f in (request.activation, request.epilogue) if callable(f)]
         self._users = [Dependencies(f) for f in users if hasattr(f, "__code__")]
 
@@ -156,6 +160,36 @@ class Plan:
         """Call compiled code at addresses alone."""
         self._quick = Prepared(compiled, tensors)
         self._swapped = swapped
+
+    def split(self, parts: Parts, inner: Plan, compiled: Any, tensors: list[Any], width: int) -> None:
+        """Call two compiled functions."""
+        self._parts = parts
+        self._inner = inner
+        self._compiled = compiled
+        self._width = width
+        if inner._quick is not None:
+            self._quick = Prepared(compiled, tensors)
+
+    def _run_parts(
+        self, a: Any, at_a: int, b: Any, at_b: int, out: Any, others: list[Any], alpha: float, beta: float
+    ) -> None:
+        inner, stream = self._inner, arrays.stream_of(a)
+        assert self._parts is not None
+        assert inner is not None
+        if self._quick is not None and inner._quick is not None:
+            sums = self._parts.sums(a)
+            at = arrays.address(sums)
+            inner._quick([at_b, at_a, at] if inner._swapped else [at_a, at_b, at], (1.0, 1.0, stream))
+            self._quick([at, arrays.address(out), *map(arrays.address, others)], (alpha, beta, stream))
+            return
+        left, right, sums = self._parts.arrays(a, b)
+        inner.run(left, arrays.address(left), right, arrays.address(right), sums, None, None, (), 1.0, 1.0)
+        shape = (1, *out.shape[-2:])
+        shown = [arrays.broadcast_to(x, shape) for x in others]
+        shown = [arrays.dynamic(x, arrays.leading_mode(x, (0, 1, 2)), 1) for x in shown]
+        target = arrays.dynamic(out if out.ndim == 3 else out[None], 2, self._width)
+        given = arrays.dynamic(sums, 2, self._width)
+        self._compiled(given, target, shown, float(alpha), float(beta), stream)
 
     def convert(self, compiled: Any, arguments: Callable[..., tuple[list[Any], list[Any]]]) -> None:
         """Call compiled code with arrays converted at each call."""
@@ -169,7 +203,10 @@ class Plan:
         """Make the call, with A and B at some addresses."""
         if out is None:
             out = self._make_out()
-        if self._quick is not None:
+        if self._parts is not None:
+            others = [x for x in (c, bias, *extras) if x is not None]
+            self._run_parts(a, at_a, b, at_b, out, others, alpha, beta)
+        elif self._quick is not None:
             address = arrays.address
             where = [at_b, at_a, address(out)] if self._swapped else [at_a, at_b, address(out)]
             if c is not None:
@@ -184,6 +221,27 @@ class Plan:
             tensors, shown = self._arguments(a, b, out, others)
             self._compiled(*tensors, shown, float(alpha), float(beta), arrays.stream_of(a))
         return out
+
+
+class Parts:
+    """The operands of a product as a batch of products, each of a part of K."""
+
+    def __init__(self, a: Any, b: Any, splits: int, shape: tuple[int, int, int]) -> None:
+        _, m, n = shape
+        k = a.shape[-1] // splits
+        self._a_shape, self._b_shape = (m, splits, k), (splits, k, n)
+        self._sums_shape = (splits, m, n)
+        self._make = arrays.maker(a)
+        self._type = arrays.named_type(a, "float32")
+
+    def sums(self, a: Any) -> Any:
+        """A new array of the sums of each part."""
+        return self._make(self._sums_shape, self._type)
+
+    def arrays(self, a: Any, b: Any) -> tuple[Any, Any, Any]:
+        """Views of A and B, and a new array of sums."""
+        a, b = (x if x.ndim == 2 else x[0] for x in (a, b))
+        return arrays.permuted(a.reshape(self._a_shape), [1, 0, 2]), b.reshape(self._b_shape), self.sums(a)
 
 
 @dataclasses.dataclass
@@ -256,13 +314,24 @@ class Request:
         if 0 in shape:
             return plan
         arrays.require(self.a.shape[-1] > 0, "gemm with K = 0")
+        arrays.require(
+            self.epilogue is not None or not self.extras,
+            f"gemm with {len(self.extras)} extras and no epilogue",
+            hint="epilogue=lambda value, x: ..., extras=[x]",
+        )
+        for name, x in (("c", self.c), ("bias", self.bias), *(("extras", x) for x in self.extras)):
+            if x is not None:
+                _check_broadcast(name, tuple(x.shape), shape)
         others = [x for x in (self.c, self.bias) if x is not None] + list(self.extras)
         views = _Views(shape, self.a, self.b, out, others)
         tensors, result = views.tensors()
         dtypes = [t.element_type for t in tensors]
         _check_types(*dtypes)
         operands = [dataclasses.replace(o, dtype=t) for o, t in zip(views.operands, dtypes, strict=True)]
-        kernel = self._kernel(operands, result.element_type, views)
+        tiling, simt = self._tiling(operands, result.element_type, views)
+        if tiling.splits > 1:
+            return self._split_plan(plan, tiling, views, result)
+        kernel = self._kernel(operands, result.element_type, views, tiling, simt)
         arguments = [*tensors, result, *views.shown()]
         compiled = _compiled(kernel, arguments)
         if target_name() == "cpu" or sanitizing.kinds() or views.copied:
@@ -271,7 +340,33 @@ class Request:
             plan.prepare(compiled, arguments, views.swapped)
         return plan
 
-    def _kernel(self, operands: list[Operand], out_type: Any, views: _Views) -> Any:
+    def _tiling(self, operands: list[Operand], out_type: Any, views: _Views) -> tuple[Tiling, bool]:
+        """How it is cut, and whether without tensor cores."""
+        dtype = operands[0].dtype
+        simt = gemm_tiling.uses_simt(dtype, self.precision)
+        capacity = utils.get_smem_capacity_in_bytes()
+        batches, m, n = self.shape
+        k = self.a.shape[-1]
+        tiling = self.tiling
+        if tiling is None:
+            k_major = all(o.k_major for o in operands)
+            cut = (batches, n, m) if views.swapped else (batches, m, n)
+            # parts are added in f32, along rows
+            may_split = not views.swapped and dtype not in (Int8, Uint8)
+            tiling = gemm_tiling.chosen(dtype, simt, k_major, out_type.width, cut, k, capacity, may_split)
+        tiling.check_splits(k, batches)
+        arrays.require(
+            tiling.splits == 1 or not (views.swapped or dtype in (Int8, Uint8)),
+            f"{tiling}: K is cut into parts only for floats, into a result whose rows are contiguous",
+        )
+        if simt:
+            tiling.check_simt(capacity)
+        else:
+            tiling.check(dtype.width, gemm_tiling.k_step(dtype), out_type.width, capacity)
+        return tiling, simt
+
+    def _combine(self, key: Any, scaled: bool, make: Callable[[Any], Any]) -> Any:
+        """The kernel `make(combine)`, the same for the same key and functions."""
         activation = self.activation
         chosen = (
             activation if callable(activation) else _identity if activation is None else ACTIVATIONS.get(activation)
@@ -280,42 +375,40 @@ class Request:
             chosen is not None, f"gemm with activation {activation!r}: one of {', '.join(ACTIVATIONS)}, or a function"
         )
         assert chosen is not None
-        dtype = operands[0].dtype
-        integers = dtype in (Int8, Uint8)
-        scaled = (
-            not integers or self.alpha != 1.0 or bool(views.others) or activation is not None or bool(self.epilogue)
-        )
-        simt = gemm_tiling.uses_simt(dtype, self.precision)
-        capacity = utils.get_smem_capacity_in_bytes()
-        batches, m, n = self.shape
-        cut = (batches, n, m) if views.swapped else (batches, m, n)
-        tiling = self.tiling or gemm_tiling.chosen(
-            dtype, simt, all(o.k_major for o in operands), out_type.width, cut, capacity
-        )
-        if simt:
-            tiling.check_simt(capacity)
-        else:
-            tiling.check(dtype.width, gemm_tiling.k_step(dtype), out_type.width, capacity)
         has = (self.c is not None, self.bias is not None)
-        key = (
-            *operands,
-            out_type,
-            views.width,
-            tiling,
-            simt,
-            *has,
-            static_key(chosen),
-            static_key(self.epilogue),
-            scaled,
-        )
+        key = (*key, *has, static_key(chosen), static_key(self.epilogue), scaled)
         found = _kernels.get(key)
         if found is None or not all(user.unchanged() for user in found[1]):
-            combine = _combiner(*has, chosen, self.epilogue, scaled)
-            kind = SimtGemm if simt else TensorCoreGemm
             users = [Dependencies(f) for f in (chosen, self.epilogue) if hasattr(f, "__code__")]
-            a, b = operands
-            found = _kernels[key] = (kind(a, b, out_type, views.width, tiling, combine), users)
+            found = _kernels[key] = (make(_combiner(*has, chosen, self.epilogue, scaled)), users)
         return found[0]
+
+    def _kernel(self, operands: list[Operand], out_type: Any, views: _Views, tiling: Tiling, simt: bool) -> Any:
+        integers = operands[0].dtype in (Int8, Uint8)
+        follows = bool(views.others) or self.activation is not None or self.epilogue is not None
+        scaled = not integers or self.alpha != 1.0 or follows
+        kind = SimtGemm if simt else TensorCoreGemm
+        a, b = operands
+        key = (kind, a, b, out_type, views.width, tiling)
+        return self._combine(key, scaled, lambda combine: kind(a, b, out_type, views.width, tiling, combine))
+
+    def _split_plan(self, plan: Plan, tiling: Tiling, views: _Views, result: Any) -> Plan:
+        """Two kernels: the parts of K as a batch, then their sum and what follows it."""
+        parts = Parts(self.a, self.b, tiling.splits, self.shape)
+        a, b, sums = parts.arrays(self.a, self.b)
+        whole = dataclasses.replace(tiling, splits=1)
+        inner = Request(a, b, sums, None, 1.0, None, None, None, None, (), self.precision, whole).plan()
+        width = min(views.width, arrays.access_width(sums, 2))
+        out_type = result.element_type
+        kernel = self._combine((SplitSum, out_type, width), True, lambda combine: SplitSum(out_type, width, combine))
+        given, target = arrays.dynamic(sums, 2, width), arrays.dynamic(views.out, 2, width)
+        shown = views.shown()
+        key = (kernel, target_key(), *(t.__kiln_argument__()[0] for t in (given, target, *shown)))
+        compiled = _functions.get(key)
+        if compiled is None:
+            compiled = _functions[key] = cute.compile(kernel, given, target, shown, 1.0, 1.0, 0)
+        plan.split(parts, inner, compiled, [given, target, *shown], width)
+        return plan
 
 
 _kernels: dict[Any, tuple[Any, list[Dependencies]]] = {}
@@ -403,6 +496,15 @@ def _operand(x: Any, leading: int, k_mode: int) -> Operand:
     width = arrays.access_width(x, leading)
     wide = any(abs(s) * _MOST_ROWS * arrays.itemsize(x) >= _NARROW for s in arrays.strides(x)[1:])
     return Operand(None, leading == k_mode, width, wide)
+
+
+def _check_broadcast(name: str, given: tuple[int, ...], shape: tuple[int, int, int]) -> None:
+    fits = len(given) <= 3 and all(x in (1, s) for x, s in zip(reversed(given), reversed(shape), strict=False))
+    arrays.require(
+        fits,
+        f"gemm: {name} of shape {given} is not broadcast to a result of {shape}",
+        hint="a row is (N,), a column (M, 1)",
+    )
 
 
 def _check_types(a: Any, b: Any) -> None:

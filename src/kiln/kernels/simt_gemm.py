@@ -17,8 +17,8 @@ from .gemm_base import Product
 from .gemm_feed import Feed, Operand
 from .gemm_tiling import SIMT_VECTOR, SIMT_WARP
 
-_LANES = 8
-"""Threads that copy along K together: 32 bytes of memory, and with rows a vector longer than the tile 32 banks."""
+_LANES = 16
+"""At most so many threads copy along K together: 64 bytes of memory."""
 
 
 class SimtGemm(Product):
