@@ -156,6 +156,19 @@ def test_mma(a_kind, b_kind, k, d_kind):
         np.testing.assert_allclose(out.astype(np.float64), want, rtol=tolerance, atol=tolerance * scale)
 
 
+@pytest.mark.parametrize(("a_kind", "b_kind"), [("s8", "s8"), ("s8", "u8"), ("u8", "u8")])
+def test_sums_of_bytes_wrap(a_kind, b_kind):
+    """The largest products, added to sums at the ends of 32 bits."""
+    kernel, _ = mma_kernel(a_kind, b_kind, 32, "i32")
+    ends = {"s8": -128, "u8": 255}
+    a, b = np.full(512, ends[a_kind], NUMPY[a_kind]), np.full(256, ends[b_kind], NUMPY[b_kind])
+    c = np.resize(np.array([2**31 - 1, -(2**31), 0, 5], np.int32), 128)
+    out = np.zeros(128, np.int32)
+    run(kernel, a.view(np.int32), b.view(np.int32), c, out)
+    exact = c.astype(np.int64) + 32 * ends[a_kind] * ends[b_kind]
+    np.testing.assert_array_equal(out, exact.astype(np.uint64).astype(np.uint32).view(np.int32))
+
+
 def test_mma_puts_every_element_in_its_place():
     """Unit matrices: each element of A alone, with B all different, so that an element out of place shows."""
     kernel, _ = mma_kernel("f16", "f16", 16, "f32")

@@ -136,10 +136,6 @@ def _outlined(x: Expander, name: str, body: Callable[[Builder, ir.Value], None])
     b.op("func.return", (), ())
 
 
-def _sum_type(name: str) -> ir.Type:
-    return parsed_type(name)
-
-
 def _vector(count: int, element: ir.Type) -> ir.Type:
     return ir.VectorType.get([count], element, loc=ir.Location.unknown(context()))
 
@@ -160,9 +156,14 @@ def _table(x: Expander, name: str) -> str:
     return symbol
 
 
+def _product_type(kind: str) -> str:
+    """The type elements are multiplied in. Bytes: 32 products of 16 bits and their sum are exact in f32, and faster there."""
+    return "f32" if ELEMENTS[kind].sum == "i32" else ELEMENTS[kind].sum
+
+
 def _elements(x: Expander, b: Builder, address: ir.Value, kind: str, count: int) -> ir.Value:
-    """Elements of A or B that lie side by side, as a vector in the type of the sum."""
-    i32, wide = int_type(32), _vector(count, parsed_type(ELEMENTS[kind].sum))
+    """Elements of A or B that lie side by side, as a vector of the type they are multiplied in."""
+    i32, wide = int_type(32), _vector(count, parsed_type(_product_type(kind)))
     words = _vector(count, i32)
     if kind == "f16":
         return b.value("arith.extf", wide, (b.load(_vector(count, ir.F16Type.get(context())), address, 8),))
@@ -175,7 +176,8 @@ def _elements(x: Expander, b: Builder, address: ir.Value, kind: str, count: int)
         return b.load(wide, address, 8)
     bytes_ = b.load(_vector(count, int_type(8)), address, 4)
     if kind in ("s8", "u8"):
-        return b.value("arith.extsi" if kind == "s8" else "arith.extui", wide, (bytes_,))
+        numbers = b.value("arith.extsi" if kind == "s8" else "arith.extui", words, (bytes_,))
+        return b.value("arith.sitofp", wide, (numbers,))
     table, f32 = b.address_of(_table(x, kind)), ir.F32Type.get(context())
     values: list[ir.Value] = []
     for number in range(count):
@@ -192,7 +194,7 @@ def _shuffled(b: Builder, first: ir.Value, second: ir.Value, order: list[int]) -
 
 def _rows_of_b(x: Expander, b: Builder, slots: ir.Value, rows: ir.Value, kind: Mma, places: list[Position]) -> None:
     """Widen B and store it by rows: lane 4 g + t holds parts of column g."""
-    type_ = _sum_type(kind.sum)
+    type_ = parsed_type(_product_type(kind.b))
 
     def element(c: Builder, vector: ir.Value, number: int) -> ir.Value:
         position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
@@ -232,10 +234,10 @@ def _rows_of_b(x: Expander, b: Builder, slots: ir.Value, rows: ir.Value, kind: M
 def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
     """Widen A and B, multiply, and put D where C was.
 
-    A sum starts with C and takes the products in the order of k, each by one fused multiplication and addition; for
-    integers, modulo 2**32.
+    A sum starts with C and takes the products in the order of k, each by one fused multiplication and addition. For
+    integers C comes last, modulo 2**32.
     """
-    type_ = _sum_type(kind.sum)
+    type_, is_integer = parsed_type(_product_type(kind.a)), kind.sum == "i32"
     row_type, d_type = _vector(kind.n, type_), parsed_type(kind.d)
     in_a, in_b = fragment_a(kind.m, kind.k, ELEMENTS[kind.a].bits), fragment_b(kind.n, kind.k, ELEMENTS[kind.b].bits)
     a = b.alloca(type_, kind.m * kind.k, 64)  # as the lanes hold it
@@ -265,13 +267,18 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
             outer.byte_gep(slots, outer.binary("muli", lane, outer.i32(PAYLOAD))), C_AT + 2 * half * d_bytes
         )
 
-    totals: dict[tuple[int, int], ir.Value] = {}
+    starts: dict[tuple[int, int], ir.Value] = {}
     for which, group in enumerate(groups):
         for half in range(halves):
             pairs = [outer.load(pair, place_of(group, t, half), d_bytes) for t in range(4)]
             low, high = (_shuffled(outer, pairs[n], pairs[n + 1], [0, 1, 2, 3]) for n in (0, 2))
-            row = _shuffled(outer, low, high, list(range(8)))
-            totals[which, half] = row if row.type == row_type else outer.value("arith.extf", row_type, (row,))
+            starts[which, half] = _shuffled(outer, low, high, list(range(8)))
+    if is_integer:
+        totals = dict.fromkeys(starts, outer.value("llvm.mlir.zero", row_type))
+    elif d_type == type_:
+        totals = dict(starts)
+    else:
+        totals = {place: outer.value("arith.extf", row_type, (row,)) for place, row in starts.items()}
     fragments = [outer.gep(a, type_, outer.binary("muli", group, outer.i32(4 * len(in_a)))) for group in groups]
     for k in range(kind.k):
         right = outer.load(row_type, outer.gep(rows, type_, k * kind.n), 16)
@@ -279,13 +286,14 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
             t, number = holder[half, k]
             left = outer.load(type_, outer.gep(fragments[which], type_, t * len(in_a) + number))
             spread = outer.value("vector.broadcast", row_type, (left,))
-            total = totals[which, half]
-            if kind.sum == "i32":
-                totals[which, half] = outer.binary("addi", total, outer.binary("muli", spread, right))
-            else:
-                totals[which, half] = outer.value("math.fma", row_type, (spread, right, total))
+            totals[which, half] = outer.value("math.fma", row_type, (spread, right, totals[which, half]))
     for (which, half), total in totals.items():
-        row = total if d_type == type_ else outer.value("arith.truncf", _vector(kind.n, d_type), (total,))
+        row = total
+        if is_integer:
+            whole = outer.value("arith.fptosi", _vector(kind.n, d_type), (total,))
+            row = outer.binary("addi", starts[which, half], whole)
+        elif d_type != type_:
+            row = outer.value("arith.truncf", _vector(kind.n, d_type), (total,))
         for t in range(4):
             outer.store(_shuffled(outer, row, row, [2 * t, 2 * t + 1]), place_of(groups[which], t, half), d_bytes)
 
