@@ -556,6 +556,36 @@ def test_native_code_sees_what_python_sees(layout):
         assert expected is None or got == expected
 
 
+def test_leaves():
+    """What programs that know the leaves of arguments use."""
+
+    @cute.jit
+    def count(a: Int32, b: Float32, c: Uint64, d: Boolean):
+        return Int64(a) + Int64(b) + Int64(c) + Int64(d)
+
+    compiled = cute.compile(count, 1, 2.0, 3, True)
+    early, taken = compiled.run_leaves, CompiledFunction._run_leaves_in_python.__code__
+
+    def python_runs(run):
+        frames = []
+        sys.setprofile(lambda frame, event, _: event == "call" and frame.f_code is taken and frames.append(1))
+        try:
+            run()
+        finally:
+            sys.setprofile(None)
+        return len(frames)
+
+    for _ in range(2 * WARM_UP):
+        assert compiled.run_leaves([1, 2.0, 3, True]) == 7
+    for run in (early, compiled.run_leaves):
+        assert python_runs(lambda: run([-5, 2.5, 1 << 40, False])) == 0
+        assert run([-5, 2.5, 1 << 40, False]) == (1 << 40) - 3
+        assert python_runs(lambda: run((1, 2.0, 3, True))) == 1  # no list
+        for wrong in ([1, 2.0, 3], [1, 2.0, 3, True, 4], ["1", 2.0, 3, True], [1 << 40, 2.0, 3, True]):
+            with pytest.raises(struct.error):
+                run(wrong)
+
+
 # --- failures, output, threads ----------------------------------------------------------------------------------------
 
 

@@ -277,7 +277,7 @@ class ArgumentRules:
     def plan(self, key: Any, annotation: Any, planner: Planner) -> list[int] | None:
         """The record by which native code takes arguments of a key (see `call_plan`), or None: Python takes them."""
         if _is_numeric_type(key):
-            return _plan_number(key, annotation, planner)
+            return plan_number(key, annotation, planner)
         if type(key) is tuple and key and isinstance(key[0], type) and issubclass(key[0], (tuple, list)):
             slot = planner.slot("")
             children: list[int] = []
@@ -436,7 +436,7 @@ def _int_type(value: int) -> type[Numeric]:
 _MIN64, _MAX64 = -(1 << 63), (1 << 63) - 1
 
 
-def _plan_number(kind: type[Numeric], annotation: Any, planner: Planner) -> list[int] | None:
+def plan_number(kind: type[Numeric], annotation: Any, planner: Planner) -> list[int] | None:
     """As `ArgumentRules._number_type` decides: what may come depends on the annotation."""
     if not kind._struct_format:
         return None

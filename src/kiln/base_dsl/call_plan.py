@@ -173,9 +173,13 @@ def guard_table(guards: Sequence[tuple[int, Any, Any, Any]]) -> bytes:
 class Native:
     """What native code offers. One object for the process."""
 
-    def install(self, kind: type, slot: str, python: Callable[..., Any], *, specializes: bool) -> None:
-        """Make native code the `__call__` of a class; `slot` holds a plan, or, of a class that specializes, the
-        addresses of several (`candidates`). `python` takes the calls it leaves."""
+    def install(self, role: str, kind: type, name: str, slot: str, python: Callable[..., Any]) -> None:
+        """Make native code a method of a class. `python` takes the calls that it leaves. By role:
+
+        compiled  `slot` of an instance holds a plan
+        jit       it holds a tuple: the addresses of plans after their number, in a `bytes` object, then what owns them
+        leaves    it holds a plan; the method takes a list of the arguments
+        """
         raise NotImplementedError
 
     def add_numbers(self, kind: type, slot: str) -> None:

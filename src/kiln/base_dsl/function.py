@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import inspect
+import re
 import sys
 import threading
 import types
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from . import call_plan, settings
 from . import trace as tracing
-from .arguments import Node, Parameters, StaticNode, number_format, plan_static, slot_struct
+from .arguments import Node, Parameters, StaticNode, number_format, plan_number, plan_static, slot_struct
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, Span, error
 from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
 from .frontend import texts
 from .numeric import host
+from .numeric.meta import TYPES
 from .target import Executable, choice_guards, target_key, target_name
 from .typing import Numeric
 
@@ -213,7 +215,7 @@ class CompiledFunction:
     plan for native code after the first calls (see `call_plan`).
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_native")
+    __slots__ = ("__dict__", "__weakref__", "_native", "_native_leaves")
 
     def __init__(
         self,
@@ -250,7 +252,7 @@ class CompiledFunction:
         # What the trace returned is rebuilt from results; without results it is static.
         self._static_result = None if self._has_results else traced.rebuild(iter(()))
         self._target = target
-        self._calls = self.specialized_calls = 0
+        self._calls = self.specialized_calls = self._leaf_calls = 0
         self.specialization = b""
         """The plan by which native code takes calls of the jit function this was compiled of."""
         self._kept: list[Any] = []
@@ -328,7 +330,18 @@ class CompiledFunction:
         )
 
     def run_leaves(self, leaves: list[Any]) -> Any:
-        """Call with the leaves of arguments that are known to fit."""
+        """Call with the leaves of arguments that are known to fit.
+
+        Once native code is there, it is this method of the class; who kept this one comes to it.
+        """
+        if self._leaf_calls > 2 * _NATIVE_AFTER and hasattr(self, "_native_leaves"):
+            return CompiledFunction.run_leaves(self, leaves)
+        return self._run_leaves_in_python(leaves)
+
+    def _run_leaves_in_python(self, leaves: list[Any]) -> Any:
+        self._leaf_calls += 1
+        if self._leaf_calls == 2 * _NATIVE_AFTER:  # calls that native code takes as they are do not come here
+            self._use_native_leaves()
         buffers = _buffers
         buffer = buffers.buffer if buffers.size >= self._size else buffers.at_least(self._size)
         self._struct.pack_into(buffer, 0, *leaves)
@@ -362,6 +375,23 @@ class CompiledFunction:
                 _install(native)
                 self._native = made
 
+    def _use_native_leaves(self) -> None:
+        """See to it that native code takes lists of leaves from now on."""
+        native = call_plan.native()
+        formats = re.findall(r"[a-zA-Z?](?:[0-9]x)?", self._struct.format[1:])
+        planner = call_plan.Planner(False, self._target)
+        records: list[int] = []
+        for text in formats:
+            kind = _LEAF_KINDS.get(text)
+            made = None if kind is None else plan_number(kind, kind, planner)
+            if made is None:
+                return
+            records += made
+        plan = self._plan_of_records(records, [], len(formats), len(formats), planner) if native is not None else None
+        if native is not None and plan is not None:
+            _install(native)
+            self._native_leaves = plan
+
     def plan_specialization(self, guards: list[tuple[int, Any, Any, Any]], dependencies: Dependencies) -> bool:
         """Make the plan `specialization`, which is valid while the guards hold and nothing has changed."""
         if not self.specialization:
@@ -374,14 +404,8 @@ class CompiledFunction:
         return bool(self.specialization)
 
     def _plan(self, names: list[str], exact: bool, guards: int = 0) -> bytes | None:
-        report = self.executable.report
-        result = self._result_plan()
         kinds = {p.kind for p in self.source.parameters.signature.parameters.values()}
-        if (
-            report is None
-            or result is None
-            or kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
-        ):
+        if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
             return None
         planner = call_plan.Planner(exact, self._target)
         records: list[int] = []
@@ -400,6 +424,15 @@ class CompiledFunction:
                 return None
             for _ in ambient:
                 records += call_plan.record(call_plan.AMBIENT, planner.slot("Q"), [array])
+        return self._plan_of_records(records, names, len(names), len(names) + len(ambient), planner, guards)
+
+    def _plan_of_records(
+        self, records: list[int], names: list[str], count: int, total: int, planner: call_plan.Planner, guards: int = 0
+    ) -> bytes | None:
+        """A plan: `count` arguments are passed, there are `total` records."""
+        report, result = self.executable.report, self._result_plan()
+        if report is None or result is None:
+            return None
 
         def reported(record: int) -> None:
             try:
@@ -414,7 +447,7 @@ class CompiledFunction:
         header = [0] * call_plan.HEADER
         header[call_plan.ENTRY] = self.executable.address
         header[call_plan.SLOTS_BYTES] = max(self._size, 8)
-        header[call_plan.COUNT], header[call_plan.RECORDS] = len(names), len(names) + len(ambient)
+        header[call_plan.COUNT], header[call_plan.RECORDS] = count, total
         header[call_plan.RESULT], header[call_plan.RESULT_AT] = result, self._results_at
         header[call_plan.VALUE] = id(self._static_result)
         header[call_plan.REPORT] = id(reported)
@@ -470,12 +503,17 @@ class CompiledFunction:
         return self.executable.artifacts
 
 
+_LEAF_KINDS: dict[str, Any] = {kind._struct_format.lstrip("<"): kind for kind in TYPES.values() if kind._struct_format}
+"""Types of numbers by the `struct` formats of their slots."""
+
+
 @functools.lru_cache(maxsize=1)
 def _install(native: call_plan.Native) -> None:
     """Let native code take calls; what it does not take comes to the functions that were there before."""
     native.add_numbers(Numeric, "_value")
-    native.install(CompiledFunction, "_native", CompiledFunction._run_in_python, specializes=False)
-    native.install(JitFunction, "_native", JitFunction._run_in_python, specializes=True)
+    native.install("compiled", CompiledFunction, "__call__", "_native", CompiledFunction._run_in_python)
+    native.install("jit", JitFunction, "__call__", "_native", JitFunction._run_in_python)
+    native.install("leaves", CompiledFunction, "run_leaves", "_native_leaves", CompiledFunction._run_leaves_in_python)
 
 
 def describe_key(key: Any) -> str:

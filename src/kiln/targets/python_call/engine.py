@@ -147,18 +147,17 @@ class Engine(Native):
 
     # -- what it is told ---------------------------------------------------------------------------------
 
-    def install(self, kind: type, slot: str, python: Callable[..., Any], *, specializes: bool) -> None:
-        which = "jit" if specializes else "compiled"
+    def install(self, role: str, kind: type, name: str, slot: str, python: Callable[..., Any]) -> None:
         offset = slot_offset(kind, slot)
         if not offset:
             return
         self._keep.append(python)
-        self._set(f"{which} slot", offset)
-        self._set(f"{which} python", id(python))
+        self._set(f"{role} slot", offset)
+        self._set(f"{role} python", id(python))
         make = ctypes.pythonapi.PyDescr_NewMethod
         make.restype, make.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.c_void_p]
-        definition = self._definition("__call__", f"kiln_call_{which}", _FAST | _KEYWORDS)
-        kind.__call__ = make(kind, ctypes.addressof(definition))
+        flags = _ONE if role == "leaves" else _FAST | _KEYWORDS
+        setattr(kind, name, make(kind, ctypes.addressof(self._definition(name, f"kiln_call_{role}", flags))))
 
     def _add(self, table: str, kind: type, *values: int) -> None:
         if kind in self._known:

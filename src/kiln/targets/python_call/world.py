@@ -15,7 +15,7 @@ WORLD = "kiln_python_world"
 
 _SINGLE = (
     "int", "bool", "float", "list", "bytes", "none", "ndarray",
-    "compiled slot", "compiled python", "jit slot", "jit python", "number slot",
+    "compiled slot", "compiled python", "jit slot", "jit python", "leaves slot", "leaves python", "number slot",
 )  # fmt: skip
 PREPARED, ARRAYS, STREAMS = 3, 6, 8
 """How many types of each kind there is room for."""
