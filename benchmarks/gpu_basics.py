@@ -1,6 +1,6 @@
 # pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportReturnType=false
 # pyright: reportIndexIssue=false, reportOperatorIssue=false
-"""Element-wise kernels and call costs on a GPU, beside PyTorch (and Triton, for a call) in the same run.
+"""Element-wise kernels and call costs on a GPU, beside PyTorch and Triton in the same run.
 
 python benchmarks/gpu_basics.py [--quick] [--calls]
 """
@@ -98,28 +98,46 @@ def bandwidth(quick: bool) -> None:
         "relu": lambda t: torch.clamp_min(t[0], 0, out=t[1]),
     }
     sizes = [1 << 26, 1 << 30] if quick else [1 << 20, 1 << 24, 1 << 26, 1 << 28, 1 << 30, 1 << 32]
-    print(f"{'':6}{'type':>6}{'MiB':>7}{'torch us':>11}{'kiln us':>11}{'torch TB/s':>12}{'kiln TB/s':>11}{'ratio':>8}")
+    rival = _triton()
+    print(
+        f"{'':6}{'type':>9}{'MiB':>6}{'torch us':>10}{'Triton us':>10}{'Kiln us':>10}{'TB/s':>7}{'torch/Kiln':>12}{'Triton/Kiln':>12}"
+    )
     for name, tensors in (("copy", 2), ("add", 3), ("relu", 2)):
         for dtype in (torch.float32, torch.float16, torch.bfloat16):
             width = 16 // dtype.itemsize
             compiled = None
             for size in sizes:
-                data = [torch.randn(size // dtype.itemsize, device="cuda").to(dtype) for _ in range(tensors - 1)]
+                count = size // dtype.itemsize
+                data = [torch.randn(count, device="cuda", dtype=dtype) for _ in range(tensors - 1)]
                 data.append(torch.empty_like(data[0]))
                 prepared = [from_dlpack(t, assumed_align=16).mark_layout_dynamic() for t in data]
-                if compiled is None:
+                if compiled is None or count >= 1 << 31:  # extents of 64 bits are other code
                     compiled = cute.compile(elementwise(name, width, 1), *prepared)
                 compiled(*prepared)
                 result = data[-1].clone()
                 peer[name](data)
                 assert torch.equal(result, data[-1]), name
-                theirs, ours = gpu_time(partial(peer[name], data)), gpu_time(partial(compiled, *prepared))
-                moved = tensors * size
+                del result
+                runs = [
+                    partial(peer[name], data),
+                    *([rival(name, data)] if rival else []),
+                    partial(compiled, *prepared),
+                ]
+                theirs, *between, ours = map(gpu_time, runs)
+                triton = between[0] if between else float("nan")
                 print(
-                    f"{name:6}{str(dtype)[6:]:>9}{size >> 20:>6}{theirs * 1e6:>11.1f}{ours * 1e6:>11.1f}"
-                    f"{moved / theirs * 1e-12:>11.2f}{moved / ours * 1e-12:>11.2f}{theirs / ours:>9.3f}",
+                    f"{name:6}{str(dtype)[6:]:>9}{size >> 20:>6}{theirs * 1e6:>10.1f}{triton * 1e6:>10.1f}{ours * 1e6:>10.1f}"
+                    f"{tensors * size / ours * 1e-12:>7.2f}{theirs / ours:>12.3f}{triton / ours:>12.3f}",
                     flush=True,
                 )
+
+
+def _triton() -> Any:
+    try:
+        from gpu_basics_triton import elementwise as made
+    except ImportError:
+        return None
+    return made
 
 
 # --- calls -----------------------------------------------------------------------------------------------------------
