@@ -71,3 +71,5 @@ class FunctionFacts:
     returns: list[Span] = dataclasses.field(default_factory=list)
     flag_targets: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)
     constexpr_names: frozenset[str] = _NOTHING
+    break_bound: frozenset[str] = _NOTHING
+    """Names that have a value once a loop and its `else` are over, though not at the end of either; see `loop_else`."""

@@ -219,7 +219,7 @@ def _merge_name(
         b = UNDEFINED
     # UNDEFINED now means "nobody reads it" where the arm jumped away, or "unbound" where it did not.
     one_sided = (a is UNDEFINED) != (b is UNDEFINED)
-    if one_sided and not is_internal_name(name):
+    if one_sided and not is_internal_name(name) and name not in rec.function.break_bound:
         side = first if a is UNDEFINED else second
         if side.strict(rec, name):
             _unavailable(
@@ -595,7 +595,8 @@ class _LoopState:
             old, now = self.before_late[name], self.scope.get(name)
             if name in self.rec.exits:
                 old = False
-            if old is UNDEFINED and now is not UNDEFINED and not certain and not is_internal_name(name):
+            known_later = is_internal_name(name) or name in self.rec.function.break_bound
+            if old is UNDEFINED and now is not UNDEFINED and not certain and not known_later:
                 _unavailable(
                     self.rec,
                     name,

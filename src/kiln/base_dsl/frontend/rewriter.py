@@ -18,6 +18,7 @@ from .construct import Construct, FunctionFacts
 from .hooks import Hooks
 from .jumps import RETURN_FLAG, Guard, JumpLowering, Loop, Misplaced
 from .liveness import Flow, Liveness, declared_outside, names_of, parameter_names
+from .loop_else import bound_by_break_or_else
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -213,6 +214,7 @@ class Rewriter:
         self._note_assignments(node, state.facts)
         state.facts.constexpr_names = frozenset(_constexpr_names(statements))
         statements = [d for s in _without_annotations(statements) for d in match_.desugar(s)]
+        state.facts.break_bound = bound_by_break_or_else(statements)
         lowering = JumpLowering()
         try:
             statements = lowering.function(statements)
