@@ -321,6 +321,26 @@ def test_schedules_are_deterministic_and_differ():
     assert len({tuple(order) for order in first}) == 6
 
 
+def test_threads_without_waits_are_permuted_too():
+    """In blocks of three dimensions, with a guard that lets some threads pass."""
+
+    @cute.kernel
+    def kernel(counter: cute.Tensor, out: cute.Tensor):
+        x, y, z = arch.thread_idx()
+        i = arch.block_idx()[0] * 60 + z * 15 + y * 5 + x
+        if i < 230:
+            out[i] = arch.atomic_add(counter.iterator, 1)
+
+    schedules = [(1, 0), (1, 1), (1, 2), (1, 1)]
+    arrays = np.zeros(1, np.int32), np.full(240, -1, np.int32)
+    results = [out for _, out in runs(kernel, *arrays, grid=4, block=(5, 3, 4), schedules=schedules)]
+    np.testing.assert_array_equal(results[0], [*range(230), *[-1] * 10])
+    np.testing.assert_array_equal(results[1], results[3])
+    assert len({tuple(order) for order in results}) == 3
+    for order in results:
+        assert sorted(order) == [*[-1] * 10, *range(230)]
+
+
 def test_blocks_without_waits_are_permuted_too():
     @cute.kernel
     def kernel(counter: cute.Tensor, out: cute.Tensor):

@@ -102,6 +102,16 @@ def block_function(expansion: Expansion, state: FunctionState) -> None:
         for_each_thread(b, state.name)
         expansion.banks.end_of_block(b)
         return
+    thread = _thread_function(expansion, state)
+    seed = b.load(int_type(64), b.address_of(scheduler.seed_variable(expansion)))
+    number = b.binary(
+        "addi", block_idx[0], b.binary("muli", grid_dim[0], b.binary("addi", block_idx[1], b.binary("muli", grid_dim[1], block_idx[2])))
+    )  # fmt: skip
+    shuffled = scheduler.Shuffled(b, block_dim)
+    seeded, b = b.if_else(b.compare("ne", seed, b.i64(0)))
+    each, thread_idx = shuffled.threads(expansion, seeded, number)
+    hidden = [ctx, smem, dynamic, *thread_idx, *block_idx, *block_dim, *grid_dim, no_frame]
+    each.call(thread, [], [*arguments, *hidden])
     versions = guarded_versions(expansion.module, kernel, state.name, len(types) + 3)
     if versions is None:
         for_each_thread(b, state.name)
@@ -118,7 +128,19 @@ def block_function(expansion: Expansion, state: FunctionState) -> None:
         everywhere = b.binary("andi", everywhere, holds)
     fast, slow = b.if_else(everywhere)
     for_each_thread(fast, versions.inside, annotation=_VECTOR_LOOP)
-    for_each_thread(slow, state.name, annotation=_PLAIN_LOOP)
+    for_each_thread(slow, thread, annotation=_PLAIN_LOOP)
+
+
+def _thread_function(expansion: Expansion, state: FunctionState) -> str:
+    """Make `k.thread`, the kernel as a function that is called: for where its threads do not become a vector loop."""
+    name = f"{state.name}.thread"
+    inputs = list(state.operation.attributes["function_type"].value.inputs)
+    entry = function(expansion.module, name, inputs, []).regions[0].blocks[0]
+    b = Builder(ir.InsertionPoint(entry), state.operation.location)
+    b.call(state.name, [], list(entry.arguments))
+    b.op("func.return", (), ())
+    expansion.outlined.add(name)
+    return name
 
 
 def prints(expansion: Expansion, name: str) -> bool:

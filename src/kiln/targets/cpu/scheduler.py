@@ -124,6 +124,38 @@ class _Order:
         return here
 
 
+class Shuffled:
+    """The threads of a block without waits, in the order of a seed."""
+
+    def __init__(self, b: Builder, block_dim: list[ir.Value]) -> None:
+        self.sizes = block_dim
+        self.random = b.alloca(int_type(64))
+        self.order = _Order(b, b.binary("muli", block_dim[0], b.binary("muli", block_dim[1], block_dim[2])))
+
+    def threads(self, expansion: Expansion, b: Builder, block: ir.Value) -> tuple[Builder, list[ir.Value]]:
+        """A loop over the threads of a block, given its number: a builder for its body, and the index of the thread."""
+        i32, ptr = int_type(32), ptr_type()
+        expansion.declare("kiln_cpu_seed", [i32, ptr], [i32])
+        b.call("kiln_cpu_seed", [i32], [block, self.random])
+        self.order.shuffle(expansion, b, self.random)
+        self.order.start(b)
+        each, _ = b.for_(b.i32(0), self.order.count, b.i32(1))
+        left = self.order.take(each)
+        index: list[ir.Value] = []
+        for size in self.sizes[:2]:
+            index.append(each.binary("remui", left, size))
+            left = each.binary("divui", left, size)
+        return each, [*index, left]
+
+
+def seed_variable(expansion: Expansion) -> str:
+    """The name of the variable with the seed, made known to a module."""
+    if SEED not in expansion.declared:
+        expansion.declared.add(SEED)
+        global_(expansion.module, SEED, int_type(64), None, linkage="external")
+    return SEED
+
+
 def group_function(
     expansion: Expansion,
     state: FunctionState,
