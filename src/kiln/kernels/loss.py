@@ -25,9 +25,9 @@ def _power_of_two(n: int) -> int:
 def loss_tiling(n: int, width: int, rows: int, device: devices.Device) -> RowTiling:
     """A block to a row that is long enough for one; more of them where there are few rows."""
     units = -(-n // width)
-    row_threads = min(512, max(8, _power_of_two(-(-units // 4))))
+    row_threads = min(256, max(8, _power_of_two(-(-units // 4))))
     cluster = 1
-    while cluster < device.cluster and 2 * rows * cluster <= device.multiprocessors and units >= 16 * cluster * 512:
+    while cluster < device.cluster and 2 * rows * cluster <= device.multiprocessors and units >= 16 * cluster * 256:
         cluster *= 2
     return RowTiling(max(128, row_threads), row_threads, cluster)
 
@@ -223,7 +223,7 @@ def _gradient_plan(
     assert written is not None
     device = devices.current()
     width = min(laid.width, written.width)
-    chosen = tiling or RowTiling(256, 256)
+    chosen = tiling or RowTiling(128, 128)
     chosen.check(1, width, 32, 1, device)
     outer = None if number else arrays.element_type(dloss)
     averaged = reduction == "mean"

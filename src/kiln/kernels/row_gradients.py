@@ -160,11 +160,11 @@ def _power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def softmax_gradient_tiling(n: int, width: int, bits: int, rows: int, device: Device) -> RowTiling:
+def softmax_gradient_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
     """As for softmax, with half as much of a row to a block: there are two matrices."""
     units = -(-n // width)
     if width * bits < 128 or units <= 1024:
-        return default_tiling(n, width, bits, rows, device)
+        return default_tiling(n, width, bits, device)
     for each in (2048, 4096):
         cluster = _power_of_two(-(-units // each))
         if cluster <= device.cluster:
@@ -172,20 +172,20 @@ def softmax_gradient_tiling(n: int, width: int, bits: int, rows: int, device: De
     return RowTiling(512, 512)
 
 
-def gradient_tiling(n: int, width: int, bits: int, rows: int, device: Device) -> RowTiling:
-    """Blocks that take rows in turn, with few elements to a thread: it has sums for each of them."""
+def gradient_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
+    """Blocks that take rows in turn, with few elements to a thread, as it has sums for each; the next row is on its way."""
     row_threads = _power_of_two(-(-n // max(width, MOST_SUMS)))
+    ahead = 2 if width * bits >= 32 else 0
     if row_threads <= 512:
         threads = max(128, row_threads)
         together = {128: 3, 256: 2}.get(threads, 1)
-        return RowTiling(threads, row_threads, 1, 0, together, together)
-    for elements in (MOST_SUMS, 2 * MOST_SUMS):
-        cluster = _power_of_two(-(-n // (512 * elements)))
-        if cluster <= device.cluster:
-            return RowTiling(512, 512, cluster, int(elements > MOST_SUMS), 1)
-    raise arrays.refusal(
-        f"the gradient of rows of {n} elements: the blocks of a cluster hold at most {512 * device.cluster * 2 * MOST_SUMS}"
+        return RowTiling(threads, row_threads, 1, ahead, together, together)
+    cluster = _power_of_two(-(-n // (512 * 2 * MOST_SUMS)))
+    arrays.require(
+        cluster <= device.cluster,
+        f"the gradient of rows of {n} elements: the blocks of a cluster hold at most {512 * device.cluster * 2 * MOST_SUMS}",
     )
+    return RowTiling(512, 512, cluster, int(ahead > 0), 1)
 
 
 def _norm_backward(

@@ -54,11 +54,11 @@ def _power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def default_tiling(n: int, width: int, bits: int, rows: int, device: devices.Device) -> RowTiling:
+def default_tiling(n: int, width: int, bits: int, device: devices.Device, columns: int = 0) -> RowTiling:
     """Few vectors to a thread, for a row's threads wait for each other; from 16 kB on more, and then more blocks to a row.
 
-    Measured on an H200. Rows of up to 32 kB are held in registers or, where they are short, in shared memory, longer ones in
-    64 kB of it for each block, so that three blocks have rows on the way.
+    Measured on an H200, with and without `columns` of weights. Rows of up to 32 kB are held in registers or, where they are
+    short, in shared memory, longer ones in 64 kB of it for each block, so that three blocks have rows on the way.
     """
     units = -(-n // width)
     if width * bits < 128:  # rows that begin anywhere: narrow accesses, many of them to a thread
@@ -68,13 +68,16 @@ def default_tiling(n: int, width: int, bits: int, rows: int, device: devices.Dev
             return RowTiling(max(128, threads), threads, cluster)
         return RowTiling(512, 512)
     if units <= 1024:
-        threads = _power_of_two(-(-units // 2))
+        threads = _power_of_two(-(-units // (2 if units <= (256 if columns > 1 else 512) else 4)))
         block = max(128, threads)
-        return RowTiling(block, threads, 1, int(threads >= 128), 0, max(1, 1024 // block))
+        return RowTiling(block, threads, 1, int(threads >= 128), 0, (1024 if threads >= 128 else 768) // block)
     if units <= 2048:
         return RowTiling(512, 512, 1, 0, 0, 2)
     cluster = _power_of_two(-(-units // 4096))
-    return RowTiling(512, 512, cluster, 1, 0, 2) if cluster <= device.cluster else RowTiling(512, 512)
+    if cluster > device.cluster:
+        return RowTiling(512, 512)
+    exact = units % (512 * cluster) == 0  # else there are more predicates than registers for three blocks
+    return RowTiling(512, 512, cluster, 1, 0, 3 if exact and (cluster > 1 or columns > 1) else 2)
 
 
 def row_plan(
@@ -119,7 +122,7 @@ class RowLaunch:
         types = [tuple(None if x is None else arrays.element_type(x) for x in group) for group in groups]
         bits, device = max(arrays.element_type(x).width for x in sources), devices.current()
         if tiling is None:
-            tiling = choose(n, width, bits, rows, device)
+            tiling = choose(n, width, bits, device, len(present))
         tiling.check(n, width, bits, len(sources), device, sums)
         vectors = tiling.vectors(n, width)
         exact = n == tiling.cluster * tiling.row_threads * vectors * width
@@ -154,7 +157,7 @@ class RowLaunch:
         n, device = laid[0].n, devices.current()
         width = min([m.width for m in laid] + [width_of(c, n, n) for c in columns if c is not None])
         bits = max(arrays.element_type(x).width for x in matrices[:-1])
-        chosen = tiling or choose(n, width, bits, laid[0].rows, device)
+        chosen = tiling or choose(n, width, bits, device, 0)
         return chosen.smem_bytes(n, width, bits, len(matrices) - 1, sums) <= device.smem
 
     def launcher(self, given: Sequence[Any]) -> Callable[[Sequence[Any]], None]:

@@ -176,12 +176,10 @@ def joined_spread(states: list[State], lanes: int) -> State:
 # --- the functions ---------------------------------------------------------------------------------------------------
 
 
-def softmax_tiling(n: int, width: int, bits: int, rows: int, device: Device) -> RowTiling:
-    """As for norms, but with fewer threads to a long row: each has more to compute while others wait."""
-    chosen = default_tiling(n, width, bits, rows, device)
-    return (
-        RowTiling(256, 256, chosen.cluster, 1, 0, 3) if chosen.stages and chosen.rows * n * bits > 1 << 18 else chosen
-    )
+def softmax_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
+    """As for norms, but with fewer threads to rows that clusters share: each has more to compute while others wait."""
+    chosen = default_tiling(n, width, bits, device)
+    return RowTiling(256, 256, chosen.cluster, 1, 0, 3) if chosen.cluster > 1 and chosen.stages else chosen
 
 
 def norm_numbers(x: Any, eps: float) -> tuple[float, float]:
