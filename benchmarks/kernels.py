@@ -3,15 +3,15 @@
     python benchmarks/kernels.py
 
 Times are of the device alone: several calls are recorded in a CUDA graph, which is replayed; the least of five replays
-counts. Results are compared with PyTorch's before they are timed. Matrix products: `products.py`. Attention uses `mma.sync`,
+counts. Results are compared with PyTorch's before they are timed. Memory-bound kernels: `memory_bound.py`; matrix products: `products.py`. Attention uses `mma.sync`,
 which every GPU since sm_80 has, beside PyTorch's FlashAttention-2, which uses the same instructions, and cuDNN, which does not.
 """
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
+import memory_bound
 import products
 import torch
 
@@ -20,13 +20,6 @@ from kiln import kernels
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROWS = (
-    (32768, 1024, torch.float32),
-    (16384, 4096, torch.float16),
-    (16384, 8192, torch.bfloat16),
-    (4096, 32768, torch.bfloat16),
-    (1024, 131072, torch.bfloat16),
-)
 ATTENTION = (
     (4, 8192, 16, 16, 128, torch.bfloat16, True),
     (4, 8192, 16, 16, 128, torch.bfloat16, False),
@@ -56,41 +49,6 @@ def device_us(call: Callable[[], object], calls: int) -> float:
         torch.cuda.synchronize()
         best = min(best, start.elapsed_time(end) * 1e3 / calls)
     return best
-
-
-def rows() -> None:
-    """Functions of rows: they move data, so what counts is how much a second."""
-    print("| | rows | columns | type | torch us | Kiln us | Kiln TB/s | of a copy |\n|---|---|---|---|---|---|---|---|")
-    for count, columns, dtype in ROWS:
-        rows_of(count, columns, dtype)
-
-
-def rows_of(count: int, columns: int, dtype: torch.dtype) -> None:
-    """The functions of one matrix."""
-    x = torch.randn(count, columns, device="cuda", dtype=dtype)
-    weight, bias = (torch.randn(columns, device="cuda", dtype=dtype) for _ in range(2))
-    out = torch.empty_like(x)
-    moved = 2 * x.numel() * x.element_size()
-    copy = moved / device_us(lambda: out.copy_(x), 20)
-    functional, shape = torch.nn.functional, (columns,)
-    pairs = {
-        "softmax": (lambda: kernels.softmax(x, out=out), lambda: torch.softmax(x, -1)),
-        "rms_norm": (
-            lambda: kernels.rms_norm(x, weight, out=out),
-            lambda: functional.rms_norm(x, shape, weight, 1e-6),
-        ),
-        "layer_norm": (
-            lambda: kernels.layer_norm(x, weight, bias, out=out),
-            lambda: functional.layer_norm(x, shape, weight, bias),
-        ),
-    }
-    for name, (ours, theirs) in pairs.items():
-        torch.testing.assert_close(ours(), theirs(), rtol=2e-2, atol=2e-2)
-        ours_us, theirs_us = device_us(ours, 20), device_us(theirs, 20)
-        speed = moved / ours_us
-        print(
-            f"| {name} | {count} | {columns} | {str(dtype)[6:]} | {theirs_us:.1f} | {ours_us:.1f} | {speed / 1e6:.2f} | {speed / copy:.2f} |"
-        )
 
 
 def refuse_constants(*data: torch.Tensor) -> None:
@@ -133,29 +91,9 @@ def attention() -> None:
         )
 
 
-def calls() -> None:
-    """What a call from Python costs the host."""
-    x = torch.randn(8, 64, device="cuda")
-    out = torch.empty_like(x)
-    print("\n| a call from Python | us |\n|---|---|")
-    for name, call in (
-        ("kernels.softmax", lambda: kernels.softmax(x, out=out)),
-        ("torch.softmax", lambda: torch.softmax(x, -1)),
-    ):
-        best = float("inf")
-        for _ in range(10):
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(100):
-                call()
-            best = min(best, (time.perf_counter() - start) * 1e4)
-        print(f"| {name} | {best:.1f} |")
-
-
 if __name__ == "__main__":
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}\n")
     torch.manual_seed(0)
-    rows()
+    memory_bound.main([])
     products.main()
     attention()
-    calls()

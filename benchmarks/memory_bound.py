@@ -1,0 +1,299 @@
+"""Kiln's memory-bound kernels beside PyTorch's own, torch.compile and a copy, on one GPU, on the same data, in one run.
+
+    python benchmarks/memory_bound.py [rows] [gradients] [losses] [reductions] [elements] [calls] [--no-compile]
+
+Times are of the device alone: several calls are recorded in a CUDA graph, which is replayed; the least of seven replays
+counts. Data is standard normal; constant data is refused. Results are compared with PyTorch's in Float32 before they are timed.
+"of a copy" is the bandwidth beside that of `out.copy_(x)` for the same array: bytes that must be read and written, once each.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kiln import kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+functional = torch.nn.functional
+ROWS = (
+    (32768, 1024, torch.float32),
+    (16384, 4096, torch.float16),
+    (16384, 4096, torch.float32),
+    (16384, 8192, torch.bfloat16),
+    (8192, 16384, torch.bfloat16),
+    (4096, 32768, torch.bfloat16),
+    (2048, 65536, torch.bfloat16),
+    (1024, 131072, torch.bfloat16),
+    (512, 262144, torch.bfloat16),
+)
+COMPILED = {(16384, 4096), (16384, 8192), (4096, 32768), (1024, 131072)}
+"""Shapes that torch.compile is asked about: it takes seconds for each function."""
+REDUCTIONS = (
+    ((16384, 8192), 1, torch.bfloat16),
+    ((16384, 8192), 0, torch.bfloat16),
+    ((8, 1 << 24), 1, torch.bfloat16),
+    ((1 << 27,), None, torch.float32),
+    ((64, 4096, 1024), 1, torch.bfloat16),
+    ((1 << 20, 16), 1, torch.float32),
+)
+
+
+def device_us(call: Callable[[], object], calls: int = 10) -> float:
+    """Microseconds of a call on the device."""
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            call()
+    best = float("inf")
+    for _ in range(7):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        best = min(best, start.elapsed_time(end) * 1e3 / calls)
+    return best
+
+
+def normal(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    """Standard-normal data. Constant data runs faster than any other, and proves nothing."""
+    made = torch.randn(*shape, device="cuda", dtype=dtype)
+    if made.float().std() < 0.1:
+        raise SystemExit("the data of a benchmark is constant")
+    return made
+
+
+def name_of(dtype: torch.dtype) -> str:
+    return str(dtype)[6:]
+
+
+def compare(got: Any, wanted: Any, dtype: torch.dtype) -> None:
+    """Within the rounding of the type of the results."""
+    narrow = dtype != torch.float32
+    torch.testing.assert_close(got.float(), wanted, rtol=2e-2 if narrow else 1e-4, atol=2e-2 if narrow else 1e-4)
+
+
+def rows(compiled: bool) -> None:
+    """Functions of rows."""
+    print("| | rows | columns | type | torch us | torch.compile us | Kiln us | Kiln TB/s | of a copy |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for count, n, dtype in ROWS:
+        x, weight, bias = normal(count, n, dtype=dtype), normal(n, dtype=dtype), normal(n, dtype=dtype)
+        out = torch.empty_like(x)
+        copy = device_us(lambda out=out, x=x: out.copy_(x))
+        cases: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
+            "softmax": (
+                lambda x=x, out=out: kernels.softmax(x, out=out),
+                lambda x, w, b: torch.softmax(x, -1),
+            ),
+            "rms_norm": (
+                lambda x=x, w=weight, out=out: kernels.rms_norm(x, w, out=out),
+                lambda x, w, b: functional.rms_norm(x, (x.shape[-1],), w, 1e-6),
+            ),
+            "layer_norm": (
+                lambda x=x, w=weight, b=bias, out=out: kernels.layer_norm(x, w, b, out=out),
+                lambda x, w, b: functional.layer_norm(x, (x.shape[-1],), w, b),
+            ),
+        }
+        for name, (ours, theirs) in cases.items():
+            compare(ours(), theirs(x.float(), weight.float(), bias.float()), dtype)
+            eager = device_us(lambda theirs=theirs, x=x, w=weight, b=bias: theirs(x, w, b))
+            inductor = "-"
+            if compiled and (count, n) in COMPILED:
+                fused = torch.compile(theirs, dynamic=False)
+                inductor = f"{device_us(lambda fused=fused, x=x, w=weight, b=bias: fused(x, w, b)):.1f}"
+            us = device_us(ours)
+            speed = 2 * x.numel() * x.element_size() / us / 1e6
+            print(
+                f"| {name} | {count} | {n} | {name_of(dtype)} | {eager:.1f} | {inductor} | {us:.1f} | {speed:.2f} | {copy / us:.2f} |",
+                flush=True,
+            )
+
+
+def gradients() -> None:
+    """Gradients of functions of rows: two arrays are read and one is written."""
+    print("\n| gradient | rows | columns | type | torch us | Kiln us | Kiln TB/s | of a copy |")
+    print("|---|---|---|---|---|---|---|---|")
+    for count, n, dtype in ROWS:
+        x, dy, weight = normal(count, n, dtype=dtype), normal(count, n, dtype=dtype), normal(n, dtype=dtype)
+        bias, out = normal(n, dtype=dtype), torch.empty_like(x)
+        y = torch.softmax(x, -1)
+        copy = device_us(lambda out=out, x=x: out.copy_(x)) * 1.5
+        _, mean, scale = torch.native_layer_norm(x, [n], weight, bias, 1e-5)
+        cases: dict[str, tuple[Callable[[], Any], Callable[[], Any] | None]] = {
+            "softmax": (
+                lambda dy=dy, y=y, out=out: kernels.softmax_backward(dy, y, out=out),
+                lambda dy=dy, y=y, dtype=dtype: torch.ops.aten._softmax_backward_data(dy, y, -1, dtype),
+            ),
+            "rms_norm": (
+                lambda dy=dy, x=x, w=weight, out=out: kernels.rms_norm_backward(dy, x, w, out=out),
+                None,
+            ),
+            "layer_norm": (
+                lambda dy=dy, x=x, w=weight, out=out: kernels.layer_norm_backward(dy, x, w, bias=True, out=out),
+                lambda dy=dy, x=x, n=n, m=mean, s=scale, w=weight, b=bias: torch.ops.aten.native_layer_norm_backward(
+                    dy, x, [n], m, s, w, b, [True, True, True]
+                ),
+            ),
+        }
+        for name, (ours, theirs) in cases.items():
+            if theirs is not None:
+                found, wanted = ours(), theirs()
+                compare(
+                    found if name == "softmax" else found[0],
+                    (wanted if name == "softmax" else wanted[0]).float(),
+                    dtype,
+                )
+            eager = "-" if theirs is None else f"{device_us(theirs):.1f}"
+            us = device_us(ours)
+            speed = 3 * x.numel() * x.element_size() / us / 1e6
+            print(
+                f"| {name} | {count} | {n} | {name_of(dtype)} | {eager} | {us:.1f} | {speed:.2f} | {copy / us:.2f} |",
+                flush=True,
+            )
+
+
+def losses() -> None:
+    """Cross-entropy: forward reads the logits, backward reads and writes them."""
+    print("\n| cross-entropy | rows | classes | type | torch us | Kiln us | Kiln TB/s | of a copy |")
+    print("|---|---|---|---|---|---|---|---|")
+    for count, n, dtype in (
+        (4096, 32000, torch.bfloat16),
+        (4096, 128256, torch.bfloat16),
+        (1024, 262144, torch.bfloat16),
+        (8192, 50257, torch.bfloat16),
+        (4096, 32000, torch.float32),
+    ):
+        logits = normal(count, n, dtype=dtype)
+        target = torch.randint(0, n, (count,), device="cuda")
+        out, one = torch.empty_like(logits), torch.ones((), device="cuda")
+        copy = device_us(lambda out=out, x=logits: out.copy_(x))
+        loss, lse = kernels.cross_entropy(logits, target, return_lse=True)
+        torch.testing.assert_close(loss, functional.cross_entropy(logits.float(), target), rtol=1e-5, atol=1e-5)
+        eager = device_us(lambda x=logits, t=target: functional.cross_entropy(x, t))
+        us = device_us(lambda x=logits, t=target: kernels.cross_entropy(x, t))
+        size = logits.numel() * logits.element_size()
+        print(
+            f"| forward | {count} | {n} | {name_of(dtype)} | {eager:.1f} | {us:.1f} | {size / us / 1e6:.2f} | {copy / 2 / us:.2f} |"
+        )
+        us = device_us(
+            lambda g=one, x=logits, t=target, lse=lse, out=out: kernels.cross_entropy_backward(g, x, t, lse, out=out)
+        )
+        print(
+            f"| backward | {count} | {n} | {name_of(dtype)} | - | {us:.1f} | {2 * size / us / 1e6:.2f} | {copy / us:.2f} |",
+            flush=True,
+        )
+
+
+def reductions() -> None:
+    """Reductions only read. Results are compared bit by bit, sums in float64."""
+    print("\n| | shape | axis | type | torch us | Kiln us | Kiln TB/s |\n|---|---|---|---|---|---|---|")
+    for shape, axis, dtype in REDUCTIONS:
+        x = normal(*shape, dtype=dtype)
+        options = {} if axis is None else {"dim": axis}
+        for name, theirs in (("sum", torch.sum), ("max", torch.amax), ("argmax", torch.argmax)):
+            ours = getattr(kernels, name)
+            if name == "sum":
+                wanted = x.double().sum(**options)
+                spread = (x.numel() / wanted.numel()) ** 0.5
+                narrow = dtype != torch.float32
+                torch.testing.assert_close(
+                    ours(x, axis).double(),
+                    wanted,
+                    rtol=1e-2 if narrow else 1e-4,
+                    atol=spread * (2e-2 if narrow else 1e-4),
+                )
+            elif not torch.equal(ours(x, axis), theirs(x, **options)):
+                raise SystemExit(f"{name} of {shape} over {axis} is wrong")
+            eager = device_us(lambda theirs=theirs, x=x, options=options: theirs(x, **options))
+            us = device_us(lambda ours=ours, x=x, axis=axis: ours(x, axis))
+            print(
+                f"| {name} | {'x'.join(map(str, shape))} | {axis} | {name_of(dtype)} | {eager:.1f} | {us:.1f} | "
+                f"{x.numel() * x.element_size() / us / 1e6:.2f} |",
+                flush=True,
+            )
+
+
+def elements() -> None:
+    """Element-wise functions."""
+    print("\n| element-wise | type | torch us | Kiln us | Kiln TB/s |\n|---|---|---|---|---|")
+    for dtype in (torch.bfloat16, torch.float32):
+        x, y = normal(8192, 16384, dtype=dtype), normal(8192, 16384, dtype=dtype)
+        row, column, out = normal(16384, dtype=dtype), normal(8192, 1, dtype=dtype), torch.empty_like(x)
+        size = x.numel() * x.element_size()
+        cases: tuple[tuple[str, float, Any, Any], ...] = (
+            ("x + y", 3, lambda x, y, r, c, o: kernels.elementwise(lambda a, b: a + b, x, y, out=o),
+             lambda x, y, r, c, o: torch.add(x, y, out=o)),
+            ("x * row + column", 2, lambda x, y, r, c, o: kernels.elementwise(lambda a, b, d: a * b + d, x, r, c, out=o),
+             lambda x, y, r, c, o: torch.addcmul(c, x, r, out=o)),
+            ("max(x, 0) * 2 - y", 3,
+             lambda x, y, r, c, o: kernels.elementwise(lambda a, b: _clipped(a) * 2 - b, x, y, out=o),
+             lambda x, y, r, c, o: torch.relu(x) * 2 - y),
+        )  # fmt: skip
+        for name, arrays, ours, theirs in cases:
+            given = (x, y, row, column, out)
+            torch.testing.assert_close(ours(*given).clone(), theirs(*given), rtol=2e-2, atol=5e-2)
+            eager = device_us(lambda theirs=theirs, given=given: theirs(*given))
+            us = device_us(lambda ours=ours, given=given: ours(*given))
+            print(
+                f"| {name} | {name_of(dtype)} | {eager:.1f} | {us:.1f} | {arrays * size / us / 1e6:.2f} |", flush=True
+            )
+
+
+def _clipped(a: Any) -> Any:
+    from kiln import cute
+
+    return cute.where(a > 0, a, 0)
+
+
+def calls() -> None:
+    """What a call from Python costs the host."""
+    x, weight = torch.randn(8, 64, device="cuda"), torch.randn(64, device="cuda")
+    out, target = torch.empty_like(x), torch.randint(0, 64, (8,), device="cuda")
+    print("\n| a call from Python | us |\n|---|---|")
+    for name, call in (
+        ("kernels.softmax(x, out=out)", lambda: kernels.softmax(x, out=out)),
+        ("kernels.softmax(x)", lambda: kernels.softmax(x)),
+        ("torch.softmax(x, -1)", lambda: torch.softmax(x, -1)),
+        ("kernels.layer_norm(x, weight)", lambda: kernels.layer_norm(x, weight)),
+        ("functional.layer_norm(x, (64,), weight)", lambda: functional.layer_norm(x, (64,), weight)),
+        ("kernels.sum(x, 1)", lambda: kernels.sum(x, 1)),
+        ("x.sum(1)", lambda: x.sum(1)),
+        ("kernels.elementwise(lambda a: a + 1, x)", lambda: kernels.elementwise(lambda a: a + 1, x)),
+        ("kernels.cross_entropy(x, target)", lambda: kernels.cross_entropy(x, target)),
+        ("functional.cross_entropy(x, target)", lambda: functional.cross_entropy(x, target)),
+    ):
+        best = float("inf")
+        for _ in range(10):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(100):
+                call()
+            best = min(best, (time.perf_counter() - start) * 1e4)
+        print(f"| `{name}` | {best:.1f} |")
+
+
+def main(chosen: list[str]) -> None:
+    """Print the tables that are asked for; all if none is."""
+    tables: dict[str, Callable[[], None]] = {
+        "rows": lambda: rows("--no-compile" not in chosen),
+        "gradients": gradients, "losses": losses, "reductions": reductions, "elements": elements, "calls": calls,
+    }  # fmt: skip
+    torch.manual_seed(0)
+    wanted = [name for name in chosen if name in tables]
+    for name, table in tables.items():
+        if not wanted or name in wanted:
+            table()
+
+
+if __name__ == "__main__":
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}\n")
+    main(sys.argv[1:])

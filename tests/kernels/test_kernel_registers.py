@@ -1,0 +1,100 @@
+"""Memory-bound kernels in their default tilings keep everything in registers: what ptxas says, without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from kiln import cute
+from kiln.base_dsl.typing import BFloat16, Float16, Float32, Int32, Int64
+from kiln.kernels import plans, row_gradients, rows
+from kiln.kernels.devices import Device
+from kiln.kernels.loss_kernels import CrossEntropy, CrossEntropyGradient, Loss
+from kiln.kernels.pointwise import ElementTiling, Elementwise, Operand
+from kiln.kernels.reduction_kernels import ColumnReduction, Operation, RowReduction
+from kiln.kernels.row_kernel import RowProblem, RowTiling
+from kiln.kernels.row_plans import default_tiling
+from kiln.targets.nvidia import toolchain
+from kiln.testing import assert_no_spills
+
+HOPPER = Device(132, 227 * 1024, 16)
+KINDS = {
+    "softmax": (rows.Softmax, 1, 0, 0, rows.softmax_tiling),
+    "rms_norm": (rows.RmsNorm, 1, 1, 0, default_tiling),
+    "layer_norm": (rows.LayerNorm, 1, 2, 0, default_tiling),
+    "softmax_backward": (row_gradients.SoftmaxGradient, 2, 0, 0, row_gradients.softmax_gradient_tiling),
+    "rms_norm_backward": (row_gradients.RmsNormGradient, 2, 1, 1, row_gradients.gradient_tiling),
+    "layer_norm_backward": (row_gradients.LayerNormGradient, 2, 1, 2, row_gradients.gradient_tiling),
+}
+"""Kernel, matrices it reads, vectors, sums over rows, how its rows are cut by default."""
+
+
+@pytest.fixture(autouse=True)
+def _hopper(monkeypatch):
+    if toolchain.find("ptxas") is None:
+        pytest.skip("ptxas is not installed")
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+
+
+def compiled(kernel, *arguments):
+    return cute.compile(kernel, *arguments, Int64(0), target="nvidia")
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    ("n", "dtype"),
+    [(1024, Float32), (4096, Float16), (8192, BFloat16), (16384, BFloat16), (30008, Float16), (262144, Float32)],
+)
+def test_rows(name, n, dtype):
+    kind, sources, columns, sums, choose = KINDS[name]
+    width = 128 // dtype.width
+    tiling = choose(n, width, dtype.width, HOPPER, columns)
+    if tiling.smem_bytes(n, width, dtype.width, sources, sums) > HOPPER.smem:
+        sums -= 1  # as the plan does
+    tiling.check(n, width, dtype.width, sources, HOPPER, sums)
+    vectors = tiling.vectors(n, width)
+    exact = n == tiling.cluster * tiling.row_threads * vectors * width
+    problem = RowProblem((dtype,) * sources, (dtype,), (dtype,) * columns, sums, width, vectors, exact, tiling)
+    numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
+    places = (Int64(0),) * (sources + 1 + columns + sums)
+    steps = (Int64(n),) * (sources + 1)
+    assert_no_spills(compiled(plans.made(kind, problem), places, Int32(1), Int32(n), steps, numbers, Int32(1)))
+
+
+@pytest.mark.parametrize("dtype", [BFloat16, Float32])
+def test_losses(dtype):
+    width, loss = 128 // dtype.width, Loss(Int64, True, averaged=True)
+    tiling = RowTiling(256, 256)
+    problem = RowProblem((dtype,), (), (), 0, width, 0, False, tiling)
+    ends = (Int64(0), Float32(0.0))
+    assert_no_spills(
+        compiled(CrossEntropy(problem, loss), (Int64(0),) * 4, Int32(1), Int32(8), Int64(8), *ends, Int32(1))
+    )
+    gradient = CrossEntropyGradient(dtype, dtype, width, False, RowTiling(128, 128), loss)
+    steps = (Int64(8), Int64(8))
+    assert_no_spills(compiled(gradient, (Int64(0),) * 5, Int32(1), Int32(8), *steps, *ends, Float32(1.0), Int32(1)))
+
+
+@pytest.mark.parametrize("name", ["sum", "argmax"])
+def test_reductions(name):
+    operation = Operation(name, Float32, Int32)
+    cut = (operation, BFloat16, BFloat16, 256, 32, 8, 4, False, False, False)
+    places, pair = (Int64(0),) * 2, (Int32(1), Int32(1))
+    wide = (Int64(1), Int64(1))
+    assert_no_spills(
+        compiled(RowReduction(*cut), places, pair, wide, Int32(1), Int64(0), Int32(8), *pair, Int64(8), Int32(1))
+    )
+    assert_no_spills(
+        compiled(ColumnReduction(*cut), places, Int32(1), Int64(8), Int32(8), Int32(1), Int64(0), *pair, Int64(8))
+    )
+
+
+def test_elements():
+    operands = (
+        Operand(BFloat16, 8, True),
+        Operand(Float32, 4, True),
+        Operand(BFloat16, 0, False),
+        Operand(Float32, 4, True),
+    )
+    kernel = Elementwise(lambda a, b, c: a * b + c, operands, 1, False, False, ElementTiling(256, 8))
+    strides = ((Int64(8), Int64(1)),) * 4
+    assert_no_spills(compiled(kernel, (Int64(0),) * 4, (Int32(8), Int32(8)), strides, Int32(1)))
