@@ -15,6 +15,11 @@ _FENCED = "mbarrier_init_fence releases what the arrival does not"
 _ARRIVAL = "cluster_arrive, which follows, releases the initialization"
 _TURN = "sync_warp puts lane 0's writes before every arrival, and without one of this round no phase is complete"
 _OWN_ARRIVAL = "lane 0 arrives itself after its writes, and a phase has the arrivals of all lanes"
+_NOTHING_FOLLOWS = "what the copies bring is used by nobody, and nothing is written there"
+_UNUSED_YET = "it changes places with copies into buffers that nobody has used"
+_LAST_READ = "the barrier before it: the queries are read for the last time before that"
+_NEXT_BARRIER = "the barrier at the start of finish: nothing is accessed before that"
+_WAITED_BEFORE = "the wait at the start of the row; this one only lets the compiler read the values again"
 _NEXT_ROUND = "the barrier before it: only thread 0 reads after that, and what it writes next it writes itself"
 
 EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
@@ -33,6 +38,27 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
     "cluster_ring": {
         ("cluster_arrive()", "relaxed"): _FENCED,
         ("mbarrier_init_fence()", "deleted"): _ARRIVAL,
+    },
+    "library_attention": {
+        ("attention_forward.one_tile: sync_threads()", "one statement later"): _UNUSED_YET,
+        ("attention_forward.one_tile: sync_threads() (4)", "deleted"): _NEXT_BARRIER,
+        ("attention_forward.one_tile: sync_threads() (4)", "only the warp"): _NEXT_BARRIER,
+        ("attention_forward.finish: sync_threads()", "deleted"): _LAST_READ,
+        ("attention_forward.finish: sync_threads()", "only the warp"): _LAST_READ,
+    },
+    "library_rows": {
+        ("row_kernel.again: cp_async_wait_group(self._kernel.tiling.stages - 1)", "deleted"): _WAITED_BEFORE,
+        (
+            "row_kernel.again: cp_async_wait_group(self._kernel.tiling.stages - 1)",
+            "leaves one more group",
+        ): _WAITED_BEFORE,
+        ("row_kernel.kernel: cp_async_wait_group(0)", "deleted"): _NOTHING_FOLLOWS,
+        ("row_kernel.kernel: cp_async_wait_group(0)", "leaves one more group"): _NOTHING_FOLLOWS,
+        ("row_kernel.row: cp_async_wait_group(tiling.stages - 1)", "one statement later"): _NOTHING_MOVED,
+    },
+    "library_sgemm": {
+        ("simt_gemm.kernel: cp_async_wait_group(0)", "deleted"): _NOTHING_FOLLOWS,
+        ("simt_gemm.kernel: cp_async_wait_group(0)", "leaves one more group"): _NOTHING_FOLLOWS,
     },
     "mbarrier_ring": {
         ("mbarrier_init_fence()", "deleted"): _ONE_BLOCK,

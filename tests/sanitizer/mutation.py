@@ -42,7 +42,7 @@ SYNCHRONIZING = {
     "cp_async_bulk_commit_group", "cp_async_bulk_wait_group", "fence_view_async_shared", "CooperativeGroup",
     "producer_acquire", "producer_commit", "producer_tail", "consumer_wait", "consumer_release", "advance", "commit", "release",
     "tail", "acquire_and_advance", "wait_and_advance", "pipeline_init_arrive", "pipeline_init_wait", "wait", "arrive",
-    "arrive_and_wait", "sync", "NamedBarrier",
+    "arrive_and_wait", "sync", "NamedBarrier", "cluster_arrive_relaxed",
 }  # fmt: skip
 ARRIVALS = {
     "barrier_arrive", "mbarrier_arrive", "cp_async_mbarrier_arrive_noinc", "cluster_arrive", "producer_commit", "commit",
@@ -174,7 +174,7 @@ def _is_sync(statement: ast.stmt) -> bool:
 def _accesses(statement: ast.stmt) -> bool:
     """Whether a statement that can change places with another one may access memory."""
     plain = isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign)) and not _is_sync(statement)
-    return plain and any(word in ast.unparse(statement) for word in ("[", "copy(", ".load(", ".store(", "bulk_"))
+    return plain and bool(re.search(r"\[|\b(autovec_)?copy\(|\.(load|store|fetch)\(|bulk_", ast.unparse(statement)))
 
 
 def _weaker(call: ast.Call, name: str) -> Iterator[tuple[str, str]]:

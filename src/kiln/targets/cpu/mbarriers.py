@@ -77,7 +77,7 @@ def mbarrier_wait(
     """Wait for the phase of a parity; whether it is complete. A wait that may fail does so when nothing else can happen."""
     frame, site = frame_of(x, op), site_of(x, op, "mbarrier")
     hooks = Hooks(x, op)
-    hooks.mbarrier_wait(b, pointer)
+    hooks.mbarrier_wait(b, pointer, phase)
     had_to_wait = _incomplete(b, pointer, phase)
     then = b.if_(had_to_wait)
     record = wait_softly if may_fail else wait

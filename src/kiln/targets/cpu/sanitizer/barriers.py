@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
+from .clocks import clock_entry
 from .native import Code, Value
-from .registry import call, exported, state_of
+from .registry import call, exported, maximum, state_of
 from .state import BARRIERS, RULE, BarrierSlot, Meeting, Thread
 
 
@@ -42,6 +44,8 @@ def barrier(c: Code, at: Value, number: Value, phase: Value, count: Value, site:
     slot.arrived = slot.arrived + 1
     with c.when(mode == 3):
         call(c, "release_into", slot.clock, thread.at("fence_base", 0), thread.place("fence_own"))
+        started = clock_entry(c, slot.clock, st.tid)
+        c.store(maximum(c.load(started, 32), c.i32(1)), started, 32)
     with c.otherwise():
         call(c, "release", slot.clock)
     clock = slot.clock
@@ -98,6 +102,7 @@ def meet(c: Code, mask: Value, site: Value, orders: Value) -> None:
             found.set(is_open.choose(c.i32(2), c.i32(1)))
     slot = c.struct(st.meetings + chosen.get().wide() * ctypes.sizeof(Meeting), Meeting)
     mine = c.i32(1) << lane
+    alive = c.variable(lanes, 32)
     with c.when((mask & mine) == 0):
         call(c, "report", RULE["lanes-mask"], site, site, st.group, st.tid, 0, 0, mask.wide(), lane.wide())
     with c.when(st.exits != 0):
@@ -107,6 +112,7 @@ def meet(c: Code, mask: Value, site: Value, orders: Value) -> None:
                 other = st.tid - lane + i
                 peer = c.struct(st.thread_array + other.wide() * ctypes.sizeof(Thread), Thread)
                 with c.when(peer.exited != 0):
+                    alive.set(alive.get() & ((c.i32(1) << i) ^ -1))
                     call(c, "report", RULE["lanes-exited"], site, site, st.group, other, 0, 0, mask.wide(), i.wide())
     with c.when(slot.arrived == 0):
         slot.mask = mask
@@ -123,5 +129,23 @@ def meet(c: Code, mask: Value, site: Value, orders: Value) -> None:
         call(c, "release", clock)
         call(c, "clock_hold", clock)
         thread.pending = clock
-    with c.when(slot.arrived >= (mask & lanes).population()):
+    with c.when(slot.arrived >= (mask & alive.get()).population()):
         slot.arrived = 0
+
+
+def lane_exits(c: Code, st: Any) -> None:
+    """The running thread ends: meetings that wait for it say so."""
+    local = st.tid % st.per_block
+    lane, warp = local & 31, local >> 5
+    first = ((st.tid // st.per_block) * ((st.per_block + 31) >> 5) + warp) * 32
+    me = c.variable(st.tid, 32)
+    with c.loop(c.i32(32)) as i:
+        slot = c.struct(st.meetings + (first + i).wide() * ctypes.sizeof(Meeting), Meeting)
+        with c.when((slot.arrived != 0) & (((slot.mask >> lane) & 1) != 0)):
+            st.tid = slot.who  # the finding is about who waits
+            call(
+                c, "report", RULE["lanes-exited"], slot.site, slot.site, st.group, me.get(), 0, 0, slot.mask.wide(),
+                lane.wide(),
+            )  # fmt: skip
+            st.tid = me.get()
+            slot.arrived = 0

@@ -85,14 +85,8 @@ def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable
             found = [_words(detector.findings[i], sanitizer) for i in range(detector.findings_count)]
         if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
             found.append(_deadlock(failure))
-        # causes first: an index that overflowed is out of bounds; what nobody has written, a race has not written yet
-        found.sort(
-            key=lambda finding: (
-                finding.rule != "index-overflow",
-                _ORDER.index(finding.kind),
-                finding.rule == "uninitialized",
-            )
-        )
+        # an index that overflowed is out of bounds; what nobody has written, a race has not written yet
+        found.sort(key=_cause)
         if failure is not None and not found:
             raise failure
         sanitizing.deliver(found, failure)
@@ -103,7 +97,10 @@ def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable
     return run
 
 
-_ORDER = ("sync", "race", "memory", "numeric")
+def _cause(finding: Finding) -> int:
+    """Causes come before what they cause."""
+    rules = ("index-overflow", "bounds", "sync", "race", "mbarrier-phase", "deadlock", "memory", "numeric")
+    return rules.index(finding.rule if finding.rule in rules else finding.kind)
 
 
 # --- who and where ---------------------------------------------------------------------------------------------------
@@ -135,8 +132,8 @@ def _who(block: Triple, thread: Triple, engine: int = 0, of: Triple | None = Non
     return text if of == block else f"{text} of block {triple(block)}"
 
 
-def _coordinate(argument: Argument, offset: int, leaves: list[int]) -> tuple[int, ...] | None:
-    """The coordinate of the element at a byte offset from a tensor's first one."""
+def _coordinate(argument: Argument, offset: int, leaves: list[int], beyond: bool = False) -> tuple[int, ...] | None:
+    """The coordinate of the element at a byte offset from a tensor's first one; `beyond`: it may be past the end."""
     parts = layout_leaves(argument.layout)
     if parts is None:
         return None
@@ -147,7 +144,8 @@ def _coordinate(argument: Argument, offset: int, leaves: list[int]) -> tuple[int
     left = index
     for mode in sorted(range(len(shape)), key=lambda m: (-stride[m], shape[m] == 1)):
         if stride[mode] > 0 and shape[mode] > 1:
-            coordinate[mode] = min(left // stride[mode], shape[mode] - 1) if left >= 0 else 0
+            most = shape[mode] - 1 if not beyond or any(coordinate) else left
+            coordinate[mode] = min(left // stride[mode], most) if left >= 0 else 0
             left -= coordinate[mode] * stride[mode]
     return tuple(coordinate) if left == 0 else None
 
@@ -166,8 +164,11 @@ class _Memory:
             self.offset = record.offset - (site.start if site.start >= 0 else kernel.dynamic_start)
             self.tensor = site.memory or "shared memory"
             self.text = f"{self.tensor}, {self._element(bits, site)}"
+            if site.what.startswith("mbarrier"):
+                self.offset, self.text = record.offset, site.memory or f"byte {record.offset} of shared memory"
             found = kernel.view_at(record.offset)
-            if found is not None and native.RULES[record.rule] != "bounds":
+            named = native.RULES[record.rule] == "bounds" or (site.memory and site.what.startswith("mbarrier"))
+            if found is not None and not named:
                 view, inside = found
                 self.tensor, self.offset = view.tensor.name, inside
                 self.coordinate = _coordinate(view.tensor, inside, [])
@@ -180,7 +181,8 @@ class _Memory:
                 argument = sanitizer.kernels[record.kernel].arguments[record.object - 1]
                 assert argument is not None
                 self.tensor, self.offset = argument.name, record.offset
-                self.coordinate = _coordinate(argument, record.offset, list(record.known.leaves))
+                outside = native.RULES[record.rule] == "bounds"
+                self.coordinate = _coordinate(argument, record.offset, list(record.known.leaves), outside)
                 if self.coordinate is not None:
                     self.text = f"{argument.name}[{', '.join(map(str, self.coordinate))}]"
                 else:

@@ -142,10 +142,14 @@ class Hooks:
 
     # -- mbarriers ---------------------------------------------------------------------------------------
 
+    def _mbarrier_site(self, address: ir.Value, what: str) -> int:
+        assert self.sanitizer is not None
+        return self.sanitizer.site(self.op, self.x, what, memory=self.sanitizer.name_of(address))
+
     def mbarrier_init(self, b: Builder, address: ir.Value, count: ir.Value) -> None:
         if self.sanitizer is not None:
             self.access(b, address, 8, write=True, alignment=8, what="initialization of an mbarrier")
-            self._call(b, "mbarrier_init", address, count, self._site("mbarrier init"))
+            self._call(b, "mbarrier_init", address, count, self._mbarrier_site(address, "mbarrier init"))
 
     def mbarrier_inval(self, b: Builder, address: ir.Value) -> None:
         if self.sanitizer is not None:
@@ -160,7 +164,7 @@ class Hooks:
         if how is None:
             how = int(self._attribute("order", "release") == "relaxed")
         self._use(b, address, "arrival at an mbarrier", engine=2 if how == 3 else 0)
-        self._call(b, "mbarrier_arrive", address, count, bytes_, self._site("mbarrier arrive"), how)
+        self._call(b, "mbarrier_arrive", address, count, bytes_, self._mbarrier_site(address, "mbarrier arrive"), how)
 
     def _use(self, b: Builder, address: ir.Value, what: str, engine: int = 0) -> None:
         # not an atomic write: arrivals and waits never collide with each other, only with initialization
@@ -171,11 +175,11 @@ class Hooks:
         if self.sanitizer is not None:
             self._call(b, "mbarrier_after", address)
 
-    def mbarrier_wait(self, b: Builder, address: ir.Value) -> None:
-        """Before a wait."""
+    def mbarrier_wait(self, b: Builder, address: ir.Value, phase: ir.Value) -> None:
+        """Before a wait for the phase of a parity."""
         if self.sanitizer is not None:
             self._use(b, address, "wait for an mbarrier")
-            self._call(b, "mbarrier_at", address, self._site("mbarrier wait"))
+            self._call(b, "mbarrier_waits", address, phase, self._mbarrier_site(address, "mbarrier wait"))
 
     def mbarrier_waited(self, b: Builder, address: ir.Value, phase: ir.Value, done: ir.Value) -> None:
         """After a wait; `done` is whether the phase was complete."""

@@ -244,6 +244,18 @@ class Instrumentation:
             self.sites.append(site)
         return number
 
+    def name_of(self, address: ir.Value) -> str:
+        """The variable that an address in shared memory, or one that it is computed from, was assigned to."""
+        for _ in range(16):
+            if isinstance(address.owner, ir.Block):
+                break
+            op = address.owner.operation
+            name = _assigned_name(source_span(op.location)[0])
+            if name or not len(op.operands):
+                return name
+            address = op.operands[0]
+        return ""
+
     def name_at(self, span: Span | None) -> str:
         """The variable that the statement at a source line assigns, if it is one name."""
         return _assigned_name(span)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from .barriers import lane_exits
 from .clocks import clock_entry
 from .native import Code, Value
 from .registry import CELL, call, exported, maximum, state_of
@@ -198,7 +199,7 @@ def group(c: Code, arena: Value, sizes: Value, number: Value) -> None:
             at.set(c.load(at.get()))
     with c.loop(n) as i:
         thread = c.struct(st.thread_array + i.wide() * ctypes.sizeof(Thread), Thread)
-        thread.set_at("own", 0, 1)
+        thread.set_at("own", 0, 2)  # who knows of 1 knows that it has started
         thread.set_at("epoch", 0, 1)
         thread.set_at("epoch", 1, 1)
 
@@ -218,6 +219,7 @@ def exit_(c: Code) -> None:
     st = state_of(c)
     c.struct(st.current, Thread).exited = 1
     st.exits = st.exits + 1
+    lane_exits(c, st)
     with c.when(st.remote != 0):
         rank = st.tid // st.per_block
         ending = st.endings + rank.wide() * 16
@@ -254,5 +256,12 @@ def remote_access(c: Code, rank: Value, engine: Value, site: Value) -> None:
     record = st.remote + (rank * st.identities + engine * st.threads + st.tid).wide() * 8
     c.store(now.get(), record, 32)
     c.store(site, record + 4, 32)
+    started = c.variable(0, 32)
+    with c.when(thread.base != 0):
+        with c.loop(st.per_block) as i:
+            known = c.load(clock_entry(c, thread.base, rank * st.per_block + i), 32)
+            started.set(started.get() | (known != 0).narrow())
+    with c.when(started.get() == 0):
+        call(c, "report", RULE["block-started"], site, site, st.group, rank * st.per_block, 0, 0, rank.wide(), 0)
     with c.when(c.load(st.endings + rank.wide() * 16 + 8) == st.per_block.wide()):
         call(c, "report", RULE["block-exited"], site, site, st.group, rank * st.per_block, 0, 0, rank.wide(), 1)

@@ -8,7 +8,7 @@ from typing import Any
 from .clocks import clock_entry
 from .native import Code, Value, Variable
 from .registry import call, exported, maximum, state_of
-from .state import LOCATIONS, RING, RULE, Location, Thread
+from .state import LOCATIONS, PASSED, PENDING, RING, RULE, Location, Thread
 
 
 @exported([64, 32, 32])
@@ -34,6 +34,9 @@ def mbarrier_init(c: Code, address: Value, count: Value, site: Value) -> None:
         loc.used = 0
         loc.expected = 0
         loc.got = 0
+        with c.when(loc.waits == 0):
+            loc.waits = call(c, "alloc", st.threads.wide() * 4)
+        c.call_c("memset", [(loc.waits,), c.i32(0), st.threads.wide() * 4])
 
 
 @exported([64, 32], 64)
@@ -83,6 +86,8 @@ def mbarrier_arrive(c: Code, address: Value, arrivals: Value, bytes_: Value, sit
                 arrivals.wide(),
             )  # fmt: skip
         _accumulator(c, loc)
+        with c.when(arrivals != 0):
+            loc.arrive_site = site
         clock = loc.local
         with c.when(bytes_ != 0):
             with c.when(how == 3):
@@ -111,6 +116,7 @@ def mbarrier_after(c: Code, address: Value) -> None:
         loc = c.struct(at, Location)
         parity = (c.load(address) >> 63).narrow()
         with c.when((loc.mbarrier != 0) & (parity != loc.parity)):
+            _phase_ends(c, loc, address)
             call(c, "clock_drop", loc.at("published", loc.parity))
             loc.set_at("published", loc.parity, loc.local)
             loc.local = 0
@@ -119,13 +125,72 @@ def mbarrier_after(c: Code, address: Value) -> None:
             loc.got = 0
 
 
+def _phase_ends(c: Code, loc: Any, address: Value) -> None:
+    """Everybody who waited for the phase before this one must have seen it complete: its parity is the same as the next one's.
+
+    The lanes of a warp count as one: where one of them has seen it, the others are taken to be there, too.
+    """
+    st = state_of(c)
+    warps = (st.per_block + 31) >> 5
+    blocks = st.threads // st.per_block
+    with c.loop(blocks * warps) as w:
+        first = (w // warps) * st.per_block + (w % warps << 5)
+        left = st.per_block - (w % warps << 5)
+        lanes = (left < 32).choose(left, c.i32(32))
+        seen, late = c.variable(0, 32), c.variable(0, 32)
+        with c.loop(lanes) as lane:
+            when = c.load(loc.waits + (first + lane).wide() * 4, 32)
+            with c.when((when != 0) & (when < PENDING)):
+                known = c.variable(0, 32)
+                with c.when(loc.local != 0):
+                    known.set(c.load(clock_entry(c, loc.local, first + lane), 32))
+                with c.when(known.get() >= when):
+                    seen.set(1)
+                with c.otherwise():
+                    late.set(first + lane + 1)
+            with c.when(when == PASSED):
+                late.set(first + lane + 1)
+        with c.when((late.get() != 0) & (seen.get() == 0)):
+            me = c.variable(st.tid, 32)
+            st.tid = late.get() - 1  # the finding is about who waits
+            call(
+                c, "report", RULE["mbarrier-phase"], loc.wait_site, loc.arrive_site, st.group, me.get(), address, 8,
+                (loc.parity ^ 1).wide(), 0,
+            )  # fmt: skip
+            st.tid = me.get()
+        with c.loop(lanes) as lane:
+            place = loc.waits + (first + lane).wide() * 4
+            when = c.load(place, 32)
+            with c.when(when < PENDING):
+                c.store(0, place, 32)
+            with c.when(when == (loc.parity | PENDING)):
+                c.store(c.i32(-1), place, 32)
+
+
+@exported([64, 32, 32])
+def mbarrier_waits(c: Code, address: Value, phase: Value, site: Value) -> None:
+    """Before a wait for the phase of a parity."""
+    st = state_of(c)
+    at = call(c, "mbarrier_at", address, site)
+    with c.when(at != 0):
+        loc = c.struct(at, Location)
+        loc.wait_site = site
+        c.store((phase & 1) | PENDING, loc.waits + st.tid.wide() * 4, 32)
+
+
 @exported([64, 32, 32])
 def mbarrier_waited(c: Code, address: Value, phase: Value, done: Value) -> None:
     """After a wait for the phase of a parity; `done`: it was complete."""
     call(c, "mbarrier_after", address)
     at = call(c, "location", address, 0)
-    with c.when((at != 0) & (done != 0)):
-        call(c, "acquire", c.struct(at, Location).at("published", phase & 1))
+    st = state_of(c)
+    with c.when(at != 0):
+        loc = c.struct(at, Location)
+        with c.when(loc.waits != 0):
+            now = c.struct(st.current, Thread).at("own", 0)
+            c.store((done != 0).choose(now, 0), loc.waits + st.tid.wide() * 4, 32)
+        with c.when(done != 0):
+            call(c, "acquire", loc.at("published", phase & 1))
 
 
 @exported([])

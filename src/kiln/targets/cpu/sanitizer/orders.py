@@ -40,7 +40,9 @@ def location(c: Code, address: Value, create: Value) -> Variable:
                     call(c, "clock_drop", getattr(loc, name))
                 for i in range(2):
                     call(c, "clock_drop", loc.at("published", i))
+                waits = loc.waits
                 c.call_c("memset", [(at,), c.i32(0), c.i64(size)])
+                loc.waits = waits
                 loc.key = address
                 loc.born = st.group + 1
             with c.otherwise():

@@ -33,6 +33,8 @@ MAX_LEAVES = 12
 RING = 64
 """How many groups of copies of a thread may be in flight."""
 DENSE = 0xFFFF_FFFF
+PENDING, PASSED = 0x8000_0000, 0xFFFF_FFFF
+"""A thread that waits for a phase: its parity is added; and one whose phase is complete, which it has not seen yet."""
 PAGE_SHIFT = 12
 MAX_PAGES = 1 << 20
 """Entries of the table of shadow pages for global memory (a power of two)."""
@@ -43,16 +45,16 @@ LOCATIONS = 1 << 14
 RULES = (
     "read-write", "write-read", "write-write", "atomic", "proxy",
     "bounds", "alignment", "uninitialized", "read-only",
-    "divergent", "count", "mbarrier-init", "mbarrier-twice", "mbarrier-overflow", "mbarrier-bytes",
-    "lanes-site", "lanes-mask", "lanes-exited", "block-exited",
+    "divergent", "count", "mbarrier-init", "mbarrier-twice", "mbarrier-overflow", "mbarrier-bytes", "mbarrier-phase",
+    "lanes-site", "lanes-mask", "lanes-exited", "block-exited", "block-started",
     "not-finite", "index-overflow",
 )  # fmt: skip
 RULE = {name: number for number, name in enumerate(RULES)}
 KIND_OF_RULE = {
     **dict.fromkeys(RULES[:5], "race"),
     **dict.fromkeys(RULES[5:9], "memory"),
-    **dict.fromkeys(RULES[9:19], "sync"),
-    **dict.fromkeys(RULES[19:], "numeric"),
+    **dict.fromkeys(RULES[9:21], "sync"),
+    **dict.fromkeys(RULES[21:], "numeric"),
 }
 
 
@@ -150,6 +152,12 @@ class Location(ctypes.Structure):
         ("expected", i64),  # bytes of this phase: announced and come
         ("got", i64),
         ("bytes_site", u32),
+        (
+            "waits",
+            i64,
+        ),  # of an mbarrier, for each thread: the phase it waits for (`PENDING`), or when it saw that phase complete
+        ("wait_site", u32),
+        ("arrive_site", u32),
         ("born", u32),  # an address in shared memory: the group it belongs to, plus 1; else 0
     ]
 

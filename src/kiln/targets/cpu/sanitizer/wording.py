@@ -142,11 +142,12 @@ def _bounds(case: Case) -> Words:
         where = (record.address - low) & (1 << 64) - 1
         where = where - (1 << 64) if where >> 63 else where
         total = int((high - low) // size)
-        return (
-            f"{case.me} {_phrase(site.what, 'element')} {int(where // size)} of {site.memory or case.tensor}, whose memory has {total} of {site.element}",
-            _GUARD,
-            "",
+        text = (
+            f"element {int(where // size)} of {site.memory or case.tensor}, whose memory has {total} of {site.element}"
         )
+        if "[" in case.memory:
+            text = f"{case.memory}, {text}"
+        return f"{case.me} {_phrase(site.what, text)}", _GUARD, ""
     return f"{case.me} {_phrase(site.what, case.memory)}, which is no memory of the program", _GUARD, ""
 
 
@@ -241,6 +242,14 @@ def _mbarrier_bytes(case: Case) -> Words:
     )
 
 
+def _mbarrier_phase(case: Case) -> Words:
+    return (
+        f"{case.me} waits for phase {case.extra[0]} of the mbarrier {case.memory}, and the phase after it can be complete before the thread looks: the wait is for another one then",
+        "let those who arrive wait until the phase before has been seen: by a second mbarrier, or a barrier; check the arrival count",
+        f"{case.other} arrives here and need not have waited for that",
+    )
+
+
 def _mask(case: Case) -> str:
     return f"{case.extra[0] & 0xFFFFFFFF:#010x}"
 
@@ -273,6 +282,14 @@ def _block_exited(case: Case) -> Words:
     return (
         f"{case.me} accesses the shared memory of block {triple(case.other_block)} of its cluster, which may have ended by then",
         "let the blocks of the cluster wait for each other before they end: cluster_arrive() and cluster_wait()",
+        "",
+    )
+
+
+def _block_started(case: Case) -> Words:
+    return (
+        f"{case.me} accesses the shared memory of block {triple(case.other_block)} of its cluster, which may not have started",
+        "let the blocks of the cluster wait for each other first: cluster_arrive_relaxed() and cluster_wait()",
         "",
     )
 
@@ -315,7 +332,8 @@ _RULES: dict[str, Callable[[Case], Words]] = {
     "read-write": _race, "write-read": _race, "write-write": _race, "atomic": _race, "proxy": _proxy,
     "bounds": _bounds, "alignment": _alignment, "uninitialized": _uninitialized, "read-only": _read_only,
     "divergent": _divergent, "count": _count, "mbarrier-init": _mbarrier_init, "mbarrier-twice": _mbarrier_twice,
-    "mbarrier-overflow": _mbarrier_overflow, "mbarrier-bytes": _mbarrier_bytes, "lanes-site": _lanes_site,
+    "mbarrier-overflow": _mbarrier_overflow, "mbarrier-bytes": _mbarrier_bytes, "mbarrier-phase": _mbarrier_phase, "lanes-site": _lanes_site,
     "lanes-mask": _lanes_mask, "lanes-exited": _lanes_exited, "block-exited": _block_exited,
+    "block-started": _block_started,
     "not-finite": _not_finite, "index-overflow": _index_overflow,
 }  # fmt: skip
