@@ -20,7 +20,7 @@ LIBRARY = [program for program in mutation.programs() if mutation.library_of(pro
 @pytest.mark.parametrize("program", mutation.programs())
 def test_nothing_is_found_in_right_programs(program: str, tmp_path: Path) -> None:
     run = mutation.load(program, f"right_{program}", None, tmp_path)
-    seeds = (0, 1, 2, 3, 4) if ALL or program in PROGRAMS else (1,)
+    seeds = range(5) if ALL else (0, 3) if program in PROGRAMS else (1,)
     for seed in seeds:
         right, findings, fault = mutation.outcome(run, seed, threads=1 + seed % 2)
         assert right, fault

@@ -8,7 +8,7 @@ from typing import Any
 from .clocks import clock_entry
 from .native import Code, Value, Variable
 from .registry import call, exported, maximum, state_of
-from .state import LOCATIONS, PASSED, PENDING, RING, RULE, Location, Thread
+from .state import LOCATIONS, LOOKED, PASSED, PENDING, RING, RULE, Location, Thread
 
 
 @exported([64, 32, 32])
@@ -126,31 +126,28 @@ def mbarrier_after(c: Code, address: Value) -> None:
 
 
 def _phase_ends(c: Code, loc: Any, address: Value) -> None:
-    """Everybody who waited for the phase before this one must have seen it complete: its parity is the same as the next one's.
+    """Who waited for the phase before this one, and has not looked since, has missed it: its parity is that of the next one.
 
-    The lanes of a warp count as one: where one of them has seen it, the others are taken to be there, too.
+    The lanes of a warp count as one: where one of them has looked, the others are taken to be there, too.
     """
     st = state_of(c)
     warps = (st.per_block + 31) >> 5
-    blocks = st.threads // st.per_block
-    with c.loop(blocks * warps) as w:
+    with c.loop((st.threads // st.per_block) * warps) as w:
         first = (w // warps) * st.per_block + (w % warps << 5)
         left = st.per_block - (w % warps << 5)
-        lanes = (left < 32).choose(left, c.i32(32))
-        seen, late = c.variable(0, 32), c.variable(0, 32)
-        with c.loop(lanes) as lane:
-            when = c.load(loc.waits + (first + lane).wide() * 4, 32)
-            with c.when((when != 0) & (when < PENDING)):
-                known = c.variable(0, 32)
-                with c.when(loc.local != 0):
-                    known.set(c.load(clock_entry(c, loc.local, first + lane), 32))
-                with c.when(known.get() >= when):
-                    seen.set(1)
-                with c.otherwise():
-                    late.set(first + lane + 1)
-            with c.when(when == PASSED):
+        looked, late = c.variable(0, 32), c.variable(0, 32)
+        with c.loop((left < 32).choose(left, c.i32(32))) as lane:
+            place = loc.waits + (first + lane).wide() * 4
+            state = c.load(place, 32)
+            with c.when(state == LOOKED):
+                looked.set(1)
+            with c.when(state == PASSED):
                 late.set(first + lane + 1)
-        with c.when((late.get() != 0) & (seen.get() == 0)):
+            with c.when((state == LOOKED) | (state == PASSED)):
+                c.store(0, place, 32)
+            with c.when(state == (loc.parity | PENDING)):
+                c.store(c.i32(PASSED), place, 32)
+        with c.when((late.get() != 0) & (looked.get() == 0)):
             me = c.variable(st.tid, 32)
             st.tid = late.get() - 1  # the finding is about who waits
             call(
@@ -158,13 +155,6 @@ def _phase_ends(c: Code, loc: Any, address: Value) -> None:
                 (loc.parity ^ 1).wide(), 0,
             )  # fmt: skip
             st.tid = me.get()
-        with c.loop(lanes) as lane:
-            place = loc.waits + (first + lane).wide() * 4
-            when = c.load(place, 32)
-            with c.when(when < PENDING):
-                c.store(0, place, 32)
-            with c.when(when == (loc.parity | PENDING)):
-                c.store(c.i32(-1), place, 32)
 
 
 @exported([64, 32, 32])
@@ -187,8 +177,7 @@ def mbarrier_waited(c: Code, address: Value, phase: Value, done: Value) -> None:
     with c.when(at != 0):
         loc = c.struct(at, Location)
         with c.when(loc.waits != 0):
-            now = c.struct(st.current, Thread).at("own", 0)
-            c.store((done != 0).choose(now, 0), loc.waits + st.tid.wide() * 4, 32)
+            c.store((done != 0).choose(c.i32(LOOKED), 0), loc.waits + st.tid.wide() * 4, 32)
         with c.when(done != 0):
             call(c, "acquire", loc.at("published", phase & 1))
 

@@ -33,8 +33,8 @@ MAX_LEAVES = 12
 RING = 64
 """How many groups of copies of a thread may be in flight."""
 DENSE = 0xFFFF_FFFF
-PENDING, PASSED = 0x8000_0000, 0xFFFF_FFFF
-"""A thread that waits for a phase: its parity is added; and one whose phase is complete, which it has not seen yet."""
+LOOKED, PASSED, PENDING = 1, 2, 4
+"""A thread that has seen a phase complete; one whose phase is complete, but has not looked yet; one that waits: plus the parity."""
 PAGE_SHIFT = 12
 MAX_PAGES = 1 << 20
 """Entries of the table of shadow pages for global memory (a power of two)."""
@@ -155,7 +155,7 @@ class Location(ctypes.Structure):
         (
             "waits",
             i64,
-        ),  # of an mbarrier, for each thread: the phase it waits for (`PENDING`), or when it saw that phase complete
+        ),  # of an mbarrier, for each thread: `LOOKED`, `PASSED` or `PENDING`
         ("wait_site", u32),
         ("arrive_site", u32),
         ("born", u32),  # an address in shared memory: the group it belongs to, plus 1; else 0

@@ -244,9 +244,9 @@ def _mbarrier_bytes(case: Case) -> Words:
 
 def _mbarrier_phase(case: Case) -> Words:
     return (
-        f"{case.me} waits for phase {case.extra[0]} of the mbarrier {case.memory}, and the phase after it can be complete before the thread looks: the wait is for another one then",
+        f"{case.me} waits for phase {case.extra[0]} of the mbarrier {case.memory}, and the phase after it was complete before the thread looked: it now waits for another one",
         "let those who arrive wait until the phase before has been seen: by a second mbarrier, or a barrier; check the arrival count",
-        f"{case.other} arrives here and need not have waited for that",
+        f"{case.other} arrived here",
     )
 
 
