@@ -150,7 +150,7 @@ def _cpu_target() -> Finding:
 
 
 _WITHOUT_TOOL = {
-    "ptxas": "nothing can be compiled for NVIDIA GPUs",
+    "ptxas": "the driver compiles code for NVIDIA GPUs, and there are no cubins, no SASS, no counts of registers",
     "nvdisasm": "SASS cannot be shown",
 }
 
