@@ -5,7 +5,7 @@ On the CPU target there is no context, and a stream is a number that nothing wai
 
 from __future__ import annotations
 
-from importlib import metadata
+import functools
 from typing import Any, NamedTuple
 
 from .base_dsl.target import target_name
@@ -40,15 +40,24 @@ def _parsed(version: CudaVersion | str) -> CudaVersion:
     return CudaVersion(numbers[0], numbers[1] if len(numbers) > 1 else 0)
 
 
+@functools.lru_cache(maxsize=1)
 def _installed() -> CudaVersion:
+    from importlib import metadata
+
     try:
         return _parsed(metadata.version("cuda-bindings"))
     except metadata.PackageNotFoundError:
         return CudaVersion(0, 0)
 
 
-CUDA_VERSION = _installed()
-"""The version of CUDA that the bindings were made for; 0.0 without them."""
+CUDA_VERSION: CudaVersion
+"""The version of CUDA that the bindings were made for; 0.0 without them. Looked up when it is asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "CUDA_VERSION":
+        return _installed()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def target_version(
@@ -59,9 +68,9 @@ def target_version(
 ) -> bool:
     """Whether `CUDA_VERSION` is a version, or in a range, both ends included."""
     if exact_version is not None:
-        return _parsed(exact_version) == CUDA_VERSION
-    low = min_version is None or _parsed(min_version) <= CUDA_VERSION
-    return low and (max_version is None or _parsed(max_version) >= CUDA_VERSION)
+        return _parsed(exact_version) == _installed()
+    low = min_version is None or _parsed(min_version) <= _installed()
+    return low and (max_version is None or _parsed(max_version) >= _installed())
 
 
 def initialize_cuda_context(device_id: int = 0, flags: int = 0) -> Any:

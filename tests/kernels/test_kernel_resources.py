@@ -66,15 +66,7 @@ SHIPPED = {
 }
 
 
-_SPILL = {"softmax f32, long"}
-"""They hold more than registers do."""
-
-
-def _marked(name):
-    return pytest.param(name, marks=pytest.mark.xfail(reason="registers run out")) if name in _SPILL else name
-
-
-@pytest.mark.parametrize("name", map(_marked, SHIPPED))
+@pytest.mark.parametrize("name", SHIPPED)
 def test_everything_is_in_registers(name):
     with dry_run("sm_90a") as launches:
         SHIPPED[name]()

@@ -7,6 +7,7 @@ A target that can instrument code asks `kinds()` when it compiles and hands what
 from __future__ import annotations
 
 import atexit
+import ctypes
 import dataclasses
 import functools
 import json
@@ -78,8 +79,9 @@ class _Requests(threading.local):
 
 _requests = _Requests()
 _environment: Any = getattr(os.environ, "_data", None) if os.name == "posix" else None
-used = False
-"""Whether there was ever a request: until then there is nothing to look up at every call but the environment."""
+open_requests = ctypes.c_int64(0)
+"""How many threads have a request: without any there is nothing to look up at every call but the environment."""
+_lock = threading.Lock()
 collected: list[Any] = []
 """All findings of this process, in order."""
 
@@ -101,7 +103,7 @@ def parse_kinds(text: str) -> tuple[str, ...]:
 
 def kinds() -> tuple[str, ...]:
     """What to look for now; empty: nothing, and code is not instrumented."""
-    if used:
+    if open_requests.value:
         request = _requests.request
         if request is not None:
             return request.kinds
@@ -113,9 +115,9 @@ def kinds() -> tuple[str, ...]:
 
 def push(request: Request | None) -> Request | None:
     """Make a request the one in force on this thread; the one before."""
-    global used
-    used = True
     before, _requests.request = _requests.request, request
+    with _lock:
+        open_requests.value += (request is not None) - (before is not None)
     return before
 
 

@@ -112,14 +112,14 @@ _open_choices = ctypes.c_int64(0)
 
 def choice_guards() -> list[tuple[int, Any, Any, Any]] | None:
     """Guards (see `call_plan`) that hold as long as `target_key()` is what it is now; None if there are none."""
-    if _environment is None or os.name != "posix" or _choice.name or sanitizing.used:
+    if _environment is None or os.name != "posix" or _choice.name or sanitizing.open_requests.value:
         return None
     here = globals()
     return [
         (call_plan.IS_ZERO, _open_choices, None, call_plan.NOTHING),
         (call_plan.IN_DICT, here, "_process_choice", _process_choice),
         (call_plan.IN_DICT, here, "_registrations", _registrations),
-        (call_plan.IN_DICT, vars(sanitizing), "used", False),
+        (call_plan.IS_ZERO, sanitizing.open_requests, None, call_plan.NOTHING),
         (call_plan.IN_DICT, _environment, _TARGET_VARIABLE, _environment.get(_TARGET_VARIABLE, call_plan.NOTHING)),
         (call_plan.IN_DICT, _environment, _SANITIZE_VARIABLE, _environment.get(_SANITIZE_VARIABLE, call_plan.NOTHING)),
     ]
@@ -157,7 +157,7 @@ def target_name() -> str:
 
 def target_key() -> str:
     """The name of the target in force and what code is instrumented for: code made under one key serves no other."""
-    if not sanitizing.used and _environment is not None and b"KILN_SANITIZE" not in _environment:
+    if not sanitizing.open_requests.value and _environment is not None and b"KILN_SANITIZE" not in _environment:
         return target_name()  # asked at every call: without a call of its own
     kinds = sanitizing.kinds()
     return f"{target_name()}+{','.join(kinds)}" if kinds else target_name()
