@@ -454,7 +454,9 @@ class CompiledFunction:
         header[call_plan.NAMES] = call_plan.address_of(table)
         header[call_plan.GUARDS] = guards
         header[call_plan.OWNER] = id(self)
-        return call_plan.words([*header, *records])
+        made = call_plan.words([*header, *records])
+        self._kept.append(made)  # another thread may be in a call by a plan that this one replaces
+        return made
 
     def _result_plan(self) -> int | None:
         """What native code returns; None if that needs Python."""

@@ -135,8 +135,9 @@ class Engine(Native):
     def _set(self, name: str, value: int) -> None:
         self._world[PLACES[name]] = value
 
-    def _definition(self, name: str, symbol: str, flags: int) -> _MethodDef:
-        made = _MethodDef(name.encode(), self._library.addresses[symbol], flags, None)
+    def _definition(self, name: str, symbol: str, flags: int, signature: str = "") -> _MethodDef:
+        doc = f"{name}({signature})\n--\n\n".encode() if signature else None  # the form `inspect` reads
+        made = _MethodDef(name.encode(), self._library.addresses[symbol], flags, doc)
         self._keep.append(made)
         return made
 
@@ -156,8 +157,14 @@ class Engine(Native):
         self._set(f"{role} python", id(python))
         make = ctypes.pythonapi.PyDescr_NewMethod
         make.restype, make.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.c_void_p]
-        flags = _ONE if role == "leaves" else _FAST | _KEYWORDS
-        setattr(kind, name, make(kind, ctypes.addressof(self._definition(name, f"kiln_call_{role}", flags))))
+        one = role == "leaves"
+        definition = self._definition(
+            name,
+            f"kiln_call_{role}",
+            _ONE if one else _FAST | _KEYWORDS,
+            "$self, leaves, /" if one else "$self, /, *args, **kwargs",
+        )
+        setattr(kind, name, make(kind, ctypes.addressof(definition)))
 
     def _add(self, table: str, kind: type, *values: int) -> None:
         if kind in self._known:

@@ -1,0 +1,76 @@
+# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportReturnType=false
+# pyright: reportIndexIssue=false, reportOperatorIssue=false
+"""What tests of native calls share: which calls Python took, and a function that looks at a matrix."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from kiln import Int64, cute
+from kiln.base_dsl.function import CompiledFunction, JitFunction
+
+WARM_UP = 10
+"""Calls after which native code takes those it can."""
+
+
+def taken_by_python(function, *args, **kwargs):
+    """How many of a few calls Python took (after those by which native code gets to know a function)."""
+    for _ in range(WARM_UP):
+        function(*args, **kwargs)
+    return python_calls(lambda: [function(*args, **kwargs) for _ in range(3)])
+
+
+def python_calls(run):
+    """How many calls of compiled and jit functions Python takes while `run` runs."""
+    count = 0
+    names = {CompiledFunction._run_in_python.__code__, JitFunction._run_in_python.__code__}
+
+    def profile(frame, event, _):
+        nonlocal count
+        count += event == "call" and frame.f_code in names
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@cute.jit
+def back(x):
+    return x
+
+
+@cute.jit
+def look(x: cute.Tensor):
+    """A number that depends on all that is passed of a matrix."""
+    rows, columns = x.shape
+    a, b = x.stride
+    return Int64(rows) * 1000003 + Int64(columns) * 10007 + Int64(a) * 101 + Int64(b)
+
+
+def seen(shape, strides):
+    """The same in Python."""
+    return shape[0] * 1000003 + shape[1] * 10007 + strides[0] * 101 + strides[1]
+
+
+class CUstream:
+    """As cuda-bindings' class of this name: a handle by int()."""
+
+    def __init__(self, handle):
+        self.handle = handle
+
+    def __int__(self):
+        if self.handle is None:
+            raise RuntimeError("no handle")
+        return self.handle
+
+
+def matrices():
+    """Views of many layouts."""
+    base = np.arange(240, dtype=np.float32).reshape(12, 20)
+    return [base, base.T, base[::2], base[:, ::2], base[2:3], base[:, 4:5], base[:1, :1], base[3:, 8:]]
