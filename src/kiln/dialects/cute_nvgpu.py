@@ -469,6 +469,18 @@ class LdMatrix(CuteNvgpu.Operation, name="ldmatrix"):
     count: ir.IntegerAttr
 
 
+class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes"):
+    """Load `count` (1, 2) 16x16 matrices of bytes from shared memory, transposed: a vector of 2 `count` i32 registers.
+
+    Lane 16 j + r gives the address of row r of matrix j, aligned to 16 bytes. Lane l gets of each matrix the bytes in rows
+    4 (l % 4) and the next three of column l / 4, then of column l / 4 + 8 (sm_100a and later).
+    """
+
+    pointer: ext.Operand[Pointer]
+    result: ext.Result[Any]
+    count: ir.IntegerAttr
+
+
 class StMatrix(CuteNvgpu.Operation, name="stmatrix"):
     """The inverse of `ldmatrix`: store a vector of `count` i32 registers (sm_90 and later)."""
 

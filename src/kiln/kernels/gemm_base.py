@@ -41,6 +41,10 @@ class Product:
 
     kernel: Any
 
+    def blocks_together(self) -> int:
+        """How many blocks at least are to fit on a multiprocessor."""
+        return 1
+
     @cute.jit
     def __call__(
         self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32, stream: Int64
@@ -53,7 +57,10 @@ class Product:
         block_m, block_n, _ = self.tiling.block_mnk
         tiles = cute.ceil_div(d.shape[0], block_m) * cute.ceil_div(d.shape[1], block_n)
         self.kernel(a, b, d, extras, alpha, beta).launch(
-            grid=(tiles, d.shape[2], 1), block=(self.tiling.threads, 1, 1), stream=stream
+            grid=(tiles, d.shape[2], 1),
+            block=(self.tiling.threads, 1, 1),
+            stream=stream,
+            min_blocks_per_mp=self.blocks_together(),
         )
 
     def arranged(self, x: Any, modes: list[int], width: int) -> Any:

@@ -64,24 +64,29 @@ class Feed:
         part = self.copy.get_slice(thread)
         places = part.partition_S(cute.make_identity_tensor((self.rows, self.depth)))
         self.targets = part.partition_D(ring)  # (values, rows, K, stage)
-        self.pieces: list[tuple[int, int, Any, Any]] = []
-        """Row, column of the piece among the thread's; its place in K; its offset from the shared address, in bytes."""
+        self.pieces: list[tuple[int, int, Any, Any, int]] = []
+        """Row, column of the piece among the thread's; its place in K; its offset from the shared address, in bytes: what is
+        known when it runs, and the rest."""
         first = tile * self.rows
         left = tensor.shape[0] - first
         row_stride, k_stride = tensor.stride
+        size = operand.dtype.width // 8
+        along = self.copy.tiler_mn[1] if operand.k_major else 0  # from a piece to the next in K, where K is contiguous
         for i in range(cute.size(places, mode=[1])):
             row = places[0, i, 0][0]
             if operand.k_major:
                 row = minimum(row, left - 1)
             else:  # whole pieces: the extent is a multiple of their width
                 row = cute.assume(select(row < left, row, Int32(0)), divby=self.width)
+            offset: Any = 0
             for j in range(cute.size(places, mode=[2])):
                 k = places[0, i, j][1]
-                offset = _times(kind, row, row_stride) + _times(kind, k, k_stride)
-                # In bytes, and not negative: with the upper half of the address known, half the registers.
-                offset = offset * (operand.dtype.width // 8)
-                offset = offset if operand.wide else Int64(Uint32(offset))
-                self.pieces.append((i, j, k, cute.assume(offset, divby=self.width * operand.dtype.width // 8)))
+                if j == 0 or not operand.k_major:
+                    offset = (_times(kind, row, row_stride) + _times(kind, k, k_stride)) * size
+                    # Not negative: with the upper half of the address known, half the registers.
+                    offset = offset if operand.wide else Int64(Uint32(offset))
+                    offset = cute.assume(offset, divby=self.width * size)
+                self.pieces.append((i, j, k, offset, along * j * size))
         self.k_stride = k_stride
         return tensor.iterator + _times(Int64, first, row_stride)
 
@@ -93,8 +98,8 @@ class Feed:
     def fetch(self, pointer: Any, stage: Any, exists: Any, depth: Any = None) -> None:
         """Begin to copy a tile into a buffer: zeros if it does not exist, and beyond a depth of K."""
         width, start = self.width, cute.recast_ptr(pointer, dtype=Int8)
-        for i, j, k, offset in self.pieces:
-            place = cute.recast_ptr(start + offset, dtype=self.operand.dtype)
+        for i, j, k, offset, further in self.pieces:
+            place = cute.recast_ptr(start + offset + further, dtype=self.operand.dtype)
             source = cute.make_tensor(place, cute.make_layout(((width, 1),), stride=((1, 0),)))
             target = self.targets[None, i, j, stage]
             there = exists if depth is None else exists & (k < depth)

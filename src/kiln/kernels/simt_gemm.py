@@ -17,12 +17,17 @@ from .gemm_base import Product
 from .gemm_feed import Feed, Operand
 from .gemm_tiling import SIMT_VECTOR, SIMT_WARP
 
-_LANES = 16
+_LANES = 8
 """At most so many threads copy along K together: 64 bytes of memory."""
 
 
 class SimtGemm(Product):
     """The kernel for operands of some kinds."""
+
+    def blocks_together(self) -> int:
+        """Two hide each other's waits; sums are half of what a thread may then have in registers."""
+        m, n, _ = self.tiling.block_mnk
+        return 2 if self.tiling.threads <= 256 and m * n // self.tiling.threads <= 64 else 1
 
     def mma(self) -> Any:
         """The tiled MMA: warps of 8 x 4 threads, and for each four neighbours in M and in N."""
@@ -71,8 +76,9 @@ class SimtGemm(Product):
         arch.cp_async_commit_group()
         a_next, b_next = a_feed.advanced(a_next, rest), b_feed.advanced(b_next, rest)
         for stage in range_constexpr(1, stages - 1):
-            a_feed.fetch(a_next, stage, stage < tiles)
-            b_feed.fetch(b_next, stage, stage < tiles)
+            if stage < tiles:
+                a_feed.fetch(a_next, stage, Boolean(True))
+                b_feed.fetch(b_next, stage, Boolean(True))
             arch.cp_async_commit_group()
             a_next, b_next = a_feed.advanced(a_next, depth), b_feed.advanced(b_next, depth)
 

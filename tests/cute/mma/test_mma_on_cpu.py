@@ -289,3 +289,45 @@ def test_refused(what, says):
 
     with pytest.raises(Exception, match=says):
         f(from_dlpack(aligned((4,), np.float32), assumed_align=16))
+
+
+@pytest.mark.parametrize("matrices", [1, 2])
+def test_transposed_matrices_of_bytes(matrices):
+    """16x16 bytes in shared memory, transposed on the way to the registers of a warp."""
+    rows = 16 * matrices
+    source, out = aligned((rows, 16), np.int8), aligned((32, 8 * matrices), np.int8)
+    source[:] = np.arange(rows * 16).reshape(rows, 16).astype(np.int8)
+
+    @cute.kernel
+    def kernel(source: cute.Tensor, out: cute.Tensor):
+        lane = arch.thread_idx()[0]
+        memory = utils.SmemAllocator().allocate_tensor(kiln.Int8, cute.make_layout((rows, 16), stride=(16, 1)), 128)
+        if lane < rows:
+            cute.autovec_copy(source[lane, None], memory[lane, None])
+        arch.sync_threads()
+        atom = cute.make_copy_atom(warp.LdMatrix16x16x8bOp(True, matrices), kiln.Int8)
+        # as the atom numbers the bytes of a matrix: row by row
+        flat = cute.make_tensor(memory.iterator, cute.make_layout(256 * matrices))
+        copy = cute.make_tiled_copy(atom, atom.layout_dst_tv, (256 * matrices,)).get_slice(lane)
+        held = cute.make_rmem_tensor(((8 * matrices,), 1), kiln.Int8)
+        cute.copy(copy, copy.partition_S(flat), held)
+        for i in range(8 * matrices):
+            out[lane, i] = held[i]
+
+    @cute.jit
+    def f(source: cute.Tensor, out: cute.Tensor):
+        kernel(source, out).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+    f(from_dlpack(source, assumed_align=16), from_dlpack(out))
+    for lane in range(32):
+        for i in range(8 * matrices):
+            matrix, column, row = i // 8, lane // 4 + 8 * (i // 4 % 2), 4 * (lane % 4) + i % 4
+            assert out[lane, i] == source[16 * matrix + row, column]
+
+
+def test_matrices_of_bytes_are_refused_as_they_are():
+    for options in ((False, 1), (True, 4)):
+        with pytest.raises(TypeError, match="transposed"):
+            warp.LdMatrix16x16x8bOp(*options)
+    with pytest.raises(TypeError, match="16 bits"):
+        cute.make_copy_atom(warp.LdMatrix16x16x8bOp(True, 1), F16)

@@ -127,3 +127,21 @@ def test_prefetch_brings_each_line_once():
 
     ptx = compile_for(launcher(kernel, 1, grid=1, block=32), *arrays(np.float32)).executable.artifacts["ptx"]
     assert ptx.count("prefetch.L2 ") + ptx.count("prefetch.global.L2 ") == 2
+
+
+@needs_ptxas
+def test_matrices_of_bytes_need_sm_100():
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        memory = cute.arch.alloc_smem(cute.Int8, 512, 128)
+        atom = cute.make_copy_atom(warp.LdMatrix16x16x8bOp(True, 2), cute.Int8)
+        copy = cute.make_tiled_copy(atom, atom.layout_dst_tv, (512,)).get_slice(cute.arch.thread_idx()[0])
+        held = cute.make_rmem_tensor(((16,), 1), cute.Int8)
+        cute.copy(copy, copy.partition_S(cute.make_tensor(memory, cute.make_layout(512))), held)
+        out[cute.arch.thread_idx()[0]] = held[0]
+
+    function, data = launcher(kernel, 1, grid=1, block=32), arrays(np.int8)
+    ptx = compile_for(function, *data, arch="sm_100a").executable.artifacts["ptx"]
+    assert "ldmatrix.sync.aligned.m16n16.x2.trans.shared.b8" in ptx
+    with pytest.raises(DSLNotImplemented, match="sm_100"):
+        compile_for(function, *data, arch="sm_90a")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ...mlir import ir
 
 __all__ = [
-    "LdMatrix8x8x16bOp", "LdMatrix8x16x8bOp", "MmaF16BF16Op", "MmaF64Op", "MmaFP8Op", "MmaI8Op",
+    "LdMatrix8x8x16bOp", "LdMatrix8x16x8bOp", "LdMatrix16x16x8bOp", "MmaF16BF16Op", "MmaF64Op", "MmaFP8Op", "MmaI8Op",
     "MmaTF32Op", "StMatrix8x8x16bOp",
 ]  # fmt: skip
 
@@ -301,6 +301,32 @@ class LoadMatrixTrait(_MatrixTrait):
         self._each(src, dst, pred, call)
 
 
+class LoadByteMatrixTrait(_MatrixTrait):
+    """`ldmatrix` of 16x16 matrices of bytes, transposed."""
+
+    def __init__(self, value_type: Any, matrices: int) -> None:
+        # lane 16 j + r gives row r of matrix j; a lane gets rows 4 t ... 4 t + 3 of the columns g and g + 8
+        rows = make_layout(((16 * matrices, 2 // matrices), 16), stride=((16, 0), 1))
+        fragments = make_layout([make_layout((4, 8), stride=(64, 1)), _joined((4, 16), (2, 8), (matrices, 256))])
+        self.transpose = True
+        self.matrices = matrices
+        self.row_values, self.lane_values = 16, 8 * matrices
+        self._fragments = fragments
+        CopyTrait.__init__(self, value_type, make_layout(32), rows, fragments)
+
+    def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
+        from ...dialects import cute_nvgpu
+
+        def call(place: ir.Value, registers: Registers, n: int) -> None:
+            words = cute_nvgpu.build_value(
+                "ldmatrix_bytes", Int32.vector_type(2 * self.matrices), (place,), count=self.matrices
+            )
+            fragment = registers.pointer.dtype.vector_type(self.lane_values)
+            registers.store(n, tracing.emit_value("vector.bitcast", fragment, (words,)))
+
+        self._each(src, dst, pred, call)
+
+
 class StoreMatrixTrait(_MatrixTrait):
     """`stmatrix`."""
 
@@ -362,6 +388,25 @@ class LdMatrix8x16x8bOp(_MatrixOp):
 
     _TRANSPOSES = False
     _BITS = (8,)
+
+
+class LdMatrix16x16x8bOp(_MatrixOp):
+    """Load 1 or 2 matrices of 16 rows of 16 elements of 8 bits, transposed (from sm_100a)."""
+
+    _BITS = (8,)
+
+    def __init__(self, transpose: bool = False, num_matrices: int = 1, unpack_bits: int | None = None) -> None:
+        super().__init__(transpose, num_matrices, unpack_bits)
+        if not transpose or num_matrices == 4:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{self}: the hardware loads 1 or 2 such matrices at a time, and transposed",
+                hint="LdMatrix8x16x8bOp loads matrices of bytes as they are",
+            )
+
+    def make_trait(self, copy_internal_type: Any, **_: Any) -> CopyTrait:
+        super().make_trait(copy_internal_type)
+        return LoadByteMatrixTrait(copy_internal_type, self.num_matrices)
 
 
 class StMatrix8x8x16bOp(_MatrixOp):

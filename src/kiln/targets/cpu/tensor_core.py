@@ -392,12 +392,12 @@ def _matrix_name(op: ir.Operation, name: str, count: int, transpose: bool) -> st
     return f"{name}.x{count}{'.trans' * transpose}"
 
 
-def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, count: int, stores: bool) -> None:
-    """In an instrumented build: eight lanes for each matrix give the address of a row."""
-    Hooks(x, op).rows(b, address, 8 * count, stores)
+def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, lanes: int, stores: bool) -> None:
+    """In an instrumented build: so many lanes give the address of a row."""
+    Hooks(x, op).rows(b, address, lanes, stores)
     if x.module.banks is not None:
         frame_of(x, op)
-        gives = b.if_(b.compare("ult", lane_of(x, b), b.i32(8 * count)))
+        gives = b.if_(b.compare("ult", lane_of(x, b), b.i32(lanes)))
         x.module.banks.access(x, op, gives, address, 16, 16, "stmatrix" if stores else "ldmatrix")
 
 
@@ -413,7 +413,7 @@ def load_matrices(
 ) -> ir.Value:
     """A lane's registers of `count` matrices, as a vector of i32."""
     name = _matrix_name(op, "ldmatrix", count, transpose)
-    _rows(x, op, b, pointer, count, stores=False)
+    _rows(x, op, b, pointer, 8 * count, stores=False)
     meeting = meet(x, op, b, name, b.i32(-1), [(pointer, _POINTER_AT)])
     first = once(b, meeting)
     first.call(_movement(x, op, count, transpose, stores=False), [], [meeting.inside(first).at("payload")])
@@ -427,7 +427,7 @@ def store_matrices(
 ) -> None:
     """The inverse of `load_matrices`."""
     name = _matrix_name(op, "stmatrix", count, transpose)
-    _rows(x, op, b, pointer, count, stores=True)
+    _rows(x, op, b, pointer, 8 * count, stores=True)
     meeting = meet(x, op, b, name, b.i32(-1), [(pointer, _POINTER_AT), (value, _REGISTERS_AT)])
     first = once(b, meeting)
     first.call(_movement(x, op, count, transpose, stores=True), [], [meeting.inside(first).at("payload")])
@@ -454,6 +454,40 @@ def transpose_matrix(x: Expander, op: ir.Operation, b: Builder, register: ir.Val
 @hardware("ldmatrix")
 def _ldmatrix(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     return [load_matrices(x, op, b, op.operands[0], op.attributes["count"].value, "transpose" in op.attributes)]
+
+
+def _byte_matrices(count: int) -> Callable[[Builder, ir.Value], None]:
+    """Give all lanes the registers of transposed 16x16 matrices of bytes."""
+
+    def body(b: Builder, slots: ir.Value) -> None:
+        each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
+        g, t = each.binary("shrui", lane, each.i32(2)), each.binary("andi", lane, each.i32(3))
+        own = each.byte_gep(slots, each.binary("muli", lane, each.i32(PAYLOAD)))
+        for matrix in range(count):
+            for i in range(4):
+                who = each.binary("addi", each.binary("muli", t, each.i32(4)), each.i32(16 * matrix + i))
+                row = each.load(ptr_type(), each.byte_gep(slots, each.binary("muli", who, each.i32(PAYLOAD))))
+                for half in range(2):
+                    inside = each.byte_gep(row, each.binary("addi", g, each.i32(8 * half)))
+                    part = each.byte_gep(own, _REGISTERS_AT + 4 * (2 * matrix + half) + i)
+                    each.store(each.load(int_type(8), inside), part)
+
+    return body
+
+
+@hardware("ldmatrix_bytes")
+def _ldmatrix_bytes(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    count, pointer = op.attributes["count"].value, op.operands[0]
+    name = f"ldmatrix.m16n16.x{count}.trans"
+    _rows(x, op, b, pointer, 16 * count, stores=False)
+    meeting = meet(x, op, b, name, b.i32(-1), [(pointer, _POINTER_AT)])
+    first = once(b, meeting)
+    _outlined(x, f"kiln.{name}", _byte_matrices(count))
+    first.call(f"kiln.{name}", [], [meeting.inside(first).at("payload")])
+    place = b.byte_gep(slot(b, meeting, lane_of(x, b)), _REGISTERS_AT)
+    made = b.load(_vector(2 * count, int_type(32)), place, 4)
+    leave(b, meeting)
+    return [made]
 
 
 @hardware("stmatrix")

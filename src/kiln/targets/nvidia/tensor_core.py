@@ -103,6 +103,18 @@ def _ldmatrix(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: Devi
     return [b.value("vector.from_elements", results[0], made)]
 
 
+@expands("cute_nvgpu.ldmatrix_bytes")
+def _ldmatrix_bytes(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+    x.require(op, 100, "ldmatrix of 16x16 matrices of bytes")
+    count = attribute(op, "count")
+    registers = 2 * count
+    names = ", ".join(f"${n}" for n in range(registers))
+    code = f"ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.b8 {{{names}}}, [${registers}];"
+    words = [int_type(32)] * registers
+    made = b.asm(code, ",".join(["=r"] * registers + ["r"]), [_shared_address(b, op.operands[0])], words)
+    return [b.value("vector.from_elements", results[0], made)]
+
+
 @expands("cute_nvgpu.stmatrix")
 def _stmatrix(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
     x.require(op, 90, "stmatrix")
