@@ -312,6 +312,32 @@ def test_the_report():
     assert str(nothing) == "no kernel accessed shared memory"
 
 
+def test_every_call_is_counted():
+    """Also those that native code would make after the first few."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        tile = tile_of(cute.Int32, 64)
+        t = arch.thread_idx()[0]
+        tile[2 * t] = t
+        out[t] = tile[2 * t]
+
+    @cute.jit
+    def main(out: cute.Tensor):
+        kernel(out).launch(grid=1, block=32)
+
+    out = np.zeros(32, np.int32)
+    for _ in range(2):
+        with kiln.bank_conflicts() as report:
+            for _ in range(30):
+                main(out)
+        assert report.conflicts == 60
+        with kiln.target("cpu"):
+            for _ in range(30):
+                main(out)
+    assert report.conflicts == 60
+
+
 PROGRAM = """
 import sys
 import numpy as np

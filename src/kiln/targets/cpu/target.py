@@ -71,7 +71,7 @@ class CpuExecutable(Executable):
             from .sanitizer.findings import watched
 
             self.call = watched(self.call, sanitizer)
-        else:
+        if not self.instrumented:  # calls may be made by native code
             self.report = functools.partial(_report, self.sites)
 
 
