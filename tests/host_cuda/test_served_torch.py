@@ -59,11 +59,52 @@ def test_tensors_say_they_are_on_cuda_and_moving_copies(gpu_program):
         y = x.clone().requires_grad_()
         (y * y).sum().backward()
         assert y.grad.is_cuda and torch.equal(y.grad, 2 * x)
+
+        # other ways to tensors and to the device
+        import io, pickle
+
+        x = torch.arange(6.0, device="cuda").reshape(2, 3)
+        assert x.type() == "torch.cuda.FloatTensor" and torch.ones(2).type() == "torch.FloatTensor"
+        assert torch.ones(2).type(torch.cuda.HalfTensor).is_cuda and torch.ones(2).type("torch.cuda.IntTensor").is_cuda
+        assert x.type(torch.float16).is_cuda and not x.type("torch.FloatTensor").is_cuda
+        assert torch.ones(2).type_as(x).is_cuda and not x.type_as(torch.ones(2)).is_cuda
+        assert isinstance(x, torch.cuda.FloatTensor) and not isinstance(torch.ones(2), torch.cuda.FloatTensor)
+        assert torch.cuda.HalfTensor(2, 3).shape == (2, 3) and torch.cuda.LongTensor([3, 4]).tolist() == [3, 4]
+
+        assert x.__dlpack_device__()[0] == 2 and torch.ones(2).__dlpack_device__()[0] == 1
+        same = torch.from_dlpack(x)
+        assert same.is_cuda and same.data_ptr() == x.data_ptr()
+        interface = x.T.__cuda_array_interface__
+        assert interface["data"][0] == x.data_ptr() and interface["shape"] == (3, 2) and interface["strides"] == (4, 12)
+
+        file = io.BytesIO()
+        torch.save({"a": x, "b": [torch.ones(2)]}, file)
+        for where, on in (("cuda", True), (torch.device("cuda", 0), True), ("cpu", False)):
+            file.seek(0)
+            found = torch.load(file, map_location=where)
+            assert found["a"].is_cuda == found["b"][0].is_cuda == on and torch.equal(found["a"].cpu(), x.cpu())
+        assert torch.equal(pickle.loads(pickle.dumps(x)).cpu(), x.cpu())
+
+        stream = torch.cuda.Stream()
+        x.record_stream(stream)
+        torch.cuda._sleep(1000)
+        torch.cuda.profiler.start(); torch.cuda.profiler.stop()
+        assert torch.cuda.cudart().cudaProfilerStart() == 0 and torch.cuda.cudart().cudaMemGetInfo(0)[1] > 0
+        memory = torch.cuda.caching_allocator_alloc(64)
+        torch.cuda.caching_allocator_delete(memory)
+        torch.cuda.set_per_process_memory_fraction(0.5)
+
+        layer = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU()).cuda().half()
+        assert layer(x.half()).dtype == torch.float16 and layer.state_dict()["0.weight"].is_cuda
+        with torch.autocast("cuda", dtype=torch.float16):
+            assert (x @ x.T).is_cuda
+        q = torch.randn(1, 2, 4, 8, device="cuda")
+        assert torch.nn.functional.scaled_dot_product_attention(q, q, q).is_cuda
         """,
     )
 
 
-def test_memory_goes_on_behind_a_tensor(gpu_program):
+def test_memory_goes_on_behind_a_tensor_and_large_ones(gpu_program):
     gpu_program(
         """
         import ctypes, torch
@@ -74,6 +115,36 @@ def test_memory_goes_on_behind_a_tensor(gpu_program):
             assert x.tolist() == before
         view = torch.arange(6, device="cuda")[2:].contiguous()
         assert view.tolist() == [2, 3, 4, 5]
+
+        # large tensors are made in another way
+        n = 1 << 21
+        torch.manual_seed(5)
+        alone = torch.randn(4)
+        torch.manual_seed(5)
+        for dtype in (torch.float16, torch.float32):  # half is converted in another way
+            torch.cuda.manual_seed(7)
+            x = torch.randn(2, n, device="cuda", dtype=dtype)
+            y = torch.randn_like(x)
+            torch.cuda.manual_seed(7)
+            assert torch.equal(x, torch.randn(2, n, device="cuda", dtype=dtype)) and not torch.equal(x, y)
+            assert x.is_cuda and y.is_cuda and x.dtype == y.dtype == dtype and y.shape == (2, n)
+            some = x[:, ::8].float()
+            assert some.mean().abs() < 0.01 and (some.std() - 1).abs() < 0.01
+            assert (some[0] * some[1]).mean().abs() < 0.01 and 0.0015 < (some.abs() > 3).float().mean() < 0.0039
+        assert torch.equal(torch.randn(4), alone)  # the CPU's numbers stay as they are
+        generator = torch.Generator(device="cuda").manual_seed(1)
+        a = torch.randn(n, device="cuda", generator=generator)
+        assert torch.equal(a, torch.randn(n, device="cuda", generator=generator.manual_seed(1)))
+
+        zeros, like = torch.zeros(n, 2, device="cuda"), torch.zeros_like(a)
+        assert not zeros.any() and not like.any() and like.is_cuda
+        turned = torch.empty_like(zeros.t())
+        assert turned.stride() == (1, 2) and turned.is_cuda
+        assert torch.empty_strided((2048, 2048), (1, 2048), device="cuda").stride() == (1, 2048)
+        assert torch.zeros(n, device="cuda", requires_grad=True).requires_grad
+        for x in (a, zeros, like, turned, torch.ones(n, device="cuda")):
+            ctypes.memset(x.data_ptr() + x.nbytes, 0xFF, 4096)
+        assert not zeros.any()
         """,
     )
 
@@ -99,45 +170,6 @@ def test_random_numbers_of_the_cpu_stay_as_they_are(gpu_program):
         a = torch.rand(3, device="cuda", generator=generator)
         assert torch.equal(a, torch.rand(3, device="cuda", generator=generator.manual_seed(1)))
         assert isinstance(torch.Generator(), torch.Generator) and torch.Generator().device.type == "cpu"
-        """,
-    )
-
-
-def test_large_tensors(gpu_program):
-    """They are made in another way than small ones."""
-    gpu_program(
-        """
-        import ctypes, torch
-
-        n = 1 << 21
-        torch.manual_seed(5)
-        alone = torch.randn(4)
-        torch.manual_seed(5)
-        for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-            torch.cuda.manual_seed(7)
-            x = torch.randn(2, n, device="cuda", dtype=dtype)
-            y = torch.randn_like(x)
-            torch.cuda.manual_seed(7)
-            assert torch.equal(x, torch.randn(2, n, device="cuda", dtype=dtype)) and not torch.equal(x, y)
-            assert x.is_cuda and y.is_cuda and x.dtype == y.dtype == dtype and y.shape == (2, n)
-            wide = x.double()
-            assert wide.mean().abs() < 5e-3 and (wide.std() - 1).abs() < 5e-3
-            assert (x[0].double() * x[1].double()).mean().abs() < 5e-3
-            assert 0.0020 < (wide.abs() > 3).double().mean() < 0.0034
-        assert torch.equal(torch.randn(4), alone)  # the CPU's numbers stay as they are
-        generator = torch.Generator(device="cuda").manual_seed(1)
-        a = torch.randn(n, device="cuda", generator=generator)
-        assert torch.equal(a, torch.randn(n, device="cuda", generator=generator.manual_seed(1)))
-
-        zeros, like = torch.zeros(n, 2, device="cuda"), torch.zeros_like(a)
-        assert not zeros.any() and not like.any() and like.is_cuda
-        turned = torch.empty_like(zeros.t())
-        assert turned.stride() == (1, 2) and turned.is_cuda
-        assert torch.empty_strided((2048, 2048), (1, 2048), device="cuda").stride() == (1, 2048)
-        assert torch.zeros(n, device="cuda", requires_grad=True).requires_grad
-        for x in (a, zeros, like, turned, torch.ones(n, device="cuda")):
-            ctypes.memset(x.data_ptr() + x.nbytes, 0xFF, 4096)
-        assert not zeros.any()
         """,
     )
 
@@ -188,53 +220,6 @@ def test_queries_streams_events_threads_and_children(gpu_program):
             subprocess.run([sys.executable, "-c", code], check=True)
         """,
         CUTE_DSL_ARCH="sm_100a",
-    )
-
-
-def test_other_ways_to_tensors_and_to_the_device(gpu_program):
-    gpu_program(
-        """
-        import io, pickle
-        import numpy, torch
-
-        x = torch.arange(6.0, device="cuda").reshape(2, 3)
-        assert x.type() == "torch.cuda.FloatTensor" and torch.ones(2).type() == "torch.FloatTensor"
-        assert torch.ones(2).type(torch.cuda.HalfTensor).is_cuda and torch.ones(2).type("torch.cuda.IntTensor").is_cuda
-        assert x.type(torch.float16).is_cuda and not x.type("torch.FloatTensor").is_cuda
-        assert torch.ones(2).type_as(x).is_cuda and not x.type_as(torch.ones(2)).is_cuda
-        assert isinstance(x, torch.cuda.FloatTensor) and not isinstance(torch.ones(2), torch.cuda.FloatTensor)
-        assert torch.cuda.HalfTensor(2, 3).shape == (2, 3) and torch.cuda.LongTensor([3, 4]).tolist() == [3, 4]
-
-        assert x.__dlpack_device__()[0] == 2 and torch.ones(2).__dlpack_device__()[0] == 1
-        same = torch.from_dlpack(x)
-        assert same.is_cuda and same.data_ptr() == x.data_ptr()
-        interface = x.T.__cuda_array_interface__
-        assert interface["data"][0] == x.data_ptr() and interface["shape"] == (3, 2) and interface["strides"] == (4, 12)
-
-        file = io.BytesIO()
-        torch.save({"a": x, "b": [torch.ones(2)]}, file)
-        for where, on in (("cuda", True), (torch.device("cuda", 0), True), ("cpu", False)):
-            file.seek(0)
-            found = torch.load(file, map_location=where)
-            assert found["a"].is_cuda == found["b"][0].is_cuda == on and torch.equal(found["a"].cpu(), x.cpu())
-        assert torch.equal(pickle.loads(pickle.dumps(x)).cpu(), x.cpu())
-
-        stream = torch.cuda.Stream()
-        x.record_stream(stream)
-        torch.cuda._sleep(1000)
-        torch.cuda.profiler.start(); torch.cuda.profiler.stop()
-        assert torch.cuda.cudart().cudaProfilerStart() == 0 and torch.cuda.cudart().cudaMemGetInfo(0)[1] > 0
-        memory = torch.cuda.caching_allocator_alloc(64)
-        torch.cuda.caching_allocator_delete(memory)
-        torch.cuda.set_per_process_memory_fraction(0.5)
-
-        layer = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU()).cuda().half()
-        assert layer(x.half()).dtype == torch.float16 and layer.state_dict()["0.weight"].is_cuda
-        with torch.autocast("cuda", dtype=torch.float16):
-            assert (x @ x.T).is_cuda
-        q = torch.randn(1, 2, 4, 8, device="cuda")
-        assert torch.nn.functional.scaled_dot_product_attention(q, q, q).is_cuda
-        """,
     )
 
 
