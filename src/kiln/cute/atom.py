@@ -88,9 +88,13 @@ class CopyOp(Op):
 
 
 class UniversalCopyTrait(CopyTrait):
-    """Loads and stores of one thread, `bits` wide; 0: as wide as layouts and alignment allow."""
+    """Loads and stores of one thread, `bits` wide; 0: as wide as layouts and alignment allow.
 
-    def __init__(self, value_type: Any, bits: int) -> None:
+    `modifiers` are those of PTX for its loads and for its stores.
+    """
+
+    def __init__(self, value_type: Any, bits: int, modifiers: tuple[str, str] = ("", "")) -> None:
+        self.modifiers = modifiers
         width = element_bits(value_type)
         if bits and bits % width:
             raise error(
@@ -114,7 +118,9 @@ class UniversalCopyTrait(CopyTrait):
                 f"{count} elements are copied with an atom of {self.values} values (num_bits_per_copy={self.bits})",
                 hint="mode 0 of source and destination holds the values of the atom, or a multiple",
             )
-        narrowest = transfer(src, dst, pred, self.values, widest)
+        narrowest = transfer(src, dst, pred, self.values, widest, self.modifiers)
+        if any(self.modifiers):
+            widest = 0 if "mmio" in self.modifiers[0] else min(widest, 16)
         if narrowest * element_bits(self.value_type) < widest * 8 and self.bits:
             _warn_narrow(self.bits, narrowest * element_bits(self.value_type), src, dst)
 

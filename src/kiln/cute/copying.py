@@ -77,21 +77,26 @@ def looped(count: Any, body: Callable[[Any], None]) -> None:
         tracing.emit("scf.yield")
 
 
-def transfer(src: Any, dst: Any, pred: Any, values: int, widest: int) -> int:
+def transfer(src: Any, dst: Any, pred: Any, values: int, widest: int, modifiers: tuple[str, str] = ("", "")) -> int:
     """Copy all elements in parts of `values`, each under its predicate, if there are any.
 
-    Gives the number of elements of the narrowest access to memory.
+    `modifiers` are those of loads and of stores. Gives the number of elements of the narrowest access to memory.
     """
     src, dst = _check(src, dst)
     count = product(dst.shape)
     if not isinstance(count, int):
         count = product(src.shape)
     if not isinstance(count, int):
+        if any(modifiers):
+            raise error(
+                DSLUserCodeTypeError,
+                f"a copy with a memory order or a cache hint needs a static shape, got {pretty_str(src.shape)}",
+            )
         _transfer_dynamic(src, dst, pred, count, values)
         return 1
     if count == 0:
         return values
-    moving = Copy(src.iterator, src.offset_layout, dst.iterator, dst.offset_layout, count, widest)
+    moving = Copy(src.iterator, src.offset_layout, dst.iterator, dst.offset_layout, count, widest, modifiers)
     if pred is None:
         moving.move()
         return moving.narrowest
@@ -162,9 +167,13 @@ def basic_copy_if(pred: Any, src: Any, dst: Any, *, loc: Any = None, ip: Any = N
 
 
 def autovec_copy(src: Any, dst: Any, *, l1c_evict_priority: Any = None, loc: Any = None, ip: Any = None) -> None:
-    """Copy with accesses as wide as the two layouts and the alignment allow, at most 32 bytes of global
-    memory and 16 of other memory."""
-    transfer(src, dst, None, 1, WIDEST_ACCESS)
+    """Copy with accesses as wide as the two layouts and the alignment allow, at most 32 bytes of global memory and 16 of
+    other memory. `l1c_evict_priority`: how long lines should stay in the cache.
+    """
+    from .nvgpu.common import modifiers_of
+
+    hint = {} if l1c_evict_priority is None else {"priority": l1c_evict_priority}
+    transfer(src, dst, None, 1, WIDEST_ACCESS, modifiers_of(**hint))
 
 
 def copy(

@@ -276,13 +276,20 @@ def _poison() -> dict[str, ir.Attribute]:
 class Copy:
     """Copying between two layouts with the same number of elements, in parts: `move(positions)` copies some of them.
 
-    No access is wider than `widest` bytes; 0 copies element by element.
+    No access is wider than `widest` bytes; 0 copies element by element. `modifiers` are those of PTX for loads and stores
+    of memory: an order, a cache hint.
     """
 
-    def __init__(self, src: Pointer, src_layout: Any, dst: Pointer, dst_layout: Any, count: int, widest: int) -> None:
+    def __init__(
+        self, src: Pointer, src_layout: Any, dst: Pointer, dst_layout: Any, count: int, widest: int,
+        modifiers: tuple[str, str] = ("", ""),
+    ) -> None:  # fmt: skip
         require_writable(dst)
         self._src, self._dst = src, dst
-        self._widest = widest
+        self._widest = min(widest, _WIDEST_ELSEWHERE) if any(modifiers) else widest
+        if any("mmio" in text for text in modifiers):  # single elements only
+            self._widest = 0
+        self._modifiers = tuple(_of_space(text, pointer) for text, pointer in zip(modifiers, (src, dst), strict=True))
         self.narrowest = count
         """Elements of the narrowest access to memory (not registers) so far."""
         # Dynamic offsets are computed here, before any branch that uses them.
@@ -308,7 +315,9 @@ class Copy:
         values: list[tuple[ir.Value, int]] = []
         for access in self._accesses(self._src, self._src_groups, wanted):
             width = len(access.positions)
-            if width == 1:
+            if self._modifiers[0]:
+                value = _load_modified(self._src, access.offset, width, self._modifiers[0])
+            elif width == 1:
                 value = load_element(self._src, access.offset).ir_value()
             else:
                 value = load_vector(self._src, access.offset, width)
@@ -316,7 +325,35 @@ class Copy:
                 where[position] = (len(values), k)
             values.append((value, width))
         for access in self._accesses(self._dst, self._dst_groups, wanted):
-            store_vector(self._dst, access.offset, _gather(access.positions, where, values, dtype))
+            value = _gather(access.positions, where, values, dtype)
+            if self._modifiers[1]:
+                _store_modified(self._dst, access.offset, value, self._modifiers[1])
+            else:
+                store_vector(self._dst, access.offset, value)
+
+
+def _of_space(modifiers: str, pointer: Pointer) -> str:
+    """The modifiers that accesses to a memory can have."""
+    if pointer.memspace is AddressSpace.rmem:
+        return ""
+    if pointer.memspace is AddressSpace.gmem:
+        return modifiers
+    return ".".join(part for part in modifiers.split(".") if part not in ("nc", "mmio") and not part.startswith("L1::"))
+
+
+def _load_modified(pointer: Pointer, offset: Any, count: int, modifiers: str) -> ir.Value:
+    from ..dialects import cute_nvgpu
+    from .nvgpu.access import address
+
+    type_ = pointer.dtype.mlir_type if count == 1 else pointer.dtype.vector_type(count)
+    return cute_nvgpu.build_value("ordered_load", type_, (address(pointer, offset),), modifiers=modifiers)
+
+
+def _store_modified(pointer: Pointer, offset: Any, value: ir.Value, modifiers: str) -> None:
+    from ..dialects import cute_nvgpu
+    from .nvgpu.access import address
+
+    cute_nvgpu.build("ordered_store", (address(pointer, offset), value), modifiers=modifiers)
 
 
 def _gather(

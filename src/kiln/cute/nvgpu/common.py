@@ -74,8 +74,47 @@ class OperandMajorMode(enum.Enum):
     K = enum.auto()
 
 
+_ORDERS = {
+    MemoryOrder.RELAXED: ("relaxed", "relaxed"), MemoryOrder.ACQUIRE: ("acquire", "relaxed"), MemoryOrder.RELEASE: ("relaxed", "release"),
+    MemoryOrder.ACQ_REL: ("acquire", "release"), MemoryOrder.SC: ("acquire", "release"),
+}  # fmt: skip
+"""Of loads and of stores. An access that is sequentially consistent also has a fence, which is the program's."""
+_PRIORITIES = {
+    CacheEvictionPriority.EVICT_NORMAL: "", CacheEvictionPriority.EVICT_FIRST: "L1::evict_first",
+    CacheEvictionPriority.EVICT_LAST: "L1::evict_last", CacheEvictionPriority.EVICT_UNCHANGED: "L1::evict_unchanged",
+    CacheEvictionPriority.NO_ALLOCATE: "L1::no_allocate",
+}  # fmt: skip
+
+
+def modifiers_of(
+    order: Any = MemoryOrder.WEAK,
+    scope: Any = MemoryScope.CTA,
+    priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+    invariant: bool = False,
+) -> tuple[str, str]:
+    """The modifiers of PTX for loads, and for stores. `invariant`: nobody writes what is loaded while the kernel runs."""
+    for what, value, kind in (
+        ("memory_order", order, MemoryOrder), ("memory_scope", scope, MemoryScope),
+        ("l1c_evict_priority", priority, CacheEvictionPriority),
+    ):  # fmt: skip
+        if not isinstance(value, kind):
+            names = ", ".join(member.name for member in kind)
+            raise error(DSLUserCodeTypeError, f"{what} is {value!r}", hint=f"{kind.__name__}: {names}", depth=2)
+    hint = _PRIORITIES[priority]
+    load, store = [], []
+    if order in _ORDERS:
+        load, store = ([part, scope.name.lower()] for part in _ORDERS[order])
+    elif order is MemoryOrder.VOLATILE:
+        load, store = ["volatile"], ["volatile"]
+    elif order is MemoryOrder.MMIO:
+        load, store = ["mmio", "relaxed", "sys"], ["mmio", "relaxed", "sys"]
+    if (invariant or order is MemoryOrder.CONSTANT) and not load:
+        load = ["nc"]
+    return ".".join([*load, *filter(None, [hint])]), ".".join([*store, *filter(None, [hint])])
+
+
 class CopyUniversalOp(CopyOp):
-    """Loads and stores, of any memory, by one thread."""
+    """Loads and stores, of any memory, by one thread; with an order and its scope, or a hint for the cache."""
 
     def make_trait(
         self,
@@ -88,7 +127,8 @@ class CopyUniversalOp(CopyOp):
         invariant: bool = False,
         **_: Any,
     ) -> CopyTrait:
-        return UniversalCopyTrait(copy_internal_type, num_bits_per_copy)
+        modifiers = modifiers_of(memory_order, memory_scope, l1c_evict_priority, invariant)
+        return UniversalCopyTrait(copy_internal_type, num_bits_per_copy, modifiers)
 
 
 class CopyG2ROp(CopyUniversalOp):

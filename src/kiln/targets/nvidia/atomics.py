@@ -206,7 +206,9 @@ def _modified(name: str, modifiers: str, space: str, rest: str) -> str:
     """A load or store: the order and scope come before the space, cache hints after it."""
     parts = [part for part in modifiers.split(".") if part]
     before = [
-        p for p in parts if p in ("relaxed", "acquire", "release", "volatile", "weak", "cta", "cluster", "gpu", "sys")
+        p
+        for p in parts
+        if p in ("mmio", "relaxed", "acquire", "release", "volatile", "weak", "cta", "cluster", "gpu", "sys")
     ]
     after = [p for p in parts if p not in before]
     return "".join([name, *(f".{p}" for p in before), space, *(f".{p}" for p in after), rest])

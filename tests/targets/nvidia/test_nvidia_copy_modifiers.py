@@ -1,0 +1,123 @@
+# pyright: reportIndexIssue=false, reportOperatorIssue=false
+"""Copies with a memory order, or a hint for the cache: the instructions, and the same results on the CPU."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from nvidia_testing import needs_ptxas
+
+import kiln.cute as cute
+from kiln import Float32
+from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
+from kiln.cute.nvgpu import CopyUniversalOp
+from kiln.cute.nvgpu.common import CacheEvictionPriority, MemoryOrder, MemoryScope
+
+
+def copier(options):
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        t, _, _ = cute.arch.thread_idx()
+        atom = cute.make_copy_atom(CopyUniversalOp(), x.element_type, num_bits_per_copy=128, **options)
+        held = cute.make_rmem_tensor((4,), x.element_type)
+        memory = cute.arch.alloc_smem(x.element_type, 128, 16)
+        shared = cute.make_tensor(memory, cute.make_layout((4, 32), stride=(1, 4)))
+        cute.copy(atom, x[None, t], held)
+        cute.copy(atom, held, shared[None, t])
+        cute.copy(atom, shared[None, t], held)
+        cute.copy(atom, held, y[None, t])
+
+    @cute.jit
+    def launch(x: cute.Tensor, y: cute.Tensor):
+        kernel(x, y).launch(grid=1, block=32)
+
+    return launch
+
+
+CASES = {
+    "plain": ({}, ["ld.global.v4.b32", "st.global.v4.b32"]),
+    "relaxed": (
+        {"memory_order": MemoryOrder.RELAXED, "memory_scope": MemoryScope.GPU},
+        ["ld.relaxed.gpu.global", "st.relaxed.gpu.shared", "ld.relaxed.gpu.shared", "st.relaxed.gpu.global"],
+    ),
+    "acquire and release": (
+        {"memory_order": MemoryOrder.ACQ_REL, "memory_scope": MemoryScope.SYS},
+        ["ld.acquire.sys.global", "st.release.sys.shared", "ld.acquire.sys.shared", "st.release.sys.global"],
+    ),
+    "release": (
+        {"memory_order": MemoryOrder.RELEASE, "memory_scope": MemoryScope.CTA},
+        ["ld.relaxed.cta.global", "st.release.cta.shared", "ld.relaxed.cta.shared", "st.release.cta.global"],
+    ),
+    "volatile": (
+        {"memory_order": MemoryOrder.VOLATILE},
+        ["ld.volatile.global", "st.volatile.shared", "ld.volatile.shared", "st.volatile.global"],
+    ),
+    "constant": ({"memory_order": MemoryOrder.CONSTANT}, ["ld.global.nc", "st.global"]),
+    "invariant": ({"invariant": True}, ["ld.global.nc", "st.global"]),
+    "streaming": (
+        {"invariant": True, "l1c_evict_priority": CacheEvictionPriority.NO_ALLOCATE},
+        ["ld.global.nc.L1::no_allocate", "st.global.L1::no_allocate"],
+    ),
+    "first": (
+        {"l1c_evict_priority": CacheEvictionPriority.EVICT_FIRST},
+        ["ld.global.L1::evict_first", "st.global.L1::evict_first"],
+    ),
+}
+
+
+@needs_ptxas
+@pytest.mark.parametrize("name", CASES)
+def test_instructions(name):
+    options, wanted = CASES[name]
+    tensors = [cute.runtime.make_fake_compact_tensor(Float32, (4, 32), assumed_align=16) for _ in range(2)]
+    compiled = cute.compile(copier(options), *tensors, target="nvidia", options="--gpu-arch sm_90a")
+    found = re.findall(r"^\s*((?:ld|st)\.(?!param)\S+)", str(compiled.__ptx__), re.MULTILINE)
+    assert len(found) == len(wanted), found
+    assert all(have.startswith(want) for have, want in zip(found, wanted, strict=True)), found
+
+
+@needs_ptxas
+def test_device_registers_are_accessed_one_by_one():
+    options = {"memory_order": MemoryOrder.MMIO}
+    tensors = [cute.runtime.make_fake_compact_tensor(Float32, (4, 32), assumed_align=16) for _ in range(2)]
+    ptx = cute.compile(copier(options), *tensors, target="nvidia", options="--gpu-arch sm_90a").__ptx__
+    assert ptx.count("ld.mmio.relaxed.sys.global.b32") == ptx.count("st.mmio.relaxed.sys.global.b32") == 4
+    assert ptx.count("st.relaxed.sys.shared.b32") == 4
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_on_the_cpu(name):
+    x, y = np.arange(128, dtype=np.float32).reshape(32, 4).T, np.zeros((32, 4), np.float32).T
+    arguments = [cute.runtime.from_dlpack(array, assumed_align=16) for array in (x, y)]
+    cute.compile(copier(CASES[name][0]), *arguments, target="cpu")(*arguments)
+    assert np.array_equal(x, y)
+
+
+@needs_ptxas
+def test_autovec_copy_takes_a_hint():
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        t, _, _ = cute.arch.thread_idx()
+        held = cute.make_rmem_tensor((4,), x.element_type)
+        cute.autovec_copy(x[None, t], held, l1c_evict_priority=CacheEvictionPriority.EVICT_LAST)
+        cute.autovec_copy(held, x[None, 31 - t])
+
+    @cute.jit
+    def launch(x: cute.Tensor):
+        kernel(x).launch(grid=1, block=32)
+
+    x = cute.runtime.make_fake_compact_tensor(Float32, (4, 32), assumed_align=16)
+    ptx = cute.compile(launch, x, target="nvidia", options="--gpu-arch sm_90a").__ptx__
+    assert "ld.global.L1::evict_last.v2.b64" in ptx
+    assert re.search(r"st\.global\.v[24]\.", str(ptx))
+
+
+def test_what_is_no_order():
+    with pytest.raises(DSLUserCodeTypeError, match="memory_order is 'relaxed'"):
+        cute.compile(
+            copier({"memory_order": "relaxed"}),
+            *[cute.runtime.make_fake_compact_tensor(Float32, (4, 32), assumed_align=16) for _ in range(2)],
+            target="cpu",
+        )
