@@ -60,6 +60,8 @@ class Session(Report):
             parsed = sanitizing.parse_kinds(text)
         except ValueError as reason:
             raise DSLRuntimeError(f"kiln.sanitize({text!r}): {reason}") from None
+        if sanitizing.BANKS in parsed:
+            raise DSLRuntimeError(f"kiln.sanitize({text!r}): conflicts are no errors", hint="use kiln.bank_conflicts()")
         if not parsed:
             raise DSLRuntimeError(f"kiln.sanitize({text!r}): nothing to look for", hint=f"some of {', '.join(KINDS)}")
         self._request = sanitizing.Request(parsed, raises)

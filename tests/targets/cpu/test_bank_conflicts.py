@@ -312,6 +312,11 @@ def test_the_report():
     assert str(nothing) == "no kernel accessed shared memory"
 
 
+def test_the_sanitizer_does_not_count():
+    with pytest.raises(kiln.DSLRuntimeError, match="conflicts are no errors"):
+        kiln.sanitize("race,banks")
+
+
 def test_every_call_is_counted():
     """Also those that native code would make after the first few."""
 

@@ -224,6 +224,7 @@ def test_several_launches_under_control_flow() -> None:
     np.testing.assert_array_equal(data, want + 3)
 
 
+@pytest.mark.usefixtures("in_order")
 @pytest.mark.parametrize("workers", [1, 4])
 def test_shared_memory_is_one_per_block(workers: int) -> None:
     """Each thread adds to a counter in shared memory; the last one publishes static and dynamic memory's sums."""

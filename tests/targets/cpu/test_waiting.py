@@ -177,6 +177,17 @@ def plain(out: cute.Tensor):
 
 
 @cute.kernel
+def guarded(out: cute.Tensor):
+    """Under a guard that holds for all threads, or for some of them."""
+    t = arch.thread_idx()[0]
+    if t < cute.size(out):
+        total = cute.Float32(t)
+        for i in range(2_000_000_000 * cute.Int64(1 - out[0])):
+            total = total * 0.999 + cute.Float32(i)
+        out[t] = cute.Int32(total >= 0)
+
+
+@cute.kernel
 def waits_around(out: cute.Tensor):
     """The same between barriers."""
     t = arch.thread_idx()[0]
@@ -190,7 +201,7 @@ def waits_around(out: cute.Tensor):
 
 @pytest.mark.usefixtures("in_order")
 @pytest.mark.parametrize("limit", ["time", "steps"])
-@pytest.mark.parametrize("kernel", [endless, spinning, plain, waits_around])
+@pytest.mark.parametrize("kernel", [endless, spinning, plain, guarded, waits_around])
 def test_a_limit_stops_a_kernel_that_never_ends(kernel, limit):
     set_limit = jit.set_timeout if limit == "time" else jit.set_max_steps
     set_limit(0.2 if limit == "time" else 1_000_000)
@@ -208,9 +219,9 @@ def test_a_limit_stops_a_kernel_that_never_ends(kernel, limit):
         assert "(warp 0) of block (0, 0, 0): last seen at a loop" in text
     elif kernel is spinning:
         assert ": last seen at a loop" in text
-    elif kernel is plain:
+    elif kernel in (plain, guarded):
         assert "thread (0, 0, 0) of block (0, 0, 0): last seen at a loop" in text
-        assert "for j in range(out[0]" in text
+        assert ("for j in range(out[0]" if kernel is plain else "for i in range(2_000") in text
     else:
         assert "thread 63 (warp 1) of block (0, 0, 0): last seen at a loop" in text
         assert "threads 0-62 (warps 0-1) of block (0, 0, 0): last seen at a barrier" in text
@@ -258,7 +269,7 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("kernel", [endless, spinning, plain, waits_around])
+@pytest.mark.parametrize("kernel", [endless, spinning, plain, guarded, waits_around])
 def test_control_c_stops_a_kernel(kernel):
     out = np.ones(64, np.int32)
     with kiln.target("cpu"):
