@@ -9,7 +9,10 @@ from layout_testing import SymBool, SymInt, cases, concrete, dynamic, shapes
 
 from kiln.cute.layout_algebra import (
     LayoutError,
+    ScaledBasis,
     ceil_div,
+    coshape,
+    cosize,
     elem_less,
     elem_scale,
     find,
@@ -21,6 +24,8 @@ from kiln.cute.layout_algebra import (
     idx2crd,
     inner_product,
     is_congruent,
+    is_int_tuple,
+    is_integer,
     is_weakly_congruent,
     make_layout,
     product,
@@ -143,3 +148,15 @@ def test_structure():
 def test_bad_operands_are_refused(call):
     with pytest.raises(LayoutError):
         call()
+
+
+def test_what_is_an_integer_and_a_tree_of_them():
+    assert is_integer(3) and is_integer(SymInt(3)) and not is_integer(2.0) and not is_integer((1,))
+    assert is_int_tuple((1, (SymInt(2), 3))) and is_int_tuple(4) and not is_int_tuple((1, None)) and not is_int_tuple("a")
+
+
+def test_the_box_around_the_values_of_a_layout():
+    assert coshape(make_layout((4, 8), stride=(1, 10))) == 74 == cosize(make_layout((4, 8), stride=(1, 10)))
+    tiled = make_layout(((2, 3), 4), stride=((ScaledBasis(1, 0), ScaledBasis(4, 0)), ScaledBasis(2, 1)))
+    values = [tiled(i) for i in range(24)]
+    assert coshape(tiled) == tuple(max(v[m] for v in values) + 1 for m in range(2)) == (10, 7)
