@@ -152,7 +152,9 @@ def test_bad_operands_are_refused(call):
 
 def test_what_is_an_integer_and_a_tree_of_them():
     assert is_integer(3) and is_integer(SymInt(3)) and not is_integer(2.0) and not is_integer((1,))
-    assert is_int_tuple((1, (SymInt(2), 3))) and is_int_tuple(4) and not is_int_tuple((1, None)) and not is_int_tuple("a")
+    assert (
+        is_int_tuple((1, (SymInt(2), 3))) and is_int_tuple(4) and not is_int_tuple((1, None)) and not is_int_tuple("a")
+    )
 
 
 def test_the_box_around_the_values_of_a_layout():
