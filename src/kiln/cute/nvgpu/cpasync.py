@@ -13,9 +13,10 @@ from ..copying import _predicates, guarded
 from ..layout import make_layout
 from ..pointer import AddressSpace, element_bits
 from .access import address, calls, memory, offsets, require_alignment, require_rows
+from .bulk_copy import CopyBulkG2SOp, CopyBulkS2GOp
 from .common import LoadCacheMode
 
-__all__ = ["CopyG2SOp", "LoadCacheMode"]
+__all__ = ["CopyBulkG2SOp", "CopyBulkS2GOp", "CopyG2SOp", "LoadCacheMode"]
 
 
 class CopyG2SOp(CopyOp):
