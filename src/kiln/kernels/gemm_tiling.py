@@ -167,13 +167,11 @@ SIMT = (
     Candidate((32, 32), 16, (1, 2), 4, (0.07, 0.1)),
 )
 """Tilings without tensor cores."""
-SIMT_K = (Candidate((128, 128), 8, (2, 4), 4, (0.34, 0.34)), *SIMT[1:])
-"""The same where K is contiguous in both operands: four bytes are copied at a time."""
 
 
 def _candidates(dtype: Any, simt: bool, k_major: bool) -> tuple[Candidate, ...]:
     if simt:
-        return SIMT_K if k_major else SIMT
+        return SIMT
     if dtype.width == 8 and dtype.is_integer and k_major:
         return TENSOR_CORE
     return {8: TENSOR_CORE_8, 32: TENSOR_CORE_32}.get(dtype.width, TENSOR_CORE)

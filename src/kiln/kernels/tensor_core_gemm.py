@@ -86,9 +86,9 @@ class TensorCoreGemm(Product):
         arch.cp_async_commit_group()
         a_next, b_next = a_feed.advanced(a_next, rest), b_feed.advanced(b_next, rest)
         for stage in range_constexpr(1, stages - 1):
-            if stage < tiles:
-                a_feed.fetch(a_next, stage, Boolean(True))
-                b_feed.fetch(b_next, stage, Boolean(True))
+            if stage <= tiles:  # one more than there are: what is read ahead of the last is zeros
+                a_feed.fetch(a_next, stage, stage < tiles)
+                b_feed.fetch(b_next, stage, stage < tiles)
             arch.cp_async_commit_group()
             a_next, b_next = a_feed.advanced(a_next, depth), b_feed.advanced(b_next, depth)
 
