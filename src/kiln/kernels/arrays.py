@@ -9,7 +9,7 @@ from typing import Any
 from ..base_dsl import target as targets
 from ..base_dsl.diagnostics import DSLUserCodeTypeError
 from ..base_dsl.target import target_name
-from ..cute.arrays import numpy_element_type, torch_element_type
+from ..cute.arrays import numpy_element_type, reading_natively, torch_element_type
 from ..cute.pointer import AddressSpace, element_bits, make_ptr, natural_alignment
 from ..cute.runtime import from_dlpack
 from ..cute.tensor import TracedTensor
@@ -265,11 +265,16 @@ def dynamic(x: Any, leading: int | None, width: int) -> Any:
 
 def signature(x: Any) -> Any:
     """All that a kernel depends on of an array but its contents and where exactly it lies; None for None."""
+    if x is None:
+        return None
+    native = reading_natively(x)
+    if native is not None:
+        found = native.describe(x)
+        if found is not None:
+            return found
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         return x.dtype, x.shape, x.stride(), x.data_ptr() % WIDEST, x.device
-    if x is None:
-        return None
     require(
         hasattr(x, "__array_interface__"), f"{type(x).__module__}.{type(x).__qualname__} beside numpy arrays", _ARRAYS
     )
