@@ -186,7 +186,8 @@ def set_seed(seed: int | None = None) -> None:
 
 def set_workers(count: int | None = None) -> None:
     """How many OS threads a launch may use, from now on: 1 to 256. None: the setting's number."""
-    count = settings.get("KILN_CPU_THREADS") if count is None else count
+    if count is None:
+        count = int(settings.get("KILN_CPU_THREADS"))
     if not 1 <= count <= runtime.MAX_WORKERS:
         raise DSLRuntimeError(f"{count} worker threads: expected 1 to {runtime.MAX_WORKERS}")
     ctypes.c_int32.from_address(runtime_library().addresses["kiln_cpu_workers"]).value = count
