@@ -31,6 +31,7 @@ _SHAPING = {
 }  # fmt: skip
 """Operations that move elements and compute nothing: shadows move in the same way."""
 _COMPUTING = {"cute_nvgpu.approx", "cute_nvgpu.prmt", "cute_nvgpu.lop3", "cute_nvgpu.packed_f32x2", "vector.fma"}
+_SHUFFLE = "cute_nvgpu.shuffle"
 _STORES = {"cute.store": 0, "cute_nvgpu.ordered_store": 1, "cute_nvgpu.atomic_rmw": 1}
 """Operations that write a value to memory: the operand it is."""
 
@@ -189,6 +190,9 @@ class _Watch:
         name = op.name
         if (name == "cute.load" and op.operands[0] in self.places) or name == "cute.undef":
             self._add(op.results[0])
+        elif name == _SHUFFLE:
+            if op.operands[0] in self.maybe:
+                self._add(op.results[0])
         elif name == "cute_nvgpu.mma_sync":
             if op.operands[2] in self.maybe and op.operands[2].type == op.results[0].type:
                 self._add(op.results[0])
@@ -356,6 +360,10 @@ class _Watch:
             return b.const(like(type_, int_type(1)), 1)
         if name == "cute_nvgpu.mma_sync":
             return self._shadow(b, op.operands[2])
+        if name == _SHUFFLE:  # what another lane holds may be unset: the shadow goes the same way
+            whole = b.value("arith.extui", int_type(32), (self._whole(b, self._shadow(b, op.operands[0])),))
+            word = b.value(name, int_type(32), (whole, *list(op.operands)[1:]), {"kind": op.attributes["kind"]})
+            return self._shaped(b, b.compare("ne", word, b.i32(0)), type_)
         if name == "arith.select":
             condition, x, y = op.operands
             chosen = b.select(condition, self._shadow(b, x), self._shadow(b, y))
