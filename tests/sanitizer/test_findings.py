@@ -455,3 +455,22 @@ def test_more_arrivals_than_an_mbarrier_expects() -> None:
     (finding,) = found(run_overflow, y, 2)
     assert finding.rule == "mbarrier-overflow"
     assert "arrives 3 times" in finding.message
+
+
+@cute.kernel
+def overstated(x: cute.Tensor, y: cute.Tensor):
+    pointer = cute.recast_ptr(x.iterator, dtype=Float32).with_alignment(64)
+    cute.make_tensor(y.iterator, cute.make_layout(4)).store(cute.make_tensor(pointer, cute.make_layout(4)).load())
+
+
+@cute.jit
+def run_overstated(x: cute.Tensor, y: cute.Tensor):
+    overstated(x, y).launch(grid=1, block=1)
+
+
+def test_an_access_needs_no_more_than_its_size() -> None:
+    memory = np.zeros(64, np.float32)
+    start = (-memory.ctypes.data // 4) % 16  # a multiple of 64 bytes
+    y = np.zeros(4, np.float32)
+    assert found(run_overstated, memory[start + 4 :][:8], y) == []
+    assert [f.rule for f in found(run_overstated, memory[start + 1 :][:8], y)] == ["alignment"]

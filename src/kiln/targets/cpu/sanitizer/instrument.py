@@ -353,6 +353,8 @@ class Instrumentation:
             flags |= GLOBAL
         if argument is not None and not flags & SHARED and source < MAX_OBJECTS:
             low, name = source + 1, argument.name
+        if isinstance(bytes_, int):  # what a pointer is said to be aligned to beyond that, no access needs
+            alignment = min(alignment, 1 << (bytes_ - 1).bit_length())
         flags |= (alignment.bit_length() - 1) << ALIGNMENT_SHIFT
         if isinstance(bytes_, int):
             whole = bytes_ | alignment
