@@ -135,8 +135,9 @@ def test_nan_comes_first():
 @pytest.mark.parametrize("n", [1, 1000003, 1 << 24])
 def test_elements(n, dtype):
     x, y = (normal(n).mul(10).to(dtype) for _ in range(2))
-    made = kernels.elementwise(lambda a, b: a * 2 + b, x, y, out_dtype=F32)
-    torch.testing.assert_close(made, x.float() * 2 + y.float(), rtol=2e-2, atol=1e-1)
+    made = kernels.elementwise(lambda a, b: a.to(cute.Float32) * 2 + b.to(cute.Float32), x, y)
+    assert made.dtype == F32
+    torch.testing.assert_close(made, x.float() * 2 + y.float(), rtol=1e-6, atol=1e-6)
 
 
 def test_elements_that_are_broadcast_and_strided():

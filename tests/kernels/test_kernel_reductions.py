@@ -116,6 +116,17 @@ def test_nothing_to_reduce():
     assert float(kernels.sum(np.float32(3))) == 3
 
 
+@pytest.mark.parametrize("name", ["sum", "argmax"])
+def test_more_elements_than_32_bits_count(name, monkeypatch):
+    """As if 32 bits were fewer: everything is counted in 64."""
+    from kiln.kernels import reductions
+
+    monkeypatch.setattr(reductions, "_INT32", 50)
+    x = normal(3, 1111)
+    check(name, x, 1, tiling=kernels.ReductionTiling(64, 32, 1, 3))
+    check(name, x, None)
+
+
 def test_out():
     x, out = normal(4, 9, dtype=np.float16), np.zeros((8, 2), np.float32)[::2, 0]
     assert kernels.sum(x, 1, out=out) is out

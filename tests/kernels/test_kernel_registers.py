@@ -9,6 +9,7 @@ from kiln.base_dsl.typing import BFloat16, Float16, Float32, Int32, Int64
 from kiln.kernels import plans, row_gradients, rows
 from kiln.kernels.devices import Device
 from kiln.kernels.loss_kernels import CrossEntropy, CrossEntropyGradient, Loss
+from kiln.kernels.norm_sums import NormSums
 from kiln.kernels.pointwise import ElementTiling, Elementwise, Operand
 from kiln.kernels.reduction_kernels import ColumnReduction, Operation, RowReduction
 from kiln.kernels.row_kernel import RowProblem, RowTiling
@@ -48,14 +49,13 @@ def test_rows(name, n, dtype):
     kind, sources, columns, sums, choose = KINDS[name]
     width = 128 // dtype.width
     tiling = choose(n, width, dtype.width, HOPPER, columns)
-    if tiling.smem_bytes(n, width, dtype.width, sources, sums) > HOPPER.smem:
-        sums -= 1  # as the plan does
-    tiling.check(n, width, dtype.width, sources, HOPPER, sums)
+    tiling.check(n, width, dtype.width, sources, HOPPER)
+    sums, notes = (sums, 0) if tiling.resident else (0, 2 if sums else 0)
     vectors = tiling.vectors(n, width)
     exact = n == tiling.cluster * tiling.row_threads * vectors * width
-    problem = RowProblem((dtype,) * sources, (dtype,), (dtype,) * columns, sums, width, vectors, exact, tiling)
+    problem = RowProblem((dtype,) * sources, (dtype,), (dtype,) * columns, sums, notes, width, vectors, exact, tiling)
     numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
-    places = (Int64(0),) * (sources + 1 + columns + sums)
+    places = (Int64(0),) * (sources + 1 + columns + sums + notes)
     steps = (Int64(n),) * (sources + 1)
     assert_no_spills(compiled(plans.made(kind, problem), places, Int32(1), Int32(n), steps, numbers, Int32(1)))
 
@@ -64,7 +64,7 @@ def test_rows(name, n, dtype):
 def test_losses(dtype):
     width, loss = 128 // dtype.width, Loss(Int64, True, averaged=True)
     tiling = RowTiling(256, 256)
-    problem = RowProblem((dtype,), (), (), 0, width, 0, False, tiling)
+    problem = RowProblem((dtype,), (), (), 0, 0, width, 0, False, tiling)
     ends = (Int64(0), Float32(0.0))
     assert_no_spills(
         compiled(CrossEntropy(problem, loss), (Int64(0),) * 4, Int32(1), Int32(8), Int64(8), *ends, Int32(1))
@@ -86,6 +86,12 @@ def test_reductions(name):
     assert_no_spills(
         compiled(ColumnReduction(*cut), places, Int32(1), Int64(8), Int32(8), Int32(1), Int64(0), *pair, Int64(8))
     )
+
+
+@pytest.mark.parametrize("dtype", [BFloat16, Float32])
+def test_sums_over_rows(dtype):
+    kernel = NormSums((dtype, dtype), 128 // dtype.width, False, True, True)
+    assert_no_spills(compiled(kernel, (Int64(0),) * 6, Int32(1), Int32(8), (Int64(8),) * 2, Int32(1), Int32(1)))
 
 
 def test_elements():

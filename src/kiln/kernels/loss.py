@@ -8,7 +8,7 @@ from ..base_dsl.typing import Float32, Int32, Int64
 from . import arrays, devices, plans
 from .loss_kernels import CrossEntropy, CrossEntropyGradient, Loss, Total
 from .row_kernel import RowProblem, RowTiling
-from .row_plans import FLOATS, matrix_of, taken_as_rows, target_for
+from .row_plans import FLOATS, matrix_of, taken_as_rows, target_for, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,17 +111,19 @@ def _plan(
         chosen.stages == 0 and chosen.resident == 0,
         f"{chosen}: the rows of a loss are not held: no stages, none resident",
     )
-    problem = RowProblem((dtype,), (), (), 0, laid.width, 0, False, chosen)
+    problem = RowProblem((dtype,), (), (), 0, 0, laid.width, 0, False, chosen)
     blocks = -(-laid.rows // chosen.rows) * chosen.cluster
     run = plans.launcher(
         plans.made(CrossEntropy, problem, loss), [*taken, *results(logits)], Int32(laid.rows), Int32(laid.n),
         Int64(laid.step), Int64(ignored), Float32(smoothing), Int32(blocks),
     )  # fmt: skip
+    as_rows = unchanged if taken[0] is logits else taken_as_rows
+    packed = unchanged if arrays.is_contiguous(target) else arrays.contiguous
     if reduction == "none":
 
         def each(logits: Any, target: Any) -> tuple[Any, Any]:
             losses, lse = results(logits)
-            run([taken_as_rows(logits), arrays.contiguous(target), losses, lse])
+            run([as_rows(logits), packed(target), losses, lse])
             return losses, lse
 
         return each
@@ -129,8 +131,8 @@ def _plan(
 
     def together(logits: Any, target: Any) -> tuple[Any, Any]:
         losses, lse = results(logits)
-        target = arrays.contiguous(target)
-        run([taken_as_rows(logits), target, losses, lse])
+        target = packed(target)
+        run([as_rows(logits), target, losses, lse])
         total, count = (arrays.empty(logits, (), real) for _ in range(2))
         add([losses, target, total, count])
         return total, lse

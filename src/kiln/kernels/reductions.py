@@ -88,15 +88,17 @@ def _layout(groups: list[tuple[bool, int, int]], ordered: bool) -> _Rows | _Colu
     """How to reduce an array as it lies; None if it must be copied. `ordered`: reduced modes keep their order."""
     kept = [(e, s) for kind, e, s in groups if not kind]
     reduced = [(e, s) for kind, e, s in groups if kind]
-    if any(s < 0 for _, _, s in groups) or any(e > _INT32 for _, e, _ in groups):
+    if any(s < 0 for _, _, s in groups):
         return None
     if len(kept) <= 2 and len(reduced) <= 2 and (not reduced or reduced[-1][1] == 1):
         kept = [(1, 0)] * (2 - len(kept)) + kept
         reduced = [(1, 0)] * (2 - len(reduced)) + reduced if reduced else [(1, 0), (1, 1)]
-        if kept[0][0] * kept[1][0] <= _INT32 and reduced[0][0] <= _INT32:
+        if kept[0][0] * kept[1][0] <= _INT32 and reduced[0][0] <= _INT32:  # the innermost may be longer
             return _Rows(
                 (kept[0][0], kept[1][0]), (kept[0][1], kept[1][1]), reduced[0][0], reduced[0][1], reduced[1][0]
             )
+    if any(e > _INT32 for _, e, _ in groups):
+        return None
     if len(reduced) == 1 and 1 <= len(kept) <= 2 and kept[-1][1] == 1 and (len(kept) == 1 or kept[0][0] <= 65535):
         batch = kept[0] if len(kept) == 2 else (1, 0)
         return _Columns(batch[0], batch[1], reduced[0][0], reduced[0][1], kept[-1][0])
@@ -221,6 +223,10 @@ def _launches(
     groups = _groups(tuple(x.shape), arrays.strides(x), reduced)
     laid = _layout(groups, operation.finds_place)
     if laid is None:
+        arrays.require(
+            _results(x, reduced) <= _INT32,
+            f"{operation.name} of shape {tuple(x.shape)} over axes {tuple(sorted(reduced))}: more results than 32 bits count",
+        )
         order = [m for m in range(x.ndim) if m not in reduced] + sorted(reduced)
         behind = frozenset(range(x.ndim - len(reduced), x.ndim))
         shown = arrays.contiguous(arrays.permuted(x, order))
@@ -229,6 +235,14 @@ def _launches(
     if isinstance(laid, _Rows):
         return _row_launches(operation, x, [x], False, laid, out, count, tiling)
     return _column_launches(operation, x, [x], False, laid, out, count, tiling)
+
+
+def _results(x: Any, reduced: frozenset[int]) -> int:
+    """How many results there are."""
+    found = 1
+    for mode, extent in enumerate(x.shape):
+        found *= 1 if mode in reduced else extent
+    return found
 
 
 def _scratch(operation: Operation, like: Any, shape: tuple[int, ...]) -> list[Any]:

@@ -1,20 +1,23 @@
 """Gradients of softmax, RMSNorm and LayerNorm.
 
 Statistics of a row are found again from the row itself, which must be read anyway: nothing but the inputs is needed of the
-forward pass. Gradients of weights and biases are sums over rows: each block sums over its rows, and a second kernel adds what
-the blocks have, in a fixed order.
+forward pass. Gradients of weights and biases are sums over rows. Where a block's threads can hold sums for all columns of
+their rows, each block sums over the rows it takes in turn; longer rows are read again, by a kernel that sums over columns with
+the statistics noted by the first. What the blocks have is added by a last kernel, in a fixed order.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from .. import cute
-from ..base_dsl.typing import Float32
-from . import arrays, plans
+from ..base_dsl.typing import Float32, Int32, Int64
+from . import arrays, devices, plans
+from .norm_sums import NormSums
 from .reductions import sum as sum_over
-from .row_kernel import MOST_SUMS, Part, RowKernel, RowTiling, State, across, plus, total
-from .row_plans import RowLaunch, check, default_tiling, row_plan, taken_as_rows, target_for
+from .row_kernel import WARP, Part, RowKernel, RowTiling, State, across, plus, total
+from .row_plans import RowLaunch, check, default_tiling, matrix_of, row_plan, taken_as_rows, target_for, width_of
 from .rows import joined_spread, norm_numbers, reciprocal
 
 if TYPE_CHECKING:
@@ -94,6 +97,9 @@ class RmsNormGradient(RowKernel):
             found.append(dy * (x * scale))
         return found
 
+    def noted(self, state: State, numbers: tuple[Any, ...]) -> list[Any]:
+        return [Float32(0.0), cute.math.rsqrt(state[0] * numbers[1] + numbers[0])]
+
 
 class LayerNormGradient(RowKernel):
     """Of the inputs and the gradients of the results.
@@ -146,11 +152,14 @@ class LayerNormGradient(RowKernel):
         normal = (x - state[1]) * scale
         scaled = dy * columns[0] if columns else dy
         found = [(scaled - state[3] * numbers[1] - normal * shared) * scale]
-        if columns:
+        if columns and self.problem.sums:
             found.append(dy * normal)
         if self.problem.sums > len(columns):
             found.append(dy)
         return found
+
+    def noted(self, state: State, numbers: tuple[Any, ...]) -> list[Any]:
+        return [state[1], cute.math.rsqrt(state[2] * numbers[1] + numbers[0])]
 
 
 # --- plans -----------------------------------------------------------------------------------------------------------
@@ -172,20 +181,27 @@ def softmax_gradient_tiling(n: int, width: int, bits: int, device: Device, colum
     return RowTiling(512, 512)
 
 
+MOST_SUMS = 16
+"""Columns for which a thread sums over rows at most, by default."""
+
+
 def gradient_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
-    """Blocks that take rows in turn, with few elements to a thread, as it has sums for each; the next row is on its way."""
+    """Blocks that take rows in turn, with few elements to a thread, as it has sums for each; the next row is on its way.
+
+    Rows that are too long for that are cut as those of softmax.
+    """
     row_threads = _power_of_two(-(-n // max(width, MOST_SUMS)))
-    ahead = 2 if width * bits >= 32 else 0
-    if row_threads <= 512:
-        threads = max(128, row_threads)
-        together = {128: 3, 256: 2}.get(threads, 1)
-        return RowTiling(threads, row_threads, 1, ahead, together, together)
-    cluster = _power_of_two(-(-n // (512 * 2 * MOST_SUMS)))
-    arrays.require(
-        cluster <= device.cluster,
-        f"the gradient of rows of {n} elements: the blocks of a cluster hold at most {512 * device.cluster * 2 * MOST_SUMS}",
-    )
-    return RowTiling(512, 512, cluster, int(ahead > 0), 1)
+    if row_threads > 512:
+        chosen = softmax_gradient_tiling(n, width, bits, device)
+        if not chosen.stages:
+            return chosen
+        # with half the threads: there are more numbers to hold, and predicates where the threads do not fill the row
+        exact = n % (width * 256 * chosen.cluster) == 0
+        together = chosen.together + (chosen.together == 2 and exact)
+        return dataclasses.replace(chosen, threads=256, row_threads=256, together=together)
+    threads = max(128, row_threads)
+    together = {128: 3, 256: 2}.get(threads, 1)
+    return RowTiling(threads, row_threads, 1, 2 if width * bits >= 32 else 0, together, together)
 
 
 def _norm_backward(
@@ -204,7 +220,7 @@ def _norm_plan(
 ) -> Callable[..., tuple[Any, ...]]:
     check(name, [x, dy], [out], [weight])
     n = x.shape[-1]
-    sums = (weight is not None) + bias
+    sums = int(weight is not None) + int(bias)
     kinds = [weight if weight is not None else x] * sums
     if 0 in x.shape:
 
@@ -215,37 +231,70 @@ def _norm_plan(
             return _ordered(out, made, weight is not None, bias)
 
         return nothing
-    given = [
-        taken_as_rows(x),
-        taken_as_rows(dy),
-        target_for(out),
-        None if weight is None else arrays.contiguous(weight),
-    ]
-    numbers = norm_numbers(x, eps)
-    apart = sums == 2 and not RowLaunch.fits(given[:3], given[3:], sums, tiling, gradient_tiling)
-    sums -= apart  # the gradient of the bias is then summed by a kernel of its own
-    launch = RowLaunch(kind, given[:2], given[2:3], given[3:], numbers, sums, tiling, gradient_tiling)
+    given = _taken(dy, x, weight, out)
+    chosen = tiling or _chosen(given)
+    turns = chosen.resident > 0 and chosen.vectors(n, 1) > 0
+    launch = RowLaunch(
+        kind, given[:2], given[2:3], given[3:], norm_numbers(x, eps), chosen, gradient_tiling,
+        sums if turns else 0, 0 if turns or not sums else 2,
+    )  # fmt: skip
+    parts, each = (launch.lines, 0) if turns else _parts(launch)
 
-    def scratch(like: Any) -> list[Any]:
+    def scratch(like: Any) -> tuple[list[Any], list[Any]]:
         wanted = arrays.framework_dtype(Float32, like)
-        return [arrays.empty(like, (launch.lines, n), wanted) for _ in range(sums)]
+        notes = [] if turns or not sums else [arrays.empty(like, (launch.rows,), wanted) for _ in range(2)]
+        return notes, [arrays.empty(like, (parts, n), wanted) for _ in range(sums)]
 
-    run = launch.launcher([*given, *scratch(x)])
+    notes, partial = scratch(x)
+    run = launch.launcher([*given, *(notes or partial)])
+    add = None
+    if notes:
+        types, width = (arrays.element_type(x), arrays.element_type(dy)), launch.width
+        kernel = plans.made(NormSums, types, width, n % (WARP * width) == 0, weight is not None, bias)
+        steps = tuple(Int64(step) for step in launch.steps[:2])
+        add = plans.launcher(
+            kernel, [*given[:2], *notes, *partial], Int32(launch.rows), Int32(n), steps, Int32(parts), Int32(each)
+        )
+
+    before = [x, dy, out, weight]
+    copied = any(a is not b for a, b in zip(given, before, strict=True))
 
     def plan(dy: Any, x: Any, weight: Any, out: Any) -> tuple[Any, ...]:
-        target, partial = target_for(out), scratch(x)
-        taken = [taken_as_rows(x), taken_as_rows(dy), target, None if weight is None else arrays.contiguous(weight)]
-        run([a for a in (*taken, *partial) if a is not None])
-        if target is not out:
-            arrays.assign(out, target)
+        taken = _taken(dy, x, weight, out) if copied else [x, dy, out, weight]
+        notes, partial = scratch(x)
+        run([a for a in (*taken, *(notes or partial)) if a is not None])
+        if add is not None:
+            add([*taken[:2], *notes, *partial])
+        if taken[2] is not out:
+            arrays.assign(out, taken[2])
         made = [arrays.empty(like, (n,), None) for like in ([weight] if weight is not None else []) + [x] * bias]
-        for vector, parts in zip(made, partial, strict=False):
-            sum_over(parts, 0, out=vector)
-        if apart:
-            sum_over(dy, tuple(range(dy.ndim - 1)), out=made[-1])
+        for vector, found in zip(made, partial, strict=True):
+            sum_over(found, 0, out=vector)
         return _ordered(out, made, weight is not None, bias)
 
     return plan
+
+
+def _taken(dy: Any, x: Any, weight: Any, out: Any) -> list[Any]:
+    """Inputs, gradients, what is written and weights, as kernels take them."""
+    return [taken_as_rows(x), taken_as_rows(dy), target_for(out), None if weight is None else arrays.contiguous(weight)]
+
+
+def _chosen(given: list[Any]) -> RowTiling:
+    """How rows are cut by default."""
+    laid = [m for m in map(matrix_of, given[:3]) if m is not None]
+    width = min([m.width for m in laid] + ([] if given[3] is None else [width_of(given[3], laid[0].n, laid[0].n)]))
+    bits = max(arrays.element_type(x).width for x in given[:2])
+    return gradient_tiling(laid[0].n, width, bits, devices.current())
+
+
+def _parts(launch: RowLaunch) -> tuple[int, int]:
+    """Over how many blocks rows are spread, for each column, and how many rows each has."""
+    columns = -(-launch.n // (WARP * launch.width))
+    step = NormSums.threads // WARP * NormSums.unroll
+    wanted = -(-4 * devices.current().multiprocessors // columns)
+    each = -(-launch.rows // (wanted * step)) * step
+    return -(-launch.rows // each), each
 
 
 def _ordered(out: Any, made: list[Any], weighted: bool, biased: bool) -> tuple[Any, ...]:

@@ -23,9 +23,6 @@ WARP = 32
 MOST_ELEMENTS = {0: 64, 1: 128, 2: 128}
 """Elements of a row that a thread holds at most, by the stages in shared memory."""
 
-MOST_SUMS = 16
-"""Sums over rows that a thread has in registers at most."""
-
 State = tuple[Any, ...]
 
 
@@ -56,15 +53,12 @@ class RowTiling:
         found = -(-n // (self.cluster * self.row_threads * width))
         return found if found * width <= MOST_ELEMENTS.get(self.stages, 0) else 0
 
-    def smem_bytes(self, n: int, width: int, bits: int, sources: int, sums: int = 0) -> int:
-        """Shared memory of a block that reads some matrices of so many bits and makes some sums over rows."""
-        held = self.vectors(n, width) * width
-        staged = self.stages * sources * held * self.threads * bits // 8
-        if held > MOST_SUMS:
-            staged += sums * held * self.threads * 4
+    def smem_bytes(self, n: int, width: int, bits: int, sources: int) -> int:
+        """Shared memory of a block that reads some matrices of so many bits."""
+        staged = self.stages * sources * self.vectors(n, width) * self.threads * width * bits // 8
         return staged + 2 * 8 * 4 * self.cluster * (self.threads // WARP or 1)
 
-    def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device, sums: int = 0) -> None:
+    def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
         """Refuse what cannot work for rows of `n` elements of so many bits, accessed `width` at a time."""
         for name in ("threads", "row_threads", "cluster"):
             value = getattr(self, name)
@@ -98,7 +92,7 @@ class RowTiling:
             f"{self}: copies into shared memory take 4 bytes or more, and {width} elements of {bits} bits can be copied at once",
             hint="stages=0, or rows that are aligned",
         )
-        used = self.smem_bytes(n, width, bits, sources, sums)
+        used = self.smem_bytes(n, width, bits, sources)
         arrays.require(
             used <= device.smem,
             f"{self} takes {used} bytes of shared memory, and a block has {device.smem}",
@@ -211,9 +205,14 @@ class Part:
             found = found + select(self.exists(v), Float32(float(self._kernel.width)), Float32(0.0))
         return found
 
+    def release(self) -> None:
+        """Columns will be read another time, if they are many."""
+        if self.count * len(self._columns) > _AHEAD:
+            self._read.clear()
+
     def again(self) -> None:
         """Values will be read another time: they need not be held until then."""
-        self._read.clear()
+        self.release()
         if self._kernel.tiling.stages > 0:
             arch.cp_async_wait_group(self._kernel.tiling.stages - 1)
 
@@ -223,13 +222,14 @@ class RowProblem:
     """What a kernel is made for: the types of its matrices and vectors, how wide accesses are, and how rows are cut.
 
     With `vectors` of 0 rows are read in chunks. `exact` rows fill all vectors of all threads. `sums` numbers for each column
-    are summed over rows: each block writes its own sums.
+    are summed over rows: each block writes its own sums. `notes` are numbers of each row that are written.
     """
 
     sources: tuple[Any, ...]
     outs: tuple[Any, ...]
     columns: tuple[Any, ...]
     sums: int
+    notes: int
     width: int
     vectors: int
     exact: bool
@@ -287,6 +287,10 @@ class RowKernel:
         """
         raise NotImplementedError
 
+    def noted(self, state: State, numbers: tuple[Any, ...]) -> list[Any]:
+        """Numbers to write for each row, as many as the problem has notes."""
+        return []
+
     # -- the kernel ------------------------------------------------------------------------------------------------
 
     def matrix(self, address: Any, dtype: Any, rows: Any, n: Any, step: Any) -> Any:
@@ -300,7 +304,7 @@ class RowKernel:
 
     @cute.jit
     def __call__(self, places: Any, rows: Int32, n: Int32, steps: Any, numbers: Any, blocks: Int32, stream: Int64):
-        """Launch over so many blocks. `places`: sources, outs, columns, sums; `steps`: from row to row of the matrices."""
+        """Launch over so many blocks. `places`: sources, outs, columns, sums, notes; `steps`: from row to row of the matrices."""
         problem, tiling = self.problem, self.tiling
         types = (*problem.sources, *problem.outs)
         matrices = [self.matrix(p, t, rows, n, step) for p, t, step in zip(places, types, steps, strict=False)]
@@ -308,9 +312,11 @@ class RowKernel:
         present = [t for t in problem.columns if t is not None]
         columns = [self.vector(p, t, n) for p, t in zip(rest, present, strict=False)]
         lines = blocks // tiling.cluster * tiling.rows
-        sums = [self.matrix(p, Float32, lines, n, n) for p in rest[len(present) :]]
+        rest = rest[len(present) :]
+        sums = [self.matrix(p, Float32, lines, n, n) for p in rest[: problem.sums]]
+        notes = [cute.make_tensor(arrays.pointer(p, Float32, 1), cute.make_layout(rows)) for p in rest[problem.sums :]]
         sources, outs = matrices[: len(problem.sources)], matrices[len(problem.sources) :]
-        self.kernel(sources, outs, columns, sums, numbers, rows, n).launch(
+        self.kernel(sources, outs, columns, sums, notes, numbers, rows, n).launch(
             grid=(blocks, 1, 1),
             block=(tiling.threads, 1, 1),
             cluster=(tiling.cluster, 1, 1) if tiling.cluster > 1 else None,
@@ -320,7 +326,7 @@ class RowKernel:
         )
 
     @cute.kernel
-    def kernel(self, sources: Any, outs: Any, columns: Any, sums: Any, numbers: Any, rows: Int32, n: Int32):
+    def kernel(self, sources: Any, outs: Any, columns: Any, sums: Any, notes: Any, numbers: Any, rows: Int32, n: Int32):
         tiling, width = self.tiling, self.width
         thread = arch.thread_idx()[0]
         block = arch.block_idx()[0]
@@ -333,10 +339,9 @@ class RowKernel:
         exchange = self.exchange_buffer(slots)
         staged = [self.stage_buffer(x.element_type) for x in sources] if const_expr(tiling.stages > 0) else []
         first = block // tiling.cluster
-        summed = [self.sum_buffer(thread) for _ in sums]
+        summed = [cute.make_rmem_tensor((width, self.vectors), Float32) for _ in sums]
         for held in summed:
-            for v in range_constexpr(self.vectors):
-                held[None, v].store(cute.full((width,), 0.0, Float32))
+            held.fill(0.0)
 
         if const_expr(tiling.cluster > 1):
             arch.cluster_arrive_relaxed()
@@ -347,14 +352,14 @@ class RowKernel:
 
         if const_expr(tiling.resident == 0):
             places = (first * tiling.rows + within, Int32(0), rows, unit, units, thread, within, rank, slots, Int32(0))
-            self.row(sources, outs, columns, summed, numbers, n, staged, exchange, places)
+            self.row(sources, outs, columns, summed, notes, numbers, n, staged, exchange, places)
         else:
             turn = Int32(0)
             steps = arch.grid_dim()[0] // tiling.cluster
             for group in range(first, cute.ceil_div(rows, tiling.rows), steps):
                 row = group * tiling.rows + within
                 places = (row, row + steps * tiling.rows, rows, unit, units, thread, within, rank, slots, turn)
-                self.row(sources, outs, columns, summed, numbers, n, staged, exchange, places)
+                self.row(sources, outs, columns, summed, notes, numbers, n, staged, exchange, places)
                 turn = turn ^ 1
         if const_expr(tiling.stages > 0):
             arch.cp_async_wait_group(0)
@@ -372,17 +377,9 @@ class RowKernel:
 
     @cute.jit
     def row(
-        self,
-        sources: Any,
-        outs: Any,
-        columns: Any,
-        summed: Any,
-        numbers: Any,
-        n: Any,
-        staged: Any,
-        exchange: Any,
+        self, sources: Any, outs: Any, columns: Any, summed: Any, notes: Any, numbers: Any, n: Any, staged: Any, exchange: Any,
         places: Any,
-    ):
+    ):  # fmt: skip
         """What a thread does for a row, and to have the next one soon."""
         row, following, rows, unit, units, thread, within, rank, slots, turn = places
         tiling = self.tiling
@@ -400,8 +397,10 @@ class RowKernel:
             if const_expr(tiling.stages > 0):
                 arch.cp_async_wait_group(tiling.stages - 1)
             own, kept = self.absorb(None, part)
+            part.release()
             part.prepare()
             state = self.gathered(own, exchange, turn, within, thread, rank, slots)
+            self.note(notes, state, numbers, row, exists, rank, thread)
             self.finish(outs, summed, part, kept, own, state, numbers, n, row, exists, unit, units)
             if const_expr(tiling.stages == 1 and tiling.resident > 0):
                 self.fetch(sources, staged, following, rows, unit, units, thread, stage)
@@ -411,10 +410,19 @@ class RowKernel:
             for start in range(0, units, step):
                 state = self.chunk(sources, columns, state, row, exists, start + unit, units)
             state = self.gathered(state, exchange, turn, within, thread, rank, slots)
+            self.note(notes, state, numbers, row, exists, rank, thread)
             for start in range(0, units, step):
                 held = [self.read(x, row, exists, start + unit, units) for x in sources]
                 part = Part(self, held, columns, start + unit, units)
                 self.finish(outs, summed, part, None, state, state, numbers, n, row, exists, start + unit, units)
+
+    @cute.jit
+    def note(self, notes: Any, state: Any, numbers: Any, row: Any, exists: Any, rank: Any, thread: Any):
+        """Write what is to be noted of a row, once."""
+        if const_expr(len(notes) > 0):
+            if exists & (rank == 0) & (thread % self.tiling.row_threads == 0):
+                for out, value in zip(notes, self.noted(state, numbers), strict=True):
+                    out[row] = value
 
     @cute.jit
     def chunk(self, sources: Any, columns: Any, state: Any, row: Any, exists: Any, unit: Any, units: Any):
@@ -493,15 +501,6 @@ class RowKernel:
         stride = (1, width * tiling.threads, width, width * tiling.threads * self.vectors)
         memory = arch.alloc_smem(dtype, width * self.vectors * tiling.threads * tiling.stages, 16)
         return cute.make_tensor(memory, cute.make_layout(shape, stride=stride))
-
-    def sum_buffer(self, thread: Any) -> Any:
-        """Where a thread sums over rows: in registers if they are few, else in shared memory, where nobody else touches it."""
-        width, threads = self.width, self.tiling.threads
-        if self.vectors * width <= MOST_SUMS:
-            return cute.make_rmem_tensor((width, self.vectors), Float32)
-        memory = arch.alloc_smem(Float32, width * self.vectors * threads, 16)
-        layout = cute.make_layout((width, self.vectors, threads), stride=(1, width * threads, width))
-        return cute.make_tensor(memory, layout)[None, None, thread]
 
     @cute.jit
     def fetch(self, sources: Any, staged: Any, row: Any, rows: Any, unit: Any, units: Any, thread: Any, stage: Any):

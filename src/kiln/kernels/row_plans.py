@@ -99,7 +99,7 @@ def row_plan(
         return lambda given: None
     if any(matrix_of(x) is None for x in (*sources, *outs)) or any(c is not None and _spread(c) for c in columns):
         return _plan_of_copies(name, kind, sources, outs, columns, numbers, tiling, choose)
-    launch = RowLaunch(kind, sources, outs, columns, numbers, 0, tiling, choose or default_tiling)
+    launch = RowLaunch(kind, sources, outs, columns, numbers, tiling, choose or default_tiling)
     run = launch.launcher([*sources, *outs, *columns])
     if all(c is not None for c in columns):
         return run
@@ -111,7 +111,7 @@ class RowLaunch:
 
     def __init__(
         self, kind: type[Any], sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any],
-        numbers: tuple[float, ...], sums: int, tiling: RowTiling | None, choose: Callable[..., RowTiling],
+        numbers: tuple[float, ...], tiling: RowTiling | None, choose: Callable[..., RowTiling], sums: int = 0, notes: int = 0,
     ) -> None:  # fmt: skip
         matrices = [m for m in map(matrix_of, (*sources, *outs)) if m is not None]
         rows, n = matrices[0].rows, matrices[0].n
@@ -123,7 +123,7 @@ class RowLaunch:
         bits, device = max(arrays.element_type(x).width for x in sources), devices.current()
         if tiling is None:
             tiling = choose(n, width, bits, device, len(present))
-        tiling.check(n, width, bits, len(sources), device, sums)
+        tiling.check(n, width, bits, len(sources), device)
         vectors = tiling.vectors(n, width)
         exact = n == tiling.cluster * tiling.row_threads * vectors * width
         if sums:
@@ -135,39 +135,33 @@ class RowLaunch:
         clusters = -(-rows // tiling.rows)
         if tiling.resident:
             clusters = min(clusters, max(1, device.multiprocessors * tiling.resident // tiling.cluster))
+        self.rows = rows
         self.n = n
+        self.steps = tuple(m.step for m in matrices)
+        self.width = width
         self.lines = clusters * tiling.rows
         """How many sums there are for each column."""
-        self._kernel = plans.made(kind, RowProblem(types[0], types[1], types[2], sums, width, vectors, exact, tiling))
+        self._kernel = plans.made(
+            kind, RowProblem(types[0], types[1], types[2], sums, notes, width, vectors, exact, tiling)
+        )
         self._numbers = (
             Int32(rows), Int32(n), tuple(Int64(m.step) for m in matrices), tuple(Float32(x) for x in numbers),
             Int32(clusters * tiling.cluster),
         )  # fmt: skip
 
-    @staticmethod
-    def fits(
-        matrices: Sequence[Any],
-        columns: Sequence[Any],
-        sums: int,
-        tiling: RowTiling | None,
-        choose: Callable[..., RowTiling],
-    ) -> bool:
-        """Whether a block has shared memory for so many sums over rows; the last of the matrices is written."""
-        laid = [m for m in map(matrix_of, matrices) if m is not None]
-        n, device = laid[0].n, devices.current()
-        width = min([m.width for m in laid] + [width_of(c, n, n) for c in columns if c is not None])
-        bits = max(arrays.element_type(x).width for x in matrices[:-1])
-        chosen = tiling or choose(n, width, bits, device, 0)
-        return chosen.smem_bytes(n, width, bits, len(matrices) - 1, sums) <= device.smem
-
     def launcher(self, given: Sequence[Any]) -> Callable[[Sequence[Any]], None]:
-        """A function of arrays like these: sources, outs, columns that there are, sums."""
+        """A function of arrays like these: sources, outs, columns that there are, sums, notes."""
         return plans.launcher(self._kernel, [x for x in given if x is not None], *self._numbers)
 
 
 def _spread(x: Any) -> bool:
     """Whether a vector's elements are not neighbours."""
     return x.shape[0] != 1 and arrays.strides(x)[0] != 1
+
+
+def unchanged(x: Any) -> Any:
+    """Itself: what a plan does with an array that need not be copied."""
+    return x
 
 
 def taken_as_rows(x: Any) -> Any:
