@@ -222,6 +222,7 @@ REFUSED = [
     (lambda: kernels.gemm(np.zeros((4, 4), np.float64), np.zeros((4, 4), np.float64)), "Float64"),
     (lambda: kernels.gemm(np.zeros((4, 4, 4), np.float16)[:, :, 0], np.zeros((4, 4), np.float16)), "contiguous"),
     (lambda: kernels.gemm(np.zeros(4, np.float16), np.zeros((4, 4), np.float16)), "modes"),
+    (lambda: kernels.gemm(np.zeros((4, 4), np.float16)[::-1], np.zeros((4, 4), np.float16)), "negative strides"),
     (
         lambda: kernels.gemm(np.zeros((4, 4), np.float16), np.zeros((4, 4), np.float16), activation="sine"),
         "activation",

@@ -487,14 +487,14 @@ def _transposed(x: Any) -> Any:
 
 _NARROW = 1 << 31
 """Bytes a tile may reach over for offsets of 32 bits, each mode by itself."""
-_MOST_ROWS = 1 << 10
+_MOST_ROWS = 1 << 12
 """More than any tile has, in rows or in K."""
 
 
 def _operand(x: Any, leading: int, k_mode: int) -> Operand:
     """The kind of an operand, its element type still to be read from it."""
     width = arrays.access_width(x, leading)
-    wide = any(abs(s) * _MOST_ROWS * arrays.itemsize(x) >= _NARROW for s in arrays.strides(x)[1:])
+    wide = any(s * _MOST_ROWS * arrays.itemsize(x) >= _NARROW for s in arrays.strides(x)[1:])
     return Operand(None, leading == k_mode, width, wide)
 
 
