@@ -173,8 +173,19 @@ class BaseDSL(ArgumentRules):
 
     # -- tracing -----------------------------------------------------------------------------------------
 
-    def trace(self, name: str, nodes: Sequence[Node], run: Callable[[list[Any]], Any], at: Span) -> Traced:
-        """Trace `run` as a host function of the nodes' leaves."""
+    def check_arguments(
+        self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[ir.Value]
+    ) -> ir.Value | None:
+        """Add checks of what was passed to the start of a host function, and give the condition under which it runs.
+
+        By default there are none.
+        """
+        return None
+
+    def trace(
+        self, name: str, nodes: Sequence[Node], run: Callable[[list[Any]], Any], at: Span, names: Sequence[str]
+    ) -> Traced:
+        """Trace `run` as a host function of the nodes' leaves. `names`: of the arguments."""
         from ..mlir import context, ir, require_dialect
 
         for dialect in self.dialects():
@@ -189,15 +200,23 @@ class BaseDSL(ArgumentRules):
                 function, entry = self.make_function(name, leaf_types, location)
                 self.describe_arguments(function, nodes)
             with tracing.inside_function(active, entry, "host"):
-                arguments = iter(list(entry.arguments))
-                returned = run([node.rebuild(arguments) for node in nodes])
                 from . import tree
                 from .frontend import merged_objects
+                from .frontend.regions import DetachedBlock
 
-                merged_objects.check(active)
-
-                _, values, rebuild = tree.open_value(returned, promote=False)
-                kinds, single = result_kinds(returned), tree.is_dynamic(returned)
+                fits = self.check_arguments(nodes, names, list(entry.arguments))
+                body = DetachedBlock([])
+                arguments = iter(list(entry.arguments))
+                with contextlib.nullcontext() if fits is None else body.open():
+                    returned = run([node.rebuild(arguments) for node in nodes])
+                    merged_objects.check(active)
+                    _, values, rebuild = tree.open_value(returned, promote=False)
+                    kinds, single = result_kinds(returned), tree.is_dynamic(returned)
+                if fits is not None:  # what was passed does not fit: the check has said so, and nothing is done
+                    nothing = DetachedBlock([])
+                    with nothing.open():
+                        undefined = [self.make_undefined(v.type) for v in values]
+                    values = list(self.make_if(fits, body.block, values, nothing.block, undefined))
                 self.finish_function(function, leaf_types, values)
         return Traced(module, name, leaf_types, [v.type for v in values], kinds, rebuild, single)
 

@@ -186,7 +186,7 @@ class JitFunction(TracedFunction):
                 args, kwargs = self.parameters.call_arguments(dict(zip(arguments, values, strict=True)))
                 return self.run(args, kwargs)
 
-            traced = self.dsl.trace(name, nodes, run, self.span)
+            traced = self.dsl.trace(name, nodes, run, self.span, list(arguments))
             executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
             return CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name())
 

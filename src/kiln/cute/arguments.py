@@ -49,9 +49,15 @@ class TensorNode(Node):
     key: TensorSignature
 
     def __init__(
-        self, found: TensorSignature, leaves: tuple[int, ...] | None, array: Array | None, alignment: int = 0
+        self,
+        found: TensorSignature,
+        leaves: tuple[int, ...] | None,
+        array: Array | None,
+        alignment: int = 0,
+        symbols: list[tuple[Any, str]] | None = None,
     ) -> None:
         self.key = found
+        self.symbols = symbols
         self.formats = found.formats
         self._leaves = leaves
         self._array = array
@@ -233,7 +239,7 @@ def argument_node(value: Any, annotation: Any) -> Node | None:
     if kind is RuntimePointer:
         return PointerNode(value)
     if kind is FakeTensor:
-        return TensorNode(value._signature, None, None)
+        return TensorNode(value._signature, None, None, symbols=value.symbols)
     if kind is Layout or kind is ComposedLayout:
         return layout_node(value)
     if kind is FakeStream:

@@ -44,6 +44,12 @@ class CuteDSL(BaseDSL):
         attributes = [{} if text is None else {"cute.layout": ir.StringAttr.get(text)} for text in array_layouts(nodes)]
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
 
+    def check_arguments(self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[Any]) -> Any:
+        """Symbols that several descriptions of tensors share have one value."""
+        from .symbols import check_shared
+
+        return check_shared(nodes, names, values)
+
     def make_if(self, condition: Any, then: Any, then_values: Any, orelse: Any, else_values: Any) -> Any:
         operation = tracing.emit("scf.if", [v.type for v in then_values], [condition], regions=2)
         _close(operation, 0, then, "scf.yield", then_values)

@@ -17,6 +17,7 @@ from ..base_dsl.typing import Float32, NumericMeta, TFloat32
 from .arrays import Array, find_leading, read_array, reading_natively
 from .layout import Layout
 from .pointer import AddressSpace, Pointer, element_bits, natural_alignment
+from .symbols import symbols_of
 from .tensor import Tensor
 from .tensor_forms import DynamicLeaf, Form, TensorSignature, form, marked, marked_compact, signature
 
@@ -360,6 +361,8 @@ class FakeTensor(Tensor):
         self._signature = found
         self._shape = shape
         self._stride = stride
+        self.symbols = symbols_of(shape, stride)
+        """What its dynamic leaves share with others."""
 
     @property
     def shape(self) -> Any:
