@@ -11,13 +11,14 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from . import cache, settings
+from .dsl import compile_lock
 from .log import logger
 from .target import get_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_SECONDS = 300.0
+_SECONDS = 120.0
 """A process that takes longer is ended: what it was to compile is then compiled here."""
 
 
@@ -51,7 +52,10 @@ def precompile(jobs: Sequence[Callable[[], Any]]) -> int:
 
 def _start(job: Callable[[], Any]) -> int:
     """Fork a process that runs a function and ends; its number."""
-    with warnings.catch_warnings():
+    with (
+        warnings.catch_warnings(),
+        compile_lock,
+    ):  # no other thread is in the middle of a compilation, with LLVM's locks
         # Python warns of threads that may hold locks: a process that hangs for one is ended in time
         warnings.simplefilter("ignore", DeprecationWarning)
         process = os.fork()
