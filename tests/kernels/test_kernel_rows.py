@@ -12,10 +12,13 @@ import kiln
 from kiln import cute, kernels
 from kiln.cute import arch
 from kiln.cute.runtime import from_dlpack
+from kiln.kernels import RowTiling
 from kiln.utils.reductions import reduce_in_block, reduce_in_warp
 
 RNG = np.random.default_rng(0)
-LENGTHS = [1, 3, 8, 130, 1024, 5000]
+ROW = np.zeros((1, 2001), np.float32)
+LONG = np.zeros((1, 100000), np.float32)
+LENGTHS = [1, 130, 1024, 5000]
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +48,10 @@ def exact_layer_norm(x, weight, bias, eps=1e-5):
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight.astype(np.float64) + bias.astype(np.float64)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
-@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize(
+    ("n", "dtype"),
+    [*((n, np.float32) for n in LENGTHS), (130, np.float16), (3, ml_dtypes.bfloat16), (1024, ml_dtypes.bfloat16)],
+)
 def test_softmax(n, dtype):
     x = RNG.standard_normal((3, n)).astype(dtype)
     np.testing.assert_allclose(
@@ -69,11 +74,42 @@ def test_norms(n):
     )
 
 
-def test_rows_longer_than_registers():
-    x = RNG.standard_normal((1, 70001)).astype(np.float32)
-    ones = np.ones(70001)
-    np.testing.assert_allclose(kernels.softmax(x), exact_softmax(x), rtol=1e-4)
-    np.testing.assert_allclose(kernels.layer_norm(x), exact_layer_norm(x, ones, 0 * ones), rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize(
+    "tiling",
+    [
+        RowTiling(64, 16),  # several rows in a block
+        RowTiling(64, 64, 2),  # blocks of a cluster share a row
+        RowTiling(32, 32, 4, 1),  # staged in shared memory
+        RowTiling(64, 64, 2, 2, 1),  # blocks take rows in turn, the next is on its way
+        RowTiling(64, 32, 1, 1, 1),
+        RowTiling(32, 4),  # rows too long to be held
+        RowTiling(32, 32, 2),
+    ],
+)
+def test_tilings(tiling):
+    rows = 140 if tiling.resident else 5
+    n = 4100 if tiling == RowTiling(32, 32, 2) else 1000
+    x = (RNG.standard_normal((rows, n)) + 2).astype(np.float32)
+    weight, bias = (RNG.standard_normal(n).astype(np.float32) for _ in range(2))
+    np.testing.assert_allclose(kernels.softmax(x, tiling=tiling), exact_softmax(x), rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(
+        kernels.layer_norm(x, weight, bias, tiling=tiling), exact_layer_norm(x, weight, bias), rtol=2e-5, atol=2e-5
+    )
+
+
+def test_rows_that_begin_anywhere():
+    x = RNG.standard_normal((3, 2001)).astype(np.float16)
+    np.testing.assert_allclose(
+        kernels.rms_norm(x).astype(np.float64), exact_rms(x, np.ones(2001)), rtol=2e-3, atol=1e-3
+    )
+
+
+def test_a_large_mean_and_outliers_cost_no_accuracy():
+    x = RNG.standard_normal((3, 600)).astype(np.float32)
+    x[0] += 3000
+    x[1, 0] = 1e4
+    ones = np.ones(600)
+    np.testing.assert_allclose(kernels.layer_norm(x), exact_layer_norm(x, ones, 0 * ones), rtol=1e-3, atol=1e-4)
 
 
 def test_without_weights_into_an_array_and_of_views():
@@ -92,6 +128,17 @@ def test_without_weights_into_an_array_and_of_views():
         (lambda: kernels.softmax(np.zeros((2, 4), np.float64)), "Float64"),
         (lambda: kernels.rms_norm(np.zeros((2, 4), np.float32), np.zeros(3, np.float32)), "each of the 4 columns"),
         (lambda: kernels.softmax(np.zeros((2, 4), np.float32), out=np.zeros((2, 5), np.float32)), "into"),
+        (lambda: kernels.softmax(np.zeros((2, 4), np.int32)), "Int32 elements"),
+        (lambda: kernels.softmax(np.float32(1)), "without modes"),
+        (lambda: kernels.softmax([1.0]), "no arrays"),
+        (lambda: kernels.softmax(ROW, tiling=RowTiling(96, 32)), "threads is 96"),
+        (lambda: kernels.softmax(ROW, tiling=RowTiling(64, 128)), "128 threads of a row in a block of 64"),
+        (lambda: kernels.softmax(ROW, tiling=RowTiling(64, 32, 2)), "hold nothing else"),
+        (lambda: kernels.softmax(ROW, tiling=RowTiling(64, 64, 32)), "at most 16 blocks"),
+        (lambda: kernels.softmax(ROW, tiling=RowTiling(64, 64, stages=3)), "stages are 0, 1 or 2"),
+        (lambda: kernels.softmax(ROW[:, :2000], tiling=RowTiling(32, 8, stages=1)), "holds at most 128 elements"),
+        (lambda: kernels.softmax(ROW.astype(np.float16), tiling=RowTiling(64, 64, stages=1)), "take 4 bytes or more"),
+        (lambda: kernels.softmax(LONG, tiling=RowTiling(1024, 1024, stages=2)), "bytes of shared memory"),
     ],
 )
 def test_refused(call, says):
@@ -120,7 +167,10 @@ def test_reductions_over_threads(threads):
     np.testing.assert_array_equal(within, x.reshape(-1, few).sum(1).repeat(few))
 
 
-def test_clean_under_the_sanitizer():
+@pytest.mark.parametrize("tiling", [None, RowTiling(64, 64, 2, 1), RowTiling(64, 64, 1, 2, 1)])
+def test_clean_under_the_sanitizer(tiling):
     x = RNG.standard_normal((3, 700)).astype(np.float32)
     with kiln.sanitize():
-        np.testing.assert_allclose(kernels.softmax(x), exact_softmax(x), rtol=1e-5, atol=1e-7)
+        made = kernels.softmax(x, tiling=tiling)
+        kernels.rms_norm(x, x[0], tiling=tiling)
+    np.testing.assert_allclose(made, exact_softmax(x), rtol=1e-5, atol=1e-7)
