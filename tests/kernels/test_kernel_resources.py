@@ -41,6 +41,12 @@ def large(dtype, layout, **options):
     return kernels.gemm(a, b, **options)
 
 
+def attention(dim, **options):
+    """Attention with more queries than one tile has."""
+    q = array(BF16, 1, 256, 1, dim)
+    return kernels.flash_attention(q, q, q, **options)
+
+
 SHIPPED = {
     "gemm f16 NN": lambda: large(F16, "NN"),
     "gemm f16 NT": lambda: large(F16, "NT"),
@@ -58,6 +64,11 @@ SHIPPED = {
     "gemm f16, bias and gelu": lambda: kernels.gemm(
         array(F16, 64, 64), array(F16, 64, 64), bias=array(F16, 64), activation="gelu"
     ),
+    "attention bf16 128, causal": lambda: attention(128, causal=True),
+    "attention bf16 128": lambda: attention(128),
+    "attention bf16 128, windows and logarithms": lambda: attention(128, window=(64, 64), softcap=9.0, return_lse=True),
+    "attention bf16 64, causal": lambda: attention(64, causal=True),
+    "attention bf16 256, causal": lambda: attention(256, causal=True),
     "softmax bf16": lambda: kernels.softmax(array(BF16, 4, 8192)),
     "softmax f32, long": lambda: kernels.softmax(array(F32, 4, 65536)),
     "rms_norm bf16": lambda: kernels.rms_norm(array(BF16, 4, 8192), array(BF16, 8192)),
@@ -89,6 +100,7 @@ def test_on_sm_80(child, tmp_path):
         with dry_run("sm_80") as launches:
             kernels.gemm(np.zeros((2048, 64), np.float16), np.zeros((64, 2048), np.float16))
             kernels.softmax(np.zeros((4, 8192), np.float16))
+            kernels.flash_attention(*[np.zeros((1, 256, 1, 128), np.float16)] * 3, causal=True)
         assert_no_local_memory(*launches)
         print(json.dumps([[launch.arch, launch.smem + launch.resources.smem] for launch in launches]))
         """)
@@ -96,5 +108,5 @@ def test_on_sm_80(child, tmp_path):
     done = child("program.py")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert [arch for arch, _ in found] == ["sm_80", "sm_80"]
+    assert [arch for arch, _ in found] == ["sm_80"] * 3
     assert all(smem <= 163 << 10 for _, smem in found)

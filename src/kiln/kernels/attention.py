@@ -31,7 +31,7 @@ class AttentionTiling:
     """
 
     block_q: int = 128
-    block_k: int = 32
+    block_k: int = 48
     warps: int = 4
     blocks_per_sm: int = 2
 
@@ -51,8 +51,8 @@ class AttentionTiling:
         return 2 * (self.block_q * max(d, d_v) + 2 * self.block_k * (d + d_v))
 
     def registers(self, head_dim_v: int) -> int:
-        """Registers of a thread that the accumulators and the probabilities take."""
-        return self.m_tiles * (_padded(head_dim_v) // 2 + self.block_k // 2 + self.block_k // 4)
+        """Registers of a thread that the accumulators take."""
+        return self.m_tiles * (_padded(head_dim_v) // 2 + self.block_k // 2)
 
     def check(self, head_dim: int, head_dim_v: int, capacity: int) -> None:
         """Refuse what cannot work for heads of so many elements where a block has `capacity` bytes of shared memory."""
@@ -227,8 +227,8 @@ class _Call:
         if tiling is None:
             tiling = default_tiling(self.head_dim, self.head_dim_v, longest, _capacity_of(target_name()))
         compiled = _compiled(
-            target_name(), sanitizing.kinds(), q.dtype, arrays.is_torch(q), (self.head_dim, self.head_dim_v), tiling, masks,
-            starts[0] is not None, lse is not None,
+            target_name(), sanitizing.kinds(), str(q.dtype).rpartition(".")[2], _memory_of(q), (self.head_dim, self.head_dim_v),
+            tiling, masks, starts[0] is not None, lse is not None,
         )  # fmt: skip
         rows = [x if x.ndim == 4 else x[None] for x in (*self.arrays, out)]
         given = [x for x in (lse, *starts) if x is not None]
@@ -257,29 +257,36 @@ def _check_rows(x: Any) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(
-    target: str, _sanitized: Any, dtype: Any, torch_type: bool, head_dims: tuple[int, int], tiling: AttentionTiling,
+    target: str, _sanitized: Any, dtype: str, space: Any, head_dims: tuple[int, int], tiling: AttentionTiling,
     masks: tuple[bool, bool, bool], packed: bool, lse: bool,
 ) -> Any:  # fmt: skip
     """The function for arrays of any shape and strides with heads of some dimensions."""
-    element = _ELEMENTS.get(str(dtype).rpartition(".")[2] if torch_type else str(dtype))
+    element = _ELEMENTS.get(dtype)
     if element is None:
         raise arrays.refusal(f"flash_attention of {dtype}", hint="float16 or bfloat16")
     tiling.check(*head_dims, _capacity_of(target))
-    rows = _fake(element, 4)
-    more = [_fake(Float32, 2 if packed else 3) if lse else None, *[_fake(Int32, 1) if packed else None] * 2]
+    rows = [_fake(element, 4, space) for _ in range(4)]
+    more = [_fake(Float32, 2 if packed else 3, space) if lse else None]
+    more += [_fake(Int32, 1, space) if packed else None for _ in range(2)]
     kernel = forward(element, head_dims, tiling, *masks)
-    return cute.compile(kernel, rows, rows, rows, rows, *more, Int32(1), Float32(1.0), Float32(1.0), 0, 0, 1, 0)
+    return cute.compile(kernel, *rows, *more, Int32(1), Float32(1.0), Float32(1.0), 0, 0, 1, 0)
 
 
 _ELEMENTS = {"float16": Float16, "bfloat16": BFloat16}
 
 
-def _fake(element: Any, modes: int) -> Any:
+def _memory_of(x: Any) -> Any:
+    """Where an array lies: in a GPU, or anywhere."""
+    on_gpu = arrays.is_torch(x) and x.device.type == "cuda"
+    return cute.AddressSpace.gmem if on_gpu else cute.AddressSpace.generic
+
+
+def _fake(element: Any, modes: int, space: Any) -> Any:
     """The description of an array with the last mode contiguous."""
     strides = [cute.sym_int(64) for _ in range(modes - 1)]
     align = arrays.WIDEST if element.width == 16 else element.width // 8
     return cute.runtime.make_fake_tensor(
-        element, tuple(cute.sym_int() for _ in range(modes)), (*strides, 1), assumed_align=align
+        element, tuple(cute.sym_int() for _ in range(modes)), (*strides, 1), memspace=space, assumed_align=align
     )
 
 
@@ -290,10 +297,22 @@ def _capacity_of(target: str) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def default_tiling(head_dim: int, head_dim_v: int, queries: int, capacity: int) -> AttentionTiling:
-    """The tiling for heads of so many elements and at most so many queries, where a block has `capacity` bytes of shared memory."""
-    wide = max(_padded(head_dim), _padded(head_dim_v))
+    """The tiling for heads of so many elements and at most so many queries, where a block has `capacity` bytes of shared memory.
+
+    As many keys in a step as registers allow, since every step has its own costs.
+    """
+    outputs = _padded(head_dim_v)
     if queries <= 16:
-        return AttentionTiling(16, 32, 1, 4)
-    if queries <= 64 or wide > 128:
-        return AttentionTiling(64, 32, 4, 1 if wide > 128 else 2)
-    return AttentionTiling(128, 32, 4, 2)
+        tried = [AttentionTiling(16, keys, 1, 2) for keys in (64, 32)]
+    elif queries <= 64 or outputs > 128:
+        few = [AttentionTiling(64, keys, 4, 2 if outputs <= 128 else 1) for keys in (64, 32)]
+        many = [AttentionTiling(128, keys, 8, 1) for keys in ((64, 32) if outputs <= 192 else (32,))]
+        tried = few if queries <= 64 else [*many, few[-1]]
+    else:
+        tried = [AttentionTiling(128, keys, 4, 2) for keys in ((64,) if outputs <= 96 else (48, 32))]
+        tried += [AttentionTiling(128, 32, 4, 2), AttentionTiling(64, 32, 4, 1)]
+    for tiling in tried:
+        copied = tiling.threads // min(_lanes(head_dim), _lanes(head_dim_v))
+        if tiling.smem_bytes(head_dim, head_dim_v) <= capacity and tiling.block_k % copied == 0:
+            return tiling
+    return tried[-1]

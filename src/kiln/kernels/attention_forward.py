@@ -2,15 +2,12 @@
 
 A block of threads has a tile of queries, each warp some rows of it. Keys and values stream past in blocks, the last first,
 through two buffers each, filled by `cp.async` one block ahead. Scores and probabilities never leave registers: the
-accumulator of Q K^T is, converted, the left operand of P V. Rows are normalized once, at the end; when a row's maximum
-grows, what was summed before is scaled down.
+accumulator of Q K^T is, converted, the left operand of P V. Rows are normalized once, at the end. Powers are relative to a
+reference of each row, which is raised, and what was summed before scaled down, only when a score exceeds it by much.
 
-The multiplications of one block and the exponentials of the next have nothing to do with each other, so a step does
-
-    S = Q K_i^T          and meanwhile scales O to the maximum of block i - 1,
-    O = O + P_(i-1) V    and meanwhile makes P_i of S,
-
-and the tensor cores need not wait for the softmax.
+While the tensor cores work on an `mma.sync`, a warp scheduler issues nothing else, on Hopper too: what counts is how many
+instructions there are besides. Registers hold so much of the tile that few are left: addresses are shared and derived where
+they are used.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from .. import cute, utils
-from ..base_dsl.numeric.operators import select
 from ..base_dsl.ranges import const_expr, range_constexpr
 from ..base_dsl.typing import Boolean, Float32, Int32, Int64
 from ..cute import arch
@@ -55,12 +51,6 @@ class Forward:
         self.left = left
         self.capped = capped
 
-    resident = 0
-    distance = 2
-    carve = None
-    order = "mixed"
-    serial = False
-
     # --- how the work is cut ---
 
     def mma(self) -> Any:
@@ -93,7 +83,6 @@ class Forward:
             grid=(tiles * group, cute.ceil_div(q.shape[2], group), batches),
             block=(self.tiling.threads, 1, 1),
             min_blocks_per_mp=self.tiling.blocks_per_sm,
-            preferred_smem_carveout=self.carve,
             stream=stream,
         )
 
@@ -109,24 +98,32 @@ class Forward:
         self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: Any, starts_q: Any, starts_k: Any,
         tiles: Int32, scale: Float32, cap: Float32, left: Int32, right: Int32, group: Int32,
     ):  # fmt: skip
-        # The tiles of `group` heads are done side by side, to find each other's keys in the L2 cache, and the last tiles, which
-        # see most keys where later ones are hidden, first.
         number, of_heads, batch = arch.block_idx()
-        tile = arch.make_warp_uniform(tiles - 1 - number // group)
-        head = arch.make_warp_uniform(of_heads * group + number % group)
-        head_k = arch.make_warp_uniform(head // (q.shape[2] // k.shape[2]))
+        tile, head = self.place(number, of_heads, tiles, group)
+        head_k = head // (q.shape[2] // k.shape[2])
         q_rows, queries = self.sequence(q, starts_q, batch, head)
         k_rows, keys = self.sequence(k, starts_k, batch, head_k)
         v_rows, _ = self.sequence(v, starts_k, batch, head_k)
-        out_rows, _ = self.sequence(out, starts_q, batch, head)
-        lse_rows = None
-        if const_expr(lse is not None):
-            if const_expr(starts_q is None):
-                lse_rows = lse[batch, head, None]
-            else:
-                lse_rows = cute.domain_offset((starts_q[batch],), lse[head, None])
         if tile * self.tiling.block_q < queries and head < q.shape[2]:
-            self.one_tile(q_rows, k_rows, v_rows, out_rows, lse_rows, queries, keys, tile, scale, cap, left, right)
+            memory, result = self.one_tile(q_rows, k_rows, v_rows, queries, keys, tile, scale, cap, left, right)
+            # Where results go is found out again, not kept in registers that the loop needs.
+            tile, head = self.place(_only_here(number), of_heads, tiles, group)
+            out_rows, _ = self.sequence(out, starts_q, batch, head)
+            lse_rows = None
+            if const_expr(lse is not None):
+                if const_expr(starts_q is None):
+                    lse_rows = lse[batch, head, None]
+                else:
+                    lse_rows = cute.domain_offset((starts_q[batch],), lse[head, None])
+            self.finish(memory, result, out_rows, lse_rows, tile, queries)
+
+    def place(self, number: Any, of_heads: Any, tiles: Any, group: Any) -> tuple[Any, Any]:
+        """The tile of queries and the head of a block of threads.
+
+        The tiles of `group` heads are done side by side, to find each other's keys in the L2 cache, and the last tiles, which
+        see most keys where later ones are hidden, first.
+        """
+        return tiles - 1 - number // group, of_heads * group + number % group
 
     @cute.jit
     def sequence(self, x: cute.Tensor, starts: Any, batch: Int32, head: Int32):
@@ -140,14 +137,13 @@ class Forward:
 
     @cute.jit
     def one_tile(
-        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: Any, queries: Int32, keys: Int32,
-        tile: Int32, scale: Float32, cap: Float32, left: Int32, right: Int32,
+        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, queries: Int32, keys: Int32, tile: Int32, scale: Float32,
+        cap: Float32, left: Int32, right: Int32,
     ):  # fmt: skip
-        """The outputs of a tile of queries of one sequence and head."""
+        """The outputs of a tile of queries of one sequence and head, their references and sums; and memory to stage them."""
         thread = arch.thread_idx()[0]
         block_q, block_k = self.tiling.block_q, self.tiling.block_k
         mma = self.mma()
-        part = mma.get_slice(thread)
 
         # A query at row r sees the keys from r + offset - left to r + offset + right, both included.
         offset = tile * block_q + (keys - queries)
@@ -186,96 +182,79 @@ class Forward:
         out_acc.fill(0.0)
         scores = cute.make_rmem_tensor(mma.partition_shape_C((block_q, block_k)), Float32)
         rows = 2 * self.tiling.m_tiles
-        lowered, sums, factors = (cute.make_rmem_tensor((rows,), Float32) for _ in range(3))
+        lowered, sums = (cute.make_rmem_tensor((rows,), Float32) for _ in range(2))
         lowered.fill(_NOTHING)
         sums.fill(0.0)
         probabilities = cute.make_rmem_tensor((8, self.tiling.m_tiles, block_k // 16), self.dtype)
 
         products = _Products(self, mma, thread, q_tile, k_ring, v_ring, scores, out_acc, probabilities)
-        softmax = _Softmax(self, scores, lowered, sums, factors, probabilities, out_acc, scale, cap)
+        softmax = _Softmax(self, scores, lowered, sums, probabilities, out_acc, scale, cap)
 
         if steps > 0:
             self.fetch(copy_q, k, k_ring[None, None, 0], self.dim, last, keys)
-            arch.cp_async_commit_group()
+            self.fetch(copy_v, v, v_ring[None, None, 0], self.dim_v, last, keys)
+        arch.cp_async_commit_group()
+        for i in range(steps):
+            reading, block = i % 2, last - i
             arch.cp_async_wait_group(0)
             arch.sync_threads()
-            self.fetch(copy_v, v, v_ring[None, None, 0], self.dim_v, last, keys)
-            if steps > 1:
-                self.fetch(copy_q, k, k_ring[None, None, 1], self.dim, last - 1)
+            if i + 1 < steps:
+                self.fetch(copy_q, k, k_ring[None, None, 1 - reading], self.dim, block - 1)
+                self.fetch(copy_v, v, v_ring[None, None, 1 - reading], self.dim_v, block - 1)
             arch.cp_async_commit_group()
-            for step in range_constexpr(products.resident):
-                products.load_queries(step)
-            _run(products.scores(0))
+            products.scores(reading)
             if const_expr(self.capped):
                 softmax.cap_scores()
-            self.mask(part, scores, last, offset, keys, left, right)
-            _run(softmax.steps())
-
-            for i in range(1, steps):
-                reading = i % 2
-                arch.cp_async_wait_group(0)
-                arch.sync_threads()
-                if i + 1 < steps:
-                    self.fetch(copy_q, k, k_ring[None, None, 1 - reading], self.dim, last - i - 1)
-                self.fetch(copy_v, v, v_ring[None, None, reading], self.dim_v, last - i)
+            if (block + 1) * block_k > whole_end or block * block_k < whole_begin:
+                self.mask(scores, block, offset, keys, left, right)
+            found = softmax.maxima()
+            if arch.vote_any_sync(softmax.exceeded(found)):
+                softmax.raise_reference(found)
+            softmax.make_probabilities()
+            if keys < 0:
+                # Never, but a branch: sums are made before it, so that their terms need not be kept during the products.
                 arch.cp_async_commit_group()
-                if arch.vote_any_sync(softmax.grown()):
-                    _run(softmax.rescale())
-                _run(products.scores(reading))
-                if const_expr(self.capped):
-                    softmax.cap_scores()
-                block = last - i
-                if (block + 1) * block_k > whole_end or block * block_k < whole_begin:
-                    self.mask(part, scores, block, offset, keys, left, right)
-                if const_expr(self.order == "mixed"):
-                    _together(products.outputs(1 - reading), softmax.steps())
-                elif const_expr(self.order == "late"):
-                    _together(products.outputs(1 - reading), softmax.steps(), 2)
-                elif const_expr(self.order == "softmax"):
-                    _run(softmax.steps())
-                    _run(products.outputs(1 - reading))
-                else:
-                    _run(products.outputs(1 - reading))
-                    _run(softmax.steps())
-
-            arch.cp_async_wait_group(0)
-            arch.sync_threads()
-            _run(softmax.rescale())
-            _run(products.outputs((steps - 1) % 2))
-        else:
-            arch.cp_async_commit_group()
-            arch.cp_async_wait_group(0)
-            arch.sync_threads()
-        self.finish(part, mma, thread, out_acc, lowered, sums, o_tile, out, lse, tile, queries)
+            products.outputs(reading)
+        arch.cp_async_wait_group(0)
+        arch.sync_threads()
+        return o_tile, (out_acc, lowered, sums)
 
     @cute.jit
     def fetch(self, copy: Any, source: cute.Tensor, target: cute.Tensor, dim: int, block: Any, rows: Any = None):
         """Begin to copy a block of rows. `rows`: how many there are, where the block may go beyond; zeros are put there."""
         extent, padded = (cute.size(target, mode=[i]) for i in range(2))
         first = copy.partition_S(cute.local_tile(source, (extent, padded), (0, 0)))
-        # a step that all threads share, added to the address of a thread
-        from_ = cute.make_tensor(first.iterator + Int64(block) * (source.stride[0] * extent), first.layout)
         to = copy.partition_D(target)
-        if const_expr(rows is None and dim == padded):
-            cute.copy(copy, from_, to)
-        else:
-            places = copy.partition_S(cute.make_identity_tensor((extent, padded)))
-            inside = cute.make_rmem_tensor((1, cute.size(to, mode=[1]), cute.size(to, mode=[2])), Boolean)
-            for i in range_constexpr(cute.size(to, mode=[1])):
-                for j in range_constexpr(cute.size(to, mode=[2])):
-                    row, column = places[0, i, j]
+        # What all threads share is added to the address of a thread. The distance of its rows is a value that only exists here:
+        # otherwise each row has a pointer of its own in registers, all through the loop.
+        start = first.iterator + Int64(block) * (source.stride[0] * extent)
+        distance = arch.make_warp_uniform(Int32(first.stride[1] // _VALUES))
+        places = copy.partition_S(cute.make_identity_tensor((extent, padded)))
+        columns = cute.size(to, mode=[2])
+        for i in range_constexpr(cute.size(to, mode=[1])):
+            row = cute.make_tensor(
+                start + cute.assume(Int64(distance) * (_VALUES * i), divby=_VALUES),
+                cute.make_layout((first.shape[0], columns), stride=(first.stride[0], first.stride[2])),
+            )
+            if const_expr(rows is None and dim == padded):
+                cute.copy(copy, row, to[None, i, None])
+            else:
+                inside = cute.make_rmem_tensor((1, columns), Boolean)
+                for j in range_constexpr(columns):
+                    place, column = places[0, i, j]
                     there = Boolean(True)
                     if const_expr(rows is not None):
-                        there = block * extent + row < rows
+                        there = block * extent + place < rows
                     if const_expr(dim != padded):
                         there = there & (column < dim)
-                    inside[0, i, j] = there
-            cute.copy(copy, from_, to, pred=inside)
+                    inside[0, j] = there
+                cute.copy(copy, row, to[None, i, None], pred=inside)
 
     @cute.jit
-    def mask(self, part: Any, scores: cute.Tensor, block: Int32, offset: Int32, keys: Int32, left: Int32, right: Int32):
+    def mask(self, scores: cute.Tensor, block: Int32, offset: Int32, keys: Int32, left: Int32, right: Int32):
         """Hide the keys that a query does not see."""
         block_k = self.tiling.block_k
+        part = self.mma().get_slice(_only_here(arch.thread_idx()[0]))
         places = part.partition_C(cute.make_identity_tensor((self.tiling.block_q, block_k)))
         start = block * block_k
         for m in range_constexpr(self.tiling.m_tiles):
@@ -297,13 +276,13 @@ class Forward:
                         scores[(c, half), m, n] = value if seen else Float32(-float("inf"))
 
     @cute.jit
-    def finish(
-        self, part: Any, mma: Any, thread: Int32, out_acc: cute.Tensor, lowered: cute.Tensor, sums: cute.Tensor,
-        o_tile: cute.Tensor, out: cute.Tensor, lse: Any, tile: Int32, queries: Int32,
-    ):  # fmt: skip
+    def finish(self, memory: cute.Tensor, result: Any, out: cute.Tensor, lse: Any, tile: Int32, queries: Int32):
         """Divide by the sums, and write the outputs by way of shared memory, in whole rows."""
         block_q, m_tiles = self.tiling.block_q, self.tiling.m_tiles
-        places = part.partition_C(cute.make_identity_tensor((block_q, self.padded_v)))
+        out_acc, lowered, sums = result
+        thread = _only_here(arch.thread_idx()[0])
+        mma = self.mma()
+        places = mma.get_slice(thread).partition_C(cute.make_identity_tensor((block_q, self.padded_v)))
         for m in range_constexpr(m_tiles):
             for half in range_constexpr(2):
                 number = 2 * m + half
@@ -324,16 +303,16 @@ class Forward:
                         if total != 0.0:
                             value = (cute.math.log2(total) - lowered[number]) * _LN_2
                         lse[row] = value
-        result = cute.make_rmem_tensor(out_acc.shape, self.dtype)
-        result.store(out_acc.load().to(self.dtype))
+        rounded = cute.make_rmem_tensor(out_acc.shape, self.dtype)
+        rounded.store(out_acc.load().to(self.dtype))
         # A warp wrote and reads its own rows of Q, but the threads that store rows are others.
         arch.sync_threads()
         store = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=32)
         writer = cute.make_tiled_copy_C(store, mma).get_slice(thread)
-        cute.copy(store, writer.retile(result), writer.partition_D(o_tile))
+        cute.copy(store, writer.retile(rounded), writer.partition_D(memory))
         arch.sync_threads()
         copy = self.row_copy(self.padded_v, False).get_slice(thread)
-        from_ = copy.partition_S(o_tile)
+        from_ = copy.partition_S(memory)
         to = copy.partition_D(cute.local_tile(out, (block_q, self.padded_v), (tile, 0)))
         coords = copy.partition_S(cute.make_identity_tensor((block_q, self.padded_v)))
         held = cute.make_fragment_like(from_)
@@ -349,27 +328,16 @@ class Forward:
         cute.copy(copy, held, to, pred=inside)
 
 
-Work = "list[Callable[[], None]]"
-"""Code to emit, in pieces."""
+def _only_here(value: Any) -> Any:
+    """A number as a value that exists from here on only.
 
-
-def _run(work: Any) -> None:
-    for piece in work:
-        piece()
-
-
-def _together(first: Any, second: Any, skip: int = 0) -> None:
-    """Emit two sequences of pieces evenly mixed: neither depends on the other, and the scheduler keeps close to the order."""
-    done = 0
-    for number, piece in enumerate(first):
-        piece()
-        want = min(len(second), len(second) * (number + 1) // (len(first) - skip))
-        _run(second[done:want])
-        done = want
+    What is computed from the number itself would be kept from its first to its last use, in registers that the loop needs.
+    """
+    return arch.shuffle_sync_bfly(value, offset=0)
 
 
 class _Products:
-    """The two products of a step as pieces: a load of matrices ahead, and the multiplications of an earlier one.
+    """The two products of a step.
 
     Four matrices, 16 rows by 16 columns, are loaded at once. For Q and V a lane names row `lane % 16`, columns from
     `lane / 16 * 8`: their addresses differ by what is the same in all lanes, so that few are kept. For K, whose rows are the
@@ -380,8 +348,7 @@ class _Products:
         self, of: Forward, mma: Any, thread: Any, q_tile: Any, k_ring: Any, v_ring: Any, scores: Any, out_acc: Any,
         probabilities: Any,
     ) -> None:  # fmt: skip
-        self.mma, self.m_tiles, self.resident = mma, of.tiling.m_tiles, min(of.resident, of.padded // 16)
-        self.distance = of.distance
+        self.mma, self.m_tiles = mma, of.tiling.m_tiles
         self.acc_scores, self.acc_out, self.probabilities = scores, out_acc, probabilities
         block_q, block_k, warps = of.tiling.block_q, of.tiling.block_k, of.tiling.warps
         depth, depth_v = of.padded // 16, of.padded_v // 16
@@ -393,25 +360,22 @@ class _Products:
         lane = thread % 32
         first = arch.make_warp_uniform(thread // 32)
         down, across = (lane % 16, lane // 16), (lane % 8 + lane // 16 * 8, lane // 8 % 2)
-        self.q_from = _matrices(q_tile, down, first, warps, (block_q, of.padded))
-        self.k_from = _matrices(k_ring, across, 0, 1, (block_k, of.padded))
-        self.v_from = _matrices(v_ring, down, 0, 1, (block_k, of.padded_v))
+        self.q_tile = _Matrices(q_tile, down, (block_q, of.padded), first, warps)
+        self.k_ring = _Matrices(k_ring, across, (block_k, of.padded))
+        self.v_ring = _Matrices(v_ring, down, (block_k, of.padded_v))
 
-    def load_queries(self, k: int) -> None:
-        """Queries of a step over the elements of a head."""
-        for m in range(self.m_tiles):
-            cute.copy(self.rows, self.q_from[None, m, k, 0], self.q_frag[None, m, k])
-
-    def scores(self, buffer: Any) -> list[Callable[[], None]]:
+    def scores(self, buffer: Any) -> None:
         """S = Q K^T."""
-        k_from = self.k_from[None, None, None, buffer]
+        k_from = self.k_ring.of(buffer)
+        q_from = self.q_tile.of(0)
         pairs, depth = cute.size(self.k_frag, mode=[2]), cute.size(self.k_frag, mode=[3])
 
         def load(k: int, n: int) -> None:
-            if n == 0 and k >= self.resident:
-                self.load_queries(k)
+            if n == 0:
+                for m in range(self.m_tiles):
+                    cute.copy(self.rows, q_from(m, k), self.q_frag[None, m, k])
             target = cute.make_tensor(self.k_frag[None, None, n, k].iterator, cute.make_layout((8,)))
-            cute.copy(self.rows, k_from[None, n, k], target)
+            cute.copy(self.rows, k_from(n, k), target)
 
         def multiply(k: int, n: int) -> None:
             for half in range(2):
@@ -421,69 +385,84 @@ class _Products:
                         acc.fill(0.0)
                     cute.mma_atom_call(self.mma, acc, self.q_frag[None, m, k], self.k_frag[None, half, n, k], acc)
 
-        return _ahead([(k, n) for k in range(depth) for n in range(pairs)], load, multiply, self.distance)
+        _one_ahead(depth, pairs, load, multiply)
 
-    def outputs(self, buffer: Any) -> list[Callable[[], None]]:
+    def outputs(self, buffer: Any) -> None:
         """O = O + P V."""
-        v_from = self.v_from[None, None, None, buffer]
+        v_from = self.v_ring.of(buffer)
         pairs, depth = cute.size(self.v_frag, mode=[2]), cute.size(self.v_frag, mode=[3])
-        # those of now: new ones are made meanwhile
-        probabilities = cute.make_fragment_like(self.probabilities)
-        probabilities.store(self.probabilities.load())
 
         def load(k: int, n: int) -> None:
             target = cute.make_tensor(self.v_frag[None, None, n, k].iterator, cute.make_layout((8,)))
-            cute.copy(self.columns, v_from[None, k, n], target)
+            cute.copy(self.columns, v_from(k, n), target)
 
         def multiply(k: int, n: int) -> None:
             for half in range(2):
                 for m in range(self.m_tiles):
                     acc = self.acc_out[None, m, 2 * n + half]
-                    cute.mma_atom_call(self.mma, acc, probabilities[None, m, k], self.v_frag[None, half, n, k], acc)
+                    cute.mma_atom_call(
+                        self.mma, acc, self.probabilities[None, m, k], self.v_frag[None, half, n, k], acc
+                    )
 
-        return _ahead([(k, n) for k in range(depth) for n in range(pairs)], load, multiply, self.distance)
+        _one_ahead(depth, pairs, load, multiply)
 
 
-def _matrices(tile: Any, place: Any, first: Any, repeat: int, shape: tuple[int, int]) -> Any:
-    """The rows of 8 elements a lane names: (element, 16 rows, 16 columns, buffer); `repeat` x 16 rows to the next, from `first`.
+def _one_ahead(depth: int, pairs: int, load: Callable[[int, int], None], multiply: Callable[[int, int], None]) -> None:
+    """Load matrices one place ahead of their multiplications."""
+    places = [(k, n) for k in range(depth) for n in range(pairs)]
+    load(*places[0])
+    for place, following in zip(places, [*places[1:], None], strict=True):
+        if following is not None:
+            load(*following)
+        multiply(*place)
 
-    `place`: which of the 16 rows, and which half of the 16 columns.
+
+class _Matrices:
+    """A swizzled tile in shared memory, or a ring of them, as matrices of 16 rows and 16 columns that lanes name the rows of.
+
+    `place`: which of the 16 rows a lane names, and which half of the 16 columns. `repeat` x 16 rows are from one matrix to the
+    next, the first begins at row `first` x 16.
     """
-    swizzle, outer = tile.layout.inner, tile.layout.outer
-    row = math.gcd(shape[1], 64)  # elements of a row of shared memory
-    buffer = cute.size(outer) // (shape[0] * shape[1])
-    offset = place[0] * row + place[1] * 8
-    layout = cute.make_layout(
-        ((8,), shape[0] // (16 * repeat), (row // 16, shape[1] // row), buffer),
-        stride=((1,), 16 * repeat * row, (16, shape[0] * row), shape[0] * shape[1]),
-    )
-    start = tile.iterator + first * (16 * row)
-    return cute.make_tensor(start, cute.make_composed_layout(swizzle, offset, layout))
 
+    def __init__(self, tile: Any, place: Any, shape: tuple[int, int], first: Any = 0, repeat: int = 1) -> None:
+        self.dtype = tile.element_type
+        self.row = math.gcd(shape[1], 64)  # elements of a row of shared memory
+        self.rows, self.size, self.repeat = shape[0], shape[0] * shape[1], repeat
+        self.start = tile.iterator + first * (16 * self.row)
+        self.offset = tile.layout.inner(place[0] * self.row + place[1] * 8)
 
-def _ahead(places: Any, load: Any, multiply: Any, distance: int) -> list[Callable[[], None]]:
-    """Pieces that load matrices so many places ahead of the multiplications."""
+    def of(self, buffer: Any) -> Callable[[int, int], Any]:
+        """The row a lane names of a matrix (rows, columns) of one of the tiles.
 
-    def piece(number: int) -> None:
-        if number == 0:
-            for place in places[:distance]:
-                load(*place)
-        if number + distance < len(places):
-            load(*places[number + distance])
-        multiply(*places[number])
+        Buffers begin at multiples of the swizzle's period, where the offset of a column, being swizzled, is an exclusive or
+        with the address: one address is kept for all columns.
+        """
+        # of the only tile, it would be the same in every turn of the loop, and those of all columns be kept
+        offset = self.offset if not isinstance(buffer, int) else cute.assume(_only_here(self.offset), divby=8)
+        address = (self.start + buffer * self.size + offset)._address()
+        bits = self.dtype.width // 8
+        columns = [
+            cute.make_ptr(self.dtype, address ^ (16 * bits * c), cute.AddressSpace.smem, assumed_align=16)
+            for c in range(self.row // 16)
+        ]
 
-    return [functools.partial(piece, number) for number in range(len(places))]
+        def matrix(rows: int, number: int) -> Any:
+            turn, column = divmod(number, len(columns))
+            start = (rows * 16 * self.repeat + turn * self.rows) * self.row
+            return cute.make_tensor(columns[column] + start, cute.make_layout((8,)))
+
+        return matrix
 
 
 class _Softmax:
-    """What turns scores into probabilities, row by row of a thread, in pieces."""
+    """What turns scores into probabilities."""
 
     def __init__(
-        self, of: Forward, scores: Any, lowered: Any, sums: Any, factors: Any, probabilities: Any, out_acc: Any, scale: Any,
+        self, of: Forward, scores: Any, lowered: Any, sums: Any, probabilities: Any, out_acc: Any, scale: Any,
         cap: Any,
     ) -> None:  # fmt: skip
         self.of = of
-        self.acc, self.lowered, self.sums, self.factors = scores, lowered, sums, factors
+        self.acc, self.lowered, self.sums = scores, lowered, sums
         self.probabilities, self.out_acc, self.scale, self.cap = probabilities, out_acc, scale, cap
         self.pairs = of.tiling.block_k // 8
         self.rows = [(half, m) for m in range(of.tiling.m_tiles) for half in range(2)]
@@ -496,73 +475,48 @@ class _Softmax:
                     power = arch.exp2(self.acc[(c, half), m, n] * self.cap)
                     self.acc[(c, half), m, n] = 1.0 - 2.0 * arch.rcp_approx(power + 1.0)
 
-    def grown(self) -> Any:
-        """Whether the factor of some row of this thread is not 1."""
-        found = self.factors[0] != 1.0
-        for number in range(1, len(self.rows)):
-            found = found | (self.factors[number] != 1.0)
+    def maxima(self) -> list[Any]:
+        """The largest score of each row that this thread has."""
+        found = [arch.fmax(self.acc[(0, half), m, 0], self.acc[(1, half), m, 0]) for half, m in self.rows]
+        for n in range(1, self.pairs):
+            for c in range(2):
+                for number, (half, m) in enumerate(self.rows):
+                    found[number] = arch.fmax(found[number], self.acc[(c, half), m, n])
         return found
 
-    def rescale(self) -> list[Callable[[], None]]:
-        """O times the factor of its row."""
+    def exceeded(self, found: list[Any]) -> Any:
+        """Whether a score of this thread is too far above what its row is compared with."""
+        over = [cute.math.fma(x, self.scale, self.lowered[n]) > _SLACK for n, x in enumerate(found)]
+        return functools.reduce(lambda a, b: a | b, over)
 
-        def piece(n: int) -> None:
-            for number, (half, m) in enumerate(self.rows):
-                factor = self.factors[number]
+    def raise_reference(self, found: list[Any]) -> None:
+        """Compare rows with their maxima from now on, and scale what was summed so far accordingly."""
+        for number, (half, m) in enumerate(self.rows):
+            highest = found[number]
+            for distance in (1, 2):  # a row is in four threads
+                highest = arch.fmax(highest, arch.shuffle_sync_bfly(highest, offset=distance))
+            before = self.lowered[number]
+            now = arch.fmin(before, -(highest * self.scale))
+            factor = arch.exp2(now - before)
+            self.lowered[number] = now
+            self.sums[number] = self.sums[number] * factor
+            for n in range(self.of.padded_v // 8):
                 for c in range(2):
                     self.out_acc[(c, half), m, n] = self.out_acc[(c, half), m, n] * factor
 
-        return [functools.partial(piece, n) for n in range(self.of.padded_v // 8)]
-
-    def steps(self) -> list[Callable[[], None]]:
-        """Maxima, factors, probabilities and sums of the scores."""
-        found: list[Any] = [None] * len(self.rows)
-        negated: list[Any] = [None] * len(self.rows)
-
-        def maximum(n: int) -> None:
-            for number, (half, m) in enumerate(self.rows):
-                pair = arch.fmax(self.acc[(0, half), m, n], self.acc[(1, half), m, n])
-                found[number] = pair if found[number] is None else arch.fmax(found[number], pair)
-
-        def exchange(distance: int) -> None:
-            for number in range(len(self.rows)):
-                other = arch.shuffle_sync_bfly(found[number], offset=distance)
-                found[number] = arch.fmax(found[number], other)
-
-        def compare() -> None:
-            for number in range(len(self.rows)):
-                before, candidate = self.lowered[number], -(found[number] * self.scale)
-                now = select(before - candidate > _SLACK, candidate, before)
-                factor = arch.exp2(now - before)
-                negated[number] = now
-                self.lowered[number] = now
-                self.factors[number] = factor
-                self.sums[number] = self.sums[number] * factor
-
-        def exponentials(n: int) -> None:
+    def make_probabilities(self) -> None:
+        """The powers of the scores, in the type of the values, and their sums."""
+        for n in range(self.pairs):
             for number, (half, m) in enumerate(self.rows):
                 for c in range(2):
-                    power = cute.math.fma(self.acc[(c, half), m, n], self.scale, negated[number])
+                    power = cute.math.fma(self.acc[(c, half), m, n], self.scale, self.lowered[number])
                     self.acc[(c, half), m, n] = arch.exp2(power)
-
-        def collect(n: int) -> None:
-            for number, (half, m) in enumerate(self.rows):
                 self.sums[number] = self.sums[number] + (self.acc[(0, half), m, n] + self.acc[(1, half), m, n])
             for m in range(self.of.tiling.m_tiles):
                 target = cute.make_tensor(
                     self.probabilities[None, m, n // 2].iterator + 4 * (n % 2), cute.make_layout(4)
                 )
                 target.store(self.acc[None, m, n].load().to(self.of.dtype).reshape((4,)))
-
-        blocks = range(self.pairs)
-        pieces = [functools.partial(maximum, n) for n in blocks]
-        pieces += [functools.partial(exchange, 2), functools.partial(exchange, 1), compare]
-        for n in blocks:
-            pieces.append(functools.partial(exponentials, n))
-            if n:
-                pieces.append(functools.partial(collect, n - 1))
-        pieces.append(functools.partial(collect, self.pairs - 1))
-        return pieces
 
 
 forward = functools.lru_cache(maxsize=1024)(Forward)
