@@ -101,7 +101,9 @@ def load() -> Native | None:
     except AttributeError as missing:
         logger().info("calls are made by Python: %s", missing)
         return None
-    return Engine(functions)
+    made = Engine(functions)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))  # classes call it until the very end of the process
+    return made
 
 
 def _pointer_of(function: Any) -> int:
