@@ -67,6 +67,27 @@ def misaligned():
     return memory[1:49].view(np.float32).reshape(3, 4)
 
 
+@cute.jit
+def static_strides(x: cute.Tensor):
+    """Which strides are compiled in, as bits."""
+    return Int32(sum(1 << mode for mode, d in enumerate(x.stride) if isinstance(d, int)))
+
+
+def test_a_jit_function_tells_layouts_apart():
+    """The same numbers can be passed to several specializations; which one is taken does not depend on earlier calls."""
+    memory = np.zeros(64, np.float32)
+    cases = [((3, 5), (5, 1), 2), ((5, 1), (1, 1), 1), ((1, 5), (1, 1), 2), ((3, 5), (0, 1), 3), ((3, 5), (7, 2), 0),
+             ((1, 1), (1, 1), 2), ((3, 5), (1, 3), 1), ((3, 1), (1, 0), 3)]  # fmt: skip
+    arrays = [
+        (np.lib.stride_tricks.as_strided(memory, shape, [4 * d for d in strides]), wanted)
+        for shape, strides, wanted in cases
+    ]
+    for _ in range(3):
+        for x, wanted in arrays:
+            for _ in range(WARM_UP):
+                assert static_strides(x) == wanted
+
+
 def test_arrays_without_elements():
     compiled = cute.compile(look, np.zeros((3, 4), np.float32))
     taken_by_python(compiled, np.zeros((3, 4), np.float32))
