@@ -68,6 +68,8 @@ class TestToolchain:
         monkeypatch.setenv("KILN_PTXAS", str(tmp_path / "none"))
         with pytest.raises(DSLRuntimeError, match="KILN_PTXAS is '.*none', which is no program"):
             toolchain.find("ptxas")
+        finding = next(f for f in doctor._tools() if f.name == "ptxas")
+        assert (finding.state, finding.remedy) == ("broken", "unset it, or name a program")
 
     def test_what_cannot_be_run_is_not_found(self, monkeypatch, tmp_path):
         fake_ptxas(tmp_path, "1.2.3").chmod(0o644)

@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 
 import kiln
-from kiln import _alias
+from kiln import DSLRuntimeError, _alias
 from kiln.targets.nvidia import toolchain
 from kiln.workbench import gpu
 
@@ -113,7 +113,7 @@ def _targets(driver: gpu.Driver) -> Iterator[Finding]:
     only_cpu = "kernels run on the CPU target only"
     if not _exists("kiln.targets.nvidia"):
         yield Finding("targets", "nvidia", "missing", "not in this version of Kiln", only_cpu)
-    elif toolchain.find("ptxas") is None:
+    elif not _found("ptxas") and not driver.gpus:  # with a GPU, its driver compiles
         yield Finding("targets", "nvidia", "missing", "no ptxas", only_cpu, _pip_for("ptxas"))
     elif not driver.gpus:
         why = driver.problem or "the driver shows no GPU"
@@ -155,9 +155,22 @@ _WITHOUT_TOOL = {
 }
 
 
+def _found(tool: str) -> bool:
+    try:
+        return toolchain.find(tool) is not None
+    except DSLRuntimeError:  # `_tools` says it
+        return False
+
+
 def _tools() -> Iterator[Finding]:
     for name in toolchain.TOOLS:
-        tool = toolchain.find(name)
+        try:
+            tool = toolchain.find(name)
+        except DSLRuntimeError as wrong:
+            yield Finding(
+                "toolchain", name, "broken", wrong.message, _WITHOUT_TOOL[name], "unset it, or name a program"
+            )
+            continue
         if tool is None:
             where = "not in a wheel, CUDA_HOME or PATH"
             yield Finding("toolchain", name, "missing", where, _WITHOUT_TOOL[name], _pip_for(name))
