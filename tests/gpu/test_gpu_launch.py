@@ -13,6 +13,7 @@ import kiln.cute as cute
 from kiln import Float32, Int32, Int64
 from kiln.base_dsl.diagnostics import DSLCudaRuntimeError, DSLUserCodeRuntimeError
 from kiln.cute.runtime import from_dlpack
+from kiln.targets.nvidia import codegen
 
 torch = pytest.importorskip("torch")
 
@@ -225,6 +226,18 @@ def test_the_streams_of_the_environment():
         compiled(x, 2.0, 0, True)
     stream.synchronize()
     assert torch.equal(x.cpu(), torch.full((32,), 6.0))
+
+
+def test_without_ptxas_the_driver_compiles(monkeypatch):
+    monkeypatch.setattr(codegen, "ptxas_version", lambda: None)
+    monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+    x = torch.ones(32, device="cuda")
+    stream = torch.cuda.current_stream()
+    compiled = cute.compile(launch_scale, from_dlpack(x), 2.0, 0, True, stream)
+    assert compiled.__cubin__ is None
+    compiled(from_dlpack(x), 2.0, 5, True, stream)
+    torch.cuda.synchronize()
+    assert torch.equal(x.cpu(), torch.full((32,), 7.0))
 
 
 def test_a_thread_without_a_context():
