@@ -27,6 +27,7 @@ from ..llvm_build import (
     symbol,
 )
 from ..sites import Site
+from .resume import END
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -448,6 +449,8 @@ def _assert(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list
     site = x.module.site(op, "assert", message, kernel, tuple(str(a.type) for a in arguments))
     failed = b.if_(b.binary("xori", condition, b.const(int_type(1), 1)))
     x.fault(failed, site, arguments)
+    x.module.declare(END, [], [])
+    failed.call(END, [], [])
     return []
 
 

@@ -154,8 +154,11 @@ def _suspend(expansion: Expansion, module: ir.Module) -> None:
     """Kernels whose threads wait become state machines."""
     versions = {name for state in expansion.functions.values() for name in state.versions}
     for func in operations(module):
-        state = expansion.functions.get(symbol(func)) if func.name == "llvm.func" else None
-        if func.name == "llvm.func" and symbol(func) in versions:
+        if func.name != "llvm.func":
+            continue
+        state = expansion.functions.get(symbol(func))
+        resume.return_at_ends(func)
+        if symbol(func) in versions:
             resume.return_at_leaves(func, waits=False)
         if state is not None and state.is_kernel:
             resume.return_at_leaves(func, state.waits)
