@@ -90,11 +90,6 @@ def test_head_dimensions(dim, dim_v):
     check(normal(1, 20, 1, dim), normal(1, 36, 1, dim), normal(1, 36, 1, dim_v))
 
 
-def test_many_multiplications_beside_few_exponentials():
-    tiling = kernels.AttentionTiling(16, 32, 1, 1)
-    check(normal(1, 16, 1, 32), normal(1, 80, 1, 32), normal(1, 80, 1, 192), tiling)
-
-
 def test_bfloat16():
     q, k, v = (normal(1, 40, 1, 32, dtype=ml_dtypes.bfloat16) for _ in range(3))
     check(q, k, v, causal=True)
