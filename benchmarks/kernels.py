@@ -24,10 +24,11 @@ ATTENTION = (
     (4, 8192, 16, 16, 128, torch.bfloat16, True),
     (4, 8192, 16, 16, 128, torch.bfloat16, False),
     (4, 8192, 16, 16, 128, torch.float16, True),
-    (4, 8192, 32, 8, 64, torch.bfloat16, True),
-    (16, 2048, 16, 16, 128, torch.bfloat16, True),
-    (2, 8192, 16, 16, 96, torch.bfloat16, True),
-    (2, 8192, 8, 8, 256, torch.bfloat16, True),
+    (16, 1024, 16, 16, 128, torch.bfloat16, True),
+    (4, 4096, 32, 8, 64, torch.bfloat16, True),
+    (4, 4096, 16, 16, 96, torch.bfloat16, True),
+    (4, 4096, 16, 16, 192, torch.bfloat16, True),
+    (2, 4096, 16, 16, 256, torch.bfloat16, True),
 )
 """Batch, length, heads, heads of keys, D, elements, whether causal."""
 

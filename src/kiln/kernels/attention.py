@@ -305,9 +305,9 @@ def default_tiling(head_dim: int, head_dim_v: int, queries: int, capacity: int) 
     if queries <= 16:
         tried = [AttentionTiling(16, keys, 1, 2) for keys in (64, 32)]
     elif queries <= 64 or outputs > 128:
-        few = [AttentionTiling(64, keys, 4, 2 if outputs <= 128 else 1) for keys in (64, 32)]
-        many = [AttentionTiling(128, keys, 8, 1) for keys in ((64, 32) if outputs <= 192 else (32,))]
-        tried = few if queries <= 64 else [*many, few[-1]]
+        tried = [AttentionTiling(64, keys, 4, 2 if outputs <= 128 else 1) for keys in (64, 32)]
+        if queries > 64 and outputs <= 192:
+            tried = [AttentionTiling(128, 64, 8, 1), AttentionTiling(128, 32, 8, 1), tried[-1]]
     else:
         tried = [AttentionTiling(128, keys, 4, 2) for keys in ((64,) if outputs <= 96 else (48, 32))]
         tried += [AttentionTiling(128, 32, 4, 2), AttentionTiling(64, 32, 4, 1)]
