@@ -84,8 +84,8 @@ def _groups(shape: Sequence[int], strides: Sequence[int], reduced: frozenset[int
     return found
 
 
-def _layout(groups: list[tuple[bool, int, int]], ordered: bool) -> _Rows | _Columns | None:
-    """How to reduce an array as it lies; None if it must be copied. `ordered`: reduced modes keep their order."""
+def _layout(groups: list[tuple[bool, int, int]]) -> _Rows | _Columns | None:
+    """How to reduce an array as it lies; None if it must be copied."""
     kept = [(e, s) for kind, e, s in groups if not kind]
     reduced = [(e, s) for kind, e, s in groups if kind]
     if any(s < 0 for _, _, s in groups):
@@ -221,7 +221,7 @@ def _launches(
     """A function of the array and a contiguous result that reduces one into the other."""
     tiling.check()
     groups = _groups(tuple(x.shape), arrays.strides(x), reduced)
-    laid = _layout(groups, operation.finds_place)
+    laid = _layout(groups)
     if laid is None:
         arrays.require(
             _results(x, reduced) <= _INT32,
@@ -322,9 +322,19 @@ def _column_launches(
 
 
 def _parts(blocks: int, chunks: int, device: devices.Device) -> int:
-    """Blocks of a reduction: as many as keep the device busy, each with some work."""
-    wanted = -(-4 * device.multiprocessors // blocks)
-    return _least(wanted, _most(1, chunks // 4), _MOST_PARTS)
+    """Blocks of a reduction, each with some work: as many as keep the device busy, evenly, all at a time."""
+    processors = device.multiprocessors
+    fewest = _most(1, -(-3 * processors // blocks))
+    choices = range(fewest, _most(fewest, 5 * processors // blocks) + 1)
+    if fewest > 128:  # one more or less makes no difference
+        choices = [-(-4 * processors // blocks)]
+
+    def idle(parts: int) -> float:
+        at_once = -(-blocks * parts // processors)
+        return at_once * processors / (blocks * parts)
+
+    best = _least(choices, key=idle)
+    return _least(best, _most(1, chunks // 4), _MOST_PARTS)
 
 
 def _passes(
