@@ -16,7 +16,7 @@ _ARRIVAL = "cluster_arrive, which follows, releases the initialization"
 _TURN = "sync_warp puts lane 0's writes before every arrival, and without one of this round no phase is complete"
 _OWN_ARRIVAL = "lane 0 arrives itself after its writes, and a phase has the arrivals of all lanes"
 _NOTHING_FOLLOWS = "what the copies bring is used by nobody, and nothing is written there"
-_UNUSED_YET = "it changes places with copies into buffers that nobody has used"
+_NEVER = "it stands in a branch that is never taken"
 _LAST_READ = "the barrier before it: the queries are read for the last time before that"
 _NEXT_BARRIER = "the barrier at the start of finish: nothing is accessed before that"
 _WAITED_BEFORE = "the wait at the start of the row; this one only lets the compiler read the values again"
@@ -40,9 +40,9 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
         ("mbarrier_init_fence()", "deleted"): _ARRIVAL,
     },
     "library_attention": {
-        ("attention_forward.one_tile: sync_threads()", "one statement later"): _UNUSED_YET,
-        ("attention_forward.one_tile: sync_threads() (4)", "deleted"): _NEXT_BARRIER,
-        ("attention_forward.one_tile: sync_threads() (4)", "only the warp"): _NEXT_BARRIER,
+        ("attention_forward.one_tile: sync_threads()", "deleted"): _NEXT_BARRIER,
+        ("attention_forward.one_tile: sync_threads()", "only the warp"): _NEXT_BARRIER,
+        ("attention_forward.one_tile: cp_async_commit_group() (3)", "deleted"): _NEVER,
         ("attention_forward.finish: sync_threads()", "deleted"): _LAST_READ,
         ("attention_forward.finish: sync_threads()", "only the warp"): _LAST_READ,
     },
