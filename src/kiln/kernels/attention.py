@@ -31,7 +31,7 @@ class AttentionTiling:
     """
 
     block_q: int = 128
-    block_k: int = 48
+    block_k: int = 32
     warps: int = 4
     blocks_per_sm: int = 2
 
@@ -309,8 +309,8 @@ def default_tiling(head_dim: int, head_dim_v: int, queries: int, capacity: int) 
         if queries > 64 and outputs <= 192:
             tried = [AttentionTiling(128, 64, 8, 1), AttentionTiling(128, 32, 8, 1), tried[-1]]
     else:
-        tried = [AttentionTiling(128, keys, 4, 2) for keys in ((64,) if outputs <= 96 else (48, 32))]
-        tried += [AttentionTiling(128, 32, 4, 2), AttentionTiling(64, 32, 4, 1)]
+        tried = [AttentionTiling(128, keys, 4, 2) for keys in ((64, 32) if outputs <= 96 else (32,))]
+        tried += [AttentionTiling(64, 32, 4, 1)]
     for tiling in tried:
         copied = tiling.threads // min(_lanes(head_dim), _lanes(head_dim_v))
         if tiling.smem_bytes(head_dim, head_dim_v) <= capacity and tiling.block_k % copied == 0:

@@ -211,9 +211,6 @@ class Forward:
             if arch.vote_any_sync(softmax.exceeded(found)):
                 softmax.raise_reference(found)
             softmax.make_probabilities()
-            if keys < 0:
-                # Never, but a branch: sums are made before it, so that their terms need not be kept during the products.
-                arch.cp_async_commit_group()
             products.outputs(reading)
         arch.cp_async_wait_group(0)
         arch.sync_threads()
@@ -360,20 +357,19 @@ class _Products:
         lane = thread % 32
         first = arch.make_warp_uniform(thread // 32)
         down, across = (lane % 16, lane // 16), (lane % 8 + lane // 16 * 8, lane // 8 % 2)
-        self.q_tile = _Matrices(q_tile, down, (block_q, of.padded), first, warps)
+        self.q_from = _Matrices(q_tile, down, (block_q, of.padded), first, warps).of(0)
         self.k_ring = _Matrices(k_ring, across, (block_k, of.padded))
         self.v_ring = _Matrices(v_ring, down, (block_k, of.padded_v))
 
     def scores(self, buffer: Any) -> None:
         """S = Q K^T."""
         k_from = self.k_ring.of(buffer)
-        q_from = self.q_tile.of(0)
         pairs, depth = cute.size(self.k_frag, mode=[2]), cute.size(self.k_frag, mode=[3])
 
         def load(k: int, n: int) -> None:
             if n == 0:
                 for m in range(self.m_tiles):
-                    cute.copy(self.rows, q_from(m, k), self.q_frag[None, m, k])
+                    cute.copy(self.rows, self.q_from(m, k), self.q_frag[None, m, k])
             target = cute.make_tensor(self.k_frag[None, None, n, k].iterator, cute.make_layout((8,)))
             cute.copy(self.rows, k_from(n, k), target)
 
@@ -437,9 +433,7 @@ class _Matrices:
         Buffers begin at multiples of the swizzle's period, where the offset of a column, being swizzled, is an exclusive or
         with the address: one address is kept for all columns.
         """
-        # of the only tile, it would be the same in every turn of the loop, and those of all columns be kept
-        offset = self.offset if not isinstance(buffer, int) else cute.assume(_only_here(self.offset), divby=8)
-        address = (self.start + buffer * self.size + offset)._address()
+        address = (self.start + buffer * self.size + self.offset)._address()
         bits = self.dtype.width // 8
         columns = [
             cute.make_ptr(self.dtype, address ^ (16 * bits * c), cute.AddressSpace.smem, assumed_align=16)
