@@ -82,6 +82,24 @@ def test_spills_are_reported_also_from_the_cache(tmp_path, monkeypatch):
     assert f"{line_of(crowded, 'cute.kernel')}: remark: resources: kernel crowded: 64 registers" in text
 
 
+@cute.kernel
+def asks(x: cute.Tensor, n: Int32):
+    for i in kiln.range(n, prefetch_stages=3):
+        x[i] = x[i] + 1
+
+
+@cute.jit
+def launch_asks(x: cute.Tensor, n: Int32):
+    asks(x, n).launch(grid=(1, 1, 1), block=(1, 1, 1))
+
+
+def test_a_loop_that_is_not_pipelined_is_named(capfd):
+    compile_with(launch_asks, cute.RemarkFilter("prefetch_stages"))
+    line = line_of(asks, "kiln.range")
+    text = "remark: loop: kernel asks: prefetch_stages=3 changes nothing: the loop runs as it is written"
+    assert capfd.readouterr().err == f"{__file__}:{line}: {text}\n"
+
+
 def test_no_filter_no_remarks(capfd):
     compile_with(launch_indexed)
     assert "remark" not in capfd.readouterr().err

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+from ...base_dsl.compiler import source_span
 from ...base_dsl.numeric.expand import expand_narrow_floats
 from ...mlir import context, dialect_module, ir
-from ..llvm_build import int_type
+from ..llvm_build import int_type, symbol
 from ..llvm_text import fix_float_literals, mark_asm_convergent
 from .codegen import newest_ptx
 from .conversions import narrow_conversion
 from .expand import OUTLINED, Expansion, constant_value, expand_module
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...base_dsl.compiler import Compilation
     from .arch import Arch
     from .split import LaunchFacts
@@ -38,7 +41,7 @@ def lower(compilation: Compilation, arch: Arch, facts: list[LaunchFacts], lines:
         convert = functools.partial(narrow_conversion, arch)
         compilation.run("expand-narrow-floats", lambda module: expand_narrow_floats(module, convert))
         compilation.run("expand-cute", lambda _: expand_module(expansion))
-        compilation.run("mark-loops", mark_loops)
+        compilation.run("mark-loops", lambda module: mark_loops(module, facts))
         compilation.run("to-llvm", _TO_LLVM)
         compilation.run("keep-loop-marks", _keep_loop_marks)
         compilation.run("kernel-attributes", lambda module: _attributes(module, expansion, facts))
@@ -79,8 +82,11 @@ def _unroll(inside: str) -> ir.Attribute:
     return ir.Attribute.parse(f"#llvm.loop_annotation<unroll = <{inside}>>", context())
 
 
-def mark_loops(module: ir.Module) -> None:
+def mark_loops(module: ir.Module, facts: Sequence[LaunchFacts]) -> None:
     """Say how each loop is to be unrolled: as the program asks; else only loops of constant length are.
+
+    Loops that are to be pipelined stay as they are: that copies of later turns may be made early is not known here.
+    The facts of their kernel note them, for a remark.
 
     A loop of constant length whose body indexes a thread's own memory by its counter is unrolled fully: only then can
     that memory live in registers.
@@ -93,10 +99,19 @@ def mark_loops(module: ir.Module) -> None:
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
+    by_name = {fact.name: fact for fact in facts}
     for op in todo:
+        if "cute.prefetch_stages" in op.attributes and (fact := by_name.get(_function_name(op))):
+            fact.not_pipelined.append((source_span(op.location)[0], op.attributes["cute.prefetch_stages"].value))
         wish = _wish(op)
         if wish:
             op.attributes[_ANNOTATION] = _unroll(wish)
+
+
+def _function_name(op: ir.Operation) -> str:
+    while op.name != "func.func":
+        op = op.parent.operation  # pyright: ignore[reportOptionalMemberAccess]
+    return symbol(op)
 
 
 _FULL, _NEVER = "disable = false, full = true", "disable = true"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Remark:
-    """One remark. `kind` is "resources", "spill" or "local-memory"."""
+    """One remark. `kind` is "resources", "spill", "local-memory" or "loop"."""
 
     kind: str
     kernel: str
@@ -75,6 +75,10 @@ def local_accesses(sass: str) -> dict[str, dict[tuple[str, int], list[int]]]:
 def collect(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources], cubin: bytes) -> list[Remark]:
     """All remarks on compiled kernels. Lines come from the code's line information."""
     remarks = [_summary(info, resources[info.name]) for info in kernels if info.name in resources]
+    for info in kernels:
+        for file, line, stages in info.not_pipelined:
+            text = f"prefetch_stages={stages} changes nothing: the loop runs as it is written"
+            remarks.append(Remark("loop", info.name, text, file, line))
     uses = {name: found for name, found in resources.items() if found.stack or found.spill_stores or found.spill_loads}
     if not uses:
         return remarks

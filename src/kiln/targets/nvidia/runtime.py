@@ -45,6 +45,8 @@ class KernelInfo:
     file: str = ""
     """Where it is defined, and the line."""
     line: int = 0
+    not_pipelined: Sequence[tuple[str, int, int]] = ()
+    """Loops that ask for `prefetch_stages`: file, line, how many."""
 
 
 class _Config(ctypes.Structure):

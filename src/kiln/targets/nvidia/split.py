@@ -32,6 +32,8 @@ class LaunchFacts:
     launched: bool = False
     span: Span | None = None
     """Where the kernel is defined."""
+    not_pipelined: list[tuple[Span | None, int]] = dataclasses.field(default_factory=list)
+    """Loops that ask for `prefetch_stages`, and how many."""
 
 
 def _functions(module: ir.Module) -> dict[str, ir.Operation]:
