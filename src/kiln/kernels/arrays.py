@@ -139,7 +139,7 @@ def require_usable(x: Any, what: str, written: bool = False) -> None:
 
 def pointer(place: Any, dtype: Any, width: int) -> Any:
     """Inside a program: where an array begins, given its address or itself, a multiple of `width` elements."""
-    alignment = max(natural_alignment(dtype), width * element_bits(dtype) // 8)
+    alignment = max(natural_alignment(dtype), min(WIDEST, width * element_bits(dtype) // 8))
     if isinstance(place, TracedTensor):
         return place.iterator.with_alignment(alignment)
     return make_ptr(dtype, place, AddressSpace.gmem, assumed_align=alignment)
