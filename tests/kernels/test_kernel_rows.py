@@ -105,11 +105,14 @@ def test_rows_that_begin_anywhere():
 
 
 def test_a_large_mean_and_outliers_cost_no_accuracy():
-    x = RNG.standard_normal((3, 600)).astype(np.float32)
+    x = np.random.default_rng(7).standard_normal((3, 600)).astype(np.float32)
     x[0] += 3000
     x[1, 0] = 1e4
     ones = np.ones(600)
-    np.testing.assert_allclose(kernels.layer_norm(x), exact_layer_norm(x, ones, 0 * ones), rtol=1e-3, atol=1e-4)
+    found, exact = kernels.layer_norm(x), exact_layer_norm(x, ones, 0 * ones)
+    # the mean is a float32: nobody gets closer than its last bit, and the deviations here are about 1
+    np.testing.assert_allclose(found[0], exact[0], rtol=1e-3, atol=2 * np.spacing(np.float32(3000)))
+    np.testing.assert_allclose(found[1:], exact[1:], rtol=1e-3, atol=1e-6)
 
 
 def test_without_weights_into_an_array_and_of_views():
