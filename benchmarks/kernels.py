@@ -9,16 +9,12 @@ which every GPU since sm_80 has, beside PyTorch's FlashAttention-2, which uses t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import memory_bound
 import products
 import torch
+from device_time import device_us, refuse_constants
 
 from kiln import kernels
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ATTENTION = (
     (4, 8192, 16, 16, 128, torch.bfloat16, True),
@@ -31,32 +27,6 @@ ATTENTION = (
     (2, 4096, 16, 16, 256, torch.bfloat16, True),
 )
 """Batch, length, heads, heads of keys, D, elements, whether causal."""
-
-
-def device_us(call: Callable[[], object], calls: int) -> float:
-    """Microseconds of a call on the device."""
-    call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(calls):
-            call()
-    best = float("inf")
-    for _ in range(5):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        best = min(best, start.elapsed_time(end) * 1e3 / calls)
-    return best
-
-
-def refuse_constants(*data: torch.Tensor) -> None:
-    """Constant data runs faster than any other, and proves nothing."""
-    for x in data:
-        if x.float().std() < 0.1:
-            raise SystemExit("the data of a benchmark is constant")
 
 
 def attention() -> None:
@@ -81,10 +51,10 @@ def attention() -> None:
             with sdpa_kernel([backend]):
                 try:
                     torch.testing.assert_close(ours(), theirs().transpose(1, 2), rtol=2e-2, atol=2e-2)
-                    times.append(f"{device_us(theirs, 5):.0f}")
+                    times.append(f"{device_us(theirs, 5, 5):.0f}")
                 except RuntimeError:  # it does not take such heads
                     times.append("-")
-        us = device_us(ours, 5)
+        us = device_us(ours, 5, 5)
         work = 4 * batch * heads * length * length * dim / (2 if causal else 1)
         print(
             f"| {batch} | {length} | {heads}/{heads_k} | {dim} | {str(dtype)[6:]} | {'causal' if causal else 'full'} | "

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import torch
+from device_time import device_us, refuse_constants
 
 from kiln import kernels
 
@@ -37,22 +38,7 @@ SKINNY = (
 
 def burst_us(call: Callable[[], object], calls: int = _CALLS, pause: float = _PAUSE) -> float:
     """Microseconds of a call on the device, after a pause."""
-    call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(calls):
-            call()
-    best = float("inf")
-    for _ in range(5):
-        time.sleep(pause)
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        best = min(best, start.elapsed_time(end) * 1e3 / calls)
-    return best
+    return device_us(call, calls, 5, pause)
 
 
 def steady_us(call: Callable[[], object], calls: int = 100) -> float:
@@ -73,6 +59,7 @@ def matrices(m: int, n: int, k: int, dtype: torch.dtype, layout: str) -> tuple[A
     if dtype is torch.int8:
         a, b = (x * 40 for x in (a, b))
     a, b = a.to(dtype), b.to(dtype)
+    refuse_constants(a, b)
     return a if layout[0] == "N" else a.T, b if layout[1] == "N" else b.T
 
 

@@ -12,7 +12,7 @@ from ..base_dsl.dependencies import Dependencies
 from ..base_dsl.static_key import static_key
 from ..base_dsl.target import target_key, target_name
 from ..base_dsl.typing import BFloat16, Float16, Float32, Int8, Uint8
-from . import arrays, gemm_tiling
+from . import arrays, gemm_tiling, plans
 from .gemm_feed import Operand
 from .gemm_tiling import Tiling
 from .prepared import Prepared
@@ -103,22 +103,20 @@ def gemm(
     if a.__class__ is b.__class__ and arrays.is_torch(a) and (out is None or out.__class__ is a.__class__):
         at_a, at_b = a.data_ptr(), b.data_ptr()
         key: Any = (
-            a.dtype, a.shape, a.stride(), b.dtype, b.shape, b.stride(), at_a & 15 | (at_b & 15) << 4, a.get_device(),
+            "gemm", a.dtype, a.shape, a.stride(), b.dtype, b.shape, b.stride(), at_a & 15 | (at_b & 15) << 4, a.get_device(),
             target_key(), None if out is None else (out.dtype, out.shape, out.stride(), out.data_ptr() & 15),
         )  # fmt: skip
     else:
         at_a, at_b = arrays.address(a), arrays.address(b)
-        key = (arrays.signature(a), arrays.signature(b), target_key(), arrays.signature(out))
+        key = ("gemm", arrays.signature(a), arrays.signature(b), target_key(), arrays.signature(out))
     if not (c is bias is activation is epilogue is tiling is out_dtype is None) or extras or precision != "ieee":
         key = (*key, _options(c, bias, activation, epilogue, extras, tiling, out_dtype), precision)
     if alpha != 1.0:
         key = (*key, "scaled")
-    plan = _plans.get(key)
+    plan = plans.find(key)
     if plan is None or not plan.holds():
-        if len(_plans) >= _MOST_PLANS:
-            _plans.clear()
         request = Request(a, b, out, out_dtype, alpha, c, bias, activation, epilogue, tuple(extras), precision, tiling)
-        plan = _plans[key] = request.plan()
+        plan = plans.keep(key, request.plan())
     return plan.run(a, at_a, b, at_b, out, c, bias, extras, alpha, beta)
 
 
@@ -129,11 +127,6 @@ def _options(
     arguments = tuple(map(arrays.signature, (c, bias, *extras)))
     functions = tuple(f if f is None or f.__class__ is str else static_key(f) for f in (activation, epilogue))
     return arguments, functions, tiling, out_dtype
-
-
-_plans: dict[Any, Plan] = {}
-"""How to call, by all that it depends on, so that a call with arrays like earlier ones costs little more than a launch."""
-_MOST_PLANS = 4096
 
 
 class Plan:
