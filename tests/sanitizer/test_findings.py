@@ -245,7 +245,7 @@ def test_reads_beyond_the_end_of_an_argument() -> None:
     assert found(run_beyond, x, y, 8) == []
     (finding,) = found(run_beyond, x, y, 9)
     assert (finding.kind, finding.rule, finding.tensor) == ("memory", "bounds", "x")
-    assert "element 40 of x, whose memory has 40" in finding.message
+    assert "reads x[40], and its shape is (40)" in finding.message
     (finding,) = found(run_beyond, x, y, 1 << 28)
     assert finding.rule == "bounds"
     assert finding.count == 32
@@ -277,7 +277,7 @@ def test_a_tile_that_is_larger_than_its_array_has_the_array_s_bounds() -> None:
         for x in (from_dlpack(memory[:size]), memory[:size]):
             findings = found(run_tiled, x, 32)
             assert [f.rule for f in findings] == ([] if size == 64 else ["bounds"])
-    assert "whose memory has 40" in findings[0].message
+    assert "writes [40] of the tensor that tiles is cut from, and its shape is (40)" in findings[0].message
 
 
 @cute.kernel
@@ -320,7 +320,7 @@ def test_register_arrays_have_bounds() -> None:
     (y,) = arrays(32)
     assert found(run_private_beyond, y, 4) == []
     (finding,) = found(run_private_beyond, y, 6)
-    assert "element 4 of a register array of 4" in finding.message
+    assert "reads values[4], and its shape is (4)" in finding.message
 
 
 @cute.kernel

@@ -8,13 +8,14 @@ from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Boolean, Int32, Int64, Integer
 from .atom import CopyAtom
+from .extents import check_element, check_elements
 from .int_tuple import pretty_str, product
 from .pointer import AddressSpace, Pointer, element_bits, load_element, store_element
 from .tensor import TracedTensor
 from .vector_access import WIDEST_ACCESS, Copy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 __all__ = ["autovec_copy", "basic_copy", "basic_copy_if", "copy", "copy_atom_call", "prefetch"]
 
@@ -96,7 +97,8 @@ def transfer(src: Any, dst: Any, pred: Any, values: int, widest: int, modifiers:
         return 1
     if count == 0:
         return values
-    moving = Copy(src.iterator, src.offset_layout, dst.iterator, dst.offset_layout, count, widest, modifiers)
+    check = checker(src, dst)
+    moving = Copy(src.iterator, src.offset_layout, dst.iterator, dst.offset_layout, count, widest, modifiers, check)
     if pred is None:
         moving.move()
         return moving.narrowest
@@ -104,6 +106,18 @@ def transfer(src: Any, dst: Any, pred: Any, values: int, widest: int, modifiers:
         elements = frozenset(p * values + k for p in parts for k in range(values))
         guarded(condition, lambda elements=elements: moving.move(elements))
     return moving.narrowest
+
+
+def checker(src: TracedTensor, dst: TracedTensor) -> Callable[[Iterable[int]], None] | None:
+    """What compares the coordinates of elements to be copied with the extents of both tensors; None where nobody looks."""
+    if src._extents is None and dst._extents is None:
+        return None
+
+    def check(indices: Iterable[int]) -> None:
+        check_elements(src._extents, src.iterator, indices, write=False)
+        check_elements(dst._extents, dst.iterator, indices, write=True)
+
+    return check
 
 
 def _predicates(pred: Any, count: int, values: int) -> list[tuple[Any, list[int]]]:
@@ -146,6 +160,8 @@ def _transfer_dynamic(src: TracedTensor, dst: TracedTensor, pred: Any, count: An
 
     def body(i: Any) -> None:
         def move() -> None:
+            check_element(src._extents, source, i, write=False)
+            check_element(dst._extents, target, i, write=True)
             store_element(target, target_layout(i), load_element(source, source_layout(i)))
 
         if pred is None:

@@ -9,7 +9,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from ..base_dsl import trace as tracing
-from ..base_dsl.arguments import Node, Quick
+from ..base_dsl.arguments import GroupNode, Node, Quick
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
 from ..base_dsl.dsl import BaseDSL
 from ..base_dsl.function import JitFunction, TracedFunction
@@ -361,10 +361,20 @@ def _name_arguments(entry: Any, names: Iterable[str], nodes: Sequence[Node], loc
 
     values = iter(list(entry.arguments))
     for name, node in zip(names, nodes, strict=True):
-        count = len(node.types())
-        for index in range(count):
-            text = name if count == 1 else f"{name}[{index}]"
+        for text in _argument_names(name, node):
             next(values).set_location(ir.Location.name(text, location))
+
+
+def _argument_names(name: str, node: Node) -> Iterable[str]:
+    """A name for each value of an argument."""
+    if not isinstance(node, GroupNode):
+        return [name] * len(node.types())
+    parts = node.children
+    return [
+        text
+        for i, part in enumerate(parts)
+        for text in _argument_names(name if len(parts) == 1 else f"{name}[{i}]", part)
+    ]
 
 
 def _preferred_cluster(preferred: Any, certain: Any) -> list[int]:

@@ -13,6 +13,7 @@ from . import vector_access
 from .algebra import recast_layout
 from .basis import ScaledBasis, add_coords
 from .composed_layout import ComposedLayout
+from .extents import Extents, check_element, check_elements, coerce, extents_of, join
 from .int_tuple import (
     as_int_tuple,
     dynamic_leaves,
@@ -128,11 +129,15 @@ class TracedTensor(Tensor):
     """
 
     __kiln_immutable__ = True
-    __slots__ = ("_iterator", "_layout", "_promised", "_wide")
+    __slots__ = ("_extents", "_iterator", "_layout", "_promised", "_wide")
 
-    def __init__(self, iterator: Any, layout: Any, promised: bool | None = None) -> None:
+    def __init__(
+        self, iterator: Any, layout: Any, promised: bool | None = None, extents: Extents | None = None
+    ) -> None:
         self._iterator = iterator
         self._layout = layout
+        self._extents = extents
+        """Where its elements lie in the tensor that it was cut from, if accesses are compared with that."""
         if promised is None:  # nothing on a GPU is too large for 32 bits but global memory
             promised = not isinstance(iterator, Pointer) or iterator.memspace not in _LARGE
         self._promised = promised
@@ -229,6 +234,8 @@ class TracedTensor(Tensor):
         iterator = self._iterator
         if not isinstance(iterator, Pointer):
             return add_coords(iterator, offset)
+        if self._extents is not None:
+            check_element(self._extents, iterator, coord, write=False)
         return load_element(iterator, offset)
 
     def __setitem__(self, coord: Any, value: Any) -> None:
@@ -237,6 +244,8 @@ class TracedTensor(Tensor):
             raise error(DSLUserCodeTypeError, "a coordinate tensor has no memory to write to")
         coord = self._coordinate(coord)
         if not has_underscore(coord):
+            if self._extents is not None:
+                check_element(self._extents, iterator, coord, write=True)
             store_element(iterator, self.offset_layout(coord), value)
             return
         part = self._slice(coord)
@@ -254,24 +263,27 @@ class TracedTensor(Tensor):
         register.
         """
         layout, coord = self._layout, self._coordinate(coord)
+        extents = None if self._extents is None else self._extents.sliced(coord)
         if isinstance(layout, ComposedLayout):
             if by_thread or not isinstance(self._iterator, Pointer):
-                return TracedTensor(self._iterator, layout._slice(coord), self._promised)
+                return TracedTensor(self._iterator, layout._slice(coord), self._promised, extents)
             moved, rest = layout._slice_and_move(coord)
-            return TracedTensor(self._moved(moved), rest, self._promised)
+            return TracedTensor(self._moved(moved), rest, self._promised, extents)
         pointer = self._iterator
         if isinstance(pointer, Pointer) and (period := pointer._period()):
             moved, rest = crd2idx_apart(coord, layout, 0 if by_thread else period)
             pointer = pointer + moved
             pointer = pointer + rest if isinstance(rest, int) else pointer._plus(rest, by_thread)
-            return TracedTensor(pointer, slice_(layout, coord), self._promised)
-        return TracedTensor(self._moved(crd2idx(coord, self.offset_layout)), slice_(layout, coord), self._promised)
+        else:
+            pointer = self._moved(crd2idx(coord, self.offset_layout))
+        return TracedTensor(pointer, slice_(layout, coord), self._promised, extents)
 
     def _domain_offset(self, coord: Any) -> TracedTensor:
         layout, coord = self._layout, self._coordinate(coord)
+        extents = None if self._extents is None else self._extents.moved(coord)
         if isinstance(layout, ComposedLayout):
-            return TracedTensor(self._iterator, layout._domain_offset(coord), self._promised)
-        return TracedTensor(self._moved(crd2idx(coord, self.offset_layout)), layout, self._promised)
+            return TracedTensor(self._iterator, layout._domain_offset(coord), self._promised, extents)
+        return TracedTensor(self._moved(crd2idx(coord, self.offset_layout)), layout, self._promised, extents)
 
     def _moved(self, offset: Any) -> Any:
         if isinstance(self._iterator, Pointer):
@@ -279,7 +291,9 @@ class TracedTensor(Tensor):
         return add_coords(self._iterator, offset)
 
     def _map_layout(self, f: Callable[[Any], Any]) -> TracedTensor:
-        return TracedTensor(self._iterator, f(self._layout), self._promised)
+        layout = f(self._layout)
+        extents = None if self._extents is None else self._extents.mapped(f, layout.shape)
+        return TracedTensor(self._iterator, layout, self._promised, extents)
 
     # -- all elements ------------------------------------------------------------------------------------
 
@@ -289,6 +303,7 @@ class TracedTensor(Tensor):
 
         iterator = self._memory("load")
         count = vector_access.static_size(self._layout, "load()")
+        check_elements(self._extents, iterator, range(count), write=False)
         return TensorSSA(vector_access.load(iterator, self.offset_layout, count), self._layout.shape, iterator.dtype)
 
     def store(self, data: Any, *, loc: Any = None, ip: Any = None) -> None:
@@ -315,6 +330,7 @@ class TracedTensor(Tensor):
                 f"a value of shape {pretty_str(data.shape)} is stored in a tensor of shape {pretty_str(self._layout.shape)}",
                 hint="shapes must agree mode by mode; reshape or broadcast_to makes them",
             )
+        check_elements(self._extents, iterator, range(count), write=True)
         vector_access.store(iterator, self.offset_layout, count, data.value)
 
     def fill(self, value: Any, *, loc: Any = None, ip: Any = None) -> None:
@@ -331,6 +347,7 @@ class TracedTensor(Tensor):
             vector = emit.constant(dtype, host.cast(dtype, value), count)
         else:
             vector = tracing.emit_value("vector.broadcast", dtype.vector_type(count), (element_value(value, dtype),))
+        check_elements(self._extents, iterator, range(count), write=True)
         vector_access.store(iterator, self.offset_layout, count, vector)
 
     def _memory(self, what: str) -> Pointer:
@@ -351,7 +368,9 @@ class TracedTensor(Tensor):
         from ..dialects import cute
 
         pointer = self._iterator
-        return [cute.view(pointer._base_value(), self._carried_type(), leaves), *pointer._inside_values()]
+        memref = cute.view(pointer._base_value(), self._carried_type(), leaves)
+        extents = [] if self._extents is None else self._extents.values()
+        return [memref, *pointer._inside_values(), *extents]
 
     def _carried_type(self) -> ir.Type:
         """The type of the memref that crosses a region."""
@@ -373,12 +392,18 @@ class TracedTensor(Tensor):
         leaves = [
             _leaf_like(leaf, cute.leaf(memref, i, leaf_width(leaf))) for i, leaf in enumerate(self._layout._leaves())
         ]
-        base = pointer.__new_from_mlir_values__([cute.iter_(memref, pointer._base_type()), *values[1:]])
-        return TracedTensor(base, self._layout._with_leaves(leaves) if leaves else self._layout, self._promised)
+        extents, rest = None, list(values[1:])
+        if self._extents is not None:
+            last = len(rest) - self._extents.count()
+            extents, rest = self._extents.rebuilt(rest[last:]), rest[:last]
+        base = pointer.__new_from_mlir_values__([cute.iter_(memref, pointer._base_type()), *rest])
+        layout = self._layout._with_leaves(leaves) if leaves else self._layout
+        return TracedTensor(base, layout, self._promised, extents)
 
     def __kiln_static_key__(self) -> Any:
         origin = None if self.is_coordinates else self._iterator.__kiln_static_key__()
-        return (origin, str(self._layout), getattr(self._layout, "inner", None), self._promised)
+        extents = None if self._extents is None else self._extents.key()
+        return (origin, str(self._layout), getattr(self._layout, "inner", None), self._promised, extents)
 
     def __kiln_join__(self, other: TracedTensor) -> tuple[TracedTensor, TracedTensor] | None:
         if self.is_coordinates != other.is_coordinates or type(self._layout) is not type(other._layout):
@@ -393,7 +418,9 @@ class TracedTensor(Tensor):
         if origins is None:
             return None
         promised = self._promised and other._promised
-        return TracedTensor(origins[0], layouts[0], promised), TracedTensor(origins[1], layouts[1], promised)
+        extents = join(self._extents, other._extents)
+        first, second = zip(origins, layouts, (promised, promised), extents, strict=True)
+        return TracedTensor(*first), TracedTensor(*second)
 
     def __kiln_coerce__(self, like: TracedTensor) -> TracedTensor | None:
         if self.is_coordinates != like.is_coordinates or type(self._layout) is not type(like._layout):
@@ -403,7 +430,8 @@ class TracedTensor(Tensor):
             return None
         if not self.is_coordinates:
             origin = self._iterator.__kiln_coerce__(like._iterator)
-            return None if origin is None else TracedTensor(origin, layouts[1], like._promised)
+            extents = coerce(self._extents, like._extents)
+            return None if origin is None else TracedTensor(origin, layouts[1], like._promised, extents)
         origins = _join_coords(like._iterator, self._iterator)
         if origins is None or pretty_str(origins[0]) != pretty_str(like._iterator):
             return None
@@ -558,7 +586,7 @@ def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) 
     if isinstance(iterator, TracedTensor):
         iterator = iterator.iterator
     if isinstance(iterator, Pointer) or getattr(type(iterator), "_is_tensor_iterator", False):
-        made = TracedTensor(iterator, layout)
+        made = TracedTensor(iterator, layout, extents=extents_of(layout))
         if sanitizing.kinds() and isinstance(iterator, Pointer) and iterator.memspace is AddressSpace.smem:
             made.__extract_mlir_values__()  # its view in the module tells the sanitizer what lies there
         return made
@@ -602,7 +630,7 @@ def make_rmem_tensor(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: A
 
     type_ = cute.ptr_type(dtype.mlir_type, "rmem", RMEM_ALIGNMENT)
     base = cute.alloc_rmem(max(count, 1), type_)
-    return TracedTensor(Pointer(base, dtype, AddressSpace.rmem, RMEM_ALIGNMENT), layout)
+    return TracedTensor(Pointer(base, dtype, AddressSpace.rmem, RMEM_ALIGNMENT), layout, extents=extents_of(layout))
 
 
 def make_fragment(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:

@@ -11,6 +11,7 @@ from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.target import target_name
 from ..base_dsl.typing import Float32, Int32, Int64, TFloat32
 from .arrays import Array
+from .extents import extents_of
 from .layout import fast_layout
 from .offset_width import INT32_MAX, broken_promise, extent_width
 from .pointer import AddressSpace, Pointer
@@ -97,7 +98,8 @@ class TensorSignature:
 
         shape = tuple(leaf(s) for s in self.shape)
         stride = tuple(leaf(d) for d in self.stride)
-        return TracedTensor(base, fast_layout(shape, stride), self.promised)
+        layout = fast_layout(shape, stride)
+        return TracedTensor(base, layout, self.promised, extents_of(layout))
 
     def leaves_of(self, address: int, shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
         """The leaves of a tensor that fits."""

@@ -28,7 +28,7 @@ from .pointer import (
 from .swizzle import Swizzle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ..mlir import ir
 
@@ -277,14 +277,15 @@ class Copy:
     """Copying between two layouts with the same number of elements, in parts: `move(positions)` copies some of them.
 
     No access is wider than `widest` bytes; 0 copies element by element. `modifiers` are those of PTX for loads and stores
-    of memory: an order, a cache hint.
+    of memory: an order, a cache hint. `check` is called before elements are copied.
     """
 
     def __init__(
         self, src: Pointer, src_layout: Any, dst: Pointer, dst_layout: Any, count: int, widest: int,
-        modifiers: tuple[str, str] = ("", ""),
+        modifiers: tuple[str, str] = ("", ""), check: Callable[[Iterable[int]], None] | None = None,
     ) -> None:  # fmt: skip
         require_writable(dst)
+        self._check, self._count = check, count
         self._src, self._dst = src, dst
         self._widest = min(widest, _WIDEST_ELSEWHERE) if any(modifiers) else widest
         if any("mmio" in text for text in modifiers):  # single elements only
@@ -310,6 +311,8 @@ class Copy:
 
     def move(self, wanted: frozenset[int] | None = None) -> None:
         """Copy the elements at these indices; all without any."""
+        if self._check is not None:
+            self._check(range(self._count) if wanted is None else sorted(wanted))
         dtype = self._src.dtype
         where: dict[int, tuple[int, int]] = {}
         values: list[tuple[ir.Value, int]] = []

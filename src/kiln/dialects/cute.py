@@ -303,6 +303,18 @@ class Store(Cute.Operation, name="store", traits=[_Writes]):
     offset: ext.Operand[Integer]
 
 
+class Bounds(Cute.Operation, name="bounds"):
+    """The access that follows is to coordinates of a tensor; only in programs that are traced for the sanitizer.
+
+    `pointer` points into the tensor. `numbers` are, for each mode, the lowest coordinate, then for each the highest, then
+    for each the extent of the tensor. `write` is whether it writes.
+    """
+
+    pointer: ext.Operand[Ptr]
+    numbers: Sequence[ext.Operand[I64]]
+    write: ir.IntegerAttr
+
+
 class AllocRmem(Cute.Operation, name="alloc_rmem", traits=[_Allocates]):
     """Memory of one thread for `count` elements of the result's element type, undefined at first.
 
@@ -339,8 +351,8 @@ class Undef(Cute.Operation, name="undef", traits=[ext.Pure]):
 OPERATIONS: tuple[type[ext.Operation], ...] = (
     ThreadIdx, BlockIdx, BlockDim, GridDim, LaneIdx, WarpIdx,
     Launch, Printf, Assert,
-    IntToPtr, PtrToInt, PtrAdd, CastPtr, View, Iter, Leaf, CastMemref, Load, Store, AllocRmem, AllocSmem, DynamicSmem,
-    Undef,
+    IntToPtr, PtrToInt, PtrAdd, CastPtr, View, Iter, Leaf, CastMemref, Load, Store, Bounds, AllocRmem, AllocSmem,
+    DynamicSmem, Undef,
 )  # fmt: skip
 TYPES: tuple[type[ext.Type], ...] = (Ptr, Memref)
 
@@ -611,6 +623,11 @@ def load(source: ir.Value, offset: ir.Value, type_: ir.Type, alignment: int = 0)
 def store(value: ir.Value, target: ir.Value, offset: ir.Value, alignment: int = 0) -> ir.Operation:
     """Write an element or a vector of elements."""
     return emit("cute.store", (), (value, target, offset), {"alignment": _i64(alignment)} if alignment else None)
+
+
+def bounds(pointer: ir.Value, numbers: Sequence[ir.Value], write: bool) -> ir.Operation:
+    """What coordinates the next access is to: lowest, highest, extents."""
+    return emit("cute.bounds", (), (pointer, *numbers), {"write": _i32(int(write))})
 
 
 def alloc_rmem(count: int, type_: ir.Type) -> ir.Value:

@@ -9,6 +9,7 @@ from ...base_dsl.typing import BFloat16, Float16, Float32, Float64, Int8, Int16,
 from .. import vector_access
 from ..algebra import coalesce
 from ..composed_layout import ComposedLayout
+from ..extents import check_elements
 from ..int_tuple import flatten_to_tuple, pretty_str, product
 from ..leaf import is_one, leaf_add
 from ..pointer import (
@@ -82,6 +83,11 @@ def require_alignment(pointer: Pointer, offset: Any, bytes_: int, what: str) -> 
             hint="say it: from_dlpack(x, assumed_align=16), mark_compact_shape_dynamic(divisibility=...), .align(16)",
             depth=3,
         )
+
+
+def check_call(tensor: TracedTensor, call: int, values: int, write: bool) -> None:
+    """Compare the coordinates of the values of a call with the extents of the tensor, where the sanitizer asks for it."""
+    check_elements(tensor._extents, tensor.iterator, range(call * values, (call + 1) * values), write)
 
 
 def offsets(layout: Any, indices: Iterable[int]) -> list[Any]:

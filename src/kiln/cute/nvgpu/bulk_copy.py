@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..arch.values import i32, pointer
 from ..atom import CopyOp, CopyTrait
-from ..copying import guarded
+from ..copying import checker, guarded
 from ..int_tuple import pretty_str, product
 from ..layout import make_layout
 from ..pointer import AddressSpace, element_bits
@@ -15,6 +15,8 @@ from ..tensor import TracedTensor
 from .access import address, calls, memory, offsets, require_alignment, require_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...mlir import ir
 
 _BYTES = 16
@@ -37,8 +39,10 @@ class _BulkTrait(CopyTrait):
         layout = make_layout((1, self.values), stride=(0, 1))
         super().__init__(value_type, make_layout(1), layout, layout)
 
-    def _rows(self, src: TracedTensor, dst: TracedTensor) -> tuple[list[tuple[ir.Value, ir.Value]], int]:
-        """(target, source) of each row, and its bytes."""
+    def _rows(
+        self, src: TracedTensor, dst: TracedTensor
+    ) -> tuple[list[tuple[ir.Value, ir.Value]], int, Callable[[], None]]:
+        """(target, source) of each row; its bytes; what compares the coordinates of all with the extents of both."""
         if src.element_type is not dst.element_type:
             raise error(
                 DSLUserCodeTypeError,
@@ -66,7 +70,9 @@ class _BulkTrait(CopyTrait):
         for to, of in ends:
             require_alignment(src.iterator, of, _BYTES, "the source")
             require_alignment(dst.iterator, to, _BYTES, "the destination")
-        return [(address(dst.iterator, to), address(src.iterator, of)) for to, of in ends], size
+        check = checker(src, dst)
+        pairs = [(address(dst.iterator, to), address(src.iterator, of)) for to, of in ends]
+        return pairs, size, lambda: check(range(count * values)) if check is not None else None
 
 
 class BulkLoadTrait(_BulkTrait):
@@ -83,13 +89,14 @@ class BulkLoadTrait(_BulkTrait):
                 hint="cute.copy(atom, src, dst, mbar_ptr=...): its bytes are taken from what the mbarrier expects",
                 depth=2,
             )
-        rows, size = self._rows(
+        rows, size, check = self._rows(
             memory(src, "the source of a bulk copy", AddressSpace.gmem),
             memory(dst, "the destination of a bulk copy", AddressSpace.smem),
         )
         where = pointer(barrier, "a bulk copy")
 
         def move() -> None:
+            check()
             for target, source in rows:
                 cute_nvgpu.build("bulk_load", (target, source, i32(size), where))
 
@@ -102,12 +109,13 @@ class BulkStoreTrait(_BulkTrait):
     def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
         from ...dialects import cute_nvgpu
 
-        rows, size = self._rows(
+        rows, size, check = self._rows(
             memory(src, "the source of a bulk copy", AddressSpace.smem),
             memory(dst, "the destination of a bulk copy", AddressSpace.gmem),
         )
 
         def move() -> None:
+            check()
             for target, source in rows:
                 cute_nvgpu.build("bulk_store", (target, source, i32(size)))
 

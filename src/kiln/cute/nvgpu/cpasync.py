@@ -12,7 +12,7 @@ from ..atom import CopyOp, CopyTrait
 from ..copying import _predicates, guarded
 from ..layout import make_layout
 from ..pointer import AddressSpace, element_bits
-from .access import address, calls, memory, offsets, require_alignment, require_rows
+from .access import address, calls, check_call, memory, offsets, require_alignment, require_rows
 from .bulk_copy import CopyBulkG2SOp, CopyBulkS2GOp
 from .common import LoadCacheMode
 
@@ -87,12 +87,20 @@ class CpAsyncTrait(CopyTrait):
 
         def move(numbers: Any, size: Any = whole) -> None:
             for n in numbers:
+                check_call(dst, n, self.values, write=True)
                 cute_nvgpu.build("cp_async", (*pairs[n], i32(size)), size=whole, cache=self.cache)
 
+        def check(numbers: Any) -> None:
+            for n in numbers:
+                check_call(src, n, self.values, write=False)
+
         if pred is None:
+            check(range(count))
             move(range(count))
             return
         for condition, numbers in _predicates(pred, count * self.values, self.values):
+            if src._extents is not None:
+                guarded(condition, lambda numbers=numbers: check(numbers))
             if self.zero_fill:
                 move(numbers, select(condition, Int32(whole), Int32(0)))
             else:

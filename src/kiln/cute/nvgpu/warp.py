@@ -30,7 +30,17 @@ from ..layout import Layout, make_layout, size
 from ..mma import MmaOp, RegisterMmaTrait
 from ..pointer import AddressSpace, element_bits
 from ..tensor import TracedTensor, make_fragment_like, make_tensor
-from .access import Registers, address, bits_pointer, calls, memory, offsets, require_alignment, require_rows
+from .access import (
+    Registers,
+    address,
+    bits_pointer,
+    calls,
+    check_call,
+    memory,
+    offsets,
+    require_alignment,
+    require_rows,
+)
 
 if TYPE_CHECKING:
     from ...mlir import ir
@@ -272,6 +282,7 @@ class _MatrixTrait(CopyTrait):
 
         def move(numbers: Any) -> None:
             for n in numbers:
+                check_call(rows, n, self.row_values, write=self.layout_src_tv is self._fragments)
                 call(places[n], registers, n)
 
         if pred is None:

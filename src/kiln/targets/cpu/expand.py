@@ -591,6 +591,13 @@ def _store(x: Expander, op: ir.Operation, operands: list[ir.Type], _r: Any, b: B
     return []
 
 
+@expands("cute.bounds")
+def _bounds(x: Expander, op: ir.Operation, operands: list[ir.Type], _r: Any, b: Builder) -> list[ir.Value]:
+    if x.module.sanitizer is not None and x.function.is_kernel:
+        x.module.sanitizer.bounds(x, op, b, operands[0])
+    return []
+
+
 def _checked(
     x: Expander, op: ir.Operation, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, write: bool,
     value: ir.Value | None = None,

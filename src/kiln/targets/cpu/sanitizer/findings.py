@@ -83,6 +83,7 @@ def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable
                 failure = caught
             detector.active = 0
             found = [_words(detector.findings[i], sanitizer) for i in range(detector.findings_count)]
+            found = _once(found, [bool(detector.findings[i].modes) for i in range(detector.findings_count)])
         if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
             found.append(_deadlock(failure))
         # an index that overflowed is out of bounds; what nobody has written, a race has not written yet
@@ -95,6 +96,16 @@ def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable
 
     run.__dict__["call"] = call
     return run
+
+
+def _once(found: list[Finding], by_coordinate: list[bool]) -> list[Finding]:
+    """Without accesses out of bounds that are known by their coordinate already."""
+
+    def place(f: Finding) -> tuple[Any, ...]:
+        return f.kernel, f.span, f.space, f.tensor if f.space else ""
+
+    known = {place(f) for f, by in zip(found, by_coordinate, strict=True) if by}
+    return [f for f, by in zip(found, by_coordinate, strict=True) if by or f.rule != "bounds" or place(f) not in known]
 
 
 def _cause(finding: Finding) -> int:
@@ -158,7 +169,18 @@ class _Memory:
         self.coordinate: tuple[int, ...] | None = None
         self.offset: int | None = None
         bits = site.element_bits or 8
-        if record.space == native.SHARED:
+        if record.modes:
+            self.space = {native.SHARED: "shared", native.GLOBAL: "global"}.get(record.space, "")
+            self.coordinate = tuple(record.place[: record.modes])
+            place = f"[{', '.join(map(str, self.coordinate))}]"
+            self.text = (site.memory or "a tensor") + place
+            argument = next(
+                (a for a in sanitizer.kernels[record.kernel].arguments if a and a.name == site.memory), None
+            )
+            leaves = None if argument is None else layout_leaves(argument.layout)
+            if leaves is not None and len(leaves[0]) != record.modes:
+                self.text = f"{place} of the tensor that {site.memory} is cut from"
+        elif record.space == native.SHARED:
             self.space = "shared"
             kernel = sanitizer.kernels[record.kernel]
             self.offset = record.offset - (site.start if site.start >= 0 else kernel.dynamic_start)

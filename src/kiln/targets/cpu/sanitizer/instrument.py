@@ -266,8 +266,11 @@ class Instrumentation:
         """Call a function of the detector; numbers become constants, pointers addresses."""
         return call(x.module, b, name, *arguments)
 
-    def _origin(self, x: Expander, value: ir.Value) -> tuple[str, Any]:
-        """Where an address comes from: ("argument", its number), ("shared", allocation), ("private", value, bytes)."""
+    def _origin(self, x: Expander, value: ir.Value, first: bool = False) -> tuple[str, Any]:
+        """Where an address comes from: ("argument", its number), ("shared", allocation), ("private", value, bytes).
+
+        `first`: of one that a loop changes, where the first one comes from.
+        """
         function = x.function
         for _ in range(256):
             if value in self._allocations:
@@ -277,20 +280,24 @@ class Instrumentation:
             owner = value.owner
             if isinstance(owner, ir.Block):
                 if owner != x.entry:
-                    break
+                    before = _before_loop(value) if first else None
+                    if before is None:
+                        break
+                    value = before
+                    continue
                 number = ir.BlockArgument(value).arg_number
                 info = self._kernel_numbers.get(function.name)
                 if info is not None and number < len(self.kernels[info].arguments):
                     return "argument", number
                 break
             op = owner.operation
-            if op.name in ("llvm.getelementptr", "llvm.bitcast", "builtin.unrealized_conversion_cast"):
+            # of a tensor, its address comes first
+            if op.name in (
+                "llvm.getelementptr", "llvm.bitcast", "builtin.unrealized_conversion_cast", "llvm.extractvalue",
+            ):  # fmt: skip
                 value = op.operands[0]
-            elif op.name == "llvm.extractvalue":
-                value = op.operands[0]
-                while not isinstance(value.owner, ir.Block) and value.owner.operation.name == "llvm.insertvalue":
-                    made = value.owner.operation
-                    value = made.operands[1] if list(made.attributes["position"]) == [0] else made.operands[0]  # pyright: ignore[reportArgumentType]
+            elif op.name == "llvm.insertvalue":
+                value = op.operands[1] if list(op.attributes["position"]) == [0] else op.operands[0]  # pyright: ignore[reportArgumentType]
             else:
                 break
         return "unknown", None
@@ -379,6 +386,31 @@ class Instrumentation:
             facts.accesses.append(inline.Access(made, tuple(told), argument, bytes_, alignment, site, write))
         return b.value("llvm.inttoptr", ptr_type(), (checked,))
 
+    def bounds(self, x: Expander, op: ir.Operation, b: Builder, type_: ir.Type) -> None:
+        """Check the coordinates of the access that follows: lowest, highest and extents, one for each mode."""
+        pointer, *numbers = op.operands
+        modes = len(numbers) // 3
+        bad: ir.Value | None = None
+        for low, high, size in zip(numbers[:modes], numbers[modes : 2 * modes], numbers[2 * modes :], strict=True):
+            outside = b.compare("uge", high, size)  # a negative one is large
+            if low != high:
+                outside = b.binary("ori", outside, b.compare("slt", low, b.i64(0)))
+            bad = outside if bad is None else b.binary("ori", bad, outside)
+        assert bad is not None
+        info = cute.info(type_)
+        origin, source = self._origin(x, pointer, first=True)
+        argument = self._argument(x, source) if origin == "argument" else None
+        name = argument.name if argument is not None else source.name if origin == "shared" else self.name_of(pointer)
+        what = "write" if op.attributes["write"].value else "read"  # pyright: ignore[reportAttributeAccessIssue]
+        space = argument.space if argument is not None else "smem" if origin == "shared" else info.space
+        flags = SHARED if space in ("smem", "dsmem") else 0 if space == "rmem" else GLOBAL
+        site = self.site(op, x, what, memory=name)
+        inside = b.if_(bad)
+        memory = x.at_entry(op.location).alloca(int_type(64), 3 * modes)
+        for k, number in enumerate(numbers):
+            inside.store(number, inside.byte_gep(memory, 8 * k))
+        self.call(x, inside, "outside", site, flags, modes, memory)
+
     def _argument(self, x: Expander, number: int) -> Argument | None:
         return self.kernels[self._kernel_numbers[x.function.name]].arguments[number]
 
@@ -411,6 +443,18 @@ class Instrumentation:
     def launched(self, x: Expander, b: Builder) -> None:
         """After a launch."""
         self.call(x, b, "launched", int(self.together))
+
+
+def _before_loop(value: ir.Value) -> ir.Value | None:
+    """What an argument of a loop's body is in the first round."""
+    block, number = ir.BlockArgument(value).owner, ir.BlockArgument(value).arg_number
+    loop = block.owner.operation
+    if loop.name == "scf.for":
+        return loop.operands[number + 2] if number else None
+    if loop.name == "scf.while":
+        first = loop.regions[0].blocks[0]
+        return loop.operands[number] if block == first else list(first.operations)[-1].operation.operands[number + 1]
+    return None
 
 
 def _launches_together(module: ir.Module) -> bool:

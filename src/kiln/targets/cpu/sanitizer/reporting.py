@@ -68,6 +68,7 @@ def _fill(
     for name, value in (
         ("rule", rule), ("site", site), ("other_site", other_site), ("tid", st.tid), ("other_tid", other_tid), ("bytes", bytes_), ("address", address),
         ("kernel", st.kernel), ("space", c.i32(0)), ("flags", c.i32(0)), ("rank", c.i32(0)), ("object", c.i32(0)), ("offset", c.i64(0)),
+        ("modes", c.i32(0)),
     ):  # fmt: skip
         setattr(f, name, value)
     f.set_at("extra", 0, extra0)

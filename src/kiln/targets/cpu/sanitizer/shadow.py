@@ -365,6 +365,24 @@ def private(c: Code, address: Value, base: Value, size: Value, bytes_: Value, si
     return result
 
 
+@exported([32, 32, 32, 64])
+def outside(c: Code, site: Value, space: Value, modes: Value, numbers: Value) -> None:
+    """An access at coordinates outside a tensor; `numbers`: for each mode the lowest, then the highest, then the extents."""
+    st = state_of(c)
+    with c.when(st.active != 0):
+        made = call(c, "report", RULE["bounds"], site, site, st.group, st.tid, 0, 0, 0, 0)
+        with c.when(made != 0):
+            f = c.struct(made, Finding)
+            f.modes = modes
+            f.space = space
+            with c.loop(modes) as i:
+                at = numbers + i.wide() * 8
+                low, high = c.load(at), c.load(at + modes.wide() * 8)
+                size = c.load(at + modes.wide() * 16)
+                f.set_at("place", i, ((low >> 63) != 0).choose(low, high))
+                f.set_at("extents", i, size)
+
+
 @exported([64, 32, 32, 32, 32])
 def undefined(c: Code, address: Value, bytes_: Value, site: Value, source: Value, element: Value) -> None:
     """A value that nobody set decides something: it is written to `address`, or that is 0."""

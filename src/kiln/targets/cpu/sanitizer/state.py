@@ -30,6 +30,7 @@ BARRIERS = 17
 MAX_FINDINGS = 64
 MAX_OBJECTS = 64
 MAX_LEAVES = 12
+MAX_MODES = 8
 RING = 64
 """How many groups of copies of a thread may be in flight."""
 DENSE = 0xFFFF_FFFF
@@ -203,6 +204,9 @@ class Finding(ctypes.Structure):
         ("other_kernel", u32),
         ("before", u32),  # the other side is of the launch before
         ("numbers", i64 * 2),  # the operands of an operation, as bits of doubles
+        ("modes", u32),  # of the tensor whose extents an access exceeds; 0: it is about something else
+        ("place", i64 * MAX_MODES),  # the coordinate outside
+        ("extents", i64 * MAX_MODES),
         ("known", Object),
     ]
 

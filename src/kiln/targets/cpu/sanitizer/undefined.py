@@ -32,6 +32,8 @@ _SHAPING = {
 """Operations that move elements and compute nothing: shadows move in the same way."""
 _COMPUTING = {"cute_nvgpu.approx", "cute_nvgpu.prmt", "cute_nvgpu.lop3", "cute_nvgpu.packed_f32x2", "vector.fma"}
 _SHUFFLE = "cute_nvgpu.shuffle"
+_HARMLESS = {("cute.load", 0), ("cute.store", 1), ("cute.leaf", 0), ("cute.bounds", 0)}
+"""Uses of a register tensor's address that are followed, or do nothing to it."""
 _STORES = {"cute.store": 0, "cute_nvgpu.ordered_store": 1, "cute_nvgpu.atomic_rmw": 1}
 """Operations that write a value to memory: the operand it is."""
 
@@ -127,7 +129,7 @@ class _Watch:
                     if user.name == "cute.ptr_add":
                         moved = place.moved(user.operands[1], cute.element_bits(cute.info(value.type).element))
                     todo.append((user.results[0], moved))
-                elif (user.name, use.operand_number) not in (("cute.load", 0), ("cute.store", 1), ("cute.leaf", 0)):
+                elif (user.name, use.operand_number) not in _HARMLESS:
                     return
         first = Builder(ir.InsertionPoint.at_block_begin(self.entry), op.location)
         array.shadow = first.alloca(int_type(8), max(size, 1), 16)

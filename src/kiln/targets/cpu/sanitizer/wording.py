@@ -123,6 +123,9 @@ _GUARD = "guard the access with a comparison against the tensor's shape"
 def _bounds(case: Case) -> Words:
     low, high = case.extra
     site, size, record = case.site, case.size, case.record
+    if record.modes:
+        shape = ", ".join(map(str, record.extents[: record.modes]))
+        return f"{case.me} {_phrase(site.what, case.memory)}, and its shape is ({shape})", _GUARD, ""
     if record.space == 0:
         at, count = int(low // size), int(high // size)
         return (
