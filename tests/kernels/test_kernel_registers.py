@@ -8,10 +8,10 @@ from kiln import cute
 from kiln.base_dsl.typing import BFloat16, Float16, Float32, Int32, Int64
 from kiln.kernels import plans, row_gradients, rows
 from kiln.kernels.devices import Device
-from kiln.kernels.loss_kernels import CrossEntropy, CrossEntropyGradient, Loss
+from kiln.kernels.loss_kernels import CrossEntropy, CrossEntropyGradient, Loss, Total
 from kiln.kernels.norm_sums import NormSums
 from kiln.kernels.pointwise import ElementTiling, Elementwise, Operand
-from kiln.kernels.reduction_kernels import ColumnReduction, Operation, RowReduction
+from kiln.kernels.reduction_kernels import ColumnReduction, Operation, RowReduction, Shape
 from kiln.kernels.row_kernel import RowProblem, RowTiling
 from kiln.kernels.row_plans import default_tiling
 from kiln.targets.nvidia import toolchain
@@ -61,31 +61,30 @@ def test_rows(name, n, dtype):
 
 
 @pytest.mark.parametrize("dtype", [BFloat16, Float32])
-def test_losses(dtype):
-    width, loss = 128 // dtype.width, Loss(Int64, True, averaged=True)
+@pytest.mark.parametrize("odd", [False, True])
+def test_losses(dtype, odd):
+    width, loss = 128 // dtype.width, Loss(Int64, True, overlaps=True)
     tiling = RowTiling(256, 256)
     problem = RowProblem((dtype,), (), (), 0, 0, width, 0, False, tiling)
-    ends = (Int64(0), Float32(0.0))
-    assert_no_spills(
-        compiled(CrossEntropy(problem, loss), (Int64(0),) * 4, Int32(1), Int32(8), Int64(8), *ends, Int32(1))
-    )
-    gradient = CrossEntropyGradient(dtype, dtype, width, False, RowTiling(128, 128), loss)
+    total, counter = Total(Int64, True, True, True), Total(Int64, False, True, True)
+    ends = (Int32(0), Int64(0), Float32(0.0))
+    kernel = CrossEntropy(problem, odd, loss, total)
+    assert_no_spills(compiled(kernel, (Int64(0),) * 5, Int32(1), Int32(8), Int64(8), *ends, Int32(1)))
+    gradient = CrossEntropyGradient(dtype, dtype, width, odd, False, 128, 2, loss, counter)
     steps = (Int64(8), Int64(8))
-    assert_no_spills(compiled(gradient, (Int64(0),) * 5, Int32(1), Int32(8), *steps, *ends, Float32(1.0), Int32(1)))
+    assert_no_spills(compiled(gradient, (Int64(0),) * 5, Int32(1), Int32(8), steps, *ends, Float32(1.0), Int32(1)))
 
 
 @pytest.mark.parametrize("name", ["sum", "argmax"])
-def test_reductions(name):
+@pytest.mark.parametrize("shape", [Shape(True, 1), Shape(False, 0, True)])
+def test_reductions(name, shape):
     operation = Operation(name, Float32, Int32)
     cut = (operation, BFloat16, BFloat16, 256, 32, 8, 4, False, False, False)
     places, pair = (Int64(0),) * 2, (Int32(1), Int32(1))
-    wide = (Int64(1), Int64(1))
-    assert_no_spills(
-        compiled(RowReduction(*cut), places, pair, wide, Int32(1), Int64(0), Int32(8), *pair, Int64(8), Int32(1))
-    )
-    assert_no_spills(
-        compiled(ColumnReduction(*cut), places, Int32(1), Int64(8), Int32(8), Int32(1), Int64(0), *pair, Int64(8))
-    )
+    wide, rows = (Int64(1), Int64(1)), (Int32(1), Int64(0), Int32(8), Int32(0))
+    assert_no_spills(compiled(RowReduction(shape, *cut), places, pair, wide, *rows, *pair, Int64(8), Int32(1)))
+    columns = (Int32(1), Int64(8), Int32(8), Int32(1), Int64(0))
+    assert_no_spills(compiled(ColumnReduction(shape.odd, *cut), places, *columns, *pair, Int64(8)))
 
 
 @pytest.mark.parametrize("dtype", [BFloat16, Float32])

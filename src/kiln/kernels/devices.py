@@ -18,6 +18,11 @@ class Device(NamedTuple):
     smem: int
     cluster: int
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether a kernel may begin while the one before it ends, as on all devices that have clusters."""
+        return self.cluster > 1
+
 
 @functools.lru_cache(maxsize=32)
 def _of(target: str, architecture: str) -> Device:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from ..base_dsl.typing import Float32, Int32, Int64
 from . import arrays, devices, plans
 from .loss_kernels import CrossEntropy, CrossEntropyGradient, Loss, Total
+from .row_edges import in_step
 from .row_kernel import RowProblem, RowTiling
-from .row_plans import FLOATS, matrix_of, taken_as_rows, target_for, unchanged
+from .row_plans import FLOATS, Matrix, matrix_of, taken_as_rows, target_for, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["cross_entropy", "cross_entropy_backward"]
 
 REDUCTIONS = ("mean", "sum", "none")
+VECTORS = 2
+"""Vectors of a row for which a thread computes gradients."""
 
 
 def _power_of_two(n: int) -> int:
@@ -30,6 +33,13 @@ def loss_tiling(n: int, width: int, rows: int, device: devices.Device) -> RowTil
     while cluster < device.cluster and 2 * rows * cluster <= device.multiprocessors and units >= 16 * cluster * 256:
         cluster *= 2
     return RowTiling(max(128, row_threads), row_threads, cluster)
+
+
+def accesses(given: list[Any], laid: list[Matrix]) -> tuple[int, int | None]:
+    """Elements of an access to rows, and how many after a multiple of them the first row begins; None: all begin at one."""
+    narrow = min(m.width for m in laid)
+    found = in_step(given, [m.step for m in laid])
+    return (narrow, None) if found is None or found[0] == narrow else found
 
 
 def _check(name: str, logits: Any, target: Any, reduction: str, smoothing: float) -> None:
@@ -103,48 +113,39 @@ def _plan(
     taken = taken_as_rows(logits), arrays.contiguous(target)
     laid = matrix_of(taken[0])
     assert laid is not None
-    device, loss = devices.current(), Loss(arrays.element_type(target), smoothing != 0.0, averaged=reduction == "mean")
-    chosen = tiling or loss_tiling(laid.n, laid.width, laid.rows, device)
+    device = devices.current()
+    loss = Loss(arrays.element_type(target), smoothing != 0.0, overlaps=device.overlaps)
+    together = reduction != "none"
+    width, lead = accesses([taken[0]], [laid])
+    chosen = tiling or loss_tiling(laid.n, width, laid.rows, device)
     dtype = arrays.element_type(logits)
-    chosen.check(laid.n, laid.width, dtype.width, 1, device)
+    chosen.check(laid.n, width, dtype.width, 1, device)
     arrays.require(
         chosen.stages == 0 and chosen.resident == 0,
         f"{chosen}: the rows of a loss are not held: no stages, none resident",
     )
-    problem = RowProblem((dtype,), (), (), 0, 0, laid.width, 0, False, chosen)
+    problem = RowProblem((dtype,), (), (), 0, 0, width, 0, False, chosen)
     blocks = -(-laid.rows // chosen.rows) * chosen.cluster
+    total = plans.made(Total, loss.target, True, reduction == "mean", loss.overlaps) if together else None
     run = plans.launcher(
-        plans.made(CrossEntropy, problem, loss), [*taken, *results(logits)], Int32(laid.rows), Int32(laid.n),
-        Int64(laid.step), Int64(ignored), Float32(smoothing), Int32(blocks),
+        plans.made(CrossEntropy, problem, lead is not None, loss, total),
+        [*taken, *results(logits), *([arrays.empty(logits, (), real)] if together else [])], Int32(laid.rows),
+        Int32(laid.n), Int64(laid.step), Int32(lead or 0), Int64(ignored), Float32(smoothing), Int32(blocks),
     )  # fmt: skip
     as_rows = unchanged if taken[0] is logits else taken_as_rows
     packed = unchanged if arrays.is_contiguous(target) else arrays.contiguous
-    if reduction == "none":
 
-        def each(logits: Any, target: Any) -> tuple[Any, Any]:
-            losses, lse = results(logits)
-            run([as_rows(logits), packed(target), losses, lse])
-            return losses, lse
-
-        return each
-    add = _total(loss, logits, taken[1], laid.rows, ignored)
-
-    def together(logits: Any, target: Any) -> tuple[Any, Any]:
+    def plan(logits: Any, target: Any) -> tuple[Any, Any]:
         losses, lse = results(logits)
-        target = packed(target)
-        run([as_rows(logits), target, losses, lse])
-        total, count = (arrays.empty(logits, (), real) for _ in range(2))
-        add([losses, target, total, count])
+        given = [as_rows(logits), packed(target), losses, lse]
+        if not together:
+            run(given)
+            return losses, lse
+        total = arrays.empty(logits, (), real)
+        run([*given, total])
         return total, lse
 
-    return together
-
-
-def _total(loss: Loss, like: Any, target: Any, rows: int, ignored: int) -> Callable[[Any], None]:
-    """A function of losses, targets, their sum or mean, and the number of rows that count."""
-    real = arrays.framework_dtype(Float32, like)
-    shown = [arrays.empty(like, tuple(target.shape), real), target, *(arrays.empty(like, (), real) for _ in range(2))]
-    return plans.launcher(plans.made(Total, loss), shown, Int32(rows), Int64(ignored))
+    return plan
 
 
 @arrays.of_any_library
@@ -224,35 +225,35 @@ def _gradient_plan(
     assert laid is not None
     assert written is not None
     device = devices.current()
-    width = min(laid.width, written.width)
+    width, lead = accesses([source, aim], [laid, written])
     chosen = tiling or RowTiling(128, 128)
     chosen.check(1, width, 32, 1, device)
     outer = None if number else arrays.element_type(dloss)
     averaged = reduction == "mean"
-    loss = Loss(arrays.element_type(target), smoothing != 0.0, outer, each and not number, averaged)
-    part = chosen.threads * 2 * width
-    exact = laid.n % part == 0
+    loss = Loss(arrays.element_type(target), smoothing != 0.0, outer, each and not number, device.overlaps)
+    part = chosen.threads * VECTORS * width
+    exact = lead is None and laid.n % part == 0
     types = (arrays.element_type(logits), arrays.element_type(out))
-    kernel = plans.made(CrossEntropyGradient, *types, width, exact, chosen, loss)
+    counter = plans.made(Total, loss.target, False, True, loss.overlaps) if averaged else None
+    kernel = plans.made(
+        CrossEntropyGradient, *types, width, lead is not None, exact, chosen.threads, VECTORS, loss, counter
+    )
     real = arrays.framework_dtype(Float32, logits)
-    count = arrays.empty(logits, (), real)
     marks = arrays.contiguous(target)
-    given = [source, marks, lse, aim, count, *([] if number else [dloss])]
+    counts = [arrays.empty(logits, (), real)] if averaged else []
     arrays.require(laid.rows < 1 << 31, f"{name} of {laid.rows} rows: more than 32 bits count")
     run = plans.launcher(
-        kernel, given, Int32(laid.rows), Int32(laid.n), Int64(laid.step), Int64(written.step), Int64(ignored),
-        Float32(smoothing), Float32(dloss if number else 0.0), Int32(-(-laid.n // part)),
+        kernel, [source, marks, lse, aim, *counts, *([] if number else [dloss])], Int32(laid.rows), Int32(laid.n),
+        (Int64(laid.step), Int64(written.step)), Int32(lead or 0), Int64(ignored), Float32(smoothing),
+        Float32(dloss if number else 0.0), Int32(max(1, -(-laid.n // part))),
     )  # fmt: skip
-    counting = Loss(loss.target, False, Float32)
-    add = _total(counting, logits, marks, laid.rows, ignored) if averaged else None
 
     def plan(dloss: Any, logits: Any, target: Any, lse: Any, out: Any) -> None:
-        count = arrays.empty(logits, (), real)
-        target, lse = arrays.contiguous(target), arrays.contiguous(lse)
-        if add is not None:
-            add([lse, target, count, count])
-        aim = target_for(out)
-        run([taken_as_rows(logits), target, lse, aim, count, *([] if number else [arrays.contiguous(dloss)])])
+        target, lse, aim = arrays.contiguous(target), arrays.contiguous(lse), target_for(out)
+        given = [taken_as_rows(logits), target, lse, aim]
+        if averaged:
+            given.append(arrays.empty(logits, (), real))
+        run(given if number else [*given, arrays.contiguous(dloss)])
         if aim is not out:
             arrays.assign(out, aim)
 

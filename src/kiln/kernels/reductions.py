@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base_dsl.typing import Boolean, Float32, Float64, Int32, Int64
 from . import arrays, devices, plans
-from .reduction_kernels import ColumnReduction, Operation, RowReduction
+from .reduction_kernels import ColumnReduction, Operation, RowReduction, Shape
+from .row_edges import in_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -263,24 +264,33 @@ def _row_launches(
     device = devices.current()
     dtype = operation.dtype if found else arrays.element_type(given[0])
     steps = [s for s, e in zip((*laid.kept_steps, laid.repeat_step), (*laid.kept, laid.repeats), strict=True) if e != 1]
-    width = _least(_width(x, laid.n, steps) for x in given)
+    width, lead = _least(_width(x, laid.n, steps) for x in given), None
+    plain = laid.kept[0] == 1 and laid.repeats == 1
+    if len(given) == 1 and (odd := in_step(given, [laid.kept_steps[1]])) is not None and odd[0] > width:
+        width, lead = odd
     units = -(-laid.n // width)
     spread = _most(_least(_WARP, _power_of_two(units)), _power_of_two(-(-units // tiling.vectors)))
     lanes = tiling.row_threads or _least(tiling.threads, spread)
     unroll = _least(tiling.vectors, _power_of_two(-(-units // lanes)))
     rows, chunk = laid.kept[0] * laid.kept[1], lanes * width * unroll
     chunks = laid.repeats * -(-laid.n // chunk)
-    blocks = -(-rows // (tiling.threads // lanes))
+    single = 0
+    if chunks == 1:  # rows of one chunk: more at a time, where blocks enough remain
+        group = tiling.threads // lanes
+        single = _most(1, _least(tiling.vectors // unroll, rows // (group * 4 * device.multiprocessors)))
+    blocks = -(-rows // (tiling.threads // lanes * _most(1, single)))
     parts = tiling.parts or _parts(blocks, chunks, device)
     each = -(-chunks // parts)
     parts = -(-chunks // each)
+    exact = lead is None and laid.n % chunk == 0
+    shape = Shape(plain, single, lead is not None)
     kernel = plans.made(
-        RowReduction, operation, dtype, out, tiling.threads, lanes, width, unroll, parts > 1, found, laid.n % chunk == 0
+        RowReduction, shape, operation, dtype, out, tiling.threads, lanes, width, unroll, parts > 1, found, exact
     )
     wide = operation.index
     numbers = (
         (Int32(laid.kept[0]), Int32(laid.kept[1])), tuple(Int64(s) for s in laid.kept_steps), Int32(laid.repeats),
-        Int64(laid.repeat_step), wide(laid.n), Int32(parts), Int32(each), Int64(count), Int32(blocks),
+        Int64(laid.repeat_step), wide(laid.n), Int32(lead or 0), Int32(parts), Int32(each), Int64(count), Int32(blocks),
     )  # fmt: skip
     return _passes(operation, kernel, like, given, numbers, (rows, parts), 1, out, count, tiling)
 
@@ -303,6 +313,7 @@ def _column_launches(
     parts = -(-laid.rows // each)
     kernel = plans.made(
         ColumnReduction,
+        each * parts == laid.rows,
         operation,
         dtype,
         out,

@@ -1,0 +1,146 @@
+"""Rows of any length, beginning anywhere: cross-entropy and reductions against float64, on the CPU target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import kiln
+from kiln import kernels
+from kiln.kernels.row_edges import in_step
+
+torch = pytest.importorskip("torch")
+functional = torch.nn.functional
+BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
+LENGTHS = [*range(1, 41), 257]
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _cpu():
+    with kiln.target("cpu"):
+        yield
+
+
+def placed(rows: int, n: int, dtype: Any, offset: int, padding: int) -> tuple[Any, Any]:
+    """Memory filled with 7 and a view of rows in it that begins `offset` elements in, with gaps between rows."""
+    memory = torch.full((offset + rows * (n + padding) + 3,), 7.0, dtype=dtype)
+    return memory, memory[offset : offset + rows * (n + padding)].view(rows, n + padding)[:, :n]
+
+
+def untouched(memory: Any, view: Any) -> bool:
+    """Whether all elements around a view are still 7."""
+    view.fill_(7.0)
+    return bool((memory == 7).all())
+
+
+def check_loss(
+    n: int, dtype: Any, out: Any = None, offset: int = 0, padding: int = 0, shift: int = 0, **options: Any
+) -> None:
+    """Loss and gradient of 9 rows, so that every alignment occurs where the length is odd; one of them does not count."""
+    _, logits = placed(9, n, dtype, offset, padding)
+    logits.copy_(torch.randn(9, n, generator=torch.Generator().manual_seed(n)) * 3)
+    target = torch.randint(0, n, (9,), generator=torch.Generator().manual_seed(n))
+    target[:3] = torch.tensor([0, n - 1, -100])
+    exact = logits.double().requires_grad_()
+    wanted = functional.cross_entropy(exact, target, **options)
+    wanted.backward()
+    loss, lse = kernels.cross_entropy(logits, target, return_lse=True, **options)
+    torch.testing.assert_close(loss.double(), wanted.detach(), rtol=2e-6, atol=2e-6)
+    memory, made = placed(9, n, out or dtype, offset + shift, padding)
+    kernels.cross_entropy_backward(1.0, logits, target, lse, out=made, **options)
+    step = torch.finfo(made.dtype).eps
+    torch.testing.assert_close(made.double(), exact.grad, rtol=2 * step + 2e-6, atol=1e-7)
+    assert untouched(memory, made)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_losses_of_every_length(smoothing):
+    for n in LENGTHS:
+        check_loss(n, BF16, label_smoothing=smoothing, reduction="sum" if n % 3 == 0 else "mean")
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype", "out", "offset", "padding", "shift"),
+    [
+        (33, F32, F32, 1, 0, 0),
+        (64, F16, F16, 3, 0, 0),
+        (64, BF16, BF16, 0, 5, 0),
+        (61, BF16, F32, 1, 2, 0),  # vectors of the wider type
+        (61, BF16, BF16, 1, 2, 1),  # the gradient begins elsewhere: no vectors
+        (500, BF16, BF16, 4, 0, 0),
+    ],
+)
+def test_losses_that_begin_anywhere(n, dtype, out, offset, padding, shift):
+    check_loss(n, dtype, out, offset, padding, shift)
+
+
+@pytest.mark.parametrize("tiling", [kernels.RowTiling(64, 64), kernels.RowTiling(64, 64, 2), kernels.RowTiling(64, 4)])
+def test_losses_are_cut(tiling):
+    logits, target = torch.randn(5, 1027).to(BF16), torch.randint(0, 1027, (5,))
+    loss = kernels.cross_entropy(logits, target, tiling=tiling)
+    torch.testing.assert_close(loss.double(), functional.cross_entropy(logits.double(), target), rtol=2e-6, atol=0)
+
+
+def check_reduction(name: str, x: np.ndarray, axis: Any, **options: Any) -> None:
+    got, wanted = getattr(kernels, name)(x, axis, **options), getattr(np, name)(x.astype(np.float64), axis=axis)
+    step = 0.0 if name != "sum" else float(ml_dtypes.finfo(x.dtype).eps) + 1e-6
+    np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=step, atol=10 * step)
+
+
+@pytest.mark.parametrize("name", ["sum", "min", "argmax"])
+def test_reductions_of_every_length(name):
+    for n in LENGTHS:
+        memory = RNG.standard_normal(9 * (n + 1) + 4).astype(ml_dtypes.bfloat16)
+        check_reduction(name, memory[: 9 * n].reshape(9, n), 1)
+        check_reduction(name, memory[n % 4 :][: 9 * (n + 1)].reshape(9, n + 1)[:, :n], 1)
+
+
+@pytest.mark.parametrize("name", ["sum", "argmin"])
+def test_reductions_of_several_modes(name):
+    x = RNG.standard_normal((4, 3, 5, 39)).astype(np.float32)
+    for view in (x[:, 0], x[:, 1, :, 1:], x[0, :, :, 2:37]):
+        check_reduction(name, view, None)
+    check_reduction("sum", x[:, :, 2, 1:], (0, 2))
+    check_reduction("max", x[:, :, 2, 1:], (0, 2))
+
+
+@pytest.mark.parametrize("name", ["mean", "argmax"])
+@pytest.mark.parametrize("n", [1003, 1000])
+def test_parts_of_odd_rows_are_merged(name, n):
+    x = RNG.standard_normal((3, n + 1)).astype(np.float16)[:, 1:]
+    wanted = getattr(np, name)(x.astype(np.float64), axis=1)
+    for tiling in (kernels.ReductionTiling(64, 32, 1, 3), kernels.ReductionTiling(64, 64, 2, 2)):
+        np.testing.assert_allclose(getattr(kernels, name)(x, 1, tiling=tiling), wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_the_first_of_equals_at_the_edges():
+    """Places of extrema among elements before, in and after the vectors of a row."""
+    x = np.zeros((8, 29), np.float16)
+    x[:, 28] = x[:, 3] = x[:, 10] = 1
+    x[4:, 0] = x[4:, 28] = np.nan
+    np.testing.assert_array_equal(kernels.argmax(x, 1), [3] * 4 + [0] * 4)
+    np.testing.assert_array_equal(kernels.argmin(-x, 1), [3] * 4 + [0] * 4)
+    np.testing.assert_array_equal(kernels.argmax(np.full((3, 29), -np.inf, np.float16), 1), [0] * 3)
+    np.testing.assert_array_equal(kernels.argmax(np.array([[-0.0, 0.0], [0.0, -0.0]]), 1), [0, 0])
+
+
+def test_arrays_in_step():
+    x = torch.zeros(64, dtype=BF16)
+    assert in_step([x], [5]) == (8, 0)
+    assert in_step([x[3:], x[11:]], [5, 13]) == (8, 3)
+    assert in_step([x[3:], x[4:]], [5, 5]) is None
+    assert in_step([x, x], [5, 6]) is None
+    assert in_step([x[1:], torch.zeros(64)[5:]], [7, 3]) == (4, 1)
+
+
+def test_clean_under_the_sanitizer():
+    with kiln.sanitize():
+        check_loss(29, BF16)
+        check_loss(29, F32, label_smoothing=0.1, offset=1, padding=1)
+        x = RNG.standard_normal((3, 29)).astype(np.float16)
+        check_reduction("sum", x, 1)
+        check_reduction("argmax", x[:, 1:], 1)
