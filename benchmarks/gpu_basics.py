@@ -251,21 +251,6 @@ def calls() -> None:
     except ImportError:
         pass
     host_times(cases)
-    host_times(library_calls(), 10)
-
-
-def library_calls() -> Cases:
-    """What a call of the kernel library costs the host, beside PyTorch."""
-    from kiln import kernels
-
-    row = torch.randn(16, 256, device="cuda", dtype=torch.float16)
-    a, b, c = (torch.randn(128, 128, device="cuda", dtype=torch.float16) for _ in range(3))
-    return [
-        ("kernels.softmax, 16 rows", lambda: kernels.softmax(row), 1),
-        ("torch.softmax, 16 rows", lambda: torch.softmax(row, -1), 1),
-        ("kernels.gemm, 128 cubed", lambda: kernels.gemm(a, b, out=c), 1),
-        ("torch.mm, 128 cubed", lambda: torch.mm(a, b, out=c), 1),
-    ]
 
 
 def main() -> None:

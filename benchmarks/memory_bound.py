@@ -1,6 +1,6 @@
 """Kiln's memory-bound kernels beside PyTorch's own, torch.compile and a copy, on one GPU, on the same data, in one run.
 
-    python benchmarks/memory_bound.py [rows] [gradients] [losses] [reductions] [elements] [calls] [--no-compile]
+    python benchmarks/memory_bound.py [rows] [gradients] [losses] [reductions] [elements] [--no-compile]
 
 Times are of the device alone: several calls are recorded in a CUDA graph, which is replayed; the least of seven replays
 counts. Data is standard normal; constant data is refused. Results are compared with PyTorch's in Float32 before they are timed.
@@ -10,7 +10,6 @@ counts. Data is standard normal; constant data is refused. Results are compared 
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -235,38 +234,11 @@ def _clipped(a: Any) -> Any:
     return cute.where(a > 0, a, 0)
 
 
-def calls() -> None:
-    """What a call from Python costs the host."""
-    x, weight = torch.randn(8, 64, device="cuda"), torch.randn(64, device="cuda")
-    out, target = torch.empty_like(x), torch.randint(0, 64, (8,), device="cuda")
-    print("\n| a call from Python | us |\n|---|---|")
-    for name, call in (
-        ("kernels.softmax(x, out=out)", lambda: kernels.softmax(x, out=out)),
-        ("kernels.softmax(x)", lambda: kernels.softmax(x)),
-        ("torch.softmax(x, -1)", lambda: torch.softmax(x, -1)),
-        ("kernels.layer_norm(x, weight)", lambda: kernels.layer_norm(x, weight)),
-        ("functional.layer_norm(x, (64,), weight)", lambda: functional.layer_norm(x, (64,), weight)),
-        ("kernels.sum(x, 1)", lambda: kernels.sum(x, 1)),
-        ("x.sum(1)", lambda: x.sum(1)),
-        ("kernels.elementwise(lambda a: a + 1, x)", lambda: kernels.elementwise(lambda a: a + 1, x)),
-        ("kernels.cross_entropy(x, target)", lambda: kernels.cross_entropy(x, target)),
-        ("functional.cross_entropy(x, target)", lambda: functional.cross_entropy(x, target)),
-    ):
-        best = float("inf")
-        for _ in range(10):
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(100):
-                call()
-            best = min(best, (time.perf_counter() - start) * 1e4)
-        print(f"| `{name}` | {best:.1f} |")
-
-
 def main(chosen: list[str]) -> None:
     """Print the tables that are asked for; all if none is."""
     tables: dict[str, Callable[[], None]] = {
         "rows": lambda: rows("--no-compile" not in chosen),
-        "gradients": gradients, "losses": losses, "reductions": reductions, "elements": elements, "calls": calls,
+        "gradients": gradients, "losses": losses, "reductions": reductions, "elements": elements,
     }  # fmt: skip
     torch.manual_seed(0)
     wanted = [name for name in chosen if name in tables]

@@ -10,7 +10,6 @@ is fastest on the device. Layouts: first letter A, N if its rows are contiguous;
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -136,35 +135,12 @@ def skinny() -> None:
         print(f"| {m} | {n} | {k} | {burst_us(theirs, 20, 0.0):.1f} | {burst_us(ours, 20, 0.0):.1f} |")
 
 
-def calls() -> None:
-    """What a call costs the host."""
-    a = torch.randn(64, 64, device="cuda", dtype=torch.float16)
-    out = torch.empty_like(a)
-    print("\n| a call from Python | us |\n|---|---|")
-    for name, call in (
-        ("kernels.gemm(a, b, out=out)", lambda: kernels.gemm(a, a, out=out)),
-        ("kernels.gemm(a, b)", lambda: kernels.gemm(a, a)),
-        ("torch.mm(a, b, out=out)", lambda: torch.mm(a, a, out=out)),
-        ("torch.mm(a, b)", lambda: torch.mm(a, a)),
-    ):
-        call()
-        best = float("inf")
-        for _ in range(10):
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(100):
-                call()
-            best = min(best, (time.perf_counter() - start) * 1e4)
-        print(f"| `{name}` | {best:.1f} |")
-
-
 def main() -> None:
     """All tables."""
     torch.manual_seed(0)
     square()
     precise()
     skinny()
-    calls()
 
 
 if __name__ == "__main__":

@@ -179,6 +179,7 @@ class Native:
         compiled  `slot` of an instance holds a plan
         jit       it holds a tuple: the addresses of plans after their number, in a `bytes` object, then what owns them
         leaves    it holds a plan; the method takes a list of the arguments
+        recorded  it holds a tuple: programs (see `call_program`) by the keys of calls, then names of numbers
         """
         raise NotImplementedError
 
@@ -196,6 +197,22 @@ class Native:
 
     def add_numpy(self, kind: type) -> None:
         """Take `numpy.ndarray`."""
+        raise NotImplementedError
+
+    def add_programs(self, kind: type, slot: str) -> None:
+        """Where programs keep themselves in memory."""
+        raise NotImplementedError
+
+    def add_constant(self, kind: type) -> None:
+        """Take objects of this very type, which never change, as parts of keys of calls: by their addresses."""
+        raise NotImplementedError
+
+    def call_key(self, holder: Any, *args: Any, **kwargs: Any) -> bytes | None:
+        """The key of a call: equal for arguments for which the same program serves. None if an argument is not known.
+
+        `holder` is what a slot of the role `recorded` holds. A key names functions, constants and parameters by their
+        addresses.
+        """
         raise NotImplementedError
 
     def add_stream(self, kind: type, attribute: str) -> None:

@@ -31,8 +31,12 @@ _MISSING = object()
 class Dependencies:
     """The names and cells that a function, and what it can call, read; with what they held."""
 
-    def __init__(self, function: types.FunctionType, arguments: Iterable[Any] = ()) -> None:
-        """`arguments`: what was passed in as known while tracing; code can be reached through it."""
+    def __init__(
+        self, function: types.FunctionType, arguments: Iterable[Any] = (), keyed: Iterable[types.CellType] = ()
+    ) -> None:
+        """`arguments`: what was passed in as known while tracing; code can be reached through it. `keyed`: cells whose
+        contents are part of a key, and are not looked at again."""
+        self._keyed = {id(cell) for cell in keyed}
         self._names: list[tuple[Mapping[str, Any], str, Any]] = []
         self._cells: list[tuple[types.CellType, Any]] = []
         self._keys: list[tuple[Any, Any]] = []
@@ -84,7 +88,8 @@ class Dependencies:
                     self._follow(vars(value)[attribute])
         for cell in function.__closure__ or ():
             value = _contents(cell)
-            self._cells.append((cell, value))
+            if id(cell) not in self._keyed:
+                self._cells.append((cell, value))
             self._follow(value)
 
     def _follow(self, value: Any) -> None:

@@ -7,6 +7,7 @@ import ctypes
 import functools
 import inspect
 import re
+import struct
 import sys
 import threading
 import types
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from . import call_plan, settings
 from . import trace as tracing
 from .arguments import Node, Parameters, StaticNode, number_format, plan_number, plan_static, slot_struct
+from .call_program import Entry
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, Span, error
 from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
@@ -25,7 +27,7 @@ from .target import Executable, choice_guards, target_key, target_name
 from .typing import Numeric
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from .compiler import CompileOptions
 
@@ -266,21 +268,30 @@ class CompiledFunction:
                 quick = self.source.parameters.quick(self.source.dsl, args)
                 if quick is not None and quick[0] == self._key_tuple:
                     return self.run_leaves(quick[1])
-            arguments = self._bind(args, kwargs)
-            nodes = self.source.parameters.nodes(self.source.dsl, arguments)
-            for i, (name, node) in enumerate(zip(arguments, nodes, strict=True)):
-                expected = self._keys.get(name)
-                if expected is not None and node.key != expected:
-                    fitted = node.fit(expected)
-                    if isinstance(fitted, str):
-                        raise self._wrong_argument(name, node, expected, fitted)
-                    nodes[i] = fitted
-            return self.run_leaves([leaf for node in nodes for leaf in node.leaves()])
+            nodes = self._fitted(self._bind(args, kwargs))
+            return self.run_leaves([leaf for node in nodes.values() for leaf in node.leaves()])
         except DSLBaseError as failure:
             shorten_traceback(failure)
             raise
 
     __call__ = _run_in_python
+
+    def _fitted(self, arguments: dict[str, Any]) -> dict[str, Node]:
+        """Arguments as it takes them."""
+        nodes = dict(zip(arguments, self.source.parameters.nodes(self.source.dsl, arguments), strict=True))
+        for name, node in nodes.items():
+            expected = self._keys.get(name)
+            if expected is not None and node.key != expected:
+                fitted = node.fit(expected)
+                if isinstance(fitted, str):
+                    raise self._wrong_argument(name, node, expected, fitted)
+                nodes[name] = fitted
+        return nodes
+
+    def leaves_of(self, args: Sequence[Any]) -> list[list[Any]]:
+        """The leaves of each argument of a call, which `run_leaves` takes one after another."""
+        nodes = self._fitted(self._bind(tuple(args), {}))
+        return [list(node.leaves()) for name, node in nodes.items() if name not in self._static]
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         dynamic = [n for n in self._names if n not in self._static]
@@ -378,7 +389,7 @@ class CompiledFunction:
     def _use_native_leaves(self) -> None:
         """See to it that native code takes lists of leaves from now on."""
         native = call_plan.native()
-        formats = re.findall(r"[a-zA-Z?](?:[0-9]x)?", self._struct.format[1:])
+        formats = _FORMATS.findall(self._struct.format[1:])
         planner = call_plan.Planner(False, self._target)
         records: list[int] = []
         for text in formats:
@@ -391,6 +402,22 @@ class CompiledFunction:
         if native is not None and plan is not None:
             _install(native)
             self._native_leaves = plan
+
+    def native_entry(self) -> Entry | None:
+        """How native code calls it with slots that are filled already; None if that needs Python."""
+        report = self.executable.report
+        if report is None or self._has_results:
+            return None
+        return Entry(self.executable.address, self._size, functools.partial(_reported, report))
+
+    def packed(self, leaves: Sequence[Any]) -> tuple[bytes, list[tuple[int, str]]]:
+        """The slots of some leaves, and for each leaf its offset and the `struct` format of its number."""
+        places: list[tuple[int, str]] = []
+        offset = 0
+        for text in _FORMATS.findall(self._struct.format[1:]):
+            places.append((offset, text[0]))
+            offset += struct.calcsize("<" + text)
+        return self._struct.pack(*leaves), places
 
     def plan_specialization(self, guards: list[tuple[int, Any, Any, Any]], dependencies: Dependencies) -> bool:
         """Make the plan `specialization`, which is valid while the guards hold and nothing has changed."""
@@ -434,13 +461,7 @@ class CompiledFunction:
         if report is None or result is None:
             return None
 
-        def reported(record: int) -> None:
-            try:
-                report(record)
-            except DSLBaseError as failure:
-                shorten_traceback(failure)
-                raise
-
+        reported = functools.partial(_reported, report)
         interned = [sys.intern(name) for name in names]
         table = call_plan.words([id(name) for name in interned])
         self._kept += [planner.keep, interned, table, reported]
@@ -503,6 +524,18 @@ class CompiledFunction:
     def artifacts(self) -> Any:
         """Every artefact by name, made when asked for."""
         return self.executable.artifacts
+
+
+_FORMATS = re.compile(r"[0-9]*[a-zA-Z?](?:[0-9]x)?")
+"""The `struct` formats of slots, one by one."""
+
+
+def _reported(report: Callable[[int], None], record: int) -> None:
+    try:
+        report(record)
+    except DSLBaseError as failure:
+        shorten_traceback(failure)
+        raise
 
 
 _LEAF_KINDS: dict[str, Any] = {kind._struct_format.lstrip("<"): kind for kind in TYPES.values() if kind._struct_format}

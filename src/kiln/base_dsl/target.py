@@ -49,6 +49,8 @@ class Target:
     """A place to run programs. `name` is how users choose it."""
 
     name: str = ""
+    on_host = False
+    """Whether programs run on this machine itself, on arrays in its memory."""
 
     def available(self) -> bool:
         """Whether programs can run here and now."""
@@ -76,6 +78,22 @@ class Target:
     def launches(self) -> bool:
         """Whether calls launch kernels now: not in a dry run."""
         return True
+
+    def device(self, number: int | None) -> contextlib.AbstractContextManager[None]:
+        """While open, kernels of this thread are launched on a device of the target; None: on the one that is current."""
+        return contextlib.nullcontext()
+
+    def device_guards(self, number: int | None) -> list[tuple[int, Any, Any, Any]]:
+        """Guards (see `call_plan`) that hold while a device is the current one."""
+        return []
+
+    def current_device(self) -> int:
+        """The number of the device that kernels are launched on."""
+        return 0
+
+    def device_key(self) -> str:
+        """What code depends on of the current device, where there are several."""
+        return ""
 
     def serialize(self, executable: Executable) -> Entry | None:
         """What the disk cache is to keep of an executable; None for nothing."""

@@ -7,11 +7,10 @@ import functools
 from typing import Any
 
 from .. import cute, utils
-from ..base_dsl import sanitizing
-from ..base_dsl.target import target_name
 from ..base_dsl.typing import BFloat16, Float16, Float32, Int32
-from . import arrays
+from . import arrays, plans
 from .attention_forward import forward
+from .calls import cannot_repeat, kernel_function, mode
 
 __all__ = ["AttentionTiling", "flash_attention"]
 
@@ -94,6 +93,7 @@ def _lanes(head_dim: int) -> int:
     return 8 if _padded(head_dim) % 64 == 0 else 4
 
 
+@kernel_function("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "out")
 def flash_attention(
     q: Any,
     k: Any,
@@ -135,9 +135,9 @@ def flash_attention(
     )
     lse = call.empty_lse() if return_lse else None
     if k.shape[-3] == 0:
-        out[...] = 0.0
+        arrays.fill(out, 0.0)
         if lse is not None:
-            lse[...] = -float("inf")
+            arrays.fill(lse, -float("inf"))
     elif 0 not in out.shape:
         call.run(out, lse, left, right, factor, softcap, max_seqlen_q, tiling)
     return (out, lse) if return_lse else out
@@ -212,6 +212,7 @@ class _Call:
             return q.shape[1]
         if said is not None:
             return int(said)
+        cannot_repeat("the longest sequence is looked up in the array")
         return int((starts[1:] - starts[:-1]).max())
 
     def run(
@@ -225,12 +226,12 @@ class _Call:
         masks = right is not None, left is not None, softcap > 0.0
         starts, longest = self.starts, self.longest(longest)
         if tiling is None:
-            tiling = default_tiling(self.head_dim, self.head_dim_v, longest, _capacity_of(target_name()))
+            tiling = default_tiling(self.head_dim, self.head_dim_v, longest, _capacity_of(mode()))
         compiled = _compiled(
-            target_name(), sanitizing.kinds(), str(q.dtype).rpartition(".")[2], _memory_of(q), (self.head_dim, self.head_dim_v),
+            mode(), str(q.dtype).rpartition(".")[2], _memory_of(q), (self.head_dim, self.head_dim_v),
             tiling, masks, starts[0] is not None, lse is not None,
         )  # fmt: skip
-        rows = [x if x.ndim == 4 else x[None] for x in (*self.arrays, out)]
+        rows = [x if x.ndim == 4 else arrays.with_batch(x) for x in (*self.arrays, out)]
         given = [x for x in (lse, *starts) if x is not None]
         factor = softcap * _LOG2_E if softcap > 0.0 else scale * _LOG2_E
         cap = 2.0 * _LOG2_E * scale / softcap if softcap > 0.0 else 0.0
@@ -238,10 +239,8 @@ class _Call:
         if starts[1] is not None:
             one_head //= len(starts[1]) - 1
         group = max(1, min(q.shape[-2], _L2_SHARE // max(1, one_head)))
-        compiled(
-            *rows, *given, longest, factor, cap, _FAR if left is None else left,
-            _FAR if right is None else right, group, arrays.stream_of(q),
-        )  # fmt: skip
+        numbers = (longest, factor, cap, _FAR if left is None else left, _FAR if right is None else right, group)
+        plans.run_arguments(compiled, [*rows, *given, *numbers, arrays.stream_of(q)])
 
 
 def _check_rows(x: Any) -> None:
@@ -257,14 +256,14 @@ def _check_rows(x: Any) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(
-    target: str, _sanitized: Any, dtype: str, space: Any, head_dims: tuple[int, int], tiling: AttentionTiling,
+    mode: Any, dtype: str, space: Any, head_dims: tuple[int, int], tiling: AttentionTiling,
     masks: tuple[bool, bool, bool], packed: bool, lse: bool,
 ) -> Any:  # fmt: skip
     """The function for arrays of any shape and strides with heads of some dimensions."""
     element = _ELEMENTS.get(dtype)
     if element is None:
         raise arrays.refusal(f"flash_attention of {dtype}", hint="float16 or bfloat16")
-    tiling.check(*head_dims, _capacity_of(target))
+    tiling.check(*head_dims, _capacity_of(mode))
     rows = [_fake(element, 4, space) for _ in range(4)]
     more = [_fake(Float32, 2 if packed else 3, space) if lse else None]
     more += [_fake(Int32, 1, space) if packed else None for _ in range(2)]
@@ -291,7 +290,7 @@ def _fake(element: Any, modes: int, space: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=8)
-def _capacity_of(target: str) -> int:
+def _capacity_of(mode: Any) -> int:
     return utils.get_smem_capacity_in_bytes()
 
 

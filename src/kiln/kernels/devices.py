@@ -6,7 +6,7 @@ import functools
 import os
 from typing import NamedTuple
 
-from ..base_dsl.target import target_name
+from ..base_dsl.target import get_target
 from ..utils import gpu_models
 from ..utils.hardware_info import HardwareInfo
 
@@ -25,15 +25,16 @@ class Device(NamedTuple):
 
 
 @functools.lru_cache(maxsize=32)
-def _of(target: str, architecture: str) -> Device:
-    if target == "cpu" or architecture:
+def _of(modelled: bool, architecture: str, number: int) -> Device:
+    if modelled or architecture:
         model = gpu_models.chosen()
         return Device(model.multiprocessors, model.smem_per_block, 16 if model.major >= 9 else 1)
-    info = HardwareInfo()
+    info = HardwareInfo(number)
     clusters = info._number("major", "COMPUTE_CAPABILITY_MAJOR") >= 9
     return Device(info.get_device_multiprocessor_count(), info.get_max_smem_per_block_in_bytes(), 16 if clusters else 1)
 
 
 def current() -> Device:
-    """The device that the next call runs on."""
-    return _of(target_name(), os.environ.get("CUTE_DSL_ARCH", ""))
+    """The device that the next call runs on; on the host, the one whose programs run there."""
+    target = get_target()
+    return _of(target.on_host, os.environ.get("CUTE_DSL_ARCH", ""), target.current_device())

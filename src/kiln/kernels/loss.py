@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base_dsl.typing import Float32, Int32, Int64
 from . import arrays, devices, plans
+from .calls import kernel_function
 from .loss_kernels import CrossEntropy, CrossEntropyGradient, Loss, Total
 from .row_edges import in_step
 from .row_kernel import RowProblem, RowTiling
@@ -64,7 +65,7 @@ def _check(name: str, logits: Any, target: Any, reduction: str, smoothing: float
     arrays.require_usable(target, "target")
 
 
-@arrays.of_any_library
+@kernel_function("logits", "target")
 def cross_entropy(
     logits: Any,
     target: Any,
@@ -82,11 +83,7 @@ def cross_entropy(
     loss of a row whose class does not exist is NaN. With `return_lse` also the logarithms of the sums of the rows' exponentials,
     which the gradient takes.
     """
-    signature = arrays.signature
-    options = (ignore_index, label_smoothing, reduction, tiling)
-    key = ("cross_entropy", plans.mode(), options, signature(logits), signature(target))
-    plan = plans.find(key) or plans.keep(key, _plan(logits, target, *options))
-    loss, lse = plan(logits, target)
+    loss, lse = _plan(logits, target, ignore_index, label_smoothing, reduction, tiling)(logits, target)
     return (loss, lse) if return_lse else loss
 
 
@@ -106,7 +103,7 @@ def _plan(
             if reduction == "none":
                 return losses, lse
             total = arrays.empty(logits, (), real)
-            total[...] = 0.0 if reduction == "sum" else float("nan")
+            arrays.fill(total, 0.0 if reduction == "sum" else float("nan"))
             return total, lse
 
         return nothing
@@ -148,7 +145,7 @@ def _plan(
     return plan
 
 
-@arrays.of_any_library
+@kernel_function("logits", "target", "lse", "out")
 def cross_entropy_backward(
     dloss: Any,
     logits: Any,
@@ -178,15 +175,8 @@ def cross_entropy_backward(
         )
     if out is None:
         out = arrays.empty_like(logits)
-    number = type(dloss) in (int, float)
-    signature = arrays.signature
     options = (ignore_index, label_smoothing, reduction, tiling)
-    key = (
-        "cross_entropy_backward", plans.mode(), options, dloss if number else signature(dloss), signature(logits),
-        signature(target), signature(lse), signature(out),
-    )  # fmt: skip
-    plan = plans.find(key) or plans.keep(key, _gradient_plan(dloss, logits, target, lse, out, *options))
-    plan(dloss, logits, target, lse, out)
+    _gradient_plan(dloss, logits, target, lse, out, *options)(dloss, logits, target, lse, out)
     return out
 
 

@@ -1,8 +1,6 @@
-"""Calls of kernels that cost little more than a launch.
+"""Kernel objects, and launches of them on arrays.
 
-What a call does depends on its arrays only by their types, shapes, strides and alignment, and by the target in force. All
-that is worked out once and kept as a plan: compiled code, and numbers to pass beside the addresses of the arrays. Kernels
-take addresses. Under the sanitizer they take arrays, whose bounds it knows.
+Kernels take addresses. Under the sanitizer they take arrays, whose bounds it knows.
 """
 
 from __future__ import annotations
@@ -12,33 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from .. import cute
 from ..base_dsl import sanitizing
-from ..base_dsl.target import target_key
 from ..base_dsl.typing import Int64
-from . import arrays
+from . import arrays, calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _MOST = 4096
 
-_plans: dict[Any, Any] = {}
 _compiled: dict[Any, Any] = {}
-
-mode = target_key
-"""The part of a key that says where and how code runs."""
-
-
-def find(key: Any) -> Any:
-    """The plan of a key, or None. A key holds `mode()` and the signatures of arrays."""
-    return _plans.get(key)
-
-
-def keep(key: Any, plan: Any) -> Any:
-    """Keep a plan; the plan. Too many plans are all forgotten."""
-    if len(_plans) >= _MOST:
-        _plans.clear()
-    _plans[key] = plan
-    return plan
 
 
 @functools.lru_cache(maxsize=_MOST)
@@ -53,18 +33,57 @@ def launcher(kernel: Any, given: Sequence[Any], *numbers: Any) -> Callable[[Sequ
     The kernel is called with a tuple of where the arrays begin (see `arrays.pointer`), the numbers, typed, possibly in
     tuples, and the stream. Code is kept for each kernel object and the types of its numbers.
     """
-    key = (kernel, mode(), len(given), _types(numbers))
+    key = (kernel, calls.mode(), len(given), _types(numbers))
     if sanitizing.kinds():
 
         def run_checked(given: Sequence[Any]) -> None:
             places = tuple(map(arrays.tensor, given))
-            code = _code((*key, *map(arrays.signature, given)), kernel, places, numbers)
+            code = _code((*key, *(place.__kiln_argument__()[0] for place in places)), kernel, places, numbers)
             code(places, *numbers, Int64(arrays.stream_of(given[0])))
 
         return run_checked
     code = _code(key, kernel, tuple(Int64(0) for _ in given), numbers)
-    address, stream_of, run_leaves, values = arrays.address, arrays.stream_of, code.run_leaves, _values(numbers)
-    return lambda given: run_leaves([*map(address, given), *values, stream_of(given[0])])
+    values = _values(numbers)
+
+    def run(given: Sequence[Any]) -> None:
+        leaves = [*map(arrays.address, given), *values, arrays.stream_of(given[0])]
+        calls.launch(code, leaves, list(enumerate(given)), len(leaves) - 1)
+
+    return run
+
+
+def run_on(
+    compiled: Any, given: Sequence[Any], tensors: Sequence[Any], numbers: tuple[Any, ...], whole: tuple[Any, ...]
+) -> None:
+    """Run compiled code on arrays that are these tensors, then numbers, on the stream of the first.
+
+    `whole` are its arguments without the stream, as it is called under the sanitizer.
+    """
+    stream = arrays.stream_of(given[0])
+    if sanitizing.kinds():
+        compiled(*whole, stream)
+        return
+    leaves: list[Any] = []
+    places: list[tuple[int, Any]] = []
+    for array, tensor in zip(given, tensors, strict=True):
+        places.append((len(leaves), array))
+        leaves += tensor.__kiln_argument__()[1]  # the address first
+    leaves += (*numbers, stream)
+    calls.launch(compiled, leaves, places, len(leaves) - 1)
+
+
+def run_arguments(compiled: Any, given: Sequence[Any]) -> None:
+    """Call compiled code with arrays and numbers, the last of which is the stream."""
+    if sanitizing.kinds():
+        compiled(*given)
+        return
+    leaves: list[Any] = []
+    places: list[tuple[int, Any]] = []
+    for value, own in zip(given, compiled.leaves_of(given), strict=True):
+        if arrays.is_array(value):
+            places.append((len(leaves), value))  # the address first
+        leaves += own
+    calls.launch(compiled, leaves, places, len(leaves) - 1)
 
 
 def _code(key: Any, kernel: Any, places: tuple[Any, ...], numbers: tuple[Any, ...]) -> Any:

@@ -17,6 +17,7 @@ from ..base_dsl.typing import Int32, Int64, NumericMeta
 from ..cute import arch
 from ..cute.tensor_ssa import TensorSSA
 from . import arrays, devices, plans
+from .calls import kernel_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -221,6 +222,7 @@ def _operand(x: Any, dtype: Any, extents: list[int], steps: list[int], elements:
 # --- the function ----------------------------------------------------------------------------------------------------
 
 
+@kernel_function("out")
 def elementwise(
     function: Callable[..., Any],
     *inputs: Any,
@@ -236,15 +238,8 @@ def elementwise(
     the type of what the function returns, or `out_dtype`, the framework's.
     """
     inputs = tuple(x if type(x) in _NUMBERS else arrays.known(x) for x in inputs)
-    key = (
-        _function_key(function), plans.mode(), tiling, out_dtype, arrays.signature(out),
-        *[(type(x), x) if type(x) in _NUMBERS else arrays.signature(x) for x in inputs],
-    )  # fmt: skip
-    found = plans.find(key)
-    if found is None or not found[1].unchanged():
-        reads = Dependencies(_nothing, [function])
-        found = plans.keep(key, (_plan(function, inputs, out, out_dtype, tiling, key[0], reads), reads))
-    return found[0](inputs, out)
+    reads = Dependencies(_nothing, [function])
+    return _plan(function, inputs, out, out_dtype, tiling, _function_key(function), reads)(inputs, out)
 
 
 _NUMBERS = (int, float, bool)

@@ -7,15 +7,13 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from .. import cute, utils
-from ..base_dsl import sanitizing
 from ..base_dsl.dependencies import Dependencies
 from ..base_dsl.static_key import static_key
-from ..base_dsl.target import target_key, target_name
 from ..base_dsl.typing import BFloat16, Float16, Float32, Int8, Uint8
 from . import arrays, gemm_tiling, plans
+from .calls import kernel_function, mode
 from .gemm_feed import Operand
 from .gemm_tiling import Tiling
-from .prepared import Prepared
 from .simt_gemm import SimtGemm
 from .split_gemm import SplitSum
 from .tensor_core_gemm import FLOAT8, TensorCoreGemm
@@ -73,7 +71,7 @@ def _combiner(
 # --- the function ----------------------------------------------------------------------------------------------------
 
 
-@arrays.of_any_library
+@kernel_function("a", "b", "out", "c", "bias", "extras", numbers=("alpha", "beta"))
 def gemm(
     a: Any,
     b: Any,
@@ -99,142 +97,10 @@ def gemm(
     is the framework's (default: the type of `a`; f32 for 8-bit floats, i32 for integers). `precision` is for f32: "ieee"
     multiplies it as it is, "tf32" rounds both factors to 10 bits of mantissa and uses the tensor cores.
     """
-    # A call of a small product costs as much as this does: no function is called that need not be.
-    if a.__class__ is b.__class__ and arrays.is_torch(a) and (out is None or out.__class__ is a.__class__):
-        at_a, at_b = a.data_ptr(), b.data_ptr()
-        key: Any = (
-            "gemm", a.dtype, a.shape, a.stride(), b.dtype, b.shape, b.stride(), at_a & 15 | (at_b & 15) << 4, a.get_device(),
-            target_key(), None if out is None else (out.dtype, out.shape, out.stride(), out.data_ptr() & 15),
-        )  # fmt: skip
-    else:
-        at_a, at_b = arrays.address(a), arrays.address(b)
-        key = ("gemm", arrays.signature(a), arrays.signature(b), target_key(), arrays.signature(out))
-    if not (c is bias is activation is epilogue is tiling is out_dtype is None) or extras or precision != "ieee":
-        key = (*key, _options(c, bias, activation, epilogue, extras, tiling, out_dtype), precision)
-    if alpha != 1.0:
-        key = (*key, "scaled")
-    plan = plans.find(key)
-    if plan is None or not plan.holds():
-        request = Request(a, b, out, out_dtype, alpha, c, bias, activation, epilogue, tuple(extras), precision, tiling)
-        plan = plans.keep(key, request.plan())
-    return plan.run(a, at_a, b, at_b, out, c, bias, extras, alpha, beta)
-
-
-def _options(
-    c: Any, bias: Any, activation: Any, epilogue: Any, extras: Sequence[Any], tiling: Any, out_dtype: Any
-) -> tuple[Any, ...]:
-    """What a plan depends on besides the arrays of the product."""
-    arguments = tuple(map(arrays.signature, (c, bias, *extras)))
-    functions = tuple(f if f is None or f.__class__ is str else static_key(f) for f in (activation, epilogue))
-    return arguments, functions, tiling, out_dtype
-
-
-class Plan:
-    """How a product of arrays of certain types, shapes and strides is called."""
-
-    def __init__(self, request: Request) -> None:
-        shape = request.shape[1:] if request.flat else request.shape
-        self._make_out = functools.partial(arrays.maker(request.a), shape, request.out_type())
-        self._swapped = False
-        self._quick: Prepared | None = None
-        self._compiled: Any = None
-        self._arguments: Callable[..., tuple[list[Any], list[Any]]] | None = None
-        self._parts: Parts | None = None
-        self._inner: Plan | None = None
-        self._width = 1
-        users = [f for f in (request.activation, request.epilogue) if callable(f)]
-        self._users = [Dependencies(f) for f in users if hasattr(f, "__code__")]
-
-    def holds(self) -> bool:
-        """Whether all that the user's functions read is as it was."""
-        return not self._users or all(user.unchanged() for user in self._users)
-
-    def prepare(self, compiled: Any, tensors: list[Any], swapped: bool) -> None:
-        """Call compiled code at addresses alone."""
-        self._quick = Prepared(compiled, tensors)
-        self._swapped = swapped
-
-    def split(self, parts: Parts, inner: Plan, compiled: Any, tensors: list[Any], width: int) -> None:
-        """Call two compiled functions."""
-        self._parts = parts
-        self._inner = inner
-        self._compiled = compiled
-        self._width = width
-        if inner._quick is not None:
-            self._quick = Prepared(compiled, tensors)
-
-    def _run_parts(
-        self, a: Any, at_a: int, b: Any, at_b: int, out: Any, others: list[Any], alpha: float, beta: float
-    ) -> None:
-        inner, stream = self._inner, arrays.stream_of(a)
-        assert self._parts is not None
-        assert inner is not None
-        if self._quick is not None and inner._quick is not None:
-            sums = self._parts.sums(a)
-            at = arrays.address(sums)
-            inner._quick([at_b, at_a, at] if inner._swapped else [at_a, at_b, at], (1.0, 1.0, stream))
-            self._quick([at, arrays.address(out), *map(arrays.address, others)], (alpha, beta, stream))
-            return
-        left, right, sums = self._parts.arrays(a, b)
-        inner.run(left, arrays.address(left), right, arrays.address(right), sums, None, None, (), 1.0, 1.0)
-        shape = (1, *out.shape[-2:])
-        shown = [arrays.broadcast_to(x, shape) for x in others]
-        shown = [arrays.dynamic(x, arrays.leading_mode(x, (0, 1, 2)), 1) for x in shown]
-        target = arrays.dynamic(out if out.ndim == 3 else out[None], 2, self._width)
-        given = arrays.dynamic(sums, 2, self._width)
-        self._compiled(given, target, shown, float(alpha), float(beta), stream)
-
-    def convert(self, compiled: Any, arguments: Callable[..., tuple[list[Any], list[Any]]]) -> None:
-        """Call compiled code with arrays converted at each call."""
-        self._compiled = compiled
-        self._arguments = arguments
-
-    def run(
-        self, a: Any, at_a: int, b: Any, at_b: int, out: Any, c: Any, bias: Any, extras: Sequence[Any], alpha: float,
-        beta: float,
-    ) -> Any:  # fmt: skip
-        """Make the call, with A and B at some addresses."""
-        if out is None:
-            out = self._make_out()
-        if self._parts is not None:
-            others = [x for x in (c, bias, *extras) if x is not None]
-            self._run_parts(a, at_a, b, at_b, out, others, alpha, beta)
-        elif self._quick is not None:
-            address = arrays.address
-            where = [at_b, at_a, address(out)] if self._swapped else [at_a, at_b, address(out)]
-            if c is not None:
-                where.append(address(c))
-            if bias is not None:
-                where.append(address(bias))
-            if extras:
-                where += map(address, extras)
-            self._quick(where, (alpha, beta, arrays.stream_of(a)))
-        elif self._arguments is not None:
-            others = [x for x in (c, bias) if x is not None] + list(extras)
-            tensors, shown = self._arguments(a, b, out, others)
-            self._compiled(*tensors, shown, float(alpha), float(beta), arrays.stream_of(a))
-        return out
-
-
-class Parts:
-    """The operands of a product as a batch of products, each of a part of K."""
-
-    def __init__(self, a: Any, b: Any, splits: int, shape: tuple[int, int, int]) -> None:
-        _, m, n = shape
-        k = a.shape[-1] // splits
-        self._a_shape, self._b_shape = (m, splits, k), (splits, k, n)
-        self._sums_shape = (splits, m, n)
-        self._make = arrays.maker(a)
-        self._type = arrays.named_type(a, "float32")
-
-    def sums(self, a: Any) -> Any:
-        """A new array of the sums of each part."""
-        return self._make(self._sums_shape, self._type)
-
-    def arrays(self, a: Any, b: Any) -> tuple[Any, Any, Any]:
-        """Views of A and B, and a new array of sums."""
-        a, b = (x if x.ndim == 2 else x[0] for x in (a, b))
-        return arrays.permuted(a.reshape(self._a_shape), [1, 0, 2]), b.reshape(self._b_shape), self.sums(a)
+    request = Request(
+        a, b, out, out_dtype, alpha, beta, c, bias, activation, epilogue, tuple(extras), precision, tiling
+    )
+    return request.run()
 
 
 @dataclasses.dataclass
@@ -246,6 +112,7 @@ class Request:
     out: Any
     out_dtype: Any
     alpha: float
+    beta: float
     c: Any
     bias: Any
     activation: Any
@@ -281,8 +148,8 @@ class Request:
         wanted = "float32" if name.startswith("float8") else "int32" if name in ("int8", "uint8") else None
         return None if wanted is None else arrays.named_type(self.a, wanted)
 
-    def plan(self) -> Plan:
-        """How to call it; compiles the kernel unless there is one."""
+    def run(self) -> Any:
+        """Compute it; compiles the kernel unless there is one."""
         arrays.require(
             self.precision in PRECISIONS, f"gemm with precision {self.precision!r}: one of {', '.join(PRECISIONS)}"
         )
@@ -298,14 +165,15 @@ class Request:
         if self.out is not None:
             arrays.require_usable(self.out, "gemm: out", written=True)
         shape = self.shape
-        plan = Plan(self)
-        out = self.out if self.out is not None else plan._make_out()
+        out = self.out
+        if out is None:
+            out = arrays.empty(self.a, shape[1:] if self.flat else shape, self.out_type())
         arrays.require(
             tuple(out.shape) == (shape[1:] if out.ndim == 2 and shape[0] == 1 else shape),
             f"gemm of shape {shape[1:] if self.flat else shape} into an array of {tuple(out.shape)}",
         )
         if 0 in shape:
-            return plan
+            return out
         arrays.require(self.a.shape[-1] > 0, "gemm with K = 0")
         arrays.require(
             self.epilogue is not None or not self.extras,
@@ -323,15 +191,18 @@ class Request:
         operands = [dataclasses.replace(o, dtype=t) for o, t in zip(views.operands, dtypes, strict=True)]
         tiling, simt = self._tiling(operands, result.element_type, views)
         if tiling.splits > 1:
-            return self._split_plan(plan, tiling, views, result)
+            self._run_parts(tiling, views, result)
+            return out
         kernel = self._kernel(operands, result.element_type, views, tiling, simt)
-        arguments = [*tensors, result, *views.shown()]
-        compiled = _compiled(kernel, arguments)
-        if target_name() == "cpu" or sanitizing.kinds() or views.copied:
-            plan.convert(compiled, views.again)
-        else:
-            plan.prepare(compiled, arguments, views.swapped)
-        return plan
+        _call(
+            kernel,
+            [views.a, views.b, views.out, *views.others],
+            [*tensors, result, *views.shown()],
+            3,
+            self.alpha,
+            self.beta,
+        )
+        return out
 
     def _tiling(self, operands: list[Operand], out_type: Any, views: _Views) -> tuple[Tiling, bool]:
         """How it is cut, and whether without tensor cores."""
@@ -385,58 +256,55 @@ class Request:
         key = (kind, a, b, out_type, views.width, tiling)
         return self._combine(key, scaled, lambda combine: kind(a, b, out_type, views.width, tiling, combine))
 
-    def _split_plan(self, plan: Plan, tiling: Tiling, views: _Views, result: Any) -> Plan:
+    def _run_parts(self, tiling: Tiling, views: _Views, result: Any) -> None:
         """Two kernels: the parts of K as a batch, then their sum and what follows it."""
-        parts = Parts(self.a, self.b, tiling.splits, self.shape)
-        a, b, sums = parts.arrays(self.a, self.b)
+        _, m, n = self.shape
+        splits, k = tiling.splits, self.a.shape[-1] // tiling.splits
+        a, b = (x if x.ndim == 2 else arrays.reshaped(x, tuple(x.shape[1:])) for x in (self.a, self.b))
+        a = arrays.permuted(arrays.reshaped(a, (m, splits, k)), [1, 0, 2])
+        b = arrays.reshaped(b, (splits, k, n))
+        sums = arrays.empty(self.a, (splits, m, n), arrays.named_type(self.a, "float32"))
         whole = dataclasses.replace(tiling, splits=1)
-        inner = Request(a, b, sums, None, 1.0, None, None, None, None, (), self.precision, whole).plan()
+        Request(a, b, sums, None, 1.0, 1.0, None, None, None, None, (), self.precision, whole).run()
         width = min(views.width, arrays.access_width(sums, 2))
         out_type = result.element_type
         kernel = self._combine((SplitSum, out_type, width), True, lambda combine: SplitSum(out_type, width, combine))
-        given, target = arrays.dynamic(sums, 2, width), arrays.dynamic(views.out, 2, width)
-        shown = views.shown()
-        key = (kernel, target_key(), *(t.__kiln_argument__()[0] for t in (given, target, *shown)))
-        compiled = _functions.get(key)
-        if compiled is None:
-            compiled = _functions[key] = cute.compile(kernel, given, target, shown, 1.0, 1.0, 0)
-        plan.split(parts, inner, compiled, [given, target, *shown], width)
-        return plan
+        tensors = [arrays.dynamic(sums, 2, width), arrays.dynamic(views.out, 2, width), *views.shown()]
+        _call(kernel, [sums, views.out, *views.others], tensors, 2, self.alpha, self.beta)
 
 
 _kernels: dict[Any, tuple[Any, list[Dependencies]]] = {}
 _functions: dict[Any, Any] = {}
 
 
-def _compiled(kernel: Any, tensors: list[Any]) -> Any:
-    """The compiled function of a kernel for tensors of some kinds."""
-    key = (kernel, target_key(), *(t.__kiln_argument__()[0] for t in tensors))
-    found = _functions.get(key)
-    if found is None:
-        a, b, d, *extras = tensors
-        found = _functions[key] = cute.compile(kernel, a, b, d, extras, 1.0, 1.0, 0)
-    return found
+def _call(kernel: Any, given: list[Any], tensors: list[Any], first: int, alpha: float, beta: float) -> None:
+    """Run a kernel on arrays, which are these tensors, of which those after the first few are the others, and numbers."""
+    key = (kernel, mode(), *(t.__kiln_argument__()[0] for t in tensors))
+    compiled = _functions.get(key)
+    if compiled is None:
+        compiled = _functions[key] = cute.compile(kernel, *tensors[:first], tensors[first:], 1.0, 1.0, 0)
+    plans.run_on(
+        compiled, given, tensors, (alpha, beta), (*tensors[:first], tensors[first:], float(alpha), float(beta))
+    )
 
 
 class _Views:
     """The arrays of a product as the kernel takes them: three modes, D's rows contiguous."""
 
     def __init__(self, shape: tuple[int, int, int], a: Any, b: Any, out: Any, others: list[Any]) -> None:
-        self._shape = shape
         batches = shape[0]
-        a, b, out = (x if x.ndim == 3 else x[None] for x in (a, b, out))
+        a, b, out = (x if x.ndim == 3 else arrays.with_batch(x) for x in (a, b, out))
         a, b = (arrays.broadcast_to(x, (batches, *x.shape[1:])) for x in (a, b))
         others = [arrays.broadcast_to(x, shape) for x in others]
         self.swapped = arrays.leading_mode(out, (1, 2)) == 1
         """Whether columns of D are contiguous: its transpose is computed."""
         if self.swapped:
-            a, b, out = (_transposed(x) for x in (b, a, out))
-            others = [_transposed(x) for x in others]
+            a, b, out = (arrays.transposed(x) for x in (b, a, out))
+            others = [arrays.transposed(x) for x in others]
         arrays.require(
             arrays.leading_mode(out, (2,)) == 2,
             f"gemm into strides {arrays.strides(out)}: rows or columns are contiguous",
         )
-        self.copied = False
         self.a, a_leading = self._contiguous(a, 2)
         self.b, b_leading = self._contiguous(b, 1)
         self.out = out
@@ -450,7 +318,6 @@ class _Views:
         leading = arrays.leading_mode(x, (3 - k_mode, k_mode))
         if leading is None and 1 in x.shape[1:]:
             x = arrays.contiguous(x)
-            self.copied = True
             leading = arrays.leading_mode(x, (3 - k_mode, k_mode))
         if leading is None:
             raise arrays.refusal(
@@ -466,16 +333,6 @@ class _Views:
     def shown(self) -> list[Any]:
         """The other arrays as arguments."""
         return [arrays.dynamic(x, arrays.leading_mode(x, (0, 1, 2)), 1) for x in self.others]
-
-    def again(self, a: Any, b: Any, out: Any, others: list[Any]) -> tuple[list[Any], list[Any]]:
-        """The arguments of a later call, with arrays of the same shapes and strides."""
-        views = _Views(self._shape, a, b, out, others)
-        tensors, result = views.tensors()
-        return [*tensors, result], views.shown()
-
-
-def _transposed(x: Any) -> Any:
-    return x.swapaxes(1, 2)
 
 
 _NARROW = 1 << 31

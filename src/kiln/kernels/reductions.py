@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base_dsl.typing import Boolean, Float32, Float64, Int32, Int64
 from . import arrays, devices, plans
+from .calls import kernel_function
 from .reduction_kernels import ColumnReduction, Operation, RowReduction, Shape
 from .row_edges import in_step
 
@@ -162,10 +163,7 @@ def _types(name: str, dtype: Any) -> tuple[Any, Any]:
 
 
 def _reduce(name: str, x: Any, axis: Any, keepdims: bool, out: Any, tiling: ReductionTiling | None) -> Any:
-    axis = tuple(axis) if isinstance(axis, list) else axis
-    key = (name, plans.mode(), tiling, axis, keepdims, arrays.signature(x), arrays.signature(out))
-    plan = plans.find(key) or plans.keep(key, _plan(name, x, axis, keepdims, out, tiling))
-    return plan(x, out)
+    return _plan(name, x, axis, keepdims, out, tiling)(x, out)
 
 
 def _plan(name: str, x: Any, axis: Any, keepdims: bool, out: Any, tiling: ReductionTiling | None) -> Callable[..., Any]:
@@ -197,7 +195,7 @@ def _plan(name: str, x: Any, axis: Any, keepdims: bool, out: Any, tiling: Reduct
 
         def fill(x: Any, out: Any) -> Any:
             made = arrays.empty(x, shape, kind) if out is None else out
-            made[...] = empty
+            arrays.fill(made, empty)
             return made
 
         return fill
@@ -380,7 +378,7 @@ def _passes(
 # --- the functions ---------------------------------------------------------------------------------------------------
 
 
-@arrays.of_any_library
+@kernel_function("x", "out")
 def sum(
     x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, tiling: ReductionTiling | None = None
 ) -> Any:
@@ -388,7 +386,7 @@ def sum(
     return _reduce("sum", x, axis, keepdims, out, tiling)
 
 
-@arrays.of_any_library
+@kernel_function("x", "out")
 def mean(
     x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, tiling: ReductionTiling | None = None
 ) -> Any:
@@ -396,7 +394,7 @@ def mean(
     return _reduce("mean", x, axis, keepdims, out, tiling)
 
 
-@arrays.of_any_library
+@kernel_function("x", "out")
 def max(
     x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, tiling: ReductionTiling | None = None
 ) -> Any:
@@ -404,7 +402,7 @@ def max(
     return _reduce("max", x, axis, keepdims, out, tiling)
 
 
-@arrays.of_any_library
+@kernel_function("x", "out")
 def min(
     x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, tiling: ReductionTiling | None = None
 ) -> Any:
@@ -412,7 +410,7 @@ def min(
     return _reduce("min", x, axis, keepdims, out, tiling)
 
 
-@arrays.of_any_library
+@kernel_function("x", "out")
 def argmax(
     x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, tiling: ReductionTiling | None = None
 ) -> Any:
@@ -423,7 +421,7 @@ def argmax(
     return _reduce("argmax", x, axis, keepdims, out, tiling)
 
 
-@arrays.of_any_library
+@kernel_function("x", "out")
 def argmin(
     x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, tiling: ReductionTiling | None = None
 ) -> Any:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .. import cute
 from ..base_dsl.typing import Float32, Int32, Int64
 from . import arrays, devices, plans
+from .calls import kernel_function
 from .norm_sums import NormSums
 from .reductions import sum as sum_over
 from .row_kernel import WARP, Part, RowKernel, RowTiling, State, across, plus, total
@@ -209,10 +210,7 @@ def _norm_backward(
 ) -> tuple[Any, ...]:
     if out is None:
         out = arrays.empty_like(x)
-    signature = arrays.signature
-    key = (name, plans.mode(), tiling, eps, bias, signature(x), signature(dy), signature(out), signature(weight))
-    plan = plans.find(key) or plans.keep(key, _norm_plan(name, kind, dy, x, weight, bias, eps, out, tiling))
-    return plan(dy, x, weight, out)
+    return _norm_plan(name, kind, dy, x, weight, bias, eps, out, tiling)(dy, x, weight, out)
 
 
 def _norm_plan(
@@ -227,7 +225,7 @@ def _norm_plan(
         def nothing(dy: Any, x: Any, weight: Any, out: Any) -> tuple[Any, ...]:
             made = [arrays.empty(like, (n,), None) for like in kinds]
             for vector in made:
-                vector[...] = 0
+                arrays.fill(vector, 0)
             return _ordered(out, made, weight is not None, bias)
 
         return nothing
@@ -305,21 +303,17 @@ def _ordered(out: Any, made: list[Any], weighted: bool, biased: bool) -> tuple[A
 # --- the functions ---------------------------------------------------------------------------------------------------
 
 
-@arrays.of_any_library
+@kernel_function("dy", "y", "out")
 def softmax_backward(dy: Any, y: Any, *, out: Any = None, tiling: RowTiling | None = None) -> Any:
     """The gradient of what `softmax` was given, from that of its result `y`: y (dy - sum(y dy)), along the last mode."""
     if out is None:
         out = arrays.empty_like(dy)
-    signature = arrays.signature
-    key = ("softmax_backward", plans.mode(), tiling, signature(y), signature(dy), signature(out))
-    plan = plans.find(key) or plans.keep(
-        key, row_plan("softmax_backward", SoftmaxGradient, [y, dy], [out], [], (), tiling, softmax_gradient_tiling)
-    )
-    plan([y, dy, out])
+    run = row_plan("softmax_backward", SoftmaxGradient, [y, dy], [out], [], (), tiling, softmax_gradient_tiling)
+    run([y, dy, out])
     return out
 
 
-@arrays.of_any_library
+@kernel_function("dy", "x", "weight", "out")
 def rms_norm_backward(
     dy: Any, x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, tiling: RowTiling | None = None
 ) -> tuple[Any, Any]:
@@ -330,7 +324,7 @@ def rms_norm_backward(
     return _norm_backward("rms_norm_backward", RmsNormGradient, dy, x, weight, False, eps, out, tiling)[:2]
 
 
-@arrays.of_any_library
+@kernel_function("dy", "x", "weight", "out")
 def layer_norm_backward(
     dy: Any,
     x: Any,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from .. import cute
 from ..base_dsl.typing import Float32
 from ..cute import arch
-from . import arrays, plans
+from . import arrays
+from .calls import kernel_function
 from .row_kernel import Part, RowKernel, RowTiling, State, across, larger, maximum, plus, total
 from .row_plans import default_tiling, row_plan
 
@@ -187,7 +188,7 @@ def norm_numbers(x: Any, eps: float) -> tuple[float, float]:
     return eps, 1.0 / max(1, x.shape[-1]) if x.ndim else 1.0
 
 
-@arrays.of_any_library
+@kernel_function("x", "out")
 def softmax(x: Any, *, out: Any = None, tiling: RowTiling | None = None) -> Any:
     """exp(x) over its sum, along the last mode.
 
@@ -195,27 +196,20 @@ def softmax(x: Any, *, out: Any = None, tiling: RowTiling | None = None) -> Any:
     """
     if out is None:
         out = arrays.empty_like(x)
-    key = ("softmax", plans.mode(), tiling, arrays.signature(x), arrays.signature(out))
-    plan = plans.find(key) or plans.keep(key, row_plan("softmax", Softmax, [x], [out], [], (), tiling, softmax_tiling))
-    plan([x, out])
+    row_plan("softmax", Softmax, [x], [out], [], (), tiling, softmax_tiling)([x, out])
     return out
 
 
-@arrays.of_any_library
+@kernel_function("x", "weight", "out")
 def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, tiling: RowTiling | None = None) -> Any:
     """x over the root of the mean of its squares plus `eps`, along the last mode, times a weight for each column."""
     if out is None:
         out = arrays.empty_like(x)
-    signature = arrays.signature
-    key = ("rms_norm", plans.mode(), tiling, eps, signature(x), signature(out), signature(weight))
-    plan = plans.find(key) or plans.keep(
-        key, row_plan("rms_norm", RmsNorm, [x], [out], [weight], norm_numbers(x, eps), tiling)
-    )
-    plan([x, out, weight])
+    row_plan("rms_norm", RmsNorm, [x], [out], [weight], norm_numbers(x, eps), tiling)([x, out, weight])
     return out
 
 
-@arrays.of_any_library
+@kernel_function("x", "weight", "bias", "out")
 def layer_norm(
     x: Any,
     weight: Any = None,
@@ -228,10 +222,6 @@ def layer_norm(
     """x less its mean over the root of its variance plus `eps`, along the last mode, times a weight, plus a bias."""
     if out is None:
         out = arrays.empty_like(x)
-    signature = arrays.signature
-    key = ("layer_norm", plans.mode(), tiling, eps, signature(x), signature(out), signature(weight), signature(bias))
-    plan = plans.find(key) or plans.keep(
-        key, row_plan("layer_norm", LayerNorm, [x], [out], [weight, bias], norm_numbers(x, eps), tiling)
-    )
-    plan([x, out, weight, bias])
+    run = row_plan("layer_norm", LayerNorm, [x], [out], [weight, bias], norm_numbers(x, eps), tiling)
+    run([x, out, weight, bias])
     return out

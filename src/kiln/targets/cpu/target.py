@@ -96,6 +96,7 @@ class CpuTarget(Target):
     """This machine."""
 
     name = "cpu"
+    on_host = True
 
     def compile(self, module: ir.Module, entry: str, options: CompileOptions | None = None) -> CpuExecutable:
         """Compile the function `entry` of a module to native code. The module is changed."""

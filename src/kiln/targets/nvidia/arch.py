@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from typing import TYPE_CHECKING
 
@@ -75,12 +74,8 @@ def of_capability(major: int, minor: int) -> Arch:
 
 def chosen(options: CompileOptions) -> Arch:
     """The architecture of a compilation: `--gpu-arch`, `CUTE_DSL_ARCH`, the current GPU's, or `DEFAULT`."""
-    return Arch(options.gpu_arch) if options.gpu_arch else _of_this_machine()
-
-
-@functools.lru_cache(maxsize=1)
-def _of_this_machine() -> Arch:
+    if options.gpu_arch:
+        return Arch(options.gpu_arch)
     from . import driver
 
-    capability = driver.capability() if driver.available() else None
-    return of_capability(*capability) if capability else Arch(DEFAULT)
+    return of_capability(*driver.capability()) if driver.available() else Arch(DEFAULT)

@@ -136,6 +136,35 @@ def device_count() -> int:
     return count.value
 
 
+@functools.lru_cache(maxsize=1)
+def several() -> bool:
+    """Whether there is more than one GPU."""
+    return available() and device_count() > 1
+
+
+def is_current(device: int) -> bool:
+    """Whether a device is the one that kernels are launched on."""
+    return current_device() == device
+
+
+@functools.lru_cache(maxsize=64)
+def _primary_context(device: int) -> int:
+    """The primary context of a device, which is what the CUDA runtime uses; kept for the life of the process."""
+    made = ctypes.c_void_p()
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(made), device)
+    return made.value or 0
+
+
+@contextlib.contextmanager
+def on_device(device: int) -> Iterator[None]:
+    """While open, the primary context of a device is the current one of this thread."""
+    call("cuCtxPushCurrent_v2", ctypes.c_void_p(_primary_context(device)))
+    try:
+        yield
+    finally:
+        call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+
 def current_device() -> int:
     """The device of the current context; 0 if there is none."""
     device = ctypes.c_int()
@@ -150,9 +179,7 @@ def ensure_context() -> None:
     call("cuCtxGetCurrent", ctypes.byref(current))
     if current.value:
         return
-    made = ctypes.c_void_p()
-    call("cuDevicePrimaryCtxRetain", ctypes.byref(made), 0)
-    call("cuCtxSetCurrent", made)
+    call("cuCtxSetCurrent", ctypes.c_void_p(_primary_context(0)))
 
 
 @functools.lru_cache(maxsize=1024)

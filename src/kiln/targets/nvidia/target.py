@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
+import functools
 import hashlib
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl import cache
+from ...base_dsl import cache, call_plan
 from ...base_dsl.cache import Entry
 from ...base_dsl.compiler import Artifacts, Compilation
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError
@@ -23,7 +25,6 @@ from .expand import DYNAMIC_SMEM_ALIGNMENT, MAX_STATIC_SMEM
 from .runtime import KernelInfo, Kernels
 
 if TYPE_CHECKING:
-    import contextlib
     from collections.abc import Callable, Mapping
 
     from ...mlir import ir
@@ -153,6 +154,26 @@ class NvidiaTarget(Target):
     def architecture(self) -> str:
         """That of the current GPU, if there is one."""
         return chosen(CompileOptions()).name
+
+    def device(self, number: int | None) -> contextlib.AbstractContextManager[None]:
+        """While open, the primary context of a device is this thread's."""
+        if number is None or not driver.several() or driver.current_device() == number:
+            return contextlib.nullcontext()
+        return driver.on_device(number)
+
+    def device_guards(self, number: int | None) -> list[tuple[int, Any, Any, Any]]:
+        """One where there are several devices."""
+        if number is None or not driver.several():
+            return []
+        return [(call_plan.IS_TRUE, functools.partial(driver.is_current, number), None, call_plan.NOTHING)]
+
+    def current_device(self) -> int:
+        """That of the current context."""
+        return driver.current_device() if driver.available() else 0
+
+    def device_key(self) -> str:
+        """Its architecture."""
+        return self.architecture() if driver.several() else ""
 
     has_dry_run = True
 

@@ -21,20 +21,13 @@ _INT32_MAX = (1 << 31) - 1
 
 # fields of numpy's arrays, in bytes: the same in numpy 1 and 2, and checked before they are relied on
 NUMPY_DATA, NUMPY_RANK, NUMPY_SHAPE, NUMPY_STRIDES, NUMPY_DTYPE, NUMPY_FLAGS = 16, 24, 32, 40, 56, 64
-_WRITEABLE = 0x400
+WRITEABLE = 0x400
 
-# fields of a DLTensor, in bytes
-_DATA, _DEVICE, _DEVICE_NUMBER, _RANK, _TYPE, _SHAPE, _STRIDES, _OFFSET, _TENSOR_BYTES = (
-    0,
-    8,
-    12,
-    16,
-    20,
-    24,
-    32,
-    40,
-    48,
-)
+
+class TENSOR:
+    """Fields of a DLTensor, and its size, in bytes."""
+
+    DATA, DEVICE, DEVICE_NUMBER, RANK, TYPE, SHAPE, STRIDES, OFFSET, BYTES = 0, 8, 12, 16, 20, 24, 32, 40, 48
 
 
 def build(module: ir.Module) -> None:
@@ -156,7 +149,7 @@ def _take_array(module: ir.Module) -> None:
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     c = Body(module, "kiln_take_array", [ptr, ptr, ptr], [i32])
     record, value, place = c.arguments
-    tensor = c.alloca(i64, _TENSOR_BYTES // 8)
+    tensor = c.alloca(i64, TENSOR.BYTES // 8)
     elements = c.alloca(i64, plan.MAX_RANK)
     no, failed = c.block(), c.block()
     prepared, array, numpy, fit = c.block(i64), c.block(ptr), c.block(), c.block(i64, ptr, ptr)
@@ -215,7 +208,7 @@ def _take_array(module: ir.Module) -> None:
     c.require(c.compare("eq", c.wide(c.load(i32, c.byte_gep(value, NUMPY_RANK))), rank), no)
     dtype = c.load(ptr, c.byte_gep(value, NUMPY_DTYPE))
     c.require(c.compare("eq", c.load(i64, c.byte_gep(dtype, plan.NUMPY_TYPE)), c.word(record, plan.A_NUMPY)), no)
-    writeable = c.binary("andi", c.load(i32, c.byte_gep(value, NUMPY_FLAGS)), c.i32(_WRITEABLE))
+    writeable = c.binary("andi", c.load(i32, c.byte_gep(value, NUMPY_FLAGS)), c.i32(WRITEABLE))
     allow(c.equals(writeable, 0), c.i64(plan.CPU))
     strides = c.load(ptr, c.byte_gep(value, NUMPY_STRIDES))
     divided = c.result("kiln_divide_strides", i32, strides, rank, c.word(record, plan.A_SHIFT), elements)
@@ -226,13 +219,15 @@ def _take_array(module: ir.Module) -> None:
     (read,) = c.at(array)
     c.require(c.equals(c.call_pointer(read, [value, tensor], i32), 0), failed)
     rank = c.word(record, plan.A_RANK)
-    type_ = c.wide(c.load(i32, c.byte_gep(tensor, _TYPE)))
+    type_ = c.wide(c.load(i32, c.byte_gep(tensor, TENSOR.TYPE)))
     c.require(c.compare("eq", type_, c.word(record, plan.A_DLPACK)), no)
-    c.require(c.compare("eq", c.wide(c.load(i32, c.byte_gep(tensor, _RANK))), rank), no)
-    allow(c.const(int_type(1), 0), c.wide(c.load(i32, c.byte_gep(tensor, _DEVICE))))
-    shape, strides = (c.load(ptr, c.byte_gep(tensor, n)) for n in (_SHAPE, _STRIDES))
+    c.require(c.compare("eq", c.wide(c.load(i32, c.byte_gep(tensor, TENSOR.RANK))), rank), no)
+    allow(c.const(int_type(1), 0), c.wide(c.load(i32, c.byte_gep(tensor, TENSOR.DEVICE))))
+    shape, strides = (c.load(ptr, c.byte_gep(tensor, n)) for n in (TENSOR.SHAPE, TENSOR.STRIDES))
     c.require(c.either(c.equals(rank, 0), c.negation(c.is_null(strides))), no)  # null: compact, in old producers
-    address = c.binary("addi", c.load(i64, c.byte_gep(tensor, _DATA)), c.load(i64, c.byte_gep(tensor, _OFFSET)))
+    address = c.binary(
+        "addi", c.load(i64, c.byte_gep(tensor, TENSOR.DATA)), c.load(i64, c.byte_gep(tensor, TENSOR.OFFSET))
+    )
     c.goto(fit, address, shape, strides)
 
     c.at(failed)
@@ -253,7 +248,7 @@ def _describe(module: ir.Module) -> None:
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     c = Body(module, "kiln_describe", [ptr, ptr, i64], [ptr])
     _, given, count = c.arguments
-    tensor = c.alloca(i64, _TENSOR_BYTES // 8)
+    tensor = c.alloca(i64, TENSOR.BYTES // 8)
     buffer = c.alloca(i64, _DESCRIBED_ARRAYS * (_HEAD_WORDS + 2 * _DESCRIBED_RANK))
     no, failed, done = c.block(), c.block(), c.block()
     c.require(c.compare("sle", count, c.i64(_DESCRIBED_ARRAYS)), no)
@@ -281,7 +276,7 @@ def _describe(module: ir.Module) -> None:
     c.at(numpy)
     dtype = c.load(ptr, c.byte_gep(value, NUMPY_DTYPE))
     rank = c.wide(c.load(i32, c.byte_gep(value, NUMPY_RANK)))
-    writeable = c.wide(c.binary("andi", c.load(i32, c.byte_gep(value, NUMPY_FLAGS)), c.i32(_WRITEABLE)))
+    writeable = c.wide(c.binary("andi", c.load(i32, c.byte_gep(value, NUMPY_FLAGS)), c.i32(WRITEABLE)))
     shape, strides = (c.load(ptr, c.byte_gep(value, n)) for n in (NUMPY_SHAPE, NUMPY_STRIDES))
     facts = c.binary("ori", rank, c.binary("shli", writeable, c.i64(8)))
     c.goto(
@@ -291,13 +286,15 @@ def _describe(module: ir.Module) -> None:
 
     (read,) = c.at(array)
     c.require(c.equals(c.call_pointer(read, [value, tensor], i32), 0), failed)
-    rank = c.wide(c.load(i32, c.byte_gep(tensor, _RANK)))
-    shape, strides = (c.load(ptr, c.byte_gep(tensor, n)) for n in (_SHAPE, _STRIDES))
+    rank = c.wide(c.load(i32, c.byte_gep(tensor, TENSOR.RANK)))
+    shape, strides = (c.load(ptr, c.byte_gep(tensor, n)) for n in (TENSOR.SHAPE, TENSOR.STRIDES))
     c.require(c.either(c.equals(rank, 0), c.negation(c.is_null(strides))), no)
-    device, number = (c.wide(c.load(i32, c.byte_gep(tensor, n))) for n in (_DEVICE, _DEVICE_NUMBER))
+    device, number = (c.wide(c.load(i32, c.byte_gep(tensor, n))) for n in (TENSOR.DEVICE, TENSOR.DEVICE_NUMBER))
     facts = c.binary("ori", c.binary("shli", device, c.i64(8)), c.binary("shli", number, c.i64(32)))
-    address = c.binary("addi", c.load(i64, c.byte_gep(tensor, _DATA)), c.load(i64, c.byte_gep(tensor, _OFFSET)))
-    type_ = c.wide(c.load(i32, c.byte_gep(tensor, _TYPE)))
+    address = c.binary(
+        "addi", c.load(i64, c.byte_gep(tensor, TENSOR.DATA)), c.load(i64, c.byte_gep(tensor, TENSOR.OFFSET))
+    )
+    type_ = c.wide(c.load(i32, c.byte_gep(tensor, TENSOR.TYPE)))
     c.goto(write, type_, c.binary("ori", facts, rank), address, rank, shape, strides)
 
     type_, facts, address, rank, shape, strides = c.at(write)
@@ -337,7 +334,7 @@ def _about_one(
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     c = Body(module, name, [ptr, ptr], [ptr])
     _, value = c.arguments
-    tensor = c.alloca(i64, _TENSOR_BYTES // 8)
+    tensor = c.alloca(i64, TENSOR.BYTES // 8)
     no, failed, known, numpy, give = c.block(), c.block(), c.block(ptr, ptr), c.block(), c.block(i64)
     world, kind = World(c), c.pointer(value, 1)
     for number in range(ARRAYS):
@@ -365,7 +362,7 @@ def _address(module: ir.Module) -> None:
     i64 = int_type(64)
 
     def of_tensor(c: Body, tensor: ir.Value, _: ir.Value, __: ir.Block) -> ir.Value:
-        return c.binary("addi", *(c.load(i64, c.byte_gep(tensor, n)) for n in (_DATA, _OFFSET)))
+        return c.binary("addi", *(c.load(i64, c.byte_gep(tensor, n)) for n in (TENSOR.DATA, TENSOR.OFFSET)))
 
     _about_one(module, "kiln_address", "read", lambda c, x: c.load(i64, c.byte_gep(x, NUMPY_DATA)), of_tensor)
 
@@ -375,7 +372,7 @@ def _stream_of(c: Body, tensor: ir.Value, stream: ir.Value, failed: ir.Block) ->
     i32, i64 = int_type(32), int_type(64)
     handle = c.alloca(i64)
     c.store(c.i64(0), handle)
-    device, number = (c.load(i32, c.byte_gep(tensor, n)) for n in (_DEVICE, _DEVICE_NUMBER))
+    device, number = (c.load(i32, c.byte_gep(tensor, n)) for n in (TENSOR.DEVICE, TENSOR.DEVICE_NUMBER))
     elsewhere, done = c.block(), c.block()
     c.branch(c.equals(device, plan.CPU), done, elsewhere)
     c.at(elsewhere)
@@ -395,7 +392,7 @@ def _take_ambient(module: ir.Module) -> None:
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     c = Body(module, "kiln_take_ambient", [ptr, ptr, ptr], [i32])
     _, value, place = c.arguments
-    tensor = c.alloca(i64, _TENSOR_BYTES // 8)
+    tensor = c.alloca(i64, TENSOR.BYTES // 8)
     no, failed, known = c.block(), c.block(), c.block(ptr, ptr)
     world, kind = World(c), c.pointer(value, 1)
     for number in range(ARRAYS):

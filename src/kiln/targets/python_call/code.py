@@ -3,6 +3,8 @@
 `kiln_call_compiled`  `__call__` of a compiled function: one plan
 `kiln_call_jit`       `__call__` of a jit function: plans of several specializations, each with guards
 `kiln_call_leaves`    the same for a list of the leaves of arguments
+`kiln_call_recorded`  `__call__` of a function of the kernel library: programs by keys
+`kiln_call_key`       such a key
 `kiln_describe`       what arrays are, as bytes: a key for plans of programs
 `kiln_address`        where an array lies
 `kiln_stream`         the stream a framework is working on
@@ -16,7 +18,7 @@ from __future__ import annotations
 from ...base_dsl import call_plan as plan
 from ...mlir import context, ir
 from ..llvm_build import declare, global_, int_type, parsed_type, ptr_type
-from . import arrays, values
+from . import arrays, programs, values
 from .body import Body
 from .world import WORLD, WORLD_WORDS, World
 
@@ -24,6 +26,8 @@ EXPORTS = (
     "kiln_call_compiled",
     "kiln_call_jit",
     "kiln_call_leaves",
+    "kiln_call_recorded",
+    "kiln_call_key",
     "kiln_describe",
     "kiln_address",
     "kiln_stream",
@@ -50,6 +54,13 @@ API = (
     ("PyObject_IsTrue", ("ptr",), "i32"),
     ("PyObject_CallNoArgs", ("ptr",), "ptr"),
     ("PyObject_Call", ("ptr", "ptr", "ptr"), "ptr"),
+    ("PyObject_Vectorcall", ("ptr", "ptr", "i64", "ptr"), "ptr"),
+    ("PyFunction_GetCode", ("ptr",), "ptr"),
+    ("PyFunction_GetGlobals", ("ptr",), "ptr"),
+    ("PyFunction_GetDefaults", ("ptr",), "ptr"),
+    ("PyFunction_GetKwDefaults", ("ptr",), "ptr"),
+    ("PyFunction_GetClosure", ("ptr",), "ptr"),
+    ("PyUnicode_AsUTF8AndSize", ("ptr", "ptr"), "ptr"),
     ("PyTuple_New", ("i64",), "ptr"),
     ("PyTuple_SetItem", ("ptr", "i64", "ptr"), "i32"),
     ("PyTuple_Size", ("ptr",), "i64"),
@@ -92,6 +103,7 @@ def build() -> ir.Module:
         _call_compiled(module)
         _call_jit(module)
         _call_leaves(module)
+        programs.build(module)
         return module
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import sysconfig
+import types
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import cache, call_plan
@@ -126,13 +127,14 @@ class Engine(Native):
         self._library = jit.Library(data, code.EXPORTS, with_runtime=False, imports=functions)
         self._world = (ctypes.c_uint64 * WORLD_WORDS).from_address(self._library.addresses[WORLD])
         self._keep: list[Any] = []
-        for kind in (int, bool, float, list, bytes):
+        for kind in (int, bool, float, str, list, tuple, bytes, type, types.FunctionType):
             self._set(kind.__name__, id(kind))
         self._set("none", id(None))
         self._known: set[type] = set()
         self.describe = self._function("kiln_describe", _FAST)
         self.address = self._function("kiln_address", _ONE)
         self.stream = self._function("kiln_stream", _ONE)
+        self.call_key = self._function("kiln_call_key", _FAST | _KEYWORDS)
 
     def _set(self, name: str, value: int) -> None:
         self._world[PLACES[name]] = value
@@ -190,6 +192,12 @@ class Engine(Native):
 
     def add_array(self, kind: type, read: int, stream: int) -> None:
         self._add("array", kind, read, stream)
+
+    def add_programs(self, kind: type, slot: str) -> None:
+        self._set("program slot", slot_offset(kind, slot))
+
+    def add_constant(self, kind: type) -> None:
+        self._add("constant", kind)
 
     def add_stream(self, kind: type, attribute: str) -> None:
         self._add("stream", kind, id(self._kept_name(attribute)) if attribute else 0)

@@ -14,13 +14,16 @@ WORLD = "kiln_python_world"
 """The symbol of the table."""
 
 _SINGLE = (
-    "int", "bool", "float", "list", "bytes", "none", "ndarray",
-    "compiled slot", "compiled python", "jit slot", "jit python", "leaves slot", "leaves python", "number slot",
+    "int", "bool", "float", "str", "list", "tuple", "bytes", "type", "function", "none", "ndarray",
+    "compiled slot", "compiled python", "jit slot", "jit python", "leaves slot", "leaves python", "recorded slot",
+    "recorded python", "number slot", "program slot",
 )  # fmt: skip
-PREPARED, ARRAYS, STREAMS = 3, 6, 8
+PREPARED, ARRAYS, STREAMS, CONSTANTS = 3, 6, 8, 12
 """How many types of each kind there is room for."""
-FIELDS = {"prepared": ("type", "slot"), "array": ("type", "read", "stream"), "stream": ("type", "attribute")}
-ROOM = {"prepared": PREPARED, "array": ARRAYS, "stream": STREAMS}
+FIELDS = {
+    "prepared": ("type", "slot"), "array": ("type", "read", "stream"), "stream": ("type", "attribute"), "constant": ("type",),
+}  # fmt: skip
+ROOM = {"prepared": PREPARED, "array": ARRAYS, "stream": STREAMS, "constant": CONSTANTS}
 
 
 def _places() -> dict[str, int]:

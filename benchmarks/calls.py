@@ -1,0 +1,126 @@
+"""What a call of each function of the kernel library costs the host, beside PyTorch's own.
+
+    python benchmarks/calls.py [--profile] [--cpu]
+
+Arrays are small, so that a call costs more than the work. The least of 30 batches of 200 calls counts; the device is drained
+between batches, and the cases take turns, for the host's speed changes with time. `--profile` also prints where Python
+spends the time of Kiln's calls; `--cpu` runs on the CPU target, where the work itself is part of the time.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import kiln
+from kiln import kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+functional = torch.nn.functional
+Case = tuple[str, "Callable[[], Any]", str, "Callable[[], Any] | None"]
+
+
+def cases(device: str) -> list[Case]:
+    """Name and function of Kiln, name and function of PyTorch."""
+    x, weight, bias = (torch.randn(*shape, device=device) for shape in ((8, 64), (64,), (64,)))
+    dy, y = torch.randn_like(x), torch.softmax(x, -1)
+    out, target = torch.empty_like(x), torch.randint(0, 64, (8,), device=device)
+    a = torch.randn(64, 64, device=device, dtype=torch.float16)
+    b, c = torch.randn_like(a), torch.empty_like(a)
+    row = torch.randn(64, device=device, dtype=torch.float16)
+    q = torch.randn(1, 64, 2, 64, device=device, dtype=torch.float16)
+    heads = q.transpose(1, 2)
+    attention = functional.scaled_dot_product_attention
+    _, lse = kernels.cross_entropy(x, target, return_lse=True)
+    return [
+        ("softmax(x, out=out)", lambda: kernels.softmax(x, out=out), "", lambda: torch.softmax(x, -1, out=out)),
+        ("softmax(x)", lambda: kernels.softmax(x), "softmax(x, -1)", lambda: torch.softmax(x, -1)),
+        ("rms_norm(x, weight)", lambda: kernels.rms_norm(x, weight), "", lambda: functional.rms_norm(x, (64,), weight)),
+        (
+            "layer_norm(x, weight, bias)", lambda: kernels.layer_norm(x, weight, bias), "",
+            lambda: functional.layer_norm(x, (64,), weight, bias),
+        ),
+        ("softmax_backward(dy, y)", lambda: kernels.softmax_backward(dy, y), "",
+         lambda: torch._softmax_backward_data(dy, y, -1, torch.float32)),
+        ("layer_norm_backward(dy, x, weight)", lambda: kernels.layer_norm_backward(dy, x, weight), "", None),
+        ("sum(x, 1)", lambda: kernels.sum(x, 1), "", lambda: torch.sum(x, 1)),
+        ("argmax(x, 1)", lambda: kernels.argmax(x, 1), "", lambda: torch.argmax(x, 1)),
+        ("elementwise(lambda a: a + 1, x)", lambda: kernels.elementwise(lambda a: a + 1, x), "x + 1", lambda: x + 1),
+        ("elementwise(torch's add, x, y)", lambda: kernels.elementwise(_add, x, y), "x + y", lambda: x + y),
+        ("cross_entropy(x, target)", lambda: kernels.cross_entropy(x, target), "", lambda: functional.cross_entropy(x, target)),
+        ("cross_entropy_backward(1.0, x, target, lse)", lambda: kernels.cross_entropy_backward(1.0, x, target, lse), "", None),
+        ("gemm(a, b, out=c)", lambda: kernels.gemm(a, b, out=c), "mm(a, b, out=c)", lambda: torch.mm(a, b, out=c)),
+        ("gemm(a, b)", lambda: kernels.gemm(a, b), "mm(a, b)", lambda: torch.mm(a, b)),
+        ("gemm(a, b, bias=row)", lambda: kernels.gemm(a, b, bias=row), "addmm(row, a, b)", lambda: torch.addmm(row, a, b)),
+        ("flash_attention(q, q, q)", lambda: kernels.flash_attention(q, q, q), "scaled_dot_product_attention",
+         lambda: attention(heads, heads, heads)),
+    ]  # fmt: skip
+
+
+def _add(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def nothing() -> None:
+    """Wait for nothing."""
+
+
+def measure(given: list[Case], rounds: int, batch: int, wait: Callable[[], None]) -> None:
+    """Print the table."""
+    best = [[float("inf"), float("inf")] for _ in given]
+    for _ in range(rounds):
+        for times, (_, ours, _, theirs) in zip(best, given, strict=True):
+            for side, call in enumerate((ours, theirs)):
+                if call is None:
+                    continue
+                call()
+                wait()
+                begun = time.perf_counter()
+                for _ in range(batch):
+                    call()
+                times[side] = min(times[side], (time.perf_counter() - begun) / batch)
+    wait()
+    print("| a call from Python | Kiln us | PyTorch us |\n|---|---|---|")
+    for times, (name, _, other, theirs) in zip(best, given, strict=True):
+        shown = "" if theirs is None else f"{times[1] * 1e6:.1f}" + (f" (`{other}`)" if other else "")
+        print(f"| `{name}` | {times[0] * 1e6:.1f} | {shown} |")
+
+
+def profile(given: list[Case], wait: Callable[[], None]) -> None:
+    """Where Kiln's calls spend their time."""
+    for name, ours, _, _ in given:
+        wait()
+        profiler = cProfile.Profile()
+        profiler.enable()
+        for _ in range(300):
+            ours()
+        profiler.disable()
+        wait()
+        print(f"\n--- {name}")
+        pstats.Stats(profiler).sort_stats("tottime").print_stats(12)
+
+
+def main(arguments: list[str]) -> None:
+    """Print what is asked for."""
+    on_cpu = "--cpu" in arguments
+    if on_cpu:
+        kiln.target("cpu")
+    torch.manual_seed(0)
+    given = cases("cpu" if on_cpu else "cuda")
+    wait = nothing if on_cpu else torch.cuda.synchronize
+    measure(given, 5 if on_cpu else 30, 50 if on_cpu else 200, wait)
+    if "--profile" in arguments:
+        profile(given, wait)
+
+
+if __name__ == "__main__":
+    where = "the CPU target" if "--cpu" in sys.argv else torch.cuda.get_device_name()
+    print(f"{where}, PyTorch {torch.__version__}\n")
+    main(sys.argv[1:])

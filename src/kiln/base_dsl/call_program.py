@@ -1,0 +1,390 @@
+"""Calls of library functions, recorded once and repeated.
+
+A function of arrays that works out how to launch its kernels is run once by Python, under a `Recorder`: every array it makes
+and every launch is noted, and the arrays it was given are known by their places. What comes out is a `Program`: calls of Python
+functions (that make, copy or fill arrays) and launches of compiled code, in order. A call with arguments of the same key
+repeats the program on its own arrays. Native code does that where it can (`targets/python_call/programs.py`), Python
+everywhere else.
+
+In memory a program is words of 8 bytes: a header, then the steps, then the results.
+
+    CALL    function, positional arguments, names of the others or 0, register of what it gives or -1, how many arguments, then
+            (kind, object or register) for each
+    LAUNCH  address of the code, address of its slots as they were packed, their bytes, what takes a report, how many slots
+            differ from call to call, then (offset, kind, register) for each
+
+A step begins with its kind and its size in words. Registers hold arrays: first those of the arguments, as a walk through
+positional and named arguments meets them, then those that are made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import call_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from .function import CompiledFunction
+
+CALL, LAUNCH = 1, 2
+KIND, SIZE, BODY = range(3)
+"""The words every step begins with."""
+C_FUNCTION, C_POSITIONAL, C_NAMES, C_REGISTER, C_COUNT, C_ITEMS = range(BODY, BODY + 6)
+L_ENTRY, L_SLOTS, L_BYTES, L_REPORT, L_COUNT, L_PATCHES = range(BODY, BODY + 6)
+OBJECT, REGISTER = 0, 1
+"""Kinds of arguments and results."""
+ADDRESS, STREAM, NUMBER32, NUMBER64 = range(4)
+"""Kinds of slots that differ from call to call: where the array of a register lies, the stream, a number of the arguments."""
+
+GUARDS, STEPS, RESULTS, RESULTS_AT, SLOT_BYTES, ITEMS, HEADER = range(7)
+"""The words of a header, and how many they are. RESULTS is how many there are in a tuple, or -1 for one that is no tuple;
+RESULTS_AT the word where they begin; SLOT_BYTES and ITEMS the most that a launch or a call has."""
+
+MOST_REGISTERS, MOST_NUMBERS = 48, 8
+
+
+class Passed(float):
+    """A number of the arguments that a program takes anew in each call, while a function is recorded.
+
+    It may only be passed on to a launch: what is computed from it is an ordinary number.
+    """
+
+    __slots__ = ("place",)
+
+    place: int
+
+
+class Call(NamedTuple):
+    """A call of a Python function."""
+
+    function: Callable[..., Any]
+    items: tuple[tuple[int, Any], ...]
+    names: tuple[str, ...]
+    """Of the last items."""
+    register: int
+
+
+class Launch(NamedTuple):
+    """A launch of compiled code."""
+
+    compiled: CompiledFunction
+    leaves: list[Any]
+    patches: tuple[tuple[int, int, int], ...]
+    """(leaf, kind, register or number) of those that differ from call to call."""
+
+
+class Program:
+    """What a function does with arguments of a kind. Its slot `_native` holds it in memory, for native code."""
+
+    __slots__ = ("_address_of", "_keep", "_native", "calls", "device", "holds", "result", "steps")
+
+    def __init__(self, steps: Sequence[Call | Launch], result: Any, address_of: Callable[[Any], int]) -> None:
+        self.steps = tuple(steps)
+        self.result = result
+        """(kind, object or register), or a list of them for a tuple."""
+        self.device: int | None = None
+        """The number of the device that its arrays are on."""
+        self.holds: Callable[[], bool] = _always
+        """Whether all is as it was when it was recorded, besides the arguments."""
+        self.calls = 0
+        self._address_of = address_of
+        self._keep: list[Any] = []
+
+    def keep(self, *objects: Any) -> None:
+        """Keep objects alive that keys name by their addresses."""
+        self._keep += objects
+
+    def run(self, arrays: Sequence[Any], numbers: Sequence[float], stream: int) -> Any:
+        """Repeat it on the arrays and numbers of a call."""
+        registers = list(arrays)
+        for step in self.steps:
+            if isinstance(step, Call):
+                given = [registers[value] if kind == REGISTER else value for kind, value in step.items]
+                split = len(given) - len(step.names)
+                made = step.function(*given[:split], **dict(zip(step.names, given[split:], strict=True)))
+                if step.register >= 0:
+                    registers.append(made)
+            else:
+                leaves = step.leaves.copy()
+                for leaf, kind, place in step.patches:
+                    if kind == ADDRESS:
+                        leaves[leaf] = self._address_of(registers[place])
+                    else:
+                        leaves[leaf] = stream if kind == STREAM else numbers[place]
+                step.compiled.run_leaves(leaves)
+        if isinstance(self.result, list):
+            return tuple(registers[value] if kind == REGISTER else value for kind, value in self.result)
+        kind, value = self.result
+        return registers[value] if kind == REGISTER else value
+
+    def prepare(self, guards: Sequence[tuple[int, Any, Any, Any]]) -> bool:
+        """See to it that native code can repeat it while the guards hold (see `call_plan`); whether it can."""
+        if not hasattr(self, "_native"):
+            made = self._encoded(guards)
+            if made is None:
+                return False
+            self._native = made
+        return True
+
+    def _reference(self, value: Any) -> int:
+        self._keep.append(value)
+        return id(value)
+
+    def _data(self, data: bytes) -> int:
+        self._keep.append(data)
+        return call_plan.address_of(data)
+
+    def _encoded(self, guards: Sequence[tuple[int, Any, Any, Any]]) -> bytes | None:
+        if any(isinstance(step, Call) and step.register >= MOST_REGISTERS for step in self.steps):
+            return None
+        body: list[int] = []
+        slot_bytes = items = 0
+        for step in self.steps:
+            if isinstance(step, Call):
+                words = self._encoded_call(step)
+                items = max(items, len(step.items))
+            else:
+                words = self._encoded_launch(step)
+                if words is None:
+                    return None
+                slot_bytes = max(slot_bytes, words[L_BYTES])
+            words[SIZE] = len(words)
+            body += words
+        result = self.result if isinstance(self.result, list) else [self.result]
+        header = [0] * HEADER
+        self._keep.append(guards)
+        header[GUARDS] = self._data(call_plan.guard_table(guards))
+        header[STEPS] = len(self.steps)
+        header[RESULTS] = len(result) if isinstance(self.result, list) else -1
+        header[RESULTS_AT] = HEADER + len(body)
+        header[SLOT_BYTES], header[ITEMS] = max(slot_bytes, 8), items
+        return call_plan.words([*header, *body, *(word for item in result for word in self._item(item))])
+
+    def _item(self, item: tuple[int, Any]) -> tuple[int, int]:
+        kind, value = item
+        return kind, value if kind == REGISTER else self._reference(value)
+
+    def _encoded_call(self, step: Call) -> list[int]:
+        names = self._reference(step.names) if step.names else 0
+        positional = len(step.items) - len(step.names)
+        words = [CALL, 0, self._reference(step.function), positional, names, step.register, len(step.items)]
+        return words + [word for item in step.items for word in self._item(item)]
+
+    def _encoded_launch(self, step: Launch) -> list[int] | None:
+        entry = step.compiled.native_entry()
+        if entry is None:
+            return None
+        slots, offsets = step.compiled.packed(step.leaves)
+        size = -(-max(len(slots), entry.slots) // 8) * 8
+        self._keep.append(step.compiled)
+        words = [LAUNCH, 0, entry.address, self._data(slots.ljust(size, b"\0")), size, self._reference(entry.report)]
+        words.append(len(step.patches))
+        for leaf, kind, place in step.patches:
+            offset, format_ = offsets[leaf]
+            if kind not in (ADDRESS, STREAM):
+                if format_ not in _NUMBER_KINDS:
+                    return None
+                kind = _NUMBER_KINDS[format_]
+            words += [offset, kind, place]
+        return words
+
+
+_NUMBER_KINDS = {"f": NUMBER32, "d": NUMBER64}
+
+
+def _always() -> bool:
+    return True
+
+
+# --- recording -------------------------------------------------------------------------------------------------------
+
+
+class _Current(threading.local):
+    recorder: Recorder | None = None
+
+
+_current = _Current()
+recording = ctypes.c_int64(0)
+"""How many recorders there are in all threads: while there is one, native code repeats nothing."""
+_lock = threading.Lock()
+
+
+def recorder() -> Recorder | None:
+    """The recorder of this thread."""
+    return _current.recorder
+
+
+class Recorder:
+    """Notes what a function does to arrays while it is open.
+
+    What it does not know it does not guess: a launch or a call with an array that it has not met makes the record useless.
+    """
+
+    def __init__(self, arrays: Sequence[Any], numbers: Sequence[Passed], is_array: Callable[[Any], bool]) -> None:
+        self._registers: list[Any] = list(arrays)
+        self._known = {id(x): place for place, x in enumerate(arrays)}
+        self._numbers = len(numbers)
+        self._numbers_used: set[int] = set()
+        self._is_array = is_array
+        self._steps: list[Call | Launch] = []
+        self._same_place: dict[int, int] = {}
+        """Registers of views, and of the arrays that begin where they do."""
+        self._arguments = len(self._registers)
+        self._versions = [_version(x) for x in arrays]
+        self._useless = ""
+
+    def __enter__(self) -> Recorder:
+        _current.recorder = self
+        with _lock:
+            recording.value += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current.recorder = None
+        with _lock:
+            recording.value -= 1
+
+    def give_up(self, why: str) -> None:
+        """Say that what was done cannot be repeated."""
+        self._useless = self._useless or why
+
+    def make(self, function: Callable[..., Any], *given: Any, constants: tuple[Any, ...] = (), **named: Any) -> Any:
+        """What a function gives that makes an array of its arguments, or a view of one, and does nothing else.
+
+        `constants` are arrays among its arguments that are the same in every call.
+        """
+        items = self._items(given, named, constants)
+        made = function(*given, **named)
+        if id(made) not in self._known:
+            register = len(self._registers)
+            self._known[id(made)] = register
+            self._registers.append(made)
+            self._versions.append(_version(made))
+            self._steps.append(Call(function, items, tuple(named), register))
+        return made
+
+    def change(self, function: Callable[..., Any], *given: Any) -> None:
+        """Call a function that changes its first argument, an array."""
+        items = self._items(given, {})
+        function(*given)
+        kind, place = items[0]
+        if kind == REGISTER:
+            self._versions[place] = _version(self._registers[place])
+        self._steps.append(Call(function, items, (), -1))
+
+    def begins_where(self, view: Any, array: Any) -> None:
+        """Note that a view begins where an array does: a launch on it need not make it."""
+        first, second = self._known.get(id(view)), self._known.get(id(array))
+        if first is not None and second is not None and first != second:
+            self._same_place[first] = self._same_place.get(second, second)
+
+    def launched(
+        self, compiled: CompiledFunction, leaves: list[Any], places: Sequence[tuple[int, Any]], stream: int
+    ) -> None:
+        """Note a launch: `places` are leaves that are where arrays begin, `stream` the leaf that is the stream, or -1."""
+        patches: list[tuple[int, int, int]] = []
+        for leaf, array in places:
+            place = self._known.get(id(array))
+            if place is None:
+                self.give_up("a launch on an array that was not seen before")
+                return
+            patches.append((leaf, ADDRESS, self._same_place.get(place, place)))
+        if stream >= 0:
+            patches.append((stream, STREAM, 0))
+        for leaf, value in enumerate(leaves):
+            if type(value) is Passed:
+                patches.append((leaf, NUMBER64, value.place))
+                self._numbers_used.add(value.place)
+        self._steps.append(Launch(compiled, [float(x) if type(x) is Passed else x for x in leaves], tuple(patches)))
+
+    def _items(
+        self, given: Sequence[Any], named: Mapping[str, Any], constants: tuple[Any, ...] = ()
+    ) -> tuple[tuple[int, Any], ...]:
+        return tuple(self._item(value, constants) for value in (*given, *named.values()))
+
+    def _item(self, value: Any, constants: tuple[Any, ...]) -> tuple[int, Any]:
+        place = self._known.get(id(value))
+        if place is not None:
+            return REGISTER, place
+        if type(value) is Passed or (self._is_array(value) and all(value is not x for x in constants)):
+            self.give_up("a call with an array that was not seen before")
+        return OBJECT, value
+
+    def place_of(self, value: Any) -> int | None:
+        """The register of an array."""
+        return self._known.get(id(value))
+
+    def program(self, result: Any, address_of: Callable[[Any], int]) -> Program | None:
+        """The program, given what the function returned; None if it cannot be repeated."""
+        if self._useless or len(self._numbers_used) < self._numbers:
+            return None
+        if not any(isinstance(step, Launch) for step in self._steps):
+            return None
+        if any(_version(x) != seen for x, seen in zip(self._registers, self._versions, strict=True)):
+            return None  # something was written to past the recorder
+        items = [self._result_item(x) for x in result] if type(result) is tuple else self._result_item(result)
+        if items is None or (isinstance(items, list) and None in items):
+            return None
+        return Program(*_without_the_unused(self._steps, items, self._arguments), address_of)
+
+    def _result_item(self, value: Any) -> tuple[int, Any] | None:
+        if value is None:
+            return OBJECT, None
+        place = self.place_of(value)
+        return None if place is None else (REGISTER, place)
+
+
+def _without_the_unused(steps: list[Call | Launch], result: Any, arguments: int) -> tuple[list[Call | Launch], Any]:
+    """Steps and results without arrays that were made and not used: examples, and views that are known by their addresses."""
+    results = result if isinstance(result, list) else [result]
+    used = {value for kind, value in results if kind == REGISTER}
+    kept: list[Call | Launch] = []
+    for step in reversed(steps):
+        if isinstance(step, Launch):
+            used |= {place for _, kind, place in step.patches if kind == ADDRESS}
+        elif step.register < 0 or step.register in used:
+            used |= {value for kind, value in step.items if kind == REGISTER}
+        else:
+            continue
+        kept.append(step)
+    made = sorted(place for place in used if place >= arguments)
+    places = {place: place for place in range(arguments)} | {place: arguments + n for n, place in enumerate(made)}
+
+    def item(old: tuple[int, Any]) -> tuple[int, Any]:
+        kind, value = old
+        return kind, places[value] if kind == REGISTER else value
+
+    def moved(step: Call | Launch) -> Call | Launch:
+        if isinstance(step, Call):
+            return step._replace(items=tuple(map(item, step.items)), register=places.get(step.register, -1))
+        patches = [(leaf, kind, places[n] if kind == ADDRESS else n) for leaf, kind, n in step.patches]
+        return step._replace(patches=tuple(patches))
+
+    return [moved(step) for step in reversed(kept)], list(map(item, result)) if isinstance(result, list) else item(
+        result
+    )
+
+
+def _version(x: Any) -> Any:
+    """How often an array was written to, where its library counts that."""
+    try:
+        return getattr(x, "_version", None)
+    except RuntimeError:  # tensors of torch's inference mode have no count
+        return None
+
+
+# --- compiled functions ----------------------------------------------------------------------------------------------
+
+
+class Entry(NamedTuple):
+    """How compiled code is called: it takes the address of its slots."""
+
+    address: int
+    slots: int
+    """Bytes of them."""
+    report: Callable[[int], None]
+    """Takes what it returns if that is not 0."""

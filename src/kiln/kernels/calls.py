@@ -1,0 +1,329 @@
+"""Functions of the library: what a call does is worked out once for arguments of a kind, and then repeated.
+
+What a function does depends on its arrays only by their types, shapes, strides, alignment and devices, on its other arguments
+by their values, and on the target in force. So it is run by Python once for each of those, under a recorder
+(`base_dsl/call_program.py`), and what it did is repeated: by native code after a few calls.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from ..base_dsl import call_plan, call_program, sanitizing
+from ..base_dsl import target as targets
+from ..base_dsl import trace as tracing
+from ..base_dsl.call_program import Passed, Program, Recorder
+from ..base_dsl.dependencies import Dependencies
+from ..base_dsl.static_key import static_key
+from ..cute.arrays import introduce_array
+from . import arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_MOST = 2048
+_NATIVE_AFTER = 3
+"""Calls that Python repeats before native code does: preparing it costs more than a call saves."""
+_MOST_NAMES = 8
+"""Native keys of one program: of equal arguments that are other objects each time."""
+_ARCHITECTURE = "CUTE_DSL_ARCH"
+_PLAIN = (int, bool, str, type(None))
+
+
+def mode() -> Any:
+    """The part of a key that says where and how code runs."""
+    return targets.target_key(), os.environ.get(_ARCHITECTURE), targets.get_target().device_key()
+
+
+def launch(compiled: Any, leaves: list[Any], places: Sequence[tuple[int, Any]], stream: int) -> None:
+    """Call compiled code. `places` are the leaves that are where arrays begin, `stream` the leaf that is the stream."""
+    compiled.run_leaves(leaves)
+    recorder = call_program.recorder()
+    if recorder is not None:
+        recorder.launched(compiled, leaves, places, stream)
+
+
+class _Walk:
+    """The arguments of a call: their key, and what there is among them."""
+
+    def __init__(self, given: tuple[Any, ...], options: dict[str, Any], numbers: tuple[str, ...]) -> None:
+        self.arrays: list[Any] = []
+        self.numbers: list[float] = []
+        self.objects: list[Any] = []
+        """What keys of native code name by its address, and what must live for it."""
+        self.callables: list[Any] = []
+        self.foreign = False
+        """Whether there are arrays of other libraries than numpy and torch."""
+        self.torch = sys.modules.get("torch")
+        parts: list[Any] = [len(given)]
+        for value in given:
+            parts.append(self._key(value))
+        for name, value in options.items():
+            self.objects.append(name)
+            parts += [name, self._number(value) if name in numbers and type(value) is float else self._key(value)]
+        self._parts = parts
+
+    def key(self) -> Any:
+        """Equal for calls for which the same program serves."""
+        return (mode(), *self._parts)
+
+    def _number(self, value: float) -> Any:
+        self.numbers.append(value)
+        return Passed, value == 1.0, value == 0.0, value > 0.0, value != value
+
+    def _key(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _PLAIN:
+            return kind, value
+        if self.torch is not None and isinstance(value, self.torch.Tensor):
+            self.arrays.append(value)
+            return kind, value.dtype, value.shape, value.stride(), value.device, arrays.address(value) % arrays.WIDEST
+        if arrays.is_numpy(value):
+            self.arrays.append(value)
+            where = arrays.address(value) % arrays.WIDEST
+            return kind, value.dtype, value.shape, value.strides, value.flags.writeable, where
+        if kind is tuple or kind is list:
+            return (kind, *map(self._key, value))
+        if arrays.is_array(value):
+            self.arrays.append(value)
+            self.foreign = True
+            return kind
+        self.objects.append(value)
+        if callable(value) and not isinstance(value, type):
+            self.callables.append(value)
+        names = getattr(value, "__globals__", None) if kind is types.FunctionType else None
+        return static_key(value), id(names)
+
+    def replaced(self, given: tuple[Any, ...], options: dict[str, Any], made: Iterator[Any], numbers: Any) -> Any:
+        """The arguments with other arrays in place of theirs, in order, and other numbers by name."""
+
+        def other(value: Any) -> Any:
+            if type(value) is tuple or type(value) is list:
+                return type(value)(map(other, value))
+            return next(made) if arrays.is_array(value) else value
+
+        first = tuple(map(other, given))
+        return first, {name: numbers[name] if name in numbers else other(value) for name, value in options.items()}
+
+
+class KernelFunction:
+    """A function of arrays; what it does is recorded and repeated. Its slot `_native` holds programs for native code."""
+
+    __slots__ = ("__dict__", "__weakref__", "_native")
+
+    def __init__(self, function: Callable[..., Any], parameters: tuple[str, ...], numbers: tuple[str, ...]) -> None:
+        functools.update_wrapper(self, function)
+        self.__name__, self.__qualname__ = function.__name__, function.__qualname__
+        self._function = function
+        self._parameters = parameters
+        self._numbers = tuple(map(sys.intern, numbers))
+        self._programs: dict[Any, Program | None] = {}
+
+    def _run_in_python(self, *given: Any, **options: Any) -> Any:
+        if call_program.recorder() is not None:
+            return self._function(*given, **options)
+        walk = _Walk(given, options, self._numbers)
+        if walk.foreign:
+            taken, named = walk.replaced(given, options, map(arrays.known, walk.arrays), {})
+            return arrays.as_given(self(*taken, **named), walk.arrays[0])
+        target = targets.get_target()
+        device = self._device(walk)
+        with target.device(device):
+            if sanitizing.kinds() or not target.launches() or not walk.arrays:
+                self._check(walk, given, options)
+                return self._function(*given, **options)
+            key = walk.key()
+            program = self._programs.get(key, _UNKNOWN)
+            if program is _UNKNOWN or (program is not None and not program.holds()):
+                return self._record(key, walk, given, options, device)
+            if program is None:
+                return self._function(*given, **options)
+            made = program.run(walk.arrays, walk.numbers, arrays.stream_of(walk.arrays[0]))
+        program.calls += 1
+        if _NATIVE_AFTER <= program.calls < _NATIVE_AFTER + _MOST_NAMES:
+            self._use_native(program, walk, given, options)
+        return made
+
+    __call__ = _run_in_python
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<kernel function {self.__module__}.{self.__qualname__}>"
+
+    def __reduce__(self) -> str:
+        return self.__qualname__  # pickled by its name, as functions are
+
+    def forget(self) -> None:
+        """Forget all programs."""
+        self._programs.clear()
+        if hasattr(self, "_native"):
+            self._native[0].clear()
+
+    # -- recording ---------------------------------------------------------------------------------------
+
+    def _device(self, walk: _Walk) -> int | None:
+        """The number of the GPU that arrays are on; None if they are on none."""
+        found = {x.device.index for x in walk.arrays if arrays.is_torch(x) and x.device.type == "cuda"}
+        arrays.require(
+            len(found) <= 1,
+            f"{self.__name__} of arrays on the devices {', '.join(f'cuda:{n}' for n in sorted(found))}",
+            hint="all arrays of a call are on one device: x.to(device)",
+        )
+        return found.pop() if found else None
+
+    def _check(self, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Refuse what is no array where one is needed."""
+        arrays.require(
+            bool(walk.arrays) or not given or self._function.__code__.co_varnames[0] not in self._parameters,
+            f"{self.__name__} of {', '.join(type(x).__name__ for x in given)}: no arrays",
+            arrays.ARRAYS,
+        )
+        try:
+            bound = inspect.signature(self._function).bind(*given, **options).arguments
+        except TypeError:
+            return  # the function itself says what is wrong
+        for name in self._parameters:
+            value = bound.get(name)
+            for x in value if isinstance(value, (list, tuple)) and name == "extras" else [value]:
+                arrays.require_array(x, self.__name__, name)
+
+    def _record(
+        self, key: Any, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any], device: int | None
+    ) -> Any:
+        self._check(walk, given, options)
+        numbers = {name: Passed(options[name]) for name in self._numbers if type(options.get(name)) is float}
+        for place, number in enumerate(numbers[name] for name in options if name in numbers):
+            number.place = place
+        # an array that is passed twice becomes two: they are two in other calls
+        apart = [
+            x if all(x is not y for y in walk.arrays[:n]) else arrays.another(x) for n, x in enumerate(walk.arrays)
+        ]
+        taken, named = walk.replaced(given, options, iter(apart), numbers)
+        with Recorder(apart, list(numbers.values()), arrays.is_array) as recorder:
+            result = self._function(*taken, **named)
+        program = recorder.program(result, arrays.address)
+        if len(self._programs) >= _MOST:
+            self.forget()
+        if program is not None:
+            program.device = device
+            program.keep(*walk.objects)
+            if walk.callables:
+                program.holds = _Reads(walk.callables).unchanged
+        self._programs[key] = program
+
+        def own(x: Any) -> Any:
+            place = recorder.place_of(x)
+            return walk.arrays[place] if place is not None and place < len(apart) else x
+
+        return tuple(map(own, result)) if type(result) is tuple else own(result)
+
+    # -- native calls ------------------------------------------------------------------------------------
+
+    def _use_native(self, program: Program, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """See to it that native code takes the next call like this one."""
+        native, guards = call_plan.native(), _guards(program)
+        if native is None or guards is None or not all([introduce_array(native, type(x)) for x in walk.arrays]):  # noqa: C419
+            return
+        _install(native)
+        for value in walk.objects:
+            if type(value) in _CONSTANTS or type(value).__name__ == "dtype" or type(value).__name__.endswith("Tiling"):
+                native.add_constant(type(value))
+        if not hasattr(self, "_native"):
+            self._native: tuple[dict[bytes, Program], tuple[str, ...]] = ({}, self._numbers)
+        key = native.call_key(self._native, *given, **options)
+        if key is not None and program.prepare(guards):
+            program.keep(*walk.objects)
+            self._native[0][key] = program
+
+
+_UNKNOWN: Any = object()
+_CONSTANTS = (types.BuiltinFunctionType,)
+
+
+class _Reads:
+    """What functions among the arguments read besides them. What their cells hold is part of keys."""
+
+    def __init__(self, functions: list[Any]) -> None:
+        self._found = Dependencies(_nothing, functions, _own_cells(functions))
+
+    def unchanged(self) -> bool:
+        """Whether all is as it was."""
+        return self._found.unchanged()
+
+    def guards(self) -> list[tuple[int, Any, Any, Any]]:
+        """The same for native code."""
+        return self._found.guards()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _own_cells(values: Any) -> list[types.CellType]:
+    """The cells of functions, and of functions that they or their defaults hold."""
+    found: list[types.CellType] = []
+    left = list(values)
+    while left:
+        value = left.pop()
+        if isinstance(value, (tuple, list)):
+            left += value
+        if not isinstance(value, types.FunctionType):
+            continue
+        left += value.__defaults__ or ()
+        for cell in value.__closure__ or ():
+            if all(cell is not other for other in found):
+                found.append(cell)
+                try:
+                    left.append(cell.cell_contents)
+                except ValueError:
+                    pass
+    return found
+
+
+def _guards(program: Program) -> list[tuple[int, Any, Any, Any]] | None:
+    """What must hold for native code to repeat a program."""
+    chosen, environment = targets.choice_guards(), getattr(os.environ, "_data", None)
+    if chosen is None or environment is None:
+        return None
+    name = _ARCHITECTURE.encode()
+    held = program.holds
+    reads = held.__self__ if isinstance(held, types.MethodType) else None
+    return [
+        (call_plan.IS_ZERO, call_program.recording, None, call_plan.NOTHING),
+        (call_plan.IS_ZERO, tracing.active, None, call_plan.NOTHING),
+        *chosen,
+        (call_plan.IN_DICT, environment, name, environment.get(name, call_plan.NOTHING)),
+        *targets.get_target().device_guards(program.device),
+        *(reads.guards() if isinstance(reads, _Reads) else []),
+    ]
+
+
+@functools.lru_cache(maxsize=1)
+def _install(native: call_plan.Native) -> None:
+    """Let native code take calls; what it does not take comes to the method that was there before."""
+    native.add_programs(Program, "_native")
+    native.install("recorded", KernelFunction, "__call__", "_native", KernelFunction._run_in_python)
+
+
+def kernel_function(*parameters: str, numbers: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+    """Decorator: a function whose calls are recorded and repeated.
+
+    `parameters` are those that are arrays or None, or ("extras") a list of arrays. `numbers` are parameters whose values,
+    floats passed by name, differ from call to call: the function may depend on whether such a number is 0 or 1, and on its sign,
+    and passes it on to launches. All that it does to arrays it does by way of `arrays`, or says `cannot_repeat`.
+    """
+    return lambda function: KernelFunction(function, parameters, numbers)
+
+
+def cannot_repeat(why: str) -> None:
+    """Said by a function in a call that depends on more than its key."""
+    recorder = call_program.recorder()
+    if recorder is not None:
+        recorder.give_up(why)
