@@ -1,0 +1,167 @@
+"""What compiling a kernel costs without the disk cache: in a new process, and in one that has compiled before.
+
+    python benchmarks/compile_time.py [--rounds N] [--only TEXT] [--public FOLDER]
+
+Nothing is launched, so no GPU is needed: kernels are compiled for sm_90a. FOLDER is `examples/python/CuTeDSL` of a checkout
+of NVIDIA's public repository; its Ampere programs are then compiled too, as they are. Times are the best of the rounds,
+in ms; "all" is what a caller waits for, and "process" adds what comes before it: Python, and all that is imported.
+CuTe DSL was measured to take 0.8 to 1.4 s for `tensorop_gemm` and 4.0 to 5.3 s for `flash_attention_v2` on such a machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+GEMM, ATTENTION = "dense_gemm/tensorop_gemm.py", "attention/flash_attention_v2.py"
+LIBRARY = ("elementwise", "softmax", "gemm", "attention")
+STAGES = {
+    "lower": ("split", "verify", "allow-fusion", "expand-narrow-floats", "expand-cute", "mark-loops", "to-llvm"),
+    "text": ("translate", "check", "keep-loop-marks", "kernel-attributes", "lines"),
+    "llvm": ("optimize",),
+    "ptx": ("codegen",),
+    "ptxas": ("ptxas",),
+}
+"""The columns of the table, with the stages that each adds up; the rest of a compilation is host code."""
+
+
+def array(dtype: str, *shape: int) -> Any:
+    """An array that nobody reads."""
+    import ml_dtypes
+    import numpy as np
+
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    return np.empty(shape, kind)
+
+
+def public(folder: str, program: str) -> Any:
+    """A module of the public repository."""
+    import importlib.util
+
+    path = Path(folder) / "cute/ampere/kernel" / program
+    for place in (path.parent, *path.parents[1:6]):
+        sys.path.append(str(place))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def dynamic(x: Any, leading: int, order: tuple[int, ...], width: int) -> Any:
+    """A tensor as the public programs prepare theirs."""
+    from kiln.cute.runtime import from_dlpack
+
+    made = from_dlpack(x, assumed_align=16).mark_layout_dynamic(leading_dim=leading)
+    return made.mark_compact_shape_dynamic(mode=leading, stride_order=order, divisibility=width)
+
+
+def prepared(name: str, folder: str) -> Any:
+    """What makes a kernel be compiled, its arguments ready."""
+    import kiln.cute as cute
+    from kiln import kernels
+
+    if name == "tensorop_gemm":
+        program, size = public(folder, GEMM), 1024
+        dtype = program.cutlass.Float16
+        a = dynamic(array("float16", 1, size, size).transpose(0, 2, 1), 1, (0, 2, 1), 8)
+        b, c = (dynamic(array("float16", 1, size, size), 2, (0, 1, 2), 8) for _ in range(2))
+        layout = (2, 2, 1)
+        return lambda: program.compile_bmm(
+            (size, size, size, 1), a, b, c, dtype, dtype, program.cutlass.Float32, layout
+        )
+    if name == "flash_attention_v2":
+        program = public(folder, ATTENTION)
+        tensors = [dynamic(array("bfloat16", 1, 256, 1, 128), 3, (0, 1, 2, 3), 8) for _ in range(4)]
+        kernel = program.FlashAttentionForwardAmpere(128, 128, 64, 128, True)
+        stream = program.cuda.CUstream(0)
+        return lambda: cute.compile(kernel, *tensors, 0.125, stream)
+    x, q = array("float32", 64, 64), array("bfloat16", 1, 256, 1, 128)
+    a, b = array("float16", 8192, 64), array("float16", 64, 8192)
+    return {
+        "elementwise": lambda: kernels.elementwise(lambda u, v: u + v, x, x),
+        "softmax": lambda: kernels.softmax(array("bfloat16", 4, 8192)),
+        "gemm": lambda: kernels.gemm(a, b),
+        "attention": lambda: kernels.flash_attention(q, q, q, causal=True),
+    }[name]
+
+
+def child(name: str, warm: bool, folder: str) -> None:
+    """Compile one program and print what it took, stage by stage."""
+    begun = time.perf_counter()
+    from kiln.targets.nvidia.target import NvidiaTarget
+    from kiln.testing import dry_run
+
+    report: dict[str, Any] = {}
+    original = NvidiaTarget.compile
+
+    def compile_(*args: Any) -> Any:
+        start = time.perf_counter()
+        made = original(*args)
+        report.update(made.timings, compile=report.get("compile", 0.0) + time.perf_counter() - start)
+        return made
+
+    NvidiaTarget.compile = compile_
+    with dry_run("sm_90a"):
+        if warm:
+            prepared("softmax" if name != "softmax" else "elementwise", "")()
+        run = prepared(name, folder)
+        report.clear()
+        start = time.perf_counter()
+        run()
+        report["all"] = time.perf_counter() - start
+    report["process"] = time.perf_counter() - begun
+    print(json.dumps(report))
+
+
+def columns(report: dict[str, float]) -> dict[str, float]:
+    """The stages of a compilation as the table shows them, in seconds."""
+    found = {"process": report["process"], "all": report["all"], "trace": report["all"] - report["compile"]}
+    found |= {name: sum(report.get(stage, 0.0) for stage in stages) for name, stages in STAGES.items()}
+    found["host"] = report["compile"] - sum(found[name] for name in STAGES)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="programs whose names contain this")
+    parser.add_argument("--public", default="", help="examples/python/CuTeDSL of a checkout of the public repository")
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        child(given.child[0], given.child[1] == "warm", given.public)
+        return
+    environment = {**os.environ, "CUTE_DSL_DISABLE_FILE_CACHING": "1"}
+    source = str(Path(__file__).resolve().parents[1] / "src")
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
+    print(f"{platform.machine()}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}; ms")
+    names = LIBRARY + (("tensorop_gemm", "flash_attention_v2") if given.public else ())
+    shown = False
+    for name in (name for name in names if given.only in name):
+        for state in ("new", "warm"):
+            command = [sys.executable, __file__, "--public", given.public, "--child", name, state]
+            found: list[dict[str, float]] = []
+            for _ in range(given.rounds):
+                done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+                if done.returncode:
+                    raise RuntimeError(done.stderr)
+                found.append(columns(json.loads(done.stdout.splitlines()[-1])))
+            best = min(found, key=lambda one: one["all"])
+            if not shown:
+                print(f"{'':26}" + "".join(f"{column:>9}" for column in best))
+                shown = True
+            print(f"{name + ', ' + state:26}" + "".join(f"{1e3 * spent:9.0f}" for spent in best.values()), flush=True)
+
+
+if __name__ == "__main__":
+    main()
