@@ -110,7 +110,7 @@ def child(name: str, warm: bool, folder: str) -> None:
         report.update(made.timings, compile=report.get("compile", 0.0) + time.perf_counter() - start)
         return made
 
-    NvidiaTarget.compile = compile_
+    NvidiaTarget.compile = compile_  # pyright: ignore[reportAttributeAccessIssue]
     with dry_run("sm_90a"):
         if warm:
             prepared("softmax" if name != "softmax" else "elementwise", "")()

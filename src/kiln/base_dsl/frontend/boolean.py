@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
+from . import nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,12 +21,12 @@ def rewrite(rw: Rewriter, node: ast.BoolOp, outer: _Expressions) -> ast.expr:
         name += "effects"
     first = outer.visit(node.values[0])
     others = [rw.thunk(v, outer) for v in node.values[1:]]
-    return ast.fix_missing_locations(ast.copy_location(rw.hook(name, [first, *others]), node))
+    return nodes.fix_locations(ast.copy_location(rw.hook(name, [first, *others]), node))
 
 
 def rewrite_not(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
     """`not x`."""
-    return ast.fix_missing_locations(ast.copy_location(rw.hook("not_", [node.operand]), node))
+    return nodes.fix_locations(ast.copy_location(rw.hook("not_", [node.operand]), node))
 
 
 def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...], effects: bool = False) -> Any:

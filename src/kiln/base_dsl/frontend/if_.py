@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..typing import Boolean
+from . import nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ def rewrite(rw: Rewriter, node: ast.If) -> list[ast.stmt]:
         otherwise = ast.Name(orelse.name, ast.Load())
     call = rw.hook("if_", [index, rw.scope(), rw.expression(node.test), ast.Name(then.name, ast.Load()), otherwise])
     run = ast.copy_location(ast.Expr(ast.copy_location(call, node.test)), node.test)
-    return [*functions, ast.fix_missing_locations(run)]
+    return [*functions, nodes.fix_locations(run)]
 
 
 def rewrite_guard(rw: Rewriter, node: Guard) -> list[ast.stmt]:
@@ -39,7 +40,7 @@ def rewrite_guard(rw: Rewriter, node: Guard) -> list[ast.stmt]:
     flags = ast.Tuple([ast.Constant(f) for f in node.flags], ast.Load())
     call = rw.hook("guard", [index, rw.scope(), flags, ast.Name(body.name, ast.Load())])
     run = ast.copy_location(ast.Expr(ast.copy_location(call, node)), node)
-    return [body, ast.fix_missing_locations(run)]
+    return [body, nodes.fix_locations(run)]
 
 
 def run_if(

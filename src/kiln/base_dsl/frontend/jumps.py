@@ -17,6 +17,8 @@ import ast
 import itertools
 from typing import Any
 
+from . import nodes
+
 BREAK = "__kiln_brk"
 CONTINUE = "__kiln_cont"
 RETURN_FLAG = "__kiln_retf"
@@ -104,7 +106,7 @@ def _always_jumps(stmts: list[ast.stmt]) -> bool:
 
 
 def _assign(name: str, value: ast.expr, like: ast.AST) -> ast.stmt:
-    return ast.fix_missing_locations(ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], value), like))
+    return nodes.fix_locations(ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], value), like))
 
 
 class JumpLowering:
@@ -122,7 +124,7 @@ class JumpLowering:
         lowered = self._block(body, None, None, nested=True, depth=0)
         last = body[-1]
         call = ast.Call(_hook("returned"), [ast.Name(RETURN_FLAG, ast.Load()), ast.Name(RETURN_VALUE, ast.Load())], [])
-        end = ast.fix_missing_locations(ast.copy_location(ast.Return(call), last))
+        end = nodes.fix_locations(ast.copy_location(ast.Return(call), last))
         return [*start, *lowered, end]
 
     def _returns_inside_construct(self, stmts: list[ast.stmt]) -> bool:

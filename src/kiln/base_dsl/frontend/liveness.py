@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
+from . import nodes as syntax
 from .jumps import RETURN_FLAG, RETURN_VALUE, Guard, Loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclasses.dataclass
@@ -27,83 +31,81 @@ class Flow:
     """Loops: names whose value at the start of a further iteration may be read."""
 
 
-class _Names(ast.NodeVisitor):
-    """Names loaded and stored by a node. Functions defined inside count as loads of what they capture."""
-
-    def __init__(self) -> None:
-        self.loads: set[str] = set()
-        self.stores: set[str] = set()
-
-    def visit_Name(self, node: ast.Name) -> None:
-        (self.loads if isinstance(node.ctx, ast.Load) else self.stores).add(node.id)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self.stores.add(node.name)
-        for part in (*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
-            self.visit(part)
-        self.loads |= captured(node)
-
-    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
-
-    def visit_Lambda(self, node: ast.Lambda) -> None:
-        for part in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
-            self.visit(part)
-        self.loads |= captured(node)
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        self.stores.add(node.name)
-        inner = _Names()
-        for part in (*node.bases, *node.keywords, *node.decorator_list, *node.body):
-            inner.visit(part)
-        self.loads |= inner.loads
-
-    def _comprehension(self, node: ast.AST) -> None:
-        inner = _Names()
-        inner.generic_visit(node)
-        walrus = {n.target.id for n in ast.walk(node) if isinstance(n, ast.NamedExpr)}
-        self.stores |= walrus
-        self.loads |= inner.loads - (inner.stores - walrus)
-
-    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension  # type: ignore[assignment]
-
-    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
-        if node.name:
-            self.stores.add(node.name)
-        self.generic_visit(node)
-
-    def visit_MatchAs(self, node: ast.MatchAs) -> None:
-        if node.name:
-            self.stores.add(node.name)
-        self.generic_visit(node)
-
-    def visit_MatchStar(self, node: ast.MatchStar) -> None:
-        if node.name:
-            self.stores.add(node.name)
-
-    def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
-        if node.rest:
-            self.stores.add(node.rest)
-        self.generic_visit(node)
-
-    def visit_alias(self, node: ast.alias) -> None:
-        self.stores.add((node.asname or node.name).split(".")[0])
-
-    def visit_Loop(self, node: Loop) -> None:
-        self.loads |= set(node.exits)
-        self.generic_visit(node)
-
-    def visit_Guard(self, node: Guard) -> None:
-        self.loads |= set(node.flags)
-        self.stores |= set(node.flags)
-        self.generic_visit(node)
-
-
 def names_of(*nodes: ast.AST) -> tuple[set[str], set[str]]:
-    """(names loaded, names stored) by some nodes."""
-    names = _Names()
-    for node in nodes:
-        names.visit(node)
-    return names.loads, names.stores
+    """(names loaded, names stored) by some nodes. Functions defined inside count as loads of what they capture."""
+    loads: set[str] = set()
+    stores: set[str] = set()
+    todo: list[Any] = list(nodes)
+    for node in todo:  # the list grows meanwhile
+        kind = node.__class__
+        if kind is ast.Name:
+            (loads if node.ctx.__class__ is ast.Load else stores).add(node.id)
+        elif kind in _KINDS:
+            _KINDS[kind](node, loads, stores, todo)
+        else:
+            syntax.add_children(node, todo)
+    return loads, stores
+
+
+def _function(node: Any, loads: set[str], stores: set[str], todo: list[Any]) -> None:
+    stores.add(node.name)
+    todo += node.decorator_list
+    _lambda(node, loads, stores, todo)
+
+
+def _lambda(node: Any, loads: set[str], stores: set[str], todo: list[Any]) -> None:
+    todo += [*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)]
+    loads |= captured(node)
+
+
+def _class(node: ast.ClassDef, loads: set[str], stores: set[str], todo: list[Any]) -> None:
+    stores.add(node.name)
+    loads |= names_of(*node.bases, *node.keywords, *node.decorator_list, *node.body)[0]
+
+
+def _comprehension(node: ast.AST, loads: set[str], stores: set[str], todo: list[Any]) -> None:
+    parts: list[Any] = []
+    syntax.add_children(node, parts)
+    inner_loads, inner_stores = names_of(*parts)
+    walrus = {n.target.id for n in syntax.walk(node) if isinstance(n, ast.NamedExpr)}
+    stores |= walrus
+    loads |= inner_loads - (inner_stores - walrus)
+
+
+def _named(node: Any, loads: set[str], stores: set[str], todo: list[Any]) -> None:
+    if node.name:
+        stores.add(node.name)
+    syntax.add_children(node, todo)
+
+
+def _mapping(node: ast.MatchMapping, loads: set[str], stores: set[str], todo: list[Any]) -> None:
+    if node.rest:
+        stores.add(node.rest)
+    syntax.add_children(node, todo)
+
+
+def _alias(node: ast.alias, loads: set[str], stores: set[str], todo: list[Any]) -> None:
+    stores.add((node.asname or node.name).split(".")[0])
+
+
+def _loop_node(node: Loop, loads: set[str], stores: set[str], todo: list[Any]) -> None:
+    loads |= set(node.exits)
+    syntax.add_children(node, todo)
+
+
+def _guard_node(node: Guard, loads: set[str], stores: set[str], todo: list[Any]) -> None:
+    loads |= set(node.flags)
+    stores |= set(node.flags)
+    syntax.add_children(node, todo)
+
+
+_KINDS: dict[type, Callable[[Any, set[str], set[str], list[Any]], None]] = {
+    ast.FunctionDef: _function, ast.AsyncFunctionDef: _function, ast.Lambda: _lambda, ast.ClassDef: _class,
+    ast.ListComp: _comprehension, ast.SetComp: _comprehension, ast.DictComp: _comprehension,
+    ast.GeneratorExp: _comprehension, ast.ExceptHandler: _named, ast.MatchAs: _named, ast.MatchStar: _named,
+    ast.MatchMapping: _mapping, ast.alias: _alias, Loop: _loop_node, Guard: _guard_node,
+}  # fmt: skip
+"""Nodes that bind names or open a scope: each adds its names, and the nodes that are still to be looked at."""
 
 
 def parameter_names(arguments: ast.arguments) -> set[str]:
@@ -116,19 +118,10 @@ def declared_outside(body: list[ast.stmt]) -> set[str]:
     """Names a function declares `nonlocal` or `global`."""
     found: set[str] = set()
     for stmt in body:
-        for node in _walk_scope(stmt):
+        for node in syntax.walk_scope(stmt):
             if isinstance(node, (ast.Nonlocal, ast.Global)):
                 found |= set(node.names)
     return found
-
-
-def _walk_scope(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes of one scope: inner functions and classes are not entered."""
-    yield node
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from _walk_scope(child)
 
 
 def captured(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
@@ -143,10 +136,14 @@ def rebound_by_inner(body: list[ast.stmt]) -> set[str]:
     """Names of this scope that functions defined in it rebind through `nonlocal`."""
     found: set[str] = set()
     for stmt in body:
-        for node in ast.walk(stmt):
+        for node in syntax.walk(stmt):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 found |= {
-                    n for inner in node.body for d in _walk_scope(inner) if isinstance(d, ast.Nonlocal) for n in d.names
+                    n
+                    for inner in node.body
+                    for d in syntax.walk_scope(inner)
+                    if isinstance(d, ast.Nonlocal)
+                    for n in d.names
                 }
     return found
 
@@ -166,7 +163,7 @@ class Liveness:
     def _captured_by_inner(body: list[ast.stmt]) -> set[str]:
         found: set[str] = set()
         for stmt in body:
-            for node in _walk_scope(stmt):
+            for node in syntax.walk_scope(stmt):
                 if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
                     found |= captured(node)
                 elif isinstance(node, ast.ClassDef):
@@ -183,7 +180,7 @@ class Liveness:
         self, node: ast.AST, parts: list[ast.AST], after: frozenset[str], head: frozenset[str] = frozenset()
     ) -> None:
         loads, stores = names_of(*parts)
-        has_call = any(isinstance(n, ast.Call) for part in parts for n in ast.walk(part))
+        has_call = any(isinstance(n, ast.Call) for part in parts for n in syntax.walk(part))
         if has_call:
             stores |= self._rebound
         self.flow[node] = Flow(frozenset(loads), frozenset(stores), after, head)

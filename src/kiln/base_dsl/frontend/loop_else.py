@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 
+from . import nodes
 from .jumps import _blocks
 from .liveness import names_of
 
@@ -23,7 +24,7 @@ def bound_by_break_or_else(body: list[ast.stmt]) -> frozenset[str]:
     """The names in a function's body for which that holds: nothing else in the function binds them."""
     module = ast.Module(body, [])
     found: set[str] = set()
-    for loop in ast.walk(module):
+    for loop in nodes.walk(module):
         if isinstance(loop, (ast.For, ast.While)) and loop.orelse:
             candidates = _bound_for_certain(loop.orelse) - names_of(*loop.orelse)[0]
             found |= {
@@ -45,7 +46,8 @@ def _bound_for_certain(block: list[ast.stmt]) -> set[str]:
 
 def _stores(name: str, tree: ast.AST) -> int:
     return sum(
-        isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load) for node in ast.walk(tree)
+        isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load)
+        for node in nodes.walk(tree)
     )
 
 

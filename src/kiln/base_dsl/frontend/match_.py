@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import itertools
 
+from . import nodes
+
 _numbers = itertools.count(1)
 
 
@@ -14,7 +16,7 @@ def desugar(stmt: ast.stmt) -> list[ast.stmt]:
     return made if isinstance(made, list) else [made]
 
 
-class _Desugar(ast.NodeTransformer):
+class _Desugar(nodes.Transformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
         return node
 
@@ -47,7 +49,7 @@ class _Desugar(ast.NodeTransformer):
         for made in (first, *chain):
             if not hasattr(made, "lineno"):
                 ast.copy_location(made, node)
-            ast.fix_missing_locations(made)
+            nodes.fix_locations(made)
         return [ast.copy_location(first, node), *chain]
 
 

@@ -7,13 +7,12 @@ place while tracing. This module holds what they share.
 from __future__ import annotations
 
 import ast
-import copy
 import dataclasses
 import types
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import DSLSyntaxError, Span, generated_names, node_span
-from . import assert_, boolean, builtin_calls, comparison, conditional, for_, if_, match_, raise_, source, while_
+from . import assert_, boolean, builtin_calls, comparison, conditional, for_, if_, match_, nodes, raise_, source, while_
 from .construct import Construct, FunctionFacts
 from .hooks import Hooks
 from .jumps import RETURN_FLAG, Guard, JumpLowering, Loop, Misplaced
@@ -21,7 +20,7 @@ from .liveness import Flow, Liveness, declared_outside, names_of, parameter_name
 from .loop_else import bound_by_break_or_else
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 HOOKS = "__kiln__"
 SCOPE = "__kiln_scope"
@@ -69,7 +68,7 @@ def rewritten_source(function: types.FunctionType) -> str:
 
 
 def _rewrite_code(code: types.CodeType, qualname: str) -> _Rewritten:
-    node = copy.deepcopy(source.find(code))  # parsed files are shared
+    node = nodes.clone(source.find(code))  # parsed files are shared
     rewriter = Rewriter(code.co_filename, code.co_name, set(code.co_freevars))
     if isinstance(node, ast.Lambda):
         inner: ast.expr | ast.stmt = rewriter.lambda_(node, top=True)
@@ -85,7 +84,7 @@ def _rewrite_code(code: types.CodeType, qualname: str) -> _Rewritten:
         inner.name = FUNCTION  # under its own name it would hide the global that a recursive call means
         body = [inner]
     factory = _function_def("__kiln_factory", parameters, body)
-    module = ast.fix_missing_locations(ast.Module([factory], []))
+    module = nodes.fix_locations(ast.Module([factory], []))
     _unmangle(module, getattr(code, "co_qualname", qualname))
     compiled = compile(module, code.co_filename, "exec", dont_inherit=True)
     factory_code = next(c for c in compiled.co_consts if isinstance(c, types.CodeType))
@@ -96,7 +95,7 @@ def _rewrite_code(code: types.CodeType, qualname: str) -> _Rewritten:
     _mark_rewritten(result, code.co_name)
 
     def text() -> str:
-        return ast.unparse(ast.fix_missing_locations(ast.Module([factory], []))).replace(FUNCTION, code.co_name)
+        return ast.unparse(nodes.fix_locations(ast.Module([factory], []))).replace(FUNCTION, code.co_name)
 
     return _Rewritten(result, rewriter.constructs, text)
 
@@ -139,7 +138,7 @@ def _unmangle(module: ast.Module, qualname: str) -> None:
             else name
         )
 
-    for node in ast.walk(module):
+    for node in nodes.walk(module):
         if isinstance(node, ast.Attribute):
             node.attr = mangled(node.attr)
         elif isinstance(node, ast.Name):
@@ -240,7 +239,7 @@ class Rewriter:
         header.append(make_scope)
         for stmt in header:
             ast.copy_location(stmt, node)
-            ast.fix_missing_locations(stmt)
+            nodes.fix_locations(stmt)
         return [*docstring, *header, *body]
 
     def _note_assignments(self, node: ast.FunctionDef, facts: FunctionFacts) -> None:
@@ -248,7 +247,7 @@ class Rewriter:
         for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
             facts.assigned.setdefault(argument.arg, []).append(self.span(argument))
         for stmt in node.body:
-            for inner in ast.walk(stmt):
+            for inner in nodes.walk(stmt):
                 if isinstance(inner, ast.Return):
                     facts.returns.append(self.span(inner))
                 for name in _assigned_names(inner):
@@ -301,8 +300,9 @@ class Rewriter:
             return [stmt]
         if isinstance(stmt, ast.Match):
             stmt.subject = ast.copy_location(self.hook("static_subject", [stmt.subject]), stmt.subject)
-            ast.fix_missing_locations(stmt.subject)
-        for field, value in ast.iter_fields(stmt):
+            nodes.fix_locations(stmt.subject)
+        for field in nodes.FIELDS[type(stmt)]:
+            value = getattr(stmt, field, None)
             if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
                 setattr(stmt, field, self.block(value))
             elif isinstance(value, list):
@@ -339,7 +339,7 @@ class Rewriter:
 
     def thunk(self, node: ast.expr, outer: _Expressions) -> ast.expr:
         """A callable that evaluates `node` when asked to."""
-        walrus = {n.target.id for n in _walk_expression(node) if isinstance(n, ast.NamedExpr)}
+        walrus = {n.target.id for n in nodes.walk_scope(node) if isinstance(n, ast.NamedExpr)}
         body = outer.visit(node)
         if not walrus:
             return ast.copy_location(ast.Lambda(no_parameters(), body), node)
@@ -351,9 +351,9 @@ class Rewriter:
         return ast.copy_location(ast.Name(name, ast.Load()), node)
 
     @staticmethod
-    def may_have_effects(*nodes: ast.expr) -> bool:
+    def may_have_effects(*parts: ast.expr) -> bool:
         """Whether evaluating may change variables or objects: only calls and `:=` do."""
-        return any(isinstance(n, (ast.Call, ast.NamedExpr)) for node in nodes for n in ast.walk(node))
+        return any(isinstance(n, (ast.Call, ast.NamedExpr)) for part in parts for n in nodes.walk(part))
 
     # -- pieces the constructs use ----------------------------------------------------------------------
 
@@ -387,7 +387,7 @@ class Rewriter:
         arguments.args = [ast.arg(p) for p in parameters or []]
         made = _function_def(name, arguments, [*first, *(body or [ast.Pass()])])
         ast.copy_location(made, like)
-        return ast.fix_missing_locations(made)
+        return nodes.fix_locations(made)
 
     def region(self, name: str, statements: list[ast.stmt], like: ast.AST, item: str | None = None) -> ast.FunctionDef:
         """A function for the body of a region; `dynamic` (its parameter) says whether it is one in the IR."""
@@ -424,7 +424,7 @@ class Rewriter:
         attributes: set[str] = set()
         items: set[tuple[str, Any]] = set()
         for part in parts:
-            for inner in ast.walk(part):
+            for inner in nodes.walk(part):
                 for name in _assigned_names(inner):
                     assigned.setdefault(name, []).append(self.span(inner))
                 if isinstance(inner, ast.Call):
@@ -474,7 +474,7 @@ class _ScopeState:
         self.global_names: set[str] = set()
 
 
-class _Expressions(ast.NodeTransformer):
+class _Expressions(nodes.Transformer):
     """Rewrites the parts of an expression that Python evaluates lazily, and builtins that need concrete values."""
 
     def __init__(self, rewriter: Rewriter, inner_scopes: int = 0) -> None:
@@ -510,7 +510,7 @@ class _Expressions(ast.NodeTransformer):
         self.generic_visit(node)
         node.ifs = [ast.copy_location(self.rewriter.hook("static_bool", [test]), test) for test in node.ifs]
         for test in node.ifs:
-            ast.fix_missing_locations(test)
+            nodes.fix_locations(test)
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
@@ -528,13 +528,6 @@ def _container_name(node: ast.expr) -> str:
     while isinstance(node, ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
-
-
-def _walk_expression(node: ast.AST) -> Iterator[ast.AST]:
-    yield node
-    if not isinstance(node, ast.Lambda):
-        for child in ast.iter_child_nodes(node):
-            yield from _walk_expression(child)
 
 
 def _declare(name: str) -> ast.stmt:
@@ -559,15 +552,14 @@ def _bare_arguments(arguments: ast.arguments) -> ast.arguments:
 
 def _suspension(node: ast.FunctionDef) -> ast.AST | None:
     """The first `yield` or `await` of a function's own body."""
-
-    def scan(n: ast.AST) -> ast.AST | None:
-        if isinstance(n, (ast.Yield, ast.YieldFrom, ast.Await)):
-            return n
-        if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)):
-            return None
-        return next((found for c in ast.iter_child_nodes(n) if (found := scan(c)) is not None), None)
-
-    return next((found for s in node.body if (found := scan(s)) is not None), None)
+    todo: list[Any] = [*node.body]
+    found: list[Any] = []
+    for each in todo:  # the list grows meanwhile
+        if isinstance(each, (ast.Yield, ast.YieldFrom, ast.Await)):
+            found.append(each)
+        elif not isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)):
+            nodes.add_children(each, todo)
+    return min(found, key=lambda each: (each.lineno, each.col_offset), default=None)
 
 
 def _names_constexpr(annotation: ast.expr) -> bool:
@@ -584,12 +576,12 @@ def _constexpr_names(statements: list[ast.stmt]) -> set[str]:
     return {
         node.target.id
         for stmt in statements
-        for node in ast.walk(stmt)
+        for node in nodes.walk(stmt)
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and _names_constexpr(node.annotation)
     }
 
 
-class _DropAnnotations(ast.NodeTransformer):
+class _DropAnnotations(nodes.Transformer):
     """`x: T = v` becomes `x = v`: an annotated name cannot be shared with inner functions."""
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:

@@ -9,7 +9,7 @@ import types
 from typing import Any
 
 from ..diagnostics import DSLRuntimeError, Span
-from . import texts
+from . import nodes, texts
 
 
 @functools.lru_cache(maxsize=128)
@@ -20,7 +20,7 @@ def _parse(text: str) -> ast.Module | None:
         return None
 
 
-def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> int:
+def _first_line(node: Any) -> int:
     decorators = getattr(node, "decorator_list", None)
     return min([node.lineno, *(d.lineno for d in decorators)]) if decorators else node.lineno
 
@@ -82,8 +82,27 @@ def _find_in(text: str, code: types.CodeType) -> FunctionNode | None:
     if tree is None:
         return None
     wanted = ast.Lambda if code.co_name == "<lambda>" else (ast.FunctionDef, ast.AsyncFunctionDef)
+    # Places inside an f-string that spans lines may be wrong before Python 3.12: then everything is looked at.
+    return _choose(_around(tree, code.co_firstlineno), wanted, code) or _choose(nodes.walk(tree), wanted, code)
+
+
+def _around(tree: ast.Module, line: int) -> list[Any]:
+    """The nodes of a tree that a line is part of."""
+    found: list[Any] = [tree]
+    below: list[Any] = []
+    for node in found:  # the list grows meanwhile
+        nodes.add_children(node, below)
+        for child in below:
+            end = getattr(child, "end_lineno", None)  # some kinds of nodes have no place
+            if end is None or (line <= end and _first_line(child) <= line):
+                found.append(child)
+        below.clear()
+    return found
+
+
+def _choose(candidates: list[Any], wanted: Any, code: types.CodeType) -> FunctionNode | None:
     found: list[FunctionNode] = []
-    for node in ast.walk(tree):
+    for node in candidates:
         if not isinstance(node, wanted) or _first_line(node) != code.co_firstlineno:
             continue
         if not isinstance(node, ast.Lambda) and node.name != code.co_name:
@@ -97,7 +116,7 @@ def _find_in(text: str, code: types.CodeType) -> FunctionNode | None:
         found = [n for n in found if isinstance(n, ast.Lambda) and n.body.col_offset == column] or found
     if len(found) > 1:  # Python 3.10 knows no columns
         found = [n for n in found if isinstance(n, ast.Lambda) and _gives(n, code)] or found
-    if len({ast.dump(n) for n in found}) > 1:
+    if len(found) > 1 and len({ast.dump(n) for n in found}) > 1:
         raise DSLRuntimeError(
             f"several lambdas with the same parameters stand on line {code.co_firstlineno}",
             hint="put each lambda on a line of its own",

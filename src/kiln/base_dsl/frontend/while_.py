@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..diagnostics import DSLRuntimeError, error
+from . import nodes
 from .for_ import run_rest
 from .liveness import names_of
 
@@ -54,7 +55,7 @@ def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
     body = rw.region(rw.fresh("body"), node.body, node)
     call = rw.hook("while_", [index, rw.scope(), ast.Name(test.name, ast.Load()), ast.Name(body.name, ast.Load())])
     run = ast.copy_location(ast.Expr(ast.copy_location(call, node.test)), node.test)
-    return [test, body, ast.fix_missing_locations(run)]
+    return [test, body, nodes.fix_locations(run)]
 
 
 def _exit_tests(statements: list[ast.stmt], flags: set[str]) -> list[ast.expr]:
@@ -65,13 +66,13 @@ def _exit_tests(statements: list[ast.stmt], flags: set[str]) -> list[ast.expr]:
         return any(
             isinstance(t, ast.Name) and t.id in flags
             for s in stmts
-            for n in ast.walk(s)
+            for n in nodes.walk(s)
             if isinstance(n, ast.Assign)
             for t in n.targets
         )
 
     for stmt in statements:
-        for node in ast.walk(stmt):
+        for node in nodes.walk(stmt):
             if isinstance(node, ast.If) and (sets_flag(node.body) or sets_flag(node.orelse)):
                 found.append(node.test)
     return found
@@ -83,7 +84,7 @@ def _decided_by(tests: list[ast.expr], body: list[ast.stmt]) -> set[str]:
 
     def use(node: ast.AST) -> None:
         wanted.update(names_of(node)[0])
-        for inner in ast.walk(node):
+        for inner in nodes.walk(node):
             if isinstance(inner, ast.Call):
                 name = inner.func.id if isinstance(inner.func, ast.Name) else getattr(inner.func, "attr", "")
                 if name not in _STATIC_CALLS:
@@ -97,7 +98,7 @@ def _decided_by(tests: list[ast.expr], body: list[ast.stmt]) -> set[str]:
     while size != len(wanted):
         size = len(wanted)
         for stmt in body:
-            for node in ast.walk(stmt):
+            for node in nodes.walk(stmt):
                 if isinstance(node, (ast.Assign, ast.AugAssign, ast.NamedExpr, ast.For)):
                     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                     if names_of(*targets)[1] & wanted:
