@@ -9,6 +9,7 @@ written to shared or global memory, is part of an address, or chooses a branch.
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.compiler import source_span
@@ -30,11 +31,33 @@ _SHAPING = {
     "vector.interleave",
 }  # fmt: skip
 """Operations that move elements and compute nothing: shadows move in the same way."""
-_COMPUTING = {"cute_nvgpu.approx", "cute_nvgpu.prmt", "cute_nvgpu.lop3", "cute_nvgpu.packed_f32x2", "vector.fma"}
+_COMPUTING = {
+    "cute_nvgpu.approx",
+    "cute_nvgpu.prmt",
+    "cute_nvgpu.lop3",
+    "cute_nvgpu.packed_f32x2",
+    "cute_nvgpu.warp_uniform",
+    "vector.fma",
+    "vector.bitcast",
+}
 _SHUFFLE = "cute_nvgpu.shuffle"
+_TOGETHER = {"cute_nvgpu.vote", "cute_nvgpu.redux"}
+"""Operations of lanes whose result depends on the first operand of every one of them."""
+_MMA = "cute_nvgpu.mma_sync"
+_ASSEMBLY = "llvm.inline_asm"
+_WRITING = re.compile(r"(?<![\w.%])(st|red|atom|stmatrix)\b")
+"""Instructions of PTX that write to memory."""
+_ONES = {
+    "f16": 0x3C003C00, "bf16": 0x3F803F80, "tf32": 0x3F800000, "s8": 0x01010101, "u8": 0x01010101, "e4m3": 0x38383838,
+    "e5m2": 0x3C3C3C3C, "s4": 0x11111111, "u4": 0x11111111, "f64": 0x3FF0000000000000,
+}  # fmt: skip
+"""A register of ones, by the type of its elements."""
 _HARMLESS = {("cute.load", 0), ("cute.store", 1), ("cute.leaf", 0), ("cute.bounds", 0)}
 """Uses of a register tensor's address that are followed, or do nothing to it."""
-_STORES = {"cute.store": 0, "cute_nvgpu.ordered_store": 1, "cute_nvgpu.atomic_rmw": 1}
+_STORES = {
+    "cute.store": 0, "cute_nvgpu.ordered_store": 1, "cute_nvgpu.atomic_rmw": 1, "cute_nvgpu.stmatrix": 1,
+    "cute_nvgpu.atomic_cas": 2,
+}  # fmt: skip
 """Operations that write a value to memory: the operand it is."""
 
 
@@ -46,6 +69,8 @@ class _Array:
     site: int
     size: int
     shadow: ir.Value
+    written: bool = False
+    """Whether all that is loaded was stored before: what is unset in it came from elsewhere."""
 
 
 class _Place:
@@ -66,6 +91,51 @@ class _Place:
                 return None
             total += known[0] * bits // 8
         return total
+
+
+def _splat(b: Builder, type_: ir.Type, bits: int) -> ir.Value:
+    """The same bits in every element of a vector."""
+    integers = like(type_, int_type(ir.VectorType(type_).element_type.width))  # pyright: ignore[reportAttributeAccessIssue]
+    made = b.const(integers, bits)
+    return made if integers == type_ else b.value("arith.bitcast", type_, (made,))
+
+
+def unproven_arrays(entry: ir.Block, places: dict[ir.Value, _Place]) -> set[int]:
+    """Register tensors (by id) that something may load before it is written, as far as can be seen without running."""
+    unproven: set[int] = set()
+
+    def visit(block: ir.Block, written: dict[int, int]) -> None:
+        for found in block.operations:
+            op = found.operation
+            stores = op.name == "cute.store"
+            pointer = op.operands[1] if stores else op.operands[0] if op.name == "cute.load" else None
+            if pointer is not None and pointer in places:
+                place = places[pointer]
+                start, bytes_ = _span(op, pointer, place, stores)
+                array, bits = id(place.array), ((1 << bytes_) - 1) << start if start is not None else -1
+                if stores and start is not None:
+                    written[array] = written.get(array, 0) | bits
+                elif not stores and (start is None or bits & ~written.get(array, 0)):
+                    unproven.add(array)
+            for region in op.regions:
+                for inner in region.blocks:
+                    visit(inner, dict(written))
+
+    visit(entry, {})
+    return unproven
+
+
+def _span(op: ir.Operation, pointer: ir.Value, place: _Place, stores: bool) -> tuple[int | None, int]:
+    """(first byte if that is known, number of bytes) of an access; no byte for parts of one."""
+    bits = cute.element_bits(cute.info(pointer.type).element)
+    type_ = op.operands[0].type if stores else op.results[0].type
+    count = 1
+    for extent in type_.shape if isinstance(type_, ir.VectorType) else ():
+        count *= extent
+    if count * bits % 8:
+        return None, 1
+    start = place.moved(op.operands[2 if stores else 1], bits).constant()
+    return (start if start is not None and start >= 0 else None), count * bits // 8
 
 
 def _holds_numbers(type_: ir.Type) -> bool:
@@ -89,6 +159,8 @@ class _Watch:
         self.kernel: str = func.attributes["sym_name"].value
         self.places: dict[ir.Value, _Place] = {}
         self.operations: list[ir.Operation] = []
+        self.sure: dict[ir.Value, _Place] = {}
+        """Addresses in register tensors whose loads all come after writes of the same bytes."""
         self.maybe: set[ir.Value] = set()
         """Values that may be unset."""
         self.shadows: dict[ir.Value, ir.Value] = {}
@@ -103,9 +175,33 @@ class _Watch:
         for op in self.operations:
             if op.name == "cute.alloc_rmem":
                 self._array(op)
-        self._spread()
+        self._leave_out()
         if self.maybe:
+            for array in {id(place.array): place.array for place in self.places.values()}.values():
+                first = Builder(ir.InsertionPoint.at_block_begin(self.entry), self.func.location)
+                array.shadow = first.alloca(int_type(8), max(array.size, 1), 16)
             self._block(self.entry)
+
+    def _leave_out(self) -> None:
+        """Find the values that may be unset; register tensors that never hold one are not followed."""
+        unproven = unproven_arrays(self.entry, self.places)
+        everywhere, self.sure = self.places, {}
+        self.places = {value: place for value, place in everywhere.items() if id(place.array) in unproven}
+        self.sure = {value: place for value, place in everywhere.items() if id(place.array) not in unproven}
+        while True:
+            self._spread()
+            unset = {
+                id(self.sure[op.operands[1]].array)
+                for op in self.operations
+                if op.name == "cute.store" and op.operands[0] in self.maybe and op.operands[1] in self.sure
+            }
+            if not unset:
+                return
+            moved = {value: place for value, place in self.sure.items() if id(place.array) in unset}
+            for place in moved.values():
+                place.array.written = True
+            self.places |= moved
+            self.sure = {value: place for value, place in self.sure.items() if id(place.array) not in unset}
 
     # -- register tensors --------------------------------------------------------------------------------
 
@@ -131,8 +227,6 @@ class _Watch:
                     todo.append((user.results[0], moved))
                 elif (user.name, use.operand_number) not in _HARMLESS:
                     return
-        first = Builder(ir.InsertionPoint.at_block_begin(self.entry), op.location)
-        array.shadow = first.alloca(int_type(8), max(size, 1), 16)
         self.places.update(found)
 
     def _address(
@@ -192,12 +286,12 @@ class _Watch:
         name = op.name
         if (name == "cute.load" and op.operands[0] in self.places) or name == "cute.undef":
             self._add(op.results[0])
-        elif name == _SHUFFLE:
+        elif name == _SHUFFLE or name in _TOGETHER:
             if op.operands[0] in self.maybe:
                 self._add(op.results[0])
-        elif name == "cute_nvgpu.mma_sync":
-            if op.operands[2] in self.maybe and op.operands[2].type == op.results[0].type:
-                self._add(op.results[0])
+        elif name in (_MMA, _ASSEMBLY, "llvm.extractvalue"):
+            if any(operand in self.maybe for operand in op.operands):
+                self.maybe.update(op.results)  # several results of assembly are one structure, unset as a whole
         elif (
             name.startswith(("arith.", "math.")) or name in _SHAPING or name in _COMPUTING or name == "vector.reduction"
         ):
@@ -313,6 +407,11 @@ class _Watch:
         elif name in _STORES:
             self._decides(op, [op.operands[_STORES[name]]], "write")
             self._decides(op, [v for i, v in enumerate(op.operands) if i != _STORES[name]], "address")
+        elif name == _ASSEMBLY:
+            if _WRITING.search(op.attributes["asm_string"].value):  # pyright: ignore[reportAttributeAccessIssue]
+                self._decides(op, list(op.operands), "write")
+            if len(op.results) and op.results[0] in self.maybe and after is not None:
+                self.shadows[op.results[0]] = self._computed(op, after)
         elif name == "scf.if":
             self._if(op)
         elif name == "scf.for":
@@ -360,8 +459,25 @@ class _Watch:
         name, type_ = op.name, op.results[0].type
         if name == "cute.undef":
             return b.const(like(type_, int_type(1)), 1)
-        if name == "cute_nvgpu.mma_sync":
-            return self._shadow(b, op.operands[2])
+        if name == _MMA:
+            return self._product(op, b)
+        if name == _ASSEMBLY:
+            some = self._any(b, list(op.operands))
+            assert some is not None
+            return self._shaped(b, some, type_) if _holds_numbers(type_) else some
+        if name == "llvm.extractvalue":
+            return self._shaped(b, self.shadows[op.operands[0]], type_)
+        if name == "vector.bitcast":  # a register of two halves is unset where one of them is
+            (source,) = op.operands
+            held = like(source.type, int_type(source.type.element_type.width))  # pyright: ignore[reportAttributeAccessIssue]
+            made = like(type_, int_type(type_.element_type.width))  # pyright: ignore[reportAttributeAccessIssue]
+            bits = b.value("arith.extsi", held, (self._shadow(b, source),))
+            return b.compare("ne", b.value(name, made, (bits,)), b.const(made, 0))
+        if name in _TOGETHER:
+            mine = self._whole(b, self._shadow(b, op.operands[0]))
+            kind = {"kind": ir.StringAttr.get("any", context())}
+            some = b.value("cute_nvgpu.vote", int_type(1), (mine, op.operands[1]), kind)
+            return self._shaped(b, some, type_)
         if name == _SHUFFLE:  # what another lane holds may be unset: the shadow goes the same way
             whole = b.value("arith.extui", int_type(32), (self._whole(b, self._shadow(b, op.operands[0])),))
             word = b.value(name, int_type(32), (whole, *list(op.operands)[1:]), {"kind": op.attributes["kind"]})
@@ -386,6 +502,28 @@ class _Watch:
             attributes = {key: op.attributes[key] for key in op.attributes}
             return b.value(name, like(type_, int_type(1)), operands, attributes)
         return self._either(b, list(op.operands), type_)
+
+    def _product(self, op: ir.Operation, b: Builder) -> ir.Value:
+        """The shadow of a matrix product: row i of A, column j of B and element (i, j) of C make element (i, j).
+
+        Ones in place of what is unset and zeros elsewhere, multiplied with ones, tell which rows and columns that are.
+        """
+        a, right, c = op.operands
+        kinds = [op.attributes[key].value for key in ("a_type", "b_type")]  # pyright: ignore[reportAttributeAccessIssue]
+        result = self._shadow(b, c)
+        followed = [n for n in (0, 1) if op.operands[n] in self.shadows and kinds[n] in _ONES]
+        if not followed:
+            return result
+        attributes = {key: op.attributes[key] for key in op.attributes}
+        sums = _splat(b, c.type, 0)
+        for number in followed:
+            factors = [_splat(b, v.type, _ONES[kind]) for v, kind in zip((a, right), kinds, strict=True)]
+            nothing = _splat(b, factors[number].type, 0)
+            factors[number] = b.select(self.shadows[op.operands[number]], factors[number], nothing)
+            sums = b.value(_MMA, c.type, (*factors, sums), attributes)
+        bits = like(c.type, int_type(ir.VectorType(c.type).element_type.width))  # pyright: ignore[reportAttributeAccessIssue]
+        counts = sums if bits == c.type else b.value("arith.bitcast", bits, (sums,))
+        return b.binary("ori", result, b.compare("ne", counts, b.const(bits, 0)))
 
     # -- control flow ------------------------------------------------------------------------------------
 
@@ -497,6 +635,16 @@ class _Watch:
                 return self.sanitizer.site_in(op, self.kernel, "variable"), -1
             if op.name == "cute.load" and op.operands[0] in self.places:
                 place = self.places[op.operands[0]]
+                if place.array.written:
+                    todo += [
+                        store.operands[0]
+                        for store in self.operations
+                        if store.name == "cute.store"
+                        and store.operands[0] in self.maybe
+                        and store.operands[1] in self.places
+                        and self.places[store.operands[1]].array is place.array
+                    ]
+                    continue
                 bits = cute.element_bits(cute.info(op.operands[0].type).element)
                 known = place.moved(op.operands[1], bits).constant()
                 scalar = known is not None and not isinstance(op.results[0].type, ir.VectorType)
