@@ -461,7 +461,8 @@ class LdMatrix(CuteNvgpu.Operation, name="ldmatrix"):
     """Load `count` (1, 2, 4) 8x8 matrices of 16-bit elements from shared memory: a vector of `count` i32 registers.
 
     Lane 8 j + r gives the address of row r of matrix j, aligned to 16 bytes. Lane l gets elements 2 (l % 4) and the next of
-    row l / 4 of each matrix; with the attribute `transpose`, of column l / 4.
+    row l / 4 of each matrix; with the attribute `transpose`, of column l / 4. With the attribute `unpack` (4 or 6; sm_100a and
+    later) a row is 16 elements of so many bits without gaps, then padding, and each becomes a byte.
     """
 
     pointer: ext.Operand[Pointer]
@@ -473,7 +474,7 @@ class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes"):
     """Load `count` (1, 2) 16x16 matrices of bytes from shared memory, transposed: a vector of 2 `count` i32 registers.
 
     Lane 16 j + r gives the address of row r of matrix j, aligned to 16 bytes. Lane l gets of each matrix the bytes in rows
-    4 (l % 4) and the next three of column l / 4, then of column l / 4 + 8 (sm_100a and later).
+    4 (l % 4) and the next three of column l / 4, then of column l / 4 + 8 (sm_100a and later). `unpack`: see `ldmatrix`.
     """
 
     pointer: ext.Operand[Pointer]
@@ -483,6 +484,18 @@ class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes"):
 
 class StMatrix(CuteNvgpu.Operation, name="stmatrix"):
     """The inverse of `ldmatrix`: store a vector of `count` i32 registers (sm_90 and later)."""
+
+    pointer: ext.Operand[Pointer]
+    value: ext.Operand[Any]
+    count: ir.IntegerAttr
+
+
+class StMatrixBytes(CuteNvgpu.Operation, name="stmatrix_bytes"):
+    """Store `count` (1, 2, 4) 16x8 matrices of bytes to shared memory, transposed, from a vector of `count` i32 registers.
+
+    Lane 8 j + c gives the address of column c of matrix j, 16 bytes aligned to 16. The bytes of lane l are rows l / 4 of the
+    columns 2 (l % 4) and the next, then rows l / 4 + 8 of the same (sm_100a and later).
+    """
 
     pointer: ext.Operand[Pointer]
     value: ext.Operand[Any]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from nvidia_testing import compile_for, needs_ptxas
 
+import kiln
 from kiln.base_dsl.diagnostics import DSLNotImplemented
 from kiln.cute.nvgpu import cpasync, warp
 
@@ -129,20 +130,36 @@ def test_prefetch_brings_each_line_once():
     assert ptx.count("prefetch.L2 ") + ptx.count("prefetch.global.L2 ") == 2
 
 
+BYTE_MATRICES = [
+    (warp.LdMatrix16x16x8bOp(True, 2), "ldmatrix.sync.aligned.m16n16.x2.trans.shared.b8 "),
+    (warp.LdMatrix16x16x8bOp(True, 1, 6), "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8x16.b6x16_p32 "),
+    (warp.LdMatrix8x16x8bOp(False, 4, 4), "ldmatrix.sync.aligned.m8n16.x4.shared.b8x16.b4x16_p64 "),
+    (warp.StMatrix16x8x8bOp(True, 4), "stmatrix.sync.aligned.m16n8.x4.trans.shared.b8 "),
+]
+
+
 @needs_ptxas
-def test_matrices_of_bytes_need_sm_100():
+@pytest.mark.parametrize(("op", "instruction"), BYTE_MATRICES, ids=[text for _, text in BYTE_MATRICES])
+def test_matrices_of_bytes_need_sm_100(op, instruction):
     @cute.kernel
     def kernel(out: cute.Tensor):
-        memory = cute.arch.alloc_smem(cute.Int8, 512, 128)
-        atom = cute.make_copy_atom(warp.LdMatrix16x16x8bOp(True, 2), cute.Int8)
-        copy = cute.make_tiled_copy(atom, atom.layout_dst_tv, (512,)).get_slice(cute.arch.thread_idx()[0])
-        held = cute.make_rmem_tensor(((16,), 1), cute.Int8)
-        cute.copy(copy, copy.partition_S(cute.make_tensor(memory, cute.make_layout(512))), held)
-        out[cute.arch.thread_idx()[0]] = held[0]
+        atom = cute.make_copy_atom(op, cute.Int8)
+        lanes = atom.layout_src_tv if instruction.startswith("st") else atom.layout_dst_tv
+        covered = cute.size(lanes)
+        t = cute.arch.thread_idx()[0]
+        tile = cute.make_tensor(cute.arch.alloc_smem(cute.Int8, 512, 128), cute.make_layout(covered))
+        copy = cute.make_tiled_copy(atom, lanes, (covered,)).get_slice(t)
+        held = cute.make_rmem_tensor(((covered // 32,), 1), cute.Int8)
+        if kiln.const_expr(instruction.startswith("st")):
+            held.fill(out[t])
+            cute.copy(copy, held, copy.partition_D(tile))
+            out[t] = tile[t]
+        else:
+            cute.copy(copy, copy.partition_S(tile), held)
+            out[t] = held[0]
 
     function, data = launcher(kernel, 1, grid=1, block=32), arrays(np.int8)
-    ptx = compile_for(function, *data, arch="sm_100a").executable.artifacts["ptx"]
-    assert "ldmatrix.sync.aligned.m16n16.x2.trans.shared.b8" in ptx
+    assert instruction in compile_for(function, *data, arch="sm_100a").executable.artifacts["ptx"]
     with pytest.raises(DSLNotImplemented, match="sm_100"):
         compile_for(function, *data, arch="sm_90a")
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LdMatrix8x8x16bOp", "LdMatrix8x16x8bOp", "LdMatrix16x16x8bOp", "MmaF16BF16Op", "MmaF64Op", "MmaFP8Op", "MmaI8Op",
-    "MmaTF32Op", "StMatrix8x8x16bOp",
+    "MmaMXF4NVF4Op", "MmaMXF4Op", "MmaMXF8F6F4Op", "MmaMXF8Op", "MmaTF32Op", "StMatrix8x8x16bOp", "StMatrix16x8x8bOp",
 ]  # fmt: skip
 
 
@@ -219,6 +219,33 @@ class MmaF64Op(WarpMmaOp):
         super().__init__(Float64, Float64, Float64, shape_mnk)
 
 
+class _BlockScaledMmaOp(MmaOp):
+    """Products of blocks that have scales of their own: instructions of sm_120a."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise error(
+            DSLNotImplemented,
+            f"{type(self).__name__} multiplies blocks with scales of their own, which takes an sm_120a; Kiln has no such MMA yet",
+            hint="MmaFP8Op multiplies 8-bit floats from sm_89 on",
+        )
+
+
+class MmaMXF4Op(_BlockScaledMmaOp):
+    """4-bit floats with a scale for every 32 (sm_120a)."""
+
+
+class MmaMXF4NVF4Op(_BlockScaledMmaOp):
+    """4-bit floats with a scale for every 16 (sm_120a)."""
+
+
+class MmaMXF8Op(_BlockScaledMmaOp):
+    """8-bit floats with a scale for every 32 (sm_120a)."""
+
+
+class MmaMXF8F6F4Op(_BlockScaledMmaOp):
+    """Floats of 8, 6 or 4 bits, also mixed, with a scale for every 32 (sm_120a)."""
+
+
 # --- matrices in shared memory ---------------------------------------------------------------------------------------
 
 
@@ -239,12 +266,11 @@ def _fragment_layout(matrices: int, transpose: bool) -> Layout:
 
 
 class _MatrixTrait(CopyTrait):
-    def __init__(self, value_type: Any, transpose: bool, matrices: int, load: bool) -> None:
-        bits = element_bits(value_type)
-        rows = recast_layout(bits, 1, _row_layout(matrices))
-        fragments = recast_layout(bits, 1, _fragment_layout(matrices, transpose))
-        self.transpose = transpose
-        self.matrices = matrices
+    def __init__(
+        self, value_type: Any, rows: Layout, fragments: Layout, load: bool, matrices: int, **attributes: Any
+    ) -> None:
+        self.attributes = {"count": matrices, **{name: value for name, value in attributes.items() if value}}
+        """Of the operation."""
         self.row_values = size(rows[1])
         self.lane_values = size(fragments[1])
         self._fragments = fragments
@@ -292,69 +318,56 @@ class _MatrixTrait(CopyTrait):
             guarded(condition, lambda numbers=numbers: move(numbers))
 
     def _words(self) -> ir.Type:
-        return Int32.vector_type(self.matrices)
+        return Int32.vector_type(self.lane_values * element_bits(self.value_type) // 32)
 
 
 class LoadMatrixTrait(_MatrixTrait):
     """`ldmatrix`."""
 
+    operation = "ldmatrix"
+
     def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
         from ...dialects import cute_nvgpu
 
         def call(place: ir.Value, registers: Registers, n: int) -> None:
-            transpose = True if self.transpose else None
-            words = cute_nvgpu.build_value(
-                "ldmatrix", self._words(), (place,), count=self.matrices, transpose=transpose
-            )
+            words = cute_nvgpu.build_value(self.operation, self._words(), (place,), **self.attributes)
             fragment = registers.pointer.dtype.vector_type(self.lane_values)
             registers.store(n, tracing.emit_value("vector.bitcast", fragment, (words,)))
 
         self._each(src, dst, pred, call)
 
 
-class LoadByteMatrixTrait(_MatrixTrait):
+class LoadByteMatrixTrait(LoadMatrixTrait):
     """`ldmatrix` of 16x16 matrices of bytes, transposed."""
 
-    def __init__(self, value_type: Any, matrices: int) -> None:
-        # lane 16 j + r gives row r of matrix j; a lane gets rows 4 t ... 4 t + 3 of the columns g and g + 8
-        rows = make_layout(((16 * matrices, 2 // matrices), 16), stride=((16, 0), 1))
-        fragments = make_layout([make_layout((4, 8), stride=(64, 1)), _joined((4, 16), (2, 8), (matrices, 256))])
-        self.transpose = True
-        self.matrices = matrices
-        self.row_values, self.lane_values = 16, 8 * matrices
-        self._fragments = fragments
-        CopyTrait.__init__(self, value_type, make_layout(32), rows, fragments)
-
-    def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
-        from ...dialects import cute_nvgpu
-
-        def call(place: ir.Value, registers: Registers, n: int) -> None:
-            words = cute_nvgpu.build_value(
-                "ldmatrix_bytes", Int32.vector_type(2 * self.matrices), (place,), count=self.matrices
-            )
-            fragment = registers.pointer.dtype.vector_type(self.lane_values)
-            registers.store(n, tracing.emit_value("vector.bitcast", fragment, (words,)))
-
-        self._each(src, dst, pred, call)
+    operation = "ldmatrix_bytes"
 
 
 class StoreMatrixTrait(_MatrixTrait):
     """`stmatrix`."""
+
+    operation = "stmatrix"
 
     def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
         from ...dialects import cute_nvgpu
 
         def call(place: ir.Value, registers: Registers, n: int) -> None:
             words = tracing.emit_value("vector.bitcast", self._words(), (registers.load(n),))
-            transpose = True if self.transpose else None
-            cute_nvgpu.build("stmatrix", (place, words), count=self.matrices, transpose=transpose)
+            cute_nvgpu.build(self.operation, (place, words), **self.attributes)
 
         self._each(dst, src, pred, call)
+
+
+class StoreByteMatrixTrait(StoreMatrixTrait):
+    """`stmatrix` of 16x8 matrices of bytes, transposed."""
+
+    operation = "stmatrix_bytes"
 
 
 class _MatrixOp(CopyOp):
     _LOAD = True
     _TRANSPOSES = True
+    _UNPACKS = False
     _BITS: tuple[int, ...] = (16,)
     """Widths of elements for which the operation has a fragment; transposed only the first."""
 
@@ -368,8 +381,13 @@ class _MatrixOp(CopyOp):
             raise error(
                 DSLUserCodeTypeError, f"{name} does not transpose", hint="matrices of 16-bit elements do", depth=2
             )
-        if unpack_bits is not None:
-            raise error(DSLNotImplemented, f"{name} does not unpack elements of {unpack_bits} bits yet", depth=2)
+        if unpack_bits is not None and (not self._UNPACKS or unpack_bits not in (4, 6)):
+            raise error(
+                DSLUserCodeTypeError,
+                f"{name} does not unpack elements of {unpack_bits} bits",
+                hint="LdMatrix8x16x8bOp and LdMatrix16x16x8bOp unpack elements of 4 or 6 bits into bytes",
+                depth=2,
+            )
         self.transpose = bool(transpose)
         self.num_matrices = num_matrices
         self.unpack_bits = unpack_bits
@@ -384,8 +402,15 @@ class _MatrixOp(CopyOp):
                 hint=f"its elements have {' or '.join(map(str, allowed))} bits",
                 depth=2,
             )
+        return self._trait(copy_internal_type, bits)
+
+    def _trait(self, dtype: Any, bits: int) -> CopyTrait:
+        rows = recast_layout(bits, 1, _row_layout(self.num_matrices))
+        fragments = recast_layout(bits, 1, _fragment_layout(self.num_matrices, self.transpose))
         kind = LoadMatrixTrait if self._LOAD else StoreMatrixTrait
-        return kind(copy_internal_type, self.transpose, self.num_matrices, self._LOAD)
+        return kind(
+            dtype, rows, fragments, self._LOAD, self.num_matrices, transpose=self.transpose, unpack=self.unpack_bits
+        )
 
 
 class LdMatrix8x8x16bOp(_MatrixOp):
@@ -395,15 +420,24 @@ class LdMatrix8x8x16bOp(_MatrixOp):
 
 
 class LdMatrix8x16x8bOp(_MatrixOp):
-    """Load 1, 2 or 4 matrices of 8 rows of 16 elements of 8 bits."""
+    """Load 1, 2 or 4 matrices of 8 rows of 16 elements of 8 bits.
+
+    `unpack_bits` (4 or 6, from sm_100a): a row of 16 bytes has 16 elements of so many bits without gaps, then padding; each
+    becomes the lowest bits of a byte. The tensors of both sides have elements of 8 bits.
+    """
 
     _TRANSPOSES = False
+    _UNPACKS = True
     _BITS = (8,)
 
 
 class LdMatrix16x16x8bOp(_MatrixOp):
-    """Load 1 or 2 matrices of 16 rows of 16 elements of 8 bits, transposed (from sm_100a)."""
+    """Load 1 or 2 matrices of 16 rows of 16 elements of 8 bits, transposed (from sm_100a).
 
+    `unpack_bits` as for `LdMatrix8x16x8bOp`.
+    """
+
+    _UNPACKS = True
     _BITS = (8,)
 
     def __init__(self, transpose: bool = False, num_matrices: int = 1, unpack_bits: int | None = None) -> None:
@@ -415,9 +449,12 @@ class LdMatrix16x16x8bOp(_MatrixOp):
                 hint="LdMatrix8x16x8bOp loads matrices of bytes as they are",
             )
 
-    def make_trait(self, copy_internal_type: Any, **_: Any) -> CopyTrait:
-        super().make_trait(copy_internal_type)
-        return LoadByteMatrixTrait(copy_internal_type, self.num_matrices)
+    def _trait(self, dtype: Any, bits: int) -> CopyTrait:
+        # lane 16 j + r gives row r of matrix j; a lane gets rows 4 t ... 4 t + 3 of the columns g and g + 8
+        matrices = self.num_matrices
+        rows = make_layout(((16 * matrices, 2 // matrices), 16), stride=((16, 0), 1))
+        fragments = make_layout([make_layout((4, 8), stride=(64, 1)), _joined((4, 16), (2, 8), (matrices, 256))])
+        return LoadByteMatrixTrait(dtype, rows, fragments, True, matrices, unpack=self.unpack_bits)
 
 
 class StMatrix8x8x16bOp(_MatrixOp):
@@ -425,3 +462,26 @@ class StMatrix8x8x16bOp(_MatrixOp):
 
     _LOAD = False
     _BITS = (16, 32, 8)
+
+
+class StMatrix16x8x8bOp(_MatrixOp):
+    """Store 1, 2 or 4 matrices of 16 rows and 8 columns of 8-bit elements, transposed: 8 rows of 16 bytes (from sm_100a)."""
+
+    _LOAD = False
+    _BITS = (8,)
+
+    def __init__(self, transpose: bool = False, num_matrices: int = 1, unpack_bits: int | None = None) -> None:
+        super().__init__(transpose, num_matrices, unpack_bits)
+        if not transpose:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{self}: the hardware stores such matrices transposed",
+                hint="transpose=True; StMatrix8x8x16bOp stores bytes as they are, in pairs",
+            )
+
+    def _trait(self, dtype: Any, bits: int) -> CopyTrait:
+        # lane 8 j + c gives column c of matrix j; a lane has rows g, then g + 8, of the columns 2 t and 2 t + 1
+        matrices = self.num_matrices
+        rows = recast_layout(8, 1, _row_layout(matrices))
+        fragments = make_layout([make_layout((4, 8), stride=(32, 1)), _joined((2, 16), (2, 8), (matrices, 128))])
+        return StoreByteMatrixTrait(dtype, rows, fragments, False, matrices)

@@ -129,7 +129,7 @@ _SUSPENDS = {
     f"cute_nvgpu.{name}"
     for name in (
         "barrier", "sync_warp", "shuffle", "vote", "redux", "elect_one", "match", "mbarrier_wait", "mbarrier_try_wait",
-        "mbarrier_test_wait", "mma_sync", "ldmatrix", "stmatrix", "cluster_wait",
+        "mbarrier_test_wait", "mma_sync", "ldmatrix", "ldmatrix_bytes", "stmatrix", "stmatrix_bytes", "cluster_wait",
     )
 }  # fmt: skip
 

@@ -352,44 +352,127 @@ def _mma_sync(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> li
 _POINTER_AT, _REGISTERS_AT = 0, 16
 
 
-def _matrix_access(count: int, transpose: bool, stores: bool) -> Callable[[Builder, ir.Value], None]:
+@dataclasses.dataclass(frozen=True)
+class Matrices:
+    """What an `ldmatrix` or `stmatrix` moves: `count` matrices of a shape.
+
+    m8n8: 16-bit elements. m8n16: 8-bit elements that are unpacked from `unpack` bits. m16n16: bytes, perhaps unpacked,
+    transposed. m16n8: bytes, transposed, to be stored.
+    """
+
+    stores: bool
+    count: int
+    transpose: bool = False
+    shape: str = "m8n8"
+    unpack: int = 0
+
+    @property
+    def name(self) -> str:
+        kind = "stmatrix" if self.stores else "ldmatrix"
+        return f"{kind}.{self.shape}.x{self.count}{'.trans' * self.transpose}{f'.b{self.unpack}' * (self.unpack > 0)}"
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes give the address of a row of memory."""
+        return self.count * (16 if self.shape == "m16n16" else 8)
+
+    @property
+    def registers(self) -> int:
+        """How many registers of a lane take part."""
+        return self.count * (2 if self.shape == "m16n16" else 1)
+
+
+def _matrices_of(op: ir.Operation) -> Matrices:
+    kind, _, of_bytes = op.name.removeprefix("cute_nvgpu.").partition("_")
+    count, stores = op.attributes["count"].value, kind == "stmatrix"
+    unpack = op.attributes["unpack"].value if "unpack" in op.attributes else 0
+    if of_bytes:
+        return Matrices(stores, count, True, "m16n8" if stores else "m16n16", unpack)
+    return Matrices(stores, count, "transpose" in op.attributes, "m8n16" if unpack else "m8n8", unpack)
+
+
+def _matrix_access(kind: Matrices) -> Callable[[Builder, ir.Value], None]:
     """Move the registers of all lanes from or to the rows whose addresses they brought."""
+    move = {"m8n8": _move_words, "m8n16": _move_bytes, "m16n16": _move_bytes, "m16n8": _move_bytes}[kind.shape]
 
     def body(b: Builder, slots: ir.Value) -> None:
-        i16 = int_type(16)
         each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
         g, t = each.binary("shrui", lane, each.i32(2)), each.binary("andi", lane, each.i32(3))
         own = each.byte_gep(slots, each.binary("muli", lane, each.i32(PAYLOAD)))
 
-        def row(matrix: int, number: ir.Value) -> ir.Value:
-            """The address of a row of a matrix."""
-            who = each.binary("addi", number, each.i32(8 * matrix))
+        def row(first: int, number: ir.Value) -> ir.Value:
+            """The address that lane `first + number` brought."""
+            who = each.binary("addi", number, each.i32(first))
             return each.load(ptr_type(), each.byte_gep(slots, each.binary("muli", who, each.i32(PAYLOAD))))
 
-        for matrix in range(count):
-            register = each.byte_gep(own, _REGISTERS_AT + 4 * matrix)
-            # the two elements of the register: (row, column) in the matrix
-            first = each.binary("muli", t, each.i32(2))
-            second = each.binary("addi", first, each.i32(1))
-            places = [(first, g), (second, g)]
-            if not transpose:  # they lie side by side
-                inside = each.gep(row(matrix, g), i16, first)
-                source, target = (register, inside) if stores else (inside, register)
-                each.store(each.load(int_type(32), source, 4), target, 4)
-                continue
-            for half, (r, c) in enumerate(places):
-                inside = each.gep(row(matrix, r), i16, c)
-                part = each.byte_gep(register, 2 * half)
-                source, target = (part, inside) if stores else (inside, part)
-                each.store(each.load(i16, source), target)
+        move(each, kind, g, t, each.byte_gep(own, _REGISTERS_AT), row)
 
     return body
 
 
-def _matrix_name(op: ir.Operation, name: str, count: int, transpose: bool) -> str:
-    if count not in (1, 2, 4):
-        raise report_at(op.location, DSLNotImplemented, f"{name} of {count} matrices: 1, 2 or 4 are possible")
-    return f"{name}.x{count}{'.trans' * transpose}"
+def _move_words(
+    b: Builder, kind: Matrices, g: ir.Value, t: ir.Value, registers: ir.Value, row: Callable[[int, ir.Value], ir.Value]
+) -> None:
+    i16 = int_type(16)
+    for matrix in range(kind.count):
+        register = b.byte_gep(registers, 4 * matrix)
+        # the two elements of the register: (row, column) in the matrix
+        first = b.binary("muli", t, b.i32(2))
+        second = b.binary("addi", first, b.i32(1))
+        places = [(first, g), (second, g)]
+        if not kind.transpose:  # they lie side by side
+            inside = b.gep(row(8 * matrix, g), i16, first)
+            source, target = (register, inside) if kind.stores else (inside, register)
+            b.store(b.load(int_type(32), source, 4), target, 4)
+            continue
+        for half, (r, c) in enumerate(places):
+            inside = b.gep(row(8 * matrix, r), i16, c)
+            part = b.byte_gep(register, 2 * half)
+            source, target = (part, inside) if kind.stores else (inside, part)
+            b.store(b.load(i16, source), target)
+
+
+def _move_bytes(
+    b: Builder, kind: Matrices, g: ir.Value, t: ir.Value, registers: ir.Value, row: Callable[[int, ir.Value], ir.Value]
+) -> None:
+    i8 = int_type(8)
+
+    def line(value: ir.Value, factor: int, further: int) -> ir.Value:
+        return b.binary("addi", b.binary("muli", value, b.i32(factor)), b.i32(further))
+
+    for register in range(kind.registers):
+        for i in range(4):
+            if kind.shape == "m8n16":  # four neighbours of row g
+                memory, place = row(8 * register, g), line(t, 4, i)
+            elif kind.shape == "m16n16":  # four rows of column g or g + 8
+                matrix, half = divmod(register, 2)
+                memory, place = row(16 * matrix, line(t, 4, i)), line(g, 1, 8 * half)
+            else:  # two rows of the memory, of which each has the bytes g and g + 8
+                memory, place = row(8 * register, line(t, 2, i % 2)), line(g, 1, 8 * (i // 2))
+            part = b.byte_gep(registers, 4 * register + i)
+            if kind.stores:
+                b.store(b.load(i8, part), b.byte_gep(memory, place))
+            else:
+                b.store(_element(b, memory, place, kind.unpack), part)
+
+
+def _element(b: Builder, memory: ir.Value, number: ir.Value, bits: int) -> ir.Value:
+    """The number-th element of a row, as a byte; of so many bits, or (0) a byte itself."""
+    i8, i32 = int_type(8), int_type(32)
+    if not bits:
+        return b.load(i8, b.byte_gep(memory, number))
+    place = b.binary("muli", number, b.i32(bits))
+    first = b.byte_gep(memory, b.binary("shrui", place, b.i32(3)))
+    low, high = (b.value("arith.extui", i32, (b.load(i8, b.byte_gep(first, n)),)) for n in range(2))
+    both = b.binary("ori", low, b.binary("shli", high, b.i32(8)))
+    wanted = b.binary("andi", b.binary("shrui", both, b.binary("andi", place, b.i32(7))), b.i32((1 << bits) - 1))
+    return b.value("arith.trunci", i8, (wanted,))
+
+
+def _checked_matrices(op: ir.Operation, kind: Matrices) -> Matrices:
+    if kind.count not in ((1, 2) if kind.shape == "m16n16" else (1, 2, 4)):
+        raise report_at(op.location, DSLNotImplemented, f"{kind.name}: there is no such number of matrices at a time")
+    return kind
 
 
 def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, lanes: int, stores: bool) -> None:
@@ -401,36 +484,34 @@ def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, lanes: i
         x.module.banks.access(x, op, gives, address, 16, 16, "stmatrix" if stores else "ldmatrix")
 
 
-def _movement(x: Expander, op: ir.Operation, count: int, transpose: bool, stores: bool) -> str:
+def _movement(x: Expander, op: ir.Operation, kind: Matrices) -> str:
     """The function that moves matrices for all lanes."""
-    name = f"kiln.{_matrix_name(op, 'stmatrix' if stores else 'ldmatrix', count, transpose)}"
-    _outlined(x, name, _matrix_access(count, transpose, stores))
+    name = f"kiln.{_checked_matrices(op, kind).name}"
+    _outlined(x, name, _matrix_access(kind))
     return name
 
 
-def load_matrices(
-    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, count: int, transpose: bool
-) -> ir.Value:
-    """A lane's registers of `count` matrices, as a vector of i32."""
-    name = _matrix_name(op, "ldmatrix", count, transpose)
-    _rows(x, op, b, pointer, 8 * count, stores=False)
-    meeting = meet(x, op, b, name, b.i32(-1), [(pointer, _POINTER_AT)])
+def load_matrices(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, kind: Matrices) -> ir.Value:
+    """A lane's registers of some matrices, as a vector of i32."""
+    movement = _movement(x, op, kind)
+    _rows(x, op, b, pointer, kind.lanes, stores=False)
+    meeting = meet(x, op, b, kind.name, b.i32(-1), [(pointer, _POINTER_AT)])
     first = once(b, meeting)
-    first.call(_movement(x, op, count, transpose, stores=False), [], [meeting.inside(first).at("payload")])
-    made = b.load(_vector(count, int_type(32)), b.byte_gep(slot(b, meeting, lane_of(x, b)), _REGISTERS_AT), 4)
+    first.call(movement, [], [meeting.inside(first).at("payload")])
+    made = b.load(_vector(kind.registers, int_type(32)), b.byte_gep(slot(b, meeting, lane_of(x, b)), _REGISTERS_AT), 4)
     leave(b, meeting)
     return made
 
 
 def store_matrices(
-    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, value: ir.Value, count: int, transpose: bool
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, value: ir.Value, kind: Matrices
 ) -> None:
     """The inverse of `load_matrices`."""
-    name = _matrix_name(op, "stmatrix", count, transpose)
-    _rows(x, op, b, pointer, 8 * count, stores=True)
-    meeting = meet(x, op, b, name, b.i32(-1), [(pointer, _POINTER_AT), (value, _REGISTERS_AT)])
+    movement = _movement(x, op, kind)
+    _rows(x, op, b, pointer, kind.lanes, stores=True)
+    meeting = meet(x, op, b, kind.name, b.i32(-1), [(pointer, _POINTER_AT), (value, _REGISTERS_AT)])
     first = once(b, meeting)
-    first.call(_movement(x, op, count, transpose, stores=True), [], [meeting.inside(first).at("payload")])
+    first.call(movement, [], [meeting.inside(first).at("payload")])
     leave(b, meeting)
 
 
@@ -452,48 +533,16 @@ def transpose_matrix(x: Expander, op: ir.Operation, b: Builder, register: ir.Val
 
 
 @hardware("ldmatrix")
-def _ldmatrix(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    return [load_matrices(x, op, b, op.operands[0], op.attributes["count"].value, "transpose" in op.attributes)]
-
-
-def _byte_matrices(count: int) -> Callable[[Builder, ir.Value], None]:
-    """Give all lanes the registers of transposed 16x16 matrices of bytes."""
-
-    def body(b: Builder, slots: ir.Value) -> None:
-        each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
-        g, t = each.binary("shrui", lane, each.i32(2)), each.binary("andi", lane, each.i32(3))
-        own = each.byte_gep(slots, each.binary("muli", lane, each.i32(PAYLOAD)))
-        for matrix in range(count):
-            for i in range(4):
-                who = each.binary("addi", each.binary("muli", t, each.i32(4)), each.i32(16 * matrix + i))
-                row = each.load(ptr_type(), each.byte_gep(slots, each.binary("muli", who, each.i32(PAYLOAD))))
-                for half in range(2):
-                    inside = each.byte_gep(row, each.binary("addi", g, each.i32(8 * half)))
-                    part = each.byte_gep(own, _REGISTERS_AT + 4 * (2 * matrix + half) + i)
-                    each.store(each.load(int_type(8), inside), part)
-
-    return body
-
-
 @hardware("ldmatrix_bytes")
-def _ldmatrix_bytes(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    count, pointer = op.attributes["count"].value, op.operands[0]
-    name = f"ldmatrix.m16n16.x{count}.trans"
-    _rows(x, op, b, pointer, 16 * count, stores=False)
-    meeting = meet(x, op, b, name, b.i32(-1), [(pointer, _POINTER_AT)])
-    first = once(b, meeting)
-    _outlined(x, f"kiln.{name}", _byte_matrices(count))
-    first.call(f"kiln.{name}", [], [meeting.inside(first).at("payload")])
-    place = b.byte_gep(slot(b, meeting, lane_of(x, b)), _REGISTERS_AT)
-    made = b.load(_vector(2 * count, int_type(32)), place, 4)
-    leave(b, meeting)
-    return [made]
+def _ldmatrix(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [load_matrices(x, op, b, op.operands[0], _matrices_of(op))]
 
 
 @hardware("stmatrix")
+@hardware("stmatrix_bytes")
 def _stmatrix(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     pointer, value = op.operands
-    store_matrices(x, op, b, pointer, value, op.attributes["count"].value, "transpose" in op.attributes)
+    store_matrices(x, op, b, pointer, value, _matrices_of(op))
     return []
 
 
@@ -504,8 +553,7 @@ def warp_operation(x: Expander, op: ir.Operation) -> str:
     """The function that does an operation for all lanes, given their slots."""
     if op.name == "cute_nvgpu.mma_sync":
         return _product(x, _kind_of(op))
-    stores = op.name == "cute_nvgpu.stmatrix"
-    return _movement(x, op, op.attributes["count"].value, "transpose" in op.attributes, stores)
+    return _movement(x, op, _matrices_of(op))
 
 
 def operands_at(op: ir.Operation) -> tuple[int, ...]:

@@ -94,34 +94,58 @@ def _matrices(op: ir.Operation) -> tuple[int, str]:
     return count, ".trans" if "transpose" in op.attributes else ""
 
 
+def _source_format(x: Expander, op: ir.Operation, plain: str) -> str:
+    """What elements are: as they are, or unpacked into bytes."""
+    if "unpack" not in op.attributes:
+        return plain
+    bits = attribute(op, "unpack")
+    x.require(op, 100, f"ldmatrix that unpacks elements of {bits} bits")
+    return f"b8x16.b{bits}x16_p{128 - 16 * bits}"
+
+
+def _load(b: DeviceBuilder, op: ir.Operation, code: str, registers: int, result: ir.Type) -> list[ir.Value]:
+    names = ", ".join(f"${n}" for n in range(registers))
+    words = [int_type(32)] * registers
+    pointer = _shared_address(b, op.operands[0])
+    made = b.asm(f"{code} {{{names}}}, [${registers}];", ",".join(["=r"] * registers + ["r"]), [pointer], words)
+    return [b.value("vector.from_elements", result, made)]
+
+
 @expands("cute_nvgpu.ldmatrix")
-def _ldmatrix(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+def _ldmatrix(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
     count, transpose = _matrices(op)
-    names = ", ".join(f"${n}" for n in range(count))
-    code = f"ldmatrix.sync.aligned.m8n8.x{count}{transpose}.shared.b16 {{{names}}}, [${count}];"
-    made = b.asm(code, ",".join(["=r"] * count + ["r"]), [_shared_address(b, op.operands[0])], [int_type(32)] * count)
-    return [b.value("vector.from_elements", results[0], made)]
+    shape = "m8n16" if "unpack" in op.attributes else "m8n8"
+    code = f"ldmatrix.sync.aligned.{shape}.x{count}{transpose}.shared.{_source_format(x, op, 'b16')}"
+    return _load(b, op, code, count, results[0])
 
 
 @expands("cute_nvgpu.ldmatrix_bytes")
 def _ldmatrix_bytes(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
     x.require(op, 100, "ldmatrix of 16x16 matrices of bytes")
     count = attribute(op, "count")
-    registers = 2 * count
-    names = ", ".join(f"${n}" for n in range(registers))
-    code = f"ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.b8 {{{names}}}, [${registers}];"
-    words = [int_type(32)] * registers
-    made = b.asm(code, ",".join(["=r"] * registers + ["r"]), [_shared_address(b, op.operands[0])], words)
-    return [b.value("vector.from_elements", results[0], made)]
+    code = f"ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.{_source_format(x, op, 'b8')}"
+    return _load(b, op, code, 2 * count, results[0])
+
+
+@expands("cute_nvgpu.stmatrix_bytes")
+def _stmatrix_bytes(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    x.require(op, 100, "stmatrix of 16x8 matrices of bytes")
+    count, _ = _matrices(op)
+    _store(b, op, f"stmatrix.sync.aligned.m16n8.x{count}.trans.shared.b8", count)
+    return []
+
+
+def _store(b: DeviceBuilder, op: ir.Operation, code: str, registers: int) -> None:
+    names = ", ".join(f"${n + 1}" for n in range(registers))
+    operands = [_shared_address(b, op.operands[0]), *_parts(b, op.operands[1])]
+    b.asm(f"{code} [$0], {{{names}}};", ",".join(["r"] * (registers + 1)), operands)
 
 
 @expands("cute_nvgpu.stmatrix")
 def _stmatrix(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
     x.require(op, 90, "stmatrix")
     count, transpose = _matrices(op)
-    names = ", ".join(f"${n + 1}" for n in range(count))
-    code = f"stmatrix.sync.aligned.m8n8.x{count}{transpose}.shared.b16 [$0], {{{names}}};"
-    b.asm(code, ",".join(["r"] * (count + 1)), [_shared_address(b, op.operands[0]), *_parts(b, op.operands[1])])
+    _store(b, op, f"stmatrix.sync.aligned.m8n8.x{count}{transpose}.shared.b16", count)
     return []
 
 

@@ -47,26 +47,44 @@ def _mma(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     _set(m, operands[0], tensor_core.mma(m.x, m.op, m.b, kind, left, right, start))
 
 
-def _count(modifiers: tuple[str, ...]) -> int:
-    if "m8n8" not in modifiers or "b16" not in modifiers:
-        raise Refused("matrices that are not m8n8 of b16")
-    return next(int(part[1:]) for part in modifiers if part in ("x1", "x2", "x4"))
+_SOURCES = {
+    ("b16",): ("m8n8", 0),
+    ("b8",): ("m16n16", 0),
+    ("b8x16", "b4x16_p64"): ("", 4),
+    ("b8x16", "b6x16_p32"): ("", 6),
+}
+"""The modifiers that say what elements are: the shape they belong to, unless there are two, and how many bits are unpacked."""
+
+
+def _matrices(modifiers: tuple[str, ...], stores: bool) -> tensor_core.Matrices:
+    known = ("sync", "aligned", "trans", "shared", "shared::cta")
+    shape = next((part for part in modifiers if part in ("m8n8", "m8n16", "m16n16", "m16n8")), "")
+    count = next((part for part in modifiers if part in ("x1", "x2", "x4")), "")
+    types = tuple(part for part in modifiers if part not in (*known, shape, count))
+    transpose = "trans" in modifiers
+    wanted, unpack = _SOURCES.get(types, ("?", 0))
+    if stores and types == ("b8",):
+        wanted = "m16n8"
+    fits = shape == wanted if wanted else shape in ("m8n16", "m16n16") and not stores
+    if not fits or not count or (shape == "m8n16" and transpose) or (shape.startswith("m16") and not transpose):
+        raise Refused("matrices of this shape and type")
+    return tensor_core.Matrices(stores, int(count[1:]), transpose, shape, unpack)
 
 
 @instruction("ldmatrix")
 def _ldmatrix(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    count = _count(modifiers)
+    kind = _matrices(modifiers, stores=False)
     pointer = m.pointer(operands[1], "shared" if any(p.startswith("shared") for p in modifiers) else "")
-    made = tensor_core.load_matrices(m.x, m.op, m.b, pointer, count, "trans" in modifiers)
+    made = tensor_core.load_matrices(m.x, m.op, m.b, pointer, kind)
     _set(m, operands[0] if isinstance(operands[0], Vector) else Vector((operands[0],)), made)
 
 
 @instruction("stmatrix")
 def _stmatrix(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    count = _count(modifiers)
+    kind = _matrices(modifiers, stores=True)
     pointer = m.pointer(operands[0], "shared" if any(p.startswith("shared") for p in modifiers) else "")
-    value = _vector(m, operands[1], count, "i32")
-    tensor_core.store_matrices(m.x, m.op, m.b, pointer, value, count, "trans" in modifiers)
+    value = _vector(m, operands[1], kind.registers, "i32")
+    tensor_core.store_matrices(m.x, m.op, m.b, pointer, value, kind)
 
 
 @instruction("movmatrix")
