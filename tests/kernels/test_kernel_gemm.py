@@ -99,6 +99,7 @@ def test_ragged_shapes(m, n, k):
         (np.float32, 16, True),
         (ml_dtypes.float8_e4m3fn, 64, False),
         (ml_dtypes.float8_e5m2, 64, True),
+        (ml_dtypes.float8_e4m3fn, 64, True),
     ],
 )
 def test_types(dtype, k, transposed):
@@ -132,11 +133,13 @@ def test_the_smallest_tiles(a_transposed, b_transposed):
     close(kernels.gemm(a, b, tiling=kernels.Tiling((16, 64, 128), (1, 4), 2)), exact(a, b))
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_parts_of_k(dtype):
+@pytest.mark.parametrize(("dtype", "splits"), [(np.float16, 3), (np.float16, 9), (np.float32, 2), (np.float32, 9)])
+def test_parts_of_k(dtype, splits):
+    """Added by the blocks of a cluster; more than those, by a second kernel."""
     small = SMALL if dtype is np.float16 else kernels.Tiling((32, 32, 8), (1, 2), 2)
-    tiling = dataclasses.replace(small, splits=3)
-    a, b = operand(40, 96, dtype, True), operand(96, 24, dtype, False)
+    tiling = dataclasses.replace(small, splits=splits)
+    k = 16 * splits * (2 if splits < 9 else 1)
+    a, b = operand(40, k, dtype, True), operand(k, 24, dtype, False)
     bias, gate = normal((24,), np.float32), normal((40, 1), dtype)
     options: Any = {"alpha": 0.5, "bias": bias, "epilogue": lambda value, gate: value * gate, "extras": [gate]}
     wanted = (0.5 * exact(a, b) + bias) * gate.astype(np.float64)
@@ -145,6 +148,37 @@ def test_parts_of_k(dtype):
     batch = kernels.gemm(a[None], b[None], tiling=tiling, **options)
     assert batch.shape == (1, 40, 24)
     close(batch[0], wanted, 4.0 if dtype is np.float16 else 64.0)
+
+
+@pytest.mark.parametrize("k", [203, 30, 1])
+def test_ragged_parts_in_clusters(k):
+    """Any K, also less than there are parts; batches; columns of the result contiguous."""
+    a, b, c = normal((2, 41, k), np.float16), normal((k, 71), np.float16), normal((2, 41, 71), np.float32)
+    out = np.zeros((2, 71, 41), np.float32).swapaxes(1, 2)
+    kernels.gemm(a, b, c=c, beta=2.0, out=out, tiling=dataclasses.replace(SMALL, splits=5))
+    close(out, exact(a, b) + 2.0 * c, 64.0)
+
+
+def test_integers_in_parts_are_exact():
+    a, b = (RNG.integers(-128, 128, shape).astype(np.int8) for shape in ((40, 200), (200, 72)))
+    got = kernels.gemm(a, b, tiling=kernels.Tiling((32, 32, 64), (1, 2), 2, 3))
+    np.testing.assert_array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
+
+
+@pytest.mark.parametrize("a_transposed", [False, True])
+def test_tiles_that_are_no_powers_of_two(a_transposed):
+    a, b = operand(100, 72, np.float16, a_transposed), operand(72, 200, np.float16, not a_transposed)
+    close(kernels.gemm(a, b, tiling=kernels.Tiling((48, 96, 32), (1, 2), 2)), exact(a, b))
+
+
+@pytest.mark.parametrize(("a_transposed", "b_transposed"), [(False, False), (True, True), (True, False)])
+def test_bytes_whose_k_is_not_contiguous(a_transposed, b_transposed):
+    shapes = ((72, 100), (100, 88))
+    left, right = (RNG.integers(-128, 128, s[::-1] if t else s) for s, t in zip(shapes, (a_transposed, b_transposed)))
+    a, b = (x.astype(np.int8).T if t else x.astype(np.int8) for x, t in ((left, a_transposed), (right, b_transposed)))
+    bias = normal((88,), np.float32)
+    got = kernels.gemm(a, b, bias=bias, out_dtype=np.float32, tiling=kernels.Tiling((64, 64, 64), (2, 2), 2))
+    close(got, exact(a, b) + bias, 64.0)
 
 
 def test_slices_of_arrays():
@@ -240,7 +274,8 @@ REFUSED = [
         "shared memory",
     ),
     (lambda: kernels.gemm(np.zeros((4, 4), np.float32), np.zeros((4, 4), np.float32), precision="fast"), "precision"),
-    (lambda: f32_with(kernels.Tiling((32, 32, 8), (1, 2), 2, 3)), "parts"),
+    (lambda: f32_with(kernels.Tiling((32, 32, 8), (1, 2), 2, 9)), "parts"),
+    (lambda: f32_with(kernels.Tiling((32, 32, 8), (1, 2), 2, 0)), "at least one part"),
     (lambda: f32_with(None, bias=np.zeros(3, np.float32)), "bias of shape"),
     (lambda: f32_with(None, c=np.zeros((4, 1, 4, 4), np.float32)), "c of shape"),
     (lambda: f32_with(None, extras=[np.zeros(4, np.float32)]), "no epilogue"),
@@ -276,9 +311,13 @@ def test_empty_results():
     assert kernels.gemm(np.zeros((0, 8), np.float16), np.zeros((8, 4), np.float16)).shape == (0, 4)
 
 
-@pytest.mark.parametrize(("dtype", "k"), [(np.float16, 72), (np.float16, 37), (np.float32, 20), (np.float32, 9)])
-def test_clean_under_the_sanitizer(dtype, k):
+@pytest.mark.parametrize(
+    ("dtype", "k", "splits"),
+    [(np.float16, 72, 1), (np.float16, 37, 2), (np.float32, 20, 2), (np.float32, 9, 1)],
+)
+def test_clean_under_the_sanitizer(dtype, k, splits):
     a, b = normal((40, k), dtype), normal((k, 24), dtype)
     tiling = SMALL if dtype is np.float16 else kernels.Tiling((32, 32, 8), (1, 2), 3)
+    tiling = dataclasses.replace(tiling, splits=splits)
     with kiln.sanitize("all"):
         close(kernels.gemm(a, b, tiling=tiling), exact(a, b), 4.0 if dtype is np.float16 else 64.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from .. import cute
@@ -58,9 +59,11 @@ class Product:
         extras = [self.arranged(x, [1, 2, 0], 1) for x in extras]
         block_m, block_n, _ = self.tiling.block_mnk
         tiles = cute.ceil_div(d.shape[0], block_m) * cute.ceil_div(d.shape[1], block_n)
+        splits = self.tiling.splits
         self.kernel(a, b, d, extras, alpha, beta).launch(
-            grid=(tiles, d.shape[2], 1),
+            grid=(tiles * splits, d.shape[2], 1),
             block=(self.tiling.threads, 1, 1),
+            cluster=(splits, 1, 1) if splits > 1 else None,
             stream=stream,
             min_blocks_per_mp=self.blocks_together(),
         )
@@ -78,6 +81,35 @@ class Product:
         first = number // whole * _GROUP
         rows = min(tiles_m - first, Int32(_GROUP))
         return first + number % whole % rows, number % whole // rows
+
+    @cute.jit
+    def begin(self, feeds: Any, a: cute.Tensor, b: cute.Tensor, rings: Any, where: Any, thread: Int32, rank: Any):
+        """Begin to fill the ring with this block's tiles of K: where those that follow are, and how many there are in all."""
+        splits, stages, depth = self.tiling.splits, self.tiling.stages, self.tiling.block_mnk[2]
+        a_feed, b_feed = feeds
+        a_next = a_feed.start(a, rings[0], where[0], thread)
+        b_next = b_feed.start(b, rings[1], where[1], thread)
+        tiles = cute.ceil_div(a.shape[1], depth)
+        rest = a.shape[1] - (tiles - 1) * depth  # of the first tile; the others are whole
+        exists = Boolean(True)
+        if const_expr(splits > 1):
+            first = tiles * rank // splits
+            tiles = tiles * (rank + 1) // splits - first
+            exists = tiles > 0
+            before = rest + (first - 1) * depth if first > 0 else Int32(0)
+            a_next, b_next = a_feed.advanced(a_next, before), b_feed.advanced(b_next, before)
+            rest = Int32(depth) if first > 0 else rest
+        a_feed.fetch(a_next, 0, exists, rest)
+        b_feed.fetch(b_next, 0, exists, rest)
+        arch.cp_async_commit_group()
+        a_next, b_next = a_feed.advanced(a_next, rest), b_feed.advanced(b_next, rest)
+        for stage in range_constexpr(1, stages - 1):
+            if stage <= tiles:  # one more than there are: what is read ahead of the last is zeros
+                a_feed.fetch(a_next, stage, stage < tiles)
+                b_feed.fetch(b_next, stage, stage < tiles)
+            arch.cp_async_commit_group()
+            a_next, b_next = a_feed.advanced(a_next, depth), b_feed.advanced(b_next, depth)
+        return a_next, b_next, tiles
 
     @cute.jit
     def combined(self, part: Any, acc: cute.Tensor, extras: Any, alpha: Float32, beta: Float32, where: Any, shape: Any):
@@ -111,7 +143,7 @@ class Product:
         arch.sync_threads()
         width = self.out_width
         atom = cute.make_copy_atom(CopyUniversalOp(), self.out_dtype, num_bits_per_copy=width * self.out_dtype.width)
-        lanes = min(block_n // width, self.tiling.threads)
+        lanes = math.gcd(block_n // width, self.tiling.threads)
         threads = cute.make_layout((self.tiling.threads // lanes, lanes), stride=(lanes, 1))
         copy = cute.make_tiled_copy_tv(atom, threads, cute.make_layout((1, width))).get_slice(thread)
         d_part = copy.partition_D(cute.local_tile(d, (block_m, block_n), where))
@@ -124,3 +156,59 @@ class Product:
             for j in range_constexpr(columns):
                 inside[0, i, j] = cute.elem_less(coords[0, i, j], d.shape)
         cute.copy(copy, held, d_part, pred=inside)
+
+    @cute.jit
+    def write_sums(
+        self, part: Any, thread: Int32, rank: Any, acc: cute.Tensor, memory: Any, d: cute.Tensor, extras: Any, alpha: Float32,
+        beta: Float32, where: Any,
+    ):  # fmt: skip
+        """Add the sums of the blocks of a cluster, in order, each block a part of the tile; combine and write them."""
+        block_m, block_n, _ = self.tiling.block_mnk
+        tile, splits, threads = (block_m, block_n), self.tiling.splits, self.tiling.threads
+        layout = swizzled(self.acc_dtype, tile, 1)
+        own = cute.make_tensor(cute.recast_ptr(memory, dtype=self.acc_dtype), layout)
+        cute.autovec_copy(acc, part.partition_C(own))
+        arch.cluster_arrive()
+        arch.cluster_wait()
+
+        width = min(self.out_width, 128 // self.acc_dtype.width)
+        load = cute.make_copy_atom(CopyUniversalOp(), self.acc_dtype, num_bits_per_copy=width * self.acc_dtype.width)
+        store = cute.make_copy_atom(CopyUniversalOp(), self.out_dtype, num_bits_per_copy=width * self.out_dtype.width)
+        lanes = math.gcd(block_n // width, threads)
+        order = cute.make_layout((threads // lanes, lanes), stride=(lanes, 1))
+        copy = cute.make_tiled_copy_tv(load, order, cute.make_layout((1, width))).get_slice(thread)
+        sources = []
+        for other in range_constexpr(splits):
+            there = cute.make_tensor(arch.map_dsmem_ptr(own.iterator, other), layout)
+            sources.append(cute.group_modes(copy.partition_S(there), 1, 3))  # (width, pieces)
+        places = cute.local_tile(cute.make_identity_tensor(d.shape), tile, where)
+        coords = cute.group_modes(copy.partition_S(places), 1, 3)
+        target = cute.group_modes(copy.partition_D(cute.local_tile(d, tile, where)), 1, 3)
+        pieces = cute.size(coords, mode=[1])
+        mine = -(-pieces // splits)
+        total = cute.make_rmem_tensor((width, mine), self.acc_dtype)
+        held = cute.make_rmem_tensor((width, splits), self.acc_dtype)
+        for i in range_constexpr(mine):
+            piece = min(rank + i * splits, pieces - 1)
+            for other in range_constexpr(splits):
+                cute.copy(load, sources[other][None, piece], held[None, other])
+            total[None, i].store(held[None, 0].load())
+            for other in range_constexpr(1, splits):
+                total[None, i].store(total[None, i].load() + held[None, other].load())
+        arch.cluster_arrive()  # nobody's shared memory is read any more
+        for i in range_constexpr(mine):
+            piece = min(rank + i * splits, pieces - 1)
+            inside = cute.elem_less(coords[0, piece], d.shape) & (rank + i * splits < pieces)
+            others = []
+            for x in extras:
+                atom = cute.make_copy_atom(CopyUniversalOp(), x.element_type, num_bits_per_copy=x.element_type.width)
+                values = cute.group_modes(copy.partition_S(cute.local_tile(x, tile, where)), 1, 3)
+                other = cute.make_rmem_tensor((width,), x.element_type)
+                other.fill(0)
+                if inside:
+                    cute.copy(atom, values[None, piece], other)
+                others.append(other.load())
+            result = cute.make_rmem_tensor((width,), self.out_dtype)
+            result.store(self.combine(total[None, i].load(), alpha, beta, *others).to(self.out_dtype))
+            cute.copy(store, result, target[None, piece], pred=inside)
+        arch.cluster_wait()

@@ -35,12 +35,13 @@ class Tiling:
     def smem_bytes(self, bits: int, out_bits: int) -> int:
         """Shared memory of a block on the tensor cores: the ring, or the tile of D after it."""
         m, n, k = self.block_mnk
-        return max((m + n) * k * self.stages * bits // 8, m * n * out_bits // 8)
+        return max((m + n) * k * self.stages * bits // 8, m * n * (32 if self.splits > 1 else out_bits) // 8)
 
     def simt_smem_bytes(self) -> int:
         """Shared memory of a block without tensor cores: the ring, each of its rows a vector longer."""
         m, n, k = self.block_mnk
-        return (m + n + 2 * SIMT_VECTOR) * k * self.stages * 4
+        ring = (m + n + 2 * SIMT_VECTOR) * k * self.stages * 4
+        return max(ring, m * n * 4) if self.splits > 1 else ring
 
     def check(self, bits: int, k_step: int, out_bits: int, capacity: int) -> None:
         """Refuse what cannot work on the tensor cores for operands of so many bits with instructions of so much K."""
@@ -51,10 +52,11 @@ class Tiling:
             f"{self}: K of a tile is a multiple of the {k_step} of an instruction, and at least two of them",
         )
         for extent in (m, n, k):
-            arrays.require(
-                extent * bits % 128 == 0 and extent & (extent - 1) == 0,
-                f"{self}: extents of the tile are powers of two and whole rows of 16 bytes",
-            )
+            arrays.require(extent * bits % 128 == 0, f"{self}: extents of the tile are whole rows of 16 bytes")
+        arrays.require(
+            k & (k - 1) == 0 and self.threads & (self.threads - 1) == 0,
+            f"{self}: K of the tile and the number of warps are powers of two",
+        )
         self._check_copies(bits, 128 // bits)
         self._check_device(self.smem_bytes(bits, out_bits), capacity)
 

@@ -10,7 +10,7 @@ from .. import cute, utils
 from ..base_dsl.dependencies import Dependencies
 from ..base_dsl.static_key import static_key
 from ..base_dsl.typing import BFloat16, Float16, Float32, Int8, Uint8
-from . import arrays, gemm_tiling, plans
+from . import arrays, devices, gemm_tiling, plans
 from .calls import kernel_function, mode
 from .gemm_feed import Operand
 from .gemm_tiling import Tiling
@@ -190,7 +190,7 @@ class Request:
         _check_types(*dtypes)
         operands = [dataclasses.replace(o, dtype=t) for o, t in zip(views.operands, dtypes, strict=True)]
         tiling, simt = self._tiling(operands, result.element_type, views)
-        if tiling.splits > 1:
+        if tiling.splits > 1 and not _in_clusters(tiling):
             self._run_parts(tiling, views, result)
             return out
         kernel = self._kernel(operands, result.element_type, views, tiling, simt)
@@ -218,11 +218,12 @@ class Request:
             # parts are added in f32, along rows
             may_split = not views.swapped and dtype not in (Int8, Uint8)
             tiling = gemm_tiling.chosen(dtype, simt, k_major, out_type.width, cut, k, capacity, may_split)
-        tiling.check_splits(k, batches)
-        arrays.require(
-            tiling.splits == 1 or not (views.swapped or dtype in (Int8, Uint8)),
-            f"{tiling}: K is cut into parts only for floats, into a result whose rows are contiguous",
-        )
+        if not _in_clusters(tiling):
+            tiling.check_splits(k, batches)
+            arrays.require(
+                tiling.splits == 1 or not (views.swapped or dtype in (Int8, Uint8)),
+                f"{tiling}: K is cut into parts only for floats, into a result whose rows are contiguous",
+            )
         if simt:
             tiling.check_simt(capacity)
         else:
@@ -271,6 +272,15 @@ class Request:
         kernel = self._combine((SplitSum, out_type, width), True, lambda combine: SplitSum(out_type, width, combine))
         tensors = [arrays.dynamic(sums, 2, width), arrays.dynamic(views.out, 2, width), *views.shown()]
         _call(kernel, [sums, views.out, *views.others], tensors, 2, self.alpha, self.beta)
+
+
+_MOST_IN_CLUSTER = 8
+"""Blocks of a cluster that every GPU with clusters has room for."""
+
+
+def _in_clusters(tiling: Tiling) -> bool:
+    """Whether the blocks that share a tile add their sums themselves."""
+    return 1 < tiling.splits <= min(_MOST_IN_CLUSTER, devices.current().cluster)
 
 
 _kernels: dict[Any, tuple[Any, list[Dependencies]]] = {}

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import cute, utils
 from ..base_dsl.ranges import const_expr, range_constexpr
-from ..base_dsl.typing import Boolean, Float32, Int32
+from ..base_dsl.typing import Float32, Int32
 from ..cute import arch
 from ..cute.nvgpu import CopyUniversalOp, MmaUniversalOp
 from .gemm_base import Product
@@ -58,6 +58,8 @@ class SimtGemm(Product):
     def kernel(self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32):
         thread = arch.thread_idx()[0]
         number, batch, _ = arch.block_idx()
+        splits = self.tiling.splits
+        rank, number = number % splits, number // splits
         block_m, block_n, depth = self.tiling.block_mnk
         stages = self.tiling.stages
         tile_m, tile_n = self.place(number, cute.ceil_div(d.shape[0], block_m), cute.ceil_div(d.shape[1], block_n))
@@ -67,20 +69,10 @@ class SimtGemm(Product):
         a_ring = self.ring(memory, block_m)
         b_ring = self.ring(memory + 4 * (block_m + SIMT_VECTOR) * depth * stages, block_n)
         a_feed, b_feed = self.feed(self.a, block_m), self.feed(self.b, block_n)
-        a_next = a_feed.start(a[None, None, batch], a_ring, tile_m, thread)
-        b_next = b_feed.start(b[None, None, batch], b_ring, tile_n, thread)
-        tiles = cute.ceil_div(a.shape[1], depth)
-        rest = a.shape[1] - (tiles - 1) * depth
-        a_feed.fetch(a_next, 0, Boolean(True), rest)
-        b_feed.fetch(b_next, 0, Boolean(True), rest)
-        arch.cp_async_commit_group()
-        a_next, b_next = a_feed.advanced(a_next, rest), b_feed.advanced(b_next, rest)
-        for stage in range_constexpr(1, stages - 1):
-            if stage <= tiles:  # one more than there are: what is read ahead of the last is zeros
-                a_feed.fetch(a_next, stage, stage < tiles)
-                b_feed.fetch(b_next, stage, stage < tiles)
-            arch.cp_async_commit_group()
-            a_next, b_next = a_feed.advanced(a_next, depth), b_feed.advanced(b_next, depth)
+        where = (tile_m, tile_n)
+        a_next, b_next, tiles = self.begin(
+            (a_feed, b_feed), a[None, None, batch], b[None, None, batch], (a_ring, b_ring), where, thread, rank
+        )
 
         # What this thread multiplies, loaded one step in K ahead.
         part = mma.get_slice(thread)
@@ -114,10 +106,13 @@ class SimtGemm(Product):
                 cute.gemm(mma, acc, a_held[None, None, step % 2], b_held[None, None, step % 2], acc)
 
         arch.cp_async_wait_group(0)
-        where = (tile_m, tile_n)
         rest_of = [x[None, None, batch] for x in extras]
-        result = self.combined(part, acc, rest_of, alpha, beta, where, d.shape[:2])
-        self.write(part, result, d[None, None, batch], where)
+        if const_expr(splits > 1):
+            arch.sync_threads()
+            self.write_sums(part, thread, rank, acc, memory, d[None, None, batch], rest_of, alpha, beta, where)
+        else:
+            result = self.combined(part, acc, rest_of, alpha, beta, where, d.shape[:2])
+            self.write(part, result, d[None, None, batch], where)
 
     @cute.jit
     def write(self, part: Any, result: cute.Tensor, d: cute.Tensor, where: Any):
