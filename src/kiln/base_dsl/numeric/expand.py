@@ -219,19 +219,22 @@ def expand_narrow_floats(
     """
     formats = _narrow_formats()
     found: list[tuple[ir.Operation, str, str]] = []
-    has_tf32 = False
+    seen: set[ir.Type] = set()
 
     def visit(op: ir.Operation) -> None:
-        nonlocal has_tf32
         if op.name in ("arith.extf", "arith.truncf"):
             source, target = str(_element(op.operands[0].type)), str(_element(op.results[0].type))
             if source in formats or target in formats:
                 found.append((op, source, target))
-        has_tf32 = has_tf32 or any(_is_tf32(r.type) for r in op.results)
-        has_tf32 = has_tf32 or any(_is_tf32(a.type) for region in op.regions for b in region for a in b.arguments)
+        for result in op.results:
+            seen.add(result.type)
+        for region in op.regions:
+            for block in region:
+                for argument in block.arguments:
+                    seen.add(argument.type)
 
     _walk(module, visit)
-    if has_tf32:
+    if any(map(_is_tf32, seen)):
         _retype_tf32(module)
     for op, source, target in found:
         made = None if instruction is None else instruction(op, source, target)

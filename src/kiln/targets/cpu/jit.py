@@ -13,10 +13,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
-from llvmlite.binding.newpassmanagers import NewPassManager
 
 from ...base_dsl import cache, settings
 from ...base_dsl.diagnostics import DSLRuntimeError
+from ..llvm_passes import free
 from . import runtime
 
 if TYPE_CHECKING:
@@ -85,15 +85,8 @@ def optimize(text: str, opt: int) -> llvm.ModuleRef:
         builder = llvm.create_pass_builder(machine, tuning)
         passes = builder.getModulePassManager()
         passes.run(module, builder)
-        _free(passes)
+        free(passes)
         return module
-
-
-def _free(passes: llvm.ModulePassManager) -> None:
-    """Free a pass manager: llvmlite 0.50 does not (58 KB each), as its class takes `_dispose` from the wrong base."""
-    if llvm.ModulePassManager._dispose is not NewPassManager._dispose:
-        NewPassManager._dispose(passes)
-        passes.detach()
 
 
 def emit_object(module: llvm.ModuleRef, opt: int) -> bytes:

@@ -16,6 +16,7 @@ import llvmlite.binding as llvm
 
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
 from ...base_dsl.dsl import others_may_compile
+from ..llvm_passes import free
 from . import toolchain
 from .arch import Arch, ptx_version
 
@@ -64,7 +65,9 @@ def optimize(text: str, arch: Arch, opt: int, libraries: Sequence[bytes] = ()) -
         tuning.slp_vectorization = False
         tuning.loop_interleaving = False
         builder = llvm.create_pass_builder(machine, tuning)
-        builder.getModulePassManager().run(module, builder)
+        passes = builder.getModulePassManager()
+        passes.run(module, builder)
+        free(passes)
         return module
 
 
@@ -125,36 +128,52 @@ def newest_ptx(arch: Arch) -> int:
     return ptx_version(arch, ptxas_version() or driver.cuda_version())
 
 
-def assemble(
-    ptx: str, arch: Arch, opt: int, options: str = "", name: str = "module"
-) -> tuple[bytes, dict[str, Resources]]:
-    """The cubin of PTX and the resources of its kernels."""
-    tool = _ptxas()
-    if tool is None:
-        raise DSLSubprocessCallError("ptxas was not found", hint="pip install nvidia-cuda-nvcc, or set CUDA_HOME")
-    with tempfile.TemporaryDirectory(prefix="kiln-") as folder:
-        source, target = os.path.join(folder, "module.ptx"), os.path.join(folder, "module.cubin")
-        with open(source, "w") as file:
-            file.write(ptx)
-        command = [
-            str(tool.path),
-            "-v",
-            f"-O{opt}",
-            f"--gpu-name={arch.name}",
-            *shlex.split(options),
-            source,
-            "-o",
-            target,
-        ]
-        with others_may_compile():
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        said = done.stderr + done.stdout
-        if done.returncode:
-            raise CompilerDiagnosticError(
-                _ptxas_message(said, ptx, name, arch), hint="the PTX is in __ptx__, or kept with CUTE_DSL_KEEP=ptx"
-            )
-        with open(target, "rb") as file:
-            return file.read(), parse_resources(said)
+class Assembly:
+    """A run of ptxas, begun when this is made: what else there is to compile can be compiled meanwhile.
+
+    Whoever makes one asks for its result or ends it.
+    """
+
+    def __init__(self, ptx: str, arch: Arch, opt: int, options: str = "", name: str = "module") -> None:
+        tool = _ptxas()
+        if tool is None:
+            raise DSLSubprocessCallError("ptxas was not found", hint="pip install nvidia-cuda-nvcc, or set CUDA_HOME")
+        self._ptx, self._arch, self._name = ptx, arch, name
+        self._folder = tempfile.TemporaryDirectory(prefix="kiln-")
+        source, self._target = (os.path.join(self._folder.name, f"module.{kind}") for kind in ("ptx", "cubin"))
+        try:
+            with open(source, "w") as file:
+                file.write(ptx)
+            command = [str(tool.path), "-v", f"-O{opt}", f"--gpu-name={arch.name}", *shlex.split(options), source]
+            command += ["-o", self._target]
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        except BaseException:
+            self._folder.cleanup()
+            raise
+
+    def result(self) -> tuple[bytes, dict[str, Resources]]:
+        """The cubin of the PTX and the resources of its kernels, when ptxas is done."""
+        try:
+            with others_may_compile():
+                said = self._process.communicate()[0]
+            if self._process.returncode:
+                raise CompilerDiagnosticError(
+                    _ptxas_message(said, self._ptx, self._name, self._arch),
+                    hint="the PTX is in __ptx__, or kept with CUTE_DSL_KEEP=ptx",
+                )
+            with open(self._target, "rb") as file:
+                return file.read(), parse_resources(said)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """End ptxas, if it still runs, and remove its files."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._folder.cleanup()
 
 
 def _ptxas_message(said: str, ptx: str, name: str, arch: Arch) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ...base_dsl.compiler import source_span
 from ...base_dsl.numeric.expand import expand_narrow_floats
-from ...mlir import context, dialect_module, ir
-from ..llvm_build import int_type, symbol
+from ...mlir import context, ir
+from ..llvm_build import int_type, operations, symbol, translate
 from ..llvm_text import fix_float_literals, mark_asm_convergent
 from .codegen import newest_ptx
 from .conversions import narrow_conversion
@@ -47,9 +47,12 @@ def lower(compilation: Compilation, arch: Arch, facts: list[LaunchFacts], lines:
         compilation.run("kernel-attributes", lambda module: _attributes(module, expansion, facts))
         if lines:
             compilation.run("lines", _LINES)
-        compilation.check_lowered(_legal)
+        with compilation.stage("check"):
+            legal = not any(map(_reason, _names(compilation.module)))
+        if not legal:
+            compilation.check_lowered(lambda op: _reason(op.name))
         with compilation.stage("translate"):
-            text = dialect_module("llvm").translate_module_to_llvmir(compilation.module.operation)
+            text = translate(compilation.module)
     return mark_asm_convergent(fix_float_literals(text)), expansion
 
 
@@ -172,14 +175,13 @@ def _is_pointer(value: ir.Value) -> bool:
 
 def _keep_loop_marks(module: ir.Module) -> None:
     """Lowering hands a loop's mark to its branch as an attribute that means nothing there: make it the branch's own."""
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name in ("llvm.br", "llvm.cond_br") and _ANNOTATION in op.attributes:
-            op.attributes["loop_annotation"] = op.attributes[_ANNOTATION]
-            del op.attributes[_ANNOTATION]
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+    for func in operations(module):
+        for block in func.regions[0].blocks if func.name == "llvm.func" else ():
+            inside = block.operations
+            op = inside[len(inside) - 1].operation
+            if _ANNOTATION in op.attributes:
+                op.attributes["loop_annotation"] = op.attributes[_ANNOTATION]
+                del op.attributes[_ANNOTATION]
 
 
 # --- kernels ---------------------------------------------------------------------------------------------------------
@@ -188,8 +190,7 @@ def _keep_loop_marks(module: ir.Module) -> None:
 def _attributes(module: ir.Module, expansion: Expansion, facts: list[LaunchFacts]) -> None:
     """Mark kernels, say what their launches promise; other functions are inlined."""
     by_name = {fact.name: fact for fact in facts}
-    for op in module.body.operations:
-        func = op.operation
+    for func in operations(module):
         if func.name != "llvm.func" or not len(func.regions[0].blocks):
             continue
         name = func.attributes["sym_name"].value
@@ -220,11 +221,23 @@ _FATAL = frozenset(
 )  # fmt: skip
 
 
-def _legal(op: ir.Operation) -> str:
-    """LLVM's code generator ends the process on what it cannot select: refuse it before it sees it."""
-    name = op.name
+def _names(module: ir.Module) -> set[str]:
+    """The names of all operations of a module."""
+    names: set[str] = set()
+    add, advance = names.add, ir.WalkResult.ADVANCE
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        add(op.name)
+        return advance
+
+    module.operation.walk(visit)
+    return names
+
+
+def _reason(name: str) -> str:
+    """Why an operation must not reach LLVM: its code generator ends the process on what it cannot select."""
     if name in _FATAL:
-        return f"the NVIDIA target cannot lower {name} of {op.results[0].type}"
+        return f"the NVIDIA target cannot lower {name}"
     if name.startswith(("llvm.", "nvvm.")) or name == "builtin.module":
         return ""
     return f"the NVIDIA target cannot lower {name}"

@@ -196,9 +196,16 @@ class NvidiaTarget(Target):
         with compilation.stage("split"):
             device, facts = split(module)
         code = Code(arch, b"", "", b"", [], {}, [], [])
-        if facts:
-            self._compile_device(compilation, Compilation(device, entry, options), facts, code, artifacts)
-        self._compile_host(compilation, facts, code, artifacts)
+        with contextlib.ExitStack() as running:
+            if facts:
+                devices = Compilation(device, entry, options)
+                assembled = self._compile_device(compilation, devices, facts, code, artifacts, running)
+                if any(fact.min_blocks for fact in facts) and not all(kernel.extra_smem for kernel in code.kernels):
+                    assembled()  # the host code depends on what ptxas says of static shared memory
+                self._compile_host(compilation, facts, code, artifacts)
+                assembled()
+            else:
+                self._compile_host(compilation, facts, code, artifacts)
         with compilation.stage("load"):
             executable = NvidiaExecutable(code, artifacts, compilation.options)
         for kind in ("ptx", "cubin", "sass"):
@@ -208,8 +215,10 @@ class NvidiaTarget(Target):
         return executable
 
     def _compile_device(
-        self, whole: Compilation, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts
-    ) -> None:
+        self, whole: Compilation, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts,
+        running: contextlib.ExitStack,
+    ) -> Callable[[], None]:  # fmt: skip
+        """Compile the kernels as far as PTX and start ptxas, which ends with `running`; what waits for it."""
         from .lower import lower
 
         options, arch = compilation.options, code.arch
@@ -231,16 +240,26 @@ class NvidiaTarget(Target):
             raise CompilerDiagnosticError(
                 f"LLVM rejected the kernels of {compilation.name}: {failure}", hint=f"the module is in {path}"
             ) from failure
-        if codegen.ptxas_version():
+        code.sites = expansion.sites
+        code.kernels = [_info(fact, expansion, {}) for fact in facts]
+        if not codegen.ptxas_version():
+            return lambda: None
+        flags = options.ptxas_options + (" -lineinfo" if lines else "")
+        assembly = codegen.Assembly(code.ptx, arch, opt, flags, compilation.name)
+        running.callback(assembly.end)
+
+        def assembled() -> None:
+            if code.cubin:
+                return
             with compilation.stage("ptxas"):
-                flags = options.ptxas_options + (" -lineinfo" if lines else "")
                 try:
-                    code.cubin, code.resources = codegen.assemble(code.ptx, arch, opt, flags, compilation.name)
+                    code.cubin, code.resources = assembly.result()
                 except CompilerDiagnosticError as failure:
                     path = compilation.write(f"failed.{arch.name}.ptx", code.ptx)
                     raise CompilerDiagnosticError(failure.message, hint=f"the PTX is in {path}") from None
-        code.sites = expansion.sites
-        code.kernels = [_info(fact, expansion, code.resources) for fact in facts]
+            code.kernels = [_info(fact, expansion, code.resources) for fact in facts]
+
+        return assembled
 
     def _compile_host(
         self, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts
