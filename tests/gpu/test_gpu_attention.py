@@ -79,6 +79,41 @@ def test_few_queries(queries):
     check((outputs[0], logarithms[0]), exact(q[0], k[0], v[0], causal=True))
 
 
+@pytest.mark.parametrize("dim", [64, 128, 256])
+@pytest.mark.parametrize("queries", [1, 4, 16])
+def test_serving(queries, dim):
+    """Few queries, heads that share keys, a cache that is filled to different lengths."""
+    q, k, v = normal(3, queries, 32, dim), *(normal(3, 9000, 8, dim) for _ in range(2))
+    used = torch.tensor([9000, 17, 4097], dtype=torch.int32, device="cuda")
+    got = kernels.flash_attention(q, k, v, causal=True, seqused_k=used, return_lse=True)
+    again = kernels.flash_attention(q, k, v, causal=True, seqused_k=used, return_lse=True)
+    for n, length in enumerate(used.tolist()):
+        check((got[0][n], got[1][n]), exact(q[n], k[n, :length], v[n, :length], causal=True))
+    assert all(map(torch.equal, got, again))
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True, "window": (700, None)}, {"softcap": 5.0}], ids=str)
+@pytest.mark.parametrize("splits", [1, 7, 100])
+def test_parts(splits, options):
+    tiling = kernels.AttentionTiling(64, 64, 4, 2, splits=splits, grouped=True)
+    q, k, v = normal(2, 40, 6, 128), *(normal(2, 3001, 2, 128) for _ in range(2))
+    outputs, logarithms = kernels.flash_attention(q, k, v, return_lse=True, tiling=tiling, **options)
+    for n in range(2):
+        check((outputs[n], logarithms[n]), exact(q[n], k[n], v[n], **options))
+
+
+def test_parts_of_packed_sequences():
+    queries, keys = [1, 3, 0, 2], [30000, 5, 100, 4097]
+    starts = [torch.tensor([0, *torch.tensor(n).cumsum(0)], dtype=torch.int32, device="cuda") for n in (queries, keys)]
+    q, k, v = normal(sum(queries), 8, 128), normal(sum(keys), 2, 128), normal(sum(keys), 2, 128)
+    outputs, logarithms = kernels.flash_attention(
+        q, k, v, causal=True, cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], max_seqlen_q=3, return_lse=True
+    )
+    for n in (0, 1, 3):
+        rows, others = (slice(*s[n : n + 2].tolist()) for s in starts)
+        check((outputs[rows], logarithms[:, rows]), exact(q[rows], k[others], v[others], causal=True))
+
+
 def test_packed_sequences():
     lengths = [1, 1000, 0, 257, 4096]
     starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device="cuda")
@@ -103,8 +138,9 @@ def test_full_size():
         check((outputs[n, -300:], logarithms[n, :, -300:]), wanted)
 
 
-def test_in_a_graph():
-    q, k, v = (normal(1, 512, 2, 64) for _ in range(3))
+@pytest.mark.parametrize("queries", [512, 1])
+def test_in_a_graph(queries):
+    q, k, v = normal(1, queries, 2, 64), *(normal(1, 5000, 2, 64) for _ in range(2))
     out = torch.zeros_like(q)
     wanted = kernels.flash_attention(q, k, v)
     graph = torch.cuda.CUDAGraph()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import ml_dtypes
@@ -122,6 +123,21 @@ def test_large_scores():
     check(60 * normal(1, 40, 1, 32), 60 * normal(1, 40, 1, 32), normal(1, 40, 1, 32), scale=1.0)
 
 
+def test_arrays_of_torch():
+    """Without gradients, which are not computed, strided, and in the place of the queries."""
+    torch = pytest.importorskip("torch")
+    q, k, v = torch.randn(2, 20, 3, 2, 32).bfloat16().unbind(2)
+    wanted = exact(*(x.float().numpy() for x in (q, k, v)))
+    got = kernels.flash_attention(q.clone().requires_grad_(), k, v, tiling=SMALL)
+    assert not got.requires_grad
+    assert torch.equal(kernels.flash_attention(q, k, v, out=q, tiling=SMALL), got)
+    np.testing.assert_allclose(got.double().numpy(), wanted[0], rtol=2e-2, atol=2e-2)
+    # heads that are one and the same
+    k, v = (x[:, :, :1].expand(2, 20, 2, 32) for x in (k, v))
+    got, lse = kernels.flash_attention(got, k, v, return_lse=True, tiling=SMALL)
+    assert lse.dtype == torch.float32
+
+
 def test_strided_views_and_out():
     qkv = normal(2, 20, 3, 2, 32)
     q, k, v = (qkv[:, :, i] for i in range(3))
@@ -144,6 +160,101 @@ def test_sequences_of_any_length(causal):
         rows, others = (slice(*s[n : n + 2]) for s in (starts_q, starts_k))
         wanted, logarithms = exact(q[None, rows], k[None, others], v[None, others], causal)
         close((out[rows][None], lse[:, rows][None]), (wanted, logarithms))
+
+
+# --- few queries ---
+
+PARTS = kernels.AttentionTiling(16, 16, 1, 1, splits=3, grouped=True)
+
+
+@pytest.mark.parametrize(
+    ("queries", "heads", "heads_k", "splits", "options"),
+    [
+        (1, 4, 1, 3, {}),
+        (7, 6, 2, 3, {"causal": True, "window": (30, 0)}),
+        (7, 6, 2, 1, {"causal": True, "window": (30, 0)}),
+        (9, 8, 2, 2, {"window": (20, 3)}),
+        (3, 2, 2, 4, {"causal": True}),
+    ],
+)
+def test_heads_in_one_tile_and_keys_in_parts(queries, heads, heads_k, splits, options):
+    tiling = dataclasses.replace(PARTS, splits=splits)
+    check(normal(2, queries, heads, 32), *(normal(2, 100, heads_k, 32) for _ in range(2)), tiling, **options)
+
+
+def test_more_parts_than_steps_and_queries_that_see_nothing():
+    q, k, v = normal(1, 20, 4, 32), normal(1, 18, 2, 32), normal(1, 18, 2, 32)
+    check(q, k, v, dataclasses.replace(PARTS, splits=9), causal=True)
+
+
+def test_parts_of_other_head_dimensions():
+    tiling = kernels.AttentionTiling(32, 32, 2, 1, splits=2, grouped=True)
+    check(normal(1, 9, 4, 24), normal(1, 100, 1, 24), normal(1, 100, 1, 40), tiling, causal=True)
+
+
+def test_parts_of_sequences():
+    """With rows before, between and after the sequences that belong to none: they are left alone."""
+    starts_q, starts_k = np.array([2, 3, 3, 9], np.int32), np.array([0, 50, 60, 130], np.int32)
+    q, k, v = normal(12, 4, 32), normal(130, 2, 32), normal(130, 2, 32)
+    out = np.full_like(q, 7.0)
+    _, lse = kernels.flash_attention(
+        q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, causal=True, out=out, return_lse=True, tiling=PARTS
+    )
+    assert (out[:2] == 7.0).all()
+    assert (out[9:] == 7.0).all()
+    for n in (0, 2):
+        rows, others = (slice(*s[n : n + 2]) for s in (starts_q, starts_k))
+        wanted = exact(q[None, rows], k[None, others], v[None, others], causal=True)
+        close((out[rows][None], lse[:, rows][None]), wanted)
+
+
+@pytest.mark.parametrize("tiling", [SMALL, PARTS], ids=["whole", "parts"])
+def test_a_cache_that_is_being_filled(tiling):
+    """What is not in use has no influence: queries are aligned with the last key in use."""
+    q, k, v = normal(3, 2, 4, 32), normal(3, 70, 2, 32), normal(3, 70, 2, 32)
+    used = np.array([70, 0, 33], np.int32)
+    for n, length in enumerate(used):
+        k[n, length:] = v[n, length:] = np.nan
+    out, lse = kernels.flash_attention(q, k, v, causal=True, seqused_k=used, return_lse=True, tiling=tiling)
+    for n, length in enumerate(used):
+        rows = slice(n, n + 1)
+        close((out[rows], lse[rows]), exact(q[rows], k[rows, :length], v[rows, :length], causal=True))
+
+
+def test_every_part_counts_as_its_sum_does():
+    """Scores of which those of one part, another for each query, are far above all others."""
+    k = np.zeros((1, 96, 1, 32), np.float16)
+    k[0, np.arange(96), 0, np.arange(96) // 16] = 30.0
+    q = 4 * np.eye(6, 32, dtype=np.float16)[None, :, None]
+    check(q, k, normal(1, 96, 1, 32), dataclasses.replace(PARTS, splits=6), scale=1.0)
+
+
+def test_the_plan_cuts_keys_where_blocks_are_few():
+    from kiln.kernels.attention_tiling import Problem, default_tiling
+    from kiln.kernels.devices import Device
+
+    hopper = Device(132, 227 << 10, 16)
+    serving = Problem(1, 1, 32768, 32, 8, 128, 128)
+    few = default_tiling(serving, hopper)
+    assert few.grouped
+    assert 132 <= 8 * few.splits <= 132 * 8
+    assert default_tiling(serving._replace(keys=64), hopper).splits == 1
+    training = default_tiling(Problem(4, 8192, 8192, 16, 16, 128, 128), hopper)
+    assert (training.splits, training.grouped) == (1, False)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_more_sequences_than_a_grid_has(packed, monkeypatch):
+    monkeypatch.setattr("kiln.kernels.attention._MOST_LAYERS", 2)
+    q, k, v = normal(5, 3, 2, 32), normal(5, 20, 1, 32), normal(5, 20, 1, 32)
+    wanted = exact(q, k, v)
+    if not packed:
+        close(kernels.flash_attention(q, k, v, return_lse=True, tiling=SMALL), wanted)
+        return
+    starts = {"cu_seqlens_q": np.arange(6, dtype=np.int32) * 3, "cu_seqlens_k": np.arange(6, dtype=np.int32) * 20}
+    rows = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))
+    out, lse = kernels.flash_attention(*rows, **starts, return_lse=True, tiling=SMALL)
+    close((out.reshape(q.shape), lse.reshape(2, 5, 3).swapaxes(0, 1)), wanted)
 
 
 def test_nothing_to_do():
@@ -173,12 +284,23 @@ def test_clean_under_the_sanitizer(seed, monkeypatch):
     tiling = kernels.AttentionTiling(32, 16, 2, 1)
     with kiln.sanitize():
         check(normal(1, 40, 1, 32), normal(1, 50, 1, 32), normal(1, 50, 1, 32), tiling, causal=True)
+        tiling = kernels.AttentionTiling(32, 16, 2, 1, splits=2, grouped=True)
+        check(normal(1, 9, 4, 32), normal(1, 50, 2, 32), normal(1, 50, 2, 32), tiling, causal=True)
 
 
 X = np.zeros((1, 16, 2, 32), np.float16)
 T = kernels.AttentionTiling
 REFUSED = [
     (lambda: kernels.flash_attention(X[0], X, X), r"\(batch, rows, heads, D\)"),
+    (lambda: kernels.flash_attention(X, None, X), "k is None"),
+    (lambda: kernels.flash_attention([1], [2], [3]), "no arrays"),
+    (lambda: kernels.flash_attention(X, X[:, ::-1], X), "negative strides"),
+    (lambda: kernels.flash_attention(X, X, X, out=np.broadcast_to(X, X.shape)), "out is read-only"),
+    (lambda: kernels.flash_attention(X, X, X, window=5), "keys before, keys after"),
+    (lambda: kernels.flash_attention(X, X, X, scale=float("nan")), "scale nan: it is positive"),
+    (lambda: kernels.flash_attention(X, X, X, seqused_k=np.zeros(2, np.int32)), "2 numbers for 1 sequences"),
+    (lambda: kernels.flash_attention(X, X, X, tiling=(16, 16)), "it is an AttentionTiling"),
+    (lambda: kernels.flash_attention(X, X, X, tiling=T(16, 16, 1, 1, splits=0)), "1 to 256 parts"),
     (lambda: kernels.flash_attention(X, X[:, :8], X), "agree"),
     (lambda: kernels.flash_attention(X, X[..., :16], X), "D of q and k"),
     (lambda: kernels.flash_attention(X, X[:, :, [0, 1, 1]], X[:, :, [0, 1, 1]]), "2 heads with 3 of keys"),
@@ -193,7 +315,7 @@ REFUSED = [
     (lambda: kernels.flash_attention(X[0], X[0], X[0], cu_seqlens_q=np.zeros(2, np.int32)), "one of cu_seqlens"),
     (
         lambda: kernels.flash_attention(X[0], X[0], X[0], cu_seqlens_q=np.zeros(2), cu_seqlens_k=np.zeros(2)),
-        "cu_seqlens_q is a vector of int32",
+        "cu_seqlens_q is a contiguous vector of int32",
     ),
     (lambda: kernels.flash_attention(X, X, X[:, :, :, ::2].repeat(2, 3)[:, :, :, ::2]), "contiguous"),
     (
@@ -220,10 +342,12 @@ def test_refused(call, says):
 
 
 def test_default_tilings_fit():
-    from kiln.kernels.attention import default_tiling
+    from kiln.kernels.attention_tiling import Problem, default_tiling
+    from kiln.kernels.devices import Device
 
     for capacity in (99 << 10, 163 << 10, 227 << 10):
         for dim in range(8, 257, 8):
             for dim_v in (dim, 64, 256):
-                for queries in (1, 64, 1000):
-                    default_tiling(dim, dim_v, queries, capacity).check(dim, dim_v, capacity)
+                for queries in (1, 20, 64, 1000):
+                    problem = Problem(1, queries, 4096, 8, 2, dim, dim_v)
+                    default_tiling(problem, Device(108, capacity, 1)).check(dim, dim_v, capacity)

@@ -33,6 +33,7 @@ def test_the_page_runs():
         )
     }
     names["starts"] = np.array([0, 5, 12], np.int32)
+    names["lengths"] = np.array([9], np.int32)
     with kiln.target("cpu"):
         for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
             exec(code, names)

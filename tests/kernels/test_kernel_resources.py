@@ -42,9 +42,22 @@ def large(dtype, layout, **options):
 
 
 def attention(dim, **options):
-    """Attention with more queries than one tile has."""
-    q = array(BF16, 1, 256, 1, dim)
+    """Attention with more tiles of queries than a GPU runs at once."""
+    q = np.broadcast_to(array(BF16, 1, 256, 1, dim), (4, 256, 128, dim))
     return kernels.flash_attention(q, q, q, **options)
+
+
+def serving(dim, queries, **options):
+    """Attention of few queries with keys that are one and the same, in a cache."""
+    k = np.broadcast_to(array(BF16, 1, 1, 8, dim), (4, 8192, 8, dim))
+    used = np.zeros(4, np.int32)
+    return kernels.flash_attention(array(BF16, 4, queries, 32, dim), k, k, seqused_k=used, **options)
+
+
+def sequences(dim):
+    """Attention of sequences one after another."""
+    q, starts = array(BF16, 1024, 16, dim), np.array([0, 512, 1024], np.int32)
+    return kernels.flash_attention(q, q, q, causal=True, cu_seqlens_q=starts, cu_seqlens_k=starts, return_lse=True)
 
 
 SHIPPED = {
@@ -68,7 +81,13 @@ SHIPPED = {
     "attention bf16 128": lambda: attention(128),
     "attention bf16 128, windows and logarithms": lambda: attention(128, window=(64, 64), softcap=9.0, return_lse=True),
     "attention bf16 64, causal": lambda: attention(64, causal=True),
+    "attention bf16 192, causal": lambda: attention(192, causal=True),
     "attention bf16 256, causal": lambda: attention(256, causal=True),
+    "attention bf16 256, windows and logarithms": lambda: attention(256, window=(64, 64), softcap=9.0, return_lse=True),
+    "attention bf16 128, sequences": lambda: sequences(128),
+    "attention bf16 128, one query": lambda: serving(128, 1),
+    "attention bf16 128, 16 queries, causal": lambda: serving(128, 16, causal=True, return_lse=True),
+    "attention bf16 256, 4 queries, causal": lambda: serving(256, 4, causal=True),
     "softmax bf16": lambda: kernels.softmax(array(BF16, 4, 8192)),
     "softmax f32, long": lambda: kernels.softmax(array(F32, 4, 65536)),
     "rms_norm bf16": lambda: kernels.rms_norm(array(BF16, 4, 8192), array(BF16, 8192)),

@@ -40,11 +40,7 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
         ("mbarrier_init_fence()", "deleted"): _ARRIVAL,
     },
     "library_attention": {
-        ("attention_forward.one_tile: sync_threads()", "deleted"): _NEXT_BARRIER,
-        ("attention_forward.one_tile: sync_threads()", "only the warp"): _NEXT_BARRIER,
         ("attention_forward.one_tile: cp_async_commit_group() (3)", "deleted"): _NEVER,
-        ("attention_forward.finish: sync_threads()", "deleted"): _LAST_READ,
-        ("attention_forward.finish: sync_threads()", "only the warp"): _LAST_READ,
     },
     "library_rows": {
         ("row_kernel.again: cp_async_wait_group(self._kernel.tiling.stages - 1)", "deleted"): _WAITED_BEFORE,

@@ -42,7 +42,7 @@ SYNCHRONIZING = {
     "cp_async_bulk_commit_group", "cp_async_bulk_wait_group", "fence_view_async_shared", "CooperativeGroup",
     "producer_acquire", "producer_commit", "producer_tail", "consumer_wait", "consumer_release", "advance", "commit", "release",
     "tail", "acquire_and_advance", "wait_and_advance", "pipeline_init_arrive", "pipeline_init_wait", "wait", "arrive",
-    "arrive_and_wait", "sync", "NamedBarrier", "cluster_arrive_relaxed",
+    "arrive_and_wait", "sync", "NamedBarrier", "cluster_arrive_relaxed", "griddepcontrol_wait",
 }  # fmt: skip
 ARRIVALS = {
     "barrier_arrive", "mbarrier_arrive", "cp_async_mbarrier_arrive_noinc", "cluster_arrive", "producer_commit", "commit",

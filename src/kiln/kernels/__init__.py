@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 _PLACES = {
-    "AttentionTiling": ".attention",
+    "AttentionTiling": ".attention_tiling",
     "ElementTiling": ".pointwise",
     "ReductionTiling": ".reductions",
     "RowTiling": ".row_kernel",

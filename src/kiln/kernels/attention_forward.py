@@ -5,6 +5,9 @@ through two buffers each, filled by `cp.async` one block ahead. Scores and proba
 accumulator of Q K^T is, converted, the left operand of P V. Rows are normalized once, at the end. Powers are relative to a
 reference of each row, which is raised, and what was summed before scaled down, only when a score exceeds it by much.
 
+Where there are few queries, a tile has those of all heads that share keys, and keys are cut into parts, each for a block of
+threads of its own; what these find is put together by `attention_parts`.
+
 While the tensor cores work on an `mma.sync`, a warp scheduler issues nothing else, on Hopper too: what counts is how many
 instructions there are besides. Registers hold so much of the tile that few are left: addresses are shared and derived where
 they are used.
@@ -18,9 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from .. import cute, utils
 from ..base_dsl.ranges import const_expr, range_constexpr
-from ..base_dsl.typing import Boolean, Float32, Int32, Int64
+from ..base_dsl.typing import Boolean, Constexpr, Float32, Int32, Int64
 from ..cute import arch
 from ..cute.nvgpu import CopyUniversalOp, cpasync, warp
+from . import devices
+from .attention_parts import PartsSum
 from .smem import swizzled
 
 if TYPE_CHECKING:
@@ -38,18 +43,23 @@ _VALUES = 8
 
 
 class Forward:
-    """The kernel for some element type, head dimensions and masks."""
+    """The kernel for some element type, head dimensions and masks.
+
+    The rows of a tile are queries, of each `share` heads which share their keys in succession. `parts`: keys are cut into
+    parts; outputs are then those of the parts (see `attention_parts`).
+    """
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], tiling: AttentionTiling, right: bool, left: bool, capped: bool
-    ) -> None:
+        self, dtype: Any, head_dims: tuple[int, int], tiling: AttentionTiling, masks: tuple[bool, bool, bool],
+        share: int = 1, parts: bool = False,
+    ) -> None:  # fmt: skip
         self.dtype = dtype
         self.dim, self.dim_v = head_dims
         self.padded, self.padded_v = (-(-d // 32) * 32 for d in head_dims)
         self.tiling = tiling
-        self.right = right
-        self.left = left
-        self.capped = capped
+        self.right, self.left, self.capped = masks
+        self.share = share
+        self.parts = parts
 
     # --- how the work is cut ---
 
@@ -71,20 +81,29 @@ class Forward:
 
     @cute.jit
     def __call__(
-        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: Any, starts_q: Any, starts_k: Any,
-        longest: Int32, scale: Float32, cap: Float32, left: Int32, right: Int32, group: Int32, stream: Int64,
+        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, found: Any, lse: Any, starts_q: Any,
+        starts_k: Any, used: Any, longest: Int32, scale: Float32, cap: Float32, left: Int32, right: Int32, group: Int32,
+        splits: Int32, stream: Int64,
     ):  # fmt: skip
+        """Launch it; `found` is memory for what is found of `splits` parts of the keys."""
         q, k, v, out = (self.aligned(x) for x in (q, k, v, out))
         batches = q.shape[0]
         if const_expr(starts_q is not None):
             batches = starts_q.shape[0] - 1
-        tiles = cute.ceil_div(longest, self.tiling.block_q)
-        self.kernel(q, k, v, out, lse, starts_q, starts_k, tiles, scale, cap, left, right, group).launch(
-            grid=(tiles * group, cute.ceil_div(q.shape[2], group), batches),
+        tiles = cute.ceil_div(longest * self.share, self.tiling.block_q)
+        results, logarithms = out, lse
+        if const_expr(self.parts):
+            results, logarithms = found, None
+        self.kernel(
+            q, k, v, results, logarithms, starts_q, starts_k, used, tiles, scale, cap, left, right, group, splits
+        ).launch(
+            grid=(tiles * group, cute.ceil_div(q.shape[2] // self.share, group), batches * splits),
             block=(self.tiling.threads, 1, 1),
             min_blocks_per_mp=self.tiling.blocks_per_sm,
             stream=stream,
         )
+        if const_expr(self.parts):
+            PartsSum(self.dtype, self.dim_v)(found, out, lse, starts_q, stream)
 
     def aligned(self, x: Any) -> Any:
         """(batch, row, head, element) with strides known to be multiples of what is copied at once, elements static."""
@@ -96,26 +115,36 @@ class Forward:
     @cute.kernel
     def kernel(
         self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: Any, starts_q: Any, starts_k: Any,
-        tiles: Int32, scale: Float32, cap: Float32, left: Int32, right: Int32, group: Int32,
+        used: Any, tiles: Int32, scale: Float32, cap: Float32, left: Int32, right: Int32, group: Int32, splits: Int32,
     ):  # fmt: skip
         number, of_heads, batch = arch.block_idx()
+        part = Int32(0)
+        if const_expr(self.parts):
+            if const_expr(devices.current().overlaps):
+                arch.griddepcontrol_launch_dependents()
+            batch, part = batch // splits, batch % splits
         tile, head = self.place(number, of_heads, tiles, group)
-        head_k = head // (q.shape[2] // k.shape[2])
-        q_rows, queries = self.sequence(q, starts_q, batch, head)
+        head_k = head // (q.shape[2] // (self.share * k.shape[2]))
+        q_rows, queries = self.sequence(q, starts_q, batch, head, self.share)
         k_rows, keys = self.sequence(k, starts_k, batch, head_k)
         v_rows, _ = self.sequence(v, starts_k, batch, head_k)
-        if tile * self.tiling.block_q < queries and head < q.shape[2]:
-            memory, result = self.one_tile(q_rows, k_rows, v_rows, queries, keys, tile, scale, cap, left, right)
+        if const_expr(used is not None):
+            keys = max(Int32(0), min(keys, used[batch]))
+        if tile * self.tiling.block_q < queries * self.share and head * self.share < q.shape[2]:
+            memory, result = self.one_tile(
+                q_rows, k_rows, v_rows, queries, keys, tile, scale, cap, left, right, part, splits
+            )
             # Where results go is found out again, not kept in registers that the loop needs.
             tile, head = self.place(_only_here(number), of_heads, tiles, group)
-            out_rows, _ = self.sequence(out, starts_q, batch, head)
-            lse_rows = None
-            if const_expr(lse is not None):
-                if const_expr(starts_q is None):
-                    lse_rows = lse[batch, head, None]
-                else:
-                    lse_rows = cute.domain_offset((starts_q[batch],), lse[head, None])
-            self.finish(memory, result, out_rows, lse_rows, tile, queries)
+            if const_expr(self.parts):
+                found, _ = self.sequence(out[part, None, None, None, None], starts_q, batch, head, self.share)
+                self.finish_part(result, found, tile, queries)
+            else:
+                out_rows, _ = self.sequence(out, starts_q, batch, head, self.share)
+                lse_rows = None
+                if const_expr(lse is not None):
+                    lse_rows = self.logarithms(lse, starts_q, batch, head)
+                self.finish(memory, result, out_rows, lse_rows, tile, queries)
 
     def place(self, number: Any, of_heads: Any, tiles: Any, group: Any) -> tuple[Any, Any]:
         """The tile of queries and the head of a block of threads.
@@ -126,40 +155,65 @@ class Forward:
         return tiles - 1 - number // group, of_heads * group + number % group
 
     @cute.jit
-    def sequence(self, x: cute.Tensor, starts: Any, batch: Int32, head: Int32):
-        """The rows (row, element) of one head of one sequence, and how many there are."""
+    def sequence(self, x: cute.Tensor, starts: Any, batch: Int32, head: Int32, share: Constexpr = 1):
+        """The rows (row, element) of one head, or of `share` heads, of one sequence, and its length."""
+        length, first = x.shape[1], Int32(0)
+        if const_expr(starts is not None):
+            first = starts[batch]
+            length, batch = starts[batch + 1] - first, Int32(0)
+        if const_expr(share == 1):
+            rows = x[batch, None, head, None]
+            if const_expr(starts is None):
+                return rows, length
+            found = cute.domain_offset((first, 0), rows)
+            return cute.make_tensor(found.iterator, cute.make_layout((length, x.shape[3]), stride=found.stride)), length
+        found = cute.domain_offset((first, head * share, 0), x[batch, None, None, None])
+        of_query, of_head, of_element = found.stride
+        layout = cute.make_layout(((share, length), x.shape[3]), stride=((of_head, of_query), of_element))
+        return cute.make_tensor(found.iterator, layout), length
+
+    @cute.jit
+    def logarithms(self, lse: cute.Tensor, starts: Any, batch: Int32, head: Int32):
+        """Where the logarithms of a tile's rows go: (row)."""
         if const_expr(starts is None):
-            return x[batch, None, head, None], x.shape[1]
-        first = starts[batch]
-        rows = starts[batch + 1] - first
-        found = cute.domain_offset((first, 0), x[0, None, head, None])
-        return cute.make_tensor(found.iterator, cute.make_layout((rows, x.shape[3]), stride=found.stride)), rows
+            found = lse[batch, None, None]
+        else:
+            found = cute.domain_offset((0, starts[batch]), lse)
+        if const_expr(self.share == 1):
+            return found[head, None]
+        found = cute.domain_offset((head * self.share, 0), found)
+        layout = cute.make_layout(((self.share, found.shape[1]),), stride=(found.stride,))
+        return cute.make_tensor(found.iterator, layout)
 
     @cute.jit
     def one_tile(
         self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, queries: Int32, keys: Int32, tile: Int32, scale: Float32,
-        cap: Float32, left: Int32, right: Int32,
+        cap: Float32, left: Int32, right: Int32, part: Int32, splits: Int32,
     ):  # fmt: skip
         """The outputs of a tile of queries of one sequence and head, their references and sums; and memory to stage them."""
         thread = arch.thread_idx()[0]
         block_q, block_k = self.tiling.block_q, self.tiling.block_k
         mma = self.mma()
 
-        # A query at row r sees the keys from r + offset - left to r + offset + right, both included.
-        offset = tile * block_q + (keys - queries)
+        # A query at position p sees the keys from p - left to p + right, both included.
+        offset = self.offset(tile, keys - queries)
         end = keys
         whole_end = keys
         if const_expr(self.right):
-            end = min(keys, offset + block_q + right)
-            whole_end = min(keys, offset + right + 1)
+            end = min(keys, self.position(offset, tile, block_q - 1) + right + 1)
+            whole_end = min(keys, self.position(offset, tile, 0) + right + 1)
         begin = Int32(0)
         whole_begin = Int32(0)
         if const_expr(self.left):
-            begin = max(Int32(0), offset - left)
-            whole_begin = max(Int32(0), offset + block_q - 1 - left)
+            begin = max(Int32(0), self.position(offset, tile, 0) - left)
+            whole_begin = max(Int32(0), self.position(offset, tile, block_q - 1) - left)
         last = cute.ceil_div(max(end, Int32(0)), block_k) - 1
         first = begin // block_k
         steps = max(last - first + 1, Int32(0))
+        if const_expr(self.parts):
+            each = cute.ceil_div(steps, splits)
+            last = last - part * each
+            steps = max(min(steps - part * each, each), Int32(0))
 
         # Shared memory: the tile of Q, two buffers of K, two of V; O later where Q was.
         memory = utils.SmemAllocator()
@@ -176,7 +230,10 @@ class Forward:
         # What this thread copies.
         copy_q = self.row_copy(self.padded, True).get_slice(thread)
         copy_v = self.row_copy(self.padded_v, True).get_slice(thread)
-        self.fetch(copy_q, q, q_tile, self.dim, tile, queries)
+        if const_expr(self.share == 1):
+            self.fetch(copy_q, q, q_tile, self.dim, tile, queries)
+        else:
+            self.fetch_shared(copy_q, q, q_tile, tile, queries * self.share)
 
         out_acc = cute.make_rmem_tensor(mma.partition_shape_C((block_q, self.padded_v)), Float32)
         out_acc.fill(0.0)
@@ -206,15 +263,22 @@ class Forward:
             if const_expr(self.capped):
                 softmax.cap_scores()
             if (block + 1) * block_k > whole_end or block * block_k < whole_begin:
-                self.mask(scores, block, offset, keys, left, right)
+                self.mask(scores, block, offset, tile, keys, left, right)
             found = softmax.maxima()
             if arch.vote_any_sync(softmax.exceeded(found)):
                 softmax.raise_reference(found)
             softmax.make_probabilities()
             products.outputs(reading)
         arch.cp_async_wait_group(0)
-        arch.sync_threads()
         return o_tile, (out_acc, lowered, sums)
+
+    def offset(self, tile: Any, behind: Any) -> Any:
+        """What `position` needs: where the first query of a tile is, or of all of them where heads share a tile."""
+        return tile * self.tiling.block_q + behind if self.share == 1 else behind
+
+    def position(self, offset: Any, tile: Any, row: Any) -> Any:
+        """The key that the query of a row of a tile is aligned with."""
+        return offset + row if self.share == 1 else offset + (tile * self.tiling.block_q + row) // self.share
 
     @cute.jit
     def fetch(self, copy: Any, source: cute.Tensor, target: cute.Tensor, dim: int, block: Any, rows: Any = None):
@@ -248,7 +312,22 @@ class Forward:
                 cute.copy(copy, row, to[None, i, None], pred=inside)
 
     @cute.jit
-    def mask(self, scores: cute.Tensor, block: Int32, offset: Int32, keys: Int32, left: Int32, right: Int32):
+    def fetch_shared(self, copy: Any, source: cute.Tensor, target: cute.Tensor, tile: Int32, rows: Int32):
+        """Begin to copy a tile of the queries of several heads."""
+        extent, padded = (cute.size(target, mode=[i]) for i in range(2))
+        to = copy.partition_D(target)
+        places = copy.partition_S(cute.make_identity_tensor((extent, padded)))
+        for i in range_constexpr(cute.size(to, mode=[1])):
+            for j in range_constexpr(cute.size(to, mode=[2])):
+                place, column = places[0, i, j]
+                inside = cute.make_rmem_tensor((1,), Boolean)
+                inside[0] = (tile * extent + place < rows) & (column < self.dim)
+                cute.copy(copy, _piece(source, tile * extent + place, column), to[None, i, j], pred=inside)
+
+    @cute.jit
+    def mask(
+        self, scores: cute.Tensor, block: Int32, offset: Int32, tile: Int32, keys: Int32, left: Int32, right: Int32
+    ):
         """Hide the keys that a query does not see."""
         block_k = self.tiling.block_k
         part = self.mma().get_slice(_only_here(arch.thread_idx()[0]))
@@ -260,10 +339,10 @@ class Forward:
                 # relative to the first column of this thread
                 end = keys - start - column
                 if const_expr(self.right):
-                    end = min(end, offset + row + right + 1 - start - column)
+                    end = min(end, self.position(offset, tile, row) + right + 1 - start - column)
                 begin = Int32(0)
                 if const_expr(self.left):
-                    begin = offset + row - left - start - column
+                    begin = self.position(offset, tile, row) - left - start - column
                 for n in range_constexpr(block_k // 8):
                     for c in range_constexpr(2):
                         seen = end > 8 * n + c
@@ -295,14 +374,14 @@ class Forward:
                 if const_expr(lse is not None):
                     row, column = places[(0, half), m, 0]
                     row = row + tile * block_q
-                    if column == 0 and row < queries:
+                    if column == 0 and row < queries * self.share:
                         value = Float32(-float("inf"))
                         if total != 0.0:
                             value = (cute.math.log2(total) - lowered[number]) * _LN_2
                         lse[row] = value
         rounded = cute.make_rmem_tensor(out_acc.shape, self.dtype)
         rounded.store(out_acc.load().to(self.dtype))
-        # A warp wrote and reads its own rows of Q, but the threads that store rows are others.
+        # All have read the queries and what else was there.
         arch.sync_threads()
         store = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=32)
         writer = cute.make_tiled_copy_C(store, mma).get_slice(thread)
@@ -310,19 +389,59 @@ class Forward:
         arch.sync_threads()
         copy = self.row_copy(self.padded_v, False).get_slice(thread)
         from_ = copy.partition_S(memory)
-        to = copy.partition_D(cute.local_tile(out, (block_q, self.padded_v), (tile, 0)))
         coords = copy.partition_S(cute.make_identity_tensor((block_q, self.padded_v)))
         held = cute.make_fragment_like(from_)
         cute.copy(copy, from_, held)
-        inside = cute.make_rmem_tensor((1, cute.size(to, mode=[1]), cute.size(to, mode=[2])), Boolean)
-        for i in range_constexpr(cute.size(to, mode=[1])):
-            for j in range_constexpr(cute.size(to, mode=[2])):
+        inside = cute.make_rmem_tensor((1, *held.shape[1:]), Boolean)
+        for i in range_constexpr(cute.size(held, mode=[1])):
+            for j in range_constexpr(cute.size(held, mode=[2])):
                 row, column = coords[0, i, j]
-                there = tile * block_q + row < queries
+                there = tile * block_q + row < queries * self.share
                 if const_expr(self.dim_v != self.padded_v):
                     there = there & (column < self.dim_v)
                 inside[0, i, j] = there
-        cute.copy(copy, held, to, pred=inside)
+                if const_expr(self.share > 1):
+                    place = _piece(out, tile * block_q + row, column)
+                    cute.copy(copy, held[None, i, j], place, pred=inside[None, i, j])
+        if const_expr(self.share == 1):
+            to = copy.partition_D(cute.local_tile(out, (block_q, self.padded_v), (tile, 0)))
+            cute.copy(copy, held, to, pred=inside)
+
+    @cute.jit
+    def finish_part(self, result: Any, found: cute.Tensor, tile: Int32, queries: Int32):
+        """Write what a part of the keys gives: outputs, divided by the sums, and the binary logarithm after them."""
+        out_acc, lowered, sums = result
+        part = self.mma().get_slice(_only_here(arch.thread_idx()[0]))
+        places = part.partition_C(cute.make_identity_tensor((self.tiling.block_q, self.padded_v)))
+        store = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=64)
+        pair = cute.make_rmem_tensor((2,), Float32)
+        for m in range_constexpr(self.tiling.m_tiles):
+            for half in range_constexpr(2):
+                number = 2 * m + half
+                total = sums[number]
+                total = total + arch.shuffle_sync_bfly(total, offset=1)
+                total = total + arch.shuffle_sync_bfly(total, offset=2)
+                inverse, logarithm = Float32(0.0), Float32(-float("inf"))
+                if total != 0.0:
+                    inverse = arch.rcp_approx(total)
+                    logarithm = cute.math.log2(total) - lowered[number]
+                row, column = places[(0, half), m, 0]
+                row = row + tile * self.tiling.block_q
+                if row < queries * self.share:
+                    target = found[row, None]
+                    for n in range_constexpr(self.dim_v // 8):
+                        for c in range_constexpr(2):
+                            pair[c] = out_acc[(c, half), m, n] * inverse
+                        place = (target.iterator + (column + 8 * n)).with_alignment(8)
+                        cute.copy(store, pair, cute.make_tensor(place, cute.make_layout((2,))))
+                    if column == 0:
+                        target[self.dim_v] = logarithm
+
+
+def _piece(rows: Any, row: Any, column: Any) -> Any:
+    """What is copied at once of a row."""
+    start = cute.domain_offset((row, column), rows).iterator
+    return cute.make_tensor(start.with_alignment(2 * _VALUES), cute.make_layout((_VALUES,)))
 
 
 def _only_here(value: Any) -> Any:
