@@ -14,6 +14,19 @@ from kiln.mlir import ir
 FEW = [(1, 0), (1, 1), (2, 2)]
 
 
+def struct(kind, count):
+    return ir.Type.parse(f"!llvm.struct<({', '.join([kind] * count)})>")
+
+
+def parts(value, kind, count):
+    return [
+        tracing.emit_value(
+            "llvm.extractvalue", ir.Type.parse(kind), (value,), {"position": ir.DenseI64ArrayAttr.get([n])}
+        )
+        for n in range(count)
+    ]
+
+
 def test_a_product_of_matrices_in_ptx():
     """C = A B by `ldmatrix`, `mma` and `stmatrix`, as CUDA programs write it; `movmatrix` transposes."""
     load_a = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];"
@@ -22,17 +35,6 @@ def test_a_product_of_matrices_in_ptx():
         mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $10, $10, $10};
     }"""
     i32, f32 = "i32", "f32"
-
-    def struct(kind, count):
-        return ir.Type.parse(f"!llvm.struct<({', '.join([kind] * count)})>")
-
-    def parts(value, kind, count):
-        return [
-            tracing.emit_value(
-                "llvm.extractvalue", ir.Type.parse(kind), (value,), {"position": ir.DenseI64ArrayAttr.get([n])}
-            )
-            for n in range(count)
-        ]
 
     @cute.kernel
     def kernel(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, turned: cute.Tensor):
@@ -66,6 +68,68 @@ def test_a_product_of_matrices_in_ptx():
         want = a.reshape(16, 16).astype(np.float64) @ b.reshape(16, 8).astype(np.float64)
         np.testing.assert_array_equal(out.reshape(16, 8), want)
         np.testing.assert_array_equal(turned.reshape(8, 8), a.reshape(16, 16)[:8, :8].T)
+
+
+def _registers(matrix, rows, bits):
+    """The registers of A (16 or 8 rows) or of B, as its columns: [lane, register], by the manual's tables of fragments."""
+    per, k = 32 // bits, matrix.shape[1]
+    made = np.zeros((32, rows // 8 * (k // (4 * per))), np.uint64)
+    for lane in range(32):
+        g, t = divmod(lane, 4)
+        for register in range(made.shape[1]):
+            row, block = g + 8 * (register % (rows // 8)), register // (rows // 8)
+            for i in range(per):
+                value = int(matrix[row, 4 * per * block + t * per + i]) & ((1 << bits) - 1)
+                made[lane, register] |= np.uint64(value << bits * i)
+    return made.astype(np.uint32).view(np.int32)
+
+
+INTEGERS = [
+    ("m16n8k64", "s4", "s4", ""), ("m16n8k64", "u4", "s4", ""), ("m16n8k32", "s4", "u4", ""), ("m8n8k32", "u4", "u4", ""),
+    ("m16n8k64", "s4", "s4", "satfinite"), ("m16n8k32", "s8", "u8", "satfinite"), ("m16n8k256", "b1", "b1", "xor"),
+    ("m16n8k256", "b1", "b1", "and"), ("m16n8k128", "b1", "b1", "xor"), ("m8n8k128", "b1", "b1", "and"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "a_type", "b_type", "how"), INTEGERS)
+def test_products_of_narrow_integers(shape, a_type, b_type, how):
+    m, n, k = map(int, shape.replace("m", "").replace("n", " ").replace("k", " ").split())
+    bits = int(a_type[1:])
+    counts = [m * k * bits // 1024, n * k * bits // 1024, m * n // 32]
+    numbers = iter(range(100))
+    places = [[f"${next(numbers)}" for _ in range(count)] for count in (counts[2], *counts)]
+    names = ["{" + ", ".join(part) + "}" for part in places]
+    types = f"row.col{'.satfinite' if how == 'satfinite' else ''}.s32.{a_type}.{b_type}.s32"
+    text = f"mma.sync.aligned.{shape}.{types}{f'.{how}.popc' if bits == 1 else ''} {', '.join(names)};"
+    constraints = ",".join(["=r"] * counts[2] + ["r"] * sum(counts))
+
+    @cute.kernel
+    def kernel(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, out: cute.Tensor):
+        t = arch.thread_idx()[0]
+        given = [x[t, i] for x, count in zip((a, b, c), counts) for i in range(count)]
+        made = asm(struct("i32", counts[2]), given, text, constraints)
+        for i, value in enumerate(parts(made, "i32", counts[2])):
+            out[t, i] = cute.Int32._make(value)
+
+    rng = np.random.default_rng(k)
+
+    def drawn(rows, kind):
+        signed = kind[0] == "s"
+        return rng.integers(-(1 << bits - 1) if signed else 0, 1 << (bits - signed), (rows, k)).astype(np.int64)
+
+    left, right = drawn(m, a_type), drawn(n, b_type)
+    start = rng.choice([-(1 << 31), (1 << 31) - 1, 5], (m, n))  # many sums leave the range
+    if how != "satfinite":
+        want = (left[:, None, :] ^ right[None]).sum(-1) if how == "xor" else left @ right.T
+        want = (want + start).astype(np.int32)
+    else:
+        want = np.clip(left @ right.T + start, -(1 << 31), (1 << 31) - 1)
+    lanes = np.arange(32)[:, None]
+    held = np.arange(counts[2])[None]
+    rows, columns = lanes // 4 + 8 * (held // 2), lanes % 4 * 2 + held % 2
+    arrays = _registers(left, m, bits), _registers(right, 8, bits), start[rows, columns].astype(np.int32)
+    for *_, out in runs(kernel, *arrays, np.zeros((32, counts[2]), np.int32), schedules=FEW):
+        np.testing.assert_array_equal(out, want[rows, columns])
 
 
 @pytest.mark.parametrize("mask", [0b1111, 0b0101, 0b1000])

@@ -47,13 +47,17 @@ class Element:
 ELEMENTS = {
     "f16": Element(16, "f32"), "bf16": Element(16, "f32"), "tf32": Element(32, "f32"), "f64": Element(64, "f64"),
     "s8": Element(8, "i32"), "u8": Element(8, "i32"), "e4m3": Element(8, "f32"), "e5m2": Element(8, "f32"),
+    "s4": Element(4, "i32"), "u4": Element(4, "i32"), "b1.and": Element(32, "i32"), "b1.xor": Element(32, "i32"),
 }  # fmt: skip
+"""Matrices of bits are matrices of words whose product is the number of bits that both (`and`) or only one (`xor`) has."""
 
 SHAPES = {
     "f16": {(16, 8, 8), (16, 8, 16)}, "bf16": {(16, 8, 8), (16, 8, 16)}, "tf32": {(16, 8, 4), (16, 8, 8)},
     "f64": {(8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16)}, "s8": {(8, 8, 16), (16, 8, 16), (16, 8, 32)},
     "u8": {(8, 8, 16), (16, 8, 16), (16, 8, 32)},
-    "e4m3": {(16, 8, 32)}, "e5m2": {(16, 8, 32)},
+    "e4m3": {(16, 8, 16), (16, 8, 32)}, "e5m2": {(16, 8, 16), (16, 8, 32)},
+    "s4": {(8, 8, 32), (16, 8, 32), (16, 8, 64)}, "u4": {(8, 8, 32), (16, 8, 32), (16, 8, 64)},
+    "b1.and": {(8, 8, 4), (16, 8, 4), (16, 8, 8)}, "b1.xor": {(8, 8, 4), (16, 8, 4), (16, 8, 8)},
 }  # fmt: skip
 """Shapes (m, n, k) by the type of A."""
 
@@ -68,10 +72,12 @@ class Mma:
     a: str
     b: str
     d: str
+    saturates: bool = False
+    """Whether a sum of integers that does not fit becomes the nearest one that does."""
 
     @property
     def name(self) -> str:
-        return f"kiln.mma.m{self.m}n{self.n}k{self.k}.{self.a}.{self.b}.{self.d}"
+        return f"kiln.mma.m{self.m}n{self.n}k{self.k}.{self.a}.{self.b}.{self.d}{'.sat' * self.saturates}"
 
     @property
     def sum(self) -> str:
@@ -158,6 +164,8 @@ def _table(x: Expander, name: str) -> str:
 
 def _product_type(kind: str) -> str:
     """The type elements are multiplied in. Bytes: 32 products of 16 bits and their sum are exact in f32, and faster there."""
+    if kind.startswith("b1"):
+        return "i32"
     return "f32" if ELEMENTS[kind].sum == "i32" else ELEMENTS[kind].sum
 
 
@@ -174,6 +182,15 @@ def _elements(x: Expander, b: Builder, address: ir.Value, kind: str, count: int)
         return b.value("arith.bitcast", wide, (b.binary("andi", b.load(words, address, 8), b.const(words, -8192)),))
     if kind == "f64":
         return b.load(wide, address, 8)
+    if kind.startswith("b1"):
+        return b.load(words, address, 4)
+    if kind in ("s4", "u4"):  # the lower half of a byte comes first
+        pairs = _vector(count // 2, i32)
+        low = b.value("arith.extui", pairs, (b.load(_vector(count // 2, int_type(8)), address, 4),))
+        both = [b.binary("shli", low, b.const(pairs, shift)) for shift in (28, 24)]
+        parts = [b.binary("shrsi" if kind == "s4" else "shrui", part, b.const(pairs, 28)) for part in both]
+        order = [n // 2 + count // 2 * (n % 2) for n in range(count)]
+        return b.value("arith.sitofp", wide, (_shuffled(b, *parts, order),))
     bytes_ = b.load(_vector(count, int_type(8)), address, 4)
     if kind in ("s8", "u8"):
         numbers = b.value("arith.extsi" if kind == "s8" else "arith.extui", words, (bytes_,))
@@ -286,28 +303,45 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
             t, number = holder[half, k]
             left = outer.load(type_, outer.gep(fragments[which], type_, t * len(in_a) + number))
             spread = outer.value("vector.broadcast", row_type, (left,))
+            if kind.a.startswith("b1"):
+                same = outer.binary("andi" if kind.a == "b1.and" else "xori", spread, right)
+                product = outer.value("math.ctpop", row_type, (same,))
+                totals[which, half] = outer.binary("addi", totals[which, half], product)
+                continue
             totals[which, half] = outer.value("math.fma", row_type, (spread, right, totals[which, half]))
     for (which, half), total in totals.items():
         row = total
         if is_integer:
-            whole = outer.value("arith.fptosi", _vector(kind.n, d_type), (total,))
-            row = outer.binary("addi", starts[which, half], whole)
+            whole = total if type_ == d_type else outer.value("arith.fptosi", _vector(kind.n, d_type), (total,))
+            row = _sum(outer, starts[which, half], whole, kind.saturates)
         elif d_type != type_:
             row = outer.value("arith.truncf", _vector(kind.n, d_type), (total,))
         for t in range(4):
             outer.store(_shuffled(outer, row, row, [2 * t, 2 * t + 1]), place_of(groups[which], t, half), d_bytes)
 
 
+def _sum(b: Builder, c: ir.Value, total: ir.Value, saturates: bool) -> ir.Value:
+    """C + A B of integers."""
+    if not saturates:
+        return b.binary("addi", c, total)
+    wide = _vector(c.type.shape[0], int_type(64))  # pyright: ignore[reportAttributeAccessIssue]
+    whole = b.binary("addi", *(b.value("arith.extsi", wide, (part,)) for part in (c, total)))
+    for name, limit in (("minsi", (1 << 31) - 1), ("maxsi", -(1 << 31))):
+        whole = b.binary(name, whole, b.const(wide, limit))
+    return b.value("arith.trunci", c.type, (whole,))
+
+
 _RESULTS = {
     "f16": ("f32", "f16"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",), "s8": ("i32",), "u8": ("i32",),
-    "e4m3": ("f32", "f16"), "e5m2": ("f32", "f16"),
+    "e4m3": ("f32", "f16"), "e5m2": ("f32", "f16"), "s4": ("i32",), "u4": ("i32",), "b1.and": ("i32",),
+    "b1.xor": ("i32",),
 }  # fmt: skip
 
 
 def checked(op: ir.Operation, kind: Mma) -> Mma:
     """A kind of `mma_sync`; refused if the hardware has no such instruction."""
     a, b = kind.a, kind.b
-    same_family = a == b or {a, b} <= {"s8", "u8"} or {a, b} <= {"e4m3", "e5m2"}
+    same_family = a == b or any({a, b} <= family for family in ({"s8", "u8"}, {"s4", "u4"}, {"e4m3", "e5m2"}))
     shapes = SHAPES.get(a, set[tuple[int, int, int]]())
     if not same_family or (kind.m, kind.n, kind.k) not in shapes or kind.d not in _RESULTS[a]:
         raise report_at(

@@ -26,17 +26,24 @@ def _set(m: Machine, operand: Operand, value: ir.Value) -> None:
 @instruction("mma")
 def _mma(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     shape = next((found for part in modifiers if (found := re.fullmatch(r"m(\d+)n(\d+)k(\d+)", part))), None)
-    types = modifiers[-4:]
+    bits = modifiers[-2] if modifiers[-1] == "popc" else ""
+    types = modifiers[-6:-2] if bits else modifiers[-4:]
     if shape is None or "sync" not in modifiers or modifiers.count("row") != 1 or modifiers.count("col") != 1:
         raise Refused("this mma")
-    if {"sp", "satfinite"} & set(modifiers) or any(part.startswith("kind") for part in modifiers):
+    if "sp" in modifiers or any(part.startswith("kind") for part in modifiers):
         raise Refused("this kind of mma")
     d, a, b, c = types
+    rows, columns, inner = map(int, shape.groups())
+    if bits and (a, b) == ("b1", "b1"):
+        a = b = f"b1.{bits}"
+        inner //= 32
     if d != c or a not in tensor_core.ELEMENTS or b not in tensor_core.ELEMENTS:
         raise Refused(f"an mma of {a} and {b} with sums in {d} and {c}")
-    rows, columns, inner = map(int, shape.groups())
+    saturates = "satfinite" in modifiers
+    if saturates and (d != "s32" or bits):
+        raise Refused("an mma that saturates sums of this type")
     sums = {"s32": "i32"}.get(d, d)
-    kind = tensor_core.checked(m.op, tensor_core.Mma(rows, columns, inner, a, b, sums))
+    kind = tensor_core.checked(m.op, tensor_core.Mma(rows, columns, inner, a, b, sums, saturates))
     register = "f64" if a == "f64" else "i32"
     counts = [
         size * tensor_core.ELEMENTS[a].bits // (64 if a == "f64" else 32) // 32
