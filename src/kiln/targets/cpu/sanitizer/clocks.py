@@ -30,10 +30,24 @@ def clock_new(c: Code) -> Variable:
         c.call_c("memset", [(made.get() + CLOCK_HEADER,), c.i32(0), st.length.wide() * 4])
     clock = c.struct(made.get(), Clock)
     clock.holders = 1
+    clock.lowest = 0
     clock.group = st.group
     clock.last = 0
     clock.foreign = 0
     return made
+
+
+@exported([64], 32)
+def clock_lowest(c: Code, clock: Value) -> Value:
+    """The least of a clock's numbers for threads. Nobody changes the clock any more."""
+    st, fields = state_of(c), c.struct(clock, Clock)
+    with c.when(fields.lowest == 0):
+        least = c.variable(0xFFFF_FFFE, 32)
+        with c.loop(st.threads) as i:
+            entry = c.load(clock_entry(c, clock, i), 32)
+            least.set((entry < least.get()).choose(entry, least.get()))
+        fields.lowest = least.get() + 1
+    return fields.lowest - 1
 
 
 @exported([64])
@@ -230,8 +244,9 @@ def ordered(c: Code, group: Value, tid: Value, clock: Value, proxy: Value) -> Va
         index = ((proxy != 0) & (tid < n * 2)).choose(tid + n * 3, tid)
         with c.when(base != 0):
             result.set((c.load(clock_entry(c, base, index), 32) >= clock).narrow())
-        with c.when((result.get() == 0) & (index % n == st.tid)):
-            result.set((thread.at("own", index // n) >= clock).narrow())
+        with c.when(result.get() == 0):
+            with c.when(index % n == st.tid):
+                result.set((thread.at("own", index // n) >= clock).narrow())
     with c.otherwise():
         with c.when(group < st.first_group):  # another launch: over, unless it is the one before
             over = (group < st.before_group) | ((st.programmatic != 0) & (thread.depended != 0))

@@ -6,7 +6,7 @@ from typing import Any
 
 from .lone import LONE_CELL
 from .native import Code, Value, Variable
-from .registry import CELL, CLOCK_HEADER, call, exported, state_of
+from .registry import CELL, CLOCK_HEADER, call, exported, maximum, state_of
 from .reporting import attribute, placed
 from .state import (
     ALIGNMENT_SHIFT,
@@ -173,7 +173,10 @@ def _check_readers(
         # most often all readers are ordered: without branches that is quick to see
         late = c.variable(1, 32)
         base = c.struct(st.current, Thread).base
-        with c.when(base != 0):
+        with c.when((base != 0) & (engine == 0)):
+            # a barrier of all threads: what any of them did before is known without looking at each
+            late.set((cell.o_site > call(c, "clock_lowest", base)).narrow())
+        with c.when((base != 0) & (late.get() != 0)):
             late.set(0)
             with c.loop(st.identities.wide()) as i:
                 behind = c.load(array + i * 8, 32) > c.load(base + CLOCK_HEADER + i * 4, 32)
@@ -211,6 +214,7 @@ def _record_read(
         array = c.load(cell.place("o_clock"))
         c.store(clock, array + me.wide() * 8, 32)
         c.store(site, array + me.wide() * 8 + 4, 32)
+        cell.o_site = maximum(cell.o_site, (me < st.threads).choose(clock, c.i32(-1)))
     with c.otherwise():
         with c.when(alone.get() == 0):
             mine = (cell.r_tid == me) & (cell.r_group == group)
@@ -226,6 +230,8 @@ def _record_read(
                 for who, when, where in ((cell.r_tid, cell.r_clock, cell.r_site), (me, clock, site)):
                     c.store(when, array + who.wide() * 8, 32)
                     c.store(where, array + who.wide() * 8 + 4, 32)
+                engines = (me >= st.threads) | (cell.r_tid >= st.threads)
+                cell.o_site = engines.choose(c.i32(-1), maximum(clock, cell.r_clock))
                 cell.r_tid = DENSE
                 c.store(array, cell.place("o_clock"))
         with c.when((alone.get() == 0) & ~shared):

@@ -65,6 +65,7 @@ class Clock(ctypes.Structure):
     _fields_ = [
         ("holders", u32),
         ("group", u32),
+        ("lowest", u32),  # the least of its numbers for threads, plus 1; 0: not known yet
         ("next", i64),  # in the list of free ones
         ("last", i64),  # the clock joined into this one most recently: joining it again changes nothing
         ("foreign", i64),  # what is known about other groups: a list of `Foreign`
@@ -101,7 +102,8 @@ class Cell(ctypes.Structure):
     """Who accessed a few bytes last. A clock of 0 means nobody.
 
     `w`: the last write; `a`: an atomic write before it that was not ordered with it; `r`: a read after it; `o`: another
-    one. In shared memory `r_tid` DENSE means that `o` holds the address of an array over all identities.
+    one. In shared memory `r_tid` DENSE means that `o` holds the address of an array over all identities, and `o_site` the
+    latest clock in it, or DENSE if an asynchronous copy is among the readers.
     """
 
     _fields_ = [(f"{who}_{what}", u32) for who in "waro" for what in ("clock", "tid", "site", "group")]
