@@ -4,7 +4,8 @@
     python tests/sanitizer/mutation.py -v ring     # of the programs with "ring" in their name, with what was found
 
 The programs are the files in `mutants`. One that names a `LIBRARY` mutates those modules of Kiln's kernels, from their source as
-it is, and runs the library with them. A mutant is *detected* if the sanitizer finds something or a deadlock is reported, under some schedule. One that
+it is, and runs the library with them. In one that says `GUARDS = True` comparisons that guard accesses, predicates of copies and
+initializations of registers are taken away as well. A mutant is *detected* if the sanitizer finds something or a deadlock is reported, under some schedule. One that
 is not is *equivalent* if `EQUIVALENT` names the synchronization that still implies what was taken away; else it is *missed*.
 """
 
@@ -116,6 +117,8 @@ def mutants(program: str) -> Iterator[Mutant]:
             if not isinstance(function, ast.FunctionDef):
                 continue
             seen: dict[str, int] = {}
+            if "\nGUARDS = True\n" in text:
+                yield from _unguarded(program, text, function)
             place = f"{module}.{function.name}: " if module else ""
             for body in _bodies(function):
                 for index, statement in enumerate(body):
@@ -158,6 +161,53 @@ def _mutants_of(
     after = body[index + 1] if index + 1 < len(body) else None
     if name in WAITS and after is not None and _accesses(after):
         yield made("one statement later", lambda: _swapped(text, statement, after))
+
+
+def _unguarded(program: str, text: str, function: ast.FunctionDef) -> Iterator[Mutant]:
+    """Without one comparison, predicate or initialization of a kernel."""
+    if not any("kernel" in ast.unparse(decorator) for decorator in function.decorator_list):
+        return
+    for node in ast.walk(function):
+        if isinstance(node, ast.If):
+            parts = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
+            for part in parts:
+                if not isinstance(part, ast.Compare) or not isinstance(part.ops[0], (ast.Lt, ast.Gt)):
+                    continue
+                shown = f"if {ast.unparse(node.test)}"
+                yield Mutant(program, node.lineno, shown, _dropped(part), _instead(text, part, "True"))
+                for wider, new in _wider(part):
+                    yield Mutant(program, node.lineno, shown, wider, _instead(text, part, new))
+        if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+            continue
+        shown = ast.unparse(node)
+        if _called(node.value) == "fill":
+            yield Mutant(program, node.lineno, shown, "deleted", _replaced(text, node, "pass"))
+        if any(keyword.arg == "pred" for keyword in node.value.keywords):
+            kept = [keyword for keyword in node.value.keywords if keyword.arg != "pred"]
+            call = ast.Call(node.value.func, node.value.args, kept)
+            new = _replaced(text, node, ast.unparse(ast.fix_missing_locations(call)))
+            yield Mutant(program, node.lineno, shown, "without its predicate", new)
+
+
+def _dropped(part: ast.expr) -> str:
+    return f"without `{ast.unparse(part)}`"
+
+
+def _wider(part: ast.Compare) -> Iterator[tuple[str, str]]:
+    """A comparison that lets one more through."""
+    for narrow, wide in ((ast.Lt, "<="), (ast.Gt, ">=")):
+        if isinstance(part.ops[0], narrow):
+            left, right = ast.unparse(part.left), ast.unparse(part.comparators[0])
+            yield f"`{left} {wide} {right}`", f"{left} {wide} {right}"
+
+
+def _instead(text: str, node: ast.expr, new: str) -> str:
+    """The text with an expression of one line replaced."""
+    assert node.lineno == node.end_lineno
+    lines = text.splitlines(keepends=True)
+    line = lines[node.lineno - 1]
+    lines[node.lineno - 1] = line[: node.col_offset] + new + line[node.end_col_offset :]
+    return "".join(lines)
 
 
 def _called(value: ast.Call) -> str:
