@@ -55,15 +55,102 @@ def test_notebook_cells():
     assert [space["h"](1), space["h"](5)] == [1, 2]
 
 
+STEP = "@cute.jit\ndef f(a):\n    if a > 2:\n        a = a * {factor}\n    return a\n"
+BODY = "    if a > 2:\n        a = a * %d\n    return a\n"
+
+
+class Template:
+    text = STEP.replace("{factor}", "9")
+
+    def __init__(self) -> None:
+        self.parts = [STEP.replace("{factor}", "8")]
+
+    @property
+    def made(self) -> str:
+        raise AssertionError("nothing of the user's is called again")
+
+
+def _run_text(text: str, space: dict[str, Any]) -> None:
+    exec(compile(text, "<made by a helper>", "exec"), space)
+
+
+def test_texts_that_are_held_by_whoever_runs_them():
+    space: dict[str, Any] = {"cute": cute}
+    template, factor = Template(), 4
+
+    def gives(wanted: int) -> None:
+        assert [space["f"](1), space["f"](5)] == [1, 5 * wanted]
+
+    exec(f"@cute.jit\ndef f(a):\n    if a > 2:\n        a = a * {factor}\n    return a\n", space)
+    gives(4)
+    exec(STEP.format(factor=factor + 1), space)  # an expression with arithmetic is not computed again
+    with pytest.raises(DSLRuntimeError, match="source of 'f' cannot be had"):
+        space["f"](5)
+    exec(STEP.format(factor=5), space)
+    gives(5)
+    exec("@cute.jit\ndef f(a):\n" + BODY % 6, space)
+    gives(6)
+    exec(textwrap.dedent("    @cute.jit\n    def f(a):\n        return 0 if a > 2 else a\n"), space)
+    assert [space["f"](1), space["f"](5)] == [1, 0]
+    exec(compile(STEP.format(factor=7), "<compiled>", "exec"), space)
+    gives(7)
+    exec(template.parts[0], space)
+    gives(8)
+    exec(template.text, space)
+    gives(9)
+    _run_text(STEP.format(factor=10), space)
+    gives(10)
+    exec(STEP.format(factor=11).encode(), space)
+    text = STEP.format(factor=12)
+    exec(text.encode(), space)
+    gives(12)
+
+
+def test_a_function_that_is_decorated_after_its_text_was_run():
+    space: dict[str, Any] = {}
+    text = "def f(a):\n    if a > 2:\n        a = 10\n    return a\n"
+    exec(text, space)
+    assert cute.jit(space["f"])(5) == 10
+
+
+def test_a_text_that_only_looks_alike_is_not_taken():
+    space: dict[str, Any] = {"cute": cute}
+    text = STEP.format(factor=2)
+    other = text.replace("* 2", "* 3")
+    exec(text, space)
+    assert space["f"](5) == 10, other
+    exec("".join(reversed(list(reversed(STEP.format(factor=40))))), space)
+    with pytest.raises(DSLRuntimeError, match="source of 'f' cannot be had"):
+        space["f"](5)
+
+
 def test_a_function_made_without_source_is_refused():
-    code = compile("def f(a):\n    return a\n", "<generated>", "exec")
+    def text() -> str:
+        return "\n".join(["def f(a):", "    return a", ""])
+
     space: dict = {}
-    exec(code, space)
-    function = space["f"]
-    lost = type(function)(function.__code__.replace(co_filename="<nowhere>"), {})
+    exec(compile(text(), "<generated>", "exec"), space)
     with pytest.raises(DSLRuntimeError, match="source of 'f' cannot be had") as caught:
-        cute.jit(lost)(1)
+        cute.jit(space["f"])(1)
     assert "file or a notebook" in caught.value.hint
+    assert "holds it in a variable" in caught.value.hint
+
+
+def test_nothing_watches_the_process(child):
+    """An audit hook would make `id` and others slower for all of the program."""
+    program = """
+import sys
+
+added = []
+sys.addaudithook = added.append
+import kiln
+from kiln import cute, kernels
+space = {"cute": cute}
+exec("@cute.jit\\ndef f(a):\\n    return 1 if a > 2 else 0", space)
+print(space["f"](5), added)
+"""
+    done = child("-c", program, KILN_TARGET="cpu")
+    assert done.stdout == "1 []\n", done.stderr
 
 
 def test_dash_c(child):

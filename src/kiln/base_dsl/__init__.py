@@ -3,8 +3,5 @@
 from __future__ import annotations
 
 from .dsl import BaseDSL
-from .frontend import texts
 
 __all__ = ["BaseDSL"]
-
-texts.watch()

@@ -178,7 +178,6 @@ class Native:
 
         compiled  `slot` of an instance holds a plan
         jit       it holds a tuple: the addresses of plans after their number, in a `bytes` object, then what owns them
-        leaves    it holds a plan; the method takes a list of the arguments
         recorded  it holds a tuple: programs (see `call_program`) by the keys of calls, then names of numbers
         """
         raise NotImplementedError

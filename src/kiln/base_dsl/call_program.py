@@ -11,7 +11,7 @@ In memory a program is words of 8 bytes: a header, then the steps, then the resu
     CALL    function, positional arguments, names of the others or 0, register of what it gives or -1, how many arguments, then
             (kind, object or register) for each
     LAUNCH  address of the code, address of its slots as they were packed, their bytes, what takes a report, how many slots
-            differ from call to call, then (offset, kind, register) for each
+            differ from call to call, then (offset, kind, register or number, how far from where the array begins) for each
 
 A step begins with its kind and its size in words. Registers hold arrays: first those of the arguments, as a walk through
 positional and named arguments meets them, then those that are made.
@@ -73,8 +73,8 @@ class Launch(NamedTuple):
 
     compiled: CompiledFunction
     leaves: list[Any]
-    patches: tuple[tuple[int, int, int], ...]
-    """(leaf, kind, register or number) of those that differ from call to call."""
+    patches: tuple[tuple[int, int, int, int], ...]
+    """(leaf, kind, register or number, bytes to add to an address) of those that differ from call to call."""
 
 
 class Program:
@@ -110,9 +110,9 @@ class Program:
                     registers.append(made)
             else:
                 leaves = step.leaves.copy()
-                for leaf, kind, place in step.patches:
+                for leaf, kind, place, further in step.patches:
                     if kind == ADDRESS:
-                        leaves[leaf] = self._address_of(registers[place])
+                        leaves[leaf] = self._address_of(registers[place]) + further
                     else:
                         leaves[leaf] = stream if kind == STREAM else numbers[place]
                 step.compiled.run_leaves(leaves)
@@ -183,13 +183,13 @@ class Program:
         self._keep.append(step.compiled)
         words = [LAUNCH, 0, entry.address, self._data(slots.ljust(size, b"\0")), size, self._reference(entry.report)]
         words.append(len(step.patches))
-        for leaf, kind, place in step.patches:
+        for leaf, kind, place, further in step.patches:
             offset, format_ = offsets[leaf]
             if kind not in (ADDRESS, STREAM):
                 if format_ not in _NUMBER_KINDS:
                     return None
                 kind = _NUMBER_KINDS[format_]
-            words += [offset, kind, place]
+            words += [offset, kind, place, further]
         return words
 
 
@@ -231,8 +231,8 @@ class Recorder:
         self._numbers_used: set[int] = set()
         self._is_array = is_array
         self._steps: list[Call | Launch] = []
-        self._same_place: dict[int, int] = {}
-        """Registers of views, and of the arrays that begin where they do."""
+        self._begins: dict[int, tuple[int, int]] = {}
+        """Registers of views, with those of the arrays that they are of, and how many bytes further they begin."""
         self._arguments = len(self._registers)
         self._versions = [_version(x) for x in arrays]
         self._useless = ""
@@ -276,28 +276,29 @@ class Recorder:
             self._versions[place] = _version(self._registers[place])
         self._steps.append(Call(function, items, (), -1))
 
-    def begins_where(self, view: Any, array: Any) -> None:
-        """Note that a view begins where an array does: a launch on it need not make it."""
+    def begins_in(self, view: Any, array: Any, further: int) -> None:
+        """Note that a view begins so many bytes after an array does: a launch on it need not make it."""
         first, second = self._known.get(id(view)), self._known.get(id(array))
         if first is not None and second is not None and first != second:
-            self._same_place[first] = self._same_place.get(second, second)
+            place, before = self._begins.get(second, (second, 0))
+            self._begins[first] = (place, before + further)
 
     def launched(
         self, compiled: CompiledFunction, leaves: list[Any], places: Sequence[tuple[int, Any]], stream: int
     ) -> None:
         """Note a launch: `places` are leaves that are where arrays begin, `stream` the leaf that is the stream, or -1."""
-        patches: list[tuple[int, int, int]] = []
+        patches: list[tuple[int, int, int, int]] = []
         for leaf, array in places:
             place = self._known.get(id(array))
             if place is None:
                 self.give_up("a launch on an array that was not seen before")
                 return
-            patches.append((leaf, ADDRESS, self._same_place.get(place, place)))
+            patches.append((leaf, ADDRESS, *self._begins.get(place, (place, 0))))
         if stream >= 0:
-            patches.append((stream, STREAM, 0))
+            patches.append((stream, STREAM, 0, 0))
         for leaf, value in enumerate(leaves):
             if type(value) is Passed:
-                patches.append((leaf, NUMBER64, value.place))
+                patches.append((leaf, NUMBER64, value.place, 0))
                 self._numbers_used.add(value.place)
         self._steps.append(Launch(compiled, [float(x) if type(x) is Passed else x for x in leaves], tuple(patches)))
 
@@ -345,7 +346,7 @@ def _without_the_unused(steps: list[Call | Launch], result: Any, arguments: int)
     kept: list[Call | Launch] = []
     for step in reversed(steps):
         if isinstance(step, Launch):
-            used |= {place for _, kind, place in step.patches if kind == ADDRESS}
+            used |= {place for _, kind, place, _ in step.patches if kind == ADDRESS}
         elif step.register < 0 or step.register in used:
             used |= {value for kind, value in step.items if kind == REGISTER}
         else:
@@ -361,7 +362,7 @@ def _without_the_unused(steps: list[Call | Launch], result: Any, arguments: int)
     def moved(step: Call | Launch) -> Call | Launch:
         if isinstance(step, Call):
             return step._replace(items=tuple(map(item, step.items)), register=places.get(step.register, -1))
-        patches = [(leaf, kind, places[n] if kind == ADDRESS else n) for leaf, kind, n in step.patches]
+        patches = [(leaf, kind, places[n] if kind == ADDRESS else n, more) for leaf, kind, n, more in step.patches]
         return step._replace(patches=tuple(patches))
 
     return [moved(step) for step in reversed(kept)], list(map(item, result)) if isinstance(result, list) else item(

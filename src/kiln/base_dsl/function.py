@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from . import call_plan, settings
 from . import trace as tracing
-from .arguments import Node, Parameters, StaticNode, number_format, plan_number, plan_static, slot_struct
+from .arguments import Node, Parameters, StaticNode, number_format, plan_static, slot_struct
 from .call_program import Entry
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, Span, error
 from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
 from .frontend import texts
 from .numeric import host
-from .numeric.meta import TYPES
 from .target import Executable, choice_guards, target_key, target_name
 from .typing import Numeric
 
@@ -217,7 +216,7 @@ class CompiledFunction:
     plan for native code after the first calls (see `call_plan`).
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_native", "_native_leaves")
+    __slots__ = ("__dict__", "__weakref__", "_native")
 
     def __init__(
         self,
@@ -254,7 +253,7 @@ class CompiledFunction:
         # What the trace returned is rebuilt from results; without results it is static.
         self._static_result = None if self._has_results else traced.rebuild(iter(()))
         self._target = target
-        self._calls = self.specialized_calls = self._leaf_calls = 0
+        self._calls = self.specialized_calls = 0
         self.specialization = b""
         """The plan by which native code takes calls of the jit function this was compiled of."""
         self._kept: list[Any] = []
@@ -341,18 +340,7 @@ class CompiledFunction:
         )
 
     def run_leaves(self, leaves: list[Any]) -> Any:
-        """Call with the leaves of arguments that are known to fit.
-
-        Once native code is there, it is this method of the class; who kept this one comes to it.
-        """
-        if self._leaf_calls > 2 * _NATIVE_AFTER and hasattr(self, "_native_leaves"):
-            return CompiledFunction.run_leaves(self, leaves)
-        return self._run_leaves_in_python(leaves)
-
-    def _run_leaves_in_python(self, leaves: list[Any]) -> Any:
-        self._leaf_calls += 1
-        if self._leaf_calls == 2 * _NATIVE_AFTER:  # calls that native code takes as they are do not come here
-            self._use_native_leaves()
+        """Call with the leaves of arguments that are known to fit."""
         buffers = _buffers
         buffer = buffers.buffer if buffers.size >= self._size else buffers.at_least(self._size)
         self._struct.pack_into(buffer, 0, *leaves)
@@ -385,23 +373,6 @@ class CompiledFunction:
             if made is not None:
                 _install(native)
                 self._native = made
-
-    def _use_native_leaves(self) -> None:
-        """See to it that native code takes lists of leaves from now on."""
-        native = call_plan.native()
-        formats = _FORMATS.findall(self._struct.format[1:])
-        planner = call_plan.Planner(False, self._target)
-        records: list[int] = []
-        for text in formats:
-            kind = _LEAF_KINDS.get(text)
-            made = None if kind is None else plan_number(kind, kind, planner)
-            if made is None:
-                return
-            records += made
-        plan = self._plan_of_records(records, [], len(formats), len(formats), planner) if native is not None else None
-        if native is not None and plan is not None:
-            _install(native)
-            self._native_leaves = plan
 
     def native_entry(self) -> Entry | None:
         """How native code calls it with slots that are filled already; None if that needs Python."""
@@ -538,17 +509,12 @@ def _reported(report: Callable[[int], None], record: int) -> None:
         raise
 
 
-_LEAF_KINDS: dict[str, Any] = {kind._struct_format.lstrip("<"): kind for kind in TYPES.values() if kind._struct_format}
-"""Types of numbers by the `struct` formats of their slots."""
-
-
 @functools.lru_cache(maxsize=1)
 def _install(native: call_plan.Native) -> None:
     """Let native code take calls; what it does not take comes to the functions that were there before."""
     native.add_numbers(Numeric, "_value")
     native.install("compiled", CompiledFunction, "__call__", "_native", CompiledFunction._run_in_python)
     native.install("jit", JitFunction, "__call__", "_native", JitFunction._run_in_python)
-    native.install("leaves", CompiledFunction, "run_leaves", "_native_leaves", CompiledFunction._run_leaves_in_python)
 
 
 def describe_key(key: Any) -> str:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 _internal_modules: set[str | None] = set()
 """Names of modules all of whose code is machinery."""
-_address = object.__hash__
-"""A number that no two objects share while they live."""
 
 
 class Trace:
@@ -95,8 +93,6 @@ class Trace:
 
     def location(self, depth: int = 1) -> ir.Location:
         """The user's source line on the stack now, with the chain of inlined calls that led to it."""
-        # This runs for every operation. Functions that raise audit events are avoided, as each goes through a hook written
-        # in Python (`frontend/texts.py`): `id`, and the code of a frame.
         frame = sys._getframe(depth + 1)
         while True:
             name = frame.f_globals.get("__name__")
@@ -111,7 +107,7 @@ class Trace:
                 code = frame.f_code
                 break
             frame = back
-        key = (_address(code), frame.f_lasti)
+        key = (id(code), frame.f_lasti)
         found = self._here.get(key)
         if found is None:
             caller = self._callsites[-1][0] if self._callsites else None
@@ -122,9 +118,9 @@ class Trace:
         from ..mlir import context, ir
 
         code = frame.f_code
-        known = self._codes.get(_address(code))
+        known = self._codes.get(id(code))
         if known is None:
-            known = self._codes[_address(code)] = (code, position_table(code))
+            known = self._codes[id(code)] = (code, position_table(code))
         line, _, column, _ = positions(code, frame.f_lasti, known[1])
         if line < 0:
             line = frame.f_lineno or frame.f_code.co_firstlineno

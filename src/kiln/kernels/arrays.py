@@ -164,11 +164,11 @@ def _change(function: Any, *given: Any) -> None:
 
 
 def _view(function: Any, x: Any, *given: Any) -> Any:
-    """What a function gives that makes a view. Kernels on one that begins where the array does get the array's address."""
+    """What a function gives that makes a view. A repeated call launches kernels on it without making it."""
     made = _made(function, x, *given)
     recorder = call_program.recorder()
-    if recorder is not None and address(made) == address(x):
-        recorder.begins_where(made, x)
+    if recorder is not None:
+        recorder.begins_in(made, x, address(made) - address(x))
     return made
 
 
@@ -198,8 +198,26 @@ def transposed(x: Any) -> Any:
 
 
 def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
-    """A view of another shape, or a copy."""
-    return _view(_library(x).reshape, x, shape)
+    """A view of another shape; an error if there is none."""
+    if is_torch(x):
+        import torch
+
+        return _view(torch.Tensor.view, x, shape)
+    return _view(_reshaped_view, x, shape)
+
+
+def _reshaped_view(x: Any, shape: tuple[int, ...]) -> Any:
+    import numpy as np
+
+    made = x.reshape(shape)
+    if not np.may_share_memory(made, x):
+        raise ValueError(f"an array of shape {x.shape} and strides {x.strides} has no view of shape {shape}")
+    return made
+
+
+def slices(x: Any) -> list[Any]:
+    """Views of an array cut along its first mode, which they keep."""
+    return [_view(operator.getitem, x, slice(n, n + 1)) for n in range(x.shape[0])]
 
 
 def permuted(x: Any, order: list[int]) -> Any:

@@ -13,7 +13,7 @@ from .row_kernel import RowProblem, RowTiling
 from .row_plans import FLOATS, Matrix, matrix_of, taken_as_rows, target_for, unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 __all__ = ["cross_entropy", "cross_entropy_backward"]
 
@@ -83,17 +83,19 @@ def cross_entropy(
     loss of a row whose class does not exist is NaN. With `return_lse` also the logarithms of the sums of the rows' exponentials,
     which the gradient takes.
     """
-    loss, lse = _plan(logits, target, ignore_index, label_smoothing, reduction, tiling)(logits, target)
+    loss, lse = _plan(logits, target, ignore_index, label_smoothing, reduction, tiling, return_lse)(logits, target)
     return (loss, lse) if return_lse else loss
 
 
 def _plan(
-    logits: Any, target: Any, ignored: int, smoothing: float, reduction: str, tiling: RowTiling | None
+    logits: Any, target: Any, ignored: int, smoothing: float, reduction: str, tiling: RowTiling | None, return_lse: bool
 ) -> Callable[[Any, Any], tuple[Any, Any]]:
     _check("cross_entropy", logits, target, reduction, smoothing)
     shape, real = tuple(target.shape), arrays.framework_dtype(Float32, logits)
 
-    def results(logits: Any) -> tuple[Any, ...]:
+    def results(logits: Any) -> Sequence[Any]:
+        if reduction != "none" and not return_lse and 0 not in shape:  # neither is given back: one array for both
+            return arrays.slices(arrays.empty(logits, (2, *shape), real))
         return arrays.empty(logits, shape, real), arrays.empty(logits, shape, real)
 
     if 0 in shape:

@@ -67,12 +67,18 @@ def find(code: types.CodeType) -> FunctionNode:
     # One name may stand for several texts, and a file may have changed since: then the code itself must tell.
     if len(found) > 1 or (found and texts.may_be_stale(code.co_filename)):
         found = {text: node for text, node in found.items() if _contains(_compile(text, code.co_filename), code)}
+    if not found:
+        for text in texts.guesses(code):
+            node = _find_in(text, code)
+            if node is not None and _contains(_compile(text, code.co_filename), code):
+                return node
     if found:
         return next(iter(found.values()))
     raise DSLRuntimeError(
         f"the source of {code.co_name!r} cannot be had (it was compiled under the name {code.co_filename!r})",
-        hint="define it in a file or a notebook. A string given to exec() works if Kiln was imported before; a program piped "
-        "into Python's standard input cannot be read a second time. If the file changed since it was imported, import it again",
+        hint="define it in a file or a notebook. A string given to exec() works if whoever calls exec() holds it in a variable; a "
+        "program piped into Python's standard input cannot be read a second time. If the file changed since it was imported, "
+        "import it again",
         span=Span(code.co_filename, code.co_firstlineno),
     )
 

@@ -1,60 +1,158 @@
 """Texts of programs that stand in no file: given to `exec` or `-c`, typed into a REPL, redirected into Python.
 
-Kiln watches from the moment it is loaded, because Python keeps nothing of such a text once it is compiled.
+Python keeps nothing of such a text once it is compiled. But while the program that stands in it runs, whoever gave it to `exec`
+waits for it, and mostly still holds the text: in a variable, as a constant, or in an expression that can be computed again.
 """
 
 from __future__ import annotations
 
+import ast
 import collections
 import functools
+import inspect
 import linecache
 import os
 import sys
 import time
 import types
+from typing import TYPE_CHECKING, Any
 
-# Texts compiled under a name that is no file, newest last.
-_compiled: collections.deque[tuple[str, str]] = collections.deque(maxlen=512)
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-
-def _remember(event: str, args: tuple[object, ...]) -> None:
-    """An audit hook: sees every `compile("...")` and `exec("...")`."""
-    if event != "compile" or len(args) < 2:
-        return
-    text, filename = args[0], args[1]
-    if isinstance(filename, bytes):
-        filename = filename.decode(errors="replace")
-    if not isinstance(filename, str) or os.path.isabs(filename):
-        return
-    if isinstance(text, (bytes, bytearray)):
-        text = bytes(text).decode(errors="replace")
-    if isinstance(text, str) and ("def " in text or "lambda" in text):
-        _compiled.append((filename, text))
-
-
-@functools.lru_cache(maxsize=1)
-def watch() -> None:
-    """From now on, keep what is compiled under a name that is no file."""
-    sys.addaudithook(_remember)
+# Texts that were found when functions were decorated, by the names they were compiled under, newest last.
+_seen: collections.deque[tuple[str, str]] = collections.deque(maxlen=512)
+_MOST_FRAMES = 100
 
 
 def remember_callers(function: types.FunctionType) -> None:
-    """Keep the text of a function that is being decorated by a program that imports Kiln itself.
+    """Keep texts that a function that is being decorated may stand in, if it stands in no file."""
+    for text in _on_the_stack(function.__code__):
+        if (function.__code__.co_filename, text) not in _seen:
+            _seen.append((function.__code__.co_filename, text))
 
-    Such a program was compiled before the audit hook could see it. Whoever called `exec` may still hold its text.
-    """
-    filename = function.__code__.co_filename
-    if not filename.startswith("<"):
-        return
+
+def guesses(code: types.CodeType) -> list[str]:
+    """Texts that `code` may stand in, although all that speaks for one is that it was near."""
+    found = [text for name, text in reversed(_seen) if name == code.co_filename]
+    return found + [text for text in _on_the_stack(code) if text not in found]
+
+
+def _on_the_stack(code: types.CodeType) -> list[str]:
+    """Texts that hold a function of that name, among what the functions on the stack hold."""
+    filename = code.co_filename
+    if os.path.isabs(filename) or linecache.getlines(filename):
+        return []
+    wanted = f"def {code.co_name}" if code.co_name != "<lambda>" else "lambda"
+    found: dict[str, None] = {}
     frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and not (frame.f_code.co_filename == filename and frame.f_code.co_name == "<module>"):
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            break
+        for value in (*list(frame.f_locals.values()), *frame.f_code.co_consts, *_computed_again(frame)):
+            text = bytes(value).decode(errors="replace") if isinstance(value, (bytes, bytearray)) else value
+            if isinstance(text, str) and wanted in text:
+                found[text] = None
         frame = frame.f_back
-    if frame is None or frame.f_back is None:
+    return list(found)
+
+
+def _computed_again(frame: types.FrameType) -> Iterator[Any]:
+    """What a frame has given to `exec` or `compile` on its current line, as far as that can be computed without effects."""
+    tree = _parsed("".join(linecache.getlines(frame.f_code.co_filename)))
+    line = frame.f_lineno
+    if tree is None or line is None:
         return
-    wanted = f"def {function.__name__}" if function.__name__ != "<lambda>" else "lambda"
-    for value in list(frame.f_back.f_locals.values()):
-        if isinstance(value, str) and wanted in value and (filename, value) not in _compiled:
-            _compiled.append((filename, value))
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("exec", "compile", "eval")
+            and node.args
+            and node.lineno <= line <= (node.end_lineno or node.lineno)
+        ):
+            try:
+                yield _value(node.args[0], frame)
+            except (_Unknown, AttributeError, KeyError, IndexError, TypeError, ValueError):
+                continue
+
+
+@functools.lru_cache(maxsize=16)
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+
+
+class _Unknown(Exception):
+    """An expression that is not computed again."""
+
+
+_TEXT_METHODS = frozenset(
+    ("capitalize", "expandtabs", "format", "join", "lower", "lstrip", "removeprefix", "removesuffix", "replace", "rstrip",
+     "strip", "title", "upper")
+)  # fmt: skip
+_TEXT_FUNCTIONS = frozenset((("textwrap", "dedent"), ("textwrap", "indent"), ("inspect", "cleandoc")))
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def _value(node: ast.expr, frame: types.FrameType) -> Any:
+    """The value of an expression of names, attributes, elements and texts: nothing of the user's is called."""
+
+    def value(inner: ast.expr) -> Any:
+        return _value(inner, frame)
+
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return frame.f_locals[node.id] if node.id in frame.f_locals else frame.f_globals[node.id]
+    if isinstance(node, ast.Attribute):
+        found = inspect.getattr_static(value(node.value), node.attr)
+        if type(found) in _PLAIN or isinstance(found, (dict, list, tuple)):
+            return found
+    if isinstance(node, ast.Subscript):
+        owner = value(node.value)
+        if type(owner) in (dict, list, tuple, str):
+            return owner[value(node.slice)]
+    if isinstance(node, ast.BinOp):
+        left, right = _plain(value(node.left)), value(node.right)
+        if isinstance(left, str) and isinstance(node.op, ast.Mod):
+            return left % (tuple(map(_plain, right)) if isinstance(right, tuple) else _plain(right))
+        if isinstance(left, str) and isinstance(node.op, ast.Add):
+            return left + _plain(right)
+    if isinstance(node, ast.Tuple):
+        return tuple(map(value, node.elts))
+    if isinstance(node, ast.List):
+        return [value(x) for x in node.elts]
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(value(part)) for part in node.values)
+    if isinstance(node, ast.FormattedValue):
+        shown = _plain(value(node.value))
+        shown = {ord("r"): repr, ord("a"): ascii, ord("s"): str}.get(node.conversion, lambda x: x)(shown)
+        return format(shown, "" if node.format_spec is None else value(node.format_spec))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        given = [value(x) for x in node.args]
+        named = {k.arg: _plain(value(k.value)) for k in node.keywords if k.arg is not None}
+        if isinstance(node.func.value, ast.Name) and (node.func.value.id, node.func.attr) in _TEXT_FUNCTIONS:
+            module = value(node.func.value)
+            if module is sys.modules.get(node.func.value.id):
+                return getattr(module, node.func.attr)(*map(_plain, given), **named)
+        elif node.func.attr in _TEXT_METHODS:
+            owner = _plain(value(node.func.value))
+            for x in given:
+                for part in x if isinstance(x, (list, tuple)) else [x]:
+                    _plain(part)
+            if isinstance(owner, str):
+                return getattr(owner, node.func.attr)(*given, **named)
+    raise _Unknown
+
+
+def _plain(value: Any) -> Any:
+    """A value whose operations are Python's own."""
+    if type(value) not in _PLAIN:
+        raise _Unknown
+    return value
 
 
 _started = time.time()
@@ -75,7 +173,6 @@ def candidates(code: types.CodeType) -> list[str]:
     lines = linecache.getlines(filename)
     if lines:
         found.append("".join(lines))
-    found += [text for name, text in reversed(_compiled) if name == filename]
     if filename == "<string>" and "-c" in sys.orig_argv:
         found.append(sys.orig_argv[sys.orig_argv.index("-c") + 1])
     if filename == "<stdin>":

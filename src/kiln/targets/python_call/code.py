@@ -2,14 +2,13 @@
 
 `kiln_call_compiled`  `__call__` of a compiled function: one plan
 `kiln_call_jit`       `__call__` of a jit function: plans of several specializations, each with guards
-`kiln_call_leaves`    the same for a list of the leaves of arguments
 `kiln_call_recorded`  `__call__` of a function of the kernel library: programs by keys
 `kiln_call_key`       such a key
 `kiln_describe`       what arrays are, as bytes: a key for plans of programs
 `kiln_address`        where an array lies
 `kiln_stream`         the stream a framework is working on
 
-The first two take a call as CPython's METH_FASTCALL | METH_KEYWORDS does, with the GIL held. `base_dsl/call_plan.py` says
+The first three take a call as CPython's METH_FASTCALL | METH_KEYWORDS does, with the GIL held. `base_dsl/call_plan.py` says
 what is in a plan. What is not foreseen goes to a Python function; no error is raised here.
 """
 
@@ -25,7 +24,6 @@ from .world import WORLD, WORLD_WORDS, World
 EXPORTS = (
     "kiln_call_compiled",
     "kiln_call_jit",
-    "kiln_call_leaves",
     "kiln_call_recorded",
     "kiln_call_key",
     "kiln_describe",
@@ -102,7 +100,6 @@ def build() -> ir.Module:
         _order(module)
         _call_compiled(module)
         _call_jit(module)
-        _call_leaves(module)
         programs.build(module)
         return module
 
@@ -439,31 +436,3 @@ def _call_jit(module: ir.Module) -> None:
     c.goto(leave)
     c.at(leave)
     _give_to_python(c, "jit")
-
-
-def _call_leaves(module: ir.Module) -> None:
-    ptr, i64 = ptr_type(), int_type(64)
-    c = Body(module, "kiln_call_leaves", [ptr, ptr], [ptr])
-    self_, given = c.arguments
-    leave = c.block()
-    held = _slot(c, self_, "leaves", leave)
-    c.require(c.is_(c.pointer(given, 1), World(c).pointer("list")), leave)
-    header = c.byte_gep(held, plan.BYTES_DATA)
-    count = c.word(header, plan.COUNT)
-    c.require(c.compare("eq", c.result("PyList_Size", i64, given), count), leave)
-    items = c.value("llvm.alloca", ptr, (count,), {"elem_type": ir.TypeAttr.get(ptr)})
-    head, body, done = c.block(i64), c.block(), c.block()
-    c.goto(head, c.i64(0))
-    (index,) = c.at(head)
-    c.branch(c.compare("slt", index, count), body, done)
-    c.at(body)
-    c.store(c.result("PyList_GetItem", ptr, given, index), c.gep(items, ptr, index), 8)
-    c.goto(head, c.binary("addi", index, c.i64(1)))
-    c.at(done)
-    result = c.result("kiln_run", ptr, header, items)
-    c.require(c.compare("ne", c.as_word(result), c.const(i64, NOT_FORESEEN)), leave)
-    c.give(result)
-    c.at(leave)
-    one = c.alloca(ptr)
-    c.store(given, one, 8)
-    c.give(c.result("kiln_leave", ptr, World(c).pointer("leaves python"), self_, one, c.i64(1), c.null()))

@@ -161,13 +161,7 @@ class Engine(Native):
         self._set(f"{role} python", id(python))
         make = ctypes.pythonapi.PyDescr_NewMethod
         make.restype, make.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.c_void_p]
-        one = role == "leaves"
-        definition = self._definition(
-            name,
-            f"kiln_call_{role}",
-            _ONE if one else _FAST | _KEYWORDS,
-            "$self, leaves, /" if one else "$self, /, *args, **kwargs",
-        )
+        definition = self._definition(name, f"kiln_call_{role}", _FAST | _KEYWORDS, "$self, /, *args, **kwargs")
         setattr(kind, name, make(kind, ctypes.addressof(definition)))
 
     def _add(self, table: str, kind: type, *values: int) -> None:

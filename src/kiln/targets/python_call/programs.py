@@ -409,7 +409,7 @@ def _launch(module: ir.Module) -> None:
     c.when(c.equals(kind, program.STREAM), given)
     c.branch(c.equals(kind, program.NUMBER32), single, double)
     c.at(address)
-    c.goto(more, c.word(c.gep(state, i64, _ADDRESSES), place))
+    c.goto(more, c.binary("addi", c.word(c.gep(state, i64, _ADDRESSES), place), c.word(patch, 3)))
     c.at(given)
     c.goto(more, stream)
     c.at(single)
@@ -420,7 +420,7 @@ def _launch(module: ir.Module) -> None:
     c.goto(more, c.word(c.gep(state, i64, _VALUES), place))
     (word,) = c.at(more)
     c.store(word, c.byte_gep(slots, c.word(patch)), 8)
-    c.goto(head, c.binary("addi", index, c.i64(1)), c.gep(patch, i64, 3))
+    c.goto(head, c.binary("addi", index, c.i64(1)), c.gep(patch, i64, 4))
 
     c.at(call)
     thread = c.result("PyEval_SaveThread", ptr)

@@ -15,8 +15,8 @@ WORLD = "kiln_python_world"
 
 _SINGLE = (
     "int", "bool", "float", "str", "list", "tuple", "bytes", "type", "function", "none", "ndarray",
-    "compiled slot", "compiled python", "jit slot", "jit python", "leaves slot", "leaves python", "recorded slot",
-    "recorded python", "number slot", "program slot",
+    "compiled slot", "compiled python", "jit slot", "jit python", "recorded slot", "recorded python",
+    "number slot", "program slot",
 )  # fmt: skip
 PREPARED, ARRAYS, STREAMS, CONSTANTS = 3, 6, 8, 12
 """How many types of each kind there is room for."""
