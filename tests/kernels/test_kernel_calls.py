@@ -199,11 +199,7 @@ def native_key(function: Any, *given: Any, **options: Any) -> bytes | None:
     settle(kernels.softmax, X)  # native code knows of tensors
     settle(kernels.softmax, X.numpy())
     settle(kernels.softmax, torch.nn.Parameter(X))
-    return native.call_key(({}, function._numbers), *given, **options)
-
-
-def _keys(*calls_: Any) -> list[bytes | None]:
-    return [native_key(kernels.gemm, *given, **options) for given, options in calls_]
+    return native.call_key(function._parameters.holder(), *given, **options)
 
 
 def test_keys_of_native_code_tell_all_ingredients_apart():
@@ -216,7 +212,7 @@ def test_keys_of_native_code_tell_all_ingredients_apart():
     readonly = normal(4, 8)
     readonly.flags.writeable = False
     seen = [
-        key(x), key(x, x), key(x, None), key(x, a=x), key(x, b=x), key(tensor(8, 4)), key(tensor(8, 4).T), key(tensor(2, 4, 8)),
+        key(x), key(x, x), key(x, None), key(x, c=x), key(x, b=x), key(tensor(8, 4)), key(tensor(8, 4).T), key(tensor(2, 4, 8)),
         key(x[:, :4]), key(x.to(torch.float64)), key(x.to(torch.int32)), key(_misaligned(x)), key(normal(4, 8)), key(readonly),
         key(normal(4, 8).astype(np.int32)), key(normal(4, 8).astype(">f4")), key(x, 1), key(x, -1), key(x, 1.0), key(x, True),
         key(x, False), key(x, 0), key(x, 0.0), key(x, -0.0), key(x, "a"), key(x, "b"), key(x, ""), key(x, "a" * 9), key(x, "a" * 8),
@@ -228,6 +224,11 @@ def test_keys_of_native_code_tell_all_ingredients_apart():
     assert key(x) == key(tensor(4, 8)) == key(torch.nn.Parameter(x))
     assert key(x, alpha=0.5) == key(x, alpha=0.25) != key(x, beta=0.5)
     assert key(x, "ab") == key(x, "".join(["a", "b"]))
+    assert native_key(kernels.gemm, x, x, x) is None  # an array where none is expected
+    assert native_key(kernels.gemm, x, x, tiling=x) is None
+    assert native_key(kernels.sum, x, x) is None
+    assert native_key(kernels.elementwise, x, x) is None
+    assert native_key(kernels.elementwise, _shifted, *[x] * 40, out=x) is not None
     assert native_key(kernels.gemm, x, object()) is None
     assert native_key(kernels.gemm, x, 1 << 80) is None
     assert native_key(kernels.gemm, x, "a" * 100) is None
@@ -424,6 +425,24 @@ def test_arrays_of_other_libraries_and_numbers_of_numpy():
     for _ in range(ENOUGH):
         np.testing.assert_array_equal(np.asarray(kernels.softmax(Other(x))), by_python(kernels.softmax, x))
         same(kernels.elementwise(_shifted, x, np.float32(3.0)), x * 2.0 + 3.0)
+
+
+def test_what_is_in_an_array_that_is_no_operand_matters():
+    x, n = tensor(4, 8), normal(4, 8)
+    for _ in range(ENOUGH):
+        for axis in (0, 1):
+            same(kernels.sum(x, np.int64(axis)), by_python(kernels.sum, x, axis))
+            same(kernels.sum(n, axis=np.int32(axis)), by_python(kernels.sum, n, axis))
+            same(kernels.sum(x, torch.tensor(axis)), by_python(kernels.sum, x, axis))
+            same(kernels.sum(x, axis=np.array(axis)), by_python(kernels.sum, x, axis))
+            same(kernels.rms_norm(x, eps=np.float64(axis)), by_python(kernels.rms_norm, x, eps=float(axis)))
+    for scale in (1.0, 2.0, 3.0):
+        dloss = np.float32(scale)
+        for given in (dloss, torch.tensor(dloss), float(dloss)):
+            wanted = by_python(kernels.cross_entropy_backward, scale, x, CLASSES)
+            for _ in range(ENOUGH):
+                got = kernels.cross_entropy_backward(given, x, CLASSES)
+                np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-6)
 
 
 def test_arrays_without_elements():

@@ -178,7 +178,9 @@ class Native:
 
         compiled  `slot` of an instance holds a plan
         jit       it holds a tuple: the addresses of plans after their number, in a `bytes` object, then what owns them
-        recorded  it holds a tuple: programs (see `call_program`) by the keys of calls, then names of numbers
+        recorded  it holds a tuple: programs (see `call_program`) by the keys of calls; names of parameters that are numbers
+                  which change; a word in a `bytes` object, whose bits say which positions may have arrays; names of
+                  parameters that may be arrays
         """
         raise NotImplementedError
 

@@ -40,8 +40,8 @@ OBJECT, REGISTER = 0, 1
 ADDRESS, STREAM, NUMBER32, NUMBER64 = range(4)
 """Kinds of slots that differ from call to call: where the array of a register lies, the stream, a number of the arguments."""
 
-GUARDS, STEPS, RESULTS, RESULTS_AT, SLOT_BYTES, ITEMS, HEADER = range(7)
-"""The words of a header, and how many they are. RESULTS is how many there are in a tuple, or -1 for one that is no tuple;
+GUARDS, STEPS, RESULTS, RESULTS_AT, SLOT_BYTES, ITEMS, ADDRESS_OF, HEADER = range(8)
+"""The words of a header, and how many they are. ADDRESS_OF is a function that tells where an array lies. RESULTS is how many there are in a tuple, or -1 for one that is no tuple;
 RESULTS_AT the word where they begin; SLOT_BYTES and ITEMS the most that a launch or a call has."""
 
 MOST_REGISTERS, MOST_NUMBERS = 48, 8
@@ -162,6 +162,7 @@ class Program:
         header[RESULTS] = len(result) if isinstance(self.result, list) else -1
         header[RESULTS_AT] = HEADER + len(body)
         header[SLOT_BYTES], header[ITEMS] = max(slot_bytes, 8), items
+        header[ADDRESS_OF] = self._reference(self._address_of)
         return call_plan.words([*header, *body, *(word for item in result for word in self._item(item))])
 
     def _item(self, item: tuple[int, Any]) -> tuple[int, int]:

@@ -60,6 +60,12 @@ def is_numpy(x: Any) -> bool:
     return numpy is not None and isinstance(x, numpy.ndarray)
 
 
+def is_number(x: Any) -> bool:
+    """Whether a value is one of numpy's numbers, which look like arrays."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(x, numpy.generic)
+
+
 def is_array(x: Any) -> bool:
     """Whether something can be taken as an array: numpy's scalars too."""
     if isinstance(x, type):

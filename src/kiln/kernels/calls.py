@@ -48,24 +48,51 @@ def launch(compiled: Any, leaves: list[Any], places: Sequence[tuple[int, Any]], 
         recorder.launched(compiled, leaves, places, stream)
 
 
+class _Parameters:
+    """What is known of the parameters of a function: which may be arrays, and which are numbers that change."""
+
+    def __init__(
+        self, function: Callable[..., Any], names: tuple[str, ...], more: tuple[str, ...], numbers: tuple[str, ...]
+    ):
+        self.arrays = names
+        """Those that are arrays or None, or (extras) a list of arrays."""
+        self.numbers = tuple(map(sys.intern, numbers))
+        self.named = tuple(map(sys.intern, (*names, *more)))
+        """Those that may be arrays."""
+        found = inspect.signature(function).parameters.values()
+        self.first = next(iter(found)).name
+        before = [p.name in self.named for p in found if p.kind is p.POSITIONAL_OR_KEYWORD]
+        others = any(p.name in self.named for p in found if p.kind is p.VAR_POSITIONAL)
+        self.positions = tuple(before + [others] * (64 - len(before)))
+        """By position, whether an argument may be an array; those after the last as the last."""
+
+    def holder(self) -> tuple[Any, ...]:
+        """What native code is told (see `call_plan.Native.install`)."""
+        mask = sum(may << place for place, may in enumerate(self.positions))
+        return {}, self.numbers, call_plan.words([mask]), self.named
+
+
 class _Walk:
     """The arguments of a call: their key, and what there is among them."""
 
-    def __init__(self, given: tuple[Any, ...], options: dict[str, Any], numbers: tuple[str, ...]) -> None:
+    def __init__(self, given: tuple[Any, ...], options: dict[str, Any], parameters: _Parameters) -> None:
         self.arrays: list[Any] = []
         self.numbers: list[float] = []
         self.objects: list[Any] = []
         """What keys of native code name by its address, and what must live for it."""
         self.callables: list[Any] = []
         self.foreign = False
-        """Whether there are arrays of other libraries than numpy and torch."""
+        """Whether there are arrays of other libraries than numpy and torch, or numbers of numpy's as arrays."""
+        self.stray = False
+        """Whether there is an array where none is expected: what the function does may depend on what is in it."""
         self.torch = sys.modules.get("torch")
         parts: list[Any] = [len(given)]
-        for value in given:
-            parts.append(self._key(value))
+        for place, value in enumerate(given):
+            parts.append(self._key(value, parameters.positions[min(place, 63)]))
         for name, value in options.items():
             self.objects.append(name)
-            parts += [name, self._number(value) if name in numbers and type(value) is float else self._key(value)]
+            changes = name in parameters.numbers and type(value) is float
+            parts += [name, self._number(value) if changes else self._key(value, name in parameters.named)]
         self._parts = parts
 
     def key(self) -> Any:
@@ -76,39 +103,49 @@ class _Walk:
         self.numbers.append(value)
         return Passed, value == 1.0, value == 0.0, value > 0.0, value != value
 
-    def _key(self, value: Any) -> Any:
+    def _key(self, value: Any, expected: bool) -> Any:
         kind = type(value)
         if kind in _PLAIN:
             return kind, value
-        if self.torch is not None and isinstance(value, self.torch.Tensor):
-            self.arrays.append(value)
-            return kind, value.dtype, value.shape, value.stride(), value.device, arrays.address(value) % arrays.WIDEST
-        if arrays.is_numpy(value):
-            self.arrays.append(value)
-            where = arrays.address(value) % arrays.WIDEST
-            return kind, value.dtype, value.shape, value.strides, value.flags.writeable, where
         if kind is tuple or kind is list:
-            return (kind, *map(self._key, value))
+            return (kind, *(self._key(x, expected) for x in value))
         if arrays.is_array(value):
-            self.arrays.append(value)
-            self.foreign = True
-            return kind
+            return self._array(value, expected)
         self.objects.append(value)
         if callable(value) and not isinstance(value, type):
             self.callables.append(value)
         names = getattr(value, "__globals__", None) if kind is types.FunctionType else None
         return static_key(value), id(names)
 
-    def replaced(self, given: tuple[Any, ...], options: dict[str, Any], made: Iterator[Any], numbers: Any) -> Any:
-        """The arguments with other arrays in place of theirs, in order, and other numbers by name."""
+    def _array(self, value: Any, expected: bool) -> Any:
+        kind = type(value)
+        if not expected:
+            if arrays.is_number(value):  # an axis, for example
+                return kind, value.dtype, value.tobytes()
+            self.stray = True
+        self.arrays.append(value)
+        if self.torch is not None and isinstance(value, self.torch.Tensor):
+            return kind, value.dtype, value.shape, value.stride(), value.device, arrays.address(value) % arrays.WIDEST
+        if arrays.is_numpy(value):
+            where = arrays.address(value) % arrays.WIDEST
+            return kind, value.dtype, value.shape, value.strides, value.flags.writeable, where
+        self.foreign = True
+        return kind
 
-        def other(value: Any) -> Any:
-            if type(value) is tuple or type(value) is list:
-                return type(value)(map(other, value))
-            return next(made) if arrays.is_array(value) else value
 
-        first = tuple(map(other, given))
-        return first, {name: numbers[name] if name in numbers else other(value) for name, value in options.items()}
+def _replaced(
+    parameters: _Parameters, given: tuple[Any, ...], options: dict[str, Any], made: Iterator[Any], numbers: Any
+) -> Any:
+    """Arguments with other arrays in place of theirs, in order, and other numbers by name."""
+
+    def other(value: Any, expected: bool) -> Any:
+        if type(value) is tuple or type(value) is list:
+            return type(value)(other(x, expected) for x in value)
+        return next(made) if arrays.is_array(value) and (expected or not arrays.is_number(value)) else value
+
+    first = tuple(other(value, parameters.positions[min(n, 63)]) for n, value in enumerate(given))
+    rest = {name: other(value, name in parameters.named) for name, value in options.items() if name not in numbers}
+    return first, {name: numbers[name] if name in numbers else rest[name] for name in options}
 
 
 class KernelFunction:
@@ -116,25 +153,24 @@ class KernelFunction:
 
     __slots__ = ("__dict__", "__weakref__", "_native")
 
-    def __init__(self, function: Callable[..., Any], parameters: tuple[str, ...], numbers: tuple[str, ...]) -> None:
+    def __init__(self, function: Callable[..., Any], parameters: _Parameters) -> None:
         functools.update_wrapper(self, function)
         self.__name__, self.__qualname__ = function.__name__, function.__qualname__
         self._function = function
         self._parameters = parameters
-        self._numbers = tuple(map(sys.intern, numbers))
         self._programs: dict[Any, Program | None] = {}
 
     def _run_in_python(self, *given: Any, **options: Any) -> Any:
         if call_program.recorder() is not None:
             return self._function(*given, **options)
-        walk = _Walk(given, options, self._numbers)
+        walk = _Walk(given, options, self._parameters)
         if walk.foreign:
-            taken, named = walk.replaced(given, options, map(arrays.known, walk.arrays), {})
+            taken, named = _replaced(self._parameters, given, options, map(arrays.known, walk.arrays), {})
             return arrays.as_given(self(*taken, **named), walk.arrays[0])
         target = targets.get_target()
         device = self._device(walk)
         with target.device(device):
-            if sanitizing.kinds() or not target.launches() or not walk.arrays:
+            if sanitizing.kinds() or not target.launches() or not walk.arrays or walk.stray:
                 self._check(walk, given, options)
                 return self._function(*given, **options)
             key = walk.key()
@@ -181,7 +217,7 @@ class KernelFunction:
     def _check(self, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any]) -> None:
         """Refuse what is no array where one is needed."""
         arrays.require(
-            bool(walk.arrays) or not given or self._function.__code__.co_varnames[0] not in self._parameters,
+            bool(walk.arrays) or not given or self._parameters.first not in self._parameters.arrays,
             f"{self.__name__} of {', '.join(type(x).__name__ for x in given)}: no arrays",
             arrays.ARRAYS,
         )
@@ -189,7 +225,7 @@ class KernelFunction:
             bound = inspect.signature(self._function).bind(*given, **options).arguments
         except TypeError:
             return  # the function itself says what is wrong
-        for name in self._parameters:
+        for name in self._parameters.arrays:
             value = bound.get(name)
             for x in value if isinstance(value, (list, tuple)) and name == "extras" else [value]:
                 arrays.require_array(x, self.__name__, name)
@@ -198,14 +234,14 @@ class KernelFunction:
         self, key: Any, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any], device: int | None
     ) -> Any:
         self._check(walk, given, options)
-        numbers = {name: Passed(options[name]) for name in self._numbers if type(options.get(name)) is float}
+        numbers = {name: Passed(options[name]) for name in self._parameters.numbers if type(options.get(name)) is float}
         for place, number in enumerate(numbers[name] for name in options if name in numbers):
             number.place = place
         # an array that is passed twice becomes two: they are two in other calls
         apart = [
             x if all(x is not y for y in walk.arrays[:n]) else arrays.another(x) for n, x in enumerate(walk.arrays)
         ]
-        taken, named = walk.replaced(given, options, iter(apart), numbers)
+        taken, named = _replaced(self._parameters, given, options, iter(apart), numbers)
         with Recorder(apart, list(numbers.values()), arrays.is_array) as recorder:
             result = self._function(*taken, **named)
         program = recorder.program(result, arrays.address)
@@ -233,10 +269,10 @@ class KernelFunction:
             return
         _install(native)
         for value in walk.objects:
-            if type(value) in _CONSTANTS or type(value).__name__ == "dtype" or type(value).__name__.endswith("Tiling"):
+            if type(value) is types.BuiltinFunctionType or type(value).__name__.endswith(_CONSTANTS):
                 native.add_constant(type(value))
         if not hasattr(self, "_native"):
-            self._native: tuple[dict[bytes, Program], tuple[str, ...]] = ({}, self._numbers)
+            self._native = self._parameters.holder()
         key = native.call_key(self._native, *given, **options)
         if key is not None and program.prepare(guards):
             program.keep(*walk.objects)
@@ -244,7 +280,8 @@ class KernelFunction:
 
 
 _UNKNOWN: Any = object()
-_CONSTANTS = (types.BuiltinFunctionType,)
+_CONSTANTS = ("dtype", "DType", "Tiling")
+"""How the names of types end whose objects never change: those of element types, and of this library."""
 
 
 class _Reads:
@@ -312,14 +349,15 @@ def _install(native: call_plan.Native) -> None:
     native.install("recorded", KernelFunction, "__call__", "_native", KernelFunction._run_in_python)
 
 
-def kernel_function(*parameters: str, numbers: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+def kernel_function(*names: str, more: tuple[str, ...] = (), numbers: tuple[str, ...] = ()) -> Callable[[Any], Any]:
     """Decorator: a function whose calls are recorded and repeated.
 
-    `parameters` are those that are arrays or None, or ("extras") a list of arrays. `numbers` are parameters whose values,
-    floats passed by name, differ from call to call: the function may depend on whether such a number is 0 or 1, and on its sign,
-    and passes it on to launches. All that it does to arrays it does by way of `arrays`, or says `cannot_repeat`.
+    `names` are the parameters that are arrays or None, or (extras) a list of arrays; `more` others that may be arrays. What is in
+    arrays must not matter. `numbers` are parameters whose values, floats passed by name, differ from call to call: the function may
+    depend on whether such a number is 0 or 1, and on its sign, and passes it on to launches. All that the function does to
+    arrays it does by way of `arrays`, or says `cannot_repeat`.
     """
-    return lambda function: KernelFunction(function, parameters, numbers)
+    return lambda function: KernelFunction(function, _Parameters(function, names, more, numbers))
 
 
 def cannot_repeat(why: str) -> None:

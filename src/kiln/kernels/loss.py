@@ -147,7 +147,7 @@ def _plan(
     return plan
 
 
-@kernel_function("logits", "target", "lse", "out")
+@kernel_function("logits", "target", "lse", "out", more=("dloss",))
 def cross_entropy_backward(
     dloss: Any,
     logits: Any,

@@ -222,7 +222,7 @@ def _operand(x: Any, dtype: Any, extents: list[int], steps: list[int], elements:
 # --- the function ----------------------------------------------------------------------------------------------------
 
 
-@kernel_function("out")
+@kernel_function("out", more=("inputs",))
 def elementwise(
     function: Callable[..., Any],
     *inputs: Any,

@@ -60,7 +60,14 @@ class Driver:
         return 0
 
 
-CACHES = (driver.library, driver._initialized, driver.available, driver.several, driver._primary_context, driver.attribute)
+CACHES = (
+    driver.library,
+    driver._initialized,
+    driver.available,
+    driver.several,
+    driver._primary_context,
+    driver.attribute,
+)
 
 
 @pytest.fixture

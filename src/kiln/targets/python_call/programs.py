@@ -129,8 +129,8 @@ def _read(module: ir.Module) -> None:
 
 
 def _key(module: ir.Module) -> None:
-    """`kiln_key(value, state, top)`: 1 if a value is known; it is told in the key. Arrays only come with `top`, which is 0
-    inside of functions."""
+    """`kiln_key(value, state, top)`: 1 if a value is known; it is told in the key. Arrays only come with `top`: not inside of
+    functions, and not where a function expects none, for what it does may depend on what is in them."""
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     c = Body(module, "kiln_key", [ptr, ptr, i32], [i32])
     value, state, top = c.arguments
@@ -304,20 +304,22 @@ def _key_call(module: ir.Module) -> None:
         c.store(c.i64(0), c.gep(state, i64, word), 8)
     _move(c, state, c.gep(state, i64, _KEY))
     _put(c, state, positional)
+    positions = c.word(c.byte_gep(c.result("PyTuple_GetItem", ptr, holder, c.i64(2)), plan.BYTES_DATA))
     head, body, named = c.block(i64), c.block(), c.block()
     c.goto(head, c.i64(0))
     (index,) = c.at(head)
     c.branch(c.compare("slt", index, positional), body, named)
     c.at(body)
-    known = c.result("kiln_key", i32, c.pointer(arguments, index), state, c.i32(1))
+    last = c.select(c.compare("slt", index, c.i64(63)), index, c.i64(63))
+    may = c.binary("andi", c.binary("shrui", positions, last), c.i64(1))
+    known = c.result("kiln_key", i32, c.pointer(arguments, index), state, c.value("arith.trunci", i32, (may,)))
     c.require(c.equals(known, 1), no)
     c.goto(head, c.binary("addi", index, c.i64(1)))
 
     c.at(named)
     c.require(c.negation(c.is_null(names)), yes)
     count = c.result("PyTuple_Size", i64, names)
-    special = c.result("PyTuple_GetItem", ptr, holder, c.i64(1))
-    specials = c.result("PyTuple_Size", i64, special)
+    special, arrays = (c.result("PyTuple_GetItem", ptr, holder, c.i64(n)) for n in (1, 3))
     head, body, plain, more = c.block(i64), c.block(), c.block(), c.block()
     c.goto(head, c.i64(0))
     (index,) = c.at(head)
@@ -330,16 +332,10 @@ def _key_call(module: ir.Module) -> None:
     end = c.gep(state, i64, _STATE_WORDS - _ROOM)
     c.require(c.compare("ule", c.as_word(c.pointer(state, _CURSOR)), c.as_word(end)), no)
     _put(c, state, c.as_word(name))
-    each, look, number = c.block(i64), c.block(), c.block()
+    look, number, array, other = c.block(), c.block(), c.block(), c.block()
     c.branch(c.is_(c.pointer(value, 1), World(c).pointer("float")), look, plain)
     c.at(look)
-    c.goto(each, c.i64(0))
-    (place,) = c.at(each)
-    other = c.block()
-    c.branch(c.compare("slt", place, specials), other, plain)
-    c.at(other)
-    c.when(c.is_(c.result("PyTuple_GetItem", ptr, special, place), name), number)
-    c.goto(each, c.binary("addi", place, c.i64(1)))
+    _find(c, special, name, number, other)
 
     c.at(number)
     found = c.result("PyFloat_AsDouble", ir.F64Type.get(), value)
@@ -357,12 +353,28 @@ def _key_call(module: ir.Module) -> None:
     c.goto(more)
 
     c.at(plain)
-    c.require(c.equals(c.result("kiln_key", i32, value, state, c.i32(1)), 1), no)
-    c.goto(more)
+    _find(c, arrays, name, array, other)
+    for block, may in ((array, 1), (other, 0)):
+        c.at(block)
+        c.require(c.equals(c.result("kiln_key", i32, value, state, c.i32(may)), 1), no)
+        c.goto(more)
     c.at(yes)
     c.give(c.i32(1))
     c.at(no)
     c.give(c.i32(0))
+
+
+def _find(c: Body, names: ir.Value, name: ir.Value, yes: ir.Block, no: ir.Block) -> None:
+    """Go on according to whether a tuple has a name."""
+    ptr, i64 = ptr_type(), int_type(64)
+    count = c.result("PyTuple_Size", i64, names)
+    head, body = c.block(i64), c.block()
+    c.goto(head, c.i64(0))
+    (place,) = c.at(head)
+    c.branch(c.compare("slt", place, count), body, no)
+    c.at(body)
+    c.when(c.is_(c.result("PyTuple_GetItem", ptr, names, place), name), yes)
+    c.goto(head, c.binary("addi", place, c.i64(1)))
 
 
 def _as_bytes(c: Body, state: ir.Value) -> ir.Value:
@@ -521,13 +533,16 @@ def _repeat(module: ir.Module) -> None:
     c.at(keep)
     c.store(result, c.gep(objects, ptr, register), 8)
     c.store(c.binary("addi", register, c.i64(1)), c.gep(state, i64, _COUNT), 8)
-    c.store(c.i64(0), c.gep(about, i64, _R_ADDRESS), 8)
     strange = c.block()
     c.require(c.equals(c.result("kiln_read", i32, result, about), 1), strange)
     c.store(c.word(about, _R_ADDRESS), c.gep(addresses, i64, register), 8)
     c.goto(more)
-    c.at(strange)  # not an array of a type that is known: as if the steps were not foreseen, which Python explains
-    c.goto(unknown)
+    c.at(strange)  # an array of a type that is not known: Python tells where it lies
+    where = c.result("kiln_leave", ptr, c.pointer(header, program.ADDRESS_OF), result, c.null(), c.i64(0), c.null())
+    c.require(c.negation(c.is_null(where)), failed)
+    c.store(c.result("PyLong_AsUnsignedLongLongMask", i64, where), c.gep(addresses, i64, register), 8)
+    c.call("Py_DecRef", [], [where])
+    c.goto(more)
 
     c.at(done)
     result = c.result("kiln_results", ptr, header, state)
@@ -538,7 +553,6 @@ def _repeat(module: ir.Module) -> None:
     c.give(c.null())
     c.at(unknown)
     c.call("PyErr_Clear", [], [])
-    c.call("kiln_drop", [], [state, given])
     c.give(c.as_pointer(c.i64(NOT_FORESEEN)))
 
 
