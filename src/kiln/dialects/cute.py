@@ -449,6 +449,7 @@ def _make_type(kind: Any, element: ir.Type, space: str, alignment: int, *rest: i
     return kind(made)  # the class the bindings give such a type everywhere else
 
 
+@functools.lru_cache(maxsize=1024)
 def element_bits(type_: ir.Type) -> int:
     """Bits an element takes in memory: booleans a byte, 2 and 4 bits packed, tf32 four bytes, others whole bytes."""
     if is_ptr(type_) or str(type_).startswith("!llvm.ptr"):
@@ -459,6 +460,7 @@ def element_bits(type_: ir.Type) -> int:
     return width if width in (2, 4) else max(8, (width + 7) // 8 * 8)
 
 
+@functools.lru_cache(maxsize=1024)
 def element_bytes(type_: ir.Type) -> int:
     """Alignment of an element in bytes: its size, at least 1, at most 16, rounded down to a power of two."""
     size = min(16, max(1, element_bits(type_) // 8))

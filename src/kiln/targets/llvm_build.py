@@ -33,6 +33,11 @@ def ptr_type() -> ir.Type:
 
 def struct_type(fields: Sequence[ir.Type]) -> ir.Type:
     """A literal `!llvm.struct`."""
+    return _struct_type(tuple(fields))
+
+
+@functools.lru_cache(maxsize=1024)
+def _struct_type(fields: tuple[ir.Type, ...]) -> ir.Type:
     return parsed_type(f"!llvm.struct<({', '.join(map(str, fields))})>")
 
 
@@ -57,6 +62,11 @@ def _i64_array(values: tuple[int, ...]) -> ir.Attribute:
     return ir.DenseI64ArrayAttr.get(list(values), context())
 
 
+@functools.lru_cache(maxsize=1024)
+def _field(index: int) -> dict[str, ir.Attribute]:
+    return {"position": _i64_array((index,))}
+
+
 @functools.lru_cache(maxsize=64)
 def _predicate(value: int) -> ir.Attribute:
     return ir.IntegerAttr.get(int_type(64), value)
@@ -64,6 +74,20 @@ def _predicate(value: int) -> ir.Attribute:
 
 _ATOMICS = ("xchg", "add", "sub", "_and", "nand", "_or")
 _COMPARISONS = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+
+
+def gep_parts(
+    pointer: ir.Value, element: ir.Type, offset: ir.Value | int
+) -> tuple[tuple[ir.Value, ...], dict[str, ir.Attribute]]:
+    """Operands and attributes of `llvm.getelementptr`."""
+    if isinstance(offset, int):
+        return (pointer,), _gep_attributes(offset, element)
+    return (pointer, offset), _gep_attributes(_DYNAMIC, element)
+
+
+@functools.lru_cache(maxsize=4096)
+def _gep_attributes(index: int, element: ir.Type) -> dict[str, ir.Attribute]:
+    return {"rawConstantIndices": _i32_array((index,)), "elem_type": ir.TypeAttr.get(element)}
 
 
 class Builder:
@@ -133,16 +157,8 @@ class Builder:
 
     def gep(self, pointer: ir.Value, element: ir.Type, offset: ir.Value | int) -> ir.Value:
         """The pointer `offset` elements on."""
-        if isinstance(offset, int):
-            operands, raw = (pointer,), (offset,)
-        else:
-            operands, raw = (pointer, offset), (_DYNAMIC,)
-        return self.value(
-            "llvm.getelementptr",
-            ptr_type(),
-            operands,
-            {"rawConstantIndices": _i32_array(raw), "elem_type": ir.TypeAttr.get(element)},
-        )
+        operands, attributes = gep_parts(pointer, element, offset)
+        return self.value("llvm.getelementptr", ptr_type(), operands, attributes)
 
     def byte_gep(self, pointer: ir.Value, offset: ir.Value | int) -> ir.Value:
         """The pointer `offset` bytes on."""
@@ -174,7 +190,7 @@ class Builder:
 
     def extract(self, struct: ir.Value, type_: ir.Type, index: int) -> ir.Value:
         """Field `index` of a struct value."""
-        return self.value("llvm.extractvalue", type_, (struct,), {"position": _i64_array((index,))})
+        return self.value("llvm.extractvalue", type_, (struct,), _field(index))
 
     def insert(self, struct: ir.Value, value: ir.Value, index: int) -> ir.Value:
         """The struct value with field `index` replaced."""
@@ -275,6 +291,7 @@ def _alignment(bytes_: int) -> dict[str, ir.Attribute] | None:
     return _alignment_attr(bytes_) if bytes_ else None
 
 
+@functools.lru_cache(maxsize=4096)
 def like(shape: ir.Type, element: ir.Type) -> ir.Type:
     """The vector type of the same shape with another element type; `element` itself for a scalar."""
     if not isinstance(shape, ir.VectorType):

@@ -7,6 +7,7 @@ it and the dynamic leaves. Constants of the dialect's definitions (`dialects/cut
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from ...base_dsl.compiler import report_at, source_span
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLArchitectureError, DSLNotImplemented
 from ...dialects import cute
 from ...mlir import context, ir
-from ..llvm_build import Builder, declare, int_type, like, parsed_type, ptr_type, struct_type
+from ..llvm_build import Builder, declare, gep_parts, int_type, like, parsed_type, ptr_type, struct_type
 from ..sites import Site
 
 if TYPE_CHECKING:
@@ -121,9 +122,8 @@ class DeviceBuilder(Builder):
     """A builder whose pointers keep their address space."""
 
     def gep(self, pointer: ir.Value, element: ir.Type, offset: ir.Value | int) -> ir.Value:
-        made = super().gep(pointer, element, offset)
-        made.set_type(pointer.type)
-        return made
+        operands, attributes = gep_parts(pointer, element, offset)
+        return self.value("llvm.getelementptr", pointer.type, operands, attributes)
 
     def field(self, pointer: ir.Value, struct: ir.Type, index: int) -> ir.Value:
         made = super().field(pointer, struct, index)
@@ -163,19 +163,24 @@ class DeviceBuilder(Builder):
         pure: bool = False,
     ) -> list[ir.Value]:
         """Inline PTX; `$0` is the first result. Unless pure it may touch memory and is never moved or removed."""
-        attributes: dict[str, ir.Attribute] = {
-            "asm_string": ir.StringAttr.get(code, context()),
-            "constraints": ir.StringAttr.get(
-                constraints if pure else f"{constraints},~{{memory}}".lstrip(","), context()
-            ),
-        }
-        if not pure:
-            attributes["has_side_effects"] = ir.UnitAttr.get(context())
+        attributes = _asm_attributes(code, constraints, pure)
         if len(results) < 2:
             made = self.op("llvm.inline_asm", results, operands, attributes)
             return list(made.results)
         struct = self.op("llvm.inline_asm", [struct_type(results)], operands, attributes).result
         return [self.extract(struct, type_, number) for number, type_ in enumerate(results)]
+
+
+@functools.lru_cache(maxsize=1024)
+def _asm_attributes(code: str, constraints: str, pure: bool) -> dict[str, ir.Attribute]:
+    constraints = constraints if pure else f"{constraints},~{{memory}}".lstrip(",")
+    attributes: dict[str, ir.Attribute] = {
+        "asm_string": ir.StringAttr.get(code, context()),
+        "constraints": ir.StringAttr.get(constraints, context()),
+    }
+    if not pure:
+        attributes["has_side_effects"] = ir.UnitAttr.get(context())
+    return attributes
 
 
 # --- types -----------------------------------------------------------------------------------------------------------
@@ -186,6 +191,7 @@ def pointer_type(space: int) -> ir.Type:
     return parsed_type(f"!llvm.ptr<{space}>") if space else ptr_type()
 
 
+@functools.lru_cache(maxsize=4096)
 def device_type(type_: ir.Type) -> ir.Type:
     """What a `cute` type is in device code; other types are themselves."""
     if cute.is_ptr(type_):
@@ -202,6 +208,7 @@ def element_of(type_: ir.Type) -> ir.Type:
     return type_.element_type if isinstance(type_, ir.VectorType) else type_
 
 
+@functools.lru_cache(maxsize=4096)
 def carrier_type(type_: ir.Type) -> ir.Type:
     """The LLVM type that holds a value of a type: narrow floats are integers of their width."""
     type_ = device_type(type_)
@@ -242,6 +249,8 @@ class Expander:
     module: Expansion
     kernel: Kernel
     entry: ir.Block
+    registers: dict[Any, list[ir.Value]] = dataclasses.field(default_factory=dict)
+    """Fragments of matrix products taken apart, by their values and the blocks where that was done."""
 
     @property
     def arch(self) -> Arch:
@@ -667,6 +676,7 @@ def _alignment(op: ir.Operation, element: ir.Type) -> int:
     return attribute(op, "alignment") if "alignment" in op.attributes else cute.element_bytes(element)
 
 
+@functools.lru_cache(maxsize=1024)
 def _stored_type(element: ir.Type) -> ir.Type:
     """The LLVM type of an element in memory."""
     carrier = carrier_type(element)
@@ -675,6 +685,7 @@ def _stored_type(element: ir.Type) -> ir.Type:
     return carrier
 
 
+@functools.lru_cache(maxsize=1024)
 def _word_type(type_: ir.Type, alignment: int) -> ir.Type | None:
     """Words to move a vector of narrow elements in: LLVM splits vectors of many small elements into small accesses."""
     if not isinstance(type_, ir.VectorType) or len(type_.shape) != 1:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
@@ -22,30 +23,40 @@ _MMA_SHAPES = {
 }  # fmt: skip
 
 
+@functools.lru_cache(maxsize=64)
 def _vector(count: int, element: ir.Type) -> ir.Type:
     return ir.VectorType.get([count], element, loc=ir.Location.unknown(context()))
 
 
+@functools.lru_cache(maxsize=256)
+def _position(number: int) -> dict[str, ir.Attribute]:
+    return {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
+
+
 def _parts(b: DeviceBuilder, vector: ir.Value) -> list[ir.Value]:
     """The elements of a vector."""
-    return [
-        b.value(
-            "vector.extract",
-            element_of(vector.type),
-            (vector,),
-            {"static_position": ir.DenseI64ArrayAttr.get([n], context())},
-        )
-        for n in range(vector.type.shape[0])  # pyright: ignore[reportAttributeAccessIssue]
-    ]
+    type_: Any = vector.type
+    element = element_of(type_)
+    return [b.value("vector.extract", element, (vector,), _position(n)) for n in range(type_.shape[0])]
 
 
-def _registers(b: DeviceBuilder, vector: ir.Value, as_bits: bool) -> list[ir.Value]:
-    """A fragment as registers of PTX: f16 in pairs, and words where the instruction wants bits."""
-    element = str(element_of(vector.type))
-    if element == "f16" or (as_bits and element == "f32"):
-        words = vector.type.shape[0] // (2 if element == "f16" else 1)  # pyright: ignore[reportAttributeAccessIssue]
-        vector = b.value("llvm.bitcast", _vector(words, int_type(32)), (vector,))
-    return _parts(b, vector)
+def _registers(x: Expander, b: DeviceBuilder, vector: ir.Value, as_bits: bool) -> list[ir.Value]:
+    """A fragment as registers of PTX: f16 in pairs, and words where the instruction wants bits.
+
+    A fragment goes into many products, and is taken apart for the first of them in a block: operations of a block are
+    expanded in their order.
+    """
+    key = (vector, b.point.block, as_bits)
+    found = x.registers.get(key)
+    if found is None:
+        type_: Any = vector.type
+        element = str(type_.element_type)
+        words = vector
+        if element == "f16" or (as_bits and element == "f32"):
+            count = type_.shape[0] // (2 if element == "f16" else 1)
+            words = b.value("llvm.bitcast", _vector(count, int_type(32)), (vector,))
+        found = x.registers[key] = _parts(b, words)
+    return found
 
 
 @expands("cute_nvgpu.mma_sync")
@@ -61,8 +72,8 @@ def _mma_sync(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Devic
     if left == "f64" and m == 16:
         x.require(op, 90, f"mma.sync m{m}n{n}k{k} of f64")
     groups = [
-        _registers(b, a, as_bits=left == "tf32"), _registers(b, second, as_bits=right == "tf32"),
-        _registers(b, c, as_bits=False),
+        _registers(x, b, a, as_bits=left == "tf32"), _registers(x, b, second, as_bits=right == "tf32"),
+        _registers(x, b, c, as_bits=False),
     ]  # fmt: skip
     outputs = [part.type for part in groups[2]]
     names: list[str] = []
