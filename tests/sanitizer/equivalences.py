@@ -16,9 +16,6 @@ _ARRIVAL = "cluster_arrive, which follows, releases the initialization"
 _TURN = "sync_warp puts lane 0's writes before every arrival, and without one of this round no phase is complete"
 _OWN_ARRIVAL = "lane 0 arrives itself after its writes, and a phase has the arrivals of all lanes"
 _NOTHING_FOLLOWS = "what the copies bring is used by nobody, and nothing is written there"
-_NEVER = "it stands in a branch that is never taken"
-_LAST_READ = "the barrier before it: the queries are read for the last time before that"
-_NEXT_BARRIER = "the barrier at the start of finish: nothing is accessed before that"
 _WAITED_BEFORE = "the wait at the start of the row; this one only lets the compiler read the values again"
 _NEXT_ROUND = "the barrier before it: only thread 0 reads after that, and what it writes next it writes itself"
 _TIMES_ZERO = "where A keeps what the step before left B is zero, and rows that no step loads are not stored"
@@ -39,9 +36,6 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
     "cluster_ring": {
         ("cluster_arrive()", "relaxed"): _FENCED,
         ("mbarrier_init_fence()", "deleted"): _ARRIVAL,
-    },
-    "library_attention": {
-        ("attention_forward.one_tile: cp_async_commit_group() (3)", "deleted"): _NEVER,
     },
     "library_rows": {
         ("row_kernel.again: cp_async_wait_group(self._kernel.tiling.stages - 1)", "deleted"): _WAITED_BEFORE,
