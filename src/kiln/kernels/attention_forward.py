@@ -117,12 +117,10 @@ class Forward:
         self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: Any, starts_q: Any, starts_k: Any,
         used: Any, tiles: Int32, scale: Float32, cap: Float32, left: Int32, right: Int32, group: Int32, splits: Int32,
     ):  # fmt: skip
-        number, of_heads, batch = arch.block_idx()
-        part = Int32(0)
-        if const_expr(self.parts):
-            if const_expr(devices.current().overlaps):
-                arch.griddepcontrol_launch_dependents()
-            batch, part = batch // splits, batch % splits
+        number, of_heads, layer = arch.block_idx()
+        if const_expr(self.parts and devices.current().overlaps):
+            arch.griddepcontrol_launch_dependents()
+        batch, part = self.layer(layer, splits)
         tile, head = self.place(number, of_heads, tiles, group)
         head_k = head // (q.shape[2] // (self.share * k.shape[2]))
         q_rows, queries = self.sequence(q, starts_q, batch, head, self.share)
@@ -137,6 +135,7 @@ class Forward:
             # Where results go is found out again, not kept in registers that the loop needs.
             tile, head = self.place(_only_here(number), of_heads, tiles, group)
             if const_expr(self.parts):
+                batch, part = self.layer(_only_here(layer), splits)
                 found, _ = self.sequence(out[part, None, None, None, None], starts_q, batch, head, self.share)
                 self.finish_part(result, found, tile, queries)
             else:
@@ -145,6 +144,10 @@ class Forward:
                 if const_expr(lse is not None):
                     lse_rows = self.logarithms(lse, starts_q, batch, head)
                 self.finish(memory, result, out_rows, lse_rows, tile, queries)
+
+    def layer(self, number: Any, splits: Any) -> tuple[Any, Any]:
+        """The sequence and the part of its keys of a block of threads."""
+        return (number // splits, number % splits) if self.parts else (number, Int32(0))
 
     def place(self, number: Any, of_heads: Any, tiles: Any, group: Any) -> tuple[Any, Any]:
         """The tile of queries and the head of a block of threads.
