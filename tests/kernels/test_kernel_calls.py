@@ -143,6 +143,19 @@ def make_alike(value: Any) -> Any:
     return value.copy(order="K") if isinstance(value, np.ndarray) else value
 
 
+@pytest.mark.parametrize("name", ["softmax into", "rms_norm_backward", "gemm with all", "elementwise of two"])
+def test_where_there_is_no_native_code_python_repeats_calls(name, monkeypatch):
+    monkeypatch.setattr(call_plan, "native", lambda: None)
+    function, make = CALLS[name]
+    function.forget()
+    for _ in range(ENOUGH):
+        given, options = make()
+        wanted = by_python(function, *make_alike(given), **make_alike(options))
+        same(function(*given, **options), wanted)
+    assert programs(function) == 1
+    assert python_calls(function) == ENOUGH - 1
+
+
 # --- what tells calls apart ------------------------------------------------------------------------------------------
 
 

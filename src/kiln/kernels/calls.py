@@ -251,7 +251,7 @@ class KernelFunction:
             program.device = device
             program.keep(*walk.objects)
             if walk.callables:
-                program.holds = _Reads(walk.callables).unchanged
+                program.holds = Reads(walk.callables).unchanged
         self._programs[key] = program
 
         def own(x: Any) -> Any:
@@ -284,7 +284,7 @@ _CONSTANTS = ("dtype", "DType", "Tiling")
 """How the names of types end whose objects never change: those of element types, and of this library."""
 
 
-class _Reads:
+class Reads:
     """What functions among the arguments read besides them. What their cells hold is part of keys."""
 
     def __init__(self, functions: list[Any]) -> None:
@@ -338,7 +338,7 @@ def _guards(program: Program) -> list[tuple[int, Any, Any, Any]] | None:
         *chosen,
         (call_plan.IN_DICT, environment, name, environment.get(name, call_plan.NOTHING)),
         *targets.get_target().device_guards(program.device),
-        *(reads.guards() if isinstance(reads, _Reads) else []),
+        *(reads.guards() if isinstance(reads, Reads) else []),
     ]
 
 

@@ -10,14 +10,13 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import cute
-from ..base_dsl.dependencies import Dependencies
 from ..base_dsl.ranges import const_expr, range_constexpr
 from ..base_dsl.static_key import static_key
 from ..base_dsl.typing import Int32, Int64, NumericMeta
 from ..cute import arch
 from ..cute.tensor_ssa import TensorSSA
 from . import arrays, devices, plans
-from .calls import kernel_function
+from .calls import Reads, kernel_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -237,9 +236,37 @@ def elementwise(
     strides; Python numbers among them are passed to the function as they are, compiled in. The elements of a new array have
     the type of what the function returns, or `out_dtype`, the framework's.
     """
+    arrays.require(callable(function), f"elementwise of {type(function).__name__}: the first argument is a function")
     inputs = tuple(x if type(x) in _NUMBERS else arrays.known(x) for x in inputs)
-    reads = Dependencies(_nothing, [function])
-    return _plan(function, inputs, out, out_dtype, tiling, _function_key(function), reads)(inputs, out)
+    places = [k for k, x in enumerate(inputs) if type(x) not in _NUMBERS]
+    given = [inputs[k] for k in places]
+    arrays.require(bool(given), "elementwise without an array", hint="elementwise(lambda a, b: a + b, x, y)")
+    for k, x in zip(places, given, strict=True):
+        arrays.require_usable(x, f"input {k}")
+    shape = broadcast_shape(given, "elementwise")
+    dtypes = [arrays.element_type(x) for x in given]
+    numbers = {k: x for k, x in enumerate(inputs) if k not in places}
+
+    def applied(*values: Any) -> Any:
+        left = iter(values)
+        return function(*[numbers[k] if k in numbers else next(left) for k in range(len(inputs))])
+
+    if out is None:
+        if out_dtype is None:
+            out_dtype = arrays.framework_dtype(result_type(applied, dtypes), given[0])
+        out = arrays.empty(given[0], shape, out_dtype)
+    else:
+        arrays.require(
+            tuple(out.shape) == shape, f"elementwise of shape {shape} into an array of shape {tuple(out.shape)}"
+        )
+        arrays.require_usable(out, "out", written=True)
+        arrays.require(
+            all(s != 0 or n == 1 for s, n in zip(arrays.strides(out), out.shape, strict=True)),
+            f"elementwise into strides {arrays.strides(out)}: elements of out are not repeated",
+        )
+    key = (_function_key(function), len(inputs), tuple((k, type(x), x) for k, x in numbers.items()))
+    _launch(applied, [*given, out], [*dtypes, arrays.element_type(out)], shape, tiling, key, Reads([function]))
+    return out
 
 
 _NUMBERS = (int, float, bool)
@@ -255,14 +282,10 @@ def _function_key(function: Any) -> Any:
     return static_key(function), id(function.__globals__)
 
 
-def _nothing() -> None:
-    pass
+_kernels: dict[Any, tuple[Elementwise, Reads]] = {}
 
 
-_kernels: dict[Any, tuple[Elementwise, Dependencies]] = {}
-
-
-def _kernel(key: Any, reads: Dependencies, *arguments: Any) -> Elementwise:
+def _kernel(key: Any, reads: Reads, *arguments: Any) -> Elementwise:
     """One kernel object for equal functions, as long as what they read besides their arguments is the same."""
     found = _kernels.get(key)
     if found is None or not found[1].unchanged():
@@ -270,51 +293,6 @@ def _kernel(key: Any, reads: Dependencies, *arguments: Any) -> Elementwise:
             _kernels.clear()
         found = _kernels[key] = (Elementwise(*arguments), reads)
     return found[0]
-
-
-def _plan(
-    function: Any, inputs: Sequence[Any], out: Any, out_dtype: Any, tiling: ElementTiling | None, key: Any, reads: Any
-) -> Callable[[Any, Any], Any]:
-    arrays.require(callable(function), f"elementwise of {type(function).__name__}: the first argument is a function")
-    places = [k for k, x in enumerate(inputs) if type(x) not in _NUMBERS]
-    given = [inputs[k] for k in places]
-    arrays.require(bool(given), "elementwise without an array", hint="elementwise(lambda a, b: a + b, x, y)")
-    for k, x in zip(places, given, strict=True):
-        arrays.require_usable(x, f"input {k}")
-    shape = broadcast_shape(given, "elementwise")
-    dtypes = [arrays.element_type(x) for x in given]
-    numbers = {k: x for k, x in enumerate(inputs) if k not in places}
-
-    def applied(*values: Any) -> Any:
-        left = iter(values)
-        return function(*[numbers[k] if k in numbers else next(left) for k in range(len(inputs))])
-
-    like = given[0]
-    if out is None:
-        dtype = arrays.framework_dtype(result_type(applied, dtypes), like) if out_dtype is None else out_dtype
-        make = lambda inputs: arrays.empty(inputs[places[0]], shape, dtype)
-        target = make(inputs)
-    else:
-        arrays.require(
-            tuple(out.shape) == shape, f"elementwise of shape {shape} into an array of shape {tuple(out.shape)}"
-        )
-        arrays.require_usable(out, "out", written=True)
-        arrays.require(
-            all(s != 0 or n == 1 for s, n in zip(arrays.strides(out), out.shape, strict=True)),
-            f"elementwise into strides {arrays.strides(out)}: elements of out are not repeated",
-        )
-        make, target = None, out
-    key = (key, len(inputs), tuple((k, type(x), x) for k, x in numbers.items()))
-    types = [*dtypes, arrays.element_type(target)]
-    run = _launcher(applied, [*given, target], types, shape, tiling, key, reads)
-
-    def plan(inputs: Any, out: Any) -> Any:
-        if make is not None:
-            out = make(inputs)
-        run([*[inputs[k] for k in places], out])
-        return out
-
-    return plan
 
 
 def result_type(function: Callable[..., Any], dtypes: Sequence[Any]) -> Any:
@@ -332,12 +310,12 @@ def result_type(function: Callable[..., Any], dtypes: Sequence[Any]) -> Any:
     return type(found[0]) if isinstance(type(found[0]), NumericMeta) else dtypes[0]
 
 
-def _launcher(
+def _launch(
     function: Any, given: list[Any], dtypes: list[Any], shape: tuple[int, ...], tiling: Any, key: Any, reads: Any
-) -> Any:
-    """A function of the arrays that launches the kernel."""
+) -> None:
+    """Launch the kernel on arrays, of which the last is written."""
     if 0 in shape:
-        return lambda given: None
+        return
     wide = [arrays.strides(arrays.broadcast_to(x, shape)) for x in given]
     extents, steps = walked(shape, wide)
     arrays.require(
@@ -360,4 +338,4 @@ def _launcher(
     cut = (operands, modes, extents[-1] % elements == 0, wide, chosen)
     kernel = _kernel((key, *cut), reads, function, *cut)
     strides = tuple(tuple(Int64(s) for s in own) for own in steps)
-    return plans.launcher(kernel, given, tuple(kernel.index(e) for e in extents), strides, Int32(blocks))
+    plans.launcher(kernel, given, tuple(kernel.index(e) for e in extents), strides, Int32(blocks))(given)
