@@ -159,6 +159,32 @@ def test_a_tensor_that_a_loop_moves_keeps_its_end() -> None:
 
 
 @cute.kernel
+def walked(x: cute.Tensor, z: cute.Tensor, y: cute.Tensor, n: Int32, swap: Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    here, there = x.iterator, z.iterator
+    total = Float32(0.0)
+    for _ in range(n):  # pointers are carried
+        total += cute.make_tensor(here, cute.make_layout(1))[0]
+        here += 1
+        if kiln.const_expr(swap):
+            here, there = there, here
+    y[t] = total
+
+
+@cute.jit
+def run_walked(x: cute.Tensor, z: cute.Tensor, y: cute.Tensor, n: Int32, swap: Constexpr):
+    walked(x, z, y, n, swap).launch(grid=1, block=8)
+
+
+def test_a_pointer_that_a_loop_moves_keeps_to_its_memory() -> None:
+    x, z, y = zeros(64, 64, 8)
+    assert found(run_walked, x[:6], z[:6], y, 6, False) == []
+    (finding,) = found(run_walked, x[:6], z[:6], y, 7, False)
+    assert (finding.rule, finding.tensor, finding.coordinate) == ("bounds", "x", (6,))
+    assert found(run_walked, x[:6], z[:6], y, 12, True) == []  # it may point into either
+
+
+@cute.kernel
 def either(x: cute.Tensor, z: cute.Tensor, y: cute.Tensor, second: Int32, c: Int32):
     t, _, _ = cute.arch.thread_idx()
     chosen = x

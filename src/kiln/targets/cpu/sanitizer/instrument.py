@@ -110,6 +110,7 @@ class Allocation:
     name: str
 
 
+Origin = tuple[str, Any]
 _DYNAMIC_END = 0x7FFF_FFFF
 _PROGRAMMATIC = "cute.use_pdl"
 """Attribute of a launch that may start before the one before it has ended."""
@@ -266,40 +267,34 @@ class Instrumentation:
         """Call a function of the detector; numbers become constants, pointers addresses."""
         return call(x.module, b, name, *arguments)
 
-    def _origin(self, x: Expander, value: ir.Value, first: bool = False) -> tuple[str, Any]:
+    def _origin(self, x: Expander, value: ir.Value, first: bool = False, seen: tuple[ir.Value, ...] = ()) -> Origin:
         """Where an address comes from: ("argument", its number), ("shared", allocation), ("private", value, bytes).
 
-        `first`: of one that a loop changes, where the first one comes from.
+        Of one that a loop or a branch changes, what all that it may be have in common; `first`: where the first one comes from.
         """
-        function = x.function
         for _ in range(256):
             if value in self._allocations:
                 return "shared", self._allocations[value]
             if value in self._private:
                 return "private", value
-            owner = value.owner
-            if isinstance(owner, ir.Block):
-                if owner != x.entry:
-                    before = _before_loop(value) if first else None
-                    if before is None:
-                        break
-                    value = before
-                    continue
+            if value in seen:
+                return "again", None
+            if isinstance(value.owner, ir.Block) and value.owner == x.entry:
                 number = ir.BlockArgument(value).arg_number
-                info = self._kernel_numbers.get(function.name)
+                info = self._kernel_numbers.get(x.function.name)
                 if info is not None and number < len(self.kernels[info].arguments):
                     return "argument", number
                 break
-            op = owner.operation
-            # of a tensor, its address comes first
-            if op.name in (
-                "llvm.getelementptr", "llvm.bitcast", "builtin.unrealized_conversion_cast", "llvm.extractvalue",
-            ):  # fmt: skip
-                value = op.operands[0]
-            elif op.name == "llvm.insertvalue":
-                value = op.operands[1] if list(op.attributes["position"]) == [0] else op.operands[0]  # pyright: ignore[reportArgumentType]
-            else:
+            sources = _passed_on(value)
+            if not sources:
                 break
+            if len(sources) > 1 and not first:
+                if len(seen) > _MOST_MERGES:
+                    break
+                found = [self._origin(x, source, seen=(*seen, value)) for source in sources]
+                known = {id(o[1]) if o[0] == "shared" else o[1]: o for o in found if o[0] != "again"}
+                return next(iter(known.values())) if len(known) == 1 else ("unknown" if known else "again", None)
+            value = sources[0]
         return "unknown", None
 
     def access(
@@ -445,16 +440,44 @@ class Instrumentation:
         self.call(x, b, "launched", int(self.together))
 
 
-def _before_loop(value: ir.Value) -> ir.Value | None:
-    """What an argument of a loop's body is in the first round."""
-    block, number = ir.BlockArgument(value).owner, ir.BlockArgument(value).arg_number
-    loop = block.owner.operation
-    if loop.name == "scf.for":
-        return loop.operands[number + 2] if number else None
-    if loop.name == "scf.while":
-        first = loop.regions[0].blocks[0]
-        return loop.operands[number] if block == first else list(first.operations)[-1].operation.operands[number + 1]
-    return None
+_MOVING = {
+    "llvm.getelementptr", "llvm.bitcast", "llvm.extractvalue", "builtin.unrealized_conversion_cast", "cute.ptr_add",
+    "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter",
+}  # fmt: skip
+"""Operations whose result points into what their first operand points into; of a tensor, its address comes first."""
+_MOST_MERGES = 8
+
+
+def _passed_on(value: ir.Value) -> list[ir.Value]:
+    """The values that an address may be made of; the first of a loop comes first."""
+    if isinstance(value.owner, ir.Block):
+        block, number = value.owner, ir.BlockArgument(value).arg_number
+        parent = block.owner.operation
+        if parent.name == "scf.for" and number:
+            return [parent.operands[number + 2], _last(block).operands[number - 1]]
+        if parent.name == "scf.while":
+            before, after = (region.blocks[0] for region in parent.regions)
+            if block == after:
+                return [_last(before).operands[number + 1]]
+            return [parent.operands[number], _last(after).operands[number]]
+        return []
+    op = value.owner.operation
+    if op.name in _MOVING:
+        return [op.operands[0]]
+    if op.name == "llvm.insertvalue":
+        return [op.operands[1] if list(op.attributes["position"]) == [0] else op.operands[0]]  # pyright: ignore[reportArgumentType]
+    if op.name in ("scf.for", "scf.while", "scf.if"):
+        number = list(op.results).index(value)
+        if op.name == "scf.for":
+            return [op.operands[number + 3], _last(op.regions[0].blocks[0]).operands[number]]
+        if op.name == "scf.while":
+            return [_last(op.regions[0].blocks[0]).operands[number + 1]]
+        return [_last(region.blocks[0]).operands[number] for region in op.regions]
+    return []
+
+
+def _last(block: ir.Block) -> ir.Operation:
+    return list(block.operations)[-1].operation
 
 
 def _launches_together(module: ir.Module) -> bool:
