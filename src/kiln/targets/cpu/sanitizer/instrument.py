@@ -292,7 +292,7 @@ class Instrumentation:
                 if len(seen) > _MOST_MERGES:
                     break
                 found = [self._origin(x, source, seen=(*seen, value)) for source in sources]
-                known = {id(o[1]) if o[0] == "shared" else o[1]: o for o in found if o[0] != "again"}
+                known = {(o[0], id(o[1]) if o[0] == "shared" else o[1]): o for o in found if o[0] != "again"}
                 return next(iter(known.values())) if len(known) == 1 else ("unknown" if known else "again", None)
             value = sources[0]
         return "unknown", None
