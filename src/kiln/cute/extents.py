@@ -181,4 +181,4 @@ def _check(extents: Extents, pointer: Pointer, low: Any, high: Any, write: bool)
     from ..dialects import cute
 
     values = [Int64(x).ir_value() for part in zip(*modes) for x in part]
-    cute.bounds(pointer._base_value(), values, write)
+    cute.bounds(pointer._base, values, write)
