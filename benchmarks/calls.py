@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import cProfile
 import pstats
+import statistics
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,7 @@ def cases(device: str) -> list[Case]:
         ("sum(x, 1)", lambda: kernels.sum(x, 1), "", lambda: torch.sum(x, 1)),
         ("argmax(x, 1)", lambda: kernels.argmax(x, 1), "", lambda: torch.argmax(x, 1)),
         ("elementwise(lambda a: a + 1, x)", lambda: kernels.elementwise(lambda a: a + 1, x), "x + 1", lambda: x + 1),
-        ("elementwise(torch's add, x, y)", lambda: kernels.elementwise(_add, x, y), "x + y", lambda: x + y),
+        ("elementwise(add, x, y)", lambda: kernels.elementwise(_add, x, y), "x + y", lambda: x + y),
         ("cross_entropy(x, target)", lambda: kernels.cross_entropy(x, target), "", lambda: functional.cross_entropy(x, target)),
         ("cross_entropy_backward(1.0, x, target, lse)", lambda: kernels.cross_entropy_backward(1.0, x, target, lse), "", None),
         ("gemm(a, b, out=c)", lambda: kernels.gemm(a, b, out=c), "mm(a, b, out=c)", lambda: torch.mm(a, b, out=c)),
@@ -93,6 +94,20 @@ def measure(given: list[Case], rounds: int, batch: int, wait: Callable[[], None]
         print(f"| `{name}` | {times[0] * 1e6:.1f} | {shown} |")
 
 
+def first_calls(device: str, wait: Callable[[], None]) -> None:
+    """Print what the first calls with arrays of a shape cost, which Python takes; the kernel is compiled already."""
+    found: list[list[float]] = [[] for _ in range(6)]
+    for rows in range(9, 30):
+        x = torch.randn(rows, 64, device=device)
+        for times in found:
+            wait()
+            begun = time.perf_counter()
+            kernels.softmax(x)
+            times.append(time.perf_counter() - begun)
+    shown = ", ".join(f"{statistics.median(times) * 1e6:.0f}" for times in found)
+    print(f"\nsoftmax of rows of another number, its first calls: {shown} us (medians)")
+
+
 def profile(given: list[Case], wait: Callable[[], None]) -> None:
     """Where Kiln's calls spend their time."""
     for name, ours, _, _ in given:
@@ -116,6 +131,7 @@ def main(arguments: list[str]) -> None:
     given = cases("cpu" if on_cpu else "cuda")
     wait = nothing if on_cpu else torch.cuda.synchronize
     measure(given, 5 if on_cpu else 30, 50 if on_cpu else 200, wait)
+    first_calls("cpu" if on_cpu else "cuda", wait)
     if "--profile" in arguments:
         profile(given, wait)
 
