@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _MOST = 2048
 _NATIVE_AFTER = 3
-"""Calls that Python repeats before native code does: preparing it costs more than a call saves."""
+"""Calls that Python repeats before native code is loaded; once it is, Python repeats one."""
 _MOST_NAMES = 8
 """Native keys of one program: of equal arguments that are other objects each time."""
 _ARCHITECTURE = "CUTE_DSL_ARCH"
@@ -181,7 +181,8 @@ class KernelFunction:
                 return self._function(*given, **options)
             made = program.run(walk.arrays, walk.numbers, arrays.stream_of(walk.arrays[0]))
         program.calls += 1
-        if _NATIVE_AFTER <= program.calls < _NATIVE_AFTER + _MOST_NAMES:
+        after = _NATIVE_AFTER if call_plan.loaded() is None else 1
+        if after <= program.calls < _NATIVE_AFTER + _MOST_NAMES:
             self._use_native(program, walk, given, options)
         return made
 
