@@ -179,7 +179,7 @@ class AtomicCas(CuteNvgpu.Operation, name="atomic_cas"):
 class OrderedLoad(CuteNvgpu.Operation, name="ordered_load"):
     """The element at the pointer, never cached in a register; `modifiers` are those of PTX `ld`, as `acquire.gpu`.
 
-    Vectors of up to 16 bytes are one access.
+    Vectors of up to 16 bytes are one access. `L2::evict_last` and its like stand for a policy of the L2 cache.
     """
 
     pointer: ext.Operand[Pointer]
@@ -273,7 +273,8 @@ class MbarrierWait(CuteNvgpu.Operation, name="mbarrier_wait"):
 class CpAsync(CuteNvgpu.Operation, name="cp_async"):
     """Copy `size` (4, 8 or 16) bytes from global to shared memory later: `source_size` bytes, and zeros for the rest.
 
-    `cache` is `ca`, or `cg` (16 bytes only: past L1).
+    `cache` is `ca`, or `cg` (16 bytes only: past L1). The attribute `hint`, as `L2::evict_last`, says how long lines should
+    stay in the L2 cache.
     """
 
     target: ext.Operand[Pointer]

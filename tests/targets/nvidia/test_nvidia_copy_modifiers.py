@@ -10,10 +10,11 @@ import pytest
 from nvidia_testing import needs_ptxas
 
 import kiln.cute as cute
-from kiln import Float32
+from kiln import Float32, Int32
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.cute.nvgpu import CopyUniversalOp
-from kiln.cute.nvgpu.common import CacheEvictionPriority, MemoryOrder, MemoryScope
+from kiln.cute.nvgpu.common import CacheEvictionPriority, LoadCacheMode, MemoryOrder, MemoryScope
+from kiln.cute.nvgpu.cpasync import CopyG2SOp
 
 
 def copier(options):
@@ -64,6 +65,17 @@ CASES = {
         {"l1c_evict_priority": CacheEvictionPriority.EVICT_FIRST},
         ["ld.global.L1::evict_first", "st.global.L1::evict_first"],
     ),
+    "last in L2": (
+        {"l2_evict_priority": CacheEvictionPriority.EVICT_LAST},
+        ["ld.global.L2::cache_hint.v2.b64", "st.global.L2::cache_hint.v2.b64"],
+    ),
+    "in both caches": (
+        {
+            "l1c_evict_priority": CacheEvictionPriority.NO_ALLOCATE,
+            "l2_evict_priority": CacheEvictionPriority.EVICT_FIRST,
+        },
+        ["ld.global.L1::no_allocate.L2::cache_hint", "st.global.L1::no_allocate.L2::cache_hint"],
+    ),
 }
 
 
@@ -112,6 +124,55 @@ def test_autovec_copy_takes_a_hint():
     ptx = cute.compile(launch, x, target="nvidia", options="--gpu-arch sm_90a").__ptx__
     assert "ld.global.L1::evict_last.v2.b64" in ptx
     assert re.search(r"st\.global\.v[24]\.", str(ptx))
+
+
+def staged(options):
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor, count: Int32):
+        t, _, _ = cute.arch.thread_idx()
+        op = CopyG2SOp(LoadCacheMode.GLOBAL, zero_fill=True)
+        atom = cute.make_copy_atom(op, x.element_type, num_bits_per_copy=128, **options)
+        memory = cute.arch.alloc_smem(x.element_type, 256, 16)
+        shared = cute.make_tensor(memory, cute.make_layout((4, 32, 2), stride=(1, 4, 128)))
+        cute.copy(atom, x[None, t], shared[None, t, 0])
+        cute.copy(atom, x[None, t], shared[None, t, 1], pred=t < count)
+        cute.arch.cp_async_commit_group()
+        cute.arch.cp_async_wait_group(0)
+        for k in range(4):
+            y[k, t] = shared[k, t, 0] + shared[k, t, 1]
+
+    @cute.jit
+    def launch(x: cute.Tensor, y: cute.Tensor, count: Int32):
+        kernel(x, y, count).launch(grid=1, block=32)
+
+    return launch
+
+
+@needs_ptxas
+def test_asynchronous_copies_take_a_hint():
+    tensors = [cute.runtime.make_fake_compact_tensor(Float32, (4, 32), assumed_align=16) for _ in range(2)]
+    last = {"l2_evict_priority": CacheEvictionPriority.EVICT_LAST}
+    for options, hint in (({}, ""), (last, ".L2::cache_hint")):
+        compiled = cute.compile(staged(options), *tensors, Int32(1), target="nvidia", options="--gpu-arch sm_80")
+        ptx = str(compiled.__ptx__)
+        assert ptx.count(f"cp.async.cg.shared.global{hint} [") == 2
+        assert ("createpolicy.fractional.L2::evict_last.b64" in ptx) == bool(hint)
+
+
+def test_asynchronous_copies_with_a_hint_on_the_cpu():
+    x, y = np.arange(128, dtype=np.float32).reshape(32, 4).T, np.zeros((32, 4), np.float32).T
+    arguments = [cute.runtime.from_dlpack(array, assumed_align=16) for array in (x, y)]
+    launch = staged({"l2_evict_priority": CacheEvictionPriority.EVICT_LAST})
+    cute.compile(launch, *arguments, Int32(1), target="cpu")(*arguments, 5)
+    assert np.array_equal(y, np.where(np.arange(32) < 5, 2 * x, x))
+
+
+@pytest.mark.parametrize("priority", [CacheEvictionPriority.NO_ALLOCATE, "evict_last"])
+def test_what_is_no_priority_in_l2(priority):
+    tensors = [cute.runtime.make_fake_compact_tensor(Float32, (4, 32), assumed_align=16) for _ in range(2)]
+    for made, more in ((copier, ()), (staged, (Int32(1),))):
+        with pytest.raises(DSLUserCodeTypeError, match="l2_evict_priority is"):
+            cute.compile(made({"l2_evict_priority": priority}), *tensors, *more, target="cpu")
 
 
 def test_what_is_no_order():

@@ -91,6 +91,7 @@ def modifiers_of(
     scope: Any = MemoryScope.CTA,
     priority: Any = CacheEvictionPriority.EVICT_NORMAL,
     invariant: bool = False,
+    l2_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
 ) -> tuple[str, str]:
     """The modifiers of PTX for loads, and for stores. `invariant`: nobody writes what is loaded while the kernel runs."""
     for what, value, kind in (
@@ -100,7 +101,7 @@ def modifiers_of(
         if not isinstance(value, kind):
             names = ", ".join(member.name for member in kind)
             raise error(DSLUserCodeTypeError, f"{what} is {value!r}", hint=f"{kind.__name__}: {names}", depth=2)
-    hint = _PRIORITIES[priority]
+    hints = [part for part in (_PRIORITIES[priority], l2_modifier(l2_priority)) if part]
     load, store = [], []
     if order in _ORDERS:
         load, store = ([part, scope.name.lower()] for part in _ORDERS[order])
@@ -110,11 +111,24 @@ def modifiers_of(
         load, store = ["mmio", "relaxed", "sys"], ["mmio", "relaxed", "sys"]
     if (invariant or order is MemoryOrder.CONSTANT) and not load:
         load = ["nc"]
-    return ".".join([*load, *filter(None, [hint])]), ".".join([*store, *filter(None, [hint])])
+    return ".".join([*load, *hints]), ".".join([*store, *hints])
+
+
+def l2_modifier(priority: Any) -> str:
+    """The modifier that stands for how long lines should stay in the L2 cache."""
+    if not isinstance(priority, CacheEvictionPriority) or priority is CacheEvictionPriority.NO_ALLOCATE:
+        names = ", ".join(member.name for member in CacheEvictionPriority if member.name != "NO_ALLOCATE")
+        raise error(
+            DSLUserCodeTypeError,
+            f"l2_evict_priority is {priority!r}",
+            hint=f"CacheEvictionPriority: {names}",
+            depth=3,
+        )
+    return _PRIORITIES[priority].replace("L1", "L2")
 
 
 class CopyUniversalOp(CopyOp):
-    """Loads and stores, of any memory, by one thread; with an order and its scope, or a hint for the cache."""
+    """Loads and stores, of any memory, by one thread; with an order and its scope, or hints for the caches."""
 
     def make_trait(
         self,
@@ -125,9 +139,10 @@ class CopyUniversalOp(CopyOp):
         memory_scope: Any = MemoryScope.CTA,
         l1c_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
         invariant: bool = False,
+        l2_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
         **_: Any,
     ) -> CopyTrait:
-        modifiers = modifiers_of(memory_order, memory_scope, l1c_evict_priority, invariant)
+        modifiers = modifiers_of(memory_order, memory_scope, l1c_evict_priority, invariant, l2_evict_priority)
         return UniversalCopyTrait(copy_internal_type, num_bits_per_copy, modifiers)
 
 

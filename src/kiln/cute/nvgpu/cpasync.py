@@ -14,7 +14,7 @@ from ..layout import make_layout
 from ..pointer import AddressSpace, element_bits
 from .access import address, calls, check_call, memory, offsets, require_alignment, require_rows
 from .bulk_copy import CopyBulkG2SOp, CopyBulkS2GOp
-from .common import LoadCacheMode
+from .common import CacheEvictionPriority, LoadCacheMode, l2_modifier
 
 __all__ = ["CopyBulkG2SOp", "CopyBulkS2GOp", "CopyG2SOp", "LoadCacheMode"]
 
@@ -23,7 +23,8 @@ class CopyG2SOp(CopyOp):
     """`cp.async`: each thread copies 4, 8 or 16 bytes, which arrive later (`cute.arch.cp_async_wait_group`).
 
     `LoadCacheMode.GLOBAL` passes the L1 cache by and takes 16 bytes only; `ALWAYS` uses it. Where a predicate is false
-    nothing is copied; with `zero_fill` zeros are written there, without a branch.
+    nothing is copied; with `zero_fill` zeros are written there, without a branch. An atom's `l2_evict_priority` says how long
+    lines should stay in the L2 cache.
     """
 
     def __init__(self, cache_mode: Any = LoadCacheMode.ALWAYS, *, zero_fill: bool = False) -> None:
@@ -36,14 +37,24 @@ class CopyG2SOp(CopyOp):
         self.cache_mode = cache_mode
         self.zero_fill = zero_fill
 
-    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0, **_: Any) -> CopyTrait:
-        return CpAsyncTrait(copy_internal_type, num_bits_per_copy or 128, self.cache_mode, self.zero_fill)
+    def make_trait(
+        self,
+        copy_internal_type: Any,
+        *,
+        num_bits_per_copy: int = 0,
+        l2_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+        **_: Any,
+    ) -> CopyTrait:
+        hint = l2_modifier(l2_evict_priority) or None
+        return CpAsyncTrait(copy_internal_type, num_bits_per_copy or 128, self.cache_mode, self.zero_fill, hint)
 
 
 class CpAsyncTrait(CopyTrait):
     """One thread's asynchronous copy of `bits` bits."""
 
-    def __init__(self, value_type: Any, bits: int, cache_mode: LoadCacheMode, zero_fill: bool = False) -> None:
+    def __init__(
+        self, value_type: Any, bits: int, cache_mode: LoadCacheMode, zero_fill: bool = False, hint: str | None = None
+    ) -> None:
         width = element_bits(value_type)
         allowed = (128,) if cache_mode is LoadCacheMode.GLOBAL else (32, 64, 128)
         if bits not in allowed or bits % width:
@@ -54,6 +65,7 @@ class CpAsyncTrait(CopyTrait):
             )
         self.bits = bits
         self.zero_fill = zero_fill
+        self.hint = hint
         self.values = bits // width
         self.cache = "cg" if cache_mode is LoadCacheMode.GLOBAL else "ca"
         layout = make_layout((1, self.values), stride=(0, 1))
@@ -88,7 +100,7 @@ class CpAsyncTrait(CopyTrait):
         def move(numbers: Any, size: Any = whole) -> None:
             for n in numbers:
                 check_call(dst, n, self.values, write=True)
-                cute_nvgpu.build("cp_async", (*pairs[n], i32(size)), size=whole, cache=self.cache)
+                cute_nvgpu.build("cp_async", (*pairs[n], i32(size)), size=whole, cache=self.cache, hint=self.hint)
 
         def check(numbers: Any) -> None:
             for n in numbers:

@@ -9,7 +9,7 @@ from ...base_dsl.diagnostics import DSLNotImplemented
 from ...mlir import context, ir
 from ..llvm_build import int_type
 from .expand import DeviceBuilder, Types, attribute, carrier_type, element_of, expands, like, to_carrier
-from .hardware import REGISTER, as_bits, bits_of, from_bits, is_float
+from .hardware import REGISTER, as_bits, bits_of, from_bits, is_float, l2_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,13 +159,14 @@ def _ordered_load(x: Expander, op: ir.Operation, _o: Types, results: Types, b: D
     carrier = carrier_type(results[0])
     width, count, vector, letter = _pieces(op, carrier)
     space, address = _space(pointer)
-    modifiers = "".join(f".{part}" for part in attribute(op, "modifiers").split(".") if part)
+    modifiers, policy = _hinted(b, attribute(op, "modifiers"))
     names = ", ".join(f"${n}" for n in range(count))
     target = f"{{{names}}}" if count > 1 else names
     register = int_type(16 if width == 8 else width)
     outputs = ",".join([f"={letter}"] * count)
-    code = _modified("ld", modifiers, space, f"{vector}.b{width} {target}, [${count}];")
-    made = b.asm(code, f"{outputs},{address}", [pointer], [register] * count)
+    last = f", ${count + 1}" if policy else ""
+    code = _modified("ld", modifiers, space, f"{vector}.b{width} {target}, [${count}]{last};")
+    made = b.asm(code, ",".join([outputs, address, *"l" * len(policy)]), [pointer, *policy], [register] * count)
     if count == 1:
         value = made[0] if width != 8 else b.value("arith.trunci", int_type(8), (made[0],))
     else:
@@ -182,7 +183,7 @@ def _ordered_store(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Devic
     value = to_carrier(b, value)
     width, count, vector, letter = _pieces(op, value.type)
     space, address = _space(pointer)
-    modifiers = "".join(f".{part}" for part in attribute(op, "modifiers").split(".") if part)
+    modifiers, policy = _hinted(b, attribute(op, "modifiers"))
     names = ", ".join(f"${n + 1}" for n in range(count))
     source = f"{{{names}}}" if count > 1 else names
     register = int_type(width)
@@ -197,9 +198,18 @@ def _ordered_store(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Devic
             b.value("vector.extract", register, (value,), {"static_position": ir.DenseI64ArrayAttr.get([n], context())})
             for n in range(count)
         ]
-    code = _modified("st", modifiers, space, f"{vector}.b{width} [$0], {source};")
-    b.asm(code, ",".join([address, *[letter] * count]), [pointer, *parts])
+    last = f", ${count + 1}" if policy else ""
+    code = _modified("st", modifiers, space, f"{vector}.b{width} [$0], {source}{last};")
+    b.asm(code, ",".join([address, *[letter] * count, *"l" * len(policy)]), [pointer, *parts, *policy])
     return []
+
+
+def _hinted(b: DeviceBuilder, modifiers: str) -> tuple[str, list[ir.Value]]:
+    """Modifiers as PTX has them, and the policy of the L2 cache that one of them stands for, if any does."""
+    parts = [part for part in modifiers.split(".") if part]
+    policies = [part for part in parts if part.startswith("L2::evict")]
+    hints = ["L2::cache_hint"] * len(policies)
+    return ".".join([part for part in parts if part not in policies] + hints), [l2_policy(b, name) for name in policies]
 
 
 def _modified(name: str, modifiers: str, space: str, rest: str) -> str:

@@ -258,11 +258,25 @@ def _cp_async(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBui
     if size not in (4, 8, 16) or (cache == "cg" and size != 16):
         raise report_at(op.location, DSLNotImplemented, f"cp.async.{cache} of {size} bytes")
     address, source = _shared_address(b, target), b.cast_space(source, pointer_type(1))
-    if constant_value(source_size) == size:
-        b.asm(f"cp.async.{cache}.shared.global [$0], [$1], {size};", "r,l", [address, source])
-    else:
-        b.asm(f"cp.async.{cache}.shared.global [$0], [$1], {size}, $2;", "r,l,r", [address, source, source_size])
+    operands, letters, rest = [address, source], "r,l", f"{size}"
+    if constant_value(source_size) != size:
+        operands, letters, rest = [*operands, source_size], f"{letters},r", f"{rest}, $2"
+    hint = ""
+    if "hint" in op.attributes:
+        operands, letters, rest = (
+            [*operands, l2_policy(b, attribute(op, "hint"))],
+            f"{letters},l",
+            f"{rest}, ${len(operands)}",
+        )
+        hint = ".L2::cache_hint"
+    b.asm(f"cp.async.{cache}.shared.global{hint} [$0], [$1], {rest};", letters, operands)
     return []
+
+
+def l2_policy(b: DeviceBuilder, name: str) -> ir.Value:
+    """The policy of the L2 cache that a hint such as `L2::evict_last` stands for."""
+    (made,) = b.asm(f"createpolicy.fractional.{name}.b64 $0, 1.0;", "=l", [], [int_type(64)], pure=True)
+    return made
 
 
 @expands("cute_nvgpu.cp_async_commit")
