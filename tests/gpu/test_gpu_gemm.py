@@ -63,6 +63,37 @@ def test_tf32_is_rounded_to_nearest(layout):
     check(kernels.gemm(a, b, precision="tf32"), rounded(a), rounded(b), 1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int8, torch.float8_e4m3fn])
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [(1, 4096, 4096), (16, 4096, 4096), (64, 4096, 4096), (250, 4000, 4080), (1024, 1024, 1024), (3000, 3000, 3000)],
+)
+def test_tilings_that_are_chosen(m, n, k, dtype):
+    """Clusters that share K, tiles that are no powers of two, and few rows."""
+    a, b = operand(m, k, dtype, "N"), operand(k, n, dtype, "T")
+    got = kernels.gemm(a, b)
+    check(got, a, b, TOLERANCE[dtype])
+    assert torch.equal(got, kernels.gemm(a, b))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e5m2])
+def test_bytes_of_any_layout(dtype, layout):
+    a, b = operand(2048, 2048, dtype, layout[0]), operand(2048, 1920, dtype, layout[1])
+    check(kernels.gemm(a, b), a, b, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(2048, 2048, 512), (3072, 3072, 64), (64, 4096, 4096), (333, 777, 1000)])
+def test_everything_after_large_products(m, n, k):
+    a, b = operand(m, k, torch.float16, "N"), operand(k, n, torch.float16, "T")
+    c, bias, gate = (torch.randn(shape, device="cuda") for shape in ((m, n), (n,), (m, 1)))
+    options = {"alpha": 0.5, "beta": -2.0, "c": c, "bias": bias.half(), "activation": "gelu", "extras": [gate]}
+    got = kernels.gemm(a, b, **options, epilogue=lambda value, gate: value * gate, out_dtype=torch.float32)
+    sums = 0.5 * (a.double() @ b.double()) - 2.0 * c.double() + bias.half().double()
+    wanted = torch.nn.functional.gelu(sums) * gate.double()
+    torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=2e-4)
+
+
 def test_batches_and_everything_after():
     a, b = operand(300, 200, torch.float16, "N", (5,)), operand(200, 136, torch.float16, "T")
     c, bias, gate = (

@@ -294,17 +294,29 @@ def test_refused(call, says):
 
 
 def test_chosen_tilings_fit():
-    from kiln.kernels.gemm_tiling import chosen, k_step
+    from kiln.kernels.devices import Device
+    from kiln.kernels.gemm_choice import Problem, chosen
+    from kiln.kernels.gemm_tiling import k_step
 
-    for capacity in (99 * 1024, 163 * 1024, 227 * 1024):
-        for shape in ((1, 8192, 8192), (1, 100, 100), (16, 512, 512)):
-            for dtype in (kiln.Float16, kiln.Float32, kiln.Int8):
-                chosen(dtype, False, False, 32, shape, 4096, capacity).check(dtype.width, k_step(dtype), 32, capacity)
-            chosen(kiln.Float32, True, True, 32, shape, 4096, capacity).check_simt(capacity)
-    assert chosen(kiln.Float16, False, True, 16, (1, 8192, 8192), 8192, 227 * 1024).block_mnk == (128, 256, 64)
-    few = chosen(kiln.Float16, False, True, 16, (1, 64, 256), 8192, 227 * 1024)
-    assert few.splits > 1
-    assert chosen(kiln.Float16, False, True, 16, (2, 64, 256), 8192, 227 * 1024).splits == 1
+    h200, a100, ada = Device(132, 227 * 1024, 16), Device(108, 163 * 1024, 1), Device(128, 99 * 1024, 1)
+    shapes = ((1, 8192, 8192), (1, 3000, 3000), (1, 100, 100), (16, 512, 512), (1, 64, 4096), (1, 1, 1))
+    for device in (h200, a100, ada):
+        for shape in shapes:
+            for dtype in (kiln.Float16, kiln.Float32, kiln.Int8, kiln.Float8E4M3FN):
+                for k in (8, 4096):
+                    tiling = chosen(Problem(dtype, False, 32, shape, k), device)
+                    tiling.check(dtype.width, k_step(dtype), device.smem)
+                    if device.cluster == 1:
+                        tiling.check_splits(k, shape[0])
+            chosen(Problem(kiln.Float32, True, 32, shape, 4096), device).check_simt(device.smem)
+    f16 = kiln.Float16
+    assert chosen(Problem(f16, False, 16, (1, 8192, 8192), 8192), h200).block_mnk == (128, 256, 64)
+    assert chosen(Problem(f16, False, 16, (1, 3072, 3072), 3072), h200).block_mnk == (192, 192, 64)
+    few = (1, 64, 256)
+    assert chosen(Problem(f16, False, 16, few, 8192), h200).splits > 1
+    assert chosen(Problem(f16, False, 16, few, 8192), a100).splits > 1
+    assert chosen(Problem(f16, False, 16, few, 8192, in_parts=False), a100).splits == 1
+    assert chosen(Problem(f16, False, 16, (2, 64, 256), 8192), a100).splits == 1
 
 
 def test_empty_results():

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 F16, BF16, F32, E4M3, I8 = np.float16, ml_dtypes.bfloat16, np.float32, ml_dtypes.float8_e4m3fn, np.int8
-_memory = np.zeros(1 << 23, np.uint8)
+_memory = np.zeros(1 << 26, np.uint8)
 
 
 def array(dtype, *shape):
@@ -33,11 +33,8 @@ def array(dtype, *shape):
 
 def large(dtype, layout, **options):
     """A product that gets the largest tiles; N: rows are contiguous, T: columns."""
-    a, b = array(dtype, 2048, 64), array(dtype, 64, 2048)
-    if layout[0] == "T":
-        a = array(dtype, 64, 2048).T
-    if layout[1] == "T":
-        b = array(dtype, 2048, 64).T
+    a, b = (array(dtype, 2048, 2048) for _ in range(2))
+    a, b = (x if way == "N" else x.T for x, way in ((a, layout[0]), (b, layout[1])))
     return kernels.gemm(a, b, **options)
 
 
@@ -71,8 +68,21 @@ SHIPPED = {
     "gemm tf32 NN": lambda: large(F32, "NN", precision="tf32"),
     "gemm tf32 NT": lambda: large(F32, "NT", precision="tf32"),
     "gemm e4m3 NT": lambda: large(E4M3, "NT"),
+    "gemm e4m3 TN": lambda: large(E4M3, "TN"),
     "gemm i8 NT": lambda: large(I8, "NT"),
-    "gemm i8 NN": lambda: large(I8, "NN"),
+    "gemm i8 TN": lambda: large(I8, "TN"),
+    "gemm f16 3072": lambda: kernels.gemm(array(F16, 3072, 3072), array(F16, 3072, 3072).T),
+    "gemm f16, narrow": lambda: kernels.gemm(array(F16, 64, 4096), array(F16, 4096, 4096).T),
+    "gemm f16, one row": lambda: kernels.gemm(array(F16, 1, 4096), array(F16, 4096, 4096).T),
+    "gemm f16, large, everything after it": lambda: large(
+        F16,
+        "NT",
+        c=array(F32, 2048, 2048),
+        bias=array(F16, 2048),
+        activation="gelu",
+        epilogue=lambda value, gate: value * gate,
+        extras=[array(F16, 2048, 1)],
+    ),
     "gemm f16, small": lambda: kernels.gemm(array(F16, 64, 64), array(F16, 64, 64)),
     "gemm f16, bias and gelu": lambda: kernels.gemm(
         array(F16, 64, 64), array(F16, 64, 64), bias=array(F16, 64), activation="gelu"

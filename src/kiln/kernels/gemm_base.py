@@ -22,11 +22,22 @@ _GROUP = 16
 """So many rows of tiles are computed side by side, to find each other's operands in the L2 cache."""
 
 
+_HELD = 64
+"""Registers for what is loaded ahead when results are written."""
+
+
 class Product:
     """D = combine(A B): the kernel for operands of some kinds, without its main loop."""
 
     def __init__(
-        self, a: Operand, b: Operand, out_dtype: Any, out_width: int, tiling: Tiling, combine: Callable[..., Any]
+        self,
+        a: Operand,
+        b: Operand,
+        out_dtype: Any,
+        out_width: int,
+        tiling: Tiling,
+        combine: Callable[..., Any],
+        other_widths: tuple[int, ...] | None = None,
     ) -> None:
         self.a = a
         self.b = b
@@ -34,6 +45,8 @@ class Product:
         self.out_width = out_width
         self.tiling = tiling
         self.combine = combine
+        self.other_widths = other_widths
+        """How many neighbours in N of each of the other tensors can be loaded at once; None: sums are at most scaled."""
 
     @property
     def acc_dtype(self) -> Any:
@@ -56,7 +69,7 @@ class Product:
         a = self.arranged(a, [1, 2, 0], self.a.width)  # (M, K, L)
         b = self.arranged(b, [2, 1, 0], self.b.width)  # (N, K, L)
         d = self.arranged(d, [1, 2, 0], self.out_width)  # (M, N, L)
-        extras = [self.arranged(x, [1, 2, 0], 1) for x in extras]
+        extras = [self.arranged(x, [1, 2, 0], w) for x, w in zip(extras, self.other_widths or ())]
         block_m, block_n, _ = self.tiling.block_mnk
         tiles = cute.ceil_div(d.shape[0], block_m) * cute.ceil_div(d.shape[1], block_n)
         splits = self.tiling.splits
@@ -112,27 +125,18 @@ class Product:
         return a_next, b_next, tiles
 
     @cute.jit
-    def combined(self, part: Any, acc: cute.Tensor, extras: Any, alpha: Float32, beta: Float32, where: Any, shape: Any):
-        """A thread's results: its sums combined with its parts of the other tensors."""
-        tile = self.tiling.block_mnk[:2]
-        others = []
-        if const_expr(len(extras) > 0):
-            coords = part.partition_C(cute.local_tile(cute.make_identity_tensor(shape), tile, where))
-            inside = cute.make_rmem_tensor(acc.shape, Boolean)
-            for i in range_constexpr(cute.size(acc)):
-                inside[i] = cute.elem_less(coords[i], shape)
-            for x in extras:
-                held = cute.make_rmem_tensor(acc.shape, x.element_type)
-                held.fill(0)
-                atom = cute.make_copy_atom(CopyUniversalOp(), x.element_type, num_bits_per_copy=x.element_type.width)
-                cute.copy(atom, part.partition_C(cute.local_tile(x, tile, where)), held, pred=inside)
-                others.append(held.load())
-        result = cute.make_rmem_tensor(acc.shape, self.out_dtype)
-        result.store(self.combine(acc.load(), alpha, beta, *others).to(self.out_dtype))
-        return result
+    def write(self, part: Any, thread: Int32, rank: Any, acc: cute.Tensor, memory: Any, d: Any, rest: Any, where: Any):
+        """Write a thread's results of a tile. `rest`: the other tensors, alpha, beta. Nobody uses shared memory any more."""
+        extras, alpha, beta = rest
+        if const_expr(self.tiling.splits > 1 or self.other_widths is not None):
+            self.write_combined(part, thread, rank, acc, memory, d, extras, alpha, beta, where)
+        else:
+            result = cute.make_rmem_tensor(acc.shape, self.out_dtype)
+            result.store(self.combine(acc.load(), alpha, beta).to(self.out_dtype))
+            self.write_plain(part, thread, result, memory, d, where)
 
     @cute.jit
-    def write_by_smem(self, part: Any, thread: Int32, result: cute.Tensor, memory: Any, d: cute.Tensor, where: Any):
+    def write_plain(self, part: Any, thread: Int32, result: cute.Tensor, memory: Any, d: cute.Tensor, where: Any):
         """Write results by way of shared memory, in whole rows."""
         block_m, block_n, _ = self.tiling.block_mnk
         places = cute.local_tile(cute.make_identity_tensor(d.shape), (block_m, block_n), where)
@@ -158,57 +162,76 @@ class Product:
         cute.copy(copy, held, d_part, pred=inside)
 
     @cute.jit
-    def write_sums(
+    def write_combined(
         self, part: Any, thread: Int32, rank: Any, acc: cute.Tensor, memory: Any, d: cute.Tensor, extras: Any, alpha: Float32,
         beta: Float32, where: Any,
     ):  # fmt: skip
-        """Add the sums of the blocks of a cluster, in order, each block a part of the tile; combine and write them."""
+        """Combine sums with the other tensors and write them, in whole rows, a few at a time.
+
+        The blocks of a cluster add their sums, in order, each block for a part of the tile.
+        """
         block_m, block_n, _ = self.tiling.block_mnk
         tile, splits, threads = (block_m, block_n), self.tiling.splits, self.tiling.threads
         layout = swizzled(self.acc_dtype, tile, 1)
         own = cute.make_tensor(cute.recast_ptr(memory, dtype=self.acc_dtype), layout)
         cute.autovec_copy(acc, part.partition_C(own))
-        arch.cluster_arrive()
-        arch.cluster_wait()
+        if const_expr(splits > 1):
+            arch.cluster_arrive()
+            arch.cluster_wait()
+        else:
+            arch.sync_threads()
 
         width = min(self.out_width, 128 // self.acc_dtype.width)
-        load = cute.make_copy_atom(CopyUniversalOp(), self.acc_dtype, num_bits_per_copy=width * self.acc_dtype.width)
-        store = cute.make_copy_atom(CopyUniversalOp(), self.out_dtype, num_bits_per_copy=width * self.out_dtype.width)
+        load, store = self.access(self.acc_dtype, width), self.access(self.out_dtype, width)
         lanes = math.gcd(block_n // width, threads)
         order = cute.make_layout((threads // lanes, lanes), stride=(lanes, 1))
         copy = cute.make_tiled_copy_tv(load, order, cute.make_layout((1, width))).get_slice(thread)
-        sources = []
-        for other in range_constexpr(splits):
-            there = cute.make_tensor(arch.map_dsmem_ptr(own.iterator, other), layout)
-            sources.append(cute.group_modes(copy.partition_S(there), 1, 3))  # (width, pieces)
+        blocks = [
+            own if splits == 1 else cute.make_tensor(arch.map_dsmem_ptr(own.iterator, other), layout)
+            for other in range(splits)
+        ]
+        sums = [cute.group_modes(copy.partition_S(x), 1, 3) for x in blocks]  # (width, pieces)
         places = cute.local_tile(cute.make_identity_tensor(d.shape), tile, where)
         coords = cute.group_modes(copy.partition_S(places), 1, 3)
         target = cute.group_modes(copy.partition_D(cute.local_tile(d, tile, where)), 1, 3)
+        others = [cute.group_modes(copy.partition_S(cute.local_tile(x, tile, where)), 1, 3) for x in extras]
         pieces = cute.size(coords, mode=[1])
         mine = -(-pieces // splits)
-        total = cute.make_rmem_tensor((width, mine), self.acc_dtype)
-        held = cute.make_rmem_tensor((width, splits), self.acc_dtype)
-        for i in range_constexpr(mine):
-            piece = min(rank + i * splits, pieces - 1)
-            for other in range_constexpr(splits):
-                cute.copy(load, sources[other][None, piece], held[None, other])
-            total[None, i].store(held[None, 0].load())
-            for other in range_constexpr(1, splits):
-                total[None, i].store(total[None, i].load() + held[None, other].load())
-        arch.cluster_arrive()  # nobody's shared memory is read any more
-        for i in range_constexpr(mine):
-            piece = min(rank + i * splits, pieces - 1)
-            inside = cute.elem_less(coords[0, piece], d.shape) & (rank + i * splits < pieces)
-            others = []
-            for x in extras:
-                atom = cute.make_copy_atom(CopyUniversalOp(), x.element_type, num_bits_per_copy=x.element_type.width)
-                values = cute.group_modes(copy.partition_S(cute.local_tile(x, tile, where)), 1, 3)
-                other = cute.make_rmem_tensor((width,), x.element_type)
-                other.fill(0)
-                if inside:
-                    cute.copy(atom, values[None, piece], other)
-                others.append(other.load())
-            result = cute.make_rmem_tensor((width,), self.out_dtype)
-            result.store(self.combine(total[None, i].load(), alpha, beta, *others).to(self.out_dtype))
-            cute.copy(store, result, target[None, piece], pred=inside)
-        arch.cluster_wait()
+        together = self.pieces_together(mine, width * (1 + len(extras)))
+        held = [cute.make_rmem_tensor((width, together), x.element_type) for x in extras]
+        total = cute.make_rmem_tensor((width, together), self.acc_dtype)
+        there = cute.make_rmem_tensor((width, splits), self.acc_dtype)
+        inside = cute.make_rmem_tensor((together,), Boolean)
+        for first in range(0, mine, together):
+            for i in range_constexpr(together):
+                number = rank + (first + i) * splits
+                piece = min(number, pieces - 1)
+                inside[i] = cute.elem_less(coords[0, piece], d.shape) & (number < pieces)
+                for x, to, among in zip(others, held, self.other_widths or ()):
+                    to[None, i].fill(0)
+                    if inside[i]:
+                        atom = self.access(x.element_type, width if among >= width else 1)
+                        cute.copy(atom, x[None, piece], to[None, i])
+                for other in range_constexpr(splits):
+                    cute.copy(load, sums[other][None, piece], there[None, other])
+                total[None, i].store(there[None, 0].load())
+                for other in range_constexpr(1, splits):
+                    total[None, i].store(total[None, i].load() + there[None, other].load())
+            for i in range_constexpr(together):
+                values = [x[None, i].load() for x in held]
+                result = cute.make_rmem_tensor((width,), self.out_dtype)
+                result.store(self.combine(total[None, i].load(), alpha, beta, *values).to(self.out_dtype))
+                piece = min(rank + (first + i) * splits, pieces - 1)
+                cute.copy(store, result, target[None, piece], pred=inside[i])
+        if const_expr(splits > 1):  # nobody's shared memory is read any more
+            arch.cluster_arrive()
+            arch.cluster_wait()
+
+    def access(self, dtype: Any, width: int) -> Any:
+        """A copy of so many elements at once."""
+        return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=width * dtype.width)
+
+    def pieces_together(self, count: int, registers: int) -> int:
+        """How many pieces of so many registers each are loaded before the first is used: a divisor of their number."""
+        most = max(1, _HELD // registers)
+        return max(n for n in range(1, count + 1) if count % n == 0 and n <= most)

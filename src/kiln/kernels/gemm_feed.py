@@ -1,6 +1,7 @@
 """How the operands of a matrix product stream from global to shared memory.
 
-A thread copies the same places of every tile. Rows beyond the end are those at the end: their products are never written.
+A thread copies the same places of every tile. Rows beyond the end are those at the end: their products are never written. (With
+fewer rows than a tile they are zeros: all multiprocessors would ask for the same few lines of memory again and again.)
 K begins with what is left of it beyond whole tiles, and that tile alone is filled with zeros; so the tiles that follow
 need no predicate but whether they exist.
 """
@@ -25,6 +26,8 @@ class Operand:
     width: int
     wide: bool = False
     """Whether offsets inside a tile need 64 bits."""
+    few: bool = False
+    """Whether it has fewer rows than a tile: what is not there is not read."""
 
     def atom(self, width: int) -> Any:
         """The copy of some neighbours from global to shared memory: asynchronous, of at least 4 bytes, or else by registers."""
@@ -64,9 +67,9 @@ class Feed:
         part = self.copy.get_slice(thread)
         places = part.partition_S(cute.make_identity_tensor((self.rows, self.depth)))
         self.targets = part.partition_D(ring)  # (values, rows, K, stage)
-        self.pieces: list[tuple[int, int, Any, Any, int]] = []
+        self.pieces: list[tuple[int, int, Any, Any, int, Any]] = []
         """Row, column of the piece among the thread's; its place in K; its offset from the shared address, in bytes: what is
-        known when it runs, and the rest."""
+        known when it runs, and the rest; whether it is there, unless it is read anyway."""
         first = tile * self.rows
         left = tensor.shape[0] - first
         row_stride, k_stride = tensor.stride
@@ -74,6 +77,7 @@ class Feed:
         along = self.copy.tiler_mn[1] if operand.k_major else 0  # from a piece to the next in K, where K is contiguous
         for i in range(cute.size(places, mode=[1])):
             row = places[0, i, 0][0]
+            there = row < left if operand.few else None
             if operand.k_major:
                 row = minimum(row, left - 1)
             else:  # whole pieces: the extent is a multiple of their width
@@ -86,7 +90,7 @@ class Feed:
                     # Not negative: with the upper half of the address known, half the registers.
                     offset = offset if operand.wide else Int64(Uint32(offset))
                     offset = cute.assume(offset, divby=self.width * size)
-                self.pieces.append((i, j, k, offset, along * j * size))
+                self.pieces.append((i, j, k, offset, along * j * size, there))
         self.k_stride = k_stride
         return tensor.iterator + _times(Int64, first, row_stride)
 
@@ -98,11 +102,12 @@ class Feed:
     def fetch(self, pointer: Any, stage: Any, exists: Any, depth: Any = None) -> None:
         """Begin to copy a tile into a buffer: zeros if it does not exist, and beyond a depth of K."""
         width, start = self.width, cute.recast_ptr(pointer, dtype=Int8)
-        for i, j, k, offset, further in self.pieces:
+        for i, j, k, offset, further, inside in self.pieces:
             place = cute.recast_ptr(start + offset + further, dtype=self.operand.dtype)
             source = cute.make_tensor(place, cute.make_layout(((width, 1),), stride=((1, 0),)))
             target = self.targets[None, i, j, stage]
             there = exists if depth is None else exists & (k < depth)
+            there = there if inside is None else there & inside
             if isinstance(self.atom.op, cpasync.CopyG2SOp):
                 cute.copy(self.atom, source, target, pred=there)
                 continue

@@ -6,11 +6,11 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
-from .. import cute, utils
+from .. import cute
 from ..base_dsl.dependencies import Dependencies
 from ..base_dsl.static_key import static_key
 from ..base_dsl.typing import BFloat16, Float16, Float32, Int8, Uint8
-from . import arrays, devices, gemm_tiling, plans
+from . import arrays, devices, gemm_choice, gemm_tiling, plans
 from .calls import kernel_function, mode
 from .gemm_feed import Operand
 from .gemm_tiling import Tiling
@@ -190,6 +190,10 @@ class Request:
         _check_types(*dtypes)
         operands = [dataclasses.replace(o, dtype=t) for o, t in zip(views.operands, dtypes, strict=True)]
         tiling, simt = self._tiling(operands, result.element_type, views)
+        rows = (views.a.shape[1], views.b.shape[2])
+        operands = [
+            dataclasses.replace(o, few=r < t) for o, r, t in zip(operands, rows, tiling.block_mnk[:2], strict=False)
+        ]
         if tiling.splits > 1 and not _in_clusters(tiling):
             self._run_parts(tiling, views, result)
             return out
@@ -208,16 +212,19 @@ class Request:
         """How it is cut, and whether without tensor cores."""
         dtype = operands[0].dtype
         simt = gemm_tiling.uses_simt(dtype, self.precision)
-        capacity = utils.get_smem_capacity_in_bytes()
+        device = devices.current()
         batches, m, n = self.shape
         k = self.a.shape[-1]
         tiling = self.tiling
         if tiling is None:
-            k_major = all(o.k_major for o in operands)
             cut = (batches, n, m) if views.swapped else (batches, m, n)
-            # parts are added in f32, along rows
-            may_split = not views.swapped and dtype not in (Int8, Uint8)
-            tiling = gemm_tiling.chosen(dtype, simt, k_major, out_type.width, cut, k, capacity, may_split)
+            # a second kernel adds parts in f32, along rows
+            in_parts = not views.swapped and dtype not in (Int8, Uint8)
+            aligned = all(
+                s * arrays.itemsize(x) % 128 == 0 or s == 1 for x in (views.a, views.b) for s in arrays.strides(x)
+            )
+            problem = gemm_choice.Problem(dtype, simt, out_type.width, cut, k, aligned, in_parts)
+            tiling = gemm_choice.chosen(problem, device)
         if not _in_clusters(tiling):
             tiling.check_splits(k, batches)
             arrays.require(
@@ -225,9 +232,9 @@ class Request:
                 f"{tiling}: K is cut into parts only for floats, into a result whose rows are contiguous",
             )
         if simt:
-            tiling.check_simt(capacity)
+            tiling.check_simt(device.smem)
         else:
-            tiling.check(dtype.width, gemm_tiling.k_step(dtype), out_type.width, capacity)
+            tiling.check(dtype.width, gemm_tiling.k_step(dtype), device.smem)
         return tiling, simt
 
     def _combine(self, key: Any, scaled: bool, make: Callable[[Any], Any]) -> Any:
@@ -254,8 +261,9 @@ class Request:
         scaled = not integers or self.alpha != 1.0 or follows
         kind = SimtGemm if simt else TensorCoreGemm
         a, b = operands
-        key = (kind, a, b, out_type, views.width, tiling)
-        return self._combine(key, scaled, lambda combine: kind(a, b, out_type, views.width, tiling, combine))
+        widths = views.other_widths if follows else None
+        key = (kind, a, b, out_type, views.width, tiling, widths)
+        return self._combine(key, scaled, lambda combine: kind(a, b, out_type, views.width, tiling, combine, widths))
 
     def _run_parts(self, tiling: Tiling, views: _Views, result: Any) -> None:
         """Two kernels: the parts of K as a batch, then their sum and what follows it."""
@@ -274,13 +282,9 @@ class Request:
         _call(kernel, [sums, views.out, *views.others], tensors, 2, self.alpha, self.beta)
 
 
-_MOST_IN_CLUSTER = 8
-"""Blocks of a cluster that every GPU with clusters has room for."""
-
-
 def _in_clusters(tiling: Tiling) -> bool:
     """Whether the blocks that share a tile add their sums themselves."""
-    return 1 < tiling.splits <= min(_MOST_IN_CLUSTER, devices.current().cluster)
+    return 1 < tiling.splits <= min(gemm_tiling.MOST_IN_CLUSTER, devices.current().cluster)
 
 
 _kernels: dict[Any, tuple[Any, list[Dependencies]]] = {}
@@ -320,6 +324,7 @@ class _Views:
         self.out = out
         self.others = others
         self.width = arrays.access_width(out, 2)
+        self.other_widths = tuple(arrays.access_width(x, 2) if arrays.leading_mode(x, (2,)) == 2 else 1 for x in others)
         self._leading = (a_leading, b_leading)
         self.operands = [_operand(self.a, a_leading, 2), _operand(self.b, b_leading, 1)]
 
@@ -342,7 +347,11 @@ class _Views:
 
     def shown(self) -> list[Any]:
         """The other arrays as arguments."""
-        return [arrays.dynamic(x, arrays.leading_mode(x, (0, 1, 2)), 1) for x in self.others]
+        found = []
+        for x, width in zip(self.others, self.other_widths, strict=True):
+            rows = arrays.leading_mode(x, (2,)) == 2
+            found.append(arrays.dynamic(x, 2 if rows else arrays.leading_mode(x, (0, 1)), width))
+        return found
 
 
 _NARROW = 1 << 31

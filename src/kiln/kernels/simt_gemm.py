@@ -106,16 +106,12 @@ class SimtGemm(Product):
                 cute.gemm(mma, acc, a_held[None, None, step % 2], b_held[None, None, step % 2], acc)
 
         arch.cp_async_wait_group(0)
-        rest_of = [x[None, None, batch] for x in extras]
-        if const_expr(splits > 1):
-            arch.sync_threads()
-            self.write_sums(part, thread, rank, acc, memory, d[None, None, batch], rest_of, alpha, beta, where)
-        else:
-            result = self.combined(part, acc, rest_of, alpha, beta, where, d.shape[:2])
-            self.write(part, result, d[None, None, batch], where)
+        arch.sync_threads()
+        rest = ([x[None, None, batch] for x in extras], alpha, beta)
+        self.write(part, thread, rank, acc, memory, d[None, None, batch], rest, where)
 
     @cute.jit
-    def write(self, part: Any, result: cute.Tensor, d: cute.Tensor, where: Any):
+    def write_plain(self, part: Any, thread: Int32, result: cute.Tensor, memory: Any, d: cute.Tensor, where: Any):
         """Write a thread's results, neighbours in N at once where D is aligned."""
         tile = self.tiling.block_mnk[:2]
         width = min(SIMT_VECTOR, self.out_width)

@@ -60,7 +60,7 @@ class TensorCoreGemm(Product):
 
         # Shared memory: the ring of A, then that of B; later D in the same place.
         a_layout, b_layout = a_frag.ring_layout(), b_frag.ring_layout()
-        bytes_used = self.tiling.smem_bytes(self.a.dtype.width, self.out_dtype.width)
+        bytes_used = self.tiling.smem_bytes(self.a.dtype.width)
         memory = utils.SmemAllocator().allocate(bytes_used, 128)
         a_ring = cute.make_tensor(cute.recast_ptr(memory, dtype=self.a.dtype), a_layout)
         b_start = cute.cosize(a_layout) * self.a.dtype.width // 8
@@ -105,9 +105,5 @@ class TensorCoreGemm(Product):
 
         arch.cp_async_wait_group(0)
         arch.sync_threads()
-        rest_of = [x[None, None, batch] for x in extras]
-        if const_expr(splits > 1):
-            self.write_sums(part, thread, rank, acc, memory, d[None, None, batch], rest_of, alpha, beta, where)
-        else:
-            result = self.combined(part, acc, rest_of, alpha, beta, where, d.shape[:2])
-            self.write_by_smem(part, thread, result, memory, d[None, None, batch], where)
+        rest = ([x[None, None, batch] for x in extras], alpha, beta)
+        self.write(part, thread, rank, acc, memory, d[None, None, batch], rest, where)
