@@ -162,9 +162,14 @@ def _getctarank(m: Machine, modifiers: tuple[str, ...], operands: list[Operand])
     m.set(operands[0], resized(b, b.binary("divui", b.binary("subi", there, first), chunk), 32))
 
 
-@instruction("fence", "membar")
+@instruction("membar")
+def _membar(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    _fence(m, ("sc", *({"gl": "gpu"}.get(part, part) for part in modifiers)), operands)
+
+
+@instruction("fence")
 def _fence(m: Machine, modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
-    kind = ".".join({"gl": "gpu"}.get(part, part) for part in modifiers)
+    kind = ".".join(modifiers)
     Hooks(m.x, m.op).fence(m.b, kind)
     hardware.fence(m.b, kind)
 

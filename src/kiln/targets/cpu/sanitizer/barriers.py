@@ -8,7 +8,7 @@ from typing import Any
 from .clocks import clock_entry
 from .native import Code, Value
 from .registry import call, exported, maximum, state_of
-from .state import BARRIERS, RULE, BarrierSlot, Meeting, Thread
+from .state import BARRIERS, RULE, BarrierSlot, Clock, Meeting, Thread
 
 
 @exported([64, 32, 32, 32, 32, 32])
@@ -42,6 +42,8 @@ def barrier(c: Code, at: Value, number: Value, phase: Value, count: Value, site:
         call(c, "report", RULE["divergent"], site, before - 1, st.group, st.tid, 0, 0, number.wide(), 0)
     slot.set_at("warp_site", warp, site + 1)
     slot.arrived = slot.arrived + 1
+    with c.when((st.sequential == 0) | (thread.fenced == 0)):
+        c.struct(slot.clock, Clock).unfenced = 1
     with c.when(mode == 3):
         call(c, "release_into", slot.clock, thread.at("fence_base", 0), thread.place("fence_own"))
         started = clock_entry(c, slot.clock, st.tid)
@@ -66,6 +68,7 @@ def passed(c: Code) -> None:
     with c.when(clock != 0):
         thread.pending = 0
         call(c, "acquire", clock)
+        call(c, "fenced_barrier", clock)
         call(c, "clock_drop", clock)
 
 
@@ -126,6 +129,8 @@ def meet(c: Code, mask: Value, site: Value, orders: Value) -> None:
     slot.arrived = slot.arrived + 1
     with c.when(orders != 0):
         clock = slot.clock
+        with c.when((st.sequential == 0) | (thread.fenced == 0)):
+            c.struct(clock, Clock).unfenced = 1
         call(c, "release", clock)
         call(c, "clock_hold", clock)
         thread.pending = clock

@@ -31,6 +31,7 @@ def clock_new(c: Code) -> Variable:
     clock = c.struct(made.get(), Clock)
     clock.holders = 1
     clock.lowest = 0
+    clock.unfenced = 0
     clock.group = st.group
     clock.last = 0
     clock.foreign = 0

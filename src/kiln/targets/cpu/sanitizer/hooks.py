@@ -138,7 +138,7 @@ class Hooks:
             return
         if words[0] == "mbarrier_init":
             self._call(b, "proxy_fence")
-        self._call(b, "fence", int("cta" not in words))
+        self._call(b, "fence", int("cta" not in words), int("sc" in words))
 
     # -- mbarriers ---------------------------------------------------------------------------------------
 

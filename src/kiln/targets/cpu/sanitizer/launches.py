@@ -60,6 +60,7 @@ def launch(
     for name in (
         "threads", "locations", "free_clocks", "free_arrays", "dense",
         "thread_array", "cells", "slots", "meetings", "object_count", "arena", "arena_end", "unplaced", "readonly", "lone", "remote", "endings",
+        "sequential",
     ):  # fmt: skip
         setattr(st, name, 0)
     for i in range(3):

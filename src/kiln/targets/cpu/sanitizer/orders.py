@@ -8,7 +8,7 @@ from typing import Any
 from .clocks import tick
 from .native import Code, Value, Variable
 from .registry import CLOCK_HEADER, call, exported, maximum, state_of
-from .state import LOCATIONS, Location, Thread
+from .state import LOCATIONS, Clock, Location, Thread
 
 
 @exported([64, 32], 64)
@@ -121,22 +121,45 @@ def _see(c: Code, thread: Any, which: int, clock: Value) -> None:
         call(c, "clock_drop", before)
 
 
-@exported([32])
-def fence(c: Code, scope: Value) -> None:
-    """What relaxed reads saw is acquired; what relaxed writes write from now on is released as of now."""
+@exported([32, 32])
+def fence(c: Code, scope: Value, sequential: Value) -> None:
+    """What relaxed reads saw is acquired; what relaxed writes write from now on is released as of now.
+
+    Sequentially consistent fences are in one order with all others of their kind, so that a barrier may come between the fence and
+    the write: if all who come to it have made one, what a thread writes after it is released as of the barrier.
+    """
     st = state_of(c)
     with c.when(st.active != 0):
         thread = c.struct(st.current, Thread)
         for i in range(2):
             with c.when((scope != 0) | (c.i32(i) == 0)):
                 call(c, "acquire", thread.at("seen", i))
-        for i in range(2):
-            with c.when((scope != 0) | (c.i32(i) == 0)):
-                call(c, "clock_hold", thread.base)
-                call(c, "clock_drop", thread.at("fence_base", i))
-                thread.set_at("fence_base", i, thread.base)
-                for s in range(6):
-                    thread.set_at("fence_own", 6 * i + s, thread.at("own", s))
+        _fenced(c, thread, scope)
+        with c.when((scope != 0) & (sequential != 0)):
+            st.sequential = 1
+            thread.fenced = 1
+        tick(c, thread)
+
+
+def _fenced(c: Code, thread: Any, scope: Any) -> None:
+    """What the thread knows now is what its relaxed writes release."""
+    for i in range(2):
+        with c.when((scope != 0) | (c.i32(i) == 0)):
+            call(c, "clock_hold", thread.base)
+            call(c, "clock_drop", thread.at("fence_base", i))
+            thread.set_at("fence_base", i, thread.base)
+            for s in range(6):
+                thread.set_at("fence_own", 6 * i + s, thread.at("own", s))
+
+
+@exported([64])
+def fenced_barrier(c: Code, clock: Value) -> None:
+    """The running thread has passed a barrier to which all came fenced."""
+    st = state_of(c)
+    with c.when((st.sequential != 0) & (c.struct(clock, Clock).unfenced == 0)):
+        thread = c.struct(st.current, Thread)
+        _fenced(c, thread, c.i32(1))
+        thread.fenced = 1
         tick(c, thread)
 
 

@@ -256,6 +256,8 @@ def access(c: Code, address: Value, bytes_: Value, flags: Value, site: Value, lo
     result = c.variable(address)
     with c.when((st.active != 0) & (bytes_ != 0)):
         bad = c.variable(0, 32)
+        with c.when(st.sequential != 0):
+            c.struct(st.current, Thread).fenced = 0
         alignment = (flags >> ALIGNMENT_SHIFT) & 63
         mask = (c.i64(1) << alignment.wide()) - 1
         with c.when((address & mask) != 0):

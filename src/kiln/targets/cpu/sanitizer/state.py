@@ -65,6 +65,7 @@ class Clock(ctypes.Structure):
     _fields_ = [
         ("holders", u32),
         ("group", u32),
+        ("unfenced", u32),  # of a barrier: whether somebody came without a fence before, see `orders.fence`
         ("lowest", u32),  # the least of its numbers for threads, plus 1; 0: not known yet
         ("next", i64),  # in the list of free ones
         ("last", i64),  # the clock joined into this one most recently: joining it again changes nothing
@@ -94,6 +95,7 @@ class Thread(ctypes.Structure):
         ("exited", u32),
         ("depended", u32),  # it has waited for the launches before
         ("waits_phase", u32),
+        ("fenced", u32),  # it has accessed nothing since a sequentially consistent fence of the GPU's scope
         ("ring", u32 * (2 * RING)),  # the epoch of each committed group
     ]
 
@@ -265,6 +267,7 @@ class State(ctypes.Structure):
         ("extents_count", u32),
         ("overflow", u32),  # findings that found no place
         ("lone", u32),  # whether the threads of the kernel never meet
+        ("sequential", u32),  # whether there was a sequentially consistent fence
         ("who", u32),  # then: the number of the running thread in the launch, plus 1
         ("readonly", u32),  # whether an argument of the launch may not be written
         ("sizes", u32 * 14),
