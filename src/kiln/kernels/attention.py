@@ -261,17 +261,17 @@ class _Request:
         if tiling.splits > 1:
             shape = (tiling.splits, *rows[0].shape[:3], columns_of_a_part(head_dims[1]))
             found = arrays.empty(q, shape, arrays.named_type(q, "float32"))
+        share = q.shape[-2] // k.shape[-2] if tiling.grouped else 1
         compiled = _compiled(
             mode(), str(q.dtype).rpartition(".")[2], _memory_of(q), head_dims,
             dataclasses.replace(tiling, splits=1), (right is not None, left is not None, self.softcap > 0.0),
-            q.shape[-2] // k.shape[-2] if tiling.grouped else 1, found is not None, lse is not None,
-            tuple(x is not None for x in lengths),
+            share, found is not None, lse is not None, tuple(x is not None for x in lengths),
         )  # fmt: skip
         factor, softcap = self.factor, float(self.softcap)
-        group = max(1, min(q.shape[-2], _L2_SHARE // max(1, 2 * mean * sum(head_dims))))
         numbers = (
             longest, (softcap or factor) * _LOG2_E, 2.0 * _LOG2_E * factor / softcap if softcap else 0.0,
-            _FAR if left is None else left, _FAR if right is None else right, group, tiling.splits,
+            _FAR if left is None else left, _FAR if right is None else right,
+            _side_by_side(q.shape[-2] // share, 2 * mean * sum(head_dims)), tiling.splits,
         )  # fmt: skip
         given = [x for x in (*rows, found, lse, *lengths) if x is not None]
         plans.run_arguments(compiled, [*given, *numbers, arrays.stream_of(q)])
@@ -292,6 +292,12 @@ class _Request:
             else:
                 rows = slice(int(starts_q[first]), int(starts_q[min(first + _MOST_LAYERS, self.batches)]))
                 lse[:, rows] = result[1][:, rows]
+
+
+def _side_by_side(heads: int, size: int) -> int:
+    """Heads that are done side by side, with keys and values of some size in bytes each: equally many each time."""
+    turns = -(-heads // max(1, _L2_SHARE // max(1, size)))
+    return -(-heads // turns)
 
 
 def _place(x: Any) -> str:
