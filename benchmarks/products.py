@@ -23,15 +23,20 @@ if TYPE_CHECKING:
 _CALLS = 5
 _PAUSE = 0.15
 SKINNY = (
+    (1, 4096, 4096),
     (16, 4096, 4096),
+    (32, 4096, 4096),
     (64, 4096, 4096),
     (128, 4096, 4096),
     (256, 4096, 4096),
+    (64, 11008, 4096),
     (512, 512, 512),
     (1024, 1024, 1024),
+    (1536, 1536, 1536),
     (256, 256, 8192),
     (4096, 4096, 64),
     (3000, 3000, 3000),
+    (3072, 3072, 3072),
 )
 
 
@@ -104,8 +109,8 @@ def precise() -> None:
     ]
     cases += [
         (torch.float32, "tf32", "NT", 1e-3),
-        (torch.int8, "ieee", "NT", 0.0),
-        (torch.float8_e4m3fn, "ieee", "NT", 1e-3),
+        *((torch.int8, "ieee", t, 0.0) for t in ("NN", "NT", "TN", "TT")),
+        *((torch.float8_e4m3fn, "ieee", t, 1e-3) for t in ("NN", "NT", "TN", "TT")),
     ]
     for dtype, precision, layout, tolerance in cases:
         a, b = matrices(n, n, n, dtype, layout)

@@ -216,6 +216,16 @@ def test_epilogues():
     close(got, np.maximum(sums, 0) * scale.astype(np.float64) + 1.0, 64.0)
 
 
+def test_epilogues_of_arrays_of_other_types_and_in_place():
+    a, b, c = normal((33, 24), np.float16), normal((24, 40), np.float16), normal((33, 40), np.float32)
+    mask, shift, scale = np.arange(40) % 2 == 0, np.arange(80, dtype=np.int32)[::2], np.array(3.0)
+    wanted = (exact(a, b) + c) * mask * 3.0 + shift
+    options: Any = {"epilogue": lambda v, mask, shift, scale: v * mask * scale + shift, "extras": [mask, shift, scale]}
+    assert kernels.gemm(a, b, c=c, out=c, tiling=SMALL, **options) is c
+    close(c, wanted, 64.0)
+    close(kernels.gemm(a, b, epilogue=lambda v: 2, out_dtype=np.float32, tiling=SMALL), np.full((33, 40), 2.0))
+
+
 @pytest.mark.parametrize("activation", ["silu", "gelu", lambda x: cute.math.tanh(x)])
 def test_activations(activation):
     from math import erf
@@ -248,6 +258,8 @@ def f32_with(tiling: kernels.Tiling | None, **options: Any) -> None:
     kernels.gemm(np.zeros((4, 4), np.float32), np.zeros((4, 4), np.float32), tiling=tiling, **options)
 
 
+F32_TILING = kernels.Tiling((32, 32, 8), (1, 2), 2)
+SQUARE = np.zeros((4, 4), np.float32)
 REFUSED = [
     (lambda: kernels.gemm(np.zeros((4, 4), np.float16), np.zeros((5, 4), np.float16)), "shapes"),
     (lambda: kernels.gemm(np.zeros((4, 4), np.float16), np.zeros((4, 4), np.float32)), "Float16 and Float32"),
@@ -279,6 +291,13 @@ REFUSED = [
     (lambda: f32_with(None, bias=np.zeros(3, np.float32)), "bias of shape"),
     (lambda: f32_with(None, c=np.zeros((4, 1, 4, 4), np.float32)), "c of shape"),
     (lambda: f32_with(None, extras=[np.zeros(4, np.float32)]), "no epilogue"),
+    (lambda: f32_with(None, extras=np.zeros(4, np.float32), epilogue=lambda v, x: v), "no list of arrays"),
+    (lambda: f32_with(None, epilogue=lambda v, x: v), "called with the value: missing"),
+    (lambda: f32_with(None, epilogue=lambda v: v, extras=[np.zeros(4, np.float32)]), "1 extras: too many"),
+    (lambda: f32_with(F32_TILING, epilogue=lambda v: None), "the epilogue returned None"),
+    (lambda: f32_with(F32_TILING, activation=lambda v: (v, v)), "the activation returned tuple"),
+    (lambda: f32_with((32, 32, 8)), "tiling is tuple"),  # pyright: ignore[reportArgumentType]
+    (lambda: kernels.gemm(SQUARE, SQUARE, out=SQUARE), "out begins where a does"),
     (lambda: f32_with(kernels.Tiling((48, 32, 8), (1, 1), 2)), "divide"),
     (lambda: f32_with(kernels.Tiling((128, 256, 8), (2, 2), 2)), "sums"),
     (lambda: f32_with(kernels.Tiling((32, 32, 8), (1, 2), 1)), "buffers"),

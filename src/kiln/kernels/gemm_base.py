@@ -229,7 +229,7 @@ class Product:
 
     def access(self, dtype: Any, width: int) -> Any:
         """A copy of so many elements at once."""
-        return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=width * dtype.width)
+        return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=width * max(8, dtype.width))
 
     def pieces_together(self, count: int, registers: int) -> int:
         """How many pieces of so many registers each are loaded before the first is used: a divisor of their number."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from .. import cute
@@ -62,10 +63,22 @@ def _combiner(
             value = value + rest.pop(0) * beta
         if has_bias:
             value = value + rest.pop(0)
-        value = activation(value)
-        return value if epilogue is None else epilogue(value, *rest)
+        value = _returned("activation", activation(value), value)
+        return value if epilogue is None else _returned("epilogue", epilogue(value, *rest), value)
 
     return combine
+
+
+def _returned(what: str, made: Any, value: Any) -> Any:
+    """What a user's function made of a value: another one, or a number for all of them."""
+    if isinstance(made, (bool, int, float)):
+        return cute.full_like(value, float(made))
+    arrays.require(
+        isinstance(made, type(value)) and made.shape == value.shape,
+        f"gemm: the {what} returned {'None' if made is None else type(made).__name__}",
+        hint="it returns the value for each element it is given, and may change its type",
+    )
+    return made
 
 
 # --- the function ----------------------------------------------------------------------------------------------------
@@ -97,6 +110,11 @@ def gemm(
     is the framework's (default: the type of `a`; f32 for 8-bit floats, i32 for integers). `precision` is for f32: "ieee"
     multiplies it as it is, "tf32" rounds both factors to 10 bits of mantissa and uses the tensor cores.
     """
+    arrays.require(
+        isinstance(extras, (list, tuple)),
+        f"gemm: extras is {type(extras).__module__}.{type(extras).__qualname__}, no list of arrays",
+        hint="extras=[x]",
+    )
     request = Request(
         a, b, out, out_dtype, alpha, beta, c, bias, activation, epilogue, tuple(extras), precision, tiling
     )
@@ -174,12 +192,20 @@ class Request:
         )
         if 0 in shape:
             return out
+        for name, x in (("a", self.a), ("b", self.b)):
+            arrays.require(
+                arrays.address(x) != arrays.address(out),
+                f"gemm: out begins where {name} does, which is read after parts of the result are written",
+                hint="another array; c may be out",
+            )
         arrays.require(self.a.shape[-1] > 0, "gemm with K = 0")
         arrays.require(
             self.epilogue is not None or not self.extras,
             f"gemm with {len(self.extras)} extras and no epilogue",
             hint="epilogue=lambda value, x: ..., extras=[x]",
         )
+        _check_parameters("activation", self.activation, 0)
+        _check_parameters("epilogue", self.epilogue, len(self.extras))
         for name, x in (("c", self.c), ("bias", self.bias), *(("extras", x) for x in self.extras)):
             if x is not None:
                 _check_broadcast(name, tuple(x.shape), shape)
@@ -216,6 +242,11 @@ class Request:
         batches, m, n = self.shape
         k = self.a.shape[-1]
         tiling = self.tiling
+        arrays.require(
+            tiling is None or isinstance(tiling, Tiling),
+            f"gemm: tiling is {type(tiling).__name__}",
+            hint="kernels.Tiling(block_mnk, warps_mn, stages, splits)",
+        )
         if tiling is None:
             cut = (batches, n, m) if views.swapped else (batches, m, n)
             # a second kernel adds parts in f32, along rows
@@ -374,6 +405,21 @@ def _check_broadcast(name: str, given: tuple[int, ...], shape: tuple[int, int, i
         f"gemm: {name} of shape {given} is not broadcast to a result of {shape}",
         hint="a row is (N,), a column (M, 1)",
     )
+
+
+def _check_parameters(what: str, function: Any, extras: int) -> None:
+    """Refuse a user's function that does not take the value and the extras."""
+    if not callable(function):
+        return
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of something built in
+        return
+    try:
+        signature.bind(*range(1 + extras))
+    except TypeError as wrong:
+        given = f"the value and {extras} extras" if extras else "the value"
+        raise arrays.refusal(f"gemm: the {what} is called with {given}: {wrong}") from None
 
 
 def _check_types(a: Any, b: Any) -> None:

@@ -1,4 +1,7 @@
-"""The tensor-core product of the kernel library: `cp.async` into a ring, `ldmatrix`, `mma.sync`; tiles beyond the edge."""
+"""The tensor-core product of the kernel library: `cp.async` into a ring, `ldmatrix`, `mma.sync`; tiles beyond the edge.
+
+Once as it is, and once with K shared by the two blocks of a cluster and a bias.
+"""
 
 import numpy as np
 
@@ -9,6 +12,9 @@ def run(kernels):
     rng = np.random.default_rng(1)
     a = rng.integers(-4, 5, (40, 144)).astype(np.float16)
     b = rng.integers(-4, 5, (144, 24)).astype(np.float16)
-    tiling = kernels.Tiling((32, 32, 32), (1, 2), 3)
-    got = kernels.gemm(a, b, tiling=tiling, out_dtype=np.dtype(np.float32))
-    return np.array_equal(np.asarray(got), a.astype(np.float64) @ b.astype(np.float64))
+    bias = rng.integers(-4, 5, 24).astype(np.float32)
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    float32 = np.dtype(np.float32)
+    got = kernels.gemm(a, b, tiling=kernels.Tiling((32, 32, 32), (1, 2), 3), out_dtype=float32)
+    shared = kernels.gemm(a, b, bias=bias, tiling=kernels.Tiling((32, 32, 32), (1, 2), 3, 2), out_dtype=float32)
+    return np.array_equal(np.asarray(got), want) and np.array_equal(np.asarray(shared), want + bias)

@@ -1,4 +1,7 @@
-"""The product of the kernel library without tensor cores: `cp.async` into a ring, fragments loaded a step ahead."""
+"""The product of the kernel library without tensor cores: `cp.async` into a ring, fragments loaded a step ahead.
+
+Once as it is, and once with a bias: sums go through shared memory.
+"""
 
 import numpy as np
 
@@ -9,5 +12,8 @@ def run(kernels):
     rng = np.random.default_rng(2)
     a = rng.integers(-4, 5, (70, 40)).astype(np.float32)
     b = rng.integers(-4, 5, (40, 36)).astype(np.float32)
-    got = kernels.gemm(a, b, tiling=kernels.Tiling((64, 64, 8), (2, 1), 3))
-    return np.array_equal(np.asarray(got), a.astype(np.float64) @ b.astype(np.float64))
+    bias = rng.integers(-4, 5, 36).astype(np.float32)
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    tiling = kernels.Tiling((64, 64, 8), (2, 1), 3)
+    got, after = kernels.gemm(a, b, tiling=tiling), kernels.gemm(a, b, bias=bias, tiling=tiling)
+    return np.array_equal(np.asarray(got), want) and np.array_equal(np.asarray(after), want + bias)
