@@ -561,6 +561,23 @@ def test_another_target_is_asked_again(monkeypatch):
     same(kernels.softmax(x), by_python(kernels.softmax, x))
 
 
+def test_inside_of_a_choice_native_code_takes_calls_too():
+    x = tensor(5, 8)
+    wanted = by_python(kernels.softmax, x)
+    settle(kernels.softmax, x)
+    with kiln.target("cpu"):
+        settle(kernels.softmax, x)
+        before = python_calls(kernels.softmax)
+        same(kernels.softmax(x), wanted)
+        assert call_plan.native() is None or python_calls(kernels.softmax) == before
+        with kiln.target("nvidia"), pytest.raises(TypeError, match="memory of the host"):
+            kernels.softmax(x)
+        with kiln.sanitize():
+            same(kernels.softmax(x), wanted)
+        assert call_plan.native() is None or python_calls(kernels.softmax) == before
+    same(kernels.softmax(x), wanted)
+
+
 def test_another_architecture_is_asked_again(monkeypatch):
     x = tensor(4, 8)
     settle(kernels.softmax, x)

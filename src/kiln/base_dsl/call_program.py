@@ -123,11 +123,11 @@ class Program:
 
     def prepare(self, guards: Sequence[tuple[int, Any, Any, Any]]) -> bool:
         """See to it that native code can repeat it while the guards hold (see `call_plan`); whether it can."""
-        if not hasattr(self, "_native"):
-            made = self._encoded(guards)
-            if made is None:
-                return False
-            self._native = made
+        made = self._encoded(guards)
+        if made is None:
+            return False
+        self._keep.append(made)  # another thread may be repeating what this replaces
+        self._native = made
         return True
 
     def _reference(self, value: Any) -> int:

@@ -328,8 +328,10 @@ def _own_cells(values: Any) -> list[types.CellType]:
 def _guards(program: Program) -> list[tuple[int, Any, Any, Any]] | None:
     """What must hold for native code to repeat a program."""
     chosen, environment = targets.choice_guards(), getattr(os.environ, "_data", None)
-    if chosen is None or environment is None:
+    if environment is None:
         return None
+    if chosen is None:  # inside of a `with kiln.target(...)` there is no word in memory that tells
+        chosen = [(call_plan.IS_TRUE, functools.partial(_is_chosen, targets.target_key()), None, call_plan.NOTHING)]
     name = _ARCHITECTURE.encode()
     held = program.holds
     reads = held.__self__ if isinstance(held, types.MethodType) else None
@@ -341,6 +343,10 @@ def _guards(program: Program) -> list[tuple[int, Any, Any, Any]] | None:
         *targets.get_target().device_guards(program.device),
         *(reads.guards() if isinstance(reads, Reads) else []),
     ]
+
+
+def _is_chosen(key: str) -> bool:
+    return targets.target_key() == key
 
 
 @functools.lru_cache(maxsize=1)
