@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CALLS = 5
-_PAUSE = 0.15
+_PAUSE = 0.06
 SKINNY = (
     (1, 4096, 4096),
     (16, 4096, 4096),

@@ -105,9 +105,9 @@ class SimtGemm(Product):
                     filling = filling + 1 if filling + 1 < stages else Int32(0)
                 cute.gemm(mma, acc, a_held[None, None, step % 2], b_held[None, None, step % 2], acc)
 
+        rest = ([x[None, None, batch] for x in extras], alpha, beta)
         arch.cp_async_wait_group(0)
         arch.sync_threads()
-        rest = ([x[None, None, batch] for x in extras], alpha, beta)
         self.write(part, thread, rank, acc, memory, d[None, None, batch], rest, where)
 
     @cute.jit

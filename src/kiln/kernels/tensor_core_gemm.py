@@ -103,7 +103,7 @@ class TensorCoreGemm(Product):
                     filling = filling + 1 if filling + 1 < stages else Int32(0)
                 cute.gemm(mma, acc, a_frag.taken(step), b_frag.taken(step), acc)
 
+        rest = ([x[None, None, batch] for x in extras], alpha, beta)
         arch.cp_async_wait_group(0)
         arch.sync_threads()
-        rest = ([x[None, None, batch] for x in extras], alpha, beta)
         self.write(part, thread, rank, acc, memory, d[None, None, batch], rest, where)
