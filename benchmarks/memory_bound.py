@@ -31,8 +31,10 @@ ROWS = (
     (2048, 65536, torch.bfloat16),
     (1024, 131072, torch.bfloat16),
     (512, 262144, torch.bfloat16),
+    (16384, 8191, torch.bfloat16),
+    (2048, 50257, torch.bfloat16),
 )
-COMPILED = {(16384, 4096), (16384, 8192), (4096, 32768), (1024, 131072)}
+COMPILED = {(16384, 4096), (16384, 8192), (4096, 32768), (1024, 131072), (16384, 8191)}
 """Shapes that torch.compile is asked about: it takes seconds for each function."""
 REDUCTIONS = (
     ((16384, 8192), 1, torch.bfloat16),
@@ -41,6 +43,8 @@ REDUCTIONS = (
     ((1 << 27,), None, torch.float32),
     ((64, 4096, 1024), 1, torch.bfloat16),
     ((1 << 20, 16), 1, torch.float32),
+    ((16384, 8191), 1, torch.bfloat16),
+    ((1 << 20, 100), 1, torch.bfloat16),
 )
 
 
@@ -141,10 +145,10 @@ def gradients() -> None:
             )
 
 
-def losses() -> None:
-    """Cross-entropy: forward reads the logits, backward reads and writes them."""
-    print("\n| cross-entropy | rows | classes | type | torch us | Kiln us | Kiln TB/s | of a copy |")
-    print("|---|---|---|---|---|---|---|---|")
+def losses(compiled: bool) -> None:
+    """Cross-entropy: forward reads the logits, backward reads and writes them. Both are given what the other found."""
+    print("\n| cross-entropy | rows | classes | type | torch us | torch.compile us | Kiln us | Kiln TB/s | of a copy |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for count, n, dtype in (
         (4096, 32000, torch.bfloat16),
         (4096, 128256, torch.bfloat16),
@@ -158,19 +162,57 @@ def losses() -> None:
         copy = device_us(lambda out=out, x=logits: out.copy_(x))
         loss, lse = kernels.cross_entropy(logits, target, return_lse=True)
         torch.testing.assert_close(loss, functional.cross_entropy(logits.float(), target), rtol=1e-5, atol=1e-5)
-        eager = device_us(lambda x=logits, t=target: functional.cross_entropy(x, t))
-        us = device_us(lambda x=logits, t=target: kernels.cross_entropy(x, t))
-        size = logits.numel() * logits.element_size()
-        print(
-            f"| forward | {count} | {n} | {name_of(dtype)} | {eager:.1f} | {us:.1f} | {size / us / 1e6:.2f} | {copy / 2 / us:.2f} |"
+        compare(
+            kernels.cross_entropy_backward(one, logits, target, lse, out=out)[:512].mul(count),
+            _gradient(logits[:512].float(), target[:512], lse[:512], one).mul(512),
+            dtype,
         )
-        us = device_us(
-            lambda g=one, x=logits, t=target, lse=lse, out=out: kernels.cross_entropy_backward(g, x, t, lse, out=out)
-        )
-        print(
-            f"| backward | {count} | {n} | {name_of(dtype)} | - | {us:.1f} | {2 * size / us / 1e6:.2f} | {copy / us:.2f} |",
-            flush=True,
-        )
+        logarithms = torch.log_softmax(logits, -1)
+        counted = torch.tensor(float(count), device="cuda", dtype=dtype)
+        given = (one.to(dtype), logarithms, target, counted)
+        cases: dict[str, tuple[int, Callable[[], Any], Callable[[], Any], Callable[..., Any], tuple[Any, ...]]] = {
+            "forward": (
+                1,
+                lambda x=logits, t=target: kernels.cross_entropy(x, t),
+                lambda x=logits, t=target: functional.cross_entropy(x, t),
+                functional.cross_entropy,
+                (logits, target),
+            ),
+            "backward": (
+                2,
+                lambda g=one, x=logits, t=target, lse=lse, out=out: kernels.cross_entropy_backward(
+                    g, x, t, lse, out=out
+                ),
+                lambda given=given: _eager_gradient(*given),
+                _gradient,
+                (logits, target, lse, one),
+            ),
+        }
+        for name, (passes, ours, theirs, written, arguments) in cases.items():
+            inductor = "-"
+            if compiled and n in (32000, 50257):
+                fused = torch.compile(written, dynamic=False)
+                inductor = f"{device_us(lambda fused=fused, arguments=arguments: fused(*arguments)):.1f}"
+            eager, us = device_us(theirs), device_us(ours)
+            speed = passes * logits.numel() * logits.element_size() / us / 1e6
+            print(
+                f"| {name} | {count} | {n} | {name_of(dtype)} | {eager:.1f} | {inductor} | {us:.1f} | {speed:.2f} | "
+                f"{passes * copy / 2 / us:.2f} |",
+                flush=True,
+            )
+
+
+def _gradient(logits: Any, target: Any, lse: Any, outer: Any) -> Any:
+    """The gradient of the mean of the losses, as a program would write it for torch.compile."""
+    chances = torch.exp(logits.float() - lse[:, None])
+    named = torch.arange(logits.shape[1], device=logits.device) == target[:, None]
+    return ((chances - named.float()) * (outer / logits.shape[0])).to(logits.dtype)
+
+
+def _eager_gradient(outer: Any, logarithms: Any, target: Any, counted: Any) -> Any:
+    """The same by the two functions PyTorch calls for it."""
+    inner = torch.ops.aten.nll_loss_backward(outer, logarithms, target, None, 1, -100, counted)
+    return torch.ops.aten._log_softmax_backward_data(inner, logarithms, -1, logarithms.dtype)
 
 
 def reductions() -> None:
@@ -238,7 +280,7 @@ def main(chosen: list[str]) -> None:
     """Print the tables that are asked for; all if none is."""
     tables: dict[str, Callable[[], None]] = {
         "rows": lambda: rows("--no-compile" not in chosen),
-        "gradients": gradients, "losses": losses, "reductions": reductions, "elements": elements,
+        "gradients": gradients, "losses": lambda: losses("--no-compile" not in chosen), "reductions": reductions, "elements": elements,
     }  # fmt: skip
     torch.manual_seed(0)
     wanted = [name for name in chosen if name in tables]

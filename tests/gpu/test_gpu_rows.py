@@ -19,7 +19,10 @@ SHAPES = [
     (8192, 1024, F32),
     (4096, 4096, F16),
     (2048, 8192, BF16),
+    (2000, 4097, F32),
+    (3000, 8191, BF16),
     (1000, 16384, BF16),
+    (1000, 16383, F16),
     (500, 32768, BF16),
     (333, 50257, BF16),
     (200, 65536, F32),
@@ -103,6 +106,9 @@ def test_cross_entropy(rows, n, dtype):
         ((32, 2048, 1024), (0, 2), F32),
         ((1 << 20, 3), 1, F32),
         ((3, 1 << 20), 0, F32),
+        ((4096, 8191), 1, BF16),
+        ((1 << 18, 100), 1, BF16),
+        ((3, (1 << 24) + 5), 1, F16),
     ],
 )
 def test_reductions(shape, axis, dtype):
@@ -121,6 +127,26 @@ def test_reductions(shape, axis, dtype):
         along = 0 if axis is None else axis
         values = torch.take_along_dim(flat, found.unsqueeze(along) if axis is not None else found[None], along)
         assert torch.equal(values.squeeze(along), torch.amax(x, **options))
+
+
+@pytest.mark.parametrize(("offset", "padding"), [(0, 47), (3, 0), (1, 46)])
+def test_rows_that_begin_anywhere(offset, padding):
+    """Rows of 50257 between elements that are not to be read or written."""
+    rows, n = 301, 50257
+    memory = torch.full((2, offset + rows * (n + padding)), float("nan"), device="cuda", dtype=BF16)
+    logits, made = (m[offset:].view(rows, n + padding)[:, :n] for m in memory)
+    logits.copy_(normal(rows, n))
+    target = torch.randint(0, n, (rows,), device="cuda")
+    given = logits.double().requires_grad_()
+    wanted = functional.cross_entropy(given, target, reduction="sum")
+    wanted.backward()
+    loss, lse = kernels.cross_entropy(logits, target, reduction="sum", return_lse=True)
+    torch.testing.assert_close(loss.double(), wanted.detach(), rtol=1e-5, atol=0)
+    kernels.cross_entropy_backward(1.0, logits, target, lse, reduction="sum", out=made)
+    close(made, given.grad)
+    close(kernels.softmax(logits, out=made), torch.softmax(logits.double(), -1))
+    assert torch.equal(kernels.argmax(logits, 1), logits.double().argmax(1))
+    assert int(memory[1].isnan().sum()) == offset + rows * padding
 
 
 def test_nan_comes_first():

@@ -1,4 +1,4 @@
-"""Rows of any length, beginning anywhere: cross-entropy and reductions against float64, on the CPU target."""
+"""Rows of any length, beginning anywhere: functions of rows, cross-entropy and reductions against float64, on the CPU target."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 import kiln
 from kiln import kernels
+from kiln.kernels import row_plans
+from kiln.kernels.odd_rows import OddRows
 from kiln.kernels.row_edges import in_step
 
 torch = pytest.importorskip("torch")
@@ -57,10 +59,9 @@ def check_loss(
     assert untouched(memory, made)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_losses_of_every_length(smoothing):
+def test_losses_of_every_length():
     for n in LENGTHS:
-        check_loss(n, BF16, label_smoothing=smoothing, reduction="sum" if n % 3 == 0 else "mean")
+        check_loss(n, BF16, label_smoothing=0.1 * (n // 8 % 2), reduction="sum" if n % 3 == 0 else "mean")
 
 
 @pytest.mark.parametrize(
@@ -128,6 +129,58 @@ def test_the_first_of_equals_at_the_edges():
     np.testing.assert_array_equal(kernels.argmax(np.array([[-0.0, 0.0], [0.0, -0.0]]), 1), [0, 0])
 
 
+def check_rows(n: int, dtype: Any, offset: int = 0, padding: int = 0, rows: int = 9) -> None:
+    """Softmax, its gradient and norms; what lies between and around rows stays as it was."""
+    made = torch.Generator().manual_seed(n)
+
+    def filled() -> Any:
+        view = placed(rows, n, dtype, offset, padding)[1]
+        return view.copy_(torch.randn(rows, n, generator=made) * 2 + 1)
+
+    x, dy, y = filled(), filled(), filled()
+    weight, bias = torch.randn(n, generator=made).to(dtype), torch.randn(n, generator=made).to(dtype)
+    exact, w, b, dz, z = (t.double() for t in (x, weight, bias, dy, y))
+    cases = [
+        (lambda out: kernels.softmax(x, out=out), torch.softmax(exact, -1)),
+        (lambda out: kernels.rms_norm(x, weight, out=out), functional.rms_norm(exact, (n,), w, 1e-6)),
+        (lambda out: kernels.layer_norm(x, weight, bias, out=out), functional.layer_norm(exact, (n,), w, b)),
+        (lambda out: kernels.layer_norm(x, None, bias, out=out), functional.layer_norm(exact, (n,), None, b)),
+        (lambda out: kernels.softmax_backward(dy, y, out=out), z * (dz - (z * dz).sum(-1, keepdim=True))),
+    ]
+    for run, wanted in cases:
+        memory, out = placed(rows, n, dtype, offset, padding)
+        run(out)
+        step = 2 * torch.finfo(dtype).eps
+        torch.testing.assert_close(out.double(), wanted, rtol=step, atol=2 * step * float(wanted.abs().max()))
+        assert untouched(memory, out)
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype", "offset", "padding"), [(257, BF16, 0, 0), (270, F16, 1, 2), (1031, BF16, 3, 0), (133, F32, 0, 0)]
+)
+def test_functions_of_rows(n, dtype, offset, padding):
+    check_rows(n, dtype, offset, padding)
+
+
+def test_functions_of_rows_that_clusters_share():
+    check_rows(18001, BF16, rows=2)
+
+
+def test_which_rows_have_edges():
+    """Rows that are aligned, too short, or out of step with what is written are not taken as rows with edges."""
+    x = torch.randn(4, 1031).to(BF16)
+    launches = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_plans, "OddRows", lambda *given: launches.append(given) or OddRows(*given))
+        for given in (x[:, :1024].contiguous(), x[:, :33].contiguous()):
+            kernels.softmax(given, out=torch.empty_like(given))
+        kernels.softmax(x, out=placed(4, 1031, BF16, 1, 0)[1])
+        assert not launches
+        kernels.softmax(x, out=torch.empty_like(x))
+        kernels.softmax(x, out=torch.empty_like(x).float())
+    assert len(launches) == 2
+
+
 def test_arrays_in_step():
     x = torch.zeros(64, dtype=BF16)
     assert in_step([x], [5]) == (8, 0)
@@ -135,6 +188,8 @@ def test_arrays_in_step():
     assert in_step([x[3:], x[4:]], [5, 5]) is None
     assert in_step([x, x], [5, 6]) is None
     assert in_step([x[1:], torch.zeros(64)[5:]], [7, 3]) == (4, 1)
+    assert in_step([x[1:]], [7], [torch.zeros(64)]) == (4, 1)
+    assert in_step([x[1:]], [7], [x[1:]]) is None
 
 
 def test_clean_under_the_sanitizer():
@@ -144,3 +199,4 @@ def test_clean_under_the_sanitizer():
         x = RNG.standard_normal((3, 29)).astype(np.float16)
         check_reduction("sum", x, 1)
         check_reduction("argmax", x[:, 1:], 1)
+        check_rows(261, F16, rows=3)

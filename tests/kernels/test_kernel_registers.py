@@ -8,11 +8,13 @@ from kiln import cute
 from kiln.base_dsl.typing import BFloat16, Float16, Float32, Int32, Int64
 from kiln.kernels import plans, row_gradients, rows
 from kiln.kernels.devices import Device
+from kiln.kernels.loss import loss_tiling, loss_vectors
 from kiln.kernels.loss_kernels import CrossEntropy, CrossEntropyGradient, Loss, Total
 from kiln.kernels.norm_sums import NormSums
+from kiln.kernels.odd_rows import OddRows, odd_tiling, odd_vectors
 from kiln.kernels.pointwise import ElementTiling, Elementwise, Operand
 from kiln.kernels.reduction_kernels import ColumnReduction, Operation, RowReduction, Shape
-from kiln.kernels.row_kernel import RowProblem, RowTiling
+from kiln.kernels.row_kernel import RowProblem
 from kiln.kernels.row_plans import default_tiling
 from kiln.targets.nvidia import toolchain
 from kiln.testing import assert_no_spills
@@ -60,12 +62,27 @@ def test_rows(name, n, dtype):
     assert_no_spills(compiled(plans.made(kind, problem), places, Int32(1), Int32(n), steps, numbers, Int32(1)))
 
 
+@pytest.mark.parametrize("name", ["softmax", "rms_norm", "layer_norm", "softmax_backward"])
+@pytest.mark.parametrize(("n", "dtype"), [(1001, BFloat16), (16383, Float16), (4097, Float32), (50257, BFloat16)])
+def test_rows_with_edges(name, n, dtype):
+    kind, sources, columns = KINDS[name][:3]
+    width = 128 // dtype.width
+    tiling = odd_tiling(n, width, sources, columns, HOPPER)
+    assert tiling is not None
+    kinds = ((dtype,) * sources, (dtype,), (dtype,) * columns)
+    kernel = OddRows(kind, RowProblem(*kinds, 0, 0, width, odd_vectors(n, width, tiling), False, tiling))
+    numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
+    places, steps = (Int64(0),) * (sources + 1 + columns), (Int64(n),) * (sources + 1)
+    assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), Int32(0), steps, numbers, Int32(1)))
+
+
 @pytest.mark.parametrize("dtype", [BFloat16, Float32])
-@pytest.mark.parametrize("odd", [False, True])
-def test_losses(dtype, odd):
-    width, loss = 128 // dtype.width, Loss(Int64, True, overlaps=True)
-    tiling = RowTiling(256, 256)
-    problem = RowProblem((dtype,), (), (), 0, 0, width, 0, False, tiling)
+@pytest.mark.parametrize(("odd", "smoothed"), [(False, True), (True, True), (True, False)])
+def test_losses(dtype, odd, smoothed):
+    width, loss = 128 // dtype.width, Loss(Int64, smoothed, overlaps=True)
+    tiling = loss_tiling(32000, width, 4096, HOPPER)
+    vectors = loss_vectors(32000, width, tiling, smoothed)
+    problem = RowProblem((dtype,), (), (), 0, 0, width, vectors, False, tiling)
     total, counter = Total(Int64, True, True, True), Total(Int64, False, True, True)
     ends = (Int32(0), Int64(0), Float32(0.0))
     kernel = CrossEntropy(problem, odd, loss, total)

@@ -27,13 +27,18 @@ def _power_of_two(n: int) -> int:
 
 
 def loss_tiling(n: int, width: int, rows: int, device: devices.Device) -> RowTiling:
-    """A block to a row that is long enough for one; more of them where there are few rows."""
+    """Small blocks, one to a row that is long enough for one; more of them where there are few rows."""
     units = -(-n // width)
-    row_threads = min(256, max(8, _power_of_two(-(-units // 4))))
+    row_threads = min(128, max(8, _power_of_two(-(-units // 4))))
     cluster = 1
-    while cluster < device.cluster and 2 * rows * cluster <= device.multiprocessors and units >= 16 * cluster * 256:
+    while cluster < device.cluster and 4 * rows * cluster <= device.multiprocessors and units >= 4096 * cluster:
         cluster *= 2
-    return RowTiling(max(128, row_threads), row_threads, cluster)
+    return RowTiling(128, row_threads, cluster, 0, 0, 8)
+
+
+def loss_vectors(n: int, width: int, tiling: RowTiling, smoothed: bool) -> int:
+    """Vectors of a row that a thread reads at a time; fewer for smoothed labels, which need more registers."""
+    return min(4 if smoothed else 8, _power_of_two(-(-n // (width * tiling.row_threads * tiling.cluster))))
 
 
 def accesses(given: list[Any], laid: list[Matrix]) -> tuple[int, int | None]:
@@ -123,7 +128,8 @@ def _plan(
         chosen.stages == 0 and chosen.resident == 0,
         f"{chosen}: the rows of a loss are not held: no stages, none resident",
     )
-    problem = RowProblem((dtype,), (), (), 0, 0, width, 0, False, chosen)
+    vectors = loss_vectors(laid.n, width, chosen, loss.smoothed)
+    problem = RowProblem((dtype,), (), (), 0, 0, width, vectors, False, chosen)
     blocks = -(-laid.rows // chosen.rows) * chosen.cluster
     total = plans.made(Total, loss.target, True, reduction == "mean", loss.overlaps) if together else None
     run = plans.launcher(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from math import inf
 from typing import Any
 
 from .. import cute
@@ -10,10 +11,9 @@ from ..base_dsl.numeric.operators import select
 from ..base_dsl.ranges import const_expr, range_constexpr
 from ..base_dsl.typing import Boolean, Float32, Int32, Int64
 from ..cute import arch
-from ..cute.nvgpu import CopyUniversalOp
 from ..utils.reductions import reduce_in_block
 from . import arrays
-from .row_edges import Span
+from .row_edges import Span, element_at, vector_atom, vectors_at
 from .row_kernel import RowKernel, RowProblem, State, across, as_f32, larger, maximum, plus, total
 from .rows import LOG2_E, exp2
 
@@ -106,15 +106,16 @@ class CrossEntropy(RowKernel):
             arch.cluster_wait()
         at, step = rank * (tiling.row_threads * self.vectors) + lane, tiling.cluster * tiling.row_threads * self.vectors
         edges = span.edges(rank * tiling.row_threads + lane, tiling.cluster * tiling.row_threads)
-        alone = [self.edge(line, column, exists & (column < n)) for column in edges]
+        alone = [element_at(line, column, exists & (column < n), -inf) for column in edges]
         writes = exists & (rank == 0) & (lane == 0)
         label = ignored
         if writes:
             label = Int64(target[row])
-        named = self.edge(line, label, (label != ignored) & (label >= 0) & (label < n))
+        named = element_at(line, label, (label != ignored) & (label >= 0) & (label < n))
         state = self.fresh()
         for start in range(0, units, step):
-            state = self.seen(state, self.vectors_at(middle, start + at, units), start + at, units)
+            held = vectors_at(middle, self.width, self.vectors, start + at, tiling.row_threads, units, -inf)
+            state = self.seen(state, held, start + at, units)
         for value, column in zip(alone, edges, strict=True):
             state = self.grown(state, value, exists & (column < n))
         if const_expr(self.total is not None and self.loss.overlaps):
@@ -130,25 +131,6 @@ class CrossEntropy(RowKernel):
                     value = value + smoothing * (even - value)
             losses[row] = value
             lse[row] = found
-
-    @cute.jit
-    def vectors_at(self, middle: Any, at: Any, units: Any):
-        """A thread's vectors of a chunk of a row; minus infinity where the row has ended."""
-        held = cute.make_rmem_tensor((self.width, self.vectors), middle.element_type)
-        held.fill(float("-inf"))
-        for v in range_constexpr(self.vectors):
-            unit = at + v * self.tiling.row_threads
-            part = cute.local_tile(middle, (self.width,), (unit,))
-            cute.copy(self.atom(middle.element_type), part, held[None, v], pred=unit < units)
-        return held
-
-    @cute.jit
-    def edge(self, line: Any, column: Any, there: Any):
-        """An element at the edge of a row; minus infinity where there is none."""
-        found = Float32(float("-inf"))
-        if there:
-            found = line[column].to(Float32)
-        return found
 
     def fresh(self) -> State:
         return (Float32(_LOWEST), *(Float32(0.0) for _ in range(self.fields - 1)))
@@ -328,8 +310,9 @@ class CrossEntropyGradient:
         threads, width, thread = self.threads, self.width, arch.thread_idx()[0]
         first = part * (threads * self.vectors) + thread
         edges = span.edges(thread, threads)
-        alone = [self.element(x, column, (part == 0) & (column < n)) for column in edges]
-        held = self.vectors_at(span.middle(x), first, span.units)
+        alone = [element_at(x, column, (part == 0) & (column < n)) for column in edges]
+        units = None if const_expr(self.exact) else span.units
+        held = vectors_at(span.middle(x), width, self.vectors, first, threads, units)
         label, base, scale = Int64(target), lse * LOG2_E, Float32(0.0)
         if const_expr(self.counter is not None and self.loss.overlaps):
             arch.griddepcontrol_wait()
@@ -348,7 +331,7 @@ class CrossEntropyGradient:
         sure = (1.0 - smoothing) * scale
         known = Int32(label) if (label >= 0) & (label < n) else Int32(-1)
         middle = span.middle(y)
-        store = cute.make_copy_atom(CopyUniversalOp(), self.out, num_bits_per_copy=width * self.out.width)
+        store = vector_atom(self.out, width)
         for v in range_constexpr(self.vectors):
             at = first + v * threads
             made = cute.make_rmem_tensor((width,), Float32)
@@ -365,27 +348,6 @@ class CrossEntropyGradient:
             if (part == 0) & (column < n):
                 found = self.gradient(value, base, scale, even)
                 y[column] = (found - sure if column == known else found).to(self.out)
-
-    @cute.jit
-    def vectors_at(self, middle: Any, first: Any, units: Any):
-        """A thread's vectors of a row; zeros where the row has ended."""
-        held = cute.make_rmem_tensor((self.width, self.vectors), self.dtype)
-        atom = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=self.width * self.dtype.width)
-        if const_expr(not self.exact):
-            held.fill(0)
-        for v in range_constexpr(self.vectors):
-            at = first + v * self.threads
-            there = None if const_expr(self.exact) else at < units
-            cute.copy(atom, cute.local_tile(middle, (self.width,), (at,)), held[None, v], pred=there)
-        return held
-
-    @cute.jit
-    def element(self, x: Any, column: Any, there: Any):
-        """An element of a row; 0 where there is none."""
-        found = Float32(0.0)
-        if there:
-            found = x[column].to(Float32)
-        return found
 
     def gradient(self, x: Any, base: Any, scale: Any, even: Any) -> Any:
         """That of a logit, or of some, that are not the label."""

@@ -73,13 +73,13 @@ def run_on(
 
 
 def run_arguments(compiled: Any, given: Sequence[Any]) -> None:
-    """Call compiled code with arrays and numbers, the last of which is the stream; it writes to none that is read-only."""
+    """Call compiled code with arrays and numbers, the last of which is the stream."""
     if sanitizing.kinds():
-        compiled(*map(arrays.unlocked, given))
+        compiled(*given)
         return
     leaves: list[Any] = []
     places: list[tuple[int, Any]] = []
-    for value, own in zip(given, compiled.leaves_of(list(map(arrays.unlocked, given))), strict=True):
+    for value, own in zip(given, compiled.leaves_of(given), strict=True):
         if arrays.is_array(value):
             places.append((len(leaves), value))  # the address first
         leaves += own

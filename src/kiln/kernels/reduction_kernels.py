@@ -343,8 +343,8 @@ class RowReduction(Reduction):
             vectors.append(self.read(sources, offset, inside))
         edges: list[State] = []
         for column in span.edges(lane, lanes):
-            value = self.edge(sources[0] + (base + column), (number == 0) & (column < n))
-            edges.append((value, operation.index(before + column)))
+            there = (number == 0) & (column < n)
+            edges.append((self.edge(sources[0] + (base + column), there), operation.index(before + column), there))
         return Piece(vectors, before + span.head + unit * width, edges)
 
     @cute.jit
@@ -355,19 +355,22 @@ class RowReduction(Reduction):
             found = source.load().to(self.operation.dtype)
         return found
 
-    def absorbed(self, state: State, piece: Piece) -> State:
+    @cute.jit
+    def absorbed(self, state: Any, piece: Any):
         """What is known after a part of a chunk."""
         operation = self.operation
-        if self.seeks:
+        if const_expr(self.seeks):
             state = self.sought(state, [vector[0] for vector in piece.vectors], piece.position)
-            for edge in piece.edges:
-                state = operation.merge(state, edge)
-            return state
-        for vector in piece.vectors:
-            state = operation.merge(state, self.finding(vector))
-        for value, _ in piece.edges:
-            others = [operation.dtype(operation.nothing) for _ in range(self.width - 1)]
-            state = operation.merge(state, (cute.TensorSSA.from_elements([value, *others], operation.dtype),))
+        else:
+            for vector in piece.vectors:
+                state = operation.merge(state, self.finding(vector))
+        for value, position, there in piece.edges:
+            if there:  # few threads have one
+                if const_expr(self.seeks):
+                    state = operation.merge(state, (value, position))
+                else:
+                    others = [operation.dtype(operation.nothing) for _ in range(self.width - 1)]
+                    state = operation.merge(state, (cute.TensorSSA.from_elements([value, *others], operation.dtype),))
         return state
 
     @cute.jit

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base_dsl.typing import BFloat16, Float16, Float32, Int32, Int64
 from . import arrays, devices, plans
+from .odd_rows import OddRows, odd_tiling, odd_vectors
+from .row_edges import in_step
 from .row_kernel import MOST_ELEMENTS, RowProblem, RowTiling
 
 if TYPE_CHECKING:
@@ -99,11 +101,36 @@ def row_plan(
         return lambda given: None
     if any(matrix_of(x) is None for x in (*sources, *outs)) or any(c is not None and _spread(c) for c in columns):
         return _plan_of_copies(name, kind, sources, outs, columns, numbers, tiling, choose)
-    launch = RowLaunch(kind, sources, outs, columns, numbers, tiling, choose or default_tiling)
-    run = launch.launcher([*sources, *outs, *columns])
+    run = _odd_launcher(kind, sources, outs, columns, numbers) if tiling is None else None
+    if run is None:
+        launch = RowLaunch(kind, sources, outs, columns, numbers, tiling, choose or default_tiling)
+        run = launch.launcher([*sources, *outs, *columns])
     if all(c is not None for c in columns):
         return run
     return lambda given: run([x for x in given if x is not None])
+
+
+def _odd_launcher(
+    kind: type[Any], sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any], numbers: tuple[float, ...]
+) -> Callable[[Sequence[Any]], None] | None:
+    """A launcher for rows that begin anywhere, in step; None if these do not, or are too short or too long."""
+    present = [c for c in columns if c is not None]
+    matrices = [m for m in map(matrix_of, (*sources, *outs)) if m is not None]
+    rows, n = matrices[0].rows, matrices[0].n
+    found = in_step([*sources, *outs], [m.step for m in matrices], present)
+    if found is None or found[0] <= min(m.width for m in matrices) or max(rows, n) >= 1 << 31:
+        return None
+    width, lead = found
+    tiling = odd_tiling(n, width, len(sources), len(present), devices.current())
+    if tiling is None:
+        return None
+    types = [tuple(None if x is None else arrays.element_type(x) for x in group) for group in (sources, outs, columns)]
+    problem = RowProblem(types[0], types[1], types[2], 0, 0, width, odd_vectors(n, width, tiling), False, tiling)
+    return plans.launcher(
+        plans.made(OddRows, kind, problem), [*sources, *outs, *present], Int32(rows), Int32(n), Int32(lead),
+        tuple(Int64(m.step) for m in matrices), tuple(Float32(x) for x in numbers),
+        Int32(-(-rows // tiling.rows) * tiling.cluster),
+    )  # fmt: skip
 
 
 class RowLaunch:
