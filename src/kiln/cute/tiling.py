@@ -30,6 +30,7 @@ from .algebra import (
     right_inverse_layout,
     tiled_modes,
 )
+from .basis import ScaledBasis
 from .int_tuple import as_int_tuple, is_weakly_congruent, prefix_product, pretty_str, product_each, tree_rank, wrap
 from .layout import (
     Layout,
@@ -76,7 +77,11 @@ def _logical_divide(layout: Layout, tiler: Any) -> Layout:
     if isinstance(tiler, tuple):
         modes = tiled_modes(layout, tiler, "logical_divide")
         return concat([_logical_divide(m, t) for m, t in zip(modes, tiler)] + modes[len(tiler) :])
-    if isinstance(tiler, int) and tiler > 0 and not isinstance(layout._shape, tuple) and not is_one(layout._shape):
+    # of a mode of extent 1 a coordinate still tells which element of a tile exists; its offset may be anything
+    plain = not isinstance(layout._shape, tuple) and (
+        not is_one(layout._shape) or isinstance(layout._stride, ScaledBasis)
+    )
+    if isinstance(tiler, int) and tiler > 0 and plain:
         return _divide_mode(layout._shape, layout._stride, tiler)
     if not isinstance(tiler, Layout):
         tiler = compact(tiler)

@@ -298,3 +298,9 @@ def test_dividing_and_composing_with_the_tile_is_the_same(shape, tile):
 
 def test_a_tile_runs_past_the_end_in_the_last_mode_that_counts():
     assert str(logical_divide(make_layout((3, 1)), 2)) == "(2,2):(1,2)"
+
+
+def test_the_rows_of_a_tile_of_one_row_have_coordinates_of_their_own() -> None:
+    tiles = zipped_divide(make_identity_layout((1, 124)), (4, 64))
+    assert str(tiles) == "((4,64),(1,2)):((1@0,1@1),(0,64@1))"
+    assert tiles(((3, 5), (0, 1))) == (3, 69)
