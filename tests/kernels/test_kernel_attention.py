@@ -179,7 +179,8 @@ PARTS = kernels.AttentionTiling(16, 16, 1, 1, splits=3, grouped=True)
 )
 def test_heads_in_one_tile_and_keys_in_parts(queries, heads, heads_k, splits, options):
     tiling = dataclasses.replace(PARTS, splits=splits)
-    check(normal(2, queries, heads, 32), *(normal(2, 100, heads_k, 32) for _ in range(2)), tiling, **options)
+    k, v = normal(2, 100, heads_k, 32), normal(2, 100, heads_k, 32)
+    check(normal(2, queries, heads, 32), k, v, tiling, **options)
 
 
 def test_more_parts_than_steps_and_queries_that_see_nothing():

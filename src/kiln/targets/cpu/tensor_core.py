@@ -188,9 +188,9 @@ def _elements(x: Expander, b: Builder, address: ir.Value, kind: str, count: int)
         pairs = _vector(count // 2, i32)
         low = b.value("arith.extui", pairs, (b.load(_vector(count // 2, int_type(8)), address, 4),))
         both = [b.binary("shli", low, b.const(pairs, shift)) for shift in (28, 24)]
-        parts = [b.binary("shrsi" if kind == "s4" else "shrui", part, b.const(pairs, 28)) for part in both]
+        even, odd = (b.binary("shrsi" if kind == "s4" else "shrui", part, b.const(pairs, 28)) for part in both)
         order = [n // 2 + count // 2 * (n % 2) for n in range(count)]
-        return b.value("arith.sitofp", wide, (_shuffled(b, *parts, order),))
+        return b.value("arith.sitofp", wide, (_shuffled(b, even, odd, order),))
     bytes_ = b.load(_vector(count, int_type(8)), address, 4)
     if kind in ("s8", "u8"):
         numbers = b.value("arith.extsi" if kind == "s8" else "arith.extui", words, (bytes_,))
