@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base_dsl import call_program
 from ..base_dsl import target as targets
@@ -14,6 +14,9 @@ from ..cute.arrays import numpy_element_type, torch_element_type
 from ..cute.pointer import AddressSpace, element_bits, make_ptr, natural_alignment
 from ..cute.runtime import from_dlpack
 from ..cute.tensor import TracedTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 WIDEST = 16
 """Bytes of the widest access."""
@@ -75,11 +78,8 @@ def is_array(x: Any) -> bool:
 
 def require_array(x: Any, function: str, parameter: str) -> None:
     """Refuse what is neither an array nor None."""
-    require(
-        x is None or is_numpy(x) or is_torch(x),
-        f"{function}: {parameter} is {type(x).__module__}.{type(x).__qualname__}, no array",
-        ARRAYS,
-    )
+    if x is not None and not is_numpy(x) and not is_torch(x):
+        raise refusal(f"{function}: {parameter} is {type(x).__module__}.{type(x).__qualname__}, no array", ARRAYS)
 
 
 def element_type(x: Any) -> Any:
@@ -362,3 +362,28 @@ def require(condition: bool, message: str, hint: str = "") -> None:
     """Refuse arguments."""
     if not condition:
         raise refusal(message, hint)
+
+
+_PASSED_MOST = 4096
+
+
+def checked_once(check: Callable[..., None]) -> Callable[..., None]:
+    """Decorator: a method of a tiling that refuses it. What has passed passes again, without making up messages."""
+    passed: set[Any] = set()
+
+    @functools.wraps(check)
+    def call(tiling: Any, *given: Any) -> None:
+        values = vars(tiling).values()
+        key = (*values, *map(type, values), *given)  # 128.0 is no number of threads, although it equals one
+        try:
+            if key in passed:
+                return
+        except TypeError:  # a list, for example
+            key = None
+        check(tiling, *given)
+        if key is not None:
+            if len(passed) >= _PASSED_MOST:
+                passed.clear()
+            passed.add(key)
+
+    return call

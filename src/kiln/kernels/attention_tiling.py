@@ -72,6 +72,7 @@ class AttentionTiling:
         """Registers of a thread that the accumulators take."""
         return self.m_tiles * (padded(head_dim_v) // 2 + self.block_k // 2)
 
+    @arrays.checked_once
     def check(self, head_dim: int, head_dim_v: int, capacity: int) -> None:
         """Refuse what cannot work for heads of so many elements where a block has `capacity` bytes of shared memory."""
         require = arrays.require

@@ -60,7 +60,7 @@ class _Parameters:
         self.named = tuple(map(sys.intern, (*names, *more)))
         """Those that may be arrays."""
         found = inspect.signature(function).parameters.values()
-        self.first = next(iter(found)).name
+        self.order = tuple(p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD)
         before = [p.name in self.named for p in found if p.kind is p.POSITIONAL_OR_KEYWORD]
         others = any(p.name in self.named for p in found if p.kind is p.VAR_POSITIONAL)
         self.positions = tuple(before + [others] * (64 - len(before)))
@@ -217,19 +217,14 @@ class KernelFunction:
 
     def _check(self, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any]) -> None:
         """Refuse what is no array where one is needed."""
-        arrays.require(
-            bool(walk.arrays) or not given or self._parameters.first not in self._parameters.arrays,
-            f"{self.__name__} of {', '.join(type(x).__name__ for x in given)}: no arrays",
-            arrays.ARRAYS,
-        )
-        try:
-            bound = inspect.signature(self._function).bind(*given, **options).arguments
-        except TypeError:
-            return  # the function itself says what is wrong
-        for name in self._parameters.arrays:
-            value = bound.get(name)
-            for x in value if isinstance(value, (list, tuple)) and name == "extras" else [value]:
-                arrays.require_array(x, self.__name__, name)
+        parameters = self._parameters
+        if not walk.arrays and given and parameters.order[0] in parameters.arrays:
+            kinds = ", ".join(type(x).__name__ for x in given)
+            raise arrays.refusal(f"{self.__name__} of {kinds}: no arrays", arrays.ARRAYS)
+        for name, value in (*zip(parameters.order, given), *options.items()):
+            if name in parameters.arrays:
+                for x in value if name == "extras" and isinstance(value, (list, tuple)) else [value]:
+                    arrays.require_array(x, self.__name__, name)
 
     def _record(
         self, key: Any, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any], device: int | None

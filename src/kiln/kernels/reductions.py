@@ -40,6 +40,7 @@ class ReductionTiling:
     vectors: int = 4
     parts: int = 0
 
+    @arrays.checked_once
     def check(self) -> None:
         """Refuse what cannot work."""
         for name, least, most in (("threads", 32, 1024), ("row_threads", 0, self.threads), ("vectors", 1, 16)):

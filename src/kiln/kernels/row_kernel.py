@@ -58,6 +58,7 @@ class RowTiling:
         staged = self.stages * sources * self.vectors(n, width) * self.threads * width * bits // 8
         return staged + 2 * 8 * 4 * self.cluster * (self.threads // WARP or 1)
 
+    @arrays.checked_once
     def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
         """Refuse what cannot work for rows of `n` elements of so many bits, accessed `width` at a time."""
         for name in ("threads", "row_threads", "cluster"):
