@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from .basis import add_coords
 from .composed_layout import ComposedLayout
 from .int_tuple import flatten_to_tuple, product
 from .layout import Layout
@@ -79,6 +80,9 @@ def _groups(layout: Any, count: int) -> Iterator[Group]:
             yield Group(0, [layout(i) for i in range(count)], range(count))
             return
         width = _composed_width(layout, count)
+        if isinstance(layout.inner, Swizzle) and layout.outer.is_static():
+            yield from _swizzled_groups(layout, count, width)
+            return
         for first in range(0, count, width):
             yield Group(layout(first), range(width), range(first, first + width))
         return
@@ -97,6 +101,19 @@ def _groups(layout: Any, count: int) -> Iterator[Group]:
         for c, mode in zip(coord, dynamic, strict=True):
             base = leaf_add(base, leaf_mul(c, strides[mode]))
         yield Group(base, [offsets[p] for p in positions], positions)
+
+
+def _swizzled_groups(layout: ComposedLayout, count: int, width: int) -> Iterator[Group]:
+    """The same for a swizzle of a dynamic offset: places that are whole periods apart need one swizzle between them."""
+    period = layout.inner.period
+    places: dict[int, tuple[list[int], list[int]]] = {}
+    for first in range(0, count, width):
+        place = layout.outer(first)
+        offsets, positions = places.setdefault(place % period, ([], []))
+        offsets += range(place - place % period, place - place % period + width)
+        positions += range(first, first + width)
+    for rest, (offsets, positions) in places.items():
+        yield Group(layout.inner(add_coords(layout.offset, rest)), offsets, positions)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -116,3 +116,36 @@ def test_whole_periods_are_told_apart():
     assert crd2idx_apart((3, None, 2), layout, PERIOD) == (2 * PERIOD, 3 * COLUMNS)
     assert crd2idx_apart((None, 7, 1), layout, PERIOD) == (PERIOD, 7)
     assert crd2idx_apart((3, 5, 2), layout, 0) == (0, 2 * PERIOD + 3 * COLUMNS + 5)
+
+
+def test_whole_periods_share_a_swizzle():
+    """A thread's row in every stage, copied at once: elements that are periods apart need one swizzle between them."""
+    count = ROWS * COLUMNS * STAGES
+
+    @cute.kernel
+    def fill(out: cute.Tensor):
+        thread = cute.arch.thread_idx()[0]
+        tiles, raw = ring("layout", 0)
+        held = cute.make_rmem_tensor((COLUMNS, STAGES), cute.Int16)
+        for i in kiln.range_constexpr(COLUMNS * STAGES):
+            held[i] = cute.Int16(i // COLUMNS * 1000 + thread * 100 + i % COLUMNS)
+        cute.autovec_copy(held, tiles[thread, None, None])
+        cute.arch.sync_threads()
+        if thread == 0:
+            for i in range(count):
+                out[i] = (raw + i).load()
+
+    @cute.jit
+    def program(out: cute.Tensor):
+        fill(out).launch(grid=1, block=ROWS)
+
+    out = np.zeros(count, np.int16)
+    compiled = cute.compile(program, from_dlpack(out))
+    compiled(from_dlpack(out))
+    expected = np.zeros(count, np.int16)
+    for stage in range(STAGES):
+        for row in range(ROWS):
+            for column in range(COLUMNS):
+                expected[place(row, column, stage)] = stage * 1000 + row * 100 + column
+    np.testing.assert_array_equal(out, expected)
+    assert compiled.__mlir__.count("arith.xori") == COLUMNS // 8
