@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kiln
-from kiln import Constexpr, Float16, Float32, Int32, Int64, cute
+from kiln import Constexpr, Float16, Float32, Int32, Int64, cute, utils
 from kiln.sanitize import SanitizerError
 
 N = 64
@@ -88,6 +88,30 @@ def test_coordinates_in_dynamic_shared_memory() -> None:
     (y,) = arrays(32)
     named = {(f.tensor, f.coordinate) for f in found(run_dynamic, y) if f.rule == "write-read"}
     assert named == {("first", (0, 0)), ("second", (7, 2))}
+
+
+@cute.kernel
+def swizzled(how: Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    plain = cute.make_layout((8, 64, 2), stride=(64, 1, 512))
+    if kiln.const_expr(how == "layout"):
+        tile = cute.make_tensor(
+            cute.arch.alloc_smem(Float16, 1024, 1024), cute.make_composed_layout(cute.make_swizzle(3, 3, 3), 0, plain)
+        )
+    else:
+        tile = utils.SmemAllocator().allocate_tensor(Float16, plain, 1024, swizzle=cute.make_swizzle(3, 4, 3))
+    tile[5, 33, 1] = Float16(t)
+
+
+@cute.jit
+def run_swizzled(how: Constexpr):
+    swizzled(how).launch(grid=1, block=32)
+
+
+@pytest.mark.parametrize("how", ["layout", "pointer"])
+def test_coordinates_in_swizzled_shared_memory(how: str) -> None:
+    (finding,) = found(run_swizzled, how)
+    assert (finding.rule, finding.tensor, finding.coordinate) == ("write-write", "tile", (5, 33, 1))
 
 
 def test_silent_with_the_barrier() -> None:

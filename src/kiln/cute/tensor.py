@@ -38,6 +38,7 @@ from .modes import slice_
 from .offset_width import leaf_width, needs_wide_offsets, with_wide_strides
 from .pointer import AddressSpace, Pointer, element_bits, load_element, recast_ptr, store_element
 from .printing import layout_parts
+from .swizzle import upcast_swizzle
 from .tiling import make_fragment_layout
 
 if TYPE_CHECKING:
@@ -588,7 +589,7 @@ def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) 
     if isinstance(iterator, Pointer) or getattr(type(iterator), "_is_tensor_iterator", False):
         made = TracedTensor(iterator, layout, extents=extents_of(layout))
         if sanitizing.kinds() and isinstance(iterator, Pointer) and iterator.memspace is AddressSpace.smem:
-            made.__extract_mlir_values__()  # its view in the module tells the sanitizer what lies there
+            _note_view(made)
         return made
     if isinstance(iterator, (int, tuple, list)) or is_dynamic_leaf(iterator):
         return TracedTensor(as_int_tuple(iterator, "a coordinate"), layout)
@@ -596,6 +597,22 @@ def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) 
         DSLUserCodeTypeError,
         f"make_tensor takes a pointer or a coordinate, got {type(iterator).__name__}",
         hint="a pointer is t.iterator, cute.make_ptr(...) or what an allocator returns",
+    )
+
+
+def _note_view(tensor: TracedTensor) -> None:
+    """Let the module say what lies in shared memory, for the sanitizer: a view that nobody uses."""
+    from ..dialects import cute
+
+    pointer, layout = tensor._iterator, tensor._layout
+    if pointer.swizzle is None or not pointer._period() or not isinstance(layout, Layout) or not layout.is_static():
+        tensor.__extract_mlir_values__()
+        return
+    swizzle = upcast_swizzle(pointer.swizzle, element_bits(pointer.dtype) // 8)
+    text = str(ComposedLayout(swizzle, 0, layout))
+    alignment = cute.info(pointer._base_type()).alignment
+    cute.view(
+        pointer._base_value(), cute.memref_type(pointer.dtype.mlir_type, pointer.memspace.name, alignment, text), []
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ....base_dsl import sanitizing
 from ..stuck import DeadlockFault
 from . import state as native
-from .instrument import SanitizedSite, layout_leaves
+from .instrument import SanitizedSite, layout_leaves, swizzled_layout
 from .wording import Case, Triple, explain, triple
 
 if TYPE_CHECKING:
@@ -145,12 +145,15 @@ def _who(block: Triple, thread: Triple, engine: int = 0, of: Triple | None = Non
 
 def _coordinate(argument: Argument, offset: int, leaves: list[int], beyond: bool = False) -> tuple[int, ...] | None:
     """The coordinate of the element at a byte offset from a tensor's first one; `beyond`: it may be past the end."""
-    parts = layout_leaves(argument.layout)
+    swizzle, layout = swizzled_layout(argument.layout)
+    parts = layout_leaves(layout)
     if parts is None:
         return None
     dynamic = iter(leaves)
     shape, stride = ([next(dynamic, 0) if leaf[0] == "?" else int(leaf) for leaf in part] for part in parts)
     index = offset * 8 // max(1, argument.element_bits)
+    if swizzle is not None and index >= 0:
+        index = _swizzled(index, *swizzle)  # its own inverse
     coordinate = [0] * len(shape)
     left = index
     for mode in sorted(range(len(shape)), key=lambda m: (-stride[m], shape[m] == 1)):
@@ -159,6 +162,11 @@ def _coordinate(argument: Argument, offset: int, leaves: list[int], beyond: bool
             coordinate[mode] = min(left // stride[mode], most) if left >= 0 else 0
             left -= coordinate[mode] * stride[mode]
     return tuple(coordinate) if left == 0 else None
+
+
+def _swizzled(offset: int, bits: int, base: int, shift: int) -> int:
+    source = offset & ((1 << bits) - 1) << (base + max(0, shift))
+    return offset ^ (source >> shift if shift >= 0 else source << -shift)
 
 
 class _Memory:

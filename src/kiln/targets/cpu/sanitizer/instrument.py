@@ -186,7 +186,7 @@ class Instrumentation:
     def viewed(self, x: Expander, op: ir.Operation, pointer: ir.Value, type_: ir.Type) -> None:
         """A tensor in shared memory is made; it has a name in reports if its place and layout are static."""
         info = cute.info(type_)
-        leaves = layout_leaves(info.layout)
+        leaves = layout_leaves(swizzled_layout(info.layout)[1])
         number = self._kernel_numbers.get(x.function.name)
         if number is None or info.space != "smem" or info.leaves or leaves is None:
             return
@@ -552,6 +552,18 @@ def _parts(b: Builder, value: ir.Value, argument: Argument) -> tuple[ir.Value, l
 
 
 _LEAF = re.compile(r"\?(?:\{[^}]*\})?|-?\d+")
+
+
+_SWIZZLED = re.compile(r"S<(\d+),(\d+),(-?\d+)> o 0 o (.*)")
+
+
+def swizzled_layout(layout: str | None) -> tuple[tuple[int, int, int] | None, str | None]:
+    """(the swizzle S<b,m,s>, if there is one, the layout that it is composed with) of a layout's text."""
+    found = _SWIZZLED.fullmatch(layout or "")
+    if found is None:
+        return None, layout
+    bits, base, shift, plain = found.groups()
+    return (int(bits), int(base), int(shift)), plain
 
 
 def layout_leaves(layout: str | None) -> tuple[list[str], list[str]] | None:
