@@ -13,6 +13,7 @@ from ..llvm_text import fix_float_literals, mark_asm_convergent
 from .codegen import newest_ptx
 from .conversions import narrow_conversion
 from .expand import OUTLINED, Expansion, constant_value, expand_module
+from .vectors import cut_long_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,7 @@ def lower(compilation: Compilation, arch: Arch, facts: list[LaunchFacts], lines:
             compilation.run("allow-fusion", allow_fusion)
         convert = functools.partial(narrow_conversion, arch)
         compilation.run("expand-narrow-floats", lambda module: expand_narrow_floats(module, convert))
+        compilation.run("cut-vectors", cut_long_vectors)
         compilation.run("expand-cute", lambda _: expand_module(expansion))
         compilation.run("mark-loops", lambda module: mark_loops(module, facts))
         compilation.run("to-llvm", _TO_LLVM)
