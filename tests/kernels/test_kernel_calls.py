@@ -421,6 +421,27 @@ def test_tensors_that_require_gradients():
         same(got, wanted)
 
 
+def test_arrays_that_are_only_read_may_be_read_only():
+    for _ in range(ENOUGH):
+        q, k = normal(1, 16, 1, 8, dtype=np.float16), normal(1, 1, 1, 8, dtype=np.float16)
+        v = np.broadcast_to(k, (1, 16, 1, 8))
+        assert not v.flags.writeable
+        same(kernels.flash_attention(q, v, v), by_python(kernels.flash_attention, q, v.copy(), v.copy()))
+        a, b = normal(16, 8), normal(8, 16)
+        a.flags.writeable = b.flags.writeable = False
+        same(kernels.gemm(a, b), by_python(kernels.gemm, a.copy(), b.copy()))
+        same(kernels.sum(v, 3), by_python(kernels.sum, v.copy(), 3))
+        row = ml_dtypes_row()
+        assert arrays.unlocked(row).dtype == row.dtype
+        assert arrays.address(arrays.unlocked(row)) == arrays.address(row)
+
+
+def ml_dtypes_row() -> np.ndarray:
+    import ml_dtypes
+
+    return np.broadcast_to(np.ones(1, ml_dtypes.bfloat16), (4,))
+
+
 def test_arrays_of_other_libraries_and_numbers_of_numpy():
     class Other:
         """Knows nothing but DLPack."""

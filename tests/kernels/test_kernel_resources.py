@@ -137,5 +137,6 @@ def test_on_sm_80(child, tmp_path):
     done = child("program.py")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert [arch for arch, _ in found] == ["sm_80"] * 3
+    assert len(found) >= 3  # attention may take two
+    assert {arch for arch, _ in found} == {"sm_80"}
     assert all(smem <= 163 << 10 for _, smem in found)

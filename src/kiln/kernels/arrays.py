@@ -232,6 +232,19 @@ def permuted(x: Any, order: list[int]) -> Any:
     return _view(library.permute if is_torch(x) else library.transpose, x, tuple(order))
 
 
+def unlocked(x: Any) -> Any:
+    """A read-only array of numpy's as one on the same memory that says nothing of that, for kernels that only read it."""
+    if not is_numpy(x) or x.flags.writeable:
+        return x
+    import numpy as np
+
+    class Memory:
+        __array_interface__ = {**x.__array_interface__, "data": (address(x), False), "strides": x.strides}
+
+    made = np.asarray(Memory())
+    return made if made.dtype == x.dtype else made.view(x.dtype)
+
+
 def another(x: Any) -> Any:
     """Another object that is the same array."""
     return x.detach() if is_torch(x) else x.view()

@@ -73,13 +73,13 @@ def run_on(
 
 
 def run_arguments(compiled: Any, given: Sequence[Any]) -> None:
-    """Call compiled code with arrays and numbers, the last of which is the stream."""
+    """Call compiled code with arrays and numbers, the last of which is the stream; it writes to none that is read-only."""
     if sanitizing.kinds():
-        compiled(*given)
+        compiled(*map(arrays.unlocked, given))
         return
     leaves: list[Any] = []
     places: list[tuple[int, Any]] = []
-    for value, own in zip(given, compiled.leaves_of(given), strict=True):
+    for value, own in zip(given, compiled.leaves_of(list(map(arrays.unlocked, given))), strict=True):
         if arrays.is_array(value):
             places.append((len(leaves), value))  # the address first
         leaves += own
