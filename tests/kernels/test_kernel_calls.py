@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import sys
 import threading
@@ -351,6 +352,37 @@ def test_a_function_that_is_made_anew_is_recognized():
     assert python_calls(kernels.elementwise) == before
 
 
+def test_functions_that_hold_modules_types_and_functions_are_taken_by_native_code():
+    from kiln import Float32 as real
+    from kiln import cute as language
+
+    x, most = tensor(8), max
+    for number in range(ENOUGH):
+        got = kernels.elementwise(
+            lambda v: language.where(v > 0, v, v * 0).to(real) + most(1, 2), x, out_dtype=torch.float32
+        )
+        same(got, torch.relu(x) + 2)
+        if number == ENOUGH - 2:
+            before = python_calls(kernels.elementwise)
+    assert call_plan.native() is None or python_calls(kernels.elementwise) == before
+
+
+def test_objects_of_the_users_own_types_are_looked_into():
+    @dataclasses.dataclass(frozen=True)
+    class OwnTiling:
+        parts: list[float]
+
+    held, x = OwnTiling([2.0]), tensor(8)
+    for scale in (2.0, 3.0):
+        held.parts[0] = scale
+        for _ in range(ENOUGH):
+            same(kernels.elementwise(lambda v: v * held.parts[0], x), x * scale)
+    assert not calls._is_constant(held)
+    assert calls._is_constant(IN_PARTS)
+    assert calls._is_constant(torch.float16)
+    assert calls._is_constant(np.dtype(np.float32))
+
+
 def test_functions_of_one_code_that_read_different_globals():
     x, code = tensor(8), _of_a_global.__code__
     functions = [types.FunctionType(code, {"SCALE": float(n)}) for n in range(2)]
@@ -524,6 +556,16 @@ def test_errors_are_those_of_a_first_call():
     frozen.flags.writeable = False
     with pytest.raises(TypeError, match="read-only"):
         kernels.softmax(frozen.copy(), out=frozen)
+
+
+def test_a_tiling_that_only_equals_one_that_passed_is_refused():
+    x = tensor(4, 8)
+    for _ in range(2):
+        kernels.sum(x, 1, tiling=kernels.ReductionTiling(64))
+        with pytest.raises(TypeError, match=r"threads is 64\.0"):
+            kernels.sum(x, 1, tiling=kernels.ReductionTiling(64.0))  # pyright: ignore[reportArgumentType]
+        with pytest.raises(TypeError, match=r"parts is \[1\]"):
+            kernels.sum(x, 1, tiling=kernels.ReductionTiling(parts=[1]))  # pyright: ignore[reportArgumentType]
 
 
 def test_threads_call_at_the_same_time():

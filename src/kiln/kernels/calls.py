@@ -7,6 +7,7 @@ by their values, and on the target in force. So it is run by Python once for eac
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import os
@@ -19,6 +20,7 @@ from ..base_dsl import target as targets
 from ..base_dsl import trace as tracing
 from ..base_dsl.call_program import Passed, Program, Recorder
 from ..base_dsl.dependencies import Dependencies
+from ..base_dsl.numeric.meta import TYPES
 from ..base_dsl.static_key import static_key
 from ..cute.arrays import introduce_array
 from . import arrays
@@ -265,7 +267,7 @@ class KernelFunction:
             return
         _install(native)
         for value in walk.objects:
-            if type(value) is types.BuiltinFunctionType or type(value).__name__.endswith(_CONSTANTS):
+            if _is_constant(value):
                 native.add_constant(type(value))
         if not hasattr(self, "_native"):
             self._native = self._parameters.holder()
@@ -276,8 +278,14 @@ class KernelFunction:
 
 
 _UNKNOWN: Any = object()
-_CONSTANTS = ("dtype", "DType", "Tiling")
-"""How the names of types end whose objects never change: those of element types, and of this library."""
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether objects of a type never change: types of elements, and tilings of this library."""
+    if type(value).__module__.startswith(__package__ or ""):
+        return dataclasses.is_dataclass(value) and type(value).__hash__ is not None
+    libraries = [sys.modules.get(name) for name in ("numpy", "torch")]
+    return any(library is not None and isinstance(value, library.dtype) for library in libraries)
 
 
 class Reads:
@@ -348,6 +356,8 @@ def _is_chosen(key: str) -> bool:
 def _install(native: call_plan.Native) -> None:
     """Let native code take calls; what it does not take comes to the method that was there before."""
     native.add_programs(Program, "_native")
+    for kind in {types.BuiltinFunctionType, types.ModuleType, *map(type, TYPES.values())}:
+        native.add_constant(kind)
     native.install("recorded", KernelFunction, "__call__", "_native", KernelFunction._run_in_python)
 
 

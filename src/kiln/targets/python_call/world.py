@@ -18,7 +18,7 @@ _SINGLE = (
     "compiled slot", "compiled python", "jit slot", "jit python", "recorded slot", "recorded python",
     "number slot", "program slot",
 )  # fmt: skip
-PREPARED, ARRAYS, STREAMS, CONSTANTS = 3, 6, 8, 12
+PREPARED, ARRAYS, STREAMS, CONSTANTS = 3, 6, 8, 24
 """How many types of each kind there is room for."""
 FIELDS = {
     "prepared": ("type", "slot"), "array": ("type", "read", "stream"), "stream": ("type", "attribute"), "constant": ("type",),
