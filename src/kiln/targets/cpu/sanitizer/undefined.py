@@ -8,14 +8,14 @@ written to shared or global memory, is part of an address, or chooses a branch.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.compiler import source_span
 from ....dialects import cute
 from ....mlir import context, ir
-from ...llvm_build import Builder, constant_values, int_type, like
+from ...llvm_build import Builder, int_type, like
+from .register_arrays import RegisterArray, RegisterPlace, unproven_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,81 +61,11 @@ _STORES = {
 """Operations that write a value to memory: the operand it is."""
 
 
-@dataclasses.dataclass
-class _Array:
-    """A register tensor."""
-
-    name: str
-    site: int
-    size: int
-    shadow: ir.Value
-    written: bool = False
-    """Whether all that is loaded was stored before: what is unset in it came from elsewhere."""
-
-
-class _Place:
-    """An address in a register tensor: the sum of some offsets."""
-
-    def __init__(self, array: _Array, terms: tuple[tuple[ir.Value, int], ...] = ()) -> None:
-        self.array, self.terms = array, terms
-
-    def moved(self, offset: ir.Value, bits: int) -> _Place:
-        return _Place(self.array, (*self.terms, (offset, bits)))
-
-    def constant(self) -> int | None:
-        """Bytes from the start, if that is known."""
-        total = 0
-        for offset, bits in self.terms:
-            known = constant_values(offset)
-            if known is None:
-                return None
-            total += known[0] * bits // 8
-        return total
-
-
 def _splat(b: Builder, type_: ir.Type, bits: int) -> ir.Value:
     """The same bits in every element of a vector."""
     integers = like(type_, int_type(ir.VectorType(type_).element_type.width))  # pyright: ignore[reportAttributeAccessIssue]
     made = b.const(integers, bits)
     return made if integers == type_ else b.value("arith.bitcast", type_, (made,))
-
-
-def unproven_arrays(entry: ir.Block, places: dict[ir.Value, _Place]) -> set[int]:
-    """Register tensors (by id) that something may load before it is written, as far as can be seen without running."""
-    unproven: set[int] = set()
-
-    def visit(block: ir.Block, written: dict[int, int]) -> None:
-        for found in block.operations:
-            op = found.operation
-            stores = op.name == "cute.store"
-            pointer = op.operands[1] if stores else op.operands[0] if op.name == "cute.load" else None
-            if pointer is not None and pointer in places:
-                place = places[pointer]
-                start, bytes_ = _span(op, pointer, place, stores)
-                array, bits = id(place.array), ((1 << bytes_) - 1) << start if start is not None else -1
-                if stores and start is not None:
-                    written[array] = written.get(array, 0) | bits
-                elif not stores and (start is None or bits & ~written.get(array, 0)):
-                    unproven.add(array)
-            for region in op.regions:
-                for inner in region.blocks:
-                    visit(inner, dict(written))
-
-    visit(entry, {})
-    return unproven
-
-
-def _span(op: ir.Operation, pointer: ir.Value, place: _Place, stores: bool) -> tuple[int | None, int]:
-    """(first byte if that is known, number of bytes) of an access; no byte for parts of one."""
-    bits = cute.element_bits(cute.info(pointer.type).element)
-    type_ = op.operands[0].type if stores else op.results[0].type
-    count = 1
-    for extent in type_.shape if isinstance(type_, ir.VectorType) else ():
-        count *= extent
-    if count * bits % 8:
-        return None, 1
-    start = place.moved(op.operands[2 if stores else 1], bits).constant()
-    return (start if start is not None and start >= 0 else None), count * bits // 8
 
 
 def _holds_numbers(type_: ir.Type) -> bool:
@@ -157,9 +87,9 @@ class _Watch:
         self.sanitizer, self.expansion, self.func = sanitizer, expansion, func
         self.entry = func.regions[0].blocks[0]
         self.kernel: str = func.attributes["sym_name"].value
-        self.places: dict[ir.Value, _Place] = {}
+        self.places: dict[ir.Value, RegisterPlace] = {}
         self.operations: list[ir.Operation] = []
-        self.sure: dict[ir.Value, _Place] = {}
+        self.sure: dict[ir.Value, RegisterPlace] = {}
         """Addresses in register tensors whose loads all come after writes of the same bytes."""
         self.maybe: set[ir.Value] = set()
         """Values that may be unset."""
@@ -212,9 +142,9 @@ class _Watch:
         span, _ = source_span(op.location)
         name = self.sanitizer.name_at(span)
         site = self.sanitizer.site_in(op, self.kernel, "register tensor", memory=name)
-        array = _Array(name, site, size, op.result)
-        found: dict[ir.Value, _Place] = {}
-        todo = [(op.result, _Place(array))]
+        array = RegisterArray(name, site, size, op.result)
+        found: dict[ir.Value, RegisterPlace] = {}
+        todo = [(op.result, RegisterPlace(array))]
         while todo:
             value, place = todo.pop()
             found[value] = place
@@ -230,7 +160,7 @@ class _Watch:
         self.places.update(found)
 
     def _address(
-        self, b: Builder, place: _Place, offset: ir.Value, element: ir.Type, bytes_: int
+        self, b: Builder, place: RegisterPlace, offset: ir.Value, element: ir.Type, bytes_: int
     ) -> tuple[ir.Value, int]:
         """(the address of the shadow of some bytes, its alignment)."""
         bits = cute.element_bits(element)
@@ -425,7 +355,7 @@ class _Watch:
                 for block in region.blocks:
                     self._block(block)
 
-    def _forget(self, op: ir.Operation, array: _Array) -> None:
+    def _forget(self, op: ir.Operation, array: RegisterArray) -> None:
         """A new register tensor holds nothing."""
         b = Builder(ir.InsertionPoint.after(op), op.location)
         one, size = b.const(int_type(8), -1), b.i64(array.size)
