@@ -477,7 +477,7 @@ def _passed_on(value: ir.Value) -> list[ir.Value]:
 
 
 def _last(block: ir.Block) -> ir.Operation:
-    return list(block.operations)[-1].operation
+    return block.operations[len(block.operations) - 1].operation
 
 
 def _launches_together(module: ir.Module) -> bool:
