@@ -12,11 +12,15 @@ from ..utils.hardware_info import HardwareInfo
 
 
 class Device(NamedTuple):
-    """Multiprocessors, bytes of shared memory of a block, and blocks of a cluster, at most."""
+    """Multiprocessors, bytes of shared memory of a block, and blocks of a cluster, at most.
+
+    `float8`: whether `mma.sync` takes 8-bit floats. Elsewhere ptxas converts them, and adds up the products of each.
+    """
 
     multiprocessors: int
     smem: int
     cluster: int
+    float8: bool = False
 
     @property
     def overlaps(self) -> bool:
@@ -28,10 +32,24 @@ class Device(NamedTuple):
 def _of(modelled: bool, architecture: str, number: int) -> Device:
     if modelled or architecture:
         model = gpu_models.chosen()
-        return Device(model.multiprocessors, model.smem_per_block, 16 if model.major >= 9 else 1)
+        return Device(
+            model.multiprocessors,
+            model.smem_per_block,
+            16 if model.major >= 9 else 1,
+            _has_float8(model.major, model.minor),
+        )
     info = HardwareInfo(number)
-    clusters = info._number("major", "COMPUTE_CAPABILITY_MAJOR") >= 9
-    return Device(info.get_device_multiprocessor_count(), info.get_max_smem_per_block_in_bytes(), 16 if clusters else 1)
+    major, minor = (info._number(name, f"COMPUTE_CAPABILITY_{name.upper()}") for name in ("major", "minor"))
+    return Device(
+        info.get_device_multiprocessor_count(),
+        info.get_max_smem_per_block_in_bytes(),
+        16 if major >= 9 else 1,
+        _has_float8(major, minor),
+    )
+
+
+def _has_float8(major: int, minor: int) -> bool:
+    return (major, minor) == (8, 9) or major == 12
 
 
 def current() -> Device:

@@ -62,9 +62,9 @@ TENSOR_CORE_INTEGERS = (
 )
 """The same for integers of 8 bits."""
 TENSOR_CORE_FLOAT8 = (
-    Candidate((64, 128), 2, (2, 2), 3, (1.8, 2.95), 2),
-    Candidate((64, 64), 2, (2, 2), 4, (1.6, 2.4), 3),
-    Candidate((32, 64), 4, (2, 2), 4, (2.0, 2.2), 4),
+    Candidate((64, 128), 2, (2, 2), 3, (2.4, 3.4), 3),
+    Candidate((64, 64), 2, (2, 2), 4, (2.0, 2.8), 4),
+    Candidate((32, 64), 4, (2, 2), 4, (2.0, 2.4), 4),
 )
 """The same for floats of 8 bits, which most GPUs convert to f16 in registers."""
 TENSOR_CORE_32 = (

@@ -26,6 +26,8 @@ class Operand:
     width: int
     wide: bool = False
     """Whether offsets inside a tile need 64 bits."""
+    half: bool = False
+    """Whether its elements become f16 in registers."""
     few: bool = False
     """Whether it has fewer rows than a tile: what is not there is not read."""
 

@@ -3,7 +3,8 @@
 Where K is contiguous, and for 16-bit elements, `ldmatrix` gives fragments as they are. 8-bit elements whose K is not
 contiguous are read as pairs, 16-bit elements of transposed matrices: a lane gets two neighbours in M or N at each of its k, and
 a permutation of bytes makes two registers of them. So neighbours belong to the rows g and g + 8 of an instruction, or to the
-columns g of two instructions: `order` says so to the tiled MMA. 32-bit elements are read one by one, and rounded.
+columns g of two instructions: `order` says so to the tiled MMA. 32-bit elements are read one by one, and rounded. 8-bit floats may
+become f16: a register of four neighbours in K, two registers of an instruction of half the K, for A and B alike.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import cute
-from ..base_dsl.typing import Float32, Int32, TFloat32, Uint16
+from ..base_dsl.typing import Float8E4M3FN, Float8E5M2, Float16, Float32, Int32, TFloat32, Uint16
 from ..cute import arch
 from ..cute.nvgpu import CopyUniversalOp, warp
 from .gemm_tiling import k_step
@@ -78,16 +79,18 @@ class Fragments:
         """Load what a step in K takes of a buffer."""
         cute.copy(self.copy, self.matrices[None, None, step, stage], self.registers[None, None, step])
 
-    def taken(self, step: int) -> Any:
-        """What the tensor cores take in a step."""
+    def taken(self, step: int) -> list[Any]:
+        """What the tensor cores take in a step, one instruction in K after the other."""
         fragment = self.held[None, None, step]
         if self.in_pairs:
-            return self._unpaired(fragment, step)
+            fragment = self._unpaired(fragment, step)
+        if self.operand.half:
+            return [self._half(fragment, number) for number in range(2)]
         if fragment.element_type is not Float32:
-            return fragment
+            return [fragment]
         near = cute.make_rmem_tensor(fragment.shape, TFloat32)  # the nearest, where they would cut it off
         near.store(fragment.load().to(TFloat32))
-        return near
+        return [near]
 
     def _atom(self) -> Any:
         dtype, bits = self.operand.dtype, self.operand.dtype.width
@@ -119,3 +122,25 @@ class Fragments:
                     number = half + 2 * (odd + 2 * block) if self.side else odd + 2 * half + 4 * block
                     words[number] = arch.prmt(low, high, chosen)
         return made
+
+    def _half(self, fragment: Any, number: int) -> Any:
+        """One half of K of a fragment of 8-bit floats, as f16."""
+        rows = 1 if self.side else 2  # registers for as many rows 8 apart
+        made = cute.make_rmem_tensor(((2,) * (rows + 1), fragment.shape[1]), Float16)
+        words, bytes_ = cute.recast_tensor(made, Int32), cute.recast_tensor(fragment, Int32)
+        for block in range(cute.size(fragment, mode=[1])):
+            for row in range(rows):
+                both = _widened(bytes_[row + rows * number + 2 * rows * block], self.operand.dtype)
+                for half in range(2):
+                    words[row + rows * half + 2 * rows * block] = both[half]
+        return made
+
+
+_NAMES = {Float8E4M3FN: "e4m3x2", Float8E5M2: "e5m2x2"}
+
+
+def _widened(word: Any, dtype: Any) -> tuple[Any, Any]:
+    """Four floats of 8 bits as four of 16."""
+    kind = f"cvt.rn.f16x2.{_NAMES[dtype]}"
+    code = f"{{ .reg .b16 low, high; mov.b32 {{low, high}}, {{$r0}}; {kind} {{$w0}}, low; {kind} {{$w1}}, high; }}"
+    return arch.inline_ptx(code, write_only_types=[Int32, Int32], read_only_args=[word])

@@ -214,7 +214,8 @@ class Request:
         tensors, result = views.tensors()
         dtypes = [t.element_type for t in tensors]
         _check_types(*dtypes)
-        operands = [dataclasses.replace(o, dtype=t) for o, t in zip(views.operands, dtypes, strict=True)]
+        half = dtypes[0] in FLOAT8 and not devices.current().float8
+        operands = [dataclasses.replace(o, dtype=t, half=half) for o, t in zip(views.operands, dtypes, strict=True)]
         tiling, simt = self._tiling(operands, result.element_type, views)
         rows = (views.a.shape[1], views.b.shape[2])
         operands = [

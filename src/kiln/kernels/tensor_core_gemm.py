@@ -26,9 +26,9 @@ FLOAT8 = (Float8E4M3FN, Float8E5M2)
 class TensorCoreGemm(Product):
     """The kernel for operands of some kinds; f32 is rounded to TF32."""
 
-    def mma(self, fragments: Any) -> Any:
-        """The tiled MMA."""
-        dtype, (warps_m, warps_n) = self.a.dtype, self.tiling.warps_mn
+    def mma(self, fragments: Any, half: bool) -> Any:
+        """The tiled MMA; with `half`, for 8-bit floats that have become f16."""
+        dtype = Float16 if half else self.a.dtype
         if dtype in (Float16, BFloat16):
             op: Any = warp.MmaF16BF16Op(dtype, Float32, (16, 8, 16))
         elif dtype is Float32:
@@ -38,7 +38,7 @@ class TensorCoreGemm(Product):
         else:
             op = warp.MmaI8Op(dtype, self.b.dtype, Int32, (16, 8, 32))
         order = (fragments[0].order(), fragments[1].order(), k_step(dtype))
-        return cute.make_tiled_mma(op, (warps_m, warps_n, 1), order)
+        return cute.make_tiled_mma(op, (*self.tiling.warps_mn, 1), order)
 
     def feed(self, operand: Operand, rows: int) -> Feed:
         """How the threads copy tiles of an operand: along its contiguous mode."""
@@ -56,7 +56,8 @@ class TensorCoreGemm(Product):
         stages = self.tiling.stages
         tile_m, tile_n = self.place(number, cute.ceil_div(d.shape[0], block_m), cute.ceil_div(d.shape[1], block_n))
         a_frag, b_frag = Fragments(self.a, 0, self.tiling), Fragments(self.b, 1, self.tiling)
-        mma = self.mma((a_frag, b_frag))
+        mma = self.mma((a_frag, b_frag), self.a.half)
+        loaded = self.mma((a_frag, b_frag), False)
 
         # Shared memory: the ring of A, then that of B; later D in the same place.
         a_layout, b_layout = a_frag.ring_layout(), b_frag.ring_layout()
@@ -76,8 +77,8 @@ class TensorCoreGemm(Product):
         part = mma.get_slice(thread)
         acc = cute.make_rmem_tensor(mma.partition_shape_C((block_m, block_n)), self.acc_dtype)
         acc.fill(0)
-        steps = a_frag.start(mma, a_ring, thread)
-        b_frag.start(mma, b_ring, thread)
+        steps = a_frag.start(loaded, a_ring, thread)
+        b_frag.start(loaded, b_ring, thread)
 
         arch.cp_async_wait_group(stages - 2)
         arch.sync_threads()
@@ -101,7 +102,8 @@ class TensorCoreGemm(Product):
                     arch.cp_async_commit_group()
                     a_next, b_next = a_feed.advanced(a_next, depth), b_feed.advanced(b_next, depth)
                     filling = filling + 1 if filling + 1 < stages else Int32(0)
-                cute.gemm(mma, acc, a_frag.taken(step), b_frag.taken(step), acc)
+                for left, right in zip(a_frag.taken(step), b_frag.taken(step)):
+                    cute.gemm(mma, acc, left, right, acc)
 
         rest = ([x[None, None, batch] for x in extras], alpha, beta)
         arch.cp_async_wait_group(0)
