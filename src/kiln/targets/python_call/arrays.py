@@ -6,16 +6,11 @@ leaves.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...base_dsl import call_plan as plan
 from ...mlir import ir
 from ..llvm_build import int_type, ptr_type
 from .body import Body
 from .world import ARRAYS, PREPARED, World
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _INT32_MAX = (1 << 31) - 1
 
@@ -30,13 +25,23 @@ class TENSOR:
     DATA, DEVICE, DEVICE_NUMBER, RANK, TYPE, SHAPE, STRIDES, OFFSET, BYTES = 0, 8, 12, 16, 20, 24, 32, 40, 48
 
 
+class READ:
+    """The words that `kiln_read` writes about an array, and how many they are: KIND is TENSOR or NUMPY, FACTS tell its device or
+    whether it can be written to, and its rank; STREAM is the function that tells the stream of a DEVICE, 0 for numpy's."""
+
+    KIND, TYPE, FACTS, ADDRESS, RANK, SHAPE, STRIDES, STREAM, DEVICE, COUNT = range(10)
+    TENSOR, NUMPY = 1, 2
+
+
 def build(module: ir.Module) -> None:
     """Add the functions to a module."""
+    _read(module)
     _fit(module)
     _divide_strides(module)
     _take_array(module)
     _describe(module)
     _address(module)
+    _stream_of(module)
     _stream(module)
     _take_ambient(module)
 
@@ -237,154 +242,158 @@ def _take_array(module: ir.Module) -> None:
     c.give(c.i32(0))
 
 
-_DESCRIBED_ARRAYS, _DESCRIBED_RANK = 16, 8
-_HEAD_WORDS = 3
-
-
-def _describe(module: ir.Module) -> None:
-    """`kiln_describe(module, arrays, how many)`: all that a kernel depends on of some arrays, as bytes; None if one of them
-    is of a type that is not known here. Of each: type, device and rank, the address modulo 128 bytes, extents, strides (numpy's
-    in bytes). None in place of an array is a word of ones."""
+def _read(module: ir.Module) -> None:
+    """`kiln_read(value, out)`: 1 if a value is an array of a known type; what there is to know about it is in `out`."""
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
-    c = Body(module, "kiln_describe", [ptr, ptr, i64], [ptr])
-    _, given, count = c.arguments
+    c = Body(module, "kiln_read", [ptr, ptr], [i32])
+    value, out = c.arguments
     tensor = c.alloca(i64, TENSOR.BYTES // 8)
-    buffer = c.alloca(i64, _DESCRIBED_ARRAYS * (_HEAD_WORDS + 2 * _DESCRIBED_RANK))
-    no, failed, done = c.block(), c.block(), c.block()
-    c.require(c.compare("sle", count, c.i64(_DESCRIBED_ARRAYS)), no)
-    head, body, more = c.block(i64, ptr), c.block(), c.block(ptr)
-    c.goto(head, c.i64(0), buffer)
-    index, out = c.at(head)
-    c.branch(c.compare("slt", index, count), body, done)
-    (end,) = c.at(more)
-    c.goto(head, c.binary("addi", index, c.i64(1)), end)
+    no, failed, array, numpy = c.block(), c.block(), c.block(ptr, ptr), c.block()
 
-    # (type, device and rank, address, rank, extents, strides)
-    write, nothing, array, numpy = c.block(i64, i64, i64, i64, ptr, ptr), c.block(), c.block(ptr), c.block()
-    c.at(body)
-    world, value = World(c), c.pointer(given, index)
-    kind = c.pointer(value, 1)
+    def put(*words: tuple[int, ir.Value]) -> None:
+        for number, word in words:
+            c.store(word, c.gep(out, i64, number), 8)
+
+    world, kind = World(c), c.pointer(value, 1)
     for number in range(ARRAYS):
-        c.when(c.is_(kind, world.pointer(f"array type {number}")), array, world.pointer(f"array read {number}"))
-    c.when(c.is_(kind, world.pointer("ndarray")), numpy)
-    c.branch(c.is_(value, world.pointer("none")), nothing, no)
-
-    c.at(nothing)
-    c.store(c.i64(-1), out, 8)
-    c.goto(more, c.gep(out, i64, 1))
+        found = [world.pointer(f"array {of} {number}") for of in ("read", "stream")]
+        c.when(c.is_(kind, world.pointer(f"array type {number}")), array, *found)
+    c.branch(c.is_(kind, world.pointer("ndarray")), numpy, no)
 
     c.at(numpy)
     dtype = c.load(ptr, c.byte_gep(value, NUMPY_DTYPE))
     rank = c.wide(c.load(i32, c.byte_gep(value, NUMPY_RANK)))
     writeable = c.wide(c.binary("andi", c.load(i32, c.byte_gep(value, NUMPY_FLAGS)), c.i32(WRITEABLE)))
-    shape, strides = (c.load(ptr, c.byte_gep(value, n)) for n in (NUMPY_SHAPE, NUMPY_STRIDES))
-    facts = c.binary("ori", rank, c.binary("shli", writeable, c.i64(8)))
-    c.goto(
-        write, c.load(i64, c.byte_gep(dtype, plan.NUMPY_TYPE)), facts, c.load(i64, c.byte_gep(value, NUMPY_DATA)),
-        rank, shape, strides,
+    put(
+        (READ.KIND, c.i64(READ.NUMPY)), (READ.TYPE, c.load(i64, c.byte_gep(dtype, plan.NUMPY_TYPE))),
+        (READ.FACTS, c.binary("ori", rank, c.binary("shli", writeable, c.i64(8)))),
+        (READ.ADDRESS, c.load(i64, c.byte_gep(value, NUMPY_DATA))), (READ.RANK, rank),
+        (READ.SHAPE, c.load(i64, c.byte_gep(value, NUMPY_SHAPE))), (READ.STRIDES, c.load(i64, c.byte_gep(value, NUMPY_STRIDES))),
+        (READ.STREAM, c.i64(0)), (READ.DEVICE, c.i64(plan.CPU)),
     )  # fmt: skip
+    c.give(c.i32(1))
 
-    (read,) = c.at(array)
+    read, stream = c.at(array)
     c.require(c.equals(c.call_pointer(read, [value, tensor], i32), 0), failed)
     rank = c.wide(c.load(i32, c.byte_gep(tensor, TENSOR.RANK)))
-    shape, strides = (c.load(ptr, c.byte_gep(tensor, n)) for n in (TENSOR.SHAPE, TENSOR.STRIDES))
+    strides = c.load(ptr, c.byte_gep(tensor, TENSOR.STRIDES))
     c.require(c.either(c.equals(rank, 0), c.negation(c.is_null(strides))), no)
     device, number = (c.wide(c.load(i32, c.byte_gep(tensor, n))) for n in (TENSOR.DEVICE, TENSOR.DEVICE_NUMBER))
-    facts = c.binary("ori", c.binary("shli", device, c.i64(8)), c.binary("shli", number, c.i64(32)))
-    address = c.binary(
-        "addi", c.load(i64, c.byte_gep(tensor, TENSOR.DATA)), c.load(i64, c.byte_gep(tensor, TENSOR.OFFSET))
-    )
-    type_ = c.wide(c.load(i32, c.byte_gep(tensor, TENSOR.TYPE)))
-    c.goto(write, type_, c.binary("ori", facts, rank), address, rank, shape, strides)
+    where = c.binary("ori", device, c.binary("shli", number, c.i64(32)))
+    put(
+        (READ.KIND, c.i64(READ.TENSOR)), (READ.TYPE, c.wide(c.load(i32, c.byte_gep(tensor, TENSOR.TYPE)))),
+        (READ.FACTS, c.binary("ori", rank, c.binary("shli", where, c.i64(8)))),
+        (READ.ADDRESS, c.binary("addi", *(c.load(i64, c.byte_gep(tensor, n)) for n in (TENSOR.DATA, TENSOR.OFFSET)))),
+        (READ.RANK, rank), (READ.SHAPE, c.load(i64, c.byte_gep(tensor, TENSOR.SHAPE))), (READ.STRIDES, c.as_word(strides)),
+        (READ.STREAM, c.as_word(stream)), (READ.DEVICE, where),
+    )  # fmt: skip
+    c.give(c.i32(1))
+    c.at(failed)
+    c.call("PyErr_Clear", [], [])
+    c.goto(no)
+    c.at(no)
+    c.give(c.i32(0))
 
-    type_, facts, address, rank, shape, strides = c.at(write)
+
+_DESCRIBED_ARRAYS, _DESCRIBED_RANK = 16, 8
+_HEAD_WORDS = 4
+
+
+def _describe(module: ir.Module) -> None:
+    """`kiln_describe(module, arrays, how many)`: all that a kernel depends on of some arrays, as bytes; None if one of them
+    is of a type that is not known here. Of each: kind and type, device and rank, the address modulo 128 bytes, extents, strides
+    (numpy's in bytes). None in place of an array is a word of ones."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    c = Body(module, "kiln_describe", [ptr, ptr, i64], [ptr])
+    _, given, count = c.arguments
+    about = c.alloca(i64, READ.COUNT)
+    buffer = c.alloca(i64, _DESCRIBED_ARRAYS * (_HEAD_WORDS + 2 * _DESCRIBED_RANK))
+    no, done = c.block(), c.block()
+    c.require(c.compare("sle", count, c.i64(_DESCRIBED_ARRAYS)), no)
+    head, body, more, nothing = c.block(i64, ptr), c.block(), c.block(ptr), c.block()
+    c.goto(head, c.i64(0), buffer)
+    index, out = c.at(head)
+    c.branch(c.compare("slt", index, count), body, done)
+    (end,) = c.at(more)
+    c.goto(head, c.binary("addi", index, c.i64(1)), end)
+    c.at(nothing)
+    c.store(c.i64(-1), out, 8)
+    c.goto(more, c.gep(out, i64, 1))
+
+    c.at(body)
+    value = c.pointer(given, index)
+    c.when(c.is_(value, World(c).pointer("none")), nothing)
+    c.require(c.equals(c.result("kiln_read", i32, value, about), 1), no)
+    rank = c.word(about, READ.RANK)
     c.require(c.compare("ule", rank, c.i64(_DESCRIBED_RANK)), no)
-    for number, word in enumerate((type_, facts, c.binary("andi", address, c.i64(plan.DESCRIBED_ALIGNMENT - 1)))):
+    address = c.binary("andi", c.word(about, READ.ADDRESS), c.i64(plan.DESCRIBED_ALIGNMENT - 1))
+    told = [*(c.word(about, n) for n in (READ.KIND, READ.TYPE, READ.FACTS)), address]
+    for number, word in enumerate(told):
         c.store(word, c.gep(out, i64, number), 8)
-    size = c.binary("muli", rank, c.i64(8))
-    extents = c.gep(out, i64, _HEAD_WORDS)
-    c.call("memcpy", [ptr], [extents, shape, size])
-    steps = c.gep(extents, i64, rank)
-    c.call("memcpy", [ptr], [steps, strides, size])
-    c.goto(more, c.gep(steps, i64, rank))
+    end, size = c.gep(out, i64, _HEAD_WORDS), c.binary("muli", rank, c.i64(8))
+    for numbers in (READ.SHAPE, READ.STRIDES):
+        c.call("memcpy", [ptr], [end, c.pointer(about, numbers), size])
+        end = c.gep(end, i64, rank)
+    c.goto(more, end)
 
     c.at(done)
     size = c.binary("subi", c.as_word(out), c.as_word(buffer))
     c.give(c.result("PyBytes_FromStringAndSize", ptr, buffer, size))
-    c.at(failed)
-    c.call("PyErr_Clear", [], [])
-    c.goto(no)
     c.at(no)
-    none = World(c).pointer("none")
-    c.call("Py_IncRef", [], [none])
-    c.give(none)
+    _give_none(c)
 
 
-def _about_one(
-    module: ir.Module,
-    name: str,
-    field: str,
-    of_numpy: Callable[[Body, ir.Value], ir.Value],
-    of_tensor: Callable[[Body, ir.Value, ir.Value, ir.Block], ir.Value],
-) -> None:
-    """A function of a module and an array that gives an integer, or None for what it cannot read.
-
-    `of_numpy` makes it of an ndarray; `of_tensor` of a DLTensor and another of DLPack's functions, `field`.
-    """
-    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
-    c = Body(module, name, [ptr, ptr], [ptr])
-    _, value = c.arguments
-    tensor = c.alloca(i64, TENSOR.BYTES // 8)
-    no, failed, known, numpy, give = c.block(), c.block(), c.block(ptr, ptr), c.block(), c.block(i64)
-    world, kind = World(c), c.pointer(value, 1)
-    for number in range(ARRAYS):
-        found = [world.pointer(f"array {of} {number}") for of in ("read", field)]
-        c.when(c.is_(kind, world.pointer(f"array type {number}")), known, *found)
-    c.branch(c.is_(kind, world.pointer("ndarray")), numpy, no)
-    c.at(numpy)
-    c.goto(give, of_numpy(c, value))
-    read, other = c.at(known)
-    c.require(c.equals(c.call_pointer(read, [value, tensor], i32), 0), failed)
-    c.goto(give, of_tensor(c, tensor, other, failed))
-    (number,) = c.at(give)
-    c.give(c.result("PyLong_FromUnsignedLongLong", ptr, number))
-    c.at(failed)
-    c.call("PyErr_Clear", [], [])
-    c.goto(no)
-    c.at(no)
+def _give_none(c: Body) -> None:
     none = World(c).pointer("none")
     c.call("Py_IncRef", [], [none])
     c.give(none)
 
 
 def _address(module: ir.Module) -> None:
-    """`kiln_address(module, array)`."""
-    i64 = int_type(64)
+    """`kiln_address(module, array)`: an integer, or None for what cannot be read."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    c = Body(module, "kiln_address", [ptr, ptr], [ptr])
+    about, no = c.alloca(i64, READ.COUNT), c.block()
+    c.require(c.equals(c.result("kiln_read", i32, c.arguments[1], about), 1), no)
+    c.give(c.result("PyLong_FromUnsignedLongLong", ptr, c.word(about, READ.ADDRESS)))
+    c.at(no)
+    _give_none(c)
 
-    def of_tensor(c: Body, tensor: ir.Value, _: ir.Value, __: ir.Block) -> ir.Value:
-        return c.binary("addi", *(c.load(i64, c.byte_gep(tensor, n)) for n in (TENSOR.DATA, TENSOR.OFFSET)))
 
-    _about_one(module, "kiln_address", "read", lambda c, x: c.load(i64, c.byte_gep(x, NUMPY_DATA)), of_tensor)
-
-
-def _stream_of(c: Body, tensor: ir.Value, stream: ir.Value, failed: ir.Block) -> ir.Value:
-    """The stream of the device of a DLTensor; 0 for the host."""
-    i32, i64 = int_type(32), int_type(64)
-    handle = c.alloca(i64)
-    c.store(c.i64(0), handle)
-    device, number = (c.load(i32, c.byte_gep(tensor, n)) for n in (TENSOR.DEVICE, TENSOR.DEVICE_NUMBER))
-    elsewhere, done = c.block(), c.block()
-    c.branch(c.equals(device, plan.CPU), done, elsewhere)
+def _stream_of(module: ir.Module) -> None:
+    """`kiln_stream_of(where, place)`: 1 if the stream is known that a framework is working on, 0 for the host's memory; `where`
+    are the words STREAM and DEVICE of an array."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    c = Body(module, "kiln_stream_of", [ptr, ptr], [i32])
+    where, place = c.arguments
+    c.store(c.i64(0), place, 8)
+    device = c.gep(where, i64, READ.DEVICE - READ.STREAM)
+    kind, number, ask = c.load(i32, device), c.load(i32, c.byte_gep(device, 4)), c.pointer(where)
+    elsewhere, done, failed, no = c.block(), c.block(), c.block(), c.block()
+    c.branch(c.equals(kind, plan.CPU), done, elsewhere)
     c.at(elsewhere)
-    c.require(c.equals(c.call_pointer(stream, [device, number, handle], i32), 0), failed)
+    c.require(c.negation(c.is_null(ask)), no)  # a framework that does not tell
+    c.require(c.equals(c.call_pointer(ask, [kind, number, place], i32), 0), failed)
     c.goto(done)
     c.at(done)
-    return c.load(i64, handle)
+    c.give(c.i32(1))
+    c.at(failed)
+    c.call("PyErr_Clear", [], [])
+    c.goto(no)
+    c.at(no)
+    c.give(c.i32(0))
 
 
 def _stream(module: ir.Module) -> None:
-    """`kiln_stream(module, array)`: the handle of the stream that the array's framework is working on; 0 for the host."""
-    _about_one(module, "kiln_stream", "stream", lambda c, _: c.i64(0), _stream_of)
+    """`kiln_stream(module, array)`: the handle of the stream, or None for what cannot be read."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    c = Body(module, "kiln_stream", [ptr, ptr], [ptr])
+    about, handle, no = c.alloca(i64, READ.COUNT), c.alloca(i64), c.block()
+    c.require(c.equals(c.result("kiln_read", i32, c.arguments[1], about), 1), no)
+    c.require(c.equals(c.result("kiln_stream_of", i32, c.gep(about, i64, READ.STREAM), handle), 1), no)
+    c.give(c.result("PyLong_FromUnsignedLongLong", ptr, c.load(i64, handle)))
+    c.at(no)
+    _give_none(c)
 
 
 def _take_ambient(module: ir.Module) -> None:
@@ -392,19 +401,9 @@ def _take_ambient(module: ir.Module) -> None:
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     c = Body(module, "kiln_take_ambient", [ptr, ptr, ptr], [i32])
     _, value, place = c.arguments
-    tensor = c.alloca(i64, TENSOR.BYTES // 8)
-    no, failed, known = c.block(), c.block(), c.block(ptr, ptr)
-    world, kind = World(c), c.pointer(value, 1)
-    for number in range(ARRAYS):
-        found = [world.pointer(f"array {of} {number}") for of in ("read", "stream")]
-        c.when(c.is_(kind, world.pointer(f"array type {number}")), known, *found)
-    c.goto(no)
-    read, stream = c.at(known)
-    c.require(c.equals(c.call_pointer(read, [value, tensor], i32), 0), failed)
-    c.store(_stream_of(c, tensor, stream, failed), place, 8)
-    c.give(c.i32(1))
-    c.at(failed)
-    c.call("PyErr_Clear", [], [])
-    c.goto(no)
+    about, no = c.alloca(i64, READ.COUNT), c.block()
+    c.require(c.equals(c.result("kiln_read", i32, value, about), 1), no)
+    c.require(c.equals(c.word(about, READ.KIND), READ.TENSOR), no)
+    c.give(c.result("kiln_stream_of", i32, c.gep(about, i64, READ.STREAM), place))
     c.at(no)
     c.give(c.i32(0))

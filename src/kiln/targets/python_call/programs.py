@@ -20,11 +20,11 @@ from ...base_dsl import call_plan as plan
 from ...base_dsl import call_program as program
 from ...mlir import ir
 from ..llvm_build import int_type, ptr_type
-from .arrays import NUMPY_DATA, NUMPY_DTYPE, NUMPY_FLAGS, NUMPY_RANK, NUMPY_SHAPE, NUMPY_STRIDES, TENSOR, WRITEABLE
+from .arrays import READ
 from .body import Body
 from .world import ARRAYS, CONSTANTS, World
 
-_ARRAY, _NUMPY, _NONE, _INTEGER, _REAL, _STRING, _TUPLE, _LIST, _FUNCTION, _CONSTANT, _NUMBER, _NOTHING = range(1, 13)
+_NONE, _INTEGER, _REAL, _STRING, _TUPLE, _LIST, _FUNCTION, _CONSTANT, _NUMBER, _NOTHING = range(3, 13)
 _ALIGNMENT = 16
 _MOST_MODES, _MOST_TEXT = 8, 64
 _KEY_WORDS = 384
@@ -42,13 +42,9 @@ _VALUES = _ADDRESSES + program.MOST_REGISTERS
 _KEY = _VALUES + program.MOST_NUMBERS
 _STATE_WORDS = _KEY + _KEY_WORDS
 
-# what is read of an array, in words
-_R_KIND, _R_TYPE, _R_FACTS, _R_ADDRESS, _R_RANK, _R_SHAPE, _R_STRIDES, _R_STREAM, _R_DEVICE, _R_WORDS = range(10)
-
 
 def build(module: ir.Module) -> None:
     """Add the functions to a module."""
-    _read(module)
     _key(module)
     _key_function(module)
     _key_call(module)
@@ -72,59 +68,6 @@ def _move(c: Body, state: ir.Value, cursor: ir.Value) -> ir.Value:
     return cursor
 
 
-def _read(module: ir.Module) -> None:
-    """`kiln_read(value, out)`: 1 if a value is an array of a known type; what there is to know about it is in `out`."""
-    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
-    c = Body(module, "kiln_read", [ptr, ptr], [i32])
-    value, out = c.arguments
-    tensor = c.alloca(i64, TENSOR.BYTES // 8)
-    no, failed, array, numpy = c.block(), c.block(), c.block(ptr, ptr), c.block()
-
-    def put(*words: tuple[int, ir.Value]) -> None:
-        for number, word in words:
-            c.store(word, c.gep(out, i64, number), 8)
-
-    world, kind = World(c), c.pointer(value, 1)
-    for number in range(ARRAYS):
-        found = [world.pointer(f"array {of} {number}") for of in ("read", "stream")]
-        c.when(c.is_(kind, world.pointer(f"array type {number}")), array, *found)
-    c.branch(c.is_(kind, world.pointer("ndarray")), numpy, no)
-
-    c.at(numpy)
-    dtype = c.load(ptr, c.byte_gep(value, NUMPY_DTYPE))
-    rank = c.wide(c.load(i32, c.byte_gep(value, NUMPY_RANK)))
-    writeable = c.wide(c.binary("andi", c.load(i32, c.byte_gep(value, NUMPY_FLAGS)), c.i32(WRITEABLE)))
-    put(
-        (_R_KIND, c.i64(_NUMPY)), (_R_TYPE, c.load(i64, c.byte_gep(dtype, plan.NUMPY_TYPE))),
-        (_R_FACTS, c.binary("ori", rank, c.binary("shli", writeable, c.i64(8)))),
-        (_R_ADDRESS, c.load(i64, c.byte_gep(value, NUMPY_DATA))), (_R_RANK, rank),
-        (_R_SHAPE, c.load(i64, c.byte_gep(value, NUMPY_SHAPE))), (_R_STRIDES, c.load(i64, c.byte_gep(value, NUMPY_STRIDES))),
-        (_R_STREAM, c.i64(0)), (_R_DEVICE, c.i64(plan.CPU)),
-    )  # fmt: skip
-    c.give(c.i32(1))
-
-    read, stream = c.at(array)
-    c.require(c.equals(c.call_pointer(read, [value, tensor], i32), 0), failed)
-    rank = c.wide(c.load(i32, c.byte_gep(tensor, TENSOR.RANK)))
-    strides = c.load(ptr, c.byte_gep(tensor, TENSOR.STRIDES))
-    c.require(c.either(c.equals(rank, 0), c.negation(c.is_null(strides))), no)
-    device, number = (c.wide(c.load(i32, c.byte_gep(tensor, n))) for n in (TENSOR.DEVICE, TENSOR.DEVICE_NUMBER))
-    where = c.binary("ori", device, c.binary("shli", number, c.i64(32)))
-    put(
-        (_R_KIND, c.i64(_ARRAY)), (_R_TYPE, c.wide(c.load(i32, c.byte_gep(tensor, TENSOR.TYPE)))),
-        (_R_FACTS, c.binary("ori", rank, c.binary("shli", where, c.i64(8)))),
-        (_R_ADDRESS, c.binary("addi", *(c.load(i64, c.byte_gep(tensor, n)) for n in (TENSOR.DATA, TENSOR.OFFSET)))),
-        (_R_RANK, rank), (_R_SHAPE, c.load(i64, c.byte_gep(tensor, TENSOR.SHAPE))), (_R_STRIDES, c.as_word(strides)),
-        (_R_STREAM, c.as_word(stream)), (_R_DEVICE, where),
-    )  # fmt: skip
-    c.give(c.i32(1))
-    c.at(failed)
-    c.call("PyErr_Clear", [], [])
-    c.goto(no)
-    c.at(no)
-    c.give(c.i32(0))
-
-
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 
@@ -134,7 +77,7 @@ def _key(module: ir.Module) -> None:
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     c = Body(module, "kiln_key", [ptr, ptr, i32], [i32])
     value, state, top = c.arguments
-    about = c.alloca(i64, _R_WORDS)
+    about = c.alloca(i64, READ.COUNT)
     overflow, size = c.alloca(i32), c.alloca(i64)
     no, yes = c.block(), c.block()
     end = c.gep(state, i64, _STATE_WORDS - _ROOM)
@@ -159,17 +102,17 @@ def _key(module: ir.Module) -> None:
     c.at(array)
     c.require(c.equals(top, 1), no)
     c.require(c.equals(c.result("kiln_read", i32, value, about), 1), no)
-    count, rank, address = c.word(state, _COUNT), c.word(about, _R_RANK), c.word(about, _R_ADDRESS)
+    count, rank, address = c.word(state, _COUNT), c.word(about, READ.RANK), c.word(about, READ.ADDRESS)
     c.require(c.compare("ule", rank, c.i64(_MOST_MODES)), no)
     c.require(c.compare("ult", count, c.i64(program.MOST_REGISTERS)), no)
     cursor = _put(
-        c, state, c.word(about, _R_KIND), c.word(about, _R_TYPE), c.word(about, _R_FACTS),
+        c, state, c.word(about, READ.KIND), c.word(about, READ.TYPE), c.word(about, READ.FACTS),
         c.binary("andi", address, c.i64(_ALIGNMENT - 1)),
     )  # fmt: skip
     modes = c.binary("muli", rank, c.i64(8))
-    c.call("memcpy", [ptr], [cursor, c.pointer(about, _R_SHAPE), modes])
+    c.call("memcpy", [ptr], [cursor, c.pointer(about, READ.SHAPE), modes])
     cursor = c.gep(cursor, i64, rank)
-    c.call("memcpy", [ptr], [cursor, c.pointer(about, _R_STRIDES), modes])
+    c.call("memcpy", [ptr], [cursor, c.pointer(about, READ.STRIDES), modes])
     _move(c, state, c.gep(cursor, i64, rank))
     c.store(value, c.gep(c.gep(state, i64, _OBJECTS), ptr, count), 8)
     c.store(address, c.gep(c.gep(state, i64, _ADDRESSES), i64, count), 8)
@@ -177,8 +120,8 @@ def _key(module: ir.Module) -> None:
     first = c.block()
     c.branch(c.equals(count, 0), first, yes)
     c.at(first)
-    c.store(c.word(about, _R_STREAM), c.gep(state, i64, _STREAM), 8)
-    c.store(c.word(about, _R_DEVICE), c.gep(state, i64, _DEVICE), 8)
+    c.store(c.word(about, READ.STREAM), c.gep(state, i64, _STREAM), 8)
+    c.store(c.word(about, READ.DEVICE), c.gep(state, i64, _DEVICE), 8)
     c.goto(yes)
 
     c.at(none)
@@ -470,7 +413,7 @@ def _repeat(module: ir.Module) -> None:
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     c = Body(module, "kiln_repeat", [ptr, ptr], [ptr])
     header, state = c.arguments
-    handle, about = c.alloca(i64), c.alloca(i64, _R_WORDS)
+    handle, about = c.alloca(i64), c.alloca(i64, READ.COUNT)
 
     def memory(size: ir.Value, element: ir.Type) -> ir.Value:
         attributes = {"elem_type": ir.TypeAttr.get(element), "alignment": ir.IntegerAttr.get(i64, 16)}
@@ -480,19 +423,8 @@ def _repeat(module: ir.Module) -> None:
     items = memory(c.binary("addi", c.word(header, program.ITEMS), c.i64(1)), ptr)
     given = c.word(state, _COUNT)
     objects, addresses = (c.gep(state, i64, place) for place in (_OBJECTS, _ADDRESSES))
-    unknown, elsewhere, ready, done, failed = c.block(), c.block(), c.block(), c.block(), c.block()
-
-    c.store(c.i64(0), handle)
-    device = c.gep(state, i64, _DEVICE)
-    kind = c.load(i32, device)
-    ask = c.pointer(state, _STREAM)
-    c.branch(c.either(c.is_null(ask), c.equals(kind, plan.CPU)), ready, elsewhere)
-    c.at(elsewhere)
-    number = c.load(i32, c.byte_gep(device, 4))
-    c.require(c.equals(c.call_pointer(ask, [kind, number, handle], i32), 0), unknown)
-    c.goto(ready)
-
-    c.at(ready)
+    unknown, done, failed = c.block(), c.block(), c.block()
+    c.require(c.equals(c.result("kiln_stream_of", i32, c.gep(state, i64, _STREAM), handle), 1), unknown)
     stream = c.load(i64, handle)
     count = c.word(header, program.STEPS)
     head, body, more, call, launch = c.block(i64, ptr), c.block(), c.block(), c.block(), c.block()
@@ -535,7 +467,7 @@ def _repeat(module: ir.Module) -> None:
     c.store(c.binary("addi", register, c.i64(1)), c.gep(state, i64, _COUNT), 8)
     strange = c.block()
     c.require(c.equals(c.result("kiln_read", i32, result, about), 1), strange)
-    c.store(c.word(about, _R_ADDRESS), c.gep(addresses, i64, register), 8)
+    c.store(c.word(about, READ.ADDRESS), c.gep(addresses, i64, register), 8)
     c.goto(more)
     c.at(strange)  # an array of a type that is not known: Python tells where it lies
     where = c.result("kiln_leave", ptr, c.pointer(header, program.ADDRESS_OF), result, c.null(), c.i64(0), c.null())
@@ -552,7 +484,6 @@ def _repeat(module: ir.Module) -> None:
     c.call("kiln_drop", [], [state, given])
     c.give(c.null())
     c.at(unknown)
-    c.call("PyErr_Clear", [], [])
     c.give(c.as_pointer(c.i64(NOT_FORESEEN)))
 
 
