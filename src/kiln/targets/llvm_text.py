@@ -15,13 +15,24 @@ _FORMATS = {"half": (5, 10), "bfloat": (8, 7), "float": (8, 23), "double": (11, 
 
 # what can stand for a number; the sign is always printed before names
 _LITERAL = r"[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|f0x[0-9A-Fa-f]+|[-+](?:inf\b|qnan\b|s?nan\(0x[0-9A-Fa-f]+\))"
+_HINTS = tuple(map(re.compile, (r"\.[\deE,)>\]\s]", "f0x", "inf", "nan")))
 _ANY_LITERAL = re.compile(rf"[\s(\[<,](?:{_LITERAL})")
 _TOKEN = re.compile(rf'"[^"]*"|;.*|[%@!$#][-\w.$]+|\b(half|bfloat|float|double)\b|(?<![\w.])({_LITERAL})')
 
 
 def fix_float_literals(text: str) -> str:
     """Rewrite the floating-point literals of a module's text as bit patterns every LLVM reads."""
-    return "\n".join(_fix_line(line) if _ANY_LITERAL.search(line) else line for line in text.split("\n"))
+    # Few lines have any. What every literal has in it is looked for first: a search for plain characters is quick.
+    starts = {text.rfind("\n", 0, found.start()) + 1 for hint in _HINTS for found in hint.finditer(text)}
+    fixed: list[str] = []
+    done = 0
+    for start in sorted(starts):
+        end = text.find("\n", start)
+        line = text[start:] if end < 0 else text[start:end]
+        if _ANY_LITERAL.search(line):
+            fixed += (text[done:start], _fix_line(line))
+            done = start + len(line)
+    return "".join([*fixed, text[done:]])
 
 
 def _fix_line(line: str) -> str:

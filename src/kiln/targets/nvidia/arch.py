@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ class Arch:
 
     name: str
 
-    @property
+    @functools.cached_property
     def number(self) -> int:
         """90 for `sm_90a`."""
         return int(re.sub(r"\D", "", self.name))

@@ -49,6 +49,10 @@ class Kernel:
     asserts: bool = False
     smem: list[tuple[str, int, int]] = dataclasses.field(default_factory=list)
     """Static shared memory: name, bytes, alignment of each piece."""
+    smem_addresses: list[ir.Operation] = dataclasses.field(default_factory=list)
+    """Operations that take the address of a piece, or of dynamic shared memory."""
+    smem_sizes: list[ir.Operation] = dataclasses.field(default_factory=list)
+    """Operations that ask how much dynamic shared memory there is."""
     dynamic: bool = False
     """Whether it uses dynamic shared memory."""
 
@@ -135,14 +139,14 @@ class DeviceBuilder(Builder):
         name = ir.FlatSymbolRefAttr.get(symbol, context())
         return self.value("llvm.mlir.addressof", pointer_type(space), (), {"global_name": name})
 
-    def dynamic_smem(self) -> ir.Value:
-        """The start of dynamic shared memory, as a value that LLVM does not see through.
+    def hidden(self, address: ir.Value) -> ir.Value:
+        """The start of shared memory, as a value that LLVM does not see through.
 
         LLVM adds what it knows to be constant last, also an address. ptxas wants what is the same in all threads (the start
         and the offset of a buffer) added first: then that sum is a uniform register, which an access adds by itself.
         """
-        address = self.value("llvm.ptrtoint", int_type(32), (self.address_in(DYNAMIC_SMEM, 3),))
-        (hidden,) = self.asm("mov.b32 $0, $1;", "=r,r", [address], [int_type(32)], pure=True)
+        number = self.value("llvm.ptrtoint", int_type(32), (address,))
+        (hidden,) = self.asm("mov.b32 $0, $1;", "=r,r", [number], [int_type(32)], pure=True)
         return self.value("llvm.inttoptr", pointer_type(3), (hidden,))
 
     def cast_space(self, pointer: ir.Value, type_: ir.Type) -> ir.Value:
@@ -277,17 +281,21 @@ class Expander:
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {}
+_WANTS: dict[Any, tuple[bool, bool]] = {}
+"""Whether a handler looks at the types of operands, and of results."""
 
 
 def expands(*names: str) -> Callable[[Any], Any]:
     """Register the expansion of operations.
 
     It is given the expander, the operation (operands are device values already), the types its operands and results had
-    in the dialect, and a builder before the operation; it returns the results' replacements, or None to leave the
-    operation as it is.
+    in the dialect (nothing where its parameter's name begins with an underscore: asking for them takes a while), and a
+    builder before the operation; it returns the results' replacements, or None to leave the operation as it is.
     """
 
     def register(handler: Any) -> Any:
+        taken = handler.__code__.co_varnames
+        _WANTS[handler] = (not taken[2].startswith("_"), not taken[3].startswith("_"))
         for name in names:
             HANDLERS[name] = handler
         return handler
@@ -327,7 +335,10 @@ def _expand_function(expansion: Expansion, kernel: Kernel) -> None:
         name = op.name
         own = name.startswith(("cute.", "cute_nvgpu."))
         if own or name in HANDLERS:
-            todo.append((op, HANDLERS.get(name), [v.type for v in op.operands], [r.type for r in op.results]))
+            handler = HANDLERS.get(name)
+            wants = _WANTS.get(handler, (True, True))
+            operands = [v.type for v in op.operands] if wants[0] else []
+            todo.append((op, handler, operands, [r.type for r in op.results] if wants[1] else []))
         if own:
             return ir.WalkResult.ADVANCE
         if name == "builtin.unrealized_conversion_cast" and any(isinstance(r.type, ir.TupleType) for r in op.results):
@@ -412,23 +423,13 @@ def _place_smem(expansion: Expansion, kernel: Kernel) -> None:
     start_of_dynamic *= DYNAMIC_SMEM_ALIGNMENT
     if base == DYNAMIC_SMEM:
         offsets[DYNAMIC_SMEM] = start_of_dynamic
-    todo: list[ir.Operation] = []
-    sizes: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "llvm.mlir.addressof" and op.attributes["global_name"].value in offsets:
-            todo.append(op)
-        elif op.name == "llvm.inline_asm" and "%dynamic_smem_size" in op.attributes["asm_string"].value:
-            sizes.append(op)
-        return ir.WalkResult.ADVANCE
-
-    kernel.operation.walk(visit)
+    todo = [op for op in kernel.smem_addresses if op.attributes["global_name"].value in offsets]
     for op in todo:
         b = DeviceBuilder(ir.InsertionPoint(op), op.location)
         start = offsets[op.attributes["global_name"].value]
         op.result.replace_all_uses_with(b.byte_gep(b.address_in(base, 3), start))
         op.erase()
-    for op in sizes if start_of_dynamic else ():  # the program asks for what the launch gave
+    for op in kernel.smem_sizes if start_of_dynamic else ():  # the program asks for what the launch gave
         b = DeviceBuilder(ir.InsertionPoint.after(op), op.location)
         asked = b.binary("subi", op.result, b.i32(start_of_dynamic))
         op.result.replace_all_uses_except(asked, [asked.owner.operation])
@@ -805,14 +806,18 @@ def _alloc_rmem(x: Expander, op: ir.Operation, _o: Types, results: Types, _b: De
 def _alloc_smem(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
     name = f"{x.kernel.name}_smem_{len(x.kernel.smem)}"
     x.kernel.smem.append((name, max(attribute(op, "bytes"), 1), max(attribute(op, "alignment"), 1)))
-    return [b.cast_space(b.address_in(name, 3), device_type(results[0]))]
+    address = b.address_in(name, 3)
+    x.kernel.smem_addresses.append(address.owner.operation)
+    return [b.cast_space(address, device_type(results[0]))]
 
 
 @expands("cute.dynamic_smem")
 def _dynamic_smem(x: Expander, _op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
     x.kernel.dynamic = True
     _dynamic_variable(x.module)
-    return [b.cast_space(b.dynamic_smem(), device_type(results[0]))]
+    address = b.address_in(DYNAMIC_SMEM, 3)
+    x.kernel.smem_addresses.append(address.owner.operation)
+    return [b.cast_space(b.hidden(address), device_type(results[0]))]
 
 
 @expands("cute.bounds")

@@ -443,5 +443,7 @@ def _grid_dependency(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Dev
 
 
 @expands("cute_nvgpu.dynamic_smem_size")
-def _dynamic_smem_size(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    return b.asm("mov.u32 $0, %dynamic_smem_size;", "=r", [], [int_type(32)], pure=True)
+def _dynamic_smem_size(x: Expander, _op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    made = b.asm("mov.u32 $0, %dynamic_smem_size;", "=r", [], [int_type(32)], pure=True)
+    x.kernel.smem_sizes += [value.owner.operation for value in made]
+    return made

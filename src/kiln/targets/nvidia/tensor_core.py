@@ -75,23 +75,28 @@ def _mma_sync(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Devic
         _registers(x, b, a, as_bits=left == "tf32"), _registers(x, b, second, as_bits=right == "tf32"),
         _registers(x, b, c, as_bits=False),
     ]  # fmt: skip
-    outputs = [part.type for part in groups[2]]
-    names: list[str] = []
-    number = 0
-    for group in (outputs, *groups):
-        names.append("{" + ", ".join(f"${number + i}" for i in range(len(group))) + "}")
-        number += len(group)
     operands = [part for group in groups for part in group]
-    sum_type = {"i32": "s32"}.get(d_type, d_type)
-    code = (
-        f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{sum_type}.{left}.{right}.{sum_type} "
-        f"{names[0]}, {names[1]}, {names[2]}, {names[3]};"
-    )
-    letters = [f"={_LETTERS[str(t)]}" for t in outputs] + [_LETTERS[str(v.type)] for v in operands]
+    outputs = [part.type for part in groups[2]]
+    kinds = tuple((len(group), str(group[0].type)) for group in (groups[2], *groups))
     # all threads of the warp take part: it must not be moved into a branch
-    made = b.asm(code, ",".join(letters), operands, outputs)
+    made = b.asm(*_mma_text(m, n, k, left, right, d_type, kinds), operands, outputs)
     vector = b.value("vector.from_elements", _vector(len(made), outputs[0]), made)
     return [vector if vector.type == results[0] else b.value("llvm.bitcast", results[0], (vector,))]
+
+
+@functools.lru_cache(maxsize=256)
+def _mma_text(
+    m: int, n: int, k: int, left: str, right: str, d_type: str, kinds: tuple[tuple[int, str], ...]
+) -> tuple[str, str]:
+    """The instruction and its constraints; `kinds` are how many registers of which type the result and the operands are."""
+    names: list[str] = []
+    letters: list[str] = []
+    for place, (count, kind) in enumerate(kinds):
+        names.append("{" + ", ".join(f"${len(letters) + i}" for i in range(count)) + "}")
+        letters += [_LETTERS[kind] if place else f"={_LETTERS[kind]}"] * count
+    sum_type = {"i32": "s32"}.get(d_type, d_type)
+    code = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{sum_type}.{left}.{right}.{sum_type} {', '.join(names)};"
+    return code, ",".join(letters)
 
 
 def _shared_address(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
