@@ -17,6 +17,7 @@ from ...dialects import cute
 from ...mlir import context, ir
 from ..llvm_build import Builder, declare, gep_parts, int_type, like, parsed_type, ptr_type, struct_type
 from ..sites import Site
+from . import wide_access
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,7 +73,7 @@ class Expansion:
     """Threads of a block of each kernel, where known."""
     merged: frozenset[str] = frozenset()
     """The kernels whose branches share memory."""
-    wide_accesses: bool = True
+    wide_accesses: bool = False
     """Whether the PTX that is written has accesses of 32 bytes."""
     sites: list[Site] = dataclasses.field(default_factory=list)
     kernels: dict[str, Kernel] = dataclasses.field(default_factory=dict)
@@ -713,8 +714,8 @@ def _load(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Dev
         return [from_carrier(b, value, device_type(type_))]
     memory, alignment = like(type_, stored), _alignment(op, element)
     words = _word_type(memory, alignment)
-    if _is_wide(x, memory, address, alignment):
-        value = _wide_load(b, memory, address)
+    if x.module.wide_accesses and wide_access.is_wide(memory, address, alignment):
+        value = wide_access.load(b, memory, address)
     else:
         value = b.load(words or memory, address, alignment)
         if words:
@@ -747,44 +748,11 @@ def _store(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: DeviceB
     if value.type != memory:
         value = b.value("arith.extui", memory, (value,))
     words = _word_type(memory, alignment)
-    if _is_wide(x, memory, address, alignment):
-        _wide_store(b, value, address)
+    if x.module.wide_accesses and wide_access.is_wide(memory, address, alignment):
+        wide_access.store(b, value, address)
     else:
         b.store(b.value("llvm.bitcast", words, (value,)) if words else value, address, alignment)
     return []
-
-
-def _is_wide(x: Expander, type_: ir.Type, address: ir.Value, alignment: int) -> bool:
-    """Whether an access is one of 32 bytes, which global memory has from sm_100 on; LLVM makes two of it."""
-    if x.arch.number < 100 or alignment < 32 or address.type != pointer_type(1) or not x.module.wide_accesses:
-        return False
-    return isinstance(type_, ir.VectorType) and type_.shape[0] * type_.element_type.width == 256
-
-
-def _words_of(type_: ir.Type) -> tuple[ir.Type, int, str]:
-    """What 32 bytes are moved in: the type of a register, how many, and the letter of its constraint."""
-    wide = element_of(type_).width == 64
-    return (int_type(64), 4, "l") if wide else (int_type(32), 8, "r")
-
-
-def _wide_load(b: DeviceBuilder, type_: ir.Type, address: ir.Value) -> ir.Value:
-    word, count, letter = _words_of(type_)
-    names = ", ".join(f"${n}" for n in range(count))
-    code = f"ld.global.v{count}.b{word.width} {{{names}}}, [${count}];"
-    made = b.asm(code, ",".join([f"={letter}"] * count + ["l"]), [address], [word] * count)
-    words = ir.VectorType.get([count], word, loc=ir.Location.unknown(context()))
-    return b.value("llvm.bitcast", type_, (b.value("vector.from_elements", words, made),))
-
-
-def _wide_store(b: DeviceBuilder, value: ir.Value, address: ir.Value) -> None:
-    word, count, letter = _words_of(value.type)
-    words = ir.VectorType.get([count], word, loc=ir.Location.unknown(context()))
-    value = value if value.type == words else b.value("llvm.bitcast", words, (value,))
-    positions = [{"static_position": ir.DenseI64ArrayAttr.get([n], context())} for n in range(count)]
-    parts = [b.value("vector.extract", word, (value,), position) for position in positions]
-    names = ", ".join(f"${n + 1}" for n in range(count))
-    code = f"st.global.v{count}.b{word.width} [$0], {{{names}}};"
-    b.asm(code, ",".join(["l"] + [letter] * count), [address, *parts])
 
 
 def _bit_position(b: Builder, offset: ir.Value, element: ir.Type) -> ir.Value:

@@ -34,7 +34,7 @@ def lower(compilation: Compilation, arch: Arch, facts: list[LaunchFacts], lines:
     """LLVM IR text of a module of device functions, and what its expansion found out."""
     blocks = {fact.name: fact.block for fact in facts if fact.block and not fact.max_threads}
     merged = frozenset(fact.name for fact in facts if fact.merge_smem)
-    wide = newest_ptx(arch) >= 88
+    wide = arch.number >= 100 and newest_ptx(arch) >= 88
     expansion = Expansion(compilation.module, arch, blocks, merged, wide)
     with context(), ir.Location.unknown():
         if "fmad=false" not in compilation.options.ptxas_options:
