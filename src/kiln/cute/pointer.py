@@ -22,6 +22,22 @@ if TYPE_CHECKING:
 __all__ = ["AddressSpace", "Pointer", "make_ptr", "recast_ptr"]
 
 
+class _Dialect:
+    """The `cute` dialect, loaded when something of it is first used, as it brings the MLIR bindings with it.
+
+    An import inside of each function would cost as much as the rest of it.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        from ..dialects import cute
+
+        found = self.__dict__[name] = getattr(cute, name)
+        return found
+
+
+cute: Any = _Dialect()
+
+
 class AddressSpace(enum.Enum):
     """The kinds of memory: global, shared (of a block), registers (of a thread), tensor memory; generic is any."""
 
@@ -147,8 +163,6 @@ class Pointer:
     @property
     def type(self) -> ir.Type:
         """Its IR type."""
-        from ..dialects import cute
-
         return cute.ptr_type(self._dtype.mlir_type, self._memspace.name, self._alignment)
 
     def __str__(self) -> str:
@@ -175,8 +189,6 @@ class Pointer:
 
     def _plus(self, offset: Any, by_thread: bool = False) -> Pointer:
         """So many elements on, known at run time; `by_thread`: they differ from thread to thread."""
-        from ..dialects import cute
-
         period = self._period()
         if period and (by_thread or get_divisibility(offset) % period):
             after = alignment_after(self._alignment, offset, self._dtype)
@@ -202,8 +214,6 @@ class Pointer:
         Then only what is added to the base is swizzled, `_inside` and the constant offset, and whole periods are added to the
         base: what a loop adds, a stage of a ring of buffers, leaves the swizzled part the same in every turn.
         """
-        from ..dialects import cute
-
         swizzle = self._swizzle
         if swizzle is None or not self._apart or self._memspace is not AddressSpace.smem:
             return 0
@@ -252,8 +262,6 @@ class Pointer:
 
     def ir_value(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
         """The IR value of the address, of type `type`."""
-        from ..dialects import cute
-
         if not is_zero(self._inside):
             return cute.ptr_add(self._base, index_value(leaf_add(self._inside, self._offset)), self.type)
         if not is_zero(self._offset):
@@ -278,8 +286,6 @@ class Pointer:
 
     def _address(self) -> Any:
         """The address, 64 bits in every memory."""
-        from ..dialects import cute
-
         return Int64._make(cute.ptr_to_int(self.ir_value()), True, self._alignment)
 
     def to_llvm_ptr(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
@@ -312,15 +318,11 @@ class Pointer:
 
     def _base_type(self) -> ir.Type:
         """The type of what crosses a region: the address or, kept apart from what is swizzled, the base."""
-        from ..dialects import cute
-
         if self._swizzle is None or not self._period():
             return self.type
         return cute.ptr_type(self._dtype.mlir_type, self._memspace.name, self._swizzle.period)
 
     def _base_value(self) -> ir.Value:
-        from ..dialects import cute
-
         if not self._period():
             return self.ir_value()
         wanted = self._base_type()
@@ -372,8 +374,6 @@ def pointer_from_address(
     address: Any, dtype: Any, memspace: AddressSpace, alignment: int = 0, swizzle: Swizzle | None = None
 ) -> Pointer:
     """The pointer with an address that is known when the program runs."""
-    from ..dialects import cute
-
     alignment = alignment or natural_alignment(dtype)
     type_ = cute.ptr_type(dtype.mlir_type, memspace.name, alignment)
     wide = Int64(address) if not isinstance(address, Integer) or type(address).width != 64 else address
@@ -395,8 +395,6 @@ def recast_ptr(
         raise error(DSLUserCodeTypeError, f"recast_ptr takes a numeric type such as Float32, got {dtype!r}")
     if dtype is ptr.dtype:
         return ptr._copy(_swizzle=swizzle_)
-    from ..dialects import cute
-
     wanted = cute.ptr_type(dtype.mlir_type, ptr.memspace.name, ptr.alignment)
     made = cute.cast_ptr(ptr.ir_value(), wanted)
     return Pointer(made, dtype, ptr.memspace, ptr.alignment, swizzle=swizzle_, readonly=ptr._readonly)
@@ -426,8 +424,6 @@ def make_ptr(
 
 
 def _from_llvm_pointer(dtype: Any, value: Any, memspace: AddressSpace, alignment: int | None) -> Pointer:
-    from ..dialects import cute
-
     alignment = alignment or natural_alignment(dtype)
     type_ = cute.ptr_type(dtype.mlir_type, memspace.name, alignment)
     if not str(value.type).startswith("!llvm.ptr"):
@@ -462,8 +458,6 @@ def known_alignment(pointer: Pointer, offset: Any) -> int:
 
 def load_vector(pointer: Pointer, offset: Any, count: int) -> ir.Value:
     """`count` elements in a row, as a vector."""
-    from ..dialects import cute
-
     base, index = _accessed(pointer, offset)
     dtype = pointer._dtype
     return cute.load(base, index, dtype.vector_type(count), known_alignment(pointer, offset))
@@ -471,16 +465,12 @@ def load_vector(pointer: Pointer, offset: Any, count: int) -> ir.Value:
 
 def store_vector(pointer: Pointer, offset: Any, value: ir.Value) -> None:
     """Write a vector of elements in a row."""
-    from ..dialects import cute
-
     base, index = _accessed(pointer, offset)
     cute.store(value, base, index, known_alignment(pointer, offset))
 
 
 def load_element(pointer: Pointer, offset: Any) -> Any:
     """The element `offset` elements past a pointer."""
-    from ..dialects import cute
-
     base, index = _accessed(pointer, offset)
     dtype = pointer._dtype
     return dtype._make(cute.load(base, index, dtype.mlir_type))
@@ -488,8 +478,6 @@ def load_element(pointer: Pointer, offset: Any) -> Any:
 
 def store_element(pointer: Pointer, offset: Any, value: Any) -> None:
     """Write the element `offset` elements past a pointer. The value is of the element type, or a Python number."""
-    from ..dialects import cute
-
     require_writable(pointer)
     base, index = _accessed(pointer, offset)
     cute.store(element_value(value, pointer._dtype), base, index)

@@ -148,11 +148,20 @@ def _composed_width(layout: ComposedLayout, count: int) -> int:
 def _runs(pointer: Pointer, group: Group, widest: int) -> Iterator[Access]:
     """The accesses of a group, none wider than `widest` bytes."""
     base, offsets, positions = group
-    bits = element_bits(pointer.dtype)
     if pointer.memspace is not AddressSpace.gmem:
         widest = min(widest, _WIDEST_ELSEWHERE)
-    order = sorted(range(len(offsets)), key=lambda i: (offsets[i], positions[i]))
     alignment = known_alignment(pointer, base)
+    for start, places in _plan(tuple(offsets), tuple(positions), element_bits(pointer.dtype), alignment, widest):
+        yield Access(leaf_add(base, start), places)
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan(
+    offsets: tuple[int, ...], positions: tuple[int, ...], bits: int, alignment: int, widest: int
+) -> list[tuple[int, tuple[int, ...]]]:
+    """Where each access starts, and the places of its elements among the values."""
+    order = sorted(range(len(offsets)), key=lambda i: (offsets[i], positions[i]))
+    found: list[tuple[int, tuple[int, ...]]] = []
     i = 0
     while i < len(order):
         start = offsets[order[i]]
@@ -168,8 +177,9 @@ def _runs(pointer: Pointer, group: Group, widest: int) -> Iterator[Access]:
                 width = whole
                 while width * 2 <= length and _fits(width * 2, bits, alignment, start, widest):
                     width *= 2
-        yield Access(leaf_add(base, start), [positions[order[i + k]] for k in range(width)])
+        found.append((start, tuple(positions[order[i + k]] for k in range(width))))
         i += width
+    return found
 
 
 def _fits(width: int, bits: int, alignment: int, start: int, widest: int) -> bool:
