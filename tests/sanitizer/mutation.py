@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
+import functools
 import importlib.abc
 import importlib.util
 import itertools
@@ -90,6 +91,7 @@ def programs() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
+@functools.cache
 def library_of(program: str) -> tuple[str, ...]:
     """The modules of the kernel library that a program mutates; none if that is the program itself."""
     for statement in ast.parse((FOLDER / f"{program}.py").read_text()).body:
@@ -141,9 +143,9 @@ def _mutants_of(
     value = getattr(statement, "value", None)
     if not isinstance(statement, (ast.Expr, ast.Assign)) or not isinstance(value, ast.Call):
         return
-    if not _is_sync(statement):
-        return
     name = _called(value)
+    if not _is_sync(statement) or (name == "release" and library_of(program)):  # the library's own, of registers
+        return
     shown = re.sub(r"\b(cute\.)?arch\.|\bpipeline\.", "", ast.unparse(statement))
     seen[shown] = seen.get(shown, 0) + 1
     shown += f" ({seen[shown]})" if seen[shown] > 1 else ""
