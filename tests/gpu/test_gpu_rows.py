@@ -17,7 +17,9 @@ SHAPES = [
     (1000, 7, F16),
     (100003, 64, BF16),
     (8192, 1024, F32),
+    (4096, 4096, F32),
     (4096, 4096, F16),
+    (777, 7000, F16),
     (2048, 8192, BF16),
     (2000, 4097, F32),
     (3000, 8191, BF16),
@@ -199,6 +201,22 @@ def test_other_streams_and_graphs():
         kernels.softmax(x, out=out)
     graph.replay()
     torch.testing.assert_close(out, wanted)
+
+
+@pytest.mark.parametrize(("rows", "n"), [(300, 4096), (40, 70000)])
+def test_kernels_that_begin_before_others_end(rows, n):
+    """Each call reads what the one before it wrote, and writes what the one before that read."""
+    x, weight = normal(rows, n), normal(n)
+    a, b = x.clone(), torch.empty_like(x)
+    wanted = x.double()
+    for _ in range(20):
+        kernels.rms_norm(a, weight, out=b)
+        torch.add(b, 0.5, out=a)
+        kernels.layer_norm(a, weight, out=b)
+        kernels.layer_norm(b, out=a)
+        wanted = functional.rms_norm(wanted, (n,), weight.double(), 1e-6) + 0.5
+        wanted = functional.layer_norm(functional.layer_norm(wanted, (n,), weight.double()), (n,))
+    close(a, wanted, 1000)
 
 
 def test_arrays_of_the_host_are_refused():

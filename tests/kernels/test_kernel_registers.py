@@ -15,15 +15,14 @@ from kiln.kernels.odd_rows import OddRows, odd_tiling, odd_vectors
 from kiln.kernels.pointwise import ElementTiling, Elementwise, Operand
 from kiln.kernels.reduction_kernels import ColumnReduction, Operation, RowReduction, Shape
 from kiln.kernels.row_kernel import RowProblem
-from kiln.kernels.row_plans import default_tiling
 from kiln.targets.nvidia import toolchain
 from kiln.testing import assert_no_spills
 
 HOPPER = Device(132, 227 * 1024, 16)
 KINDS = {
     "softmax": (rows.Softmax, 1, 0, 0, rows.softmax_tiling),
-    "rms_norm": (rows.RmsNorm, 1, 1, 0, default_tiling),
-    "layer_norm": (rows.LayerNorm, 1, 2, 0, default_tiling),
+    "rms_norm": (rows.RmsNorm, 1, 1, 0, rows.forward_tiling),
+    "layer_norm": (rows.LayerNorm, 1, 2, 0, rows.forward_tiling),
     "softmax_backward": (row_gradients.SoftmaxGradient, 2, 0, 0, row_gradients.softmax_gradient_tiling),
     "rms_norm_backward": (row_gradients.RmsNormGradient, 2, 1, 1, row_gradients.gradient_tiling),
     "layer_norm_backward": (row_gradients.LayerNormGradient, 2, 1, 2, row_gradients.gradient_tiling),
@@ -55,11 +54,38 @@ def test_rows(name, n, dtype):
     sums, notes = (sums, 0) if tiling.resident else (0, 2 if sums else 0)
     vectors = tiling.vectors(n, width)
     exact = n == tiling.cluster * tiling.row_threads * vectors * width
-    problem = RowProblem((dtype,) * sources, (dtype,), (dtype,) * columns, sums, notes, width, vectors, exact, tiling)
+    types = (dtype,) * sources, (dtype,), (dtype,) * columns
+    problem = RowProblem(*types, sums, notes, width, vectors, exact, tiling, overlaps=kind.overlaps)
     numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
     places = (Int64(0),) * (sources + 1 + columns + sums + notes)
     steps = (Int64(n),) * (sources + 1)
     assert_no_spills(compiled(plans.made(kind, problem), places, Int32(1), Int32(n), steps, numbers, Int32(1)))
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "dtype"),
+    [
+        ("layer_norm", 4000, Float32),
+        ("rms_norm", 7000, Float16),
+        ("layer_norm", 7000, Float16),
+        ("softmax", 8192, BFloat16),
+    ],
+)
+def test_rows_of_16_kilobytes(name, n, dtype):
+    test_rows(name, n, dtype)
+
+
+@pytest.mark.parametrize(("n", "reads"), [(4096, "ld.global.L2::cache_hint"), (32768, "cp.async.cg.shared.global.L2")])
+def test_rows_wait_for_the_kernel_before_and_stay_in_the_cache(n, reads):
+    tiling = rows.forward_tiling(n, 4, 32, HOPPER, 1)
+    kinds = (Float32,), (Float32,), (Float32,)
+    problem = RowProblem(*kinds, 0, 0, 4, tiling.vectors(n, 4), True, tiling, overlaps=True)
+    numbers = (Float32(0.0), Float32(0.0))
+    made = compiled(rows.RmsNorm(problem), (Int64(0),) * 3, Int32(1), Int32(n), (Int64(n),) * 2, numbers, Int32(1))
+    ptx = str(made.__ptx__)
+    assert "createpolicy.fractional.L2::evict_last.b64" in ptx
+    assert 0 < ptx.index("griddepcontrol.wait") < ptx.index(reads)
+    assert ptx.index("griddepcontrol.wait") < ptx.index("griddepcontrol.launch_dependents") < ptx.index("st.global")
 
 
 @pytest.mark.parametrize("name", ["softmax", "rms_norm", "layer_norm", "softmax_backward"])

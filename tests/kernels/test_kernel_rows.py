@@ -18,7 +18,7 @@ from kiln.utils.reductions import reduce_in_block, reduce_in_warp
 RNG = np.random.default_rng(0)
 ROW = np.zeros((1, 2001), np.float32)
 LONG = np.zeros((1, 100000), np.float32)
-LENGTHS = [1, 130, 1024, 5000]
+LENGTHS = [1, 130, 1024, 4000, 4096, 5000]
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from ..base_dsl.numeric.operators import select
 from ..base_dsl.ranges import const_expr, range_constexpr
 from ..base_dsl.typing import BFloat16, Boolean, Float32, Int32, Int64, Uint32
 from ..cute import arch
-from ..cute.nvgpu import CopyUniversalOp, cpasync
+from ..cute.nvgpu import CacheEvictionPriority, CopyUniversalOp, cpasync
 from . import arrays, devices
 
 WARP = 32
@@ -223,7 +223,8 @@ class RowProblem:
     """What a kernel is made for: the types of its matrices and vectors, how wide accesses are, and how rows are cut.
 
     With `vectors` of 0 rows are read in chunks. `exact` rows fill all vectors of all threads. `sums` numbers for each column
-    are summed over rows: each block writes its own sums. `notes` are numbers of each row that are written.
+    are summed over rows: each block writes its own sums. `notes` are numbers of each row that are written. Where the kernel
+    `overlaps`, its blocks are launched while the one before ends, and wait for it.
     """
 
     sources: tuple[Any, ...]
@@ -235,6 +236,7 @@ class RowProblem:
     vectors: int
     exact: bool
     tiling: RowTiling
+    overlaps: bool = False
 
 
 class RowKernel:
@@ -246,6 +248,10 @@ class RowKernel:
 
     fields = 1
     """Numbers of a finding."""
+    priority = CacheEvictionPriority.EVICT_NORMAL
+    """How long lines that were read stay in the L2 cache, beside those that were written."""
+    overlaps = False
+    """Whether its blocks are launched while the kernel before it ends, on devices that can."""
 
     def __init__(self, problem: RowProblem) -> None:
         self.problem = problem
@@ -324,11 +330,15 @@ class RowKernel:
             max_number_threads=tiling.threads,
             min_blocks_per_mp=tiling.together,
             stream=stream,
+            use_pdl=problem.overlaps,
         )
 
     @cute.kernel
     def kernel(self, sources: Any, outs: Any, columns: Any, sums: Any, notes: Any, numbers: Any, rows: Int32, n: Int32):
         tiling, width = self.tiling, self.width
+        if const_expr(self.problem.overlaps):
+            arch.griddepcontrol_wait()
+            arch.griddepcontrol_launch_dependents()
         thread = arch.thread_idx()[0]
         block = arch.block_idx()[0]
         rank = block % tiling.cluster
@@ -433,9 +443,10 @@ class RowKernel:
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
-    def atom(self, dtype: Any) -> Any:
+    def atom(self, dtype: Any, priority: Any = CacheEvictionPriority.EVICT_NORMAL) -> Any:
         """A copy of one vector."""
-        return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=self.width * dtype.width)
+        bits = self.width * dtype.width
+        return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=bits, l2_evict_priority=priority)
 
     def part(self, x: Any, row: Any, exists: Any, unit: Any) -> Any:
         """A vector of a row; of the first row where there is none."""
@@ -445,7 +456,7 @@ class RowKernel:
     @cute.jit
     def read(self, x: Any, row: Any, exists: Any, unit: Any, units: Any):
         """A thread's part of a row, zeros where it ends."""
-        atom = self.atom(x.element_type)
+        atom = self.atom(x.element_type, self.priority)
         held = cute.make_rmem_tensor((self.width, self.vectors), x.element_type)
         always = const_expr(self.exact and self.tiling.rows == 1)
         if const_expr(not always):
@@ -511,7 +522,12 @@ class RowKernel:
         for x, waiting in zip(sources, staged, strict=True):
             bits = self.width * x.element_type.width
             mode = cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS
-            atom = cute.make_copy_atom(cpasync.CopyG2SOp(mode, zero_fill=True), x.element_type, num_bits_per_copy=bits)
+            atom = cute.make_copy_atom(
+                cpasync.CopyG2SOp(mode, zero_fill=True),
+                x.element_type,
+                num_bits_per_copy=bits,
+                l2_evict_priority=self.priority,
+            )
             for v in range_constexpr(self.vectors):
                 at = unit + v * self.tiling.row_threads
                 there = exists if const_expr(self.exact) else (at < units) & exists

@@ -169,7 +169,11 @@ class RowLaunch:
         self.lines = clusters * tiling.rows
         """How many sums there are for each column."""
         self._kernel = plans.made(
-            kind, RowProblem(types[0], types[1], types[2], sums, notes, width, vectors, exact, tiling)
+            kind,
+            RowProblem(
+                *(types[0], types[1], types[2], sums, notes, width, vectors, exact, tiling),
+                overlaps=kind.overlaps and device.overlaps,
+            ),
         )
         self._numbers = (
             Int32(rows), Int32(n), tuple(Int64(m.step) for m in matrices), tuple(Float32(x) for x in numbers),

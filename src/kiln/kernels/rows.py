@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .. import cute
 from ..base_dsl.typing import Float32
 from ..cute import arch
+from ..cute.nvgpu import CacheEvictionPriority
 from . import arrays
 from .calls import kernel_function
 from .row_kernel import Part, RowKernel, RowTiling, State, across, larger, maximum, plus, total
@@ -27,7 +28,18 @@ def exp2(x: Any) -> Any:
     return cute.math.exp2(x, approx=True)
 
 
-class Softmax(RowKernel):
+class ForwardKernel(RowKernel):
+    """Each row is read once and written once.
+
+    What was written leaves the L2 cache before what was read, though nobody reads that again: memory then takes both 3 % faster,
+    measured on an H200. Blocks are launched while the kernel before ends.
+    """
+
+    priority = CacheEvictionPriority.EVICT_LAST
+    overlaps = True
+
+
+class Softmax(ForwardKernel):
     """A finding is the maximum, and the sum of the exponentials of what is below it."""
 
     fields = 2
@@ -73,7 +85,7 @@ class Softmax(RowKernel):
         return [kept * (exp2((own[0] - state[0]) * LOG2_E) * arch.rcp_approx(state[1]))]
 
 
-class RmsNorm(RowKernel):
+class RmsNorm(ForwardKernel):
     """A finding is a sum of squares."""
 
     def fresh(self) -> State:
@@ -96,7 +108,7 @@ class RmsNorm(RowKernel):
         return [made * columns[0] if columns else made]
 
 
-class LayerNorm(RowKernel):
+class LayerNorm(ForwardKernel):
     """A finding is a number of elements, their mean, and the sum of the squares of their distances from it."""
 
     fields = 3
@@ -177,9 +189,20 @@ def joined_spread(states: list[State], lanes: int) -> State:
 # --- the functions ---------------------------------------------------------------------------------------------------
 
 
+def forward_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
+    """Rows of 8 to 16 kB in registers, two vectors to a thread, unless there are many columns to read for each."""
+    units = -(-n // width)
+    if width * bits != 128 or not 512 < units <= 1024:
+        return default_tiling(n, width, bits, device, columns)
+    together = 4 if units == 1024 else 3  # predicates take registers, too
+    if columns < 2 or bits == 32:
+        return RowTiling(512, 512, 1, 0, 0, together)
+    return RowTiling(256, 256, 1, 1, 0, together)
+
+
 def softmax_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
     """As for norms, but with fewer threads to rows that clusters share: each has more to compute while others wait."""
-    chosen = default_tiling(n, width, bits, device)
+    chosen = forward_tiling(n, width, bits, device)
     return RowTiling(256, 256, chosen.cluster, 1, 0, 3) if chosen.cluster > 1 and chosen.stages else chosen
 
 
@@ -205,7 +228,7 @@ def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, 
     """x over the root of the mean of its squares plus `eps`, along the last mode, times a weight for each column."""
     if out is None:
         out = arrays.empty_like(x)
-    row_plan("rms_norm", RmsNorm, [x], [out], [weight], norm_numbers(x, eps), tiling)([x, out, weight])
+    row_plan("rms_norm", RmsNorm, [x], [out], [weight], norm_numbers(x, eps), tiling, forward_tiling)([x, out, weight])
     return out
 
 
@@ -222,6 +245,6 @@ def layer_norm(
     """x less its mean over the root of its variance plus `eps`, along the last mode, times a weight, plus a bias."""
     if out is None:
         out = arrays.empty_like(x)
-    run = row_plan("layer_norm", LayerNorm, [x], [out], [weight, bias], norm_numbers(x, eps), tiling)
+    run = row_plan("layer_norm", LayerNorm, [x], [out], [weight, bias], norm_numbers(x, eps), tiling, forward_tiling)
     run([x, out, weight, bias])
     return out
