@@ -10,6 +10,9 @@ is fastest on the device. Layouts: first letter A, N if its rows are contiguous;
 
 from __future__ import annotations
 
+import concurrent.futures
+import multiprocessing
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +24,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CALLS = 5
+_LAYOUTS = ("NN", "NT", "TN", "TT")
+SQUARE = (
+    *((8192, torch.float16, layout) for layout in _LAYOUTS),
+    (8192, torch.bfloat16, "NT"),
+    (4096, torch.float16, "NT"),
+    (2048, torch.float16, "NT"),
+)
+PRECISE = (
+    *((torch.float32, "ieee", layout, 1e-6) for layout in _LAYOUTS),
+    (torch.float32, "tf32", "NT", 1e-3),
+    *((torch.int8, "ieee", layout, 0.0) for layout in _LAYOUTS),
+    *((torch.float8_e4m3fn, "ieee", layout, 1e-3) for layout in ("NN", "NT", "TN")),
+)
 _PAUSE = 0.06
 SKINNY = (
     (1, 4096, 4096),
@@ -88,9 +104,7 @@ def square() -> None:
     print(
         "| | n | type | cuBLAS us | Kiln us | Kiln TFLOP/s | cuBLAS steady | Kiln steady |\n|---|---|---|---|---|---|---|---|"
     )
-    cases = [(8192, torch.float16, layout) for layout in ("NN", "NT", "TN", "TT")]
-    cases += [(8192, torch.bfloat16, "NT"), (4096, torch.float16, "NT"), (2048, torch.float16, "NT")]
-    for n, dtype, layout in cases:
+    for n, dtype, layout in SQUARE:
         a, b = matrices(n, n, n, dtype, layout)
         ours, theirs = pair(a, b)
         check(ours(), a, b, 2e-3 if dtype is torch.float16 else 1e-2)
@@ -104,15 +118,7 @@ def precise() -> None:
     """f32 as it is, and other types."""
     print("\n| | n | type | cuBLAS us | Kiln us | Kiln TFLOP/s |\n|---|---|---|---|---|---|")
     n = 4096
-    cases: list[tuple[torch.dtype, str, str, float]] = [
-        (torch.float32, "ieee", t, 1e-6) for t in ("NN", "NT", "TN", "TT")
-    ]
-    cases += [
-        (torch.float32, "tf32", "NT", 1e-3),
-        *((torch.int8, "ieee", t, 0.0) for t in ("NN", "NT", "TN", "TT")),
-        *((torch.float8_e4m3fn, "ieee", t, 1e-3) for t in ("NN", "NT", "TN", "TT")),
-    ]
-    for dtype, precision, layout, tolerance in cases:
+    for dtype, precision, layout, tolerance in PRECISE:
         a, b = matrices(n, n, n, dtype, layout)
         ours = lambda a=a, b=b, precision=precision: kernels.gemm(a, b, precision=precision)
         check(ours(), a, b, tolerance)
@@ -140,12 +146,66 @@ def skinny() -> None:
         print(f"| {m} | {n} | {k} | {burst_us(theirs, 20, 0.0):.1f} | {burst_us(ours, 20, 0.0):.1f} |")
 
 
+def followed() -> None:
+    """What is done with the sums, beside PyTorch's calls for the same."""
+    n = 4096
+    a, b = matrices(n, n, n, torch.float16, "NT")
+    bias, gate = (torch.randn(shape, device="cuda", dtype=torch.float16) for shape in ((n,), (n, 1)))
+    c = torch.randn(n, n, device="cuda", dtype=torch.float16)
+    gelu = torch.nn.functional.gelu
+    cases: tuple[tuple[str, dict[str, Any], Callable[[Any], Any], Callable[[], Any]], ...] = (
+        ("a @ b", {}, lambda x: x, lambda: torch.mm(a, b)),
+        ("+ bias", {"bias": bias}, lambda x: x + bias, lambda: torch.addmm(bias, a, b)),
+        (
+            "gelu(+ bias)",
+            {"bias": bias, "activation": "gelu"},
+            lambda x: gelu(x + bias),
+            lambda: gelu(torch.addmm(bias, a, b)),
+        ),
+        ("+ c", {"c": c}, lambda x: x + c, lambda: torch.addmm(c, a, b)),
+        (
+            "gelu(+ c + bias) * gate",
+            {"c": c, "bias": bias, "activation": "gelu", "epilogue": lambda v, g: v * g, "extras": [gate]},
+            lambda x: gelu(x + c + bias) * gate,
+            lambda: gelu(torch.addmm(c, a, b) + bias) * gate,
+        ),
+    )
+    sums = a.double() @ b.double()
+    print("\n| | PyTorch us | Kiln us |\n|---|---|---|")
+    for name, options, wanted, theirs in cases:
+        ours = lambda options=options: kernels.gemm(a, b, **options)
+        error = ((ours().double() - wanted(sums)).abs().max() / sums.abs().max()).item()
+        if not error <= 1e-3:
+            raise SystemExit(f"{name} is wrong: {error:.2e}")
+        print(f"| `{name}` | {burst_us(theirs):.0f} | {burst_us(ours):.0f} |")
+
+
+def compile_one(case: tuple[int, int, int, torch.dtype, str, str]) -> None:
+    """Make a product once."""
+    m, n, k, dtype, layout, precision = case
+    a, b = matrices(m, n, k, dtype, layout)
+    kernels.gemm(a, b, precision=precision)
+    torch.cuda.synchronize()
+
+
+def compile_all() -> None:
+    """Compile what is timed, in several processes: the disk cache keeps it."""
+    cases: list[tuple[int, int, int, torch.dtype, str, str]] = [(n, n, n, t, layout, "ieee") for n, t, layout in SQUARE]
+    cases += [(4096, 4096, 4096, t, layout, precision) for t, precision, layout, _ in PRECISE]
+    cases += [(*shape, torch.float16, "NT", "ieee") for shape in SKINNY]
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(min(12, os.cpu_count() or 1), context) as pool:
+        list(pool.map(compile_one, cases))
+
+
 def main() -> None:
     """All tables."""
+    compile_all()
     torch.manual_seed(0)
     square()
     precise()
     skinny()
+    followed()
 
 
 if __name__ == "__main__":
