@@ -25,7 +25,7 @@ def odd_tiling(n: int, width: int, sources: int, columns: int, device: devices.D
     units = n // width
     if units < WARP:
         return None
-    most, cluster = 3 if sources > 1 or (columns > 1 and units > 2048) else 4 if columns else 5, 1
+    most, cluster = 3 if sources > 1 or (columns > 1 and units > 1024) else 4 if columns else 5, 1
     while cluster * 512 * most < units:
         cluster *= 2
     if cluster > device.cluster:
@@ -216,16 +216,19 @@ class OddRows:
                 cute.copy(vector_atom(line.element_type, self.width), written, there, pred=part.exists(v))
 
     def halves(self, column: Any, span: Span, unit: Any) -> Any:
-        """Three neighbouring halves of vectors of a number for each column, which have those of a row's vector."""
+        """Three neighbouring halves of vectors of a number for each column, which have those of a row's vector.
+
+        The first three stand for those of a vector that the row does not have.
+        """
         half = self.width // 2
-        first = (span.head + unit * self.width) // half
-        return vectors_at(column, half, 3, first, 1, select(unit < span.units, first + 3, first))
+        first = select(unit < span.units, (span.head + unit * self.width) // half, 0)
+        return vectors_at(column, half, 3, first, 1, None)
 
     def shifted(self, held: Any, head: Any) -> Any:
         """The vector that begins in the first of three halves, as far in it as a row's vectors are beside such halves."""
         dtype, width = held.element_type, self.width
         each = 32 // dtype.width
-        words = held.load().bitcast(Uint32).to_elements()
+        words = [word for k in range(3) for word in held[None, k].load().bitcast(Uint32).to_elements()]
         odd = (head & 1) != 0
         if each == 1:
             words = [select(odd, high, low) for low, high in itertools.pairwise(words)]

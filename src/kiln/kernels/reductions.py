@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["ReductionTiling", "argmax", "argmin", "max", "mean", "min", "sum"]
 
 _WARP = 32
-_FEWEST = 4
-"""Threads of a row that has vectors enough: they read 64 bytes together."""
 _least, _most = min, max
 """The builtins, whose names functions of this module have."""
 _MOST_PARTS = 65535
@@ -270,7 +268,9 @@ def _row_launches(
     if len(given) == 1 and (odd := in_step(given, [laid.kept_steps[1]])) is not None and odd[0] > width:
         width, lead = odd
     units = -(-laid.n // width)
-    spread = _most(_least(_FEWEST, _power_of_two(units)), _power_of_two(-(-units // tiling.vectors)))
+    # to seek a place costs each thread so much that fewer have vectors enough
+    fewest = 4 if operation.finds_place else _WARP
+    spread = _most(_least(fewest, _power_of_two(units)), _power_of_two(-(-units // tiling.vectors)))
     lanes = tiling.row_threads or _least(tiling.threads, spread)
     unroll = _least(tiling.vectors, _power_of_two(-(-units // lanes)))
     rows, chunk = laid.kept[0] * laid.kept[1], lanes * width * unroll

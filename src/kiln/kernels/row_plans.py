@@ -113,8 +113,13 @@ def row_plan(
 def _odd_launcher(
     kind: type[Any], sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any], numbers: tuple[float, ...]
 ) -> Callable[[Sequence[Any]], None] | None:
-    """A launcher for rows that begin anywhere, in step; None if these do not, or are too short or too long."""
+    """A launcher for rows that begin anywhere, in step; None if these do not, or are too short or too long.
+
+    Elements of 32 bits are as fast one by one, but for those of softmax.
+    """
     present = [c for c in columns if c is not None]
+    if len(sources) + len(present) > 1 and max(map(arrays.itemsize, sources)) > 2:
+        return None
     matrices = [m for m in map(matrix_of, (*sources, *outs)) if m is not None]
     rows, n = matrices[0].rows, matrices[0].n
     found = in_step([*sources, *outs], [m.step for m in matrices], present)
