@@ -151,12 +151,16 @@ def rebound_by_inner(body: list[ast.stmt]) -> set[str]:
 class Liveness:
     """Liveness of one function body. `flow` has an entry for each If, Guard and Loop node."""
 
-    def __init__(self, body: list[ast.stmt]) -> None:
+    def __init__(self, body: list[ast.stmt], has_scopes: bool = True) -> None:
+        """`has_scopes`: whether functions, classes, `nonlocal` or `global` are in it."""
         self.flow: dict[ast.AST, Flow] = {}
         self.flag_targets: dict[str, frozenset[str]] = {RETURN_FLAG: frozenset({RETURN_FLAG, RETURN_VALUE})}
         # What inner functions capture, or rebind from here, may be read at any time.
-        self._always: frozenset[str] = frozenset(self._captured_by_inner(body) | declared_outside(body))
-        self._rebound = rebound_by_inner(body)
+        self._always: frozenset[str] = frozenset()
+        self._rebound: set[str] = set()
+        if has_scopes:
+            self._always = frozenset(self._captured_by_inner(body) | declared_outside(body))
+            self._rebound = rebound_by_inner(body)
         self.block(body, self._always)
 
     @staticmethod
@@ -180,8 +184,7 @@ class Liveness:
         self, node: ast.AST, parts: list[ast.AST], after: frozenset[str], head: frozenset[str] = frozenset()
     ) -> None:
         loads, stores = names_of(*parts)
-        has_call = any(isinstance(n, ast.Call) for part in parts for n in syntax.walk(part))
-        if has_call:
+        if self._rebound and any(isinstance(n, ast.Call) for part in parts for n in syntax.walk(part)):
             stores |= self._rebound
         self.flow[node] = Flow(frozenset(loads), frozenset(stores), after, head)
 

@@ -176,7 +176,12 @@ class Rewriter:
 
     def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, top: bool = False) -> ast.stmt:
         """A function definition. The top one loses decorators, defaults and annotations: they ran already."""
-        suspends = node if isinstance(node, ast.AsyncFunctionDef) else _suspension(node)
+        kinds = {type(inner) for stmt in node.body for inner in nodes.walk(stmt)}
+        suspends: ast.AST | None = None
+        if isinstance(node, ast.AsyncFunctionDef):
+            suspends = node
+        elif not kinds.isdisjoint(_SUSPENDING):
+            suspends = _suspension(node)
         if suspends is not None:
             if not top:
                 return node  # an inner generator is ordinary Python, run while tracing
@@ -192,7 +197,7 @@ class Rewriter:
         self._scopes.append(state)
         state.first_parameter = next((a.arg for a in (*node.args.posonlyargs, *node.args.args)), None)
         try:
-            body = self._body(node, state)
+            body = self._body(node, state, kinds)
         finally:
             self._scopes.pop()
         arguments = _bare_arguments(node.args) if top else node.args
@@ -202,7 +207,8 @@ class Rewriter:
             made.returns = node.returns
         return ast.copy_location(made, node)
 
-    def _body(self, node: ast.FunctionDef, state: _ScopeState) -> list[ast.stmt]:
+    def _body(self, node: ast.FunctionDef, state: _ScopeState, kinds: set[type[ast.AST]]) -> list[ast.stmt]:
+        """The statements of a function; `kinds` are those of its nodes: what is not there need not be looked for."""
         statements = node.body
         docstring: list[ast.stmt] = []
         if statements and isinstance(statements[0], ast.Expr) and isinstance(statements[0].value, ast.Constant):
@@ -211,18 +217,22 @@ class Rewriter:
         if not statements:
             return docstring or [ast.copy_location(ast.Pass(), node)]
         self._note_assignments(node, state.facts)
-        state.facts.constexpr_names = frozenset(_constexpr_names(statements))
-        statements = [d for s in _without_annotations(statements) for d in match_.desugar(s)]
+        if ast.AnnAssign in kinds:
+            state.facts.constexpr_names = frozenset(_constexpr_names(statements))
+            statements = _without_annotations(statements)
+        if ast.Match in kinds:
+            statements = [d for s in statements for d in match_.desugar(s)]
         state.facts.break_bound = bound_by_break_or_else(statements)
         lowering = JumpLowering()
         try:
             statements = lowering.function(statements)
         except Misplaced as jump:
             self.refuse(jump.node, jump.message, jump.hint)
-        state.liveness = Liveness(statements)
+        has_scopes = not kinds.isdisjoint(_SCOPES)
+        state.liveness = Liveness(statements, has_scopes)
         state.facts.flag_targets = state.liveness.flag_targets
         loads, stores = names_of(*statements)
-        outside = declared_outside(node.body)
+        outside = declared_outside(node.body) if has_scopes else set[str]()
         parameters = parameter_names(node.args)
         local = (stores | parameters) - outside
         state.locals = local
@@ -457,6 +467,11 @@ class Rewriter:
     def refuse(self, node: ast.AST, message: str, hint: str) -> None:
         """Reject a construct before anything runs."""
         raise DSLSyntaxError(message, hint=hint, span=self.span(node))
+
+
+_SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await)
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Nonlocal, ast.Global)
+"""Nodes without which a function has no scopes but its own and those of comprehensions."""
 
 
 class _ScopeState:
