@@ -106,6 +106,7 @@ class AttentionTiling:
 
 
 def padded(head_dim: int) -> int:
+    """Elements of a head in shared memory."""
     return -(-head_dim // 32) * 32
 
 
@@ -126,9 +127,8 @@ def default_tiling(problem: Problem, device: Device) -> AttentionTiling:
     rows = problem.queries * share
     tiles = -(-rows // chosen.block_q) * (problem.heads // share) * problem.batches
     steps = -(-problem.keys // chosen.block_k)
-    # of f32, less than half of which reach memory and come from there
-    of_a_part = min(rows, chosen.block_q) * problem.head_dim_v * 8 * 0.6
-    part_steps = of_a_part / (2 * chosen.block_k * (problem.head_dim + problem.head_dim_v))
+    written_and_read = 8 * min(rows, chosen.block_q) * problem.head_dim_v
+    part_steps = _OF_PARTS * written_and_read / (2 * chosen.block_k * (problem.head_dim + problem.head_dim_v))
     splits = splits_for(tiles, steps, part_steps, chosen.blocks_per_sm, device.multiprocessors)
     return dataclasses.replace(chosen, splits=splits)
 
@@ -162,7 +162,10 @@ _STEPS_OF_A_BLOCK = 1.5
 """What beginning and ending a block takes, in steps."""
 _STEPS_OF_PARTS = 3.0
 """What a second kernel takes, in steps of a block that has a multiprocessor to itself."""
+_OF_PARTS = 0.6
+"""What a byte of a part takes, as a share of what a byte of keys and values does: parts stay in the L2 cache."""
 _WORTH_IT = 0.97
+"""Keys are cut only if that takes less than this share of the time."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -195,4 +198,4 @@ def _last_round(rounds: int, share: float, blocks_per_sm: int) -> float:
         return 1.0
     if blocks_per_sm == 2:
         return 0.55 if share <= 0.25 else max(share, 0.9)
-    return max(share if rounds else math.ceil(share * blocks_per_sm) / blocks_per_sm, 0.4)
+    return max(share if rounds else math.ceil(share * blocks_per_sm) / blocks_per_sm, 0.45)
