@@ -1,17 +1,44 @@
-"""Softmax of the kernel library: rows held by several warps, and rows shared by the blocks of a cluster, staged ahead."""
+"""Softmax of the kernel library: rows held by several warps, and rows shared by the blocks of a cluster, staged ahead.
+
+Last, two launches in one function, of which the second reads what the first writes, and may begin before it ends.
+"""
 
 import numpy as np
+
+from kiln import cute
+from kiln.base_dsl.typing import Float32, Int32, Int64
+from kiln.cute.runtime import from_dlpack
 
 LIBRARY = ("row_kernel",)
 
 
+def softmax(x):
+    p = np.exp(x.astype(np.float64))
+    return p / p.sum(1, keepdims=True)
+
+
 def run(kernels):
     x = np.random.default_rng(5).standard_normal((5, 512)).astype(np.float32)
-    p = np.exp(x.astype(np.float64))
-    right = p / p.sum(1, keepdims=True)
     tilings = (
         kernels.RowTiling(threads=128, row_threads=64),
         kernels.RowTiling(threads=64, row_threads=64, cluster=2),
         kernels.RowTiling(threads=64, row_threads=64, stages=2, resident=1),
     )
-    return all(np.abs(kernels.softmax(x, tiling=tiling) - right).max() < 1e-5 for tiling in tilings)
+    right = all(np.abs(kernels.softmax(x, tiling=tiling) - softmax(x)).max() < 1e-5 for tiling in tilings)
+    return right and twice(kernels, x)
+
+
+def twice(kernels, x):
+    tiling = kernels.RowTiling(threads=64, row_threads=64)
+    problem = kernels.row_kernel.RowProblem((Float32,), (Float32,), (), 0, 0, 4, 2, True, tiling, overlaps=True)
+    kernel = kernels.rows.Softmax(problem)
+    steps = (Int64(512), Int64(512))
+
+    @cute.jit
+    def launch(x: cute.Tensor, y: cute.Tensor, z: cute.Tensor):
+        kernel((x, y), Int32(5), Int32(512), steps, (), Int32(5), Int64(0))
+        kernel((y, z), Int32(5), Int32(512), steps, (), Int32(5), Int64(0))
+
+    y, z = np.zeros_like(x), np.zeros_like(x)
+    launch(*(from_dlpack(a) for a in (x, y, z)))
+    return np.abs(z - softmax(softmax(x))).max() < 1e-5
