@@ -125,7 +125,7 @@ def few_queries() -> None:
 
     backends = [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION]
     print(
-        "\n| batch | queries | keys | FlashAttention us | the same, heads put together by hand us | cuDNN us | Kiln us | Kiln TB/s |\n"
+        "\n| batch | queries | keys | FlashAttention-2 us | heads put together by hand us | cuDNN us | Kiln us | Kiln TB/s |\n"
         "|---|---|---|---|---|---|---|---|"
     )
     for batch, queries, keys in FEW:
