@@ -36,6 +36,7 @@ ROWS = (
 )
 COMPILED = {(16384, 4096), (16384, 8192), (4096, 32768), (1024, 131072), (16384, 8191)}
 """Shapes that torch.compile is asked about: it takes seconds for each function."""
+COMPILED_GRADIENTS = {(16384, 8192), (4096, 32768)}
 REDUCTIONS = (
     ((16384, 8192), 1, torch.bfloat16),
     ((16384, 8192), 0, torch.bfloat16),
@@ -102,45 +103,67 @@ def rows(compiled: bool) -> None:
             )
 
 
-def gradients() -> None:
+def rms_norm_gradient(dy: Any, x: Any, weight: Any) -> tuple[Any, Any]:
+    """Gradients of RMSNorm as a program for torch.compile, which finds the statistics of rows again, too."""
+    g, scale = dy.float(), torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
+    normal, scaled = x.float() * scale, g * weight.float()
+    dx = (scaled - normal * (scaled * normal).mean(-1, keepdim=True)) * scale
+    return dx.to(x.dtype), (g * normal).sum(0).to(weight.dtype)
+
+
+def layer_norm_gradient(dy: Any, x: Any, weight: Any) -> tuple[Any, Any, Any]:
+    """Gradients of LayerNorm, likewise."""
+    g, distance = dy.float(), x.float() - x.float().mean(-1, keepdim=True)
+    scale = torch.rsqrt(distance.square().mean(-1, keepdim=True) + 1e-5)
+    normal, scaled = distance * scale, g * weight.float()
+    shared = scaled.mean(-1, keepdim=True) + normal * (scaled * normal).mean(-1, keepdim=True)
+    return ((scaled - shared) * scale).to(x.dtype), (g * normal).sum(0).to(weight.dtype), g.sum(0).to(weight.dtype)
+
+
+def gradients(compiled: bool) -> None:
     """Gradients of functions of rows: two arrays are read and one is written."""
-    print("\n| gradient | rows | columns | type | torch us | Kiln us | Kiln TB/s | of a copy |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("\n| gradient | rows | columns | type | torch us | torch.compile us | Kiln us | Kiln TB/s | of a copy |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for count, n, dtype in ROWS:
         x, dy, weight = normal(count, n, dtype=dtype), normal(count, n, dtype=dtype), normal(n, dtype=dtype)
         bias, out = normal(n, dtype=dtype), torch.empty_like(x)
         y = torch.softmax(x, -1)
         copy = device_us(lambda out=out, x=x: out.copy_(x)) * 1.5
         _, mean, scale = torch.native_layer_norm(x, [n], weight, bias, 1e-5)
-        cases: dict[str, tuple[Callable[[], Any], Callable[[], Any] | None]] = {
+        cases: dict[str, tuple[Callable[[], Any], Callable[[], Any] | None, Callable[..., Any] | None]] = {
             "softmax": (
                 lambda dy=dy, y=y, out=out: kernels.softmax_backward(dy, y, out=out),
                 lambda dy=dy, y=y, dtype=dtype: torch.ops.aten._softmax_backward_data(dy, y, -1, dtype),
+                None,
             ),
             "rms_norm": (
                 lambda dy=dy, x=x, w=weight, out=out: kernels.rms_norm_backward(dy, x, w, out=out),
                 None,
+                rms_norm_gradient,
             ),
             "layer_norm": (
                 lambda dy=dy, x=x, w=weight, out=out: kernels.layer_norm_backward(dy, x, w, bias=True, out=out),
                 lambda dy=dy, x=x, n=n, m=mean, s=scale, w=weight, b=bias: torch.ops.aten.native_layer_norm_backward(
                     dy, x, [n], m, s, w, b, [True, True, True]
                 ),
+                layer_norm_gradient,
             ),
         }
-        for name, (ours, theirs) in cases.items():
-            if theirs is not None:
-                found, wanted = ours(), theirs()
-                compare(
-                    found if name == "softmax" else found[0],
-                    (wanted if name == "softmax" else wanted[0]).float(),
-                    dtype,
-                )
-            eager = "-" if theirs is None else f"{device_us(theirs):.1f}"
+        for name, (ours, theirs, program) in cases.items():
+            wanted = (theirs(),) if program is None and theirs is not None else None
+            if program is not None:
+                wanted = program(dy.float(), x.float(), weight.float())
+            found = ours()
+            for got, value in zip(found if isinstance(found, tuple) else (found,), wanted or (), strict=True):
+                compare(got, value.float(), dtype)
+            eager, inductor = "-" if theirs is None else f"{device_us(theirs):.1f}", "-"
+            if compiled and program is not None and (count, n) in COMPILED_GRADIENTS:
+                fused = torch.compile(program, dynamic=False)
+                inductor = f"{device_us(lambda fused=fused, dy=dy, x=x, w=weight: fused(dy, x, w)):.1f}"
             us = device_us(ours)
             speed = 3 * x.numel() * x.element_size() / us / 1e6
             print(
-                f"| {name} | {count} | {n} | {name_of(dtype)} | {eager} | {us:.1f} | {speed:.2f} | {copy / us:.2f} |",
+                f"| {name} | {count} | {n} | {name_of(dtype)} | {eager} | {inductor} | {us:.1f} | {speed:.2f} | {copy / us:.2f} |",
                 flush=True,
             )
 
@@ -280,7 +303,8 @@ def main(chosen: list[str]) -> None:
     """Print the tables that are asked for; all if none is."""
     tables: dict[str, Callable[[], None]] = {
         "rows": lambda: rows("--no-compile" not in chosen),
-        "gradients": gradients, "losses": lambda: losses("--no-compile" not in chosen), "reductions": reductions, "elements": elements,
+        "gradients": lambda: gradients("--no-compile" not in chosen), "losses": lambda: losses("--no-compile" not in chosen),
+        "reductions": reductions, "elements": elements,
     }  # fmt: skip
     torch.manual_seed(0)
     wanted = [name for name in chosen if name in tables]

@@ -9,17 +9,13 @@ import pytest
 
 import kiln
 from kiln import kernels
-from kiln.kernels import RowTiling
+from kiln.kernels import RowTiling, StreamTiling
 
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional
 
-TILINGS = [
-    RowTiling(64, 16, resident=1),
-    RowTiling(64, 64, 2, resident=1),
-    RowTiling(64, 64, stages=2, resident=1),
-    RowTiling(32, 32, stages=1, resident=1),
-]
+SHARED = StreamTiling(64, 64, 2, 0, overlapped=True)  # two blocks share a row
+WARPS = StreamTiling(64, 32, 1, 1)  # a warp to a row
 
 
 @pytest.fixture(autouse=True)
@@ -41,10 +37,20 @@ def close(got: Any, wanted: Any, tolerance: float = 2e-5) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "n", "tiling"), [(7, 256, None), (7, 256, TILINGS[1]), *((140, 100, tiling) for tiling in TILINGS)]
+    ("rows", "n", "tiling"),
+    [
+        (7, 256, None),
+        (1, 512, SHARED),  # one row, fewer than there are blocks
+        (300, 512, SHARED),  # rows in turn, more than findings are kept of
+        (140, 1000, SHARED),  # that do not fill the threads
+        (140, 1000, StreamTiling(64, 64, 2)),
+        (600, 100, WARPS),
+        (150, 260, StreamTiling(128, 64, 1, 3, True)),  # two warps to a row, several rows to a block
+        (601, 20, StreamTiling(64, 4)),  # eight rows to a warp
+        (9, 34, StreamTiling(32, 32)),  # two elements at once
+    ],
 )
 def test_norms(rows, n, tiling):
-    """More rows than blocks: each sums over several; 100 columns do not fill the threads."""
     x, dy, weight, bias = torch.randn(rows, n) + 2, torch.randn(rows, n), torch.randn(n), torch.randn(n)
     for got, wanted in zip(
         kernels.rms_norm_backward(dy, x, weight, tiling=tiling),
@@ -74,7 +80,7 @@ def test_rows_that_are_read_again_for_sums(tiling):
     close(dweight, wanted[1])
 
 
-@pytest.mark.parametrize("tiling", [None, RowTiling(64, 64, 2, 1), RowTiling(32, 32)])
+@pytest.mark.parametrize("tiling", [None, RowTiling(64, 64, 2, 1), RowTiling(32, 32), SHARED])
 def test_softmax(tiling):
     x, dy = torch.randn(3, 700), torch.randn(3, 700)
     y = torch.softmax(x, -1)
@@ -93,10 +99,16 @@ def test_a_large_mean_costs_no_accuracy():
 
 def test_without_weights_views_and_nothing():
     x, dy = torch.randn(40, 3).T.reshape(3, 1, 40), torch.randn(3, 1, 40)
-    dx, dweight, dbias = kernels.layer_norm_backward(dy, x, out=torch.empty(3, 1, 40))
-    close(dx, exact(lambda x: functional.layer_norm(x, (40,)), dy, x)[0])
-    assert dweight is None
-    assert dbias is None
+    for tiling in (None, RowTiling(32, 32)):
+        out = torch.empty(40, 3).T.reshape(3, 1, 40)
+        dx, dweight, dbias = kernels.layer_norm_backward(dy, x, out=out, tiling=tiling)
+        assert dx is out
+        close(dx, exact(lambda x: functional.layer_norm(x, (40,)), dy, x)[0])
+        assert dweight is None
+        assert dbias is None
+        dx, dweight, dbias = kernels.layer_norm_backward(dy, x, bias=True, tiling=tiling)
+        assert dweight is None
+        close(dbias, dy.double().sum((0, 1)))
     _, dweight = kernels.rms_norm_backward(torch.zeros(0, 8), torch.zeros(0, 8), torch.ones(8))
     assert (dweight == 0).all()
 
@@ -163,6 +175,7 @@ def test_no_rows():
 
 
 X, T = torch.zeros(3, 8), torch.zeros(3, dtype=torch.int64)
+W, H = torch.zeros(1, 4096), torch.zeros(2, 7, dtype=torch.float16)
 
 
 @pytest.mark.parametrize(
@@ -179,6 +192,15 @@ X, T = torch.zeros(3, 8), torch.zeros(3, dtype=torch.int64)
         (lambda: kernels.cross_entropy_backward(1.0, X, T, X[0]), "lse of shape"),
         (lambda: kernels.rms_norm_backward(X[:2], X), r"\(2, 8\)"),
         (lambda: kernels.rms_norm_backward(X, X, tiling=RowTiling(2048, 16)), "not 2048"),
+        (lambda: kernels.rms_norm_backward(X, X, tiling=StreamTiling(2048, 16)), "not 2048"),
+        (lambda: kernels.rms_norm_backward(X, X, tiling=StreamTiling(48, 16)), "threads is 48"),
+        (lambda: kernels.rms_norm_backward(X, X, tiling=StreamTiling(64, 128)), "128 threads of a row"),
+        (lambda: kernels.rms_norm_backward(X, X, tiling=StreamTiling(64, 32, 2)), "row_threads is 64"),
+        (lambda: kernels.rms_norm_backward(X, X, tiling=StreamTiling(64, 64, 32)), "at most 16 blocks"),
+        (lambda: kernels.rms_norm_backward(X, X, tiling=StreamTiling(64, 64, 1, -1)), "-1 vectors ahead"),
+        (lambda: kernels.rms_norm_backward(X, X, tiling=StreamTiling(512, 512, 1, 50)), "bytes of shared memory"),
+        (lambda: kernels.rms_norm_backward(W, W, tiling=StreamTiling(32, 32)), "at most 64 elements"),
+        (lambda: kernels.rms_norm_backward(H, H, tiling=StreamTiling(32, 32)), "4 bytes or more"),
         (lambda: kernels.softmax_backward(X, X.int()), "Int32 elements"),
     ],
 )
@@ -191,8 +213,9 @@ def test_clean_under_the_sanitizer():
     x, dy, weight = torch.randn(5, 100), torch.randn(5, 100), torch.randn(100)
     target = torch.randint(0, 100, (5,))
     with kiln.sanitize():
-        for tiling in (RowTiling(64, 64, 2, resident=1), RowTiling(64, 16, stages=2, resident=1)):
-            kernels.layer_norm_backward(dy, x, weight, bias=True, tiling=tiling)
+        kernels.layer_norm_backward(dy, x, weight, bias=True, tiling=SHARED)
+        for tiling in (StreamTiling(64, 64), StreamTiling(32, 16), RowTiling(64, 64, 2)):
+            kernels.rms_norm_backward(dy, x, weight, tiling=tiling)
         loss, lse = kernels.cross_entropy(x, target, return_lse=True, tiling=RowTiling(64, 64, 2))
         kernels.cross_entropy_backward(1.0, x, target, lse)
     close(loss, functional.cross_entropy(x.double(), target), 2e-6)

@@ -15,6 +15,8 @@ from kiln.kernels.odd_rows import OddRows, odd_tiling, odd_vectors
 from kiln.kernels.pointwise import ElementTiling, Elementwise, Operand
 from kiln.kernels.reduction_kernels import ColumnReduction, Operation, RowReduction, Shape
 from kiln.kernels.row_kernel import RowProblem
+from kiln.kernels.row_stream import RowStream, StreamProblem
+from kiln.kernels.stream_plans import tiling_for
 from kiln.targets.nvidia import toolchain
 from kiln.testing import assert_no_spills
 
@@ -24,10 +26,17 @@ KINDS = {
     "rms_norm": (rows.RmsNorm, 1, 1, 0, rows.forward_tiling),
     "layer_norm": (rows.LayerNorm, 1, 2, 0, rows.forward_tiling),
     "softmax_backward": (row_gradients.SoftmaxGradient, 2, 0, 0, row_gradients.softmax_gradient_tiling),
-    "rms_norm_backward": (row_gradients.RmsNormGradient, 2, 1, 1, row_gradients.gradient_tiling),
-    "layer_norm_backward": (row_gradients.LayerNormGradient, 2, 1, 2, row_gradients.gradient_tiling),
+    "rms_norm_backward": (row_gradients.RmsNormGradient, 2, 1, 2, row_gradients.read_twice_tiling),
+    "layer_norm_backward": (row_gradients.LayerNormGradient, 2, 1, 2, row_gradients.read_twice_tiling),
 }
-"""Kernel, matrices it reads, vectors, sums over rows, how its rows are cut by default."""
+"""Kernel, matrices it reads, vectors, numbers of a row that it writes, how its rows are cut by default."""
+STREAMED = {
+    "softmax": (row_gradients.SoftmaxGradient, 0, 0),
+    "rms_norm": (row_gradients.RmsNormGradient, 1, 1),
+    "layer_norm": (row_gradients.LayerNormGradient, 1, 2),
+}
+"""Kernel, vectors, sums over rows of gradients that are streamed."""
+SIZES = [(1024, Float32), (4096, Float16), (8192, BFloat16), (16384, BFloat16), (30008, Float16), (262144, Float32)]
 
 
 @pytest.fixture(autouse=True)
@@ -42,22 +51,18 @@ def compiled(kernel, *arguments):
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize(
-    ("n", "dtype"),
-    [(1024, Float32), (4096, Float16), (8192, BFloat16), (16384, BFloat16), (30008, Float16), (262144, Float32)],
-)
+@pytest.mark.parametrize(("n", "dtype"), SIZES)
 def test_rows(name, n, dtype):
-    kind, sources, columns, sums, choose = KINDS[name]
+    kind, sources, columns, notes, choose = KINDS[name]
     width = 128 // dtype.width
     tiling = choose(n, width, dtype.width, HOPPER, columns)
     tiling.check(n, width, dtype.width, sources, HOPPER)
-    sums, notes = (sums, 0) if tiling.resident else (0, 2 if sums else 0)
     vectors = tiling.vectors(n, width)
     exact = n == tiling.cluster * tiling.row_threads * vectors * width
     types = (dtype,) * sources, (dtype,), (dtype,) * columns
-    problem = RowProblem(*types, sums, notes, width, vectors, exact, tiling, overlaps=kind.overlaps)
+    problem = RowProblem(*types, 0, notes, width, vectors, exact, tiling, overlaps=kind.overlaps)
     numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
-    places = (Int64(0),) * (sources + 1 + columns + sums + notes)
+    places = (Int64(0),) * (sources + 1 + columns + notes)
     steps = (Int64(n),) * (sources + 1)
     assert_no_spills(compiled(plans.made(kind, problem), places, Int32(1), Int32(n), steps, numbers, Int32(1)))
 
@@ -100,6 +105,22 @@ def test_rows_with_edges(name, n, dtype):
     numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
     places, steps = (Int64(0),) * (sources + 1 + columns), (Int64(n),) * (sources + 1)
     assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), Int32(0), steps, numbers, Int32(1)))
+
+
+@pytest.mark.parametrize("name", STREAMED)
+@pytest.mark.parametrize(("n", "dtype"), [(128, BFloat16), *SIZES[:-1], (131072, Float32), (262144, BFloat16)])
+def test_streamed_gradients(name, n, dtype):
+    kind, columns, sums = STREAMED[name]
+    width, bits = 128 // dtype.width, dtype.width
+    tiling = tiling_for(n, width, 2 * bits, columns * bits, kind.fields, sums, HOPPER)
+    vectors = tiling.vectors(n, width)
+    exact = n == tiling.cluster * tiling.row_threads * vectors * width
+    types = (dtype, dtype), (dtype,), (dtype,) * columns, (dtype,) * sums
+    problem = StreamProblem(*types, width, vectors, tiling.slots(n, width), exact, tiling)
+    numbers = () if name == "softmax" else (Float32(0.0), Float32(0.0))
+    places, steps = (Int64(0),) * (3 + columns + 2 * sums), (Int64(n),) * 3
+    kernel = plans.made(RowStream, kind, problem)
+    assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), steps, numbers, Int32(1)))
 
 
 @pytest.mark.parametrize("dtype", [BFloat16, Float32])

@@ -10,6 +10,7 @@ _PLACES = {
     "ElementTiling": ".pointwise",
     "ReductionTiling": ".reductions",
     "RowTiling": ".row_kernel",
+    "StreamTiling": ".row_stream",
     "Tiling": ".gemm_tiling",
     "argmax": ".reductions",
     "argmin": ".reductions",

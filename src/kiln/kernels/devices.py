@@ -52,6 +52,19 @@ def _has_float8(major: int, minor: int) -> bool:
     return (major, minor) == (8, 9) or major == 12
 
 
+@functools.lru_cache(maxsize=256)
+def _clusters(modelled: bool, architecture: str, number: int, size: int) -> int:
+    if size == 1 or modelled or architecture:
+        return max(1, _of(modelled, architecture, number).multiprocessors // size)
+    return max(1, HardwareInfo(number).get_max_active_clusters(size))
+
+
+def clusters(size: int) -> int:
+    """How many clusters of so many blocks, each with a multiprocessor to itself, run at a time on the current device."""
+    target = get_target()
+    return _clusters(target.on_host, os.environ.get("CUTE_DSL_ARCH", ""), target.current_device(), size)
+
+
 def current() -> Device:
     """The device that the next call runs on; on the host, the one whose programs run there."""
     target = get_target()

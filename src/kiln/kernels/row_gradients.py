@@ -1,9 +1,9 @@
 """Gradients of softmax, RMSNorm and LayerNorm.
 
 Statistics of a row are found again from the row itself, which must be read anyway: nothing but the inputs is needed of the
-forward pass. Gradients of weights and biases are sums over rows. Where a block's threads can hold sums for all columns of
-their rows, each block sums over the rows it takes in turn; longer rows are read again, by a kernel that sums over columns with
-the statistics noted by the first. What the blocks have is added by a last kernel, in a fixed order.
+forward pass. Gradients of weights and biases are sums over rows: rows are streamed (`row_stream.py`), and each block sums over
+those it takes. Rows that cannot be, because they are too long or their elements are accessed one by one, are read again by a
+kernel that sums over columns, with the statistics noted by the first. Sums are made in a fixed order.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .calls import kernel_function
 from .norm_sums import NormSums
 from .reductions import sum as sum_over
 from .row_kernel import WARP, Part, RowKernel, RowTiling, State, across, plus, total
-from .row_plans import RowLaunch, check, default_tiling, matrix_of, row_plan, taken_as_rows, target_for, width_of
+from .row_plans import RowLaunch, check, default_tiling, row_plan, taken_as_rows, target_for
+from .row_stream import StreamTiling
 from .rows import joined_spread, norm_numbers, reciprocal
+from .stream_plans import StreamLaunch, common_width, stream_tiling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .devices import Device
 
 __all__ = ["layer_norm_backward", "rms_norm_backward", "softmax_backward"]
@@ -63,6 +63,14 @@ def summed_up(states: list[State], lanes: int) -> State:
     return tuple(found)
 
 
+def quarters(values: Any) -> list[Any]:
+    """Vectors of at most four elements of a vector: sums of these take fewer registers."""
+    if len(values) <= 4:
+        return [values]
+    pieces = values.reshape((4, len(values) // 4))
+    return [pieces[None, k] for k in range(len(values) // 4)]
+
+
 class RmsNormGradient(RowKernel):
     """Of the inputs and the gradients of the results. A finding is a sum of squares, and one of inputs times gradients."""
 
@@ -91,11 +99,11 @@ class RmsNormGradient(RowKernel):
     ) -> list[Any]:
         x, dy = values
         scale = cute.math.rsqrt(state[0] * numbers[1] + numbers[0])
-        shared = scale * scale * state[1] * numbers[1]
-        scaled = dy * columns[0] if columns else dy
-        found = [(scaled - x * shared) * scale]
+        shared = scale * scale * scale * state[1] * numbers[1]
+        scaled = dy * scale
+        found = [(scaled * columns[0] if columns else scaled) - x * shared]
         if self.problem.sums:
-            found.append(dy * (x * scale))
+            found.append(scaled * x)
         return found
 
     def noted(self, state: State, numbers: tuple[Any, ...]) -> list[Any]:
@@ -115,25 +123,31 @@ class LayerNormGradient(RowKernel):
         return tuple(Float32(0.0) for _ in range(5))
 
     def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
-        summed: Any = None
-        for v in range(part.count):
-            x = part.values(v)[0]
-            summed = x if summed is None else summed + x
+        """Distances are first taken from the mean of the thread's first vector, which is near enough to lose no accuracy.
+
+        Of e elements in vectors of w, no more than e / w of the sum of squares is taken off again.
+        """
         count = part.elements()
-        mean = total(summed) * reciprocal(count)
-        part.again()
+        near: Any = None
+        offsets: Any = None
         squares: Any = None
         gradients: Any = None
         products: Any = None
         for v in range(part.count):
             x, dy = part.values(v)
             weights = part.columns(v)
+            if near is None:
+                near = total(x) * (1.0 / len(x))
             scaled = dy * weights[0] if weights else dy
-            distance = part.kept(v, x - mean, 0.0)
-            squares = distance * distance if squares is None else cute.math.fma(distance, distance, squares)
-            gradients = scaled if gradients is None else gradients + scaled
-            products = distance * scaled if products is None else cute.math.fma(distance, scaled, products)
-        found = (count, mean, total(squares), total(gradients), total(products))
+            distance = part.kept(v, x - near, 0.0)
+            for d, g in zip(quarters(distance), quarters(scaled), strict=True):
+                offsets = d if offsets is None else offsets + d
+                squares = d * d if squares is None else cute.math.fma(d, d, squares)
+                gradients = g if gradients is None else gradients + g
+                products = d * g if products is None else cute.math.fma(d, g, products)
+        offset, gradient = total(offsets), total(gradients)
+        shift = offset * reciprocal(count)
+        found = (count, near + shift, total(squares) - offset * shift, gradient, total(products) - shift * gradient)
         return found if state is None else self.merge([state, found], 1), None
 
     def merge(self, states: list[State], lanes: int) -> State:
@@ -149,10 +163,11 @@ class LayerNormGradient(RowKernel):
     ) -> list[Any]:
         x, dy = values
         scale = cute.math.rsqrt(state[2] * numbers[1] + numbers[0])
-        shared = scale * state[4] * numbers[1]
-        normal = (x - state[1]) * scale
+        middle = state[1] * scale
+        shared = scale * scale * state[4] * numbers[1]
+        normal = x * scale - middle
         scaled = dy * columns[0] if columns else dy
-        found = [(scaled - state[3] * numbers[1] - normal * shared) * scale]
+        found = [scaled * scale - (normal * shared + state[3] * numbers[1] * scale)]
         if columns and self.problem.sums:
             found.append(dy * normal)
         if self.problem.sums > len(columns):
@@ -182,108 +197,78 @@ def softmax_gradient_tiling(n: int, width: int, bits: int, device: Device, colum
     return RowTiling(512, 512)
 
 
-MOST_SUMS = 16
-"""Columns for which a thread sums over rows at most, by default."""
+LONGEST_UNSTREAMED = 32768
+"""Columns of softmax up to which a block for each row is faster than blocks that take rows in turn."""
 
 
-def gradient_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
-    """Blocks that take rows in turn, with few elements to a thread, as it has sums for each; the next row is on its way.
-
-    Rows that are too long for that are cut as those of softmax.
-    """
-    row_threads = _power_of_two(-(-n // max(width, MOST_SUMS)))
-    if row_threads > 512:
-        chosen = softmax_gradient_tiling(n, width, bits, device)
-        if not chosen.stages:
-            return chosen
-        # with half the threads: there are more numbers to hold, and predicates where the threads do not fill the row
-        exact = n % (width * 256 * chosen.cluster) == 0
-        together = chosen.together + (chosen.together == 2 and exact)
-        return dataclasses.replace(chosen, threads=256, row_threads=256, together=together)
-    threads = max(128, row_threads)
-    together = {128: 3, 256: 2}.get(threads, 1)
-    return RowTiling(threads, row_threads, 1, 2 if width * bits >= 32 else 0, together, together)
+def read_twice_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
+    """Of norms whose rows cannot be streamed: as for softmax, with half the threads, as there are more numbers to hold."""
+    chosen = softmax_gradient_tiling(n, width, bits, device)
+    if chosen.stages and chosen.threads == chosen.row_threads:
+        threads = min(256, chosen.threads)
+        chosen = dataclasses.replace(chosen, threads=threads, row_threads=threads)
+    return dataclasses.replace(chosen, together=min(2, chosen.together))
 
 
 def _norm_backward(
-    name: str, kind: type[Any], dy: Any, x: Any, weight: Any, bias: bool, eps: float, out: Any, tiling: RowTiling | None
+    name: str, kind: type[Any], dy: Any, x: Any, weight: Any, bias: bool, eps: float, out: Any, tiling: Any
 ) -> tuple[Any, ...]:
     if out is None:
         out = arrays.empty_like(x)
-    return _norm_plan(name, kind, dy, x, weight, bias, eps, out, tiling)(dy, x, weight, out)
-
-
-def _norm_plan(
-    name: str, kind: type[Any], dy: Any, x: Any, weight: Any, bias: bool, eps: float, out: Any, tiling: RowTiling | None
-) -> Callable[..., tuple[Any, ...]]:
     check(name, [x, dy], [out], [weight])
-    n = x.shape[-1]
-    sums = int(weight is not None) + int(bias)
-    kinds = [weight if weight is not None else x] * sums
+    given = [
+        taken_as_rows(x),
+        taken_as_rows(dy),
+        target_for(out),
+        None if weight is None else arrays.contiguous(weight),
+    ]
+    made = [arrays.empty(like, (x.shape[-1],), None) for like in [*([] if weight is None else [weight]), *[x] * bias]]
     if 0 in x.shape:
-
-        def nothing(dy: Any, x: Any, weight: Any, out: Any) -> tuple[Any, ...]:
-            made = [arrays.empty(like, (n,), None) for like in kinds]
-            for vector in made:
-                arrays.fill(vector, 0)
-            return _ordered(out, made, weight is not None, bias)
-
-        return nothing
-    given = _taken(dy, x, weight, out)
-    chosen = tiling or _chosen(given)
-    turns = chosen.resident > 0 and chosen.vectors(n, 1) > 0
-    launch = RowLaunch(
-        kind, given[:2], given[2:3], given[3:], norm_numbers(x, eps), chosen, gradient_tiling,
-        sums if turns else 0, 0 if turns or not sums else 2,
-    )  # fmt: skip
-    parts, each = (launch.lines, 0) if turns else _parts(launch)
-
-    def scratch(like: Any) -> tuple[list[Any], list[Any]]:
-        wanted = arrays.framework_dtype(Float32, like)
-        notes = [] if turns or not sums else [arrays.empty(like, (launch.rows,), wanted) for _ in range(2)]
-        return notes, [arrays.empty(like, (parts, n), wanted) for _ in range(sums)]
-
-    notes, partial = scratch(x)
-    run = launch.launcher([*given, *(notes or partial)])
-    add = None
-    if notes:
-        types, width = (arrays.element_type(x), arrays.element_type(dy)), launch.width
-        kernel = plans.made(NormSums, types, width, n % (WARP * width) == 0, weight is not None, bias)
-        steps = tuple(Int64(step) for step in launch.steps[:2])
-        add = plans.launcher(
-            kernel, [*given[:2], *notes, *partial], Int32(launch.rows), Int32(n), steps, Int32(parts), Int32(each)
-        )
-
-    before = [x, dy, out, weight]
-    copied = any(a is not b for a, b in zip(given, before, strict=True))
-
-    def plan(dy: Any, x: Any, weight: Any, out: Any) -> tuple[Any, ...]:
-        taken = _taken(dy, x, weight, out) if copied else [x, dy, out, weight]
-        notes, partial = scratch(x)
-        run([a for a in (*taken, *(notes or partial)) if a is not None])
-        if add is not None:
-            add([*taken[:2], *notes, *partial])
-        if taken[2] is not out:
-            arrays.assign(out, taken[2])
-        made = [arrays.empty(like, (n,), None) for like in ([weight] if weight is not None else []) + [x] * bias]
-        for vector, found in zip(made, partial, strict=True):
-            sum_over(found, 0, out=vector)
-        return _ordered(out, made, weight is not None, bias)
-
-    return plan
+        for vector in made:
+            arrays.fill(vector, 0)
+    else:
+        columns = [] if weight is None else given[3:]
+        totals = [arrays.element_type(vector) for vector in made]
+        chosen = tiling or stream_tiling(kind, given[:3], columns, len(made))
+        if isinstance(chosen, StreamTiling):
+            launch = StreamLaunch(kind, given[:2], given[2:3], columns, totals, norm_numbers(x, eps), chosen)
+            _run_streamed(launch, [*given[:3], *columns], made)
+        else:
+            _run_read_twice(kind, given, made, norm_numbers(x, eps), chosen)
+        if given[2] is not out:
+            arrays.assign(out, given[2])
+    left = iter(made)
+    return out, None if weight is None else next(left), next(left) if bias else None
 
 
-def _taken(dy: Any, x: Any, weight: Any, out: Any) -> list[Any]:
-    """Inputs, gradients, what is written and weights, as kernels take them."""
-    return [taken_as_rows(x), taken_as_rows(dy), target_for(out), None if weight is None else arrays.contiguous(weight)]
+def _run_streamed(launch: StreamLaunch, given: list[Any], made: list[Any]) -> None:
+    """Write what is made of rows, and sums over rows, in one go."""
+    wanted = arrays.framework_dtype(Float32, given[0])
+    taken = [*given, *(arrays.empty(given[0], (launch.lines, launch.n), wanted) for _ in made), *made]
+    launch.launcher(taken)(taken)
 
 
-def _chosen(given: list[Any]) -> RowTiling:
-    """How rows are cut by default."""
-    laid = [m for m in map(matrix_of, given[:3]) if m is not None]
-    width = min([m.width for m in laid] + ([] if given[3] is None else [width_of(given[3], laid[0].n, laid[0].n)]))
-    bits = max(arrays.element_type(x).width for x in given[:2])
-    return gradient_tiling(laid[0].n, width, bits, devices.current())
+def _run_read_twice(
+    kind: type[Any], given: list[Any], made: list[Any], numbers: tuple[float, ...], tiling: RowTiling | None
+) -> None:
+    """Write what is made of rows and the statistics of each, then sum over rows, which are read again."""
+    weighted, biased = given[3] is not None, len(made) > int(given[3] is not None)
+    launch = RowLaunch(kind, given[:2], given[2:3], given[3:], numbers, tiling, read_twice_tiling, 0, 2 if made else 0)
+    wanted = arrays.framework_dtype(Float32, given[0])
+    notes = [arrays.empty(given[0], (launch.rows,), wanted) for _ in range(2 if made else 0)]
+    taken = [a for a in (*given, *notes) if a is not None]
+    launch.launcher(taken)(taken)
+    if not made:
+        return
+    parts, each = _parts(launch)
+    partial = [arrays.empty(given[0], (parts, launch.n), wanted) for _ in made]
+    types = tuple(map(arrays.element_type, given[:2]))
+    kernel = plans.made(NormSums, types, launch.width, launch.n % (WARP * launch.width) == 0, weighted, biased)
+    taken = [*given[:2], *notes, *partial]
+    steps = tuple(Int64(step) for step in launch.steps[:2])
+    plans.launcher(kernel, taken, Int32(launch.rows), Int32(launch.n), steps, Int32(parts), Int32(each))(taken)
+    for vector, found in zip(made, partial, strict=True):
+        sum_over(found, 0, out=vector)
 
 
 def _parts(launch: RowLaunch) -> tuple[int, int]:
@@ -295,27 +280,42 @@ def _parts(launch: RowLaunch) -> tuple[int, int]:
     return -(-launch.rows // each), each
 
 
-def _ordered(out: Any, made: list[Any], weighted: bool, biased: bool) -> tuple[Any, ...]:
-    left = iter(made)
-    return out, next(left) if weighted else None, next(left) if biased else None
-
-
 # --- the functions ---------------------------------------------------------------------------------------------------
 
 
 @kernel_function("dy", "y", "out")
-def softmax_backward(dy: Any, y: Any, *, out: Any = None, tiling: RowTiling | None = None) -> Any:
+def softmax_backward(dy: Any, y: Any, *, out: Any = None, tiling: RowTiling | StreamTiling | None = None) -> Any:
     """The gradient of what `softmax` was given, from that of its result `y`: y (dy - sum(y dy)), along the last mode."""
     if out is None:
         out = arrays.empty_like(dy)
-    run = row_plan("softmax_backward", SoftmaxGradient, [y, dy], [out], [], (), tiling, softmax_gradient_tiling)
-    run([y, dy, out])
+    check("softmax_backward", [y, dy], [out], [])
+    given = [taken_as_rows(y), taken_as_rows(dy), target_for(out)]
+    if 0 in y.shape:
+        return out
+    aligned = common_width(given, []) * min(map(arrays.itemsize, given)) == arrays.WIDEST
+    if tiling is None and aligned and y.shape[-1] > LONGEST_UNSTREAMED:
+        tiling = stream_tiling(SoftmaxGradient, given, [], 0)
+    if isinstance(tiling, StreamTiling):
+        _run_streamed(StreamLaunch(SoftmaxGradient, given[:2], given[2:], [], [], (), tiling), given, [])
+    else:
+        run = row_plan(
+            "softmax_backward", SoftmaxGradient, given[:2], given[2:], [], (), tiling, softmax_gradient_tiling
+        )
+        run(given)
+    if given[2] is not out:
+        arrays.assign(out, given[2])
     return out
 
 
 @kernel_function("dy", "x", "weight", "out")
 def rms_norm_backward(
-    dy: Any, x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, tiling: RowTiling | None = None
+    dy: Any,
+    x: Any,
+    weight: Any = None,
+    *,
+    eps: float = 1e-6,
+    out: Any = None,
+    tiling: RowTiling | StreamTiling | None = None,
 ) -> tuple[Any, Any]:
     """The gradients of what `rms_norm` was given, from that of its result: of `x`, and of `weight` (None without).
 
@@ -333,7 +333,7 @@ def layer_norm_backward(
     bias: bool = False,
     eps: float = 1e-5,
     out: Any = None,
-    tiling: RowTiling | None = None,
+    tiling: RowTiling | StreamTiling | None = None,
 ) -> tuple[Any, Any, Any]:
     """The gradients of what `layer_norm` was given, from that of its result: of `x`, `weight` and the bias.
 

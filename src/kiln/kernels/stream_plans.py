@@ -1,0 +1,95 @@
+"""From arrays to a launch of a kernel that streams rows: how rows are cut by default, over how many blocks they are spread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..base_dsl.typing import Float32, Int32, Int64
+from . import arrays, devices, plans
+from .row_kernel import WARP
+from .row_plans import matrix_of, width_of
+from .row_stream import RowStream, StreamProblem, StreamTiling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def common_width(matrices: Sequence[Any], columns: Sequence[Any]) -> int:
+    """How many elements of rows, and of numbers for each column, can be accessed at once everywhere."""
+    laid = [m for m in map(matrix_of, matrices) if m is not None]
+    return min([m.width for m in laid] + [width_of(c, laid[0].n, laid[0].n) for c in columns])
+
+
+def stream_tiling(kind: type[Any], matrices: Sequence[Any], columns: Sequence[Any], sums: int) -> StreamTiling | None:
+    """How the rows of sources, then of one matrix that is written, are cut by default; None: they cannot be streamed."""
+    width = common_width(matrices, columns)
+    sources = [arrays.element_type(x).width for x in matrices[:-1]]
+    if width * min(sources) < 32:
+        return None
+    held = sum(sources), sum(arrays.element_type(c).width for c in columns), kind.fields, sums
+    return tiling_for(matrices[0].shape[-1], width, *held, devices.current())
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def tiling_for(
+    n: int, width: int, sources: int, columns: int, fields: int, sums: int, device: devices.Device
+) -> StreamTiling | None:
+    """The same, for sources and columns of so many bits for each element.
+
+    As measured on an H200: a block of 512 threads on each multiprocessor, four vectors of a row to a thread, or two where that makes
+    it all threads of a block or fewer than a warp. More on the way is slower where a block, or two, have a row; larger clusters are
+    better off with exchanges that are hidden.
+    """
+    units = -(-n // width)
+    vectors = 2 if units <= 2 * WARP or 512 < units <= 1024 else 4
+    across = _power_of_two(-(-units // vectors))
+    threads, cluster, many = min(512, across), max(1, across // 512), fields > 2
+    if cluster > (1 if many else 2) and not (sums == 1 and cluster == 16):
+        whole = (
+            units == across * vectors
+        )  # else there are predicates, and no registers for places in a ring of other than whole rows
+        ahead = 2 * int(whole) if many else int(cluster == 16)
+        tiling = StreamTiling(512, threads, cluster, ahead, overlapped=True)
+    else:
+        ahead = 7 if cluster == 16 else 2 if threads == 512 and (many or vectors == 2) else 1
+        tiling = StreamTiling(512, threads, cluster, ahead)
+    return tiling if tiling.fits(n, width, sources, columns, fields, sums, device) else None
+
+
+class StreamLaunch:
+    """How rows of arrays that lie as the kernel takes them are streamed. `totals` are the types of sums over rows."""
+
+    def __init__(
+        self, kind: type[Any], sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any], totals: Sequence[Any],
+        numbers: tuple[float, ...], tiling: StreamTiling,
+    ) -> None:  # fmt: skip
+        matrices = [m for m in map(matrix_of, (*sources, *outs)) if m is not None]
+        rows, n = matrices[0].rows, matrices[0].n
+        arrays.require(rows < 1 << 31 and n < 1 << 31, f"{rows} rows of {n} elements: more than 32 bits count")
+        width = common_width((*sources, *outs), columns)
+        types = [tuple(map(arrays.element_type, group)) for group in (sources, outs, columns)]
+        device = devices.current()
+        held, columns_held = (sum(t.width for t in group) for group in (types[0], types[2]))
+        least = min(t.width for t in types[0])
+        tiling.check(n, width, least, held, columns_held, kind.fields, len(totals), device)
+        vectors = tiling.vectors(n, width)
+        exact = n == tiling.cluster * tiling.row_threads * vectors * width
+        self.rows = rows
+        self.n = n
+        self.lines = min(-(-rows // tiling.rows), devices.clusters(tiling.cluster))
+        """How many sums there are for each column."""
+        problem = StreamProblem(
+            types[0], types[1], types[2], tuple(totals), width, vectors, tiling.slots(n, width), exact, tiling
+        )
+        self._kernel = plans.made(RowStream, kind, problem)
+        self._numbers = (
+            Int32(rows), Int32(n), tuple(Int64(m.step) for m in matrices), tuple(Float32(x) for x in numbers),
+            Int32(self.lines),
+        )  # fmt: skip
+
+    def launcher(self, given: Sequence[Any]) -> Callable[[Sequence[Any]], None]:
+        """A function of arrays like these: sources, outs, columns, `lines` of sums for each total, totals."""
+        return plans.launcher(self._kernel, given, *self._numbers)
