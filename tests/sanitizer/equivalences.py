@@ -45,7 +45,6 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
         ): _WAITED_BEFORE,
         ("row_kernel.kernel: cp_async_wait_group(0)", "deleted"): _NOTHING_FOLLOWS,
         ("row_kernel.kernel: cp_async_wait_group(0)", "leaves one more group"): _NOTHING_FOLLOWS,
-        ("row_kernel.row: cp_async_wait_group(tiling.stages - 1)", "one statement later"): _NOTHING_MOVED,
     },
     "masked_product": {
         ("held_a.fill(0.0)", "deleted"): _TIMES_ZERO,
