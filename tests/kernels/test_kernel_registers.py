@@ -101,7 +101,7 @@ def test_rows_with_edges(name, n, dtype):
     tiling = odd_tiling(n, width, sources, columns, HOPPER)
     assert tiling is not None
     kinds = ((dtype,) * sources, (dtype,), (dtype,) * columns)
-    kernel = OddRows(kind, RowProblem(*kinds, 0, 0, width, odd_vectors(n, width, tiling), False, tiling))
+    kernel = OddRows(kind, RowProblem(*kinds, 0, 0, width, odd_vectors(n, width, tiling), False, tiling, kind.overlaps))
     numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
     places, steps = (Int64(0),) * (sources + 1 + columns), (Int64(n),) * (sources + 1)
     assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), Int32(0), steps, numbers, Int32(1)))

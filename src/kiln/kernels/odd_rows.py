@@ -160,6 +160,7 @@ class OddRows:
             max_number_threads=tiling.threads,
             min_blocks_per_mp=tiling.together,
             stream=stream,
+            use_pdl=problem.overlaps,
         )
 
     @cute.kernel
@@ -167,6 +168,9 @@ class OddRows:
         self, sources: Any, outs: Any, columns: Any, numbers: Any, rows: Int32, n: Int32, lead: Int32, skew: Int32
     ):
         tiling, says = self.tiling, self.says
+        if const_expr(self.problem.overlaps):
+            arch.griddepcontrol_wait()
+            arch.griddepcontrol_launch_dependents()
         thread, block = arch.thread_idx()[0], arch.block_idx()[0]
         rank, lane, within = block % tiling.cluster, thread % tiling.row_threads, thread // tiling.row_threads
         row = block // tiling.cluster * tiling.rows + within

@@ -126,11 +126,15 @@ def _odd_launcher(
     if found is None or found[0] <= min(m.width for m in matrices) or max(rows, n) >= 1 << 31:
         return None
     width, lead = found
-    tiling = odd_tiling(n, width, len(sources), len(present), devices.current())
+    device = devices.current()
+    tiling = odd_tiling(n, width, len(sources), len(present), device)
     if tiling is None:
         return None
     types = [tuple(None if x is None else arrays.element_type(x) for x in group) for group in (sources, outs, columns)]
-    problem = RowProblem(types[0], types[1], types[2], 0, 0, width, odd_vectors(n, width, tiling), False, tiling)
+    problem = RowProblem(
+        *(types[0], types[1], types[2], 0, 0, width, odd_vectors(n, width, tiling), False, tiling),
+        overlaps=kind.overlaps and device.overlaps,
+    )
     return plans.launcher(
         plans.made(OddRows, kind, problem), [*sources, *outs, *present], Int32(rows), Int32(n), Int32(lead),
         tuple(Int64(m.step) for m in matrices), tuple(Float32(x) for x in numbers),
