@@ -91,7 +91,10 @@ def test_everything_after_large_products(m, n, k):
     got = kernels.gemm(a, b, **options, epilogue=lambda value, gate: value * gate, out_dtype=torch.float32)
     sums = 0.5 * (a.double() @ b.double()) - 2.0 * c.double() + bias.half().double()
     wanted = torch.nn.functional.gelu(sums) * gate.double()
-    torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=2e-4)
+    # sums in the tensor cores keep fewer bits than f32
+    size = 0.5 * (a.double().abs() @ b.double().abs()) + 2.0 * c.double().abs() + bias.half().double().abs()
+    error = (got.double() - wanted).abs() / (size * gate.double().abs()).clamp(min=1e-3)
+    assert error.max().item() <= 3e-5
 
 
 def test_batches_and_everything_after():
