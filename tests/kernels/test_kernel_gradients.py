@@ -213,9 +213,11 @@ def test_clean_under_the_sanitizer():
     x, dy, weight = torch.randn(5, 100), torch.randn(5, 100), torch.randn(100)
     target = torch.randint(0, 100, (5,))
     with kiln.sanitize():
-        kernels.layer_norm_backward(dy, x, weight, bias=True, tiling=SHARED)
-        for tiling in (StreamTiling(64, 64), StreamTiling(32, 16), RowTiling(64, 64, 2)):
+        kernels.layer_norm_backward(dy, x, weight, bias=True, tiling=StreamTiling(64, 64))
+        for tiling in (StreamTiling(32, 16), RowTiling(64, 64, 2)):
             kernels.rms_norm_backward(dy, x, weight, tiling=tiling)
+        for tiling in (SHARED, StreamTiling(64, 64, 2)):  # more rows than findings are kept of
+            kernels.rms_norm_backward(dy.repeat(70, 1), x.repeat(70, 1), weight, tiling=tiling)
         loss, lse = kernels.cross_entropy(x, target, return_lse=True, tiling=RowTiling(64, 64, 2))
         kernels.cross_entropy_backward(1.0, x, target, lse)
     close(loss, functional.cross_entropy(x.double(), target), 2e-6)
