@@ -15,6 +15,7 @@ from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.cute.nvgpu import CopyUniversalOp
 from kiln.cute.nvgpu.common import CacheEvictionPriority, LoadCacheMode, MemoryOrder, MemoryScope
 from kiln.cute.nvgpu.cpasync import CopyG2SOp
+from kiln.targets.nvidia import copy_hints
 
 
 def copier(options):
@@ -182,3 +183,26 @@ def test_what_is_no_order():
             *[cute.runtime.make_fake_compact_tensor(Float32, (4, 32), assumed_align=16) for _ in range(2)],
             target="cpu",
         )
+
+
+@needs_ptxas
+def test_hints_that_ptxas_cannot_write_down_are_left_out(monkeypatch):
+    tensors = [cute.runtime.make_fake_compact_tensor(Float32, (4, 32), assumed_align=16) for _ in range(2)]
+    launch = staged({"l2_evict_priority": CacheEvictionPriority.EVICT_LAST})
+
+    def compiled():
+        return cute.compile(launch, *tensors, Int32(1), target="nvidia", options="--gpu-arch sm_90a")
+
+    kept = compiled()
+    ptx, cubin = kept.__ptx__, kept.__cubin__
+    assert ptx.count("cp.async.cg.shared.global.L2::cache_hint") == 2
+    assert not copy_hints.are_wrong(ptx, cubin)
+    form = (0x7FAE).to_bytes(2, "little")  # LDGSTS; the other form differs in one bit
+    assert cubin.count(form) == 2
+    assert copy_hints.are_wrong(ptx, cubin.replace(form, (0x7DAE).to_bytes(2, "little"), 1))
+    monkeypatch.setattr(copy_hints, "_UNIFORM_COPY", 0xFAE)
+    left_out = compiled()
+    assert left_out.__ptx__ == copy_hints.without_hints(ptx)
+    assert "cache_hint" not in left_out.__ptx__
+    assert left_out.__ptx__.count("cp.async.cg.shared.global [") == 2
+    assert left_out.__cubin__ != cubin

@@ -18,7 +18,7 @@ from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRu
 from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
 from ..sites import Site
-from . import codegen, driver, dry_run, remarks
+from . import codegen, copy_hints, driver, dry_run, remarks
 from .arch import Arch, chosen
 from .codegen import Resources
 from .expand import DYNAMIC_SMEM_ALIGNMENT, MAX_STATIC_SMEM
@@ -243,6 +243,7 @@ class NvidiaTarget(Target):
         code.sites = expansion.sites
         code.kernels = [_info(fact, expansion, {}) for fact in facts]
         if not codegen.ptxas_version():
+            code.ptx = copy_hints.without_hints(code.ptx)  # what the driver makes of them cannot be looked at
             return lambda: None
         flags = options.ptxas_options + (" -lineinfo" if lines else "")
         assembly = codegen.Assembly(code.ptx, arch, opt, flags, compilation.name)
@@ -254,6 +255,10 @@ class NvidiaTarget(Target):
             with compilation.stage("ptxas"):
                 try:
                     code.cubin, code.resources = assembly.result()
+                    if copy_hints.are_wrong(code.ptx, code.cubin):
+                        code.ptx = copy_hints.without_hints(code.ptx)
+                        again = codegen.Assembly(code.ptx, arch, opt, flags, compilation.name)
+                        code.cubin, code.resources = again.result()
                 except CompilerDiagnosticError as failure:
                     path = compilation.write(f"failed.{arch.name}.ptx", code.ptx)
                     raise CompilerDiagnosticError(failure.message, hint=f"the PTX is in {path}") from None

@@ -1,0 +1,45 @@
+"""Hints for the L2 cache on `cp.async`, where ptxas makes something of them that an SM refuses.
+
+ptxas (CUDA 13.0 and 13.4) has two forms of such a copy. In the one whose address in shared memory is the sum of a register and a
+uniform register, it puts the policy of a hint where the hardware does not look for it, and the kernel ends with an illegal
+instruction (an H200). Which form it chooses cannot be told from the PTX. So code is looked at, and where that form is found in
+code with hints, it is made again without: hints change no results.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+_COPY = re.compile(r"(cp\.async\.c[ag]\.shared\.global)\.L2::cache_hint ([^;]*), %rd\d+;")
+_INSTRUCTION = 16
+_OPCODE, _UNIFORM_COPY = 0xFFF, 0xDAE
+"""The bits of an instruction that say what it does, and LDGSTS with a uniform register in its address."""
+_CODE = 0x4
+"""The flag of a section that holds instructions."""
+
+
+def without_hints(ptx: str) -> str:
+    """The same PTX with no hints on asynchronous copies."""
+    return _COPY.sub(r"\1 \2;", ptx)
+
+
+def are_wrong(ptx: str, cubin: bytes) -> bool:
+    """Whether there are hints on asynchronous copies, and code in which they may be wrong."""
+    return _COPY.search(ptx) is not None and any(
+        int.from_bytes(code[at : at + 2], "little") & _OPCODE == _UNIFORM_COPY
+        for code in _sections(cubin)
+        for at in range(0, len(code), _INSTRUCTION)
+    )
+
+
+def _sections(cubin: bytes) -> list[bytes]:
+    """The sections of an ELF file of 64 bits that hold instructions."""
+    (table,) = struct.unpack_from("<Q", cubin, 40)
+    size, count = struct.unpack_from("<HH", cubin, 58)
+    found: list[bytes] = []
+    for number in range(count):
+        _, _, flags, _, offset, length = struct.unpack_from("<IIQQQQ", cubin, table + number * size)
+        if flags & _CODE:
+            found.append(cubin[offset : offset + length])
+    return found
