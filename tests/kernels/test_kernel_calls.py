@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import kiln
 from kiln import cute, kernels
@@ -19,6 +18,7 @@ from kiln.base_dsl import call_plan, call_program
 from kiln.base_dsl import target as targets
 from kiln.kernels import arrays, calls
 
+torch = pytest.importorskip("torch")
 RNG = np.random.default_rng(7)
 ENOUGH = 6
 """Calls after which native code has taken over."""
@@ -37,7 +37,7 @@ def normal(*shape: int, dtype: Any = np.float32) -> np.ndarray:
     return RNG.standard_normal(shape).astype(dtype)
 
 
-def tensor(*shape: int, dtype: Any = torch.float32) -> torch.Tensor:
+def tensor(*shape: int, dtype: Any = torch.float32) -> Any:
     return torch.from_numpy(normal(*shape)).to(dtype)
 
 
@@ -168,7 +168,7 @@ def settle(function: Any, *given: Any, **options: Any) -> None:
 X = tensor(4, 8)
 
 
-def _misaligned(x: torch.Tensor) -> torch.Tensor:
+def _misaligned(x: Any) -> Any:
     made = torch.empty(x.numel() + 1, dtype=x.dtype)[1:].view(x.shape)
     made.copy_(x)
     return made
