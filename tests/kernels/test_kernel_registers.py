@@ -60,7 +60,7 @@ def test_rows(name, n, dtype):
     vectors = tiling.vectors(n, width)
     exact = n == tiling.cluster * tiling.row_threads * vectors * width
     types = (dtype,) * sources, (dtype,), (dtype,) * columns
-    problem = RowProblem(*types, 0, notes, width, vectors, exact, tiling, overlaps=kind.overlaps)
+    problem = RowProblem(*types, notes, width, vectors, exact, tiling, overlaps=kind.overlaps)
     numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
     places = (Int64(0),) * (sources + 1 + columns + notes)
     steps = (Int64(n),) * (sources + 1)
@@ -84,7 +84,7 @@ def test_rows_of_16_kilobytes(name, n, dtype):
 def test_rows_wait_for_the_kernel_before_and_stay_in_the_cache(n, reads):
     tiling = rows.forward_tiling(n, 4, 32, HOPPER, 1)
     kinds = (Float32,), (Float32,), (Float32,)
-    problem = RowProblem(*kinds, 0, 0, 4, tiling.vectors(n, 4), True, tiling, overlaps=True)
+    problem = RowProblem(*kinds, 0, 4, tiling.vectors(n, 4), True, tiling, overlaps=True)
     numbers = (Float32(0.0), Float32(0.0))
     made = compiled(rows.RmsNorm(problem), (Int64(0),) * 3, Int32(1), Int32(n), (Int64(n),) * 2, numbers, Int32(1))
     ptx = str(made.__ptx__)
@@ -101,7 +101,7 @@ def test_rows_with_edges(name, n, dtype):
     tiling = odd_tiling(n, width, sources, columns, HOPPER)
     assert tiling is not None
     kinds = ((dtype,) * sources, (dtype,), (dtype,) * columns)
-    kernel = OddRows(kind, RowProblem(*kinds, 0, 0, width, odd_vectors(n, width, tiling), False, tiling, kind.overlaps))
+    kernel = OddRows(kind, RowProblem(*kinds, 0, width, odd_vectors(n, width, tiling), False, tiling, kind.overlaps))
     numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
     places, steps = (Int64(0),) * (sources + 1 + columns), (Int64(n),) * (sources + 1)
     assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), Int32(0), steps, numbers, Int32(1)))
@@ -129,7 +129,7 @@ def test_losses(dtype, odd, smoothed):
     width, loss = 128 // dtype.width, Loss(Int64, smoothed, overlaps=True)
     tiling = loss_tiling(32000, width, 4096, HOPPER)
     vectors = loss_vectors(32000, width, tiling, smoothed)
-    problem = RowProblem((dtype,), (), (), 0, 0, width, vectors, False, tiling)
+    problem = RowProblem((dtype,), (), (), 0, width, vectors, False, tiling)
     total, counter = Total(Int64, True, True, True), Total(Int64, False, True, True)
     ends = (Int32(0), Int64(0), Float32(0.0))
     kernel = CrossEntropy(problem, odd, loss, total)

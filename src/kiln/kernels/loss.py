@@ -129,7 +129,7 @@ def _plan(
         f"{chosen}: the rows of a loss are not held: no stages, none resident",
     )
     vectors = loss_vectors(laid.n, width, chosen, loss.smoothed)
-    problem = RowProblem((dtype,), (), (), 0, 0, width, vectors, False, chosen)
+    problem = RowProblem((dtype,), (), (), 0, width, vectors, False, chosen)
     blocks = -(-laid.rows // chosen.rows) * chosen.cluster
     total = plans.made(Total, loss.target, True, reduction == "mean", loss.overlaps) if together else None
     run = plans.launcher(

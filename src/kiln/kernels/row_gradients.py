@@ -253,7 +253,7 @@ def _run_read_twice(
 ) -> None:
     """Write what is made of rows and the statistics of each, then sum over rows, which are read again."""
     weighted, biased = given[3] is not None, len(made) > int(given[3] is not None)
-    launch = RowLaunch(kind, given[:2], given[2:3], given[3:], numbers, tiling, read_twice_tiling, 0, 2 if made else 0)
+    launch = RowLaunch(kind, given[:2], given[2:3], given[3:], numbers, tiling, read_twice_tiling, 2 if made else 0)
     wanted = arrays.framework_dtype(Float32, given[0])
     notes = [arrays.empty(given[0], (launch.rows,), wanted) for _ in range(2 if made else 0)]
     taken = [a for a in (*given, *notes) if a is not None]

@@ -9,7 +9,7 @@ and once more to write.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import cute
 from ..base_dsl.numeric.operators import select
@@ -222,21 +222,21 @@ class Part:
 class RowProblem:
     """What a kernel is made for: the types of its matrices and vectors, how wide accesses are, and how rows are cut.
 
-    With `vectors` of 0 rows are read in chunks. `exact` rows fill all vectors of all threads. `sums` numbers for each column
-    are summed over rows: each block writes its own sums. `notes` are numbers of each row that are written. Where the kernel
-    `overlaps`, its blocks are launched while the one before ends, and wait for it.
+    With `vectors` of 0 rows are read in chunks. `exact` rows fill all vectors of all threads. `notes` are numbers of each row
+    that are written. Where the kernel `overlaps`, its blocks are launched while the one before ends, and wait for it.
     """
 
     sources: tuple[Any, ...]
     outs: tuple[Any, ...]
     columns: tuple[Any, ...]
-    sums: int
     notes: int
     width: int
     vectors: int
     exact: bool
     tiling: RowTiling
     overlaps: bool = False
+    sums: ClassVar[int] = 0
+    """Numbers for each column that are summed over rows, which only kernels that stream them do."""
 
 
 class RowKernel:
@@ -290,7 +290,7 @@ class RowKernel:
     ) -> list[Any]:
         """What is written for one vector of each source, given what the thread found out and what is known of the row.
 
-        After what is written comes what is added to the sums over rows.
+        After what is written comes what is added to sums over rows, if the problem has any.
         """
         raise NotImplementedError
 
@@ -311,19 +311,17 @@ class RowKernel:
 
     @cute.jit
     def __call__(self, places: Any, rows: Int32, n: Int32, steps: Any, numbers: Any, blocks: Int32, stream: Int64):
-        """Launch over so many blocks. `places`: sources, outs, columns, sums, notes; `steps`: from row to row of the matrices."""
+        """Launch over so many blocks. `places`: sources, outs, columns, notes; `steps`: from row to row of the matrices."""
         problem, tiling = self.problem, self.tiling
         types = (*problem.sources, *problem.outs)
         matrices = [self.matrix(p, t, rows, n, step) for p, t, step in zip(places, types, steps, strict=False)]
         rest = places[len(types) :]
         present = [t for t in problem.columns if t is not None]
         columns = [self.vector(p, t, n) for p, t in zip(rest, present, strict=False)]
-        lines = blocks // tiling.cluster * tiling.rows
         rest = rest[len(present) :]
-        sums = [self.matrix(p, Float32, lines, n, n) for p in rest[: problem.sums]]
-        notes = [cute.make_tensor(arrays.pointer(p, Float32, 1), cute.make_layout(rows)) for p in rest[problem.sums :]]
+        notes = [cute.make_tensor(arrays.pointer(p, Float32, 1), cute.make_layout(rows)) for p in rest]
         sources, outs = matrices[: len(problem.sources)], matrices[len(problem.sources) :]
-        self.kernel(sources, outs, columns, sums, notes, numbers, rows, n).launch(
+        self.kernel(sources, outs, columns, notes, numbers, rows, n).launch(
             grid=(blocks, 1, 1),
             block=(tiling.threads, 1, 1),
             cluster=(tiling.cluster, 1, 1) if tiling.cluster > 1 else None,
@@ -334,7 +332,7 @@ class RowKernel:
         )
 
     @cute.kernel
-    def kernel(self, sources: Any, outs: Any, columns: Any, sums: Any, notes: Any, numbers: Any, rows: Int32, n: Int32):
+    def kernel(self, sources: Any, outs: Any, columns: Any, notes: Any, numbers: Any, rows: Int32, n: Int32):
         tiling, width = self.tiling, self.width
         if const_expr(self.problem.overlaps):
             arch.griddepcontrol_wait()
@@ -350,9 +348,6 @@ class RowKernel:
         exchange = self.exchange_buffer(slots)
         staged = [self.stage_buffer(x.element_type) for x in sources] if const_expr(tiling.stages > 0) else []
         first = block // tiling.cluster
-        summed = [cute.make_rmem_tensor((width, self.vectors), Float32) for _ in sums]
-        for held in summed:
-            held.fill(0.0)
 
         if const_expr(tiling.cluster > 1):
             arch.cluster_arrive_relaxed()
@@ -363,33 +358,21 @@ class RowKernel:
 
         if const_expr(tiling.resident == 0):
             places = (first * tiling.rows + within, Int32(0), rows, unit, units, thread, within, rank, slots, Int32(0))
-            self.row(sources, outs, columns, summed, notes, numbers, n, staged, exchange, places)
+            self.row(sources, outs, columns, notes, numbers, n, staged, exchange, places)
         else:
             turn = Int32(0)
             steps = arch.grid_dim()[0] // tiling.cluster
             for group in range(first, cute.ceil_div(rows, tiling.rows), steps):
                 row = group * tiling.rows + within
                 places = (row, row + steps * tiling.rows, rows, unit, units, thread, within, rank, slots, turn)
-                self.row(sources, outs, columns, summed, notes, numbers, n, staged, exchange, places)
+                self.row(sources, outs, columns, notes, numbers, n, staged, exchange, places)
                 turn = turn ^ 1
         if const_expr(tiling.stages > 0):
             arch.cp_async_wait_group(0)
-        for out, held in zip(sums, summed, strict=True):
-            self.write_sums(out, held, first * tiling.rows + within, unit, units)
-
-    @cute.jit
-    def write_sums(self, out: Any, held: Any, line: Any, unit: Any, units: Any):
-        """Write what a thread has summed over its rows."""
-        for v in range_constexpr(self.vectors):
-            at = unit + v * self.tiling.row_threads
-            part = cute.local_tile(out[line, None], (self.width,), (at,))
-            if self.exact or at < units:
-                cute.autovec_copy(held[None, v], part)
 
     @cute.jit
     def row(
-        self, sources: Any, outs: Any, columns: Any, summed: Any, notes: Any, numbers: Any, n: Any, staged: Any, exchange: Any,
-        places: Any,
+        self, sources: Any, outs: Any, columns: Any, notes: Any, numbers: Any, n: Any, staged: Any, exchange: Any, places: Any
     ):  # fmt: skip
         """What a thread does for a row, and to have the next one soon."""
         row, following, rows, unit, units, thread, within, rank, slots, turn = places
@@ -412,7 +395,7 @@ class RowKernel:
             part.prepare()
             state = self.gathered(own, exchange, turn, within, thread, rank, slots)
             self.note(notes, state, numbers, row, exists, rank, thread)
-            self.finish(outs, summed, part, kept, own, state, numbers, n, row, exists, unit, units)
+            self.finish(outs, part, kept, own, state, numbers, n, row, exists, unit, units)
             if const_expr(tiling.stages == 1 and tiling.resident > 0):
                 self.fetch(sources, staged, following, rows, unit, units, thread, stage)
         else:
@@ -425,7 +408,7 @@ class RowKernel:
             for start in range(0, units, step):
                 held = [self.read(x, row, exists, start + unit, units) for x in sources]
                 part = Part(self, held, columns, start + unit, units)
-                self.finish(outs, summed, part, None, state, state, numbers, n, row, exists, start + unit, units)
+                self.finish(outs, part, None, state, state, numbers, n, row, exists, start + unit, units)
 
     @cute.jit
     def note(self, notes: Any, state: Any, numbers: Any, row: Any, exists: Any, rank: Any, thread: Any):
@@ -472,7 +455,7 @@ class RowKernel:
 
     @cute.jit
     def finish(
-        self, outs: Any, summed: Any, part: Any, kept: Any, own: Any, state: Any, numbers: Any, n: Any, row: Any, exists: Any,
+        self, outs: Any, part: Any, kept: Any, own: Any, state: Any, numbers: Any, n: Any, row: Any, exists: Any,
         unit: Any, units: Any,
     ):  # fmt: skip
         """Compute and write a thread's part of the results, vector by vector: that takes the fewest registers."""
@@ -480,10 +463,8 @@ class RowKernel:
             weights = part.columns(v)
             part.prepare(v + 1)
             made = self.results(part.values(v), weights, None if kept is None else kept[v], own, state, numbers, n)
-            for held, value in zip(summed, made[len(outs) :], strict=True):
-                held[None, v].store(held[None, v].load() + value)
             at = unit + v * self.tiling.row_threads
-            for out, value in zip(outs, made[: len(outs)], strict=True):
+            for out, value in zip(outs, made, strict=True):
                 held = cute.make_rmem_tensor((self.width,), out.element_type)
                 held.store(value.to(out.element_type))
                 place, atom = self.part(out, row, exists, at), self.atom(out.element_type)

@@ -132,7 +132,7 @@ def _odd_launcher(
         return None
     types = [tuple(None if x is None else arrays.element_type(x) for x in group) for group in (sources, outs, columns)]
     problem = RowProblem(
-        *(types[0], types[1], types[2], 0, 0, width, odd_vectors(n, width, tiling), False, tiling),
+        *(types[0], types[1], types[2], 0, width, odd_vectors(n, width, tiling), False, tiling),
         overlaps=kind.overlaps and device.overlaps,
     )
     return plans.launcher(
@@ -147,7 +147,7 @@ class RowLaunch:
 
     def __init__(
         self, kind: type[Any], sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any],
-        numbers: tuple[float, ...], tiling: RowTiling | None, choose: Callable[..., RowTiling], sums: int = 0, notes: int = 0,
+        numbers: tuple[float, ...], tiling: RowTiling | None, choose: Callable[..., RowTiling], notes: int = 0,
     ) -> None:  # fmt: skip
         matrices = [m for m in map(matrix_of, (*sources, *outs)) if m is not None]
         rows, n = matrices[0].rows, matrices[0].n
@@ -162,12 +162,6 @@ class RowLaunch:
         tiling.check(n, width, bits, len(sources), device)
         vectors = tiling.vectors(n, width)
         exact = n == tiling.cluster * tiling.row_threads * vectors * width
-        if sums:
-            arrays.require(
-                vectors > 0 and tiling.resident > 0,
-                f"{tiling}: sums over rows are made by blocks that hold whole rows and take them in turn",
-                hint="resident of at least 1, and threads and cluster enough for a row",
-            )
         clusters = -(-rows // tiling.rows)
         if tiling.resident:
             clusters = min(clusters, max(1, device.multiprocessors * tiling.resident // tiling.cluster))
@@ -175,12 +169,10 @@ class RowLaunch:
         self.n = n
         self.steps = tuple(m.step for m in matrices)
         self.width = width
-        self.lines = clusters * tiling.rows
-        """How many sums there are for each column."""
         self._kernel = plans.made(
             kind,
             RowProblem(
-                *(types[0], types[1], types[2], sums, notes, width, vectors, exact, tiling),
+                *(types[0], types[1], types[2], notes, width, vectors, exact, tiling),
                 overlaps=kind.overlaps and device.overlaps,
             ),
         )
@@ -190,7 +182,7 @@ class RowLaunch:
         )  # fmt: skip
 
     def launcher(self, given: Sequence[Any]) -> Callable[[Sequence[Any]], None]:
-        """A function of arrays like these: sources, outs, columns that there are, sums, notes."""
+        """A function of arrays like these: sources, outs, columns that there are, notes."""
         return plans.launcher(self._kernel, [x for x in given if x is not None], *self._numbers)
 
 

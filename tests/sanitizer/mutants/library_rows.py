@@ -30,7 +30,7 @@ def run(kernels):
 
 def twice(kernels, x):
     tiling = kernels.RowTiling(threads=64, row_threads=64)
-    problem = kernels.row_kernel.RowProblem((Float32,), (Float32,), (), 0, 0, 4, 2, True, tiling, overlaps=True)
+    problem = kernels.row_kernel.RowProblem((Float32,), (Float32,), (), 0, 4, 2, True, tiling, overlaps=True)
     kernel = kernels.rows.Softmax(problem)
     steps = (Int64(512), Int64(512))
 
