@@ -26,6 +26,28 @@ MOST_ELEMENTS = {0: 64, 1: 128, 2: 128}
 State = tuple[Any, ...]
 
 
+def check_threads(tiling: Any, device: devices.Device) -> None:
+    """Refuse numbers of threads of a block and of a row, and of blocks that share one, that cannot work."""
+    for name in ("threads", "row_threads", "cluster"):
+        value = getattr(tiling, name)
+        arrays.require(
+            isinstance(value, int) and value >= 1 and value & (value - 1) == 0,
+            f"{tiling}: {name} is {value!r}, not a power of two",
+        )
+    arrays.require(WARP <= tiling.threads <= 1024, f"{tiling}: a block has 32 to 1024 threads, not {tiling.threads}")
+    arrays.require(
+        tiling.row_threads <= tiling.threads,
+        f"{tiling}: {tiling.row_threads} threads of a row in a block of {tiling.threads}",
+    )
+    arrays.require(
+        tiling.cluster == 1 or tiling.row_threads == tiling.threads,
+        f"{tiling}: blocks that share a row hold nothing else, so row_threads is {tiling.threads}",
+    )
+    arrays.require(
+        tiling.cluster <= device.cluster, f"{tiling}: a cluster has at most {device.cluster} blocks on this device"
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class RowTiling:
     """How rows are cut.
@@ -61,24 +83,7 @@ class RowTiling:
     @arrays.checked_once
     def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
         """Refuse what cannot work for rows of `n` elements of so many bits, accessed `width` at a time."""
-        for name in ("threads", "row_threads", "cluster"):
-            value = getattr(self, name)
-            arrays.require(
-                isinstance(value, int) and value >= 1 and value & (value - 1) == 0,
-                f"{self}: {name} is {value!r}, not a power of two",
-            )
-        arrays.require(WARP <= self.threads <= 1024, f"{self}: a block has 32 to 1024 threads, not {self.threads}")
-        arrays.require(
-            self.row_threads <= self.threads,
-            f"{self}: {self.row_threads} threads of a row in a block of {self.threads}",
-        )
-        arrays.require(
-            self.cluster == 1 or self.row_threads == self.threads,
-            f"{self}: blocks that share a row hold nothing else, so row_threads is {self.threads}",
-        )
-        arrays.require(
-            self.cluster <= device.cluster, f"{self}: a cluster has at most {device.cluster} blocks on this device"
-        )
+        check_threads(self, device)
         arrays.require(
             self.stages in (0, 1, 2) and self.resident >= 0, f"{self}: stages are 0, 1 or 2, resident at least 0"
         )

@@ -18,7 +18,7 @@ from ..base_dsl.typing import Boolean, Float32, Int32, Int64
 from ..cute import arch
 from ..cute.nvgpu import CopyUniversalOp, cpasync
 from . import arrays
-from .row_kernel import WARP, as_f32
+from .row_kernel import WARP, as_f32, check_threads
 
 if TYPE_CHECKING:
     from .devices import Device
@@ -83,24 +83,7 @@ class StreamTiling:
         self, n: int, width: int, bits: int, sources: int, columns: int, fields: int, sums: int, device: Device
     ) -> None:
         """Refuse what cannot work for rows of `n` elements, accessed `width` of at least `bits` bits at a time."""
-        for name in ("threads", "row_threads", "cluster"):
-            value = getattr(self, name)
-            arrays.require(
-                isinstance(value, int) and value >= 1 and value & (value - 1) == 0,
-                f"{self}: {name} is {value!r}, not a power of two",
-            )
-        arrays.require(WARP <= self.threads <= 1024, f"{self}: a block has 32 to 1024 threads, not {self.threads}")
-        arrays.require(
-            self.row_threads <= self.threads,
-            f"{self}: {self.row_threads} threads of a row in a block of {self.threads}",
-        )
-        arrays.require(
-            self.cluster == 1 or self.row_threads == self.threads,
-            f"{self}: blocks that share a row have nothing else, so row_threads is {self.threads}",
-        )
-        arrays.require(
-            self.cluster <= device.cluster, f"{self}: a cluster has at most {device.cluster} blocks on this device"
-        )
+        check_threads(self, device)
         vectors = self.vectors(n, width)
         arrays.require(
             vectors * width <= MOST_ELEMENTS,
