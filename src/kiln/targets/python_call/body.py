@@ -120,3 +120,19 @@ class Body(Builder):
     def result(self, callee: str, type_: ir.Type, *operands: ir.Value) -> ir.Value:
         """What a function with one result returns."""
         return self.call(callee, [type_], operands).results[0]
+
+    def run_code(self, entry: ir.Value, slots: ir.Value, reports: ir.Value, done: ir.Block, failed: ir.Block) -> None:
+        """Run compiled code while other threads run Python. A report of it is given to `reports`, which may raise: then to `failed`."""
+        ptr, reported = ptr_type(), self.block()
+        thread = self.result("PyEval_SaveThread", ptr)
+        report = self.call_pointer(entry, [slots], ptr)
+        self.call("PyEval_RestoreThread", [], [thread])
+        self.branch(self.is_null(report), done, reported)
+        self.at(reported)
+        number = self.result("PyLong_FromUnsignedLongLong", ptr, self.as_word(report))
+        self.require(self.negation(self.is_null(number)), failed)
+        returned = self.result("kiln_leave", ptr, reports, number, self.null(), self.i64(0), self.null())
+        self.call("Py_DecRef", [], [number])
+        self.require(self.negation(self.is_null(returned)), failed)
+        self.call("Py_DecRef", [], [returned])
+        self.goto(done)
