@@ -3,10 +3,9 @@ once for the record in docs/sanitizer.md; since then they are tests like others.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
+from sanitizer_testing import found
 
 import kiln
 from kiln import Constexpr, Float32, Int32, Int64, cute
@@ -18,12 +17,6 @@ WRONG, RIGHT = True, False
 def _on_the_cpu():
     with kiln.target("cpu"):
         yield
-
-
-def found(main: Any, *arguments: Any) -> list[Any]:
-    with kiln.sanitize(raises=False) as report:
-        main(*arguments)
-    return report.findings
 
 
 # --- blocks take tiles from a counter, which one thread asks for all -------------------------------------------------

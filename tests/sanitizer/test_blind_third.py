@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sanitizer_testing import found
 
 import kiln
 from kiln import Constexpr, Float32, Int32, Int64, cute
@@ -20,12 +21,6 @@ WARP = 32
 def _on_the_cpu():
     with kiln.target("cpu"):
         yield
-
-
-def found(main: Any, *arguments: Any) -> list[Any]:
-    with kiln.sanitize(raises=False) as report:
-        main(*arguments)
-    return report.findings
 
 
 def shared(kind: Any, *shape: int, stride: Any = None) -> Any:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
+from sanitizer_testing import found
 
 import kiln
 from kiln import Constexpr, Float32, Int32, Int64, cute
@@ -17,12 +17,6 @@ from kiln.targets.cpu.stuck import DeadlockFault
 def _on_the_cpu():
     with kiln.target("cpu"):
         yield
-
-
-def found(main: Any, *arguments: Any) -> list[Any]:
-    with kiln.sanitize(raises=False) as report:
-        main(*arguments)
-    return report.findings
 
 
 # --- launches that may run at the same time --------------------------------------------------------------------------

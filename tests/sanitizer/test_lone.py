@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sanitizer_testing import found
 
 import kiln
 from kiln import Constexpr, Float32, Int32, cute
@@ -15,12 +16,6 @@ from kiln import Constexpr, Float32, Int32, cute
 def _on_the_cpu():
     with kiln.target("cpu"):
         yield
-
-
-def found(main: Any, *arguments: Any) -> list[Any]:
-    with kiln.sanitize(raises=False) as report:
-        main(*arguments)
-    return report.findings
 
 
 @cute.kernel

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
+from sanitizer_testing import found
 
 import kiln
 from kiln import Boolean, Constexpr, Float16, Float32, Int32, cute
@@ -18,12 +17,6 @@ WARP = 32
 def _on_the_cpu():
     with kiln.target("cpu"):
         yield
-
-
-def found(main: Any, *arguments: Any) -> list[Any]:
-    with kiln.sanitize(raises=False) as report:
-        main(*arguments)
-    return report.findings
 
 
 def line_of(text: str) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import mutation
 import numpy as np
 import pytest
+from sanitizer_testing import found
 
 import kiln
 from kiln import Constexpr, Float16, Float32, Int32, Int64, cute, pipeline, utils
@@ -27,12 +27,6 @@ def _on_the_cpu():
     with kiln.target("cpu"):
         yield
     jit.set_seed(settings.get("KILN_CPU_SEED"))
-
-
-def found(main: Any, *arguments: Any) -> list[Any]:
-    with kiln.sanitize(raises=False) as report:
-        main(*arguments)
-    return report.findings
 
 
 # --- an epilogue that stores a tile by bulk copies, and does not wait before it uses the buffer again ------------------
