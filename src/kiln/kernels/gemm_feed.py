@@ -122,5 +122,5 @@ class Feed:
 def _times(kind: Any, count: Any, stride: Any) -> Any:
     """A product of so many bits."""
     if isinstance(stride, int):
-        return count if stride == 1 else count * stride
+        return count * stride if stride > 1 else count if stride else 0
     return kind(count) * kind(stride)

@@ -103,8 +103,8 @@ def gemm(
 ) -> Any:
     """`epilogue(activation(alpha * a @ b + beta * c + bias), *extras)`, written to `out` or to a new array.
 
-    `a` is (M, K) or (L, M, K), `b` is (K, N) or (L, K, N), each contiguous along either of its last two modes; one of
-    them may lack L. Elements: f16, bf16, f32, 8-bit floats, 8-bit integers. `c`, `bias` and `extras` are broadcast to the
+    `a` is (M, K) or (L, M, K), `b` is (K, N) or (L, K, N); one of them may lack L. One that is contiguous along
+    neither of its last two modes is copied first. Elements: f16, bf16, f32, 8-bit floats, 8-bit integers. `c`, `bias` and `extras` are broadcast to the
     result: a bias of N is a row. `activation` is "relu", "silu", "gelu" or a function of a value; `epilogue` a function of
     the value and of each of the `extras`, element by element, in f32. Sums are made in f32, of integers in i32; `out_dtype`
     is the framework's (default: the type of `a`; f32 for 8-bit floats, i32 for integers). `precision` is for f32: "ieee"
@@ -198,7 +198,8 @@ class Request:
                 f"gemm: out begins where {name} does, which is read after parts of the result are written",
                 hint="another array; c may be out",
             )
-        arrays.require(self.a.shape[-1] > 0, "gemm with K = 0")
+        if self.a.shape[-1] == 0:  # the sums are those of one product of zeros
+            self.a, self.b = _zeros(self.a, -1), _zeros(self.b, -2)
         arrays.require(
             self.epilogue is not None or not self.extras,
             f"gemm with {len(self.extras)} extras and no epilogue",
@@ -340,7 +341,7 @@ class _Views:
     def __init__(self, shape: tuple[int, int, int], a: Any, b: Any, out: Any, others: list[Any]) -> None:
         batches = shape[0]
         a, b, out = (x if x.ndim == 3 else arrays.with_batch(x) for x in (a, b, out))
-        a, b = (arrays.broadcast_to(x, (batches, *x.shape[1:])) for x in (a, b))
+        a, b = (arrays.broadcast_to(_readable(x), (batches, *x.shape[1:])) for x in (a, b))
         others = [arrays.broadcast_to(x, shape) for x in others]
         self.swapped = arrays.leading_mode(out, (1, 2)) == 1
         """Whether columns of D are contiguous: its transpose is computed."""
@@ -351,26 +352,12 @@ class _Views:
             arrays.leading_mode(out, (2,)) == 2,
             f"gemm into strides {arrays.strides(out)}: rows or columns are contiguous",
         )
-        self.a, a_leading = self._contiguous(a, 2)
-        self.b, b_leading = self._contiguous(b, 1)
-        self.out = out
+        self.a, self.b, self.out = a, b, out
         self.others = others
         self.width = arrays.access_width(out, 2)
         self.other_widths = tuple(arrays.access_width(x, 2) if arrays.leading_mode(x, (2,)) == 2 else 1 for x in others)
-        self._leading = (a_leading, b_leading)
-        self.operands = [_operand(self.a, a_leading, 2), _operand(self.b, b_leading, 1)]
-
-    def _contiguous(self, x: Any, k_mode: int) -> tuple[Any, int]:
-        """An operand and its contiguous mode; a row or a column of any stride is copied."""
-        leading = arrays.leading_mode(x, (3 - k_mode, k_mode))
-        if leading is None and 1 in x.shape[1:]:
-            x = arrays.contiguous(x)
-            leading = arrays.leading_mode(x, (3 - k_mode, k_mode))
-        if leading is None:
-            raise arrays.refusal(
-                f"gemm of strides {arrays.strides(x)}", hint="one of the last two modes is contiguous: make a copy"
-            )
-        return x, leading
+        self._leading = arrays.leading_mode(a, (1, 2)), arrays.leading_mode(b, (2, 1))
+        self.operands = [_operand(x, mode, k) for x, mode, k in zip((a, b), self._leading, (2, 1), strict=True)]
 
     def tensors(self) -> tuple[list[Any], Any]:
         """A and B, and D, as arguments."""
@@ -386,6 +373,12 @@ class _Views:
         return found
 
 
+def _readable(x: Any) -> Any:
+    """An operand of which one of the last two modes is contiguous: itself or a copy."""
+    there = arrays.leading_mode(x, (1, 2)) is not None and min(arrays.strides(x)) >= 0
+    return x if there else arrays.contiguous(x)
+
+
 _NARROW = 1 << 31
 """Bytes a tile may reach over for offsets of 32 bits, each mode by itself."""
 _MOST_ROWS = 1 << 12
@@ -397,6 +390,15 @@ def _operand(x: Any, leading: int, k_mode: int) -> Operand:
     width = arrays.access_width(x, leading)
     wide = any(s * _MOST_ROWS * arrays.itemsize(x) >= _NARROW for s in arrays.strides(x)[1:])
     return Operand(None, leading == k_mode, width, wide)
+
+
+def _zeros(x: Any, k_mode: int) -> Any:
+    """An array like `x`, which has no elements because K is 0, with K of 1."""
+    shape = list(x.shape)
+    shape[k_mode] = 1
+    made = arrays.empty(x, tuple(shape), None)
+    arrays.fill(made, 0)
+    return made
 
 
 def _check_broadcast(name: str, given: tuple[int, ...], shape: tuple[int, int, int]) -> None:
