@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from .base_dsl import sanitizing
 from .base_dsl.sanitizing import SharedAccess
-from .base_dsl.target import target, target_name
+from .base_dsl.target import Instrumented
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -122,23 +122,16 @@ class Session(Report):
     """`kiln.bank_conflicts()`: while open, programs that this thread calls run on the CPU target and are counted."""
 
     def __init__(self) -> None:
-        self._request = sanitizing.Request((sanitizing.BANKS,), raises=False)
-        super().__init__(self._request.accesses)
-        self._before: sanitizing.Request | None = None
-        self._target: target | None = None
+        request = sanitizing.Request((sanitizing.BANKS,), raises=False)
+        super().__init__(request.accesses)
+        self._run = Instrumented(request)
 
     def __enter__(self) -> Session:
-        self._before = sanitizing.push(self._request)
-        if target_name() != "cpu":
-            self._target = target("cpu")
-            self._target.__enter__()
+        self._run.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._target is not None:
-            self._target.__exit__()
-            self._target = None
-        sanitizing.push(self._before)
+        self._run.__exit__()
 
 
 def report() -> Report:

@@ -21,7 +21,7 @@ from typing import Any
 from .base_dsl import sanitizing
 from .base_dsl.diagnostics import DSLRuntimeError
 from .base_dsl.sanitizing import KINDS, SanitizerError
-from .base_dsl.target import sanitizing_target, target, target_name
+from .base_dsl.target import Instrumented
 
 __all__ = ["KINDS", "Report", "SanitizerError", "Session", "report"]
 
@@ -64,24 +64,16 @@ class Session(Report):
             raise DSLRuntimeError(f"kiln.sanitize({text!r}): conflicts are no errors", hint="use kiln.bank_conflicts()")
         if not parsed:
             raise DSLRuntimeError(f"kiln.sanitize({text!r}): nothing to look for", hint=f"some of {', '.join(KINDS)}")
-        self._request = sanitizing.Request(parsed, raises)
-        super().__init__(self._request.findings)
-        self._before: sanitizing.Request | None = None
-        self._target: target | None = None
+        request = sanitizing.Request(parsed, raises)
+        super().__init__(request.findings)
+        self._run = Instrumented(request)
 
     def __enter__(self) -> Session:
-        self._before = sanitizing.push(self._request)
-        works = sanitizing_target()
-        if target_name() != works:
-            self._target = target(works)
-            self._target.__enter__()
+        self._run.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._target is not None:
-            self._target.__exit__()
-            self._target = None
-        sanitizing.push(self._before)
+        self._run.__exit__()
 
 
 def report() -> Report:

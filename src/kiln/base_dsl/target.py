@@ -259,6 +259,28 @@ class target:
             _open_choices.value -= 1
 
 
+class Instrumented:
+    """While open, programs that this thread calls run where code can be instrumented, as a request asks for."""
+
+    def __init__(self, request: sanitizing.Request) -> None:
+        self._request = request
+        self._before: sanitizing.Request | None = None
+        self._target: target | None = None
+
+    def __enter__(self) -> None:
+        self._before = sanitizing.push(self._request)
+        works = sanitizing_target()
+        if target_name() != works:
+            self._target = target(works)
+            self._target.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        if self._target is not None:
+            self._target.__exit__()
+            self._target = None
+        sanitizing.push(self._before)
+
+
 # --- the calling convention ------------------------------------------------------------------------------------------
 
 

@@ -299,6 +299,21 @@ def like(shape: ir.Type, element: ir.Type) -> ir.Type:
     return ir.VectorType.get(shape.shape, element, loc=ir.Location.unknown(context()))
 
 
+def flat_type(type_: ir.Type) -> ir.Type:
+    """A vector type of any rank as one of rank 1."""
+    if not isinstance(type_, ir.VectorType) or len(type_.shape) == 1:
+        return type_
+    count = 1
+    for extent in type_.shape:
+        count *= extent
+    return ir.VectorType.get([count], type_.element_type, loc=ir.Location.unknown(context()))
+
+
+def reshape(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
+    """A vector under another shape."""
+    return value if value.type == type_ else b.value("vector.shape_cast", type_, (value,))
+
+
 def operations(module: ir.Module) -> list[ir.Operation]:
     """The operations at the top of a module.
 

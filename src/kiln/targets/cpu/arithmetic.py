@@ -12,7 +12,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from ...mlir import context, ir
-from ..llvm_build import Builder, constant_values, int_type, like
+from ..llvm_build import Builder, constant_values, flat_type, int_type, like, reshape
 from .expand import HANDLERS, expands
 
 if TYPE_CHECKING:
@@ -130,22 +130,6 @@ for _name in ("shli", "shrui", "shrsi"):
     expands(f"arith.{_name}")(_shift)
 
 
-# --- vectors of any rank as one of rank 1 ----------------------------------------------------------------------------
-
-
-def _flat(type_: ir.Type) -> ir.Type:
-    if not isinstance(type_, ir.VectorType) or len(type_.shape) == 1:
-        return type_
-    count = 1
-    for extent in type_.shape:
-        count *= extent
-    return ir.VectorType.get([count], type_.element_type, loc=ir.Location.unknown(context()))
-
-
-def _reshape(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
-    return value if value.type == type_ else b.value("vector.shape_cast", type_, (value,))
-
-
 # --- floats to integers ----------------------------------------------------------------------------------------------
 
 
@@ -173,11 +157,11 @@ def _float_to_int(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Build
     value, result = op.operands[0], op.results[0].type
     if isinstance(_element(value.type), ir.BF16Type):
         value = _widen_bf16(b, value)
-    value = _reshape(b, value, _flat(value.type))
+    value = reshape(b, value, flat_type(value.type))
     kind = op.name.removeprefix("arith.")
-    flat = _flat(result)
+    flat = flat_type(result)
     made = intrinsic(b, f"llvm.{kind}.sat.{_mangle(flat)}.{_mangle(value.type)}", flat, [value])
-    return [_reshape(b, made, result)]
+    return [reshape(b, made, result)]
 
 
 for _name in ("fptosi", "fptoui"):
@@ -190,9 +174,9 @@ _CLASSES = {"math.isnan": 0x003, "math.isinf": 0x204, "math.isnormal": 0x108, "m
 
 def _classify(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     value, result = op.operands[0], op.results[0].type
-    flat = _reshape(b, value, _flat(value.type))
+    flat = reshape(b, value, flat_type(value.type))
     bit = {"bit": ir.IntegerAttr.get(int_type(32), _CLASSES[op.name])}
-    return [_reshape(b, b.value("llvm.intr.is.fpclass", _flat(result), (flat,), bit), result)]
+    return [reshape(b, b.value("llvm.intr.is.fpclass", flat_type(result), (flat,), bit), result)]
 
 
 for _name in _CLASSES:
@@ -338,14 +322,14 @@ def _libm(function: str) -> Callable[..., list[ir.Value]]:
         x.module.declare(name, [element] * len(op.operands), [element])
         if not isinstance(result, ir.VectorType):
             return list(b.call(name, [element], list(op.operands)).results)
-        flat: Any = _flat(result)
-        operands = [_reshape(b, value, flat) for value in op.operands]
+        flat: Any = flat_type(result)
+        operands = [reshape(b, value, flat) for value in op.operands]
         made: list[ir.Value] = []
         for number in range(flat.shape[0]):
             position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
             parts = [b.value("vector.extract", element, (value,), position) for value in operands]
             made.append(b.call(name, [element], parts).results[0])
-        return [_reshape(b, b.value("vector.from_elements", flat, made), result)]
+        return [reshape(b, b.value("vector.from_elements", flat, made), result)]
 
     return expand
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...mlir import context, ir
-from ..llvm_build import constant_values, int_type
+from ..llvm_build import constant_values, flat_type, int_type, reshape
 from .expand import Types, element_of, expands
 
 if TYPE_CHECKING:
@@ -48,21 +48,6 @@ def _shift(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilde
         return [b.value(op.name, value.type, (value, b.binary("minui", amount, b.const(amount.type, width - 1))))]
     inside = b.compare("ult", amount, b.const(amount.type, width))
     return [b.select(inside, b.value(op.name, value.type, (value, amount)), b.const(value.type, 0))]
-
-
-def flat_type(type_: ir.Type) -> ir.Type:
-    """A vector type of any rank as one of rank 1."""
-    if not isinstance(type_, ir.VectorType) or len(type_.shape) == 1:
-        return type_
-    count = 1
-    for extent in type_.shape:
-        count *= extent
-    return ir.VectorType.get([count], type_.element_type, loc=ir.Location.unknown(context()))
-
-
-def reshape(b: DeviceBuilder, value: ir.Value, type_: ir.Type) -> ir.Value:
-    """A vector under another shape."""
-    return value if value.type == type_ else b.value("vector.shape_cast", type_, (value,))
 
 
 def intrinsic(b: DeviceBuilder, name: str, result: ir.Type, operands: list[ir.Value]) -> ir.Value:

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
 from ...mlir import context, ir
+from ..llvm_build import flat_type, int_type, reshape
 from ..llvm_build import function as new_function
-from ..llvm_build import int_type
-from .arithmetic import flat_type, reshape
 from .expand import OUTLINED, DeviceBuilder, Types, element_of, expands
 from .expressions import Float, clamp, poly
 from .hardware import approx
