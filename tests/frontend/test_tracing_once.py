@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 import kiln
-from kiln import Int32, cute, range_constexpr
+from kiln import Float32, Int32, cute, range_constexpr
 
 
 def ir_of(function, *args) -> str:
@@ -160,6 +162,18 @@ def test_only_live_variables_are_carried():
 
     header = next(line for line in ir_of(f, 3).split("\n") if "scf.for" in line)
     assert header.split("iter_args(")[1].split(")")[0].count("=") == 1
+    assert "-> (i32)" in header
+
+
+def test_tensors_that_no_iteration_changes_are_not_carried():
+    @cute.jit
+    def f(n: Int32):
+        kept = SimpleNamespace(values=cute.make_rmem_tensor(4, Float32), count=n)
+        for i in range(n):
+            kept.values[0] = kept.values[1] + 1.0
+            kept.count += i
+
+    header = next(line for line in ir_of(f, 3).split("\n") if "scf.for" in line)
     assert "-> (i32)" in header
 
 

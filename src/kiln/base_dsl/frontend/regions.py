@@ -416,11 +416,12 @@ class _Entry:
         self.promoted, self.inits, self._rebuild = tree.open_value(value, promote)
         self.opened: Any = None
         self._began: Any = None
+        self._arguments: list[ir.Value] = []
         self.changed_in_place = isinstance(value, (list, dict)) or tree.is_plain_object(value)
 
     def enter(self, arguments: Iterator[ir.Value]) -> None:
         """Let the variable stand for block arguments."""
-        mine = [next(arguments) for _ in self.inits]
+        mine = self._arguments = [next(arguments) for _ in self.inits]
         self.opened = self._rebuild(iter(mine))
         # The body may change the object in place: what it began with is kept apart.
         self._began = self._rebuild(iter(mine)) if tree.is_mutable(self.opened) else self.opened
@@ -429,6 +430,8 @@ class _Entry:
     def leaves_now(self, rec: Construct) -> list[ir.Value]:
         """The leaves of what it holds now, for the next iteration."""
         now = self.get()
+        if now is self._began:  # what cannot be changed is still there
+            return list(self._arguments)
         self.changed_in_place &= now is self.opened
         try:
             if now is UNDEFINED:

@@ -15,9 +15,10 @@ from ...base_dsl.compiler import report_at, source_span
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLArchitectureError, DSLNotImplemented
 from ...dialects import cute
 from ...mlir import context, ir
-from ..llvm_build import Builder, declare, gep_parts, int_type, like, parsed_type, ptr_type, struct_type
+from ..llvm_build import Builder, declare, int_type, like, parsed_type, ptr_type, struct_type
 from ..sites import Site
-from . import wide_access
+from . import registers, wide_access
+from .device_builder import DeviceBuilder, pointer_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -123,77 +124,7 @@ class Expansion:
         return self.variable(name, type_, 1, value=ir.StringAttr.get(data, context()))
 
 
-class DeviceBuilder(Builder):
-    """A builder whose pointers keep their address space."""
-
-    def gep(self, pointer: ir.Value, element: ir.Type, offset: ir.Value | int) -> ir.Value:
-        operands, attributes = gep_parts(pointer, element, offset)
-        return self.value("llvm.getelementptr", pointer.type, operands, attributes)
-
-    def field(self, pointer: ir.Value, struct: ir.Type, index: int) -> ir.Value:
-        made = super().field(pointer, struct, index)
-        made.set_type(pointer.type)
-        return made
-
-    def address_in(self, symbol: str, space: int) -> ir.Value:
-        """The address of a global variable of an address space."""
-        name = ir.FlatSymbolRefAttr.get(symbol, context())
-        return self.value("llvm.mlir.addressof", pointer_type(space), (), {"global_name": name})
-
-    def hidden(self, address: ir.Value) -> ir.Value:
-        """The start of shared memory, as a value that LLVM does not see through.
-
-        LLVM adds what it knows to be constant last, also an address. ptxas wants what is the same in all threads (the start
-        and the offset of a buffer) added first: then that sum is a uniform register, which an access adds by itself.
-        """
-        number = self.value("llvm.ptrtoint", int_type(32), (address,))
-        (hidden,) = self.asm("mov.b32 $0, $1;", "=r,r", [number], [int_type(32)], pure=True)
-        return self.value("llvm.inttoptr", pointer_type(3), (hidden,))
-
-    def cast_space(self, pointer: ir.Value, type_: ir.Type) -> ir.Value:
-        """A pointer as one of another address space."""
-        if pointer.type == type_:
-            return pointer
-        if "<" in str(pointer.type) and "<" in str(type_):  # from one space to another: by way of the generic one
-            pointer = self.value("llvm.addrspacecast", ptr_type(), (pointer,))
-        return self.value("llvm.addrspacecast", type_, (pointer,))
-
-    def asm(
-        self,
-        code: str,
-        constraints: str,
-        operands: Sequence[ir.Value] = (),
-        results: Sequence[ir.Type] = (),
-        *,
-        pure: bool = False,
-    ) -> list[ir.Value]:
-        """Inline PTX; `$0` is the first result. Unless pure it may touch memory and is never moved or removed."""
-        attributes = _asm_attributes(code, constraints, pure)
-        if len(results) < 2:
-            made = self.op("llvm.inline_asm", results, operands, attributes)
-            return list(made.results)
-        struct = self.op("llvm.inline_asm", [struct_type(results)], operands, attributes).result
-        return [self.extract(struct, type_, number) for number, type_ in enumerate(results)]
-
-
-@functools.lru_cache(maxsize=1024)
-def _asm_attributes(code: str, constraints: str, pure: bool) -> dict[str, ir.Attribute]:
-    constraints = constraints if pure else f"{constraints},~{{memory}}".lstrip(",")
-    attributes: dict[str, ir.Attribute] = {
-        "asm_string": ir.StringAttr.get(code, context()),
-        "constraints": ir.StringAttr.get(constraints, context()),
-    }
-    if not pure:
-        attributes["has_side_effects"] = ir.UnitAttr.get(context())
-    return attributes
-
-
 # --- types -----------------------------------------------------------------------------------------------------------
-
-
-def pointer_type(space: int) -> ir.Type:
-    """The LLVM pointer of an address space."""
-    return parsed_type(f"!llvm.ptr<{space}>") if space else ptr_type()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -254,8 +185,10 @@ class Expander:
     module: Expansion
     kernel: Kernel
     entry: ir.Block
-    registers: dict[Any, list[ir.Value]] = dataclasses.field(default_factory=dict)
+    taken_apart: dict[Any, list[ir.Value]] = dataclasses.field(default_factory=dict)
     """Fragments of matrix products taken apart, by their values and the blocks where that was done."""
+    results: dict[ir.Value, list[ir.Value]] = dataclasses.field(default_factory=dict)
+    """Fragments that operations made, as registers: the vectors of those that are needed are put together at the end."""
 
     @property
     def arch(self) -> Arch:
@@ -326,14 +259,21 @@ def expand_module(expansion: Expansion) -> None:
         _place_smem(expansion, kernel)
 
 
+def _is_own(value: ir.Value) -> bool:
+    return isinstance(value.type, (cute.Ptr, cute.Memref))
+
+
 def _expand_function(expansion: Expansion, kernel: Kernel) -> None:
     func = kernel.operation
     todo: list[tuple[ir.Operation, Any, Types, Types]] = []
     casts: list[ir.Operation] = []
     others: list[ir.Value] = []
+    accesses: dict[int, ir.Operation] = {}
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         name = op.name
+        if name in registers.ACCESSES:
+            accesses[len(todo)] = op
         own = name.startswith(("cute.", "cute_nvgpu."))
         if own or name in HANDLERS:
             handler = HANDLERS.get(name)
@@ -345,16 +285,16 @@ def _expand_function(expansion: Expansion, kernel: Kernel) -> None:
         if name == "builtin.unrealized_conversion_cast" and any(isinstance(r.type, ir.TupleType) for r in op.results):
             casts.append(op)
             return ir.WalkResult.ADVANCE
-        others.extend(op.results)
+        others.extend(filter(_is_own, op.results))
         for region in op.regions:
             for block in region.blocks:
-                others.extend(block.arguments)
+                others.extend(filter(_is_own, block.arguments))
         return ir.WalkResult.ADVANCE
 
     func.walk(visit, ir.WalkOrder.PRE_ORDER)
+    gone = registers.hand_on(accesses)
     for value in others:
-        if isinstance(value.type, (cute.Ptr, cute.Memref)):
-            value.set_type(device_type(value.type))
+        value.set_type(device_type(value.type))
     signature = func.attributes["function_type"].value
     func.attributes["function_type"] = ir.TypeAttr.get(
         ir.FunctionType.get(
@@ -364,7 +304,9 @@ def _expand_function(expansion: Expansion, kernel: Kernel) -> None:
     if cute.KERNEL in func.attributes:
         _global_arguments(func, list(signature.inputs))
     expander = Expander(expansion, kernel, func.regions[0].blocks[0])
-    for op, handler, operands, results in todo:
+    for number, (op, handler, operands, results) in enumerate(todo):
+        if number in gone:
+            continue
         if handler is None:
             raise report_at(op.location, DSLNotImplemented, f"the NVIDIA target does not implement {op.name}")
         values = handler(expander, op, operands, results, DeviceBuilder(ir.InsertionPoint(op), op.location))
@@ -375,6 +317,20 @@ def _expand_function(expansion: Expansion, kernel: Kernel) -> None:
         op.erase()
     for op in casts:
         op.erase()
+    _join_registers(expander)
+
+
+def _join_registers(x: Expander) -> None:
+    """Put together the vectors that are still needed of fragments, and erase the operations that made them."""
+    for value, parts in reversed(x.results.items()):
+        op = value.owner.operation
+        if any(True for _ in value.uses):
+            b = DeviceBuilder(ir.InsertionPoint(op), op.location)
+            value.replace_all_uses_with(b.joined(value.type, parts))
+        operands = list(op.operands)
+        op.erase()
+        for operand in operands:
+            registers.erase_unused(operand)
 
 
 def _global_arguments(func: ir.Operation, types: Types) -> None:

@@ -9,6 +9,7 @@ from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
 from ...mlir import context, ir
 from ..llvm_build import int_type
+from . import registers
 from .expand import Types, attribute, element_of, expands, pointer_type
 
 if TYPE_CHECKING:
@@ -28,43 +29,56 @@ def _vector(count: int, element: ir.Type) -> ir.Type:
     return ir.VectorType.get([count], element, loc=ir.Location.unknown(context()))
 
 
-@functools.lru_cache(maxsize=256)
-def _position(number: int) -> dict[str, ir.Attribute]:
-    return {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
-
-
-def _parts(b: DeviceBuilder, vector: ir.Value) -> list[ir.Value]:
-    """The elements of a vector."""
-    type_: Any = vector.type
-    element = element_of(type_)
-    return [b.value("vector.extract", element, (vector,), _position(n)) for n in range(type_.shape[0])]
-
-
 def _registers(x: Expander, b: DeviceBuilder, vector: ir.Value, as_bits: bool) -> list[ir.Value]:
     """A fragment as registers of PTX: f16 in pairs, and words where the instruction wants bits.
 
-    A fragment goes into many products, and is taken apart for the first of them in a block: operations of a block are
-    expanded in their order.
+    Those of a fragment that an operation made, or a part of one, are known. Another goes into many products, and is taken apart
+    for the first of them in a block: operations of a block are expanded in their order.
     """
+    wanted = _as_words(vector.type, as_bits)
+    found = _made_registers(x, vector)
+    if found is not None and found[0].type == wanted.element_type:
+        return found
     key = (vector, b.point.block, as_bits)
-    found = x.registers.get(key)
+    found = x.taken_apart.get(key)
     if found is None:
-        type_: Any = vector.type
-        element = str(type_.element_type)
-        words = vector
-        if element == "f16" or (as_bits and element == "f32"):
-            count = type_.shape[0] // (2 if element == "f16" else 1)
-            words = b.value("llvm.bitcast", _vector(count, int_type(32)), (vector,))
-        found = x.registers[key] = _parts(b, words)
+        words = vector if vector.type == wanted else b.value("llvm.bitcast", wanted, (vector,))
+        found = x.taken_apart[key] = b.elements(words)
     return found
 
 
+@functools.lru_cache(maxsize=64)
+def _as_words(type_: Any, as_bits: bool) -> Any:
+    """The vector of registers that a fragment is."""
+    element = type_.element_type
+    if isinstance(element, ir.F16Type):
+        return _vector(type_.shape[0] // 2, int_type(32))
+    return _vector(type_.shape[0], int_type(32)) if as_bits and isinstance(element, ir.F32Type) else type_
+
+
+def _made_registers(x: Expander, vector: ir.Value) -> list[ir.Value] | None:
+    """The registers of a fragment that an operation made, or of a part of one."""
+    found = x.results.get(vector)
+    if found is not None or (op := registers.part_of(vector)) is None:
+        return found
+    source = op.operands[0]
+    found = _made_registers(x, source)
+    if found is None:
+        return None
+    whole: Any = source.type
+    type_: Any = vector.type
+    register: Any = found[0].type
+    first, rest = divmod(registers.first_element(op) * whole.element_type.width, register.width)
+    count, more = divmod(type_.shape[0] * type_.element_type.width, register.width)
+    return None if rest or more else found[first : first + count]
+
+
 @expands("cute_nvgpu.mma_sync")
-def _mma_sync(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+def _mma_sync(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> None:
     m, n, k = (attribute(op, name) for name in "mnk")
     left, right = attribute(op, "a_type"), attribute(op, "b_type")
     a, second, c = op.operands
-    d_type = str(element_of(c.type))
+    d_type = _name(element_of(results[0]))
     if (m, n, k) not in _MMA_SHAPES.get(left, ()):
         raise report_at(op.location, DSLNotImplemented, f"there is no mma.sync m{m}n{n}k{k} of {left} and {right}")
     if left in ("e4m3", "e5m2"):
@@ -77,11 +91,14 @@ def _mma_sync(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Devic
     ]  # fmt: skip
     operands = [part for group in groups for part in group]
     outputs = [part.type for part in groups[2]]
-    kinds = tuple((len(group), str(group[0].type)) for group in (groups[2], *groups))
+    kinds = tuple((len(group), _name(group[0].type)) for group in (groups[2], *groups))
     # all threads of the warp take part: it must not be moved into a branch
-    made = b.asm(*_mma_text(m, n, k, left, right, d_type, kinds), operands, outputs)
-    vector = b.value("vector.from_elements", _vector(len(made), outputs[0]), made)
-    return [vector if vector.type == results[0] else b.value("llvm.bitcast", results[0], (vector,))]
+    x.results[op.results[0]] = b.asm(*_mma_text(m, n, k, left, right, d_type, kinds), operands, outputs)
+
+
+@functools.lru_cache(maxsize=64)
+def _name(type_: ir.Type) -> str:
+    return str(type_)
 
 
 @functools.lru_cache(maxsize=256)
@@ -119,28 +136,29 @@ def _source_format(x: Expander, op: ir.Operation, plain: str) -> str:
     return f"b8x16.b{bits}x16_p{128 - 16 * bits}"
 
 
-def _load(b: DeviceBuilder, op: ir.Operation, code: str, registers: int, result: ir.Type) -> list[ir.Value]:
-    names = ", ".join(f"${n}" for n in range(registers))
-    words = [int_type(32)] * registers
+def _load(x: Expander, b: DeviceBuilder, op: ir.Operation, code: str, count: int) -> None:
+    names = ", ".join(f"${n}" for n in range(count))
+    words = [int_type(32)] * count
     pointer = _shared_address(b, op.operands[0])
-    made = b.asm(f"{code} {{{names}}}, [${registers}];", ",".join(["=r"] * registers + ["r"]), [pointer], words)
-    return [b.value("vector.from_elements", result, made)]
+    x.results[op.results[0]] = b.asm(
+        f"{code} {{{names}}}, [${count}];", ",".join(["=r"] * count + ["r"]), [pointer], words
+    )
 
 
 @expands("cute_nvgpu.ldmatrix")
-def _ldmatrix(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+def _ldmatrix(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> None:
     count, transpose = _matrices(op)
     shape = "m8n16" if "unpack" in op.attributes else "m8n8"
     code = f"ldmatrix.sync.aligned.{shape}.x{count}{transpose}.shared.{_source_format(x, op, 'b16')}"
-    return _load(b, op, code, count, results[0])
+    _load(x, b, op, code, count)
 
 
 @expands("cute_nvgpu.ldmatrix_bytes")
-def _ldmatrix_bytes(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+def _ldmatrix_bytes(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> None:
     x.require(op, 100, "ldmatrix of 16x16 matrices of bytes")
     count = attribute(op, "count")
     code = f"ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.{_source_format(x, op, 'b8')}"
-    return _load(b, op, code, 2 * count, results[0])
+    _load(x, b, op, code, 2 * count)
 
 
 @expands("cute_nvgpu.stmatrix_bytes")
@@ -151,10 +169,10 @@ def _stmatrix_bytes(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Devi
     return []
 
 
-def _store(b: DeviceBuilder, op: ir.Operation, code: str, registers: int) -> None:
-    names = ", ".join(f"${n + 1}" for n in range(registers))
-    operands = [_shared_address(b, op.operands[0]), *_parts(b, op.operands[1])]
-    b.asm(f"{code} [$0], {{{names}}};", ",".join(["r"] * (registers + 1)), operands)
+def _store(b: DeviceBuilder, op: ir.Operation, code: str, count: int) -> None:
+    names = ", ".join(f"${n + 1}" for n in range(count))
+    operands = [_shared_address(b, op.operands[0]), *b.elements(op.operands[1])]
+    b.asm(f"{code} [$0], {{{names}}};", ",".join(["r"] * (count + 1)), operands)
 
 
 @expands("cute_nvgpu.stmatrix")

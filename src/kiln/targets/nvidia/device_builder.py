@@ -1,0 +1,103 @@
+"""Building device code: pointers of address spaces, inline PTX, registers."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from ...mlir import context, ir
+from ..llvm_build import Builder, gep_parts, int_type, parsed_type, ptr_type, struct_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def pointer_type(space: int) -> ir.Type:
+    """The LLVM pointer of an address space."""
+    return parsed_type(f"!llvm.ptr<{space}>") if space else ptr_type()
+
+
+class DeviceBuilder(Builder):
+    """A builder whose pointers keep their address space."""
+
+    def gep(self, pointer: ir.Value, element: ir.Type, offset: ir.Value | int) -> ir.Value:
+        operands, attributes = gep_parts(pointer, element, offset)
+        return self.value("llvm.getelementptr", pointer.type, operands, attributes)
+
+    def field(self, pointer: ir.Value, struct: ir.Type, index: int) -> ir.Value:
+        made = super().field(pointer, struct, index)
+        made.set_type(pointer.type)
+        return made
+
+    def address_in(self, symbol: str, space: int) -> ir.Value:
+        """The address of a global variable of an address space."""
+        name = ir.FlatSymbolRefAttr.get(symbol, context())
+        return self.value("llvm.mlir.addressof", pointer_type(space), (), {"global_name": name})
+
+    def hidden(self, address: ir.Value) -> ir.Value:
+        """The start of shared memory, as a value that LLVM does not see through.
+
+        LLVM adds what it knows to be constant last, also an address. ptxas wants what is the same in all threads (the start
+        and the offset of a buffer) added first: then that sum is a uniform register, which an access adds by itself.
+        """
+        number = self.value("llvm.ptrtoint", int_type(32), (address,))
+        (hidden,) = self.asm("mov.b32 $0, $1;", "=r,r", [number], [int_type(32)], pure=True)
+        return self.value("llvm.inttoptr", pointer_type(3), (hidden,))
+
+    def cast_space(self, pointer: ir.Value, type_: ir.Type) -> ir.Value:
+        """A pointer as one of another address space."""
+        if pointer.type == type_:
+            return pointer
+        if "<" in str(pointer.type) and "<" in str(type_):  # from one space to another: by way of the generic one
+            pointer = self.value("llvm.addrspacecast", ptr_type(), (pointer,))
+        return self.value("llvm.addrspacecast", type_, (pointer,))
+
+    def elements(self, vector: ir.Value) -> list[ir.Value]:
+        """The elements of a vector."""
+        type_: Any = vector.type
+        element = type_.element_type
+        return [self.value("vector.extract", element, (vector,), _position(n)) for n in range(type_.shape[0])]
+
+    def joined(self, type_: ir.Type, registers: Sequence[ir.Value]) -> ir.Value:
+        """A vector of what registers hold."""
+        vector = self.value("vector.from_elements", _vector_type(len(registers), registers[0].type), registers)
+        return vector if vector.type == type_ else self.value("llvm.bitcast", type_, (vector,))
+
+    def asm(
+        self,
+        code: str,
+        constraints: str,
+        operands: Sequence[ir.Value] = (),
+        results: Sequence[ir.Type] = (),
+        *,
+        pure: bool = False,
+    ) -> list[ir.Value]:
+        """Inline PTX; `$0` is the first result. Unless pure it may touch memory and is never moved or removed."""
+        attributes = _asm_attributes(code, constraints, pure)
+        if len(results) < 2:
+            made = self.op("llvm.inline_asm", results, operands, attributes)
+            return list(made.results)
+        struct = self.op("llvm.inline_asm", [struct_type(results)], operands, attributes).result
+        return [self.extract(struct, type_, number) for number, type_ in enumerate(results)]
+
+
+@functools.lru_cache(maxsize=256)
+def _vector_type(count: int, element: ir.Type) -> ir.Type:
+    return ir.VectorType.get([count], element, loc=ir.Location.unknown(context()))
+
+
+@functools.lru_cache(maxsize=256)
+def _position(number: int) -> dict[str, ir.Attribute]:
+    return {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
+
+
+@functools.lru_cache(maxsize=1024)
+def _asm_attributes(code: str, constraints: str, pure: bool) -> dict[str, ir.Attribute]:
+    constraints = constraints if pure else f"{constraints},~{{memory}}".lstrip(",")
+    attributes: dict[str, ir.Attribute] = {
+        "asm_string": ir.StringAttr.get(code, context()),
+        "constraints": ir.StringAttr.get(constraints, context()),
+    }
+    if not pure:
+        attributes["has_side_effects"] = ir.UnitAttr.get(context())
+    return attributes
