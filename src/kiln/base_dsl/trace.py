@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,8 @@ class Trace:
         self._locations: dict[int, dict[tuple[int, int], ir.Location]] = {}
         self._here = self._locations.setdefault(-1, {})
         """Those under the call that is inlined now."""
+        self._fixed: ir.Location | None = None
+        """The location of everything, while it is known to stay the same."""
         self._codes: dict[int, tuple[types.CodeType, Positions]] = {}
         self._callsites: list[tuple[ir.Location, int]] = []
         self._callsite_ids: dict[ir.Location, int] = {}
@@ -93,6 +96,8 @@ class Trace:
 
     def location(self, depth: int = 1) -> ir.Location:
         """The user's source line on the stack now, with the chain of inlined calls that led to it."""
+        if self._fixed is not None:
+            return self._fixed
         frame = sys._getframe(depth + 1)
         while True:
             name = frame.f_globals.get("__name__")
@@ -134,11 +139,12 @@ class Trace:
         number = self._callsite_ids.setdefault(here, len(self._callsite_ids))
         self._callsites.append((here, number))
         before, self._here = self._here, self._locations.setdefault(number, {})
+        fixed, self._fixed = self._fixed, None
         try:
             yield
         finally:
             self._callsites.pop()
-            self._here = before
+            self._here, self._fixed = before, fixed
 
 
 class _Stale:
@@ -192,6 +198,26 @@ _create: Any = None
 def current() -> Trace | None:
     """The trace of this thread, or None outside one."""
     return _state.trace
+
+
+def at_one_location(function: Any) -> Any:
+    """A function of the language that runs no code of the user's: all its operations are located at the line that calls it.
+
+    Looking for that line takes a fourth of the time that adding an operation takes.
+    """
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        trace = _state.trace
+        if trace is None or trace._fixed is not None:
+            return function(*args, **kwargs)
+        trace._fixed = trace.location(1)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            trace._fixed = None
+
+    return run
 
 
 def hold(holder: Any) -> None:

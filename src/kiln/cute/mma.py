@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.trace import at_one_location
 from ..base_dsl.typing import Integer
-from . import vector_access
 from .algebra import complement, composition, right_inverse
 from .atom import Atom, Op
 from .int_tuple import pretty_str, product, wrap
@@ -19,11 +19,13 @@ from .layout import Layout, make_layout, rank, size
 from .modes import UNIT, append
 from .tensor import TracedTensor, make_fragment_like, make_rmem_tensor
 from .tiling import logical_divide, tiled_product, zipped_divide
+from .vector_access import Registers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ..mlir import ir
+    from .pointer import Pointer
 
 __all__ = [
     "MmaAtom", "MmaOp", "MmaTrait", "RegisterMmaTrait", "ThrMma", "TiledMma", "gemm", "make_mma_atom",
@@ -81,23 +83,39 @@ class RegisterMmaTrait(MmaTrait):
             return make_fragment_like(of, dtype)
         return make_rmem_tensor(of.shape if isinstance(of, TracedTensor) else of, dtype)
 
-    def load(self, operand: str, tensor: TracedTensor) -> ir.Value:
-        """The values of one call, read from registers."""
+    def registers(self, operand: str, tensor: TracedTensor) -> Registers:
+        """An operand as the values of its calls."""
         wanted = size(self.layouts_tv[operand][1])
-        if product(tensor.shape) != wanted:
+        shape = tensor.shape[0] if isinstance(tensor.shape, tuple) and product(tensor.shape) != wanted else tensor.shape
+        if product(shape) != wanted:
             raise error(
                 DSLUserCodeTypeError,
-                f"an MMA takes {wanted} values of {operand}, got the shape {pretty_str(tensor.shape)}",
+                f"an MMA takes {wanted} values of {operand}, got the shape {pretty_str(shape)}",
                 hint="mode 0 holds the values of one call: partition with the tiled MMA",
             )
-        return vector_access.load(tensor.iterator, tensor.offset_layout, wanted)
+        if wanted > 1 and not tensor.layout.is_static():
+            raise error(
+                DSLUserCodeTypeError,
+                f"an MMA takes {operand} from registers, got a tensor with the layout {tensor.layout}",
+                hint=f"copy it to what make_fragment_{operand} makes",
+            )
+        return Registers(self.pointer_to(operand, tensor), tensor.offset_layout, wanted)
 
-    def store(self, tensor: TracedTensor, value: ir.Value) -> None:
-        """Write the values of D."""
-        vector_access.store(tensor.iterator, tensor.offset_layout, size(self.layouts_tv["C"][1]), value)
+    def pointer_to(self, operand: str, tensor: TracedTensor) -> Pointer:
+        """The pointer that the values of an operand are read through."""
+        return tensor._memory("gemm")
+
+    def load(self, operand: str, registers: Registers, call: int) -> ir.Value:
+        """The values of a call."""
+        return registers.load(call)
+
+    def store(self, registers: Registers, call: int, value: ir.Value) -> None:
+        """Write the values of D of a call."""
+        registers.store(call, value)
 
     def call(self, d: Any, a: Any, b: Any, c: Any, **kwargs: Any) -> None:
-        self.store(d, self.multiply(self.load("A", a), self.load("B", b), self.load("C", c)))
+        left, right, start = (self.load(name, self.registers(name, x), 0) for name, x in zip("ABC", (a, b, c)))
+        self.store(self.registers("C", d), 0, self.multiply(left, right, start))
 
 
 class MmaOp(Op):
@@ -419,6 +437,7 @@ def mma_atom_call(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None,
     _atom(atom, "mma_atom_call").trait.call(d, a, b, c, **kwargs)
 
 
+@at_one_location
 def gemm(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> None:
     """D = A * B + C with an atom, as many calls as the tensors hold.
 
@@ -447,11 +466,10 @@ def gemm(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any 
             f"gemm() of A {_shape(a)} and B {_shape(b)} into C {_shape(c)} and D {_shape(d)}",
             hint="A is (V, M, K), B is (V, N, K), C and D are (V, M, N)",
         )
-    steps = range(depth[0]) if depth else (None,)
     if isinstance(trait, RegisterMmaTrait):
-        _register_gemm(trait, d, a, b, c, rows, columns, steps)
+        _register_gemm(trait, d, a, b, c, rows, columns, depth[0] if depth else 1)
         return
-    for k in steps:
+    for k in range(depth[0]) if depth else (None,):
         for m, n in _order(rows, columns):
             start = d if k else c
             trait.call(d[None, m, n], _part(a, m, k), _part(b, n, k), start[None, m, n], **kwargs)
@@ -488,14 +506,16 @@ def _order(rows: int, columns: int) -> list[tuple[int, int]]:
 
 
 def _register_gemm(
-    trait: RegisterMmaTrait, d: Any, a: Any, b: Any, c: Any, rows: int, columns: int, steps: Iterable[int | None]
+    trait: RegisterMmaTrait, d: Any, a: Any, b: Any, c: Any, rows: int, columns: int, depth: int
 ) -> None:
     """Each operand is read once, and each result written once."""
-    sums = {(m, n): trait.load("C", c[None, m, n]) for m in range(rows) for n in range(columns)}
-    for k in steps:
-        left = [trait.load("A", _part(a, m, k)) for m in range(rows)]
-        right = [trait.load("B", _part(b, n, k)) for n in range(columns)]
+    sources = {name: trait.registers(name, x) for name, x in zip("ABC", (a, b, c), strict=True)}
+    target = sources["C"] if d is c else trait.registers("C", d)
+    sums = {(m, n): trait.load("C", sources["C"], m + rows * n) for m in range(rows) for n in range(columns)}
+    for k in range(depth):
+        left = [trait.load("A", sources["A"], m + rows * k) for m in range(rows)]
+        right = [trait.load("B", sources["B"], n + columns * k) for n in range(columns)]
         for m, n in _order(rows, columns):
             sums[m, n] = trait.multiply(left[m], right[n], sums[m, n])
     for (m, n), value in sums.items():
-        trait.store(d[None, m, n], value)
+        trait.store(target, m + rows * n, value)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.typing import BFloat16, Float16, Float32, Float64, Int8, Int16, Int32, Integer
 from .basis import add_coords
 from .composed_layout import ComposedLayout
 from .int_tuple import flatten_to_tuple, product
@@ -23,6 +24,7 @@ from .pointer import (
     known_alignment,
     load_element,
     load_vector,
+    recast_ptr,
     require_writable,
     store_vector,
 )
@@ -145,11 +147,14 @@ def _composed_width(layout: ComposedLayout, count: int) -> int:
     return width
 
 
+def _widest(pointer: Pointer) -> int:
+    return WIDEST_ACCESS if pointer.memspace is AddressSpace.gmem else _WIDEST_ELSEWHERE
+
+
 def _runs(pointer: Pointer, group: Group, widest: int) -> Iterator[Access]:
     """The accesses of a group, none wider than `widest` bytes."""
     base, offsets, positions = group
-    if pointer.memspace is not AddressSpace.gmem:
-        widest = min(widest, _WIDEST_ELSEWHERE)
+    widest = min(widest, _widest(pointer))
     alignment = known_alignment(pointer, base)
     for start, places in _plan(tuple(offsets), tuple(positions), element_bits(pointer.dtype), alignment, widest):
         yield Access(leaf_add(base, start), places)
@@ -295,6 +300,64 @@ def _poison() -> dict[str, ir.Attribute]:
     from ..mlir import context, ir
 
     return {"value": ir.Attribute.parse("#ub.poison", context())}
+
+
+# --- the values of several calls -------------------------------------------------------------------------------------
+
+_AS_THEY_ARE = (Float16, BFloat16, Float32, Float64)
+
+
+def bits_pointer(pointer: Pointer) -> Pointer:
+    """The same registers with elements whose vectors can be recast: narrow floats become integers of their width."""
+    if pointer.dtype in _AS_THEY_ARE or issubclass(pointer.dtype, Integer):
+        return pointer
+    return recast_ptr(pointer, pointer.swizzle, {8: Int8, 16: Int16, 32: Int32}[pointer.dtype.width])
+
+
+class Registers:
+    """A tensor as the values of several calls of an operation, each a vector; its layout is static, or a call has one value."""
+
+    def __init__(self, pointer: Pointer, layout: Any, values: int) -> None:
+        self.pointer = pointer
+        self.values = values
+        self.offsets = _offsets(layout)
+        """The offset of each value, call after call."""
+        self._places = tuple(range(values))
+        self._alignment = known_alignment(pointer, 0)
+        self._widest = _widest(pointer)
+
+    def _accesses(self, call: int) -> list[tuple[int, tuple[int, ...]]]:
+        offsets = tuple(self.offsets[call * self.values : (call + 1) * self.values])
+        return _plan(offsets, self._places, element_bits(self.pointer.dtype), self._alignment, self._widest)
+
+    def load(self, call: int) -> ir.Value:
+        """The values of a call."""
+        pointer = self.pointer
+        found = self._accesses(call)
+        if len(found) == 1 and found[0][1] == self._places and self.values > 1:
+            return load_vector(pointer, found[0][0], self.values)
+        parts: list[tuple[Access, ir.Value]] = []
+        for start, places in found:
+            if len(places) == 1:
+                value = load_element(pointer, start).ir_value()
+            else:
+                value = load_vector(pointer, start, len(places))
+            parts.append((Access(start, places), value))
+        return assemble(pointer.dtype, self.values, parts)
+
+    def store(self, call: int, value: ir.Value) -> None:
+        """Write the values of a call."""
+        pointer = self.pointer
+        require_writable(pointer)
+        for start, places in self._accesses(call):
+            store_vector(pointer, start, pick(value, self.values, places, pointer.dtype))
+
+
+def _offsets(layout: Any) -> Sequence[Any]:
+    """The offsets of all elements of a layout."""
+    if isinstance(layout, ComposedLayout) or not layout.is_static():
+        return [layout(i) for i in range(product(layout.shape))]
+    return _static_offsets(flatten_to_tuple(layout.shape), flatten_to_tuple(layout.stride))
 
 
 # --- copying ---------------------------------------------------------------------------------------------------------

@@ -1,12 +1,10 @@
-"""How copy operations of the hardware reach memory: the address of each call, the values of a call in registers."""
+"""How copy operations of the hardware reach memory: the address of each call."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
-from ...base_dsl.typing import BFloat16, Float16, Float32, Float64, Int8, Int16, Int32, Integer
-from .. import vector_access
 from ..algebra import coalesce
 from ..composed_layout import ComposedLayout
 from ..extents import check_elements
@@ -16,18 +14,13 @@ from ..pointer import (
     AddressSpace,
     Pointer,
     known_alignment,
-    load_element,
-    load_vector,
     pointer_from_address,
-    recast_ptr,
-    require_writable,
-    store_vector,
 )
 from ..swizzle import Swizzle
 from ..tensor import TracedTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from ...mlir import ir
 
@@ -114,45 +107,3 @@ def address(pointer: Pointer, offset: Any) -> ir.Value:
         return moved.ir_value()
     swizzled = pointer.swizzle(moved._address())
     return pointer_from_address(swizzled, pointer.dtype, pointer.memspace, known_alignment(pointer, offset)).ir_value()
-
-
-_AS_THEY_ARE = (Float16, BFloat16, Float32, Float64)
-
-
-def bits_pointer(pointer: Pointer) -> Pointer:
-    """The same registers with elements whose vectors can be recast: narrow floats become integers of their width."""
-    if pointer.dtype in _AS_THEY_ARE or issubclass(pointer.dtype, Integer):
-        return pointer
-    return recast_ptr(pointer, pointer.swizzle, {8: Int8, 16: Int16, 32: Int32}[pointer.dtype.width])
-
-
-class Registers:
-    """A register tensor as the values of several calls, each a vector."""
-
-    def __init__(self, tensor: TracedTensor, values: int) -> None:
-        self.pointer = bits_pointer(tensor.iterator)
-        self.values = values
-        self.offset: Callable[[int], Any] = tensor.layout
-
-    def _accesses(self, call: int) -> Any:
-        offsets = [self.offset(call * self.values + k) for k in range(self.values)]
-        group = vector_access.Group(0, offsets, range(self.values))
-        return vector_access._runs(self.pointer, group, vector_access.WIDEST_ACCESS)
-
-    def store(self, call: int, value: ir.Value) -> None:
-        """Write the values of a call."""
-        require_writable(self.pointer)
-        for access in self._accesses(call):
-            part = vector_access.pick(value, self.values, access.positions, self.pointer.dtype)
-            store_vector(self.pointer, access.offset, part)
-
-    def load(self, call: int) -> ir.Value:
-        """The values of a call."""
-        parts: list[tuple[vector_access.Access, ir.Value]] = []
-        for access in self._accesses(call):
-            width = len(access.positions)
-            if width == 1:
-                parts.append((access, load_element(self.pointer, access.offset).ir_value()))
-            else:
-                parts.append((access, load_vector(self.pointer, access.offset, width)))
-        return vector_access.assemble(self.pointer.dtype, self.values, parts)

@@ -9,14 +9,15 @@ from ...base_dsl import trace as tracing
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ...base_dsl.typing import BFloat16, Float, Float16, Float32, Float64, Int32, Int64, Uint32, Uint64
 from ..atom import CopyOp, CopyTrait, UniversalCopyTrait
-from ..int_tuple import product
 from ..layout import make_layout
 from ..mma import MmaOp, RegisterMmaTrait
 from ..pointer import load_element, store_vector
-from ..tensor import TracedTensor
 
 if TYPE_CHECKING:
     from ...mlir import ir
+    from ..pointer import Pointer
+    from ..tensor import TracedTensor
+    from ..vector_access import Registers
 
 __all__ = [
     "CacheEvictionPriority", "CopyG2ROp", "CopyR2GOp", "CopyR2SOp", "CopyS2ROp", "CopyUniversalOp", "LoadCacheMode",
@@ -186,16 +187,19 @@ class UniversalMmaTrait(RegisterMmaTrait):
         super().__init__((1, 1, 1), make_layout(1), (layout, layout, layout), (dtype, dtype, dtype))
         self.dtype = dtype
 
-    def load(self, operand: str, tensor: TracedTensor) -> ir.Value:
-        if tensor.element_type is not self.dtype or product(tensor.shape) != 1:
+    def pointer_to(self, operand: str, tensor: TracedTensor) -> Pointer:
+        if tensor.element_type is not self.dtype:
             raise error(
                 DSLUserCodeTypeError,
                 f"MmaUniversalOp({self.dtype.__name__}) takes one {self.dtype.__name__} of {operand}, got {tensor}",
             )
-        return load_element(tensor.iterator, tensor.offset_layout(0)).ir_value()
+        return super().pointer_to(operand, tensor)
 
-    def store(self, tensor: TracedTensor, value: ir.Value) -> None:
-        store_vector(tensor.iterator, tensor.offset_layout(0), value)
+    def load(self, operand: str, registers: Registers, call: int) -> ir.Value:
+        return load_element(registers.pointer, registers.offsets[call]).ir_value()
+
+    def store(self, registers: Registers, call: int, value: ir.Value) -> None:
+        store_vector(registers.pointer, registers.offsets[call], value)
 
     def multiply(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         if issubclass(self.dtype, Float):

@@ -29,11 +29,10 @@ from ..copying import _predicates, guarded
 from ..layout import Layout, make_layout, size
 from ..mma import MmaOp, RegisterMmaTrait
 from ..pointer import AddressSpace, element_bits
-from ..tensor import TracedTensor, make_fragment_like, make_tensor
+from ..tensor import TracedTensor, make_fragment_like
+from ..vector_access import Registers, bits_pointer
 from .access import (
-    Registers,
     address,
-    bits_pointer,
     calls,
     check_call,
     memory,
@@ -44,6 +43,7 @@ from .access import (
 
 if TYPE_CHECKING:
     from ...mlir import ir
+    from ..pointer import Pointer
 
 __all__ = [
     "LdMatrix8x8x16bOp", "LdMatrix8x16x8bOp", "LdMatrix16x16x8bOp", "MmaF16BF16Op", "MmaF64Op", "MmaFP8Op", "MmaI8Op",
@@ -97,19 +97,21 @@ class WarpMmaTrait(RegisterMmaTrait):
             return make_fragment_like(of)
         return super().make_fragment(operand, of)
 
-    def load(self, operand: str, tensor: TracedTensor) -> ir.Value:
+    def pointer_to(self, operand: str, tensor: TracedTensor) -> Pointer:
         if not self._takes(operand, tensor.element_type):
             raise error(
                 DSLUserCodeTypeError,
                 f"the MMA takes {self.types[operand].__name__} elements of {operand}, got {tensor.element_type.__name__}",
                 hint=f"make_fragment_{operand} makes what it takes; convert with .to(T)",
             )
-        if operand == "C":
-            return super().load(operand, tensor)
-        value = super().load(operand, make_tensor(bits_pointer(tensor.iterator), tensor.layout))
-        if tensor.element_type is Float64:
+        pointer = super().pointer_to(operand, tensor)
+        return pointer if operand == "C" else bits_pointer(pointer)
+
+    def load(self, operand: str, registers: Registers, call: int) -> ir.Value:
+        value = registers.load(call)
+        if operand == "C" or registers.pointer.dtype is Float64:
             return value
-        words = size(self.layouts_tv[operand][1]) * element_bits(tensor.element_type) // 32
+        words = registers.values * element_bits(registers.pointer.dtype) // 32
         return tracing.emit_value("vector.bitcast", Int32.vector_type(words), (value,))
 
     def multiply(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
@@ -304,7 +306,7 @@ class _MatrixTrait(CopyTrait):
         for start in starts:
             require_alignment(rows.iterator, start, 16, "a row of a matrix")
         places = [address(rows.iterator, start) for start in starts]
-        registers = Registers(lanes, self.lane_values)
+        registers = Registers(bits_pointer(lanes.iterator), lanes.layout, self.lane_values)
 
         def move(numbers: Any) -> None:
             for n in numbers:
