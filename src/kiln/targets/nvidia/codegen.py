@@ -34,9 +34,12 @@ _lock = threading.RLock()
 def _initialize() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    # Shared memory has addresses of 32 bits: half the address arithmetic, fewer registers. (LLVM ends the process when
-    # an option is given twice.)
+    # (LLVM ends the process when an option is given twice.)
+    # Shared memory has addresses of 32 bits: half the address arithmetic, fewer registers.
     llvm.set_option("kiln", "--nvptx-short-ptr")
+    # CodeGenPrepare looks again at the blocks that it changed, not at whole functions: the same code, in a tenth of the time
+    # where there are many blocks.
+    llvm.set_option("kiln", "--cgpp-huge-func=0")
 
 
 @functools.lru_cache(maxsize=16)
