@@ -53,6 +53,10 @@ class ReductionOp(enum.Enum):
         return self.name.lower()
 
 
+class VectorTruthError(DSLUserCodeTypeError):
+    """A branch, or a logical operator, asks whether a vector is true."""
+
+
 class TensorSSA:
     """The elements of a tensor as a value. Immutable.
 
@@ -127,9 +131,19 @@ class TensorSSA:
 
     def __bool__(self) -> bool:
         raise error(
-            DSLUserCodeTypeError,
+            VectorTruthError,
             "the truth of a vector is not one value",
-            hint="use cute.any_(v) or cute.all_(v)",
+            hint="cute.where(v, a, b) chooses element by element; cute.any_(v) and cute.all_(v) are one value",
+        )
+
+    __array_ufunc__ = None
+    """numpy's numbers leave arithmetic with a vector to it, and numpy's functions refuse one."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise error(
+            DSLUserCodeTypeError,
+            "the elements of a vector are not known until the program runs: it is no array of numpy",
+            hint="functions of vectors are in cute.math",
         )
 
     def _with(self, value: ir.Value, dtype: Any = None) -> TensorSSA:

@@ -84,7 +84,10 @@ def require_array(x: Any, function: str, parameter: str) -> None:
 
 def element_type(x: Any) -> Any:
     """The type of the elements, as programs know it."""
-    return torch_element_type(x.dtype) if is_torch(x) else numpy_element_type(x.dtype)
+    try:
+        return torch_element_type(x.dtype) if is_torch(x) else numpy_element_type(x.dtype)
+    except DSLUserCodeTypeError:
+        raise refusal(f"an array of {x.dtype}: kernels have no such elements") from None
 
 
 def framework_dtype(dtype: Any, like: Any) -> Any:
@@ -116,6 +119,42 @@ def address(x: Any) -> int:
     if torch is not None and isinstance(x, torch.Tensor):
         return x.data_ptr()
     return x.__array_interface__["data"][0]
+
+
+def same_view(x: Any, y: Any) -> bool:
+    """Whether two arrays are the same elements in the same order."""
+    return (address(x), itemsize(x), tuple(x.shape), strides(x)) == (
+        address(y),
+        itemsize(y),
+        tuple(y.shape),
+        strides(y),
+    )
+
+
+def overlap(x: Any, y: Any) -> bool:
+    """Whether some memory belongs to elements of both arrays (no, where finding out would take long)."""
+    import numpy as np
+
+    if 0 in (*x.shape, *y.shape):
+        return False
+    try:
+        return np.shares_memory(np.asarray(_Bytes(x)), np.asarray(_Bytes(y)), max_work=10_000)  # type: ignore[call-overload]
+    except np.exceptions.TooHardError:
+        return False
+
+
+class _Bytes:
+    """Where the bytes of an array lie, told to numpy, which does not look at them."""
+
+    def __init__(self, x: Any) -> None:
+        size = itemsize(x)
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "data": (address(x), True),
+            "shape": (*x.shape, size),
+            "strides": (*(s * size for s in strides(x)), 1),
+        }
 
 
 def require_usable(x: Any, what: str, written: bool = False) -> None:

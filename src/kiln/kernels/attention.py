@@ -154,6 +154,12 @@ class _Request:
                 all(s != 0 or n == 1 for s, n in zip(arrays.strides(out), shape, strict=True)) or 0 in shape,
                 f"flash_attention into an array with strides {arrays.strides(out)}: its elements lie apart",
             )
+            for name, x in (("k", k), ("v", v)):
+                require(
+                    not arrays.overlap(x, out),
+                    f"flash_attention: out has memory in common with {name}, which is read after parts of it are written",
+                    hint="another array; q may be out",
+                )
 
     def _check_numbers(self, names: Sequence[str]) -> None:
         require = arrays.require

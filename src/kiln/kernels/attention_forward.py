@@ -127,7 +127,7 @@ class Forward:
         k_rows, keys = self.sequence(k, starts_k, batch, head_k)
         v_rows, _ = self.sequence(v, starts_k, batch, head_k)
         if const_expr(used is not None):
-            keys = max(Int32(0), min(keys, used[batch]))
+            keys = self.within(used[batch], keys)
         if tile * self.tiling.block_q < queries * self.share and head * self.share < q.shape[2]:
             memory, result = self.one_tile(
                 q_rows, k_rows, v_rows, queries, keys, tile, scale, cap, left, right, part, splits
@@ -162,8 +162,8 @@ class Forward:
         """The rows (row, element) of one head, or of `share` heads, of one sequence, and its length."""
         length, first = x.shape[1], Int32(0)
         if const_expr(starts is not None):
-            first = starts[batch]
-            length, batch = starts[batch + 1] - first, Int32(0)
+            first = self.within(starts[batch], length)
+            length, batch = self.within(starts[batch + 1], length) - first, Int32(0)
         if const_expr(share == 1):
             rows = x[batch, None, head, None]
             if const_expr(starts is None):
@@ -176,12 +176,17 @@ class Forward:
         return cute.make_tensor(found.iterator, layout), length
 
     @cute.jit
+    def within(self, start: Any, rows: Any):
+        """Where a sequence starts or ends, or the nearest row: numbers that are wrong must not lead out of arrays."""
+        return max(Int32(0), min(start, Int32(rows)))
+
+    @cute.jit
     def logarithms(self, lse: cute.Tensor, starts: Any, batch: Int32, head: Int32):
         """Where the logarithms of a tile's rows go: (row)."""
         if const_expr(starts is None):
             found = lse[batch, None, None]
         else:
-            found = cute.domain_offset((0, starts[batch]), lse)
+            found = cute.domain_offset((0, self.within(starts[batch], lse.shape[1])), lse)
         if const_expr(self.share == 1):
             return found[head, None]
         found = cute.domain_offset((head * self.share, 0), found)

@@ -227,6 +227,13 @@ class KernelFunction:
             if name in parameters.arrays:
                 for x in value if name == "extras" and isinstance(value, (list, tuple)) else [value]:
                     arrays.require_array(x, self.__name__, name)
+        out = options.get("out")
+        for x in walk.arrays if out is not None else ():
+            arrays.require(
+                x is out or arrays.same_view(x, out) or not arrays.overlap(x, out),
+                f"{self.__name__}: out {_lies(out)} has memory in common with an array {_lies(x)} that is read",
+                hint="out may be one of the other arrays itself, as it lies, or lie apart from them",
+            )
 
     def _record(
         self, key: Any, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any], device: int | None
@@ -278,6 +285,10 @@ class KernelFunction:
 
 
 _UNKNOWN: Any = object()
+
+
+def _lies(x: Any) -> str:
+    return f"of shape {tuple(x.shape)} and strides {arrays.strides(x)}"
 
 
 def _is_constant(value: Any) -> bool:

@@ -31,6 +31,17 @@ class Tiling:
     stages: int = 4
     splits: int = 1
 
+    def __post_init__(self) -> None:
+        for name, count in (("block_mnk", 3), ("warps_mn", 2)):
+            value = getattr(self, name)
+            arrays.require(
+                isinstance(value, tuple) and len(value) == count and all(isinstance(v, int) and v > 0 for v in value),
+                f"Tiling with {name}={value!r}: {count} positive integers",
+            )
+        for name in ("stages", "splits"):
+            value = getattr(self, name)
+            arrays.require(isinstance(value, int), f"Tiling with {name}={value!r}: an integer")
+
     @property
     def threads(self) -> int:
         """Threads of a block."""
@@ -79,7 +90,7 @@ class Tiling:
 
     def check_splits(self, k: int, batches: int) -> None:
         """Refuse a number of parts that does not suit K."""
-        arrays.require(isinstance(self.splits, int) and self.splits >= 1, f"{self}: K is cut into at least one part")
+        arrays.require(self.splits >= 1, f"{self}: K is cut into at least one part")
         if self.splits == 1:
             return
         arrays.require(batches == 1, f"{self}: K is cut into parts, and there are {batches} products in the batch")
@@ -89,11 +100,6 @@ class Tiling:
         )
 
     def _check_warps(self, rows: int, columns: int) -> None:
-        for name, value in (("block_mnk", self.block_mnk), ("warps_mn", self.warps_mn)):
-            arrays.require(
-                len(value) == (3 if name == "block_mnk" else 2) and all(isinstance(v, int) and v > 0 for v in value),
-                f"{self}: {name} are positive integers",
-            )
         m, n, _ = self.block_mnk
         rows, columns = rows * self.warps_mn[0], columns * self.warps_mn[1]
         arrays.require(

@@ -14,9 +14,10 @@ from ..base_dsl.ranges import const_expr, range_constexpr
 from ..base_dsl.static_key import static_key
 from ..base_dsl.typing import Int32, Int64, NumericMeta
 from ..cute import arch
-from ..cute.tensor_ssa import TensorSSA
+from ..cute.tensor_ssa import TensorSSA, VectorTruthError
 from . import arrays, devices, plans
 from .calls import Reads, kernel_function
+from .element_functions import one_by_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -231,10 +232,10 @@ def elementwise(
 ) -> Any:
     """`function(*inputs)`, element by element, written to `out` or to a new array.
 
-    `function` is any Python function of values: arithmetic, comparisons, `cute.math`, `cute.where`. It is traced once, with
+    `function` is any Python function of values: arithmetic, comparisons, branches, `cute.math`, `cute.where`. It is traced with
     values of the inputs' own types (narrow floats compute in Float32). Inputs are broadcast as numpy does and may have any
     strides; Python numbers among them are passed to the function as they are, compiled in. The elements of a new array have
-    the type of what the function returns, or `out_dtype`, the framework's.
+    the type of what the function returns, or `out_dtype`, the framework's or Kiln's.
     """
     arrays.require(callable(function), f"elementwise of {type(function).__name__}: the first argument is a function")
     inputs = tuple(x if type(x) in _NUMBERS else arrays.known(x) for x in inputs)
@@ -247,13 +248,21 @@ def elementwise(
     dtypes = [arrays.element_type(x) for x in given]
     numbers = {k: x for k, x in enumerate(inputs) if k not in places}
 
-    def applied(*values: Any) -> Any:
-        left = iter(values)
-        return function(*[numbers[k] if k in numbers else next(left) for k in range(len(inputs))])
+    def applied(function: Any) -> Any:
+        def call(*values: Any) -> Any:
+            left = iter(values)
+            return function(*[numbers[k] if k in numbers else next(left) for k in range(len(inputs))])
 
+        return call
+
+    key = (_function_key(function), len(inputs), tuple((k, type(x), x) for k, x in numbers.items()))
+    reads = Reads([function])
+    used = _form(key, reads, lambda: (applied(function), applied(one_by_one(function))), dtypes)
     if out is None:
         if out_dtype is None:
-            out_dtype = arrays.framework_dtype(result_type(applied, dtypes), given[0])
+            out_dtype = used.result
+        if isinstance(out_dtype, NumericMeta):
+            out_dtype = arrays.framework_dtype(out_dtype, given[0])
         out = arrays.empty(given[0], shape, out_dtype)
     else:
         arrays.require(
@@ -264,8 +273,7 @@ def elementwise(
             all(s != 0 or n == 1 for s, n in zip(arrays.strides(out), out.shape, strict=True)),
             f"elementwise into strides {arrays.strides(out)}: elements of out are not repeated",
         )
-    key = (_function_key(function), len(inputs), tuple((k, type(x), x) for k, x in numbers.items()))
-    _launch(applied, [*given, out], [*dtypes, arrays.element_type(out)], shape, tiling, key, Reads([function]))
+    _launch(used.function, [*given, out], [*dtypes, arrays.element_type(out)], shape, tiling, key, reads)
     return out
 
 
@@ -295,7 +303,36 @@ def _kernel(key: Any, reads: Reads, *arguments: Any) -> Elementwise:
     return found[0]
 
 
-def result_type(function: Callable[..., Any], dtypes: Sequence[Any]) -> Any:
+class Form(NamedTuple):
+    """How a function is called: with vectors, or with one element at a time, and the type of what it returns."""
+
+    function: Callable[..., Any]
+    result: Any
+
+
+_forms: dict[Any, tuple[Form, Reads]] = {}
+
+
+def _form(key: Any, reads: Reads, choices: Callable[[], tuple[Any, Any]], dtypes: Sequence[Any]) -> Form:
+    """How a function is called for values of some types, of two ways; found out once for equal functions."""
+    key = (key, tuple(dtypes))
+    found = _forms.get(key)
+    if found is None or not found[1].unchanged():
+        if len(_forms) >= _MOST_KERNELS:
+            _forms.clear()
+        found = _forms[key] = (_tried(*choices(), dtypes), reads)
+    return found[0]
+
+
+def _tried(whole: Callable[..., Any], single: Callable[..., Any], dtypes: Sequence[Any]) -> Form:
+    """The way that works: with vectors, unless it branches on them."""
+    try:
+        return Form(whole, _result_type(whole, dtypes))
+    except VectorTruthError:
+        return Form(single, _result_type(single, dtypes))
+
+
+def _result_type(function: Callable[..., Any], dtypes: Sequence[Any]) -> Any:
     """The type of what a function returns for values of some types."""
     found: list[Any] = []
 
@@ -305,9 +342,15 @@ def result_type(function: Callable[..., Any], dtypes: Sequence[Any]) -> Any:
         found.append(made.dtype if isinstance(made, TensorSSA) else made)
 
     cute.compile(probe)
-    if isinstance(found[0], NumericMeta):
-        return found[0]
-    return type(found[0]) if isinstance(type(found[0]), NumericMeta) else dtypes[0]
+    made = found[0]
+    if isinstance(made, NumericMeta):
+        return made
+    arrays.require(
+        isinstance(made, (bool, int, float, cute.Numeric)),
+        f"elementwise: the function returned {'None' if made is None else type(made).__name__}",
+        hint="it returns one value for each element",
+    )
+    return type(made) if isinstance(made, cute.Numeric) else dtypes[0]
 
 
 def _launch(

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from .. import cute
 from ..base_dsl.dependencies import Dependencies
 from ..base_dsl.static_key import static_key
-from ..base_dsl.typing import BFloat16, Float16, Float32, Int8, Uint8
+from ..base_dsl.typing import BFloat16, Float16, Float32, Int8, NumericMeta, Uint8
+from ..cute.tensor_ssa import VectorTruthError
 from . import arrays, devices, gemm_choice, gemm_tiling, plans
 from .calls import kernel_function, mode
+from .element_functions import one_by_one
 from .gemm_feed import Operand
 from .gemm_tiling import Tiling
 from .simt_gemm import SimtGemm
@@ -55,7 +57,11 @@ def _combiner(
     """The function of a thread's sums and its parts of the other tensors."""
 
     def combine(acc: Any, alpha: Any, beta: Any, *others: Any) -> Any:
-        rest = [x if x.dtype is Float32 else x.to(Float32) for x in others]
+        added = has_c + has_bias  # integers and truth values among the extras stay what they are
+        rest = [
+            x.to(Float32) if x.dtype is not Float32 and (n < added or x.dtype.is_float) else x
+            for n, x in enumerate(others)
+        ]
         value = acc.to(Float32) if scaled and acc.dtype is not Float32 else acc
         if scaled:
             value = value * alpha
@@ -105,9 +111,10 @@ def gemm(
 
     `a` is (M, K) or (L, M, K), `b` is (K, N) or (L, K, N); one of them may lack L. One that is contiguous along
     neither of its last two modes is copied first. Elements: f16, bf16, f32, 8-bit floats, 8-bit integers. `c`, `bias` and `extras` are broadcast to the
-    result: a bias of N is a row. `activation` is "relu", "silu", "gelu" or a function of a value; `epilogue` a function of
-    the value and of each of the `extras`, element by element, in f32. Sums are made in f32, of integers in i32; `out_dtype`
-    is the framework's (default: the type of `a`; f32 for 8-bit floats, i32 for integers). `precision` is for f32: "ieee"
+    result: a bias of N is a row; with a beta of 0 `c` is not read. `activation` is "relu", "silu", "gelu" or a function of a
+    value; `epilogue` a function of the value and of each of the `extras`, element by element: floats in f32, integers and truth
+    values as they are. Sums are made in f32, of integers in i32; `out_dtype` is the framework's or Kiln's (default: the type
+    of `a`; f32 for 8-bit floats, i32 for integers). `precision` is for f32: "ieee"
     multiplies it as it is, "tf32" rounds both factors to 10 bits of mantissa and uses the tensor cores.
     """
     arrays.require(
@@ -138,6 +145,8 @@ class Request:
     extras: tuple[Any, ...]
     precision: str
     tiling: Tiling | None
+    branching: bool = False
+    """Whether the user's functions are given one element at a time."""
 
     @property
     def flat(self) -> bool:
@@ -148,7 +157,11 @@ class Request:
     def shape(self) -> tuple[int, int, int]:
         """The batches, rows and columns of the result."""
         a, b = self.a, self.b
-        arrays.require(a.ndim in (2, 3) and b.ndim in (2, 3), f"gemm of arrays of {a.ndim} and {b.ndim} modes: 2 or 3")
+        arrays.require(
+            a.ndim in (2, 3) and b.ndim in (2, 3),
+            f"gemm of arrays of {a.ndim} and {b.ndim} modes: 2 or 3",
+            hint="(M, K) and (K, N), or (L, M, K) and (L, K, N): reshape several modes of batches to one",
+        )
         counts = [x.shape[0] if x.ndim == 3 else 1 for x in (a, b)]
         batches = counts[1] if counts[0] == 1 else counts[0]
         arrays.require(
@@ -161,13 +174,23 @@ class Request:
     def out_type(self) -> Any:
         """The type of the result in the framework; None: that of `a`."""
         if self.out_dtype is not None:
-            return self.out_dtype
+            given = self.out_dtype
+            return arrays.framework_dtype(given, self.a) if isinstance(given, NumericMeta) else given
         name = str(self.a.dtype).rpartition(".")[2]
         wanted = "float32" if name.startswith("float8") else "int32" if name in ("int8", "uint8") else None
         return None if wanted is None else arrays.named_type(self.a, wanted)
 
     def run(self) -> Any:
         """Compute it; compiles the kernel unless there is one."""
+        try:
+            return self._run()
+        except VectorTruthError:
+            if self.branching:
+                raise
+            self.branching = True
+            return self._run()
+
+    def _run(self) -> Any:
         arrays.require(
             self.precision in PRECISIONS, f"gemm with precision {self.precision!r}: one of {', '.join(PRECISIONS)}"
         )
@@ -185,7 +208,7 @@ class Request:
         shape = self.shape
         out = self.out
         if out is None:
-            out = arrays.empty(self.a, shape[1:] if self.flat else shape, self.out_type())
+            out = self.out = arrays.empty(self.a, shape[1:] if self.flat else shape, self.out_type())
         arrays.require(
             tuple(out.shape) == (shape[1:] if out.ndim == 2 and shape[0] == 1 else shape),
             f"gemm of shape {shape[1:] if self.flat else shape} into an array of {tuple(out.shape)}",
@@ -201,6 +224,11 @@ class Request:
         if self.a.shape[-1] == 0:  # the sums are those of one product of zeros
             self.a, self.b = _zeros(self.a, -1), _zeros(self.b, -2)
         arrays.require(
+            self.c is not None or self.beta in (0.0, 1.0),
+            f"gemm with beta {float(self.beta)} and no c",
+            hint="c=, which may be out",
+        )
+        arrays.require(
             self.epilogue is not None or not self.extras,
             f"gemm with {len(self.extras)} extras and no epilogue",
             hint="epilogue=lambda value, x: ..., extras=[x]",
@@ -210,6 +238,8 @@ class Request:
         for name, x in (("c", self.c), ("bias", self.bias), *(("extras", x) for x in self.extras)):
             if x is not None:
                 _check_broadcast(name, tuple(x.shape), shape)
+        if self.beta == 0.0:  # whatever is in it, infinities too
+            self.c = None
         others = [x for x in (self.c, self.bias) if x is not None] + list(self.extras)
         views = _Views(shape, self.a, self.b, out, others)
         tensors, result = views.tensors()
@@ -281,11 +311,14 @@ class Request:
         )
         assert chosen is not None
         has = (self.c is not None, self.bias is not None)
-        key = (*key, *has, static_key(chosen), static_key(self.epilogue), scaled)
+        key = (*key, *has, static_key(chosen), static_key(self.epilogue), scaled, self.branching)
         found = _kernels.get(key)
         if found is None or not all(user.unchanged() for user in found[1]):
             users = [Dependencies(f) for f in (chosen, self.epilogue) if hasattr(f, "__code__")]
-            found = _kernels[key] = (make(_combiner(*has, chosen, self.epilogue, scaled)), users)
+            epilogue = self.epilogue
+            if self.branching:
+                chosen, epilogue = one_by_one(chosen), epilogue and one_by_one(epilogue)
+            found = _kernels[key] = (make(_combiner(*has, chosen, epilogue, scaled)), users)
         return found[0]
 
     def _kernel(self, operands: list[Operand], out_type: Any, views: _Views, tiling: Tiling, simt: bool) -> Any:
@@ -385,7 +418,7 @@ _MOST_ROWS = 1 << 12
 """More than any tile has, in rows or in K."""
 
 
-def _operand(x: Any, leading: int, k_mode: int) -> Operand:
+def _operand(x: Any, leading: Any, k_mode: int) -> Operand:
     """The kind of an operand, its element type still to be read from it."""
     width = arrays.access_width(x, leading)
     wide = any(s * _MOST_ROWS * arrays.itemsize(x) >= _NARROW for s in arrays.strides(x)[1:])

@@ -213,6 +213,11 @@ def read_twice_tiling(n: int, width: int, bits: int, device: Device, columns: in
 def _norm_backward(
     name: str, kind: type[Any], dy: Any, x: Any, weight: Any, bias: bool, eps: float, out: Any, tiling: Any
 ) -> tuple[Any, ...]:
+    arrays.require(
+        isinstance(bias, (bool, int)),
+        f"{name} with bias {type(bias).__name__}",
+        hint="True, if its gradient is wanted: the bias itself has no influence on it",
+    )
     if out is None:
         out = arrays.empty_like(x)
     check(name, [x, dy], [out], [weight])

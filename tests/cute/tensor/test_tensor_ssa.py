@@ -281,11 +281,21 @@ def test_how_it_prints(capsys):
         (lambda x: cute.where(x, x, x), "Booleans"),
         (lambda x: x // x if x else x, "truth of a vector"),
         (lambda x: x[1:2], "slice"),
+        (lambda x: np.asarray(x), "no array of numpy"),
     ],
 )
 def test_refused(function, message):
     with pytest.raises((kiln.DSLUserCodeError, kiln.DSLRuntimeError), match=message):
         run(function, np.zeros((2, 2), np.float32), out=np.zeros((2, 2), np.float32))
+
+
+def test_numbers_of_numpy():
+    x = np.arange(4, dtype=np.float32)
+    out = np.zeros(4, np.float32)
+    run(lambda v: np.float32(2) * v + np.float32(1), x, out=out)
+    np.testing.assert_array_equal(out, 2 * x + 1)
+    with pytest.raises(TypeError, match="does not support ufuncs"):
+        run(lambda v: np.exp(v), x, out=out)
 
 
 def test_elements_cannot_be_assigned():

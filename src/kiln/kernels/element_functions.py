@@ -1,0 +1,33 @@
+"""Functions that users give kernels, of the values of some elements at once."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from .. import cute
+from ..cute.tensor_ssa import TensorSSA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function of vectors, called for one element at a time: it may branch on what it is given.
+
+    Other arguments are passed as they are.
+    """
+    traced = cute.jit(function) if isinstance(function, types.FunctionType) else function
+
+    def applied(*values: Any) -> Any:
+        first = next(v for v in values if isinstance(v, TensorSSA))
+        made = [traced(*[v[i] if isinstance(v, TensorSSA) else v for v in values]) for i in range(first.numel())]
+        typed = [x for x in made if isinstance(x, cute.Numeric)]
+        if not typed:
+            return made[0]
+        held = cute.make_rmem_tensor(first.shape, type(typed[0]))
+        for i, x in enumerate(made):
+            held[i] = x
+        return held.load()
+
+    return applied
