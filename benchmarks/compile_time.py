@@ -23,12 +23,15 @@ from typing import Any
 GEMM, ATTENTION = "dense_gemm/tensorop_gemm.py", "attention/flash_attention_v2.py"
 LIBRARY = ("elementwise", "softmax", "gemm", "attention")
 STAGES = {
-    "lower": ("split", "verify", "allow-fusion", "expand-narrow-floats", "expand-cute", "mark-loops", "to-llvm"),
+    "lower": (
+        "split", "verify", "allow-fusion", "expand-narrow-floats", "cut-vectors", "flatten-branches", "expand-cute",
+        "mark-loops", "to-llvm",
+    ),
     "text": ("translate", "check", "keep-loop-marks", "kernel-attributes", "lines"),
     "llvm": ("optimize",),
     "ptx": ("codegen",),
     "ptxas": ("ptxas",),
-}
+}  # fmt: skip
 """The columns of the table, with the stages that each adds up; the rest of a compilation is host code."""
 
 

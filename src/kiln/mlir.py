@@ -14,13 +14,13 @@ import sys
 import threading
 import types
 
-from torch_mlir import ir, passmanager
+from torch_mlir import ir, passmanager, rewrite
 from torch_mlir.dialects import ext
 
 PACKAGE = "torch_mlir"
 """The importable package of the bindings."""
 
-__all__ = ["PACKAGE", "context", "dialect_module", "ext", "ir", "passmanager", "require_dialect"]
+__all__ = ["PACKAGE", "context", "dialect_module", "ext", "ir", "passmanager", "require_dialect", "rewrite"]
 
 _lock = threading.Lock()
 

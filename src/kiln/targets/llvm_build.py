@@ -367,6 +367,17 @@ def global_(
     )
 
 
+def constant_value(value: ir.Value, otherwise: Any = None) -> Any:
+    """The number a value is, if it is an integer constant that fits an index; else `otherwise`."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
+        return otherwise
+    number = owner.operation.attributes["value"]
+    if not isinstance(number, ir.IntegerAttr) or not -(1 << 31) < number.value < 1 << 31:
+        return otherwise
+    return number.value
+
+
 def constant_values(value: ir.Value) -> list[int] | None:
     """The elements of an integer constant, or None."""
     owner = value.owner

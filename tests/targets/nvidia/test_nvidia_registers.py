@@ -15,6 +15,7 @@ from kiln.cute.runtime import from_dlpack
 from kiln.mlir import ir
 from kiln.targets.cpu import lower as cpu_lower
 from kiln.targets.nvidia import registers
+from kiln.targets.nvidia.branches import flatten_branches
 
 SIZE = 16
 
@@ -30,18 +31,20 @@ def handed_on(monkeypatch):
 
         def visit(op):
             if op.name in registers.ACCESSES:
-                found.append(op)
+                found.append((op, op.name))
             return ir.WalkResult.ADVANCE
 
         function.walk(visit, ir.WalkOrder.PRE_ORDER)
         return found
 
     def count(function):
-        names = [op.name for op in accesses(function) if "rmem" in str(op)]
+        names = [name for op, name in accesses(function) if "rmem" in str(op)]
         return names.count("cute.load"), names.count("cute.store")
 
     def expand(module):
         original(module)
+        flatten_branches(module)
+        module.operation.verify()
         for op in module.body.operations:
             if op.operation.name == "func.func":
                 before = count(op.operation)
@@ -121,6 +124,56 @@ def test_what_a_branch_or_a_loop_writes(handed_on):
         for i in range(n):
             expected[2] += expected[3]
             expected[3] = a[i]
+        b = np.zeros(4, np.float32)
+        run(program, a, b, Int32(n))
+        np.testing.assert_array_equal(b, expected)
+
+
+def test_a_mask(handed_on):
+    """Elements that branches set are chosen, and what is made of them is no memory either."""
+
+    @cute.jit
+    def program(a: cute.Tensor, b: cute.Tensor, n: Int32):
+        kept = cute.make_rmem_tensor(4, Float32)
+        kept.store(part(a, 0, 4).load())
+        for i in kiln.range_constexpr(4):
+            if i >= n:
+                kept[i] = Float32(-1.0)
+        b.store(kept.load())
+
+    a = np.arange(SIZE, dtype=np.float32)
+    for n in range(5):
+        b = np.zeros(4, np.float32)
+        run(program, a, b, Int32(n))
+        np.testing.assert_array_equal(b, np.where(np.arange(4) >= n, -1, a[:4]))
+        assert handed_on[-1][1] == (0, 0)
+
+
+def test_branches_that_stay(handed_on):
+    """One that does more than to set an element; one whose element lies outside where it is not taken."""
+
+    @cute.jit
+    def program(a: cute.Tensor, b: cute.Tensor, n: Int32):
+        kept = cute.make_rmem_tensor(4, Float32)
+        kept.store(part(a, 0, 4).load())
+        if n > 1:
+            kept[0] = Float32(-1.0)
+        else:
+            kept[1] = Float32(-2.0)
+        if n < 4:
+            kept[n] = Float32(-3.0)
+        if n > 2:
+            kept[2] = a[n - 1]
+        b.store(kept.load())
+
+    a = np.arange(4, dtype=np.float32)
+    for n in (0, 2, 3, 4):
+        expected = a.copy()
+        expected[0 if n > 1 else 1] = -1 if n > 1 else -2
+        if n < 4:
+            expected[n] = -3
+        if n > 2:
+            expected[2] = a[n - 1]
         b = np.zeros(4, np.float32)
         run(program, a, b, Int32(n))
         np.testing.assert_array_equal(b, expected)

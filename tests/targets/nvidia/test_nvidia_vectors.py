@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 
 import numpy as np
@@ -11,7 +12,7 @@ import kiln
 from kiln import cute
 from kiln.base_dsl.typing import Float16, Float32, Int32
 from kiln.cute.runtime import from_dlpack
-from kiln.mlir import context, ir
+from kiln.mlir import PACKAGE, context, ir
 from kiln.targets.cpu import lower as cpu_lower
 from kiln.targets.nvidia import vectors
 from kiln.targets.nvidia.vectors import cut_long_vectors
@@ -29,7 +30,7 @@ def cut(monkeypatch):
         found = []
 
         def visit(op):
-            if any(vectors._is_long(v.type) for v in (*op.results, *op.operands)):
+            if any(vectors.is_long(v.type) for v in (*op.results, *op.operands)):
                 found.append(op.name)
             return ir.WalkResult.ADVANCE
 
@@ -160,3 +161,13 @@ def test_epilogues_reach_llvm_in_pieces(monkeypatch):
     lengths = [int(n) for n in re.findall(r"<(\d+) x (?:float|half)>", texts[0])]
     assert lengths
     assert max(lengths) <= 16
+
+
+@pytest.mark.parametrize("dialect", ["arith", "math"])
+def test_all_arithmetic_is_known(dialect):
+    """Operations are looked for by name: one that is missing would not be cut."""
+    generated = vars(importlib.import_module(f"{PACKAGE}.dialects._{dialect}_ops_gen")).values()
+    names = {getattr(kind, "OPERATION_NAME", "") for kind in generated if isinstance(kind, type)} - {""}
+    assert len(names) > 40
+    not_element_wise = {"arith.flush_denormals", "arith.scaling_extf", "arith.scaling_truncf"}
+    assert names - not_element_wise <= set(vectors.NAMES)

@@ -14,7 +14,7 @@ from .formats import FLOAT32, FLOAT64, FloatFormat
 from .meta import TYPES, FloatMeta
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ...mlir import ir
 
@@ -209,34 +209,34 @@ def _truncate_power_of_two(
     return bits.choose(is_nan, target.nan_code, bits.choose(negative, target.nan_code, code))
 
 
-def expand_narrow_floats(
-    module: ir.Module, instruction: Callable[[ir.Operation, str, str], ir.Value | None] | None = None
-) -> None:
-    """Rewrite `arith.extf` and `arith.truncf` from and to narrow floats into integer arithmetic.
+CONVERSIONS = ("arith.extf", "arith.truncf")
+"""The names of operations that convert from and to narrow floats."""
 
-    What is left of a narrow float is its bits (LLVM's conversion makes an integer of it); tf32 becomes f32. A target that
-    has an `instruction` for a conversion between two types makes it; None where it has none.
+
+def expand_narrow_floats(
+    module: ir.Module,
+    operations: Sequence[ir.Operation] | None = None,
+    instruction: Callable[[ir.Operation, str, str], ir.Value | None] | None = None,
+) -> None:
+    """Rewrite conversions from and to narrow floats into integer arithmetic.
+
+    What is left of a narrow float is its bits (LLVM's conversion makes an integer of it); tf32 becomes f32. `operations` are
+    those of the module that are `CONVERSIONS`, if that is known. A target that has an `instruction` for a conversion between
+    two types makes it; None where it has none.
     """
     formats = _narrow_formats()
-    found: list[tuple[ir.Operation, str, str]] = []
-    seen: set[ir.Type] = set()
-
-    def visit(op: ir.Operation) -> None:
-        if op.name in ("arith.extf", "arith.truncf"):
-            source, target = str(_element(op.operands[0].type)), str(_element(op.results[0].type))
-            if source in formats or target in formats:
-                found.append((op, source, target))
-        for result in op.results:
-            seen.add(result.type)
-        for region in op.regions:
-            for block in region:
-                for argument in block.arguments:
-                    seen.add(argument.type)
-
-    _walk(module, visit)
-    if any(map(_is_tf32, seen)):
+    if operations is None:
+        found: list[ir.Operation] = []
+        _walk(module, lambda op: found.append(op) if op.name in CONVERSIONS else None)
+        operations = found
+    todo: list[tuple[ir.Operation, str, str]] = []
+    for op in operations:
+        source, target = str(_element(op.operands[0].type)), str(_element(op.results[0].type))
+        if source in formats or target in formats:
+            todo.append((op, source, target))
+    if TYPES["TFloat32"]._ir_type is not None:  # else no program of this process has such numbers
         _retype_tf32(module)
-    for op, source, target in found:
+    for op, source, target in todo:
         made = None if instruction is None else instruction(op, source, target)
         if made is None:
             made = _expand_extf(op, formats[source]) if source in formats else _expand_truncf(op, formats[target])

@@ -15,7 +15,7 @@ from ...base_dsl.compiler import report_at, source_span
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLArchitectureError, DSLNotImplemented
 from ...dialects import cute
 from ...mlir import context, ir
-from ..llvm_build import Builder, declare, int_type, like, parsed_type, ptr_type, struct_type
+from ..llvm_build import Builder, constant_value, declare, int_type, like, parsed_type, ptr_type, struct_type
 from ..sites import Site
 from . import registers, wide_access
 from .device_builder import DeviceBuilder, pointer_type
@@ -217,6 +217,9 @@ class Expander:
 HANDLERS: dict[str, Callable[..., Any]] = {}
 _WANTS: dict[Any, tuple[bool, bool]] = {}
 """Whether a handler looks at the types of operands, and of results."""
+_ALL = (True, True)
+_OF_NUMBERS = ("arith.", "math.", "vector.")
+"""How the names begin of operations whose results are numbers; all but `arith.select`."""
 
 
 def expands(*names: str) -> Callable[[Any], Any]:
@@ -265,34 +268,37 @@ def _is_own(value: ir.Value) -> bool:
 
 def _expand_function(expansion: Expansion, kernel: Kernel) -> None:
     func = kernel.operation
-    todo: list[tuple[ir.Operation, Any, Types, Types]] = []
+    found: list[tuple[ir.Operation, Any]] = []
     casts: list[ir.Operation] = []
     others: list[ir.Value] = []
-    accesses: dict[int, ir.Operation] = {}
+    accesses: dict[int, tuple[ir.Operation, str]] = {}
+    handlers, advance = HANDLERS, ir.WalkResult.ADVANCE
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         name = op.name
-        if name in registers.ACCESSES:
-            accesses[len(todo)] = op
         own = name.startswith(("cute.", "cute_nvgpu."))
-        if own or name in HANDLERS:
-            handler = HANDLERS.get(name)
-            wants = _WANTS.get(handler, (True, True))
-            operands = [v.type for v in op.operands] if wants[0] else []
-            todo.append((op, handler, operands, [r.type for r in op.results] if wants[1] else []))
-        if own:
-            return ir.WalkResult.ADVANCE
+        if own or name in handlers:
+            if name in registers.ACCESSES:
+                accesses[len(found)] = (op, name)
+            found.append((op, handlers.get(name)))
+        if own or (name.startswith(_OF_NUMBERS) and name != "arith.select"):
+            return advance
         if name == "builtin.unrealized_conversion_cast" and any(isinstance(r.type, ir.TupleType) for r in op.results):
             casts.append(op)
-            return ir.WalkResult.ADVANCE
+            return advance
         others.extend(filter(_is_own, op.results))
         for region in op.regions:
             for block in region.blocks:
                 others.extend(filter(_is_own, block.arguments))
-        return ir.WalkResult.ADVANCE
+        return advance
 
     func.walk(visit, ir.WalkOrder.PRE_ORDER)
     gone = registers.hand_on(accesses)
+    todo = [
+        (op, handler, [v.type for v in op.operands] if _WANTS.get(handler, _ALL)[0] else [])
+        for number, (op, handler) in enumerate(found)
+        if number not in gone
+    ]
     for value in others:
         value.set_type(device_type(value.type))
     signature = func.attributes["function_type"].value
@@ -304,11 +310,10 @@ def _expand_function(expansion: Expansion, kernel: Kernel) -> None:
     if cute.KERNEL in func.attributes:
         _global_arguments(func, list(signature.inputs))
     expander = Expander(expansion, kernel, func.regions[0].blocks[0])
-    for number, (op, handler, operands, results) in enumerate(todo):
-        if number in gone:
-            continue
+    for op, handler, operands in todo:
         if handler is None:
             raise report_at(op.location, DSLNotImplemented, f"the NVIDIA target does not implement {op.name}")
+        results = [r.type for r in op.results] if _WANTS[handler][1] else []
         values = handler(expander, op, operands, results, DeviceBuilder(ir.InsertionPoint(op), op.location))
         if values is None:
             continue
@@ -581,17 +586,6 @@ def element_address(b: DeviceBuilder, pointer: ir.Value, element: ir.Type, offse
         stored = int_type(bits) if bits in (8, 16, 32, 64) else parsed_type(f"!llvm.array<{bits // 8} x i8>")
         return b.gep(pointer, stored, constant_value(offset, offset))
     return b.byte_gep(pointer, b.binary("shrsi", offset, b.const(offset.type, {4: 1, 2: 2}[bits])))
-
-
-def constant_value(value: ir.Value, otherwise: Any = None) -> Any:
-    """The number a value is, if it is an integer constant that fits an index; else `otherwise`."""
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
-        return otherwise
-    number = owner.operation.attributes["value"]
-    if not isinstance(number, ir.IntegerAttr) or not -(1 << 31) < number.value < 1 << 31:
-        return otherwise
-    return number.value
 
 
 @expands("cute.ptr_add")

@@ -6,13 +6,15 @@ import functools
 from typing import TYPE_CHECKING
 
 from ...base_dsl.compiler import source_span
-from ...base_dsl.numeric.expand import expand_narrow_floats
+from ...base_dsl.numeric.expand import CONVERSIONS, expand_narrow_floats
 from ...mlir import context, ir
-from ..llvm_build import int_type, operations, symbol, translate
+from ..finding import find, only_has
+from ..llvm_build import constant_value, int_type, operations, symbol, translate
 from ..llvm_text import fix_float_literals, mark_asm_convergent
+from .branches import flatten_branches
 from .codegen import newest_ptx
 from .conversions import narrow_conversion
-from .expand import OUTLINED, Expansion, constant_value, expand_module
+from .expand import OUTLINED, Expansion, expand_module
 from .vectors import cut_long_vectors
 
 if TYPE_CHECKING:
@@ -39,9 +41,9 @@ def lower(compilation: Compilation, arch: Arch, facts: list[LaunchFacts], lines:
     with context(), ir.Location.unknown():
         if "fmad=false" not in compilation.options.ptxas_options:
             compilation.run("allow-fusion", allow_fusion)
-        convert = functools.partial(narrow_conversion, arch)
-        compilation.run("expand-narrow-floats", lambda module: expand_narrow_floats(module, convert))
+        compilation.run("expand-narrow-floats", lambda module: _expand_narrow_floats(module, arch))
         compilation.run("cut-vectors", cut_long_vectors)
+        compilation.run("flatten-branches", flatten_branches)
         compilation.run("expand-cute", lambda _: expand_module(expansion))
         compilation.run("mark-loops", lambda module: mark_loops(module, facts))
         compilation.run("to-llvm", _TO_LLVM)
@@ -50,7 +52,7 @@ def lower(compilation: Compilation, arch: Arch, facts: list[LaunchFacts], lines:
         if lines:
             compilation.run("lines", _LINES)
         with compilation.stage("check"):
-            legal = not any(map(_reason, _names(compilation.module)))
+            legal = only_has(compilation.module.operation, ("llvm", "nvvm"), ("builtin.module",), _FATAL)
         if not legal:
             compilation.check_lowered(lambda op: _reason(op.name))
         with compilation.stage("translate"):
@@ -60,22 +62,20 @@ def lower(compilation: Compilation, arch: Arch, facts: list[LaunchFacts], lines:
 
 # --- floats ----------------------------------------------------------------------------------------------------------
 
-_FUSED = ("arith.mulf", "arith.addf", "arith.subf")
-
 
 def allow_fusion(module: ir.Module) -> None:
     """Let a product and the sum it goes into be one instruction that rounds once, as CUDA's compilers do.
 
     Only what the program wrote: what expansions add later counts on its own roundings.
     """
-    contract = ir.Attribute.parse("#arith.fastmath<contract>", context())
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name in _FUSED and str(op.attributes["fastmath"]) == "#arith.fastmath<none>":
+    contract, none = (ir.Attribute.parse(f"#arith.fastmath<{flag}>", context()) for flag in ("contract", "none"))
+    for op in find(module.operation, ("arith.mulf", "arith.addf", "arith.subf")):
+        if op.attributes["fastmath"] == none:
             op.attributes["fastmath"] = contract
-        return ir.WalkResult.ADVANCE
 
-    module.operation.walk(visit)
+
+def _expand_narrow_floats(module: ir.Module, arch: Arch) -> None:
+    expand_narrow_floats(module, find(module.operation, CONVERSIONS), functools.partial(narrow_conversion, arch))
 
 
 # --- loops -----------------------------------------------------------------------------------------------------------
@@ -96,16 +96,8 @@ def mark_loops(module: ir.Module, facts: Sequence[LaunchFacts]) -> None:
     A loop of constant length whose body indexes a thread's own memory by its counter is unrolled fully: only then can
     that memory live in registers.
     """
-    todo: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name in ("scf.for", "scf.while"):
-            todo.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
     by_name = {fact.name: fact for fact in facts}
-    for op in todo:
+    for op in find(module.operation, ("scf.for", "scf.while")):
         if "cute.prefetch_stages" in op.attributes and (fact := by_name.get(_function_name(op))):
             fact.not_pipelined.append((source_span(op.location)[0], op.attributes["cute.prefetch_stages"].value))
         wish = _wish(op)
@@ -221,19 +213,6 @@ _FATAL = frozenset(
         "log2", "ldexp", "frexp", "sincos",
     )
 )  # fmt: skip
-
-
-def _names(module: ir.Module) -> set[str]:
-    """The names of all operations of a module."""
-    names: set[str] = set()
-    add, advance = names.add, ir.WalkResult.ADVANCE
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        add(op.name)
-        return advance
-
-    module.operation.walk(visit)
-    return names
 
 
 def _reason(name: str) -> str:

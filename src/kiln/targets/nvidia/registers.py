@@ -14,23 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 from ...dialects import cute
 from ...mlir import context, ir
+from ..llvm_build import constant_value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 ACCESSES = frozenset(("cute.alloc_rmem", "cute.load", "cute.store"))
 """The operations that `hand_on` wants to know of."""
 _ALIASES = frozenset(("cute.cast_ptr", "cute.view", "cute.iter", "cute.cast_memref"))
+_MOST_GATHERED = 4
+"""Elements of a vector that is put together of what several writes wrote."""
 _MOST_BLOCKS = 16
 """Blocks of which it is known at a time what they wrote to one memory."""
 
 
 @dataclasses.dataclass(eq=False)
 class _Memory:
-    """Memory of a thread all of whose accesses are known, in units that no access divides."""
+    """Memory of a thread, in units that no access divides."""
 
     unit: int = 0
     """Bytes."""
+    is_known: bool = True
+    """Whether all its accesses are known."""
     block: ir.Block | None = None
     """The block of the last access."""
     blocks: dict[ir.Block, tuple[dict[int, _Source], dict[int, _Access]]] = dataclasses.field(default_factory=dict)
@@ -60,15 +65,12 @@ class _Access:
     start: int
     size: int
     """Bytes."""
+    written: ir.Value | None
+    units: range = range(0)
     left: int = 0
     """Units of a write that were not written again."""
     is_read: bool = False
     """Whether some of it was read before it was written again."""
-
-    @property
-    def units(self) -> range:
-        unit = self.memory.unit
-        return range(self.start // unit, (self.start + self.size) // unit)
 
 
 @dataclasses.dataclass(eq=False)
@@ -80,93 +82,88 @@ class _Source:
     place: int
 
 
-def hand_on(operations: Mapping[int, ir.Operation]) -> set[int]:
+def hand_on(operations: Mapping[int, tuple[ir.Operation, str]]) -> set[int]:
     """Replace reads by what was written, and remove writes that nobody reads; the numbers of operations that are gone.
 
-    `operations` are those of a function whose names are in `ACCESSES`, in order. Memory is looked at whose addresses are all
-    known; what a block knows ends with it, and where a block inside it writes.
+    `operations` are those of a function whose names are in `ACCESSES`, with their names, in order. Memory is looked at whose
+    addresses are all known; what a block knows ends with it, and where a block inside it writes.
     """
-    memories: dict[ir.Value, _Memory] = {}
-    for op in operations.values():
-        if op.name == "cute.alloc_rmem":
-            memories.update(_pointers(op.results[0]))
+    pointers: dict[ir.Value, tuple[_Memory, int]] = {}
+    for op, name in operations.values():
+        if name == "cute.alloc_rmem":
+            pointers.update(_pointers(op.results[0]))
     gone: set[int] = set()
+    if not pointers:
+        return gone
     dead: list[_Access] = []
     writes: list[_Access] = []
-    for number, op in operations.items() if memories else ():
-        name = op.name
-        if name == "cute.load":
-            access = _access(number, op, memories.get(op.operands[0]), op.results[0].type)
-            if access is None:
-                continue
-            known, _ = access.memory.enter(op.block)
-            if _replace(access, known):
-                gone.add(number)
-            else:
-                _read(access, known)
-        elif name == "cute.store":
-            access = _access(number, op, memories.get(op.operands[1]), op.operands[0].type)
-            if access is None:
-                continue
+    for access in _accesses(operations, pointers):
+        memory, op = access.memory, access.op
+        if not memory.is_known:
+            continue
+        access.units = range(access.start // memory.unit, (access.start + access.size) // memory.unit)
+        known, last = memory.enter(op.block)
+        if access.written is not None:
             writes.append(access)
-            _write(access, *access.memory.enter(op.block), dead)
-    dead += [a for a in writes if a.left and _is_unread(a)]
+            _write(access, access.written, known, last, dead)
+        elif _replace(access, known):
+            gone.add(access.number)
+        else:
+            _read(access, known)
+    dead += [a for a in writes if a.left and a.memory.read.isdisjoint(a.units)]
     for access in dead:
         gone.add(access.number)
-        value = access.op.operands[0]
         access.op.erase()
-        erase_unused(value)
+        assert access.written is not None
+        erase_unused(access.written)
     return gone
 
 
-def _is_unread(access: _Access) -> bool:
-    """Whether nothing reads the memory of a write, in the whole function."""
-    return access.memory.read.isdisjoint(access.units)
-
-
-def _pointers(pointer: ir.Value) -> dict[ir.Value, _Memory]:
-    """Pointers to memory of a thread; none if its accesses are not all known."""
+def _pointers(pointer: ir.Value) -> dict[ir.Value, tuple[_Memory, int]]:
+    """Pointers to memory of a thread, with the bytes of an element; none if it is not only read and written."""
     memory = _Memory()
-    found = {pointer: memory}
+    found: dict[ir.Value, tuple[_Memory, int]] = {}
     todo = [pointer]
     while todo:
         value = todo.pop()
         step = _bytes(cute.info(value.type).element)
+        if not step:
+            return {}
+        found[value] = (memory, step)
         for use in value.uses:
             op = use.owner.operation
             name = op.name
-            if name == "cute.load":
-                size, offset = _vector_bytes(op.results[0].type), _constant(op.operands[1])
-            elif name == "cute.store" and use.operand_number == 1:
-                size, offset = _vector_bytes(op.operands[0].type), _constant(op.operands[2])
-            elif name in _ALIASES and len(op.operands) == 1:
-                alias = op.results[0]
-                found[alias] = memory
-                todo.append(alias)
-                continue
-            else:
+            if name in _ALIASES and len(op.operands) == 1:
+                todo.append(op.results[0])
+            elif name != "cute.load" and (name != "cute.store" or use.operand_number != 1):
                 return {}
-            if offset is None or not step or not size:
-                return {}
-            memory.unit = math.gcd(memory.unit, offset * step, size)
     return found
 
 
-def _access(number: int, op: ir.Operation, memory: _Memory | None, accessed: ir.Type) -> _Access | None:
-    if memory is None:
-        return None
-    pointer, offset = list(op.operands)[-2:]
-    place = _constant(offset)
-    assert place is not None
-    step = _bytes(cute.info(pointer.type).element)
-    return _Access(number, op, memory, place * step, _vector_bytes(accessed))
-
-
-def _constant(value: ir.Value) -> int | None:
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
-        return None
-    return owner.operation.attributes["value"].value
+def _accesses(
+    operations: Mapping[int, tuple[ir.Operation, str]], pointers: Mapping[ir.Value, tuple[_Memory, int]]
+) -> list[_Access]:
+    """The accesses through pointers."""
+    found: list[_Access] = []
+    constants: dict[ir.Value, int | None] = {}
+    for number, (op, name) in operations.items():
+        if name == "cute.alloc_rmem":
+            continue
+        written, pointer, offset = op.operands if name == "cute.store" else (None, *op.operands)
+        memory, step = pointers.get(pointer, (None, 0))
+        if memory is None:
+            continue
+        if offset in constants:
+            place = constants[offset]
+        else:
+            place = constants[offset] = constant_value(offset)
+        size = _vector_bytes(op.results[0].type if written is None else written.type)
+        if place is None or not size:
+            memory.is_known = False
+            continue
+        memory.unit = math.gcd(memory.unit, place * step, size)
+        found.append(_Access(number, op, memory, place * step, size, written))
+    return found
 
 
 @functools.lru_cache(maxsize=256)
@@ -200,7 +197,9 @@ def _read(access: _Access, known: dict[int, _Source]) -> None:
     known.update(dict.fromkeys(units, _Source(access.op.results[0], 0, access.start)))
 
 
-def _write(access: _Access, known: dict[int, _Source], last: dict[int, _Access], dead: list[_Access]) -> None:
+def _write(
+    access: _Access, value: ir.Value, known: dict[int, _Source], last: dict[int, _Access], dead: list[_Access]
+) -> None:
     units = access.units
     for other, _ in access.memory.blocks.values():
         if other is not known:
@@ -214,22 +213,27 @@ def _write(access: _Access, known: dict[int, _Source], last: dict[int, _Access],
             if not before.left:
                 dead.append(before)
         last[unit] = access
-    root, start = _root(access.op.operands[0])
+    root, start = _root(value)
     known.update(dict.fromkeys(units, _Source(root, start, access.start)))
 
 
 def _replace(access: _Access, known: dict[int, _Source]) -> bool:
-    """Let the users of a read use what was written; whether that is one value."""
+    """Let the users of a read use what was written; whether all of it is known."""
     units = access.units
     source = known.get(units[0])
-    if source is None or any(known.get(unit) is not source for unit in units):
+    if source is None:
         return False
     op = access.op
     result = op.results[0]
-    part = _part(op, source.root, source.start + access.start - source.place, access.size)
-    if part is None:
-        return False
     wanted = result.type
+    if any(known.get(unit) is not source for unit in units):
+        part = _gathered(access, known)
+        if part is None:
+            return False
+    else:
+        part = _part(op, source.root, source.start + access.start - source.place, access.size)
+        if part is None:
+            return False
     if part.type != wanted:
         if not (_can_be_recast(part.type) and _can_be_recast(wanted)):
             return False
@@ -239,10 +243,38 @@ def _replace(access: _Access, known: dict[int, _Source]) -> bool:
                 user.results[0].replace_all_uses_with(part)
                 user.erase()
         if any(True for _ in result.uses):
-            part = _made(op, "vector.bitcast", wanted, part, None)
+            part = _made(op, "vector.bitcast", wanted, (part,), None)
     result.replace_all_uses_with(part)
     op.erase()
     return True
+
+
+def _gathered(access: _Access, known: dict[int, _Source]) -> ir.Value | None:
+    """A vector whose elements were written by several writes."""
+    type_ = access.op.results[0].type
+    if not isinstance(type_, ir.VectorType) or len(type_.shape) != 1 or type_.shape[0] > _MOST_GATHERED:
+        return None
+    element: Any = type_.element_type
+    size, unit = _bytes(element), access.memory.unit
+    found: list[tuple[ir.Value, int]] = []
+    for place in range(access.start, access.start + access.size, size):
+        source = known.get(place // unit)
+        if source is None or any(known.get(k) is not source for k in range(place // unit, (place + size) // unit)):
+            return None
+        kind = source.root.type
+        start = source.start + place - source.place
+        if (kind.element_type if isinstance(kind, ir.VectorType) and len(kind.shape) == 1 else kind) != element:
+            return None
+        if start % size:
+            return None
+        found.append((source.root, start // size))
+    elements = [
+        _made(access.op, "vector.extract", element, (root,), _position(number))
+        if isinstance(root.type, ir.VectorType)
+        else root
+        for root, number in found
+    ]
+    return _made(access.op, "vector.from_elements", type_, elements, None)
 
 
 def _part(op: ir.Operation, root: ir.Value, start: int, size: int) -> ir.Value | None:
@@ -258,10 +290,9 @@ def _part(op: ir.Operation, root: ir.Value, start: int, size: int) -> ir.Value |
     if rest or more:
         return None
     if count == 1 and op.results[0].type == element:
-        attributes = {"static_position": ir.DenseI64ArrayAttr.get([first], context())}
-        return _made(op, "vector.extract", element, root, attributes)
+        return _made(op, "vector.extract", element, (root,), _position(first))
     vector = ir.VectorType.get([count], element, loc=ir.Location.unknown(context()))
-    return _made(op, "vector.extract_strided_slice", vector, root, _slice(first, count))
+    return _made(op, "vector.extract_strided_slice", vector, (root,), _slice(first, count))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -281,9 +312,14 @@ def _slice(first: int, count: int) -> dict[str, ir.Attribute]:
     }
 
 
-def _made(before: ir.Operation, name: str, type_: ir.Type, operand: ir.Value, attributes: Any) -> ir.Value:
+@functools.lru_cache(maxsize=256)
+def _position(number: int) -> dict[str, ir.Attribute]:
+    return {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
+
+
+def _made(before: ir.Operation, name: str, type_: ir.Type, operands: Sequence[ir.Value], attributes: Any) -> ir.Value:
     return ir.Operation.create(
-        name, (type_,), (operand,), attributes, None, 0, before.location, ir.InsertionPoint(before)
+        name, (type_,), operands, attributes, None, 0, before.location, ir.InsertionPoint(before)
     ).result
 
 

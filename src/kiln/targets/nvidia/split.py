@@ -9,7 +9,8 @@ from ...base_dsl.compiler import report_at, source_span
 from ...base_dsl.diagnostics import CompilerDiagnosticError
 from ...dialects import cute
 from ...mlir import context, ir
-from .expand import constant_value
+from ..finding import find
+from ..llvm_build import constant_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +55,7 @@ def split(module: ir.Module) -> tuple[ir.Module, list[LaunchFacts]]:
         if name not in kept:
             func.erase()
     facts = {name: LaunchFacts(name, span=source_span(functions[name].location)[0]) for name in kernels}
-    for op in _launches(module):
+    for op in find(module.operation, ("cute.launch",)):
         _replace_launch(op, functions, facts, kernels)
     for name in kernels:
         functions[name].erase()
@@ -70,15 +71,7 @@ def _clone(module: ir.Module) -> ir.Module:
 
 
 def _calls(func: ir.Operation) -> set[str]:
-    found: set[str] = set()
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "func.call":
-            found.add(op.attributes["callee"].value)
-        return ir.WalkResult.ADVANCE
-
-    func.walk(visit)
-    return found
+    return {op.attributes["callee"].value for op in find(func, ("func.call",))}
 
 
 def _reachable(module: ir.Module, roots: Sequence[str]) -> set[str]:
@@ -89,18 +82,6 @@ def _reachable(module: ir.Module, roots: Sequence[str]) -> set[str]:
             if callee in functions:
                 todo.append(callee)
     return seen
-
-
-def _launches(module: ir.Module) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "cute.launch":
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found
 
 
 def _replace_launch(

@@ -11,6 +11,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from ...mlir import context, ir
+from ..finding import find
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,8 @@ _LONG = 16
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_long(type_: ir.Type) -> bool:
+def is_long(type_: ir.Type) -> bool:
+    """Whether it is the type of a long vector."""
     if not isinstance(type_, ir.VectorType):
         return False
     shape = type_.shape
@@ -38,18 +40,9 @@ def _vector(type_: ir.Type, count: int) -> ir.Type:
 
 def cut_long_vectors(module: ir.Module) -> None:
     """Do the arithmetic on long vectors piece by piece."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        for result in op.results:
-            if _is_long(result.type):
-                found.append(op)
-                break
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    if found:
-        _Cutter().run(found)
+    operations = [op for op in find(module.operation, NAMES) if any(is_long(result.type) for result in op.results)]
+    if operations:
+        _Cutter().run(operations)
 
 
 class _Cutter:
@@ -81,13 +74,7 @@ class _Cutter:
 
     def _cut(self, op: ir.Operation) -> list[list[ir.Value]] | None:
         """The pieces of each result; None if the operation stays as it is."""
-        name = op.name
-        if name == "arith.constant":
-            return self._constant(op)
-        if name.startswith(("arith.", "math.")):
-            return self._element_wise(op)
-        handler = _MAKERS.get(name)
-        return None if handler is None else handler(self, op)
+        return _MAKERS.get(op.name, _Cutter._element_wise)(self, op)
 
     def _constant(self, op: ir.Operation) -> list[list[ir.Value]] | None:
         value: Any = op.attributes["value"]
@@ -102,7 +89,7 @@ class _Cutter:
         types = [result.type for result in op.results]
         count = _count(types[0])
         length = count * LENGTH
-        if not all(_is_long(t) and _count(t) == count for t in types):
+        if not all(is_long(t) and _count(t) == count for t in types):
             return None
         operands: list[list[ir.Value]] = []
         for value in op.operands:
@@ -150,7 +137,7 @@ class _Cutter:
         if len(type_.shape) != 1 or first % LENGTH or length % LENGTH or _numbers(op, "strides") != [1]:
             return None
         pieces = list(self._cut_value(target))
-        if _is_long(type_):
+        if is_long(type_):
             new = self._cut_value(value)
         else:
             new = [value] if length == LENGTH else [_slice(op, value, k, LENGTH) for k in range(0, length, LENGTH)]
@@ -231,6 +218,7 @@ class _Cutter:
 
 
 _MAKERS: dict[str, Any] = {
+    "arith.constant": _Cutter._constant,
     "vector.broadcast": _Cutter._broadcast,
     "ub.poison": _Cutter._poison,
     "vector.from_elements": _Cutter._from_elements,
@@ -238,6 +226,20 @@ _MAKERS: dict[str, Any] = {
     "vector.extract_strided_slice": _Cutter._extract_slice,
     "vector.bitcast": _Cutter._bitcast,
 }
+_ARITHMETIC = (
+    "addf addi addui_extended andi bitcast ceildivsi ceildivui cmpf cmpi convertf divf divsi divui extf extsi extui floordivsi "
+    "fptosi fptoui index_cast index_castui maximumf maxnumf maxsi maxui minimumf minnumf minsi minui mulf muli mulsi_extended "
+    "mului_extended negf ori remf remsi remui select shli shrsi shrui sitofp subf subi subui_extended truncf trunci uitofp xori"
+)
+_MATH = (
+    "absf absi acos acosh asin asinh atan atan2 atanh cbrt ceil clampf copysign cos cosh ctlz ctpop cttz erf erfc exp exp2 "
+    "expm1 floor fma fpowi ipowi isfinite isinf isnan isnormal log log10 log1p log2 powf round roundeven rsqrt sin sincos sinh "
+    "sqrt tan tanh trunc"
+)
+NAMES = (
+    *_MAKERS, *(f"arith.{name}" for name in _ARITHMETIC.split()), *(f"math.{name}" for name in _MATH.split())
+)  # fmt: skip
+"""The names of operations that are cut: those that make vectors, and those that do the same with every element."""
 
 
 def _count(type_: Any) -> int:
