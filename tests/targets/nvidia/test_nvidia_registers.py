@@ -201,9 +201,7 @@ def made(generator: random.Random, depth: int = 0) -> list:
     """Steps that write, read, and branches and loops of steps."""
     steps = []
     for _ in range(generator.randint(2, 6)):
-        kind = generator.choice(
-            ("write", "write", "read", "move", "if", "for") if depth < 2 else ("write", "read", "move")
-        )
+        kind = generator.choice(("write", "read", "move", "copy", "set") + ("if", "for") * (depth < 2))
         if kind in ("if", "for"):
             steps.append((kind, generator.randint(0, 3), made(generator, depth + 1)))
         else:
@@ -229,6 +227,11 @@ def play(steps: kiln.Constexpr, kept: cute.Tensor, a: cute.Tensor, b: cute.Tenso
                 part(kept, first, count).store(part(a, to, count).load() + part(b, first, count).load())
             elif kiln.const_expr(kind == "move"):
                 part(kept, first, count).store(part(kept, to, count).load() * 0.5)
+            elif kiln.const_expr(kind == "copy"):
+                part(kept, first, count).store(part(kept, to, count).load())
+            elif kiln.const_expr(kind == "set"):
+                if a[to] > 0.5:
+                    kept[first] = a[count]
             else:
                 part(b, to, count).store(part(b, to, count).load() + part(kept, first, count).load())
 
@@ -249,11 +252,16 @@ def played(steps, kept, a, b):
                 kept[here] = a[there] + b[here]
             elif kind == "move":
                 kept[here] = kept[there] * np.float32(0.5)
+            elif kind == "copy":
+                kept[here] = kept[there].copy()
+            elif kind == "set":
+                if a[to] > 0.5:
+                    kept[first] = a[count]
             else:
                 b[there] += kept[here]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_any_program(handed_on, seed):
     steps = made(random.Random(seed))
 

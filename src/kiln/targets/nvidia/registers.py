@@ -65,7 +65,7 @@ class _Access:
     start: int
     size: int
     """Bytes."""
-    written: ir.Value | None
+    is_write: bool
     units: range = range(0)
     left: int = 0
     """Units of a write that were not written again."""
@@ -103,9 +103,9 @@ def hand_on(operations: Mapping[int, tuple[ir.Operation, str]]) -> set[int]:
             continue
         access.units = range(access.start // memory.unit, (access.start + access.size) // memory.unit)
         known, last = memory.enter(op.block)
-        if access.written is not None:
+        if access.is_write:
             writes.append(access)
-            _write(access, access.written, known, last, dead)
+            _write(access, known, last, dead)
         elif _replace(access, known):
             gone.add(access.number)
         else:
@@ -113,9 +113,9 @@ def hand_on(operations: Mapping[int, tuple[ir.Operation, str]]) -> set[int]:
     dead += [a for a in writes if a.left and a.memory.read.isdisjoint(a.units)]
     for access in dead:
         gone.add(access.number)
+        value = access.op.operands[0]
         access.op.erase()
-        assert access.written is not None
-        erase_unused(access.written)
+        erase_unused(value)
     return gone
 
 
@@ -162,7 +162,7 @@ def _accesses(
             memory.is_known = False
             continue
         memory.unit = math.gcd(memory.unit, place * step, size)
-        found.append(_Access(number, op, memory, place * step, size, written))
+        found.append(_Access(number, op, memory, place * step, size, written is not None))
     return found
 
 
@@ -197,9 +197,7 @@ def _read(access: _Access, known: dict[int, _Source]) -> None:
     known.update(dict.fromkeys(units, _Source(access.op.results[0], 0, access.start)))
 
 
-def _write(
-    access: _Access, value: ir.Value, known: dict[int, _Source], last: dict[int, _Access], dead: list[_Access]
-) -> None:
+def _write(access: _Access, known: dict[int, _Source], last: dict[int, _Access], dead: list[_Access]) -> None:
     units = access.units
     for other, _ in access.memory.blocks.values():
         if other is not known:
@@ -213,7 +211,7 @@ def _write(
             if not before.left:
                 dead.append(before)
         last[unit] = access
-    root, start = _root(value)
+    root, start = _root(access.op.operands[0])
     known.update(dict.fromkeys(units, _Source(root, start, access.start)))
 
 
