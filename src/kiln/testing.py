@@ -218,14 +218,15 @@ def _nvtx_range(tag: str | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def dry_run(arch: str = "sm_90a") -> Iterator[list[Any]]:
+def dry_run(arch: str | None = None) -> Iterator[list[Any]]:
     """While open, calls compile for an NVIDIA GPU of an architecture as they would on one, and launch nothing.
 
+    The architecture is by default that of `CUTE_DSL_ARCH`, or sm_90a.
     Gives a list that every launch is noted in: `kernel`, `grid`, `block`, `cluster`, `smem`, `resources`, `remarks`.
     Needs no GPU; arrays may lie in host memory. Functions that were called before keep what was compiled for them, so
     a process does this for one architecture. Code has line information, so remarks name lines of the program.
     """
-    wanted = {"CUTE_DSL_ARCH": arch, "CUTE_DSL_LINEINFO": "1"}
+    wanted = {"CUTE_DSL_ARCH": arch or os.environ.get("CUTE_DSL_ARCH") or "sm_90a", "CUTE_DSL_LINEINFO": "1"}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

@@ -7,6 +7,7 @@ a tile by a map (thread, value) -> index in the tile. New operations subclass `C
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from .tensor import TracedTensor
 from .tiling import logical_product, make_layout_tv, zipped_divide
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ..mlir import ir
 
@@ -106,7 +107,7 @@ class UniversalCopyTrait(CopyTrait):
         layout = make_layout((1, self.values), stride=(0, 1))
         super().__init__(value_type, make_layout(1), layout, layout)
 
-    def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
+    def copy(self, src: Any, dst: Any, pred: Any) -> None:
         from .copying import transfer
         from .vector_access import WIDEST_ACCESS
 
@@ -386,7 +387,32 @@ def make_copy_atom(op: Any, copy_internal_type: Any, *, loc: Any = None, ip: Any
         raise error(
             DSLUserCodeTypeError, f"make_copy_atom takes a numeric type such as Float16, got {copy_internal_type!r}"
         )
-    return CopyAtom(op, op.make_trait(copy_internal_type, **kwargs))
+    options = known_keywords(op.make_trait, type(op).__name__, kwargs)
+    return CopyAtom(op, op.make_trait(copy_internal_type, **options))
+
+
+def known_keywords(
+    function: Callable[..., Any], name: str, given: dict[str, Any], others: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The keywords that are passed on to what an operation does; refuses those it does not know, unless they are None.
+
+    `others` are keywords that it has besides.
+    """
+    if not given:
+        return given
+    known = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        return given
+    for keyword, value in given.items():
+        if keyword not in known and value is not None:
+            options = [*others, *(p.name for p in known.values() if p.kind is p.KEYWORD_ONLY)]
+            raise error(
+                DSLUserCodeTypeError,
+                f"{name} takes no {keyword!r}",
+                hint=f"it takes {', '.join(options)}" if options else "it takes no options",
+                depth=2,
+            )
+    return {keyword: value for keyword, value in given.items() if keyword in known}
 
 
 def make_tiled_copy(atom: CopyAtom, layout_tv: Layout, tiler_mn: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
@@ -415,28 +441,53 @@ def make_tiled_copy_tv(
     return make_tiled_copy(atom, layout_tv, tiler_mn)
 
 
+def _tiled_copy(tiled: Any, name: str) -> None:
+    if not isinstance(tiled, TiledCopy):
+        raise error(
+            DSLUserCodeTypeError,
+            f"{name} takes a tiled copy, got {type(tiled).__name__}",
+            hint="make_tiled_copy_A, make_tiled_copy_B and make_tiled_copy_C take a tiled MMA",
+            depth=2,
+        )
+
+
 def make_tiled_copy_S(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: Any = None, ip: Any = None) -> TiledCopy:
     """An atom over the tile of another tiled copy, each thread with the values it has there as a source."""
+    _tiled_copy(tiled_copy, "make_tiled_copy_S")
     return make_tiled_copy(atom, tiled_copy.layout_src_tv_tiled, tiled_copy.tiler_mn)
 
 
 def make_tiled_copy_D(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: Any = None, ip: Any = None) -> TiledCopy:
     """An atom over the tile of another tiled copy, each thread with the values it has there as a destination."""
+    _tiled_copy(tiled_copy, "make_tiled_copy_D")
     return make_tiled_copy(atom, tiled_copy.layout_dst_tv_tiled, tiled_copy.tiler_mn)
+
+
+def _tiled_mma(mma: Any, name: str) -> None:
+    if not hasattr(mma, "get_tile_size"):
+        raise error(
+            DSLUserCodeTypeError,
+            f"{name} takes a tiled MMA, got {type(mma).__name__}",
+            hint="cute.make_tiled_mma(...); make_tiled_copy_S and make_tiled_copy_D take a tiled copy",
+            depth=2,
+        )
 
 
 def make_tiled_copy_A(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
     """An atom over the A tile of a tiled MMA."""
+    _tiled_mma(tiled_mma, "make_tiled_copy_A")
     return make_tiled_copy(atom, tiled_mma.tv_layout_A_tiled, (tiled_mma.get_tile_size(0), tiled_mma.get_tile_size(2)))
 
 
 def make_tiled_copy_B(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
     """An atom over the B tile of a tiled MMA."""
+    _tiled_mma(tiled_mma, "make_tiled_copy_B")
     return make_tiled_copy(atom, tiled_mma.tv_layout_B_tiled, (tiled_mma.get_tile_size(1), tiled_mma.get_tile_size(2)))
 
 
 def make_tiled_copy_C(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
     """An atom over the C tile of a tiled MMA."""
+    _tiled_mma(tiled_mma, "make_tiled_copy_C")
     return make_tiled_copy(atom, tiled_mma.tv_layout_C_tiled, (tiled_mma.get_tile_size(0), tiled_mma.get_tile_size(1)))
 
 

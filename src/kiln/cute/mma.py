@@ -13,7 +13,7 @@ from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.trace import at_one_location
 from ..base_dsl.typing import Integer
 from .algebra import complement, composition, right_inverse
-from .atom import Atom, Op
+from .atom import Atom, Op, known_keywords
 from .int_tuple import pretty_str, product, wrap
 from .layout import Layout, make_layout, rank, size
 from .modes import UNIT, append
@@ -113,7 +113,7 @@ class RegisterMmaTrait(MmaTrait):
         """Write the values of D of a call."""
         registers.store(call, value)
 
-    def call(self, d: Any, a: Any, b: Any, c: Any, **kwargs: Any) -> None:
+    def call(self, d: Any, a: Any, b: Any, c: Any) -> None:
         left, right, start = (self.load(name, self.registers(name, x), 0) for name, x in zip("ABC", (a, b, c)))
         self.store(self.registers("C", d), 0, self.multiply(left, right, start))
 
@@ -380,7 +380,7 @@ def make_mma_atom(op: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) ->
             f"pass an instance: {op.__name__}(...)" if isinstance(op, type) else "for example MmaUniversalOp(Float32)"
         )
         raise error(DSLUserCodeTypeError, f"make_mma_atom takes an MMA operation, got {op!r}", hint=hint)
-    return MmaAtom(op, op.make_trait(**kwargs))
+    return MmaAtom(op, op.make_trait(**known_keywords(op.make_trait, type(op).__name__, kwargs)))
 
 
 def make_tiled_mma(
@@ -434,7 +434,8 @@ def _atom(atom: Any, what: str) -> MmaAtom:
 
 def mma_atom_call(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> None:
     """One call of an MMA atom, D = A * B + C: the tensors hold exactly its values."""
-    _atom(atom, "mma_atom_call").trait.call(d, a, b, c, **kwargs)
+    trait = _atom(atom, "mma_atom_call").trait
+    trait.call(d, a, b, c, **known_keywords(trait.call, f"a call of {type(atom.op).__name__}", kwargs))
 
 
 @at_one_location
@@ -445,6 +446,7 @@ def gemm(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any 
     over K. With an atom of one value each V may be left out: (M) x (N) => (M, N) and (M, K) x (N, K) => (M, N).
     """
     trait = _atom(atom, "gemm").trait
+    kwargs = known_keywords(trait.call, f"gemm() with {type(atom.op).__name__}", kwargs)
     ranks = tuple(rank(_first(x)) for x in (a, b, c, d))
     if ranks == (1, 1, 1, 1):
         trait.call(d, a, b, c, **kwargs)

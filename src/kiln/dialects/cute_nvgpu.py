@@ -274,7 +274,7 @@ class CpAsync(CuteNvgpu.Operation, name="cp_async"):
     """Copy `size` (4, 8 or 16) bytes from global to shared memory later: `source_size` bytes, and zeros for the rest.
 
     `cache` is `ca`, or `cg` (16 bytes only: past L1). The attribute `hint`, as `L2::evict_last`, says how long lines should
-    stay in the L2 cache.
+    stay in the L2 cache, `prefetch` how many bytes (64, 128 or 256) around the address may be brought there.
     """
 
     target: ext.Operand[Pointer]

@@ -10,6 +10,7 @@ from ..base_dsl.ranges import const_expr, range_constexpr
 from ..base_dsl.typing import Boolean, Float32, Int8, Int32, Int64, Uint8
 from ..cute import arch
 from ..cute.nvgpu import CopyUniversalOp
+from ..utils import swizzled_tile
 from .smem import swizzled
 
 if TYPE_CHECKING:
@@ -87,13 +88,11 @@ class Product:
         stride = tuple(s if isinstance(s, int) else cute.assume(s, divby=width) for s in layout.stride)
         return cute.make_tensor(x.iterator, cute.make_layout(layout.shape, stride=stride))
 
-    @cute.jit
-    def place(self, number: Int32, tiles_m: Int32, tiles_n: Int32):
-        """The tile of a block: down `_GROUP` rows of tiles, then on to the next column."""
-        whole = _GROUP * tiles_n
-        first = number // whole * _GROUP
-        rows = min(tiles_m - first, Int32(_GROUP))
-        return first + number % whole % rows, number % whole // rows
+    def place(self, number: Int32, d: cute.Tensor) -> tuple[Any, Any]:
+        """The tile of a block."""
+        block_m, block_n, _ = self.tiling.block_mnk
+        tiles_m, tiles_n = cute.ceil_div(d.shape[0], block_m), cute.ceil_div(d.shape[1], block_n)
+        return swizzled_tile(number, tiles_m, tiles_n, _GROUP)
 
     @cute.jit
     def begin(self, feeds: Any, a: cute.Tensor, b: cute.Tensor, rings: Any, where: Any, thread: Int32, rank: Any):

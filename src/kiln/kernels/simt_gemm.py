@@ -62,7 +62,7 @@ class SimtGemm(Product):
         rank, number = number % splits, number // splits
         block_m, block_n, depth = self.tiling.block_mnk
         stages = self.tiling.stages
-        tile_m, tile_n = self.place(number, cute.ceil_div(d.shape[0], block_m), cute.ceil_div(d.shape[1], block_n))
+        tile_m, tile_n = self.place(number, d)
         mma = self.mma()
 
         memory = utils.SmemAllocator().allocate(self.tiling.simt_smem_bytes(), 128)

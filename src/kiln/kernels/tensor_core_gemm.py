@@ -54,7 +54,7 @@ class TensorCoreGemm(Product):
         rank, number = number % splits, number // splits
         block_m, block_n, depth = self.tiling.block_mnk
         stages = self.tiling.stages
-        tile_m, tile_n = self.place(number, cute.ceil_div(d.shape[0], block_m), cute.ceil_div(d.shape[1], block_n))
+        tile_m, tile_n = self.place(number, d)
         a_frag, b_frag = Fragments(self.a, 0, self.tiling), Fragments(self.b, 1, self.tiling)
         mma = self.mma((a_frag, b_frag), self.a.half)
         loaded = self.mma((a_frag, b_frag), False)

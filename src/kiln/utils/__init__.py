@@ -9,9 +9,11 @@ if TYPE_CHECKING:
     from ..cute.draw import print_latex, print_latex_tv
     from .hardware_info import HardwareInfo
     from .layout_enum import LayoutEnum
+    from .reductions import reduce_in_block, reduce_in_warp
     from .smem_allocator import SmemAllocator, SmemPartition
     from .smem_capacity import get_smem_capacity_in_bytes
     from .tensor_helpers import create_cute_tensor_for_fp8, is_fp8_dtype
+    from .tile_swizzle import swizzled_tile
 
 _PLACES = {
     "HardwareInfo": ".hardware_info",
@@ -23,6 +25,9 @@ _PLACES = {
     "print_latex_tv": "..cute.draw",
     "create_cute_tensor_for_fp8": ".tensor_helpers",
     "is_fp8_dtype": ".tensor_helpers",
+    "reduce_in_block": ".reductions",
+    "reduce_in_warp": ".reductions",
+    "swizzled_tile": ".tile_swizzle",
 }
 """Where a name is defined."""
 

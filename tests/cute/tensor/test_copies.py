@@ -386,3 +386,39 @@ def test_refused_structures():
         @cute.struct
         class Bad:
             a: int
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), cute.Float32, num_bits=64), "takes no 'num_bits'"),
+        (lambda: cute.make_copy_atom(cute.nvgpu.cpasync.CopyG2SOp(), cute.Float32, bits=64), "takes no 'bits'"),
+        (lambda: cute.make_mma_atom(cute.nvgpu.MmaUniversalOp(cute.Float32), shape=1), "takes no 'shape'"),
+    ],
+)
+def test_options_of_atoms_that_do_not_exist(made, message):
+    with pytest.raises(kiln.DSLUserCodeTypeError, match=message):
+        made()
+
+
+def test_keywords_of_copies_that_do_not_exist():
+    x, y = np.zeros(4, np.float32), np.zeros(4, np.float32)
+    atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), cute.Float32)
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="takes no 'predicate'"):
+        run_copy(lambda src, dst: cute.copy(atom, src, dst, predicate=True), x, y, align=4)
+    run_copy(lambda src, dst: cute.copy(atom, src, dst, mcast_mask=None, unroll_factor=2), x + 1, y, align=4)
+    assert (y == 1).all()
+
+
+def test_tiled_copies_are_made_like_what_they_are_named_after():
+    atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), cute.Float32)
+    tiled = cute.make_tiled_copy_tv(atom, cute.make_layout((4, 8)), cute.make_layout((1, 1)))
+    mma = cute.make_tiled_mma(cute.nvgpu.MmaUniversalOp(cute.Float32), (4, 8, 1))
+    for make, other, message in (
+        (cute.make_tiled_copy_A, tiled, "tiled MMA"),
+        (cute.make_tiled_copy_C, atom, "tiled MMA"),
+        (cute.make_tiled_copy_S, mma, "tiled copy"),
+        (cute.make_tiled_copy_D, atom, "tiled copy"),
+    ):
+        with pytest.raises(kiln.DSLUserCodeTypeError, match=f"takes a {message}"):
+            make(atom, other)

@@ -153,17 +153,26 @@ def staged(options):
 def test_asynchronous_copies_take_a_hint():
     tensors = [cute.runtime.make_fake_compact_tensor(Float32, (4, 32), assumed_align=16) for _ in range(2)]
     last = {"l2_evict_priority": CacheEvictionPriority.EVICT_LAST}
-    for options, hint in (({}, ""), (last, ".L2::cache_hint")):
+    cases = (
+        ({}, ""),
+        (last, ".L2::cache_hint"),
+        ({"l2_prefetch_size": 128}, ".L2::128B"),
+        ({"l2_prefetch_size": 256, **last}, ".L2::cache_hint.L2::256B"),
+    )
+    for options, hint in cases:
         compiled = cute.compile(staged(options), *tensors, Int32(1), target="nvidia", options="--gpu-arch sm_80")
         ptx = str(compiled.__ptx__)
         assert ptx.count(f"cp.async.cg.shared.global{hint} [") == 2
-        assert ("createpolicy.fractional.L2::evict_last.b64" in ptx) == bool(hint)
+        assert ("createpolicy.fractional.L2::evict_last.b64" in ptx) == ("cache_hint" in hint)
+        left = copy_hints.without_hints(ptx)
+        assert "cache_hint" not in left
+        assert left.count(f"cp.async.cg.shared.global{hint.removeprefix('.L2::cache_hint')} [") == 2
 
 
 def test_asynchronous_copies_with_a_hint_on_the_cpu():
     x, y = np.arange(128, dtype=np.float32).reshape(32, 4).T, np.zeros((32, 4), np.float32).T
     arguments = [cute.runtime.from_dlpack(array, assumed_align=16) for array in (x, y)]
-    launch = staged({"l2_evict_priority": CacheEvictionPriority.EVICT_LAST})
+    launch = staged({"l2_evict_priority": CacheEvictionPriority.EVICT_LAST, "l2_prefetch_size": 64})
     cute.compile(launch, *arguments, Int32(1), target="cpu")(*arguments, 5)
     assert np.array_equal(y, np.where(np.arange(32) < 5, 2 * x, x))
 
@@ -174,6 +183,12 @@ def test_what_is_no_priority_in_l2(priority):
     for made, more in ((copier, ()), (staged, (Int32(1),))):
         with pytest.raises(DSLUserCodeTypeError, match="l2_evict_priority is"):
             cute.compile(made({"l2_evict_priority": priority}), *tensors, *more, target="cpu")
+
+
+def test_what_is_no_size_to_prefetch():
+    tensors = [cute.runtime.make_fake_compact_tensor(Float32, (4, 32), assumed_align=16) for _ in range(2)]
+    with pytest.raises(DSLUserCodeTypeError, match="l2_prefetch_size is 32"):
+        cute.compile(staged({"l2_prefetch_size": 32}), *tensors, Int32(1), target="cpu")
 
 
 def test_what_is_no_order():

@@ -156,6 +156,22 @@ def test_a_dry_run_notes_launches_and_makes_none():
     assert (first.smem, first.resources.smem) == (100, 256)
 
 
+@needs_ptxas
+def test_dry_runs_are_for_the_architecture_of_the_environment(monkeypatch):
+    @cute.kernel
+    def first(x: cute.Tensor):
+        x[cute.arch.thread_idx()[0]] = Float32(1)
+
+    @cute.jit
+    def launch_first(x: cute.Tensor):
+        first(x).launch(grid=1, block=32)
+
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_80")
+    with dry_run() as launches:
+        launch_first(floats(64))
+    assert launches[0].arch == "sm_80"
+
+
 def test_sass_is_read():
     text = """
 .text.one:

@@ -160,8 +160,9 @@ def test_matrices_of_bytes_need_sm_100(op, instruction):
 
     function, data = launcher(kernel, 1, grid=1, block=32), arrays(np.int8)
     assert instruction in compile_for(function, *data, arch="sm_100a").executable.artifacts["ptx"]
-    with pytest.raises(DSLNotImplemented, match="sm_100"):
-        compile_for(function, *data, arch="sm_90a")
+    for arch in ("sm_90a", "sm_100", "sm_120"):
+        with pytest.raises(DSLNotImplemented, match="needs sm_100a or newer"):
+            compile_for(function, *data, arch=arch)
 
 
 @needs_ptxas

@@ -78,11 +78,10 @@ class _BulkTrait(CopyTrait):
 class BulkLoadTrait(_BulkTrait):
     """From global to shared memory."""
 
-    def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
+    def copy(self, src: Any, dst: Any, pred: Any, *, mbar_ptr: Any = None) -> None:
         from ...dialects import cute_nvgpu
 
-        barrier = kwargs.get("mbar_ptr")
-        if barrier is None:
+        if mbar_ptr is None:
             raise error(
                 DSLUserCodeTypeError,
                 "a bulk copy to shared memory needs an mbarrier",
@@ -93,7 +92,7 @@ class BulkLoadTrait(_BulkTrait):
             memory(src, "the source of a bulk copy", AddressSpace.gmem),
             memory(dst, "the destination of a bulk copy", AddressSpace.smem),
         )
-        where = pointer(barrier, "a bulk copy")
+        where = pointer(mbar_ptr, "a bulk copy")
 
         def move() -> None:
             check()
@@ -106,7 +105,7 @@ class BulkLoadTrait(_BulkTrait):
 class BulkStoreTrait(_BulkTrait):
     """From shared to global memory."""
 
-    def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
+    def copy(self, src: Any, dst: Any, pred: Any) -> None:
         from ...dialects import cute_nvgpu
 
         rows, size, check = self._rows(
@@ -138,12 +137,12 @@ class CopyBulkG2SOp(CopyOp):
     multiples of 16 bytes.
     """
 
-    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0, **_: Any) -> CopyTrait:
+    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
         return BulkLoadTrait(copy_internal_type, num_bits_per_copy)
 
 
 class CopyBulkS2GOp(CopyOp):
     """Bulk copy from shared to global memory, as part of the thread's bulk group (`cute.arch.cp_async_bulk_commit_group`)."""
 
-    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0, **_: Any) -> CopyTrait:
+    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
         return BulkStoreTrait(copy_internal_type, num_bits_per_copy)

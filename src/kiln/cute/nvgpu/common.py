@@ -141,7 +141,6 @@ class CopyUniversalOp(CopyOp):
         l1c_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
         invariant: bool = False,
         l2_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
-        **_: Any,
     ) -> CopyTrait:
         modifiers = modifiers_of(memory_order, memory_scope, l1c_evict_priority, invariant, l2_evict_priority)
         return UniversalCopyTrait(copy_internal_type, num_bits_per_copy, modifiers)
@@ -175,7 +174,7 @@ class MmaUniversalOp(MmaOp):
             )
         self.abacc_dtype = abacc_dtype
 
-    def make_trait(self, **_: Any) -> UniversalMmaTrait:
+    def make_trait(self) -> UniversalMmaTrait:
         return UniversalMmaTrait(self.abacc_dtype)
 
 

@@ -24,7 +24,8 @@ class CopyG2SOp(CopyOp):
 
     `LoadCacheMode.GLOBAL` passes the L1 cache by and takes 16 bytes only; `ALWAYS` uses it. Where a predicate is false
     nothing is copied; with `zero_fill` zeros are written there, without a branch. An atom's `l2_evict_priority` says how long
-    lines should stay in the L2 cache.
+    lines should stay in the L2 cache, `l2_prefetch_size` (64, 128 or 256) that so many bytes around those that are copied may be
+    brought there, since they will be wanted next.
     """
 
     def __init__(self, cache_mode: Any = LoadCacheMode.ALWAYS, *, zero_fill: bool = False) -> None:
@@ -43,17 +44,19 @@ class CopyG2SOp(CopyOp):
         *,
         num_bits_per_copy: int = 0,
         l2_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
-        **_: Any,
+        l2_prefetch_size: int | None = None,
     ) -> CopyTrait:
-        hint = l2_modifier(l2_evict_priority) or None
-        return CpAsyncTrait(copy_internal_type, num_bits_per_copy or 128, self.cache_mode, self.zero_fill, hint)
+        if l2_prefetch_size not in (None, 64, 128, 256):
+            raise error(DSLUserCodeTypeError, f"l2_prefetch_size is {l2_prefetch_size!r}", hint="64, 128 or 256 bytes")
+        hints = {"hint": l2_modifier(l2_evict_priority) or None, "prefetch": l2_prefetch_size}
+        return CpAsyncTrait(copy_internal_type, num_bits_per_copy or 128, self.cache_mode, self.zero_fill, hints)
 
 
 class CpAsyncTrait(CopyTrait):
     """One thread's asynchronous copy of `bits` bits."""
 
     def __init__(
-        self, value_type: Any, bits: int, cache_mode: LoadCacheMode, zero_fill: bool = False, hint: str | None = None
+        self, value_type: Any, bits: int, cache_mode: LoadCacheMode, zero_fill: bool = False, hints: Any = None
     ) -> None:
         width = element_bits(value_type)
         allowed = (128,) if cache_mode is LoadCacheMode.GLOBAL else (32, 64, 128)
@@ -65,13 +68,13 @@ class CpAsyncTrait(CopyTrait):
             )
         self.bits = bits
         self.zero_fill = zero_fill
-        self.hint = hint
+        self.hints = hints or {}
         self.values = bits // width
         self.cache = "cg" if cache_mode is LoadCacheMode.GLOBAL else "ca"
         layout = make_layout((1, self.values), stride=(0, 1))
         super().__init__(value_type, make_layout(1), layout, layout)
 
-    def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
+    def copy(self, src: Any, dst: Any, pred: Any) -> None:
         from ...dialects import cute_nvgpu
 
         src = memory(src, "the source of an asynchronous copy", AddressSpace.gmem)
@@ -100,7 +103,7 @@ class CpAsyncTrait(CopyTrait):
         def move(numbers: Any, size: Any = whole) -> None:
             for n in numbers:
                 check_call(dst, n, self.values, write=True)
-                cute_nvgpu.build("cp_async", (*pairs[n], i32(size)), size=whole, cache=self.cache, hint=self.hint)
+                cute_nvgpu.build("cp_async", (*pairs[n], i32(size)), size=whole, cache=self.cache, **self.hints)
 
         def check(numbers: Any) -> None:
             for n in numbers:

@@ -159,7 +159,7 @@ class WarpMmaOp(MmaOp):
         self.acc_dtype = acc_dtype
         self.shape_mnk = shape_mnk
 
-    def make_trait(self, **_: Any) -> WarpMmaTrait:
+    def make_trait(self) -> WarpMmaTrait:
         return WarpMmaTrait(self.shape_mnk, self.a_dtype, self.b_dtype, self.acc_dtype)
 
 
@@ -328,7 +328,7 @@ class LoadMatrixTrait(_MatrixTrait):
 
     operation = "ldmatrix"
 
-    def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
+    def copy(self, src: Any, dst: Any, pred: Any) -> None:
         from ...dialects import cute_nvgpu
 
         def call(place: ir.Value, registers: Registers, n: int) -> None:
@@ -350,7 +350,7 @@ class StoreMatrixTrait(_MatrixTrait):
 
     operation = "stmatrix"
 
-    def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
+    def copy(self, src: Any, dst: Any, pred: Any) -> None:
         from ...dialects import cute_nvgpu
 
         def call(place: ir.Value, registers: Registers, n: int) -> None:
@@ -394,7 +394,7 @@ class _MatrixOp(CopyOp):
         self.num_matrices = num_matrices
         self.unpack_bits = unpack_bits
 
-    def make_trait(self, copy_internal_type: Any, **_: Any) -> CopyTrait:
+    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
         bits = element_bits(copy_internal_type)
         allowed = self._BITS[:1] if self.transpose else self._BITS
         if bits not in allowed:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import struct
 
-_COPY = re.compile(r"(cp\.async\.c[ag]\.shared\.global)\.L2::cache_hint ([^;]*), %rd\d+;")
+_COPY = re.compile(r"(cp\.async\.c[ag]\.shared\.global)\.L2::cache_hint((?:\.L2::\d+B)?) ([^;]*), %rd\d+;")
 _INSTRUCTION = 16
 _OPCODE, _UNIFORM_COPY = 0xFFF, 0xDAE
 """The bits of an instruction that say what it does, and LDGSTS with a uniform register in its address."""
@@ -21,7 +21,7 @@ _CODE = 0x4
 
 def without_hints(ptx: str) -> str:
     """The same PTX with no hints on asynchronous copies."""
-    return _COPY.sub(r"\1 \2;", ptx)
+    return _COPY.sub(r"\1\2 \3;", ptx)
 
 
 def are_wrong(ptx: str, cubin: bytes) -> bool:

@@ -269,6 +269,8 @@ def _cp_async(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBui
             f"{rest}, ${len(operands)}",
         )
         hint = ".L2::cache_hint"
+    if "prefetch" in op.attributes:
+        hint += f".L2::{attribute(op, 'prefetch')}B"
     b.asm(f"cp.async.{cache}.shared.global{hint} [$0], [$1], {rest};", letters, operands)
     return []
 

@@ -132,7 +132,7 @@ def _source_format(x: Expander, op: ir.Operation, plain: str) -> str:
     if "unpack" not in op.attributes:
         return plain
     bits = attribute(op, "unpack")
-    x.require(op, 100, f"ldmatrix that unpacks elements of {bits} bits")
+    x.require(op, 100, f"ldmatrix that unpacks elements of {bits} bits", specific=True)
     return f"b8x16.b{bits}x16_p{128 - 16 * bits}"
 
 
@@ -155,7 +155,7 @@ def _ldmatrix(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuil
 
 @expands("cute_nvgpu.ldmatrix_bytes")
 def _ldmatrix_bytes(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> None:
-    x.require(op, 100, "ldmatrix of 16x16 matrices of bytes")
+    x.require(op, 100, "ldmatrix of 16x16 matrices of bytes", specific=True)
     count = attribute(op, "count")
     code = f"ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.{_source_format(x, op, 'b8')}"
     _load(x, b, op, code, 2 * count)
@@ -163,7 +163,7 @@ def _ldmatrix_bytes(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Devi
 
 @expands("cute_nvgpu.stmatrix_bytes")
 def _stmatrix_bytes(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, 100, "stmatrix of 16x8 matrices of bytes")
+    x.require(op, 100, "stmatrix of 16x8 matrices of bytes", specific=True)
     count, _ = _matrices(op)
     _store(b, op, f"stmatrix.sync.aligned.m16n8.x{count}.trans.shared.b8", count)
     return []
