@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import cute
 from ..base_dsl.typing import Float32, Int32, Int64
+from ..cute.nvgpu import CacheEvictionPriority
 from . import arrays, devices, plans
 from .calls import kernel_function
 from .norm_sums import NormSums
@@ -31,6 +32,8 @@ __all__ = ["layer_norm_backward", "rms_norm_backward", "softmax_backward"]
 
 class SoftmaxGradient(RowKernel):
     """Of the results and their gradients. A finding is the sum of their products."""
+
+    priority = CacheEvictionPriority.EVICT_LAST
 
     def fresh(self) -> State:
         return (Float32(0.0),)
@@ -75,6 +78,7 @@ class RmsNormGradient(RowKernel):
     """Of the inputs and the gradients of the results. A finding is a sum of squares, and one of inputs times gradients."""
 
     fields = 2
+    priority = CacheEvictionPriority.EVICT_LAST
 
     def fresh(self) -> State:
         return Float32(0.0), Float32(0.0)
@@ -118,6 +122,8 @@ class LayerNormGradient(RowKernel):
     """
 
     fields = 5
+    counted = True
+    priority = CacheEvictionPriority.EVICT_LAST
 
     def fresh(self) -> State:
         return tuple(Float32(0.0) for _ in range(5))

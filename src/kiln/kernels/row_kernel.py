@@ -253,6 +253,8 @@ class RowKernel:
 
     fields = 1
     """Numbers of a finding."""
+    counted = False
+    """Whether the first of them is the number of elements."""
     priority = CacheEvictionPriority.EVICT_NORMAL
     """How long lines that were read stay in the L2 cache, beside those that were written."""
     overlaps = False

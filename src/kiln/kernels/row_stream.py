@@ -1,9 +1,10 @@
 """Kernels whose blocks take rows in turn, and always have the next ones on the way.
 
 Each thread copies its own vectors of the rows to come into a ring in shared memory; a slot is filled again as soon as its vector
-has been used for the last time. What the warps of a row find out about it they tell each other, also across the blocks of a
-cluster, without waiting for what they have written to global memory. Memory is read once. Sums over rows stay in registers until
-the last row; a second kernel adds those of all blocks, in a fixed order.
+has been used for the last time. What the warps of a row find out about it they tell each other; where the blocks of a cluster share
+a row, one warp of each merges what its block has found, and tells the others, without waiting for what has been written to global
+memory. Memory is read once. Sums over rows stay in registers until the last row; a second kernel adds those of all blocks, in a
+fixed order.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 MOST_ELEMENTS = 64
 """Elements of a row that a thread has at most."""
 TURNS = 4
-"""Rows whose findings are kept. Who sends those of a row knows that all have sent those of two rows before, and so have read those
-of four rows before."""
+"""Rows whose findings are kept. Which block sends those of a row knows that all have sent those of two rows before, and that their
+warps have read those of four rows before."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +67,8 @@ class StreamTiling:
     def smem_bytes(self, n: int, width: int, sources: int, columns: int, fields: int, sums: int) -> int:
         """Shared memory of a block: sources and columns of so many bits for each element, findings of so many fields."""
         held = self.threads * self.slots(n, width) * sources + self.row_threads * self.vectors(n, width) * columns
-        warps = self.cluster * max(1, self.row_threads // WARP) * max(1, WARP // self.row_threads)
-        told = self.groups * TURNS * (4 * (1 << (fields - 1).bit_length()) * warps + 8)
+        findings = self.threads // min(WARP, self.row_threads) + (self.cluster if self.cluster > 1 else 0)
+        told = TURNS * (4 * (1 << (fields - 1).bit_length()) * findings + 8 * (self.groups + 1))
         folded = 4 * width * self.threads if sums and self.rows > 1 else 0
         return width * held // 8 + told + folded + 32
 
@@ -180,6 +181,21 @@ class StreamPart:
         return most if last is None else select(last, Float32(most), Float32(fewer))
 
 
+class Board:
+    """Where the latest findings of some of a row's warps are told: boxes (field, finding, turn), mbarriers that count them (turn).
+
+    Each of the `findings` about a row is of `warps` warps.
+    """
+
+    __kiln_static__ = True
+
+    def __init__(self, boxes: Any, barriers: Any, findings: int, warps: int) -> None:
+        self.boxes = boxes
+        self.barriers = barriers
+        self.findings = findings
+        self.warps = warps
+
+
 class RowStream:
     """The kernel, for what a `kind` of `RowKernel` finds out about rows and makes of them."""
 
@@ -235,13 +251,12 @@ class RowStream:
 
         ring = [self.ring_buffer(x.element_type)[None, None, thread] for x in sources]
         weights = [self.weight_buffer(x.element_type)[None, None, lane] for x in columns]
-        exchange, barriers = self.exchange_buffer()
-        if thread < TURNS * tiling.groups:
-            arch.mbarrier_init(barriers + thread, self.findings * self.each)
+        warps = max(1, tiling.row_threads // WARP)
+        inner = self.board(warps, 1, tiling.groups, group)
+        outer = self.board(tiling.cluster, warps, 1, 0) if const_expr(tiling.cluster > 1) else inner
         if const_expr(tiling.cluster > 1):
             arch.mbarrier_init_fence()
             arch.cluster_arrive_relaxed()
-        exchange, barriers = exchange[None, None, None, group], barriers + TURNS * group
 
         first = block // tiling.cluster * tiling.rows + group * self.each
         step = arch.grid_dim()[0] // tiling.cluster * tiling.rows
@@ -257,24 +272,23 @@ class RowStream:
         if const_expr(tiling.cluster > 1):
             arch.cluster_wait()  # the other blocks have begun, and made their mbarriers
 
-        where = lane % WARP, within + rank * (tiling.row_threads // WARP) + lane // WARP
-        known: Any = None
+        where = lane % WARP, within + lane // WARP
         if const_expr(tiling.overlapped):
             part = StreamPart(self, ring, weights, Int32(0), slots, unit, units)
-            known = self.find(part, exchange, barriers, Int32(0), where)
+            self.find(part, inner, Int32(0), where)
         start, count = Int32(0), Int32(0)
         for base in range(first, rows, step):
             row = base + within
             if const_expr(tiling.overlapped):
+                self.relay(inner, outer, count, rank)
                 if base + step < rows:
                     part = StreamPart(self, ring, weights, self.wrapped(start + vectors), slots - vectors, unit, units)
-                    self.find(part, exchange, barriers, (count + 1) % TURNS, where)
-                sure = known
+                    self.find(part, inner, count + 1, where)
             else:
                 part = StreamPart(self, ring, weights, start, slots, unit, units)
-                sure = self.find(part, exchange, barriers, count % TURNS, where)
-            arch.mbarrier_wait(barriers + count % TURNS, count // TURNS % 2)
-            state = self.gathered(sure, exchange, count % TURNS, within, thread % WARP)
+                self.find(part, inner, count, where)
+                self.relay(inner, outer, count, rank)
+            state = self.gathered(outer, count, within)
             part = StreamPart(self, ring, weights, start, 0, unit, units)
             for v in self.order():
                 self.finish(outs, summed, part, state, numbers, n, row, rows, unit, units, v)
@@ -372,7 +386,12 @@ class RowStream:
         for x, buffer in zip(sources, ring, strict=True):
             bits = self.problem.width * x.element_type.width
             mode = cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS
-            atom = cute.make_copy_atom(cpasync.CopyG2SOp(mode, zero_fill=True), x.element_type, num_bits_per_copy=bits)
+            atom = cute.make_copy_atom(
+                cpasync.CopyG2SOp(mode, zero_fill=True),
+                x.element_type,
+                num_bits_per_copy=bits,
+                l2_evict_priority=self.rule.priority,
+            )
             part = cute.local_tile(x[place, None], (self.problem.width,), (self.at(unit, v),))
             cute.copy(atom, part, buffer[None, slot], pred=there)
         arch.cp_async_commit_group()
@@ -387,52 +406,66 @@ class RowStream:
     # -- findings of several warps ---------------------------------------------------------------------------------
 
     @property
-    def findings(self) -> int:
-        """Warps that have a row, of all blocks."""
-        return self.tiling.cluster * max(1, self.tiling.row_threads // WARP)
-
-    @property
     def each(self) -> int:
         """Rows of a warp."""
         return max(1, WARP // self.tiling.row_threads)
 
-    def exchange_buffer(self) -> Any:
-        """Shared memory for findings (field, warp or row of one, turn, group), and mbarriers that count them (turn, group)."""
-        fields, groups = 1 << (self.rule.fields - 1).bit_length(), self.tiling.groups
-        shape = (fields, self.findings * self.each, TURNS, groups)
-        memory = arch.alloc_smem(Float32, fields * self.findings * self.each * TURNS * groups, 16)
-        return cute.make_tensor(memory, cute.make_layout(shape)), arch.alloc_smem(Int64, TURNS * groups, 8)
-
-    def find(self, part: Any, exchange: Any, barriers: Any, turn: Any, where: Any) -> list[float | None]:
-        """Find out about a row, and tell all its warps. What is known beforehand; None for what is told."""
-        own, _ = self.rule.absorb(None, part)
-        state = self.rule.merge([own], min(WARP, self.tiling.row_threads))
-        self.tell([v for v in state if not isinstance(v, float)], exchange, barriers, turn, where)
-        return [value if isinstance(value, float) else None for value in state]
+    def board(self, findings: int, warps: int, groups: int, group: Any) -> Board:
+        """A board of its own for each group of a block."""
+        fields, count = 1 << (self.rule.fields - 1).bit_length(), findings * self.each
+        memory = arch.alloc_smem(Float32, fields * count * TURNS * groups, 16)
+        barriers = arch.alloc_smem(Int64, TURNS * groups, 8)
+        self.count_from(barriers, TURNS * groups, count)
+        boxes = cute.make_tensor(memory, cute.make_layout((fields, count, TURNS, groups)))
+        return Board(boxes[None, None, None, group], barriers + TURNS * group, findings, warps)
 
     @cute.jit
-    def tell(self, values: Any, exchange: Any, barriers: Any, turn: Any, where: Any):
-        """Store numbers where a row's warps read them, in the shared memory of each block of the cluster, and count that."""
-        lane, warp = where
-        box, barrier = exchange[None, warp, turn], barriers + turn
-        arch.sync_warp()  # its lanes have read what they were told before: their places may be used again
-        if lane < self.tiling.cluster:
-            if const_expr(self.tiling.cluster == 1):
-                for k in range_constexpr(len(values)):
-                    box[k] = values[k]
-                arch.mbarrier_arrive(barrier)
-            else:
-                send(box.iterator, barrier, lane, values)
+    def count_from(self, barriers: Any, many: Any, arrivals: Any):
+        """Make so many mbarriers."""
+        if arch.thread_idx()[0] < many:
+            arch.mbarrier_init(barriers + arch.thread_idx()[0], arrivals)
 
-    def gathered(self, known: list[float | None], exchange: Any, turn: Any, within: Any, lane: Any) -> Any:
-        """What the findings of all warps of a row come to."""
-        lanes = min(WARP, self.findings)
-        found = []
-        for i in range(self.findings // lanes):
-            box = exchange[None, within + lane % lanes + i * lanes, turn]
-            told = iter(range(len(known)))
-            found.append(tuple(box[next(told)] if value is None else value for value in known))
-        return self.rule.merge(found, lanes)
+    def find(self, part: Any, board: Any, count: Any, where: Any) -> None:
+        """Find out about a row, and tell the warps of the block."""
+        own, _ = self.rule.absorb(None, part)
+        self.tell(self.rule.merge([own], min(WARP, self.tiling.row_threads)), board, count % TURNS, where)
+
+    @cute.jit
+    def tell(self, state: Any, board: Any, turn: Any, where: Any):
+        """Store a finding where the warps of the block read it, and count that."""
+        lane, finding = where
+        arch.sync_warp()  # its lanes have read what they were told before: their places may be used again
+        if lane == 0:
+            for k, value in enumerate(told(state)):
+                board.boxes[k, finding, turn] = value
+            arch.mbarrier_arrive(board.barriers + turn)
+
+    @cute.jit
+    def relay(self, inner: Any, outer: Any, count: Any, rank: Any):
+        """Where blocks share a row: merge what this one has found, and tell all of them. Its warps do that in turn."""
+        thread, turn = arch.thread_idx()[0], count % TURNS
+        if const_expr(self.tiling.cluster > 1):
+            if thread // WARP == count % inner.findings:
+                state = self.gathered(inner, count, 0)
+                if thread % WARP < self.tiling.cluster:
+                    box, barrier = outer.boxes[None, rank, turn].iterator, outer.barriers + turn
+                    send(box, barrier, thread % WARP, told(state))
+
+    def gathered(self, board: Board, count: Any, within: Any) -> Any:
+        """What the findings on a board come to, once they are there."""
+        turn, lanes = count % TURNS, min(WARP, board.findings)
+        arch.mbarrier_wait(board.barriers + turn, count // TURNS % 2)
+        first = within + arch.thread_idx()[0] % lanes
+        boxes = [board.boxes[None, first + i * lanes, turn] for i in range(board.findings // lanes)]
+        return self.rule.merge([self.read(box, board.warps) for box in boxes], lanes)
+
+    def read(self, box: Any, warps: int) -> tuple[Any, ...]:
+        """A finding of so many warps. How many elements it is of is known where all threads have as many."""
+        known: list[Any] = []
+        if self.rule.counted and self.problem.exact:
+            threads = warps * min(WARP, self.tiling.row_threads)
+            known = [float(threads * self.problem.vectors * self.problem.width)]
+        return (*known, *(box[k] for k in range(self.rule.fields - len(known))))
 
     # -- sums over rows --------------------------------------------------------------------------------------------
 
@@ -466,6 +499,11 @@ class RowStream:
                     for other in range(1, rows):
                         whole = whole + buffer[None, lane, other].load()
                     held[None, v].store(whole)
+
+
+def told(state: Any) -> list[Any]:
+    """What of a finding is not known beforehand."""
+    return [value for value in state if not isinstance(value, float)]
 
 
 def send(box: Any, barrier: Any, rank: Any, values: list[Any]) -> None:

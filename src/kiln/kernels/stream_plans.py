@@ -34,28 +34,33 @@ def _power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
+LONG_FEW = {1: (False, 1), 2: (False, 1), 4: (True, 0), 8: (True, 0), 16: (False, 4)}
+"""Of rows that fill a block: whether exchanges are hidden and how many vectors are read ahead, by the size of the cluster."""
+LONG_MANY = {1: (True, 0), 2: (True, 1), 4: (True, 2), 8: (False, 4), 16: (False, 4)}
+"""The same where findings have more than two numbers."""
+
+
 def tiling_for(
     n: int, width: int, sources: int, columns: int, fields: int, sums: int, device: devices.Device
 ) -> StreamTiling | None:
     """The same, for sources and columns of so many bits for each element.
 
     As measured on an H200: a block of 512 threads on each multiprocessor, four vectors of a row to a thread, or two where that makes
-    it all threads of a block or fewer than a warp. More on the way is slower where a block, or two, have a row; larger clusters are
-    better off with exchanges that are hidden.
+    it half of the threads of a block or all of them, or fewer than a warp. More on the way is slower where a block, or two, have a row:
+    those multiprocessors that reach memory first take it from the others, and all wait for the last. Exchanges are hidden where
+    blocks share a row, or there is much to compute.
     """
     units = -(-n // width)
-    vectors = 2 if units <= 2 * WARP or 512 < units <= 1024 else 4
+    vectors = 2 if units <= 2 * WARP or 256 < units <= 1024 else 4
     across = _power_of_two(-(-units // vectors))
     threads, cluster, many = min(512, across), max(1, across // 512), fields > 2
-    if cluster > (1 if many else 2) and not (sums == 1 and cluster == 16):
-        whole = (
-            units == across * vectors
-        )  # else there are predicates, and no registers for places in a ring of other than whole rows
-        ahead = 2 * int(whole) if many else int(cluster == 16)
-        tiling = StreamTiling(512, threads, cluster, ahead, overlapped=True)
+    if threads < 512 or vectors < 4:
+        overlapped, ahead = False, 2 if vectors == 2 and threads > WARP else 1
     else:
-        ahead = 7 if cluster == 16 else 2 if threads == 512 and (many or vectors == 2) else 1
-        tiling = StreamTiling(512, threads, cluster, ahead)
+        overlapped, ahead = (LONG_MANY if many else LONG_FEW)[cluster]
+    if overlapped and units != across * vectors:
+        ahead = 0  # there are predicates, and no registers for places in a ring of other than whole rows
+    tiling = StreamTiling(512, threads, cluster, ahead, overlapped)
     return tiling if tiling.fits(n, width, sources, columns, fields, sums, device) else None
 
 
