@@ -143,19 +143,21 @@ def products(part: Part) -> Any:
 
 
 def spread(state: State | None, part: Part) -> State:
-    """Number, mean and sum of squared distances of elements seen before and of a thread's part of a row."""
+    """Number, mean and sum of squared distances of elements seen before and of a thread's part of a row.
+
+    Distances are from the first of the elements: being one of them, it is not so far from the others that the difference of sums
+    would lose them.
+    """
+    first = part.values(0)[0][0]
     summed: Any = None
-    for v in range(part.count):
-        x = part.values(v)[0]
-        summed = x if summed is None else summed + x
-    count = part.elements()
-    mean = total(summed) * reciprocal(count)
-    part.again()
     squares: Any = None
     for v in range(part.count):
-        distance = part.kept(v, part.values(v)[0] - mean, 0.0)
+        distance = part.kept(v, part.values(v)[0] - first, 0.0)
+        summed = distance if summed is None else summed + distance
         squares = distance * distance if squares is None else cute.math.fma(distance, distance, squares)
-    found = (count, mean, total(squares))
+    count, whole = part.elements(), total(summed)
+    ahead = whole * reciprocal(count)
+    found = (count, first + ahead, maximum(total(squares) - whole * ahead, Float32(0.0)))
     return found if state is None else joined_spread([state, found], 1)
 
 
