@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.numeric.operators import integer_constant
 from ..base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
 from .leaf import get_divisibility, is_dynamic_leaf, is_zero, leaf_add
 from .printing import Formatted
@@ -84,8 +85,7 @@ def _whole_bytes(offset: Any, dtype: Any) -> bool:
 def index_value(offset: Any) -> ir.Value:
     """An offset (int or dynamic) as an IR value of 32 bits, or 64 where it needs them."""
     if isinstance(offset, int):
-        kind = Int32 if -(1 << 31) <= offset < 1 << 31 else Int64
-        return tracing.constant(kind.mlir_type, offset)
+        return integer_constant(Int32 if -(1 << 31) <= offset < 1 << 31 else Int64, offset)
     kind = type(offset)
     if kind.width > 32:
         return (offset if kind is Int64 else Int64(offset)).ir_value()
@@ -129,8 +129,12 @@ class Pointer:
 
     def _copy(self, **changes: Any) -> Pointer:
         made = object.__new__(Pointer)  # also of an address from Python: inside a trace it is a pointer like any other
-        for name in Pointer.__slots__:
-            object.__setattr__(made, name, changes.get(name, getattr(self, name)))
+        # name by name: every slice is a copy, and a loop over the names takes three times as long
+        made._base, made._offset, made._inside = self._base, self._offset, self._inside
+        made._dtype, made._memspace, made._alignment = self._dtype, self._memspace, self._alignment
+        made._swizzle, made._readonly, made._apart = self._swizzle, self._readonly, self._apart
+        for name, value in changes.items():
+            setattr(made, name, value)
         tracing.hold(made)
         return made
 

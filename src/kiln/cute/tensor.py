@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
@@ -226,30 +227,39 @@ class TracedTensor(Tensor):
         """The layout, with leaves as wide as the offsets it gives have to be."""
         return with_wide_strides(self._layout) if self._is_wide() else self._layout
 
-    def __getitem__(self, coord: Any) -> Any:
+    def _at(self, coord: Any) -> tuple[Any, Any]:
+        """A coordinate and the offset of its element, or the tensor that is left."""
+        layout = self._layout
+        if type(layout) is Layout and layout.is_static() and _is_known(coord):
+            offset, rest = _known_access(layout, coord)
+            return coord, offset if rest is None else self._known_slice(coord, offset, rest)
         if type(coord) is not int:
             coord = self._coordinate(coord)
             if has_underscore(coord):
-                return self._slice(coord)
-        offset = self.offset_layout(coord)
+                return coord, self._slice(coord)
+        return coord, self.offset_layout(coord)
+
+    def __getitem__(self, coord: Any) -> Any:
+        coord, found = self._at(coord)
+        if type(found) is TracedTensor:
+            return found
         iterator = self._iterator
         if not isinstance(iterator, Pointer):
-            return add_coords(iterator, offset)
+            return add_coords(iterator, found)
         if self._extents is not None:
             check_element(self._extents, iterator, coord, write=False)
-        return load_element(iterator, offset)
+        return load_element(iterator, found)
 
     def __setitem__(self, coord: Any, value: Any) -> None:
         iterator = self._iterator
         if not isinstance(iterator, Pointer):
             raise error(DSLUserCodeTypeError, "a coordinate tensor has no memory to write to")
-        coord = self._coordinate(coord)
-        if not has_underscore(coord):
+        coord, part = self._at(coord)
+        if type(part) is not TracedTensor:
             if self._extents is not None:
                 check_element(self._extents, iterator, coord, write=True)
-            store_element(iterator, self.offset_layout(coord), value)
+            store_element(iterator, part, value)
             return
-        part = self._slice(coord)
         if isinstance(value, TracedTensor):
             value = value.load()
         if isinstance(value, (bool, int, float, Numeric)):
@@ -278,6 +288,14 @@ class TracedTensor(Tensor):
         else:
             pointer = self._moved(crd2idx(coord, self.offset_layout))
         return TracedTensor(pointer, slice_(layout, coord), self._promised, extents)
+
+    def _known_slice(self, coord: Any, offset: Any, rest: Layout) -> TracedTensor:
+        """What is left, of a static layout at a static coordinate."""
+        extents = None if self._extents is None else self._extents.sliced(coord)
+        made = TracedTensor(self._moved(offset), rest, self._promised, extents)
+        if self._wide is False:  # then no part of it is
+            made._wide = False
+        return made
 
     def _domain_offset(self, coord: Any) -> TracedTensor:
         layout, coord = self._layout, self._coordinate(coord)
@@ -453,6 +471,22 @@ class TracedTensor(Tensor):
             parts += [", "] if i else []
             parts.append(self[i])
         return [*parts, " )"]
+
+
+def _is_known(coord: Any) -> bool:
+    """Whether a coordinate is made of ints and None."""
+    if type(coord) is tuple:
+        for c in coord:  # noqa: SIM110  a generator costs twice as much
+            if c is not None and type(c) is not int and not _is_known(c):
+                return False
+        return True
+    return coord is None or type(coord) is int
+
+
+@functools.lru_cache(maxsize=8192)
+def _known_access(layout: Layout, coord: Any) -> tuple[Any, Layout | None]:
+    """The offset of a static coordinate in a static layout, and what is left; None of an element."""
+    return crd2idx(coord, layout), slice_(layout, coord) if has_underscore(coord) else None
 
 
 def _extents(shape: Any) -> list[int]:
