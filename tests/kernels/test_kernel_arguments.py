@@ -172,6 +172,7 @@ def test_attention_does_not_write_into_keys():
         (lambda x: kernels.softmax(x.astype(np.complex64)), "complex64"),
         (lambda x: kernels.gemm(x[None, None], x[None, None]), "reshape several modes"),
         (lambda x: kernels.layer_norm_backward(x, x, x[0], bias=x[0]), "bias ndarray"),
+        (lambda x: kernels.softmax(np.ma.masked_array(x, mask=x > 0)), "masked array"),
         (lambda x: kernels.Tiling((64, 64)), "block_mnk"),  # type: ignore[arg-type]
         (lambda x: kernels.Tiling(warps_mn=2), "warps_mn"),  # type: ignore[arg-type]
         (lambda x: kernels.Tiling(stages=2.5), "stages"),  # type: ignore[arg-type]

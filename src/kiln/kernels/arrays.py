@@ -121,6 +121,21 @@ def address(x: Any) -> int:
     return x.__array_interface__["data"][0]
 
 
+def require_plain(x: Any, function: str) -> None:
+    """Refuse an array whose elements are not what lies in its memory."""
+    masked = sys.modules.get("numpy.ma")
+    require(
+        masked is None or not isinstance(x, masked.MaskedArray),
+        f"{function} of a masked array: its mask would be ignored",
+        hint="x.filled(value)",
+    )
+    require(
+        not is_torch(x) or not (x.is_neg() or x.is_conj()),
+        f"{function} of a tensor that stands for the negative or conjugate of what is in memory",
+        hint="x.resolve_neg(), x.resolve_conj()",
+    )
+
+
 def same_view(x: Any, y: Any) -> bool:
     """Whether two arrays are the same elements in the same order."""
     return (address(x), itemsize(x), tuple(x.shape), strides(x)) == (

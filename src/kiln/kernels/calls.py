@@ -227,6 +227,8 @@ class KernelFunction:
             if name in parameters.arrays:
                 for x in value if name == "extras" and isinstance(value, (list, tuple)) else [value]:
                     arrays.require_array(x, self.__name__, name)
+        for x in walk.arrays:
+            arrays.require_plain(x, self.__name__)
         out = options.get("out")
         for x in walk.arrays if out is not None else ():
             arrays.require(
