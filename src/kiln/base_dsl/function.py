@@ -19,7 +19,7 @@ from .arguments import Node, Parameters, StaticNode, number_format, plan_static,
 from .call_program import Entry
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, Span, error
-from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
+from .dsl import BaseDSL, Traced, compile_lock, no_collection, shorten_traceback
 from .frontend import texts
 from .numeric import host
 from .target import Executable, choice_guards, target_key, target_name
@@ -180,7 +180,7 @@ class JitFunction(TracedFunction):
         self, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None, target: str | None
     ) -> CompiledFunction:
         """Trace and compile one specialization."""
-        with compile_lock:
+        with compile_lock, no_collection:
             name = (self.name_prefix or "") + self.name.replace("<lambda>", "lambda")
 
             def run(values: list[Any]) -> Any:
