@@ -36,14 +36,15 @@ def names_of(*nodes: ast.AST) -> tuple[set[str], set[str]]:
     loads: set[str] = set()
     stores: set[str] = set()
     todo: list[Any] = list(nodes)
+    name, constant, load, add_children = ast.Name, ast.Constant, ast.Load, syntax.add_children
     for node in todo:  # the list grows meanwhile
         kind = node.__class__
-        if kind is ast.Name:
-            (loads if node.ctx.__class__ is ast.Load else stores).add(node.id)
+        if kind is name:
+            (loads if node.ctx.__class__ is load else stores).add(node.id)
         elif kind in _KINDS:
             _KINDS[kind](node, loads, stores, todo)
-        else:
-            syntax.add_children(node, todo)
+        elif kind is not constant:
+            add_children(node, todo)
     return loads, stores
 
 

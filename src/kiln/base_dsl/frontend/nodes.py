@@ -29,13 +29,22 @@ class _Fields(dict[type, tuple[str, ...]]):
 
 
 FIELDS = _Fields()
-_AST = ast.AST
+_AST, _ATTRIBUTE, _CALL, _LEAVES = ast.AST, ast.Attribute, ast.Call, (ast.Name, ast.Constant)
 
 
 def add_children(node: ast.AST, found: list[Any]) -> None:
     """Append the nodes right below a node, in order; contexts and operators are left out."""
+    kind = node.__class__
     values = node.__dict__
-    for name in FIELDS[node.__class__]:
+    if kind is _ATTRIBUTE:  # four of five nodes that have others below them are one of these two
+        found.append(values["value"])
+        return
+    if kind is _CALL:
+        found.append(values["func"])
+        found += values["args"]
+        found += values["keywords"]
+        return
+    for name in FIELDS[kind]:
         value: Any = values.get(name)
         if value.__class__ is list:
             # names of keywords in a pattern, and where a default or the key of a dictionary is missing
@@ -73,6 +82,9 @@ def clone(node: Any) -> Any:
     kind = node.__class__
     made = kind.__new__(kind)
     fields = made.__dict__
+    if kind in _LEAVES:
+        fields.update(node.__dict__)
+        return made
     for name, value in node.__dict__.items():
         if value.__class__ is list:
             fields[name] = [clone(item) if isinstance(item, _AST) else item for item in value]

@@ -20,7 +20,7 @@ from .liveness import Flow, Liveness, declared_outside, names_of, parameter_name
 from .loop_else import bound_by_break_or_else
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 HOOKS = "__kiln__"
 SCOPE = "__kiln_scope"
@@ -85,7 +85,7 @@ def _rewrite_code(code: types.CodeType, qualname: str) -> _Rewritten:
         body = [inner]
     factory = _function_def("__kiln_factory", parameters, body)
     module = nodes.fix_locations(ast.Module([factory], []))
-    _unmangle(module, getattr(code, "co_qualname", qualname))
+    _mangle(module, code, getattr(code, "co_qualname", qualname))
     compiled = compile(module, code.co_filename, "exec", dont_inherit=True)
     factory_code = next(c for c in compiled.co_consts if isinstance(c, types.CodeType))
     result = next(c for c in factory_code.co_consts if isinstance(c, types.CodeType))
@@ -122,13 +122,21 @@ def _mark_rewritten(code: types.CodeType, name: str) -> None:
             _mark_rewritten(constant, name)
 
 
-def _unmangle(module: ast.Module, qualname: str) -> None:
+def _names(code: types.CodeType) -> Iterator[str]:
+    """The names that a function and those in it use."""
+    yield from (*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def _mangle(module: ast.Module, code: types.CodeType, qualname: str) -> None:
     """Private names (`self.__x`) were mangled when the class was compiled; do the same outside the class."""
     owner = ""
     parts = [p for p in qualname.split(".") if p != "<locals>"]
     if len(parts) > 1:
         owner = parts[-2].lstrip("_")
-    if not owner:
+    if not owner or not any(name.startswith(f"_{owner}__") for name in _names(code)):
         return
 
     def mangled(name: str) -> str:
@@ -395,9 +403,12 @@ class Rewriter:
         first += [ast.Global(rebound_globals)] if rebound_globals else []
         arguments = no_parameters()
         arguments.args = [ast.arg(p) for p in parameters or []]
-        made = _function_def(name, arguments, [*first, *(body or [ast.Pass()])])
-        ast.copy_location(made, like)
-        return nodes.fix_locations(made)
+        if not body:
+            first.append(ast.Pass())
+        made = _function_def(name, arguments, [*first, *body])
+        for new in (made, *first, *arguments.args):  # what is in the body has its place: functions are nested deeply
+            ast.copy_location(new, like)
+        return made
 
     def region(self, name: str, statements: list[ast.stmt], like: ast.AST, item: str | None = None) -> ast.FunctionDef:
         """A function for the body of a region; `dynamic` (its parameter) says whether it is one in the IR."""
