@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -21,7 +22,7 @@ from . import toolchain
 from .arch import Arch, ptx_version
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 TRIPLE = "nvptx64-nvidia-cuda"
 _lock = threading.RLock()
@@ -34,7 +35,6 @@ _lock = threading.RLock()
 def _initialize() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    # (LLVM ends the process when an option is given twice.)
     # Shared memory has addresses of 32 bits: half the address arithmetic, fewer registers.
     llvm.set_option("kiln", "--nvptx-short-ptr")
     # CodeGenPrepare looks again at the blocks that it changed, not at whole functions: the same code, in a tenth of the time
@@ -42,18 +42,38 @@ def _initialize() -> None:
     llvm.set_option("kiln", "--cgpp-huge-func=0")
 
 
+_TUNING = (
+    # how far back from a write it is looked for another that it makes useless: most writes are copies to shared memory
+    ("dse-memoryssa-walklimit", "10", "90"),
+)
+"""Options for device code, each with its default: options are the process's, and the CPU target's code has the defaults."""
+
+
+@contextlib.contextmanager
+def _tuned() -> Iterator[None]:
+    with _lock:
+        for name, value, _ in _TUNING:
+            llvm.set_option("kiln", f"--{name}={value}")
+        try:
+            yield
+        finally:
+            for name, _, default in _TUNING:
+                llvm.set_option("kiln", f"--{name}={default}")
+
+
 @functools.lru_cache(maxsize=16)
 def _machine(arch: Arch, version: int, opt: int) -> llvm.TargetMachine:
     _initialize()
+    # 3 numbers values by a slower method, and gives the same code
     return llvm.Target.from_triple(TRIPLE).create_target_machine(
-        cpu=arch.name, features=f"+ptx{version}", opt=3 if opt else 0
+        cpu=arch.name, features=f"+ptx{version}", opt=2 if opt else 0
     )
 
 
 def optimize(text: str, arch: Arch, opt: int, libraries: Sequence[bytes] = ()) -> llvm.ModuleRef:
     """Parse, link with bitcode libraries, verify and optimize a module. Raises RuntimeError with LLVM's words."""
     machine = _machine(arch, newest_ptx(arch), opt)
-    with _lock:
+    with _tuned():
         module = llvm.parse_assembly(text)
         module.triple = TRIPLE
         module.data_layout = str(machine.target_data)
@@ -89,7 +109,7 @@ def _link(module: llvm.ModuleRef, library: bytes, data_layout: str) -> None:
 
 def emit_ptx(module: llvm.ModuleRef, arch: Arch, opt: int) -> str:
     """PTX of an optimized module."""
-    with _lock:
+    with _tuned():
         return _machine(arch, newest_ptx(arch), opt).emit_assembly(module)
 
 
