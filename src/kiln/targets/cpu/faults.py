@@ -26,6 +26,10 @@ class ZeroDivisionFault(DSLUserCodeRuntimeError, ZeroDivisionError):
     """An integer division by zero in compiled code."""
 
 
+class WarpFault(DSLUserCodeRuntimeError):
+    """An operation of a whole warp that not all of its lanes execute."""
+
+
 class AssertionFault(DSLUserCodeRuntimeError, AssertionError):
     """A failed assertion in compiled code."""
 
@@ -78,6 +82,13 @@ def _fault(record: Context, site: Site, sites: Sequence[Site], details: bytes) -
     if site.kind == "assert":
         text = format_message(site.message, site.types, list(record.arguments))
         return AssertionFault(f"assertion failed: {text}{where}", span=site.span, calls=site.calls)
+    if site.kind == "lanes":
+        return WarpFault(
+            f"{site.message} is executed by {record.arguments[0]} lanes of a warp, the others having ended{where}",
+            hint="all 32 lanes execute it together: move it out of the branch, or let blocks have whole warps",
+            span=site.span,
+            calls=site.calls,
+        )
     return ZeroDivisionFault(f"{site.message}{where}", span=site.span, calls=site.calls)
 
 

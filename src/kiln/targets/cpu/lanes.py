@@ -64,6 +64,16 @@ def once(b: Builder, meeting: Fields) -> Builder:
     return first
 
 
+def once_for_warp(x: Expander, op: ir.Operation, b: Builder, what: str, meeting: Fields) -> Builder:
+    """The same for an operation that all lanes of a warp execute together; if some are missing, a fault instead."""
+    first = once(b, meeting)
+    arrived = meeting.inside(first).load("arrived")
+    whole, missing = first.if_else(first.compare("eq", arrived, first.i32(-1)))
+    lanes = missing.value("arith.extui", int_type(64), (missing.value("math.ctpop", int_type(32), (arrived,)),))
+    x.fault(missing, x.module.site(op, "lanes", what.partition(".")[0], x.function.name, ("i64",)), [lanes])
+    return whole
+
+
 def slot(b: Builder, meeting: Fields, lane: ir.Value) -> ir.Value:
     """Where a lane left what it brought, and finds what it gets."""
     return b.byte_gep(meeting.inside(b).at("payload"), b.binary("muli", lane, b.i32(PAYLOAD)))

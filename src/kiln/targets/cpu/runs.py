@@ -19,7 +19,7 @@ from ...mlir import ir
 from ..llvm_build import Builder, function, int_type, ptr_type
 from . import tensor_core
 from .expand import Expander, carrier_type, from_carrier, to_carrier
-from .lanes import meet, once
+from .lanes import meet, once_for_warp
 from .threads import PAYLOAD, leave
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _replace(x: Expander, run: _Run, area: ir.Value) -> None:
     what = first.name.partition(".")[2]
     meeting = meet(x, first, b, f"{what}.run.{x.function.name}.{run.number}", b.i32(-1), [(area, 0)])
     name = f"{x.function.name}.run.{run.number}"
-    once_for_all = once(b, meeting)
+    once_for_all = once_for_warp(x, first, b, what, meeting)
     arguments = [meeting.inside(once_for_all).at("payload"), meeting.inside(once_for_all).load("arrived")]
     _warp_function(x, run, name)
     once_for_all.call(name, [], arguments)

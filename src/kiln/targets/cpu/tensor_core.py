@@ -25,7 +25,7 @@ from ...mlir import context, ir
 from ..llvm_build import Builder, function, global_, int_type, parsed_type, ptr_type
 from .expand import Expander
 from .hardware import frame_of, hardware
-from .lanes import lane_of, meet, once, slot
+from .lanes import lane_of, meet, once_for_warp, slot
 from .sanitizer.hooks import Hooks
 from .threads import PAYLOAD, leave
 
@@ -363,7 +363,7 @@ def _kind_of(op: ir.Operation) -> Mma:
 def mma(x: Expander, op: ir.Operation, b: Builder, kind: Mma, a: ir.Value, right: ir.Value, c: ir.Value) -> ir.Value:
     """A lane's part of D = A B + C; vectors, as in `mma_sync`."""
     meeting = meet(x, op, b, f"mma_sync.{kind.name}", b.i32(-1), [(a, A_AT), (right, B_AT), (c, C_AT)])
-    first = once(b, meeting)
+    first = once_for_warp(x, op, b, "mma_sync", meeting)
     first.call(_product(x, kind), [], [meeting.inside(first).at("payload")])
     result = b.load(c.type, b.byte_gep(slot(b, meeting, lane_of(x, b)), C_AT), 4)
     leave(b, meeting)
@@ -530,7 +530,7 @@ def load_matrices(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, 
     movement = _movement(x, op, kind)
     _rows(x, op, b, pointer, kind.lanes, stores=False)
     meeting = meet(x, op, b, kind.name, b.i32(-1), [(pointer, _POINTER_AT)])
-    first = once(b, meeting)
+    first = once_for_warp(x, op, b, kind.name, meeting)
     first.call(movement, [], [meeting.inside(first).at("payload")])
     made = b.load(_vector(kind.registers, int_type(32)), b.byte_gep(slot(b, meeting, lane_of(x, b)), _REGISTERS_AT), 4)
     leave(b, meeting)
@@ -544,7 +544,7 @@ def store_matrices(
     movement = _movement(x, op, kind)
     _rows(x, op, b, pointer, kind.lanes, stores=True)
     meeting = meet(x, op, b, kind.name, b.i32(-1), [(pointer, _POINTER_AT), (value, _REGISTERS_AT)])
-    first = once(b, meeting)
+    first = once_for_warp(x, op, b, kind.name, meeting)
     first.call(movement, [], [meeting.inside(first).at("payload")])
     leave(b, meeting)
 

@@ -260,7 +260,9 @@ def _mask(case: Case) -> str:
 def _lanes_exited(case: Case) -> Words:
     return (
         f"{case.me} executes a {case.site.what} for the lanes of mask {_mask(case)}, and lane {case.extra[1]} has exited",
-        "name only lanes that come here in the mask",
+        "all 32 lanes execute it together"
+        if case.site.what in ("mma_sync", "ldmatrix", "stmatrix", "movmatrix")
+        else "name only lanes that come here in the mask",
         "",
     )
 
