@@ -220,6 +220,13 @@ def assemble(dtype: Any, count: int, parts: Sequence[tuple[Access, ir.Value]]) -
     )
     if in_order and len(parts) == 1 and len(parts[0][0].positions) == count and count > 1:
         return parts[0][1]
+    if (
+        in_order
+        and _is_power_of_two(len(parts))
+        and len(parts) < count
+        and all(len(a.positions) * len(parts) == count for a, _ in parts)
+    ):
+        return _concatenated(dtype, sorted(parts, key=lambda part: part[0].positions[0]))
     if in_order and all(len(a.positions) > 1 for a, _ in parts):
         made = tracing.emit_value("ub.poison", vector, (), _poison())
         for access, value in parts:
@@ -232,6 +239,21 @@ def assemble(dtype: Any, count: int, parts: Sequence[tuple[Access, ir.Value]]) -
         for k, position in enumerate(access.positions):
             elements[position] = value if len(access.positions) == 1 else extract(value, k, dtype)
     return tracing.emit_value("vector.from_elements", vector, elements)
+
+
+def _is_power_of_two(n: int) -> bool:
+    return n & (n - 1) == 0
+
+
+def _concatenated(dtype: Any, parts: Sequence[tuple[Access, ir.Value]]) -> ir.Value:
+    """One vector of as many vectors of one length as a power of two, in order."""
+    length, values = len(parts[0][0].positions), [value for _, value in parts]
+    while len(values) > 1:
+        length *= 2
+        vector, mask = dtype.vector_type(length), _mask(tuple(range(length)))
+        pairs = zip(values[::2], values[1::2], strict=True)
+        values = [tracing.emit_value("vector.shuffle", vector, pair, mask) for pair in pairs]
+    return values[0]
 
 
 def store(pointer: Pointer, layout: Any, count: int, value: ir.Value) -> None:

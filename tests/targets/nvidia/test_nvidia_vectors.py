@@ -109,6 +109,29 @@ def test_carried_through_a_loop(cut):
     np.testing.assert_allclose(b, ((a * 0.5 + 1) * 0.5 + 1) * 0.5 + 1, rtol=1e-6)
 
 
+def test_read_in_pairs(cut):
+    """Rows of a fragment are pairs of elements with gaps between them: no vector is longer than a piece of them."""
+
+    @cute.jit
+    def program(a: cute.Tensor, b: cute.Tensor):
+        kept = cute.make_rmem_tensor(SIZE, Float32)
+        for i in kiln.range_constexpr(SIZE):
+            kept[i] = a[i]
+        rows = cute.make_tensor(kept.iterator, cute.make_layout((2, (2, SIZE // 4)), stride=(2, (1, 4))))
+        for row in kiln.range_constexpr(2):
+            part = rows[row, None]
+            part.store(part.load() * Float32(row + 2))
+        for i in kiln.range_constexpr(SIZE):
+            b[i] = kept[i]
+
+    a, b = arrays(2)
+    run(program, a, b)
+    np.testing.assert_array_equal(b, a * np.tile([2, 2, 3, 3], SIZE // 4).astype(np.float32))
+    before, after = cut[0]
+    assert "vector.shuffle" in before
+    assert not after
+
+
 def module(body):
     return ir.Module.parse(f"func.func @f(%a: vector<32xf32>, %s: f32, %c: i1) {{ {body} return }}")
 
@@ -124,6 +147,13 @@ CASES = {
         %1 = vector.broadcast %s : f32 to vector<2xf32>
         %2 = vector.insert_strided_slice %1, %0 {offsets = [3], strides = [1]} : vector<2xf32> into vector<32xf32>
         "t.use"(%2) : (vector<32xf32>) -> ()""",
+    "two one after the other, and half of them": """
+        %0 = arith.addf %a, %a : vector<32xf32>
+        %1 = vector.extract_strided_slice %0 {offsets = [0], sizes = [16], strides = [1]} : vector<32xf32> to vector<16xf32>
+        %2 = vector.shuffle %1, %1 [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24,
+                                    25, 26, 27, 28, 29, 30, 31] : vector<16xf32>, vector<16xf32>
+        %3 = arith.mulf %2, %a : vector<32xf32>
+        "t.use"(%3, %1) : (vector<32xf32>, vector<16xf32>) -> ()""",
     "one operand twice, and a scalar condition": """
         %0 = arith.mulf %a, %a : vector<32xf32>
         %1 = arith.select %c, %0, %0 : vector<32xf32>

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...mlir import context, ir
 from ..llvm_build import Builder, gep_parts, int_type, parsed_type, ptr_type, struct_type
@@ -52,17 +52,6 @@ class DeviceBuilder(Builder):
             pointer = self.value("llvm.addrspacecast", ptr_type(), (pointer,))
         return self.value("llvm.addrspacecast", type_, (pointer,))
 
-    def elements(self, vector: ir.Value) -> list[ir.Value]:
-        """The elements of a vector."""
-        type_: Any = vector.type
-        element = type_.element_type
-        return [self.value("vector.extract", element, (vector,), _position(n)) for n in range(type_.shape[0])]
-
-    def joined(self, type_: ir.Type, registers: Sequence[ir.Value]) -> ir.Value:
-        """A vector of what registers hold."""
-        vector = self.value("vector.from_elements", _vector_type(len(registers), registers[0].type), registers)
-        return vector if vector.type == type_ else self.value("llvm.bitcast", type_, (vector,))
-
     def asm(
         self,
         code: str,
@@ -79,16 +68,6 @@ class DeviceBuilder(Builder):
             return list(made.results)
         struct = self.op("llvm.inline_asm", [struct_type(results)], operands, attributes).result
         return [self.extract(struct, type_, number) for number, type_ in enumerate(results)]
-
-
-@functools.lru_cache(maxsize=256)
-def _vector_type(count: int, element: ir.Type) -> ir.Type:
-    return ir.VectorType.get([count], element, loc=ir.Location.unknown(context()))
-
-
-@functools.lru_cache(maxsize=256)
-def _position(number: int) -> dict[str, ir.Attribute]:
-    return {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
 
 
 @functools.lru_cache(maxsize=1024)

@@ -189,6 +189,8 @@ class Expander:
     """Fragments of matrix products taken apart, by their values and the blocks where that was done."""
     results: dict[ir.Value, list[ir.Value]] = dataclasses.field(default_factory=dict)
     """Fragments that operations made, as registers: the vectors of those that are needed are put together at the end."""
+    _shared: dict[Any, ir.Value] = dataclasses.field(default_factory=dict)
+    """Constants at the start of the function."""
 
     @property
     def arch(self) -> Arch:
@@ -197,6 +199,32 @@ class Expander:
     def at_entry(self, location: ir.Location) -> DeviceBuilder:
         """A builder at the start of the function."""
         return DeviceBuilder(ir.InsertionPoint.at_block_begin(self.entry), location)
+
+    def _once(self, key: Any, name: str, type_: ir.Type, attributes: dict[str, ir.Attribute] | None) -> ir.Value:
+        """The result of an operation at the start of the function, made once."""
+        found = self._shared.get(key)
+        if found is None:
+            b = self.at_entry(ir.Location.unknown(context()))
+            found = self._shared[key] = b.value(name, type_, (), attributes)
+        return found
+
+    def _number(self, value: int) -> ir.Value:
+        i32 = int_type(32)
+        return self._once(value, "llvm.mlir.constant", i32, {"value": ir.IntegerAttr.get(i32, value)})
+
+    def elements(self, b: Builder, vector: ir.Value) -> list[ir.Value]:
+        """The elements of a vector. (MLIR takes five times as long to make them of operations on vectors.)"""
+        type_: Any = vector.type
+        element = type_.element_type
+        return [b.value("llvm.extractelement", element, (vector, self._number(n))) for n in range(type_.shape[0])]
+
+    def joined(self, b: Builder, type_: ir.Type, parts: Sequence[ir.Value]) -> ir.Value:
+        """A vector of what registers hold."""
+        vector = _vector_type(len(parts), parts[0].type)
+        made = self._once(vector, "llvm.mlir.poison", vector, None)
+        for number, part in enumerate(parts):
+            made = b.value("llvm.insertelement", vector, (made, part, self._number(number)))
+        return made if vector == type_ else b.value("llvm.bitcast", type_, (made,))
 
     def require(self, op: ir.Operation, number: int, what: str, *, specific: bool = False, before: int = 0) -> None:
         """Refuse an operation that architectures before sm_`number` lack.
@@ -329,13 +357,35 @@ def _join_registers(x: Expander) -> None:
     """Put together the vectors that are still needed of fragments, and erase the operations that made them."""
     for value, parts in reversed(x.results.items()):
         op = value.owner.operation
+        b = DeviceBuilder(ir.InsertionPoint(op), op.location)
+        for use in list(value.uses):
+            _take_part(x, b, use.owner.operation, parts)
         if any(True for _ in value.uses):
-            b = DeviceBuilder(ir.InsertionPoint(op), op.location)
-            value.replace_all_uses_with(b.joined(value.type, parts))
+            value.replace_all_uses_with(x.joined(b, value.type, parts))
         operands = list(op.operands)
         op.erase()
         for operand in operands:
             registers.erase_unused(operand)
+
+
+def _take_part(x: Expander, b: Builder, user: ir.Operation, parts: list[ir.Value]) -> None:
+    """Let an operation that takes elements out of a fragment be those registers, if they are elements."""
+    result = user.results[0] if len(user.results) == 1 else None
+    if result is None or parts[0].type != element_of(result.type):
+        return
+    if user.name == "vector.extract" and (position := user.attributes["static_position"][0]) >= 0:
+        result.replace_all_uses_with(parts[position])
+        user.erase()
+    elif user.name == "vector.extract_strided_slice":
+        first = registers.first_element(user)
+        count = result.type.shape[0]  # pyright: ignore[reportAttributeAccessIssue]
+        result.replace_all_uses_with(x.joined(b, result.type, parts[first : first + count]))
+        user.erase()
+
+
+@functools.lru_cache(maxsize=256)
+def _vector_type(count: int, element: ir.Type) -> ir.Type:
+    return ir.VectorType.get([count], element, loc=ir.Location.unknown(context()))
 
 
 def _global_arguments(func: ir.Operation, types: Types) -> None:

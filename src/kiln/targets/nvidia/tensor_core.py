@@ -43,7 +43,7 @@ def _registers(x: Expander, b: DeviceBuilder, vector: ir.Value, as_bits: bool) -
     found = x.taken_apart.get(key)
     if found is None:
         words = vector if vector.type == wanted else b.value("llvm.bitcast", wanted, (vector,))
-        found = x.taken_apart[key] = b.elements(words)
+        found = x.taken_apart[key] = x.elements(b, words)
     return found
 
 
@@ -165,13 +165,13 @@ def _ldmatrix_bytes(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Devi
 def _stmatrix_bytes(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
     x.require(op, 100, "stmatrix of 16x8 matrices of bytes", specific=True)
     count, _ = _matrices(op)
-    _store(b, op, f"stmatrix.sync.aligned.m16n8.x{count}.trans.shared.b8", count)
+    _store(x, b, op, f"stmatrix.sync.aligned.m16n8.x{count}.trans.shared.b8", count)
     return []
 
 
-def _store(b: DeviceBuilder, op: ir.Operation, code: str, count: int) -> None:
+def _store(x: Expander, b: DeviceBuilder, op: ir.Operation, code: str, count: int) -> None:
     names = ", ".join(f"${n + 1}" for n in range(count))
-    operands = [_shared_address(b, op.operands[0]), *b.elements(op.operands[1])]
+    operands = [_shared_address(b, op.operands[0]), *x.elements(b, op.operands[1])]
     b.asm(f"{code} [$0], {{{names}}};", ",".join(["r"] * (count + 1)), operands)
 
 
@@ -179,7 +179,7 @@ def _store(b: DeviceBuilder, op: ir.Operation, code: str, count: int) -> None:
 def _stmatrix(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
     x.require(op, 90, "stmatrix")
     count, transpose = _matrices(op)
-    _store(b, op, f"stmatrix.sync.aligned.m8n8.x{count}{transpose}.shared.b16", count)
+    _store(x, b, op, f"stmatrix.sync.aligned.m8n8.x{count}{transpose}.shared.b16", count)
     return []
 
 

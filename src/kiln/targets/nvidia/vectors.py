@@ -50,6 +50,8 @@ class _Cutter:
 
     def __init__(self) -> None:
         self._pieces: dict[ir.Value, list[ir.Value]] = {}
+        self._looked_through: dict[ir.Value, ir.Operation] = {}
+        """Vectors whose parts were taken in place of them, and what made them."""
 
     def run(self, operations: Sequence[ir.Operation]) -> None:
         """Cut what can be cut, in order, and give the others what they need."""
@@ -69,6 +71,9 @@ class _Cutter:
                         self._serve(user, result)
         for op in reversed(cut):
             op.erase()
+        for value, op in self._looked_through.items():
+            if not any(True for _ in value.uses):
+                op.erase()
 
     # -- operations that make long vectors ---------------------------------------------------------------------------
 
@@ -151,6 +156,31 @@ class _Cutter:
             return None
         return [self._cut_value(op.operands[0])[first // LENGTH : (first + length) // LENGTH]]
 
+    def _shuffle(self, op: ir.Operation) -> list[list[ir.Value]] | None:
+        """Two vectors one after the other."""
+        type_: Any = op.operands[0].type
+        (half,) = type_.shape
+        if not _concatenates(op) or half % LENGTH:
+            return None
+        return [[self._span(op, value, first) for value in op.operands for first in range(0, half, LENGTH)]]
+
+    def _span(self, before: ir.Operation, value: ir.Value, first: int) -> ir.Value:
+        """A short vector out of a longer one: out of the one of two it was made of, where that is known."""
+        pieces = self._pieces.get(value)
+        if pieces is not None:
+            return pieces[first // LENGTH]
+        type_: Any = value.type
+        if type_.shape[0] == LENGTH:
+            return value
+        owner = value.owner
+        if not isinstance(owner, ir.Block) and owner.operation.name == "vector.shuffle":
+            op = owner.operation
+            half = type_.shape[0] // 2
+            if half % LENGTH == 0 and _concatenates(op):
+                self._looked_through[value] = op
+                return self._span(before, op.operands[first // half], first % half)
+        return _slice(before, value, first, LENGTH)
+
     def _bitcast(self, op: ir.Operation) -> list[list[ir.Value]] | None:
         source: Any = op.operands[0].type
         target: Any = op.results[0].type
@@ -225,6 +255,7 @@ _MAKERS: dict[str, Any] = {
     "vector.insert_strided_slice": _Cutter._insert_slice,
     "vector.extract_strided_slice": _Cutter._extract_slice,
     "vector.bitcast": _Cutter._bitcast,
+    "vector.shuffle": _Cutter._shuffle,
 }
 _ARITHMETIC = (
     "addf addi addui_extended andi bitcast ceildivsi ceildivui cmpf cmpi convertf divf divsi divui extf extsi extui floordivsi "
@@ -240,6 +271,13 @@ NAMES = (
     *_MAKERS, *(f"arith.{name}" for name in _ARITHMETIC.split()), *(f"math.{name}" for name in _MATH.split())
 )  # fmt: skip
 """The names of operations that are cut: those that make vectors, and those that do the same with every element."""
+
+
+def _concatenates(op: ir.Operation) -> bool:
+    """Whether a shuffle puts two vectors of one length one after the other."""
+    first, second = (value.type for value in op.operands)
+    mask = _numbers(op, "mask")
+    return first == second and len(mask) == 2 * first.shape[0] and mask == list(range(len(mask)))
 
 
 def _count(type_: Any) -> int:
