@@ -300,7 +300,7 @@ REFUSED = [
     (lambda: kernels.flash_attention(X, X, X, window=5), "keys before, keys after"),
     (lambda: kernels.flash_attention(X, X, X, scale=float("nan")), "scale nan: it is positive"),
     (lambda: kernels.flash_attention(X, X, X, seqused_k=np.zeros(2, np.int32)), "2 numbers for 1 sequences"),
-    (lambda: kernels.flash_attention(X, X, X, tiling=(16, 16)), "it is an AttentionTiling"),
+    (lambda: kernels.flash_attention(X, X, X, tiling=(16, 16)), "tiling is tuple"),
     (lambda: kernels.flash_attention(X, X, X, tiling=T(16, 16, 1, 1, splits=0)), "1 to 256 parts"),
     (lambda: kernels.flash_attention(X, X[:, :8], X), "agree"),
     (lambda: kernels.flash_attention(X, X[..., :16], X), "D of q and k"),

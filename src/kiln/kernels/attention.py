@@ -188,10 +188,6 @@ class _Request:
             0.0 <= self.softcap < math.inf,
             f"flash_attention with softcap {self.softcap}: it is positive, or 0 for none",
         )
-        require(
-            self.tiling is None or isinstance(self.tiling, AttentionTiling),
-            f"flash_attention with tiling {self.tiling!r}: it is an AttentionTiling",
-        )
         for name, most in (("max_seqlen_q", self.max_q), ("max_seqlen_k", self.max_k)):
             require(most is None or most >= 0, f"flash_attention with {name} {most}")
 

@@ -274,11 +274,6 @@ class Request:
         batches, m, n = self.shape
         k = self.a.shape[-1]
         tiling = self.tiling
-        arrays.require(
-            tiling is None or isinstance(tiling, Tiling),
-            f"gemm: tiling is {type(tiling).__name__}",
-            hint="kernels.Tiling(block_mnk, warps_mn, stages, splits)",
-        )
         if tiling is None:
             cut = (batches, n, m) if views.swapped else (batches, m, n)
             # a second kernel adds parts in f32, along rows
