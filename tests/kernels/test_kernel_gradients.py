@@ -187,7 +187,7 @@ W, H = torch.zeros(1, 4096), torch.zeros(2, 7, dtype=torch.float16)
         (lambda: kernels.cross_entropy(X[:, :0], T), "no classes"),
         (lambda: kernels.cross_entropy(X, T, reduction="average"), "'average'"),
         (lambda: kernels.cross_entropy(X, T, label_smoothing=1.5), "0 to 1"),
-        (lambda: kernels.cross_entropy(X, T, tiling=RowTiling(64, 64, stages=1)), "no stages"),
+        (lambda: kernels.cross_entropy(X, T, tiling=RowTiling(64, 64, shared=1)), "nothing is in shared memory"),
         (lambda: kernels.cross_entropy_backward(X, X, T), "dloss of shape"),
         (lambda: kernels.cross_entropy_backward(1.0, X, T, X[0]), "lse of shape"),
         (lambda: kernels.rms_norm_backward(X[:2], X), r"\(2, 8\)"),

@@ -79,17 +79,16 @@ def test_norms(n):
     [
         RowTiling(64, 16),  # several rows in a block
         RowTiling(64, 64, 2),  # blocks of a cluster share a row
-        RowTiling(32, 32, 4, 1),  # staged in shared memory
-        RowTiling(64, 64, 2, 2, 1),  # blocks take rows in turn, the next is on its way
-        RowTiling(64, 32, 1, 1, 1),
+        RowTiling(32, 32, 4, 16),  # all in shared memory
+        RowTiling(64, 64, 2, 1),  # one vector in registers, one in shared memory
+        RowTiling(64, 32, 1, 5),
         RowTiling(32, 4),  # rows too long to be held
         RowTiling(32, 32, 2),
     ],
 )
 def test_tilings(tiling):
-    rows = 140 if tiling.resident else 5
     n = 4100 if tiling == RowTiling(32, 32, 2) else 1000
-    x = (RNG.standard_normal((rows, n)) + 2).astype(np.float32)
+    x = (RNG.standard_normal((5, n)) + 2).astype(np.float32)
     weight, bias = (RNG.standard_normal(n).astype(np.float32) for _ in range(2))
     np.testing.assert_allclose(kernels.softmax(x, tiling=tiling), exact_softmax(x), rtol=1e-5, atol=1e-8)
     np.testing.assert_allclose(
@@ -138,10 +137,11 @@ def test_without_weights_into_an_array_and_of_views():
         (lambda: kernels.softmax(ROW, tiling=RowTiling(64, 128)), "128 threads of a row in a block of 64"),
         (lambda: kernels.softmax(ROW, tiling=RowTiling(64, 32, 2)), "hold nothing else"),
         (lambda: kernels.softmax(ROW, tiling=RowTiling(64, 64, 32)), "at most 16 blocks"),
-        (lambda: kernels.softmax(ROW, tiling=RowTiling(64, 64, stages=3)), "stages are 0, 1 or 2"),
-        (lambda: kernels.softmax(ROW[:, :2000], tiling=RowTiling(32, 8, stages=1)), "holds at most 128 elements"),
-        (lambda: kernels.softmax(ROW.astype(np.float16), tiling=RowTiling(64, 64, stages=1)), "take 4 bytes or more"),
-        (lambda: kernels.softmax(LONG, tiling=RowTiling(1024, 1024, stages=2)), "bytes of shared memory"),
+        (lambda: kernels.softmax(ROW, tiling=RowTiling(64, 64, shared=-1)), "-1 vectors in shared memory"),
+        (lambda: kernels.softmax(ROW[:, :2000], tiling=RowTiling(32, 8, shared=99)), "holds at most 128 elements"),
+        (lambda: kernels.softmax(ROW[:, :2000], tiling=RowTiling(32, 16, shared=1)), "64 of them in registers"),
+        (lambda: kernels.softmax(ROW.astype(np.float16), tiling=RowTiling(64, 64, shared=1)), "take 4 bytes or more"),
+        (lambda: kernels.softmax(LONG, tiling=RowTiling(1024, 1024, shared=16)), "bytes of shared memory"),
     ],
 )
 def test_refused(call, says):
@@ -170,7 +170,7 @@ def test_reductions_over_threads(threads):
     np.testing.assert_array_equal(within, x.reshape(-1, few).sum(1).repeat(few))
 
 
-@pytest.mark.parametrize("tiling", [None, RowTiling(64, 64, 2, 1), RowTiling(64, 64, 1, 2, 1)])
+@pytest.mark.parametrize("tiling", [None, RowTiling(64, 64, 2, 1), RowTiling(64, 64, 1, 2)])
 def test_clean_under_the_sanitizer(tiling):
     x = RNG.standard_normal((3, 700)).astype(np.float32)
     with kiln.sanitize():

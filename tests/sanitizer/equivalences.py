@@ -15,7 +15,6 @@ _FENCED = "mbarrier_init_fence releases what the arrival does not"
 _ARRIVAL = "cluster_arrive, which follows, releases the initialization"
 _TURN = "sync_warp puts lane 0's writes before every arrival, and without one of this round no phase is complete"
 _OWN_ARRIVAL = "lane 0 arrives itself after its writes, and a phase has the arrivals of all lanes"
-_NOTHING_FOLLOWS = "what the copies bring is used by nobody, and nothing is written there"
 _WAITED_BEFORE = "the wait at the start of the row; this one only lets the compiler read the values again"
 _NEXT_ROUND = "the barrier before it: only thread 0 reads after that, and what it writes next it writes itself"
 _TIMES_ZERO = "where A keeps what the step before left B is zero, and rows that no step loads are not stored"
@@ -38,13 +37,11 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
         ("mbarrier_init_fence()", "deleted"): _ARRIVAL,
     },
     "library_rows": {
-        ("row_kernel.again: cp_async_wait_group(self._kernel.tiling.stages - 1)", "deleted"): _WAITED_BEFORE,
+        ("row_kernel.again: cp_async_wait_group(0)", "deleted"): _WAITED_BEFORE,
         (
-            "row_kernel.again: cp_async_wait_group(self._kernel.tiling.stages - 1)",
+            "row_kernel.again: cp_async_wait_group(0)",
             "leaves one more group",
         ): _WAITED_BEFORE,
-        ("row_kernel.kernel: cp_async_wait_group(0)", "deleted"): _NOTHING_FOLLOWS,
-        ("row_kernel.kernel: cp_async_wait_group(0)", "leaves one more group"): _NOTHING_FOLLOWS,
     },
     "masked_product": {
         ("held_a.fill(0.0)", "deleted"): _TIMES_ZERO,

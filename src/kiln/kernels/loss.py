@@ -33,7 +33,7 @@ def loss_tiling(n: int, width: int, rows: int, device: devices.Device) -> RowTil
     cluster = 1
     while cluster < device.cluster and 4 * rows * cluster <= device.multiprocessors and units >= 4096 * cluster:
         cluster *= 2
-    return RowTiling(128, row_threads, cluster, 0, 0, 8)
+    return RowTiling(128, row_threads, cluster, together=8)
 
 
 def loss_vectors(n: int, width: int, tiling: RowTiling, smoothed: bool) -> int:
@@ -124,10 +124,7 @@ def _plan(
     chosen = tiling or loss_tiling(laid.n, width, laid.rows, device)
     dtype = arrays.element_type(logits)
     chosen.check(laid.n, width, dtype.width, 1, device)
-    arrays.require(
-        chosen.stages == 0 and chosen.resident == 0,
-        f"{chosen}: the rows of a loss are not held: no stages, none resident",
-    )
+    arrays.require(chosen.shared == 0, f"{chosen}: the rows of a loss are not held: nothing is in shared memory")
     vectors = loss_vectors(laid.n, width, chosen, loss.smoothed)
     problem = RowProblem((dtype,), (), (), 0, width, vectors, False, chosen)
     blocks = -(-laid.rows // chosen.rows) * chosen.cluster

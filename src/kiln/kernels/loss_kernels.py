@@ -120,7 +120,7 @@ class CrossEntropy(RowKernel):
             state = self.grown(state, value, exists & (column < n))
         if const_expr(self.total is not None and self.loss.overlaps):
             arch.griddepcontrol_launch_dependents()
-        state = self.gathered(state, exchange, Int32(0), within, thread, rank, slots)
+        state = self.gathered(state, exchange, within, thread, rank, slots)
         if writes:
             found = (state[0] + cute.math.log2(state[1], approx=True)) * LN_2
             value = Float32(0.0)

@@ -33,7 +33,7 @@ def odd_tiling(n: int, width: int, sources: int, columns: int, device: devices.D
     choices = [512] if cluster > 1 else [t for t in (32, 64, 128, 256, 512) if t * most >= units]
     threads = min(choices, key=lambda t: (t * -(-units // t), t))
     block = max(128, threads)
-    return RowTiling(block, threads, cluster, 0, 0, (768 if columns > 1 and block < 512 else 1024) // block)
+    return RowTiling(block, threads, cluster, 0, (768 if columns > 1 and block < 512 else 1024) // block)
 
 
 def odd_vectors(n: int, width: int, tiling: RowTiling) -> int:
@@ -202,7 +202,7 @@ class OddRows:
         part.prepare()
         if const_expr(tiling.cluster > 1):
             arch.cluster_wait()
-        state = says.gathered(found, exchange, Int32(0), within, thread, rank, slots)
+        state = says.gathered(found, exchange, within, thread, rank, slots)
         lines = [out[place, None] for out in outs]
         if edged & (column < length):
             weights = [cute.TensorSSA.from_elements([x[column].to(Float32)], Float32) for x in columns]

@@ -199,7 +199,7 @@ def softmax_gradient_tiling(n: int, width: int, bits: int, device: Device, colum
     for each in (2048, 4096):
         cluster = _power_of_two(-(-units // each))
         if cluster <= device.cluster:
-            return RowTiling(512, 512, cluster, 1, 0, 4096 // each)
+            return RowTiling(512, 512, cluster, 16, 4096 // each)
     return RowTiling(512, 512)
 
 
@@ -210,10 +210,10 @@ LONGEST_UNSTREAMED = 32768
 def read_twice_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
     """Of norms whose rows cannot be streamed: as for softmax, with half the threads, as there are more numbers to hold."""
     chosen = softmax_gradient_tiling(n, width, bits, device)
-    if chosen.stages and chosen.threads == chosen.row_threads:
+    if chosen.shared and chosen.threads == chosen.row_threads:
         threads = min(256, chosen.threads)
         chosen = dataclasses.replace(chosen, threads=threads, row_threads=threads)
-    return dataclasses.replace(chosen, together=min(2, chosen.together))
+    return dataclasses.replace(chosen, together=1 if chosen.shared else min(2, chosen.together))
 
 
 def _norm_backward(

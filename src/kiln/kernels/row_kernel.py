@@ -1,7 +1,7 @@
 """What kernels over the rows of matrices share: how a row is cut, held and reduced.
 
-A row is held by some threads of a block, or of the blocks of a cluster, each of which has every so many-th vector of it:
-memory is read once. What the threads find out about their parts is merged within a warp by shuffles, then once through
+A row is held by some threads of a block, or of the blocks of a cluster, each of which has every so many-th vector of it, in
+registers or in shared memory: memory is read once. What the threads find out about their parts is merged within a warp by shuffles, then once through
 shared memory between the warps of all blocks of the row. Rows too long to be held are read chunk by chunk, once to find out
 and once more to write.
 """
@@ -20,8 +20,8 @@ from ..cute.nvgpu import CacheEvictionPriority, CopyUniversalOp, cpasync
 from . import arrays, devices
 
 WARP = 32
-MOST_ELEMENTS = {0: 64, 1: 128, 2: 128}
-"""Elements of a row that a thread holds at most, by the stages in shared memory."""
+MOST_IN_REGISTERS, MOST_ELEMENTS = 64, 128
+"""Elements of a row that a thread holds at most, in registers and altogether."""
 
 State = tuple[Any, ...]
 
@@ -52,17 +52,15 @@ def check_threads(tiling: Any, device: devices.Device) -> None:
 class RowTiling:
     """How rows are cut.
 
-    `threads` of a block hold one or more rows, `row_threads` of them each row, or each part of one of `cluster` blocks.
-    With `stages` the row waits in shared memory, copied there ahead (2: while the row before is computed), instead of in
-    registers. `resident` blocks for each multiprocessor take rows in turn; with 0 there is a block for each of them.
-    `together` blocks fit on a multiprocessor at least: it limits registers.
+    `threads` of a block hold one or more rows, `row_threads` of them each row, or each part of one of `cluster` blocks. Up to
+    `shared` vectors of each thread are copied to shared memory, its others to registers. `together` blocks fit on a
+    multiprocessor at least: it limits registers.
     """
 
     threads: int = 128
     row_threads: int = 32
     cluster: int = 1
-    stages: int = 0
-    resident: int = 0
+    shared: int = 0
     together: int = 1
 
     @property
@@ -73,36 +71,34 @@ class RowTiling:
     def vectors(self, n: int, width: int) -> int:
         """Vectors of `width` elements of a row of `n` that a thread holds; 0 if the row is not held."""
         found = -(-n // (self.cluster * self.row_threads * width))
-        return found if found * width <= MOST_ELEMENTS.get(self.stages, 0) else 0
+        in_registers = (found - min(found, self.shared)) * width
+        return found if in_registers <= MOST_IN_REGISTERS and found * width <= MOST_ELEMENTS else 0
 
     def smem_bytes(self, n: int, width: int, bits: int, sources: int) -> int:
         """Shared memory of a block that reads some matrices of so many bits."""
-        staged = self.stages * sources * self.vectors(n, width) * self.threads * width * bits // 8
-        return staged + 2 * 8 * 4 * self.cluster * (self.threads // WARP or 1)
+        held = sources * min(self.shared, self.vectors(n, width)) * self.threads * width * bits // 8
+        return held + 8 * 4 * self.cluster * (self.threads // WARP or 1)
 
     @arrays.checked_once
     def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
         """Refuse what cannot work for rows of `n` elements of so many bits, accessed `width` at a time."""
         check_threads(self, device)
+        arrays.require(self.shared >= 0, f"{self}: {self.shared} vectors in shared memory")
         arrays.require(
-            self.stages in (0, 1, 2) and self.resident >= 0, f"{self}: stages are 0, 1 or 2, resident at least 0"
-        )
-        vectors = self.vectors(n, width)
-        arrays.require(
-            vectors > 0 or self.stages == 0,
-            f"{self}: a thread holds at most {MOST_ELEMENTS.get(self.stages)} elements, and a row of {n} has more",
-            hint="more threads or a larger cluster; without stages the row is read twice",
+            self.vectors(n, width) > 0 or self.shared == 0,
+            f"{self}: a thread holds at most {MOST_ELEMENTS} elements, {MOST_IN_REGISTERS} of them in registers, and a row of {n} has more",
+            hint="more threads or a larger cluster; with nothing in shared memory the row is read twice",
         )
         arrays.require(
-            self.stages == 0 or width * bits >= 32,
+            self.shared == 0 or width * bits >= 32,
             f"{self}: copies into shared memory take 4 bytes or more, and {width} elements of {bits} bits can be copied at once",
-            hint="stages=0, or rows that are aligned",
+            hint="shared=0, or rows that are aligned",
         )
         used = self.smem_bytes(n, width, bits, sources)
         arrays.require(
             used <= device.smem,
             f"{self} takes {used} bytes of shared memory, and a block has {device.smem}",
-            hint="fewer stages, or a larger cluster",
+            hint="more in registers, or a larger cluster",
         )
 
 
@@ -154,14 +150,18 @@ _AHEAD = 4
 class Part:
     """A thread's part of a row: vectors of its sources and columns, in f32, wherever they are held.
 
-    Columns are read some vectors ahead of their use, for what is read after a store waits until it is needed.
+    Those of the sources are in registers (element, vector) first, then in shared memory. Columns are read some vectors ahead of
+    their use, for what is read after a store waits until it is needed.
     """
 
     __kiln_static__ = True
 
-    def __init__(self, kernel: RowKernel, held: list[Any], columns: list[Any], unit: Any, units: Any) -> None:
+    def __init__(
+        self, kernel: RowKernel, held: list[Any], shared: list[Any], columns: list[Any], unit: Any, units: Any
+    ) -> None:
         self._kernel = kernel
         self._held = held
+        self._shared = shared
         self._columns = columns
         self._unit = unit
         self._units = units
@@ -171,11 +171,13 @@ class Part:
     @property
     def in_registers(self) -> bool:
         """Whether values can be kept until they are written."""
-        return self._kernel.tiling.stages == 0 and self._kernel.whole
+        return self._kernel.shared == 0 and self._kernel.whole
 
     def values(self, v: int) -> list[Any]:
         """Vector `v` of each source; zeros where the row has ended."""
-        return [as_f32(held[None, v].load()) for held in self._held]
+        before = self.count - self._kernel.shared
+        held = [x[None, v] for x in self._held] if v < before else [x[None, v - before] for x in self._shared]
+        return [as_f32(x.load()) for x in held]
 
     def prepare(self, v: int = 0) -> None:
         """Begin to read the columns of vector `v` and of some after it."""
@@ -219,8 +221,8 @@ class Part:
     def again(self) -> None:
         """Values will be read another time: they need not be held until then."""
         self.release()
-        if self._kernel.tiling.stages > 0:
-            arch.cp_async_wait_group(self._kernel.tiling.stages - 1)
+        if self._kernel.shared > 0:
+            arch.cp_async_wait_group(0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,6 +269,11 @@ class RowKernel:
         self.whole = problem.vectors > 0
         self.vectors = problem.vectors or 4
         self.exact = problem.exact
+
+    @property
+    def shared(self) -> int:
+        """Vectors of a thread's part of a row in shared memory."""
+        return min(self.tiling.shared, self.problem.vectors)
 
     # -- what a subclass says --------------------------------------------------------------------------------------
 
@@ -353,68 +360,40 @@ class RowKernel:
 
         slots = tiling.cluster * max(1, tiling.row_threads // WARP)
         exchange = self.exchange_buffer(slots)
-        staged = [self.stage_buffer(x.element_type) for x in sources] if const_expr(tiling.stages > 0) else []
-        first = block // tiling.cluster
+        row = block // tiling.cluster * tiling.rows + within
+        exists = row < rows
 
         if const_expr(tiling.cluster > 1):
             arch.cluster_arrive_relaxed()
-        if const_expr(tiling.stages > 0):
-            self.fetch(sources, staged, first * tiling.rows + within, rows, unit, units, thread, Int32(0))
+        shared = (
+            [self.fetch(x, row, exists, unit, units, thread) for x in sources] if const_expr(self.shared > 0) else []
+        )
         if const_expr(tiling.cluster > 1):
             arch.cluster_wait()  # the other blocks have begun, so that their shared memory can be written to
 
-        if const_expr(tiling.resident == 0):
-            places = (first * tiling.rows + within, Int32(0), rows, unit, units, thread, within, rank, slots, Int32(0))
-            self.row(sources, outs, columns, notes, numbers, n, staged, exchange, places)
-        else:
-            turn = Int32(0)
-            steps = arch.grid_dim()[0] // tiling.cluster
-            for group in range(first, cute.ceil_div(rows, tiling.rows), steps):
-                row = group * tiling.rows + within
-                places = (row, row + steps * tiling.rows, rows, unit, units, thread, within, rank, slots, turn)
-                self.row(sources, outs, columns, notes, numbers, n, staged, exchange, places)
-                turn = turn ^ 1
-        if const_expr(tiling.stages > 0):
-            arch.cp_async_wait_group(0)
-
-    @cute.jit
-    def row(
-        self, sources: Any, outs: Any, columns: Any, notes: Any, numbers: Any, n: Any, staged: Any, exchange: Any, places: Any
-    ):  # fmt: skip
-        """What a thread does for a row, and to have the next one soon."""
-        row, following, rows, unit, units, thread, within, rank, slots, turn = places
-        tiling = self.tiling
-        exists = row < rows
-        if const_expr(tiling.stages == 2):
-            self.fetch(sources, staged, following, rows, unit, units, thread, turn ^ 1)
         if const_expr(self.whole):
-            stage = turn if const_expr(tiling.stages == 2) else Int32(0)
-            if const_expr(tiling.stages > 0):
-                held = [buffer[None, None, thread, stage] for buffer in staged]
-            else:
-                held = [self.read(x, row, exists, unit, units) for x in sources]
-            part = Part(self, held, columns, unit, units)
+            before = self.vectors - self.shared
+            held = [self.read(x, row, exists, unit, units, before) for x in sources] if const_expr(before > 0) else []
+            part = Part(self, held, shared, columns, unit, units)
             part.prepare()
-            if const_expr(tiling.stages > 0):
-                arch.cp_async_wait_group(tiling.stages - 1)
+            if const_expr(self.shared > 0):
+                arch.cp_async_wait_group(0)
             own, kept = self.absorb(None, part)
             part.release()
             part.prepare()
-            state = self.gathered(own, exchange, turn, within, thread, rank, slots)
+            state = self.gathered(own, exchange, within, thread, rank, slots)
             self.note(notes, state, numbers, row, exists, rank, thread)
             self.finish(outs, part, kept, own, state, numbers, n, row, exists, unit, units)
-            if const_expr(tiling.stages == 1 and tiling.resident > 0):
-                self.fetch(sources, staged, following, rows, unit, units, thread, stage)
         else:
             state = self.fresh()
             step = tiling.cluster * tiling.row_threads * self.vectors
             for start in range(0, units, step):
                 state = self.chunk(sources, columns, state, row, exists, start + unit, units)
-            state = self.gathered(state, exchange, turn, within, thread, rank, slots)
+            state = self.gathered(state, exchange, within, thread, rank, slots)
             self.note(notes, state, numbers, row, exists, rank, thread)
             for start in range(0, units, step):
-                held = [self.read(x, row, exists, start + unit, units) for x in sources]
-                part = Part(self, held, columns, start + unit, units)
+                held = [self.read(x, row, exists, start + unit, units, self.vectors) for x in sources]
+                part = Part(self, held, [], columns, start + unit, units)
                 self.finish(outs, part, None, state, state, numbers, n, row, exists, start + unit, units)
 
     @cute.jit
@@ -428,8 +407,8 @@ class RowKernel:
     @cute.jit
     def chunk(self, sources: Any, columns: Any, state: Any, row: Any, exists: Any, unit: Any, units: Any):
         """What is known after a chunk of a row that is not held."""
-        held = [self.read(x, row, exists, unit, units) for x in sources]
-        return self.absorb(state, Part(self, held, columns, unit, units))[0]
+        held = [self.read(x, row, exists, unit, units, self.vectors) for x in sources]
+        return self.absorb(state, Part(self, held, [], columns, unit, units))[0]
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
@@ -438,26 +417,27 @@ class RowKernel:
         bits = self.width * dtype.width
         return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=bits, l2_evict_priority=priority)
 
+    def there(self, exists: Any, unit: Any, units: Any) -> Any:
+        """Whether a row that may exist has a vector; None: all do. A row that has its blocks to itself exists."""
+        if self.tiling.rows == 1:
+            return None if self.exact else unit < units
+        return exists if self.exact else (unit < units) & exists
+
     def part(self, x: Any, row: Any, exists: Any, unit: Any) -> Any:
         """A vector of a row; of the first row where there is none."""
         place = row if self.tiling.rows == 1 else select(exists, row, Int32(0))
         return cute.local_tile(x[place, None], (self.width,), (unit,))
 
     @cute.jit
-    def read(self, x: Any, row: Any, exists: Any, unit: Any, units: Any):
-        """A thread's part of a row, zeros where it ends."""
+    def read(self, x: Any, row: Any, exists: Any, unit: Any, units: Any, count: Any):
+        """The first vectors of a thread's part of a row, zeros where it ends."""
         atom = self.atom(x.element_type, self.priority)
-        held = cute.make_rmem_tensor((self.width, self.vectors), x.element_type)
-        always = const_expr(self.exact and self.tiling.rows == 1)
-        if const_expr(not always):
+        held = cute.make_rmem_tensor((self.width, count), x.element_type)
+        if const_expr(self.there(exists, unit, units) is not None):
             held.fill(0)
-        for v in range_constexpr(self.vectors):
+        for v in range_constexpr(count):
             at = unit + v * self.tiling.row_threads
-            part = self.part(x, row, exists, at)
-            if const_expr(always):
-                cute.copy(atom, part, held[None, v])
-            else:
-                cute.copy(atom, part, held[None, v], pred=exists if const_expr(self.exact) else (at < units) & exists)
+            cute.copy(atom, self.part(x, row, exists, at), held[None, v], pred=self.there(exists, at, units))
         return held
 
     @cute.jit
@@ -475,10 +455,7 @@ class RowKernel:
                 held = cute.make_rmem_tensor((self.width,), out.element_type)
                 held.store(value.to(out.element_type))
                 place, atom = self.part(out, row, exists, at), self.atom(out.element_type)
-                if const_expr(self.exact and self.tiling.rows == 1):
-                    cute.copy(atom, held, place)
-                else:
-                    cute.copy(atom, held, place, pred=exists if const_expr(self.exact) else (at < units) & exists)
+                cute.copy(atom, held, place, pred=self.there(exists, at, units))
 
     @cute.jit
     def read_vector(self, x: Any, unit: Any, units: Any, v: Any):
@@ -494,48 +471,42 @@ class RowKernel:
             cute.copy(atom, part, held, pred=at < units)
         return held
 
-    def stage_buffer(self, dtype: Any) -> Any:
-        """Shared memory (element, vector, thread, stage): each thread's vectors lie between those of its neighbours."""
-        tiling, width = self.tiling, self.width
-        shape = (width, self.vectors, tiling.threads, tiling.stages)
-        stride = (1, width * tiling.threads, width, width * tiling.threads * self.vectors)
-        memory = arch.alloc_smem(dtype, width * self.vectors * tiling.threads * tiling.stages, 16)
-        return cute.make_tensor(memory, cute.make_layout(shape, stride=stride))
-
     @cute.jit
-    def fetch(self, sources: Any, staged: Any, row: Any, rows: Any, unit: Any, units: Any, thread: Any, stage: Any):
-        """Begin to copy a thread's part of a row to shared memory, where nobody else touches it."""
-        exists = row < rows
-        place = select(exists, row, Int32(0))
-        for x, waiting in zip(sources, staged, strict=True):
-            bits = self.width * x.element_type.width
-            mode = cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS
-            atom = cute.make_copy_atom(
-                cpasync.CopyG2SOp(mode, zero_fill=True),
-                x.element_type,
-                num_bits_per_copy=bits,
-                l2_evict_priority=self.priority,
-            )
-            for v in range_constexpr(self.vectors):
-                at = unit + v * self.tiling.row_threads
-                there = exists if const_expr(self.exact) else (at < units) & exists
-                part = cute.local_tile(x[place, None], (self.width,), (at,))
-                cute.copy(atom, part, waiting[None, v, thread, stage], pred=there)
+    def fetch(self, x: Any, row: Any, exists: Any, unit: Any, units: Any, thread: Any):
+        """Begin to copy the last vectors of a thread's part of a row to shared memory, where nobody else touches it.
+
+        They are (element, vector), between those of the thread's neighbours; zeros where the row ends.
+        """
+        width, threads, count = self.width, self.tiling.threads, self.shared
+        memory = arch.alloc_smem(x.element_type, width * threads * count, 16)
+        layout = cute.make_layout((width, count, threads), stride=(1, width * threads, width))
+        held = cute.make_tensor(memory, layout)[None, None, thread]
+        bits = width * x.element_type.width
+        mode = cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS
+        atom = cute.make_copy_atom(
+            cpasync.CopyG2SOp(mode, zero_fill=True),
+            x.element_type,
+            num_bits_per_copy=bits,
+            l2_evict_priority=self.priority,
+        )
+        for v in range_constexpr(count):
+            at = unit + (self.vectors - count + v) * self.tiling.row_threads
+            cute.copy(atom, self.part(x, row, exists, at), held[None, v], pred=self.there(exists, at, units))
         arch.cp_async_commit_group()
+        return held
 
     # -- findings of several threads -------------------------------------------------------------------------------
 
     def exchange_buffer(self, slots: int) -> Any:
-        """Shared memory for the findings of the warps of a block's rows, twice: one is read while the other is written."""
+        """Shared memory for the findings of the warps of a block's rows."""
         if slots == 1:
             return None
-        shape = (slots, self.fields, self.tiling.rows, 2)
-        return cute.make_tensor(
-            arch.alloc_smem(Float32, slots * self.fields * self.tiling.rows * 2), cute.make_layout(shape)
-        )
+        shape = (slots, self.fields, self.tiling.rows)
+        memory = arch.alloc_smem(Float32, slots * self.fields * self.tiling.rows)
+        return cute.make_tensor(memory, cute.make_layout(shape))
 
     @cute.jit
-    def gathered(self, own: Any, exchange: Any, turn: Any, within: Any, thread: Any, rank: Any, slots: Any):
+    def gathered(self, own: Any, exchange: Any, within: Any, thread: Any, rank: Any, slots: Any):
         """What the findings of all threads of a row come to."""
         tiling = self.tiling
         state = self.merge([own], min(WARP, tiling.row_threads))
@@ -552,7 +523,7 @@ class RowKernel:
                 there = exchange
             for k in range_constexpr(self.fields):
                 if const_expr(not isinstance(state[k], float)):
-                    there[slot, k, within, turn] = state[k]
+                    there[slot, k, within] = state[k]
         if const_expr(tiling.cluster > 1):
             arch.cluster_arrive()
             arch.cluster_wait()
@@ -561,7 +532,7 @@ class RowKernel:
         lanes = min(WARP, slots)
         found = [
             tuple(
-                known if isinstance(known, float) else exchange[lane % lanes + i * lanes, k, within, turn]
+                known if isinstance(known, float) else exchange[lane % lanes + i * lanes, k, within]
                 for k, known in enumerate(state)
             )
             for i in range(slots // lanes)

@@ -9,7 +9,7 @@ from ..base_dsl.typing import BFloat16, Float16, Float32, Int32, Int64
 from . import arrays, devices, plans
 from .odd_rows import OddRows, odd_tiling, odd_vectors
 from .row_edges import in_step
-from .row_kernel import MOST_ELEMENTS, RowProblem, RowTiling
+from .row_kernel import MOST_IN_REGISTERS, RowProblem, RowTiling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,21 +65,21 @@ def default_tiling(n: int, width: int, bits: int, device: devices.Device, column
     units = -(-n // width)
     if width * bits < 128:  # rows that begin anywhere: narrow accesses, many of them to a thread
         threads = min(512, _power_of_two(-(-n // 32)))
-        cluster = _power_of_two(-(-n // (512 * MOST_ELEMENTS[0])))
+        cluster = _power_of_two(-(-n // (512 * MOST_IN_REGISTERS)))
         if cluster <= device.cluster:
             return RowTiling(max(128, threads), threads, cluster)
         return RowTiling(512, 512)
     if units <= 1024:
         threads = _power_of_two(-(-units // (2 if units <= (256 if columns > 1 else 512) else 4)))
         block = max(128, threads)
-        return RowTiling(block, threads, 1, int(threads >= 128), 0, (1024 if threads >= 128 else 768) // block)
+        return RowTiling(block, threads, 1, 4 * (threads >= 128), (1024 if threads >= 128 else 768) // block)
     if units <= 2048:
-        return RowTiling(512, 512, 1, 0, 0, 2)
+        return RowTiling(512, 512, 1, 0, 2)
     cluster = _power_of_two(-(-units // 4096))
     if cluster > device.cluster:
         return RowTiling(512, 512)
     exact = units % (512 * cluster) == 0  # else there are more predicates than registers for three blocks
-    return RowTiling(512, 512, cluster, 1, 0, 3 if exact and (cluster > 1 or columns > 1) else 2)
+    return RowTiling(512, 512, cluster, 8, 3 if exact and (cluster > 1 or columns > 1) else 2)
 
 
 def row_plan(
@@ -163,8 +163,6 @@ class RowLaunch:
         vectors = tiling.vectors(n, width)
         exact = n == tiling.cluster * tiling.row_threads * vectors * width
         clusters = -(-rows // tiling.rows)
-        if tiling.resident:
-            clusters = min(clusters, max(1, device.multiprocessors * tiling.resident // tiling.cluster))
         self.rows = rows
         self.n = n
         self.steps = tuple(m.step for m in matrices)

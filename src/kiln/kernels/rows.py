@@ -48,10 +48,10 @@ class Softmax(ForwardKernel):
         return Float32(_LOWEST), Float32(0.0)
 
     def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
-        seen = [part.kept(v, part.values(v)[0], float("-inf")) for v in range(part.count)]
-        most = seen[0]
-        for x in seen[1:]:
-            most = larger(most, x)
+        most: Any = None
+        for v in range(part.count):
+            x = part.kept(v, part.values(v)[0], float("-inf"))
+            most = x if most is None else larger(most, x)
         before = self.fresh() if state is None else state
         highest = maximum(before[0], total(most, larger))
         part.again()
@@ -198,14 +198,14 @@ def forward_tiling(n: int, width: int, bits: int, device: Device, columns: int =
         return default_tiling(n, width, bits, device, columns)
     together = 4 if units == 1024 else 3  # predicates take registers, too
     if columns < 2 or bits == 32:
-        return RowTiling(512, 512, 1, 0, 0, together)
-    return RowTiling(256, 256, 1, 1, 0, together)
+        return RowTiling(512, 512, 1, 0, together)
+    return RowTiling(256, 256, 1, 4, together)
 
 
 def softmax_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
     """As for norms, but with fewer threads to rows that clusters share: each has more to compute while others wait."""
     chosen = forward_tiling(n, width, bits, device)
-    return RowTiling(256, 256, chosen.cluster, 1, 0, 3) if chosen.cluster > 1 and chosen.stages else chosen
+    return RowTiling(256, 256, chosen.cluster, 16, 3) if chosen.cluster > 1 and chosen.shared else chosen
 
 
 def norm_numbers(x: Any, eps: float) -> tuple[float, float]:
