@@ -107,20 +107,37 @@ def test_rows_with_edges(name, n, dtype):
     assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), Int32(0), steps, numbers, Int32(1)))
 
 
-@pytest.mark.parametrize("name", STREAMED)
-@pytest.mark.parametrize(("n", "dtype"), [(128, BFloat16), *SIZES[:-1], (131072, Float32), (262144, BFloat16)])
-def test_streamed_gradients(name, n, dtype):
+def streamed(name, n, dtype):
+    """A gradient in its default tiling, compiled."""
     kind, columns, sums = STREAMED[name]
     width, bits = 128 // dtype.width, dtype.width
-    tiling = tiling_for(n, width, 2 * bits, columns * bits, kind.fields, sums, HOPPER)
+    tiling = tiling_for(n, width, 2 * bits, columns * bits, kind.fields - kind.counted, sums, HOPPER)
     vectors = tiling.vectors(n, width)
     exact = n == tiling.cluster * tiling.row_threads * vectors * width
     types = (dtype, dtype), (dtype,), (dtype,) * columns, (dtype,) * sums
-    problem = StreamProblem(*types, width, vectors, tiling.slots(n, width), exact, tiling)
+    problem = StreamProblem(*types, width, vectors, tiling.slots(n, width), exact, tiling, overlaps=True)
     numbers = () if name == "softmax" else (Float32(0.0), Float32(0.0))
     places, steps = (Int64(0),) * (3 + columns + 2 * sums), (Int64(n),) * 3
-    kernel = plans.made(RowStream, kind, problem)
-    assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), steps, numbers, Int32(1)))
+    return compiled(plans.made(RowStream, kind, problem), places, Int32(1), Int32(n), steps, numbers, Int32(1))
+
+
+@pytest.mark.parametrize("name", STREAMED)
+@pytest.mark.parametrize(
+    ("n", "dtype"),
+    [(128, BFloat16), *SIZES[:-1], (65536, BFloat16), (100000, BFloat16), (131072, Float32), (262144, BFloat16)],
+)
+def test_streamed_gradients(name, n, dtype):
+    assert_no_spills(streamed(name, n, dtype))
+
+
+def test_streamed_rows_and_their_sums_wait_for_the_kernel_before():
+    """Two kernels: what they read is written by the one before."""
+    kernels = str(streamed("rms_norm", 4096, Float32).__ptx__).split(".visible .entry")[1:]
+    assert len(kernels) == 2
+    for kernel in kernels:
+        reads = "cp.async.cg.shared.global.L2::cache_hint" if "RowStream" in kernel.split("(")[0] else "ld.global"
+        waits = kernel.index("griddepcontrol.wait")
+        assert 0 < waits < kernel.index("griddepcontrol.launch_dependents") < kernel.index(reads)
 
 
 @pytest.mark.parametrize("dtype", [BFloat16, Float32])

@@ -31,6 +31,11 @@ TURNS = 4
 warps have read those of four rows before."""
 
 
+def power_of_two(n: int) -> int:
+    """The least that is not smaller."""
+    return 1 << max(0, n - 1).bit_length()
+
+
 @dataclasses.dataclass(frozen=True)
 class StreamTiling:
     """How rows are cut that blocks take in turn.
@@ -65,10 +70,10 @@ class StreamTiling:
         return (2 if self.overlapped else 1) * self.vectors(n, width) + self.ahead
 
     def smem_bytes(self, n: int, width: int, sources: int, columns: int, fields: int, sums: int) -> int:
-        """Shared memory of a block: sources and columns of so many bits for each element, findings of so many fields."""
+        """Shared memory of a block: sources and columns of so many bits for each element, findings of so many numbers."""
         held = self.threads * self.slots(n, width) * sources + self.row_threads * self.vectors(n, width) * columns
         findings = self.threads // min(WARP, self.row_threads) + (self.cluster if self.cluster > 1 else 0)
-        told = TURNS * (4 * (1 << (fields - 1).bit_length()) * findings + 8 * (self.groups + 1))
+        told = TURNS * (4 * power_of_two(fields) * findings + 8 * (self.groups + 1))
         folded = 4 * width * self.threads if sums and self.rows > 1 else 0
         return width * held // 8 + told + folded + 32
 
@@ -109,7 +114,8 @@ class StreamTiling:
 class StreamProblem:
     """What a kernel is made for: types (`totals` of sums over rows), how wide accesses are, how rows are cut.
 
-    `exact` rows fill all vectors of all threads.
+    `exact` rows fill all vectors of all threads. Where kernels `overlap`, their blocks are launched while the one before ends, and
+    wait for it.
     """
 
     sources: tuple[Any, ...]
@@ -121,6 +127,7 @@ class StreamProblem:
     slots: int
     exact: bool
     tiling: StreamTiling
+    overlaps: bool = False
 
     @property
     def sums(self) -> int:
@@ -182,18 +189,19 @@ class StreamPart:
 
 
 class Board:
-    """Where the latest findings of some of a row's warps are told: boxes (field, finding, turn), mbarriers that count them (turn).
+    """Where the latest findings about rows are told: boxes (number, finding, turn), and mbarriers that count them (turn).
 
-    Each of the `findings` about a row is of `warps` warps.
+    Each of the `findings` about a row is of `threads` threads: the first of them of those from the thread `first` of the row on.
     """
 
     __kiln_static__ = True
 
-    def __init__(self, boxes: Any, barriers: Any, findings: int, warps: int) -> None:
+    def __init__(self, boxes: Any, barriers: Any, findings: int, threads: int, first: Any) -> None:
         self.boxes = boxes
         self.barriers = barriers
         self.findings = findings
-        self.warps = warps
+        self.threads = threads
+        self.first = first
 
 
 class RowStream:
@@ -225,13 +233,14 @@ class RowStream:
             max_number_threads=tiling.threads,
             min_blocks_per_mp=1,
             stream=stream,
+            use_pdl=problem.overlaps,
         )
         if const_expr(problem.sums > 0):
             sums = [
                 cute.make_tensor(arrays.pointer(p, t, 1), cute.make_layout((n,)))
                 for p, t in zip(rest[problem.sums :], problem.totals, strict=True)
             ]
-            LineSums(problem.width, tiling.cluster)(partial, sums, lines, n, stream)
+            LineSums(problem.width, tiling.cluster, problem.overlaps)(partial, sums, lines, n, stream)
 
     def matrix(self, address: Any, dtype: Any, rows: Any, n: Any, step: Any) -> Any:
         """A matrix at an address; `step` elements from one row to the next."""
@@ -251,13 +260,14 @@ class RowStream:
 
         ring = [self.ring_buffer(x.element_type)[None, None, thread] for x in sources]
         weights = [self.weight_buffer(x.element_type)[None, None, lane] for x in columns]
-        warps = max(1, tiling.row_threads // WARP)
-        inner = self.board(warps, 1, tiling.groups, group)
-        outer = self.board(tiling.cluster, warps, 1, 0) if const_expr(tiling.cluster > 1) else inner
+        inner = outer = self.board(min(WARP, tiling.row_threads), tiling.row_threads, unit - lane, tiling.groups, group)
+        if const_expr(tiling.cluster > 1):
+            outer = self.board(tiling.row_threads, tiling.row_threads * tiling.cluster, 0, 1, 0)
         if const_expr(tiling.cluster > 1):
             arch.mbarrier_init_fence()
             arch.cluster_arrive_relaxed()
 
+        wait_for_kernel_before(problem.overlaps)
         first = block // tiling.cluster * tiling.rows + group * self.each
         step = arch.grid_dim()[0] // tiling.cluster * tiling.rows
         for s in range_constexpr(slots):
@@ -280,15 +290,15 @@ class RowStream:
         for base in range(first, rows, step):
             row = base + within
             if const_expr(tiling.overlapped):
-                self.relay(inner, outer, count, rank)
+                self.relay(inner, outer, count, rank, units)
                 if base + step < rows:
                     part = StreamPart(self, ring, weights, self.wrapped(start + vectors), slots - vectors, unit, units)
                     self.find(part, inner, count + 1, where)
             else:
                 part = StreamPart(self, ring, weights, start, slots, unit, units)
                 self.find(part, inner, count, where)
-                self.relay(inner, outer, count, rank)
-            state = self.gathered(outer, count, within)
+                self.relay(inner, outer, count, rank, units)
+            state = self.gathered(outer, count, within, units)
             part = StreamPart(self, ring, weights, start, 0, unit, units)
             for v in self.order():
                 self.finish(outs, summed, part, state, numbers, n, row, rows, unit, units, v)
@@ -410,17 +420,22 @@ class RowStream:
         """Rows of a warp."""
         return max(1, WARP // self.tiling.row_threads)
 
-    def board(self, findings: int, warps: int, groups: int, group: Any) -> Board:
-        """A board of its own for each group of a block."""
-        fields, count = 1 << (self.rule.fields - 1).bit_length(), findings * self.each
-        memory = arch.alloc_smem(Float32, fields * count * TURNS * groups, 16)
+    @property
+    def numbers(self) -> int:
+        """Numbers of a finding that are told: not how many elements it is of, which is known."""
+        return self.rule.fields - self.rule.counted
+
+    def board(self, threads: int, across: int, first: Any, groups: int, group: Any) -> Board:
+        """One for findings of some of the `across` threads of a row, for each group of a block."""
+        numbers, findings = power_of_two(self.numbers), across // threads
+        memory = arch.alloc_smem(Float32, numbers * findings * self.each * TURNS * groups, 16)
         barriers = arch.alloc_smem(Int64, TURNS * groups, 8)
-        self.count_from(barriers, TURNS * groups, count)
-        boxes = cute.make_tensor(memory, cute.make_layout((fields, count, TURNS, groups)))
-        return Board(boxes[None, None, None, group], barriers + TURNS * group, findings, warps)
+        self.make_barriers(barriers, TURNS * groups, findings * self.each)
+        boxes = cute.make_tensor(memory, cute.make_layout((numbers, findings * self.each, TURNS, groups)))
+        return Board(boxes[None, None, None, group], barriers + TURNS * group, findings, threads, first)
 
     @cute.jit
-    def count_from(self, barriers: Any, many: Any, arrivals: Any):
+    def make_barriers(self, barriers: Any, many: Any, arrivals: Any):
         """Make so many mbarriers."""
         if arch.thread_idx()[0] < many:
             arch.mbarrier_init(barriers + arch.thread_idx()[0], arrivals)
@@ -436,36 +451,41 @@ class RowStream:
         lane, finding = where
         arch.sync_warp()  # its lanes have read what they were told before: their places may be used again
         if lane == 0:
-            for k, value in enumerate(told(state)):
+            for k, value in enumerate(state[self.rule.counted :]):
                 board.boxes[k, finding, turn] = value
             arch.mbarrier_arrive(board.barriers + turn)
 
     @cute.jit
-    def relay(self, inner: Any, outer: Any, count: Any, rank: Any):
+    def relay(self, inner: Any, outer: Any, count: Any, rank: Any, units: Any):
         """Where blocks share a row: merge what this one has found, and tell all of them. Its warps do that in turn."""
         thread, turn = arch.thread_idx()[0], count % TURNS
         if const_expr(self.tiling.cluster > 1):
             if thread // WARP == count % inner.findings:
-                state = self.gathered(inner, count, 0)
+                state = self.gathered(inner, count, 0, units)
                 if thread % WARP < self.tiling.cluster:
                     box, barrier = outer.boxes[None, rank, turn].iterator, outer.barriers + turn
-                    send(box, barrier, thread % WARP, told(state))
+                    send(box, barrier, thread % WARP, list(state[self.rule.counted :]))
 
-    def gathered(self, board: Board, count: Any, within: Any) -> Any:
+    def gathered(self, board: Board, count: Any, within: Any, units: Any) -> Any:
         """What the findings on a board come to, once they are there."""
         turn, lanes = count % TURNS, min(WARP, board.findings)
         arch.mbarrier_wait(board.barriers + turn, count // TURNS % 2)
-        first = within + arch.thread_idx()[0] % lanes
-        boxes = [board.boxes[None, first + i * lanes, turn] for i in range(board.findings // lanes)]
-        return self.rule.merge([self.read(box, board.warps) for box in boxes], lanes)
+        found: list[Any] = []
+        for i in range(board.findings // lanes):
+            place = arch.thread_idx()[0] % lanes + i * lanes
+            told = [board.boxes[k, within + place, turn] for k in range(self.numbers)]
+            counted = [self.elements(board.first + place * board.threads, board.threads, units)] * self.rule.counted
+            found.append((*counted, *told))
+        return self.rule.merge(found, lanes)
 
-    def read(self, box: Any, warps: int) -> tuple[Any, ...]:
-        """A finding of so many warps. How many elements it is of is known where all threads have as many."""
-        known: list[Any] = []
-        if self.rule.counted and self.problem.exact:
-            threads = warps * min(WARP, self.tiling.row_threads)
-            known = [float(threads * self.problem.vectors * self.problem.width)]
-        return (*known, *(box[k] for k in range(self.rule.fields - len(known))))
+    def elements(self, first: Any, threads: int, units: Any) -> Any:
+        """How many elements so many threads of a row have: a Python number where that is known."""
+        width, vectors = self.problem.width, self.problem.vectors
+        if self.problem.exact:
+            return float(width * vectors * threads)
+        rest = units - self.at(first, vectors - 1)
+        last = select(rest < 0, Int32(0), select(rest > threads, Int32(threads), rest))
+        return (last * width).to(Float32) + float(width * (vectors - 1) * threads)
 
     # -- sums over rows --------------------------------------------------------------------------------------------
 
@@ -501,11 +521,6 @@ class RowStream:
                     held[None, v].store(whole)
 
 
-def told(state: Any) -> list[Any]:
-    """What of a finding is not known beforehand."""
-    return [value for value in state if not isinstance(value, float)]
-
-
 def send(box: Any, barrier: Any, rank: Any, values: list[Any]) -> None:
     """Store numbers in the shared memory of a block of the cluster, and count the message at its mbarrier.
 
@@ -536,26 +551,38 @@ def of_peer(place: Any, rank: Any) -> Any:
     )
 
 
+def wait_for_kernel_before(overlaps: bool) -> None:
+    """Wait for it where it may not be complete, and let the next one's blocks come as soon as there is room for them."""
+    if overlaps:
+        arch.griddepcontrol_wait()
+        arch.griddepcontrol_launch_dependents()
+
+
 class LineSums:
     """Sums over the lines of matrices of f32."""
 
     threads = 256
     unroll = 8
 
-    def __init__(self, width: int, cluster: int) -> None:
+    def __init__(self, width: int, cluster: int, overlaps: bool) -> None:
         self.width = min(4, width)
+        self.overlaps = overlaps
         self.across = 8 if cluster == 1 else 32
         """Threads side by side: few where there are many lines."""
 
     @cute.jit
     def __call__(self, partial: Any, sums: Any, lines: Int32, n: Int32, stream: Int64):
         self.kernel(partial, sums, lines, n).launch(
-            grid=(cute.ceil_div(n, self.across * self.width), len(sums), 1), block=(self.threads, 1, 1), stream=stream
+            grid=(cute.ceil_div(n, self.across * self.width), len(sums), 1),
+            block=(self.threads, 1, 1),
+            stream=stream,
+            use_pdl=self.overlaps,
         )
 
     @cute.kernel
     def kernel(self, partial: Any, sums: Any, lines: Int32, n: Int32):
         width, across = self.width, self.across
+        wait_for_kernel_before(self.overlaps)
         thread = arch.thread_idx()[0]
         block, which, _ = arch.block_idx()
         unit, first = block * across + thread % across, thread // across

@@ -8,7 +8,7 @@ from ..base_dsl.typing import Float32, Int32, Int64
 from . import arrays, devices, plans
 from .row_kernel import WARP
 from .row_plans import matrix_of, width_of
-from .row_stream import RowStream, StreamProblem, StreamTiling
+from .row_stream import RowStream, StreamProblem, StreamTiling, power_of_two
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,12 +26,8 @@ def stream_tiling(kind: type[Any], matrices: Sequence[Any], columns: Sequence[An
     sources = [arrays.element_type(x).width for x in matrices[:-1]]
     if width * min(sources) < 32:
         return None
-    held = sum(sources), sum(arrays.element_type(c).width for c in columns), kind.fields, sums
+    held = sum(sources), sum(arrays.element_type(c).width for c in columns), kind.fields - kind.counted, sums
     return tiling_for(matrices[0].shape[-1], width, *held, devices.current())
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << max(0, n - 1).bit_length()
 
 
 LONG_FEW = {1: (False, 1), 2: (False, 1), 4: (True, 0), 8: (True, 0), 16: (False, 4)}
@@ -52,7 +48,7 @@ def tiling_for(
     """
     units = -(-n // width)
     vectors = 2 if units <= 2 * WARP or 256 < units <= 1024 else 4
-    across = _power_of_two(-(-units // vectors))
+    across = power_of_two(-(-units // vectors))
     threads, cluster, many = min(512, across), max(1, across // 512), fields > 2
     if threads < 512 or vectors < 4:
         overlapped, ahead = False, 2 if vectors == 2 and threads > WARP else 1
@@ -79,7 +75,7 @@ class StreamLaunch:
         device = devices.current()
         held, columns_held = (sum(t.width for t in group) for group in (types[0], types[2]))
         least = min(t.width for t in types[0])
-        tiling.check(n, width, least, held, columns_held, kind.fields, len(totals), device)
+        tiling.check(n, width, least, held, columns_held, kind.fields - kind.counted, len(totals), device)
         vectors = tiling.vectors(n, width)
         exact = n == tiling.cluster * tiling.row_threads * vectors * width
         self.rows = rows
@@ -87,8 +83,9 @@ class StreamLaunch:
         self.lines = min(-(-rows // tiling.rows), devices.clusters(tiling.cluster))
         """How many sums there are for each column."""
         problem = StreamProblem(
-            types[0], types[1], types[2], tuple(totals), width, vectors, tiling.slots(n, width), exact, tiling
-        )
+            types[0], types[1], types[2], tuple(totals), width, vectors, tiling.slots(n, width), exact, tiling,
+            device.overlaps,
+        )  # fmt: skip
         self._kernel = plans.made(RowStream, kind, problem)
         self._numbers = (
             Int32(rows), Int32(n), tuple(Int64(m.step) for m in matrices), tuple(Float32(x) for x in numbers),
