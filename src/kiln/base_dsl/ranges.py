@@ -12,8 +12,8 @@ class Range:
     """A loop of the object program: `range(stop)`, `range(start, stop, step)` and hints for the optimizer.
 
     `unroll` copies the body that many times, `unroll_full` removes the loop if its trip count is known,
-    `vectorize` asks for vector code, `prefetch_stages` for software pipelining, which the NVIDIA target does not do: a
-    remark says so. None changes the result.
+    `vectorize` asks for vector code, `prefetch_stages` for software pipelining; the NVIDIA target does neither, and a remark
+    says so. None changes the result.
     """
 
     __slots__ = ("hints", "start", "step", "stop")

@@ -86,6 +86,10 @@ def test_spills_are_reported_also_from_the_cache(tmp_path, monkeypatch):
 def asks(x: cute.Tensor, n: Int32):
     for i in kiln.range(n, prefetch_stages=3):
         x[i] = x[i] + 1
+    for i in kiln.range(n, vectorize=True):
+        x[i] = x[i] * 2
+    for i in kiln.range(n, vectorize=False):
+        x[i] = x[i] - 1
 
 
 @cute.jit
@@ -93,11 +97,13 @@ def launch_asks(x: cute.Tensor, n: Int32):
     asks(x, n).launch(grid=(1, 1, 1), block=(1, 1, 1))
 
 
-def test_a_loop_that_is_not_pipelined_is_named(capfd):
-    compile_with(launch_asks, cute.RemarkFilter("prefetch_stages"))
-    line = line_of(asks, "kiln.range")
-    text = "remark: loop: kernel asks: prefetch_stages=3 changes nothing: the loop runs as it is written"
-    assert capfd.readouterr().err == f"{__file__}:{line}: {text}\n"
+def test_a_loop_with_a_hint_that_changes_nothing_is_named(capfd):
+    compile_with(launch_asks, cute.RemarkFilter("loop"))
+    text = "".join(
+        f"{__file__}:{line_of(asks, hint)}: remark: loop: kernel asks: {hint} changes nothing: the loop runs as it is written\n"
+        for hint in ("prefetch_stages=3", "vectorize=True")
+    )
+    assert capfd.readouterr().err == text
 
 
 def test_no_filter_no_remarks(capfd):

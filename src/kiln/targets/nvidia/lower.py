@@ -90,19 +90,27 @@ def _unroll(inside: str) -> ir.Attribute:
 def mark_loops(module: ir.Module, facts: Sequence[LaunchFacts]) -> None:
     """Say how each loop is to be unrolled: as the program asks; else only loops of constant length are.
 
-    Loops that are to be pipelined stay as they are: that copies of later turns may be made early is not known here.
-    The facts of their kernel note them, for a remark.
+    Loops that are to be pipelined stay as they are: that copies of later turns may be made early is not known here. So do those
+    that are to be vectorized: a thread has no vectors. The facts of their kernel note them, for a remark.
 
     A loop of constant length whose body indexes a thread's own memory by its counter is unrolled fully: only then can
     that memory live in registers.
     """
     by_name = {fact.name: fact for fact in facts}
     for op in find(module.operation, ("scf.for", "scf.while")):
-        if "cute.prefetch_stages" in op.attributes and (fact := by_name.get(_function_name(op))):
-            fact.not_pipelined.append((source_span(op.location)[0], op.attributes["cute.prefetch_stages"].value))
+        if (hint := _unheeded(op)) and (fact := by_name.get(_function_name(op))):
+            fact.unheeded.append((source_span(op.location)[0], hint))
         wish = _wish(op)
         if wish:
             op.attributes[_ANNOTATION] = _unroll(wish)
+
+
+def _unheeded(loop: ir.Operation) -> str:
+    """The hint of a loop that changes nothing."""
+    if "cute.prefetch_stages" in loop.attributes:
+        return f"prefetch_stages={loop.attributes['cute.prefetch_stages'].value}"
+    asked = "cute.vectorize" in loop.attributes and isinstance(loop.attributes["cute.vectorize"], ir.UnitAttr)
+    return "vectorize=True" if asked else ""
 
 
 def _function_name(op: ir.Operation) -> str:

@@ -76,8 +76,8 @@ def collect(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources], c
     """All remarks on compiled kernels. Lines come from the code's line information."""
     remarks = [_summary(info, resources[info.name]) for info in kernels if info.name in resources]
     for info in kernels:
-        for file, line, stages in info.not_pipelined:
-            text = f"prefetch_stages={stages} changes nothing: the loop runs as it is written"
+        for file, line, hint in info.unheeded:
+            text = f"{hint} changes nothing: the loop runs as it is written"
             remarks.append(Remark("loop", info.name, text, file, line))
     uses = {name: found for name, found in resources.items() if found.stack or found.spill_stores or found.spill_loads}
     if not uses:

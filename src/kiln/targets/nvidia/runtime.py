@@ -45,8 +45,8 @@ class KernelInfo:
     file: str = ""
     """Where it is defined, and the line."""
     line: int = 0
-    not_pipelined: Sequence[tuple[str, int, int]] = ()
-    """Loops that ask for `prefetch_stages`: file, line, how many."""
+    unheeded: Sequence[tuple[str, int, str]] = ()
+    """Loops with a hint that changes nothing: file, line, hint."""
 
 
 class _Config(ctypes.Structure):

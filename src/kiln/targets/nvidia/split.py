@@ -33,8 +33,8 @@ class LaunchFacts:
     launched: bool = False
     span: Span | None = None
     """Where the kernel is defined."""
-    not_pipelined: list[tuple[Span | None, int]] = dataclasses.field(default_factory=list)
-    """Loops that ask for `prefetch_stages`, and how many."""
+    unheeded: list[tuple[Span | None, str]] = dataclasses.field(default_factory=list)
+    """Loops with a hint that changes nothing."""
 
 
 def _functions(module: ir.Module) -> dict[str, ir.Operation]:

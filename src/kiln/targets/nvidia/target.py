@@ -377,7 +377,7 @@ def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resource
         reported.registers,
         fact.span.filename if fact.span else "",
         fact.span.line if fact.span else 0,
-        [(span.filename if span else "", span.line if span else 0, stages) for span, stages in fact.not_pipelined],
+        [(span.filename if span else "", span.line if span else 0, hint) for span, hint in fact.unheeded],
     )
 
 
