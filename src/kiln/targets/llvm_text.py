@@ -109,7 +109,7 @@ def _float_as_double(bits: int) -> int:
     return sign << 63 | wide_exponent << 52 | fraction << 29
 
 
-_ASM_CALL = re.compile(r"^(.*\bcall\b.* asm .*\))((?:, ![a-z.]+ !\d+)*)\s*$")
+_CALL, _METADATA = re.compile(r"\bcall\b"), re.compile(r"((?:, ![a-z.]+ !\d+)*)\s*$")
 _CONVERGENT = "900"
 
 
@@ -118,11 +118,13 @@ def mark_asm_convergent(text: str) -> str:
     found = False
     lines = text.split("\n")
     for number, line in enumerate(lines):
-        if " asm " not in line:
+        asm = line.find(" asm ")
+        if asm < 0 or not _CALL.search(line, 0, asm):
             continue
-        match = _ASM_CALL.match(line)
-        if match:
-            lines[number] = f"{match.group(1)} #{_CONVERGENT}{match.group(2)}"
+        end = line.rfind(")") + 1  # of the arguments
+        metadata = _METADATA.match(line, end) if end > asm else None
+        if metadata:
+            lines[number] = f"{line[:end]} #{_CONVERGENT}{metadata.group(1)}"
             found = True
     if found:
         lines.append(f"attributes #{_CONVERGENT} = {{ convergent nounwind }}\n")

@@ -56,8 +56,8 @@ def lower(compilation: Compilation, arch: Arch, facts: list[LaunchFacts], lines:
         if not legal:
             compilation.check_lowered(lambda op: _reason(op.name))
         with compilation.stage("translate"):
-            text = translate(compilation.module)
-    return mark_asm_convergent(fix_float_literals(text)), expansion
+            text = mark_asm_convergent(fix_float_literals(translate(compilation.module)))
+    return text, expansion
 
 
 # --- floats ----------------------------------------------------------------------------------------------------------
