@@ -65,3 +65,17 @@ def test_reductions_over_threads():
     run(from_dlpack(x), from_dlpack(out))
     np.testing.assert_array_equal(out[:, 0], np.repeat(x.reshape(8, 8).sum(1), 8))
     assert (out[:, 1] == 63).all()
+
+
+@pytest.mark.parametrize(("threads", "block"), [(128, 64), (64, 96), (48, 96), (64, 2048)])
+def test_reductions_that_do_not_fit_the_block(threads, block):
+    @cute.kernel
+    def reduce(x: cute.Tensor):
+        x[0] = utils.reduce_in_block(x[0], operator.add, threads, block)
+
+    @cute.jit
+    def run(x: cute.Tensor):
+        reduce(x).launch(grid=1, block=64)
+
+    with pytest.raises(kiln.DSLUserCodeTypeError, match=f"reduction over {threads} threads"):
+        run(np.zeros(1, np.float32))

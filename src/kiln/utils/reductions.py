@@ -39,6 +39,12 @@ def reduce_in_block(value: Any, op: Any, threads: int, block: int) -> Any:
     one mode of threads, a multiple of `threads`.
     """
     _check(threads, 1024)
+    if not isinstance(block, int) or block % threads or block > 1024:
+        raise error(
+            DSLUserCodeTypeError,
+            f"a reduction over {threads} threads in a block of {block!r}",
+            hint=f"the threads of a block are a multiple of {threads}, at most 1024, known when compiling",
+        )
     value = reduce_in_warp(value, op, min(threads, _WARP))
     if threads <= _WARP:
         return value
