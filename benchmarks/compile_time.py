@@ -115,6 +115,7 @@ def child(name: str, warm: bool, folder: str) -> None:
 
     NvidiaTarget.compile = compile_  # pyright: ignore[reportAttributeAccessIssue]
     with dry_run("sm_90a"):
+        os.environ["CUTE_DSL_LINEINFO"] = "0"  # as in programs that do not ask for it: a dry run does
         if warm:
             prepared("softmax" if name != "softmax" else "elementwise", "")()
         run = prepared(name, folder)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import functools
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -395,6 +396,7 @@ def _set_contents(cell: types.CellType, value: Any) -> None:
         del cell.cell_contents
 
 
+@functools.lru_cache(maxsize=4096)
 def _rebound(code: types.CodeType) -> set[str]:
     """Variables of the functions around it that a function rebinds."""
     return {i.argval for i in dis.get_instructions(code) if i.opname == "STORE_DEREF" and i.argval in code.co_freevars}
