@@ -130,6 +130,13 @@ def test_streamed_gradients(name, n, dtype):
     assert_no_spills(streamed(name, n, dtype))
 
 
+@pytest.mark.parametrize(("n", "device"), [(262152, HOPPER), (16392, Device(108, 163 * 1024, 1))])
+def test_rows_too_long_to_be_streamed(n, device):
+    """They would take more blocks than a cluster has."""
+    assert tiling_for(n, 8, 32, 16, 2, 1, device) is None
+    assert tiling_for(n - 8, 8, 32, 16, 2, 1, device) is not None
+
+
 def test_streamed_rows_and_their_sums_wait_for_the_kernel_before():
     """Two kernels: what they read is written by the one before."""
     kernels = str(streamed("rms_norm", 4096, Float32).__ptx__).split(".visible .entry")[1:]

@@ -30,9 +30,9 @@ def stream_tiling(kind: type[Any], matrices: Sequence[Any], columns: Sequence[An
     return tiling_for(matrices[0].shape[-1], width, *held, devices.current())
 
 
-LONG_FEW = {1: (False, 1), 2: (False, 1), 4: (True, 0), 8: (True, 0), 16: (False, 4)}
-"""Of rows that fill a block: whether exchanges are hidden and how many vectors are read ahead, by the size of the cluster."""
-LONG_MANY = {1: (True, 0), 2: (True, 1), 4: (True, 2), 8: (False, 4), 16: (False, 4)}
+LONG_FEW = {1: (False, 1), 2: (False, 2), 4: (True, 0), 8: (True, 0), 16: (False, 4)}
+"""Of rows that fill all threads: whether exchanges are hidden and how many vectors are read ahead, by the size of the cluster."""
+LONG_MANY = {1: (True, 1), 2: (True, 1), 4: (False, 4), 8: (False, 4), 16: (True, 4)}
 """The same where findings have more than two numbers."""
 
 
@@ -43,19 +43,21 @@ def tiling_for(
 
     As measured on an H200: a block of 512 threads on each multiprocessor, four vectors of a row to a thread, or two where that makes
     it half of the threads of a block or all of them, or fewer than a warp. More on the way is slower where a block, or two, have a row:
-    those multiprocessors that reach memory first take it from the others, and all wait for the last. Exchanges are hidden where
-    blocks share a row, or there is much to compute.
+    those multiprocessors that reach memory first take it from the others, and all wait for the last. Rows that do not fill all
+    threads need registers for predicates, and are kept in a ring of whole rows.
     """
     units = -(-n // width)
     vectors = 2 if units <= 2 * WARP or 256 < units <= 1024 else 4
     across = power_of_two(-(-units // vectors))
     threads, cluster, many = min(512, across), max(1, across // 512), fields > 2
+    if cluster > device.cluster:
+        return None
     if threads < 512 or vectors < 4:
         overlapped, ahead = False, 2 if vectors == 2 and threads > WARP else 1
-    else:
+    elif units == across * vectors:
         overlapped, ahead = (LONG_MANY if many else LONG_FEW)[cluster]
-    if overlapped and units != across * vectors:
-        ahead = 0  # there are predicates, and no registers for places in a ring of other than whole rows
+    else:
+        overlapped, ahead = many and cluster == 1, 4 if cluster > 1 else 0 if many else 1
     tiling = StreamTiling(512, threads, cluster, ahead, overlapped)
     return tiling if tiling.fits(n, width, sources, columns, fields, sums, device) else None
 
