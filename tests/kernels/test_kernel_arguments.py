@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -59,6 +61,24 @@ def test_functions_may_loop():
     out = np.empty((5, 9), np.float16)
     kernels.elementwise(halved_until_small, x, limits, out=out)
     np.testing.assert_array_equal(out, made.astype(np.float16))
+
+
+class Limited:
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+
+    def clip(self, v):
+        return self.limit if v > self.limit else v
+
+
+def test_methods_and_partial_functions_may_branch():
+    x = np.abs(normal(3, 37)) * 2
+    made = kernels.elementwise(functools.partial(halved_until_small, limit=0.25), x)
+    np.testing.assert_array_equal(made, np.vectorize(halved_until_small)(x, np.float32(0.25)))
+    limited = Limited(0.5)
+    np.testing.assert_array_equal(kernels.elementwise(limited.clip, x), np.minimum(x, 0.5))
+    limited.limit = 0.75
+    np.testing.assert_array_equal(kernels.elementwise(limited.clip, x), np.minimum(x, 0.75))
 
 
 def test_what_a_branching_function_reads_is_seen():

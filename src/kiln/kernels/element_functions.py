@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Other arguments are passed as they are.
     """
-    traced = cute.jit(function) if isinstance(function, types.FunctionType) else function
+    traced = _rewritten(function)
 
     def applied(*values: Any) -> Any:
         first = next(v for v in values if isinstance(v, TensorSSA))
@@ -31,3 +32,14 @@ def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
         return held.load()
 
     return applied
+
+
+def _rewritten(function: Any) -> Any:
+    """The same function with its branches made ready for values of the program; what is no Python function stays as it is."""
+    if isinstance(function, types.FunctionType):
+        return cute.jit(function)
+    if isinstance(function, types.MethodType):
+        return functools.partial(_rewritten(function.__func__), function.__self__)
+    if isinstance(function, functools.partial):
+        return functools.partial(_rewritten(function.func), *function.args, **function.keywords)
+    return function
