@@ -220,21 +220,25 @@ def expand_narrow_floats(
 ) -> None:
     """Rewrite conversions from and to narrow floats into integer arithmetic.
 
-    What is left of a narrow float is its bits (LLVM's conversion makes an integer of it); tf32 becomes f32. `operations` are
-    those of the module that are `CONVERSIONS`, if that is known. A target that has an `instruction` for a conversion between
-    two types makes it; None where it has none.
+    What is left of a narrow float is its bits (LLVM's conversion makes an integer of it); tf32 becomes f32. `operations` may
+    leave out those of the module that are no `CONVERSIONS` and make no tf32, or only of other tf32. A target that has an
+    `instruction` for a conversion between two types makes it; None where it has none.
     """
     formats = _narrow_formats()
     if operations is None:
-        found: list[ir.Operation] = []
-        _walk(module, lambda op: found.append(op) if op.name in CONVERSIONS else None)
-        operations = found
+        every: list[ir.Operation] = []
+        _walk(module, every.append)
+        operations = every
     todo: list[tuple[ir.Operation, str, str]] = []
+    types = {a.type for f in module.body.operations for r in f.operation.regions for b in r for a in b.arguments}
     for op in operations:
-        source, target = str(_element(op.operands[0].type)), str(_element(op.results[0].type))
-        if source in formats or target in formats:
-            todo.append((op, source, target))
-    if TYPES["TFloat32"]._ir_type is not None:  # else no program of this process has such numbers
+        results = [result.type for result in op.results]
+        types.update(results)
+        if op.name in CONVERSIONS:
+            source, target = str(_element(op.operands[0].type)), str(_element(results[0]))
+            if source in formats or target in formats:
+                todo.append((op, source, target))
+    if any(map(_is_tf32, types)):
         _retype_tf32(module)
     for op, source, target in todo:
         made = None if instruction is None else instruction(op, source, target)

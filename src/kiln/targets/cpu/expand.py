@@ -14,6 +14,7 @@ from ...base_dsl.compiler import report_at, source_span
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
 from ...dialects import cute
 from ...mlir import context, ir
+from ..finding import find
 from ..llvm_build import (
     Builder,
     declare,
@@ -168,8 +169,11 @@ def from_carrier(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
 
 def expand_module(expansion: Expansion) -> None:
     """Replace every `cute` operation and type of a module by host code."""
-    from . import atomics, hardware, lanes, mbarriers, ptx, tensor_core, units  # noqa: F401 - they register expansions
+    from . import atomics, hardware, lanes, mbarriers, tensor_core, units  # noqa: F401 - they register expansions
     from .launch import block_function, launch
+
+    if find(expansion.module.operation, ("llvm.inline_asm",)):
+        from . import ptx  # noqa: F401 - half of what there is to import, and few programs have any
 
     for func in operations(expansion.module):
         if func.name in ("func.func", "llvm.func"):

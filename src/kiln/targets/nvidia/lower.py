@@ -74,8 +74,16 @@ def allow_fusion(module: ir.Module) -> None:
             op.attributes["fastmath"] = contract
 
 
+_MAKERS = (
+    "arith.bitcast", "arith.constant", "cute.load", "cute.undef", "cute_nvgpu.ordered_load", "func.call", "ub.poison",
+    "vector.bitcast",
+)  # fmt: skip
+"""Operations that make tf32 of something else, besides conversions."""
+
+
 def _expand_narrow_floats(module: ir.Module, arch: Arch) -> None:
-    expand_narrow_floats(module, find(module.operation, CONVERSIONS), functools.partial(narrow_conversion, arch))
+    operations = find(module.operation, (*CONVERSIONS, *_MAKERS))
+    expand_narrow_floats(module, operations, functools.partial(narrow_conversion, arch))
 
 
 # --- loops -----------------------------------------------------------------------------------------------------------
