@@ -191,7 +191,7 @@ class StreamPart:
 class Board:
     """Where the latest findings about rows are told: boxes (number, finding, turn), and mbarriers that count them (turn).
 
-    Each of the `findings` about a row is of `threads` threads: the first of them of those from the thread `first` of the row on.
+    Each of the `findings` about a row is of `threads` threads, one after the other, beginning with the thread `first` of the row.
     """
 
     __kiln_static__ = True
@@ -263,7 +263,6 @@ class RowStream:
         inner = outer = self.board(min(WARP, tiling.row_threads), tiling.row_threads, unit - lane, tiling.groups, group)
         if const_expr(tiling.cluster > 1):
             outer = self.board(tiling.row_threads, tiling.row_threads * tiling.cluster, 0, 1, 0)
-        if const_expr(tiling.cluster > 1):
             arch.mbarrier_init_fence()
             arch.cluster_arrive_relaxed()
 
