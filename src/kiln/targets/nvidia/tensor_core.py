@@ -92,7 +92,8 @@ def _mma_sync(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Devic
     operands = [part for group in groups for part in group]
     outputs = [part.type for part in groups[2]]
     kinds = tuple((len(group), _name(group[0].type)) for group in (groups[2], *groups))
-    # all threads of the warp take part: it must not be moved into a branch
+    # All threads of the warp take part: it must not be moved into a branch. LLVM's intrinsics compile faster, but they do not
+    # touch memory: LLVM moves what was read a step ahead down to where they need it.
     x.results[op.results[0]] = b.asm(*_mma_text(m, n, k, left, right, d_type, kinds), operands, outputs)
 
 
