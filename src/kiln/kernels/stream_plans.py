@@ -56,10 +56,10 @@ def tiling_for(
         overlapped, ahead = False, 2 if vectors == 2 and threads > WARP else 1
     elif units == across * vectors:
         overlapped, ahead = (LONG_MANY if many else LONG_FEW)[cluster]
-    elif cluster > 1:
-        overlapped, ahead = False, vectors
-    else:
+    elif cluster == 1:
         overlapped, ahead = many, 0 if many else 1
+    else:
+        overlapped, ahead = (False, vectors) if cluster in (2, 16) else (True, 0)
     tiling = StreamTiling(512, threads, cluster, ahead, overlapped)
     return tiling if tiling.fits(n, width, sources, columns, fields, sums, device) else None
 
