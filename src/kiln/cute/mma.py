@@ -49,6 +49,8 @@ class MmaTrait:
         self.shape_mnk = shape_mnk
         self.thr_id = thr_id
         self.layouts_tv = dict(zip("ABC", layouts_tv, strict=True))
+        self._values = {name: size(layout[1]) for name, layout in self.layouts_tv.items()}
+        """How many values of an operand a thread holds."""
         self.types = dict(zip("ABC", types, strict=True))
 
     def make_fragment(self, operand: str, of: Any) -> Any:
@@ -85,8 +87,10 @@ class RegisterMmaTrait(MmaTrait):
 
     def registers(self, operand: str, tensor: TracedTensor) -> Registers:
         """An operand as the values of its calls."""
-        wanted = size(self.layouts_tv[operand][1])
-        shape = tensor.shape[0] if isinstance(tensor.shape, tuple) and product(tensor.shape) != wanted else tensor.shape
+        wanted = self._values[operand]
+        shape = tensor.shape
+        if product(shape) != wanted and isinstance(shape, tuple):
+            shape = shape[0]
         if product(shape) != wanted:
             raise error(
                 DSLUserCodeTypeError,
