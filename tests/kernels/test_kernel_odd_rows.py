@@ -11,7 +11,8 @@ import pytest
 import kiln
 from kiln import kernels
 from kiln.kernels import row_plans
-from kiln.kernels.odd_rows import OddRows
+from kiln.kernels import rows as functions
+from kiln.kernels.odd_rows import OddRows, OddTiling
 from kiln.kernels.row_edges import in_step
 
 torch = pytest.importorskip("torch")
@@ -130,7 +131,15 @@ def test_the_first_of_equals_at_the_edges():
     np.testing.assert_array_equal(kernels.argmax(np.array([[-0.0, 0.0], [0.0, -0.0]]), 1), [0, 0])
 
 
-def check_rows(n: int, dtype: Any, offset: int = 0, padding: int = 0, rows: int = 9) -> None:
+def cut(k: int, x: Any, out: Any, columns: Any, tiling: OddTiling) -> None:
+    """Softmax (0) or LayerNorm (1), cut like this."""
+    kind, numbers = ((functions.Softmax, ()), (functions.LayerNorm, (1e-5, 1.0 / x.shape[-1])))[k]
+    row_plans.row_plan("", kind, [x], [out], columns, numbers, tiling)([x, out, *columns])
+
+
+def check_rows(
+    n: int, dtype: Any, offset: int = 0, padding: int = 0, rows: int = 9, tiling: OddTiling | None = None
+) -> None:
     """Softmax, its gradient and norms; what lies between and around rows stays as it was."""
     made = torch.Generator().manual_seed(n)
 
@@ -148,6 +157,8 @@ def check_rows(n: int, dtype: Any, offset: int = 0, padding: int = 0, rows: int 
         (lambda out: kernels.layer_norm(x, None, bias, out=out), functional.layer_norm(exact, (n,), None, b)),
         (lambda out: kernels.softmax_backward(dy, y, out=out), z * (dz - (z * dz).sum(-1, keepdim=True))),
     ]
+    if tiling is not None:
+        cases = [(lambda out, k=k: cut(k, x, out, (weight, bias)[: 2 * k], tiling), cases[2 * k][1]) for k in range(2)]
     for run, wanted in cases:
         memory, out = placed(rows, n, dtype, offset, padding)
         run(out)
@@ -165,6 +176,48 @@ def test_functions_of_rows(n, dtype, offset, padding):
 
 def test_functions_of_rows_that_clusters_share():
     check_rows(18001, BF16, rows=2)
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype", "count", "tiling"),
+    [
+        (301, BF16, 9, OddTiling(64, 32)),
+        (519, BF16, 9, OddTiling(64, 64)),
+        (1030, F16, 5, OddTiling(64, 64, 1, 1, ahead=2)),  # some in registers
+        (1100, BF16, 9, OddTiling(32, 32, 4, 8)),
+        (517, BF16, 21, OddTiling(64, 64, 1, 8, held=2, ahead=2)),
+        (523, F16, 25, OddTiling(32, 32, 2, 8, held=3)),
+        (259, F32, 11, OddTiling(32, 32, 1, 1, held=2)),
+        (263, BF16, 3, OddTiling(64, 64, held=4)),
+    ],
+)
+def test_how_odd_rows_are_cut(n, dtype, count, tiling):
+    check_rows(n, dtype, n % 3, n % 2, count, tiling)
+
+
+def test_odd_rows_in_place():
+    """Each of some rows of a block is read before one is written, also where rows are missing and others stand for them."""
+    x = torch.randn(19, 261).to(F16)
+    wanted = functional.layer_norm(x.double(), (261,))
+    cut(1, x, x, (None, None), OddTiling(32, 32, 1, 8, held=4))
+    torch.testing.assert_close(x.double(), wanted, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("tiling", "n", "message"),
+    [
+        (OddTiling(64, 64), 512, "rows that begin anywhere"),
+        (OddTiling(64, 16), 517, "edges of rows take a warp"),
+        (OddTiling(64, 32, held=2), 517, "a block has 2 others"),
+        (OddTiling(64, 64, 1, 8, held=300), 517, "bytes of shared memory"),
+        (OddTiling(64, 64, ahead=0), 517, "ahead at least 1"),
+        (OddTiling(96, 96), 517, "not a power of two"),
+    ],
+)
+def test_tilings_that_cannot_work(tiling, n, message):
+    x = torch.zeros(3, n, dtype=BF16)
+    with pytest.raises(TypeError, match=message):
+        cut(0, x, x, (), tiling)
 
 
 def test_which_rows_have_edges():
@@ -200,3 +253,4 @@ def test_clean_under_the_sanitizer():
         check_reduction("sum", x, 1)
         check_reduction("argmax", x[:, 1:], 1)
         check_rows(261, F16, rows=2)
+        check_rows(261, BF16, rows=3, tiling=OddTiling(32, 32, 1, 8, held=2))

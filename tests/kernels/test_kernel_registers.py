@@ -11,7 +11,7 @@ from kiln.kernels.devices import Device
 from kiln.kernels.loss import loss_tiling, loss_vectors
 from kiln.kernels.loss_kernels import CrossEntropy, CrossEntropyGradient, Loss, Total
 from kiln.kernels.norm_sums import NormSums
-from kiln.kernels.odd_rows import OddRows, odd_tiling, odd_vectors
+from kiln.kernels.odd_rows import OddRows, odd_problem, odd_tiling
 from kiln.kernels.pointwise import ElementTiling, Elementwise, Operand
 from kiln.kernels.reduction_kernels import ColumnReduction, Operation, RowReduction, Shape
 from kiln.kernels.row_kernel import RowProblem
@@ -94,14 +94,18 @@ def test_rows_wait_for_the_kernel_before_and_stay_in_the_cache(n, reads):
 
 
 @pytest.mark.parametrize("name", ["softmax", "rms_norm", "layer_norm", "softmax_backward"])
-@pytest.mark.parametrize(("n", "dtype"), [(1001, BFloat16), (16383, Float16), (50257, BFloat16), (4097, Float32)])
+@pytest.mark.parametrize(
+    ("n", "dtype"),
+    [(1001, BFloat16), (4097, Float32), (8191, Float32), (16383, Float16), (50257, BFloat16), (131071, BFloat16)],
+)
 def test_rows_with_edges(name, n, dtype):
     kind, sources, columns = KINDS[name][:3]
     width = 128 // dtype.width
-    tiling = odd_tiling(n, width, sources, columns, HOPPER)
+    tiling = odd_tiling(n, width, sources, columns, 10000, HOPPER)
     assert tiling is not None
+    tiling.check(n, width, dtype.width, sources, HOPPER)
     kinds = ((dtype,) * sources, (dtype,), (dtype,) * columns)
-    kernel = OddRows(kind, RowProblem(*kinds, 0, width, odd_vectors(n, width, tiling), False, tiling, kind.overlaps))
+    kernel = OddRows(kind, odd_problem(kinds, n, width, tiling, kind.overlaps))
     numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
     places, steps = (Int64(0),) * (sources + 1 + columns), (Int64(n),) * (sources + 1)
     assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), Int32(0), steps, numbers, Int32(1)))

@@ -14,7 +14,7 @@ from ..cute import arch
 from ..utils.reductions import reduce_in_block
 from . import arrays
 from .row_edges import Span, element_at, vector_atom, vectors_at
-from .row_kernel import RowKernel, RowProblem, State, across, as_f32, larger, maximum, plus, total
+from .row_kernel import RowKernel, RowProblem, State, across, as_f32, larger, launch, maximum, plus, total
 from .rows import LOG2_E, exp2
 
 LN_2 = 0.6931471805599453
@@ -62,22 +62,15 @@ class CrossEntropy(RowKernel):
         stream: Int64,
     ):
         logits, target, losses, lse = places[:4]
-        tiling = self.tiling
         line, dtype = cute.make_layout((rows,)), self.problem.sources[0]
-        self.losses(
+        call = self.losses(
             matrix(logits, dtype, rows, n, step, 1 if const_expr(self.odd) else self.width),
             cute.make_tensor(arrays.pointer(target, self.loss.target, 1), line),
             cute.make_tensor(arrays.pointer(losses, Float32, 1), line),
             cute.make_tensor(arrays.pointer(lse, Float32, 1), line),
             rows, n, lead, Int32(step), ignored, smoothing,
-        ).launch(
-            grid=(blocks, 1, 1),
-            block=(tiling.threads, 1, 1),
-            cluster=(tiling.cluster, 1, 1) if tiling.cluster > 1 else None,
-            max_number_threads=tiling.threads,
-            min_blocks_per_mp=tiling.together,
-            stream=stream,
         )  # fmt: skip
+        launch(call, self.tiling, blocks, stream)
         if const_expr(self.total is not None):
             self.total((target, places[4], losses), rows, ignored, stream)
 

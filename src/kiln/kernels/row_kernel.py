@@ -102,6 +102,19 @@ class RowTiling:
         )
 
 
+def launch(call: Any, tiling: RowTiling, blocks: Any, stream: Any, overlaps: bool = False) -> None:
+    """Launch a kernel over so many blocks, cut like this."""
+    call.launch(
+        grid=(blocks, 1, 1),
+        block=(tiling.threads, 1, 1),
+        cluster=(tiling.cluster, 1, 1) if tiling.cluster > 1 else None,
+        max_number_threads=tiling.threads,
+        min_blocks_per_mp=tiling.together,
+        stream=stream,
+        use_pdl=overlaps,
+    )
+
+
 def maximum(a: Any, b: Any) -> Any:
     """The larger number."""
     return arch.fmax(a, b)
@@ -326,7 +339,7 @@ class RowKernel:
     @cute.jit
     def __call__(self, places: Any, rows: Int32, n: Int32, steps: Any, numbers: Any, blocks: Int32, stream: Int64):
         """Launch over so many blocks. `places`: sources, outs, columns, notes; `steps`: from row to row of the matrices."""
-        problem, tiling = self.problem, self.tiling
+        problem = self.problem
         types = (*problem.sources, *problem.outs)
         matrices = [self.matrix(p, t, rows, n, step) for p, t, step in zip(places, types, steps, strict=False)]
         rest = places[len(types) :]
@@ -335,15 +348,8 @@ class RowKernel:
         rest = rest[len(present) :]
         notes = [cute.make_tensor(arrays.pointer(p, Float32, 1), cute.make_layout(rows)) for p in rest]
         sources, outs = matrices[: len(problem.sources)], matrices[len(problem.sources) :]
-        self.kernel(sources, outs, columns, notes, numbers, rows, n).launch(
-            grid=(blocks, 1, 1),
-            block=(tiling.threads, 1, 1),
-            cluster=(tiling.cluster, 1, 1) if tiling.cluster > 1 else None,
-            max_number_threads=tiling.threads,
-            min_blocks_per_mp=tiling.together,
-            stream=stream,
-            use_pdl=problem.overlaps,
-        )
+        call = self.kernel(sources, outs, columns, notes, numbers, rows, n)
+        launch(call, self.tiling, blocks, stream, problem.overlaps)
 
     @cute.kernel
     def kernel(self, sources: Any, outs: Any, columns: Any, notes: Any, numbers: Any, rows: Int32, n: Int32):
@@ -417,6 +423,13 @@ class RowKernel:
         bits = self.width * dtype.width
         return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=bits, l2_evict_priority=priority)
 
+    def fetch_atom(self, dtype: Any) -> Any:
+        """A copy of one vector of a source to shared memory; zeros instead where there is none."""
+        bits = self.width * dtype.width
+        mode = cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS
+        op = cpasync.CopyG2SOp(mode, zero_fill=True)
+        return cute.make_copy_atom(op, dtype, num_bits_per_copy=bits, l2_evict_priority=self.priority)
+
     def there(self, exists: Any, unit: Any, units: Any) -> Any:
         """Whether a row that may exist has a vector; None: all do. A row that has its blocks to itself exists."""
         if self.tiling.rows == 1:
@@ -471,47 +484,44 @@ class RowKernel:
             cute.copy(atom, part, held, pred=at < units)
         return held
 
+    def fetch_buffer(self, dtype: Any, thread: Any) -> Any:
+        """A thread's own shared memory (element, vector), which lies between that of its neighbours."""
+        width, threads = self.width, self.tiling.threads
+        memory = arch.alloc_smem(dtype, width * threads * self.shared, 16)
+        layout = cute.make_layout((width, self.shared, threads), stride=(1, width * threads, width))
+        return cute.make_tensor(memory, layout)[None, None, thread]
+
     @cute.jit
     def fetch(self, x: Any, row: Any, exists: Any, unit: Any, units: Any, thread: Any):
-        """Begin to copy the last vectors of a thread's part of a row to shared memory, where nobody else touches it.
-
-        They are (element, vector), between those of the thread's neighbours; zeros where the row ends.
-        """
-        width, threads, count = self.width, self.tiling.threads, self.shared
-        memory = arch.alloc_smem(x.element_type, width * threads * count, 16)
-        layout = cute.make_layout((width, count, threads), stride=(1, width * threads, width))
-        held = cute.make_tensor(memory, layout)[None, None, thread]
-        bits = width * x.element_type.width
-        mode = cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS
-        atom = cute.make_copy_atom(
-            cpasync.CopyG2SOp(mode, zero_fill=True),
-            x.element_type,
-            num_bits_per_copy=bits,
-            l2_evict_priority=self.priority,
-        )
-        for v in range_constexpr(count):
-            at = unit + (self.vectors - count + v) * self.tiling.row_threads
+        """Begin to copy the last vectors of a thread's part of a row to its shared memory; zeros where the row ends."""
+        held, atom = self.fetch_buffer(x.element_type, thread), self.fetch_atom(x.element_type)
+        for v in range_constexpr(self.shared):
+            at = unit + (self.vectors - self.shared + v) * self.tiling.row_threads
             cute.copy(atom, self.part(x, row, exists, at), held[None, v], pred=self.there(exists, at, units))
         arch.cp_async_commit_group()
         return held
 
     # -- findings of several threads -------------------------------------------------------------------------------
 
-    def exchange_buffer(self, slots: int) -> Any:
-        """Shared memory for the findings of the warps of a block's rows."""
+    def exchange_buffer(self, slots: int, held: int = 1) -> Any:
+        """Shared memory for the findings of the warps of a block's rows, of which each thread holds some at a time."""
         if slots == 1:
             return None
-        shape = (slots, self.fields, self.tiling.rows)
-        memory = arch.alloc_smem(Float32, slots * self.fields * self.tiling.rows)
+        shape = (slots, self.fields, held * self.tiling.rows)
+        memory = arch.alloc_smem(Float32, slots * self.fields * held * self.tiling.rows)
         return cute.make_tensor(memory, cute.make_layout(shape))
 
-    @cute.jit
-    def gathered(self, own: Any, exchange: Any, within: Any, thread: Any, rank: Any, slots: Any):
+    def gathered(self, own: Any, exchange: Any, within: Any, thread: Any, rank: Any, slots: Any) -> Any:
         """What the findings of all threads of a row come to."""
+        return self.gathered_each([own], exchange, [within], thread, rank, slots)[0]
+
+    @cute.jit
+    def gathered_each(self, owns: Any, exchange: Any, places: Any, thread: Any, rank: Any, slots: Any):
+        """The same for several rows of the same threads, which wait for each other once."""
         tiling = self.tiling
-        state = self.merge([own], min(WARP, tiling.row_threads))
+        states = [self.merge([own], min(WARP, tiling.row_threads)) for own in owns]
         if const_expr(slots == 1):
-            return state
+            return states
         warps = max(1, tiling.row_threads // WARP)
         lane = thread % WARP
         slot = rank * warps + thread % tiling.row_threads // WARP
@@ -521,20 +531,23 @@ class RowKernel:
                 there = cute.make_tensor(pointer, exchange.layout)
             else:
                 there = exchange
-            for k in range_constexpr(self.fields):
-                if const_expr(not isinstance(state[k], float)):
-                    there[slot, k, within] = state[k]
+            for state, place in zip(states, places, strict=True):
+                for k in range_constexpr(self.fields):
+                    if const_expr(not isinstance(state[k], float)):
+                        there[slot, k, place] = state[k]
         if const_expr(tiling.cluster > 1):
             arch.cluster_arrive()
             arch.cluster_wait()
         else:
             arch.sync_threads()
         lanes = min(WARP, slots)
-        found = [
-            tuple(
-                known if isinstance(known, float) else exchange[lane % lanes + i * lanes, k, within]
-                for k, known in enumerate(state)
-            )
-            for i in range(slots // lanes)
+        others = [lane % lanes + i * lanes for i in range(slots // lanes)]
+        return [
+            self.merge([told(state, exchange[other, None, place]) for other in others], lanes)
+            for state, place in zip(states, places, strict=True)
         ]
-        return self.merge(found, lanes)
+
+
+def told(own: State, box: Any) -> State:
+    """What another warp has found. A Python number in one's own findings is the same in those of all."""
+    return tuple(value if isinstance(value, float) else box[k] for k, value in enumerate(own))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base_dsl.typing import BFloat16, Float16, Float32, Int32, Int64
 from . import arrays, devices, plans
-from .odd_rows import OddRows, odd_tiling, odd_vectors
+from .odd_rows import LINE, OddRows, OddTiling, odd_problem, odd_tiling
 from .row_edges import in_step
 from .row_kernel import MOST_IN_REGISTERS, RowProblem, RowTiling
 
@@ -101,7 +101,9 @@ def row_plan(
         return lambda given: None
     if any(matrix_of(x) is None for x in (*sources, *outs)) or any(c is not None and _spread(c) for c in columns):
         return _plan_of_copies(name, kind, sources, outs, columns, numbers, tiling, choose)
-    run = _odd_launcher(kind, sources, outs, columns, numbers) if tiling is None else None
+    run = None
+    if tiling is None or isinstance(tiling, OddTiling):
+        run = _odd_launcher(kind, sources, outs, columns, numbers, tiling)
     if run is None:
         launch = RowLaunch(kind, sources, outs, columns, numbers, tiling, choose or default_tiling)
         run = launch.launcher([*sources, *outs, *columns])
@@ -111,34 +113,40 @@ def row_plan(
 
 
 def _odd_launcher(
-    kind: type[Any], sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any], numbers: tuple[float, ...]
+    kind: type[Any],
+    sources: Sequence[Any],
+    outs: Sequence[Any],
+    columns: Sequence[Any],
+    numbers: tuple[float, ...],
+    tiling: OddTiling | None,
 ) -> Callable[[Sequence[Any]], None] | None:
-    """A launcher for rows that begin anywhere, in step; None if these do not, or are too short or too long.
+    """A launcher for rows that begin anywhere, in step; None if these do not, or (cut by default) are too short or too long.
 
-    Elements of 32 bits are as fast one by one, but for those of softmax.
+    Several sources of 32 bits are as fast one by one.
     """
     present = [c for c in columns if c is not None]
-    if len(sources) + len(present) > 1 and max(map(arrays.itemsize, sources)) > 2:
+    if tiling is None and len(sources) > 1 and max(map(arrays.itemsize, sources)) > 2:
         return None
     matrices = [m for m in map(matrix_of, (*sources, *outs)) if m is not None]
     rows, n = matrices[0].rows, matrices[0].n
-    found = in_step([*sources, *outs], [m.step for m in matrices], present)
-    if found is None or found[0] <= min(m.width for m in matrices) or max(rows, n) >= 1 << 31:
+    width, _ = in_step([*sources, *outs], [m.step for m in matrices], present) or (0, 0)
+    if width <= min(m.width for m in matrices) or max(rows, n) >= 1 << 31:
+        arrays.require(
+            tiling is None, f"{tiling} is for rows that begin anywhere, but equally far from vectors in all arrays"
+        )
         return None
-    width, lead = found
     device = devices.current()
-    tiling = odd_tiling(n, width, len(sources), len(present), device)
+    if tiling is None:
+        tiling = odd_tiling(n, width, len(sources), len(present), rows, device)
     if tiling is None:
         return None
+    tiling.check(n, width, max(arrays.element_type(x).width for x in sources), len(sources), device)
     types = [tuple(None if x is None else arrays.element_type(x) for x in group) for group in (sources, outs, columns)]
-    problem = RowProblem(
-        *(types[0], types[1], types[2], 0, width, odd_vectors(n, width, tiling), False, tiling),
-        overlaps=kind.overlaps and device.overlaps,
-    )
+    problem = odd_problem((types[0], types[1], types[2]), n, width, tiling, kind.overlaps and device.overlaps)
+    lead = arrays.address(sources[0]) % LINE // arrays.itemsize(sources[0])
     return plans.launcher(
         plans.made(OddRows, kind, problem), [*sources, *outs, *present], Int32(rows), Int32(n), Int32(lead),
-        tuple(Int64(m.step) for m in matrices), tuple(Float32(x) for x in numbers),
-        Int32(-(-rows // tiling.rows) * tiling.cluster),
+        tuple(Int64(m.step) for m in matrices), tuple(Float32(x) for x in numbers), Int32(tiling.blocks(rows, width)),
     )  # fmt: skip
 
 
