@@ -28,6 +28,13 @@ def test_code_is_freed_with_its_executable() -> None:
     assert library() is None
 
 
+def test_code_that_runs_no_kernel_needs_reports_only() -> None:
+    compiled = Compiled(ADD)
+    assert b"kiln_cpu_finish" in compiled.executable.artifacts["object"]
+    assert jit._runtime_parts(compiled.executable.artifacts["object"]) == [jit.reports_library()]
+    assert jit._runtime_parts(b"kiln_cpu_launch") == [jit.reports_library(), jit.launch_library()]
+
+
 def test_compiling_does_not_leak() -> None:
     def resident_kb() -> int:
         with open("/proc/self/statm") as file:

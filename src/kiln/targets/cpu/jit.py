@@ -95,6 +95,8 @@ def emit_object(module: llvm.ModuleRef, opt: int) -> bytes:
         return target_machine(opt).emit_object(module)
 
 
+_LAUNCHES = tuple(name.encode() for name in runtime.LAUNCH_EXPORTS)
+"""Symbols of which the object code of everything that runs kernels refers to some."""
 _WAITS = b"kiln_cpu_initialize"
 """A symbol that the object code of every kernel with threads that wait refers to."""
 
@@ -113,11 +115,8 @@ class Library:
         """`others` are libraries by their names, `imports` functions by their addresses."""
         with _lock:
             builder = llvm.JITLibraryBuilder().add_object_img(data)
-            if with_runtime:
-                builder.add_jit_library(runtime_library().name)
-                if _WAITS in data:
-                    builder.add_jit_library(waiting_library().name)
-            for name in others:
+            needed = _runtime_parts(data) if with_runtime else ()
+            for name in (*(part.name for part in needed), *others):
                 builder.add_jit_library(name)
             for name, address in (imports or {}).items():
                 builder.import_symbol(name, address)
@@ -129,14 +128,37 @@ class Library:
             self.addresses = {name: self._tracker[name] for name in exports}
 
 
-@functools.lru_cache(maxsize=1)
-def runtime_library() -> Library:
-    """The runtime, compiled and loaded once per process."""
+def _runtime_parts(data: bytes) -> list[Library]:
+    """The parts of the runtime that object code refers to."""
+    parts = [reports_library()]
+    if any(name in data for name in _LAUNCHES):
+        parts.append(launch_library())
+    if _WAITS in data:
+        parts.append(waiting_library())
+    return parts
+
+
+def _runtime_part(part: str, *others: Library) -> Library:
+    """A part of the runtime, compiled and loaded."""
     from .lower import lower_runtime
 
+    data = cache.keep(f"runtime: {part}", "/".join(host()), lambda: emit_object(optimize(lower_runtime(part), 2), 2))
+    names = tuple(other.name for other in others)
+    return Library(data, runtime.PARTS[part][1], with_runtime=False, others=names)
+
+
+@functools.lru_cache(maxsize=1)
+def reports_library() -> Library:
+    """The part of the runtime that host code needs, too, once per process."""
     with _lock:
-        data = cache.keep("runtime", "/".join(host()), lambda: emit_object(optimize(lower_runtime(), 2), 2))
-        library = Library(data, runtime.EXPORTS, with_runtime=False)
+        return _runtime_part("reports")
+
+
+@functools.lru_cache(maxsize=1)
+def launch_library() -> Library:
+    """The part of the runtime that runs kernels, once per process."""
+    with _lock:
+        library = _runtime_part("launch", reports_library())
         _variable(library, "kiln_cpu_workers", ctypes.c_int32).value = settings.get("KILN_CPU_THREADS")
         _variable(library, "kiln_cpu_timeout", ctypes.c_int64).value = round(1000 * settings.get("KILN_CPU_TIMEOUT"))
         _variable(library, "kiln_cpu_max_steps", ctypes.c_int64).value = settings.get("KILN_CPU_MAX_STEPS")
@@ -151,30 +173,24 @@ def _variable(library: Library, name: str, kind: Any) -> Any:
 @functools.lru_cache(maxsize=1)
 def waiting_library() -> Library:
     """The part of the runtime for threads that wait: some functions run at every barrier, so it is optimized."""
-    from .lower import lower_runtime
-
     with _lock:
-        base = runtime_library()
-        data = cache.keep(
-            "waiting runtime", "/".join(host()), lambda: emit_object(optimize(lower_runtime(waiting=True), 2), 2)
-        )
-        return Library(data, runtime.WAITING_EXPORTS, with_runtime=False, others=(base.name,))
+        return _runtime_part("waiting", reports_library(), launch_library())
 
 
 def set_timeout(seconds: float) -> None:
     """How long a launch may take, from now on; 0: as long as it likes."""
-    _variable(runtime_library(), "kiln_cpu_timeout", ctypes.c_int64).value = round(1000 * seconds)
+    _variable(launch_library(), "kiln_cpu_timeout", ctypes.c_int64).value = round(1000 * seconds)
 
 
 def set_max_steps(count: int) -> None:
     """How many steps a launch may take, from now on; 0: as many as it likes."""
-    _variable(runtime_library(), "kiln_cpu_max_steps", ctypes.c_int64).value = count
+    _variable(launch_library(), "kiln_cpu_max_steps", ctypes.c_int64).value = count
 
 
 def set_seed(seed: int | None = None) -> None:
     """The schedule from now on; 0: threads and blocks run in order, copies land at once. None: the setting's."""
     seed = settings.get("KILN_CPU_SEED") if seed is None else seed
-    _variable(runtime_library(), "kiln_cpu_schedule", ctypes.c_int64).value = seed
+    _variable(launch_library(), "kiln_cpu_schedule", ctypes.c_int64).value = seed
 
 
 def set_workers(count: int | None = None) -> None:
@@ -183,4 +199,4 @@ def set_workers(count: int | None = None) -> None:
         count = int(settings.get("KILN_CPU_THREADS"))
     if not 1 <= count <= runtime.MAX_WORKERS:
         raise DSLRuntimeError(f"{count} worker threads: expected 1 to {runtime.MAX_WORKERS}")
-    ctypes.c_int32.from_address(runtime_library().addresses["kiln_cpu_workers"]).value = count
+    ctypes.c_int32.from_address(launch_library().addresses["kiln_cpu_workers"]).value = count

@@ -54,10 +54,10 @@ def lower(compilation: Compilation, entry: str, kinds: Sequence[str] = ()) -> tu
     return text, expansion
 
 
-def lower_runtime(waiting: bool = False) -> str:
-    """LLVM IR text of the runtime, or of the part that kernels with threads that wait need in addition."""
-    module = runtime.build_waiting() if waiting else runtime.build()
-    return lower_library(module, "kiln_cpu_runtime", runtime.WAITING_EXPORTS if waiting else runtime.EXPORTS)
+def lower_runtime(part: str) -> str:
+    """LLVM IR text of a part of the runtime."""
+    build, exports = runtime.PARTS[part]
+    return lower_library(build(), "kiln_cpu_runtime", exports)
 
 
 def lower_library(module: ir.Module, name: str, exports: Sequence[str]) -> str:

@@ -1,5 +1,7 @@
 """The native half of the CPU target that no program changes, built once per process with the MLIR bindings.
 
+It has parts, which are compiled when they are first needed. Host code for GPUs needs reports only.
+
 `kiln_cpu_launch`  checks a grid and runs its blocks, on several OS threads once that pays
 `kiln_cpu_worker`  what each of those threads runs: blocks from an atomic counter until there are none left
 `kiln_cpu_fault`   records a fault in the context; of several, the one in the lowest block is kept
@@ -17,23 +19,18 @@ from ..llvm_build import Builder, declare, function, global_, int_type, parsed_t
 from . import context as shared
 from . import copies, scheduler, threads
 
-EXPORTS = (
+REPORT_EXPORTS = ("kiln_cpu_fault", "kiln_cpu_fault_with", "kiln_cpu_stream", "kiln_cpu_finish", scheduler.STOP)
+LAUNCH_EXPORTS = (
     "kiln_cpu_launch",
-    "kiln_cpu_fault",
-    "kiln_cpu_stream",
-    "kiln_cpu_finish",
     "kiln_cpu_workers",
     "kiln_cpu_now",
-    "kiln_cpu_fault_with",
     "kiln_cpu_timeout",
     "kiln_cpu_max_steps",
     "kiln_cpu_step",
-    scheduler.STOP,
     scheduler.SEED,
     *scheduler.ORDER_EXPORTS,
 )
 WAITING_EXPORTS = (*threads.EXPORTS, *scheduler.EXPORTS, *copies.EXPORTS)
-"""What only kernels with threads that wait need: compiled when the first of them is loaded, and optimized."""
 SPAWN_AFTER_NS = 20_000
 """Blocks run on the calling thread for at least this long before others are started."""
 SPAWN_GAIN_NS = 100_000
@@ -83,15 +80,26 @@ def _declare_library(module: ir.Module) -> None:
         declare(module, name, [types[i] for i in inputs], [types[result]] if result else [])
 
 
-def build() -> ir.Module:
-    """The runtime as a module of `func`, `scf`, `arith` and `llvm` operations."""
+def build_reports() -> ir.Module:
+    """What tells Python of a call, as a module of `func`, `scf`, `arith` and `llvm` operations."""
     with context(), ir.Location.unknown():
         module = ir.Module.create()
         _declare_library(module)
-        _globals(module)
+        _number(module, scheduler.STOP, int_type(32), 0)
         _fault(module)
         _stream(module)
         _finish(module)
+        return module
+
+
+def build_launch() -> ir.Module:
+    """What runs the blocks of a launch."""
+    with context(), ir.Location.unknown():
+        module = ir.Module.create()
+        _declare_library(module)
+        declare(module, "kiln_cpu_fault", [ptr_type(), *[int_type(32)] * 8, ptr_type()], [])
+        global_(module, scheduler.STOP, int_type(32), None, linkage="external")
+        _globals(module)
         _run_block(module)
         _worker(module)
         _now(module)
@@ -104,7 +112,7 @@ def build() -> ir.Module:
 
 
 def build_waiting() -> ir.Module:
-    """The part of the runtime that runs threads that wait."""
+    """What runs threads that wait: only kernels that have some need it."""
     with context(), ir.Location.unknown():
         module = ir.Module.create()
         _declare_library(module)
@@ -116,6 +124,14 @@ def build_waiting() -> ir.Module:
         copies.build(module)
         scheduler.build(module)
         return module
+
+
+PARTS = {
+    "reports": (build_reports, REPORT_EXPORTS),
+    "launch": (build_launch, LAUNCH_EXPORTS),
+    "waiting": (build_waiting, WAITING_EXPORTS),
+}
+"""How each part is built, and what others see of it."""
 
 
 def _open(
@@ -131,13 +147,17 @@ def _return(b: Builder, *values: ir.Value) -> None:
 
 
 def _globals(module: ir.Module) -> None:
-    """How many OS threads a launch may use, its milliseconds and steps (0: any), the seed: Python sets them. Why to stop."""
+    """How many OS threads a launch may use, its milliseconds and steps (0: any), the seed: Python sets them."""
     i32, i64 = int_type(32), int_type(64)
     for name, type_, value in (
-        ("kiln_cpu_workers", i32, 1), ("kiln_cpu_timeout", i64, 0), ("kiln_cpu_max_steps", i64, 0), (scheduler.SEED, i64, 0), (scheduler.STOP, i32, 0),
+        ("kiln_cpu_workers", i32, 1), ("kiln_cpu_timeout", i64, 0), ("kiln_cpu_max_steps", i64, 0), (scheduler.SEED, i64, 0),
         ("kiln_cpu_watchers", i32, 0), ("kiln_cpu_old_handler", i64, 0),
     ):  # fmt: skip
-        global_(module, name, type_, ir.IntegerAttr.get(type_, value), linkage="external")
+        _number(module, name, type_, value)
+
+
+def _number(module: ir.Module, name: str, type_: ir.Type, value: int) -> None:
+    global_(module, name, type_, ir.IntegerAttr.get(type_, value), linkage="external")
 
 
 class _Fields:
