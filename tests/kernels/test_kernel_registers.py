@@ -15,7 +15,7 @@ from kiln.kernels.odd_rows import OddRows, odd_problem, odd_tiling
 from kiln.kernels.pointwise import ElementTiling, Elementwise, Operand
 from kiln.kernels.reduction_kernels import ColumnReduction, Operation, RowReduction, Shape
 from kiln.kernels.row_kernel import RowProblem
-from kiln.kernels.row_stream import RowStream, StreamProblem
+from kiln.kernels.row_stream import RowStream, StreamProblem, StreamTiling
 from kiln.kernels.stream_plans import tiling_for
 from kiln.targets.nvidia import toolchain
 from kiln.testing import assert_no_spills
@@ -24,7 +24,7 @@ HOPPER = Device(132, 227 * 1024, 16)
 KINDS = {
     "softmax": (rows.Softmax, 1, 0, 0, rows.softmax_tiling),
     "rms_norm": (rows.RmsNorm, 1, 1, 0, rows.forward_tiling),
-    "layer_norm": (rows.LayerNorm, 1, 2, 0, rows.forward_tiling),
+    "layer_norm": (rows.LayerNorm, 1, 2, 0, rows.layer_norm_tiling),
     "softmax_backward": (row_gradients.SoftmaxGradient, 2, 0, 0, row_gradients.softmax_gradient_tiling),
     "rms_norm_backward": (row_gradients.RmsNormGradient, 2, 1, 2, row_gradients.read_twice_tiling),
     "layer_norm_backward": (row_gradients.LayerNormGradient, 2, 1, 2, row_gradients.read_twice_tiling),
@@ -56,15 +56,28 @@ def test_rows(name, n, dtype):
     kind, sources, columns, notes, choose = KINDS[name]
     width = 128 // dtype.width
     tiling = choose(n, width, dtype.width, HOPPER, columns)
-    tiling.check(n, width, dtype.width, sources, HOPPER)
     vectors = tiling.vectors(n, width)
     exact = n == tiling.cluster * tiling.row_threads * vectors * width
     types = (dtype,) * sources, (dtype,), (dtype,) * columns
-    problem = RowProblem(*types, notes, width, vectors, exact, tiling, overlaps=kind.overlaps)
+    if isinstance(tiling, StreamTiling):
+        held = sources * dtype.width, columns * dtype.width, kind.fields, 0
+        tiling.check(n, width, dtype.width, *held, HOPPER)
+        slots = tiling.slots(n, width)
+        stream = StreamProblem(*types, (), width, vectors, slots, exact, tiling, overlaps=kind.overlaps)
+        kernel = plans.made(RowStream, kind, stream)
+    else:
+        tiling.check(n, width, dtype.width, sources, HOPPER)
+        kernel = plans.made(kind, RowProblem(*types, notes, width, vectors, exact, tiling, overlaps=kind.overlaps))
     numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
     places = (Int64(0),) * (sources + 1 + columns + notes)
     steps = (Int64(n),) * (sources + 1)
-    assert_no_spills(compiled(plans.made(kind, problem), places, Int32(1), Int32(n), steps, numbers, Int32(1)))
+    assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), steps, numbers, Int32(1)))
+
+
+@pytest.mark.parametrize("name", ["softmax", "rms_norm", "layer_norm"])
+@pytest.mark.parametrize(("n", "dtype"), [(65536, BFloat16), (100000, BFloat16), (262144, BFloat16), (131072, Float32)])
+def test_long_rows(name, n, dtype):
+    test_rows(name, n, dtype)
 
 
 @pytest.mark.parametrize(

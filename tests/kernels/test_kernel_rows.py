@@ -12,7 +12,7 @@ import kiln
 from kiln import cute, kernels
 from kiln.cute import arch
 from kiln.cute.runtime import from_dlpack
-from kiln.kernels import RowTiling
+from kiln.kernels import RowTiling, StreamTiling
 from kiln.utils.reductions import reduce_in_block, reduce_in_warp
 
 RNG = np.random.default_rng(0)
@@ -84,12 +84,17 @@ def test_norms(n):
         RowTiling(64, 32, 1, 5),
         RowTiling(32, 4),  # rows too long to be held
         RowTiling(32, 32, 2),
+        StreamTiling(64, 16),  # blocks take rows in turn
+        StreamTiling(64, 64, 2, 3, overlapped=True),
+        StreamTiling(32, 32, 4, 5),
     ],
 )
 def test_tilings(tiling):
+    rows = 140 if isinstance(tiling, StreamTiling) else 5
     n = 4100 if tiling == RowTiling(32, 32, 2) else 1000
-    x = (RNG.standard_normal((5, n)) + 2).astype(np.float32)
+    x = (RNG.standard_normal((rows, n)) + 2).astype(np.float32)
     weight, bias = (RNG.standard_normal(n).astype(np.float32) for _ in range(2))
+    np.testing.assert_allclose(kernels.rms_norm(x, tiling=tiling), exact_rms(x, np.ones(n)), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(kernels.softmax(x, tiling=tiling), exact_softmax(x), rtol=1e-5, atol=1e-8)
     np.testing.assert_allclose(
         kernels.layer_norm(x, weight, bias, tiling=tiling), exact_layer_norm(x, weight, bias), rtol=2e-5, atol=2e-5
@@ -170,7 +175,9 @@ def test_reductions_over_threads(threads):
     np.testing.assert_array_equal(within, x.reshape(-1, few).sum(1).repeat(few))
 
 
-@pytest.mark.parametrize("tiling", [None, RowTiling(64, 64, 2, 1), RowTiling(64, 64, 1, 2)])
+@pytest.mark.parametrize(
+    "tiling", [None, RowTiling(64, 64, 2, 1), RowTiling(64, 64, 1, 2), StreamTiling(64, 64, 2, 1, overlapped=True)]
+)
 def test_clean_under_the_sanitizer(tiling):
     x = RNG.standard_normal((3, 700)).astype(np.float32)
     with kiln.sanitize():

@@ -10,7 +10,8 @@ from .calls import kernel_function
 from .loss_kernels import CrossEntropy, CrossEntropyGradient, Loss, Total
 from .row_edges import in_step
 from .row_kernel import RowProblem, RowTiling
-from .row_plans import FLOATS, Matrix, matrix_of, taken_as_rows, target_for, unchanged
+from .row_matrices import Matrix, matrix_of
+from .row_plans import FLOATS, taken_as_rows, target_for, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,10 +19,11 @@ from .calls import kernel_function
 from .norm_sums import NormSums
 from .reductions import sum as sum_over
 from .row_kernel import WARP, Part, RowKernel, RowTiling, State, across, plus, total
-from .row_plans import RowLaunch, check, default_tiling, row_plan, taken_as_rows, target_for
+from .row_matrices import common_width
+from .row_plans import RowLaunch, check, chosen_tiling, default_tiling, row_plan, taken_as_rows, target_for
 from .row_stream import StreamTiling
 from .rows import joined_spread, norm_numbers, reciprocal
-from .stream_plans import StreamLaunch, common_width, stream_tiling
+from .stream_plans import StreamLaunch, stream_tiling
 
 if TYPE_CHECKING:
     from .devices import Device
@@ -264,7 +265,8 @@ def _run_read_twice(
 ) -> None:
     """Write what is made of rows and the statistics of each, then sum over rows, which are read again."""
     weighted, biased = given[3] is not None, len(made) > int(given[3] is not None)
-    launch = RowLaunch(kind, given[:2], given[2:3], given[3:], numbers, tiling, read_twice_tiling, 2 if made else 0)
+    groups = given[:2], given[2:3], given[3:]
+    launch = RowLaunch(kind, *groups, numbers, tiling or chosen_tiling(read_twice_tiling, *groups), 2 if made else 0)
     wanted = arrays.framework_dtype(Float32, given[0])
     notes = [arrays.empty(given[0], (launch.rows,), wanted) for _ in range(2 if made else 0)]
     taken = [a for a in (*given, *notes) if a is not None]

@@ -2,54 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..base_dsl.typing import BFloat16, Float16, Float32, Int32, Int64
 from . import arrays, devices, plans
 from .odd_rows import LINE, OddRows, OddTiling, odd_problem, odd_tiling
 from .row_edges import in_step
 from .row_kernel import MOST_IN_REGISTERS, RowProblem, RowTiling
+from .row_matrices import common_width, matrix_of
+from .row_stream import StreamTiling
+from .stream_plans import StreamLaunch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 FLOATS = (Float16, BFloat16, Float32)
-
-
-class Matrix(NamedTuple):
-    """An array as rows: how many, how long, how far from one to the next, and how many elements an access can take."""
-
-    rows: int
-    n: int
-    step: int
-    width: int
-
-
-def matrix_of(x: Any) -> Matrix | None:
-    """An array as the rows along its last mode; None if they are not contiguous, or not at even distances."""
-    shape, strides = tuple(x.shape), arrays.strides(x)
-    n = shape[-1]
-    if (n != 1 and strides[-1] != 1) or any(s < 0 for s in strides):
-        return None
-    outer = [(s, d) for s, d in zip(shape[:-1], strides[:-1], strict=True) if s != 1]
-    for (_, far), (extent, near) in itertools.pairwise(outer):
-        if far != near * extent:
-            return None
-    rows = 1
-    for extent, _ in outer:
-        rows *= extent
-    step = outer[-1][1] if outer else n
-    return Matrix(rows, n, step, width_of(x, n, step))
-
-
-def width_of(x: Any, n: int, step: int) -> int:
-    """How many elements of a row can be accessed at once."""
-    size = arrays.itemsize(x)
-    width = max(1, arrays.WIDEST // size)
-    while width > 1 and (n % width or step % width or arrays.address(x) % (width * size)):
-        width //= 2
-    return width
 
 
 def _power_of_two(n: int) -> int:
@@ -89,8 +56,8 @@ def row_plan(
     outs: Sequence[Any],
     columns: Sequence[Any],
     numbers: tuple[float, ...],
-    tiling: RowTiling | None,
-    choose: Callable[..., RowTiling] | None = None,
+    tiling: RowTiling | StreamTiling | None,
+    choose: Callable[..., RowTiling | StreamTiling] | None = None,
 ) -> Callable[[Sequence[Any]], None]:
     """The plan of a function of rows: a function of sources, outs and columns (None: there is none) in one list.
 
@@ -105,11 +72,25 @@ def row_plan(
     if tiling is None or isinstance(tiling, OddTiling):
         run = _odd_launcher(kind, sources, outs, columns, numbers, tiling)
     if run is None:
-        launch = RowLaunch(kind, sources, outs, columns, numbers, tiling, choose or default_tiling)
-        run = launch.launcher([*sources, *outs, *columns])
+        chosen = tiling or chosen_tiling(choose or default_tiling, sources, outs, columns)
+        if isinstance(chosen, StreamTiling):
+            launch: Any = StreamLaunch(kind, sources, outs, columns, [], numbers, chosen)
+        else:
+            launch = RowLaunch(kind, sources, outs, columns, numbers, chosen)
+        run = launch.launcher([x for x in (*sources, *outs, *columns) if x is not None])
     if all(c is not None for c in columns):
         return run
     return lambda given: run([x for x in given if x is not None])
+
+
+def chosen_tiling(
+    choose: Callable[..., Any], sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any]
+) -> Any:
+    """How a function of lengths, widths, bits, the device and the number of columns cuts the rows of arrays."""
+    present = [c for c in columns if c is not None]
+    bits = max(arrays.element_type(x).width for x in sources)
+    width = common_width((*sources, *outs), present)
+    return choose(sources[0].shape[-1], width, bits, devices.current(), len(present))
 
 
 def _odd_launcher(
@@ -155,18 +136,16 @@ class RowLaunch:
 
     def __init__(
         self, kind: type[Any], sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any],
-        numbers: tuple[float, ...], tiling: RowTiling | None, choose: Callable[..., RowTiling], notes: int = 0,
+        numbers: tuple[float, ...], tiling: RowTiling, notes: int = 0,
     ) -> None:  # fmt: skip
         matrices = [m for m in map(matrix_of, (*sources, *outs)) if m is not None]
         rows, n = matrices[0].rows, matrices[0].n
         arrays.require(rows < 1 << 31 and n < 1 << 31, f"{rows} rows of {n} elements: more than 32 bits count")
         present = [c for c in columns if c is not None]
-        width = min([m.width for m in matrices] + [width_of(c, n, n) for c in present])
+        width = common_width((*sources, *outs), present)
         groups = (sources, outs, columns)
         types = [tuple(None if x is None else arrays.element_type(x) for x in group) for group in groups]
         bits, device = max(arrays.element_type(x).width for x in sources), devices.current()
-        if tiling is None:
-            tiling = choose(n, width, bits, device, len(present))
         tiling.check(n, width, bits, len(sources), device)
         vectors = tiling.vectors(n, width)
         exact = n == tiling.cluster * tiling.row_threads * vectors * width

@@ -139,6 +139,7 @@ class StreamPart:
     """A thread's part of a row: vectors of its sources and columns, in f32."""
 
     __kiln_static__ = True
+    in_registers = False
 
     def __init__(
         self, stream: RowStream, ring: list[Any], weights: list[Any], start: Any, ahead: int, unit: Any, units: Any
@@ -163,10 +164,13 @@ class StreamPart:
         if v >= self._arrived:
             arch.cp_async_wait_group(self._ahead - 1 - v)
             self._arrived = v + 1
-        return self.again(v)
+        return self.arrived(v)
 
-    def again(self, v: int) -> list[Any]:
-        """The same, where it is known to have arrived."""
+    def again(self) -> None:
+        """Values will be read another time."""
+
+    def arrived(self, v: int) -> list[Any]:
+        """Vector `v` of each source, where it is known to have arrived."""
         place = self.slot(v)
         return [as_f32(buffer[None, place].load()) for buffer in self._ring]
 
@@ -219,11 +223,12 @@ class RowStream:
         types = (*problem.sources, *problem.outs)
         matrices = [self.matrix(p, t, rows, n, step) for p, t, step in zip(places, types, steps, strict=False)]
         rest = places[len(types) :]
+        present = [t for t in problem.columns if t is not None]
         columns = [
             cute.make_tensor(arrays.pointer(p, t, problem.width), cute.make_layout((n,)))
-            for p, t in zip(rest, problem.columns, strict=False)
+            for p, t in zip(rest, present, strict=False)
         ]
-        rest = rest[len(problem.columns) :]
+        rest = rest[len(present) :]
         partial = [self.matrix(p, Float32, lines, n, n) for p in rest[: problem.sums]]
         sources, outs = matrices[: len(problem.sources)], matrices[len(problem.sources) :]
         self.kernel(sources, outs, columns, partial, numbers, rows, n).launch(
@@ -327,7 +332,7 @@ class RowStream:
         if const_expr(self.each > 1):  # the last rows of a warp may not exist
             there = row < rows if const_expr(there is None) else there & (row < rows)
             place = select(row < rows, row, Int32(0))
-        made = self.rule.results(part.again(v), part.columns(v), None, state, state, numbers, n)
+        made = self.rule.results(part.arrived(v), part.columns(v), None, state, state, numbers, n)
         for out, value in zip(outs, made[: len(outs)], strict=True):
             held = cute.make_rmem_tensor((width,), out.element_type)
             held.store(value.to(out.element_type))

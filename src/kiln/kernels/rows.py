@@ -12,6 +12,7 @@ from . import arrays
 from .calls import kernel_function
 from .row_kernel import Part, RowKernel, RowTiling, State, across, larger, maximum, plus, total
 from .row_plans import default_tiling, row_plan
+from .row_stream import StreamTiling, power_of_two
 
 if TYPE_CHECKING:
     from .devices import Device
@@ -112,6 +113,7 @@ class LayerNorm(ForwardKernel):
     """A finding is a number of elements, their mean, and the sum of the squares of their distances from it."""
 
     fields = 3
+    counted = True
 
     def fresh(self) -> State:
         return Float32(0.0), Float32(0.0), Float32(0.0)
@@ -202,10 +204,22 @@ def forward_tiling(n: int, width: int, bits: int, device: Device, columns: int =
     return RowTiling(256, 256, 1, 4, together)
 
 
-def softmax_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
-    """As for norms, but with fewer threads to rows that clusters share: each has more to compute while others wait."""
-    chosen = forward_tiling(n, width, bits, device)
-    return RowTiling(256, 256, chosen.cluster, 16, 3) if chosen.cluster > 1 and chosen.shared else chosen
+def softmax_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling | StreamTiling:
+    """Rows of 64 to 128 kB are held by a block, in part in registers. Longer ones are streamed: much is computed meanwhile."""
+    units = -(-n // width)
+    cluster = power_of_two(-(-units // 4096))
+    if width * bits != 128 or units <= 4096 or cluster > device.cluster:
+        return forward_tiling(n, width, bits, device)
+    return RowTiling(512, 512, 1, 12, 2) if cluster == 2 else StreamTiling(512, 512, cluster, 4, overlapped=True)
+
+
+def layer_norm_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling | StreamTiling:
+    """Rows of more than 64 kB are streamed: weights and biases then stay in shared memory."""
+    units = -(-n // width)
+    cluster = power_of_two(-(-units // 2048))
+    if width * bits != 128 or units <= 4096 or cluster > device.cluster:
+        return forward_tiling(n, width, bits, device, columns)
+    return StreamTiling(512, 512, cluster, 8, overlapped=cluster == 16)
 
 
 def norm_numbers(x: Any, eps: float) -> tuple[float, float]:
@@ -214,7 +228,7 @@ def norm_numbers(x: Any, eps: float) -> tuple[float, float]:
 
 
 @kernel_function("x", "out")
-def softmax(x: Any, *, out: Any = None, tiling: RowTiling | None = None) -> Any:
+def softmax(x: Any, *, out: Any = None, tiling: RowTiling | StreamTiling | None = None) -> Any:
     """exp(x) over its sum, along the last mode.
 
     A row with a NaN or with plus infinity, or of minus infinity alone, becomes NaN.
@@ -226,7 +240,9 @@ def softmax(x: Any, *, out: Any = None, tiling: RowTiling | None = None) -> Any:
 
 
 @kernel_function("x", "weight", "out")
-def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, tiling: RowTiling | None = None) -> Any:
+def rms_norm(
+    x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, tiling: RowTiling | StreamTiling | None = None
+) -> Any:
     """x over the root of the mean of its squares plus `eps`, along the last mode, times a weight for each column."""
     if out is None:
         out = arrays.empty_like(x)
@@ -242,11 +258,12 @@ def layer_norm(
     *,
     eps: float = 1e-5,
     out: Any = None,
-    tiling: RowTiling | None = None,
+    tiling: RowTiling | StreamTiling | None = None,
 ) -> Any:
     """x less its mean over the root of its variance plus `eps`, along the last mode, times a weight, plus a bias."""
     if out is None:
         out = arrays.empty_like(x)
-    run = row_plan("layer_norm", LayerNorm, [x], [out], [weight, bias], norm_numbers(x, eps), tiling, forward_tiling)
+    numbers = norm_numbers(x, eps)
+    run = row_plan("layer_norm", LayerNorm, [x], [out], [weight, bias], numbers, tiling, layer_norm_tiling)
     run([x, out, weight, bias])
     return out

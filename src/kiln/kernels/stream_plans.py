@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING, Any
 from ..base_dsl.typing import Float32, Int32, Int64
 from . import arrays, devices, plans
 from .row_kernel import WARP
-from .row_plans import matrix_of, width_of
+from .row_matrices import common_width, matrix_of
 from .row_stream import RowStream, StreamProblem, StreamTiling, power_of_two
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-
-def common_width(matrices: Sequence[Any], columns: Sequence[Any]) -> int:
-    """How many elements of rows, and of numbers for each column, can be accessed at once everywhere."""
-    laid = [m for m in map(matrix_of, matrices) if m is not None]
-    return min([m.width for m in laid] + [width_of(c, laid[0].n, laid[0].n) for c in columns])
 
 
 def stream_tiling(kind: type[Any], matrices: Sequence[Any], columns: Sequence[Any], sums: int) -> StreamTiling | None:
@@ -74,11 +68,13 @@ class StreamLaunch:
         matrices = [m for m in map(matrix_of, (*sources, *outs)) if m is not None]
         rows, n = matrices[0].rows, matrices[0].n
         arrays.require(rows < 1 << 31 and n < 1 << 31, f"{rows} rows of {n} elements: more than 32 bits count")
-        width = common_width((*sources, *outs), columns)
-        types = [tuple(map(arrays.element_type, group)) for group in (sources, outs, columns)]
+        width = common_width((*sources, *outs), [c for c in columns if c is not None])
+        types = [
+            tuple(None if x is None else arrays.element_type(x) for x in group) for group in (sources, outs, columns)
+        ]
         device = devices.current()
-        held, columns_held = (sum(t.width for t in group) for group in (types[0], types[2]))
-        least = min(t.width for t in types[0])
+        held, columns_held = (sum(t.width for t in group if t is not None) for group in (types[0], types[2]))
+        least = min(arrays.element_type(x).width for x in sources)
         tiling.check(n, width, least, held, columns_held, kind.fields - kind.counted, len(totals), device)
         vectors = tiling.vectors(n, width)
         exact = n == tiling.cluster * tiling.row_threads * vectors * width
@@ -86,6 +82,8 @@ class StreamLaunch:
         self.n = n
         self.lines = min(-(-rows // tiling.rows), devices.clusters(tiling.cluster))
         """How many sums there are for each column."""
+        if not totals:  # as few as take as long: none has a row to itself at the end
+            self.lines = -(-rows // (tiling.rows * -(-rows // (tiling.rows * self.lines))))
         problem = StreamProblem(
             types[0], types[1], types[2], tuple(totals), width, vectors, tiling.slots(n, width), exact, tiling,
             device.overlaps,
