@@ -119,6 +119,17 @@ def test_a_large_mean_and_outliers_cost_no_accuracy():
     np.testing.assert_allclose(found[1:], exact[1:], rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "n", [37, 100, 600, 1023, 2049]
+)  # several ways of cutting rows, among them such that begin anywhere
+def test_rows_of_one_number_and_near_it(n):
+    constant = np.full((3, n), 12345.678, np.float32)
+    np.testing.assert_array_equal(kernels.layer_norm(constant), 0 * constant)
+    x = np.random.default_rng(n).standard_normal((9, n)).astype(np.float32) + constant[0, 0]
+    wanted = exact_layer_norm(x, np.ones(n), np.zeros(n))
+    np.testing.assert_allclose(kernels.layer_norm(x), wanted, rtol=1e-3, atol=2 * np.spacing(constant[0, 0]))
+
+
 def test_without_weights_into_an_array_and_of_views():
     whole = RNG.standard_normal((6, 64)).astype(np.float16)
     x, out = whole[::2, 8:40], np.zeros((3, 32), np.float32)

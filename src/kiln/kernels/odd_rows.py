@@ -151,6 +151,13 @@ class OddPart:
         """Vector `v` of each source; zeros where the row has no elements."""
         return [as_f32(held[v].load()) for held in self._held]
 
+    def sample(self) -> Any:
+        """One of the elements of the first source, if there are any: the first vector may lie before the row."""
+        first = self.values(0)[0][0]
+        if self._kernel.problem.lined == 1 or self.count == 1:
+            return first
+        return select(self._kernel.inside(self._unit, self._span, 0), first, self.values(1)[0][0])
+
     def kept(self, v: int, value: Any, instead: float) -> Any:
         """A value where the row has elements, else a number."""
         there = self._kernel.inside(self._unit, self._span, v)
@@ -212,6 +219,10 @@ class EdgePart:
     def values(self, v: int) -> list[Any]:
         """The element of each source; 0 where there is none."""
         return [cute.TensorSSA.from_elements([value], Float32) for value in self._alone]
+
+    def sample(self) -> Any:
+        """The element of the first source, if there is one."""
+        return self._alone[0]
 
     def kept(self, v: int, value: Any, instead: float) -> Any:
         """A value if there is an element, else a number."""

@@ -174,6 +174,10 @@ class StreamPart:
         place = self.slot(v)
         return [as_f32(buffer[None, place].load()) for buffer in self._ring]
 
+    def sample(self) -> Any:
+        """One of the elements of the first source, if there are any."""
+        return self.values(0)[0][0]
+
     def columns(self, v: int) -> list[Any]:
         """What stands for the same columns in the vectors."""
         return [as_f32(held[None, v].load()) for held in self._weights]

@@ -10,7 +10,7 @@ from ..cute import arch
 from ..cute.nvgpu import CacheEvictionPriority
 from . import arrays
 from .calls import kernel_function
-from .row_kernel import Part, RowKernel, RowTiling, State, across, larger, maximum, plus, total
+from .row_kernel import WARP, Part, RowKernel, RowTiling, State, across, larger, maximum, plus, total
 from .row_plans import default_tiling, row_plan
 from .row_stream import StreamTiling, power_of_two
 
@@ -147,10 +147,9 @@ def products(part: Part) -> Any:
 def spread(state: State | None, part: Part) -> State:
     """Number, mean and sum of squared distances of elements seen before and of a thread's part of a row.
 
-    Distances are from the first of the elements: being one of them, it is not so far from the others that the difference of sums
-    would lose them.
+    Distances are from one of the elements: it is not so far from the others that the difference of sums would lose them.
     """
-    first = part.values(0)[0][0]
+    first = part.sample()
     summed: Any = None
     squares: Any = None
     for v in range(part.count):
@@ -177,11 +176,14 @@ def joined_spread(states: list[State], lanes: int) -> State:
             means = means + state[1]
         mean = across(means, plus, lanes) * (1.0 / (len(states) * lanes))
     else:
+        base = (
+            states[0][1] if lanes == 1 else arch.shuffle_sync(states[0][1], 0, mask_and_clamp=(WARP - lanes) << 8 | 31)
+        )
         summed, weighted = Float32(0.0), Float32(0.0)
         for state in states:
-            summed, weighted = summed + state[0], weighted + state[0] * state[1]
+            summed, weighted = summed + state[0], weighted + state[0] * (state[1] - base)
         count = across(summed, plus, lanes)
-        mean = across(weighted, plus, lanes) * reciprocal(count)
+        mean = base + across(weighted, plus, lanes) * reciprocal(count)
     squares: Any = None
     for state in states:
         distance = state[1] - mean
