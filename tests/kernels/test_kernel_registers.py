@@ -23,7 +23,7 @@ from kiln.testing import assert_no_spills
 HOPPER = Device(132, 227 * 1024, 16)
 KINDS = {
     "softmax": (rows.Softmax, 1, 0, 0, rows.softmax_tiling),
-    "rms_norm": (rows.RmsNorm, 1, 1, 0, rows.forward_tiling),
+    "rms_norm": (rows.RmsNorm, 1, 1, 0, rows.rms_norm_tiling),
     "layer_norm": (rows.LayerNorm, 1, 2, 0, rows.layer_norm_tiling),
     "softmax_backward": (row_gradients.SoftmaxGradient, 2, 0, 0, row_gradients.softmax_gradient_tiling),
     "rms_norm_backward": (row_gradients.RmsNormGradient, 2, 1, 2, row_gradients.read_twice_tiling),

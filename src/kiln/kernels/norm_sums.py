@@ -13,6 +13,11 @@ from . import arrays
 from .row_kernel import WARP, as_f32
 
 
+def rows_at_once(width: int) -> int:
+    """Rows of which a thread reads something before it adds it up: more where that is little."""
+    return max(2, 8 // width)
+
+
 class NormSums:
     """Sums over rows, given the mean of each and what it was scaled by: of gradients times normalized inputs, of gradients.
 
@@ -20,11 +25,11 @@ class NormSums:
     """
 
     threads = 256
-    unroll = 2
 
     def __init__(self, types: tuple[Any, Any], width: int, exact: bool, weighted: bool, biased: bool) -> None:
         self.types = types
         self.width = width
+        self.unroll = rows_at_once(width)
         self.exact = exact
         """Whether all columns of a block exist."""
         self.weighted = weighted
@@ -58,10 +63,7 @@ class NormSums:
         last = min((part + 1) * each, rows)
         summed = [cute.full((width,), 0.0, Float32) for _ in sums]
         for start in range(part * each + first, last, across * self.unroll):
-            for u in range_constexpr(self.unroll):
-                row = start + u * across
-                there = row < last if const_expr(self.exact) else (row < last) & (unit * width < n)
-                summed = self.added(matrices, notes, summed, row, unit, there)
+            summed = self.added(matrices, notes, summed, start, last, unit, n)
         buffer = cute.make_tensor(
             arch.alloc_smem(Float32, self.threads * width, 16), cute.make_layout((width, WARP, across))
         )
@@ -77,23 +79,31 @@ class NormSums:
                     out[part, unit * width + i] = whole[i]
 
     @cute.jit
-    def added(self, matrices: Any, notes: Any, summed: Any, row: Any, unit: Any, there: Any):
-        """Sums with a vector of one more row; where there is none, nothing is added."""
-        values = []
-        for x in matrices:
-            held = cute.make_rmem_tensor((self.width,), x.element_type)
-            held.fill(0)
-            bits = self.width * x.element_type.width
-            atom = cute.make_copy_atom(CopyUniversalOp(), x.element_type, num_bits_per_copy=bits)
-            cute.copy(atom, cute.local_tile(x[row, None], (self.width,), (unit,)), held, pred=there)
-            values.append(as_f32(held.load()))
-        x, dy = values
-        found = []
-        if const_expr(self.weighted):
-            mean, scale = Float32(0.0), Float32(0.0)
-            if there:
-                mean, scale = notes[0][row], notes[1][row]
-            found.append(cute.math.fma(dy, (x - mean) * scale, summed[0]))
-        if const_expr(self.biased):
-            found.append(summed[-1] + dy)
-        return found
+    def added(self, matrices: Any, notes: Any, summed: Any, start: Any, last: Any, unit: Any, n: Any):
+        """Sums with vectors of some more rows; where there are none, nothing is added."""
+        read = []
+        for u in range_constexpr(self.unroll):
+            row = start + u * (self.threads // WARP)
+            there = row < last if const_expr(self.exact) else (row < last) & (unit * self.width < n)
+            values = [self.read(x[row, None], self.width, unit, there) for x in matrices]
+            if const_expr(self.weighted):
+                values += [self.read(x, 1, row, there) for x in notes]
+            read.append(values)
+        for values in read:
+            x, dy, *known = [as_f32(held.load()) for held in values]
+            found = []
+            if const_expr(self.weighted):
+                found.append(cute.math.fma(dy, (x - known[0][0]) * known[1][0], summed[0]))
+            if const_expr(self.biased):
+                found.append(summed[-1] + dy)
+            summed = found
+        return summed
+
+    @cute.jit
+    def read(self, x: Any, width: Any, at: Any, there: Any):
+        """A vector, zeros where there is none."""
+        held = cute.make_rmem_tensor((width,), x.element_type)
+        held.fill(0)
+        atom = cute.make_copy_atom(CopyUniversalOp(), x.element_type, num_bits_per_copy=width * x.element_type.width)
+        cute.copy(atom, cute.local_tile(x, (width,), (at,)), held, pred=there)
+        return held

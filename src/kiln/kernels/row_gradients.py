@@ -16,7 +16,7 @@ from ..base_dsl.typing import Float32, Int32, Int64
 from ..cute.nvgpu import CacheEvictionPriority
 from . import arrays, devices, plans
 from .calls import kernel_function
-from .norm_sums import NormSums
+from .norm_sums import NormSums, rows_at_once
 from .reductions import sum as sum_over
 from .row_kernel import WARP, Part, RowKernel, RowTiling, State, across, plus, total
 from .row_matrices import common_width
@@ -287,8 +287,8 @@ def _run_read_twice(
 def _parts(launch: RowLaunch) -> tuple[int, int]:
     """Over how many blocks rows are spread, for each column, and how many rows each has."""
     columns = -(-launch.n // (WARP * launch.width))
-    step = NormSums.threads // WARP * NormSums.unroll
-    wanted = -(-4 * devices.current().multiprocessors // columns)
+    step = NormSums.threads // WARP * rows_at_once(launch.width)
+    wanted = -(-16 * devices.current().multiprocessors // columns)
     each = -(-launch.rows // (wanted * step)) * step
     return -(-launch.rows // each), each
 

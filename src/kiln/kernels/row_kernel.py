@@ -448,7 +448,9 @@ class RowKernel:
     @cute.jit
     def read(self, x: Any, row: Any, exists: Any, unit: Any, units: Any, count: Any):
         """The first vectors of a thread's part of a row, zeros where it ends."""
-        atom = self.atom(x.element_type, self.priority)
+        # of narrow accesses there are many, which must not wait for each other: those with a hint are branched around
+        wide = self.width * x.element_type.width == 128
+        atom = self.atom(x.element_type, self.priority) if wide else self.atom(x.element_type)
         held = cute.make_rmem_tensor((self.width, count), x.element_type)
         if const_expr(self.there(exists, unit, units) is not None):
             held.fill(0)

@@ -215,6 +215,15 @@ def softmax_tiling(n: int, width: int, bits: int, device: Device, columns: int =
     return RowTiling(512, 512, 1, 12, 2) if cluster == 2 else StreamTiling(512, 512, cluster, 4, overlapped=True)
 
 
+def rms_norm_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling | StreamTiling:
+    """Rows of more than 64 kB are shared by many small blocks, in part in registers; the longest are streamed."""
+    units = -(-n // width)
+    cluster = power_of_two(-(-units // 2048))
+    if width * bits != 128 or units <= 4096 or cluster > device.cluster:
+        return forward_tiling(n, width, bits, device, columns)
+    return RowTiling(128, 128, cluster, 12, 8) if cluster <= 8 else StreamTiling(512, 512, cluster, 6)
+
+
 def layer_norm_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling | StreamTiling:
     """Rows of more than 64 kB are streamed: weights and biases then stay in shared memory."""
     units = -(-n // width)
@@ -248,7 +257,7 @@ def rms_norm(
     """x over the root of the mean of its squares plus `eps`, along the last mode, times a weight for each column."""
     if out is None:
         out = arrays.empty_like(x)
-    row_plan("rms_norm", RmsNorm, [x], [out], [weight], norm_numbers(x, eps), tiling, forward_tiling)([x, out, weight])
+    row_plan("rms_norm", RmsNorm, [x], [out], [weight], norm_numbers(x, eps), tiling, rms_norm_tiling)([x, out, weight])
     return out
 
 
