@@ -76,6 +76,7 @@ def test_rows_that_are_read_again_for_sums(tiling):
 def test_types_and_rows_that_begin_anywhere():
     check_norms(uneven(4, 67, np.float16), uneven(4, 67, np.float16), normal(67, dtype=np.float16), None, 5e-3)
     bf16 = ml_dtypes.bfloat16
+    check_norms(uneven(19, 2101, bf16), uneven(19, 2101, bf16), normal(2101, dtype=bf16), None, 3e-2)
     check_norms(normal(6, 64, dtype=bf16), normal(6, 64, dtype=bf16), normal(64, dtype=bf16), None, 3e-2)
 
 

@@ -54,7 +54,7 @@ def compiled(kernel, *arguments):
 @pytest.mark.parametrize(("n", "dtype"), SIZES)
 def test_rows(name, n, dtype):
     kind, sources, columns, notes, choose = KINDS[name]
-    width = 128 // dtype.width
+    width = 1 if n % 2 else 128 // dtype.width
     tiling = choose(n, width, dtype.width, HOPPER, columns)
     vectors = tiling.vectors(n, width)
     exact = n == tiling.cluster * tiling.row_threads * vectors * width
@@ -72,6 +72,12 @@ def test_rows(name, n, dtype):
     places = (Int64(0),) * (sources + 1 + columns + notes)
     steps = (Int64(n),) * (sources + 1)
     assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), steps, numbers, Int32(1)))
+
+
+@pytest.mark.parametrize("name", ["rms_norm_backward", "layer_norm_backward"])
+@pytest.mark.parametrize(("n", "dtype"), [(4095, Float16), (6143, Float16), (8191, BFloat16), (50257, Float32)])
+def test_rows_element_by_element(name, n, dtype):
+    test_rows(name, n, dtype)
 
 
 @pytest.mark.parametrize("name", ["softmax", "rms_norm", "layer_norm"])

@@ -208,8 +208,20 @@ LONGEST_UNSTREAMED = 32768
 """Columns of softmax up to which a block for each row is faster than blocks that take rows in turn."""
 
 
+_NARROW = 16
+"""Elements of a row that a thread has where it accesses them one by one."""
+
+
 def read_twice_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
-    """Of norms whose rows cannot be streamed: as for softmax, with half the threads, as there are more numbers to hold."""
+    """Of norms whose rows cannot be streamed: as for softmax, with half the threads, as there are more numbers to hold.
+
+    Of narrow accesses a thread has few, so that there are registers for more threads, which hide each other's waiting.
+    """
+    cluster = _power_of_two(-(-n // (512 * _NARROW)))
+    if width == 1 and n > 128 * _NARROW and cluster <= device.cluster:
+        threads = min(512, _power_of_two(-(-n // _NARROW)))
+        few = n <= threads * cluster * 12
+        return RowTiling(threads, threads, cluster, 0, (1024 if few else 512) // threads)
     chosen = softmax_gradient_tiling(n, width, bits, device)
     if chosen.shared and chosen.threads == chosen.row_threads:
         threads = min(256, chosen.threads)
