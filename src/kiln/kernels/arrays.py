@@ -420,6 +420,11 @@ def dynamic(x: Any, leading: int | None, width: int) -> Any:
     return tensor if leading is None else tensor.mark_layout_dynamic(leading_dim=leading)
 
 
+def power_of_two(n: int) -> int:
+    """The least power of two that is not less."""
+    return 1 << max(0, n - 1).bit_length()
+
+
 def refusal(message: str, hint: str = "") -> Exception:
     """The error of a call that cannot be made."""
     return DSLUserCodeTypeError(message, hint=hint)

@@ -23,14 +23,10 @@ VECTORS = 2
 """Vectors of a row for which a thread computes gradients."""
 
 
-def _power_of_two(n: int) -> int:
-    return 1 << max(0, n - 1).bit_length()
-
-
 def loss_tiling(n: int, width: int, rows: int, device: devices.Device) -> RowTiling:
     """Small blocks, one to a row that is long enough for one; more of them where there are few rows."""
     units = -(-n // width)
-    row_threads = min(128, max(8, _power_of_two(-(-units // 4))))
+    row_threads = min(128, max(8, arrays.power_of_two(-(-units // 4))))
     cluster = 1
     while cluster < device.cluster and 4 * rows * cluster <= device.multiprocessors and units >= 4096 * cluster:
         cluster *= 2
@@ -39,7 +35,7 @@ def loss_tiling(n: int, width: int, rows: int, device: devices.Device) -> RowTil
 
 def loss_vectors(n: int, width: int, tiling: RowTiling, smoothed: bool) -> int:
     """Vectors of a row that a thread reads at a time; fewer for smoothed labels, which need more registers."""
-    return min(4 if smoothed else 8, _power_of_two(-(-n // (width * tiling.row_threads * tiling.cluster))))
+    return min(4 if smoothed else 8, arrays.power_of_two(-(-n // (width * tiling.row_threads * tiling.cluster))))
 
 
 def accesses(given: list[Any], laid: list[Matrix]) -> tuple[int, int | None]:

@@ -116,10 +116,6 @@ def _width(x: Any, n: int, steps: Sequence[int]) -> int:
     return width or 1
 
 
-def _power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length() if n > 1 else 1
-
-
 # --- plans -----------------------------------------------------------------------------------------------------------
 
 
@@ -270,9 +266,9 @@ def _row_launches(
     units = -(-laid.n // width)
     # to seek a place costs each thread so much that fewer have vectors enough
     fewest = 4 if operation.finds_place else _WARP
-    spread = _most(_least(fewest, _power_of_two(units)), _power_of_two(-(-units // tiling.vectors)))
+    spread = _most(_least(fewest, arrays.power_of_two(units)), arrays.power_of_two(-(-units // tiling.vectors)))
     lanes = tiling.row_threads or _least(tiling.threads, spread)
-    unroll = _least(tiling.vectors, _power_of_two(-(-units // lanes)))
+    unroll = _least(tiling.vectors, arrays.power_of_two(-(-units // lanes)))
     rows, chunk = laid.kept[0] * laid.kept[1], lanes * width * unroll
     chunks = laid.repeats * -(-laid.n // chunk)
     single = 0
@@ -304,9 +300,9 @@ def _column_launches(
     dtype = operation.dtype if found else arrays.element_type(given[0])
     steps = [s for s, e in ((laid.batch_step, laid.batches), (laid.row_step, laid.rows)) if e != 1]
     width = _least(_width(x, laid.n, steps) for x in given)
-    lanes = _least(_WARP, _power_of_two(-(-laid.n // width)))
+    lanes = _least(_WARP, arrays.power_of_two(-(-laid.n // width)))
     across = tiling.threads // lanes
-    unroll = _least(tiling.vectors, _power_of_two(-(-laid.rows // across)))
+    unroll = _least(tiling.vectors, arrays.power_of_two(-(-laid.rows // across)))
     blocks = -(-laid.n // (lanes * width)) * laid.batches
     chunks = -(-laid.rows // (across * unroll))
     parts = tiling.parts or _parts(blocks, chunks, device)

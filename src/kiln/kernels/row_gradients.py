@@ -188,17 +188,13 @@ class LayerNormGradient(RowKernel):
 # --- plans -----------------------------------------------------------------------------------------------------------
 
 
-def _power_of_two(n: int) -> int:
-    return 1 << max(0, n - 1).bit_length()
-
-
 def softmax_gradient_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
     """As for softmax, with half as much of a row to a block: there are two matrices."""
     units = -(-n // width)
     if width * bits < 128 or units <= 1024:
         return default_tiling(n, width, bits, device)
     for each in (2048, 4096):
-        cluster = _power_of_two(-(-units // each))
+        cluster = arrays.power_of_two(-(-units // each))
         if cluster <= device.cluster:
             return RowTiling(512, 512, cluster, 16, 4096 // each)
     return RowTiling(512, 512)
@@ -217,9 +213,9 @@ def read_twice_tiling(n: int, width: int, bits: int, device: Device, columns: in
 
     Of narrow accesses a thread has few, so that there are registers for more threads, which hide each other's waiting.
     """
-    cluster = _power_of_two(-(-n // (512 * _NARROW)))
+    cluster = arrays.power_of_two(-(-n // (512 * _NARROW)))
     if width == 1 and n > 128 * _NARROW and cluster <= device.cluster:
-        threads = min(512, _power_of_two(-(-n // _NARROW)))
+        threads = min(512, arrays.power_of_two(-(-n // _NARROW)))
         few = n <= threads * cluster * 12
         return RowTiling(threads, threads, cluster, 0, (1024 if few else 512) // threads)
     chosen = softmax_gradient_tiling(n, width, bits, device)

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 FLOATS = (Float16, BFloat16, Float32)
 
 
-def _power_of_two(n: int) -> int:
-    return 1 << max(0, n - 1).bit_length()
-
-
 def default_tiling(n: int, width: int, bits: int, device: devices.Device, columns: int = 0) -> RowTiling:
     """Few vectors to a thread, for a row's threads wait for each other; from 16 kB on more, and then more blocks to a row.
 
@@ -31,18 +27,18 @@ def default_tiling(n: int, width: int, bits: int, device: devices.Device, column
     """
     units = -(-n // width)
     if width * bits < 128:  # rows that begin anywhere: narrow accesses, many of them to a thread
-        threads = min(512, _power_of_two(-(-n // 32)))
-        cluster = _power_of_two(-(-n // (512 * MOST_IN_REGISTERS)))
+        threads = min(512, arrays.power_of_two(-(-n // 32)))
+        cluster = arrays.power_of_two(-(-n // (512 * MOST_IN_REGISTERS)))
         if cluster <= device.cluster:
             return RowTiling(max(128, threads), threads, cluster)
         return RowTiling(512, 512)
     if units <= 1024:
-        threads = _power_of_two(-(-units // (2 if units <= (256 if columns > 1 else 512) else 4)))
+        threads = arrays.power_of_two(-(-units // (2 if units <= (256 if columns > 1 else 512) else 4)))
         block = max(128, threads)
         return RowTiling(block, threads, 1, 4 * (threads >= 128), (1024 if threads >= 128 else 768) // block)
     if units <= 2048:
         return RowTiling(512, 512, 1, 0, 2)
-    cluster = _power_of_two(-(-units // 4096))
+    cluster = arrays.power_of_two(-(-units // 4096))
     if cluster > device.cluster:
         return RowTiling(512, 512)
     exact = units % (512 * cluster) == 0  # else there are more predicates than registers for three blocks

@@ -31,11 +31,6 @@ TURNS = 4
 warps have read those of four rows before."""
 
 
-def power_of_two(n: int) -> int:
-    """The least that is not smaller."""
-    return 1 << max(0, n - 1).bit_length()
-
-
 @dataclasses.dataclass(frozen=True)
 class StreamTiling:
     """How rows are cut that blocks take in turn.
@@ -73,7 +68,7 @@ class StreamTiling:
         """Shared memory of a block: sources and columns of so many bits for each element, findings of so many numbers."""
         held = self.threads * self.slots(n, width) * sources + self.row_threads * self.vectors(n, width) * columns
         findings = self.threads // min(WARP, self.row_threads) + (self.cluster if self.cluster > 1 else 0)
-        told = TURNS * (4 * power_of_two(fields) * findings + 8 * (self.groups + 1))
+        told = TURNS * (4 * arrays.power_of_two(fields) * findings + 8 * (self.groups + 1))
         folded = 4 * width * self.threads if sums and self.rows > 1 else 0
         return width * held // 8 + told + folded + 32
 
@@ -435,7 +430,7 @@ class RowStream:
 
     def board(self, threads: int, across: int, first: Any, groups: int, group: Any) -> Board:
         """One for findings of some of the `across` threads of a row, for each group of a block."""
-        numbers, findings = power_of_two(self.numbers), across // threads
+        numbers, findings = arrays.power_of_two(self.numbers), across // threads
         memory = arch.alloc_smem(Float32, numbers * findings * self.each * TURNS * groups, 16)
         barriers = arch.alloc_smem(Int64, TURNS * groups, 8)
         self.make_barriers(barriers, TURNS * groups, findings * self.each)

@@ -12,7 +12,7 @@ from . import arrays
 from .calls import kernel_function
 from .row_kernel import WARP, Part, RowKernel, RowTiling, State, across, larger, maximum, plus, total
 from .row_plans import default_tiling, row_plan
-from .row_stream import StreamTiling, power_of_two
+from .row_stream import StreamTiling
 
 if TYPE_CHECKING:
     from .devices import Device
@@ -209,7 +209,7 @@ def forward_tiling(n: int, width: int, bits: int, device: Device, columns: int =
 def softmax_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling | StreamTiling:
     """Rows of 64 to 128 kB are held by a block, in part in registers. Longer ones are streamed: much is computed meanwhile."""
     units = -(-n // width)
-    cluster = power_of_two(-(-units // 4096))
+    cluster = arrays.power_of_two(-(-units // 4096))
     if width * bits != 128 or units <= 4096 or cluster > device.cluster:
         return forward_tiling(n, width, bits, device)
     return RowTiling(512, 512, 1, 12, 2) if cluster == 2 else StreamTiling(512, 512, cluster, 4, overlapped=True)
@@ -218,7 +218,7 @@ def softmax_tiling(n: int, width: int, bits: int, device: Device, columns: int =
 def rms_norm_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling | StreamTiling:
     """Rows of more than 64 kB are shared by many small blocks, in part in registers; the longest are streamed."""
     units = -(-n // width)
-    cluster = power_of_two(-(-units // 2048))
+    cluster = arrays.power_of_two(-(-units // 2048))
     if width * bits != 128 or units <= 4096 or cluster > device.cluster:
         return forward_tiling(n, width, bits, device, columns)
     return RowTiling(128, 128, cluster, 12, 8) if cluster <= 8 else StreamTiling(512, 512, cluster, 6)
@@ -227,7 +227,7 @@ def rms_norm_tiling(n: int, width: int, bits: int, device: Device, columns: int 
 def layer_norm_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling | StreamTiling:
     """Rows of more than 64 kB are streamed: weights and biases then stay in shared memory."""
     units = -(-n // width)
-    cluster = power_of_two(-(-units // 2048))
+    cluster = arrays.power_of_two(-(-units // 2048))
     if width * bits != 128 or units <= 4096 or cluster > device.cluster:
         return forward_tiling(n, width, bits, device, columns)
     return StreamTiling(512, 512, cluster, 8, overlapped=cluster == 16)

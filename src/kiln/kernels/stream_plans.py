@@ -8,7 +8,7 @@ from ..base_dsl.typing import Float32, Int32, Int64
 from . import arrays, devices, plans
 from .row_kernel import WARP
 from .row_matrices import common_width, matrix_of
-from .row_stream import RowStream, StreamProblem, StreamTiling, power_of_two
+from .row_stream import RowStream, StreamProblem, StreamTiling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ def tiling_for(
     """
     units = -(-n // width)
     vectors = 2 if units <= 2 * WARP or 256 < units <= 1024 else 4
-    across = power_of_two(-(-units // vectors))
+    across = arrays.power_of_two(-(-units // vectors))
     threads, cluster, many = min(512, across), max(1, across // 512), fields > 2
     if cluster > device.cluster:
         return None

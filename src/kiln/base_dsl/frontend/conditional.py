@@ -84,7 +84,8 @@ def choose(
     `truth_only`: operands of different types may be merged as Booleans (`and`, `or`).
     `effects_of`: the parts of the user's program among the arms that may change variables or objects.
     """
-    from .regions import DetachedBlock, LazyEffects, as_condition
+    from .lazy_effects import LazyEffects
+    from .regions import DetachedBlock, as_condition
 
     trace = tracing.require("a conditional expression")
     blocks = DetachedBlock([]), DetachedBlock([])

@@ -1,0 +1,149 @@
+"""What the arms of a conditional expression do besides having a value."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+from .. import tree
+from ..diagnostics import DSLUserCodeTypeError, error
+from ..tree import UNDEFINED
+from .carry import Snapshot
+from .jumps import is_internal_name
+from .regions import Arm, unavailable_name, unify_arms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ...mlir import ir
+
+
+class _LazyArm:
+    """What an arm of a conditional expression left behind."""
+
+    def __init__(self, snapshot: Snapshot, values: dict[str, Any]) -> None:
+        self.values = values
+        self.changes = snapshot.changes()
+        self.gained = snapshot.new_attributes()
+        snapshot.drop_attributes(self.gained)
+        self._snapshot = snapshot
+
+    at_end = Arm.at_end
+
+
+class LazyEffects:
+    """What the arms of a conditional expression change: variables by `:=`, objects by calls.
+
+    The arms are closures, so their cells are all they can reach; nothing is done for arms without effects.
+    """
+
+    def __init__(self, arms: tuple[Callable[[], Any], ...]) -> None:
+        self._cells: dict[str, types.CellType] = {}
+        self._writes: set[str] = set()
+        roots: dict[str, Any] = {}
+        todo: list[Any] = list(arms)
+        while todo:
+            arm = todo.pop()
+            if is_internal_name(arm.__name__):
+                self._writes |= _rebound(arm.__code__)
+            for name, cell in zip(arm.__code__.co_freevars, arm.__closure__ or (), strict=True):
+                if name in self._cells:
+                    continue
+                self._cells[name] = cell
+                value = _contents(cell)
+                if isinstance(value, types.FunctionType) and is_internal_name(value.__name__):
+                    todo.append(value)
+                elif not is_internal_name(name) and value is not UNDEFINED:
+                    roots[name] = value
+            for name in arm.__code__.co_names:
+                if name in arm.__globals__ and not isinstance(arm.__globals__[name], (type, types.ModuleType)):
+                    roots.setdefault(name, arm.__globals__[name])
+        self._snapshot = Snapshot(sorted(roots.items(), key=lambda item: item[0]))
+        self._before = self._save()
+        self._arms: list[_LazyArm] = []
+
+    def _save(self) -> dict[str, Any]:
+        return {name: _contents(self._cells[name]) for name in sorted(self._writes)}
+
+    def _restore(self) -> None:
+        for name, value in self._before.items():
+            _set_contents(self._cells[name], value)
+        self._snapshot.restore()
+
+    def end_of_arm(self) -> None:
+        """Remember what an arm did, and undo it."""
+        self._snapshot.check_containers("a conditional expression")
+        self._arms.append(_LazyArm(self._snapshot, self._save()))
+        self._restore()
+
+    def at_end(self, index: int, value: Any) -> Any:
+        """A value of an arm with its objects as they were at the arm's end."""
+        return self._arms[index].at_end(value)
+
+    def merge(self, leaves: list[tree.Leaf]) -> Callable[[Iterator[ir.Value]], None]:
+        """Add what has to be merged to `leaves`; the result sets variables and objects from the merged values."""
+        steps: list[Callable[[Iterator[ir.Value]], None]] = []
+        first, second = self._arms
+
+        def unify(name: str, a: Any, b: Any) -> Callable[[Iterator[ir.Value]], Any]:
+            try:
+                return unify_arms(first, a, second, b, leaves)
+            except tree.Mismatch as m:
+                raise self._error(name, m) from None
+
+        for name, a in first.values.items():
+            cell, b = self._cells[name], second.values[name]
+            if (a is UNDEFINED) != (b is UNDEFINED):
+                unavailable_name(
+                    name,
+                    f"{name!r} gets its value by `:=` in a part of an expression that may not be evaluated",
+                    f"give {name!r} a value before",
+                )
+                continue
+            make = unify(repr(name), a, b)
+            steps.append(lambda values, cell=cell, make=make: _set_contents(cell, make(values)))
+        for index in sorted(first.changes.keys() | second.changes.keys()):
+            slot, old = self._snapshot.slots[index], self._snapshot.values[index]
+            make = unify(slot.path, first.changes.get(index, old), second.changes.get(index, old))
+            steps.append(lambda values, slot=slot, make=make: slot.set(make(values)))
+        for key in sorted(first.gained.keys() & second.gained.keys()):
+            make = unify(f"the new attribute {key[1]}", first.gained[key], second.gained[key])
+            steps.append(lambda values, key=key, make=make: self._snapshot.set_attribute(key, make(values)))
+
+        def finish(values: Iterator[ir.Value]) -> None:
+            for step in steps:
+                step(values)
+
+        return finish
+
+    @staticmethod
+    def _error(name: str, m: tree.Mismatch) -> Exception:
+        return error(
+            DSLUserCodeTypeError,
+            f"a conditional expression leaves {name}{m.path} with different types: {tree.describe(m.first)} and "
+            f"{tree.describe(m.second)}",
+            hint="convert one of them, or make the condition a Python value (const_expr)",
+            depth=3,
+        )
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return UNDEFINED
+
+
+def _set_contents(cell: types.CellType, value: Any) -> None:
+    if value is not UNDEFINED:
+        cell.cell_contents = value
+    elif _contents(cell) is not UNDEFINED:
+        del cell.cell_contents
+
+
+@functools.lru_cache(maxsize=4096)
+def _rebound(code: types.CodeType) -> set[str]:
+    """Variables of the functions around it that a function rebinds."""
+    return {i.argval for i in dis.get_instructions(code) if i.opname == "STORE_DEREF" and i.argval in code.co_freevars}
