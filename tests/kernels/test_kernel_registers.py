@@ -112,6 +112,18 @@ def test_rows_wait_for_the_kernel_before_and_stay_in_the_cache(n, reads):
     assert ptx.index("griddepcontrol.wait") < ptx.index("griddepcontrol.launch_dependents") < ptx.index("st.global")
 
 
+def test_narrow_accesses_have_no_hints():
+    """With one, each would be branched around where the row ends, and wait for the one before."""
+    tiling = rows.forward_tiling(2001, 1, 32, HOPPER, 1)
+    kinds = (Float32,), (Float32,), (Float32,)
+    problem = RowProblem(*kinds, 0, 1, tiling.vectors(2001, 1), False, tiling, overlaps=True)
+    numbers = (Float32(0.0), Float32(0.0))
+    made = compiled(
+        rows.RmsNorm(problem), (Int64(0),) * 3, Int32(1), Int32(2001), (Int64(2001),) * 2, numbers, Int32(1)
+    )
+    assert "cache_hint" not in str(made.__ptx__)
+
+
 @pytest.mark.parametrize("name", ["softmax", "rms_norm", "layer_norm", "softmax_backward"])
 @pytest.mark.parametrize(
     ("n", "dtype"),
