@@ -9,7 +9,7 @@ from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Boolean, Int32, Int64, Integer
 from .atom import CopyAtom, known_keywords
 from .extents import check_element, check_elements
-from .int_tuple import pretty_str, product
+from .int_tuple import pretty_str, product, wrap
 from .pointer import AddressSpace, Pointer, element_bits, load_element, store_element
 from .tensor import TracedTensor
 from .vector_access import WIDEST_ACCESS, Copy
@@ -102,7 +102,7 @@ def transfer(src: Any, dst: Any, pred: Any, values: int, widest: int, modifiers:
     if pred is None:
         moving.move()
         return moving.narrowest
-    for condition, parts in _predicates(pred, count, values):
+    for condition, parts in predicates(pred, count, values, src, dst):
         elements = frozenset(p * values + k for p in parts for k in range(values))
         guarded(condition, lambda elements=elements: moving.move(elements))
     return moving.narrowest
@@ -120,29 +120,43 @@ def checker(src: TracedTensor, dst: TracedTensor) -> Callable[[Iterable[int]], N
     return check
 
 
-def _predicates(pred: Any, count: int, values: int) -> list[tuple[Any, list[int]]]:
-    """Each predicate with the parts that it guards."""
+def predicates(pred: Any, count: int, values: int, *tensors: TracedTensor) -> list[tuple[Any, list[int]]]:
+    """Each predicate with the parts that it guards: calls of an atom of so many values, of which there are `count` in all.
+
+    There is one for each call; or, for all calls in mode 0 of one of the tensors, one for each of its other modes; or one
+    for each repetition of the first part of mode 0, too: (V, rest) of a tiled copy whose V takes several calls.
+    """
+    calls = count // values
     if not isinstance(pred, TracedTensor):
         if isinstance(pred, (bool, Boolean)):
-            return [(pred, list(range(count // values)))]
+            return [(pred, list(range(calls)))]
         raise error(DSLUserCodeTypeError, f"pred is a tensor of Booleans, got {type(pred).__name__}")
     if pred.is_coordinates or pred.element_type is not Boolean:
         raise error(DSLUserCodeTypeError, f"pred is a tensor of Booleans, got {pred}")
     found = product(pred.shape)
-    if count % values or found != count // values:
+    if count % values or not (found == calls or any(_covers(found, calls, x.shape) for x in tensors)):
         raise error(
             DSLUserCodeTypeError,
-            f"{found} predicates of shape {pretty_str(pred.shape)} for {count // values} parts of {values} elements",
-            hint="there is one predicate for each call of the atom: for the modes after its values",
+            f"{found} predicates of shape {pretty_str(pred.shape)} for {calls} parts of {values} elements",
+            hint="there is one predicate for each call of the atom, or one for all its calls in mode 0: (rest of mode 0, modes 1, 2, ...)",
         )
     layout, pointer = pred.layout, pred.iterator
-    groups: dict[int, list[int]] = {}
-    for part in range(found):
-        offset = layout(part)
-        if not isinstance(offset, int):  # nothing is known about which are the same
-            return [(load_element(pointer, layout(p)), [p]) for p in range(found)]
-        groups.setdefault(offset, []).append(part)
-    return [(load_element(pointer, offset), parts) for offset, parts in groups.items()]
+    each = calls // found
+    groups: dict[Any, list[int]] = {}
+    for number in range(found):
+        offset = layout(number)
+        # of dynamic offsets nothing is known about which are the same
+        key = offset if isinstance(offset, int) else (number, offset)
+        groups.setdefault(key, []).extend(range(number * each, (number + 1) * each))
+    return [(load_element(pointer, key[1] if isinstance(key, tuple) else key), parts) for key, parts in groups.items()]
+
+
+def _covers(found: Any, calls: int, shape: Any) -> bool:
+    """Whether so many predicates are one for each of the modes after mode 0, or after the first part of mode 0."""
+    first, *rest = wrap(shape)
+    others = product(tuple(rest)) if rest else 1
+    repeated = product(tuple(first[1:])) if isinstance(first, tuple) and len(first) > 1 else 1
+    return isinstance(found, int) and found > 0 and calls % found == 0 and found in (others, repeated * others)
 
 
 def _transfer_dynamic(src: TracedTensor, dst: TracedTensor, pred: Any, count: Any, values: int) -> None:
@@ -207,8 +221,9 @@ def copy(
 ) -> None:
     """Copy from `src` to `dst` with an atom or tiled copy, as many calls of the atom as they hold.
 
-    Both have the atom's values in mode 0. `pred` has one Boolean for each call: where it is false nothing is copied,
-    and the destination stays as it is. Other keywords are the atom's.
+    Both have the atom's values in mode 0. `pred` has one Boolean for each call, or for all calls in mode 0: (rest of
+    mode 0, modes 1, 2, ...). Where it is false nothing is copied, and the destination stays as it is; only asynchronous
+    copies to shared memory write zeros there. Other keywords are the atom's.
     """
     if not isinstance(atom, CopyAtom):
         raise error(

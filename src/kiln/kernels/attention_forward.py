@@ -73,7 +73,7 @@ class Forward:
         """How the threads copy rows between global and shared memory."""
         op: Any = CopyUniversalOp()
         if asynchronous:
-            op = cpasync.CopyG2SOp(cpasync.LoadCacheMode.GLOBAL, zero_fill=True)
+            op = cpasync.CopyG2SOp(cpasync.LoadCacheMode.GLOBAL)
         atom = cute.make_copy_atom(op, self.dtype, num_bits_per_copy=_VALUES * self.dtype.width)
         lanes = (64 if padded % 64 == 0 else 32) // _VALUES
         threads = cute.make_layout((self.tiling.threads // lanes, lanes), stride=(lanes, 1))

@@ -37,7 +37,7 @@ class Operand:
         if bits < 32:
             return cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=bits)
         mode = cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS
-        return cute.make_copy_atom(cpasync.CopyG2SOp(mode, zero_fill=True), self.dtype, num_bits_per_copy=bits)
+        return cute.make_copy_atom(cpasync.CopyG2SOp(mode), self.dtype, num_bits_per_copy=bits)
 
 
 class Feed:

@@ -431,7 +431,7 @@ class RowKernel:
         """A copy of one vector of a source to shared memory; zeros instead where there is none."""
         bits = self.width * dtype.width
         mode = cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS
-        op = cpasync.CopyG2SOp(mode, zero_fill=True)
+        op = cpasync.CopyG2SOp(mode)
         return cute.make_copy_atom(op, dtype, num_bits_per_copy=bits, l2_evict_priority=self.priority)
 
     def there(self, exists: Any, unit: Any, units: Any) -> Any:

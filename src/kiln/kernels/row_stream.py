@@ -400,7 +400,7 @@ class RowStream:
             bits = self.problem.width * x.element_type.width
             mode = cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS
             atom = cute.make_copy_atom(
-                cpasync.CopyG2SOp(mode, zero_fill=True),
+                cpasync.CopyG2SOp(mode),
                 x.element_type,
                 num_bits_per_copy=bits,
                 l2_evict_priority=self.rule.priority,

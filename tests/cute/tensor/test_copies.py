@@ -13,6 +13,7 @@ from tensor_testing import DTYPES, aligned, bits, sample
 
 import kiln
 from kiln import cute, utils
+from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.cute.runtime import from_dlpack
 
 
@@ -108,6 +109,43 @@ def test_one_predicate_for_a_whole_row():
     assert (dst[0] == 0).all() and (dst[1] == src[1]).all()
     text = cute.compile(f, from_dlpack(src, assumed_align=16), from_dlpack(dst, assumed_align=16), 1).__mlir__
     assert text.count("scf.if") == 2 and text.count("vector<4xf32>") >= 4
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 3), (2, 3), 6, (2, 2, 3), (4, 2, 3)], ids=str)
+def test_one_predicate_for_all_calls_in_mode_0(shape):
+    """Mode 0 is (4, 2), two calls of the atom for each of its repetitions: a predicate holds for the whole of mode 0, for
+    one of its repetitions, or for a call."""
+    src, dst = aligned((48,), np.float32), aligned((48,), np.float32)
+    src[:] = np.arange(1, 49)
+
+    @cute.jit
+    def f(src: cute.Tensor, dst: cute.Tensor, wanted: cute.Int32):
+        pred = cute.make_rmem_tensor(shape, cute.Boolean)
+        for i in kiln.range_constexpr(cute.size(pred)):
+            pred[i] = (wanted >> i) & 1 == 1
+        atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), cute.Float32, num_bits_per_copy=64)
+        layout = cute.make_layout(((4, 2), 2, 3))
+        src, dst = (cute.make_tensor(x.iterator, layout) for x in (src, dst))
+        cute.copy(atom, src, dst, pred=pred)
+
+    count, wanted = int(np.prod(shape)), 0b101100111010010111000110
+    f(from_dlpack(src, assumed_align=16), from_dlpack(dst, assumed_align=16), wanted)
+    kept = np.array([wanted >> i & 1 for i in range(count)]).repeat(48 // count)
+    assert (dst == src * kept).all()
+
+
+def test_predicates_that_fit_no_modes_are_refused():
+    src, dst = aligned((48,), np.float32), aligned((48,), np.float32)
+
+    @cute.jit
+    def f(src: cute.Tensor, dst: cute.Tensor):
+        atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), cute.Float32, num_bits_per_copy=64)
+        layout = cute.make_layout(((4, 2), 2, 3))
+        src, dst = (cute.make_tensor(x.iterator, layout) for x in (src, dst))
+        cute.copy(atom, src, dst, pred=cute.make_rmem_tensor(3, cute.Boolean))
+
+    with pytest.raises(DSLUserCodeTypeError, match=r"3 predicates of shape 3 for 24 parts of 2 elements"):
+        f(from_dlpack(src, assumed_align=16), from_dlpack(dst, assumed_align=16))
 
 
 @cute.kernel

@@ -131,7 +131,7 @@ def staged(options):
     @cute.kernel
     def kernel(x: cute.Tensor, y: cute.Tensor, count: Int32):
         t, _, _ = cute.arch.thread_idx()
-        op = CopyG2SOp(LoadCacheMode.GLOBAL, zero_fill=True)
+        op = CopyG2SOp(LoadCacheMode.GLOBAL)
         atom = cute.make_copy_atom(op, x.element_type, num_bits_per_copy=128, **options)
         memory = cute.arch.alloc_smem(x.element_type, 256, 16)
         shared = cute.make_tensor(memory, cute.make_layout((4, 32, 2), stride=(1, 4, 128)))
@@ -163,6 +163,9 @@ def test_asynchronous_copies_take_a_hint():
         compiled = cute.compile(staged(options), *tensors, Int32(1), target="nvidia", options="--gpu-arch sm_80")
         ptx = str(compiled.__ptx__)
         assert ptx.count(f"cp.async.cg.shared.global{hint} [") == 2
+        # the predicate says how many bytes are read (the rest is zeros), and is no branch around the copy
+        assert len(re.findall(r"cp\.async\.cg[^;]*, 16, %r\d+", ptx)) == 1
+        assert not re.search(r"@!?%p\d+ +(bra|cp\.async)[^;]*;(?=[^}]*cp\.async\.wait)", ptx)
         assert ("createpolicy.fractional.L2::evict_last.b64" in ptx) == ("cache_hint" in hint)
         left = copy_hints.without_hints(ptx)
         assert "cache_hint" not in left

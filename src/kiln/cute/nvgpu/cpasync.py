@@ -9,7 +9,7 @@ from ...base_dsl.numeric.operators import select
 from ...base_dsl.typing import Int32
 from ..arch.values import i32
 from ..atom import CopyOp, CopyTrait
-from ..copying import _predicates, guarded
+from ..copying import guarded, predicates
 from ..layout import make_layout
 from ..pointer import AddressSpace, element_bits
 from .access import address, calls, check_call, memory, offsets, require_alignment, require_rows
@@ -23,12 +23,12 @@ class CopyG2SOp(CopyOp):
     """`cp.async`: each thread copies 4, 8 or 16 bytes, which arrive later (`cute.arch.cp_async_wait_group`).
 
     `LoadCacheMode.GLOBAL` passes the L1 cache by and takes 16 bytes only; `ALWAYS` uses it. Where a predicate is false
-    nothing is copied; with `zero_fill` zeros are written there, without a branch. An atom's `l2_evict_priority` says how long
-    lines should stay in the L2 cache, `l2_prefetch_size` (64, 128 or 256) that so many bytes around those that are copied may be
-    brought there, since they will be wanted next.
+    zeros are written and nothing is read, without a branch. An atom's `l2_evict_priority` says how long lines should stay in the
+    L2 cache, `l2_prefetch_size` (64, 128 or 256) that so many bytes around those that are copied may be brought there, since they
+    will be wanted next.
     """
 
-    def __init__(self, cache_mode: Any = LoadCacheMode.ALWAYS, *, zero_fill: bool = False) -> None:
+    def __init__(self, cache_mode: Any = LoadCacheMode.ALWAYS) -> None:
         if cache_mode not in (LoadCacheMode.ALWAYS, LoadCacheMode.GLOBAL):
             raise error(
                 DSLUserCodeTypeError,
@@ -36,7 +36,6 @@ class CopyG2SOp(CopyOp):
                 hint="an asynchronous copy is cached ALWAYS or GLOBAL",
             )
         self.cache_mode = cache_mode
-        self.zero_fill = zero_fill
 
     def make_trait(
         self,
@@ -49,15 +48,13 @@ class CopyG2SOp(CopyOp):
         if l2_prefetch_size not in (None, 64, 128, 256):
             raise error(DSLUserCodeTypeError, f"l2_prefetch_size is {l2_prefetch_size!r}", hint="64, 128 or 256 bytes")
         hints = {"hint": l2_modifier(l2_evict_priority) or None, "prefetch": l2_prefetch_size}
-        return CpAsyncTrait(copy_internal_type, num_bits_per_copy or 128, self.cache_mode, self.zero_fill, hints)
+        return CpAsyncTrait(copy_internal_type, num_bits_per_copy or 128, self.cache_mode, hints)
 
 
 class CpAsyncTrait(CopyTrait):
     """One thread's asynchronous copy of `bits` bits."""
 
-    def __init__(
-        self, value_type: Any, bits: int, cache_mode: LoadCacheMode, zero_fill: bool = False, hints: Any = None
-    ) -> None:
+    def __init__(self, value_type: Any, bits: int, cache_mode: LoadCacheMode, hints: Any = None) -> None:
         width = element_bits(value_type)
         allowed = (128,) if cache_mode is LoadCacheMode.GLOBAL else (32, 64, 128)
         if bits not in allowed or bits % width:
@@ -67,7 +64,6 @@ class CpAsyncTrait(CopyTrait):
                 hint=f"an asynchronous copy takes {' or '.join(map(str, allowed))} bits, a whole number of elements",
             )
         self.bits = bits
-        self.zero_fill = zero_fill
         self.hints = hints or {}
         self.values = bits // width
         self.cache = "cg" if cache_mode is LoadCacheMode.GLOBAL else "ca"
@@ -91,7 +87,6 @@ class CpAsyncTrait(CopyTrait):
             raise error(DSLUserCodeTypeError, f"a copy from the layout {src.layout} to {dst.layout}", depth=2)
         require_rows(src, self.values, "the source")
         require_rows(dst, self.values, "the destination")
-        # Addresses are computed before the branches that use them.
         indices = range(0, count * self.values, self.values)
         ends = list(zip(offsets(dst.layout, indices), offsets(src.offset_layout, indices), strict=True))
         for to, of in ends:
@@ -113,10 +108,7 @@ class CpAsyncTrait(CopyTrait):
             check(range(count))
             move(range(count))
             return
-        for condition, numbers in _predicates(pred, count * self.values, self.values):
+        for condition, numbers in predicates(pred, count * self.values, self.values, src, dst):
             if src._extents is not None:
                 guarded(condition, lambda numbers=numbers: check(numbers))
-            if self.zero_fill:
-                move(numbers, select(condition, Int32(whole), Int32(0)))
-            else:
-                guarded(condition, lambda numbers=numbers: move(numbers))
+            move(numbers, select(condition, Int32(whole), Int32(0)))

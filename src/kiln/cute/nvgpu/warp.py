@@ -25,7 +25,7 @@ from ...base_dsl.typing import (
 )
 from ..algebra import recast_layout
 from ..atom import CopyOp, CopyTrait
-from ..copying import _predicates, guarded
+from ..copying import guarded, predicates
 from ..layout import Layout, make_layout, size
 from ..mma import MmaOp, RegisterMmaTrait
 from ..pointer import AddressSpace, element_bits
@@ -316,7 +316,7 @@ class _MatrixTrait(CopyTrait):
         if pred is None:
             move(range(count))
             return
-        for condition, numbers in _predicates(pred, count * self.lane_values, self.lane_values):
+        for condition, numbers in predicates(pred, count * self.lane_values, self.lane_values, rows, lanes):
             guarded(condition, lambda numbers=numbers: move(numbers))
 
     def _words(self) -> ir.Type:
