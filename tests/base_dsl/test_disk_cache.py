@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 import subprocess
 import sys
 import textwrap
@@ -68,7 +69,11 @@ def run(child, tmp_path):
 def files(tmp_path: Path) -> list[Path]:
     """The entries of programs: those of the target's own runtime hold no facts."""
     found = sorted((tmp_path / "cache").glob("*/*.kiln"))
-    return [path for path in found if (entry := cache._decode(path.read_bytes())) is None or entry.facts]
+    return [path for path in found if (entry := decode(path)) is None or entry.facts]
+
+
+def decode(path: Path) -> cache.Entry | None:
+    return cache._decode(path.stem, path.read_bytes())
 
 
 def test_a_second_process_does_not_compile(run, tmp_path):
@@ -124,7 +129,62 @@ def test_damage_is_found_and_compiled_again(run, tmp_path, damage):
     assert again[0] >= 1
     assert again[1:3] == first[1:3]
     run(path)
-    assert cache._decode(files(tmp_path)[0].read_bytes()) is not None
+    assert decode(files(tmp_path)[0]) is not None
+
+
+def test_malformed_entries_with_a_correct_checksum_are_compiled_again(run, tmp_path):
+    path = program(tmp_path)
+    first = run(path)
+    bodies = sorted((tmp_path / "cache").glob("*/*.kiln"))
+    assert len(bodies) >= 2  # the program's, and the runtime's
+    for entry in bodies:
+        kept = decode(entry)
+        assert kept is not None
+        entry.write_bytes(cache._encode(entry.stem, cache.Entry(kept.facts, dict.fromkeys(kept.data, b"\x7fELF?"))))
+    again = run(path)
+    assert again[0] >= 1
+    assert again[1:3] == first[1:3]
+    for entry in bodies:
+        entry.write_bytes(cache._encode(entry.stem, cache.Entry({"artifacts": 3}, {})))
+    assert run(path)[1:3] == first[1:3]
+
+
+BODIES = [
+    b"",
+    b"\0" * 8,
+    struct.pack("<Q", 2**63),
+    struct.pack("<Q", 2) + b"[]",
+    struct.pack("<Q", 2) + b"{}",
+    struct.pack("<Q", 2) + b"\xff\xff",
+    *(
+        struct.pack("<Q", len(head)) + head + b"1234"
+        for head in (
+            b"3",
+            b'{"facts": 3, "data": []}',
+            b'{"facts": {}, "data": 3}',
+            b'{"facts": {}, "data": [["a"]]}',
+            b'{"facts": {}, "data": [["a", "x"]]}',
+            b'{"facts": {}, "data": [["a", 5]]}',
+            b'{"facts": {}, "data": [["a", 3]]}',
+            b'{"facts": {}, "data": [["a", -1], ["b", 5]]}',
+            b'{"facts": {}, "data": [["a", 1e999]]}',
+            b"[" * 100_000,
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
+def test_a_malformed_body_is_no_entry(body):
+    name = "ab" + "0" * 62
+    assert cache._decode(name, cache._MAGIC + cache._checksum(name, body) + body) is None
+
+
+def test_an_entry_under_another_name_is_none():
+    entry = cache.Entry({}, {"object": b"code"})
+    data = cache._encode("ab" + "0" * 62, entry)
+    assert cache._decode("ab" + "0" * 62, data) == entry
+    assert cache._decode("ab" + "1" * 62, data) is None
 
 
 def test_switched_off(run, tmp_path):
@@ -147,9 +207,6 @@ def test_the_directory_is_private(run, tmp_path):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     (entry,) = files(tmp_path)
     assert stat.S_IMODE(entry.stat().st_mode) == 0o600
-    folder.chmod(0o777)
-    assert run(program(tmp_path))[1] == 16
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_no_directory_is_no_error(run, tmp_path):
@@ -192,6 +249,37 @@ def test_trimming_removes_what_was_used_longest_ago(tmp_path):
     left = [name for name in names if cache._path(name, tmp_path).exists()]
     assert names[0] in left
     assert names[1] not in left
+
+
+def test_what_was_left_behind_goes_and_what_is_not_the_caches_stays(tmp_path):
+    name = "ab" + "0" * 62
+    cache.store(name, cache.Entry({}, {}), tmp_path)
+    sub = tmp_path / "ab"
+    old, new, other, linked = sub / ".kiln-old", sub / ".kiln-new", sub / "000.jpg", tmp_path / "00"
+    for path in (old, new, other):
+        path.write_bytes(b"")
+        os.utime(path, (1, 1))
+    os.utime(new)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "x.kiln").write_bytes(b"")
+    linked.symlink_to(elsewhere)
+    assert cache.trim(tmp_path) == 1
+    assert (old.exists(), new.exists(), other.exists()) == (False, True, True)
+    assert cache.clear(tmp_path) == 1
+    assert not new.exists()
+    assert other.exists()
+    assert (elsewhere / "x.kiln").exists()
+
+
+def test_an_interrupt_leaves_nothing_behind(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cache, "_encode", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cache.store("ab" + "0" * 62, cache.Entry({}, {}), tmp_path)
+    assert not list(tmp_path.glob("*/*"))
 
 
 def test_entries_keep_their_contents(tmp_path):

@@ -208,10 +208,14 @@ def test_the_report_needs_no_rich(capsys, monkeypatch):
 
 def test_the_cache_is_measured(monkeypatch, tmp_path):
     monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
-    assert doctor._cache().value.startswith("empty")
-    (tmp_path / "cache" / "ab").mkdir(parents=True)
-    (tmp_path / "cache" / "ab" / "one").write_bytes(b"x" * 2**20)
+    assert doctor._cache().value.startswith("0 files")
+    (tmp_path / "cache" / "ab").mkdir()
+    (tmp_path / "cache" / "ab" / "one.kiln").write_bytes(b"x" * 2**20)
+    (tmp_path / "cache" / "ab" / "mine.txt").write_bytes(b"not the cache's")
     assert doctor._cache().value.startswith("1 files, 1.0 MiB")
+    (tmp_path / "cache").chmod(0o777)
+    found = doctor._cache()
+    assert (found.state, "others can write" in found.value) == ("missing", True)
 
 
 def test_the_report_survives_a_compiler_that_cannot_be_imported(monkeypatch):

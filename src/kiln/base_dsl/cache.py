@@ -2,8 +2,9 @@
 
 An entry is named by a hash of all that its code depends on: the traced module with its source lines, the target's
 fingerprint, the options, the versions of the tools and Kiln's own sources. An entry is written to a temporary file and
-renamed, so readers see all of it or nothing; its checksum is verified, and what fails the check is compiled again.
-Entries hold object code and JSON, nothing that is executed when read.
+renamed, so readers see all of it or nothing; its checksum, which its name is part of, is verified, and what fails the
+check is compiled again. So is what this user does not own, or somebody else could have written: `cache_folder` says
+the same of the folder. Entries hold object code and JSON, nothing that is executed when read.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ import os
 import stat
 import struct
 import tempfile
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import settings
+from .cache_folder import directory, is_ours, say_once
 from .diagnostics import Span
 from .log import logger
 from .options import CompileOptions
@@ -32,10 +35,16 @@ if TYPE_CHECKING:
     from ..mlir import ir
     from .target import Executable, Target
 
+Loaded = TypeVar("Loaded")
+
 LIMIT = 2 << 30
 """Bytes the directory may hold; past it, the entries used longest ago go."""
-_MAGIC = b"KILN cache 1\n"
+_MAGIC = b"KILN cache 2\n"
 _SUFFIX = ".kiln"
+_TEMPORARY = ".kiln-"
+"""How names of entries begin that are being written."""
+_WRITING = 3600
+"""Seconds after which a temporary file is one that somebody left behind."""
 _TRIM_EVERY = 64
 _stores = 0
 
@@ -74,18 +83,22 @@ def compile_module(target: Target, module: ir.Module, entry: str, options: Compi
     return executable
 
 
-def keep(what: str, fingerprint: str, make: Callable[[], bytes]) -> bytes:
-    """Object code that depends on Kiln's own sources and a fingerprint only: from the cache, or made and stored."""
+def keep(what: str, fingerprint: str, make: Callable[[], bytes], use: Callable[[bytes], Loaded]) -> Loaded:
+    """`use` of object code that depends on Kiln's own sources and a fingerprint only: from the cache, or made and stored."""
     folder = None if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") else directory()
     if folder is None:
-        return make()
+        return use(make())
     facts = (what, fingerprint, sources_hash(), _versions())
     name = hashlib.sha256(_MAGIC + repr(facts).encode()).hexdigest()
     found = load(name, folder)
-    if found is None:
-        found = Entry({}, {"object": make()})
-        store(name, found, folder)
-    return found.data["object"]
+    if found is not None:
+        try:
+            return use(found.data["object"])
+        except Exception as reason:  # an entry is never a reason to fail
+            logger().warning("cache entry %s cannot be used: %s", name, reason)
+    made = make()
+    store(name, Entry({}, {"object": made}), folder)
+    return use(made)
 
 
 def key(target: Target, module: ir.Module, entry: str, options: CompileOptions | None) -> str:
@@ -168,108 +181,119 @@ def decode_site(kind: type, facts: dict[str, Any]) -> Any:
 # --- the directory ---------------------------------------------------------------------------------------------------
 
 
-def directory() -> Path | None:
-    """The cache's directory, made if need be; None where there can be none that is this user's alone."""
-    path = Path(settings.get("CUTE_DSL_CACHE_DIR"))
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.stat()
-        if found.st_uid != os.getuid():
-            logger().warning("the cache directory %s belongs to another user: nothing is cached", path)
-            return None
-        if stat.S_IMODE(found.st_mode) & 0o022:  # whoever can write there could have this process run their code
-            path.chmod(0o700)
-    except OSError as reason:
-        logger().warning("there is no cache directory: %s", reason)
-        return None
-    return path
-
-
 def _path(name: str, folder: Path) -> Path:
     return folder / name[:2] / (name + _SUFFIX)
 
 
 def load(name: str, folder: Path) -> Entry | None:
-    """The entry of a name, or None; one that is damaged is removed."""
+    """The entry of a name, or None; one that is damaged or not this user's is removed."""
     path = _path(name, folder)
     try:
-        data = path.read_bytes()
-    except OSError:
+        if not is_ours(os.lstat(path.parent)):
+            return None
+        # a pipe must not keep this waiting
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            found = os.fstat(file.fileno())
+            if ours := stat.S_ISREG(found.st_mode) and is_ours(found):
+                entry = _decode(name, file.read())
+                if entry is not None:
+                    with contextlib.suppress(OSError):
+                        os.utime(file.fileno())  # used now
+                    return entry
+    except FileNotFoundError:
         return None
-    entry = _decode(data)
-    if entry is None:
-        logger().warning("cache entry %s is damaged: it is removed", path)
-        with contextlib.suppress(OSError):
-            path.unlink()
+    except OSError as reason:
+        say_once(f"cache entry {path} cannot be read: {reason}")
         return None
+    logger().warning("cache entry %s %s: it is removed", path, "is damaged" if ours else "may be another user's")
     with contextlib.suppress(OSError):
-        os.utime(path)  # used now
-    return entry
+        path.unlink()
+    return None
 
 
 def store(name: str, entry: Entry, folder: Path) -> None:
     """Write an entry; a disk that is full or read-only is no error."""
     global _stores
     path = _path(name, folder)
-    temporary = ""
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)  # mode 0600
-        with os.fdopen(handle, "wb") as file:
-            file.write(_encode(entry))
-        os.replace(temporary, path)
-    except OSError as reason:
-        logger().warning("cache entry %s was not written: %s", path, reason)
-        if temporary:
+        if not is_ours(os.lstat(path.parent)):
+            say_once(f"nothing is cached in {path.parent}: others can write there")
+            return
+        handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)  # mode 0600
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(_encode(name, entry))
+            os.replace(temporary, path)
+        except BaseException:  # an interrupt too
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+            raise
+    except OSError as reason:
+        say_once(f"nothing is cached in {folder}: {reason.strerror or reason}")
         return
     if _stores % _TRIM_EVERY == 0:
         trim(folder)
     _stores += 1
 
 
-def _encode(entry: Entry) -> bytes:
-    sizes = [(name, len(data)) for name, data in entry.data.items()]
+def _encode(name: str, entry: Entry) -> bytes:
+    sizes = [(piece, len(data)) for piece, data in entry.data.items()]
     head = json.dumps({"facts": entry.facts, "data": sizes}).encode()
     body = struct.pack("<Q", len(head)) + head + b"".join(entry.data.values())
-    return _MAGIC + hashlib.sha256(body).digest() + body
+    return _MAGIC + _checksum(name, body) + body
 
 
-def _decode(data: bytes) -> Entry | None:
+def _checksum(name: str, body: bytes) -> bytes:
+    digest = hashlib.sha256(name.encode() + b"\0")
+    digest.update(body)
+    return digest.digest()
+
+
+def _decode(name: str, data: bytes) -> Entry | None:
+    """The entry of a name in the contents of its file; None for anything else."""
     start = len(_MAGIC) + 32
     body = data[start:]
-    if not data.startswith(_MAGIC) or hashlib.sha256(body).digest() != data[len(_MAGIC) : start]:
+    if not data.startswith(_MAGIC) or _checksum(name, body) != data[len(_MAGIC) : start]:
         return None
-    (size,) = struct.unpack_from("<Q", body)
-    head = json.loads(body[8 : 8 + size])
+    try:
+        (size,) = struct.unpack_from("<Q", body)
+        head = json.loads(body[8 : 8 + size])
+        facts, sizes = dict(head["facts"]), [(str(piece), int(length)) for piece, length in head["data"]]
+    except (struct.error, ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
+        return None
     pieces: dict[str, bytes] = {}
     at = 8 + size
-    for name, length in head["data"]:
-        pieces[name] = body[at : at + length]
+    for piece, length in sizes:
+        pieces[piece] = body[at : at + length]
         at += length
-    return Entry(head["facts"], pieces)
+    return Entry(facts, pieces) if at == len(body) and all(length >= 0 for _, length in sizes) else None
 
 
 def entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files of the cache, left-over temporary ones too."""
+    """The files of the cache, left-over temporary ones too. Whatever else is in the folder is somebody's."""
     for sub in folder.glob("[0-9a-f][0-9a-f]"):
         with contextlib.suppress(OSError):
+            if not stat.S_ISDIR(sub.lstat().st_mode):
+                continue
             for item in os.scandir(sub):
-                with contextlib.suppress(OSError):
-                    yield Path(item.path), item.stat()
+                if item.name.endswith(_SUFFIX) or item.name.startswith(_TEMPORARY):
+                    with contextlib.suppress(OSError):
+                        yield Path(item.path), item.stat(follow_symlinks=False)
 
 
 def trim(folder: Path, limit: int = LIMIT) -> int:
-    """Remove the entries used longest ago until the rest is within nine tenths of the limit; how many went."""
+    """Remove temporary files that were left behind, and the entries used longest ago until the rest is within nine tenths
+    of the limit; how many went."""
     found = sorted(entries(folder), key=lambda item: item[1].st_mtime)
     total = sum(status.st_size for _, status in found)
+    allowed = limit if total <= limit else limit * 0.9
+    left_behind = time.time() - _WRITING
     removed = 0
-    if total <= limit:
-        return 0
     for path, status in found:
-        if total <= limit * 0.9:
-            break
+        abandoned = path.name.startswith(_TEMPORARY) and status.st_mtime < left_behind
+        if total <= allowed and not abandoned:
+            continue
         with contextlib.suppress(OSError):
             path.unlink()
             total -= status.st_size

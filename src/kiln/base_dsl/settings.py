@@ -113,14 +113,29 @@ def _text(text: str) -> str:
     return text
 
 
-def _default_cache_dir() -> str:
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    if os.access(os.path.dirname(root) or root, os.W_OK):
-        return os.path.join(root, "kiln")
-    import getpass  # both are slow to import and seldom needed
-    import tempfile
+def _path(text: str) -> str:
+    path = os.path.expanduser(text)
+    if path.startswith("~"):
+        raise ValueError(f"there is no home directory of {text.partition('/')[0][1:] or 'this user'}")
+    return path
 
-    return os.path.join(tempfile.gettempdir(), getpass.getuser(), "kiln")
+
+def _default_cache_dir() -> str:
+    """`kiln` in the user's cache directory; nothing for a user who has no home."""
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(root):
+        home = os.environ.get("HOME") or _home_of_record()
+        root = os.path.join(home, ".cache") if os.path.isabs(home) else ""
+    return os.path.join(root, "kiln") if root else ""
+
+
+def _home_of_record() -> str:
+    try:
+        import pwd
+
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except (KeyError, ImportError):  # a user by number only, as in many containers
+        return ""
 
 
 def _cores() -> int:
@@ -148,19 +163,19 @@ SETTINGS: dict[str, Setting] = {
         Setting("KILN_CPU_TIMEOUT", "seconds", 0.0, "How long a launch on the CPU target may take; then it is stopped and says where each warp was. 0: as long as it likes.", _seconds),
         Setting("KILN_CPU_MAX_STEPS", "an integer", 0, "How many steps a launch on the CPU target may take; then it is stopped and says where each warp was. A thread takes a step when it goes on after a wait and in each iteration of a loop. 0: as many as it likes.", _int(0, (1 << 62) - 1)),
         Setting("KILN_SANITIZE", "a comma list of race, memory, sync, numeric, banks; or all for all but the last, or 1 for the first three", (), "What the sanitizer looks for; `banks` counts bank conflicts of shared memory. Programs then run on the CPU target, in an instrumented build.", _sanitizer_kinds),
-        Setting("KILN_SANITIZE_REPORT", "a path", "", "Findings of the sanitizer do not raise; they are written there as JSON when the process ends.", os.path.expanduser),
-        Setting("KILN_BANK_CONFLICTS_REPORT", "a path, or `-`", "", "Where bank conflicts counted under `KILN_SANITIZE=banks` go when the process ends: a table on standard output for `-`, else a JSON file.", os.path.expanduser),
+        Setting("KILN_SANITIZE_REPORT", "a path", "", "Findings of the sanitizer do not raise; they are written there as JSON when the process ends.", _path),
+        Setting("KILN_BANK_CONFLICTS_REPORT", "a path, or `-`", "", "Where bank conflicts counted under `KILN_SANITIZE=banks` go when the process ends: a table on standard output for `-`, else a JSON file.", _path),
         Setting("KILN_CPU_OPT", "0 to 3", 2, "LLVM optimization level of the CPU target where the program does not choose one.", _int(0, 3)),
         Setting("KILN_COMPILE_PROCESSES", "an integer of at least 0", _cores, "Processes that compile at a time while tuning; 0 or 1: this process compiles all. Unset: one for each core this process may use.", _int(0, 256)),
-        Setting("KILN_PTXAS", "a path", "", "The ptxas to call. Unset: that of the wheel `nvidia-cuda-nvcc`, of `CUDA_HOME`, or on `PATH`.", os.path.expanduser),
-        Setting("KILN_NVDISASM", "a path", "", "The nvdisasm to call. Unset: that of the wheel `nvidia-cuda-nvdisasm`, of `CUDA_HOME`, or on `PATH`.", os.path.expanduser),
+        Setting("KILN_PTXAS", "a path", "", "The ptxas to call. Unset: that of the wheel `nvidia-cuda-nvcc`, of `CUDA_HOME`, or on `PATH`.", _path),
+        Setting("KILN_NVDISASM", "a path", "", "The nvdisasm to call. Unset: that of the wheel `nvidia-cuda-nvdisasm`, of `CUDA_HOME`, or on `PATH`.", _path),
         Setting("CUTE_DSL_ARCH", f"one of {', '.join(ARCHITECTURES)}", "", "GPU architecture to compile for. Unset: that of the GPU.", _choice(*ARCHITECTURES)),
         Setting("CUTE_DSL_KEEP", f"a comma list of {', '.join(KEEPABLE)}; or all", frozenset(), "Artefacts to save as files and to keep on the compiled function.", _list(*KEEPABLE)),
         Setting("CUTE_DSL_KEEP_IR", _BOOL, False, "As `CUTE_DSL_KEEP=ir`.", _bool),
         Setting("CUTE_DSL_KEEP_PTX", _BOOL, False, "As `CUTE_DSL_KEEP=ptx`.", _bool),
         Setting("CUTE_DSL_KEEP_CUBIN", _BOOL, False, "As `CUTE_DSL_KEEP=cubin`.", _bool),
         Setting("CUTE_DSL_KEEP_SASS", _BOOL, False, "As `CUTE_DSL_KEEP=sass`.", _bool),
-        Setting("CUTE_DSL_DUMP_DIR", "a path", os.getcwd, "Where artefacts are written. Unset: the current directory.", os.path.expanduser),
+        Setting("CUTE_DSL_DUMP_DIR", "a path", os.getcwd, "Where artefacts are written. Unset: the current directory.", _path),
         Setting("CUTE_DSL_PRINT_IR", _BOOL, False, "Print the traced module to standard output.", _bool),
         Setting("CUTE_DSL_LINEINFO", _BOOL, _under_debug, "Put source lines into compiled code. On under `CUTE_DSL_DEBUG`.", _bool),
         Setting("CUTE_DSL_DEBUG", _BOOL, False, "Raise the defaults: line information, whole stack traces, optimization warnings, verification of every pass, full validation of arguments.", _bool),
@@ -168,12 +183,12 @@ SETTINGS: dict[str, Setting] = {
         Setting("CUTE_DSL_LOG_TO_CONSOLE", _BOOL, False, "Log to standard error.", _bool),
         Setting("CUTE_DSL_LOG_TO_FILE", _BOOL, False, "Log to a file `kiln-<process>.log` in `CUTE_DSL_DUMP_DIR`.", _bool),
         Setting("CUTE_DSL_LOG_LEVEL", _LEVELS, 1, "How much is logged: messages of this level and above.", _int(0, 50)),
-        Setting("CUTE_DSL_CACHE_DIR", "a path", _default_cache_dir, "Where compiled code is cached. Unset: `kiln` in the user's cache directory.", os.path.expanduser),
+        Setting("CUTE_DSL_CACHE_DIR", "a path", _default_cache_dir, "Where compiled code is cached. Unset: `kiln` in `XDG_CACHE_HOME` or `~/.cache`. A directory that others could write to, itself or by way of those it lies in, is not used: Kiln says so, and caches for the life of the process. Writable by a group is fine where the group is the user's own (same name and nobody else in it); so is lying in a directory with the sticky bit, such as `/tmp`.", _path),
         Setting("CUTE_DSL_DISABLE_FILE_CACHING", _BOOL, False, "Keep compiled code in memory only.", _bool),
         Setting("CUTE_DSL_ENABLE_TVM_FFI", _BOOL, False, "Compile every function as with `--enable-tvm-ffi`.", _bool),
         Setting("CUTE_DSL_COMPILER_OPT", "compile options", "", "Options applied to every compilation, before those of the call.", _text),
-        Setting("CUTE_DSL_LIB_PATH", "a path", "", "Libraries for building C++ programs against exported code.", os.path.expanduser),
-        Setting("CUTE_DSL_INCLUDE_PATH", "a path", "", "Headers for building C++ programs against exported code.", os.path.expanduser),
+        Setting("CUTE_DSL_LIB_PATH", "a path", "", "Libraries for building C++ programs against exported code.", _path),
+        Setting("CUTE_DSL_INCLUDE_PATH", "a path", "", "Headers for building C++ programs against exported code.", _path),
         Setting("CUTE_DSL_LOG_AUTOTUNE", _BOOL, False, "Log what the autotuner tries.", _bool),
     )
 }  # fmt: skip

@@ -206,15 +206,17 @@ def _gpus(driver: gpu.Driver) -> Iterator[Finding]:
 
 def _cache() -> Finding:
     try:
-        from kiln.base_dsl import settings
+        from kiln.base_dsl import cache, cache_folder, settings
 
-        directory = Path(settings.get("CUTE_DSL_CACHE_DIR"))
+        name = settings.get("CUTE_DSL_CACHE_DIR")
+        why = cache_folder.unusable(name)
     except Exception as error:  # a broken installation is what this command is for
         return Finding("cache", "compiled code", "broken", str(error), "there is no cache without a compiler")
-    if not directory.is_dir():
-        return Finding("cache", "compiled code", "ok", f"empty, {directory}")
-    sizes = [file.stat().st_size for file in directory.rglob("*") if file.is_file()]
-    return Finding("cache", "compiled code", "ok", f"{len(sizes)} files, {sum(sizes) / 2**20:.1f} MiB, {directory}")
+    if why is not None:
+        remedy = "set CUTE_DSL_CACHE_DIR to a directory that you alone can write to"
+        return Finding("cache", "compiled code", "missing", why, "every process compiles anew", remedy)
+    sizes = [status.st_size for _, status in cache.entries(Path(name))]
+    return Finding("cache", "compiled code", "ok", f"{len(sizes)} files, {sum(sizes) / 2**20:.1f} MiB, {name}")
 
 
 def _cutlass() -> Iterator[Finding]:

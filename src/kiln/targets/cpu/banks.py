@@ -254,8 +254,10 @@ def library() -> Library:
     from . import jit
 
     with _lock:
-        data = cache.keep("banks", "/".join(jit.host()), _object)
-        return jit.Library(data, (ACCESS, FLUSH, STATE), with_runtime=False)
+        exports = (ACCESS, FLUSH, STATE)
+        return cache.keep(
+            "banks", "/".join(jit.host()), _object, lambda data: jit.Library(data, exports, with_runtime=False)
+        )
 
 
 # --- what expansions add ---------------------------------------------------------------------------------------------

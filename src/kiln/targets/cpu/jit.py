@@ -142,9 +142,13 @@ def _runtime_part(part: str, *others: Library) -> Library:
     """A part of the runtime, compiled and loaded."""
     from .lower import lower_runtime
 
-    data = cache.keep(f"runtime: {part}", "/".join(host()), lambda: emit_object(optimize(lower_runtime(part), 2), 2))
     names = tuple(other.name for other in others)
-    return Library(data, runtime.PARTS[part][1], with_runtime=False, others=names)
+    return cache.keep(
+        f"runtime: {part}",
+        "/".join(host()),
+        lambda: emit_object(optimize(lower_runtime(part), 2), 2),
+        lambda data: Library(data, runtime.PARTS[part][1], with_runtime=False, others=names),
+    )
 
 
 @functools.lru_cache(maxsize=1)

@@ -151,6 +151,9 @@ def newest_ptx(arch: Arch) -> int:
     return ptx_version(arch, ptxas_version() or driver.cuda_version())
 
 
+_TMPDIR = "TMPDIR names a directory that can be written to and has room"
+
+
 class Assembly:
     """A run of ptxas, begun when this is made: what else there is to compile can be compiled meanwhile.
 
@@ -162,11 +165,17 @@ class Assembly:
         if tool is None:
             raise DSLSubprocessCallError("ptxas was not found", hint="pip install nvidia-cuda-nvcc, or set CUDA_HOME")
         self._ptx, self._arch, self._name = ptx, arch, name
-        self._folder = tempfile.TemporaryDirectory(prefix="kiln-")
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix="kiln-")
+        except OSError as reason:
+            raise DSLSubprocessCallError(f"ptxas has no place for its files: {reason}", hint=_TMPDIR) from None
         source, self._target = (os.path.join(self._folder.name, f"module.{kind}") for kind in ("ptx", "cubin"))
         try:
-            with open(source, "w") as file:
-                file.write(ptx)
+            try:
+                with open(source, "w") as file:
+                    file.write(ptx)
+            except OSError as reason:
+                raise DSLSubprocessCallError(f"ptxas has no place for its files: {reason}", hint=_TMPDIR) from None
             command = [str(tool.path), "-v", f"-O{opt}", f"--gpu-name={arch.name}", *shlex.split(options), source]
             command += ["-o", self._target]
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

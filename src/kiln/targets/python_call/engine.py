@@ -123,8 +123,12 @@ class Engine(Native):
             return jit.emit_object(jit.optimize(lower_library(code.build(), "kiln_python_call", code.EXPORTS), 1), 1)
 
         fingerprint = "/".join([*jit.host(), str(call_plan.BYTES_DATA)])
-        data = cache.keep("python call", fingerprint, make)
-        self._library = jit.Library(data, code.EXPORTS, with_runtime=False, imports=functions)
+        self._library = cache.keep(
+            "python call",
+            fingerprint,
+            make,
+            lambda data: jit.Library(data, code.EXPORTS, with_runtime=False, imports=functions),
+        )
         self._world = (ctypes.c_uint64 * WORLD_WORDS).from_address(self._library.addresses[WORLD])
         self._keep: list[Any] = []
         for kind in (int, bool, float, str, list, tuple, bytes, type, types.FunctionType):

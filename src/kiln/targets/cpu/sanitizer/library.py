@@ -33,8 +33,10 @@ def _object() -> bytes:
 def library() -> jit.Library:
     """Loaded once per process."""
     with lock:
-        data = cache.keep("sanitizer", "/".join(jit.host()), _object)
-        return jit.Library(data, (*detector.exports(), STATE), with_runtime=False)
+        exports = (*detector.exports(), STATE)
+        return cache.keep(
+            "sanitizer", "/".join(jit.host()), _object, lambda data: jit.Library(data, exports, with_runtime=False)
+        )
 
 
 def state() -> State:

@@ -1,0 +1,173 @@
+"""The folder of the disk cache: one that nobody but this user (and root) can write to.
+
+What is read from there becomes code of this process. So a folder is used only if it is this user's and neither it nor
+anything on the way to it, links included, can be changed by somebody else. It is made if need be and never changed:
+what others can write to is left as it is and not used. Where there is no such folder (no home, a read-only disk), one
+is made for the life of the process; where that cannot be, compiled code stays in memory.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import functools
+import os
+import shutil
+import stat
+import tempfile
+import threading
+from pathlib import Path
+
+from . import settings
+from .log import logger
+
+_MOST_LINKS = 40
+_lock = threading.Lock()
+_said: set[str] = set()
+_private: Path | None = None
+
+
+def directory() -> Path | None:
+    """The cache's folder, made if need be; None where there can be none that is this user's alone."""
+    name = settings.get("CUTE_DSL_CACHE_DIR")
+    why = unusable(name)
+    if why is None:
+        return Path(name)
+    found = _for_this_process()
+    kept = f"in {found} until this process ends" if found else "in memory"
+    say_once(
+        f"the cache directory {name or '~/.cache/kiln'} is not used: {why}. Compiled code is kept {kept}; "
+        "CUTE_DSL_CACHE_DIR names a directory that you alone can write to"
+    )
+    return found
+
+
+def say_once(message: str) -> None:
+    """A warning, the first time it is given."""
+    if message not in _said:
+        _said.add(message)
+        logger().warning("%s", message)
+
+
+def is_ours(found: os.stat_result) -> bool:
+    """Whether a file or folder is this user's, and nobody else has the right to write to it."""
+    return found.st_uid == os.geteuid() and not _others_may_write(found)
+
+
+def unusable(name: str) -> str | None:
+    """Make a folder unless it is there; why it cannot be the cache's, or None."""
+    if not name:
+        return "this user has no home directory"
+    try:
+        end, why = _walk(name)
+        if why is not None:
+            return why
+        found = os.lstat(end)
+    except (OSError, ValueError) as reason:
+        return str(reason)
+    if found.st_uid != os.geteuid():
+        return f"{end} belongs to user {found.st_uid}, and this is user {os.geteuid()}"
+    return f"others can write to {end} ({stat.filemode(found.st_mode)})" if _others_may_write(found) else None
+
+
+def _walk(name: str) -> tuple[str, str | None]:
+    """Go to a folder step by step, and make what is missing. Where it is, and who else could lead this somewhere else."""
+    at = "/"
+    rest = list(reversed(Path(os.getcwd() if not os.path.isabs(name) else "/", name).parts))
+    links = 0
+    while rest:
+        part = rest.pop()
+        if part == "..":  # links are followed as they come, so this is the folder above
+            at = os.path.dirname(at)
+            continue
+        parent, at = at, "/" if part.startswith("/") else os.path.join(at, part)
+        try:
+            found = os.lstat(at)
+        except FileNotFoundError:
+            with contextlib.suppress(FileExistsError):  # made by another process meanwhile
+                os.mkdir(at, 0o700)
+            found = os.lstat(at)
+        if found.st_uid not in _trusted_owners(os.geteuid()):
+            return at, f"{at} belongs to user {found.st_uid}, and this is user {os.geteuid()}"
+        if stat.S_ISLNK(found.st_mode):
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), at)
+            rest.extend(reversed(Path(os.readlink(at)).parts))
+            at = parent
+        elif not stat.S_ISDIR(found.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), at)
+        elif rest and _others_may_write(found) and not found.st_mode & stat.S_ISVTX:
+            # in a directory with the sticky bit, such as /tmp, nobody can rename what is another's
+            mode = stat.filemode(found.st_mode)
+            return at, f"others can write to {at} ({mode}), and could put another directory in its place"
+    return at, None
+
+
+def _others_may_write(found: os.stat_result) -> bool:
+    if found.st_mode & stat.S_IWOTH:
+        return True
+    return bool(found.st_mode & stat.S_IWGRP) and not _is_private_group(found.st_gid, os.geteuid())
+
+
+@functools.lru_cache(maxsize=16)
+def _is_private_group(group: int, user: int) -> bool:
+    """Whether a group is that of one user alone. Many systems give each user such a group, and a umask of 002, so that
+    what a user makes is writable by it."""
+    if group == 0:  # containers put arbitrary users into it
+        return False
+    try:
+        import grp
+        import pwd
+
+        found, owner = grp.getgrgid(group), pwd.getpwuid(user)
+    except (KeyError, ImportError):
+        return False
+    return found.gr_name == owner.pw_name and owner.pw_gid == group and set(found.gr_mem) <= {owner.pw_name}
+
+
+@functools.lru_cache(maxsize=4)
+def _trusted_owners(user: int) -> frozenset[int]:
+    """Who may own what is on the way to the folder: the user and root, who in a user namespace may have no number."""
+    owners = {0, user}
+    try:
+        if _read("/proc/self/uid_map").split() != ["0", "0", "4294967295"]:
+            owners.add(int(_read("/proc/sys/kernel/overflowuid")))
+    except (OSError, ValueError):
+        pass
+    return frozenset(owners)
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="ascii") as file:
+        return file.read()
+
+
+def _for_this_process() -> Path | None:
+    """A folder with a name that nobody can foresee, removed when the process that made it ends."""
+    global _private
+    with _lock:
+        if _private is not None and _private.is_dir() and unusable(str(_private)) is None:
+            return _private
+        _private = None
+        for base in _temporary_folders():
+            with contextlib.suppress(OSError):
+                made = tempfile.mkdtemp(prefix="kiln-cache-", dir=base)  # mode 0700
+                atexit.register(_remove, made, os.getpid())
+                if unusable(made) is None:
+                    _private = Path(made)
+                    break
+        return _private
+
+
+def _temporary_folders() -> list[str]:
+    found = [os.environ.get("XDG_RUNTIME_DIR", "")]
+    with contextlib.suppress(OSError):  # no folder for temporary files
+        found.append(tempfile.gettempdir())
+    return [folder for folder in found if os.path.isabs(folder)]
+
+
+def _remove(folder: str, process: int) -> None:
+    if os.getpid() == process:  # not a process forked since
+        shutil.rmtree(folder, ignore_errors=True)
