@@ -87,7 +87,7 @@ def test_builders(building: ir.Module) -> None:
     cute.index("lane_idx")
     cute.printf("%d %lld\n", [one, wide])
     cute.assert_(trace.constant(ir.IntegerType.get_signless(1), 1), "x = %d", [one])
-    cute.launch("k", [one] * 3, [one] * 3, [one] * 3, one, wide, [p, v, one], {"use_pdl": ir.UnitAttr.get()})
+    cute.launch("k", [wide] * 3, [wide] * 3, [wide] * 3, wide, wide, [p, v, one], {"use_pdl": ir.UnitAttr.get()})
     building.operation.verify()
     text = str(building)
     assert "operandSegmentSizes = array<i32: 1, 2, 1>" in text

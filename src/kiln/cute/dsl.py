@@ -285,7 +285,8 @@ class KernelLaunch:
         if most:
             attributes["cute.max_threads"] = ir.IntegerAttr.get(Int32.mlir_type, most)
         if min_blocks_per_mp:
-            attributes["cute.min_blocks"] = ir.IntegerAttr.get(Int32.mlir_type, int(min_blocks_per_mp))
+            least = _in_range("min_blocks_per_mp", int(min_blocks_per_mp))
+            attributes["cute.min_blocks"] = ir.IntegerAttr.get(Int32.mlir_type, least)
         if fallback_cluster is not None and cluster is not None:
             preferred = _preferred_cluster(cluster, fallback_cluster)
             attributes["cute.preferred_cluster"] = ir.DenseI32ArrayAttr.get(preferred)
@@ -309,7 +310,7 @@ class KernelLaunch:
             [s.ir_value() for s in sizes[:3]],
             [s.ir_value() for s in sizes[3:6]],
             [s.ir_value() for s in sizes[6:]],
-            Int32(smem if smem is not None else 0).ir_value(),
+            _size("smem", smem if smem is not None else 0).ir_value(),
             _stream_value(stream if stream is not None else _only_stream(async_deps)),
             values,
             attributes,
@@ -420,24 +421,35 @@ def _only_stream(dependencies: Any) -> Any:
     return dependencies[0] if dependencies else None
 
 
-def _extent(what: str, size: Any) -> list[Int32]:
+def _extent(what: str, size: Any) -> list[Int64]:
     parts = list(size) if isinstance(size, (tuple, list)) else [size]
     if not 1 <= len(parts) <= 3:
         raise error(DSLUserCodeTypeError, f"{what} has {len(parts)} extents", hint=f"{what}=(x, y, z)")
-    made: list[Int32] = []
-    for axis, part in zip("xyz", parts, strict=False):
-        if (
-            isinstance(part, bool)
-            or not isinstance(part, (int, Numeric))
-            or (isinstance(part, Numeric) and type(part).is_float)
-        ):
-            raise error(
-                DSLUserCodeTypeError,
-                f"{what}.{axis} is {part!r} of type {type(part).__name__}",
-                hint="extents are integers",
-            )
-        made.append(Int32(part))
-    return made + [Int32(1)] * (3 - len(made))
+    made = [_size(f"{what}.{axis}", part) for axis, part in zip("xyz", parts, strict=False)]
+    return made + [Int64(1)] * (3 - len(made))
+
+
+_LARGEST_SIZE = (1 << 31) - 1
+"""No number of a launch may be larger: the driver takes 32 bits."""
+
+
+def _size(what: str, value: Any) -> Int64:
+    """A number of a launch. One that is known only when the launch is made is checked then, as it is here: with 64 bits."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, Numeric))
+        or (isinstance(value, Numeric) and type(value).is_float)
+    ):
+        raise error(
+            DSLUserCodeTypeError, f"{what} is {value!r} of type {type(value).__name__}", hint="extents are integers"
+        )
+    return Int64(_in_range(what, value) if isinstance(value, int) else value)
+
+
+def _in_range(what: str, value: int) -> int:
+    if not -_LARGEST_SIZE <= value <= _LARGEST_SIZE:
+        raise error(DSLUserCodeTypeError, f"{what} is {value}", hint=f"it is at most {_LARGEST_SIZE}")
+    return value
 
 
 def _threads_of(most: Any) -> int:
@@ -448,7 +460,7 @@ def _threads_of(most: Any) -> int:
     total = 1 if parts else 0
     for part in parts:
         total *= part
-    return total
+    return _in_range("max_number_threads", total)
 
 
 def _stream_value(stream: Any) -> ir.Value:

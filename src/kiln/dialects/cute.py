@@ -145,24 +145,24 @@ class Launch(Cute.Operation, name="launch"):
     """Run the function `kernel` once for each thread of a grid. Host functions only.
 
     `kernel` names a `func.func` of the module that has the unit attribute `cute.kernel` and no results. Sizes are
-    (x, y, z); `cluster` is (1, 1, 1) without clusters. `smem` is the number of bytes of dynamic shared memory of each
-    block. `stream` is a stream handle (0: the default stream). `arguments` is a tuple (see `pack`) of values of the
-    kernel's argument types, and after them for each name in `cute.events` (`launch_completion`, `programmatic`) an
-    event to record: its handle, an i64, its flags and whether it triggers at the start of blocks, i32. Further
-    attributes of a launch are discardable ones. The launch may run asynchronously on a device with streams. A grid that
-    no device takes is a fault, and nothing runs.
+    (x, y, z), 64 bits wide until they are checked; `cluster` is (1, 1, 1) without clusters. `smem` is the number of
+    bytes of dynamic shared memory of each block. `stream` is a stream handle (0: the default stream). `arguments` is a
+    tuple (see `pack`) of values of the kernel's argument types, and after them for each name in `cute.events`
+    (`launch_completion`, `programmatic`) an event to record: its handle, an i64, its flags and whether it triggers at
+    the start of blocks, i32. Further attributes of a launch are discardable ones. The launch may run asynchronously on
+    a device with streams. A grid that no device takes is a fault, and nothing runs.
     """
 
-    grid_x: ext.Operand[I32]
-    grid_y: ext.Operand[I32]
-    grid_z: ext.Operand[I32]
-    block_x: ext.Operand[I32]
-    block_y: ext.Operand[I32]
-    block_z: ext.Operand[I32]
-    cluster_x: ext.Operand[I32]
-    cluster_y: ext.Operand[I32]
-    cluster_z: ext.Operand[I32]
-    smem: ext.Operand[I32]
+    grid_x: ext.Operand[I64]
+    grid_y: ext.Operand[I64]
+    grid_z: ext.Operand[I64]
+    block_x: ext.Operand[I64]
+    block_y: ext.Operand[I64]
+    block_z: ext.Operand[I64]
+    cluster_x: ext.Operand[I64]
+    cluster_y: ext.Operand[I64]
+    cluster_z: ext.Operand[I64]
+    smem: ext.Operand[I64]
     stream: ext.Operand[I64]
     arguments: ext.Operand[Any]
     kernel: ir.FlatSymbolRefAttr
@@ -544,7 +544,7 @@ def launch(
     arguments: Sequence[ir.Value],
     attributes: "Mapping[str, ir.Attribute] | None" = None,
 ) -> ir.Operation:
-    """Launch the kernel named `kernel`; sizes are three i32 values each, `smem` an i32, `stream` an i64."""
+    """Launch the kernel named `kernel`; sizes are three i64 values each, `smem` and `stream` are i64."""
     return emit(
         "cute.launch",
         (),

@@ -35,23 +35,24 @@ Pointer = Any
 
 
 class DriverLaunch(CuteNvgpu.Operation, name="driver_launch"):
-    """`cute.launch` through the CUDA driver: kernel number `index` of the executable. Host functions only; made by the
-    NVIDIA target from `cute.launch`, whose operands it has.
+    """`cute.launch` through the CUDA driver: kernel number `index` of the executable, by name `name`. Host functions only;
+    made by the NVIDIA target from `cute.launch`, whose operands it has.
     """
 
-    grid_x: ext.Operand[I32]
-    grid_y: ext.Operand[I32]
-    grid_z: ext.Operand[I32]
-    block_x: ext.Operand[I32]
-    block_y: ext.Operand[I32]
-    block_z: ext.Operand[I32]
-    cluster_x: ext.Operand[I32]
-    cluster_y: ext.Operand[I32]
-    cluster_z: ext.Operand[I32]
-    smem: ext.Operand[I32]
+    grid_x: ext.Operand[I64]
+    grid_y: ext.Operand[I64]
+    grid_z: ext.Operand[I64]
+    block_x: ext.Operand[I64]
+    block_y: ext.Operand[I64]
+    block_z: ext.Operand[I64]
+    cluster_x: ext.Operand[I64]
+    cluster_y: ext.Operand[I64]
+    cluster_z: ext.Operand[I64]
+    smem: ext.Operand[I64]
     stream: ext.Operand[I64]
     arguments: ext.Operand[Any]
     index: ir.IntegerAttr
+    name: ir.StringAttr
 
 
 # --- barriers and fences ---------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import re
 from typing import Any
 
@@ -105,7 +106,8 @@ def binary(name: str, type_: str, result: str = "", suffix: str = "") -> Compile
     )
 
 
-LAUNCH_TYPES = ", ".join(["i32"] * 10) + ", i64"
+_numbers = itertools.count()
+LAUNCH_TYPES = ", ".join(["i64"] * 11)
 
 
 def launch(
@@ -114,9 +116,11 @@ def launch(
     """Text of a launch of `kernel`; arguments are (name, type). Needs `%one`, `%zero` (i32) and `%zero64` in scope."""
     names, types = ", ".join(a for a, _ in arguments), ", ".join(t for _, t in arguments)
     cast = f"{names} : {types} to tuple<{types}>" if arguments else "to tuple<>"
+    wide = [(f"%wide{next(_numbers)}", name.strip()) for name in (*sizes.split(","), "%one", "%one", "%one", smem)]
     return (
-        f"%args = builtin.unrealized_conversion_cast {cast}\n"
-        f'"cute.launch"({sizes}, %one, %one, %one, {smem}, %zero64, %args) {{kernel = @{kernel}}} '
+        "".join(f"{new} = arith.extsi {old} : i32 to i64\n" for new, old in wide)
+        + f"%args = builtin.unrealized_conversion_cast {cast}\n"
+        f'"cute.launch"({", ".join(new for new, _ in wide)}, %zero64, %args) {{kernel = @{kernel}}} '
         f": ({LAUNCH_TYPES}, tuple<{types}>) -> ()\n"
     )
 

@@ -16,7 +16,7 @@ from nvidia_testing import compile_for, needs_ptxas, resources
 import kiln
 import kiln.cute as cute
 from kiln import Boolean, Float32, Int32, Int64
-from kiln.base_dsl.diagnostics import DSLCudaRuntimeError, DSLUserCodeTypeError
+from kiln.base_dsl.diagnostics import DSLCudaRuntimeError, DSLRuntimeError, DSLUserCodeTypeError
 from kiln.targets.nvidia import codegen
 from kiln.targets.nvidia.arch import Arch
 
@@ -171,6 +171,30 @@ def loop(n: Int32):
     for i in range(n):
         if i % 2 == 0:
             kernel(i, 1.0, 2, True).launch(grid=(i + 1, 1, 1), block=(32, 1, 1))
+
+
+@cute.jit
+def wide_sizes(grid: Int64, block: Int64, cluster: Int64, smem: Int64):
+    empty().launch(grid=(grid, 1, 1), block=(block, 1, 1), cluster=(cluster, 1, 1), smem=smem)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ((2**32 + 5, 1, 1, 0), "cannot launch kernel empty with .*grid x is 4294967301"),
+        ((2**40, 1, 1, 0), "grid x is 1099511627776"),
+        ((1, 2**33 + 1, 1, 0), "block x is 8589934593"),
+        ((2, 1, 2**32 + 1, 0), r"cluster=\(4294967297, 1, 1\)"),
+        ((1, 1, 1, 2**32), "smem=4294967296"),
+    ],
+)
+def test_sizes_beyond_32_bits_do_not_reach_the_driver(fake_driver, numbers, words):
+    compiled = compile_for(wide_sizes, 1, 1, 1, 1)
+    with pytest.raises(DSLRuntimeError, match=words):
+        compiled(*numbers)
+    assert not fake_driver.launches
+    compiled(7, 1, 1, 16)
+    assert [(launch.grid[0], launch.smem) for launch in fake_driver.launches] == [(7, 16)]
 
 
 def test_launches_in_loops_and_branches(fake_driver):

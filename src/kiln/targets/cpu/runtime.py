@@ -457,8 +457,10 @@ def _launch(module: ir.Module) -> None:
 
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     job_type = parsed_type(_JOB)
-    start, (ctx, block, arguments, site, *numbers) = _open(module, "kiln_cpu_launch", [ptr, ptr, ptr, *[i32] * 16], [])
-    sizes, cluster, (smem, static, serial, frame, meets, resident) = numbers[:6], numbers[6:9], numbers[9:]
+    start, (ctx, block, arguments, site, *numbers) = _open(
+        module, "kiln_cpu_launch", [ptr, ptr, ptr, i32, *[i64] * 10, *[i32] * 5], []
+    )
+    sizes, cluster, smem, (static, serial, frame, meets, resident) = numbers[:6], numbers[6:9], numbers[9], numbers[10:]
     job, size_array = start.alloca(job_type), start.alloca(i32, len(scheduler.SIZES))
     fault_args = start.alloca(i64, shared.MAX_ARGS)
     handles, check_at, spawned_at, random, guard_handle = (start.alloca(i64, n) for n in (MAX_WORKERS, 1, 1, 1, 1))
@@ -469,30 +471,33 @@ def _launch(module: ir.Module) -> None:
     # one place decides whether a grid can run; Python says which rule was broken (`faults.py`)
     bad = b.const(int_type(1), 0)
     for size, limit in zip(sizes, LIMITS, strict=True):
-        outside = b.compare("ugt", b.binary("subi", size, b.i32(1)), b.i32(limit - 1))
+        outside = b.compare("ugt", b.binary("subi", size, b.i64(1)), b.i64(limit - 1))
         bad = b.binary("ori", bad, outside)
-    volume = b.binary("muli", sizes[3], b.binary("muli", sizes[4], sizes[5]))
-    bad = b.binary("ori", bad, b.compare("ugt", volume, b.i32(MAX_THREADS)))
-    bad = b.binary("ori", bad, b.compare("ugt", b.binary("addi", smem, static), b.i32(MAX_SMEM)))
-    bad = b.binary("ori", bad, b.compare("slt", smem, b.i32(0)))
-    everyone = b.value("arith.extsi", i64, (volume,))
-    for size in sizes[:3]:
-        everyone = b.binary("muli", everyone, b.value("arith.extsi", i64, (size,)))
-    crowded = b.compare("sgt", everyone, b.i64(MAX_COOPERATIVE))
-    bad = b.binary("ori", bad, b.binary("andi", crowded, b.compare("eq", resident, b.i32(1))))
+    wide_static = b.value("arith.extsi", i64, (static,))
+    bad = b.binary("ori", bad, b.compare("ugt", smem, b.binary("subi", b.i64(MAX_SMEM), wide_static)))
     for size, part in zip(sizes[:3], cluster, strict=True):
-        small = b.compare("slt", part, b.i32(1))
-        rest = b.binary("remui", size, b.select(small, b.i32(1), part))
-        bad = b.binary("ori", bad, b.binary("ori", small, b.compare("ne", rest, b.i32(0))))
+        small = b.compare("slt", part, b.i64(1))
+        rest = b.binary("remui", size, b.select(small, b.i64(1), part))
+        bad = b.binary("ori", bad, b.binary("ori", small, b.compare("ne", rest, b.i64(0))))
+    # numbers within their limits: from here on these cannot overflow
+    volume = b.binary("muli", sizes[3], b.binary("muli", sizes[4], sizes[5]))
+    bad = b.binary("ori", bad, b.compare("ugt", volume, b.i64(MAX_THREADS)))
+    everyone = volume
+    for size in sizes[:3]:
+        everyone = b.binary("minui", b.binary("muli", everyone, size), b.i64(MAX_COOPERATIVE + 1))
+    crowded = b.compare("ugt", everyone, b.i64(MAX_COOPERATIVE))
+    bad = b.binary("ori", bad, b.binary("andi", crowded, b.compare("eq", resident, b.i32(1))))
     wrong, run = b.if_else(bad)
-    for number, value in enumerate([*sizes, *cluster, smem, resident]):
-        wrong.store(wrong.value("arith.extsi", i64, (value,)), wrong.gep(fault_args, i64, number))
+    for number, value in enumerate([*sizes, *cluster, smem, wrong.value("arith.extsi", i64, (resident,))]):
+        wrong.store(value, wrong.gep(fault_args, i64, number))
     minus = wrong.i32(-1)
     wrong.call("kiln_cpu_fault", [], [ctx, site, *[minus] * 6, wrong.i32(11), fault_args])
+    x, y, z = sizes[:3]
+    volume, smem, *narrow = (run.value("arith.trunci", i32, (v,)) for v in (volume, smem, *sizes, *cluster))
+    sizes, cluster = narrow[:6], narrow[6:]
 
     for number, value in enumerate(sizes[:3]):
         run.store(value, _Fields(run, ctx).at("grid", 4 * number))
-    x, y, z = (run.value("arith.extui", i64, (v,)) for v in sizes[:3])
     total = run.binary("muli", x, run.binary("muli", y, z))
     round_up = run.binary("andi", run.binary("addi", smem, run.i32(SMEM_ALIGNMENT - 1)), run.i32(-SMEM_ALIGNMENT))
     shared_bytes = run.binary("addi", static, round_up)

@@ -73,7 +73,7 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Any, _r: Any, outside: Bui
 
     *sizes, smem, stream, _packed = op.operands
     arguments, events = cute.launch_parts(op)
-    index, site = op.attributes["index"].value, x.module.site(op, "launch", "", "")
+    index, site = op.attributes["index"].value, x.module.site(op, "launch", "", op.attributes["name"].value)
     i32, i64 = int_type(32), int_type(64)
     entry = x.at_entry(op.location)
     config = entry.alloca(i64, _CONFIG_BYTES // 8)
@@ -84,7 +84,17 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Any, _r: Any, outside: Bui
     # a call that has failed launches nothing more
     status = outside.load(i32, outside.byte_gep(x.function.context, shared.offset("status")))
     failed = outside.binary("andi", status, outside.i32(shared.FAULT))
-    b = outside.if_(outside.compare("eq", failed, outside.i32(0)))
+    sound = outside.if_(outside.compare("eq", failed, outside.i32(0)))
+    # what the driver could not be told: it takes 32 bits
+    numbers = [*sizes, smem]
+    narrow = [sound.value("arith.trunci", i32, (number,)) for number in numbers]
+    lost = sound.const(int_type(1), 0)
+    for number, part in zip(numbers, narrow, strict=True):
+        whole = sound.value("arith.extsi", i64, (part,))
+        lost = sound.binary("ori", lost, sound.compare("ne", whole, number))
+    too_large, b = sound.if_else(lost)
+    x.fault(too_large, site, [*numbers, too_large.i64(0)])
+    *sizes, smem = narrow
 
     for number, (value, place) in enumerate(zip(arguments, places, strict=True)):
         b.store(to_carrier(b, value), place)
@@ -186,7 +196,7 @@ def _launch_attributes(
         add(_PREFERRED_CLUSTER, [b.i32(size) for size in op.attributes["preferred_cluster"]])
         add(CLUSTER, sizes[6:9])
         return b.i32(count)
-    if _known_ones(sizes[6:9]):
+    if _known_ones(list(op.operands)[6:9]):
         return b.i32(count)
     add(CLUSTER, sizes[6:9])
     volume = b.binary("muli", sizes[6], b.binary("muli", sizes[7], sizes[8]))

@@ -100,6 +100,7 @@ def _replace_launch(
         )
     _note(op, facts[name])
     attributes = {key: value for key, value in op.attributes.items() if key != "kernel"}
+    attributes["name"] = ir.StringAttr.get(name, context())
     attributes["index"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32, context()), kernels.index(name))
     ir.Operation.create(
         "cute_nvgpu.driver_launch", (), list(op.operands), attributes, None, 0, op.location, ir.InsertionPoint(op)
