@@ -142,10 +142,10 @@ def test_a_group_of_the_users_own_may_write(chosen, tmp_path, monkeypatch):
 
 
 def test_owners_without_a_number_in_a_user_namespace(monkeypatch):
-    files = {"/proc/self/uid_map": "0 0 4294967295\n", "/proc/sys/kernel/overflowuid": "65534\n"}
+    files = {"/proc/self/uid_map": b"0 0 4294967295\n", "/proc/sys/kernel/overflowuid": b"65534\n"}
     monkeypatch.setattr(cache_folder, "_read", files.__getitem__)
     assert cache_folder._trusted_owners(7) == {0, 7}
-    files["/proc/self/uid_map"] = "7 7 1\n"
+    files["/proc/self/uid_map"] = b"7 7 1\n"
     cache_folder._trusted_owners.cache_clear()
     assert cache_folder._trusted_owners(7) == {0, 7, 65534}
 
@@ -291,19 +291,21 @@ f(1)  # root reads what there is to import
 os.setgroups([])
 os.setgid(12345)
 os.setuid(12345)
-os.environ["CUTE_DSL_DISABLE_FILE_CACHING"] = "0"
+del os.environ["CUTE_DSL_CACHE_DIR"]
 print(cute.compile(f, 5)(5), cache.directory(), len(list(cache.entries(cache.directory()))))
 """
 
 
 @as_root
-@pytest.mark.parametrize("home", [None, "/", "/root", "/nonexistent"])
+@pytest.mark.parametrize("home", [None, "/root"])
 def test_a_user_by_number_only(child, tmp_path, monkeypatch, home):
     for name in ("HOME", "CUTE_DSL_CACHE_DIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "TMPDIR"):
         monkeypatch.delenv(name, raising=False)
     program = tmp_path / "program.py"
     program.write_text(OTHER_USER)
-    env = {"CUTE_DSL_DISABLE_FILE_CACHING": "1", "KILN_TARGET": "cpu", **({"HOME": home} if home else {})}
+    env = {"CUTE_DSL_CACHE_DIR": "roots", "CUTE_DSL_DISABLE_FILE_CACHING": "0", "KILN_TARGET": "cpu"}
+    if home:
+        env["HOME"] = home
     done = child(program, **env)
     assert done.returncode == 0, done.stderr
     answer, where, entries = done.stdout.split()

@@ -132,15 +132,15 @@ def _trusted_owners(user: int) -> frozenset[int]:
     """Who may own what is on the way to the folder: the user and root, who in a user namespace may have no number."""
     owners = {0, user}
     try:
-        if _read("/proc/self/uid_map").split() != ["0", "0", "4294967295"]:
+        if _read("/proc/self/uid_map").split() != [b"0", b"0", b"4294967295"]:
             owners.add(int(_read("/proc/sys/kernel/overflowuid")))
     except (OSError, ValueError):
         pass
     return frozenset(owners)
 
 
-def _read(path: str) -> str:
-    with open(path, encoding="ascii") as file:
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
         return file.read()
 
 
