@@ -16,7 +16,7 @@ from ..base_dsl.typing import Integer, NumericMeta
 from .algebra import coalesce, composition, left_inverse, recast_layout, right_inverse
 from .algebra import filter as filter_layout
 from .int_tuple import product, product_each, wrap
-from .layout import Layout, make_layout, rank, size
+from .layout import Layout, layouts_of, make_layout, rank, size
 from .modes import slice_
 from .pointer import element_bits
 from .tensor import TracedTensor
@@ -259,8 +259,8 @@ class TiledCopy(CopyAtom):
 
     @property
     def tiler_mn(self) -> Any:
-        """The tile, as a tiler."""
-        return self._tiler_mn
+        """The tile, as a tiler of layouts: `8:1` for the extent 8."""
+        return tile_of_layouts(self._tiler_mn)
 
     @property
     def size(self) -> int:
@@ -280,12 +280,29 @@ class TiledCopy(CopyAtom):
     def _tiled(self, own: Layout) -> Layout:
         return _transform(self._layout_tv, self, own)
 
+    @property
+    def _reaches_past_its_tile(self) -> bool:
+        """Whether one call of the atom has more values than a thread has in the tile."""
+        return size(self.trait.layout_ref_tv[1]) > size(self._layout_tv[1])
+
+    def require_whole_calls(self) -> None:
+        """Refuse a tile with fewer values for a thread than one call of the atom has: nothing holds the others."""
+        if self._reaches_past_its_tile:
+            held, wanted = size(self._layout_tv[1]), size(self.trait.layout_ref_tv[1])
+            raise error(
+                DSLUserCodeTypeError,
+                f"one call of {self.op} has {wanted} values for a thread, which has {held} in a tile {self.tiler_mn}",
+                hint="take fewer matrices or bits for a call, or a larger tile (permutation_mnk of the tiled MMA)",
+                depth=2,
+            )
+
     def get_slice(self, thr_idx: Any) -> ThrCopy:
         """What one thread does."""
         return ThrCopy(self, thr_idx)
 
     def retile(self, src: Any, *, loc: Any = None, ip: Any = None) -> Any:
         """A thread's registers, partitioned for another operation, with the values of this atom in mode 0."""
+        self.require_whole_calls()
         layout = src.layout if isinstance(src, TracedTensor) else src
         modes = rank(layout)
         values = size(layout, mode=[0])
@@ -303,7 +320,9 @@ class TiledCopy(CopyAtom):
         )
 
     def __str__(self) -> str:
-        return f"Tiled Copy\n  Tiler MN:        {self._tiler_mn}\n  TV Layout tiled: {self._layout_tv}\n{super().__str__()}"
+        return (
+            f"Tiled Copy\n  Tiler MN:        {self.tiler_mn}\n  TV Layout tiled: {self._layout_tv}\n{super().__str__()}"
+        )
 
     __repr__ = __str__
 
@@ -322,7 +341,7 @@ class ThrCopy(TiledCopy):
     """The part of a tiled copy that one thread does."""
 
     def __init__(self, tiled: TiledCopy, thr_idx: Any) -> None:
-        super().__init__(tiled.op, tiled.trait, tiled.layout_tv_tiled, tiled.tiler_mn)
+        super().__init__(tiled.op, tiled.trait, tiled.layout_tv_tiled, tiled._tiler_mn)
         self._thr_idx = thr_idx
 
     @property
@@ -348,7 +367,12 @@ class ThrCopy(TiledCopy):
                 f"a tensor of {modes} modes is partitioned by a tiler of {len(wrap(self._tiler_mn))} ({self._tiler_mn})",
             )
         tiles = zipped_divide(tensor, self._tiler_mn)
-        split = composition(tiles, (self._tiled(own), None))
+        tiled = self._tiled(own)
+        if self._reaches_past_its_tile:
+            # past the tile the modes of the atom together need not be a layout, each by itself is
+            split = layouts_of(tiles, lambda x: make_layout([_compose_each(x[0], tiled), x[1]]), "partition")
+        else:
+            split = composition(tiles, (tiled, None))
         rest = split.shape[1]
         outside: Any = (None,) * len(rest) if isinstance(rest, tuple) else None
         return split._slice(((self._thr_idx, None), outside), by_thread=True)
@@ -364,6 +388,20 @@ class ThrCopy(TiledCopy):
         kind = type(self._thr_idx)
         made._thr_idx = kind._make(values[0], self._thr_idx.nonneg, self._thr_idx.divisibility)
         return made
+
+
+def _compose_each(tile: Layout, layout: Layout) -> Layout:
+    """`tile` after each leaf of `layout`."""
+    if isinstance(layout.shape, tuple):
+        return make_layout([_compose_each(tile, mode) for mode in layout])
+    return composition(tile, layout)
+
+
+def tile_of_layouts(tiler: Any) -> Any:
+    """A tiler whose extents are layouts; None and layouts stay as they are."""
+    if isinstance(tiler, tuple):
+        return tuple(tile_of_layouts(t) for t in tiler)
+    return tiler if tiler is None or isinstance(tiler, Layout) else make_layout(tiler)
 
 
 def _tile_shape(tiler: Any) -> Any:
@@ -424,7 +462,9 @@ def make_tiled_copy(atom: CopyAtom, layout_tv: Layout, tiler_mn: Any, *, loc: An
         ("threads", size(ref[0]), size(layout_tv[0])),
         ("values", size(ref[1]), size(layout_tv[1])),
     ):
-        if isinstance(wanted, int) and isinstance(got, int) and got % wanted:
+        # A tile with fewer values than a warp's atom has can be looked at and partitioned, but not copied (`require_whole_calls`).
+        part_of_call = what == "values" and size(ref[0]) > 1
+        if isinstance(wanted, int) and isinstance(got, int) and got % wanted and (not part_of_call or wanted % got):
             raise error(
                 DSLUserCodeTypeError,
                 f"a tiled copy of {got} {what} from an atom of {wanted}",
@@ -454,13 +494,13 @@ def _tiled_copy(tiled: Any, name: str) -> None:
 def make_tiled_copy_S(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: Any = None, ip: Any = None) -> TiledCopy:
     """An atom over the tile of another tiled copy, each thread with the values it has there as a source."""
     _tiled_copy(tiled_copy, "make_tiled_copy_S")
-    return make_tiled_copy(atom, tiled_copy.layout_src_tv_tiled, tiled_copy.tiler_mn)
+    return make_tiled_copy(atom, tiled_copy.layout_src_tv_tiled, tiled_copy._tiler_mn)
 
 
 def make_tiled_copy_D(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: Any = None, ip: Any = None) -> TiledCopy:
     """An atom over the tile of another tiled copy, each thread with the values it has there as a destination."""
     _tiled_copy(tiled_copy, "make_tiled_copy_D")
-    return make_tiled_copy(atom, tiled_copy.layout_dst_tv_tiled, tiled_copy.tiler_mn)
+    return make_tiled_copy(atom, tiled_copy.layout_dst_tv_tiled, tiled_copy._tiler_mn)
 
 
 def _tiled_mma(mma: Any, name: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Boolean, Int32, Int64, Integer
-from .atom import CopyAtom, known_keywords
+from .atom import CopyAtom, TiledCopy, known_keywords
 from .extents import check_element, check_elements
 from .int_tuple import pretty_str, product, wrap
 from .pointer import AddressSpace, Pointer, element_bits, load_element, store_element
@@ -231,6 +231,8 @@ def copy(
             f"copy() takes a copy atom first, got {type(atom).__name__}",
             hint="cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), dtype); without an atom: cute.autovec_copy(src, dst)",
         )
+    if isinstance(atom, TiledCopy):
+        atom.require_whole_calls()
     options = known_keywords(atom.trait.copy, f"a copy with {type(atom.op).__name__}", kwargs, ("pred",))
     atom.trait.copy(src, dst, pred, **options)
 

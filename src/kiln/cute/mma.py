@@ -13,7 +13,7 @@ from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.trace import at_one_location
 from ..base_dsl.typing import Integer
 from .algebra import complement, composition, right_inverse
-from .atom import Atom, Op, known_keywords
+from .atom import Atom, Op, known_keywords, tile_of_layouts
 from .int_tuple import pretty_str, product, wrap
 from .layout import Layout, make_layout, rank, size
 from .modes import UNIT, append
@@ -205,8 +205,8 @@ class TiledMma(MmaAtom):
 
     @property
     def permutation_mnk(self) -> tuple[Any, ...]:
-        """How each mode of the tile is reordered before atoms cover it; None: as it is."""
-        return self._permutation_mnk
+        """How each mode of the tile is reordered before atoms cover it, a tiler of layouts; None: as it is."""
+        return tile_of_layouts(self._permutation_mnk)
 
     @property
     def thr_layout_vmnk(self) -> Layout:
@@ -299,7 +299,7 @@ class TiledMma(MmaAtom):
     def __str__(self) -> str:
         return (
             f"Tiled MMA\n  Thr Layout VMNK: {self.thr_layout_vmnk}\n"
-            f"  Permutation MNK: {_tiler_text(self._permutation_mnk)}\n{super().__str__()}"
+            f"  Permutation MNK: {_tiler_text(self.permutation_mnk)}\n{super().__str__()}"
         )
 
     __repr__ = __str__
@@ -325,7 +325,7 @@ class ThrMma(TiledMma):
     """The part of a tiled MMA that one thread does."""
 
     def __init__(self, tiled: TiledMma, thr_idx: Any) -> None:
-        super().__init__(tiled.op, tiled.trait, tiled.atom_layout_mnk, tiled.permutation_mnk)
+        super().__init__(tiled.op, tiled.trait, tiled.atom_layout_mnk, tiled._permutation_mnk)
         self._thr_idx = thr_idx
 
     @property

@@ -76,7 +76,9 @@ class Feed:
         left = tensor.shape[0] - first
         row_stride, k_stride = tensor.stride
         size = operand.dtype.width // 8
-        along = self.copy.tiler_mn[1] if operand.k_major else 0  # from a piece to the next in K, where K is contiguous
+        along = (
+            cute.size(self.copy.tiler_mn[1]) if operand.k_major else 0
+        )  # from a piece to the next in K, where K is contiguous
         for i in range(cute.size(places, mode=[1])):
             row = places[0, i, 0][0]
             there = row < left if operand.few else None

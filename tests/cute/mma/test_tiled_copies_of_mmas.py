@@ -9,6 +9,7 @@ import pytest
 
 import kiln
 from kiln import BFloat16, Float16, Float32, cute
+from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.cute.nvgpu import CopyUniversalOp, warp
 from kiln.cute.runtime import from_dlpack
 
@@ -123,3 +124,44 @@ def test_what_one_copy_reads_another_writes():
     with kiln.target("cpu"):
         launch(from_dlpack(source, assumed_align=8), from_dlpack(target))
     assert np.array_equal(target, source + 1)
+
+
+def test_tilers_are_tiles_of_layouts():
+    atom = cute.make_copy_atom(CopyUniversalOp(), Float16, num_bits_per_copy=128)
+    tiled = cute.make_tiled_copy_tv(atom, cute.make_layout((16, 8), stride=(8, 1)), cute.make_layout((1, 8)))
+    assert str(tiled.tiler_mn) == "(16:1, 64:1)"
+    assert [mode.shape for mode in tiled.tiler_mn] == [16, 64]
+    assert "Tiler MN:        (16:1, 64:1)" in str(tiled)
+    order = cute.make_layout((4, 8), stride=(8, 1))
+    mma = cute.make_tiled_mma(
+        warp.MmaF16BF16Op(Float16, Float32, (16, 8, 16)), (2, 2, 1), permutation_mnk=(32, order, None)
+    )
+    assert str(mma.permutation_mnk) == "(32:1, (4,8):(8,1), None)"
+    assert mma.get_tile_size(1) == 32
+
+
+def test_more_matrices_than_the_operand_has():
+    """Such a copy shows what a lane's row would be, and is refused where registers would have to hold what it loads."""
+    says = []
+
+    @cute.kernel
+    def kernel(how: kiln.Constexpr):
+        thread = cute.arch.thread_idx()[0]
+        mma = cute.make_tiled_mma(warp.MmaF16BF16Op(Float16, Float32, (16, 8, 16)))
+        atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), Float16)
+        tiled = cute.make_tiled_copy_B(atom, mma).get_slice(thread)
+        memory = cute.arch.alloc_smem(Float16, 64 * 32, alignment=16)
+        tile = cute.make_tensor(memory, cute.make_layout((64, 32), stride=(32, 1)))
+        rows = tiled.partition_S(tile)
+        says.append(str(rows.layout))
+        held = mma.make_fragment_B(mma.get_slice(thread).partition_B(tile))
+        cute.copy(tiled, rows, tiled.retile(held) if how == "retile" else held)
+
+    @cute.jit
+    def f(how: kiln.Constexpr):
+        kernel(how).launch(grid=1, block=32)
+
+    for how in ("retile", "copy"):
+        with pytest.raises(DSLUserCodeTypeError, match="has 8 values for a thread, which has 4 in a tile"):
+            f(how)
+    assert says == ["((8,1),8,2):((1,0),256,16)"] * 2

@@ -232,7 +232,7 @@ def test_every_element_of_a_tile_has_one_owner(threads, values, bits):
         thr, val = (cute.make_ordered_layout(*x) for x in (threads, values))
         atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), cute.Float32, num_bits_per_copy=bits)
         tiled = cute.make_tiled_copy_tv(atom, thr, val)
-        tile = cute.make_identity_tensor(tiled.tiler_mn)
+        tile = cute.make_identity_tensor(cute.shape(tiled.tiler_mn))
         for t in kiln.range_constexpr(tiled.size):
             part = tiled.get_slice(t).partition_S(tile)
             assert part.shape[0][0] == max(bits // 32, 1)
