@@ -104,3 +104,108 @@ def test_kiln_cuda_needs_no_gpu(gpu_program):
             raise AssertionError("freed twice")
         """,
     )
+
+
+def test_copies_and_fills_are_checked(gpu_program):
+    gpu_program(
+        """
+        import array, ctypes, mmap
+        import cuda.bindings.driver as cuda
+        import cuda.bindings.runtime as cudart
+
+        BAD, WRONG = cuda.CUresult.CUDA_ERROR_INVALID_VALUE, cudart.cudaError_t.cudaErrorInvalidValue
+
+        def good(returned):
+            assert returned[0] == 0, returned
+            return returned[1] if len(returned) == 2 else None
+
+        small, large = good(cuda.cuMemAlloc(16)), good(cuda.cuMemAlloc(1 << 20))
+        megabyte = bytearray(1 << 20)
+        inside = cuda.CUdeviceptr(int(small) + 8)
+        for how, stream in (("", ()), ("Async", (0,))):
+            up, down, across, either = (getattr(cuda, f"cuMemcpy{way}{how}") for way in ("HtoD", "DtoH", "DtoD", ""))
+            for target in (small, inside, cuda.CUdeviceptr(int(small) + 16), cuda.CUdeviceptr(0)):
+                assert up(target, megabyte, 1 << 20, *stream) == (BAD,)
+            assert down(megabyte, small, 1 << 20, *stream) == (BAD,)
+            assert down(None, small, 16, *stream) == (BAD,)
+            assert down(bytearray(8), small, 16, *stream) == (BAD,)  # the program's own buffers, too
+            assert up(small, b"12345678", 16, *stream) == (BAD,)
+            assert across(small, large, 17, *stream) == (BAD,)
+            assert across(large, small, 17, *stream) == (BAD,)
+            assert either(small, large, 1 << 20, *stream) == (BAD,)
+            assert up(inside, b"12345678", 8, *stream) == (cuda.CUresult.CUDA_SUCCESS,)
+            assert up(inside, megabyte, 0, *stream) == (cuda.CUresult.CUDA_SUCCESS,)
+            for width in (1, 2, 4):
+                fill = getattr(cuda, f"cuMemsetD{8 * width}{how}")
+                assert fill(small, 1, 16 // width, *stream) == (cuda.CUresult.CUDA_SUCCESS,)
+                assert fill(small, 1, 16 // width + 1, *stream) == (BAD,)
+                assert fill(inside, 1, 1 << 40, *stream) == (BAD,)
+                if width > 1:
+                    assert fill(cuda.CUdeviceptr(int(small) + 1), 1, 1, *stream) == (BAD,)
+            copy, clear = (getattr(cudart, f"cuda{what}{how}") for what in ("Memcpy", "Memset"))
+            up, any_way = cudart.cudaMemcpyKind.cudaMemcpyHostToDevice, cudart.cudaMemcpyKind.cudaMemcpyDefault
+            assert copy(int(small), megabyte, 1 << 20, up, *stream) == (WRONG,)
+            assert copy(megabyte, int(small), 17, any_way, *stream) == (WRONG,)
+            assert clear(int(small), 0, 17, *stream) == (WRONG,)
+            assert clear(int(small), 7, 16, *stream)[0] == 0
+        assert ctypes.string_at(int(small), 16) == b"\\x07" * 16
+        number = array.array("i", [1])
+        good(cuda.cuMemcpyHtoD(small, number, 4))
+        assert ctypes.string_at(int(small), 4) == number.tobytes()
+
+        try:
+            cuda.cuMemcpyHtoD(small, megabyte, -1)
+        except OverflowError:
+            pass
+        else:
+            raise AssertionError("a negative size")
+
+        # what was given back
+        assert cuda.cuMemFree(inside) == (BAD,) and cuda.cuMemFreeHost(int(small)) == (BAD,)
+        assert cudart.cudaFreeHost(int(small)) == (WRONG,)
+        pinned = good(cuda.cuMemAllocHost(64))
+        assert cuda.cuMemFree(cuda.CUdeviceptr(pinned)) == (BAD,)
+        good(cuda.cuMemFreeHost(pinned))
+        for memory in (small, large):
+            good(cuda.cuMemFree(memory))
+            assert cuda.cuMemFree(memory) == (BAD,)
+            assert cuda.cuMemcpyHtoD(memory, b"1234", 4) == (BAD,)
+            assert cuda.cuMemcpyDtoH(bytearray(4), memory, 4) == (BAD,)
+            assert cuda.cuMemsetD8(memory, 0, 4) == (BAD,)
+            assert cudart.cudaMemset(int(memory), 0, 4) == (WRONG,)
+        again = good(cuda.cuMemAlloc(16))
+        assert int(again) not in (int(small), int(large))
+
+        # memory of others: it is there, or it is not
+        other = mmap.mmap(-1, mmap.PAGESIZE)
+        place = ctypes.addressof(ctypes.c_char.from_buffer(other))
+        good(cudart.cudaMemcpy(int(again), place, 16, any_way))
+        assert cudart.cudaMemcpy(int(again), 4096, 16, any_way) == (WRONG,)
+        assert cudart.cudaMemcpy((1 << 64) - 8, int(again), 16, any_way) == (WRONG,)
+        """
+    )
+
+
+def test_a_graph_does_not_copy_to_memory_that_was_given_back(gpu_program):
+    pytest.importorskip("torch")
+    gpu_program(
+        """
+        import torch
+        import cuda.bindings.driver as cuda
+
+        status, memory = cuda.cuMemAlloc(16)
+        x = torch.arange(4, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            assert cuda.cuMemcpyDtoDAsync(memory, x.data_ptr(), 16, 0)[0] == 0
+            assert cuda.cuMemcpyDtoDAsync(memory, x.data_ptr(), 17, 0)[0] == cuda.CUresult.CUDA_ERROR_INVALID_VALUE
+        graph.replay()
+        cuda.cuMemFree(memory)
+        try:
+            graph.replay()
+        except RuntimeError as failure:
+            assert "illegal memory access" in str(failure) and "given back" in str(failure)
+        else:
+            raise AssertionError("copied")
+        """
+    )

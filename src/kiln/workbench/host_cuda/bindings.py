@@ -72,6 +72,40 @@ def _record(event: int) -> None:
     _events[event] = streams.seconds()
 
 
+def _size(number: Any) -> int:
+    """A size in bytes or elements, as the package takes it."""
+    if not 0 <= int(number) < 1 << 64:
+        raise OverflowError(f"{number} is no size of 64 bits")
+    return int(number)
+
+
+def _copied(target: Any, source: Any, size: Any) -> bool:
+    """Copy, or note that a graph is to copy; whether both sides are memory."""
+    size = _size(size)
+    try:
+        places = memory.address_of(target, size), memory.address_of(source, size)
+        for place in places:  # a graph copies later
+            memory.check(place, size)
+        graphs.perform(memory.copy, *places, size)
+    except memory.BadAddress:
+        return False
+    return True
+
+
+def _filled(address: Any, value: Any, width: int, count: Any) -> bool:
+    """Set elements, or note that a graph is to set them; whether they are memory, and aligned."""
+    count = _size(count)
+    try:
+        place = memory.address_of(address, width * count)
+        memory.check(place, width * count)
+        if place % width:
+            return False
+        graphs.perform(memory.fill, place, int(value), width, count)
+    except memory.BadAddress:
+        return False
+    return True
+
+
 def _driver_functions(cuda: Any) -> dict[str, Any]:
     result = cuda.CUresult
     good, bad = (result.CUDA_SUCCESS,), (result.CUDA_ERROR_INVALID_VALUE,)
@@ -82,25 +116,20 @@ def _driver_functions(cuda: Any) -> dict[str, Any]:
     def on_device(device: Any, *values: Any) -> Any:
         return (*good, *values) if int(device) == 0 else (result.CUDA_ERROR_INVALID_DEVICE, *[None for _ in values])
 
-    def allocated(size: int, as_number: bool = False) -> Any:
-        address = memory.allocate(size) if int(size) > 0 else None
+    def allocated(size: int, kind: str = "device") -> Any:
+        address = memory.allocate(size, kind) if _size(size) > 0 else None
         if address is None:
             return (result.CUDA_ERROR_OUT_OF_MEMORY if int(size) > 0 else bad[0]), None
-        return *good, address if as_number else cuda.CUdeviceptr(address)
+        return *good, address if kind == "host" else cuda.CUdeviceptr(address)
 
-    def freed(address: Any, *_: Any) -> Any:
-        return good if memory.free(memory.address_of(address)) else bad
+    def freed(kind: str) -> Any:
+        return lambda address, *_: good if memory.free(memory.address_of(address, 0), kind) else bad
 
     def copied(target: Any, source: Any, size: int, *_: Any) -> Any:
-        graphs.perform(memory.copy, memory.address_of(target), memory.address_of(source), int(size))
-        return good
+        return good if _copied(target, source, size) else bad
 
     def filled(width: int) -> Any:
-        def fill(address: Any, value: int, count: int, *_: Any) -> Any:
-            graphs.perform(memory.fill, memory.address_of(address), int(value), width, int(count))
-            return good
-
-        return fill
+        return lambda address, value, count, *_: good if _filled(address, value, width, count) else bad
 
     def recorded(event: Any, *_: Any) -> Any:
         _record(int(event))
@@ -146,11 +175,11 @@ def _driver_functions(cuda: Any) -> dict[str, Any]:
         "cuMemAlloc": allocated,
         "cuMemAllocManaged": lambda size, flags: allocated(size),
         "cuMemAllocAsync": lambda size, stream: allocated(size),
-        "cuMemAllocHost": lambda size: allocated(size, as_number=True),
-        "cuMemHostAlloc": lambda size, flags: allocated(size, as_number=True),
-        "cuMemFree": freed,
-        "cuMemFreeAsync": freed,
-        "cuMemFreeHost": freed,
+        "cuMemAllocHost": lambda size: allocated(size, "host"),
+        "cuMemHostAlloc": lambda size, flags: allocated(size, "host"),
+        "cuMemFree": freed("device"),
+        "cuMemFreeAsync": freed("device"),
+        "cuMemFreeHost": freed("host"),
         "cuMemGetInfo": lambda: (*good, served.current().free_memory, served.current().total_memory),
         **dict.fromkeys(
             [
@@ -187,20 +216,23 @@ def _runtime_functions(cuda: Any) -> dict[str, Any]:
     def on_device(device: Any, *values: Any) -> Any:
         return (*good, *values) if int(device) == 0 else (error.cudaErrorInvalidDevice, *[None for _ in values])
 
-    def allocated(size: int, *_: Any) -> Any:
-        address = memory.allocate(int(size))
-        return (error.cudaErrorMemoryAllocation, None) if address is None else (*good, address)
+    def allocated(kind: str) -> Any:
+        def allocate(size: int, *_: Any) -> Any:
+            address = memory.allocate(_size(size), kind) if _size(size) else 0
+            return (error.cudaErrorMemoryAllocation, None) if address is None else (*good, address)
 
-    def freed(address: Any, *_: Any) -> Any:
-        return good if memory.free(memory.address_of(address)) else bad
+        return allocate
 
-    def copied(target: Any, source: Any, size: int, *_: Any) -> Any:
-        graphs.perform(memory.copy, memory.address_of(target), memory.address_of(source), int(size))
-        return good
+    def freed(kind: str) -> Any:
+        return lambda address, *_: good if memory.free(memory.address_of(address, 0), kind) else bad
+
+    def copied(target: Any, source: Any, size: int, kind: Any = 4, *_: Any) -> Any:
+        if int(kind) not in range(5):
+            return (error.cudaErrorInvalidMemcpyDirection,)
+        return good if _copied(target, source, size) else bad
 
     def filled(address: Any, value: int, count: int, *_: Any) -> Any:
-        graphs.perform(memory.fill, memory.address_of(address), int(value), 1, int(count))
-        return good
+        return good if _filled(address, value, 1, count) else bad
 
     def stream(*_: Any) -> Any:
         return *good, cuda.cudaStream_t(streams.new_handle())
@@ -234,10 +266,10 @@ def _runtime_functions(cuda: Any) -> dict[str, Any]:
         "cudaDeviceSynchronize": success(),
         "cudaDeviceReset": success(),
         "cudaMemGetInfo": lambda: (*good, served.current().free_memory, served.current().total_memory),
-        **dict.fromkeys(
-            ["cudaMalloc", "cudaMallocHost", "cudaHostAlloc", "cudaMallocManaged", "cudaMallocAsync"], allocated
-        ),
-        **dict.fromkeys(["cudaFree", "cudaFreeHost", "cudaFreeAsync"], freed),
+        **dict.fromkeys(["cudaMalloc", "cudaMallocManaged", "cudaMallocAsync"], allocated("device")),
+        **dict.fromkeys(["cudaMallocHost", "cudaHostAlloc"], allocated("host")),
+        **dict.fromkeys(["cudaFree", "cudaFreeAsync"], freed("device")),
+        "cudaFreeHost": freed("host"),
         **dict.fromkeys(["cudaMemcpy", "cudaMemcpyAsync"], copied),
         **dict.fromkeys(["cudaMemset", "cudaMemsetAsync"], filled),
         **dict.fromkeys(["cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority"], stream),
