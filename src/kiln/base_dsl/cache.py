@@ -97,8 +97,9 @@ def keep(what: str, fingerprint: str, make: Callable[[], bytes], use: Callable[[
         except Exception as reason:  # an entry is never a reason to fail
             logger().warning("cache entry %s cannot be used: %s", name, reason)
     made = make()
+    used = use(made)  # first: what cannot be used is not kept
     store(name, Entry({}, {"object": made}), folder)
-    return use(made)
+    return used
 
 
 def key(target: Target, module: ir.Module, entry: str, options: CompileOptions | None) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-import llvmlite.binding as llvm
-
 from kiln.base_dsl import trace
 from kiln.base_dsl.numeric import host
 from kiln.base_dsl.numeric.convert import bitcast, convert
 from kiln.base_dsl.numeric.expand import expand_narrow_floats, saturate_float_to_int
 from kiln.base_dsl.typing import Float32, Int64, TFloat32, Uint32, Uint64, Uint128, as_numeric
 from kiln.mlir import context, dialect_module, ir, passmanager
+from kiln.targets.cpu import jit
 from kiln.targets.llvm_text import fix_float_literals
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class Compiled:
                 self.module.operation.verify()
             passmanager.PassManager.parse(PIPELINE, context()).run(self.module.operation)
             text = dialect_module("llvm").translate_module_to_llvmir(self.module.operation)
-        self._engine, self._addresses = _compile(fix_float_literals(str(text)), list(functions))
+        self._library, self._addresses = _compile(fix_float_literals(str(text)), list(functions))
 
     def _define(self, name: str, function: Callable[..., Any], types: tuple[Any, ...]) -> None:
         i64 = Int64.mlir_type
@@ -133,25 +132,14 @@ class Compiled:
 
 
 def _compile(text: str, names: list[str]) -> tuple[Any, dict[str, Any]]:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    # 128-bit division and conversions, f16 helpers: calls into the compiler's runtime library
-    for library in ("libgcc_s.so.1", "libm.so.6"):
-        llvm.load_library_permanently(library)
-    parsed = llvm.parse_assembly(text)
-    parsed.verify()
-    machine = llvm.Target.from_default_triple().create_target_machine(opt=1)
-    options = llvm.create_pipeline_tuning_options(speed_level=1)
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(parsed, builder)
-    engine = llvm.create_mcjit_compiler(parsed, machine)
-    engine.finalize_object()
-    arities = {f.name: len(list(f.arguments)) for f in parsed.functions}
+    optimized = jit.optimize(text, 1)
+    arities = {f.name: len(list(f.arguments)) for f in optimized.functions}
+    library = jit.Library(jit.emit_object(optimized, 1), tuple(names))
     addresses = {
-        name: ctypes.CFUNCTYPE(ctypes.c_uint64, *[ctypes.c_uint64] * arities[name])(engine.get_function_address(name))
+        name: ctypes.CFUNCTYPE(ctypes.c_uint64, *[ctypes.c_uint64] * arities[name])(library.addresses[name])
         for name in names
     }
-    return engine, addresses
+    return library, addresses
 
 
 def function_holder(made: trace.Trace) -> ir.Operation:

@@ -7,9 +7,11 @@ import threading
 import weakref
 
 import numpy as np
+import pytest
 from cpu_testing import Compiled
 
 from kiln.targets.cpu import jit
+from kiln.targets.object_code import undefined_symbols
 
 ADD = "func.func @f(%a: i64, %b: i64) -> i64 { %c = arith.addi %a, %b : i64\n func.return %c : i64 }"
 
@@ -29,10 +31,18 @@ def test_code_is_freed_with_its_executable() -> None:
 
 
 def test_code_that_runs_no_kernel_needs_reports_only() -> None:
-    compiled = Compiled(ADD)
-    assert b"kiln_cpu_finish" in compiled.executable.artifacts["object"]
-    assert jit._runtime_parts(compiled.executable.artifacts["object"]) == [jit.reports_library()]
-    assert jit._runtime_parts(b"kiln_cpu_launch") == [jit.reports_library(), jit.launch_library()]
+    needed = undefined_symbols(Compiled(ADD).executable.artifacts["object"])
+    assert needed == {"kiln_cpu_finish"}
+    assert jit.runtime_parts(needed) == (["reports"], set())
+    assert jit.runtime_parts({"kiln_cpu_launch", "kiln_cpu_fault", "sinf"}) == (["reports", "launch"], {"sinf"})
+
+
+def test_a_symbol_that_is_nowhere_is_an_error_that_names_it() -> None:
+    text = "declare void @no_such_function()\ndefine void @f() {\n call void @no_such_function()\n ret void\n}"
+    data = jit.emit_object(jit.optimize(text, 2), 2)
+    with pytest.raises(RuntimeError, match="the code needs no_such_function, which neither"):
+        jit.Library(data, ("f",))
+    jit.Library(data, ("f",), imports={"no_such_function": 1})
 
 
 def test_compiling_does_not_leak() -> None:

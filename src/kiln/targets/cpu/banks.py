@@ -255,9 +255,7 @@ def library() -> Library:
 
     with _lock:
         exports = (ACCESS, FLUSH, STATE)
-        return cache.keep(
-            "banks", "/".join(jit.host()), _object, lambda data: jit.Library(data, exports, with_runtime=False)
-        )
+        return cache.keep("banks", "/".join(jit.host()), _object, lambda data: jit.Library(data, exports))
 
 
 # --- what expansions add ---------------------------------------------------------------------------------------------

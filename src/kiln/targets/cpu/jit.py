@@ -17,6 +17,7 @@ import llvmlite.binding as llvm
 from ...base_dsl import cache, settings
 from ...base_dsl.diagnostics import DSLRuntimeError
 from ..llvm_passes import free
+from ..object_code import undefined_symbols
 from . import runtime
 
 if TYPE_CHECKING:
@@ -37,17 +38,32 @@ def _initialize() -> None:
             continue
 
 
+Processor = tuple[str, str, str]
+"""Triple, name and features."""
+
+_NOT_USED = {"x86_64": ",-avx512bf16,-avxneconvert,-avx10.2"}
+"""Features that are left alone, by architecture.
+
+Conversions to bf16 flush subnormal numbers, and LLVM ends the process where it selects AVX10.2 for f16.
+"""
+
+
 @functools.lru_cache(maxsize=1)
-def host() -> tuple[str, str, str]:
-    """Triple, processor and features of this machine."""
+def host() -> Processor:
+    """This machine's processor."""
     _initialize()
-    return llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    return supported(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
-@functools.lru_cache(maxsize=4)
-def target_machine(opt: int) -> llvm.TargetMachine:
-    """The code generator for this machine."""
-    triple, cpu, features = host()
+def supported(triple: str, name: str, features: str) -> Processor:
+    """A processor, less the features that are not used. They come last: others may bring them along."""
+    return triple, name, (features + _NOT_USED.get(triple.partition("-")[0], "")).lstrip(",")
+
+
+@functools.lru_cache(maxsize=16)
+def target_machine(opt: int, processor: Processor | None = None) -> llvm.TargetMachine:
+    """The code generator for this machine, or for another triple, processor and features."""
+    triple, cpu, features = processor or host()
     return llvm.Target.from_triple(triple).create_target_machine(
         cpu=cpu, features=features, opt=opt, reloc="pic", codemodel="small"
     )
@@ -55,11 +71,7 @@ def target_machine(opt: int) -> llvm.TargetMachine:
 
 @functools.lru_cache(maxsize=1)
 def _engine() -> llvm.LLJIT:
-    # its own target machine: the engine takes it over
-    triple, cpu, features = host()
-    machine = llvm.Target.from_triple(triple).create_target_machine(
-        cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small"
-    )
+    machine = target_machine.__wrapped__(2)  # one of its own: the engine takes it over
     return llvm.create_lljit_compiler(machine, suppress_errors=True)  # they come as exceptions too
 
 
@@ -69,9 +81,9 @@ def has_symbol(name: str) -> bool:
     return llvm.address_of_symbol(name) is not None
 
 
-def optimize(text: str, opt: int) -> llvm.ModuleRef:
+def optimize(text: str, opt: int, processor: Processor | None = None) -> llvm.ModuleRef:
     """Parse, verify and optimize a module. Raises RuntimeError with LLVM's words."""
-    machine = target_machine(opt)
+    machine = target_machine(opt, processor)
     with _lock:
         module = llvm.parse_assembly(text)
         module.triple = machine.triple
@@ -89,16 +101,10 @@ def optimize(text: str, opt: int) -> llvm.ModuleRef:
         return module
 
 
-def emit_object(module: llvm.ModuleRef, opt: int) -> bytes:
+def emit_object(module: llvm.ModuleRef, opt: int, processor: Processor | None = None) -> bytes:
     """Object code of an optimized module."""
     with _lock:
-        return target_machine(opt).emit_object(module)
-
-
-_LAUNCHES = tuple(name.encode() for name in runtime.LAUNCH_EXPORTS)
-"""Symbols of which the object code of everything that runs kernels refers to some."""
-_WAITS = b"kiln_cpu_initialize"
-"""A symbol that the object code of every kernel with threads that wait refers to."""
+        return target_machine(opt, processor).emit_object(module)
 
 
 class Library:
@@ -108,17 +114,26 @@ class Library:
         self,
         data: bytes,
         exports: tuple[str, ...],
-        with_runtime: bool = True,
-        others: tuple[str, ...] = (),
+        others: tuple[Library, ...] = (),
         imports: Mapping[str, int] | None = None,
     ) -> None:
-        """`others` are libraries by their names, `imports` functions by their addresses."""
+        """Symbols are found in `others`, in parts of the runtime, among `imports` (by address), and in the process.
+
+        Raises RuntimeError with the names of those that are nowhere.
+        """
         with _lock:
+            imports = imports or {}
+            needed = undefined_symbols(data).difference(imports, *(other.addresses for other in others))
+            parts, rest = runtime_parts(needed)
+            missing = sorted(itertools.filterfalse(has_symbol, rest))
+            if missing:
+                raise RuntimeError(
+                    f"the code needs {', '.join(missing)}, which neither the runtime nor this process has"
+                )
             builder = llvm.JITLibraryBuilder().add_object_img(data)
-            needed = _runtime_parts(data) if with_runtime else ()
-            for name in (*(part.name for part in needed), *others):
-                builder.add_jit_library(name)
-            for name, address in (imports or {}).items():
+            for other in (*map(runtime_library, parts), *others):
+                builder.add_jit_library(other.name)
+            for name, address in imports.items():
                 builder.import_symbol(name, address)
             builder.add_current_process()
             for name in exports:
@@ -128,73 +143,60 @@ class Library:
             self.addresses = {name: self._tracker[name] for name in exports}
 
 
-def _runtime_parts(data: bytes) -> list[Library]:
-    """The parts of the runtime that object code refers to."""
-    parts = [reports_library()]
-    if any(name in data for name in _LAUNCHES):
-        parts.append(launch_library())
-    if _WAITS in data:
-        parts.append(waiting_library())
-    return parts
+def runtime_parts(needed: set[str]) -> tuple[list[str], set[str]]:
+    """The parts of the runtime that define some of the symbols, and the symbols that none defines."""
+    parts = [part for part, (_, names) in runtime.PARTS.items() if not needed.isdisjoint(names)]
+    return parts, needed.difference(*(runtime.PARTS[part][1] for part in parts))
 
 
-def _runtime_part(part: str, *others: Library) -> Library:
-    """A part of the runtime, compiled and loaded."""
+_parts: dict[str, Library] = {}
+
+
+def runtime_library(part: str) -> Library:
+    """A part of the runtime, compiled and loaded once per process."""
+    with _lock:
+        if part not in _parts:
+            exports = runtime.PARTS[part][1]
+            _parts[part] = library = cache.keep(
+                f"runtime: {part}",
+                "/".join(host()),
+                lambda: _runtime_object(part),
+                lambda data: Library(data, exports),
+            )
+            if part == "launch":
+                _variable("kiln_cpu_workers", ctypes.c_int32).value = settings.get("KILN_CPU_THREADS")
+                _variable("kiln_cpu_timeout", ctypes.c_int64).value = round(1000 * settings.get("KILN_CPU_TIMEOUT"))
+                _variable("kiln_cpu_max_steps", ctypes.c_int64).value = settings.get("KILN_CPU_MAX_STEPS")
+                _variable("kiln_cpu_schedule", ctypes.c_int64).value = settings.get("KILN_CPU_SEED")
+            return library
+        return _parts[part]
+
+
+def _runtime_object(part: str) -> bytes:
     from .lower import lower_runtime
 
-    names = tuple(other.name for other in others)
-    return cache.keep(
-        f"runtime: {part}",
-        "/".join(host()),
-        lambda: emit_object(optimize(lower_runtime(part), 2), 2),
-        lambda data: Library(data, runtime.PARTS[part][1], with_runtime=False, others=names),
-    )
+    return emit_object(optimize(lower_runtime(part), 2), 2)
 
 
-@functools.lru_cache(maxsize=1)
-def reports_library() -> Library:
-    """The part of the runtime that host code needs, too, once per process."""
-    with _lock:
-        return _runtime_part("reports")
-
-
-@functools.lru_cache(maxsize=1)
-def launch_library() -> Library:
-    """The part of the runtime that runs kernels, once per process."""
-    with _lock:
-        library = _runtime_part("launch", reports_library())
-        _variable(library, "kiln_cpu_workers", ctypes.c_int32).value = settings.get("KILN_CPU_THREADS")
-        _variable(library, "kiln_cpu_timeout", ctypes.c_int64).value = round(1000 * settings.get("KILN_CPU_TIMEOUT"))
-        _variable(library, "kiln_cpu_max_steps", ctypes.c_int64).value = settings.get("KILN_CPU_MAX_STEPS")
-        _variable(library, "kiln_cpu_schedule", ctypes.c_int64).value = settings.get("KILN_CPU_SEED")
-        return library
-
-
-def _variable(library: Library, name: str, kind: Any) -> Any:
-    return kind.from_address(library.addresses[name])
-
-
-@functools.lru_cache(maxsize=1)
-def waiting_library() -> Library:
-    """The part of the runtime for threads that wait: some functions run at every barrier, so it is optimized."""
-    with _lock:
-        return _runtime_part("waiting", reports_library(), launch_library())
+def _variable(name: str, kind: Any) -> Any:
+    """A variable of the part of the runtime that runs kernels."""
+    return kind.from_address(runtime_library("launch").addresses[name])
 
 
 def set_timeout(seconds: float) -> None:
     """How long a launch may take, from now on; 0: as long as it likes."""
-    _variable(launch_library(), "kiln_cpu_timeout", ctypes.c_int64).value = round(1000 * seconds)
+    _variable("kiln_cpu_timeout", ctypes.c_int64).value = round(1000 * seconds)
 
 
 def set_max_steps(count: int) -> None:
     """How many steps a launch may take, from now on; 0: as many as it likes."""
-    _variable(launch_library(), "kiln_cpu_max_steps", ctypes.c_int64).value = count
+    _variable("kiln_cpu_max_steps", ctypes.c_int64).value = count
 
 
 def set_seed(seed: int | None = None) -> None:
     """The schedule from now on; 0: threads and blocks run in order, copies land at once. None: the setting's."""
     seed = settings.get("KILN_CPU_SEED") if seed is None else seed
-    _variable(launch_library(), "kiln_cpu_schedule", ctypes.c_int64).value = seed
+    _variable("kiln_cpu_schedule", ctypes.c_int64).value = seed
 
 
 def set_workers(count: int | None = None) -> None:
@@ -203,4 +205,4 @@ def set_workers(count: int | None = None) -> None:
         count = int(settings.get("KILN_CPU_THREADS"))
     if not 1 <= count <= runtime.MAX_WORKERS:
         raise DSLRuntimeError(f"{count} worker threads: expected 1 to {runtime.MAX_WORKERS}")
-    ctypes.c_int32.from_address(launch_library().addresses["kiln_cpu_workers"]).value = count
+    _variable("kiln_cpu_workers", ctypes.c_int32).value = count

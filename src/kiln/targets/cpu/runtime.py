@@ -17,7 +17,7 @@ from __future__ import annotations
 from ...mlir import context, ir
 from ..llvm_build import Builder, declare, function, global_, int_type, parsed_type, ptr_type
 from . import context as shared
-from . import copies, scheduler, threads
+from . import copies, helpers, scheduler, threads
 
 REPORT_EXPORTS = ("kiln_cpu_fault", "kiln_cpu_fault_with", "kiln_cpu_stream", "kiln_cpu_finish", scheduler.STOP)
 LAUNCH_EXPORTS = (
@@ -130,6 +130,7 @@ PARTS = {
     "reports": (build_reports, REPORT_EXPORTS),
     "launch": (build_launch, LAUNCH_EXPORTS),
     "waiting": (build_waiting, WAITING_EXPORTS),
+    "helpers": (helpers.build, helpers.EXPORTS),
 }
 """How each part is built, and what others see of it."""
 

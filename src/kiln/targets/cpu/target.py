@@ -48,17 +48,17 @@ class CpuExecutable(Executable):
         self.artifacts = artifacts
         self.sanitizer = sanitizer
         self.instrumented = sanitizer is not None or banks is not None
-        others: list[str] = []
+        others: list[Library] = []
         exports = [WRAPPER]
         if sanitizer is not None:
             from .sanitizer.library import library as detector
 
-            others.append(detector().name)
+            others.append(detector())
         if banks is not None:
             from .banks import COUNTERS
             from .banks import library as counter
 
-            others.append(counter().name)
+            others.append(counter())
             exports.append(COUNTERS)
         library = Library(data, tuple(exports), others=tuple(others))
         self.address = library.addresses[WRAPPER]

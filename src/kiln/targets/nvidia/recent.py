@@ -90,7 +90,7 @@ def _clock() -> Callable[[], int]:
             "to-llvm", "convert-func-to-llvm,convert-arith-to-llvm,reconcile-unrealized-casts"
         )
         text = dialect_module("llvm").translate_module_to_llvmir(module.operation)
-    library = jit.Library(jit.emit_object(jit.optimize(text, 1), 1), (symbol,), with_runtime=False)
+    library = jit.Library(jit.emit_object(jit.optimize(text, 1), 1), (symbol,))
     native = ctypes.CFUNCTYPE(ctypes.c_uint64)(library.addresses[symbol])
 
     def read() -> int:

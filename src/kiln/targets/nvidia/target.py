@@ -281,7 +281,7 @@ class NvidiaTarget(Target):
         try:
             with compilation.stage("host"):
                 code.host = jit.emit_object(jit.optimize(text, 1), 1)
-                jit.reports_library()  # the host code needs it, and ptxas is not done yet
+                jit.runtime_library("reports")  # the host code needs it, and ptxas is not done yet
         except RuntimeError as failure:
             path = compilation.write("failed.host.ll", text)
             raise CompilerDiagnosticError(

@@ -124,10 +124,7 @@ class Engine(Native):
 
         fingerprint = "/".join([*jit.host(), str(call_plan.BYTES_DATA)])
         self._library = cache.keep(
-            "python call",
-            fingerprint,
-            make,
-            lambda data: jit.Library(data, code.EXPORTS, with_runtime=False, imports=functions),
+            "python call", fingerprint, make, lambda data: jit.Library(data, code.EXPORTS, imports=functions)
         )
         self._world = (ctypes.c_uint64 * WORLD_WORDS).from_address(self._library.addresses[WORLD])
         self._keep: list[Any] = []

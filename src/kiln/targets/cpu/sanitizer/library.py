@@ -34,9 +34,7 @@ def library() -> jit.Library:
     """Loaded once per process."""
     with lock:
         exports = (*detector.exports(), STATE)
-        return cache.keep(
-            "sanitizer", "/".join(jit.host()), _object, lambda data: jit.Library(data, exports, with_runtime=False)
-        )
+        return cache.keep("sanitizer", "/".join(jit.host()), _object, lambda data: jit.Library(data, exports))
 
 
 def state() -> State:
