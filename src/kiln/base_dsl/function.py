@@ -106,8 +106,8 @@ def _rewritten_lambda(value: Any) -> Any:
 _RECURSION_LIMIT = 60
 
 
-_NATIVE_AFTER = 4
-"""Calls that Python takes before native code does: preparing it costs more than a call saves."""
+_MOST_LESSONS = 8
+"""Calls by which native code gets to know types of arguments of one function; it need not know all."""
 _MOST_CANDIDATES = 4
 """Specializations that native code tries."""
 
@@ -115,8 +115,8 @@ _MOST_CANDIDATES = 4
 class JitFunction(TracedFunction):
     """A host function, or a function inlined into others.
 
-    Its slot `_native` holds some specializations once they have been called often enough: the addresses of their plans
-    (see `call_plan`), then themselves.
+    Its slot `_native` holds some specializations once they have been called: the addresses of their plans (see
+    `call_plan`), then themselves.
     """
 
     __slots__ = ("_native",)
@@ -160,13 +160,12 @@ class JitFunction(TracedFunction):
     def _use_native(self, found: tuple[CompiledFunction, Dependencies], values: Iterable[Any]) -> None:
         """After a call that Python takes: see to it that native code takes the next one like it."""
         compiled, dependencies = found
-        compiled.specialized_calls += 1
-        if compiled.specialized_calls < _NATIVE_AFTER or compiled.specialized_calls > 2 * _NATIVE_AFTER:
+        if compiled.lessons >= _MOST_LESSONS or not self.parameters.simple:
             return
-        native = call_plan.native()
-        guards = choice_guards()
-        if native is None or guards is None or not self.parameters.simple:
+        native, guards = call_plan.loaded(), choice_guards()
+        if native is None or guards is None:
             return
+        compiled.lessons += 1
         for value in values:
             self.dsl.introduce(native, value)
         if compiled.plan_specialization([(call_plan.IS_ZERO, tracing.active, None, None), *guards], dependencies):
@@ -189,6 +188,7 @@ class JitFunction(TracedFunction):
 
             traced = self.dsl.trace(name, nodes, run, self.span, list(arguments))
             executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
+            call_plan.native()  # compiling is the time to wait for it: calls use it if it is there
             return CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name())
 
 
@@ -213,7 +213,7 @@ class CompiledFunction:
     """A compiled specialization: call it with the arguments that are not Constexpr.
 
     `__mlir__`, `__llvm__`, `__ptx__`, ... are its artefacts, None where the target has none. Its slot `_native` holds a
-    plan for native code after the first calls (see `call_plan`).
+    plan for native code (see `call_plan`).
     """
 
     __slots__ = ("__dict__", "__weakref__", "_native")
@@ -253,15 +253,15 @@ class CompiledFunction:
         # What the trace returned is rebuilt from results; without results it is static.
         self._static_result = None if self._has_results else traced.rebuild(iter(()))
         self._target = target
-        self._calls = self.specialized_calls = 0
+        self.lessons = 0
+        """Calls by which native code got to know types of arguments."""
         self.specialization = b""
         """The plan by which native code takes calls of the jit function this was compiled of."""
         self._kept: list[Any] = []
 
     def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
-        self._calls += 1
-        if _NATIVE_AFTER <= self._calls <= 2 * _NATIVE_AFTER:
-            self._use_native(args, kwargs)
+        if self.lessons < _MOST_LESSONS:
+            self.use_native((*args, *kwargs.values()))
         try:
             if not kwargs and not self._static:
                 quick = self.source.parameters.quick(self.source.dsl, args)
@@ -358,12 +358,13 @@ class CompiledFunction:
 
     # -- native calls ------------------------------------------------------------------------------------
 
-    def _use_native(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """See to it that native code takes the next call."""
-        native = call_plan.native()
+    def use_native(self, values: Iterable[Any]) -> None:
+        """See to it that native code takes the next call with arguments like these values."""
+        native = call_plan.loaded()
         if native is None:
             return
-        for value in (*args, *kwargs.values()):
+        self.lessons += 1
+        for value in values:
             self.source.dsl.introduce(native, value)
         if not hasattr(self, "_native"):
             passed = [name for name in self._names if name not in self._static]

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _MOST = 2048
-_NATIVE_AFTER = 3
-"""Calls that Python repeats before native code is loaded; once it is, Python repeats one."""
 _MOST_NAMES = 8
 """Native keys of one program: of equal arguments that are other objects each time."""
 _ARCHITECTURE = "CUTE_DSL_ARCH"
@@ -186,8 +184,7 @@ class KernelFunction:
                 return self._function(*given, **options)
             made = program.run(walk.arrays, walk.numbers, arrays.stream_of(walk.arrays[0]))
         program.calls += 1
-        after = _NATIVE_AFTER if call_plan.loaded() is None else 1
-        if after <= program.calls < _NATIVE_AFTER + _MOST_NAMES:
+        if program.calls <= _MOST_NAMES:
             self._use_native(program, walk, given, options)
         return made
 
@@ -280,7 +277,7 @@ class KernelFunction:
 
     def _use_native(self, program: Program, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any]) -> None:
         """See to it that native code takes the next call like this one."""
-        native, guards = call_plan.native(), _guards(program)
+        native, guards = call_plan.loaded(), _guards(program)
         if native is None or guards is None or not all([introduce_array(native, type(x)) for x in walk.arrays]):  # noqa: C419
             return
         _install(native)

@@ -107,6 +107,12 @@ def emit_object(module: llvm.ModuleRef, opt: int, processor: Processor | None = 
         return target_machine(opt, processor).emit_object(module)
 
 
+def emit_plain(text: str) -> bytes:
+    """Object code of a module that is straight-line code with early exits: passes over its IR take most of the time that
+    making it takes, and gain nothing."""
+    return emit_object(optimize(text, 0), 1)
+
+
 class Library:
     """Object code loaded into the process, for as long as this object lives."""
 
@@ -175,7 +181,9 @@ def runtime_library(part: str) -> Library:
 def _runtime_object(part: str) -> bytes:
     from .lower import lower_runtime
 
-    return emit_object(optimize(lower_runtime(part), 2), 2)
+    if part in ("reports", "launch"):
+        return emit_plain(lower_runtime(part))
+    return emit_object(optimize(lower_runtime(part), 2), 2)  # runs at every barrier, or for every element
 
 
 def _variable(name: str, kind: Any) -> Any:

@@ -120,7 +120,7 @@ class Engine(Native):
         from . import code
 
         def make() -> bytes:
-            return jit.emit_object(jit.optimize(lower_library(code.build(), "kiln_python_call", code.EXPORTS), 1), 1)
+            return jit.emit_plain(lower_library(code.build(), "kiln_python_call", code.EXPORTS))
 
         fingerprint = "/".join([*jit.host(), str(call_plan.BYTES_DATA)])
         self._library = cache.keep(
