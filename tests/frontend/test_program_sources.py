@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import linecache
 import os
+import py_compile
 import sys
 import textwrap
 from typing import Any
@@ -41,6 +43,63 @@ def test_two_texts_under_one_name():
         exec(f"@cute.jit\ndef f(a):\n    if a > 2:\n        a = a * {factor}\n    return a\n", space)
         results.append(space["f"])
     assert [f(5) for f in results] == [10, 15]
+
+
+MODULE = """\
+from kiln import cute
+import math
+
+@cute.jit
+def f(a):
+    x = math.sqrt({0}) if a > 2 else {1}
+    return a + int(x)
+
+class C:
+    \"\"\"Methods too.\"\"\"
+    other = 1
+
+    @cute.jit
+    def method(self, a):
+        return a * {1} if a > 2 else a
+"""
+
+
+def _load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _write(path, text, time=1_000_000_000):
+    path.write_text(text)
+    os.utime(path, (time, time))
+
+
+@pytest.mark.parametrize("time", [1_000_000_000, 4_000_000_000])
+def test_a_file_that_changed_after_it_was_imported_is_not_taken_for_the_code(tmp_path, time):
+    path = tmp_path / "changing.py"
+    text = f"# {time}\n" + "\n" * (time // 1_000_000_000) + MODULE  # functions with the same code are one
+    _write(path, text.format(16, 3))
+    module = _load(path)
+    _write(path, text.format(25, 5), time)  # an old time, as rsync and image layers have it
+    with pytest.raises(DSLRuntimeError, match="source of 'f' cannot be had") as caught:
+        module.f(5)
+    assert "import it again" in caught.value.hint
+    with pytest.raises(DSLRuntimeError, match="source of 'method' cannot be had"):
+        module.C().method(5)
+    _write(path, text.format(16, 3) + "# more\n", time)
+    assert [module.f(5), module.f(1), module.C().method(5)] == [9, 4, 15]
+
+
+def test_a_compiled_file_of_another_text_with_the_same_time_and_size(tmp_path):
+    path = tmp_path / "frozen_time.py"
+    _write(path, MODULE.format(36, 6))
+    py_compile.compile(str(path))
+    _write(path, MODULE.format(25, 5))
+    with pytest.raises(DSLRuntimeError, match="source of 'f' cannot be had"):
+        _load(path).f(5)
 
 
 def test_notebook_cells():

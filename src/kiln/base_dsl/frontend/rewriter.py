@@ -47,7 +47,7 @@ def rewrite(function: types.FunctionType) -> types.FunctionType:
         return function
     found = _cache.get(function.__code__)
     if found is None:
-        found = _cache[function.__code__] = _rewrite_code(function.__code__, function.__qualname__)
+        found = _cache[function.__code__] = _rewrite_code(function)
     cells: dict[str, types.CellType] = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     cells[HOOKS] = types.CellType(Hooks(found.constructs))
     closure = tuple(cells[name] for name in found.code.co_freevars)
@@ -67,8 +67,9 @@ def rewritten_source(function: types.FunctionType) -> str:
     return found.text() if found else ""
 
 
-def _rewrite_code(code: types.CodeType, qualname: str) -> _Rewritten:
-    node = nodes.clone(source.find(code))  # parsed files are shared
+def _rewrite_code(function: types.FunctionType) -> _Rewritten:
+    code = function.__code__
+    node = nodes.clone(source.find(code, function.__globals__))  # parsed files are shared
     rewriter = Rewriter(code.co_filename, code.co_name, set(code.co_freevars))
     if isinstance(node, ast.Lambda):
         inner: ast.expr | ast.stmt = rewriter.lambda_(node, top=True)
@@ -85,7 +86,7 @@ def _rewrite_code(code: types.CodeType, qualname: str) -> _Rewritten:
         body = [inner]
     factory = _function_def("__kiln_factory", parameters, body)
     module = nodes.fix_locations(ast.Module([factory], []))
-    _mangle(module, code, getattr(code, "co_qualname", qualname))
+    _mangle(module, code, getattr(code, "co_qualname", function.__qualname__))
     compiled = compile(module, code.co_filename, "exec", dont_inherit=True)
     factory_code = next(c for c in compiled.co_consts if isinstance(c, types.CodeType))
     result = next(c for c in factory_code.co_consts if isinstance(c, types.CodeType))

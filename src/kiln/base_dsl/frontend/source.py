@@ -1,10 +1,12 @@
 """Finding the syntax tree of a function: in files, notebooks, the REPL, `-c`, `exec` and redirected stdin."""
 
 from __future__ import annotations
+import __future__
 
 import ast
 import functools
 import linecache
+import operator
 import types
 from typing import Any
 
@@ -53,27 +55,33 @@ def _column(code: Any) -> int:
     return min(columns)[1] if columns else -1
 
 
+_FUTURE = functools.reduce(
+    operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+)
+"""Flags of a code object for what its file imported from `__future__`."""
+
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
-def find(code: types.CodeType) -> FunctionNode:
-    """The syntax node a code object was compiled from. Raises DSLRuntimeError where its source cannot be had."""
+def find(code: types.CodeType, space: dict[str, Any] | None = None) -> FunctionNode:
+    """The syntax node a code object was compiled from. Raises DSLRuntimeError where its source cannot be had.
+
+    `space` is the global namespace of its function.
+    """
     linecache.checkcache(code.co_filename)
     found: dict[str, FunctionNode] = {}
     for text in texts.candidates(code):
         node = _find_in(text, code)
         if node is not None:
             found.setdefault(text, node)
-    # One name may stand for several texts, and a file may have changed since: then the code itself must tell.
-    if len(found) > 1 or (found and texts.may_be_stale(code.co_filename)):
-        found = {text: node for text, node in found.items() if _contains(_compile(text, code.co_filename), code)}
-    if not found:
-        for text in texts.guesses(code):
-            node = _find_in(text, code)
-            if node is not None and _contains(_compile(text, code.co_filename), code):
-                return node
-    if found:
-        return next(iter(found.values()))
+    certain = len(found) == 1 and not texts.is_imported_file(code.co_filename, space or {})
+    for text, node in found.items():
+        if certain or is_compiled_from(text, node, code):
+            return node
+    for text in texts.guesses(code):
+        node = _find_in(text, code)
+        if node is not None and is_compiled_from(text, node, code):
+            return node
     raise DSLRuntimeError(
         f"the source of {code.co_name!r} cannot be had (it was compiled under the name {code.co_filename!r})",
         hint="define it in a file or a notebook. A string given to exec() works if whoever calls exec() holds it in a variable; a "
@@ -132,8 +140,51 @@ def _choose(candidates: list[Any], wanted: Any, code: types.CodeType) -> Functio
 
 
 def _gives(node: ast.Lambda, code: types.CodeType) -> bool:
-    compiled = compile(ast.Expression(node), code.co_filename, "eval", dont_inherit=True)
-    return _contains(compiled, code)
+    return _contains(compile(ast.Expression(node), code.co_filename, "eval", dont_inherit=True), code)
+
+
+def is_compiled_from(text: str, node: FunctionNode, code: types.CodeType) -> bool:
+    """Whether compiling a node of a text gives the code. Files change, and their times tell nothing reliable of that."""
+    tree = _parse(text)
+    excerpt = "" if tree is None else _excerpt(text, tree.body, node) + _imports(text)
+    try:
+        made = compile(excerpt, code.co_filename, "exec", code.co_flags & _FUTURE, dont_inherit=True)
+    except SyntaxError:  # places of nodes may be wrong, see above
+        return _contains(_compile(text, code.co_filename), code)
+    return _contains(made, code) or _contains(_compile(text, code.co_filename), code)
+
+
+@functools.lru_cache(maxsize=128)
+def _imports(text: str) -> str:
+    """An import of the names that a text imports at its top: calls of their attributes have a code of their own."""
+    tree = _parse(text)
+    names: set[str] = set()
+    todo: list[ast.AST] = [] if tree is None else list(tree.body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+        elif isinstance(node, (ast.If, ast.Try, ast.With, ast.ExceptHandler, ast.For, ast.While)):
+            todo += ast.iter_child_nodes(node)
+    names.discard("*")
+    return f"\nimport {', '.join(sorted(names))}\n" if names else ""
+
+
+def _excerpt(text: str, body: list[ast.stmt], node: FunctionNode) -> str:
+    """Of a text, the statement at its top that a node stands in, on its lines; of a class only the statement that matters."""
+    lines = text.splitlines(keepends=True)
+    kept: list[str] = []
+    while True:
+        around = [s for s in body if _first_line(s) <= node.lineno <= (s.end_lineno or 0)]
+        if not around:
+            return "".join(kept)
+        first, end, outer = _first_line(around[0]), around[-1].end_lineno, around[0]
+        inside = isinstance(outer, ast.ClassDef) and outer.body and _first_line(outer.body[0]) <= node.lineno
+        if not inside or not isinstance(outer, ast.ClassDef):
+            return "".join([*kept, "\n" * (first - 1 - len(kept)), *lines[first - 1 : end]])
+        kept += ["\n"] * (outer.lineno - 1 - len(kept))
+        kept.append(f"{' ' * outer.col_offset}class {outer.name}:\n")
+        body = outer.body
 
 
 @functools.lru_cache(maxsize=16)
@@ -148,5 +199,13 @@ def _contains(module: types.CodeType, code: types.CodeType) -> bool:
 
 
 def _identity(code: types.CodeType) -> tuple[object, ...]:
-    constants = [_identity(c) if isinstance(c, types.CodeType) else (type(c), repr(c)) for c in code.co_consts]
+    constants = [_identity(c) if isinstance(c, types.CodeType) else _constant(c) for c in code.co_consts]
     return (code.co_name, code.co_firstlineno, code.co_code, code.co_names, code.co_varnames, constants)
+
+
+def _constant(value: object) -> tuple[object, ...]:
+    """A constant, so that it can be compared: 1 is not True, and equal sets may list their elements in any order."""
+    if isinstance(value, (tuple, frozenset)):
+        parts = [_constant(part) for part in value]
+        return type(value), parts if isinstance(value, tuple) else sorted(parts, key=repr)
+    return type(value), repr(value)

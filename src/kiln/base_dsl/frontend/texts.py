@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 import collections
 import functools
+import importlib.machinery
 import inspect
 import linecache
 import os
 import sys
-import time
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -155,15 +155,15 @@ def _plain(value: Any) -> Any:
     return value
 
 
-_started = time.time()
+def is_imported_file(filename: str, space: dict[str, Any]) -> bool:
+    """Whether a module was made from a file by Python itself: then its code is what the file's text, as it was, compiles to.
 
-
-def may_be_stale(filename: str) -> bool:
-    """Whether a file was written after Kiln was loaded: what is in it now may not be what was imported."""
-    try:
-        return os.stat(filename).st_mtime > _started
-    except OSError:
+    Other loaders may change what they load, as pytest's does.
+    """
+    loader = space.get("__loader__")
+    if type(loader) is not importlib.machinery.SourceFileLoader:
         return False
+    return os.path.basename(loader.path) == os.path.basename(filename)
 
 
 def candidates(code: types.CodeType) -> list[str]:
