@@ -65,9 +65,10 @@ NO_RESULT, SIGNED, UNSIGNED, REAL32, REAL64, TRUTH = range(6)
 SIGNATURE, DEVICE, ELEMENT, ONLY_READ, RANK, ADDRESS, LAYOUT = range(7)
 """The words of a passport; from LAYOUT on extents, strides, and the leaves as they go into slots."""
 
-IN_DICT, IN_MAPPING, IN_CELL, IS_TRUE, IS_ZERO = range(1, 6)
+IN_DICT, IN_MAPPING, IN_CELL, IS_TRUE, IS_ZERO, ALL_OF = range(1, 7)
 """Guards, four words each: (dict, key, object or 0 for none), the same for a mapping, (cell, 0, object), (function, 0, 0),
-(address of a word, 0, 0). All must hold for a specialization to be used again."""
+(address of a word, 0, 0), (address of a table of guards, 0, 0), which may change. All must hold for a specialization to be
+used again."""
 
 NOTHING = object()
 """In a guard: that there is nothing of the key."""
@@ -165,7 +166,7 @@ def guard_table(guards: Sequence[tuple[int, Any, Any, Any]]) -> bytes:
     """Guards in memory. What they name must be kept alive."""
     values = [len(guards)]
     for kind, owner, key, wanted in guards:
-        where = ctypes.addressof(owner) if kind == IS_ZERO else id(owner)
+        where = ctypes.addressof(owner) if kind in (IS_ZERO, ALL_OF) else id(owner)
         values += [kind, where, id(key), 0 if wanted is NOTHING else id(wanted)]
     return words(values)
 

@@ -370,7 +370,9 @@ class CompiledFunction:
             passed = [name for name in self._names if name not in self._static]
             while passed and passed[-1] in self._ambient:
                 passed.pop()
-            made = self._plan(passed, exact=False)
+            guards = call_plan.guard_table(self.executable.guards)
+            self._kept.append(guards)
+            made = self._plan(passed, exact=False, guards=call_plan.address_of(guards))
             if made is not None:
                 _install(native)
                 self._native = made
@@ -394,7 +396,7 @@ class CompiledFunction:
     def plan_specialization(self, guards: list[tuple[int, Any, Any, Any]], dependencies: Dependencies) -> bool:
         """Make the plan `specialization`, which is valid while the guards hold and nothing has changed."""
         if not self.specialization:
-            guards = [*guards, *dependencies.guards()]
+            guards = [*guards, *self.executable.guards, *dependencies.guards()]
             table = call_plan.guard_table(guards)
             made = self._plan(self._names, exact=True, guards=call_plan.address_of(table))
             if made is not None:

@@ -40,6 +40,9 @@ class Executable:
     report: Callable[[int], None] | None = None
     """Takes what the wrapper returned if that is not null, and raises what failed. None: only `call` runs the code."""
 
+    guards: Sequence[tuple[int, Any, Any, Any]] = ()
+    """What must hold for native code to run it (see `call_plan`); elsewhere `call` does."""
+
     def call(self, address: int) -> None:
         """Run on the slots at `address`."""
         raise NotImplementedError
@@ -82,6 +85,10 @@ class Target:
     def device(self, number: int | None) -> contextlib.AbstractContextManager[None]:
         """While open, kernels of this thread are launched on a device of the target; None: on the one that is current."""
         return contextlib.nullcontext()
+
+    def launch_guards(self) -> Sequence[tuple[int, Any, Any, Any]]:
+        """The `guards` of its executables."""
+        return ()
 
     def device_guards(self, number: int | None) -> list[tuple[int, Any, Any, Any]]:
         """Guards (see `call_plan`) that hold while a device is the current one."""

@@ -363,6 +363,7 @@ def _guards(program: Program) -> list[tuple[int, Any, Any, Any]] | None:
         *chosen,
         (call_plan.IN_DICT, environment, name, environment.get(name, call_plan.NOTHING)),
         *targets.get_target().device_guards(program.device),
+        *targets.get_target().launch_guards(),
         *(reads.guards() if isinstance(reads, Reads) else []),
     ]
 

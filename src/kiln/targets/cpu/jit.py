@@ -18,7 +18,7 @@ from ...base_dsl import cache, settings
 from ...base_dsl.diagnostics import DSLRuntimeError
 from ..llvm_passes import free
 from ..object_code import undefined_symbols
-from . import runtime
+from . import launch_settings, runtime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -170,10 +170,7 @@ def runtime_library(part: str) -> Library:
                 lambda data: Library(data, exports),
             )
             if part == "launch":
-                _variable("kiln_cpu_workers", ctypes.c_int32).value = settings.get("KILN_CPU_THREADS")
-                _variable("kiln_cpu_timeout", ctypes.c_int64).value = round(1000 * settings.get("KILN_CPU_TIMEOUT"))
-                _variable("kiln_cpu_max_steps", ctypes.c_int64).value = settings.get("KILN_CPU_MAX_STEPS")
-                _variable("kiln_cpu_schedule", ctypes.c_int64).value = settings.get("KILN_CPU_SEED")
+                launch_settings.load(library.addresses)
             return library
         return _parts[part]
 

@@ -14,7 +14,7 @@ from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
 from ...dialects import cute
 from ..sites import Site
-from . import faults
+from . import faults, launch_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +73,7 @@ class CpuExecutable(Executable):
             self.call = watched(self.call, sanitizer)
         if not self.instrumented:  # calls may be made by native code
             self.report = functools.partial(_report, self.sites)
+        self.guards = launch_settings.guards()
 
 
 def _caller(wrapper: int, sites: tuple[Site, ...], library: Library) -> Any:
@@ -80,6 +81,7 @@ def _caller(wrapper: int, sites: tuple[Site, ...], library: Library) -> Any:
     native = _WRAPPER_TYPE(wrapper)
 
     def call(address: int) -> None:
+        launch_settings.follow()
         record = native(address)
         if record:
             faults.report(record, sites)
@@ -133,6 +135,10 @@ class CpuTarget(Target):
             ) from failure
         executable.timings = compilation.timings
         return executable
+
+    def launch_guards(self) -> Sequence[tuple[int, Any, Any, Any]]:
+        """They hold while the settings for launches are what they were."""
+        return launch_settings.guards()
 
     def fingerprint(self, options: CompileOptions | None = None) -> str:
         """Everything besides the module that the machine code depends on."""

@@ -132,16 +132,27 @@ class Resources:
     barriers: int = 0
 
 
-@functools.lru_cache(maxsize=1)
+_WHERE_PTXAS_IS = ("KILN_PTXAS", "CUDA_HOME", "CUDA_PATH", "PATH")
+
+
 def _ptxas() -> toolchain.Tool | None:
+    return _ptxas_in(*map(os.environ.get, _WHERE_PTXAS_IS))
+
+
+@functools.lru_cache(maxsize=4)
+def _ptxas_in(*_environment: str | None) -> toolchain.Tool | None:
     return toolchain.find("ptxas")
 
 
-@functools.lru_cache(maxsize=1)
 def ptxas_version() -> str | None:
     """The CUDA release of ptxas, or None where there is none: the driver then compiles the PTX."""
     tool = _ptxas()
-    return tool.version() if tool else None
+    return _version(tool) if tool else None
+
+
+@functools.lru_cache(maxsize=4)
+def _version(tool: toolchain.Tool) -> str | None:
+    return tool.version()
 
 
 def newest_ptx(arch: Arch) -> int:

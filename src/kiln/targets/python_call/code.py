@@ -214,7 +214,8 @@ def _guards(module: ir.Module) -> None:
 
     c.at(body)
     kind, owner, key, wanted = (c.word(guard), *(c.pointer(guard, n) for n in (1, 2, 3)))
-    places = {number: c.block() for number in (plan.IN_DICT, plan.IN_CELL, plan.IN_MAPPING, plan.IS_ZERO, plan.IS_TRUE)}
+    kinds = (plan.IN_DICT, plan.IN_CELL, plan.IN_MAPPING, plan.IS_ZERO, plan.IS_TRUE, plan.ALL_OF)
+    places = {number: c.block() for number in kinds}
     for number, place in places.items():
         c.when(c.equals(kind, number), place)
     c.goto(no)
@@ -237,6 +238,9 @@ def _guards(module: ir.Module) -> None:
 
     c.at(places[plan.IS_ZERO])
     c.branch(c.equals(c.word(owner), 0), more, no)
+
+    c.at(places[plan.ALL_OF])
+    c.branch(c.equals(c.result("kiln_guards", i32, owner), 1), more, no)
 
     c.at(places[plan.IS_TRUE])
     found = c.result("PyObject_CallNoArgs", ptr, owner)
@@ -390,11 +394,13 @@ def _give_to_python(c: Body, which: str) -> None:
 
 
 def _call_compiled(module: ir.Module) -> None:
-    ptr, i64 = ptr_type(), int_type(64)
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     c = Body(module, "kiln_call_compiled", [ptr, ptr, i64, ptr], [ptr])
     leave = c.block()
     held = _slot(c, c.arguments[0], "compiled", leave)
-    c.give(_make(c, c.byte_gep(held, plan.BYTES_DATA), leave))
+    header = c.byte_gep(held, plan.BYTES_DATA)
+    c.require(c.equals(c.result("kiln_guards", i32, c.pointer(header, plan.GUARDS)), 1), leave)
+    c.give(_make(c, header, leave))
     c.at(leave)
     _give_to_python(c, "compiled")
 
