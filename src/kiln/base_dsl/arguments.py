@@ -114,6 +114,7 @@ class ProtocolNode(Node):
 
     def __init__(self, value: Any) -> None:
         self.value = value
+        self._pointers: Any = None
         self._types: list[ir.Type] | None = None
 
     @property
@@ -143,7 +144,7 @@ class ProtocolNode(Node):
     def leaves(self) -> list[Any]:
         from .target import value_bytes
 
-        pointers = self.value.__c_pointers__()
+        pointers = self._pointers = self.value.__c_pointers__()  # may hold what the bytes at them refer to
         if len(pointers) != len(self.types()):
             raise TypeError(
                 f"{type(self.value).__name__}.__c_pointers__ gives {len(pointers)} addresses for {len(self.types())} MLIR types"
@@ -286,7 +287,8 @@ class ArgumentRules:
                 if made is None:
                     return None
                 children += made
-            return call_plan.record(call_plan.GROUP, slot, [planner.reference(key[0]), len(key) - 1, *children])
+            hold = planner.hold() if issubclass(key[0], list) else 0
+            return call_plan.record(call_plan.GROUP, slot, [planner.reference(key[0]), len(key) - 1, hold, *children])
         return None
 
     def is_array_key(self, key: Any) -> bool:
@@ -374,6 +376,8 @@ class ArgumentRules:
         return Float32
 
     def _container(self, value: Any, annotation: Any, path: str) -> Node:
+        if not isinstance(value, tuple):
+            value = value.copy()  # another thread may change it
         inner = _element_annotations(annotation, len(value))
         if isinstance(value, dict):
             keys = list(value)

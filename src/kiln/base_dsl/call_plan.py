@@ -13,7 +13,8 @@ A record is its kind, its size in words, the offset of its first slot, and
              alignment - 1, flags, numpy's type, log2 of an element's bytes, leading mode, limit (of the number of
              elements, and of offsets that strides of less than 64 bits make up), then (kind, number) for each extent and
              each stride
-    GROUP    type, how many, then the records of its elements
+    GROUP    type, how many, where a tuple of a list's elements is held (in bytes from the slots; 0: not a list), then the
+             records of its elements
     SAME     object                                 a value known while tracing: the very object
     NUMBER   value                                  a value known while tracing: an int of this value
     AMBIENT  number of another argument             not passed: the stream on which the framework of that array works
@@ -36,9 +37,11 @@ INTEGER, REAL, STREAM, ARRAY, GROUP, SAME, NUMBER, AMBIENT = range(1, 9)
 KIND, SIZE, SLOT, BODY = range(4)
 """The words every record begins with."""
 
-ENTRY, SLOTS_BYTES, COUNT, RECORDS, RESULT, RESULT_AT, VALUE, REPORT, NAMES, GUARDS, OWNER, HEADER = range(12)
+ENTRY, SLOTS_BYTES, COUNT, RECORDS, RESULT, RESULT_AT, VALUE, REPORT, NAMES, GUARDS, OWNER, HELD_BYTES, HEADER = range(
+    13
+)
 """The words of a header, and how many they are. COUNT is how many arguments are passed, RECORDS how many records there are:
-those that are not passed come last."""
+those that are not passed come last. HELD_BYTES of memory before the slots hold what belongs to no argument."""
 
 INT, BOOL, FLOAT = 1, 2, 4
 """Bits of `types`: exact Python types."""
@@ -149,6 +152,17 @@ class Planner:
         self.keep: list[Any] = []
         """What must live as long as the plan."""
         self._offset = 0
+        self._held = 0
+
+    def hold(self) -> int:
+        """Where an object is held during a call, in bytes from the slots."""
+        self._held += 1
+        return -8 * self._held
+
+    @property
+    def held_bytes(self) -> int:
+        """Of all that is held; the slots after it are aligned to 16 bytes."""
+        return -(-8 * self._held // 16) * 16
 
     def slot(self, formats: str) -> int:
         """The offset of the next slots, of these `struct` formats."""

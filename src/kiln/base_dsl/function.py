@@ -449,6 +449,7 @@ class CompiledFunction:
         header[call_plan.NAMES] = call_plan.address_of(table)
         header[call_plan.GUARDS] = guards
         header[call_plan.OWNER] = id(self)
+        header[call_plan.HELD_BYTES] = planner.held_bytes
         made = call_plan.words([*header, *records])
         self._kept.append(made)  # another thread may be in a call by a plan that this one replaces
         return made

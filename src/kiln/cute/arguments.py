@@ -98,6 +98,7 @@ class PointerNode(Node):
     formats = "Q"
 
     def __init__(self, pointer: RuntimePointer) -> None:
+        self._pointer = pointer  # holds the memory: what the argument was taken of may let go of it during the call
         self.key, self._leaves = pointer._argument
 
     def types(self) -> list[ir.Type]:
@@ -120,7 +121,9 @@ class PointerNode(Node):
         address = self._leaves[0]
         if address % expected.alignment:
             return f"its address {address:#x} is not a multiple of {expected.alignment}"
-        return PointerNode(RuntimePointer(expected.dtype, address, expected.memspace, expected.alignment))
+        return PointerNode(
+            RuntimePointer(expected.dtype, address, expected.memspace, expected.alignment, self._pointer)
+        )
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
         return Pointer(next(values), *self.key)
@@ -212,8 +215,9 @@ class StreamNode(Node):
     formats = "Q"
     key = "a stream"
 
-    def __init__(self, handle: int | None, ambient: bool = False) -> None:
+    def __init__(self, handle: int | None, stream: Any, ambient: bool = False) -> None:
         self._handle = handle
+        self._stream = stream  # its handle is worth nothing when it is gone
         self.ambient = current_stream if ambient else None
         """What to pass where a call leaves it out."""
 
@@ -243,10 +247,10 @@ def argument_node(value: Any, annotation: Any) -> Node | None:
     if kind is Layout or kind is ComposedLayout:
         return layout_node(value)
     if kind is FakeStream:
-        return StreamNode(None, value.use_tvm_ffi_env_stream)
+        return StreamNode(None, value, value.use_tvm_ffi_env_stream)
     handle = handle_of(value)
     if handle is not None:
-        return StreamNode(handle)
+        return StreamNode(handle, value)
     if is_array(kind):
         return array_node(value)
     if hasattr(kind, "__extract_mlir_values__") and _in_trace():
@@ -438,19 +442,20 @@ def _devices(found: TensorSignature, planner: Planner) -> int:
     return 0 if planner.exact else on_host
 
 
-def introduce(native: Native, value: Any) -> bool:
-    """Tell native code about the type of an argument; whether that is new."""
+def introduce(native: Native, value: Any) -> None:
+    """Tell native code about the type of an argument, and those of the elements of a tuple or list."""
     kind = type(value)
-    if kind in _introduced:
-        return False
-    _introduced.add(kind)
-    if kind is RuntimeTensor or kind is RuntimePointer:
-        native.add_prepared(kind, "_passport")
-    elif not introduce_array(native, kind):
-        attribute = handle_attribute(value)
-        if attribute is not None:
-            native.add_stream(kind, attribute)
-    return True
+    if isinstance(value, (tuple, list)):
+        for element in value:
+            introduce(native, element)
+    elif kind not in _introduced:
+        _introduced.add(kind)
+        if kind is RuntimeTensor or kind is RuntimePointer:
+            native.add_prepared(kind, "_passport")
+        elif not introduce_array(native, kind):
+            attribute = handle_attribute(value)
+            if attribute is not None:
+                native.add_stream(kind, attribute)
 
 
 _introduced: set[type] = set()

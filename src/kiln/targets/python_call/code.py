@@ -63,8 +63,7 @@ API = (
     ("PyTuple_SetItem", ("ptr", "i64", "ptr"), "i32"),
     ("PyTuple_Size", ("ptr",), "i64"),
     ("PyTuple_GetItem", ("ptr", "i64"), "ptr"),
-    ("PyList_Size", ("ptr",), "i64"),
-    ("PyList_GetItem", ("ptr", "i64"), "ptr"),
+    ("PyList_AsTuple", ("ptr",), "ptr"),
     ("PyDict_New", (), "ptr"),
     ("PyDict_SetItem", ("ptr", "ptr", "ptr"), "i32"),
     ("PyDict_GetItemWithError", ("ptr", "ptr"), "ptr"),
@@ -82,7 +81,8 @@ def build() -> ir.Module:
     with context(), ir.Location.unknown():
         types = {"ptr": ptr_type(), "i32": int_type(32), "i64": int_type(64), "f64": ir.F64Type.get()}
         module = ir.Module.create()
-        for name, inputs, result in (*API, ("memcpy", ("ptr", "ptr", "i64"), "ptr")):
+        of_c = (("memcpy", ("ptr", "ptr", "i64"), "ptr"), ("memset", ("ptr", "i32", "i64"), "ptr"))
+        for name, inputs, result in (*API, *of_c):
             declare(module, name, [types[i] for i in inputs], [types[result]] if result else [])
         global_(
             module,
@@ -105,12 +105,15 @@ def build() -> ir.Module:
 
 
 def _take(module: ir.Module) -> None:
-    """`kiln_take(record, value, slots)`: 1 if an argument is one that the record describes; its leaves are in the slots."""
+    """`kiln_take(record, value, slots)`: 1 if an argument is one that the record describes; its leaves are in the slots.
+
+    What a list holds is another thread's to drop while the call runs, so a tuple of it is held: before the slots.
+    """
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     c = Body(module, "kiln_take", [ptr, ptr, ptr], [i32])
     record, value, slots = c.arguments
     overflow = c.alloca(i32)
-    no = c.block()
+    no, failed = c.block(), c.block()
     kind = c.word(record, plan.KIND)
     place = c.byte_gep(slots, c.word(record, plan.SLOT))
     for number, name in (
@@ -140,22 +143,30 @@ def _take(module: ir.Module) -> None:
     kind = c.pointer(value, 1)
     c.require(c.is_(kind, c.pointer(record, plan.BODY)), no)
     count = c.word(record, plan.BODY + 1)
-    first = c.gep(record, i64, plan.BODY + 2)
-    for_list, for_tuple = c.block(), c.block()
-    c.branch(c.is_(kind, World(c).pointer("list")), for_list, for_tuple)
-    for start, api in ((for_list, "PyList"), (for_tuple, "PyTuple")):
-        c.at(start)
-        c.require(c.compare("eq", c.result(f"{api}_Size", i64, value), count), no)
-        head, body, done = c.block(i64, ptr), c.block(), c.block()
-        c.goto(head, c.i64(0), first)
-        index, child = c.at(head)
-        c.branch(c.compare("slt", index, count), body, done)
-        c.at(body)
-        item = c.result(f"{api}_GetItem", ptr, value, index)
-        c.require(c.equals(c.result("kiln_take", i32, child, item, slots), 1), no)
-        c.goto(head, c.binary("addi", index, c.i64(1)), c.gep(child, i64, c.word(child, plan.SIZE)))
-        c.at(done)
-        c.give(c.i32(1))
+    hold = c.word(record, plan.BODY + 2)
+    for_list, items = c.block(), c.block(ptr)
+    c.when(c.compare("ne", hold, c.i64(0)), for_list)
+    c.goto(items, value)
+    c.at(for_list)
+    held = c.result("PyList_AsTuple", ptr, value)
+    c.store(held, c.byte_gep(slots, hold), 8)
+    c.require(c.negation(c.is_null(held)), failed)
+    c.goto(items, held)
+    (value,) = c.at(items)
+    c.require(c.compare("eq", c.result("PyTuple_Size", i64, value), count), no)
+    head, body, done = c.block(i64, ptr), c.block(), c.block()
+    c.goto(head, c.i64(0), c.gep(record, i64, plan.BODY + 3))
+    index, child = c.at(head)
+    c.branch(c.compare("slt", index, count), body, done)
+    c.at(body)
+    item = c.result("PyTuple_GetItem", ptr, value, index)
+    c.require(c.equals(c.result("kiln_take", i32, child, item, slots), 1), no)
+    c.goto(head, c.binary("addi", index, c.i64(1)), c.gep(child, i64, c.word(child, plan.SIZE)))
+    c.at(done)
+    c.give(c.i32(1))
+    c.at(failed)
+    c.call("PyErr_Clear", [], [])
+    c.goto(no)
     c.at(no)
     c.give(c.i32(0))
 
@@ -166,10 +177,13 @@ def _run(module: ir.Module) -> None:
     c = Body(module, "kiln_run", [ptr, ptr], [ptr])
     header, arguments = c.arguments
     no = c.block()
-    slots = c.value(
-        "llvm.alloca", ptr, (c.word(header, plan.SLOTS_BYTES),),
+    held = c.word(header, plan.HELD_BYTES)
+    memory = c.value(
+        "llvm.alloca", ptr, (c.binary("addi", held, c.word(header, plan.SLOTS_BYTES)),),
         {"elem_type": ir.TypeAttr.get(int_type(8)), "alignment": ir.IntegerAttr.get(i64, 16)},
     )  # fmt: skip
+    slots = c.byte_gep(memory, held)
+    c.call("memset", [ptr], [memory, c.i32(0), held])
     count = c.word(header, plan.RECORDS)
     head, body, call = c.block(i64, ptr), c.block(), c.block()
     c.goto(head, c.i64(0), c.gep(header, i64, plan.HEADER))
@@ -189,13 +203,24 @@ def _run(module: ir.Module) -> None:
     c.run_code(c.pointer(header, plan.ENTRY), slots, c.pointer(header, plan.REPORT), ready, failed)
     c.at(ready)
     result = c.result("kiln_result", ptr, header, slots)
+    end = c.block(ptr)
     c.call("Py_DecRef", [], [owner])
-    c.give(result)
+    c.goto(end, result)
     c.at(failed)
     c.call("Py_DecRef", [], [owner])
-    c.give(c.null())
+    c.goto(end, c.null())
     c.at(no)
-    c.give(c.as_pointer(c.i64(NOT_FORESEEN)))
+    c.goto(end, c.as_pointer(c.i64(NOT_FORESEEN)))
+    (result,) = c.at(end)
+    head, body, done = c.block(ptr), c.block(), c.block()
+    c.goto(head, memory)
+    (place,) = c.at(head)
+    c.branch(c.compare("ult", c.as_word(place), c.as_word(slots)), body, done)
+    c.at(body)
+    c.call("Py_DecRef", [], [c.load(ptr, place, 8)])  # null is fine
+    c.goto(head, c.gep(place, i64, 1))
+    c.at(done)
+    c.give(result)
 
 
 def _guards(module: ir.Module) -> None:

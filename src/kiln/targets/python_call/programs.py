@@ -33,10 +33,12 @@ _ROOM = 4 + 2 * _MOST_MODES
 NOT_FORESEEN = 1
 
 # what is known of a call while it is made, in words
-_CURSOR, _COUNT, _NUMBERS, _STREAM, _DEVICE = range(5)
-"""The end of the key, how many arrays and numbers there are, and of the first array the function that tells the stream, and
-the device."""
-_OBJECTS = 8
+_CURSOR, _COUNT, _NUMBERS, _STREAM, _DEVICE, _HELD = range(6)
+"""The end of the key, how many arrays and numbers there are, of the first array the function that tells the stream, and the
+device; how many tuples are held of what is in lists, which another thread may change."""
+_MOST_HELD = 8
+_HOLDS = 8
+_OBJECTS = _HOLDS + _MOST_HELD
 _ADDRESSES = _OBJECTS + program.MOST_REGISTERS
 _VALUES = _ADDRESSES + program.MOST_REGISTERS
 _KEY = _VALUES + program.MOST_NUMBERS
@@ -79,7 +81,7 @@ def _key(module: ir.Module) -> None:
     value, state, top = c.arguments
     about = c.alloca(i64, READ.COUNT)
     overflow, size = c.alloca(i32), c.alloca(i64)
-    no, yes = c.block(), c.block()
+    no, yes, failed = c.block(), c.block(), c.block()
     end = c.gep(state, i64, _STATE_WORDS - _ROOM)
     c.require(c.compare("ule", c.as_word(c.pointer(state, _CURSOR)), c.as_word(end)), no)
     world, kind = World(c), c.pointer(value, 1)
@@ -146,7 +148,6 @@ def _key(module: ir.Module) -> None:
     c.goto(yes)
 
     c.at(text)
-    failed = c.block()
     letters = c.result("PyUnicode_AsUTF8AndSize", ptr, value, size)
     c.require(c.negation(c.is_null(letters)), failed)
     length = c.load(i64, size)
@@ -162,20 +163,32 @@ def _key(module: ir.Module) -> None:
     c.goto(yes)
 
     (tag,) = c.at(sequence)
-    for_list, for_tuple = c.block(), c.block()
-    c.branch(c.equals(tag, _LIST), for_list, for_tuple)
-    for start, api in ((for_list, "PyList"), (for_tuple, "PyTuple")):
-        c.at(start)
-        count = c.result(f"{api}_Size", i64, value)
-        _put(c, state, tag, count)
-        head, body = c.block(i64), c.block()
-        c.goto(head, c.i64(0))
-        (index,) = c.at(head)
-        c.branch(c.compare("slt", index, count), body, yes)
-        c.at(body)
-        item = c.result(f"{api}_GetItem", ptr, value, index)
-        c.require(c.equals(c.result("kiln_key", i32, item, state, top), 1), no)
-        c.goto(head, c.binary("addi", index, c.i64(1)))
+    for_list, hold, too_many, items = c.block(), c.block(), c.block(), c.block(ptr)
+    c.when(c.equals(tag, _LIST), for_list)
+    c.goto(items, value)
+    c.at(for_list)
+    made = c.result("PyList_AsTuple", ptr, value)
+    c.require(c.negation(c.is_null(made)), failed)
+    held = c.word(state, _HELD)
+    c.branch(c.compare("ult", held, c.i64(_MOST_HELD)), hold, too_many)
+    c.at(too_many)
+    c.call("Py_DecRef", [], [made])
+    c.goto(no)
+    c.at(hold)
+    c.store(made, c.gep(c.gep(state, i64, _HOLDS), ptr, held), 8)
+    c.store(c.binary("addi", held, c.i64(1)), c.gep(state, i64, _HELD), 8)
+    c.goto(items, made)
+    (found,) = c.at(items)
+    count = c.result("PyTuple_Size", i64, found)
+    _put(c, state, tag, count)
+    head, body = c.block(i64), c.block()
+    c.goto(head, c.i64(0))
+    (index,) = c.at(head)
+    c.branch(c.compare("slt", index, count), body, yes)
+    c.at(body)
+    item = c.result("PyTuple_GetItem", ptr, found, index)
+    c.require(c.equals(c.result("kiln_key", i32, item, state, top), 1), no)
+    c.goto(head, c.binary("addi", index, c.i64(1)))
 
     c.at(function)
     c.give(c.result("kiln_key_function", i32, value, state))
@@ -238,12 +251,13 @@ def _key_function(module: ir.Module) -> None:
 
 
 def _key_call(module: ir.Module) -> None:
-    """`kiln_key_call(holder, arguments, how many are positional, names, state)`: 1 if a call has a key."""
+    """`kiln_key_call(holder, arguments, how many are positional, names, state)`: 1 if a call has a key. In any case
+    `kiln_let_go(state)` follows when the call is over."""
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     c = Body(module, "kiln_key_call", [ptr, ptr, i64, ptr, ptr], [i32])
     holder, arguments, positional, names, state = c.arguments
     no, yes = c.block(), c.block()
-    for word in (_COUNT, _NUMBERS, _STREAM, _DEVICE):
+    for word in (_COUNT, _NUMBERS, _STREAM, _DEVICE, _HELD):
         c.store(c.i64(0), c.gep(state, i64, word), 8)
     _move(c, state, c.gep(state, i64, _KEY))
     _put(c, state, positional)
@@ -335,8 +349,11 @@ def _call_key(module: ir.Module) -> None:
     no = c.block()
     rest, count = c.gep(arguments, ptr, 1), c.binary("subi", positional, c.i64(1))
     c.require(c.equals(c.result("kiln_key_call", i32, c.pointer(arguments), rest, count, names, state), 1), no)
-    c.give(_as_bytes(c, state))
+    key = _as_bytes(c, state)
+    c.call("kiln_let_go", [], [state])
+    c.give(key)
     c.at(no)
+    c.call("kiln_let_go", [], [state])
     none = World(c).pointer("none")
     c.call("Py_IncRef", [], [none])
     c.give(none)
@@ -478,20 +495,14 @@ def _repeat(module: ir.Module) -> None:
 
 def _results(module: ir.Module) -> None:
     """`kiln_results(program, state)`: what a call gives, with a new reference. `kiln_drop(state, first)`: let go of the arrays
-    that were made, the registers from `first` on."""
+    that were made, the registers from `first` on. `kiln_let_go(state)`: of all that is held."""
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     c = Body(module, "kiln_drop", [ptr, i64], [])
     state, first = c.arguments
-    end = c.word(state, _COUNT)
-    head, body, done = c.block(i64), c.block(), c.block()
-    c.goto(head, first)
-    (index,) = c.at(head)
-    c.branch(c.compare("slt", index, end), body, done)
-    c.at(body)
-    c.call("Py_DecRef", [], [c.pointer(c.gep(state, i64, _OBJECTS), index)])
-    c.goto(head, c.binary("addi", index, c.i64(1)))
-    c.at(done)
-    c.give()
+    _drop(c, c.gep(state, i64, _OBJECTS), first, c.word(state, _COUNT))
+    c = Body(module, "kiln_let_go", [ptr], [])
+    (state,) = c.arguments
+    _drop(c, c.gep(state, i64, _HOLDS), c.i64(0), c.word(state, _HELD))
 
     c = Body(module, "kiln_results", [ptr, ptr], [ptr])
     header, state = c.arguments
@@ -521,16 +532,29 @@ def _results(module: ir.Module) -> None:
     c.give(c.null())
 
 
+def _drop(c: Body, objects: ir.Value, first: ir.Value, end: ir.Value) -> None:
+    """Let go of some objects, and return."""
+    head, body, done = c.block(int_type(64)), c.block(), c.block()
+    c.goto(head, first)
+    (index,) = c.at(head)
+    c.branch(c.compare("slt", index, end), body, done)
+    c.at(body)
+    c.call("Py_DecRef", [], [c.pointer(objects, index)])
+    c.goto(head, c.binary("addi", index, c.i64(1)))
+    c.at(done)
+    c.give()
+
+
 def _call_recorded(module: ir.Module) -> None:
     """A program is kept while the call lasts: guards and steps may run Python, and other threads run during launches."""
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     c = Body(module, "kiln_call_recorded", [ptr, ptr, i64, ptr], [ptr])
     self_, arguments, positional, names = c.arguments
     state = c.alloca(i64, _STATE_WORDS)
-    leave, let_go, failed = c.block(), c.block(), c.block()
+    leave, let_go, failed, over = c.block(), c.block(), c.block(), c.block()
     holder = c.load(ptr, c.byte_gep(self_, World(c).word("recorded slot")), 8)
     c.require(c.negation(c.is_null(holder)), leave)
-    c.require(c.equals(c.result("kiln_key_call", i32, holder, arguments, positional, names, state), 1), leave)
+    c.require(c.equals(c.result("kiln_key_call", i32, holder, arguments, positional, names, state), 1), over)
     key = _as_bytes(c, state)
     c.require(c.negation(c.is_null(key)), failed)
     found = c.result("PyDict_GetItemWithError", ptr, c.result("PyTuple_GetItem", ptr, holder, c.i64(0)), key)
@@ -543,12 +567,16 @@ def _call_recorded(module: ir.Module) -> None:
     result = c.result("kiln_repeat", ptr, header, state)
     c.require(c.compare("ne", c.as_word(result), c.const(i64, NOT_FORESEEN)), let_go)
     c.call("Py_DecRef", [], [found])
+    c.call("kiln_let_go", [], [state])
     c.give(result)
     c.at(let_go)
     c.call("Py_DecRef", [], [found])
-    c.goto(leave)
+    c.goto(over)
     c.at(failed)
     c.call("PyErr_Clear", [], [])
+    c.goto(over)
+    c.at(over)
+    c.call("kiln_let_go", [], [state])
     c.goto(leave)
     c.at(leave)
     python = World(c).pointer("recorded python")
