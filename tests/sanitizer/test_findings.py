@@ -408,10 +408,68 @@ def run_divergent(y: cute.Tensor, border: Constexpr):
     divergent(y, border).launch(grid=1, block=64)
 
 
-def test_a_warp_reaches_one_barrier() -> None:
+def test_all_threads_reach_one_barrier() -> None:
     (y,) = arrays(64)
-    assert found(run_divergent, y, 32) == []
-    assert [f.rule for f in found(run_divergent, y, 40)] == ["divergent"]
+    assert found(run_divergent, y, 64) == []
+    assert "divergent" in {f.rule for f in found(run_divergent, y, 40)}
+    (finding,) = found(run_divergent, y, 32)  # whole warps, but not the whole block
+    assert finding.rule == "other-way"
+    assert "thread 32 of block 0 arrives at barrier 0" in finding.message
+    assert "thread 0 took another way" in finding.message
+    assert finding.span.line == finding.other_span.line + 2
+
+
+@cute.kernel
+def ends_early(y: cute.Tensor, limit: Constexpr, named: Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    if t >= limit:
+        return
+    if kiln.const_expr(named):
+        cute.arch.barrier(barrier_id=1, number_of_threads=limit)
+    else:
+        cute.arch.sync_threads()
+    y[t] = Float32(1.0)
+
+
+@cute.jit
+def run_ends_early(y: cute.Tensor, limit: Constexpr, named: Constexpr):
+    ends_early(y, limit, named).launch(grid=2, block=64)
+
+
+@pytest.mark.parametrize("limit", [50, 32, 63, 1])
+def test_a_barrier_for_all_threads_is_reached_by_all(limit: int) -> None:
+    (y,) = arrays(64)
+    (finding,) = found(run_ends_early, y, limit, False)
+    assert (finding.kind, finding.rule) == ("sync", "barrier-exited")
+    assert f"thread 0 of block 0 waits at barrier 0 for all threads of the block, and thread {limit}" in finding.message
+
+
+def test_threads_that_a_barrier_does_not_count_may_end() -> None:
+    (y,) = arrays(64)
+    assert found(run_ends_early, y, 64, False) == []
+    assert found(run_ends_early, y, 32, True) == []
+
+
+@cute.kernel
+def turns(y: cute.Tensor, more: Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    warp = t // 32
+    for _ in kiln.range(2 + warp * more):
+        cute.arch.sync_threads()
+    y[t] = Float32(1.0)
+
+
+@cute.jit
+def run_turns(y: cute.Tensor, more: Constexpr):
+    turns(y, more).launch(grid=1, block=64)
+
+
+def test_warps_go_through_a_barrier_equally_often() -> None:
+    (y,) = arrays(64)
+    assert found(run_turns, y, 0) == []
+    (finding,) = found(run_turns, y, 1)  # the other warp has ended by then, or ends while this one waits
+    assert finding.rule == "barrier-exited"
+    assert "thread 32 of block 0 waits" in finding.message
 
 
 @cute.kernel

@@ -10,9 +10,10 @@ from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.numeric.operators import integer_constant
 from ..base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
+from .extents import watched
 from .leaf import get_divisibility, is_dynamic_leaf, is_zero, leaf_add
 from .printing import Formatted
-from .swizzle import upcast_swizzle
+from .swizzle import downcast_swizzle, upcast_swizzle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -440,15 +441,28 @@ def _from_llvm_pointer(dtype: Any, value: Any, memspace: AddressSpace, alignment
 # --- accesses --------------------------------------------------------------------------------------------------------
 
 
+def seen_through(pointer: ir.Value, swizzle: Swizzle | None, layout_bits: int = 0) -> ir.Value:
+    """A pointer of which the sanitizer knows what its accesses see shared memory through: a swizzle of addresses or,
+    with `layout_bits`, one that a layout of elements of so many bits has, or none."""
+    if not (watched() and cute.info(pointer.type).space == "smem"):
+        return pointer
+    name = "" if swizzle is None else str(swizzle)
+    if swizzle is not None and layout_bits:
+        wider = layout_bits // 8
+        swizzle = downcast_swizzle(swizzle, wider) if wider else upcast_swizzle(swizzle, 8 // layout_bits)
+    numbers = [] if swizzle is None else [swizzle.num_bits, swizzle.num_base, swizzle.num_shift]
+    return cute.through(pointer, numbers, not layout_bits, name)
+
+
 def _accessed(pointer: Pointer, offset: Any) -> tuple[ir.Value, ir.Value]:
     """The base and the offset in elements of an access, the swizzle applied."""
     if pointer._swizzle is not None:
         if period := pointer._period():
-            return pointer._base, index_value(pointer._swizzled(offset, period))
+            return seen_through(pointer._base, pointer._swizzle), index_value(pointer._swizzled(offset, period))
         address = (pointer + offset)._address()
         swizzled = pointer._swizzle(address)
         moved = pointer_from_address(swizzled, pointer._dtype, pointer._memspace)
-        return moved._base, index_value(0)
+        return seen_through(moved._base, pointer._swizzle), index_value(0)
     if not isinstance(offset, int) and not is_zero(pointer._offset):
         pointer, offset = pointer + offset, 0
     return pointer._base, index_value(leaf_add(pointer._offset, offset))

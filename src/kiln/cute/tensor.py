@@ -37,9 +37,9 @@ from .layout import (
 from .leaf import get_divisibility, is_dynamic_leaf
 from .modes import slice_
 from .offset_width import leaf_width, needs_wide_offsets, with_wide_strides
-from .pointer import AddressSpace, Pointer, element_bits, load_element, recast_ptr, store_element
+from .pointer import AddressSpace, Pointer, element_bits, load_element, recast_ptr, seen_through, store_element
 from .printing import layout_parts
-from .swizzle import upcast_swizzle
+from .swizzle import Swizzle, upcast_swizzle
 from .tiling import make_fragment_layout
 
 if TYPE_CHECKING:
@@ -624,6 +624,7 @@ def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) 
         made = TracedTensor(iterator, layout, extents=extents_of(layout))
         if sanitizing.kinds() and isinstance(iterator, Pointer) and iterator.memspace is AddressSpace.smem:
             _note_view(made)
+            made = TracedTensor(_seen_through(iterator, layout), layout, extents=made._extents)
         return made
     if isinstance(iterator, (int, tuple, list)) or is_dynamic_leaf(iterator):
         return TracedTensor(as_int_tuple(iterator, "a coordinate"), layout)
@@ -632,6 +633,16 @@ def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) 
         f"make_tensor takes a pointer or a coordinate, got {type(iterator).__name__}",
         hint="a pointer is t.iterator, cute.make_ptr(...) or what an allocator returns",
     )
+
+
+def _seen_through(pointer: Pointer, layout: Any) -> Pointer:
+    """The pointer to shared memory of a tensor with this layout, as the sanitizer knows it."""
+    if pointer.swizzle is not None:
+        return pointer  # what it is seen through, an access says
+    swizzle = layout.inner if isinstance(layout, ComposedLayout) and isinstance(layout.inner, Swizzle) else None
+    if swizzle is None and not isinstance(layout, Layout):
+        return pointer
+    return pointer._copy(_base=seen_through(pointer.ir_value(), swizzle, element_bits(pointer.dtype)), _offset=0)
 
 
 def _note_view(tensor: TracedTensor) -> None:

@@ -315,6 +315,22 @@ class Bounds(Cute.Operation, name="bounds"):
     write: ir.IntegerAttr
 
 
+class Through(Cute.Operation, name="through"):
+    """The same address, for accesses to shared memory that see it through a swizzle; only in programs that are traced for
+    the sanitizer.
+
+    `swizzle` holds its bits, base and shift, counted in bytes, as text (`"3,4,3"`), and is empty for a plain layout. It
+    moves addresses relative to `pointer` or, with `absolute`, addresses themselves. `swizzle_name` is the swizzle as the
+    program has it.
+    """
+
+    pointer: ext.Operand[Ptr]
+    swizzle: ir.StringAttr
+    absolute: ir.IntegerAttr
+    swizzle_name: ir.StringAttr
+    result: ext.Result[Ptr]
+
+
 class AllocRmem(Cute.Operation, name="alloc_rmem", traits=[_Allocates]):
     """Memory of one thread for `count` elements of the result's element type, undefined at first.
 
@@ -351,7 +367,7 @@ class Undef(Cute.Operation, name="undef", traits=[ext.Pure]):
 OPERATIONS: tuple[type[ext.Operation], ...] = (
     ThreadIdx, BlockIdx, BlockDim, GridDim, LaneIdx, WarpIdx,
     Launch, Printf, Assert,
-    IntToPtr, PtrToInt, PtrAdd, CastPtr, View, Iter, Leaf, CastMemref, Load, Store, Bounds, AllocRmem, AllocSmem,
+    IntToPtr, PtrToInt, PtrAdd, CastPtr, View, Iter, Leaf, CastMemref, Load, Store, Bounds, Through, AllocRmem, AllocSmem,
     DynamicSmem, Undef,
 )  # fmt: skip
 TYPES: tuple[type[ext.Type], ...] = (Ptr, Memref)
@@ -630,6 +646,15 @@ def store(value: ir.Value, target: ir.Value, offset: ir.Value, alignment: int = 
 def bounds(pointer: ir.Value, numbers: Sequence[ir.Value], write: bool) -> ir.Operation:
     """What coordinates the next access is to: lowest, highest, extents."""
     return emit("cute.bounds", (), (pointer, *numbers), {"write": _i32(int(write))})
+
+
+def through(pointer: ir.Value, swizzle: Sequence[int], absolute: bool, name: str) -> ir.Value:
+    """The pointer, whose accesses see shared memory through a swizzle."""
+    text = ",".join(map(str, swizzle))
+    attributes = {
+        "swizzle": ir.StringAttr.get(text, context()), "absolute": _i32(int(absolute)), "swizzle_name": ir.StringAttr.get(name, context())
+    }  # fmt: skip
+    return emit_value("cute.through", pointer.type, (pointer,), attributes)
 
 
 def alloc_rmem(count: int, type_: ir.Type) -> ir.Value:

@@ -15,6 +15,7 @@ from ..pointer import (
     Pointer,
     known_alignment,
     pointer_from_address,
+    seen_through,
 )
 from ..swizzle import Swizzle
 from ..tensor import TracedTensor
@@ -101,9 +102,11 @@ def offsets(layout: Any, indices: Iterable[int]) -> list[Any]:
 def address(pointer: Pointer, offset: Any) -> ir.Value:
     """The address `offset` elements past a pointer, its swizzle applied, as an IR value."""
     if pointer.swizzle is not None and (period := pointer._period()):
-        return pointer._unswizzled_base(pointer._swizzled(offset, period), known_alignment(pointer, offset)).ir_value()
+        base = pointer._unswizzled_base(pointer._swizzled(offset, period), known_alignment(pointer, offset))
+        return seen_through(base.ir_value(), pointer.swizzle)
     moved = pointer + offset
     if pointer.swizzle is None:
         return moved.ir_value()
     swizzled = pointer.swizzle(moved._address())
-    return pointer_from_address(swizzled, pointer.dtype, pointer.memspace, known_alignment(pointer, offset)).ir_value()
+    moved = pointer_from_address(swizzled, pointer.dtype, pointer.memspace, known_alignment(pointer, offset))
+    return seen_through(moved.ir_value(), pointer.swizzle)

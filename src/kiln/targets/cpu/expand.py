@@ -602,6 +602,14 @@ def _bounds(x: Expander, op: ir.Operation, operands: list[ir.Type], _r: Any, b: 
     return []
 
 
+@expands("cute.through")
+def _through(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    pointer = op.operands[0]
+    if x.module.sanitizer is None or not x.function.is_kernel:
+        return [pointer]
+    return [x.module.sanitizer.through(op, b, pointer)]
+
+
 def _checked(
     x: Expander, op: ir.Operation, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, write: bool,
     value: ir.Value | None = None,

@@ -793,6 +793,11 @@ def _bounds(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, _b: DeviceBui
     return []  # the sanitizer is the CPU target's
 
 
+@expands("cute.through")
+def _through(_x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: DeviceBuilder) -> list[ir.Value]:
+    return [op.operands[0]]
+
+
 @expands("cute.undef")
 def _undef(_x: Expander, _op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
     # zero, not undef: what depends on it by mistake is at least the same every time

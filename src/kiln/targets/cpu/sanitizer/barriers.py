@@ -6,7 +6,7 @@ import ctypes
 from typing import Any
 
 from .clocks import clock_entry
-from .native import Code, Value
+from .native import Code, Value, Variable
 from .registry import call, exported, maximum, state_of
 from .state import BARRIERS, RULE, BarrierSlot, Clock, Meeting, Thread
 
@@ -28,6 +28,7 @@ def barrier(c: Code, at: Value, number: Value, phase: Value, count: Value, site:
         slot.arrived = 0
         slot.count = count
         slot.site = site
+        slot.who = st.tid
         c.call_c("memset", [(slot.place("warp_site"),), c.i32(0), c.i64(256)])
     with c.when(slot.count != count):
         call(c, "report", RULE["count"], site, slot.site, st.group, st.tid, 0, 0, slot.count.wide(), count.wide())
@@ -40,6 +41,17 @@ def barrier(c: Code, at: Value, number: Value, phase: Value, count: Value, site:
     before = slot.at("warp_site", warp)
     with c.when((mode < 2) & (before != 0) & (before != site + 1)):
         call(c, "report", RULE["divergent"], site, before - 1, st.group, st.tid, 0, 0, number.wide(), 0)
+    with c.when((mode < 2) & (count == 0)):  # a barrier for all threads of the block
+        with c.when((before == 0) & (slot.site != site)):
+            call(c, "report", RULE["other-way"], site, slot.site, st.group, slot.who, 0, 0, number.wide(), 0)
+        with c.when(st.exits != 0):
+            first, gone = rank.narrow() * st.per_block, c.variable(-1, 32)
+            with c.loop(st.per_block) as i:
+                other = c.struct(st.thread_array + (first + i).wide() * ctypes.sizeof(Thread), Thread)
+                with c.when((other.exited != 0) & (gone.get() == -1)):
+                    gone.set(first + i)
+            with c.when(gone.get() != -1):
+                call(c, "report", RULE["barrier-exited"], site, site, st.group, gone.get(), 0, 0, number.wide(), 0)
     slot.set_at("warp_site", warp, site + 1)
     slot.arrived = slot.arrived + 1
     with c.when((st.sequential == 0) | (thread.fenced == 0)):
@@ -138,12 +150,24 @@ def meet(c: Code, mask: Value, site: Value, orders: Value) -> None:
         slot.arrived = 0
 
 
-def lane_exits(c: Code, st: Any) -> None:
-    """The running thread ends: meetings that wait for it say so."""
+def thread_exits(c: Code, st: Any) -> None:
+    """The running thread ends: barriers and meetings that wait for it say so."""
+    me = c.variable(st.tid, 32)
+    block, local = st.tid // st.per_block, st.tid % st.per_block
+    with c.loop(c.i32(BARRIERS - 1)) as i:
+        slot = c.struct(st.slots + (block * BARRIERS + i).wide() * ctypes.sizeof(BarrierSlot), BarrierSlot)
+        came = (slot.at("warp_lanes", local >> 5) >> (local & 31)) & 1
+        with c.when((slot.clock != 0) & (slot.count == 0) & (came == 0)):
+            st.tid = slot.who  # the finding is about who waits
+            call(c, "report", RULE["barrier-exited"], slot.site, slot.site, st.group, me.get(), 0, 0, i.wide(), 0)
+            st.tid = me.get()
+    _lane_exits(c, st, me)
+
+
+def _lane_exits(c: Code, st: Any, me: Variable) -> None:
     local = st.tid % st.per_block
     lane, warp = local & 31, local >> 5
     first = ((st.tid // st.per_block) * ((st.per_block + 31) >> 5) + warp) * 32
-    me = c.variable(st.tid, 32)
     with c.loop(c.i32(32)) as i:
         slot = c.struct(st.meetings + (first + i).wide() * ctypes.sizeof(Meeting), Meeting)
         with c.when((slot.arrived != 0) & (((slot.mask >> lane) & 1) != 0)):

@@ -7,7 +7,7 @@ called by instrumented code (`instrument.py`); each file defines those of one su
 
 from __future__ import annotations
 
-from . import barriers, clocks, launches, lone, mbarriers, orders, reporting, shadow  # noqa: F401 - they define functions
+from . import barriers, clocks, launches, lone, mbarriers, orders, reporting, shadow, swizzles  # noqa: F401 - they define functions
 from .registry import PREFIX, build, exports
 from .shadow import NO_INIT
 

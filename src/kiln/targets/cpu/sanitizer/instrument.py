@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import linecache
 import re
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from ....base_dsl.target import value_bytes
 from ....dialects import cute
 from ....mlir import ir
 from ...llvm_build import Builder, constant_values, int_type, ptr_type
-from . import detector, inline, numeric, undefined
+from . import detector, inline, numeric, swizzles, undefined
 from .state import ALIGNMENT_SHIFT, ATOMIC, ENGINE_SHIFT, GLOBAL, KINDS, MAX_LEAVES, MAX_OBJECTS, SHARED, WRITE
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class SanitizedSite:
     """Where the allocation starts in shared memory; -1: at the dynamic part."""
     element: str = ""
     element_bits: int = 0
+    swizzle: str = ""
+    """What it sees shared memory through."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +102,8 @@ class KernelFacts:
     ordered: bool = False
     """Whether it has shared memory, atomics or anything else that lets threads meet."""
     lone: bool = False
+    swizzled: bool = False
+    """Whether it has a swizzled tensor in shared memory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +138,7 @@ class Instrumentation:
         self._site_numbers: dict[SanitizedSite, int] = {}
         self._allocations: dict[ir.Value, Allocation] = {}
         self._private: dict[ir.Value, int] = {}
+        self._seen_through: dict[ir.Value, swizzles.Swizzled | None] = {}
         self._kernel_numbers: dict[str, int] = {}
         self.facts: dict[str, KernelFacts] = {}
 
@@ -158,6 +164,7 @@ class Instrumentation:
         self.kernels.append(KernelInfo(name, arguments))
         self.facts[name] = KernelFacts()
         if "memory" in self.kinds:
+            self.facts[name].swizzled = swizzles.any_in(func)
             undefined.watch(self, expansion, func)
 
     def enter(self, x: Expander) -> None:
@@ -226,6 +233,28 @@ class Instrumentation:
             offset += index * value_bytes(op.attributes["elem_type"].value)  # pyright: ignore[reportAttributeAccessIssue]
             value = op.operands[0]
         return value, offset
+
+    def through(self, op: ir.Operation, b: Builder, pointer: ir.Value) -> ir.Value:
+        """The address of a tensor in shared memory that is seen through a swizzle, or through none."""
+        made = b.byte_gep(pointer, 0)
+        self._seen_through[made] = swizzles.swizzled(op, pointer)
+        return made
+
+    def _swizzle_of(self, value: ir.Value, seen: tuple[ir.Value, ...] = ()) -> swizzles.Swizzled | None:
+        """What an address is seen through; None where that is not known, or not the same on all ways."""
+        for _ in range(256):
+            if value in self._seen_through:
+                return self._seen_through[value]
+            sources = [s for s in _passed_on(value) if s not in seen]
+            if not sources:
+                return None
+            if len(sources) > 1:
+                if len(seen) > _MOST_MERGES:
+                    return None
+                found = {self._swizzle_of(source, (*seen, value)) for source in sources if source != value}
+                return found.pop() if len(found) == 1 else None
+            value = sources[0]
+        return None
 
     def allocated_private(self, value: ir.Value, size: int) -> None:
         """A register array."""
@@ -361,8 +390,12 @@ class Instrumentation:
         if isinstance(bytes_, int):
             whole = bytes_ | alignment
             self.granule = min(self.granule, whole & -whole)
-        site = self.site(op, x, what, memory=name, start=start, element=element, element_bits=bits)
         facts = self.facts[x.function.name]
+        looks = facts.swizzled and flags & SHARED and space != "dsmem"
+        plain = engine != 2 and not atomic and written and not swizzles.is_uniform(value)
+        through = self._swizzle_of(address) if looks and plain else None
+        more = {"swizzle": through.name} if through is not None else {}
+        site = self.site(op, x, what, memory=name, start=start, element=element, element_bits=bits, **more)
         facts.ordered |= bool(flags & (SHARED | ATOMIC) or engine)
         if write and not flags & SHARED:
             if low:
@@ -379,6 +412,8 @@ class Instrumentation:
         if isinstance(bytes_, int) and not engine:
             argument = low - 1 if not flags & SHARED else -1
             facts.accesses.append(inline.Access(made, tuple(told), argument, bytes_, alignment, site, write))
+        if looks:
+            swizzles.look(b, functools.partial(self.call, x, b), checked, bytes_, through, write, site)
         return b.value("llvm.inttoptr", ptr_type(), (checked,))
 
     def bounds(self, x: Expander, op: ir.Operation, b: Builder, type_: ir.Type) -> None:

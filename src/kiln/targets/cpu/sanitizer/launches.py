@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from .barriers import lane_exits
+from .barriers import thread_exits
 from .clocks import clock_entry
 from .native import Code, Value
 from .registry import CELL, call, exported, maximum, state_of
@@ -59,7 +59,7 @@ def launch(
     st.programmatic = programmatic
     for name in (
         "threads", "locations", "free_clocks", "free_arrays", "dense",
-        "thread_array", "cells", "slots", "meetings", "object_count", "arena", "arena_end", "unplaced", "readonly", "lone", "remote", "endings",
+        "thread_array", "cells", "tiles", "slots", "meetings", "object_count", "arena", "arena_end", "unplaced", "readonly", "lone", "remote", "endings",
         "sequential",
     ):  # fmt: skip
         setattr(st, name, 0)
@@ -152,6 +152,7 @@ def group(c: Code, arena: Value, sizes: Value, number: Value) -> None:
         st.thread_array = call(c, "alloc", n.wide() * ctypes.sizeof(Thread))
         st.cells_bytes = st.cells_per_block.wide() * blocks.wide() * CELL
         st.cells = call(c, "alloc", st.cells_bytes)
+        st.tiles = c.i64(0)
         st.slots = call(c, "alloc", blocks.wide() * (BARRIERS * ctypes.sizeof(BarrierSlot)))
         warps = ((per_block + 31) >> 5).wide() * blocks.wide()
         st.meetings = call(c, "alloc", warps * (32 * ctypes.sizeof(Meeting)))
@@ -179,6 +180,8 @@ def group(c: Code, arena: Value, sizes: Value, number: Value) -> None:
             (st.meetings, warps.wide() * (32 * ctypes.sizeof(Meeting))),
         ):
             c.call_c("memset", [(place,), c.i32(0), bytes_])
+        with c.when(st.tiles != 0):
+            c.call_c("memset", [(st.tiles,), c.i32(0), st.cells_per_block.wide() * blocks.wide() * 4])
         with c.when(st.remote != 0):
             c.call_c("memset", [(st.remote,), c.i32(0), blocks.wide() * st.identities.wide() * 8])
             with c.loop(blocks) as i:
@@ -220,7 +223,7 @@ def exit_(c: Code) -> None:
     st = state_of(c)
     c.struct(st.current, Thread).exited = 1
     st.exits = st.exits + 1
-    lane_exits(c, st)
+    thread_exits(c, st)
     with c.when(st.remote != 0):
         rank = st.tid // st.per_block
         ending = st.endings + rank.wide() * 16

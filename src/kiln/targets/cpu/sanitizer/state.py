@@ -45,17 +45,17 @@ LOCATIONS = 1 << 14
 # what a finding says: `Finding.rule`
 RULES = (
     "read-write", "write-read", "write-write", "atomic", "proxy",
-    "bounds", "alignment", "uninitialized", "read-only",
-    "divergent", "count", "mbarrier-init", "mbarrier-twice", "mbarrier-overflow", "mbarrier-bytes", "mbarrier-phase",
+    "bounds", "alignment", "uninitialized", "read-only", "swizzle",
+    "divergent", "other-way", "barrier-exited", "count", "mbarrier-init", "mbarrier-twice", "mbarrier-overflow", "mbarrier-bytes", "mbarrier-phase",
     "lanes-site", "lanes-mask", "lanes-exited", "block-exited", "block-started",
     "not-finite", "index-overflow",
 )  # fmt: skip
 RULE = {name: number for number, name in enumerate(RULES)}
 KIND_OF_RULE = {
     **dict.fromkeys(RULES[:5], "race"),
-    **dict.fromkeys(RULES[5:9], "memory"),
-    **dict.fromkeys(RULES[9:21], "sync"),
-    **dict.fromkeys(RULES[21:], "numeric"),
+    **dict.fromkeys(RULES[5:10], "memory"),
+    **dict.fromkeys(RULES[10:24], "sync"),
+    **dict.fromkeys(RULES[24:], "numeric"),
 }
 
 
@@ -128,7 +128,8 @@ class BarrierSlot(ctypes.Structure):
         ("phase", u32),
         ("arrived", u32),
         ("count", u32),
-        ("site", u32),
+        ("site", u32),  # of the first arrival
+        ("who", u32),  # made it
         ("warp_site", u32 * 32),  # where each warp arrived, plus 1
         ("warp_lanes", u32 * 32),  # its lanes that did
     ]
@@ -238,6 +239,10 @@ class State(ctypes.Structure):
         ("thread_array", i64),
         ("cells", i64),
         ("cells_bytes", i64),
+        (
+            "tiles",
+            i64,
+        ),  # for each cell of shared memory: where its bytes lie before the swizzle they were written through, plus 1
         ("slots", i64),
         ("meetings", i64),
         ("pages", i64),  # pairs of key and address

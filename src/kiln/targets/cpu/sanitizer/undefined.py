@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..expand import Expansion
     from .instrument import Instrumentation
 
-_MOVED = {"cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter"}
+_MOVED = {"cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter", "cute.through"}
 """Operations whose result points into what their first operand points into."""
 _SHAPING = {
     "vector.extract", "vector.insert", "vector.broadcast", "vector.shape_cast", "vector.extract_strided_slice",

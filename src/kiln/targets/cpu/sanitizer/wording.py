@@ -194,6 +194,16 @@ def _read_only(case: Case) -> Words:
     return f"{case.me} writes {case.memory}, which is read-only", "pass an array that may be written", ""
 
 
+def _swizzle(case: Case) -> Words:
+    mine, theirs = (site.swizzle or "no swizzle" for site in (case.site, case.other_site))
+    tiles = f"through {mine}" if mine != theirs else f"through {mine} of a tile that starts elsewhere"
+    return (
+        f"{case.me} reads {case.memory} {tiles}; {case.other} wrote it through {theirs}, as the element of another place",
+        "see a tile through one layout wherever it is written and read: the swizzle is part of it, and of where it starts",
+        f"written here by {case.other}",
+    )
+
+
 # --- synchronization -------------------------------------------------------------------------------------------------
 
 
@@ -202,6 +212,22 @@ def _divergent(case: Case) -> Words:
         f"{case.me} arrives at barrier {case.extra[0]} here while other threads of its warp are at another one",
         "all threads of a warp must reach the same barrier: move it out of the branch",
         "the others arrived here",
+    )
+
+
+def _other_way(case: Case) -> Words:
+    return (
+        f"{case.me} arrives at barrier {case.extra[0]}, which all threads of the block take part in, here while {case.other} took another way",
+        "a barrier for all threads stands where all of them pass: move it out of the branch, or use a named barrier with a count of threads",
+        f"{case.other} arrived here",
+    )
+
+
+def _barrier_exited(case: Case) -> Words:
+    return (
+        f"{case.me} waits at barrier {case.extra[0]} for all threads of the block, and {case.other} ended without coming to it",
+        "let every thread reach the barrier (guard the work, not the barrier), or use a named barrier with a count of threads",
+        "",
     )
 
 
@@ -336,7 +362,8 @@ def _index_overflow(case: Case) -> Words:
 _RULES: dict[str, Callable[[Case], Words]] = {
     "read-write": _race, "write-read": _race, "write-write": _race, "atomic": _race, "proxy": _proxy,
     "bounds": _bounds, "alignment": _alignment, "uninitialized": _uninitialized, "read-only": _read_only,
-    "divergent": _divergent, "count": _count, "mbarrier-init": _mbarrier_init, "mbarrier-twice": _mbarrier_twice,
+    "swizzle": _swizzle,
+    "divergent": _divergent, "other-way": _other_way, "barrier-exited": _barrier_exited, "count": _count, "mbarrier-init": _mbarrier_init, "mbarrier-twice": _mbarrier_twice,
     "mbarrier-overflow": _mbarrier_overflow, "mbarrier-bytes": _mbarrier_bytes, "mbarrier-phase": _mbarrier_phase, "lanes-site": _lanes_site,
     "lanes-mask": _lanes_mask, "lanes-exited": _lanes_exited, "block-exited": _block_exited,
     "block-started": _block_started,
