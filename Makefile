@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 WORKERS ?= 2
 
-.PHONY: demo test seeds lint format types clean
+.PHONY: demo test seeds replay lint format types clean
 
 demo: .venv/.installed
 	$(BIN)/python -m kiln run examples/hello_world.py
@@ -14,6 +14,11 @@ test: .venv/.dev
 # The same tests on the CPU target under five schedules, with one and with two worker threads.
 seeds: .venv/.dev
 	$(BIN)/python tests/schedules.py -n $(WORKERS)
+
+# Compile a corpus with the revision BASE and with the working tree, and compare IR, PTX, SASS and sizes.
+BASE ?= HEAD
+replay: .venv/.dev
+	$(BIN)/python tools/replay $(BASE)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

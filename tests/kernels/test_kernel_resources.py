@@ -1,109 +1,20 @@
-"""No kernel that ships uses local memory in its default configurations: compiled for GPUs that are not there.
-
-A new kernel adds its calls to `SHIPPED`: they compile and launch nothing, so arrays are as large as a configuration
-needs to be chosen, and their contents do not matter.
-"""
+"""No kernel that ships uses local memory in its default configurations: compiled for GPUs that are not there."""
 
 from __future__ import annotations
 
 import json
 import textwrap
 
-import ml_dtypes
 import numpy as np
 import pytest
+from library_calls import SHIPPED
 
-from kiln import kernels
 from kiln.targets.nvidia import codegen
 from kiln.testing import assert_no_local_memory, dry_run
 
 pytestmark = pytest.mark.skipif(
     codegen.ptxas_version() is None, reason="there is no ptxas: pip install nvidia-cuda-nvcc"
 )
-
-F16, BF16, F32, E4M3, I8 = np.float16, ml_dtypes.bfloat16, np.float32, ml_dtypes.float8_e4m3fn, np.int8
-_memory = np.zeros(1 << 26, np.uint8)
-
-
-def array(dtype, *shape):
-    """An array; all share their memory."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return _memory[:size].view(dtype).reshape(shape)
-
-
-def large(dtype, layout, **options):
-    """A product that gets the largest tiles; N: rows are contiguous, T: columns."""
-    a, b = (array(dtype, 2048, 2048) for _ in range(2))
-    a, b = (x if way == "N" else x.T for x, way in ((a, layout[0]), (b, layout[1])))
-    return kernels.gemm(a, b, **options)
-
-
-def attention(dim, **options):
-    """Attention with more tiles of queries than a GPU runs at once."""
-    q = np.broadcast_to(array(BF16, 1, 256, 1, dim), (4, 256, 128, dim))
-    return kernels.flash_attention(q, q, q, **options)
-
-
-def serving(dim, queries, **options):
-    """Attention of few queries with keys that are one and the same, in a cache."""
-    k = np.broadcast_to(array(BF16, 1, 1, 8, dim), (4, 8192, 8, dim))
-    used = np.zeros(4, np.int32)
-    return kernels.flash_attention(array(BF16, 4, queries, 32, dim), k, k, seqused_k=used, **options)
-
-
-def sequences(dim):
-    """Attention of sequences one after another."""
-    q, starts = array(BF16, 1024, 16, dim), np.array([0, 512, 1024], np.int32)
-    return kernels.flash_attention(q, q, q, causal=True, cu_seqlens_q=starts, cu_seqlens_k=starts, return_lse=True)
-
-
-SHIPPED = {
-    "gemm f16 NN": lambda: large(F16, "NN"),
-    "gemm f16 NT": lambda: large(F16, "NT"),
-    "gemm f16 TN": lambda: large(F16, "TN"),
-    "gemm bf16 TT": lambda: large(BF16, "TT"),
-    "gemm f32 NN": lambda: large(F32, "NN"),
-    "gemm f32 NT": lambda: large(F32, "NT"),
-    "gemm f32 TN, smaller": lambda: kernels.gemm(array(F32, 64, 512).T, array(F32, 64, 512)),
-    "gemm tf32 NN": lambda: large(F32, "NN", precision="tf32"),
-    "gemm tf32 NT": lambda: large(F32, "NT", precision="tf32"),
-    "gemm e4m3 NT": lambda: large(E4M3, "NT"),
-    "gemm e4m3 TN": lambda: large(E4M3, "TN"),
-    "gemm i8 NT": lambda: large(I8, "NT"),
-    "gemm i8 TN": lambda: large(I8, "TN"),
-    "gemm f16 3072": lambda: kernels.gemm(array(F16, 3072, 3072), array(F16, 3072, 3072).T),
-    "gemm f16, narrow": lambda: kernels.gemm(array(F16, 64, 4096), array(F16, 4096, 4096).T),
-    "gemm f16, one row": lambda: kernels.gemm(array(F16, 1, 4096), array(F16, 4096, 4096).T),
-    "gemm f16, large, everything after it": lambda: large(
-        F16,
-        "NT",
-        c=array(F32, 2048, 2048),
-        bias=array(F16, 2048),
-        activation="gelu",
-        epilogue=lambda value, gate: value * gate,
-        extras=[array(F16, 2048, 1)],
-    ),
-    "gemm f16, small": lambda: kernels.gemm(array(F16, 64, 64), array(F16, 64, 64)),
-    "gemm f16, bias and gelu": lambda: kernels.gemm(
-        array(F16, 64, 64), array(F16, 64, 64), bias=array(F16, 64), activation="gelu"
-    ),
-    "attention bf16 128, causal": lambda: attention(128, causal=True),
-    "attention bf16 128": lambda: attention(128),
-    "attention bf16 128, windows and logarithms": lambda: attention(128, window=(64, 64), softcap=9.0, return_lse=True),
-    "attention bf16 64, causal": lambda: attention(64, causal=True),
-    "attention bf16 192, causal": lambda: attention(192, causal=True),
-    "attention bf16 256, causal": lambda: attention(256, causal=True),
-    "attention bf16 256, windows and logarithms": lambda: attention(256, window=(64, 64), softcap=9.0, return_lse=True),
-    "attention bf16 128, sequences": lambda: sequences(128),
-    "attention bf16 128, one query": lambda: serving(128, 1),
-    "attention bf16 128, 16 queries, causal": lambda: serving(128, 16, causal=True, return_lse=True),
-    "attention bf16 256, 4 queries, causal": lambda: serving(256, 4, causal=True),
-    "softmax bf16": lambda: kernels.softmax(array(BF16, 4, 8192)),
-    "softmax f32, long": lambda: kernels.softmax(array(F32, 4, 65536)),
-    "rms_norm bf16": lambda: kernels.rms_norm(array(BF16, 4, 8192), array(BF16, 8192)),
-    "layer_norm f16": lambda: kernels.layer_norm(array(F16, 4, 4096), array(F16, 4096), array(F16, 4096)),
-    "layer_norm f32, odd": lambda: kernels.layer_norm(array(F32, 4, 1023), array(F32, 1023), array(F32, 1023)),
-}
 
 
 @pytest.mark.parametrize("name", SHIPPED)
