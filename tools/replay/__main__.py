@@ -121,7 +121,7 @@ def differences(before: dict[str, object], after: dict[str, object], renames: di
                 if old.get(part) != new.get(part):
                     found.append((f"{key} {part}", f"{old.get(part, 0)} -> {new.get(part, 0)}"))
         elif isinstance(old, str) and isinstance(new, str) and "\n" in old + new:
-            lines = [line for line in difflib.unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm="")][2:]
+            lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm=""))[2:]
             removed, added = (sum(line.startswith(sign) for line in lines) for sign in "-+")
             found.append((key, f"-{removed} +{added} lines of {old.count(chr(10))}"))
         else:

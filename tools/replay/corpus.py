@@ -71,7 +71,7 @@ _SASS = re.compile(r"/\*[0-9a-f]+\*/\s+(?:@!?U?P\d+ |@!?U?PT )?([A-Z][A-Z0-9_]*)
 
 def _ptx(text: str) -> str:
     """Without line information, which names files of the checkout."""
-    text = text.split(".section\t.debug")[0]
+    text = text.split(".section\t.debug", maxsplit=1)[0]
     return "\n".join(
         line.split("//")[0].rstrip()
         for line in text.splitlines()

@@ -170,6 +170,8 @@ class _Machine:
                 element = op.attributes["elem_type"].value  # pyright: ignore[reportAttributeAccessIssue]
                 count = op.operands[0].owner.attributes["value"].value  # pyright: ignore[reportAttributeAccessIssue]
                 size, alignment = size_and_alignment(element)
+                if isinstance(element, ir.VectorType):  # accesses that do not say otherwise are taken to be aligned to it
+                    alignment = min(1 << (size - 1).bit_length(), _FRAMES_ALIGNMENT)
                 if "alignment" in op.attributes:
                     alignment = max(alignment, op.attributes["alignment"].value)  # pyright: ignore[reportAttributeAccessIssue]
                 place = self._field(
@@ -296,6 +298,10 @@ class _Machine:
             },
             [old_entry, *resumes],
         )  # fmt: skip
+
+
+_FRAMES_ALIGNMENT = 64
+"""Of the first frame of a block: its record is a multiple of that, and shared memory before it of more."""
 
 
 def _alignment(bytes_: int) -> dict[str, ir.Attribute]:
