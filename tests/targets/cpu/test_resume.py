@@ -133,3 +133,26 @@ def test_only_what_crosses_is_kept() -> None:
     assert (frame.spilled, frame.suspends) == (2, 3)
     _, frame, _ = _compile(MEMORY, True)
     assert frame.size >= _HEADER + 16 + 16
+
+
+VECTORS = """
+  %one = arith.constant 1 : i64
+  %byte = llvm.alloca %one x i8 : (i64) -> !llvm.ptr
+  %four = llvm.alloca %one x vector<4xf32> : (i64) -> !llvm.ptr
+  %eight = llvm.alloca %one x vector<8xi32> : (i64) -> !llvm.ptr
+  func.call @kiln_suspend() : () -> ()
+  %a = llvm.ptrtoint %four : !llvm.ptr to i32
+  %b = llvm.ptrtoint %eight : !llvm.ptr to i32
+  %mask = arith.constant 31 : i32
+  %low = arith.andi %b, %mask : i32
+  llvm.store %a, %out : i32, !llvm.ptr
+  %second = llvm.getelementptr %out[1] : (!llvm.ptr) -> !llvm.ptr, i32
+  llvm.store %low, %second : i32, !llvm.ptr
+"""
+
+
+def test_vectors_in_a_frame_are_aligned_as_a_plain_access_takes_them_to_be() -> None:
+    count, (four, eight, *_) = _steps(VECTORS, 0)
+    assert count == 1
+    assert four % 16 == 0
+    assert eight == 0

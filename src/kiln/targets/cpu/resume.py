@@ -170,7 +170,9 @@ class _Machine:
                 element = op.attributes["elem_type"].value  # pyright: ignore[reportAttributeAccessIssue]
                 count = op.operands[0].owner.attributes["value"].value  # pyright: ignore[reportAttributeAccessIssue]
                 size, alignment = size_and_alignment(element)
-                if isinstance(element, ir.VectorType):  # accesses that do not say otherwise are taken to be aligned to it
+                if isinstance(
+                    element, ir.VectorType
+                ):  # accesses that do not say otherwise are taken to be aligned to it
                     alignment = min(1 << (size - 1).bit_length(), _FRAMES_ALIGNMENT)
                 if "alignment" in op.attributes:
                     alignment = max(alignment, op.attributes["alignment"].value)  # pyright: ignore[reportAttributeAccessIssue]
