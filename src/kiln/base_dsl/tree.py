@@ -40,14 +40,18 @@ UNDEFINED = _Undefined()
 
 
 class Mismatch(Exception):
-    """Two values cannot be one. `path` is the part that differs (`.x`, `[0]`, or empty)."""
+    """Two values cannot be one. `path` is the part that differs (`.x`, `[0]`, or empty).
 
-    def __init__(self, path: str, first: object, second: object, why: str = "") -> None:
+    `why` and `hint` are there where it is not for their types: what stands in the way, and what to write.
+    """
+
+    def __init__(self, path: str, first: object, second: object, why: str = "", hint: str = "") -> None:
         super().__init__(path)
         self.path = path
         self.first = first
         self.second = second
         self.why = why
+        self.hint = hint
 
 
 _value_types: tuple[type, ...] = ()
@@ -334,7 +338,7 @@ def _unify_scalars(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[I
         return lambda _: a
     kind = T.join(a, b)
     if kind is None:
-        raise Mismatch(path, a, b)
+        raise Mismatch(path, a, b, *T.lost_by_joining(a, b))
     leaves.append(Leaf(kind.mlir_type, _numeric(kind, a), _numeric(kind, b)))
     return _numeric_result(kind, a, b)
 
@@ -437,10 +441,12 @@ def _unify_undefined(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[
 
 
 def promoted(x: Any) -> Any:
-    """A Python number as an object-stage value; anything else unchanged."""
-    if type(x) in (bool, int, float):
-        return T.as_numeric(x)
-    return x
+    """A Python number as an object-stage value; anything else unchanged. Raises Mismatch for one that its type has not."""
+    if type(x) not in (bool, int, float):
+        return x
+    if T.join(x, x) is None:
+        raise Mismatch("", x, x, *T.lost_by_joining(x, x))
+    return T.as_numeric(x)
 
 
 def open_value(x: Any, promote: bool) -> tuple[Any, list[ir.Value], Callable[[Iterator[Any]], Any]]:
@@ -494,8 +500,10 @@ def match(opened: Any, x: Any, path: str = "") -> list[ir.Value]:
 
 def _match(opened: Any, x: Any, out: list[ir.Value], path: str) -> None:
     if isinstance(opened, T.Numeric) and is_dynamic(opened):
-        if not _is_scalar(x) or T.join(opened, x) is not type(opened):
+        if not _is_scalar(x):
             raise Mismatch(path, opened, x)
+        if T.join(opened, x) is not type(opened):
+            raise Mismatch(path, opened, x, *T.lost_by_joining(opened, x))
         out.append(type(opened)(x).ir_value())
     elif is_mlir_value(opened):
         if not is_mlir_value(x) or x.type != opened.type:  # pyright: ignore[reportAttributeAccessIssue]

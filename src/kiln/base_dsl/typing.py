@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from .numeric.functions import cast, join, logical_not, maximum, minimum, zero_of
+from .numeric.functions import cast, join, keeping, logical_not, lost_by_joining, maximum, minimum, zero_of
 from .numeric.meta import FloatMeta, IntegerMeta, NumericMeta, dtype
 from .numeric.operands import as_numeric, plain_scalar
 from .numeric.operators import select
@@ -94,7 +94,9 @@ __all__ = [
     "get_mlir_types",
     "is_constexpr",
     "join",
+    "keeping",
     "logical_not",
+    "lost_by_joining",
     "maximum",
     "minimum",
     "plain_scalar",

@@ -17,7 +17,7 @@ from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.numeric import emit
 from ..base_dsl.numeric.convert import convert
-from ..base_dsl.numeric.operators import arithmetic_type, select
+from ..base_dsl.numeric.operators import arithmetic_type, check_chosen, select
 from ..base_dsl.numeric.promotion import float_of
 from ..base_dsl.typing import Boolean, Float32, Numeric, as_numeric, common_type, plain_scalar
 from .int_tuple import product
@@ -286,6 +286,7 @@ def _extremum(name: str, x: Any, y: Any, propagate_nan: bool) -> Any:
         t = _meet(x, y)
         if t is None:
             raise error(DSLUserCodeTypeError, f"{name}() of a vector and {type(y).__name__}")
+        check_chosen(f"{name}()", t, y)
         if t.is_integer:
             a, b, shape = _operands(x, y, t)
             made = (emit.integer_max if name == "max" else emit.integer_min)(t, a, b, product(shape))

@@ -14,7 +14,7 @@ from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.numeric import emit, host
 from ..base_dsl.numeric.convert import bitcast as emit_bitcast
 from ..base_dsl.numeric.convert import convert as emit_convert
-from ..base_dsl.numeric.operators import arithmetic_type
+from ..base_dsl.numeric.operators import arithmetic_type, check_chosen
 from ..base_dsl.numeric.promotion import common_type, float_of, holding_both, weak_type
 from ..base_dsl.typing import Boolean, Numeric, NumericMeta, plain_scalar
 from . import vector_access
@@ -713,6 +713,7 @@ def where(cond: Any, x: Any, y: Any, *, loc: Any = None, ip: Any = None) -> Tens
         t = common_type(first.dtype, second.dtype)
     if t is None:
         raise error(DSLUserCodeTypeError, f"where() cannot choose between {type(x).__name__} and {type(y).__name__}")
+    check_chosen("where()", t, x, y)
     shape = cond.shape
     for side in (x, y):
         if isinstance(side, TensorSSA):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .. import trace as tracing
 from .. import tree
 from . import nodes
+from .boolean import mark_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 def rewrite(rw: Rewriter, node: ast.Assert) -> list[ast.stmt]:
     """The message is evaluated only if the check fails or is left to run time."""
     text = ast.Constant(ast.unparse(node.test))
+    mark_test(node.test)
     test = rw.expression(node.test)
     message = rw.expression(node.msg) if node.msg is not None else ast.Constant("")
     lazy = ast.Lambda(ast.arguments([], [], None, [], [], None, []), message)

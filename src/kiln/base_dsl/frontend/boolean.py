@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
+from ..typing import Boolean, Numeric, as_numeric
 from . import nodes
 
 if TYPE_CHECKING:
@@ -14,14 +15,31 @@ if TYPE_CHECKING:
     from .rewriter import Rewriter, _Expressions
 
 
+_TRUTH = "_kiln_only_truth"
+
+
+def mark_test(node: ast.expr) -> None:
+    """Say of an expression, before it is rewritten, that nothing but its truth is asked for."""
+    if isinstance(node, ast.BoolOp):
+        setattr(node, _TRUTH, True)
+        for value in node.values:
+            mark_test(value)
+    elif isinstance(node, ast.IfExp):
+        mark_test(node.body)
+        mark_test(node.orelse)
+
+
 def rewrite(rw: Rewriter, node: ast.BoolOp, outer: _Expressions) -> ast.expr:
     """`a and b and c` hands the operands over unevaluated, but for the first."""
-    name = "and_" if isinstance(node.op, ast.And) else "or_"
-    if rw.may_have_effects(*node.values[1:]):
-        name += "effects"
+    how = [
+        isinstance(node.op, ast.And),
+        rw.may_have_effects(*node.values[1:]),
+        getattr(node, _TRUTH, False),
+    ]
     first = outer.visit(node.values[0])
     others = [rw.thunk(v, outer) for v in node.values[1:]]
-    return nodes.fix_locations(ast.copy_location(rw.hook(name, [first, *others]), node))
+    call = rw.hook("boolean", [ast.Tuple([ast.Constant(flag) for flag in how], ast.Load()), first, *others])
+    return nodes.fix_locations(ast.copy_location(call, node))
 
 
 def rewrite_not(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
@@ -29,8 +47,10 @@ def rewrite_not(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
     return nodes.fix_locations(ast.copy_location(rw.hook("not_", [node.operand]), node))
 
 
-def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...], effects: bool = False) -> Any:
-    """The operand that decides, as in Python; of dynamic operands, a value with the same truth and type."""
+def run_boolean(
+    is_and: bool, value: Any, others: tuple[Callable[[], Any], ...], effects: bool = False, only_truth: bool = True
+) -> Any:
+    """The operand that decides, as in Python. `only_truth`: of dynamic operands of different types, its truth."""
     for index, other in enumerate(others):
         if not tree.is_dynamic(value):
             if bool(value) != is_and:
@@ -45,14 +65,51 @@ def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...],
         condition = as_condition(value)
 
         def evaluate(rest: tuple[Callable[[], Any], ...] = rest) -> Any:
-            return run_boolean(is_and, rest[0](), rest[1:], effects)
+            return run_boolean(is_and, rest[0](), rest[1:], effects, only_truth)
 
         def keep(kept: Any = kept) -> Any:
             return kept
 
         first, second = (evaluate, keep) if is_and else (keep, evaluate)
-        return choose(condition, first, second, truth_only=True, effects_of=rest if effects else ())
+        settle = truths if only_truth else _and_values if is_and else _or_values
+        what = "`and`" if is_and else "`or`"
+        return choose(condition, first, second, settle, effects_of=rest if effects else (), what=what)
     return value
+
+
+def truths(a: Any, b: Any) -> Any:
+    """The truth of two values, as what the arms of a choice make of them."""
+    if not all(tree.is_dynamic(x) or isinstance(x, (bool, int, float)) for x in (a, b)):
+        return None
+    return (lambda: _truth(a)), (lambda: _truth(b))
+
+
+def _truth(x: Any) -> Any:
+    from .regions import as_condition
+
+    return as_condition(x) if tree.is_dynamic(x) else bool(x)
+
+
+def _and_values(last: Any, kept: Any) -> Any:
+    """The first operand of `and` is its value only where it is zero, and there is a zero of the other's type."""
+    if not _is_number(last) or not _is_number(kept):
+        return None
+    return (lambda: last), (lambda: type(last)(0))
+
+
+def _or_values(kept: Any, last: Any) -> Any:
+    """A truth value beside a number is 0 or 1."""
+    if not _is_number(last) or not _is_number(kept):
+        return None
+    if isinstance(kept, Boolean):
+        return (lambda: type(as_numeric(last))(kept)), (lambda: last)
+    if isinstance(last, (bool, Boolean)):
+        return (lambda: kept), (lambda: type(kept)(last))
+    return None
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, (bool, int, float, Numeric))
 
 
 def run_not(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from . import nodes
-from .boolean import run_not
+from .boolean import run_not, truths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ def run_compare(left: Any, *rest: Any, effects: bool = False) -> Any:
         as_condition(result),
         lambda: run_compare(operand, *rest, effects=effects),
         lambda: result,
-        truth_only=True,
+        truths,
         effects_of=rest[1::2] if effects else (),
     )
 

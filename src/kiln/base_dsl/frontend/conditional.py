@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import typing
 from typing import TYPE_CHECKING, Any
 
 from .. import trace as tracing
@@ -10,11 +11,14 @@ from .. import tree
 from ..diagnostics import DSLUserCodeTypeError, error, frame_span, user_frame
 from ..typing import Boolean
 from . import merged_objects, nodes
+from .boolean import mark_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .rewriter import Rewriter, _Expressions
+
+Settle = typing.Callable[[Any, Any], "tuple[Callable[[], Any], Callable[[], Any]] | None"]
 
 # Operations that may be computed although their result is not needed: no effect, and no way to fail.
 _SPECULATABLE = {
@@ -57,6 +61,7 @@ _SPECULATABLE = {
 
 def rewrite(rw: Rewriter, node: ast.IfExp, outer: _Expressions) -> ast.expr:
     """The arms are handed over unevaluated."""
+    mark_test(node.test)
     name = "ifexp_effects" if rw.may_have_effects(node.body, node.orelse) else "ifexp"
     test = outer.visit(node.test)
     call = rw.hook(name, [test, rw.thunk(node.body, outer), rw.thunk(node.orelse, outer)])
@@ -76,16 +81,18 @@ def choose(
     condition: Boolean,
     first: Callable[[], Any],
     second: Callable[[], Any],
-    truth_only: bool = False,
+    settle: Settle | None = None,
     effects_of: tuple[Callable[[], Any], ...] = (),
+    what: str = "",
 ) -> Any:
     """Trace both arms, each in a region of its own, and merge their values.
 
-    `truth_only`: operands of different types may be merged as Booleans (`and`, `or`).
+    `settle`: for values of two types, how each arm makes a value of one type of its own, or None.
     `effects_of`: the parts of the user's program among the arms that may change variables or objects.
+    `what`: what an error calls it, if not a conditional expression.
     """
     from .lazy_effects import LazyEffects
-    from .regions import DetachedBlock, as_condition
+    from .regions import DetachedBlock
 
     trace = tracing.require("a conditional expression")
     blocks = DetachedBlock([]), DetachedBlock([])
@@ -103,18 +110,13 @@ def choose(
     try:
         make = tree.unify(a, b, leaves)
     except tree.Mismatch as m:
-        if not truth_only or not _has_truth(a) or not _has_truth(b):
-            raise error(
-                DSLUserCodeTypeError,
-                f"the two values of a conditional expression differ in type: {tree.describe(m.first)} and "
-                f"{tree.describe(m.second)}",
-                hint="convert one of them, or make the condition a Python value (const_expr)",
-                depth=2,
-            ) from None
+        settled = settle(a, b) if settle is not None else None
+        if settled is None:
+            raise _arms_error(what, m) from None
         with blocks[0].open():
-            a = as_condition(a) if tree.is_dynamic(a) else bool(a)
+            a = settled[0]()
         with blocks[1].open():
-            b = as_condition(b) if tree.is_dynamic(b) else bool(b)
+            b = settled[1]()
         leaves = []
         make = tree.unify(a, b, leaves)
     finish = effects.merge(leaves)
@@ -144,5 +146,12 @@ def choose(
     return made
 
 
-def _has_truth(x: Any) -> bool:
-    return tree.is_dynamic(x) or isinstance(x, (bool, int, float))
+def _arms_error(what: str, m: tree.Mismatch) -> Exception:
+    values = f"{tree.describe(m.first)} and {tree.describe(m.second)}"
+    hint = m.hint or "convert one of them, or make the condition a Python value (const_expr)"
+    if what and not m.why:
+        hint = f"{what} gives one of its operands: convert one of them, or write bool(x) where the truth of x is meant"
+    message = f"the two values of {what or 'a conditional expression'} differ in type: {values}"
+    if m.why:
+        message = f"{values} cannot be the two values of {what or 'a conditional expression'}: {m.why}"
+    return error(DSLUserCodeTypeError, message, hint=hint, depth=3)

@@ -45,20 +45,9 @@ class Hooks:
         while_.run_while(self._constructs[index], scope, test, body)
 
     @staticmethod
-    def and_(first: Any, *others: Callable[[], Any]) -> Any:
-        return boolean.run_boolean(True, first, others)
-
-    @staticmethod
-    def or_(first: Any, *others: Callable[[], Any]) -> Any:
-        return boolean.run_boolean(False, first, others)
-
-    @staticmethod
-    def and_effects(first: Any, *others: Callable[[], Any]) -> Any:
-        return boolean.run_boolean(True, first, others, effects=True)
-
-    @staticmethod
-    def or_effects(first: Any, *others: Callable[[], Any]) -> Any:
-        return boolean.run_boolean(False, first, others, effects=True)
+    def boolean(how: tuple[bool, bool, bool], first: Any, *others: Callable[[], Any]) -> Any:
+        is_and, effects, only_truth = how
+        return boolean.run_boolean(is_and, first, others, effects, only_truth)
 
     @staticmethod
     def ifexp_effects(condition: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Any:

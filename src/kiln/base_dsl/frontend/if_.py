@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..typing import Boolean
 from . import nodes
+from .boolean import mark_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 def rewrite(rw: Rewriter, node: ast.If) -> list[ast.stmt]:
     """The arms become functions; the hook runs one of them, or traces both."""
+    mark_test(node.test)
     index = rw.construct("if", node, node.test, node, [*node.body, *node.orelse])
     then = rw.region(rw.fresh("then"), node.body, node)
     functions = [then]

@@ -123,8 +123,8 @@ class LazyEffects:
         return error(
             DSLUserCodeTypeError,
             f"a conditional expression leaves {name}{m.path} with different types: {tree.describe(m.first)} and "
-            f"{tree.describe(m.second)}",
-            hint="convert one of them, or make the condition a Python value (const_expr)",
+            f"{tree.describe(m.second)}" + (f" ({m.why})" if m.why else ""),
+            hint=m.hint or "convert one of them, or make the condition a Python value (const_expr)",
             depth=3,
         )
 

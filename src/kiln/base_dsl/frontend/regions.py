@@ -260,10 +260,12 @@ def _branch_error(rec: Construct, name: str, m: tree.Mismatch) -> Exception:
     message = f"the branches of {rec.title} leave {what} with different {differ}: {detail}"
     if name == RETURN_VALUE:
         message = f"the function returns {tree.describe(m.first)} on one path and {tree.describe(m.second)} on another"
+        if m.hint:
+            message += f": {m.why}"
     return error(
         DSLUserCodeTypeError,
         message,
-        hint=hint,
+        hint=m.hint or hint,
         span=rec.span,
         notes=_assignment_notes(rec, name),
         depth=2,
@@ -283,7 +285,15 @@ class _Entry:
         self.original = value
         self.get = get
         self.set = set_
-        self.promoted, self.inits, self._rebuild = tree.open_value(value, promote)
+        try:
+            self.promoted, self.inits, self._rebuild = tree.open_value(value, promote)
+        except tree.Mismatch as m:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{name} becomes a value of the program, because a loop changes it, and {m.why}",
+                hint=m.hint,
+                depth=4,
+            ) from None
         self.opened: Any = None
         self._began: Any = None
         self._arguments: list[ir.Value] = []
@@ -311,8 +321,10 @@ class _Entry:
             was = tree.describe(m.first)
             raise error(
                 DSLUserCodeTypeError,
-                f"{self.name}{m.path} is {was} when {rec.title} begins and {tree.describe(m.second)} after an iteration",
-                hint=f"a variable keeps its type across iterations: write {self.name} = {_suggest(m)} before the loop, "
+                f"{self.name}{m.path} is {was} when {rec.title} begins and {tree.describe(m.second)} after an iteration"
+                + (f": {m.why}" if m.why else ""),
+                hint=m.hint
+                or f"a variable keeps its type across iterations: write {self.name} = {_suggest(m)} before the loop, "
                 "convert the new value, or use another name",
                 span=rec.span,
                 notes=_assignment_notes(rec, self.name),
@@ -489,8 +501,9 @@ class _LoopState:
                 raise error(
                     DSLUserCodeTypeError,
                     f"{_readable(name)}{m.path} is {tree.describe(m.first)} before {self.rec.title} and "
-                    f"{tree.describe(m.second)} inside it",
-                    hint=f"a variable keeps its type across a loop: convert one of them or use another name, or "
+                    f"{tree.describe(m.second)} inside it" + (f": {m.why}" if m.why else ""),
+                    hint=m.hint
+                    or f"a variable keeps its type across a loop: convert one of them or use another name, or "
                     f"unroll the loop with range_constexpr if {_readable(name)} must stay a Python value",
                     span=self.rec.span,
                     notes=_assignment_notes(self.rec, name),

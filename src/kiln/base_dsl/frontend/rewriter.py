@@ -512,6 +512,8 @@ class _Expressions(nodes.Transformer):
         return boolean.rewrite(self.rewriter, node, self)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        if isinstance(node.op, ast.Not):
+            boolean.mark_test(node.operand)
         self.generic_visit(node)
         return boolean.rewrite_not(self.rewriter, node) if isinstance(node.op, ast.Not) else node
 
@@ -522,6 +524,9 @@ class _Expressions(nodes.Transformer):
         return comparison.rewrite(self.rewriter, node, self)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
+        if isinstance(node.func, ast.Name) and node.func.id in ("bool", "Boolean"):
+            for argument in node.args:
+                boolean.mark_test(argument)
         self.generic_visit(node)
         return builtin_calls.rewrite(self.rewriter, node)
 
@@ -534,6 +539,8 @@ class _Expressions(nodes.Transformer):
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _inner
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
+        for test in node.ifs:
+            boolean.mark_test(test)
         self.generic_visit(node)
         node.ifs = [ast.copy_location(self.rewriter.hook("static_bool", [test]), test) for test in node.ifs]
         for test in node.ifs:

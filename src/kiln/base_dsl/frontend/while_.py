@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..diagnostics import DSLRuntimeError, error
 from . import nodes
+from .boolean import mark_test
 from .for_ import run_rest
 from .liveness import names_of
 
@@ -43,6 +44,7 @@ def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
     """Test and body become functions."""
     node = loop.node
     assert isinstance(node, ast.While)
+    mark_test(node.test)
     constant = isinstance(node.test, ast.Constant)
     decisive = [node.test] if not constant else _exit_tests(node.body, set(loop.exits))
     index = rw.construct(

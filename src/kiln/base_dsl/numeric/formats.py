@@ -173,7 +173,7 @@ def float_of_int(value: int) -> float:
     if magnitude & ((1 << excess) - 1):
         kept |= 1  # round to odd: the lost bits stay visible to the next rounding
     if kept.bit_length() + excess > 1024:
-        return math.copysign(math.inf, value)
+        return -math.inf if value < 0 else math.inf
     return math.copysign(math.ldexp(kept, excess), value)
 
 

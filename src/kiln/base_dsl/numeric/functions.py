@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import emit
-from .meta import TYPES, FloatMeta, NumericMeta
+from . import emit, host
+from .meta import INTEGERS, TYPES, FloatMeta, NumericMeta
 from .operands import PLAIN, plain_scalar
 from .operators import extremum
 from .promotion import type_of_python
@@ -46,6 +46,36 @@ def join(a: Any, b: Any) -> Any:
 
     Two typed values must be of one type. A Python scalar takes the typed one's type if that keeps its kind and value.
     """
+    t = _joined(a, b)
+    return t if t is not None and all(_is_kept(t, x) for x in (a, b)) else None
+
+
+def lost_by_joining(a: Any, b: Any) -> tuple[str, str]:
+    """For two values that would join but for what becomes of a number: which one, and what to write. Else nothing."""
+    t = _joined(a, b)
+    for x in (a, b):
+        if t is not None and not _is_kept(t, x):
+            return f"{type(x).__name__} {x} is no value of {t.__name__}, the type it would have", keeping(t, x)
+    return "", ""
+
+
+def keeping(t: Any, value: Any) -> str:
+    """What to write for a Python number that is no value of a type where it stands."""
+    if isinstance(value, float):
+        return f"convert both sides to a type that has {value!r}"
+    if isinstance(t, FloatMeta):
+        return f"write {t.__name__}({value}) to have it rounded, or convert both sides to a type that has it"
+    if t.width == 128:
+        return "numbers of a program have at most 128 bits: keep it a Python value (Constexpr, range_constexpr)"
+    return f"convert both sides to a wider type than {t.__name__}"
+
+
+def _is_kept(t: Any, x: Any) -> bool:
+    return isinstance(type(x), NumericMeta) or host.keeps(t, plain_scalar(x))  # type: ignore[arg-type]
+
+
+def _joined(a: Any, b: Any) -> Any:
+    """The type that the kinds of two values join in."""
     if isinstance(type(b), NumericMeta):
         a, b = b, a
     s, t = type(a), type(b)
@@ -61,8 +91,14 @@ def join(a: Any, b: Any) -> Any:
         return TYPES["Float32"]
     if len(kinds) == 2:
         return None
-    s, t = type_of_python(first), type_of_python(second)
-    return s if s.width >= t.width else t
+    if kinds == {int}:  # one that fits nowhere does not fit in the widest type either
+        return max((_type_of_int(x) for x in (first, second)), key=lambda t: t.width)
+    return type_of_python(first)
+
+
+def _type_of_int(value: Any) -> Any:
+    widest = INTEGERS[128, True]
+    return type_of_python(value) if widest.min <= value <= widest.max else widest
 
 
 def _join_weak(t: Any, value: bool | int | float) -> Any:
@@ -70,9 +106,7 @@ def _join_weak(t: Any, value: bool | int | float) -> Any:
         return t if t.is_integer and t.is_boolean else None
     if isinstance(t, FloatMeta):
         return t
-    if isinstance(value, float) or t.is_boolean:
-        return None
-    return t if t.min <= value <= t.max else None
+    return None if isinstance(value, float) or t.is_boolean else t
 
 
 def zero_of(t: Any) -> Any:

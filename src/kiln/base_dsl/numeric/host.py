@@ -25,7 +25,7 @@ def cast(t: Any, value: Plain) -> Plain:
         if t._format is None:  # packed storage: the bit pattern
             return int(value) & ((1 << t.width) - 1)
         if isinstance(value, int):
-            value = float(value) if t.width == 64 and abs(value) < 1 << 1024 else float_of_int(value)
+            value = _to_double(value) if t.width == 64 else float_of_int(value)
         return value if t.width == 64 else t._format.round(value)
     assert isinstance(t, IntegerMeta)
     if t.is_boolean:
@@ -37,6 +37,21 @@ def cast(t: Any, value: Plain) -> Plain:
             return t.max if value > 0 else t.min
         return min(max(int(value), t.min), t.max)
     return wrap(t, value)
+
+
+def _to_double(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return -math.inf if value < 0 else math.inf
+
+
+def keeps(t: Any, value: Plain) -> bool:
+    """Whether a Python number is the same number as a value of type `t`. A float may be rounded, as floats are where they
+    meet a type, but not to an infinity."""
+    if isinstance(value, float):
+        return not isinstance(t, IntegerMeta) and (math.isinf(value) or not math.isinf(cast(t, value)))
+    return cast(t, value) == value
 
 
 def wrap(t: IntegerMeta, value: int) -> int:

@@ -83,6 +83,22 @@ def typed_weak(value: host.Plain, t: Any) -> Any:
     return own._make(host.cast(own, value))
 
 
+def check_chosen(what: str, t: Any, *values: Any) -> None:
+    """Refuse Python numbers that would be other numbers as values of type `t`, where a program chooses between values."""
+    for value in values:
+        plain = None if isinstance(type(value), NumericMeta) else plain_scalar(value)
+        if plain is not None and not host.keeps(t, plain):
+            from ..diagnostics import DSLUserCodeTypeError, error
+            from .functions import keeping
+
+            raise error(
+                DSLUserCodeTypeError,
+                f"{what}: {type(plain).__name__} {plain} is no value of {t.__name__}, the type it would have",
+                hint=keeping(t, plain),
+                depth=3,
+            )
+
+
 def meet(a: Any, b: Any) -> Any:
     """The common type of a typed scalar with anything, or None if that is not a number."""
     s = type(b)
@@ -404,6 +420,7 @@ def extremum(name: str, a: Any, b: Any) -> Any:
             return select(compare("lt" if name == "min" else "gt", a, b), a, b)
     if type(b) not in PLAIN and not isinstance(s, NumericMeta):
         b = plain_scalar(b)
+    check_chosen(f"{name}()", t, b)
     x, y = operand(a, t), operand(b, t)
     if type(x) in PLAIN and type(y) in PLAIN:
         return t._make(host.binary(name, t, x, y))
@@ -423,6 +440,7 @@ def select(condition: Any, if_true: Any, if_false: Any) -> Any:
     t = meet(a, b)
     if t is None:
         raise TypeError(f"cannot choose between {type(if_true).__name__} and {type(if_false).__name__}")
+    check_chosen("a choice", t, if_true, if_false)
     if type(known) in PLAIN:
         chosen = operand(if_true if known else if_false, t)
         return t._make(chosen) if type(chosen) in PLAIN else chosen
