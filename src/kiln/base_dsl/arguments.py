@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import enum
+import functools
 import inspect
 import struct
 import sys
@@ -16,7 +17,7 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
-from . import call_plan
+from . import call_plan, promises
 from .diagnostics import DSLUserCodeTypeError, error
 from .static_key import static_key
 from .typing import Boolean, Constexpr, Float32, Int32, Int64, Integer, Numeric, is_constexpr
@@ -250,6 +251,35 @@ def _has_float(kind: type[Numeric], value: Any) -> bool:
 class ArgumentRules:
     """How a language takes arguments. A language overrides `convert` to add its own kinds."""
 
+    @functools.cached_property
+    def _promised(self) -> dict[int, tuple[Any, promises.Kinds | None]]:
+        """What annotations promise, by their ids."""
+        return {}
+
+    def kind_of(self, value: Any) -> str:
+        """The kind of a value (see `promises`), empty for what annotations do not judge."""
+        return promises.kind_of(value)
+
+    def own_promise(self, annotation: Any) -> promises.Kinds | None:
+        """The kinds of values that an annotation of this language allows; None for other annotations."""
+        return None
+
+    def promised(self, annotation: Any) -> promises.Kinds | None:
+        """The kinds of values that an annotation allows; None if it excludes nothing."""
+        known = self._promised.get(id(annotation))
+        if known is None or known[0] is not annotation:  # the entry keeps the annotation, so the id is not reused
+            known = (annotation, promises.kinds_promised(annotation, self.own_promise))
+            self._promised[id(annotation)] = known
+        return known[1]
+
+    def breaks(self, value: Any, annotation: Any) -> bool:
+        """Whether an annotation excludes a value."""
+        promised = self.promised(annotation)
+        if promised is None:
+            return False
+        kind = self.kind_of(value)
+        return bool(kind) and kind not in promised
+
     def convert(self, value: Any, annotation: Any) -> Node | None:
         """A node for a kind of value of this language, or None."""
         return None
@@ -304,8 +334,11 @@ class ArgumentRules:
 
     def node(self, value: Any, annotation: Any, path: str) -> Node:
         """The node of an argument."""
-        if annotation is not None and self.is_static_annotation(annotation):
-            return StaticNode(value)
+        if annotation is not None:
+            if self.breaks(value, annotation):
+                raise promises.broken(value, annotation, path)
+            if self.is_static_annotation(annotation):
+                return StaticNode(value)
         kind = type(value)
         if kind is int or kind is float or kind is bool:
             return NumericNode(self._number_type(value, annotation, path), value)
@@ -366,11 +399,11 @@ class ArgumentRules:
                 raise _float_range(annotation, value, path)
             return annotation
         if annotation is int and not isinstance(value, float):
-            return _int_type(value)
+            return _int_type(value, path)
         if isinstance(value, bool) and annotation is not float:
             return Boolean
         if isinstance(value, int) and annotation is not float:
-            return _int_type(value)
+            return _int_type(value, path)
         if not _has_float(Float32, value):
             raise _float_range(Float32, value, path)
         return Float32
@@ -397,7 +430,7 @@ class ArgumentRules:
 
         hints = annotations_of(type(value))
         attributes = tree.attributes_of(value)
-        children = [self.node(v, hints.get(k), f"{path}.{k}") for k, v in attributes.items()]
+        children = [self.node(v, None if v is None else hints.get(k), f"{path}.{k}") for k, v in attributes.items()]
         return GroupNode(
             (type(value), *attributes),
             children,
@@ -433,8 +466,17 @@ class _ObjectNode(Node):
         return self._rebuild(values)
 
 
-def _int_type(value: int) -> type[Numeric]:
-    return Int32 if -(1 << 31) <= value < 1 << 31 else Int64
+def _int_type(value: int, path: str) -> type[Numeric]:
+    if -(1 << 31) <= value < 1 << 31:
+        return Int32
+    if _MIN64 <= value <= _MAX64:
+        return Int64
+    shown = str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"
+    raise error(
+        DSLUserCodeTypeError,
+        f"argument {path!r} is {shown}, and an int without a type of its own is passed as Int32 or Int64",
+        hint=f"annotate {path!r} with a type that has it (Uint64, Int128, Uint128), or with Constexpr",
+    )
 
 
 _MIN64, _MAX64 = -(1 << 63), (1 << 63) - 1
@@ -540,6 +582,8 @@ class Parameters:
         self.function = function
         self.signature = inspect.signature(function, follow_wrapped=False)
         self._annotations: dict[str, Any] | None = None
+        self._may_be_none = {name for name, p in self.signature.parameters.items() if p.default is None}
+        self._judged: list[tuple[int, str, Any]] | None = None
         self.simple = all(
             p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in self.signature.parameters.values()
         )
@@ -557,8 +601,9 @@ class Parameters:
             try:
                 convert = known[kind]
             except KeyError:
-                name = self.names[len(keys)]
-                convert = known[kind] = rules.quick(kind, self.annotation(name))
+                annotation = self._annotation_for(value, self.names[len(keys)])
+                broken = annotation is not None and rules.breaks(value, annotation)
+                convert = known[kind] = None if broken else rules.quick(kind, annotation)
             found = convert(value) if convert is not None else None
             if found is None:
                 return None
@@ -568,10 +613,40 @@ class Parameters:
 
     @property
     def annotations(self) -> dict[str, Any]:
-        """Annotations by parameter, evaluated at the first use."""
+        """Annotations by parameter, evaluated at the first use, without the None of those that may be left out."""
         if self._annotations is None:
-            self._annotations = annotations_of(self.function)
+            found: dict[str, Any] = {}
+            for name, annotation in annotations_of(self.function).items():
+                found[name], optional = promises.without_none(annotation)
+                if optional:
+                    self._may_be_none.add(name)
+            self._annotations = found
         return self._annotations
+
+    def _annotation_for(self, value: Any, name: str) -> Any:
+        """The annotation of a parameter for a value; None does not concern it where the argument may be left out."""
+        annotation = self.annotations.get(name)
+        return None if value is None and name in self._may_be_none else annotation
+
+    def check_inlined(self, rules: ArgumentRules, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Refuse arguments of a call in a trace that break a promise; they are passed as they are."""
+        if self._judged is None:
+            self._judged = [
+                (position, name, self.annotations[name])
+                for position, (name, parameter) in enumerate(self.signature.parameters.items())
+                if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+                and name in self.annotations
+                and rules.promised(self.annotations[name]) is not None
+            ]
+        for position, name, annotation in self._judged:
+            if position < len(args):
+                value = args[position]
+            elif name in kwargs:
+                value = kwargs[name]
+            else:
+                continue
+            if rules.breaks(value, annotation) and (value is not None or name not in self._may_be_none):
+                raise promises.broken(value, annotation, name, self.function.__name__)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Parameter names and values, defaults included."""
@@ -602,8 +677,11 @@ class Parameters:
         """A node for each parameter; `*args` and `**kwargs` are groups."""
         nodes: list[Node] = []
         for name, value in arguments.items():
-            annotation = self.annotation(name)
+            annotation = self._annotation_for(value, name)
             kind = self.signature.parameters[name].kind
+            named = kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+            if named and annotation is not None and rules.breaks(value, annotation):
+                raise promises.broken(value, annotation, name, self.function.__name__)
             if kind is inspect.Parameter.VAR_POSITIONAL:
                 children = [rules.node(v, annotation, f"{name}[{i}]") for i, v in enumerate(value)]
                 nodes.append(GroupNode(tuple, children, tuple))

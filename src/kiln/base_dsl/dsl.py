@@ -240,6 +240,8 @@ class BaseDSL(ArgumentRules):
                 with contextlib.nullcontext() if fits is None else body.open():
                     returned = run([node.rebuild(arguments) for node in nodes])
                     merged_objects.check(active)
+                    if active.complaints:
+                        raise active.complaints[0]
                     _, values, rebuild = tree.open_value(returned, promote=False)
                     kinds, single = result_kinds(returned), tree.is_dynamic(returned)
                 if fits is not None:  # what was passed does not fit: the check has said so, and nothing is done

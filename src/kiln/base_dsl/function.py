@@ -73,6 +73,7 @@ class TracedFunction:
     def inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function as part of the trace of another; arguments are passed by reference."""
         active = tracing.require(f"an inlined call of {self.name}")
+        self.parameters.check_inlined(self.dsl, args, kwargs)
         if len(active.inlining) >= _RECURSION_LIMIT:
             raise error(
                 DSLRuntimeError,

@@ -42,6 +42,8 @@ class Trace:
         self.unavailable: dict[tuple[str, str, str], Any] = {}
         self.merged: list[Any] = []
         """Objects made of two that a branch chose between; see `frontend/merged_objects.py`."""
+        self.complaints: list[Exception] = []
+        """What was found wrong where nothing could be raised: the first is raised when the function has been traced."""
         self.holders: list[Any] = []
         """Python objects that hold a value of this module, in an attribute `_value` or `_base`."""
         self._scratch: ir.Operation | None = None

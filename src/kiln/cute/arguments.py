@@ -8,7 +8,7 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl import call_plan
+from ..base_dsl import call_plan, promises
 from ..base_dsl.arguments import GroupNode, Node, NumericNode
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.static_key import static_key
@@ -27,14 +27,16 @@ from .arrays import (
     row_major,
     torch_element_type,
 )
+from .atom import Atom, Op
 from .composed_layout import ComposedLayout
 from .int_tuple import Coord, IntTuple, Shape
 from .layout import Layout, Stride, Tile
 from .offset_width import INT32_MAX, ROOM, extent_width
 from .pointer import AddressSpace, Pointer, element_bits, natural_alignment
 from .runtime import DynamicLeaf, FakeStream, FakeTensor, RuntimePointer, RuntimeTensor, TensorSignature
-from .stream import current_stream, handle_attribute, handle_of
-from .tensor import TracedTensor
+from .stream import HANDLES, current_stream, handle_attribute, handle_of
+from .swizzle import Swizzle
+from .tensor import Tensor, TracedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -485,6 +487,40 @@ def _is_shape_like(annotation: Any) -> bool:
         members = set(map(str, typing.get_args(annotation))) - {"<class 'NoneType'>"}
         return any(members == set(map(str, typing.get_args(known))) - {"<class 'NoneType'>"} for known in _SHAPE_LIKE)
     return False
+
+
+TENSOR, POINTER, LAYOUT, STREAM = "tensor", "pointer", "layout", "stream"
+_SHAPES = frozenset((promises.NUMBER, promises.SEQUENCE, promises.NONE, LAYOUT))
+
+
+def kind_of(value: Any) -> str:
+    """The kind of a value of this language (see `promises`), empty for others."""
+    if isinstance(value, Tensor) or is_array(type(value)):
+        return TENSOR
+    if isinstance(value, Pointer):
+        return POINTER
+    if isinstance(value, (Layout, ComposedLayout)):
+        return LAYOUT
+    return STREAM if isinstance(value, FakeStream) or handle_of(value) is not None else ""
+
+
+def kinds_promised(annotation: Any) -> promises.Kinds | None:
+    """The kinds of values that an annotation of this language allows; None for other annotations."""
+    if annotation_kind(annotation) == "shape":
+        return _SHAPES
+    if not isinstance(annotation, type):
+        return None
+    if issubclass(annotation, Tensor):
+        return frozenset((TENSOR,))
+    if issubclass(annotation, Pointer):
+        return frozenset((POINTER,))
+    if issubclass(annotation, (Layout, ComposedLayout)):
+        return frozenset((LAYOUT,))
+    if annotation.__name__ in HANDLES:
+        return frozenset((STREAM, promises.NUMBER))
+    if issubclass(annotation, (Atom, Op, Swizzle)):
+        return frozenset()  # objects of their own kind
+    return None
 
 
 def array_layouts(nodes: Sequence[Node]) -> list[str | None]:

@@ -34,6 +34,11 @@ def read_array(x: Any) -> Array:
     read = _readers.get(kind)
     if read is not None:
         return read(x)
+    if has_mask(kind):
+        raise _no_type(
+            f"{kind.__module__}.{kind.__qualname__} has a mask, which kernels do not know",
+            "pass its values and its mask as two arrays, or its values with the masked ones filled in",
+        )
     if kind.__module__ == "numpy" and hasattr(kind, "__array_interface__"):
         _readers[kind] = _read_numpy
         return _read_numpy(x)
@@ -54,6 +59,11 @@ def read_array(x: Any) -> Array:
 
 
 _readers: dict[type, Callable[[Any], Array]] = {}
+
+
+def has_mask(kind: type) -> bool:
+    """Whether a type is numpy's MaskedArray, torch's MaskedTensor or a subclass: some of their elements are none."""
+    return any(base.__name__ in ("MaskedArray", "MaskedTensor") for base in kind.__mro__)
 
 
 def is_array(kind: type) -> bool:
@@ -140,7 +150,10 @@ def _read_torch(x: Any) -> Array:
     shape, strides = tuple(x.shape), tuple(x.stride())
     if dtype.width == 4:
         shape, strides = unpacked(shape, strides, 2)
-    return Array(torch_address(x), shape, strides, dtype, device, False, x)
+    address = torch_address(x)
+    if not address and x.numel() and not hasattr(x, "fake_mode"):
+        raise _no_type(f"a {type(x).__qualname__} of torch has no memory of its own", "pass the tensors it is made of")
+    return Array(address, shape, strides, dtype, device, False, x)
 
 
 def torch_address(x: Any) -> int:
@@ -251,6 +264,12 @@ def _read_dlpack(x: Any) -> Array:
     if code not in _CODES:
         raise _no_type(f"no element type corresponds to DLPack's type code {code[0]} of {code[1]} bits")
     dtype = TYPES[_CODES[code]]
+    lanes = tensor.dtype.lanes
+    if lanes != 1 and lanes * dtype.width != 8:  # elements of 4 bits come two to a byte
+        raise _no_type(
+            f"the array's elements are vectors of {lanes} {dtype.__name__} (DLPack's lanes)",
+            "pass an array of numbers, with a dimension more",
+        )
     if tensor.device.kind not in (_CPU, _CUDA, _CUDA_HOST, _MANAGED):
         raise _no_type(
             f"an array on DLPack's device type {tensor.device.kind}", "arrays live on the CPU or on a CUDA device"
@@ -260,8 +279,8 @@ def _read_dlpack(x: Any) -> Array:
         strides = tuple(tensor.strides[i] for i in range(tensor.ndim))
     else:
         strides = row_major(shape)
-    if tensor.dtype.lanes > 1:
-        shape, strides = unpacked(shape, strides, tensor.dtype.lanes)
+    if lanes > 1:
+        shape, strides = unpacked(shape, strides, lanes)
     device = "cpu" if tensor.device.kind in (_CPU, _CUDA_HOST) else "cuda"
     address = (tensor.data or 0) + tensor.byte_offset
     return Array(address, shape, strides, dtype, device, readonly, (x, capsule))

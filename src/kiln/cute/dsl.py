@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..base_dsl import trace as tracing
 from ..base_dsl.arguments import GroupNode, Node, Quick
-from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error, frame_span, user_frame
 from ..base_dsl.dsl import BaseDSL
 from ..base_dsl.function import JitFunction, TracedFunction
+from ..base_dsl.log import logger
+from ..base_dsl.promises import Kinds
 from ..base_dsl.typing import Int32, Int64, Numeric
 
 if TYPE_CHECKING:
@@ -109,11 +111,21 @@ class CuteDSL(BaseDSL):
 
         return annotation_kind(annotation) == "static"
 
+    def kind_of(self, value: Any) -> str:
+        from .arguments import kind_of
+
+        return kind_of(value) or super().kind_of(value)
+
+    def own_promise(self, annotation: Any) -> Kinds | None:
+        from .arguments import kinds_promised
+
+        return kinds_promised(annotation)
+
     def node(self, value: Any, annotation: Any, path: str) -> Node:
         if annotation is not None:
             from .arguments import annotation_kind, shape_node
 
-            if annotation_kind(annotation) == "shape":
+            if annotation_kind(annotation) == "shape" and not self.breaks(value, annotation):
                 return shape_node(value)
         return super().node(value, annotation, path)
 
@@ -217,6 +229,28 @@ class KernelLaunch:
     def __init__(self, kernel: KernelFunction, arguments: dict[str, Any]) -> None:
         self.kernel = kernel
         self.arguments = arguments
+        self._trace_of = tracing.current()
+        frame = user_frame()
+        self._made_in, self._made_at = id(frame), None if frame is None else frame_span(frame)
+        self._launched = False
+
+    def __del__(self) -> None:
+        """Dropped without a launch: an error if the statement that made it did, for then nobody can have meant it."""
+        active = tracing.current()
+        if self._launched or active is None or active is not self._trace_of or self._made_at is None:
+            return
+        at, name = self._made_at, self.kernel.name
+        frame = user_frame()
+        if frame is not None and id(frame) == self._made_in and at.line <= frame.f_lineno <= max(at.line, at.end_line):
+            complaint = error(
+                DSLRuntimeError,
+                f"the kernel {name!r} is called and not launched: nothing would run",
+                hint=f"launch it: {name}(...).launch(grid=..., block=...)",
+                span=at,
+            )
+            active.complaints.append(complaint)
+        else:
+            logger().warning("%s:%d: the kernel %r is called and never launched", at.filename, at.line, name)
 
     def launch(
         self,
@@ -264,6 +298,7 @@ class KernelLaunch:
                 hint=f"did you mean {close[0]}?" if close else ", ".join(known),
             )
         active = tracing.require("a launch")
+        self._launched = True
         if active.function.kind == "kernel":
             raise error(DSLRuntimeError, "a kernel cannot launch a kernel", hint="launch it from the @jit function")
         kernel = self.kernel

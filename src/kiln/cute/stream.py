@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-_HANDLES = {"CUstream", "cudaStream_t", "CUevent", "cudaEvent_t"}
+HANDLES = {"CUstream", "cudaStream_t", "CUevent", "cudaEvent_t"}
 
 
 def handle_attribute(value: Any) -> str | None:
@@ -23,7 +23,7 @@ def handle_of(value: Any) -> int | None:
     kind = type(value)
     if kind is Stream:
         return int(value)
-    if kind.__name__ in _HANDLES:
+    if kind.__name__ in HANDLES:
         return int(value)
     if kind.__name__ in ("Stream", "ExternalStream", "Event"):
         handle = getattr(value, "cuda_stream", None)  # torch

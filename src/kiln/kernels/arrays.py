@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..base_dsl import call_program
 from ..base_dsl import target as targets
 from ..base_dsl.diagnostics import DSLUserCodeTypeError
-from ..cute.arrays import numpy_element_type, torch_element_type
+from ..cute.arrays import has_mask, numpy_element_type, torch_element_type
 from ..cute.pointer import AddressSpace, element_bits, make_ptr, natural_alignment
 from ..cute.runtime import from_dlpack
 from ..cute.tensor import TracedTensor
@@ -123,9 +123,8 @@ def address(x: Any) -> int:
 
 def require_plain(x: Any, function: str) -> None:
     """Refuse an array whose elements are not what lies in its memory."""
-    masked = sys.modules.get("numpy.ma")
     require(
-        masked is None or not isinstance(x, masked.MaskedArray),
+        not has_mask(type(x)),
         f"{function} of a masked array: its mask would be ignored",
         hint="x.filled(value)",
     )

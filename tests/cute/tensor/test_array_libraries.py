@@ -146,3 +146,60 @@ def test_flags_of_the_protocol():
         from_dlpack(Versioned(data, 4, 4))
     with pytest.raises(kiln.DSLUserCodeTypeError, match="read-only"):
         copy(got[:2], Versioned(data, 1, 8))
+
+
+# --- arrays whose elements are not what lies in memory ---------------------------------------------------------------
+
+
+class Vectors:
+    """An array that says its elements are vectors."""
+
+    def __init__(self, data: np.ndarray, lanes: int) -> None:
+        self.data, self.lanes = data, lanes
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        capsule = self.data.__dlpack__()
+        arrays._DLTensor.from_address(arrays._capsule_pointer(capsule, b"dltensor")).dtype.lanes = self.lanes
+        return capsule
+
+
+@cute.jit
+def size(x: cute.Tensor):
+    return cute.size(x)
+
+
+@cute.jit
+def size_of_first(xs: list):
+    return cute.size(xs[0])
+
+
+class Masked(np.ma.MaskedArray):
+    pass
+
+
+@pytest.mark.parametrize("lanes", [0, 2, 4])
+def test_elements_that_are_vectors_are_refused(lanes: int):
+    data = np.zeros(8, np.float32)
+    assert size(Vectors(data, 1)) == size_of_first([Vectors(data, 1)]) == 8
+    for call in (size, lambda x: size_of_first([x]), from_dlpack, cute.compile(size, data)):
+        with pytest.raises(kiln.DSLUserCodeTypeError, match=f"vectors of {lanes} Float32"):
+            call(Vectors(data, lanes))
+    with pytest.raises((RuntimeError, kiln.DSLUserCodeTypeError)):
+        kiln.kernels.softmax(Vectors(data, lanes))
+
+
+@pytest.mark.parametrize("kind", [np.ma.MaskedArray, Masked])
+def test_arrays_with_a_mask_are_refused(kind: type):
+    data = np.zeros(8, np.float32)
+    masked = np.ma.masked_array(data, mask=np.arange(8) < 4).view(kind)
+    compiled = cute.compile(size, data)
+    for _ in range(8):  # native code has seen arrays
+        assert size(data) == compiled(data) == 8
+    for call in (size, lambda x: size_of_first([x]), from_dlpack, compiled):
+        with pytest.raises(kiln.DSLUserCodeTypeError, match="has a mask"):
+            call(masked)
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="masked array"):
+        kiln.kernels.softmax(masked)

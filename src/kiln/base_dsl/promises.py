@@ -1,0 +1,119 @@
+"""What the annotation of a parameter promises, checked for every argument.
+
+Values and annotations are sorted into a few kinds: numbers, text, sequences, functions, ...; a language adds its own.
+An argument of a kind that the annotation excludes is refused. What is of no known kind (an object of the program, an
+annotation that means nothing here) is not judged: programs are free in what they pass around.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import enum
+import inspect
+import re
+import types
+import typing
+from typing import TYPE_CHECKING, Annotated, Any
+
+from .diagnostics import DSLUserCodeTypeError, error
+from .tree import is_mlir_value
+from .typing import Constexpr, Numeric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NUMBER, TEXT, NONE, SEQUENCE, MAPPING, TYPE, FUNCTION = "number", "text", "None", "sequence", "dict", "type", "function"
+Kinds = frozenset[str]
+
+_CLASSES: dict[Any, Kinds] = {
+    int: frozenset((NUMBER,)), float: frozenset((NUMBER,)), bool: frozenset((NUMBER,)), str: frozenset((TEXT,)),
+    bytes: frozenset((TEXT,)), tuple: frozenset((SEQUENCE,)), list: frozenset((SEQUENCE,)), dict: frozenset((MAPPING,)),
+    type: frozenset((TYPE,)), type(None): frozenset((NONE,)), None: frozenset((NONE,)),
+    collections.abc.Callable: frozenset((FUNCTION, TYPE)), typing.Callable: frozenset((FUNCTION, TYPE)),
+    collections.abc.Sequence: frozenset((SEQUENCE, TEXT)), collections.abc.Mapping: frozenset((MAPPING,)),
+}  # fmt: skip
+
+
+def kind_of(value: Any) -> str:
+    """The kind of a value, empty if it is of none of these."""
+    if isinstance(value, enum.Enum):
+        return ""
+    if isinstance(value, (int, float, Numeric)) or is_mlir_value(value):
+        return NUMBER
+    if isinstance(value, (str, bytes)):
+        return TEXT
+    if value is None:
+        return NONE
+    if isinstance(value, (tuple, list)):
+        return SEQUENCE
+    if isinstance(value, dict):
+        return MAPPING
+    if isinstance(value, type):
+        return TYPE
+    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
+        return FUNCTION
+    return ""
+
+
+def kinds_promised(annotation: Any, own: Callable[[Any], Kinds | None]) -> Kinds | None:
+    """The kinds that an annotation allows; None if it excludes nothing. `own` knows the annotations of a language."""
+    found = own(annotation)
+    if found is not None:
+        return found
+    origin = typing.get_origin(annotation)
+    arguments = typing.get_args(annotation)
+    if origin is Annotated or origin is Constexpr:
+        return kinds_promised(arguments[0], own)
+    if isinstance(annotation, types.UnionType) or origin is typing.Union:
+        return _union([kinds_promised(member, own) for member in arguments])
+    if isinstance(annotation, type) and issubclass(annotation, Numeric):
+        return _CLASSES[int]
+    try:
+        return _CLASSES.get(origin or annotation)
+    except TypeError:  # an annotation that cannot be a key
+        return None
+
+
+def _union(members: list[Kinds | None]) -> Kinds | None:
+    return None if any(member is None for member in members) else frozenset[str]().union(*filter(None, members))
+
+
+def without_none(annotation: Any) -> tuple[Any, bool]:
+    """The annotation of an argument that is not left out (`T` of `Optional[T]`), and whether it may be."""
+    if not isinstance(annotation, types.UnionType) and typing.get_origin(annotation) is not typing.Union:
+        return annotation, False
+    members = typing.get_args(annotation)
+    others = [member for member in members if member is not type(None)]
+    return others[0] if len(others) == 1 else annotation, len(others) < len(members)
+
+
+def broken(value: Any, annotation: Any, path: str, owner: str = "") -> Exception:
+    """The error for an argument that its annotation excludes."""
+    where = f" of {owner}" if owner else ""
+    takes = name_of(annotation)
+    hint = f"pass what the annotation says, or change it: {path}: {takes} is a promise"
+    if value is None:
+        hint = f"an argument that may be left out says so: {path}: Optional[{takes}], or {path}: {takes} = None"
+    return error(
+        DSLUserCodeTypeError, f"argument {path!r}{where} takes {takes} and got {_shown(value)}", hint=hint, depth=3
+    )
+
+
+def name_of(annotation: Any) -> str:
+    """An annotation as programs write it."""
+    return _MODULES.sub("", inspect.formatannotation(annotation))
+
+
+_MODULES = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])")
+"""What stands before the name of a class."""
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "None"
+    kind = type(value)
+    if kind in (int, float, bool, str):
+        text = repr(value)
+        return f"the {kind.__name__} {text if len(text) < 40 else text[:36] + '...'}"
+    name = _MODULES.sub("", f"{kind.__module__}.{kind.__qualname__}").removeprefix("builtins.")
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -1,0 +1,280 @@
+"""Annotations are promises: an argument of another kind is refused, wherever a function or kernel is called."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Annotated, Any, Optional, Tuple, Union  # noqa: UP035
+
+import numpy as np
+import pytest
+
+import kiln
+import kiln.cute as cute
+from kiln import Boolean, Constexpr, Float16, Float32, Int32, Int64, Numeric, Uint64
+from kiln.base_dsl import promises
+from kiln.base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError
+
+ARRAY = np.zeros(4, np.float32)
+LAYOUT = cute.make_layout((2, 3))
+TENSOR = cute.runtime.from_dlpack(ARRAY)
+POINTER = TENSOR.iterator
+STREAM = cute.runtime.make_fake_stream()
+
+
+class Thing:
+    pass
+
+
+def function(x):
+    return x
+
+
+VALUES: dict[str, list[Any]] = {
+    "number": [3, True, 2.5],
+    "text": ["ab"],
+    "None": [None],
+    "sequence": [(1, 2), [1, 2]],
+    "dict": [{"a": 1}],
+    "type": [Thing],
+    "function": [function, len],
+    "tensor": [ARRAY, TENSOR],
+    "pointer": [POINTER],
+    "layout": [LAYOUT],
+    "stream": [STREAM],
+    "": [Thing()],
+}
+
+ANNOTATIONS: list[tuple[Any, set[str] | None]] = [
+    *((t, {"number"}) for t in (Int32, Float16, Boolean, Int64, Numeric, int, float, bool)),
+    (str, {"text"}),
+    (tuple, {"sequence"}),
+    (Tuple, {"sequence"}),  # noqa: UP006
+    (tuple[int, int], {"sequence"}),
+    (list[int], {"sequence"}),
+    (dict, {"dict"}),
+    (type, {"type"}),
+    (type[Numeric], {"type"}),
+    (Callable, {"function", "type"}),
+    (Callable[[int], int], {"function", "type"}),
+    (cute.Tensor, {"tensor"}),
+    (cute.Pointer, {"pointer"}),
+    (cute.Layout, {"layout"}),
+    (cute.ComposedLayout, {"layout"}),
+    (cute.Shape, {"number", "sequence", "layout", "None"}),
+    (cute.Tile, {"number", "sequence", "layout", "None"}),
+    (cute.TiledMma, set()),
+    (cute.TiledCopy, set()),
+    (cute.CopyAtom, set()),
+    (Constexpr[int], {"number"}),
+    (Constexpr[str], {"text"}),
+    (Constexpr[Callable], {"function", "type"}),
+    (Annotated[Int32, "rows"], {"number"}),
+    (Union[Int32, str], {"number", "text"}),  # noqa: UP007
+    (Optional[cute.Tensor], {"tensor", "None"}),  # noqa: UP045
+    (Int32 | None, {"number", "None"}),
+    (Constexpr, None),
+    (Any, None),
+    (object, None),
+    (Thing, None),
+    (Union[Int32, Thing], None),  # noqa: UP007
+    (cute.TensorSSA, None),
+]
+
+
+@pytest.mark.parametrize(("annotation", "allowed"), ANNOTATIONS, ids=lambda a: promises.name_of(a) if a else "")
+def test_what_annotations_allow(annotation, allowed):
+    dsl = Int32_function.dsl
+    for kind, values in VALUES.items():
+        for value in values:
+            assert dsl.kind_of(value) == kind
+            assert dsl.breaks(value, annotation) == (allowed is not None and kind != "" and kind not in allowed)
+
+
+@cute.jit
+def Int32_function(a: Int32):
+    return a * 2
+
+
+@cute.jit
+def tensor_function(x: cute.Tensor):
+    return cute.size(x)
+
+
+@pytest.mark.parametrize("value", ["ab", None, ARRAY, (1, 2)], ids=str)
+def test_a_call_from_python(value):
+    assert Int32_function(3) == 6
+    for _ in range(2):  # the second time by what was learned of the first
+        with pytest.raises(DSLUserCodeTypeError, match="argument 'a' of Int32_function takes Int32 and got"):
+            Int32_function(value)
+    with pytest.raises(DSLUserCodeTypeError, match="takes Int32 and got"):
+        Int32_function(a=value)
+    with pytest.raises(DSLUserCodeTypeError, match="takes Int32 and got"):
+        cute.compile(Int32_function, value)
+    with pytest.raises(DSLUserCodeTypeError, match="takes Int32 and got"):
+        cute.compile(Int32_function, 3)(value)
+
+
+def test_an_argument_that_may_be_left_out_says_so():
+    @cute.jit
+    def by_default(x: cute.Tensor = None):
+        return -1 if x is None else cute.size(x)
+
+    @cute.jit
+    def by_annotation(x: Optional[cute.Tensor]):  # noqa: UP045
+        return -1 if x is None else cute.size(x)
+
+    @cute.jit
+    def inlined(x: Constexpr, n: Int32):
+        return by_default(x) + by_annotation(x) + by_default() + n
+
+    assert by_default() == by_default(None) == by_annotation(None) == -1
+    assert by_default(ARRAY) == by_annotation(ARRAY) == 4
+    assert inlined(None, 0) == -3
+    with pytest.raises(DSLUserCodeTypeError, match="'x' of tensor_function takes Tensor and got None") as refused:
+        tensor_function(None)
+    assert "x: Optional[Tensor], or x: Tensor = None" in refused.value.hint
+
+
+def test_the_type_of_an_optional_number_is_chosen_too():
+    @cute.jit
+    def half(x: Optional[Float32] = None, y: Float32 | None = None):  # noqa: UP045
+        return x / 2, y / 2  # type: ignore[operator]
+
+    assert half(3, 5) == (1.5, 2.5)
+
+
+def test_a_call_in_a_trace():
+    @cute.jit
+    def outer(x: Constexpr):
+        return Int32_function(x)
+
+    @cute.jit
+    def named(x: Constexpr):
+        return tensor_function(x=x)
+
+    assert outer(4) == 8
+    with pytest.raises(DSLUserCodeTypeError, match="argument 'a' of Int32_function takes Int32 and got the str 'ab'"):
+        outer("ab")
+    with pytest.raises(DSLUserCodeTypeError, match="argument 'x' of tensor_function takes Tensor and got the int 3"):
+        named(3)
+
+
+def test_arguments_of_kernels_and_parts_of_arguments():
+    @dataclasses.dataclass
+    class Pair:
+        x: Int32
+        y: Float32
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, n: Int32):
+        x[0] = Float32(n)
+
+    @cute.jit
+    def launch(x: cute.Tensor, n: Constexpr):
+        kernel(x, n).launch(grid=1, block=1)
+
+    @cute.jit
+    def parts(pair: Pair, both: tuple[Int32, Float32]):
+        return pair.x + both[0]
+
+    launch(ARRAY, 3)
+    with pytest.raises(DSLUserCodeTypeError, match="argument 'n' of kernel takes Int32 and got the str 'ab'"):
+        launch(ARRAY, "ab")
+    assert parts(Pair(1, 2), (3, 4)) == 4
+    with pytest.raises(DSLUserCodeTypeError, match="argument 'pair.y' takes Float32 and got the str"):
+        parts(Pair(1, "ab"), (3, 4))  # type: ignore[arg-type]
+    with pytest.raises(DSLUserCodeTypeError, match=r"argument 'both\[1\]' takes Float32 and got None"):
+        parts(Pair(1, 2), (3, None))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**200])
+def test_an_int_beyond_64_bits(value):
+    @cute.jit
+    def plain(x):
+        return x
+
+    @cute.jit
+    def annotated(x: int):
+        return x
+
+    @cute.jit
+    def typed(x: Uint64):
+        return x
+
+    for function in (plain, annotated):
+        with pytest.raises(DSLUserCodeTypeError, match="argument 'x' is .*passed as Int32 or Int64") as refused:
+            function(value)
+        assert "Uint64" in refused.value.hint
+    with pytest.raises(DSLUserCodeTypeError, match=r"argument 'x\[0\]' is "):
+        plain([value])
+    assert typed(2**63) == 2**63
+    assert plain(2**62) == 2**62
+
+
+# --- kernels that nobody launches ------------------------------------------------------------------------------------
+
+
+@cute.kernel
+def add_one(x: cute.Tensor):
+    x[0] = x[0] + 1
+
+
+@cute.jit
+def forgets(x: cute.Tensor):
+    add_one(x)
+
+
+@cute.jit
+def forgets_in_a_branch(x: cute.Tensor, n: Int32):
+    if n > 0:
+        add_one(
+            x,
+        )
+
+
+@cute.jit
+def forgets_in_a_call(x: cute.Tensor):
+    _calls(x)
+
+
+def _calls(x):
+    add_one(x)
+
+
+@cute.jit
+def decides(x: cute.Tensor, launches: Constexpr):
+    prepared = add_one(x)
+    if launches:
+        prepared.launch(grid=1, block=1)
+        prepared.launch(grid=1, block=1)
+
+
+@pytest.mark.parametrize("function", [forgets, lambda x: forgets_in_a_branch(x, 1), forgets_in_a_call])
+def test_a_call_of_a_kernel_without_a_launch_is_refused(function):
+    with pytest.raises(DSLRuntimeError, match="the kernel 'add_one' is called and not launched") as refused:
+        function(np.zeros(1, np.float32))
+    assert "add_one(...).launch(" in refused.value.hint
+    assert refused.value.span is not None
+    assert refused.value.span.filename == __file__
+
+
+def test_a_launch_may_be_left_to_the_program(caplog):
+    x = np.zeros(1, np.float32)
+    decides(x, True)
+    assert x[0] == 2
+    assert not caplog.records
+    decides(x, False)
+    assert "the kernel 'add_one' is called and never launched" in caplog.text
+    assert x[0] == 2
+
+
+def test_a_failing_trace_says_why_it_fails():
+    @cute.jit
+    def fails(x: cute.Tensor):
+        add_one(x)
+        raise ValueError("the reason")
+
+    with pytest.raises(ValueError, match="the reason"):
+        fails(ARRAY)
+    assert kiln.cute is cute
