@@ -37,11 +37,14 @@ def known(x: Any) -> Any:
     if isinstance(x, np.generic):
         return np.asarray(x)
     require(hasattr(x, "__dlpack__"), f"{type(x).__module__}.{type(x).__qualname__} is not an array", ARRAYS)
-    if "torch" in sys.modules or x.__dlpack_device__()[0] != 1:
-        import torch
+    try:
+        if "torch" in sys.modules or x.__dlpack_device__()[0] != 1:
+            import torch
 
-        return torch.from_dlpack(x)
-    return np.from_dlpack(x)
+            return torch.from_dlpack(x)
+        return np.from_dlpack(x)
+    except (BufferError, RuntimeError) as reason:  # elements or a device that the library does not know
+        raise DSLUserCodeTypeError(f"an array of {type(x).__qualname__}: {reason}", hint=ARRAYS) from None
 
 
 ARRAYS = "pass an array of numpy, torch, or any library that knows DLPack"
