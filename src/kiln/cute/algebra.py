@@ -9,7 +9,7 @@ are cached. Composed layouts and tensors are taken wherever only their plain lay
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
 from itertools import pairwise
 from math import gcd
@@ -19,7 +19,6 @@ from .basis import ScaledBasis
 from .composed_layout import ComposedLayout
 from .int_tuple import (
     as_int_tuple,
-    ceil_div,
     flatten_to_tuple,
     prefix_product,
     pretty_str,
@@ -40,7 +39,7 @@ from .leaf import (
     leaf_min,
     leaf_mul,
 )
-from .modes import UNIT
+from .modes import UNIT, get
 from .swizzle import Swizzle, downcast_swizzle, swizzle_from_masks, upcast_swizzle
 
 __all__ = [
@@ -169,9 +168,10 @@ def _filter_layout(layout: Layout) -> Layout:
 def composition(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """``lhs`` after ``rhs``: the layout R with ``R(c) == lhs(rhs(c))`` for every coordinate c of ``rhs``.
 
-    ``rhs`` is a layout, or a tiler: an int n stands for ``n:1``, None keeps the mode, a tuple applies mode
-    by mode (modes it does not reach are kept). ``lhs`` may be a layout, a composed layout, a tensor or a
-    swizzle (the result is then a composed layout).
+    Where ``rhs`` leads past the end of ``lhs``, that holds if the last extent of ``lhs`` is not 1.
+    ``rhs`` is a layout, or a tiler: an int n stands for ``make_layout(n)``, None keeps the mode, a tuple applies
+    mode by mode, and the result has as many modes as it (modes of ``lhs`` that it does not reach are dropped).
+    ``lhs`` may be a layout, a composed layout, a tensor or a swizzle (the result is then a composed layout).
 
     Not every composition is a layout. Where the extents and strides are static it is checked that in
     every mode but the last of ``lhs`` the steps of ``rhs`` either stay inside the mode or cover it in whole,
@@ -209,14 +209,14 @@ def compose_layouts(lhs: Layout, rhs: Any) -> Layout:
         return lhs
     if isinstance(rhs, tuple):
         modes = tiled_modes(lhs, rhs, "composition")
-        return concat([compose_layouts(m, t) for m, t in zip(modes, rhs)] + modes[len(rhs) :])
+        return concat([compose_layouts(m, t) for m, t in zip(modes, rhs)])
     if not isinstance(rhs, Layout):
-        rhs = fast_layout(rhs, 1)
+        rhs = compact(rhs)
     shape, stride = rhs._shape, rhs._stride
     profile = _coordinate_profile(flatten_to_tuple(stride))
     lhs_shape, lhs_stride = _coalesce_for_composition(lhs, profile, lhs, rhs)
     if isinstance(lhs_shape, tuple) and isinstance(shape, tuple):
-        _check_no_carry(lhs_shape, lhs, rhs)
+        _check_no_carry(lhs, rhs)
     return fast_layout(*_compose(lhs_shape, lhs_stride, shape, stride, lhs, rhs))
 
 
@@ -329,8 +329,11 @@ def _check_admissible(extent: int, count: int, stride: int, lhs: Layout, rhs: La
     )
 
 
-def _check_no_carry(lhs_shape: Any, lhs: Layout, rhs: Layout) -> None:
-    """Modes of the right operand compose separately. Their sum may then not carry from one mode of the left to the next."""
+def _check_no_carry(lhs: Layout, rhs: Layout) -> None:
+    """Modes of the right operand compose separately. Their sum may then not carry from one mode of the left to the next.
+
+    What it does past the end of the left operand, behind its last mode that is not of extent 1, does not count.
+    """
     reach: dict[tuple[int, ...], list[int]] = {}
     for s, d in zip(*_flat(rhs)):
         path: tuple[int, ...] = ()
@@ -339,10 +342,10 @@ def _check_no_carry(lhs_shape: Any, lhs: Layout, rhs: Layout) -> None:
         if isinstance(s, int) and isinstance(d, int) and s > 1 and d > 0:
             reach.setdefault(path, []).append((s - 1) * d)
     for path, tops in reach.items():
-        extents = lhs_shape
-        for m in path:
-            extents = wrap(extents)[m]
-        for extent in flatten_to_tuple(extents)[:-1]:
+        if len(tops) < 2:
+            continue
+        extents, _ = merge_modes(*_flat(get(lhs, path)))
+        for extent in extents[:-1]:
             if len(tops) < 2 or not isinstance(extent, int) or extent == 0:
                 break
             if sum(t % extent for t in tops) >= extent:
@@ -415,7 +418,7 @@ def complement_layout(layout: Layout, cotarget: Any) -> Layout:
     if cotarget is None:
         cotarget = cosize(filtered)
     if is_zero(filtered._stride):
-        return compact(_merge_extents(cotarget))
+        return compact(_merge_extents(flatten_to_tuple(cotarget)))
     shapes, strides = _flat(filtered)
     for d in strides:
         if not isinstance(d, int) and (len(strides) > 1 or isinstance(d, ScaledBasis)):
@@ -441,20 +444,29 @@ def complement_layout(layout: Layout, cotarget: Any) -> Layout:
         out_shape.append(gap)
         out_stride.append(current)
         current = leaf_mul(d, s)
-    rest = wrap(_merge_extents(ceil_div(cotarget, current)))
+    rest = wrap(_merge_extents(_left_of(cotarget, current)))
     out_shape.extend(rest)
     out_stride.extend(prefix_product(rest, current))
     return _from_modes(*merge_modes(out_shape, out_stride))
+
+
+def _left_of(shape: Any, below: Any) -> list[Any]:
+    """The extents of ``shape``, first mode fastest, without the first ``below`` indices."""
+    left: list[Any] = []
+    for s in flatten_to_tuple(shape):
+        left.append(leaf_ceil_div(s, below))
+        below = leaf_ceil_div(below, s)
+    return left
 
 
 def _sort_extent(s: Any) -> int:
     return s if isinstance(s, int) else 1 << 62
 
 
-def _merge_extents(shape: Any) -> Any:
-    """A shape with neighbouring static extents, and neighbouring dynamic ones, multiplied together."""
+def _merge_extents(extents: Iterable[Any]) -> Any:
+    """Flat extents as a shape, with neighbouring static ones, and neighbouring dynamic ones, multiplied together."""
     merged: list[Any] = []
-    for s in flatten_to_tuple(shape):
+    for s in extents:
         if merged and isinstance(merged[-1], int) == isinstance(s, int):
             merged[-1] = leaf_mul(merged[-1], s)
         else:
@@ -511,19 +523,19 @@ def _left_inverse(layout: Layout) -> Layout:
     shapes, strides = merge_modes(*_flat(layout))
     places = prefix_product(tuple(shapes))
     modes = [(d, s, p) for s, d, p in zip(shapes, strides, places) if not is_zero(d)]
-    if all(isinstance(d, int) and isinstance(s, int) for d, s, _ in modes) and len(modes) > 1:
-        modes.sort()
-        # Where a run does not fit a whole number of times into the stride after it, nothing fills the gap exactly.
-        if any(after % (d * s) for (d, s, _), (after, _, _) in pairwise(modes) if d > 0):
-            return _left_inverse_with_gaps(layout, modes)
-    return right_inverse_layout(concat([layout, complement_layout(layout, None)]))
-
-
-def _left_inverse_with_gaps(layout: Layout, modes: list[tuple[int, int, int]]) -> Layout:
-    """From modes (stride, extent, place of the index) in the order of their strides: each stride counts the one before."""
-    shapes, strides = [modes[0][0]], [0]
+    if not modes:
+        return UNIT
+    for d, _, _ in modes:
+        if isinstance(d, ScaledBasis) or (not isinstance(d, int) and len(modes) > 1) or (isinstance(d, int) and d < 0):
+            raise LayoutError(
+                f"the left inverse of {layout} is not known: the strides {pretty_str(tuple(strides))} cannot be sorted; all of "
+                "them have to be static and positive, or only one mode left"
+            )
+    modes.sort(key=lambda m: (m[0], _sort_extent(m[1])) if isinstance(m[0], int) else (0, 0))
+    # Each stride counts the one before: what an offset holds of it is the coordinate of the mode before.
+    out_shape, out_stride = [modes[0][0]], [0]
     for (d, s, place), (after, _, _) in pairwise(modes):
-        if d * s > after:
+        if isinstance(s, int) and d * s > after:
             raise LayoutError(
                 f"the left inverse of {layout} does not exist: the mode {s}:{d} runs past the stride {after} of another, "
                 "so the layout is not injective, or its modes interleave"
@@ -532,11 +544,11 @@ def _left_inverse_with_gaps(layout: Layout, modes: list[tuple[int, int, int]]) -
             raise LayoutError(
                 f"the left inverse of {layout} is not a layout: the stride {after} is not a multiple of the stride {d}"
             )
-        shapes.append(after // d)
-        strides.append(place)
-    shapes.append(modes[-1][1])
-    strides.append(modes[-1][2])
-    return _from_modes(*merge_modes(shapes, strides))
+        out_shape.append(after // d)
+        out_stride.append(place)
+    out_shape.append(modes[-1][1])
+    out_stride.append(modes[-1][2])
+    return _from_modes(*merge_modes(out_shape, out_stride))
 
 
 def left_inverse(input: Any, *, loc: Any = None, ip: Any = None) -> Any:

@@ -323,9 +323,9 @@ def inner_product(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
 def ceil_div(input: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """How many tiles cover a shape.
 
-    ``ceil_div(10, 4)`` is 3. Tuples divide mode by mode (a mode the tiler lacks stays as it is), a tuple
-    over an int folds the divisor through the modes, an int over a tuple divides by the product. In a
-    tiler, None keeps its mode and a layout ``t`` leaves the shape of its complement in that mode.
+    ``ceil_div(10, 4)`` is 3. Tuples divide mode by mode (a mode the tiler lacks stays as it is); where only one of
+    the two is a tuple it counts with its product: ``ceil_div((4,(3,5)), (2,4))`` is ``(2,4)``. In a tiler, None
+    keeps its mode and a layout ``t`` leaves the shape of its complement in that mode.
     """
     if isinstance(tiler, int) and isinstance(input, int):
         return -(-input // tiler)
@@ -334,22 +334,14 @@ def ceil_div(input: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
     rest_shape = getattr(tiler, "_tile_rest_shape", None)
     if rest_shape is not None:
         return rest_shape(input)
-    if isinstance(input, tuple):
-        if isinstance(tiler, tuple):
-            if len(tiler) > len(input):
-                raise LayoutError(
-                    f"ceil_div: the tiler {pretty_str(tiler)} has more modes than the shape {pretty_str(input)}"
-                )
-            head = tuple(ceil_div(x, t) for x, t in zip(input, tiler))
-            return head + input[len(head) :]
-        result: list[Any] = []
-        for x in input:
-            result.append(ceil_div(x, tiler))
-            tiler = leaf_ceil_div(tiler, product(x))
-        return tuple(result)
-    if isinstance(tiler, tuple):
-        return leaf_ceil_div(input, product(tiler))
-    return leaf_ceil_div(input, tiler)
+    if isinstance(input, tuple) and isinstance(tiler, tuple):
+        if len(tiler) > len(input):
+            raise LayoutError(
+                f"ceil_div: the tiler {pretty_str(tiler)} has more modes than the shape {pretty_str(input)}"
+            )
+        head = tuple(ceil_div(x, t) for x, t in zip(input, tiler))
+        return head + input[len(head) :]
+    return leaf_ceil_div(product(input), product(tiler))
 
 
 def round_up(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:

@@ -237,7 +237,7 @@ class Layout:
     def _tile_rest_shape(self, shape: Any) -> Any:
         from .algebra import complement
 
-        return complement(self, shape)._shape
+        return complement(self, product(shape))._shape
 
 
 def _not_a_layout(what: str, x: object) -> str:

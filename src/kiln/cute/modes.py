@@ -132,7 +132,7 @@ def flatten(a: Any, *, loc: Any = None, ip: Any = None) -> Any:
 def group_modes(input: Any, begin: int, end: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
     """The modes ``begin`` to ``end`` (not included; to the last if None) as one nested mode.
 
-    ``group_modes((2,3,4), 0, 2)`` is ``((2,3),4)``. An empty range raises LayoutError.
+    ``group_modes((2,3,4), 0, 2)`` is ``((2,3),4)``. A leaf becomes a tuple of one. An empty range raises LayoutError.
     """
 
     def group(t: Any) -> Any:
@@ -145,7 +145,7 @@ def group_modes(input: Any, begin: int, end: int | None = None, *, loc: Any = No
                 f"group_modes needs 0 <= begin < end <= {count}, the number of modes of {pretty_str(t)}, but got "
                 f"begin = {begin} and end = {end}"
             )
-        return (*modes[:first], modes[first:last], *modes[last:])
+        return (*modes[:first], modes[first:last], *modes[last:]) if isinstance(t, tuple) else modes
 
     if _is_tree(input):
         return group(input)

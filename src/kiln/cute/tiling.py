@@ -30,7 +30,6 @@ from .algebra import (
     right_inverse_layout,
     tiled_modes,
 )
-from .basis import ScaledBasis
 from .int_tuple import as_int_tuple, is_weakly_congruent, prefix_product, pretty_str, product_each, tree_rank, wrap
 from .layout import (
     Layout,
@@ -77,18 +76,13 @@ def _logical_divide(layout: Layout, tiler: Any) -> Layout:
     if isinstance(tiler, tuple):
         modes = tiled_modes(layout, tiler, "logical_divide")
         return concat([_logical_divide(m, t) for m, t in zip(modes, tiler)] + modes[len(tiler) :])
-    # of a mode of extent 1 a coordinate still tells which element of a tile exists; its offset may be anything
-    plain = not isinstance(layout._shape, tuple) and (
-        not is_one(layout._shape) or isinstance(layout._stride, ScaledBasis)
-    )
-    if isinstance(tiler, int) and tiler > 0 and plain:
+    if isinstance(tiler, int) and tiler > 0 and not isinstance(layout._shape, tuple):
         return _divide_mode(layout._shape, layout._stride, tiler)
     if not isinstance(tiler, Layout):
         tiler = compact(tiler)
-    # A tile may run past the end of the layout. Coalesced, it does so in the last mode that is not of extent 1.
-    whole = coalesce_layout(layout, None)
     try:
-        return compose_layouts(whole, concat([tiler, complement_layout(tiler, whole._shape)]))
+        rest = complement_layout(tiler, coalesce_layout(layout, None)._shape)
+        return compose_layouts(layout, concat([tiler, rest]))
     except LayoutError as e:
         raise LayoutError(f"the layout {layout} cannot be divided by the tiler {tiler}: {e}") from None
 
@@ -96,7 +90,7 @@ def _logical_divide(layout: Layout, tiler: Any) -> Layout:
 def _divide_mode(extent: Any, stride: Any, tile: int) -> Layout:
     """The common case of a division, one mode by an int, without the detour over complement and composition."""
     if tile == 1:
-        return fast_layout((1, extent), (0, stride))
+        return fast_layout((1, extent), (0, 0 if is_one(extent) else stride))
     count = leaf_ceil_div(extent, tile)
     return fast_layout((tile, count), (stride, 0 if is_one(count) else leaf_mul(tile, stride)))
 
@@ -242,10 +236,10 @@ def _interleaved_product(block: Layout, tiler: Any, block_first: bool) -> Layout
     modes = max(len(block), len(tiler))
     block, tiler = append(block, UNIT, modes), append(tiler, UNIT, modes)
     repeated = _logical_product(block, tiler)[1]
-    # A mode of the tiler may come back nested, so the modes are told apart by the tiler, not by the result.
-    blocks = list(block)
-    copies = list(repeated) if isinstance(tiler._shape, tuple) else [repeated]
-    pairs = zip(blocks, copies) if block_first else zip(copies, blocks)
+    # A mode of the tiler may come back nested, so the modes are told apart by the tiler, not by the result. A block that is
+    # one leaf is paired with its copies as they are.
+    copies = list(repeated) if isinstance(tiler._shape, tuple) and isinstance(block._shape, tuple) else [repeated]
+    pairs = zip(block, copies) if block_first else zip(copies, block)
     return concat([concat(pair) for pair in pairs])
 
 
@@ -256,13 +250,15 @@ def _blocked_product(block: Layout, tiler: Any) -> Layout:
 
 @cached
 def _raked_product(block: Layout, tiler: Any) -> Layout:
-    return _interleaved_product(block, tiler, False)
+    raked = _interleaved_product(block, tiler, False)
+    return coalesce_layout(raked, (1,) * len(raked))
 
 
 def blocked_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """A block repeated over a tiler, mode by mode: ``((BlockM,TilerM),(BlockN,TilerN))``.
 
-    Mode i runs through mode i of the block first. The one with fewer modes is padded with ``1:0``.
+    Mode i runs through mode i of the block first. The one with fewer modes is padded with ``1:0``. A block of one
+    leaf is paired with the tiler as it is nested: ``2:1`` over ``(3):(1)`` is ``((2,(3))):((1,(2)))``.
     """
     return layouts_of(block, lambda x: _blocked_product(x, as_tiler(tiler, "blocked_product")), "blocked_product")
 
@@ -270,7 +266,8 @@ def blocked_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) 
 def raked_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """A block repeated over a tiler, interleaved: ``((TilerM,BlockM),(TilerN,BlockN))``.
 
-    Mode i runs through mode i of the tiler first. The one with fewer modes is padded with ``1:0``.
+    Mode i runs through mode i of the tiler first. The one with fewer modes is padded with ``1:0``. Every mode of the
+    result is coalesced.
     """
     return layouts_of(block, lambda x: _raked_product(x, as_tiler(tiler, "raked_product")), "raked_product")
 

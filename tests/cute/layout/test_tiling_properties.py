@@ -3,6 +3,7 @@
 from itertools import product as cartesian
 from math import prod
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from layout_testing import (
@@ -23,7 +24,6 @@ from kiln.cute.layout_algebra import (
     LayoutError,
     blocked_product,
     ceil_div,
-    coalesce,
     complement,
     composition,
     cosize,
@@ -293,11 +293,47 @@ def test_fragment_layout_is_compact(layout):
 @given(shapes(max_leaves=3, max_size=64), st.integers(1, 8))
 def test_dividing_and_composing_with_the_tile_is_the_same(shape, tile):
     a = make_layout(shape)
-    assert offsets(logical_divide(a, tile)[0]) == offsets(composition(coalesce(a), tile))
+    try:
+        inside = composition(a, tile)
+    except LayoutError:
+        with pytest.raises(LayoutError, match="cannot be divided"):
+            logical_divide(a, tile)
+        return
+    assert logical_divide(a, tile)[0] == inside
 
 
-def test_a_tile_runs_past_the_end_in_the_last_mode_that_counts():
+def test_a_last_tile_runs_past_the_end_in_the_last_mode_that_counts():
     assert str(logical_divide(make_layout((3, 1)), 2)) == "(2,2):(1,2)"
+    assert str(logical_divide(make_layout((6, 6, 1), stride=(1, 6, 6)), 16)) == "(16,3):(1,16)"
+
+
+def test_a_tile_larger_than_a_mode_keeps_its_stride():
+    for shape, stride, tile, expected in (
+        ((1,), (1,), (8,), "((8),(1)):((1),(0))"),
+        ((6, 1, 4), (1, 1, 6), (4, 8, 8), "((4,8,8),(2,1,1)):((1,1,6),(4,0,0))"),
+        ((1, (16, 6)), (6, (6, 1)), (4,), "((4),(1,(16,6))):((6),(0,(6,1)))"),
+        ((1, SymInt(4)), (SymInt(7), 1), (4, 8), "((4,8),(1,?)):((?,1),(0,8))"),
+        ((1,), (1,), (1,), "((1),(1)):((0),(0))"),
+    ):
+        assert str(zipped_divide(make_layout(shape, stride=stride), tile)) == expected
+
+
+def test_a_product_of_one_leaf_keeps_the_nesting_of_its_tiler():
+    leaf, nested = make_layout(2), make_layout((3,))
+    assert str(blocked_product(leaf, nested)) == "((2,(3))):((1,(2)))"
+    assert str(blocked_product(nested, nested)) == "((3,3)):((1,3))"
+    assert str(blocked_product(leaf, make_layout(3))) == "((2,3)):((1,2))"
+    assert str(tile_to_shape(leaf, (8,), (0,))) == "((2,(4))):((1,(2)))"
+    assert str(tile_to_shape(leaf, (SymInt(8, 2),), (0,))) == "((2,(?))):((1,(2)))"
+
+
+def test_the_modes_of_a_raked_product_are_coalesced():
+    assert str(raked_product(make_layout(8), make_layout((4, 2)))) == "((4,8),2):((8,1),32)"
+    by_rows = make_layout((2, (8, 4)), stride=(8, (1, 16)))
+    assert str(raked_product(make_layout(4), by_rows)) == "((2,4),(8,4)):((32,1),(4,64))"
+    assert str(raked_product(make_layout((1, 1)), make_layout((1, 1)))) == "(1,1):(0,0)"
+    dynamic_rows = make_layout((2, (SymInt(8), 1)), stride=(8, (1, 16)))
+    assert str(raked_product(make_layout(4), dynamic_rows)) == "((2,4),?):((32,1),4)"
 
 
 def test_the_rows_of_a_tile_of_one_row_have_coordinates_of_their_own() -> None:
