@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -287,6 +288,26 @@ def test_entries_keep_their_contents(tmp_path):
     cache.store("ab" + "0" * 62, entry, tmp_path)
     assert cache.load("ab" + "0" * 62, tmp_path) == entry
     assert cache.load("ac" + "0" * 62, tmp_path) is None
+
+
+def test_versions_are_those_that_are_installed():
+    for project in ("torch-mlir", "llvmlite"):
+        assert cache._version(project) == metadata.version(project)
+    assert cache._version("numpy") == metadata.version("numpy")
+    assert cache._version("no-such-project") == "unknown"
+
+
+def test_code_from_the_cache_loads_nothing_that_compiles(run, tmp_path):
+    """Importing it would be a good part of the time."""
+    path = program(tmp_path)
+    run(path)
+    text = path.read_text()
+    names = '[name for name in sys.modules if name.startswith(("kiln.targets.cpu.", "importlib.metadata"))]'
+    path.write_text(f"{text[: text.rindex('print(')]}print(json.dumps({names}))")
+    loaded = run(path)
+    assert "kiln.targets.cpu.jit" in loaded
+    assert not {f"kiln.targets.cpu.{name}" for name in ("lower", "expand", "sanitizer.instrument")} & set(loaded)
+    assert "importlib.metadata" not in loaded
 
 
 def test_the_verb(child, tmp_path):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-from fractions import Fraction
 
 _FORMATS = {"half": (5, 10), "bfloat": (8, 7), "float": (8, 23), "double": (11, 52)}
 """Bits of exponent and of fraction."""
@@ -67,11 +66,14 @@ def literal_bits(kind: str, literal: str) -> int:
         return sign | infinity | int(digits[5:-1], 16)
     if digits.startswith("nan("):
         return sign | infinity | quiet | int(digits[4:-1], 16)
-    return sign | _round(Fraction(digits), exponent_bits, fraction_bits)
+    return sign | _round(digits, exponent_bits, fraction_bits)
 
 
-def _round(value: Fraction, exponent_bits: int, fraction_bits: int) -> int:
-    """The bits of the nearest number, ties to even. `value` is not negative."""
+def _round(digits: str, exponent_bits: int, fraction_bits: int) -> int:
+    """The bits of the nearest number, ties to even. It is not negative."""
+    from fractions import Fraction  # few modules have such literals
+
+    value = Fraction(digits)
     if value == 0:
         return 0
     bias = (1 << (exponent_bits - 1)) - 1

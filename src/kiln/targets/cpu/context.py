@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import ctypes
 
+WRAPPER = "kiln_entry"
+"""The symbol of an executable's wrapper."""
+
 MAX_ARGS = 12
 """How many numbers a fault can carry."""
 

@@ -13,16 +13,12 @@ from ..llvm_build import Builder, function, int_type, operations, ptr_type, symb
 from ..llvm_text import fix_float_literals
 from . import context as shared
 from . import resume, runtime, scheduler, threads
-from .banks import BankCounter
+from .context import WRAPPER
 from .expand import Expansion, carrier_type, expand_module, from_carrier, host_type, to_carrier
 from .launch import LOOP_ANNOTATION, block_name
-from .sanitizer.instrument import Instrumentation, announce
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-WRAPPER = "kiln_entry"
-"""The symbol of an executable's wrapper."""
 
 # Passes that find nothing to do still walk the module, so their number is kept small.
 TO_LLVM = (
@@ -35,9 +31,13 @@ def lower(compilation: Compilation, entry: str, kinds: Sequence[str] = ()) -> tu
     """LLVM IR text of a module, and what its expansion found out; `kinds` are what an instrumented build is to look for."""
     expansion = Expansion(compilation.module)
     if "banks" in kinds:
+        from .banks import BankCounter
+
         expansion.banks = BankCounter(expansion)
     checked = [kind for kind in kinds if kind != "banks"]
     if checked:
+        from .sanitizer.instrument import Instrumentation
+
         expansion.sanitizer = Instrumentation(checked)
     with context():
         compilation.run("expand-narrow-floats", expand_narrow_floats)
@@ -117,6 +117,8 @@ def _wrap(
         b.store(b.const(type_, 0), b.byte_gep(ctx, shared.offset(field)))
     arguments = [_read(b, slots, offset, type_) for offset, type_ in zip(offsets, inputs)]
     if expansion.sanitizer is not None:
+        from .sanitizer.instrument import announce
+
         announce(expansion, b, inputs, arguments, layouts)
     call = b.call(entry, [host_type(t) for t in results], [*arguments, ctx])
     for offset, value in zip(offsets[len(inputs) :], call.results, strict=True):

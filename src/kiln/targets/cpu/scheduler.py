@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from ...mlir import ir
 from ..llvm_build import Builder, function, global_, int_attr, int_type, ptr_type
 from . import context as shared
-from .sanitizer.instrument import call as detector_call
 from .threads import (
     BLOCK_BYTES,
     WARP,
@@ -52,6 +51,12 @@ DETAILS_BLOCK = 3 + 2 * 16
 """i32 numbers about a block: its index, and arrivals and expectation of each barrier."""
 DETAILS_THREAD = 4
 """i32 numbers about a thread: 0 waits, 1 is done, 2 could go on, 3 tries; the site; the words at the address it waits for."""
+
+
+def _detector_call(expansion: Expansion, b: Builder, event: str, *operands: ir.Value) -> None:
+    from .sanitizer.instrument import call  # most programs run without the sanitizer
+
+    call(expansion, b, event, *operands)
 
 
 def frame_size_name(kernel: str) -> str:
@@ -184,7 +189,7 @@ def group_function(
     known = [frame_size, number, b.i32(int(state.meets)), b.i32(static)]
     b.call("kiln_cpu_initialize", [], [ctx, arena, sizes, *known, random])
     if expansion.sanitizer is not None:
-        detector_call(expansion, b, "group", arena, sizes, number)
+        _detector_call(expansion, b, "group", arena, sizes, number)
     alive, progress, passed, stop = (b.alloca(i32) for _ in range(4))
     b.store(b.i32(0), passed)
     b.store(b.binary("muli", group.threads, group.size), alive)
@@ -229,12 +234,12 @@ def group_function(
     # all that is left of the hidden arguments is the frame (`threads.indices_from_frame`)
     hidden = [run.null(), run.null(), run.null(), *[run.i32(0)] * 12, frame]
     if expansion.sanitizer is not None:
-        detector_call(expansion, run, "switch", rank, header.inside(run).load("thread"))
+        _detector_call(expansion, run, "switch", rank, header.inside(run).load("thread"))
     suspended = run.call(state.name, [i32], [*values, *hidden]).results[0]
     over = run.if_(run.compare("eq", suspended, run.i32(0)))
     expansion.declare("kiln_cpu_exit", [ptr], [])
     if expansion.sanitizer is not None:
-        detector_call(expansion, over, "exit")
+        _detector_call(expansion, over, "exit")
     over.call("kiln_cpu_exit", [], [frame])
     over.store(over.binary("subi", over.load(i32, alive), over.i32(1)), alive)
 
@@ -248,7 +253,7 @@ def group_function(
     woken = nobody.call("kiln_cpu_wake", [i32], [arena, sizes, frame_size]).results[0]
     report = nobody.if_(nobody.compare("eq", woken, nobody.i32(0)))
     if expansion.sanitizer is not None:
-        detector_call(expansion, report, "stuck")
+        _detector_call(expansion, report, "stuck")
     expansion.declare(STUCK, [ptr, ptr, ptr, i32], [])
     report.call(STUCK, [], [ctx, arena, sizes, frame_size])
 

@@ -38,8 +38,8 @@ class CpuExecutable(Executable):
         sanitizer: Instrumentation | None = None,
         banks: BankCounter | None = None,
     ) -> None:
+        from .context import WRAPPER
         from .jit import Library
-        from .lower import WRAPPER
 
         self.object = data
         self.timings: dict[str, float] = {}

@@ -16,9 +16,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
-import numpy as np
-
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
 from ...mlir import context, ir
@@ -151,6 +148,9 @@ def _table(x: Expander, name: str) -> str:
     symbol = f"kiln.{name}"
     if symbol not in x.module.declared:
         x.module.declared.add(symbol)
+        import ml_dtypes
+        import numpy as np
+
         dtype = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}[name]
         values = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
         f32 = ir.F32Type.get(context())

@@ -57,8 +57,8 @@ class NvidiaExecutable(Executable):
     """Host code loaded into this process, and kernels that are loaded when first launched."""
 
     def __init__(self, code: Code, artifacts: Artifacts, options: CompileOptions) -> None:
+        from ..cpu.context import WRAPPER
         from ..cpu.jit import Library
-        from ..cpu.lower import WRAPPER
         from .launch import TABLE
 
         self.code = code

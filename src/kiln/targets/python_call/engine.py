@@ -116,10 +116,11 @@ class Engine(Native):
 
     def __init__(self, functions: dict[str, int]) -> None:
         from ..cpu import jit
-        from ..cpu.lower import lower_library
         from . import code
 
         def make() -> bytes:
+            from ..cpu.lower import lower_library
+
             return jit.emit_plain(lower_library(code.build(), "kiln_python_call", code.EXPORTS))
 
         fingerprint = "/".join([*jit.host(), str(call_plan.BYTES_DATA)])

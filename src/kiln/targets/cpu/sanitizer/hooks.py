@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ....base_dsl.target import value_bytes
 from ....mlir import ir
 from ...llvm_build import Builder, int_type
-from .instrument import call
 
 if TYPE_CHECKING:
     from ..expand import Expander
@@ -23,6 +22,8 @@ class Hooks:
     def _call(self, b: Builder, name: str, *arguments: Any) -> None:
         if self.sanitizer is not None and self.x.function.is_kernel:
             self.sanitizer.facts[self.x.function.name].ordered = True
+        from .instrument import call  # most programs run without the sanitizer
+
         call(self.x.module, b, name, *arguments)
 
     def _site(self, what: str) -> int:
