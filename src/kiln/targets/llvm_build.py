@@ -274,6 +274,11 @@ class Builder:
         end = ir.Operation.create("scf.yield", loc=self.location, ip=ir.InsertionPoint(after))
         return Builder(ir.InsertionPoint(end), self.location), tuple(after.arguments)
 
+    def repeat(self, body: Callable[[Builder], Sequence[ir.Value]], result: ir.Type) -> ir.Value:
+        """Run `body` while the first value that it returns holds; the second one, at last."""
+        _, (value,) = self.while_(body, (result,))
+        return value.owner.owner.results[0]
+
     def for_(self, lower: ir.Value, upper: ir.Value, step: ir.Value) -> tuple[Builder, ir.Value]:
         """Open an `scf.for` without iteration arguments: a builder for its body, and its counter."""
         made = self.op("scf.for", (), (lower, upper, step), None, 1)

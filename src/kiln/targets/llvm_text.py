@@ -111,6 +111,33 @@ def _float_as_double(bits: int) -> int:
     return sign << 63 | wide_exponent << 52 | fraction << 29
 
 
+_BF16 = re.compile(r'"[^"]*"|[%@!$#][-\w.$]+|\bbfloat\b|\b0xR([0-9A-Fa-f]{4})\b')
+
+
+def bf16_as_integers(text: str) -> str:
+    """A module whose bf16 values are 16-bit integers instead; nothing in it computes with them.
+
+    A processor without registers for bf16 gets code that moves such values through f32, by a function call each, and
+    makes signaling NaNs quiet: other data that only passes as bf16 would change.
+    """
+    if "bfloat" not in text:
+        return text
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        if "bf" in line:
+            lines[number] = _BF16.sub(_as_integer, line)
+    return "\n".join(lines)
+
+
+def _as_integer(found: re.Match[str]) -> str:
+    token = found.group()
+    if found.group(1):
+        return str(int(found.group(1), 16))
+    if token.startswith("@llvm."):
+        return token.replace("bf16", "i16")
+    return "i16" if token == "bfloat" else token
+
+
 _CALL, _METADATA = re.compile(r"\bcall\b"), re.compile(r"((?:, ![a-z.]+ !\d+)*)\s*$")
 _CONVERGENT = "900"
 

@@ -156,7 +156,7 @@ def intrinsic(b: Builder, name: str, result: ir.Type, operands: list[ir.Value]) 
 def _float_to_int(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     value, result = op.operands[0], op.results[0].type
     if isinstance(_element(value.type), ir.BF16Type):
-        value = _widen_bf16(b, value)
+        value = widen_bf16(b, value)
     value = reshape(b, value, flat_type(value.type))
     kind = op.name.removeprefix("arith.")
     flat = flat_type(result)
@@ -190,7 +190,7 @@ def _f32() -> ir.Type:
     return ir.F32Type.get(context())
 
 
-def _widen_bf16(b: Builder, value: ir.Value) -> ir.Value:
+def widen_bf16(b: Builder, value: ir.Value) -> ir.Value:
     """bf16 to f32: exact."""
     shape = value.type
     i16, i32 = like(shape, int_type(16)), like(shape, int_type(32))
@@ -198,7 +198,7 @@ def _widen_bf16(b: Builder, value: ir.Value) -> ir.Value:
     return b.value("arith.bitcast", like(shape, _f32()), (b.binary("shli", bits, b.const(i32, 16)),))
 
 
-def _round_to_bf16(b: Builder, value: ir.Value) -> ir.Value:
+def round_to_bf16(b: Builder, value: ir.Value) -> ir.Value:
     """f32 to bf16, to nearest even; a NaN stays one."""
     shape = value.type
     i16, i32 = like(shape, int_type(16)), like(shape, int_type(32))
@@ -235,7 +235,7 @@ def _extend(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) ->
     value, result = op.operands[0], op.results[0].type
     if not isinstance(_element(value.type), ir.BF16Type):
         return None
-    wide = _widen_bf16(b, value)
+    wide = widen_bf16(b, value)
     return [wide if wide.type == result else b.value("arith.extf", result, (wide,))]
 
 
@@ -246,7 +246,7 @@ def _truncate(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) 
         value = _f64_to_f32_odd(b, value)
     elif not isinstance(target, ir.BF16Type):
         return None
-    return [_round_to_bf16(b, value) if isinstance(target, ir.BF16Type) else b.value("arith.truncf", result, (value,))]
+    return [round_to_bf16(b, value) if isinstance(target, ir.BF16Type) else b.value("arith.truncf", result, (value,))]
 
 
 expands("arith.extf")(_extend)
@@ -281,7 +281,7 @@ def in_f32(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> l
     def widen(value: ir.Value) -> ir.Value:
         element = _element(value.type)
         if isinstance(element, ir.BF16Type):
-            return _widen_bf16(b, value)
+            return widen_bf16(b, value)
         if isinstance(element, ir.F16Type):
             return b.value("arith.extf", like(value.type, _f32()), (value,))
         return value
@@ -303,7 +303,7 @@ def in_f32(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> l
             made.erase()
             value = replacement[0]
     if isinstance(element, ir.BF16Type):
-        value = _round_to_bf16(b, value)
+        value = round_to_bf16(b, value)
     elif narrow:
         value = b.value("arith.truncf", result, (value,))
     return [value]
@@ -357,8 +357,8 @@ def _reduction(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder)
         if value is None:
             value = part
             continue
-        wide = b.value(f"arith.{combine}", _f32(), (_widen_bf16(b, value), _widen_bf16(b, part)))
-        value = _round_to_bf16(b, wide)
+        wide = b.value(f"arith.{combine}", _f32(), (widen_bf16(b, value), widen_bf16(b, part)))
+        value = round_to_bf16(b, wide)
     return None if value is None else [value]
 
 

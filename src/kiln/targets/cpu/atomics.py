@@ -13,6 +13,7 @@ from ...base_dsl.target import value_bytes
 from ...dialects import cute
 from ...mlir import ir
 from ..llvm_build import Builder, int_type
+from .arithmetic import round_to_bf16, widen_bf16
 from .expand import Expander, carrier_type, from_carrier, to_carrier
 from .hardware import SEQUENTIAL, hardware, i64_attribute, let_others_run, text
 from .sanitizer.hooks import Hooks
@@ -21,7 +22,7 @@ _ATOMICS = {
     "exch": 0, "add": 1, "and": 3, "or": 5, "xor": 6, "max": 7, "min": 8, "umax": 9, "umin": 10, "inc": 15, "dec": 16,
 }  # fmt: skip
 _FLOAT_ATOMICS = {"add": 11, "max": 13, "min": 14}
-_ACQUIRE, _RELEASE = 4, 5
+_RELAXED, _ACQUIRE, _RELEASE = 2, 4, 5
 
 
 def _is_float(type_: ir.Type) -> bool:
@@ -44,7 +45,37 @@ def atomic_rmw(
     known = _FLOAT_ATOMICS if _is_float(value.type) else _ATOMICS
     if kind not in known:
         raise report_at(op.location, DSLNotImplemented, f"atomic {kind} of {value.type}")
+    if isinstance(getattr(value.type, "element_type", value.type), ir.BF16Type):
+        return _bf16_rmw(b, kind, pointer, value)
     return b.value("llvm.atomicrmw", value.type, (pointer, value), {**attributes, "bin_op": i64_attribute(known[kind])})
+
+
+def _bf16_rmw(b: Builder, kind: str, pointer: ir.Value, value: ir.Value) -> ir.Value:
+    """The old element. In f32, as all arithmetic of bf16 is; again until no other thread came in between."""
+    bits = int_type(8 * value_bytes(value.type))
+    ordered = {"ordering": i64_attribute(_RELAXED), "alignment": i64_attribute(value_bytes(value.type))}
+    operation = {"add": "addf", "max": "maxnumf", "min": "minnumf"}[kind]
+
+    def exchange(c: Builder) -> tuple[ir.Value, ir.Value]:
+        old = c.value("llvm.load", bits, (pointer,), ordered)
+        wide = c.binary(operation, widen_bf16(c, _bitcast(c, old, value.type)), widen_bf16(c, value))
+        changed = _compare_exchange(c, pointer, old, _bitcast(c, round_to_bf16(c, wide), bits))
+        found = c.extract(changed, bits, 0)
+        return c.compare("ne", found, old), found
+
+    return _bitcast(b, b.repeat(exchange, bits), value.type)
+
+
+def _bitcast(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
+    """The bits of a value as another type; elements of a vector may become one number."""
+    return b.value("llvm.bitcast", type_, (value,))
+
+
+def _compare_exchange(b: Builder, pointer: ir.Value, compare: ir.Value, value: ir.Value) -> ir.Value:
+    """The old element, and whether it was the one expected."""
+    pair = ir.Type.parse(f"!llvm.struct<({value.type}, i1)>")
+    attributes = {"success_ordering": i64_attribute(SEQUENTIAL), "failure_ordering": i64_attribute(SEQUENTIAL)}
+    return b.value("llvm.cmpxchg", pair, (pointer, compare, value), attributes)
 
 
 @hardware("atomic_rmw")
@@ -68,12 +99,7 @@ def atomic_cas(
     if _is_float(bits):
         bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]
         compare, value = (b.value("arith.bitcast", bits, (v,)) for v in (compare, value))
-    pair = ir.Type.parse(f"!llvm.struct<({bits}, i1)>")
-    made = b.value(
-        "llvm.cmpxchg", pair, (pointer, compare, value),
-        {"success_ordering": i64_attribute(SEQUENTIAL), "failure_ordering": i64_attribute(SEQUENTIAL)},
-    )  # fmt: skip
-    old = b.extract(made, bits, 0)
+    old = b.extract(_compare_exchange(b, pointer, compare, value), bits, 0)
     return old if old.type == result else b.value("arith.bitcast", result, (old,))
 
 

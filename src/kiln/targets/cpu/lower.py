@@ -10,7 +10,7 @@ from ...base_dsl.numeric.expand import expand_narrow_floats
 from ...base_dsl.target import slot_layout
 from ...mlir import context, ir
 from ..llvm_build import Builder, function, int_type, operations, ptr_type, symbol, translate
-from ..llvm_text import fix_float_literals
+from ..llvm_text import bf16_as_integers, fix_float_literals
 from . import context as shared
 from . import resume, runtime, scheduler, threads
 from .context import WRAPPER
@@ -50,7 +50,7 @@ def lower(compilation: Compilation, entry: str, kinds: Sequence[str] = ()) -> tu
         missing = _missing_functions(compilation.module)
         compilation.check_lowered(lambda op: _legal(op, missing))
         with compilation.stage("translate"):
-            text = fix_float_literals(translate(compilation.module))
+            text = bf16_as_integers(fix_float_literals(translate(compilation.module)))
     return text, expansion
 
 
