@@ -10,7 +10,7 @@ import pytest
 
 from kiln.mlir import context, dialect_module, ir
 from kiln.targets.cpu import jit
-from kiln.targets.llvm_text import fix_float_literals, literal_bits, mark_asm_convergent
+from kiln.targets.llvm_text import bf16_as_integers, fix_float_literals, literal_bits, mark_asm_convergent
 
 TYPES = {"f16": ("half", 16, 10), "bf16": ("bfloat", 16, 7), "f32": ("float", 32, 23), "f64": ("double", 64, 52)}
 
@@ -106,3 +106,22 @@ def test_inline_assembly_becomes_convergent() -> None:
     assert lines[3] == "  call void @asm(i32 1)"
     assert lines[-1] == "attributes #900 = { convergent nounwind }"
     assert mark_asm_convergent("define void @f() {\n}") == "define void @f() {\n}"
+
+
+def test_bf16_values_become_integers() -> None:
+    text = """@bfloat = constant [2 x bfloat] [bfloat 0xR3F80, bfloat 0xRFF80]
+@name = constant [8 x i8] c"bfloat\\00\\00"
+declare <2 x bfloat> @llvm.masked.load.v2bf16.p0(ptr, <2 x i1>, <2 x bfloat>)
+define bfloat @f(bfloat %bfloat, <2 x bfloat> %b) {
+  %c = select i1 true, bfloat %bfloat, bfloat 0xR8000
+  %d = bitcast bfloat %c to i16
+  ret bfloat %c
+}
+"""
+    changed = bf16_as_integers(text)
+    assert "[2 x i16] [i16 16256, i16 65408]" in changed
+    assert 'c"bfloat\\00\\00"' in changed
+    assert "<2 x i16> @llvm.masked.load.v2i16.p0" in changed
+    assert "select i1 true, i16 %bfloat, i16 32768" in changed
+    jit.optimize(changed, 1)
+    assert bf16_as_integers("define float @f()") == "define float @f()"

@@ -168,6 +168,24 @@ for _name in ("fptosi", "fptoui"):
     expands(f"arith.{_name}")(_float_to_int)
 
 
+def _int_to_float(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
+    """128-bit integers to f16: LLVM ends the process if a processor has instructions for f16. Past 2**16 all are infinite."""
+    value, result = op.operands[0], op.results[0].type
+    if not isinstance(_element(result), ir.F16Type) or _element(value.type).width != 128:
+        return None
+    if op.name == "arith.sitofp":
+        value = b.binary("maxsi", value, b.const(value.type, -65536))
+        value = b.binary("minsi", value, b.const(value.type, 65536))
+    else:
+        value = b.binary("minui", value, b.const(value.type, 65536))
+    near = b.value("arith.trunci", like(value.type, int_type(32)), (value,))
+    return [b.value("arith.sitofp", result, (near,))]
+
+
+for _name in ("sitofp", "uitofp"):
+    expands(f"arith.{_name}")(_int_to_float)
+
+
 # Bits of LLVM's is.fpclass: negative and positive of infinity, normal, subnormal, zero, around two kinds of NaN.
 _CLASSES = {"math.isnan": 0x003, "math.isinf": 0x204, "math.isnormal": 0x108, "math.isfinite": 0x1F8}
 
