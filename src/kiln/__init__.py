@@ -67,6 +67,8 @@ _PLACES = {
     "AddressSpace": "cute.pointer",
     "CUDA_VERSION": "cuda",
     "Layout": "cute.layout",
+    "Pointer": "cute.wrapped_values",
+    "Vector": "cute.wrapped_values",
     **dict.fromkeys(("for_generate", "if_generate", "while_generate", "yield_out"), "cute.control"),
     "target_version": "cuda",
 }
@@ -82,4 +84,6 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as missing:
             if missing.name != f"{__name__}.{name}":
                 raise
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ._alias import junction
+
+    return junction(__name__, name)

@@ -7,6 +7,7 @@ interface, to the MLIR bindings, and those names are redirected:
     cutlass._mlir.X                 the bindings' X (ir, passmanager, extras.types, ...)
     cutlass._mlir.dialects.X        the bindings' dialect X (llvm, nvvm, arith, ...)
     cutlass._mlir.dialects.cute     kiln.dialects.cute, and likewise cute_nvgpu
+    cutlass._mlir.dialects.nvvm     kiln.cute.nvvm_dialect: the bindings' nvvm with what they lack
     cutlass.base_dsl.runtime.cuda   kiln.cuda
 
 Only the standard library is imported here, and nothing of Kiln until a name is asked for.
@@ -49,9 +50,18 @@ _JUNCTIONS = frozenset(
 _MOVED = {
     "base_dsl.runtime.cuda": "kiln.cuda",
     f"{_MLIR}.dialects.cute": "kiln.dialects.cute",
+    f"{_MLIR}.dialects.nvvm": "kiln.cute.nvvm_dialect",
     f"{_MLIR}.dialects.cute_nvgpu": "kiln.dialects.cute_nvgpu",
     f"{_MLIR}._mlir_libs._cutlass_ir._mlir": "{mlir}",
 }
+
+
+def junction(package: str, name: str) -> ModuleType:
+    """A package that only the alias has, as an attribute of the module it would lie in; AttributeError for others."""
+    below = f"{package}.{name}"[len(REAL) + 1 :]
+    if below not in _JUNCTIONS:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    return importlib.import_module(f"{ALIAS}.{below}")
 
 
 def real_name(name: str) -> str:

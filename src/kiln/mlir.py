@@ -71,6 +71,38 @@ for _dialect in ("arith", "cf", "gpu", "llvm", "math", "memref", "nvvm", "scf", 
     _defer(_dialect)
 
 
+def _take_values_of_the_language() -> None:
+    """Let operations that programs make themselves (`arith.addf(x, y)`) take objects that stand for one value each.
+
+    Tried only where the bindings refuse an operand, so that nothing else pays for it.
+    """
+    plain = ir.OpView.__init__
+
+    def as_value(x: object) -> object:
+        if isinstance(x, (list, tuple)):
+            return [as_value(element) for element in x]
+        extract = getattr(type(x), "__extract_mlir_values__", None)
+        values = [] if extract is None or isinstance(x, ir.Value) else extract(x)
+        return values[0] if len(values) == 1 else x
+
+    def init(self: ir.OpView, *args: object, operands: object = None, **kwargs: object) -> None:
+        given = {} if operands is None else {"operands": operands}
+        try:
+            plain(self, *args, **given, **kwargs)
+        except ValueError:
+            if not isinstance(operands, (list, tuple)):
+                raise
+            taken = as_value(operands)
+            if all(new is old for new, old in zip(taken, operands)):  # pyright: ignore
+                raise
+            plain(self, *args, operands=taken, **kwargs)
+
+    ir.OpView.__init__ = init
+
+
+_take_values_of_the_language()
+
+
 @functools.lru_cache(maxsize=1)
 def context() -> ir.Context:
     """The process-wide context. The bindings hold the GIL throughout, so threads may share it.

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from .call_plan import Native, Planner
 
 
+ONE_SYMBOL = "both were compiled as one symbol"
+"""How the report ends that extents or strides which descriptions share differ in a call."""
+
+
 class Node:
     """An argument, or a part of one."""
 
@@ -150,7 +154,14 @@ class ProtocolNode(Node):
             raise TypeError(
                 f"{type(self.value).__name__}.__c_pointers__ gives {len(pointers)} addresses for {len(self.types())} MLIR types"
             )
-        return [ctypes.string_at(_address(p), value_bytes(t)) for p, t in zip(pointers, self.types(), strict=True)]
+        addresses = [_address(p) for p in pointers]
+        if not all(addresses):
+            raise error(
+                DSLUserCodeTypeError,
+                f"{type(self.value).__name__}.__c_pointers__ gives a null address",
+                hint="what has no memory, as a fake tensor, can be compiled for and not be passed in a call",
+            )
+        return [ctypes.string_at(a, value_bytes(t)) for a, t in zip(addresses, self.types(), strict=True)]
 
     def values(self) -> list[ir.Value]:
         return list(self.value.__extract_mlir_values__())
@@ -352,8 +363,9 @@ class ArgumentRules:
         adapter = find_adapter(kind)
         if adapter is not None:
             return ProtocolNode(adapter(value))
+        # What has only `__extract_mlir_values__` consists of values in a trace; outside it is taken for its fields.
         if hasattr(kind, "__new_from_mlir_values__") and (
-            hasattr(kind, "__get_mlir_types__") or hasattr(kind, "__extract_mlir_values__")
+            hasattr(kind, "__get_mlir_types__") or (hasattr(kind, "__extract_mlir_values__") and _in_trace())
         ):
             return ProtocolNode(value)
         if isinstance(value, (tuple, list, dict)):
@@ -436,6 +448,12 @@ class ArgumentRules:
             children,
             lambda parts: tree.copy_with(value, dict(zip(attributes, parts, strict=True))),
         )
+
+
+def _in_trace() -> bool:
+    from . import trace
+
+    return trace.current() is not None
 
 
 def _float_range(kind: type[Numeric], value: Any, path: str) -> Exception:

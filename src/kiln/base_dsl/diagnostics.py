@@ -134,6 +134,10 @@ class DSLUserCodeTypeError(DSLUserCodeError, TypeError):
     """A value of the wrong type."""
 
 
+class DSLUserCodeValueError(DSLUserCodeError, ValueError):
+    """An argument that does not fit, in a call of a function compiled for TVM-FFI: there it is a ValueError."""
+
+
 class DSLUserCodeRuntimeError(DSLUserCodeError, RuntimeError):
     """A failed check of the user's own, while tracing."""
 

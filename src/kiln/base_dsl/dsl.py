@@ -25,6 +25,7 @@ from .diagnostics import (
     strip_internal_frames,
 )
 from .target import get_target
+from .user_op import extract_mlir_values, new_from_mlir_values  # noqa: F401  # pyright: ignore[reportUnusedImport] - programs look for them here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

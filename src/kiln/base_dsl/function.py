@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from . import call_plan, settings
 from . import trace as tracing
-from .arguments import Node, Parameters, StaticNode, number_format, plan_static, slot_struct
+from .arguments import ONE_SYMBOL, Node, Parameters, StaticNode, number_format, plan_static, slot_struct
 from .call_program import Entry
 from .dependencies import Dependencies
-from .diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, Span, error
+from .diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, DSLUserCodeValueError, Span, error
 from .dsl import BaseDSL, Traced, compile_lock, no_collection, shorten_traceback
 from .frontend import texts
 from .numeric import host
+from .static_key import static_key
 from .target import Executable, choice_guards, target_key, target_name
 from .typing import Numeric
 
@@ -190,7 +191,9 @@ class JitFunction(TracedFunction):
             traced = self.dsl.trace(name, nodes, run, self.span, list(arguments))
             executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
             call_plan.native()  # compiling is the time to wait for it: calls use it if it is there
-            return CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name())
+            compiled = CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name())
+            compiled.for_tvm_ffi = options is not None and options.enable_tvm_ffi
+            return compiled
 
 
 class _Buffers(threading.local):
@@ -240,6 +243,14 @@ class CompiledFunction:
         self._static = {
             name: node.value for name, node in zip(names, nodes, strict=True) if isinstance(node, StaticNode)
         }
+        annotation = source.parameters.annotation
+        self._passed = [
+            name
+            for name in names
+            if name not in self._static
+            or (self._static[name] is None and not source.dsl.is_static_annotation(annotation(name)))
+        ]
+        """What calls pass: all but Constexpr. An argument that was None keeps its place."""
         self._ambient = {name: node.ambient for name, node in zip(names, nodes, strict=True) if node.ambient}
         self._key_tuple = tuple(node.key for node in nodes)
         self._struct = slot_struct("".join(node.formats for node in nodes))
@@ -256,6 +267,8 @@ class CompiledFunction:
         self._target = target
         self.lessons = 0
         """Calls by which native code got to know types of arguments."""
+        self.for_tvm_ffi = False
+        """Whether arguments that do not fit are reported as TVM-FFI does."""
         self.specialization = b""
         """The plan by which native code takes calls of the jit function this was compiled of."""
         self._kept: list[Any] = []
@@ -271,8 +284,10 @@ class CompiledFunction:
             nodes = self._fitted(self._bind(args, kwargs))
             return self.run_leaves([leaf for node in nodes.values() for leaf in node.leaves()])
         except DSLBaseError as failure:
-            shorten_traceback(failure)
-            raise
+            shown = self._shown(failure)
+            if shown is failure:
+                raise
+            raise shown from None
 
     __call__ = _run_in_python
 
@@ -294,7 +309,7 @@ class CompiledFunction:
         return [list(node.leaves()) for name, node in nodes.items() if name not in self._static]
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        dynamic = [n for n in self._names if n not in self._static]
+        dynamic = self._passed
         if len(args) > len(dynamic):
             given = self.source.parameters.bind(args, kwargs) if len(args) <= len(self._names) else None
             if given is None:
@@ -303,8 +318,12 @@ class CompiledFunction:
                     f"{self.function_name} was compiled to take {len(dynamic)} arguments ({', '.join(dynamic)}), not {len(args)}",
                     hint="Constexpr arguments are compiled in and no longer passed",
                 )
+            self._check_static(given)
             return given
-        given = dict(zip(dynamic, args, strict=False))
+        passed = [name for name in dynamic if name not in self._ambient]
+        if len(args) > len(passed):
+            passed = dynamic  # streams of the environment may be given, too
+        given = dict(zip(passed, args, strict=False))
         for name, value in kwargs.items():
             if name in given or name not in self._names:
                 what = "twice" if name in given else "but has no such parameter"
@@ -314,7 +333,8 @@ class CompiledFunction:
                     hint=f"it takes {', '.join(dynamic)}",
                 )
             given[name] = value
-        missing = [n for n in dynamic if n not in given]
+        self._check_static(given)
+        missing = [n for n in dynamic if n not in given and n not in self._static]
         defaults = self.source.parameters.signature.parameters
         for name in list(missing):
             if name in self._ambient:
@@ -331,7 +351,28 @@ class CompiledFunction:
             )
         return {n: given.get(n, self._static.get(n)) for n in self._names}
 
+    def _check_static(self, given: dict[str, Any]) -> None:
+        """Refuse another value where one was compiled in."""
+        for name in given.keys() & self._static.keys():
+            now, compiled = given[name], self._static[name]
+            if now is not compiled and static_key(now) != static_key(compiled):
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"argument {name!r} of {self.function_name} was {compiled!r} when it was compiled, and is {_brief(now)} now",
+                    hint=f"pass {'None' if compiled is None else 'the same, or leave it out'}, or compile again for this one",
+                    depth=2,
+                )
+
     def _wrong_argument(self, name: str, node: Node, expected: Any, why: str) -> Exception:
+        if self.for_tvm_ffi:
+            what = why or f"it is {describe_key(node.key)}"
+            return error(
+                DSLUserCodeValueError if why else DSLUserCodeTypeError,
+                f"Mismatched argument #{self._passed.index(name)} ({name!r}) when calling `{self._call_signature()}`: {what}; "
+                f"expected {describe_key(expected)}",
+                hint="pass an argument of the same type, or compile again for this one",
+                depth=2,
+            )
         return error(
             DSLUserCodeTypeError,
             f"argument {name!r} of {self.function_name} is {describe_key(node.key)}, and it was compiled for {describe_key(expected)}"
@@ -339,6 +380,28 @@ class CompiledFunction:
             hint="pass an argument of the same type, or compile again for this one",
             depth=2,
         )
+
+    def _call_signature(self) -> str:
+        """Its name and what calls pass."""
+        passed = [name for name in self._passed if name not in self._ambient]
+        return f"{self.function_name}({', '.join(f'{n}: {_brief_key(self._keys.get(n))}' for n in passed)})"
+
+    def _report(self, report: Callable[[int], None], record: int) -> None:
+        try:
+            report(record)
+        except DSLBaseError as failure:
+            shown = self._shown(failure)
+            if shown is failure:
+                raise
+            raise shown from None
+
+    def _shown(self, failure: DSLBaseError) -> DSLBaseError:
+        """An error of a call as the caller sees it."""
+        shorten_traceback(failure)
+        if not (self.for_tvm_ffi and failure.message.endswith(ONE_SYMBOL)):
+            return failure
+        message = f"Mismatched arguments when calling `{self._call_signature()}`: {failure.message}"
+        return DSLUserCodeValueError(message, hint=failure.hint, span=failure.span)
 
     def run_leaves(self, leaves: list[Any]) -> Any:
         """Call with the leaves of arguments that are known to fit."""
@@ -368,7 +431,7 @@ class CompiledFunction:
         for value in values:
             self.source.dsl.introduce(native, value)
         if not hasattr(self, "_native"):
-            passed = [name for name in self._names if name not in self._static]
+            passed = list(self._passed)
             while passed and passed[-1] in self._ambient:
                 passed.pop()
             guards = call_plan.guard_table(self.executable.guards)
@@ -383,7 +446,7 @@ class CompiledFunction:
         report = self.executable.report
         if report is None or self._has_results:
             return None
-        return Entry(self.executable.address, self._size, functools.partial(_reported, report))
+        return Entry(self.executable.address, self._size, functools.partial(self._report, report))
 
     def packed(self, leaves: Sequence[Any]) -> tuple[bytes, list[tuple[int, str]]]:
         """The slots of some leaves, and for each leaf its offset and the `struct` format of its number."""
@@ -421,7 +484,9 @@ class CompiledFunction:
             records += made
         ambient = [name for name in self._ambient if name not in names]
         if ambient:
-            array = next((i for i, name in enumerate(names) if self.source.dsl.is_array_key(self._keys[name])), None)
+            array = next(
+                (i for i, name in enumerate(names) if self.source.dsl.is_array_key(self._keys.get(name))), None
+            )
             if array is None:
                 return None
             for _ in ambient:
@@ -436,7 +501,7 @@ class CompiledFunction:
         if report is None or result is None:
             return None
 
-        reported = functools.partial(_reported, report)
+        reported = functools.partial(self._report, report)
         interned = [sys.intern(name) for name in names]
         table = call_plan.words([id(name) for name in interned])
         self._kept += [planner.keep, interned, table, reported]
@@ -506,20 +571,20 @@ _FORMATS = re.compile(r"[0-9]*[a-zA-Z?](?:[0-9]x)?")
 """The `struct` formats of slots, one by one."""
 
 
-def _reported(report: Callable[[int], None], record: int) -> None:
-    try:
-        report(record)
-    except DSLBaseError as failure:
-        shorten_traceback(failure)
-        raise
-
-
 @functools.lru_cache(maxsize=1)
 def _install(native: call_plan.Native) -> None:
     """Let native code take calls; what it does not take comes to the functions that were there before."""
     native.add_numbers(Numeric, "_value")
     native.install("compiled", CompiledFunction, "__call__", "_native", CompiledFunction._run_in_python)
     native.install("jit", JitFunction, "__call__", "_native", JitFunction._run_in_python)
+
+
+def _brief_key(key: Any) -> str:
+    return "None" if key is None else getattr(key, "brief", None) or describe_key(key)
+
+
+def _brief(value: Any) -> str:
+    return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else f"a {type(value).__name__}"
 
 
 def describe_key(key: Any) -> str:

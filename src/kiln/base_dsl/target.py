@@ -312,12 +312,13 @@ def value_bytes(type_: ir.Type) -> int:
     return size_and_alignment(type_)[0]
 
 
-_pointer_types = {"!llvm.ptr"}
+_pointer_types: dict[str, Callable[[ir.Type], Sequence[int]]] = {"!llvm.ptr": lambda _: ()}
 
 
-def register_pointer_type(spelling: str) -> None:
-    """Let the types of a dialect that begin with `spelling` cross the calling convention as addresses."""
-    _pointer_types.add(spelling)
+def register_pointer_type(spelling: str, widths: Callable[[ir.Type], Sequence[int]] = lambda _: ()) -> None:
+    """Let the types of a dialect that begin with `spelling` cross the calling convention as addresses; those that `widths`
+    gives numbers of bits for, as C structs of an address and integers of these widths."""
+    _pointer_types[spelling] = widths
 
 
 def size_and_alignment(type_: ir.Type) -> tuple[int, int]:
@@ -325,7 +326,13 @@ def size_and_alignment(type_: ir.Type) -> tuple[int, int]:
     from ..mlir import ir
 
     text = str(type_)
-    if text.startswith(tuple(_pointer_types)) or isinstance(type_, ir.IndexType):
+    for spelling, widths in _pointer_types.items():
+        if text.startswith(spelling):
+            end = 8
+            for size in (width // 8 for width in widths(type_)):
+                end = -(-end // size) * size + size
+            return -(-end // 8) * 8, 8
+    if isinstance(type_, ir.IndexType):
         return 8, 8
     if isinstance(type_, (ir.IntegerType, ir.FloatType)):
         size = (type_.width + 7) // 8

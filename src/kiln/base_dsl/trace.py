@@ -46,6 +46,8 @@ class Trace:
         """What was found wrong where nothing could be raised: the first is raised when the function has been traced."""
         self.holders: list[Any] = []
         """Python objects that hold a value of this module, in an attribute `_value` or `_base`."""
+        self.rebuilding = 0
+        """How many objects are being made anew of other values; see `tree.rebuilt`."""
         self._scratch: ir.Operation | None = None
         # Keyed by the address of the code object, which is kept alive here: hashing code objects is slow.
         self._locations: dict[int, dict[tuple[int, int], ir.Location]] = {}
@@ -70,6 +72,14 @@ class Trace:
         if scratch is None:
             scratch = self._scratch = ir.Operation.create("builtin.module", regions=1, loc=unknown, ip=False)
         return ir.Block.create_at_start(scratch.regions[0], list(types_), [unknown] * len(types_))
+
+    @contextlib.contextmanager
+    def detached(self) -> Iterator[None]:
+        """While open, operations go to a block that will not be part of the program."""
+        from ..mlir import ir
+
+        with ir.InsertionPoint(self.detached_block([])):
+            yield
 
     def close(self, failed: bool) -> None:
         """Free what was never moved out of detached blocks; after a failure with the module itself.
@@ -218,6 +228,20 @@ def at_one_location(function: Any) -> Any:
             return function(*args, **kwargs)
         finally:
             trace._fixed = None
+
+    return run
+
+
+def taking_apart(extract: Any) -> Any:
+    """An `__extract_mlir_values__` that needs operations: while an object is rebuilt they stay out of the program."""
+
+    @functools.wraps(extract)
+    def run(x: Any) -> Any:
+        trace = _state.trace
+        if trace is None or not trace.rebuilding:
+            return extract(x)
+        with trace.detached():
+            return extract(x)
 
     return run
 

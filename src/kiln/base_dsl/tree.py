@@ -165,14 +165,53 @@ def frozen(x: Any, memo: dict[int, Any] | None = None) -> Any:
     elif isinstance(x, dict):
         made = memo[id(x)] = {}
         made.update((k, frozen(e, memo)) for k, e in x.items())
-    elif is_protocol(x):
+    elif is_protocol(x) and not hasattr(x, "__dict__"):
         values = x.__extract_mlir_values__()
-        made = x.__new_from_mlir_values__(values) if values else x
+        made = rebuilt(x, values) if values else x
     else:
         made = memo[id(x)] = _bare(type(x))
         for name, value in attributes_of(x).items():
             object.__setattr__(made, name, frozen(value, memo))
     return made
+
+
+def same_state(a: Any, b: Any, depth: int = 0) -> bool:
+    """Whether two values are made of the very same parts; no operation is needed to find out."""
+    if a is b:
+        return True
+    if type(a) is not type(b) or depth > 20:
+        return False
+    if isinstance(a, T.Numeric):
+        return a._value is b._value or (is_dynamic(a) and is_dynamic(b) and bool(a._value == b._value))
+    if is_mlir_value(a):
+        return bool(a == b)
+    if isinstance(a, _ATOMIC):
+        return static_equal(a, b)
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(same_state(x, y, depth + 1) for x, y in zip(a, b, strict=True))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same_state(a[k], b[k], depth + 1) for k in a)
+    if getattr(type(a), "__kiln_immutable__", False) or not (is_protocol(a) or is_plain_object(a)):
+        return False
+    return same_state(attributes_of(a), attributes_of(b), depth + 1)
+
+
+def rebuilt(x: Any, values: list[ir.Value]) -> Any:
+    """An object with the value protocols, made of other values.
+
+    The parts of `x` may belong to another function or block: what its class takes apart meanwhile, to count values for
+    example, stays out of the program (see `detached`).
+    """
+    from . import trace
+
+    active = trace.current()
+    if active is None:
+        return x.__new_from_mlir_values__(values)
+    active.rebuilding += 1
+    try:
+        return x.__new_from_mlir_values__(values)
+    finally:
+        active.rebuilding -= 1
 
 
 def overwrite(target: Any, source: Any) -> None:
@@ -246,7 +285,7 @@ def has_dynamic(x: object, seen: set[int] | None = None) -> bool:
     if isinstance(x, dict):
         return any(has_dynamic(e, seen) for e in x.values())
     if is_protocol(x):
-        return bool(x.__extract_mlir_values__())  # type: ignore[attr-defined]
+        return bool(value_types(x))
     return is_plain_object(x) and any(has_dynamic(e, seen) for e in attributes_of(x).values())
 
 
@@ -356,6 +395,8 @@ def _is_nonneg(x: Any) -> bool:
 def _unify_protocol(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[Iterator[Any]], Any]:
     if type(a) is not type(b):
         raise Mismatch(path, a, b)
+    if same_state(a, b):
+        return lambda _: a
     if hasattr(type(a), "__kiln_join__"):
         joined = a.__kiln_join__(b)
         if joined is None:
@@ -371,7 +412,7 @@ def _unify_protocol(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[
             raise Mismatch(path, a, b)
         leaves.append(Leaf(x, first.maker(i), second.maker(i)))
     count = len(first.types)
-    return lambda values: a.__new_from_mlir_values__([next(values) for _ in range(count)])
+    return lambda values: rebuilt(a, [next(values) for _ in range(count)])
 
 
 class _Parts:
@@ -410,6 +451,13 @@ def _parts(extract: Callable[[], list[ir.Value]]) -> _Parts:
     for operation in reversed(made):
         operation.operation.erase()
     return _Parts(extract, types_, None)
+
+
+def value_types(x: Any) -> list[ir.Type]:
+    """The types of the MLIR values of an object with the value protocols. Nothing is added to the program."""
+    from . import trace
+
+    return _parts(x.__extract_mlir_values__).types if trace.current() is not None else x.__extract_mlir_values__()
 
 
 def static_protocol_equal(a: Any, b: Any) -> bool:
@@ -468,7 +516,7 @@ def open_value(x: Any, promote: bool) -> tuple[Any, list[ir.Value], Callable[[It
             leaves.extend(parts)
             if not parts:
                 return lambda _: v
-            return lambda values: v.__new_from_mlir_values__([next(values) for _ in parts])
+            return lambda values: rebuilt(v, [next(values) for _ in parts])
         if isinstance(v, (tuple, list)):
             inner = [walk(e) for e in v]
             if isinstance(v, list):

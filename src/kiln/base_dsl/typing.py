@@ -164,10 +164,20 @@ class DynamicExpression(Protocol):
 
 
 def get_mlir_types(value: Any) -> list[ir.Type]:
-    """The IR types of an argument."""
-    return value.__get_mlir_types__()
+    """The IR types of an argument, or of a value of the program; of a tuple or list, those of its elements."""
+    if hasattr(type(value), "__get_mlir_types__"):
+        return list(value.__get_mlir_types__())
+    if isinstance(value, (tuple, list)):
+        return [type_ for part in value for type_ in get_mlir_types(part)]
+    from . import tree
+
+    return tree.value_types(value)
 
 
 def get_c_pointers(value: Any) -> list[Any]:
-    """The addresses of an argument's values."""
-    return value.__c_pointers__()
+    """The addresses of an argument's values; of a tuple or list, those of its elements."""
+    if hasattr(type(value), "__c_pointers__"):
+        return list(value.__c_pointers__())
+    if isinstance(value, (tuple, list)):
+        return [pointer for part in value for pointer in get_c_pointers(part)]
+    raise TypeError(f"{type(value).__name__} has no __c_pointers__")

@@ -27,11 +27,18 @@ def extract_mlir_values(obj: Any) -> list[Any]:
     """The MLIR values a value is made of."""
     from . import tree
 
-    return tree.open_value(obj, promote=False)[1]
+    return list(obj.__extract_mlir_values__()) if tree.is_protocol(obj) else tree.open_value(obj, promote=False)[1]
 
 
 def new_from_mlir_values(obj: Any, values: Any) -> Any:
     """A value like `obj` made of other MLIR values."""
     from . import tree
 
-    return tree.open_value(obj, promote=False)[2](iter(values))
+    if hasattr(type(obj), "__new_from_mlir_values__"):
+        return tree.rebuilt(obj, list(values))
+    active = tracing.current()
+    if active is None:
+        return tree.open_value(obj, promote=False)[2](iter(values))
+    with active.detached():  # the values of `obj` may belong to another function
+        rebuild = tree.open_value(obj, promote=False)[2]
+    return rebuild(iter(values))

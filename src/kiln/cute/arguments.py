@@ -8,7 +8,7 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl import call_plan, promises
+from ..base_dsl import call_plan, promises, tree
 from ..base_dsl.arguments import GroupNode, Node, NumericNode
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.static_key import static_key
@@ -146,7 +146,7 @@ class ValueNode(Node):
         return self._values
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
-        return self._value.__new_from_mlir_values__([next(values) for _ in self._values])
+        return tree.rebuilt(self._value, [next(values) for _ in self._values])
 
 
 class TreeNode(Node):

@@ -107,7 +107,7 @@ class ComposedLayout:
             return self._slice(c)
         return self._inner(add_coords(self._offset, crd2idx(c, self._outer)))
 
-    def __getitem__(self, mode: int) -> ComposedLayout:
+    def __getitem__(self, mode: int, *, loc: Any = None, ip: Any = None) -> ComposedLayout:
         return self._with(outer=self._outer[mode])
 
     def __len__(self) -> int:

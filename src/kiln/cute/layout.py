@@ -163,7 +163,7 @@ class Layout:
             return slice_(self, c)
         return crd2idx(c, self)
 
-    def __getitem__(self, mode: int | slice) -> Layout:
+    def __getitem__(self, mode: int | slice, *, loc: Any = None, ip: Any = None) -> Layout:
         shape, stride = wrap(self._shape), wrap(self._stride)
         if isinstance(mode, slice):
             return fast_layout(shape[mode], stride[mode])

@@ -297,9 +297,7 @@ class Pointer:
         """The address as `!llvm.ptr`."""
         from ..mlir import context, ir
 
-        space = {AddressSpace.gmem: 1, AddressSpace.smem: 3, AddressSpace.dsmem: 7, AddressSpace.tmem: 6}.get(
-            self._memspace, 0
-        )
+        space = _LLVM_SPACES.get(self._memspace, 0)
         type_ = ir.Type.parse(f"!llvm.ptr<{space}>" if space else "!llvm.ptr", context())
         return tracing.emit_value("builtin.unrealized_conversion_cast", type_, (self.ir_value(),))
 
@@ -318,6 +316,7 @@ class Pointer:
 
     # -- protocols ---------------------------------------------------------------------------------------
 
+    @tracing.taking_apart
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [self._base_value(), *self._inside_values()]
 
@@ -426,6 +425,15 @@ def make_ptr(
     else:
         made = pointer_from_address(value, dtype, space, assumed_align or 0)
     return made if swizzle_ is None else recast_ptr(made, swizzle_)
+
+
+_LLVM_SPACES = {AddressSpace.gmem: 1, AddressSpace.smem: 3, AddressSpace.dsmem: 7, AddressSpace.tmem: 6}
+
+
+def space_of_llvm_pointer(type_: ir.Type) -> AddressSpace:
+    """The memory that values of a type `!llvm.ptr<N>` point into."""
+    spellings = {f"!llvm.ptr<{number}>": space for space, number in _LLVM_SPACES.items()}
+    return spellings.get(str(type_), AddressSpace.generic)
 
 
 def _from_llvm_pointer(dtype: Any, value: Any, memspace: AddressSpace, alignment: int | None) -> Pointer:

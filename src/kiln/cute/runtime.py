@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base_dsl import call_plan
@@ -23,6 +24,8 @@ from .tensor_forms import DynamicLeaf, Form, TensorSignature, form, marked, mark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ..mlir import ir
 
 
 __all__ = [
@@ -46,7 +49,24 @@ __all__ = [
 # --- tensors ---------------------------------------------------------------------------------------------------------
 
 
-class RuntimeTensor(Tensor):
+class _Passed(Tensor):
+    """A tensor outside a trace, as a part of an argument whose class has the protocol `JitArgument`: one value."""
+
+    __slots__ = ()
+    _signature: TensorSignature
+
+    def __get_mlir_types__(self) -> list[ir.Type]:
+        from ..mlir import context
+
+        with context():
+            return [self._signature.memref_type()]
+
+    def __new_from_mlir_values__(self, values: Sequence[ir.Value]) -> Tensor:
+        (memref,) = values
+        return self._signature.rebuild_from_memref(memref)
+
+
+class RuntimeTensor(_Passed):
     """A tensor to pass to compiled functions. It keeps the array it was made of alive.
 
     `shape` and `stride` are the array's; `dynamic_shapes_mask` and `dynamic_strides_mask` say which of them are
@@ -95,6 +115,13 @@ class RuntimeTensor(Tensor):
 
     def __kiln_argument__(self) -> tuple[TensorSignature, tuple[int, ...]]:
         return self._argument
+
+    def __c_pointers__(self) -> list[int]:
+        """Where its address and its dynamic leaves lie in memory, as a C struct. It is kept with the tensor."""
+        found, leaves = self._argument
+        packed = struct.pack("@" + found.formats.replace("4x", ""), *leaves)
+        self._struct = ctypes.create_string_buffer(packed, len(packed) + 8)
+        return [ctypes.addressof(self._struct)]
 
     # -- what it is --------------------------------------------------------------------------------------
 
@@ -157,14 +184,14 @@ class RuntimeTensor(Tensor):
 
     __repr__ = __str__
 
-    def __getitem__(self, coord: Any) -> Any:
+    def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
         raise error(
             DSLUserCodeTypeError,
             "an element of a tensor is taken outside a traced function",
             hint="pass the tensor to a @jit function, or index the array it was made of",
         )
 
-    def __setitem__(self, coord: Any, value: Any) -> None:
+    def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
         self[coord]
 
     def load(self, *, loc: Any = None, ip: Any = None) -> Any:
@@ -352,7 +379,7 @@ def sym_int64(divisibility: int = 1, symbol: str | None = None) -> SymInt:
     return SymInt(64, divisibility=divisibility, symbol=symbol)
 
 
-class FakeTensor(Tensor):
+class FakeTensor(_Passed):
     """The description of a tensor, to compile for. It has no memory and cannot be passed in a call."""
 
     __kiln_static__ = True
@@ -363,6 +390,10 @@ class FakeTensor(Tensor):
         self._stride = stride
         self.symbols = symbols_of(shape, stride)
         """What its dynamic leaves share with others."""
+
+    def __c_pointers__(self) -> list[int]:
+        """A null address: it has no memory, so that it can be compiled for and not be passed in a call."""
+        return [0]
 
     @property
     def shape(self) -> Any:

@@ -330,11 +330,11 @@ class MemRangeField:
             return self.data_ptr() + index
         return _view(self._type.dtype, self._base + index * self._type.dtype.size_in_bytes())
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any, *, loc: Any = None, ip: Any = None) -> Any:
         element = self._element(index)
         return element.load() if isinstance(element, Pointer) else element
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
         self._element(index).store(value)
 
     def __len__(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl.arguments import GroupNode, Node
+from ..base_dsl.arguments import ONE_SYMBOL, GroupNode, Node
 from ..base_dsl.typing import Int32, Int64
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ def _require_equal(first: tuple[str, str, ir.Value], second: tuple[str, str, ir.
 
     a, b = (Int64(_typed(value)) for _, _, value in (first, second))
     message = (
-        f"{second[1]} of argument '{second[0]}' is %ld, and {first[1]} of argument '{first[0]}' is %ld: both were "
+        f"{second[1]} of argument '{second[0]}' is %ld, and {first[1]} of argument '{first[0]}' is %ld: {ONE_SYMBOL}"
     )
     equal = a == b
-    cute.assert_(equal.ir_value(), message + "compiled as one symbol", [b.ir_value(), a.ir_value()])  # noqa: PT009
+    cute.assert_(equal.ir_value(), message, [b.ir_value(), a.ir_value()])  # noqa: PT009
     return equal
 
 

@@ -86,8 +86,8 @@ class Tensor:
         store: Any
         fill: Any
 
-        def __getitem__(self, coord: Any) -> Any: ...
-        def __setitem__(self, coord: Any, value: Any) -> None: ...
+        def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any: ...
+        def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None: ...
 
     @property
     def shape(self) -> Any:
@@ -239,7 +239,7 @@ class TracedTensor(Tensor):
                 return coord, self._slice(coord)
         return coord, self.offset_layout(coord)
 
-    def __getitem__(self, coord: Any) -> Any:
+    def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
         coord, found = self._at(coord)
         if type(found) is TracedTensor:
             return found
@@ -250,7 +250,7 @@ class TracedTensor(Tensor):
             check_element(self._extents, iterator, coord, write=False)
         return load_element(iterator, found)
 
-    def __setitem__(self, coord: Any, value: Any) -> None:
+    def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
         iterator = self._iterator
         if not isinstance(iterator, Pointer):
             raise error(DSLUserCodeTypeError, "a coordinate tensor has no memory to write to")
@@ -380,6 +380,7 @@ class TracedTensor(Tensor):
 
     # -- crossing regions and functions ------------------------------------------------------------------
 
+    @tracing.taking_apart
     def __extract_mlir_values__(self) -> list[ir.Value]:
         leaves = [_leaf_value(leaf) for leaf in _all_leaves(self)]
         if self.is_coordinates:

@@ -6,9 +6,8 @@ import functools
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..base_dsl import call_plan
+from ..base_dsl import call_plan, target
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
-from ..base_dsl.target import target_name
 from ..base_dsl.typing import Float32, Int32, Int64, TFloat32
 from .arrays import Array
 from .extents import extents_of
@@ -69,6 +68,11 @@ class TensorSignature:
         """The layout, with `?` for dynamic leaves."""
         return f"{_leaf_texts(self.shape)}:{_leaf_texts(self.stride)}"
 
+    @property
+    def brief(self) -> str:
+        """As signatures of functions show it."""
+        return f"Tensor([{', '.join('?' if isinstance(s, DynamicLeaf) else str(s) for s in self.shape)}], {self.dtype.__name__})"
+
     def __str__(self) -> str:
         space = f"{self.memspace}, align {self.alignment}" + (", read-only" if self.readonly else "")
         return f"a tensor of {self.dtype.__name__} ({space}) with layout {self.layout}"
@@ -101,6 +105,20 @@ class TensorSignature:
         layout = fast_layout(shape, stride)
         return TracedTensor(base, layout, self.promised, extents_of(layout))
 
+    def memref_type(self) -> ir.Type:
+        """The IR type of the tensor as one value."""
+        from ..dialects import cute
+
+        cute.load_dialect()
+        return cute.memref_type(self.dtype.mlir_type, self.memspace.name, self.alignment, self.layout)
+
+    def rebuild_from_memref(self, memref: ir.Value) -> TracedTensor:
+        """The tensor inside the function, of one value."""
+        from ..dialects import cute
+
+        leaves = [cute.leaf(memref, i, leaf.width) for i, leaf in enumerate(self._dynamic)]
+        return self.rebuild(iter([cute.iter_(memref, self.types()[0]), *leaves]))
+
     def leaves_of(self, address: int, shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
         """The leaves of a tensor that fits."""
         if not self._dynamic:
@@ -122,7 +140,8 @@ class TensorSignature:
             return "it is read-only"
         if array.device == "cuda" and self.memspace is AddressSpace.generic:
             return "it is on a CUDA device"
-        if array.device == "cpu" and self.memspace is AddressSpace.gmem and target_name() != "cpu":
+        on_gpu = target.target_name() != "cpu" or target.cuda_is_host_memory
+        if array.device == "cpu" and self.memspace is AddressSpace.gmem and on_gpu:
             return "it is in the memory of the host"
         if self.alignment > alignment and array.address % self.alignment:
             return f"its address {array.address:#x} is not a multiple of {self.alignment}"

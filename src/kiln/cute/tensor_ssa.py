@@ -151,7 +151,7 @@ class TensorSSA:
 
     # -- elements and parts ------------------------------------------------------------------------------
 
-    def __getitem__(self, coord: Any) -> Any:
+    def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
         if isinstance(coord, list):
             coord = tuple(coord)
         if isinstance(coord, (slice, float, bool)) or coord is Ellipsis:
@@ -190,7 +190,7 @@ class TensorSSA:
             return tracing.emit_value("vector.from_elements", self._dtype.vector_type(1), (element,))
         return vector_access.pick(self._value, self._count, positions, self._dtype)
 
-    def __setitem__(self, coord: Any, value: Any) -> None:
+    def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
         raise error(
             DSLUserCodeTypeError,
             "an element of a vector cannot be assigned",

@@ -29,6 +29,7 @@ SPACES = ("gmem", "smem", "rmem", "generic", "tmem")
 
 
 register_pointer_type("!cute.ptr")
+register_pointer_type("!cute.memref", lambda type_: info(type_).leaves)
 
 
 class Cute(ext.Dialect, name="cute"):

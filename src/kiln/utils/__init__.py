@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .smem_capacity import get_smem_capacity_in_bytes
     from .tensor_helpers import create_cute_tensor_for_fp8, is_fp8_dtype
     from .tile_swizzle import swizzled_tile
+    from .work_tile import WorkTileInfo
 
 _PLACES = {
     "HardwareInfo": ".hardware_info",
@@ -28,6 +29,7 @@ _PLACES = {
     "reduce_in_block": ".reductions",
     "reduce_in_warp": ".reductions",
     "swizzled_tile": ".tile_swizzle",
+    "WorkTileInfo": ".work_tile",
 }
 """Where a name is defined."""
 

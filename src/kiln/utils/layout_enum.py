@@ -6,6 +6,7 @@ import enum
 from typing import Any
 
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..cute.nvgpu.common import OperandMajorMode
 
 
 class LayoutEnum(enum.Enum):
@@ -37,6 +38,12 @@ class LayoutEnum(enum.Enum):
     def is_m_major_c(self) -> bool:
         """Whether elements of C adjacent in M are adjacent in memory."""
         return self is LayoutEnum.COL_MAJOR
+
+    def mma_major_mode(self) -> OperandMajorMode:
+        """Along which mode an operand A (M, K) or B (N, K) of a warp-group MMA is contiguous."""
+        return OperandMajorMode.K if self is LayoutEnum.ROW_MAJOR else OperandMajorMode.MN
+
+    sm90_mma_major_mode = mma_major_mode
 
     @staticmethod
     def from_tensor(tensor: Any) -> LayoutEnum:

@@ -80,7 +80,7 @@ def test_what_cannot_be_lowered_is_refused_before_llvm_sees_it(body: str, words:
 
 def test_arguments_that_cannot_cross_are_refused() -> None:
     with pytest.raises(CompilerDiagnosticError, match="cannot cross into or out of a compiled function"):
-        compile_('func.func @f(%m: !cute.memref<f32, "gmem", 4, "(4):(1)">) { func.return }')
+        compile_("func.func @f(%m: memref<4xf32>) { func.return }")
 
 
 def test_unknown_c_functions_are_reported() -> None:

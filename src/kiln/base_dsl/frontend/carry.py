@@ -93,9 +93,7 @@ class Slot:
         if self.kind == "item":
             return self.owner[self.key]
         if self.kind == "state":
-            # A copy, so that a later change of the object does not change what was read.
-            values = self.owner.__extract_mlir_values__()
-            return self.owner.__new_from_mlir_values__(values) if values else self.owner
+            return tree.frozen(self.owner)  # a later change of the object does not change what was read
         return getattr(self.owner, self.key, UNDEFINED)
 
     def set(self, value: Any) -> None:
@@ -177,7 +175,7 @@ class Snapshot:
             now = slot.get()
             if now is before:
                 continue
-            if slot.kind == "state" and _same_protocol_state(before, now):
+            if slot.kind == "state" and tree.same_state(before, now):
                 continue
             found[index] = now
         return found
@@ -220,7 +218,8 @@ class Snapshot:
     def restore(self) -> None:
         """Put every slot back."""
         for slot, value in zip(self.slots, self.values, strict=True):
-            if slot.get() is not value:
+            now = slot.get()
+            if now is not value and not (slot.kind == "state" and tree.same_state(now, value)):
                 slot.set(value)
 
     @contextlib.contextmanager
@@ -249,11 +248,6 @@ class Snapshot:
     def classes(self) -> set[type]:
         """The classes of the plain objects."""
         return {type(owner) for owner, _, _ in self._objects}
-
-
-def _same_protocol_state(a: Any, b: Any) -> bool:
-    first, second = a.__extract_mlir_values__(), b.__extract_mlir_values__()
-    return len(first) == len(second) and all(x == y for x, y in zip(first, second, strict=True))
 
 
 def stored_attributes(classes: set[type], calls: Iterable[str], functions: Iterator[Any]) -> set[str]:

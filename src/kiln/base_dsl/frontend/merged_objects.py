@@ -59,11 +59,7 @@ def check(trace: tracing.Trace) -> None:
 
 
 def _same(before: Any, now: Any) -> bool:
-    if isinstance(before, tree.T.Numeric) and type(before) is type(now):
-        return bool(before._value == now._value)
-    if tree.is_protocol(before) and type(before) is type(now):
-        return before.__extract_mlir_values__() == now.__extract_mlir_values__()
-    return tree.static_equal(before, now)
+    return tree.same_state(before, now) or (not tree.has_dynamic((before, now)) and tree.static_equal(before, now))
 
 
 def used_later() -> list[Any]:

@@ -304,13 +304,13 @@ class _Entry:
         mine = self._arguments = [next(arguments) for _ in self.inits]
         self.opened = self._rebuild(iter(mine))
         # The body may change the object in place: what it began with is kept apart.
-        self._began = self._rebuild(iter(mine)) if tree.is_mutable(self.opened) else self.opened
+        self._began = tree.frozen(self.opened)
         self.set(self.opened)
 
     def leaves_now(self, rec: Construct) -> list[ir.Value]:
         """The leaves of what it holds now, for the next iteration."""
         now = self.get()
-        if now is self._began:  # what cannot be changed is still there
+        if tree.same_state(now, self._began):
             return list(self._arguments)
         self.changed_in_place &= now is self.opened
         try:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from ...mlir import ir
-    from .formats import FloatFormat
 
 TYPES: dict[str, NumericMeta] = {}
 """Every concrete type, by name."""
@@ -22,12 +21,49 @@ INTEGERS: dict[tuple[int, bool], IntegerMeta] = {}
 _by_mlir_name: dict[str, NumericMeta] = {}
 
 
+def _as_declared(name: str, bases: tuple[type, ...], given: dict[str, Any]) -> dict[str, Any]:
+    """The keywords of a class statement as those of Kiln's own types, which name their IR type with `mlir`.
+
+    A program's own type is made with `width`, `np_dtype_name`, `mlir_type` (a function) and `is_abstract`, or with none of
+    them. What it leaves out it has from the type that has the same values in the IR, else from its base.
+    """
+    given = dict(given)
+    for theirs, ours in (("np_dtype_name", "numpy"), ("is_abstract", "abstract")):
+        if theirs in given:
+            given[ours] = given.pop(theirs)
+    make_type = given.pop("mlir_type", None)
+    if "mlir" in given or given.get("abstract"):
+        return given
+    model = next((base for base in bases if isinstance(base, NumericMeta) and not base._abstract), None)
+    if make_type is not None:
+        from ...mlir import context, ir
+
+        with context(), ir.Location.unknown():
+            found = NumericMeta.from_mlir_type(make_type())
+        signed = given.get("signed", getattr(model, "signed", True))
+        model = INTEGERS.get((found.width, signed), found) if isinstance(found, IntegerMeta) else found
+    if model is None:
+        raise TypeError(f"{name}: a numeric type has a numeric type as its base, or says its mlir_type")
+    if given.get("width", model.width) != model.width:
+        raise TypeError(
+            f"{name}: its values have {model.width} bits in the IR ({model._mlir_name}), not {given['width']}"
+        )
+    known = {"width": model.width, "mlir": model._mlir_name, "numpy": model._numpy_name, "slot": model._struct_format}
+    if isinstance(model, FloatMeta):
+        known["format"] = model._format
+    else:
+        known["signed"] = cast("IntegerMeta", model).signed
+    return {**known, **given, "model": model}
+
+
 class NumericMeta(type):
     """Type of a numeric type. `width` is in bits; `bytes` is what one value takes in memory by itself."""
 
     width: int
     bytes: int
     _abstract: bool
+    _model: NumericMeta | None
+    """Of a program's own type: the type of Kiln's that has the same values."""
     _mlir_name: str
     _ir_type: Any
     _vector_types: dict[int, Any]
@@ -47,6 +83,7 @@ class NumericMeta(type):
         numpy: str | None = None,
         slot: str = "",
         abstract: bool = False,
+        model: NumericMeta | None = None,
         **kwargs: Any,
     ) -> Any:
         namespace.setdefault("__slots__", ())
@@ -54,6 +91,7 @@ class NumericMeta(type):
             "width": width,
             "bytes": (width + 7) // 8,
             "_abstract": abstract,
+            "_model": model,
             "_mlir_name": mlir,
             "_ir_type": None,
             "_vector_types": {},
@@ -64,7 +102,7 @@ class NumericMeta(type):
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> None:
         super().__init__(name, bases, namespace)
-        if not cls._abstract:
+        if not cls._abstract and cls._model is None:
             TYPES[name] = cls
             _by_mlir_name.setdefault(cls._mlir_name, cls)
 
@@ -173,9 +211,9 @@ class IntegerMeta(NumericMeta):
     _min: int
     _max: int
 
-    def __new__(
-        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, signed: bool = True, **kw: Any
-    ) -> Any:
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kw: Any) -> Any:
+        kw = _as_declared(name, bases, kw)
+        signed: bool = kw.pop("signed", True)
         width: int = kw.get("width", 32)
         boolean = width == 1
         namespace["signed"] = signed
@@ -185,7 +223,7 @@ class IntegerMeta(NumericMeta):
         namespace["_min"] = -(1 << (width - 1)) if signed and not boolean else 0
         namespace["_max"] = (1 << (width - 1)) - 1 if signed and not boolean else (1 << width) - 1
         made = super().__new__(mcs, name, bases, namespace, **kw)
-        if not kw.get("abstract") and not boolean:
+        if not kw.get("abstract") and not boolean and made._model is None:
             INTEGERS[width, signed] = made
         return made
 
@@ -211,14 +249,14 @@ class FloatMeta(NumericMeta):
         name: str,
         bases: tuple[type, ...],
         namespace: dict[str, Any],
-        *,
-        format: FloatFormat | None = None,
         **kw: Any,
     ) -> Any:
-        namespace["_format"] = format
+        kw = _as_declared(name, bases, kw)
+        namespace["_format"] = format = kw.pop("format", None)
         made = super().__new__(mcs, name, bases, namespace, **kw)
         # The type that arithmetic is done in: hardware has none below 16 bits, nor for tf32.
-        made._compute = made if format is None or name in _NATIVE else TYPES.get("Float32", made)
+        native = format is None or (made._model or made).__name__ in _NATIVE
+        made._compute = made if native else TYPES.get("Float32", made)
         return made
 
     @property

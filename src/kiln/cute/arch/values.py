@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
-from ...base_dsl.typing import Boolean, Float32, Int32, Numeric
+from ...base_dsl.typing import Boolean, Float32, Int8, Int32, Numeric
 
 if TYPE_CHECKING:
     from ...mlir import ir
@@ -49,6 +49,10 @@ def pointer(value: Any, what: str, space: str = "") -> ir.Value:
     made = value.ir_value() if hasattr(value, "ir_value") else value
     from ...dialects import cute
 
+    if hasattr(made, "type") and str(made.type).startswith("!llvm.ptr"):
+        from ..pointer import make_ptr, space_of_llvm_pointer
+
+        made = make_ptr(Int8, made, space_of_llvm_pointer(made.type)).ir_value()
     if not hasattr(made, "type") or not cute.is_ptr(made.type):
         raise error(
             DSLUserCodeTypeError,

@@ -169,7 +169,7 @@ def from_carrier(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
 
 def expand_module(expansion: Expansion) -> None:
     """Replace every `cute` operation and type of a module by host code."""
-    from . import atomics, hardware, lanes, mbarriers, tensor_core, units  # noqa: F401 - they register expansions
+    from . import atomics, hardware, lanes, llvm_operations, mbarriers, tensor_core, units  # noqa: F401 - they register expansions
     from .launch import block_function, launch
 
     if find(expansion.module.operation, ("llvm.inline_asm",)):
@@ -310,6 +310,8 @@ def _expand_function(expansion: Expansion, state: FunctionState) -> list[ir.Oper
         type_ = value.type
         if isinstance(type_, (cute.Ptr, cute.Memref)):
             value.set_type(host_type(type_))
+        elif type(type_).__name__ in ("Type", "PointerType") and str(type_).startswith("!llvm.ptr<"):
+            value.set_type(ptr_type())  # the host has one address space
     expander = Expander(expansion, state, func.regions[0].blocks[0])
     later: list[tuple[ir.Operation, Any, list[ir.Type], list[ir.Type]]] = []
     if state.is_kernel and expansion.sanitizer is None and expansion.banks is None:

@@ -1,0 +1,158 @@
+"""Names that programs know: modules reached as attributes, operations on values of the bindings, small classes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cutlass._mlir.dialects import arith, nvvm, vector  # pyright: ignore[reportMissingImports]
+from cutlass.cutlass_dsl import T  # pyright: ignore[reportMissingImports]
+
+import cutlass
+import kiln
+from kiln import Float32, Int32, Uint32, cute
+from kiln.cute.nvgpu import OperandMajorMode
+from kiln.cute.runtime import from_dlpack
+
+
+@pytest.fixture(autouse=True)
+def _on_the_cpu():
+    with kiln.target("cpu"):
+        yield
+
+
+def test_modules_are_attributes(child):
+    """In a process of their own: another test may have imported them."""
+    text = (
+        "import cutlass\n"
+        "print(cutlass.base_dsl.runtime.cuda.__name__, cutlass.base_dsl.enums.Arch.sm_90)\n"
+        "print(cutlass._mlir.ir.Value.__name__, cutlass._mlir.dialects.llvm.LoadOp.__name__)\n"
+        "for wrong in ('base_dsl.nothing', 'nothing', '_mlir.nothing'):\n"
+        "    found = cutlass\n"
+        "    try:\n"
+        "        for part in wrong.split('.'): found = getattr(found, part)\n"
+        "    except AttributeError as e: print(e)\n"
+    )
+    done = child("-c", text)
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["kiln.cuda Arch.sm_90", "Value LoadOp"], done.stderr
+    assert len(lines) == 5
+    assert all("has no attribute 'nothing'" in line for line in lines[2:])
+
+
+def test_the_major_mode_of_operands():
+    row, column = cutlass.utils.LayoutEnum.ROW_MAJOR, cutlass.utils.LayoutEnum.COL_MAJOR
+    assert row.mma_major_mode() is row.sm90_mma_major_mode() is OperandMajorMode.K
+    assert column.mma_major_mode() is column.sm90_mma_major_mode() is OperandMajorMode.MN
+
+
+def test_accesses_take_a_location():
+    @cute.jit
+    def main(x: cute.Tensor):
+        kind = type(x)
+        first = kind.__getitem__(x, 0, loc=None, ip=None)
+        kind.__setitem__(x, 1, first + 1.0, loc=None, ip=None)
+        v = x.load()
+        x[2] = type(v).__getitem__(v, 1, loc=None, ip=None)
+
+    x = np.ones(4, np.float32)
+    main(from_dlpack(x))
+    np.testing.assert_array_equal(x, [1, 2, 2, 1])
+
+
+def test_vectors_are_operands_of_operations():
+    @cute.jit
+    def main(x: cute.Tensor):
+        v = x.load()
+        doubled = cutlass.Vector(arith.addf(v, v))
+        assert isinstance(v, cutlass.Vector)
+        x.store(doubled.reshape(v.shape))
+        x[0] = Float32(vector.extract(doubled, [], [3]))
+        made = cutlass.Vector.from_elements((x[1], x[2]), Float32)
+        x[3] = made[0] + made[1]
+
+    x = np.arange(4, dtype=np.float32)
+    main(from_dlpack(x))
+    np.testing.assert_array_equal(x, [6, 2, 4, 6])
+
+
+def test_what_is_no_value_is_still_refused():
+    @cute.jit
+    def main(x: cute.Tensor):
+        arith.addf(x.load(), "text")
+
+    with pytest.raises(ValueError, match="must be a Value"):
+        main(from_dlpack(np.ones(4, np.float32)))
+
+
+def _run(kernel, *arrays, block=4):
+    @cute.jit
+    def main(*tensors: cute.Tensor):
+        kernel(*tensors).launch(grid=1, block=block)
+
+    main(*map(from_dlpack, arrays))
+
+
+def test_extremes_of_two_or_three():
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        a, b, c = x[0].ir_value(), x[1].ir_value(), x[2].ir_value()
+        y[0] = Float32(nvvm.fmax(a, b))
+        y[1] = Float32(nvvm.fmax(a, b, c=c))
+        y[2] = Float32(nvvm.fmax(T.f32(), a, b, c=c))
+        y[3] = Float32(nvvm.fmin(a, b, c=c))
+
+    y = np.zeros(4, np.float32)
+    _run(kernel, np.array([2, 1, 5], np.float32), y, block=1)
+    np.testing.assert_array_equal(y, [2, 5, 5, 1])
+
+
+def test_atomic_operations_by_kind():
+    @cute.kernel
+    def kernel(f: cute.Tensor, n: cute.Tensor, old: cute.Tensor):
+        t = cute.arch.thread_idx()[0]
+        kinds = nvvm.AtomicOpKind
+        nvvm.atomicrmw(op=kinds.FADD, ptr=f.iterator.llvm_ptr, a=Float32(0.5).ir_value())
+        nvvm.atomicrmw(T.i32(), kinds.ADD, n.iterator.llvm_ptr, t.ir_value())
+        nvvm.atomicrmw(op=kinds.MAX, ptr=(n.iterator + 1).llvm_ptr, a=t)
+        nvvm.atomicrmw(op=kinds.UMIN, ptr=(n.iterator + 2).llvm_ptr, a=t.ir_value())
+        nvvm.atomicrmw(op=kinds.OR, ptr=n.iterator + 3, a=Int32(1) << t)
+        if t == 0:
+            was = nvvm.atomicrmw(op=kinds.CAS, ptr=(n.iterator + 4).llvm_ptr, a=Int32(9), b=Int32(7))
+            old[0] = Int32(was)
+            nvvm.atomicrmw(op=kinds.EXCH, ptr=(n.iterator + 5).llvm_ptr, a=Int32(3))
+        cute.arch.atomic_add((n.iterator + 6).llvm_ptr, Uint32(2))
+
+    f, n, old = np.zeros(1, np.float32), np.array([0, 0, -1, 0, 7, 1, 0], np.int32), np.zeros(1, np.int32)
+    _run(kernel, f, n, old)
+    assert f[0] == 2.0
+    np.testing.assert_array_equal(n, [6, 3, 0, 15, 9, 3, 8])
+    assert old[0] == 7
+
+
+def test_pointers_of_values():
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        raw = cutlass.Pointer(x.iterator.llvm_ptr, dtype=Float32)
+        assert isinstance(raw, cutlass.Pointer)
+        assert raw.memspace is x.iterator.memspace
+        (raw + 1).store(raw.load() + 4.0)
+        bits = cutlass.Pointer(raw, dtype=Int32)
+        cute.make_tensor(raw, cute.make_layout(4))[2] = Float32(bits.load())
+
+    x = np.array([1.0, 0, 0, 0], np.float32)
+    _run(kernel, x, block=1)
+    np.testing.assert_array_equal(x[:3], [1, 5, np.float32(0x3F800000)])
+
+
+def test_work_tiles_are_carried_through_loops():
+    @cute.kernel
+    def kernel(y: cute.Tensor):
+        tile = cutlass.utils.WorkTileInfo((Int32(0), Int32(1)), Int32(0) < cute.size(y))
+        while tile.is_valid_tile:
+            y[tile.tile_idx[0]] = tile.tile_idx[1]
+            after = tile.tile_idx[0] + 1
+            tile = cutlass.utils.WorkTileInfo((after, tile.tile_idx[1] * 2), after < cute.size(y))
+
+    y = np.zeros(5, np.int32)
+    _run(kernel, y, block=1)
+    np.testing.assert_array_equal(y, [1, 2, 4, 8, 16])
