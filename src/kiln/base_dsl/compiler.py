@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import tempfile
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -172,9 +173,15 @@ class Compilation:
         """Write an artefact to a file if the environment or the options ask for its kind; the path, or ""."""
         return self.write(suffix, render()) if kind in self._dumps else ""
 
-    def write(self, suffix: str, data: str | bytes) -> str:
-        """Write a file named after the function to the dump directory; its path."""
-        directory = settings.get("CUTE_DSL_DUMP_DIR")
+    def write_rejected(self, suffix: str, data: str | bytes) -> str:
+        """Write what a tool rejected, which nobody asked for: to the dump directory if one was chosen, else to a new folder
+        for temporary files. Its path."""
+        chosen = settings.is_set("CUTE_DSL_DUMP_DIR")
+        return self.write(suffix, data, "" if chosen else tempfile.mkdtemp(prefix="kiln-"))
+
+    def write(self, suffix: str, data: str | bytes, directory: str = "") -> str:
+        """Write a file named after the function, to the dump directory if no other is given; its path."""
+        directory = directory or settings.get("CUTE_DSL_DUMP_DIR")
         os.makedirs(directory, exist_ok=True)
         path = os.path.join(directory, f"{safe_name(self.name)}.{suffix}")
         with open(path, "wb") as file:

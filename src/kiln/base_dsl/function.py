@@ -284,7 +284,7 @@ class CompiledFunction:
             nodes = self._fitted(self._bind(args, kwargs))
             return self.run_leaves([leaf for node in nodes.values() for leaf in node.leaves()])
         except DSLBaseError as failure:
-            shown = self._shown(failure)
+            shown = _shown(failure, self._call_signature())
             if shown is failure:
                 raise
             raise shown from None
@@ -382,26 +382,11 @@ class CompiledFunction:
         )
 
     def _call_signature(self) -> str:
-        """Its name and what calls pass."""
+        """Its name and what calls pass, for errors as TVM-FFI reports them; empty where it was not compiled for that."""
+        if not self.for_tvm_ffi:
+            return ""
         passed = [name for name in self._passed if name not in self._ambient]
         return f"{self.function_name}({', '.join(f'{n}: {_brief_key(self._keys.get(n))}' for n in passed)})"
-
-    def _report(self, report: Callable[[int], None], record: int) -> None:
-        try:
-            report(record)
-        except DSLBaseError as failure:
-            shown = self._shown(failure)
-            if shown is failure:
-                raise
-            raise shown from None
-
-    def _shown(self, failure: DSLBaseError) -> DSLBaseError:
-        """An error of a call as the caller sees it."""
-        shorten_traceback(failure)
-        if not (self.for_tvm_ffi and failure.message.endswith(ONE_SYMBOL)):
-            return failure
-        message = f"Mismatched arguments when calling `{self._call_signature()}`: {failure.message}"
-        return DSLUserCodeValueError(message, hint=failure.hint, span=failure.span)
 
     def run_leaves(self, leaves: list[Any]) -> Any:
         """Call with the leaves of arguments that are known to fit."""
@@ -446,7 +431,7 @@ class CompiledFunction:
         report = self.executable.report
         if report is None or self._has_results:
             return None
-        return Entry(self.executable.address, self._size, functools.partial(self._report, report))
+        return Entry(self.executable.address, self._size, functools.partial(_reported, report, self._call_signature()))
 
     def packed(self, leaves: Sequence[Any]) -> tuple[bytes, list[tuple[int, str]]]:
         """The slots of some leaves, and for each leaf its offset and the `struct` format of its number."""
@@ -501,7 +486,7 @@ class CompiledFunction:
         if report is None or result is None:
             return None
 
-        reported = functools.partial(self._report, report)
+        reported = functools.partial(_reported, report, self._call_signature())
         interned = [sys.intern(name) for name in names]
         table = call_plan.words([id(name) for name in interned])
         self._kept += [planner.keep, interned, table, reported]
@@ -569,6 +554,25 @@ class CompiledFunction:
 
 _FORMATS = re.compile(r"[0-9]*[a-zA-Z?](?:[0-9]x)?")
 """The `struct` formats of slots, one by one."""
+
+
+def _shown(failure: DSLBaseError, signature: str) -> DSLBaseError:
+    """An error of a call as the caller sees it; `signature` as `CompiledFunction._call_signature` gives it."""
+    shorten_traceback(failure)
+    if not signature or not failure.message.endswith(ONE_SYMBOL):
+        return failure
+    message = f"Mismatched arguments when calling `{signature}`: {failure.message}"
+    return DSLUserCodeValueError(message, hint=failure.hint, span=failure.span)
+
+
+def _reported(report: Callable[[int], None], signature: str, record: int) -> None:
+    try:
+        report(record)
+    except DSLBaseError as failure:
+        shown = _shown(failure, signature)
+        if shown is failure:
+            raise
+        raise shown from None
 
 
 @functools.lru_cache(maxsize=1)

@@ -175,7 +175,7 @@ SETTINGS: dict[str, Setting] = {
         Setting("CUTE_DSL_KEEP_PTX", _BOOL, False, "As `CUTE_DSL_KEEP=ptx`.", _bool),
         Setting("CUTE_DSL_KEEP_CUBIN", _BOOL, False, "As `CUTE_DSL_KEEP=cubin`.", _bool),
         Setting("CUTE_DSL_KEEP_SASS", _BOOL, False, "As `CUTE_DSL_KEEP=sass`.", _bool),
-        Setting("CUTE_DSL_DUMP_DIR", "a path", os.getcwd, "Where artefacts are written. Unset: the current directory.", _path),
+        Setting("CUTE_DSL_DUMP_DIR", "a path", os.getcwd, "Where artefacts are written. Unset: the current directory; for what LLVM or ptxas rejected, a new temporary folder.", _path),
         Setting("CUTE_DSL_PRINT_IR", _BOOL, False, "Print the traced module to standard output.", _bool),
         Setting("CUTE_DSL_LINEINFO", _BOOL, _under_debug, "Put source lines into compiled code. On under `CUTE_DSL_DEBUG`.", _bool),
         Setting("CUTE_DSL_DEBUG", _BOOL, False, "Raise the defaults: line information, whole stack traces, optimization warnings, verification of every pass, full validation of arguments.", _bool),
@@ -198,6 +198,11 @@ SETTINGS: dict[str, Setting] = {
 def get(name: str) -> Any:
     """The value of a setting now."""
     return SETTINGS[name].read()
+
+
+def is_set(name: str) -> bool:
+    """Whether the environment gives a setting a value."""
+    return bool(os.environ.get(name, "").strip())
 
 
 def kept() -> frozenset[str]:

@@ -113,6 +113,26 @@ def test_a_failure_of_llvm_says_where_the_module_is(monkeypatch: pytest.MonkeyPa
     assert str(tmp_path) in str(caught.value)
 
 
+def test_without_a_dump_directory_it_is_not_in_the_current_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from kiln.targets.cpu import jit
+
+    def fail(text: str, opt: int) -> None:
+        raise RuntimeError("LLVM says no")
+
+    here, temporary = tmp_path / "here", tmp_path / "temporary"
+    here.mkdir()
+    temporary.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.delenv("CUTE_DSL_DUMP_DIR", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setattr(jit, "optimize", fail)
+    with pytest.raises(CompilerDiagnosticError, match="LLVM says no") as caught:
+        compile_(SOURCE)
+    (written,) = temporary.glob("kiln-*/f.failed.ll")
+    assert str(written) in str(caught.value)
+    assert not list(here.iterdir())
+
+
 def test_artifacts() -> None:
     executable = get_target("cpu").compile(parse(SOURCE), "f")
     artifacts = executable.artifacts

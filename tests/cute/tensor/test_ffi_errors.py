@@ -56,7 +56,7 @@ def test_what_does_not_fit_is_a_value_error(wrong, why):
 
 def test_another_kind_of_argument_is_a_type_error():
     compiled = cute.compile(copy, 1, fake(8), fake(8), options="--enable-tvm-ffi")
-    with pytest.raises(TypeError, match=r"Mismatched argument #1 \('a'\) when calling `copy\(.*it is Int32"):
+    with pytest.raises(TypeError, match="argument 'a' of copy takes Tensor and got the int 5"):
         compiled(8, 5, array(8))
 
 

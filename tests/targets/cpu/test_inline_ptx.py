@@ -447,7 +447,7 @@ def test_operands_of_the_arch_function():
     ("text", "words"),
     [
         ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], 32;", "is not known to the CPU target"),
-        ("add.rz.f32 $0, $1, $1;", "rounds to nearest"),
+        ("{ .reg .b16 h; add.rz.f16 h, h, h; }", "rounding .rz of"),
         ("mov.u32 $0, undeclared;", "undeclared is not declared"),
         ("bra nowhere;", "no such label"),
         ("twice: mov.u32 $0, 1; twice: bra twice;", "twice"),

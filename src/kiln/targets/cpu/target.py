@@ -129,7 +129,7 @@ class CpuTarget(Target):
             with compilation.stage("load"):
                 executable = CpuExecutable(data, expansion.sites, artifacts, expansion.sanitizer, expansion.banks)
         except RuntimeError as failure:
-            path = compilation.write("failed.ll", text)
+            path = compilation.write_rejected("failed.ll", text)
             raise CompilerDiagnosticError(
                 f"LLVM rejected the code of {entry}: {failure}", hint=f"the module is in {path}"
             ) from failure

@@ -236,7 +236,7 @@ class NvidiaTarget(Target):
             with compilation.stage("codegen"):
                 code.ptx = codegen.emit_ptx(optimized, arch, opt)
         except RuntimeError as failure:
-            path = compilation.write("failed.ll", text)
+            path = compilation.write_rejected("failed.ll", text)
             raise CompilerDiagnosticError(
                 f"LLVM rejected the kernels of {compilation.name}: {failure}", hint=f"the module is in {path}"
             ) from failure
@@ -260,7 +260,7 @@ class NvidiaTarget(Target):
                         again = codegen.Assembly(code.ptx, arch, opt, flags, compilation.name)
                         code.cubin, code.resources = again.result()
                 except CompilerDiagnosticError as failure:
-                    path = compilation.write(f"failed.{arch.name}.ptx", code.ptx)
+                    path = compilation.write_rejected(f"failed.{arch.name}.ptx", code.ptx)
                     raise CompilerDiagnosticError(failure.message, hint=f"the PTX is in {path}") from None
             code.kernels = [_info(fact, expansion, code.resources) for fact in facts]
 
@@ -283,7 +283,7 @@ class NvidiaTarget(Target):
                 code.host = jit.emit_object(jit.optimize(text, 1), 1)
                 jit.runtime_library("reports")  # the host code needs it, and ptxas is not done yet
         except RuntimeError as failure:
-            path = compilation.write("failed.host.ll", text)
+            path = compilation.write_rejected("failed.host.ll", text)
             raise CompilerDiagnosticError(
                 f"LLVM rejected the host code of {compilation.name}: {failure}", hint=f"the module is in {path}"
             ) from failure

@@ -12,6 +12,7 @@ from ...ptx_text import Immediate, Operand, Pair
 from .. import units
 from ..arithmetic import intrinsic
 from ..expand import Expander, shared_pointer
+from ..rounding import rounded, rounding_of, step
 from .machine import (
     BITS,
     INSTRUCTIONS,
@@ -56,9 +57,6 @@ def _arithmetic(m: Machine, name: str, modifiers: tuple[str, ...], operands: lis
         _each_half(m, name, modifiers, operands, kind)
         return
     if is_float(kind):
-        rounding = {"rz", "rm", "rp"} & set(modifiers)
-        if rounding:
-            raise Refused(f"rounding .{rounding.pop()}: the CPU target rounds to nearest")
         values = [m.float(o, kind) for o in operands[1:]]
         m.set(operands[0], float_bits(m.b, m.x, _float_operation(m, name, values, modifiers), kind))
         return
@@ -85,7 +83,12 @@ def _each_half(m: Machine, name: str, modifiers: tuple[str, ...], operands: list
 def _float_operation(m: Machine, name: str, values: list[ir.Value], modifiers: tuple[str, ...]) -> ir.Value:
     b, x, type_ = m.b, m.x, values[0].type
     simple = {"add": "addf", "sub": "subf", "mul": "mulf", "div": "divf"}
-    if name in simple:
+    direction = rounding_of(modifiers)
+    if direction and str(type_) not in ("f32", "f64"):
+        raise Refused(f"rounding .{direction} of {type_}")
+    if direction and (name in simple or name in ("fma", "mad")):
+        made = rounded(x, b, "fma" if name == "mad" else name, direction, type_, *values)
+    elif name in simple:
         made = expanded(x, b, f"arith.{simple[name]}", type_, *values)
     elif name in ("fma", "mad"):
         made = expanded(x, b, "math.fma", type_, *values)
@@ -390,9 +393,7 @@ def _cvt(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     if len(kinds) != 2:
         raise Refused("the types of this conversion")
     target, source = kinds
-    if {"rz", "rm", "rp"} & set(modifiers) and is_float(target):
-        raise Refused("this rounding: the CPU target rounds to nearest")
-    b, x = m.b, m.x
+    b, x, direction = m.b, m.x, rounding_of(modifiers)
     if target.endswith("x2"):
         part = target.removesuffix("x2")
         if source.endswith("x2"):  # two narrow floats to two halves
@@ -406,14 +407,20 @@ def _cvt(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
                 "arith.constant", floats[0].type, (), {"value": ir.FloatAttr.get(floats[0].type, 0.0, b.location)}
             )
             floats = [b.value("arith.maxnumf", f.type, (f, zero)) for f in floats]
-        parts = [_narrowed(b, x, f, part) for f in floats]
+        parts = [_narrowed(b, x, f, part, direction) for f in floats]
         width = parts[0].type.width  # pyright: ignore[reportAttributeAccessIssue]
         low, high = (resized(b, p, 2 * width) for p in parts)
         m.set(operands[0], b.binary("ori", low, b.binary("shli", high, b.const(high.type, width))))
         return
     if target == "tf32":
-        value = m.bits(operands[1], 32)  # round half away: add half of what is dropped
-        m.set(operands[0], b.binary("andi", b.binary("addi", value, b.i32(0x1000)), b.i32(-0x2000)))
+        value, half = m.bits(operands[1], 32), b.i32(0x1000)  # what is added before 13 bits are dropped
+        if "rn" in modifiers:  # to even: a little less than half, and what the last bit that stays makes of it
+            last = b.binary("andi", b.binary("shrui", value, b.i32(13)), b.i32(1))
+            half = b.binary("addi", b.i32(0xFFF), last)
+        if direction not in ("", "rz"):
+            raise Refused(f"rounding .{direction} of tf32")
+        value = value if direction else b.binary("addi", value, half)
+        m.set(operands[0], b.binary("andi", value, b.i32(-0x2000)))
         return
     if is_float(source):
         value = m.float(operands[1], source)
@@ -421,7 +428,7 @@ def _cvt(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
         if rounding:
             value = expanded(x, b, _ROUNDINGS[rounding], value.type, value)
         if is_float(target):
-            m.set(operands[0], float_bits(b, x, value, target))
+            m.set(operands[0], _narrowed(b, x, value, target, direction))
         else:
             name = "arith.fptosi" if target.startswith("s") else "arith.fptoui"
             m.set(operands[0], expanded(x, b, name, int_type(BITS[target]), value))
@@ -429,8 +436,12 @@ def _cvt(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     value = m.bits(operands[1], BITS[source])
     if is_float(target):
         name = "arith.sitofp" if source.startswith("s") else "arith.uitofp"
-        wide = float_type("f64" if target == "f64" else "f32")
-        m.set(operands[0], float_bits(b, x, b.value(name, wide, (value,)), target))
+        wide = float_type("f64" if target == "f64" or (direction and target != "f32") else "f32")
+        if direction:
+            made = rounded(x, b, name.removeprefix("arith."), direction, wide, value)
+        else:
+            made = b.value(name, wide, (value,))
+        m.set(operands[0], _narrowed(b, x, made, target, direction))
         return
     want = BITS[target]
     if "sat" in modifiers:
@@ -446,13 +457,35 @@ def _widened(b: Builder, bits: ir.Value, kind: str) -> ir.Value:
     return extend(Emitter(f32, b.point, b.location), bits, _NARROW[kind], f32)
 
 
-def _narrowed(b: Builder, x: Expander, value: ir.Value, kind: str) -> ir.Value:
-    """An f32 as the bits of a type."""
+def _narrowed(b: Builder, x: Expander, value: ir.Value, kind: str, direction: str = "") -> ir.Value:
+    """A float as the bits of a type, rounded to nearest or in a direction."""
     if kind not in _NARROW:
-        return float_bits(b, x, value, kind)
+        narrower = BITS[kind] < value.type.width  # pyright: ignore[reportAttributeAccessIssue]
+        if not direction or not narrower:
+            return float_bits(b, x, value, kind)
+        if kind == "f32":
+            return float_bits(b, x, rounded(x, b, "fptrunc", direction, float_type("f32"), value), kind)
+        bits = float_bits(b, x, value, kind)
+        made = as_float(b, x, bits, kind)
+        if made.type != value.type:
+            made = b.value("arith.extf", value.type, (made,))
+        return step(b, bits, value, made, direction)
+    if direction:
+        raise Refused(f"rounding .{direction} of {kind}")
     f32 = float_type("f32")
     code = truncate(Emitter(f32, b.point, b.location), value, formats.FLOAT32, f32, _NARROW[kind])
     return b.value("arith.trunci", int_type(8), (code,))
+
+
+def _exact_function(m: Machine, name: str, kind: str, operand: Operand, modifiers: tuple[str, ...]) -> ir.Value:
+    """A square root or a reciprocal, rounded to nearest or in a direction."""
+    b, x, type_, value = m.b, m.x, float_type(kind), m.float(operand, kind)
+    direction = rounding_of(modifiers)
+    one = b.value("arith.constant", type_, (), {"value": ir.FloatAttr.get(type_, 1.0, b.location)})
+    values = [value] if name == "sqrt" else [one, value]
+    if direction:
+        return rounded(x, b, "sqrt" if name == "sqrt" else "div", direction, type_, *values)
+    return expanded(x, b, "math.sqrt" if name == "sqrt" else "arith.divf", type_, *values)
 
 
 # --- functions ---------------------------------------------------------------------------------------------------------
@@ -461,6 +494,9 @@ def _narrowed(b: Builder, x: Expander, value: ir.Value, kind: str) -> ir.Value:
 def _function(name: str) -> Callable[[Machine, tuple[str, ...], list[Operand]], None]:
     def handler(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
         kind = typed(modifiers)
+        if name in ("sqrt", "rcp") and kind in ("f32", "f64") and not {"approx", "ftz64h"} & set(modifiers):
+            m.set(operands[0], float_bits(m.b, m.x, _exact_function(m, name, kind, operands[1], modifiers), kind))
+            return
         if kind == "f64":
             raise Refused("the f64 function")
         halves = PARTS.get(kind)

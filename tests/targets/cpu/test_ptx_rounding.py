@@ -1,0 +1,157 @@
+"""Inline PTX that rounds in one direction (`.rz`, `.rm`, `.rp`), against exact fractions."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import ml_dtypes
+import numpy as np
+import pytest
+from kernel_testing import asm, run
+
+import kiln
+from kiln import cute
+from kiln.base_dsl.diagnostics import DSLNotImplemented
+from kiln.cute import arch
+
+DIRECTIONS = ("rz", "rm", "rp")
+_TINY, _HUGE = 2.0**-140, float(np.finfo(np.float32).max)
+PAIRS = [
+    (1.0, 3.0), (-1.0, 3.0), (2.0, -7.0), (1.0, 2.0**-30), (-1.0, 2.0**-30), (1.0, -(2.0**-30)), (0.1, 0.2),
+    (_HUGE, _HUGE), (-_HUGE, 3.0), (_TINY, 3.0), (_TINY, -(2.0**-20)), (1.5, 1.5), (16777217.0, 0.3), (-5.0, 7.0),
+]  # fmt: skip
+
+
+def directed(exact: Fraction, direction: str, kind: type, large: float) -> float:
+    """A number rounded in a direction: the neighbours of the nearest float are compared with it."""
+    near = kind(math.copysign(large, exact) if abs(exact) > large else float(exact))
+    up, down = kind(np.inf), kind(-np.inf)
+    with np.errstate(over="ignore"):
+        around = [np.nextafter(near, down), near, np.nextafter(near, up)]
+    if direction == "rm" or (direction == "rz" and exact > 0):
+        return float(max(v for v in around if v == down or (v != up and Fraction(float(v)) <= exact)))
+    return float(min(v for v in around if v == up or (v != down and Fraction(float(v)) >= exact)))
+
+
+def _square_root(x: Fraction) -> Fraction:
+    """Exact enough: a float next to it is never as close as 2**-200 unless it is the root itself."""
+    scale = 1 << 400
+    root = Fraction(math.isqrt(x.numerator * scale * x.denominator), math.isqrt(scale) * x.denominator)
+    return root
+
+
+F32 = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "fma": lambda a, b: a * b + b,
+    "rcp": lambda a, b: 1 / a,
+    "sqrt": lambda a, b: _square_root(abs(a)),
+}
+
+
+def _text(name: str, direction: str, kind: str) -> str:
+    call = {"fma": "$1, $2, $2", "rcp": "$1", "sqrt": "p"}.get(name, "$1, $2")
+    text = f"{name}.{direction}.{kind} $0, {call};"
+    return f"{{ .reg .{kind} p; abs.{kind} p, $1; {text} }}" if name == "sqrt" else text
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_arithmetic(kind):
+    texts = [_text(name, way, kind) for name in F32 for way in DIRECTIONS]
+    number, dtype, letter = (cute.Float32, np.float32, "f") if kind == "f32" else (cute.Float64, np.float64, "d")
+
+    @cute.kernel
+    def kernel(a: cute.Tensor, b: cute.Tensor, y: cute.Tensor):
+        t = arch.thread_idx()[0]
+        for n, text in enumerate(texts):
+            made = asm(number.mlir_type, [a[t], b[t]], text, f"={letter},{letter},{letter}")
+            y[t, n] = number._make(made)
+
+    a, b = (np.array(column, dtype) for column in zip(*PAIRS, strict=True))
+    if kind == "f64":
+        a, b = a * dtype(1.1), b * dtype(0.7)
+    y = np.zeros((len(PAIRS), len(texts)), dtype)
+    run(kernel, a, b, y, block=len(PAIRS))
+    for row, (p, q) in enumerate(zip(a, b, strict=True)):
+        exact = [function(Fraction(float(p)), Fraction(float(q))) for function in F32.values()]
+        wanted = [directed(e, way, dtype, float(np.finfo(dtype).max)) for e in exact for way in DIRECTIONS]
+        np.testing.assert_array_equal(y[row], wanted, err_msg=f"{p} {q}")
+
+
+NUMBERS = [1 / 3, -1 / 3, 65519.0, -65519.0, 1e-8, -1e-8, 2.0**-25, 1.0, 0.0, 1e6, -1e6, 3e38, 1.00390625, -1.0078125]
+
+
+def test_conversions_to_halves():
+    kinds = {"f16": (np.float16, 65504.0), "bf16": (ml_dtypes.bfloat16, float(ml_dtypes.finfo(ml_dtypes.bfloat16).max))}
+    ways = [(kind, way) for kind in kinds for way in DIRECTIONS]
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor, packed: cute.Tensor):
+        t = arch.thread_idx()[0]
+        for n, (kind, way) in enumerate(ways):
+            text = f"{{ .reg .b16 h; cvt.{way}.{kind}.f32 h, $1; cvt.f32.{kind} $0, h; }}"
+            y[t, n] = cute.Float32._make(asm(cute.Float32.mlir_type, [x[t]], text, "=f,f"))
+        word = asm(cute.Int32.mlir_type, [x[t]], "cvt.rz.bf16x2.f32 $0, $1, 0f3F800000;", "=r,f")
+        packed[t] = cute.Int32._make(word)
+
+    x = np.array(NUMBERS, np.float32)
+    y, packed = np.zeros((len(x), len(ways)), np.float32), np.zeros(len(x), np.int32)
+    run(kernel, x, y, packed, block=len(x))
+    for row, value in enumerate(x):
+        exact = Fraction(float(value))
+        wanted = [directed(exact, way, *kinds[kind]) for kind, way in ways]
+        np.testing.assert_array_equal(y[row], np.array(wanted, np.float32), err_msg=str(value))
+    np.testing.assert_array_equal((packed.view(np.uint32) >> 16) << 16, x.view(np.uint32) & 0xFFFF0000)
+    assert (packed & 0xFFFF == 0x3F80).all()
+
+
+def test_other_conversions():
+    texts = [
+        f"{{ .reg .f64 d; cvt.f64.f32 d, $1; add.f64 d, d, 0d3E70000000000000; cvt.{way}.f32.f64 $0, d; }}"
+        for way in DIRECTIONS
+    ]
+    texts += [f"{{ .reg .s32 i; mov.b32 i, 0x7FFFFFFF; cvt.{way}.f32.s32 $0, i; }}" for way in DIRECTIONS]
+    texts += ["cvt.rz.tf32.f32 $0, $1;", "cvt.rn.tf32.f32 $0, $1;", "cvt.rna.tf32.f32 $0, $1;"]
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        for n, text in enumerate(texts):
+            y[n] = cute.Float32._make(asm(cute.Float32.mlir_type, [x[0]], text, "=f,f"))
+
+    y = np.zeros(len(texts), np.float32)
+    x = np.array([0x3F801000], np.uint32).view(np.float32)  # half way between two numbers of tf32
+    run(kernel, x, y, block=1)
+    exact = Fraction(float(x[0])) + Fraction(2) ** -24
+    up = np.nextafter(x[0], np.float32(2))
+    np.testing.assert_array_equal(y[:3], [x[0], x[0], up])
+    assert Fraction(float(x[0])) < exact < Fraction(float(up))
+    np.testing.assert_array_equal(y[3:6], [2147483520.0, 2147483520.0, 2147483648.0])
+    np.testing.assert_array_equal(y[6:].view(np.uint32), [0x3F800000, 0x3F800000, 0x3F802000])
+
+
+def test_the_rounding_mode_is_put_back():
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        for n in kiln.range_constexpr(2):
+            y[2 * n] = cute.Float32._make(asm(cute.Float32.mlir_type, [x[0], x[1]], "div.rp.f32 $0, $1, $2;", "=f,f,f"))
+            y[2 * n + 1] = x[0] / x[1]
+
+    x, y = np.array([2, 3], np.float32), np.zeros(4, np.float32)
+    run(kernel, x, y, block=1)
+    near = np.float32(2) / np.float32(3)  # which is above two thirds
+    assert near > Fraction(2, 3)
+    np.testing.assert_array_equal(y, [near] * 4)
+    run(kernel, -x, y, block=1)
+    assert np.float32(0.1) + np.float32(0.2) == np.float32(0.3)
+
+
+def test_what_no_processor_has_is_refused():
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        x[0] = cute.Float32._make(asm(cute.Float32.mlir_type, [x[0]], "cvt.rp.tf32.f32 $0, $1;", "=f,f"))
+
+    with pytest.raises(DSLNotImplemented, match=r"rounding \.rp of tf32"):
+        run(kernel, np.ones(1, np.float32), block=1)
