@@ -78,6 +78,34 @@ def test_standard_input(child):
     same(child, "-", "a", "--b", stdin=SELF_PORTRAIT)
 
 
+def test_code_on_the_command_line(child):
+    done = same(child, "-c", SELF_PORTRAIT, "a", "-m", "--target", "-c")
+    assert '["-c", "a", "-m", "--target", "-c"]' in done.stdout
+    same(child, f"-c{SELF_PORTRAIT}", "x")
+    same(child, "-c", "import sys\nsys.exit(3)")
+    same(child, "-c", "1 +")
+    done = same(child, "-c", "def f():\n    return 1 / 0\nf()")
+    assert "run.py" not in done.stderr
+
+
+@pytest.mark.parametrize("glued", [False, True])
+def test_functions_of_the_language_on_the_command_line(child, glued):
+    text = """
+import cutlass, cutlass.cute as cute
+@cute.jit
+def double_if_large(x: cutlass.Int32):
+    if x > 2:
+        x = x * 2
+    return x
+names = {"cute": cute}
+exec("@cute.jit\\ndef plus(x):\\n    if x > 2:\\n        x = x + 100\\n    return x", names)
+print(double_if_large(1), double_if_large(5), names["plus"](5))
+"""
+    words = ["-c" + text] if glued else ["-c", text]
+    done = child("-m", "kiln", "run", "--target", "cpu", *words)
+    assert done.stdout == "1 10 105\n", done.stderr
+
+
 def test_a_folder_and_a_zip_file(child, write, tmp_path):
     write("folder/__main__.py", SELF_PORTRAIT)
     same(child, "folder", "x")
@@ -264,7 +292,8 @@ subprocess.run([sys.executable, "-c", "import os; print(os.environ.get('KILN_TAR
     [
         ([], 2, "name a program"),
         (["--target", "cpu"], 2, "name a program"),
-        (["-m"], 2, "name a program"),
+        (["-m"], 2, "argument expected for the -m option"),
+        (["--target", "cpu", "-c"], 2, "argument expected for the -c option"),
         (["--target", "tpu", "prog.py"], 2, "invalid choice: 'tpu'"),
         (["--target"], 2, "expected one argument"),
         (["--bake", "prog.py"], 2, "unrecognized arguments: --bake"),
@@ -289,6 +318,8 @@ def test_bad_command_lines(child, words, status, said):
         (["--", "-odd.py", "x"], ([], ["-odd.py", "x"])),
         (["-m", "mod", "-m"], ([], ["-m", "mod", "-m"])),
         (["-mmod"], ([], ["-m", "mod"])),
+        (["--target", "cpu", "-c", "x", "-m"], (["--target", "cpu"], ["-c", "x", "-m"])),
+        (["-cx", "y"], ([], ["-c", "x", "y"])),
         ([], ([], [])),
     ],
 )

@@ -304,9 +304,10 @@ class CompiledFunction:
         return nodes
 
     def leaves_of(self, args: Sequence[Any]) -> list[list[Any]]:
-        """The leaves of each argument of a call, which `run_leaves` takes one after another."""
-        nodes = self._fitted(self._bind(tuple(args), {}))
-        return [list(node.leaves()) for name, node in nodes.items() if name not in self._static]
+        """The leaves of each argument that is not compiled in, which `run_leaves` takes one after another."""
+        given = dict(zip([name for name in self._names if name not in self._static], args, strict=True))
+        nodes = self._fitted({name: given.get(name, self._static.get(name)) for name in self._names})
+        return [list(node.leaves()) for name, node in nodes.items() if name in given]
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         dynamic = self._passed

@@ -15,6 +15,7 @@ import linecache
 import os
 import runpy
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 from types import ModuleType, TracebackType
@@ -30,8 +31,10 @@ def main(argv: Sequence[str]) -> int:
     options, program = split(argv)
     parser = _parser()
     args = parser.parse_args(options)
-    if not program or program == ["-m"]:
-        parser.error("name a program to run: a file, `-m module`, or `-` for standard input")
+    if program in (["-m"], ["-c"]):
+        parser.error(f"argument expected for the {program[0]} option")
+    if not program:
+        parser.error("name a program to run: a file, `-m module`, `-c code`, or `-` for standard input")
     if args.sanitize is not None and args.target == "nvidia":
         parser.error("--sanitize works on the CPU target")
     os.environ.update(environment(args))
@@ -48,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kiln run",
-        usage="kiln run [--target {cpu,nvidia}] [--sanitize[=KINDS]] (PROGRAM.py | -m MODULE | -) [ARGS ...]",
+        usage="kiln run [--target {cpu,nvidia}] [--sanitize[=KINDS]] (PROGRAM.py | -m MODULE | -c CODE | -) [ARGS ...]",
         description="Run a Python program as `python` would, with `cutlass` served by Kiln whatever else is installed, "
         "in its child processes too. Everything after the program belongs to the program.",
     )
@@ -79,8 +82,8 @@ def split(
 ) -> tuple[list[str], list[str]]:
     """The command line as (our own options, the program and its arguments).
 
-    The program starts at the first word that is not one of our options, of which `with_value` take a word. `-m` comes
-    back as a word of its own.
+    The program starts at the first word that is not one of our options, of which `with_value` take a word. `-m` and `-c`
+    come back as words of their own.
     """
     words = list(argv)
     at = 0
@@ -88,9 +91,9 @@ def split(
         word = words[at]
         if word == "--":
             return words[:at], words[at + 1 :]
-        if word.startswith("-m"):
+        if word.startswith(("-m", "-c")):
             glued = [word[2:]] if len(word) > 2 else []
-            return words[:at], ["-m", *glued, *words[at + 1 :]]
+            return words[:at], [word[:2], *glued, *words[at + 1 :]]
         if word == "-" or not word.startswith("-"):
             break
         at += 2 if word in with_value else 1
@@ -125,6 +128,12 @@ def _execute(program: list[str]) -> None:
         sys.argv = ["-m", *arguments]
         _replace_first_path(os.getcwd())
         run = lambda: runpy._run_module_as_main(module)  # pyright: ignore[reportAttributeAccessIssue]
+    elif first == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        _replace_first_path("")
+        # Without a file, as under `python -c`; dedented as Python 3.14 does, and the newline is what python adds, too.
+        source = (textwrap.dedent(rest[0]) if sys.version_info >= (3, 14) else rest[0]).encode() + b"\n"
+        run = lambda: _exec_source(source, "<string>", main)
     elif first == "-":
         sys.argv = program
         _replace_first_path("")

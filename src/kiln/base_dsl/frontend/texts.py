@@ -14,6 +14,7 @@ import inspect
 import linecache
 import os
 import sys
+import textwrap
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -173,11 +174,21 @@ def candidates(code: types.CodeType) -> list[str]:
     lines = linecache.getlines(filename)
     if lines:
         found.append("".join(lines))
-    if filename == "<string>" and "-c" in sys.orig_argv:
-        found.append(sys.orig_argv[sys.orig_argv.index("-c") + 1])
+    if filename == "<string>":
+        found += _of_command_line()
     if filename == "<stdin>":
         found += [text for text in (_redirected(), _typed(code.co_name)) if text]
     return found
+
+
+def _of_command_line() -> list[str]:
+    """The program text of `python -c CODE` and `kiln run -c CODE`, also glued to its option."""
+    words = sys.orig_argv[1:]
+    for at, word in enumerate(words):
+        if word.startswith("-c"):
+            text = word[2:] or "".join(words[at + 1 : at + 2])
+            return [text, textwrap.dedent(text)] if text[:1].isspace() else [text]
+    return []
 
 
 @functools.lru_cache(maxsize=1)

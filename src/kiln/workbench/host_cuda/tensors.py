@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 from . import device as served
-from . import factories, generators, graphs
+from . import factories, generators, graphs, products
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,13 +27,30 @@ _CUDA = torch.device("cuda", 0)
 
 
 def is_marked(x: Any) -> bool:
-    """Whether a tensor counts as one on the GPU."""
-    return getattr(x, _MARK, False)
+    """Whether a tensor counts as one on the GPU. Its memory is marked, too: torch may show the same under a new object."""
+    known = getattr(x, _MARK, None)
+    if known is None and isinstance(x, torch.Tensor):
+        memory = _storage(x)
+        known = memory is not None and hasattr(memory, _MARK)
+    return bool(known)
+
+
+def _storage(x: torch.Tensor) -> Any:
+    """The memory of a tensor, None if it has none of its own kind."""
+    if x.layout is not torch.strided or hasattr(x, "fake_device"):
+        return None
+    try:
+        return torch.Tensor.untyped_storage(x)
+    except (NotImplementedError, RuntimeError):
+        return None
 
 
 def _mark(x: torch.Tensor, on_cuda: bool) -> None:
     if on_cuda != is_marked(x):
         setattr(x, _MARK, on_cuda)
+        memory = _storage(x)
+        if memory is not None and on_cuda:
+            setattr(memory, _MARK, True)
         if hasattr(x, "fake_device"):  # a FakeTensor has no memory, and keeps the name of its device itself
             x.fake_device = _CUDA if on_cuda else _CPU
 
@@ -82,6 +99,8 @@ class HostCuda(TorchFunctionMode):
             result = None
             if on_cuda and name in factories.NAMES and not graphs.is_current_stream_capturing():
                 result = factories.large(func, args, kwargs)
+            elif on_cuda and name in products.NAMES:
+                result = graphs.run(_product, (func, args, kwargs), {})
             if result is None:
                 result = graphs.run(func, args, kwargs)
         allocates = on_cuda and (asked is not None or name in _ALLOCATING)
@@ -91,6 +110,11 @@ class HostCuda(TorchFunctionMode):
                 if allocates:
                     _add_slack(tensor, inputs)
         return result
+
+
+def _product(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    made = products.of_halves(func, args, kwargs)
+    return func(*args, **kwargs) if made is None else made
 
 
 def _on_host(kwargs: dict[str, Any]) -> tuple[dict[str, Any], torch.device | None]:
@@ -250,6 +274,12 @@ def _cuda_array_interface(tensor: torch.Tensor, *_: Any) -> dict[str, Any]:
     return {k: plain[k] for k in ("data", "shape", "strides", "typestr")} | {"version": 2}
 
 
+def _register_hook(tensor: torch.Tensor, hook: Any) -> Any:
+    from .callbacks import hooked
+
+    return hooked(tensor, hook)
+
+
 def _record_stream(tensor: torch.Tensor, *_: Any) -> None:
     """Memory is not given to others before its last user is done: there is nothing to be recorded."""
 
@@ -270,6 +300,7 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     torch.Tensor.type: _type,
     torch.Tensor.type_as: _type_as,
     torch.Tensor.__dlpack_device__: _dlpack_device,
+    torch.Tensor.register_hook: _register_hook,
     torch.Tensor.__cuda_array_interface__.__get__: _cuda_array_interface,
 }
 

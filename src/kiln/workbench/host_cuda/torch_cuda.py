@@ -11,7 +11,7 @@ from . import generators, graphs, memory, streams
 
 def serve(torch: Any) -> None:
     """Put everything in place in a freshly imported torch."""
-    from . import tensors  # needs torch
+    from . import callbacks, tensors  # they need torch
 
     cuda = torch.cuda
     for name, value in _functions(torch).items():
@@ -29,6 +29,7 @@ def serve(torch: Any) -> None:
     tensors.serve_default_device()
     tensors.serve_parameters()
     tensors.serve_other_ways()
+    callbacks.serve()
     tensors.install()
 
 

@@ -1,0 +1,160 @@
+"""Python that torch's own code calls: backward functions, hooks, kernels of operators, compiled functions.
+
+Torch calls it while a function is under way that the mode of `tensors.py` has passed on, and there it is not in force. Here
+it is put in force again, and what torch hands over is marked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .tensors import HostCuda, _mark, _tensors, is_marked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_MARK = "_kiln_on_cuda"
+
+
+@contextlib.contextmanager
+def _in_force() -> Iterator[None]:
+    """While open, the mode sees the calls of torch that this thread makes."""
+    if torch._C._len_torch_function_stack():  # pyright: ignore[reportAttributeAccessIssue]
+        yield
+        return
+    with HostCuda():
+        yield
+
+
+def serve() -> None:
+    """Put all of it in place."""
+    _serve_autograd()
+    _serve_operators()
+    _serve_compile()
+
+
+# --- gradients -------------------------------------------------------------------------------------------------------
+
+
+def _serve_autograd() -> None:
+    """Backward functions and hooks run under the mode. A function of the user's knows from its forward where it is."""
+    module: Any = torch.autograd
+    run = module.graph._engine_run_backward
+
+    @functools.wraps(run)
+    def run_in_force(*args: Any, **kwargs: Any) -> Any:
+        with _in_force():
+            return run(*args, **kwargs)
+
+    module._engine_run_backward = module.graph._engine_run_backward = run_in_force
+
+    forward = torch.autograd.Function.__dict__["apply"].__func__
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        made = forward(cls, *args, **kwargs)
+        if any(map(is_marked, _tensors((args, kwargs)))):
+            for tensor in _tensors(made):
+                _mark(tensor, True)
+                if tensor.grad_fn is not None:
+                    setattr(tensor.grad_fn, _MARK, True)
+        return made
+
+    torch.autograd.Function.apply = classmethod(functools.wraps(forward)(apply))  # pyright: ignore[reportAttributeAccessIssue]
+
+    backward = torch.autograd.function.BackwardCFunction.apply
+
+    @functools.wraps(backward)
+    def apply_backward(self: Any, *args: Any) -> Any:
+        if getattr(self, _MARK, False):
+            for gradient in _tensors(args):
+                _mark(gradient, True)
+        return backward(self, *args)
+
+    torch.autograd.function.BackwardCFunction.apply = apply_backward
+
+
+def hooked(tensor: torch.Tensor, hook: Callable[[Any], Any]) -> Any:
+    """`tensor.register_hook(hook)`: the gradient is where the tensor is."""
+    on_cuda = is_marked(tensor)
+
+    @functools.wraps(hook)
+    def with_mark(gradient: Any) -> Any:
+        for part in _tensors(gradient):
+            _mark(part, on_cuda)
+        return hook(gradient)
+
+    return torch.Tensor.register_hook(tensor, with_mark)
+
+
+# --- operators -------------------------------------------------------------------------------------------------------
+
+_HOST_KEYS = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU"}
+"""Torch takes marked tensors for tensors of the CPU: kernels for a GPU are also registered there."""
+
+
+def _serve_operators() -> None:
+    """A kernel registered for `cuda` is called for marked tensors, one registered for `cpu` for the others."""
+    plain = torch.library.Library.impl
+    tables: dict[tuple[str, str], dict[bool, Callable[..., Any]]] = {}
+
+    @functools.wraps(plain)
+    def impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> Any:
+        key = dispatch_key or self.dispatch_key
+        host = _HOST_KEYS.get(key, key)
+        if host not in _HOST_KEYS.values():
+            return plain(self, op_name, fn, dispatch_key, **options)
+        name = op_name if isinstance(op_name, str) else op_name.name()
+        full = name if "::" in name else f"{self.ns}::{name}"
+        if key != host:
+            plain(self, op_name, fn, dispatch_key, **options)
+        known = tables.get((full, host))
+        if known is not None:
+            known[key != host] = fn
+            return None
+        tables[full, host] = known = {key != host: fn}
+        return plain(self, op_name, _chosen(full, known), host, **options)
+
+    torch.library.Library.impl = impl
+
+
+def _chosen(name: str, kernels: dict[bool, Callable[..., Any]]) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        given = list(_tensors((args, kwargs)))
+        on_cuda = any(map(is_marked, given)) if given else True in kernels
+        found = kernels.get(on_cuda)
+        if found is None:
+            where = "CUDA" if on_cuda else "CPU"
+            raise NotImplementedError(f"Could not run {name!r} with arguments from the {where!r} backend.")
+        with _in_force():
+            return found(*args, **kwargs)
+
+    return kernel
+
+
+# --- compiled functions ----------------------------------------------------------------------------------------------
+
+
+def _serve_compile() -> None:
+    """`torch.compile` gives the function as it is: what it computes is the same, and there is no GPU to generate code for."""
+
+    def compile(model: Any = None, **_: Any) -> Any:
+        if model is None:
+            return compile
+        if isinstance(model, torch.nn.Module):
+            object.__setattr__(model, "_orig_mod", model)  # where programs find the module they gave
+            return model
+
+        @functools.wraps(model)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return model(*args, **kwargs)
+
+        run._torchdynamo_orig_callable = model  # pyright: ignore[reportFunctionMemberAccess]
+        return run
+
+    module: Any = torch
+    module.compile = compile
+    module.nn.Module.compile = lambda self, *_, **__: None
