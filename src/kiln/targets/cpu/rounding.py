@@ -23,6 +23,7 @@ DIRECTED = ("rz", "rm", "rp")
 _MODES = {"rz": 0, "rp": 2, "rm": 3}
 _PREFIX = "kiln_cpu_rounded_"
 _OPERATIONS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "fma": "fma", "sqrt": "sqrt"}
+_TYPES = {"f32": "float", "f64": "double"}
 _CONVERSIONS = {"fptrunc", "sitofp", "uitofp"}
 _DECLARATION = re.compile(rf"^declare .*@({_PREFIX}\w+)\(.*$", re.MULTILINE)
 
@@ -49,7 +50,7 @@ def with_definitions(text: str) -> str:
     declared: set[str] = set()
     for function in found:
         name, rounding, *kinds, count = function.removeprefix(_PREFIX).split("_")
-        types = [{"f32": "float", "f64": "double"}.get(kind, kind) for kind in kinds]
+        types = [_TYPES.get(kind) or kind for kind in kinds]
         result, given = types[0], types[-1]
         intrinsic = f"@llvm.experimental.constrained.{_OPERATIONS.get(name, name)}.{'.'.join(kinds)}"
         inputs = [f"{given} %{i}" for i in range(int(count))]

@@ -152,7 +152,6 @@ def _serve_compile() -> None:
         def run(*args: Any, **kwargs: Any) -> Any:
             return model(*args, **kwargs)
 
-        run._torchdynamo_orig_callable = model  # pyright: ignore[reportFunctionMemberAccess]
         return run
 
     module: Any = torch
