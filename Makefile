@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 WORKERS ?= 2
+TORCH  ?= torch==2.13.0
+TORCH_INDEX := https://download.pytorch.org/whl/cpu
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test seeds replay lint format types clean
 
@@ -40,10 +43,14 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/.installed: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(PIP) -e .
 	@touch $@
 
-# The development install holds everything the plain one does.
+# The development install holds everything the plain one does. torch's build for the CPU is a version of its own on x86-64,
+# where a plain one brings gigabytes of CUDA; the package index does not have it, torch's own one does.
 .venv/.dev: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(PIP) -e '.[dev]'
+	@$(PIP) $(TORCH)+cpu 2> /dev/null \
+	  || if [ "$$(uname -m)" = x86_64 ]; then $(PIP) $(TORCH)+cpu --extra-index-url $(TORCH_INDEX); else $(PIP) $(TORCH); fi \
+	  || echo "== NO TORCH: $(TORCH)+cpu cannot be installed here, so the tests that need it will be skipped" >&2
 	@touch .venv/.installed $@

@@ -37,6 +37,8 @@ from kiln.base_dsl.typing import (
     select,
 )
 
+pytestmark = pytest.mark.isa
+
 FLOATS = [Float16, BFloat16, Float32, Float64]
 NUMPY = {Float16: np.float16, BFloat16: ml_dtypes.bfloat16, Float32: np.float32, Float64: np.float64}
 ARITHMETIC = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv}

@@ -31,6 +31,8 @@ from kiln.base_dsl.typing import (
     Uint32,
 )
 
+pytestmark = pytest.mark.isa
+
 NARROW = [
     Float8E4M3FN,
     Float8E4M3,

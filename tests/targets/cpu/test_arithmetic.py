@@ -11,6 +11,8 @@ from cpu_testing import Compiled, binary, run, unary
 
 from kiln.targets.cpu.faults import ZeroDivisionFault
 
+pytestmark = pytest.mark.isa
+
 INTS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64, "i128": 128}
 
 

@@ -12,6 +12,8 @@ from kiln import cute
 from kiln.base_dsl.diagnostics import DSLCudaRuntimeError
 from kiln.cute import arch
 
+pytestmark = pytest.mark.isa
+
 INTEGERS = {"Int32": np.int32, "Uint32": np.uint32, "Int64": np.int64, "Uint64": np.uint64}
 OPERATIONS = {
     "add": lambda v, s: np.append(v, s).sum(dtype=v.dtype), "min": lambda v, s: min(v.min(), s),

@@ -10,6 +10,8 @@ from kiln import cute
 from kiln.cute import arch
 from kiln.targets.cpu.stuck import DeadlockFault
 
+pytestmark = pytest.mark.isa
+
 
 def shared(count: int, kind=cute.Int32):
     return cute.make_tensor(arch.alloc_smem(kind, count, 16), cute.make_layout(count))

@@ -13,6 +13,8 @@ from cpu_testing import Compiled
 from kiln.targets.cpu import jit
 from kiln.targets.object_code import undefined_symbols
 
+pytestmark = pytest.mark.isa
+
 ADD = "func.func @f(%a: i64, %b: i64) -> i64 { %c = arith.addi %a, %b : i64\n func.return %c : i64 }"
 
 

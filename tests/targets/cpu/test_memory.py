@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from cpu_testing import NUMPY, Compiled, run
 
+pytestmark = pytest.mark.isa
+
 ELEMENTS = [
     "i1",
     "i8",
