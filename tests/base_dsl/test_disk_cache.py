@@ -319,6 +319,10 @@ def test_the_verb(child, tmp_path):
     assert "removed 3 entries" in child("-m", "kiln", "cache", "clear", **env).stdout
     assert "0 entries" in child("-m", "kiln", "cache", "info", **env).stdout
     assert child("-m", "kiln", "cache", "burn", **env).returncode == 2
+    (tmp_path / "cache").chmod(0o777)
+    refused = child("-m", "kiln", "cache", "clear", **env)
+    assert refused.returncode == 1
+    assert "others can write" in refused.stdout
 
 
 # --- code for GPUs ---------------------------------------------------------------------------------------------------

@@ -174,6 +174,14 @@ def test_arguments_of_kernels_and_parts_of_arguments():
     def launch(x: cute.Tensor, n: Constexpr):
         kernel(x, n).launch(grid=1, block=1)
 
+    @cute.kernel
+    def constexpr_kernel(x: cute.Tensor, n: Constexpr):
+        x[0] = Float32(n)
+
+    @cute.jit
+    def launch_constexpr(x: cute.Tensor, n: Int32):
+        constexpr_kernel(x, n).launch(grid=1, block=1)
+
     @cute.jit
     def parts(pair: Pair, both: tuple[Int32, Float32]):
         return pair.x + both[0]
@@ -181,6 +189,8 @@ def test_arguments_of_kernels_and_parts_of_arguments():
     launch(ARRAY, 3)
     with pytest.raises(DSLUserCodeTypeError, match="argument 'n' of kernel takes Int32 and got the str 'ab'"):
         launch(ARRAY, "ab")
+    with pytest.raises(DSLUserCodeTypeError, match="'n' is Constexpr.* only known when the program runs"):
+        cute.compile(launch_constexpr, ARRAY, 3)
     assert parts(Pair(1, 2), (3, 4)) == 4
     with pytest.raises(DSLUserCodeTypeError, match="argument 'pair.y' takes Float32 and got the str"):
         parts(Pair(1, "ab"), (3, 4))  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from . import call_plan, promises
 from .diagnostics import DSLUserCodeTypeError, error
 from .static_key import static_key
+from .tree import is_dynamic
 from .typing import Boolean, Constexpr, Float32, Int32, Int64, Integer, Numeric, is_constexpr
 
 if TYPE_CHECKING:
@@ -349,6 +350,14 @@ class ArgumentRules:
             if self.breaks(value, annotation):
                 raise promises.broken(value, annotation, path)
             if self.is_static_annotation(annotation):
+                if is_dynamic(value):
+                    raise error(
+                        DSLUserCodeTypeError,
+                        f"argument {path!r} is {promises.name_of(annotation)}, known when compiling, and got a value "
+                        "that is only known when the program runs",
+                        hint=f"annotate it with the type of the value: {path}: {type(value).__name__}",
+                        depth=2,
+                    )
                 return StaticNode(value)
         kind = type(value)
         if kind is int or kind is float or kind is bool:

@@ -604,8 +604,9 @@ def make_ptr(
         raise error(
             DSLUserCodeTypeError, f"make_ptr takes an address (int or ctypes pointer), got {type(value).__name__}"
         )
-    if address < 0:
-        raise error(DSLUserCodeTypeError, f"make_ptr got the negative address {address}")
+    if not 0 <= address < 1 << 64:
+        what = "the negative address" if address < 0 else "an address of more than 64 bits:"
+        raise error(DSLUserCodeTypeError, f"make_ptr got {what} {address}", hint="addresses are 0 to 2**64 - 1")
     return RuntimePointer(dtype, address, mem_space, assumed_align)
 
 

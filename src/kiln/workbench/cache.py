@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
-from kiln.base_dsl import cache
+from kiln.base_dsl import cache, cache_folder, settings
 
 
 def main(argv: Sequence[str]) -> int:
@@ -15,10 +16,12 @@ def main(argv: Sequence[str]) -> int:
         "action", choices=["info", "clear"], help="info: say where it is and what it holds; clear: empty it"
     )
     action = parser.parse_args(argv).action
-    folder = cache.directory()
-    if folder is None:
-        print("there is no cache directory this user can use; CUTE_DSL_CACHE_DIR names one")
+    name = settings.get("CUTE_DSL_CACHE_DIR")
+    why = cache_folder.unusable(name)
+    if why is not None:
+        print(f"there is no cache directory: {why}; CUTE_DSL_CACHE_DIR names one that you alone can write to")
         return 1
+    folder = Path(name)
     if action == "clear":
         print(f"removed {cache.clear(folder)} entries from {folder}")
         return 0
