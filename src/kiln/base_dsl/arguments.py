@@ -10,9 +10,7 @@ import ctypes
 import dataclasses
 import enum
 import functools
-import inspect
 import struct
-import sys
 import types
 import typing
 from typing import TYPE_CHECKING, Any
@@ -21,7 +19,7 @@ from . import call_plan, promises
 from .diagnostics import DSLUserCodeTypeError, error
 from .static_key import static_key
 from .tree import is_dynamic
-from .typing import Boolean, Constexpr, Float32, Int32, Int64, Integer, Numeric, is_constexpr
+from .typing import Boolean, Float32, Int32, Int64, Integer, Numeric, is_constexpr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -449,7 +447,7 @@ class ArgumentRules:
     def _dataclass(self, value: Any, path: str) -> Node:
         from . import tree
 
-        hints = annotations_of(type(value))
+        hints = promises.annotations_of(type(value))
         attributes = tree.attributes_of(value)
         children = [self.node(v, None if v is None else hints.get(k), f"{path}.{k}") for k, v in attributes.items()]
         return GroupNode(
@@ -560,183 +558,6 @@ def _element_annotations(annotation: Any, count: int) -> list[Any]:
         if len(arguments) == count:
             return list(arguments)
     return [None] * count
-
-
-def annotations_of(owner: Any) -> dict[str, Any]:
-    """The evaluated annotations of a function or class. One that cannot be evaluated is left out, or, if its text
-    names Constexpr, is Constexpr."""
-    if isinstance(owner, type):
-        found: dict[str, Any] = {}
-        for base in reversed(owner.__mro__):
-            found.update(_raw_annotations(base))
-        namespace = vars(sys.modules.get(owner.__module__, types.ModuleType("empty")))
-        local: dict[str, Any] = dict(vars(owner))
-    else:
-        found = dict(_raw_annotations(owner))
-        namespace = owner.__globals__
-        local = {}
-        for name, cell in zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True):
-            try:
-                local[name] = cell.cell_contents
-            except ValueError:
-                pass
-    result: dict[str, Any] = {}
-    for name, annotation in found.items():
-        if isinstance(annotation, str):
-            try:
-                annotation = eval(annotation, namespace, local)
-            except Exception:
-                if "Constexpr" not in annotation:
-                    continue
-                annotation = Constexpr
-        result[name] = annotation
-    return result
-
-
-def _raw_annotations(owner: Any) -> dict[str, Any]:
-    if sys.version_info >= (3, 14):
-        import annotationlib  # type: ignore[import-not-found]
-
-        found = annotationlib.get_annotations(owner, format=annotationlib.Format.FORWARDREF)
-        return {k: (v.__forward_arg__ if isinstance(v, annotationlib.ForwardRef) else v) for k, v in found.items()}
-    return inspect.get_annotations(owner)
-
-
-class Parameters:
-    """The parameters of a function: binding a call to them."""
-
-    def __init__(self, function: types.FunctionType) -> None:
-        self.function = function
-        self.signature = inspect.signature(function, follow_wrapped=False)
-        self._annotations: dict[str, Any] | None = None
-        self._may_be_none = {name for name, p in self.signature.parameters.items() if p.default is None}
-        self._judged: list[tuple[int, str, Any]] | None = None
-        self.simple = all(
-            p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in self.signature.parameters.values()
-        )
-        self.names = list(self.signature.parameters)
-        self._quick: list[dict[type, Quick | None]] = [{} for _ in self.names]
-
-    def quick(self, rules: ArgumentRules, args: tuple[Any, ...]) -> tuple[tuple[Hashable, ...], list[Any]] | None:
-        """(keys, leaves) of positional arguments, if each is of a kind that needs no node."""
-        if not self.simple or len(args) != len(self.names):
-            return None
-        keys: list[Hashable] = []
-        leaves: list[Any] = []
-        for known, value in zip(self._quick, args, strict=True):
-            kind = type(value)
-            try:
-                convert = known[kind]
-            except KeyError:
-                annotation = self._annotation_for(value, self.names[len(keys)])
-                broken = annotation is not None and rules.breaks(value, annotation)
-                convert = known[kind] = None if broken else rules.quick(kind, annotation)
-            found = convert(value) if convert is not None else None
-            if found is None:
-                return None
-            keys.append(found[0])
-            leaves += found[1]
-        return tuple(keys), leaves
-
-    @property
-    def annotations(self) -> dict[str, Any]:
-        """Annotations by parameter, evaluated at the first use, without the None of those that may be left out."""
-        if self._annotations is None:
-            found: dict[str, Any] = {}
-            for name, annotation in annotations_of(self.function).items():
-                found[name], optional = promises.without_none(annotation)
-                if optional:
-                    self._may_be_none.add(name)
-            self._annotations = found
-        return self._annotations
-
-    def _annotation_for(self, value: Any, name: str) -> Any:
-        """The annotation of a parameter for a value; None does not concern it where the argument may be left out."""
-        annotation = self.annotations.get(name)
-        return None if value is None and name in self._may_be_none else annotation
-
-    def check_inlined(self, rules: ArgumentRules, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Refuse arguments of a call in a trace that break a promise; they are passed as they are."""
-        if self._judged is None:
-            self._judged = [
-                (position, name, self.annotations[name])
-                for position, (name, parameter) in enumerate(self.signature.parameters.items())
-                if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-                and name in self.annotations
-                and rules.promised(self.annotations[name]) is not None
-            ]
-        for position, name, annotation in self._judged:
-            if position < len(args):
-                value = args[position]
-            elif name in kwargs:
-                value = kwargs[name]
-            else:
-                continue
-            if rules.breaks(value, annotation) and (value is not None or name not in self._may_be_none):
-                raise promises.broken(value, annotation, name, self.function.__name__)
-
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Parameter names and values, defaults included."""
-        if not kwargs and self.simple and len(args) == len(self.names):
-            return dict(zip(self.names, args, strict=True))
-        try:
-            bound = self.signature.bind(*args, **kwargs)
-        except TypeError as wrong:
-            raise error(
-                DSLUserCodeTypeError,
-                f"{self.function.__name__}{self.signature_text()}: {wrong}",
-                hint=f"it got {len(args)} positional argument{'s' * (len(args) != 1)}"
-                + (f" and {', '.join(kwargs)}" if kwargs else ""),
-            ) from None
-        bound.apply_defaults()
-        return bound.arguments
-
-    def signature_text(self) -> str:
-        """The signature without its annotations."""
-        bare = [p.replace(annotation=inspect.Parameter.empty) for p in self.signature.parameters.values()]
-        return str(inspect.Signature(bare))
-
-    def annotation(self, name: str) -> Any:
-        """The annotation of a parameter, or None."""
-        return self.annotations.get(name)
-
-    def nodes(self, rules: ArgumentRules, arguments: dict[str, Any]) -> list[Node]:
-        """A node for each parameter; `*args` and `**kwargs` are groups."""
-        nodes: list[Node] = []
-        for name, value in arguments.items():
-            annotation = self._annotation_for(value, name)
-            kind = self.signature.parameters[name].kind
-            named = kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-            if named and annotation is not None and rules.breaks(value, annotation):
-                raise promises.broken(value, annotation, name, self.function.__name__)
-            if kind is inspect.Parameter.VAR_POSITIONAL:
-                children = [rules.node(v, annotation, f"{name}[{i}]") for i, v in enumerate(value)]
-                nodes.append(GroupNode(tuple, children, tuple))
-            elif kind is inspect.Parameter.VAR_KEYWORD:
-                keys = list(value)
-                children = [rules.node(value[k], annotation, f"{name}[{k!r}]") for k in keys]
-                nodes.append(
-                    GroupNode((dict, *keys), children, lambda parts, keys=keys: dict(zip(keys, parts, strict=True)))
-                )
-            else:
-                nodes.append(rules.node(value, annotation, name))
-        return nodes
-
-    def call_arguments(self, values: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Positional and keyword arguments for calling the function with these values."""
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        for name, value in values.items():
-            kind = self.signature.parameters[name].kind
-            if kind is inspect.Parameter.VAR_POSITIONAL:
-                args.extend(value)
-            elif kind is inspect.Parameter.VAR_KEYWORD:
-                kwargs.update(value)
-            elif kind is inspect.Parameter.KEYWORD_ONLY:
-                kwargs[name] = value
-            else:
-                args.append(value)
-        return args, kwargs
 
 
 def slot_struct(formats: str) -> struct.Struct:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from . import call_plan, settings
 from . import trace as tracing
-from .arguments import ONE_SYMBOL, Node, Parameters, StaticNode, number_format, plan_static, slot_struct
+from .arguments import ONE_SYMBOL, Node, StaticNode, number_format, plan_static, slot_struct
 from .call_program import Entry
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, DSLUserCodeValueError, Span, error
 from .dsl import BaseDSL, Traced, compile_lock, no_collection, shorten_traceback
 from .frontend import texts
 from .numeric import host
+from .parameters import Parameters
 from .static_key import static_key
 from .target import Executable, choice_guards, target_key, target_name
 from .typing import Numeric

@@ -11,6 +11,7 @@ import collections.abc
 import enum
 import inspect
 import re
+import sys
 import types
 import typing
 from typing import TYPE_CHECKING, Annotated, Any
@@ -117,3 +118,43 @@ def _shown(value: Any) -> str:
         return f"the {kind.__name__} {text if len(text) < 40 else text[:36] + '...'}"
     name = _MODULES.sub("", f"{kind.__module__}.{kind.__qualname__}").removeprefix("builtins.")
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def annotations_of(owner: Any) -> dict[str, Any]:
+    """The evaluated annotations of a function or class. One that cannot be evaluated is left out, or, if its text
+    names Constexpr, is Constexpr."""
+    if isinstance(owner, type):
+        found: dict[str, Any] = {}
+        for base in reversed(owner.__mro__):
+            found.update(_raw_annotations(base))
+        namespace = vars(sys.modules.get(owner.__module__, types.ModuleType("empty")))
+        local: dict[str, Any] = dict(vars(owner))
+    else:
+        found = dict(_raw_annotations(owner))
+        namespace = owner.__globals__
+        local = {}
+        for name, cell in zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True):
+            try:
+                local[name] = cell.cell_contents
+            except ValueError:
+                pass
+    result: dict[str, Any] = {}
+    for name, annotation in found.items():
+        if isinstance(annotation, str):
+            try:
+                annotation = eval(annotation, namespace, local)
+            except Exception:
+                if "Constexpr" not in annotation:
+                    continue
+                annotation = Constexpr
+        result[name] = annotation
+    return result
+
+
+def _raw_annotations(owner: Any) -> dict[str, Any]:
+    if sys.version_info >= (3, 14):
+        import annotationlib  # type: ignore[import-not-found]
+
+        found = annotationlib.get_annotations(owner, format=annotationlib.Format.FORWARDREF)
+        return {k: (v.__forward_arg__ if isinstance(v, annotationlib.ForwardRef) else v) for k, v in found.items()}
+    return inspect.get_annotations(owner)
