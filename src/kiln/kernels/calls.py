@@ -266,6 +266,9 @@ class KernelFunction:
             if walk.callables:
                 program.holds = Reads(walk.callables).unchanged
         self._programs[key] = program
+        native = call_plan.loaded()
+        if native is not None:  # here, where a kernel is compiled, and not in the next call
+            _introduce(native, walk)
 
         def own(x: Any) -> Any:
             place = recorder.place_of(x)
@@ -278,9 +281,8 @@ class KernelFunction:
     def _use_native(self, program: Program, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any]) -> None:
         """See to it that native code takes the next call like this one."""
         native, guards = call_plan.loaded(), _guards(program)
-        if native is None or guards is None or not all([introduce_array(native, type(x)) for x in walk.arrays]):  # noqa: C419
+        if native is None or guards is None or not _introduce(native, walk):
             return
-        _install(native)
         for value in walk.objects:
             if _is_constant(value):
                 native.add_constant(type(value))
@@ -293,6 +295,12 @@ class KernelFunction:
 
 
 _UNKNOWN: Any = object()
+
+
+def _introduce(native: call_plan.Native, walk: _Walk) -> bool:
+    """Tell native code of functions of the library, and of the types of arrays; whether it can read those."""
+    _install(native)
+    return all([introduce_array(native, type(x)) for x in walk.arrays])  # noqa: C419
 
 
 def _lies(x: Any) -> str:
