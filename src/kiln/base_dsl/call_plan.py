@@ -216,7 +216,7 @@ class Native:
         raise NotImplementedError
 
     def add_programs(self, kind: type, slot: str) -> None:
-        """Where programs keep themselves in memory."""
+        """Where programs keep themselves in memory. It is loading the native code for them, too."""
         raise NotImplementedError
 
     def add_constant(self, kind: type) -> None:

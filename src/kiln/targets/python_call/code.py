@@ -21,16 +21,16 @@ from . import arrays, programs, values
 from .body import Body
 from .world import WORLD, WORLD_WORDS, World
 
+_SHARED = {
+    "kiln_read": (("ptr", "ptr"), "i32"), "kiln_stream_of": (("ptr", "ptr"), "i32"), "kiln_guards": (("ptr",), "i32"),
+    "kiln_leave": (("ptr", "ptr", "ptr", "i64", "ptr"), "ptr"),
+}  # fmt: skip
+"""What the second part uses of the first."""
 EXPORTS = (
-    "kiln_call_compiled",
-    "kiln_call_jit",
-    "kiln_call_recorded",
-    "kiln_call_key",
-    "kiln_describe",
-    "kiln_address",
-    "kiln_stream",
-    WORLD,
+    ("kiln_call_compiled", "kiln_call_jit", "kiln_describe", "kiln_address", "kiln_stream", WORLD, *_SHARED),
+    ("kiln_call_recorded", "kiln_call_key"),
 )
+"""What others see of each part."""
 NOT_FORESEEN = 1
 """What `kiln_run` returns for a call that it cannot make."""
 
@@ -76,21 +76,22 @@ API = (
 """What is used of CPython: functions that it exports since 3.9 or longer."""
 
 
-def build() -> ir.Module:
-    """All of it, as a module of `func`, `cf`, `arith` and `llvm` operations."""
+def build(part: int) -> ir.Module:
+    """A part of it, as a module of `func`, `cf`, `arith` and `llvm` operations: 0: all but 1: what only the kernel library
+    needs."""
     with context(), ir.Location.unknown():
         types = {"ptr": ptr_type(), "i32": int_type(32), "i64": int_type(64), "f64": ir.F64Type.get()}
         module = ir.Module.create()
         of_c = (("memcpy", ("ptr", "ptr", "i64"), "ptr"), ("memset", ("ptr", "i32", "i64"), "ptr"))
         for name, inputs, result in (*API, *of_c):
             declare(module, name, [types[i] for i in inputs], [types[result]] if result else [])
-        global_(
-            module,
-            WORLD,
-            parsed_type(f"!llvm.array<{WORLD_WORDS} x i64>"),
-            ir.Attribute.parse("#llvm.zero"),
-            linkage="external",
-        )
+        zero = None if part else ir.Attribute.parse("#llvm.zero")
+        global_(module, WORLD, parsed_type(f"!llvm.array<{WORLD_WORDS} x i64>"), zero, linkage="external")
+        if part:
+            for name, (inputs, result) in _SHARED.items():
+                declare(module, name, [types[i] for i in inputs], [types[result]])
+            programs.build(module)
+            return module
         values.build(module)
         arrays.build(module)
         _take(module)
@@ -100,7 +101,6 @@ def build() -> ir.Module:
         _order(module)
         _call_compiled(module)
         _call_jit(module)
-        programs.build(module)
         return module
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import sysconfig
+import threading
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from .world import FIELDS, PLACES, ROOM, WORLD, WORLD_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ..cpu import jit
 
 _FAST, _KEYWORDS, _ONE = 0x80, 0x02, 0x08
 """METH_FASTCALL, METH_KEYWORDS, METH_O."""
@@ -115,19 +118,11 @@ class Engine(Native):
     """The native code, loaded."""
 
     def __init__(self, functions: dict[str, int]) -> None:
-        from ..cpu import jit
-        from . import code
-
-        def make() -> bytes:
-            from ..cpu.lower import lower_library
-
-            return jit.emit_plain(lower_library(code.build(), "kiln_python_call", code.EXPORTS))
-
-        fingerprint = "/".join([*jit.host(), str(call_plan.BYTES_DATA)])
-        self._library = cache.keep(
-            "python call", fingerprint, make, lambda data: jit.Library(data, code.EXPORTS, imports=functions)
-        )
-        self._world = (ctypes.c_uint64 * WORLD_WORDS).from_address(self._library.addresses[WORLD])
+        self._functions = functions
+        self._lock = threading.Lock()
+        self._parts: list[jit.Library] = []
+        self._load_part()
+        self._world = (ctypes.c_uint64 * WORLD_WORDS).from_address(self._address(WORLD))
         self._keep: list[Any] = []
         for kind in (int, bool, float, str, list, tuple, bytes, type, types.FunctionType):
             self._set(kind.__name__, id(kind))
@@ -136,14 +131,38 @@ class Engine(Native):
         self.describe = self._function("kiln_describe", _FAST)
         self.address = self._function("kiln_address", _ONE)
         self.stream = self._function("kiln_stream", _ONE)
-        self.call_key = self._function("kiln_call_key", _FAST | _KEYWORDS)
+
+    def _load_part(self) -> None:
+        """Load the next part of the native code (see `code.build`)."""
+        from ..cpu import jit
+        from . import code
+
+        part, before = len(self._parts), tuple(self._parts)
+
+        def make() -> bytes:
+            from ..cpu.lower import lower_library
+
+            text = lower_library(code.build(part), "kiln_python_call", code.EXPORTS[part])
+            return jit.emit_plain(text, 0 if part else 1)
+
+        self._parts.append(
+            cache.keep(
+                f"python call {part}",
+                "/".join([*jit.host(), str(call_plan.BYTES_DATA)]),
+                make,
+                lambda data: jit.Library(data, code.EXPORTS[part], before, self._functions),
+            )
+        )
+
+    def _address(self, symbol: str) -> int:
+        return next(part.addresses[symbol] for part in self._parts if symbol in part.addresses)
 
     def _set(self, name: str, value: int) -> None:
         self._world[PLACES[name]] = value
 
     def _definition(self, name: str, symbol: str, flags: int, signature: str = "") -> _MethodDef:
         doc = f"{name}({signature})\n--\n\n".encode() if signature else None  # the form `inspect` reads
-        made = _MethodDef(name.encode(), self._library.addresses[symbol], flags, doc)
+        made = _MethodDef(name.encode(), self._address(symbol), flags, doc)
         self._keep.append(made)
         return made
 
@@ -190,6 +209,10 @@ class Engine(Native):
         self._add("array", kind, read, stream)
 
     def add_programs(self, kind: type, slot: str) -> None:
+        with self._lock:
+            if len(self._parts) == 1:
+                self._load_part()
+                self.call_key = self._function("kiln_call_key", _FAST | _KEYWORDS)
         self._set("program slot", slot_offset(kind, slot))
 
     def add_constant(self, kind: type) -> None:
