@@ -18,7 +18,7 @@ from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.numeric import emit
 from ..base_dsl.numeric.convert import convert
 from ..base_dsl.numeric.operators import arithmetic_type, check_chosen, select
-from ..base_dsl.numeric.promotion import float_of
+from ..base_dsl.numeric.promotion import float_of, weak_type
 from ..base_dsl.typing import Boolean, Float32, Numeric, as_numeric, common_type, plain_scalar
 from .int_tuple import product
 from .tensor_ssa import TensorSSA, _broadcast_shape, splat, where
@@ -283,7 +283,7 @@ def _extremum(name: str, x: Any, y: Any, propagate_nan: bool) -> Any:
     if isinstance(x, TensorSSA):
         from .tensor_ssa import _meet, _operands
 
-        t = _meet(x, y)
+        t = _meet(x, y, weak_type)
         if t is None:
             raise error(DSLUserCodeTypeError, f"{name}() of a vector and {type(y).__name__}")
         check_chosen(f"{name}()", t, y)

@@ -15,7 +15,7 @@ from ..base_dsl.numeric import emit, host
 from ..base_dsl.numeric.convert import bitcast as emit_bitcast
 from ..base_dsl.numeric.convert import convert as emit_convert
 from ..base_dsl.numeric.operators import arithmetic_type, check_chosen
-from ..base_dsl.numeric.promotion import common_type, float_of, holding_both, weak_type
+from ..base_dsl.numeric.promotion import by_array_rules, common_type, float_of, holding_both, operand_type, weak_type
 from ..base_dsl.typing import Boolean, Numeric, NumericMeta, plain_scalar
 from . import vector_access
 from .int_tuple import flatten_to_tuple, has_underscore, pretty_str, product, unflatten
@@ -311,7 +311,7 @@ class TensorSSA:
             return NotImplemented
         t = found
         if t.is_integer:
-            if name == "truediv":
+            if name == "truediv" and by_array_rules():
                 t = float_of(t)
             elif name not in ("and", "or", "xor"):
                 t = arithmetic_type(t)
@@ -324,17 +324,17 @@ class TensorSSA:
         count = product(shape)
         if not t.is_integer:
             return TensorSSA(emit.floating(name, t, a, b, count), shape, t)
-        if name in ("floordiv", "mod"):
+        if name in _DIVISIONS:
             divisor = int(host.cast(t, known)) if known is not None else None
             if divisor == 0:
                 raise error(DSLUserCodeTypeError, "an integer vector is divided by the constant 0")
-            made = (emit.integer_floordiv if name == "floordiv" else emit.integer_mod)(t, a, b, count, divisor=divisor)
+            made = _DIVISIONS[name](t, a, b, count, divisor=divisor)
         else:
             made = emit.integer(name, t, a, b, count)
         return TensorSSA(made, shape, t)
 
     def _compare(self, name: str, other: Any) -> Any:
-        t = _meet(self, other)
+        t = _meet(self, other, operand_type if self._dtype.is_float else weak_type)
         if t is None:
             return NotImplemented
         if t.is_integer and isinstance(other, (TensorSSA, Numeric)):
@@ -422,11 +422,11 @@ class TensorSSA:
         return self._shift("rshift", other, True)
 
     def __pow__(self, other: Any) -> Any:
-        if type(other) is int and 0 <= other <= 64:
-            return self._power(other)
         t = _meet(self, other)
         if t is None:
             return NotImplemented
+        if type(other) is int and 0 <= other <= 64:
+            return self.to(arithmetic_type(t))._power(other)
         t = float_of(t)
         a, b, shape = _operands(self, other, t)
         return TensorSSA(emit.floating("pow", t, a, b, product(shape)), shape, t)
@@ -568,6 +568,13 @@ def _opposite(profile: Any) -> Any:
     return 0 if profile is None else None
 
 
+_DIVISIONS = {
+    "floordiv": emit.integer_floordiv,
+    "mod": emit.integer_mod,
+    "truediv": emit.integer_division,
+}
+"""Of vectors of integers: `/` is C's, as CuTe has it, and not Python's."""
+
 _REDUCTIONS = {
     ReductionOp.ADD: ("add", "add"),
     ReductionOp.MUL: ("mul", "mul"),
@@ -600,12 +607,15 @@ def _tuple_shape(shape: Any) -> Any:
     return shape if isinstance(shape, tuple) else (shape,)
 
 
-def _meet(a: TensorSSA, b: Any) -> Any:
-    """The type in which a value meets another value, a scalar or a Python number; None for anything else."""
+def _meet(a: TensorSSA, b: Any, of_python: Callable[[Any, Any], Any] = operand_type) -> Any:
+    """The type in which a value meets another value, a scalar or a Python number; None for anything else.
+
+    `of_python` says what it is beside a Python number: `operand_type` in arithmetic, `weak_type` where one of the two is chosen.
+    """
     if isinstance(b, (TensorSSA, Numeric)):
         return common_type(a._dtype, b.dtype)
     plain = plain_scalar(b)
-    return None if plain is None else weak_type(a._dtype, plain)
+    return None if plain is None else of_python(a._dtype, plain)
 
 
 def _operands(a: TensorSSA, b: Any, t: Any) -> tuple[ir.Value, ir.Value, Any]:
@@ -703,9 +713,9 @@ def where(cond: Any, x: Any, y: Any, *, loc: Any = None, ip: Any = None) -> Tens
             DSLUserCodeTypeError, f"where() takes Booleans, and the condition has {cond.dtype.__name__} elements"
         )
     if isinstance(x, TensorSSA):
-        t = _meet(x, y)
+        t = _meet(x, y, weak_type)
     elif isinstance(y, TensorSSA):
-        t = _meet(y, x)
+        t = _meet(y, x, weak_type)
     else:
         from ..base_dsl.typing import as_numeric
 

@@ -7,10 +7,17 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from .. import cute
+from ..base_dsl.numeric.promotion import array_rules
 from ..cute.tensor_ssa import TensorSSA
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+def of_arrays(function: Callable[..., Any], *values: Any) -> Any:
+    """What a function of arrays gives for values of their elements, whose types meet as arrays' do."""
+    with array_rules():
+        return function(*values)
 
 
 def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:

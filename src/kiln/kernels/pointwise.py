@@ -17,7 +17,7 @@ from ..cute import arch
 from ..cute.tensor_ssa import TensorSSA, VectorTruthError
 from . import arrays, devices, plans
 from .calls import Reads, kernel_function
-from .element_functions import one_by_one
+from .element_functions import of_arrays, one_by_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -251,7 +251,7 @@ def elementwise(
     def applied(function: Any) -> Any:
         def call(*values: Any) -> Any:
             left = iter(values)
-            return function(*[numbers[k] if k in numbers else next(left) for k in range(len(inputs))])
+            return of_arrays(function, *[numbers[k] if k in numbers else next(left) for k in range(len(inputs))])
 
         return call
 

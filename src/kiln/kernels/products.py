@@ -14,7 +14,7 @@ from ..base_dsl.typing import BFloat16, Float16, Float32, Int8, NumericMeta, Uin
 from ..cute.tensor_ssa import VectorTruthError
 from . import arrays, devices, gemm_choice, gemm_tiling, plans
 from .calls import kernel_function, mode
-from .element_functions import one_by_one
+from .element_functions import of_arrays, one_by_one
 from .gemm_feed import Operand
 from .gemm_tiling import Tiling
 from .simt_gemm import SimtGemm
@@ -69,8 +69,8 @@ def _combiner(
             value = value + rest.pop(0) * beta
         if has_bias:
             value = value + rest.pop(0)
-        value = _returned("activation", activation(value), value)
-        return value if epilogue is None else _returned("epilogue", epilogue(value, *rest), value)
+        value = _returned("activation", of_arrays(activation, value), value)
+        return value if epilogue is None else _returned("epilogue", of_arrays(epilogue, value, *rest), value)
 
     return combine
 

@@ -30,6 +30,9 @@ from kiln.base_dsl.typing import (
     common_type,
     dtype,
     join,
+    maximum,
+    minimum,
+    select,
 )
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "numeric-types.md"
@@ -74,13 +77,15 @@ def test_every_pair_has_a_common_type() -> None:
             assert common_type(a, b) is common_type(b, a)
 
 
-WEAK = [
-    (Float16, 2, Float16),
-    (Float16, 2.5, Float16),
+BESIDE_PYTHON = [
+    (Float16, 2, Float32),
+    (Float16, 2.5, Float32),
     (Float16, True, Float16),
-    (Float16, 10**9, Float16),
-    (BFloat16, 1e30, BFloat16),
-    (Float8E4M3FN, 2.5, Float8E4M3FN),
+    (Float16, 10**12, Float32),
+    (BFloat16, 1e30, Float32),
+    (BFloat16, 2, Float32),
+    (Float64, 2, Float64),
+    (Float8E4M3FN, 2.5, Float32),
     (Int32, 2.0, Float32),
     (Int8, 2.0, Float32),
     (Int64, 2.0, Float64),
@@ -88,27 +93,33 @@ WEAK = [
     (Boolean, 3, Int32),
     (Boolean, True, Int32),
     (Int32, True, Int32),
+    (Int8, True, Int8),
+    (Int8, 2, Int32),
+    (Uint16, 2, Int32),
+    (Uint32, 2, Uint32),
     (Int32, 2**31 - 1, Int32),
     (Int32, 2**31, Int64),
     (Int32, 2**40, Int64),
     (Int32, 2**63, Int128),
-    (Int8, -129, Int16),
-    (Uint8, 300, Uint16),
-    (Uint8, -1, Int16),
+    (Int8, -129, Int32),
+    (Uint8, 300, Int32),
+    (Uint8, -1, Int32),
+    (Uint8, 2**40, Int64),
     (Uint32, -1, Int64),
+    (Uint32, 2**32 - 1, Uint32),
     (Uint32, 2**32, Uint64),
     (Uint64, -1, Int128),
 ]
 
 
-@pytest.mark.parametrize(("t", "scalar", "expected"), WEAK, ids=str)
-def test_python_scalars_are_weak(t: Any, scalar: Any, expected: Any) -> None:
+@pytest.mark.parametrize(("t", "scalar", "expected"), BESIDE_PYTHON, ids=str)
+def test_python_scalars_count_as_32_bits(t: Any, scalar: Any, expected: Any) -> None:
     assert type(t(1) + scalar) is expected
     assert type(scalar + t(1)) is expected
 
 
-def test_python_scalars_are_weak_inside_a_trace(tracing: Any) -> None:
-    for t, scalar, expected in WEAK:
+def test_python_scalars_inside_a_trace(tracing: Any) -> None:
+    for t, scalar, expected in BESIDE_PYTHON:
         for result in (argument(t) + scalar, scalar * argument(t)):
             assert type(result) is expected
             assert result.ir_value().type == expected.mlir_type
@@ -126,13 +137,29 @@ def test_true_division_is_a_float() -> None:
     assert (Int32(10) / Int32(3)).value == pytest.approx(10 / 3, rel=1e-7)
     assert type(Int64(10) / 3) is Float64
     assert type(7 / Uint8(2)) is Float32
-    assert type(Float16(1) / Int32(3)) is Float16
+    assert type(Float16(1) / Int32(3)) is Float32
 
 
-def test_shifts_keep_the_left_type() -> None:
-    assert type(Int8(1) << Int64(3)) is Int8
-    assert type(1 << Uint16(3)) is Uint16
+def test_shifts_have_the_common_type() -> None:
+    assert type(Int8(1) << Int64(3)) is Int64
+    assert type(1 << Uint16(3)) is Int32
+    assert (Uint8(255) << 2).value == 1020
     assert type(Uint32(1) >> 2) is Uint32
+    assert type(Int8(1) << Int8(3)) is Int8
+
+
+def test_choices_keep_the_type() -> None:
+    """The smaller, the larger, the chosen: a Python scalar takes the type of the other, where that keeps it."""
+    for choose in (minimum, maximum, lambda a, b: select(Boolean(True), a, b)):
+        assert type(choose(Float16(1), 2.5)) is Float16
+        assert type(choose(3, Int8(1))) is Int8
+        assert type(choose(Int8(1), 300)) is Int16
+
+
+def test_comparisons_with_python_scalars() -> None:
+    assert (Float16(0.1) == 0.1).value is False  # as Float32, where they differ
+    assert (Uint32(0) > -1).value is True
+    assert (Int8(5) < 300).value is True
 
 
 def test_from_python() -> None:

@@ -172,7 +172,7 @@ def tiled_scale(
         pred[i] = cute.elem_less(tX[i * values], shape)
     registers.fill(0)
     cute.copy(atom, tA, registers, pred=pred)
-    registers.store(registers.load() * 2)
+    registers.store((registers.load() * 2).to(gA.element_type))
     cute.copy(atom, registers, tC, pred=pred)
 
 

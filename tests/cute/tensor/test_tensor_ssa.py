@@ -70,10 +70,26 @@ def test_float_arithmetic_is_correctly_rounded(op, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32], ids=str)
-def test_python_numbers_keep_the_type(dtype):
+def test_python_numbers_count_as_32_bits(dtype):
     a = sample(dtype, 8)
-    got = run(lambda x: 2 * x + 0.5 - x * True, a, out=np.zeros_like(a))
-    assert np.allclose(got.astype(np.float64), a.astype(np.float64) + 0.5, rtol=0.02)
+    wide = a.astype(np.float32)
+    got = run(lambda x: 2 * x + 0.1 - x * True, a, out=np.zeros(8, np.float32))
+    assert (got == 2 * wide + np.float32(0.1) - wide).all()
+    chosen = run(lambda x: cute.where(x > 0, x, 0.5), a, out=np.zeros_like(a))
+    assert (bits(chosen) == bits(np.where(a > 0, a, dtype(0.5)))).all()
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint32, np.int64], ids=str)
+def test_division_of_integers_rounds_toward_zero(dtype):
+    a, b = sample(dtype, 16, 1), sample(dtype, 16, 2)
+    b[b == 0] = 3
+    a[:2], b[:2] = 7, np.array([-2, 2]).astype(dtype)
+    quotient = np.array([abs(int(x)) // abs(int(y)) * (1 if (x < 0) == (y < 0) else -1) for x, y in zip(a, b)])
+    assert (run(operator.truediv, a, b, out=np.zeros_like(a)) == quotient.astype(dtype)).all()
+    by = np.array([int(x) // 4 if x >= 0 else -(-int(x) // 4) for x in a]).astype(np.promote_types(dtype, np.int32))
+    if dtype == np.uint32:
+        by = by.astype(np.uint32)
+    assert (run(lambda x: x / 4, a, out=np.zeros_like(by)) == by).all()
 
 
 @pytest.mark.parametrize("name", ["lt", "le", "gt", "ge", "eq", "ne"])

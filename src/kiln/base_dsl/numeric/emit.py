@@ -114,6 +114,13 @@ def integer_floordiv(
     return select(t, _rounded_up(t, remainder, b, n), one_less, quotient, n)
 
 
+def integer_division(t: Any, a: ir.Value, b: ir.Value, n: int | None = None, *, divisor: int | None = None) -> ir.Value:
+    """Division rounding toward zero. `divisor`: the value of `b`, if known."""
+    if t._zero_extends or divisor == -1:
+        return integer_floordiv(t, a, b, n, divisor=divisor)
+    return emit_value("arith.divsi", ir_type(t, n), (a, b))
+
+
 def integer_mod(
     t: Any, a: ir.Value, b: ir.Value, n: int | None = None, *, nonneg: bool = False, divisor: int | None = None
 ) -> ir.Value:

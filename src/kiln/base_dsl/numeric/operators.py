@@ -15,9 +15,11 @@ from . import emit, host
 from .convert import convert as emit_convert
 from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta
 from .operands import PLAIN, as_numeric, plain_scalar
-from .promotion import common_type, float_of, holding_both, refuse_packed, weak_type
+from .promotion import common_type, float_of, holding_both, operand_type, refuse_packed, weak_type
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...mlir import ir
 
 
@@ -77,9 +79,9 @@ def arithmetic_type(t: Any) -> Any:
     return INTEGERS[32, True] if t.is_integer and t.is_boolean else t
 
 
-def typed_weak(value: host.Plain, t: Any) -> Any:
+def typed_operand(value: host.Plain, t: Any) -> Any:
     """A Python scalar as a plain typed value beside a value of type `t`."""
-    own = arithmetic_type(weak_type(t, value))
+    own = arithmetic_type(operand_type(t, value))
     return own._make(host.cast(own, value))
 
 
@@ -99,13 +101,16 @@ def check_chosen(what: str, t: Any, *values: Any) -> None:
             )
 
 
-def meet(a: Any, b: Any) -> Any:
-    """The common type of a typed scalar with anything, or None if that is not a number."""
+def meet(a: Any, b: Any, of_python: Callable[[Any, host.Plain], Any] = operand_type) -> Any:
+    """The common type of a typed scalar with anything, or None if that is not a number.
+
+    `of_python` says what it is beside a Python scalar: `operand_type` in arithmetic, `weak_type` where one of the two is chosen.
+    """
     s = type(b)
     if isinstance(s, NumericMeta):
         return common_type(type(a), s)
     plain = plain_scalar(b)
-    return None if plain is None else weak_type(type(a), plain)
+    return None if plain is None else of_python(type(a), plain)
 
 
 _BITWISE = frozenset(("and", "or", "xor"))
@@ -271,13 +276,13 @@ INTEGER = {
 
 
 def shift(name: str, a: Any, amount: Any) -> Any:
-    """The result has the type of the left operand; bits shifted beyond its width are lost."""
+    """The result has the common type of both sides; bits shifted beyond its width are lost."""
     s = type(amount)
     if not isinstance(s, IntegerMeta):
         amount = plain_scalar(amount)
         if amount is None or isinstance(amount, float):
             return NotImplemented
-    t = arithmetic_type(type(a))
+    t = arithmetic_type(meet(a, amount))
     x = operand(a, t)
     count = amount._value if isinstance(s, IntegerMeta) else amount
     if type(count) in PLAIN:
@@ -285,13 +290,7 @@ def shift(name: str, a: Any, amount: Any) -> Any:
             raise ValueError("negative shift count")
         return _shift_by_constant(name, t, x, int(count))
     assert isinstance(s, IntegerMeta)
-    if s.width > t.width:
-        # clamp before the high bits are cut off
-        unsigned = INTEGERS[s.width, False]
-        clamped = emit.integer_min(unsigned, count, emit.constant(s, t.width))
-        count = emit_convert(clamped, unsigned, t)
-    else:
-        count = emit_convert(count, s, t, nonneg=amount.nonneg)
+    count = emit_convert(count, s, t, nonneg=amount.nonneg)
     nonneg = _nonneg(x)
     if name == "lshift":
         return t._make(emit.shift_left(t, ir_operand(x, t), count), nonneg, _divisibility(x))
@@ -329,9 +328,9 @@ def power(base: Any, exponent: Any) -> Any:
         if exponent is None:
             return NotImplemented
     plain = exponent._value if isinstance(s, NumericMeta) else exponent
-    if type(plain) is int or type(plain) is bool:
-        return _power_by_constant(base, int(plain))
     t = arithmetic_type(meet(base, exponent))
+    if type(plain) is int or type(plain) is bool:
+        return _power_by_constant(base, int(plain), t)
     x, y = operand(base, t), operand(exponent, t)
     if isinstance(t, FloatMeta):
         if type(x) in PLAIN and type(y) in PLAIN:
@@ -352,9 +351,8 @@ def power(base: Any, exponent: Any) -> Any:
     return t._make(emit.integer_power(t, ir_operand(x, t), ir_operand(y, t)), _nonneg(x))
 
 
-def _power_by_constant(base: Any, exponent: int) -> Any:
-    """By repeated squaring."""
-    t = arithmetic_type(type(base))
+def _power_by_constant(base: Any, exponent: int, t: Any) -> Any:
+    """By repeated squaring, in type `t`."""
     if isinstance(t, IntegerMeta) and exponent < 0:
         t = float_of(t)
     x = operand(base, t)
@@ -363,7 +361,7 @@ def _power_by_constant(base: Any, exponent: int) -> Any:
     if isinstance(t, FloatMeta) and abs(exponent) > _LARGEST_UNROLLED_POWER:
         return t._make(emit.floating("pow", t, x._value, constant(t.mlir_type, host.cast(t, exponent))))
     if exponent < 0:
-        return 1.0 / _power_by_constant(x, -exponent)
+        return 1.0 / _power_by_constant(x, -exponent, t)
     result: Any = None
     while exponent:
         if exponent & 1:
@@ -386,7 +384,7 @@ def _comparison_type(a: Any, b: Any) -> Any:
         if s.signed != t.signed and a.nonneg and b.nonneg:
             return INTEGERS[max(s.width, t.width), False]
         return holding_both(s, t)
-    return meet(a, b)
+    return meet(a, b, operand_type if isinstance(s, FloatMeta) else weak_type)
 
 
 def compare(name: str, a: Any, b: Any) -> Any:
@@ -411,7 +409,7 @@ def extremum(name: str, a: Any, b: Any) -> Any:
     """The min or max of two numbers, at least one of them typed."""
     if not isinstance(type(a), NumericMeta):
         a, b = b, a
-    t = meet(a, b)
+    t = meet(a, b, weak_type)
     if t is None:
         return NotImplemented
     s = type(b)
@@ -437,7 +435,7 @@ def select(condition: Any, if_true: Any, if_false: Any) -> Any:
         if type(known) in PLAIN:
             return if_true if known else if_false
         a = as_numeric(a)
-    t = meet(a, b)
+    t = meet(a, b, weak_type)
     if t is None:
         raise TypeError(f"cannot choose between {type(if_true).__name__} and {type(if_false).__name__}")
     check_chosen("a choice", t, if_true, if_false)

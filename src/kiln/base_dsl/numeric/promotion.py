@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_array_rules: ContextVar[bool] = ContextVar("array_rules", default=False)
 _pairs: dict[tuple[NumericMeta, NumericMeta], NumericMeta] = {}
 _WIDTHS = (4, 8, 16, 32, 64, 128)
 
@@ -31,7 +37,9 @@ def _common_type(a: NumericMeta, b: NumericMeta) -> NumericMeta:
         if isinstance(one, FloatMeta):
             refuse_packed(one)
             if isinstance(other, IntegerMeta):
-                return one._compute  # too few integers are exact in a narrow float
+                # too few integers are exact in a narrow float, and those of 16 bits and more count as floats of their width
+                float_ = one._compute
+                return float_ if other.width < 16 else common_type(float_, TYPES[f"Float{min(other.width, 64)}"])
     assert isinstance(a, FloatMeta)
     assert isinstance(b, FloatMeta)
     for one, other in ((a, b), (b, a)):
@@ -70,9 +78,40 @@ def float_of(t: Any) -> Any:
     return t if isinstance(t, FloatMeta) else TYPES["Float64" if t.width > 32 else "Float32"]
 
 
+@contextmanager
+def array_rules() -> Iterator[None]:
+    """For functions of arrays: inside, types meet as numpy's and PyTorch's do. A Python scalar takes the type of the value beside
+    it where that keeps its kind, and `/` of integers is a float for vectors, too."""
+    before = _array_rules.set(True)
+    try:
+        yield
+    finally:
+        _array_rules.reset(before)
+
+
+def by_array_rules() -> bool:
+    """Whether `array_rules` hold."""
+    return _array_rules.get()
+
+
+def operand_type(t: Any, value: bool | int | float) -> Any:
+    """The type in which a value of type `t` meets a Python scalar in arithmetic: an int counts as Int32, a float as Float32.
+
+    The scalar's kind decides, not its value; only an int that the integer type found so does not have widens it, so that no
+    bit is lost.
+    """
+    if isinstance(value, bool):
+        return t
+    if _array_rules.get():
+        return weak_type(t, value)
+    if isinstance(value, float) or isinstance(t, FloatMeta):
+        return common_type(t, TYPES["Float32" if isinstance(value, float) else "Int32"])
+    return weak_type(common_type(t, INTEGERS[32, True]), value)
+
+
 def weak_type(t: Any, value: bool | int | float) -> Any:
-    """The type in which a value of type `t` meets a Python scalar. The scalar's kind decides, not its value;
-    only an int beyond the range of `t` widens `t`, so that no bit of it is lost."""
+    """The type of a choice between a value of type `t` and a Python scalar, and in which their integers are compared: `t`,
+    or what keeps the scalar's kind and all bits of an int."""
     if isinstance(t, FloatMeta):
         return t
     if isinstance(value, float):

@@ -16,7 +16,7 @@ from . import emit, host
 from .convert import bitcast as emit_bitcast
 from .meta import INTEGERS, FloatMeta, IntegerMeta, NumericMeta
 from .operands import PLAIN, as_numeric, is_ir_value_class, unwrap
-from .operators import arithmetic_type, binary, compare, convert, extremum, power, select, shift, typed_weak
+from .operators import arithmetic_type, binary, compare, convert, extremum, power, select, shift, typed_operand
 from .promotion import float_of
 
 state = trace.state
@@ -283,7 +283,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
     def __rpow__(self, other: Any) -> Any:
         if type(other) not in PLAIN:
             return NotImplemented
-        return power(typed_weak(other, type(self)), self)
+        return power(typed_operand(other, type(self)), self)
 
     def __lt__(self, other: Any) -> Any:
         return compare("lt", self, other)
@@ -399,13 +399,13 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
         return shift("lshift", self, other)
 
     def __rlshift__(self, other: Any) -> Any:
-        return NotImplemented if type(other) is not int else shift("lshift", typed_weak(other, type(self)), self)
+        return NotImplemented if not isinstance(other, int) else shift("lshift", typed_operand(other, type(self)), self)
 
     def __rshift__(self, other: Any) -> Any:
         return shift("rshift", self, other)
 
     def __rrshift__(self, other: Any) -> Any:
-        return NotImplemented if type(other) is not int else shift("rshift", typed_weak(other, type(self)), self)
+        return NotImplemented if not isinstance(other, int) else shift("rshift", typed_operand(other, type(self)), self)
 
     def __invert__(self) -> Any:
         """All bits flipped; `~` of a Boolean is its negation."""
