@@ -82,7 +82,7 @@ ANNOTATIONS: list[tuple[Any, set[str] | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("annotation", "allowed"), ANNOTATIONS, ids=lambda a: promises.name_of(a) if a else "")
+@pytest.mark.parametrize(("annotation", "allowed"), ANNOTATIONS, ids=[promises.name_of(a) for a, _ in ANNOTATIONS])
 def test_what_annotations_allow(annotation, allowed):
     dsl = Int32_function.dsl
     for kind, values in VALUES.items():
