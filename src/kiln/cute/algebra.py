@@ -27,7 +27,7 @@ from .int_tuple import (
     signum,
     wrap,
 )
-from .layout import Layout, concat, cosize, fast_layout, layouts_of, make_layout, merge_modes, plain_layout
+from .layout import Layout, concat, cosize, fast_layout, layouts_of, make_layout, merge_modes, plain_layout, size
 from .leaf import (
     LayoutError,
     is_dynamic_leaf,
@@ -384,7 +384,14 @@ def _compose_with_swizzle(lhs: Any, swizzle: Swizzle) -> Any:
         used |= (s - 1) * d
     else:
         low_source, low_target = (m & -m for m in (swizzle.source_mask, swizzle.target_mask))
-        moved = [(lhs(low_source << i), lhs(low_target << i)) for i in range(swizzle.num_bits)]
+        moved: list[tuple[int, int]] = []
+        for source, target in ((low_source << i, low_target << i) for i in range(swizzle.num_bits)):
+            y = lhs(target)
+            if y and source < size(lhs):  # else lhs leaves out the bit that is xored into, or no index has the other
+                overlaps = target >= size(lhs) and y & used
+                moved.append((lhs(source), 0 if overlaps else y))
+        if not moved:
+            return lhs
         first_source, first_target = moved[0]
         if all(x and y and x * first_target == y * first_source for x, y in moved):
             return ComposedLayout(swizzle_from_masks(sum(x for x, _ in moved), sum(y for _, y in moved)), 0, lhs)
@@ -514,7 +521,14 @@ def right_inverse(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
     if isinstance(input, int) or is_dynamic_leaf(input):
         return make_layout(input)
     if isinstance(input, ComposedLayout):
-        return _inverse_of_composed(input, right_inverse)
+        inverse = _inverse_of_composed(input, right_inverse)
+        run = size(inverse)
+        if isinstance(run, int) and any(input.inner(1 << bit) >= run for bit in range((run - 1).bit_length())):
+            raise LayoutError(
+                f"the right inverse of {input} is not known: without its swizzle the layout reaches every offset below {run}, "
+                "and the swizzle moves some of them past the others"
+            )
+        return inverse
     return right_inverse_layout(plain_layout(input, "right_inverse"))
 
 

@@ -1,5 +1,7 @@
 """Basis elements, swizzles and composed layouts."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -213,7 +215,39 @@ def test_inverses_of_a_swizzled_layout():
         values = [inverse(layout(i)) for i in range(512)]
         assert values == list(range(512))
     with pytest.raises(LayoutError, match="equally far apart"):
-        right_inverse(swizzled())  # the inverse tears the swizzled bits apart
+        right_inverse(swizzled((16, 64), (64, 1)))  # the inverse tears the swizzled bits apart
+    with pytest.raises(LayoutError, match="moves some of them past the others"):
+        right_inverse(make_composed_layout(make_swizzle(2, 1, -3), 0, make_layout((4, 2), stride=(1, 8))))
+
+
+@cases(60)
+@given(SWIZZLES, st.lists(st.sampled_from([1, 2, 4, 8]), min_size=4, max_size=4), st.booleans())
+def test_inverses_of_a_swizzled_layout_with_gaps(swizzle, sizes, swapped):
+    """They are right or refused, also where the swizzle leads past the end of the layout."""
+    first_gap, first, second_gap, second = sizes
+    outer = Layout((first, second), (first_gap, first_gap * first * second_gap))
+    outer = Layout(outer.shape[::-1], outer.stride[::-1]) if swapped else outer
+    layout, indices = make_composed_layout(swizzle, 0, outer), range(size(outer))
+    with suppress(LayoutError):
+        inverse = left_inverse(layout)
+        assert [inverse(layout(i)) for i in indices] == list(indices)
+    with suppress(LayoutError):
+        inverse = right_inverse(layout)
+        assert [layout(inverse(i)) for i in range(size(inverse))] == list(range(size(inverse)))
+    with suppress(LayoutError):
+        swizzled_first = composition(outer, swizzle)
+        assert [swizzled_first(i) for i in indices] == [outer(swizzle(i)) for i in indices]
+
+
+def test_a_swizzle_of_bits_in_a_gap_needs_no_swizzle_in_the_inverse():
+    layout = make_composed_layout(make_swizzle(1, 0, 3), 0, make_layout(16, stride=2))
+    assert str(left_inverse(layout)) == "(2,16):(0,1)"
+
+
+def test_composition_of_a_swizzled_layout_by_a_tile():
+    assert str(composition(swizzled(), (2, 16))) == "S<3,4,3> o 0 o (2,16):(64,1)"
+    assert str(composition(swizzled(), (2,))) == "S<3,4,3> o 0 o (2):(64)"
+    assert str(zipped_divide(swizzled((1, 64), (64, 1)), (4, 32))) == "S<3,4,3> o 0 o ((4,32),(1,2)):((64,1),(0,32))"
 
 
 def test_common_vector_stops_at_the_swizzle():
