@@ -1,6 +1,6 @@
 # pyright: strict, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownLambdaType=false, reportPrivateUsage=false
-"""The algebra of layouts: coalesce, composition, complement, inverses, recasts.
+"""The algebra of layouts: coalesce, composition, complement.
 
 Every function promises a post-condition (stated in its docstring) and checks its precondition as far as
 it is static: a broken one raises LayoutError with the rule and the layouts. Results on static layouts
@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
-from itertools import pairwise
-from math import gcd
 from typing import Any, TypeVar
 
 from .basis import ScaledBasis
@@ -23,11 +21,10 @@ from .int_tuple import (
     prefix_product,
     pretty_str,
     repeat_like,
-    shape_div,
     signum,
     wrap,
 )
-from .layout import Layout, concat, cosize, fast_layout, layouts_of, make_layout, merge_modes, plain_layout, size
+from .layout import Layout, concat, cosize, fast_layout, layouts_of, merge_modes, plain_layout, size
 from .leaf import (
     LayoutError,
     is_dynamic_leaf,
@@ -40,7 +37,7 @@ from .leaf import (
     leaf_mul,
 )
 from .modes import UNIT, get
-from .swizzle import Swizzle, downcast_swizzle, swizzle_from_masks, upcast_swizzle
+from .swizzle import Swizzle, swizzle_from_masks
 
 __all__ = [
     "coalesce",
@@ -48,12 +45,6 @@ __all__ = [
     "composition",
     "filter",
     "filter_zeros",
-    "left_inverse",
-    "max_common_layout",
-    "max_common_vector",
-    "nullspace",
-    "recast_layout",
-    "right_inverse",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -91,11 +82,11 @@ def clear_caches() -> None:
         clear()
 
 
-def _flat(layout: Layout) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def flat_modes(layout: Layout) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return flatten_to_tuple(layout._shape), flatten_to_tuple(layout._stride)
 
 
-def _from_modes(shapes: Any, strides: Any) -> Layout:
+def from_modes(shapes: Any, strides: Any) -> Layout:
     """Flat modes as a layout: ``1:0`` for none, without a tuple for one."""
     if not shapes:
         return UNIT
@@ -110,7 +101,7 @@ def _from_modes(shapes: Any, strides: Any) -> Layout:
 @cached
 def coalesce_layout(layout: Layout, profile: Any) -> Layout:
     if not isinstance(profile, tuple):
-        return _from_modes(*merge_modes(*_flat(layout)))
+        return from_modes(*merge_modes(*flat_modes(layout)))
     if len(profile) > len(layout):
         raise LayoutError(f"coalesce: the profile {pretty_str(profile)} has more modes than the layout {layout}")
     modes = list(layout)
@@ -158,8 +149,8 @@ def filter(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 @cached
 def _filter_layout(layout: Layout) -> Layout:
-    shapes, strides = _flat(layout)
-    return _from_modes(*merge_modes([1 if is_zero(d) else s for s, d in zip(shapes, strides)], strides))
+    shapes, strides = flat_modes(layout)
+    return from_modes(*merge_modes([1 if is_zero(d) else s for s, d in zip(shapes, strides)], strides))
 
 
 # Composition ------------------------------------------------------------------------------------
@@ -265,7 +256,7 @@ def _coalesce_for_composition(layout: Layout, profile: Any, lhs: Layout, rhs: La
         pairs = [_coalesce_for_composition(m, p, lhs, rhs) for m, p in zip(modes, profile)]
         pairs += [(m._shape, m._stride) for m in modes[len(profile) :]]
         return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
-    shapes, strides = _flat(layout)
+    shapes, strides = flat_modes(layout)
     if not shapes:
         return 1, 0
     if is_one(shapes[-1]):
@@ -335,7 +326,7 @@ def _check_no_carry(lhs: Layout, rhs: Layout) -> None:
     What it does past the end of the left operand, behind its last mode that is not of extent 1, does not count.
     """
     reach: dict[tuple[int, ...], list[int]] = {}
-    for s, d in zip(*_flat(rhs)):
+    for s, d in zip(*flat_modes(rhs)):
         path: tuple[int, ...] = ()
         if isinstance(d, ScaledBasis):
             path, d = d._mode, d._value
@@ -344,7 +335,7 @@ def _check_no_carry(lhs: Layout, rhs: Layout) -> None:
     for path, tops in reach.items():
         if len(tops) < 2:
             continue
-        extents, _ = merge_modes(*_flat(get(lhs, path)))
+        extents, _ = merge_modes(*flat_modes(get(lhs, path)))
         for extent in extents[:-1]:
             if len(tops) < 2 or not isinstance(extent, int) or extent == 0:
                 break
@@ -371,7 +362,7 @@ def _compose_with_swizzle(lhs: Any, swizzle: Swizzle) -> Any:
     if swizzle.num_bits == 0:
         return lhs
     used = 0
-    for s, d in zip(*_flat(lhs)):
+    for s, d in zip(*flat_modes(lhs)):
         if (
             not isinstance(s, int)
             or not isinstance(d, int)
@@ -426,7 +417,7 @@ def complement_layout(layout: Layout, cotarget: Any) -> Layout:
         cotarget = cosize(filtered)
     if is_zero(filtered._stride):
         return compact(_merge_extents(flatten_to_tuple(cotarget)))
-    shapes, strides = _flat(filtered)
+    shapes, strides = flat_modes(filtered)
     for d in strides:
         if not isinstance(d, int) and (len(strides) > 1 or isinstance(d, ScaledBasis)):
             raise LayoutError(
@@ -434,7 +425,7 @@ def complement_layout(layout: Layout, cotarget: Any) -> Layout:
                 "static integer stride, so the modes cannot be sorted"
             )
     if len(strides) > 1:
-        order = sorted(range(len(strides)), key=lambda i: (strides[i], _sort_extent(shapes[i])))
+        order = sorted(range(len(strides)), key=lambda i: (strides[i], sort_extent(shapes[i])))
         shapes, strides = [shapes[i] for i in order], [strides[i] for i in order]
     out_shape: list[Any] = []
     out_stride: list[Any] = []
@@ -454,7 +445,7 @@ def complement_layout(layout: Layout, cotarget: Any) -> Layout:
     rest = wrap(_merge_extents(_left_of(cotarget, current)))
     out_shape.extend(rest)
     out_stride.extend(prefix_product(rest, current))
-    return _from_modes(*merge_modes(out_shape, out_stride))
+    return from_modes(*merge_modes(out_shape, out_stride))
 
 
 def _left_of(shape: Any, below: Any) -> list[Any]:
@@ -466,7 +457,7 @@ def _left_of(shape: Any, below: Any) -> list[Any]:
     return left
 
 
-def _sort_extent(s: Any) -> int:
+def sort_extent(s: Any) -> int:
     return s if isinstance(s, int) else 1 << 62
 
 
@@ -483,289 +474,3 @@ def _merge_extents(extents: Iterable[Any]) -> Any:
 
 def compact(shape: Any) -> Layout:
     return fast_layout(shape, prefix_product(shape))
-
-
-# Inverses ---------------------------------------------------------------------------------------
-
-
-@cached
-def right_inverse_layout(layout: Layout) -> Layout:
-    shapes, strides = merge_modes(*_flat(layout))
-    places = prefix_product(tuple(shapes))
-    by_stride: dict[int, int] = {}
-    for i, d in enumerate(strides):
-        if isinstance(d, int) and abs(d) not in by_stride:
-            by_stride[abs(d)] = i
-    out_shape: list[Any] = []
-    out_stride: list[Any] = []
-    wanted = 1
-    while wanted in by_stride:
-        i = by_stride[wanted]
-        s, d = shapes[i], strides[i]
-        out_shape.append(s)
-        out_stride.append(leaf_mul(signum(d), places[i]))
-        if not isinstance(s, int) or s * abs(d) == wanted:
-            break
-        wanted = s * abs(d)
-    return _from_modes(*merge_modes(out_shape, out_stride))
-
-
-def right_inverse(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The longest layout R with ``input(R(i)) == i`` for every i below its size; ``1:0`` if no stride is 1.
-
-    Modes with dynamic strides cannot take part; a mode with a dynamic extent ends the chain. None stays
-    None, an int n stands for ``n:1``.
-    """
-    if input is None:
-        return None
-    if isinstance(input, int) or is_dynamic_leaf(input):
-        return make_layout(input)
-    if isinstance(input, ComposedLayout):
-        inverse = _inverse_of_composed(input, right_inverse)
-        run = size(inverse)
-        if isinstance(run, int) and any(input.inner(1 << bit) >= run for bit in range((run - 1).bit_length())):
-            raise LayoutError(
-                f"the right inverse of {input} is not known: without its swizzle the layout reaches every offset below {run}, "
-                "and the swizzle moves some of them past the others"
-            )
-        return inverse
-    return right_inverse_layout(plain_layout(input, "right_inverse"))
-
-
-@cached
-def _left_inverse(layout: Layout) -> Layout:
-    shapes, strides = merge_modes(*_flat(layout))
-    places = prefix_product(tuple(shapes))
-    modes = [(d, s, p) for s, d, p in zip(shapes, strides, places) if not is_zero(d)]
-    if not modes:
-        return UNIT
-    for d, _, _ in modes:
-        if isinstance(d, ScaledBasis) or (not isinstance(d, int) and len(modes) > 1) or (isinstance(d, int) and d < 0):
-            raise LayoutError(
-                f"the left inverse of {layout} is not known: the strides {pretty_str(tuple(strides))} cannot be sorted; all of "
-                "them have to be static and positive, or only one mode left"
-            )
-    modes.sort(key=lambda m: (m[0], _sort_extent(m[1])) if isinstance(m[0], int) else (0, 0))
-    # Each stride counts the one before: what an offset holds of it is the coordinate of the mode before.
-    out_shape, out_stride = [modes[0][0]], [0]
-    for (d, s, place), (after, _, _) in pairwise(modes):
-        if isinstance(s, int) and d * s > after:
-            raise LayoutError(
-                f"the left inverse of {layout} does not exist: the mode {s}:{d} runs past the stride {after} of another, "
-                "so the layout is not injective, or its modes interleave"
-            )
-        if after % d:
-            raise LayoutError(
-                f"the left inverse of {layout} is not a layout: the stride {after} is not a multiple of the stride {d}"
-            )
-        out_shape.append(after // d)
-        out_stride.append(place)
-    out_shape.append(modes[-1][1])
-    out_stride.append(modes[-1][2])
-    return _from_modes(*merge_modes(out_shape, out_stride))
-
-
-def left_inverse(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """A layout L with ``L(input(i)) == i`` for every i below the size of ``input``, which must be injective.
-
-    Only modes of stride 0 may repeat offsets: of the indices with one offset L gives the first. None stays None, an
-    int n stands for ``n:1``. Raises LayoutError if other indices have the same offset, or where no layout does it.
-    """
-    if input is None:
-        return None
-    if isinstance(input, int) or is_dynamic_leaf(input):
-        return make_layout(input)
-    if isinstance(input, ComposedLayout):
-        return _inverse_of_composed(input, left_inverse)
-    return _left_inverse(plain_layout(input, "left_inverse"))
-
-
-def _inverse_of_composed(layout: ComposedLayout, invert: Callable[[Any], Any]) -> Any:
-    if not isinstance(layout.inner, Swizzle) or not is_zero(layout.offset):
-        raise LayoutError(f"only a swizzled layout with offset 0 has an inverse, but the layout is {layout}")
-    return composition(invert(layout.outer), layout.inner)  # a swizzle is its own inverse
-
-
-# Common vectors ---------------------------------------------------------------------------------
-
-
-def max_common_layout(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Layout:
-    """The longest layout R with ``a(R(i)) == b(R(i)) == i`` for every i below its size: what both hold in one run.
-
-    ``1:0`` if that is a single element. Only static extents count.
-    """
-    limit = min(_swizzle_base(a), _swizzle_base(b))
-    inverse = right_inverse_layout(plain_layout(b, "max_common_layout"))
-    length = _common_run(plain_layout(a, "max_common_layout"), inverse, limit)
-    return UNIT if length == 1 else compose_layouts(inverse, length)
-
-
-def max_common_vector(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> int:
-    """How many elements lie in one run in both layouts (or tensors), at the same coordinates: at least 1.
-
-    Post-condition: with R the right inverse of ``b``, ``a(R(i)) == i`` for every i below the result. Only
-    static extents count. A swizzle limits the run to its unmoved low bits.
-    """
-    limit = min(_swizzle_base(a), _swizzle_base(b))
-    inverse = right_inverse_layout(plain_layout(b, "max_common_vector"))
-    return _common_run(plain_layout(a, "max_common_vector"), inverse, limit)
-
-
-def _swizzle_base(x: Any) -> int:
-    x = getattr(x, "layout", x)
-    if isinstance(x, ComposedLayout):
-        return 1 << x.inner.num_base if isinstance(x.inner, Swizzle) else 1
-    return 1 << 62
-
-
-@cached
-def _common_run(a: Layout, inverse: Layout, limit: int) -> int:
-    """The largest static n <= limit so that ``composition(a, inverse)`` starts with ``n:1``."""
-    try:
-        common = coalesce_layout(compose_layouts(a, inverse), None)
-    except LayoutError:
-        # The whole inverse does not fit into a. The first mode may, in part.
-        s, d = wrap(inverse._shape)[0], wrap(inverse._stride)[0]
-        if not isinstance(s, int):
-            return 1
-        for n in sorted((n for n in range(2, s) if s % n == 0), reverse=True):
-            try:
-                part = coalesce_layout(compose_layouts(a, fast_layout(n, d)), None)
-            except LayoutError:
-                continue
-            if not isinstance(part._shape, tuple) and is_one(part._stride):
-                return _largest_divisor(n, limit)
-        return 1
-    s, d = wrap(common._shape)[0], wrap(common._stride)[0]
-    return _largest_divisor(s, limit) if isinstance(s, int) and is_one(d) else 1
-
-
-def _largest_divisor(n: int, limit: int) -> int:
-    return n if n <= limit else gcd(n, limit)
-
-
-def nullspace(layout: Any, *, loc: Any = None, ip: Any = None) -> Layout:
-    """The layout of the indices that a layout maps to 0 through modes of static stride 0.
-
-    Post-conditions: ``layout(result(i)) == 0``, and its size is the product of the extents of those modes.
-    """
-    shapes, strides = _flat(plain_layout(layout, "nullspace"))
-    places = prefix_product(shapes)
-    zero = [i for i, d in enumerate(strides) if is_zero(d)]
-    return _from_modes([shapes[i] for i in zero], [places[i] for i in zero])
-
-
-# Recasts ----------------------------------------------------------------------------------------
-
-
-_BASIS_RECAST = (
-    "a layout with basis strides cannot be recast by itself, but the layout is {}: its coordinates say nothing about which "
-    "mode elements are adjacent in; compose it with a layout, make_composed_layout(layout, coordinate, {})"
-)
-
-
-def _upcast(shape: Any, stride: Any, factor: int, layout: Layout) -> tuple[Any, Any]:
-    if isinstance(shape, tuple):
-        pairs = [_upcast(s, d, factor, layout) for s, d in zip(shape, stride)]
-        return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
-    if isinstance(stride, ScaledBasis):
-        raise LayoutError(_BASIS_RECAST.format(layout, layout))
-    if is_zero(stride):
-        return shape, stride
-    if not isinstance(stride, int):
-        return shape, leaf_floordiv(stride, factor)
-    try:
-        return shape_div(shape, shape_div(factor, abs(stride))), shape_div(stride, factor)
-    except LayoutError:
-        raise LayoutError(
-            f"the layout {layout} cannot be recast to elements {factor} times as wide: the mode {pretty_str(shape)}:{stride} "
-            "does not split into whole new elements"
-        ) from None
-
-
-def _downcast(shape: Any, stride: Any, factor: int, layout: Layout) -> tuple[Any, Any]:
-    if isinstance(shape, tuple):
-        pairs = [_downcast(s, d, factor, layout) for s, d in zip(shape, stride)]
-        return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
-    if isinstance(stride, ScaledBasis):
-        raise LayoutError(_BASIS_RECAST.format(layout, layout))
-    if isinstance(stride, int) and abs(stride) == 1:
-        return leaf_mul(shape, factor), stride
-    return shape, leaf_mul(stride, factor)
-
-
-@cached
-def _recast(layout: Layout, up: int, down: int) -> Layout:
-    shape, stride = layout._shape, layout._stride
-    if up != 1:
-        shape, stride = _upcast(shape, stride, up, layout)
-    if down != 1:
-        if not any(isinstance(d, int) and abs(d) == 1 for d in flatten_to_tuple(stride)):
-            raise LayoutError(
-                f"the layout {layout} cannot be recast to narrower elements: no mode has stride 1, so an element has no "
-                "mode to be split along"
-            )
-        shape, stride = _downcast(shape, stride, down, layout)
-    return fast_layout(shape, stride)
-
-
-def recast_layout(new_type_bits: int, old_type_bits: int, src_layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The layout of the same memory seen as elements of another width, in bits.
-
-    To wider elements, strides shrink and the modes of stride 1 hold fewer elements; to narrower ones, the
-    reverse. Raises LayoutError if an element would straddle two runs. Dynamic strides are trusted to divide.
-    """
-    common = gcd(new_type_bits, old_type_bits)
-    up, down = new_type_bits // common, old_type_bits // common
-    if up == 1 and down == 1:
-        return src_layout
-    if isinstance(src_layout, Swizzle):
-        return _recast_swizzle(src_layout, up, down)
-    if isinstance(src_layout, ComposedLayout):
-        inner = src_layout.inner
-        if isinstance(inner, Swizzle):
-            inner = _recast_swizzle(inner, up, down)
-        elif isinstance(inner, Layout):
-            if isinstance(src_layout.offset, tuple):
-                return _recast_coordinates(src_layout, up, down)
-            inner = _recast(inner, up, down)
-        else:
-            raise LayoutError(f"a composed layout around a function cannot be recast, but the layout is {src_layout}")
-        offset = src_layout.offset
-        if isinstance(offset, tuple) or (isinstance(offset, int) and offset % up):
-            raise LayoutError(f"the offset {pretty_str(offset)} of {src_layout} is not a whole number of new elements")
-        offset = leaf_mul(leaf_floordiv(offset, up), down)
-        return ComposedLayout(inner, offset, _recast(src_layout.outer, up, down))
-    return layouts_of(src_layout, lambda x: _recast(x, up, down), "recast_layout")
-
-
-def _recast_coordinates(layout: ComposedLayout, up: int, down: int) -> ComposedLayout:
-    """A layout after one with basis strides: of the coordinates between them, those in the mode of stride 1 change."""
-    inner = layout.inner
-    modes = [i for i, d in enumerate(wrap(inner.stride)) if isinstance(d, int) and abs(d) == 1]
-    if len(modes) != 1 or len(layout.offset) != len(wrap(inner.shape)):
-        raise LayoutError(f"the layout {layout} cannot be recast: one mode of {inner} has to have stride 1")
-    mode = modes[0]
-
-    def recast(s: Any, d: Any) -> tuple[Any, Any]:
-        if isinstance(s, tuple):
-            pairs = [recast(x, y) for x, y in zip(s, d)]
-            return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
-        if not isinstance(d, ScaledBasis) or d.mode != [mode]:
-            return s, d
-        scaled = _recast(fast_layout((s, 1), (d.value, 1)), up, down)  # the second mode stands for the elements
-        return scaled._shape[0], ScaledBasis(scaled._stride[0], mode)
-
-    offset = layout.offset[mode]
-    if isinstance(offset, tuple) or (isinstance(offset, int) and offset % up):
-        raise LayoutError(f"the offset {pretty_str(layout.offset)} of {layout} is not a whole number of new elements")
-    moved = list(layout.offset)
-    moved[mode] = leaf_mul(leaf_floordiv(offset, up), down)
-    outer = fast_layout(*recast(layout.outer._shape, layout.outer._stride))
-    return ComposedLayout(_recast(inner, up, down), tuple(moved), outer)
-
-
-def _recast_swizzle(swizzle: Swizzle, up: int, down: int) -> Swizzle:
-    if up != 1:
-        swizzle = upcast_swizzle(swizzle, up)
-    return downcast_swizzle(swizzle, down) if down != 1 else swizzle

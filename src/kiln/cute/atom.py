@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..base_dsl.diagnostics import DSLOptimizationWarning, DSLUserCodeTypeError, error, user_frame
 from ..base_dsl.typing import Integer, NumericMeta
-from .algebra import coalesce, composition, left_inverse, recast_layout, right_inverse
+from .algebra import coalesce, composition
 from .algebra import filter as filter_layout
 from .int_tuple import product, product_each, wrap
+from .inverses import left_inverse, right_inverse
 from .layout import Layout, layouts_of, make_layout, rank, size
 from .modes import slice_
 from .pointer import element_bits
+from .recast import recast_layout
 from .tensor import TracedTensor
 from .tiling import logical_product, make_layout_tv, zipped_divide
 

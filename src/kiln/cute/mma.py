@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.trace import at_one_location
 from ..base_dsl.typing import Integer
-from .algebra import complement, composition, right_inverse
+from .algebra import complement, composition
 from .atom import Atom, Op, known_keywords, tile_of_layouts
 from .int_tuple import pretty_str, product, wrap
+from .inverses import right_inverse
 from .layout import Layout, make_layout, rank, size
 from .modes import UNIT, append
 from .tensor import TracedTensor, make_fragment_like, make_rmem_tensor

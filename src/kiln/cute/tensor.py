@@ -11,7 +11,6 @@ from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
 from . import vector_access
-from .algebra import recast_layout
 from .basis import ScaledBasis, add_coords
 from .composed_layout import ComposedLayout
 from .extents import Extents, check_element, check_elements, coerce, extents_of, join
@@ -39,6 +38,7 @@ from .modes import slice_
 from .offset_width import leaf_width, needs_wide_offsets, with_wide_strides
 from .pointer import AddressSpace, Pointer, element_bits, load_element, recast_ptr, seen_through, store_element
 from .printing import layout_parts
+from .recast import recast_layout
 from .swizzle import Swizzle, upcast_swizzle
 from .tiling import make_fragment_layout
 

@@ -27,10 +27,10 @@ from .algebra import (
     compose_layouts,
     is_static_arg,
     ones_where_zero,
-    right_inverse_layout,
     tiled_modes,
 )
 from .int_tuple import as_int_tuple, is_weakly_congruent, prefix_product, pretty_str, product_each, tree_rank, wrap
+from .inverses import right_inverse_layout
 from .layout import (
     Layout,
     compact_order,

@@ -23,12 +23,12 @@ from ...base_dsl.typing import (
     TFloat32,
     Uint8,
 )
-from ..algebra import recast_layout
 from ..atom import CopyOp, CopyTrait
 from ..copying import guarded, predicates
 from ..layout import Layout, make_layout, size
 from ..mma import MmaOp, RegisterMmaTrait
 from ..pointer import AddressSpace, element_bits
+from ..recast import recast_layout
 from ..tensor import TracedTensor, make_fragment_like
 from ..vector_access import Registers, bits_pointer
 from .access import (
