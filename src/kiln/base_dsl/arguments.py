@@ -166,7 +166,9 @@ class ProtocolNode(Node):
         return list(self.value.__extract_mlir_values__())
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
-        return self.value.__new_from_mlir_values__([next(values) for _ in self.types()])
+        from . import tree
+
+        return tree.rebuilt(self.value, [next(values) for _ in self.types()])
 
 
 def _address(pointer: Any) -> int:
