@@ -164,6 +164,38 @@ def test_a_tensor_in_an_object_is_not_carried_through_a_loop_that_leaves_it_alon
     assert compiled(tensors()[0], 12) == 1
 
 
+class Slotted:
+    """The same, with slots in place of a dictionary."""
+
+    __slots__ = ("place", "numbers")
+
+    def __init__(self, place, numbers):
+        self.place, self.numbers = place, numbers
+
+    def __extract_mlir_values__(self):
+        return kiln.extract_mlir_values(self.place) + kiln.extract_mlir_values(self.numbers)
+
+    def __new_from_mlir_values__(self, values):
+        place = kiln.new_from_mlir_values(self.place, values[:1])
+        return Slotted(place, kiln.new_from_mlir_values(self.numbers, values[1:]))
+
+    def step(self):
+        self.place += 2
+
+
+def test_objects_with_slots_are_carried():
+    @cute.jit
+    def main(x: cute.Tensor, n: Int32):
+        found = Slotted(Int32(0), x)
+        for _ in range(n):
+            found.step()
+        if n > 1:
+            found.step()
+        return found.numbers[found.place]
+
+    assert [main(tensors()[1], n) for n in (1, 2)] == [NUMBERS[2], NUMBERS[6]]
+
+
 def test_a_tensor_chosen_by_a_branch_inside_an_object():
     @cute.jit
     def main(x: cute.Tensor, z: cute.Tensor, n: Int32):

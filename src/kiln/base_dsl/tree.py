@@ -103,7 +103,12 @@ def is_plain_object(x: object) -> bool:
         "threading",
     ):
         return False
-    return hasattr(x, "__dict__") or bool(_slot_names(kind))
+    return has_attributes(x)
+
+
+def has_attributes(x: object) -> bool:
+    """Whether an instance can have attributes of its own that Python shows."""
+    return hasattr(x, "__dict__") or bool(_slot_names(type(x)))
 
 
 def _slot_names(kind: type) -> list[str]:
@@ -165,7 +170,7 @@ def frozen(x: Any, memo: dict[int, Any] | None = None) -> Any:
     elif isinstance(x, dict):
         made = memo[id(x)] = {}
         made.update((k, frozen(e, memo)) for k, e in x.items())
-    elif is_protocol(x) and not hasattr(x, "__dict__"):
+    elif is_protocol(x) and not has_attributes(x):
         values = x.__extract_mlir_values__()
         made = rebuilt(x, values) if values else x
     else:

@@ -150,7 +150,7 @@ class Snapshot:
             for key in keys:
                 self._add(Slot(x, "item", key, f"{path}[{key!r}]"), seen, depth)
         elif tree.is_protocol(x):
-            if not getattr(type(x), "__kiln_immutable__", False) and hasattr(x, "__dict__"):
+            if not getattr(type(x), "__kiln_immutable__", False) and tree.has_attributes(x):
                 slot = Slot(x, "state", None, path)
                 self.slots.append(slot)
                 self.values.append(slot.get())

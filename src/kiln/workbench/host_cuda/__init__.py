@@ -5,6 +5,8 @@ cuda-bindings: it waits for the program to do so.
 
     device.py      the GPU that programs are told they have
     tensors.py     torch tensors "on cuda": CPU tensors with a mark
+    callbacks.py   Python that torch calls back: backward functions, kernels of operators, compiled functions
+    products.py    products of matrices of halves, rounded once as a GPU does
     generators.py  their random numbers
     torch_cuda.py  `torch.cuda`
     streams.py     streams and events
