@@ -11,18 +11,19 @@ import functools
 import importlib
 import importlib.util
 import sys
-import threading
 import types
 
 from torch_mlir import ir, passmanager, rewrite
 from torch_mlir.dialects import ext
+
+from . import forks
 
 PACKAGE = "torch_mlir"
 """The importable package of the bindings."""
 
 __all__ = ["PACKAGE", "context", "dialect_module", "ext", "ir", "passmanager", "require_dialect", "rewrite"]
 
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 class _Deferred(types.ModuleType):
@@ -50,7 +51,7 @@ class _Deferred(types.ModuleType):
         return list(self.__dict__)
 
 
-_deferred_lock = threading.RLock()
+_deferred_lock = forks.rlock()
 
 
 def _defer(dialect: str) -> None:

@@ -16,14 +16,14 @@ import os
 import shutil
 import stat
 import tempfile
-import threading
 from pathlib import Path
 
+from .. import forks
 from . import settings
 from .log import logger
 
 _MOST_LINKS = 40
-_lock = threading.Lock()
+_lock = forks.lock()
 _said: set[str] = set()
 _private: Path | None = None
 

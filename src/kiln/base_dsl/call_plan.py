@@ -27,8 +27,9 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import threading
 from typing import TYPE_CHECKING, Any
+
+from .. import forks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -252,7 +253,7 @@ class Native:
 
 _load: Callable[[], Native | None] | None = None
 _native: Native | None = None
-_lock = threading.RLock()
+_lock = forks.rlock()
 
 
 def register_native(load: Callable[[], Native | None]) -> None:

@@ -19,10 +19,10 @@ positional and named arguments meets them, then those that are made.
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .. import forks
 from . import call_plan
 
 if TYPE_CHECKING:
@@ -209,9 +209,8 @@ class _Current(threading.local):
 
 
 _current = _Current()
-recording = ctypes.c_int64(0)
+recording = forks.Count()
 """How many recorders there are in all threads: while there is one, native code repeats nothing."""
-_lock = threading.Lock()
 
 
 def recorder() -> Recorder | None:
@@ -240,14 +239,12 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         _current.recorder = self
-        with _lock:
-            recording.value += 1
+        recording.add(1)
         return self
 
     def __exit__(self, *_: object) -> None:
         _current.recorder = None
-        with _lock:
-            recording.value -= 1
+        recording.add(-1)
 
     def give_up(self, why: str) -> None:
         """Say that what was done cannot be repeated."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import threading
 import types
 from typing import TYPE_CHECKING, Any
 
+from .. import forks
 from . import trace as tracing
 from .arguments import ArgumentRules, Node
 from .diagnostics import (
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .compiler import CompileOptions
     from .target import Executable
 
-compile_lock = threading.RLock()
+compile_lock = forks.wait_for(forks.rlock())
 """Held while a function is traced and compiled: the bindings and LLVM are not parallel anyway."""
 
 
@@ -58,22 +58,27 @@ class _Collection:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._entered = 0
+        self._lock = forks.lock()
+        self._entered = forks.Count()
         self._was_enabled = False
+        forks.in_child(self._forget_others)
 
     def __enter__(self) -> None:
         with self._lock:
-            self._entered += 1
-            if self._entered == 1:
+            self._entered.add(1)
+            if self._entered.value == 1:
                 self._was_enabled = gc.isenabled()
                 gc.disable()
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._entered -= 1
-            if not self._entered and self._was_enabled:
-                gc.enable()
+            self._entered.add(-1)
+            self._forget_others()
+
+    def _forget_others(self) -> None:
+        if not self._entered.value and self._was_enabled:
+            self._was_enabled = False
+            gc.enable()
 
 
 no_collection = _Collection()

@@ -7,7 +7,6 @@ A target that can instrument code asks `kinds()` when it compiles and hands what
 from __future__ import annotations
 
 import atexit
-import ctypes
 import dataclasses
 import functools
 import json
@@ -15,6 +14,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from .. import forks
 from . import settings
 from .diagnostics import DSLUserCodeError
 
@@ -79,9 +79,8 @@ class _Requests(threading.local):
 
 _requests = _Requests()
 _environment: Any = getattr(os.environ, "_data", None) if os.name == "posix" else None
-open_requests = ctypes.c_int64(0)
+open_requests = forks.Count()
 """How many threads have a request: without any there is nothing to look up at every call but the environment."""
-_lock = threading.Lock()
 collected: list[Any] = []
 """All findings of this process, in order."""
 
@@ -116,8 +115,7 @@ def kinds() -> tuple[str, ...]:
 def push(request: Request | None) -> Request | None:
     """Make a request the one in force on this thread; the one before."""
     before, _requests.request = _requests.request, request
-    with _lock:
-        open_requests.value += (request is not None) - (before is not None)
+    open_requests.add((request is not None) - (before is not None))
     return before
 
 

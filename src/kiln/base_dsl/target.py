@@ -6,13 +6,13 @@ A target turns a module into an `Executable`. Targets register themselves with `
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import difflib
 import functools
 import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from .. import forks
 from . import call_plan, sanitizing
 from .diagnostics import DSLRuntimeError
 
@@ -121,7 +121,7 @@ _loaders: dict[str, Callable[[], Target]] = {}
 _preferences: dict[str, int] = {}
 _sanitizing: list[str] = []
 _loaded: dict[str, Target] = {}
-_lock = threading.RLock()
+_lock = forks.rlock()
 
 
 class _Choice(threading.local):
@@ -131,7 +131,7 @@ class _Choice(threading.local):
 _choice = _Choice()
 _process_choice = ""
 _registrations = 0
-_open_choices = ctypes.c_int64(0)
+_open_choices = forks.Count()
 """How many threads are inside a `with target(...)`."""
 
 
@@ -256,14 +256,12 @@ class target:
         global _process_choice
         _process_choice = self._previous
         self._previous, _choice.name = _choice.name, self._name
-        with _lock:
-            _open_choices.value += 1
+        _open_choices.add(1)
         return get_target()
 
     def __exit__(self, *_: object) -> None:
         _choice.name = self._previous
-        with _lock:
-            _open_choices.value -= 1
+        _open_choices.add(-1)
 
 
 class Instrumented:

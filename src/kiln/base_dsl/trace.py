@@ -7,12 +7,12 @@ Outside a trace nothing here touches MLIR.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from .. import forks
 from .diagnostics import Positions, is_internal, position_table, positions
 
 if TYPE_CHECKING:
@@ -200,9 +200,8 @@ class _State(threading.local):
 _state = _State()
 state = _state
 """For code that runs for every value: a call of `current` costs as much as the rest of it."""
-active = ctypes.c_int64(0)
+active = forks.Count()
 """How many traces there are in all threads: native code reads it."""
-_active_lock = threading.Lock()
 _create: Any = None
 """`Operation.create` of the bindings, bound by the first trace: importing in every call would cost as much as it."""
 
@@ -274,8 +273,7 @@ def activate(trace: Trace) -> Iterator[Trace]:
     global _create
     _create = ir.Operation.create
     outer, _state.trace = _state.trace, trace
-    with _active_lock:
-        active.value += 1
+    active.add(1)
     try:
         with context(), ir.Location.unknown():
             failed = True
@@ -286,8 +284,7 @@ def activate(trace: Trace) -> Iterator[Trace]:
                 trace.close(failed)
     finally:
         _state.trace = outer
-        with _active_lock:
-            active.value -= 1
+        active.add(-1)
 
 
 @contextlib.contextmanager

@@ -18,9 +18,9 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
-import threading
 from typing import TYPE_CHECKING, Any
 
+from ... import forks
 from ...base_dsl import cache, sanitizing
 from ...base_dsl.compiler import Compilation, source_span
 from ...base_dsl.sanitizing import SharedAccess
@@ -244,7 +244,7 @@ def _object() -> bytes:
     return jit.emit_object(jit.optimize(text, 2), 2)
 
 
-_lock = threading.RLock()
+_lock = forks.rlock()
 """Held during an instrumented call: there is one counter."""
 
 

@@ -17,6 +17,9 @@ MAX_ARGS = 12
 FAULT = 1
 TEXT = 2
 
+MEMORY_FAULT = 1 << 30
+"""Added to the site of a launch: its kernel accessed memory that is not there (`signals.py`)."""
+
 STOP_INTERRUPT = 1
 STOP_TIMEOUT = 2
 STOP_STEPS = 4

@@ -60,6 +60,8 @@ class FunctionState:
     """Whether it looks at memory again and again: the blocks of a launch should be resident together."""
     loops: bool = False
     """Whether it has loops that may be long."""
+    accesses: bool = False
+    """Whether it reads or writes memory that it was given."""
     versions: tuple[str, ...] = ()
     """Names of versions of a kernel made for speed, to be inlined like it."""
     prints: bool = False
@@ -274,6 +276,10 @@ class Expander:
         b.call(name, [], [self.function.context, b.i32(site), *where, b.i32(len(arguments)), buffer])
 
 
+_ACCESSES = ("load", "store", "copy", "rmw", "memset", "call")
+"""How the names of operations end that may access memory which a function was given."""
+
+
 def _expand_function(expansion: Expansion, state: FunctionState) -> list[ir.Operation]:
     """Retype values, then rewrite operations in order: an operation's operands are host values by then.
 
@@ -289,6 +295,7 @@ def _expand_function(expansion: Expansion, state: FunctionState) -> list[ir.Oper
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         name = op.name
+        state.accesses = state.accesses or name.endswith(_ACCESSES)
         if name.startswith(("cute.", "cute_nvgpu.")):
             todo.append((op, HANDLERS.get(name), [v.type for v in op.operands], [r.type for r in op.results]))
             return ir.WalkResult.ADVANCE

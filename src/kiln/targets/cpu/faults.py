@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import re
+import signal
 import struct
 import sys
 from typing import TYPE_CHECKING
 
 from ...base_dsl.diagnostics import DSLCudaRuntimeError, DSLRuntimeError, DSLUserCodeRuntimeError
-from . import stuck
-from .context import FAULT, STOP_INTERRUPT, STOP_STEPS, STOP_TIMEOUT, TEXT, Context
+from . import signals, stuck
+from .context import FAULT, MEMORY_FAULT, STOP_INTERRUPT, STOP_STEPS, STOP_TIMEOUT, TEXT, Context
 from .runtime import LIMITS, MAX_COOPERATIVE, MAX_SMEM, MAX_THREADS
 
 if TYPE_CHECKING:
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
 
     from ..sites import Site
 
-COOPERATIVE_LAUNCH_TOO_LARGE = 720
-"""A number of the CUDA runtime's list of errors."""
+ILLEGAL_ADDRESS, COOPERATIVE_LAUNCH_TOO_LARGE = 700, 720
+"""Numbers of the CUDA runtime's list of errors."""
 
 
 class ZeroDivisionFault(DSLUserCodeRuntimeError, ZeroDivisionError):
     """An integer division by zero in compiled code."""
+
+
+class MemoryFault(DSLCudaRuntimeError):
+    """An access of compiled code to memory that is not there."""
 
 
 class WarpFault(DSLUserCodeRuntimeError):
@@ -52,7 +57,7 @@ def report(address: int, sites: Sequence[Site]) -> None:
             if record.details:
                 details = ctypes.string_at(record.details, record.details_size)
                 _libc.free(record.details)
-            failure = _fault(record, sites[record.site], sites, details)
+            failure = _fault(record, sites[record.site & ~MEMORY_FAULT], sites, details)
     finally:
         _libc.free(address)
     if text:
@@ -64,8 +69,12 @@ def report(address: int, sites: Sequence[Site]) -> None:
 
 def _fault(record: Context, site: Site, sites: Sequence[Site], details: bytes) -> BaseException:
     where = ""
+    if record.site & MEMORY_FAULT:
+        return _memory_fault(record, site)
     if record.stop & STOP_INTERRUPT:
-        return KeyboardInterrupt(f"kernel {site.kernel} was interrupted")
+        return KeyboardInterrupt(
+            f"kernel {site.kernel} was interrupted" if site.kernel else "host code was interrupted"
+        )
     if record.stop & (STOP_TIMEOUT | STOP_STEPS):
         alone = (tuple(record.block), tuple(record.thread)) if record.thread[0] >= 0 else None
         return stuck.timeout(site, sites, details, alone, steps=not record.stop & STOP_TIMEOUT)
@@ -90,6 +99,22 @@ def _fault(record: Context, site: Site, sites: Sequence[Site], details: bytes) -
             calls=site.calls,
         )
     return ZeroDivisionFault(f"{site.message}{where}", span=site.span, calls=site.calls)
+
+
+def _memory_fault(record: Context, site: Site) -> MemoryFault:
+    """A signal ended a block of a kernel, or host code."""
+    number, address = record.arguments[signals.SIGNAL], record.arguments[signals.ADDRESS] & (1 << 64) - 1
+    who = f"kernel {site.kernel}, block {tuple(record.block)}," if site.kernel else "host code"
+    what = f"accessed memory that is not there, at address 0x{address:x}"
+    if number == signal.SIGFPE:
+        what = "divided numbers whose quotient does not fit"
+    return MemoryFault(
+        f"{who} {what}",
+        hint="`kiln run --sanitize PROGRAM` finds the line; what was written before may have hit other memory of this process",
+        span=site.span,
+        calls=site.calls,
+        error_code=ILLEGAL_ADDRESS,
+    )
 
 
 _LENGTH = re.compile(r"(%[-+ #0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|j|z|t)([diouxX])")

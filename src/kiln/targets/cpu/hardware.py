@@ -14,9 +14,10 @@ from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
 from ...mlir import ir
 from ..llvm_build import Builder, constant_values, int_attr, int_type
+from . import context as shared
 from . import scheduler
 from .expand import Expander, expands
-from .resume import LEAVE, SUSPEND
+from .resume import END, LEAVE, SUSPEND
 from .sanitizer.hooks import Hooks
 from .threads import TALLIES, BlockRecord, Fields, FrameHeader, Tally
 from .threads import Barrier as BarrierRecord
@@ -96,8 +97,12 @@ def let_others_run(x: Expander, op: ir.Operation, b: Builder, what: str) -> None
 @expands("scf.while")
 def _open_loop(x: Expander, op: ir.Operation, _o: Any, _r: Any, _b: Builder) -> None:
     """A loop that may never end asks each time whether it has to stop."""
+    b = Builder(ir.InsertionPoint.at_block_begin(op.regions[1].blocks[0]), op.location)
     if x.function.is_kernel:
-        stop_here(x, op, Builder(ir.InsertionPoint.at_block_begin(op.regions[1].blocks[0]), op.location))
+        stop_here(x, op, b)
+    else:
+        x.function.loops = True
+        _stop_if_asked(x, op, b, lambda asked: asked.i32(1))
 
 
 def stop_here(x: Expander, op: ir.Operation, b: Builder) -> None:
@@ -107,12 +112,19 @@ def stop_here(x: Expander, op: ir.Operation, b: Builder) -> None:
 
 
 def _stop_if_asked(x: Expander, op: ir.Operation, b: Builder, steps: Callable[[Builder], ir.Value]) -> None:
-    """Give the thread up if kernels have to stop after so many more steps."""
+    """Give the thread up if kernels have to stop after so many more steps; host code ends, and takes no steps."""
     frame, i32 = x.function.frame, int_type(32)
-    assert frame is not None
     asked = b.if_(b.compare("ne", scheduler.stopped(x.module, b, x.function.context), b.i32(0)))
-    stop = call(x, asked, "kiln_cpu_step", [x.function.context, steps(asked)], i32)
+    taken = steps(asked) if x.function.is_kernel else asked.i32(0)
+    stop = call(x, asked, "kiln_cpu_step", [x.function.context, taken], i32)
     then = asked.if_(asked.compare("ne", stop, asked.i32(0)))
+    if not x.function.is_kernel:
+        then.atomic("_or", then.byte_gep(x.function.context, shared.offset("stop")), stop)
+        x.fault(then, x.module.site(op, "wait", "loop", ""))
+        x.module.declare(END, [], [])
+        then.call(END, [], [])
+        return
+    assert frame is not None
     has_frame = then.compare("ne", then.value("llvm.ptrtoint", int_type(64), (frame,)), then.i64(0))
     site = site_of(x, op, "loop")
     waits, ends = then.if_else(has_frame)
@@ -138,7 +150,7 @@ _SUSPENDS = {
 def _plain_loop(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> None:
     """A loop that may be long and does not suspend is cut into pieces, each after a question whether to stop."""
     lower, upper, step, *inits = op.operands
-    if not x.function.is_kernel or _surely_short(lower, upper, step) or _suspends(op):
+    if _surely_short(lower, upper, step) or _suspends(op):
         return
     strides = constant_values(step)
     stride = strides[0] if strides else 0

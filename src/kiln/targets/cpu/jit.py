@@ -9,22 +9,27 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-import threading
+import signal
 from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 
+from ... import forks
 from ...base_dsl import cache, settings
 from ...base_dsl.diagnostics import DSLRuntimeError
 from ..llvm_passes import free
 from ..object_code import undefined_symbols
-from . import launch_settings, runtime
+from . import launch_settings, runtime, signals
+from .scheduler import STOP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _numbers = itertools.count()
-_lock = threading.RLock()
+_lock = forks.wait_for(forks.rlock())
+_around_calls: Any = getattr(getattr(llvm.ffi, "lib", None), "_lock", None)
+if hasattr(_around_calls, "_lock"):
+    forks.wait_for(_around_calls._lock)  # llvmlite's own
 
 
 @functools.lru_cache(maxsize=1)
@@ -171,6 +176,8 @@ def runtime_library(part: str) -> Library:
             )
             if part == "launch":
                 launch_settings.load(library.addresses)
+            if part == "signals":
+                signals.load(library.addresses)
             return library
         return _parts[part]
 
@@ -178,7 +185,7 @@ def runtime_library(part: str) -> Library:
 def _runtime_object(part: str) -> bytes:
     from .lower import lower_runtime
 
-    if part in ("reports", "launch"):
+    if part in ("reports", "launch", "signals"):
         return emit_plain(lower_runtime(part))
     return emit_object(optimize(lower_runtime(part), 2), 2)  # runs at every barrier, or for every element
 
@@ -186,6 +193,22 @@ def _runtime_object(part: str) -> bytes:
 def _variable(name: str, kind: Any) -> Any:
     """A variable of the part of the runtime that runs kernels."""
     return kind.from_address(runtime_library("launch").addresses[name])
+
+
+def _end_launches() -> None:
+    """In a forked process: launches of threads that are not there watch no signals."""
+    if "launch" in _parts:
+        watchers, before = (
+            _variable("kiln_cpu_watchers", ctypes.c_int32),
+            _variable("kiln_cpu_old_handler", ctypes.c_uint64),
+        )
+        if watchers.value and before.value > 1:
+            ctypes.CDLL(None).signal(int(signal.SIGINT), ctypes.c_void_p(before.value))
+        watchers.value = 0
+        ctypes.c_int32.from_address(runtime_library("reports").addresses[STOP]).value = 0
+
+
+forks.in_child(_end_launches)
 
 
 def set_timeout(seconds: float) -> None:

@@ -181,7 +181,7 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
         b.store(to_carrier(b, value), b.field(memory, struct, number))
     site = x.module.site(op, "launch", "", name)
     ptr, i32 = ptr_type(), int_type(32)
-    x.module.declare(LAUNCH_FUNCTION, [ptr, ptr, ptr, i32, *[int_type(64)] * 10, *[i32] * 5], [])
+    x.module.declare(LAUNCH_FUNCTION, [ptr, ptr, ptr, i32, *[int_type(64)] * 10, *[i32] * 5, ptr], [])
     block = b.value(
         "func.constant",
         ir.FunctionType.get([ptr, ptr, ptr, ptr, i32, i32, i32], [], context()),
@@ -193,7 +193,17 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
     static, serial = b.i32(static_smem(state)), b.i32(int(instrumented or prints(x.module, name)) | 2 * state.loops)
     frame = b.load(i32, b.address_of(scheduler.frame_size_name(name))) if state.waits else b.i32(0)
     resident = b.i32(1 if "cute.cooperative" in op.attributes else 2 if state.spins else 0)
-    numbers = [b.i32(site), *sizes, smem, static, serial, frame, b.i32(int(state.meets)), resident]
+    numbers = [
+        b.i32(site),
+        *sizes,
+        smem,
+        static,
+        serial,
+        frame,
+        b.i32(int(state.meets)),
+        resident,
+        b.address_of(x.module.string(name)),
+    ]
     if x.module.sanitizer is not None:
         narrow = [b.value("arith.trunci", i32, (number,)) for number in (smem, *sizes)]
         x.module.sanitizer.launch(x, b, op, state, b.binary("addi", static, narrow[0]), arguments, narrow[1:])

@@ -19,7 +19,7 @@ from .launch import LOOP_ANNOTATION, block_name
 from .rounding import with_definitions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 # Passes that find nothing to do still walk the module, so their number is kept small.
 TO_LLVM = (
@@ -70,6 +70,8 @@ def lower_library(module: ir.Module, name: str, exports: Sequence[str]) -> str:
         for op in operations(module):
             if op.name == "llvm.func" and symbol(op) not in exports:
                 _set_internal(op)
+            if op.name == "llvm.func" and symbol(op) == "_setjmp":
+                op.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("returns_twice")])
         compilation.check_lowered(lambda op: _legal(op, set()))
         return fix_float_literals(translate(module))
 
@@ -109,6 +111,17 @@ def _wrap(
         raise report_at(location, CompilerDiagnosticError, reason.message) from None
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     expansion.declare("kiln_cpu_finish", [ptr], [ptr])
+
+    def body(b: Builder, slots: ir.Value, ctx: ir.Value) -> None:
+        arguments = [_read(b, slots, offset, type_) for offset, type_ in zip(offsets, inputs)]
+        if expansion.sanitizer is not None:
+            from .sanitizer.instrument import announce
+
+            announce(expansion, b, inputs, arguments, layouts)
+        call = b.call(entry, [host_type(t) for t in results], [*arguments, ctx])
+        for offset, value in zip(offsets[len(inputs) :], call.results, strict=True):
+            _write(b, slots, offset, value)
+
     made = function(module, WRAPPER, [ptr], [ptr])
     block = made.regions[0].blocks[0]
     slots = block.arguments[0]
@@ -116,16 +129,49 @@ def _wrap(
     ctx = b.alloca(i64, shared.SIZE // 8)
     for field, type_ in (("status", i32), ("lock", i32), ("stream", i64), ("stop", i32), ("details", i64)):
         b.store(b.const(type_, 0), b.byte_gep(ctx, shared.offset(field)))
-    arguments = [_read(b, slots, offset, type_) for offset, type_ in zip(offsets, inputs)]
-    if expansion.sanitizer is not None:
-        from .sanitizer.instrument import announce
-
-        announce(expansion, b, inputs, arguments, layouts)
-    call = b.call(entry, [host_type(t) for t in results], [*arguments, ctx])
-    for offset, value in zip(offsets[len(inputs) :], call.results, strict=True):
-        _write(b, slots, offset, value)
+    host = [state for state in expansion.functions.values() if not state.is_kernel]
+    may_be_long = any(state.loops for state in host)
+    if may_be_long:  # Ctrl-C stops its loops
+        expansion.declare("kiln_cpu_watch", [], [])
+        b.call("kiln_cpu_watch", [], [])
+    if any(state.accesses for state in host):
+        _guarded(expansion, b, body, entry, slots, ctx)
+    else:
+        body(b, slots, ctx)
+    if may_be_long:
+        expansion.declare("kiln_cpu_unwatch", [], [])
+        b.call("kiln_cpu_unwatch", [], [])
     report = b.call("kiln_cpu_finish", [ptr], [ctx]).results[0]
     b.op("func.return", (), (report,))
+
+
+def _guarded(
+    expansion: Expansion,
+    b: Builder,
+    body: Callable[[Builder, ir.Value, ir.Value], None],
+    entry: str,
+    slots: ir.Value,
+    ctx: ir.Value,
+) -> None:
+    """Host code that accesses memory: an access outside of it is a fault of the call (`signals.py`)."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    inner = f"{WRAPPER}.guarded"
+    block = function(expansion.module, inner, [ptr], []).regions[0].blocks[0]
+    inside = Builder(ir.InsertionPoint(block), b.location)
+    both = block.arguments[0]
+    body(inside, inside.load(ptr, both), inside.load(ptr, inside.byte_gep(both, 8)))
+    inside.op("func.return", (), ())
+    pair, caught = b.alloca(i64, 2), b.alloca(i64, 3)
+    b.store(slots, pair)
+    b.store(ctx, b.byte_gep(pair, 8))
+    site = expansion.site(expansion.functions[entry].operation, "host", "", "")
+    expansion.declare("kiln_cpu_guarded", [ptr] * 4, [i32])
+    operands = [runtime.address_of_function(b, inner, [ptr], []), pair, b.address_of(expansion.string(entry)), caught]
+    signalled = b.call("kiln_cpu_guarded", [i32], operands).results[0]
+    failed = b.if_(b.compare("ne", signalled, b.i32(0)))
+    expansion.declare("kiln_cpu_fault", [ptr, i32, *[i32] * 6, i32, ptr], [])
+    where = [failed.i32(-1)] * 6
+    failed.call("kiln_cpu_fault", [], [ctx, failed.i32(site | shared.MEMORY_FAULT), *where, failed.i32(3), caught])
 
 
 def _slot_type(type_: ir.Type) -> ir.Type:

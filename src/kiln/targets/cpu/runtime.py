@@ -17,7 +17,7 @@ from __future__ import annotations
 from ...mlir import context, ir
 from ..llvm_build import Builder, declare, function, global_, int_type, parsed_type, ptr_type
 from . import context as shared
-from . import copies, helpers, scheduler, threads
+from . import copies, helpers, scheduler, signals, threads
 
 REPORT_EXPORTS = ("kiln_cpu_fault", "kiln_cpu_fault_with", "kiln_cpu_stream", "kiln_cpu_finish", scheduler.STOP)
 LAUNCH_EXPORTS = (
@@ -27,6 +27,10 @@ LAUNCH_EXPORTS = (
     "kiln_cpu_timeout",
     "kiln_cpu_max_steps",
     "kiln_cpu_step",
+    "kiln_cpu_watch",
+    "kiln_cpu_unwatch",
+    "kiln_cpu_watchers",
+    "kiln_cpu_old_handler",
     scheduler.SEED,
     *scheduler.ORDER_EXPORTS,
 )
@@ -51,8 +55,10 @@ MAX_RESIDENT = 4096
 """Blocks of a launch that are resident together if the kernel spins on memory; past that, each cluster on its own."""
 SIGINT = 2
 
-_JOB = "!llvm.struct<(i64, i64, ptr, ptr, ptr, ptr, i64, i64, i32, i32)>"
-_NEXT, _TOTAL, _CONTEXT, _BLOCK, _ARGUMENTS, _SIZES, _SMEM, _CHUNK, _FIRST, _STRIDE = range(10)
+_JOB = "!llvm.struct<(i64, i64, ptr, ptr, ptr, ptr, i64, i64, i32, i32, i32, ptr)>"
+_NEXT, _TOTAL, _CONTEXT, _BLOCK, _ARGUMENTS, _SIZES, _SMEM, _CHUNK, _FIRST, _STRIDE, _SITE, _NAME = range(12)
+_CHUNK_OF_JOB = "!llvm.struct<(ptr, i64, i64, ptr, i32, i32, i32)>"
+_JOB_OF, _NUMBER, _END, _SMEM_OF, _X, _Y, _Z = range(7)
 _FUNCTIONS = (
     ("malloc", ("i64",), "ptr"),
     ("realloc", ("ptr", "i64"), "ptr"),
@@ -100,7 +106,10 @@ def build_launch() -> ir.Module:
         declare(module, "kiln_cpu_fault", [ptr_type(), *[int_type(32)] * 8, ptr_type()], [])
         global_(module, scheduler.STOP, int_type(32), None, linkage="external")
         _globals(module)
+        declare(module, "kiln_cpu_guarded", [ptr_type()] * 4, [int_type(32)])
         _run_block(module)
+        _run_blocks(module)
+        _run_chunk(module)
         _worker(module)
         _now(module)
         _watch(module)
@@ -131,6 +140,7 @@ PARTS = {
     "launch": (build_launch, LAUNCH_EXPORTS),
     "waiting": (build_waiting, WAITING_EXPORTS),
     "helpers": (helpers.build, helpers.EXPORTS),
+    "signals": (signals.build, signals.EXPORTS),
 }
 """How each part is built, and what others see of it."""
 
@@ -260,10 +270,11 @@ def _finish(module: ir.Module) -> None:
 
 
 def _run_block(module: ir.Module) -> None:
-    """`kiln_cpu_run_block(job, number, smem)`: block `number` of the grid in the order of the schedule, x fastest."""
+    """`kiln_cpu_run_block(job, number, smem, index)`: block `number` of the grid in the order of the schedule, x fastest;
+    its index is left in memory before it runs."""
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     job_type = parsed_type(_JOB)
-    b, (job, number, smem) = _open(module, "kiln_cpu_run_block", [ptr, i64, ptr], [])
+    b, (job, number, smem, places) = _open(module, "kiln_cpu_run_block", [ptr, i64, ptr, ptr], [])
     sizes, ctx, block, arguments = (
         b.load(ptr, b.field(job, job_type, n)) for n in (_SIZES, _CONTEXT, _BLOCK, _ARGUMENTS)
     )
@@ -278,6 +289,8 @@ def _run_block(module: ir.Module) -> None:
     rows = b.binary("divui", number, gx)
     x, y, z = b.binary("remui", number, gx), b.binary("remui", rows, gy), b.binary("divui", rows, gy)
     index = [b.value("arith.trunci", i32, (v,)) for v in (x, y, z)]
+    for position, value in enumerate(index):
+        b.store(value, b.gep(places, i32, position))
     b.call_pointer(block, [arguments, ctx, smem, sizes, *index])
     _return(b)
 
@@ -296,14 +309,38 @@ def _next_chunk(b: Builder, job: ir.Value) -> tuple[ir.Value, ir.Value]:
     return b.binary("andi", some, b.binary("xori", failed, b.const(int_type(1), 1))), number
 
 
-def _run_chunk(b: Builder, job: ir.Value, first: ir.Value, smem: ir.Value) -> ir.Value:
-    """Run the blocks of a chunk; the number after its last."""
-    i64, job_type = int_type(64), parsed_type(_JOB)
-    total, chunk = (b.load(i64, b.field(job, job_type, n)) for n in (_TOTAL, _CHUNK))
-    end = b.binary("minui", total, b.binary("addi", first, chunk))
+def _run_blocks(module: ir.Module) -> None:
+    """`kiln_cpu_run_blocks(chunk)`: the blocks of a chunk that have not run."""
+    ptr, i64, type_ = ptr_type(), int_type(64), parsed_type(_CHUNK_OF_JOB)
+    b, (chunk,) = _open(module, "kiln_cpu_run_blocks", [ptr], [])
+    job, smem = (b.load(ptr, b.field(chunk, type_, n)) for n in (_JOB_OF, _SMEM_OF))
+    first, end = (b.load(i64, b.field(chunk, type_, n)) for n in (_NUMBER, _END))
     each, number = b.for_(first, end, b.i64(1))
-    each.call("kiln_cpu_run_block", [], [job, number, smem])
-    return end
+    each.call("kiln_cpu_run_block", [], [job, number, smem, each.field(chunk, type_, _X)])
+    _return(b)
+
+
+def _run_chunk(module: ir.Module) -> None:
+    """`kiln_cpu_run_chunk(job, first, smem)`: run the blocks of a chunk; the number after its last. An access outside
+    memory is a fault of the block that was running."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    job_type, type_ = parsed_type(_JOB), parsed_type(_CHUNK_OF_JOB)
+    b, (job, first, smem) = _open(module, "kiln_cpu_run_chunk", [ptr, i64, ptr], [i64])
+    chunk, caught = b.alloca(type_), b.alloca(i64, 3)
+    total, size = (b.load(i64, b.field(job, job_type, n)) for n in (_TOTAL, _CHUNK))
+    end = b.binary("minui", total, b.binary("addi", first, size))
+    for field, value in ((_JOB_OF, job), (_NUMBER, first), (_END, end), (_SMEM_OF, smem)):
+        b.store(value, b.field(chunk, type_, field))
+    run = address_of_function(b, "kiln_cpu_run_blocks", [ptr], [])
+    name = b.load(ptr, b.field(job, job_type, _NAME))
+    signalled = b.call("kiln_cpu_guarded", [i32], [run, chunk, name, caught]).results[0]
+    failed = b.if_(b.compare("ne", signalled, b.i32(0)))
+    ctx = failed.load(ptr, failed.field(job, job_type, _CONTEXT))
+    site = failed.binary("ori", failed.load(i32, failed.field(job, job_type, _SITE)), failed.i32(shared.MEMORY_FAULT))
+    index = [failed.load(i32, failed.field(chunk, type_, n)) for n in (_X, _Y, _Z)]
+    minus = failed.i32(-1)
+    failed.call("kiln_cpu_fault", [], [ctx, site, *index, minus, minus, minus, failed.i32(3), caught])
+    _return(b, end)
 
 
 def _allocate_smem(b: Builder, job: ir.Value) -> ir.Value:
@@ -319,7 +356,7 @@ def _worker(module: ir.Module) -> None:
     b, (job,) = _open(module, "kiln_cpu_worker", [ptr], [ptr])
     smem = _allocate_smem(b, job)
     body, (first,) = b.while_(lambda c: _next_chunk(c, job), [i64])
-    _run_chunk(body, job, first, smem)
+    body.call("kiln_cpu_run_chunk", [i64], [job, first, smem])
     b.call("free", [], [smem])
     _return(b, b.null())
 
@@ -348,7 +385,8 @@ def _step(module: ir.Module) -> None:
     _return(b, _stop_reason(b, ctx))
 
 
-def _address_of_function(b: Builder, name: str, inputs: list[ir.Type], results: list[ir.Type]) -> ir.Value:
+def address_of_function(b: Builder, name: str, inputs: list[ir.Type], results: list[ir.Type]) -> ir.Value:
+    """The address of a function of the module."""
     made = b.value("func.constant", ir.FunctionType.get(inputs, results), (), {"value": ir.FlatSymbolRefAttr.get(name)})
     return b.value("builtin.unrealized_conversion_cast", ptr_type(), (made,))
 
@@ -369,7 +407,7 @@ def _watch(module: ir.Module) -> None:
     b, _ = _open(module, "kiln_cpu_watch", [], [])
     before = b.atomic("add", b.address_of("kiln_cpu_watchers"), b.i32(1))
     first = b.if_(b.compare("eq", before, b.i32(0)))
-    own = _address_of_function(first, "kiln_cpu_interrupted", [i32], [])
+    own = address_of_function(first, "kiln_cpu_interrupted", [i32], [])
     old = first.value("llvm.ptrtoint", i64, (first.call("signal", [ptr], [first.i32(SIGINT), own]).results[0],))
     # another launch may have ended in between and not yet taken the handler away
     others = first.if_(first.compare("ne", old, first.value("llvm.ptrtoint", i64, (own,))))
@@ -436,7 +474,7 @@ def _start_guard(b: Builder, guard: ir.Value, handle: ir.Value, ctx: ir.Value, m
     whole = b.binary("addi", b.load(i64, seconds), b.binary("divui", milliseconds, b.i64(1000)))
     b.store(b.binary("addi", whole, carry), seconds)
     b.call("sem_init", [i32], [b.field(guard, type_, _GUARD_SEMAPHORE), b.i32(0), b.i32(0)])
-    entry = _address_of_function(b, "kiln_cpu_guard", [ptr], [ptr])
+    entry = address_of_function(b, "kiln_cpu_guard", [ptr], [ptr])
     b.call("pthread_create", [i32], [handle, b.null(), entry, guard])
 
 
@@ -452,16 +490,17 @@ def _now(module: ir.Module) -> None:
 
 def _launch(module: ir.Module) -> None:
     """`kiln_cpu_launch(context, block function, arguments, site, grid x3, block x3, cluster x3, smem, static smem, serial,
-    frame size, meets, resident)`; the frame size is 0 for a kernel whose threads never wait. `resident`: 1 if all blocks have
+    frame size, meets, resident, name)`; the frame size is 0 for a kernel whose threads never wait. `resident`: 1 if all blocks have
     to be resident together, 2 if that is desirable. `serial`: bit 0, blocks run in order; bit 1, a block may take long."""
     from .launch import SMEM_ALIGNMENT
 
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     job_type = parsed_type(_JOB)
     start, (ctx, block, arguments, site, *numbers) = _open(
-        module, "kiln_cpu_launch", [ptr, ptr, ptr, i32, *[i64] * 10, *[i32] * 5], []
+        module, "kiln_cpu_launch", [ptr, ptr, ptr, i32, *[i64] * 10, *[i32] * 5, ptr], []
     )
-    sizes, cluster, smem, (static, serial, frame, meets, resident) = numbers[:6], numbers[6:9], numbers[9], numbers[10:]
+    sizes, cluster, smem = numbers[:6], numbers[6:9], numbers[9]
+    static, serial, frame, meets, resident, name = numbers[10:]
     job, size_array = start.alloca(job_type), start.alloca(i32, len(scheduler.SIZES))
     fault_args = start.alloca(i64, shared.MAX_ARGS)
     handles, check_at, spawned_at, random, guard_handle = (start.alloca(i64, n) for n in (MAX_WORKERS, 1, 1, 1, 1))
@@ -524,6 +563,7 @@ def _launch(module: ir.Module) -> None:
     for field, value in (
         (_NEXT, run.i64(0)), (_TOTAL, total), (_CONTEXT, ctx), (_BLOCK, block), (_ARGUMENTS, arguments),
         (_SIZES, size_array), (_SMEM, bytes_), (_CHUNK, chunk), (_FIRST, run.i32(0)), (_STRIDE, run.i32(1)),
+        (_SITE, site), (_NAME, name),
     ):  # fmt: skip
         run.store(value, run.field(job, job_type, field))
     # a seed: the blocks in another order
@@ -551,7 +591,9 @@ def _launch(module: ir.Module) -> None:
     begun = run.call("kiln_cpu_now", [i64], []).results[0]
 
     body, (first,) = run.while_(lambda c: _next_chunk(c, job), [i64])
-    done = _run_chunk(body, job, first, own_smem)  # before there are helpers, all blocks up to here
+    done = body.call("kiln_cpu_run_chunk", [i64], [job, first, own_smem]).results[
+        0
+    ]  # before there are helpers, all blocks up to here
     # after 1, 2, 4, ... chunks: is so much left that helpers pay?
     due = body.compare("uge", done, body.load(i64, check_at))
     check = body.if_(due)

@@ -14,7 +14,7 @@ from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
 from ...dialects import cute
 from ..sites import Site
-from . import faults, launch_settings
+from . import faults, launch_settings, signals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +74,7 @@ class CpuExecutable(Executable):
         if not self.instrumented:  # calls may be made by native code
             self.report = functools.partial(_report, self.sites)
         self.guards = launch_settings.guards()
+        signals.install()  # others may have come before it
 
 
 def _caller(wrapper: int, sites: tuple[Site, ...], library: Library) -> Any:

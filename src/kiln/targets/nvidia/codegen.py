@@ -10,11 +10,11 @@ import re
 import shlex
 import subprocess
 import tempfile
-import threading
 from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
 
+from ... import forks
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
 from ...base_dsl.dsl import others_may_compile
 from ..llvm_passes import free
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 TRIPLE = "nvptx64-nvidia-cuda"
-_lock = threading.RLock()
+_lock = forks.wait_for(forks.rlock())
 
 
 # --- LLVM ------------------------------------------------------------------------------------------------------------

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any
+
+from ... import forks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ class DryLaunch:
 
 
 _open: list[list[DryLaunch]] = []
-_lock = threading.Lock()
+_lock = forks.lock()
 every: weakref.WeakSet[Kernels] = weakref.WeakSet()
 """The kernels of all executables: those that are loaded would be launched without asking here."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from typing import TYPE_CHECKING, Any
+
+from kiln import forks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +19,7 @@ RANDOM = frozenset({
 })  # fmt: skip
 """Names of the torch functions that draw random numbers when no generator is given."""
 
-_lock = threading.RLock()
+_lock = forks.rlock()
 _made: list[Any] = []
 
 

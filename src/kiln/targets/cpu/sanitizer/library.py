@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import threading
 
+from .... import forks
 from ....base_dsl import cache
 from ....base_dsl.compiler import Compilation
 from ....mlir import context
@@ -15,7 +15,7 @@ from ..lower import TO_LLVM
 from . import detector
 from .state import STATE, State
 
-lock = threading.RLock()
+lock = forks.rlock()
 """Held from the start of an instrumented call until its findings have been read: there is one detector."""
 
 

@@ -1,0 +1,102 @@
+"""Locks and counters that a forked process finds as if there had never been another thread.
+
+Of a process that is forked only the thread that forks goes on in the copy: what others held stays locked there, and what they
+had begun never ends. Therefore a fork waits until no thread compiles (`wait_for`), and in the copy locks that are not the
+thread's own are open again, counters count this thread alone, and whoever asked for it (`in_child`) cleans up.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SECONDS = 5.0
+"""A fork waits so long for a compilation: it may itself wait for something that the thread that forks holds."""
+
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+_counts: list[Count] = []
+_awaited: list[Any] = []
+_held: list[Any] = []
+_cleaning: list[Callable[[], None]] = []
+
+
+def lock() -> threading.Lock:
+    """A lock for a few lines that do not fork."""
+    made = threading.Lock()
+    _locks.add(made)
+    return made
+
+
+def rlock() -> Any:
+    """A lock that a thread can take several times."""
+    made = threading.RLock()
+    _locks.add(made)
+    return made
+
+
+def wait_for(lock: Any) -> Any:
+    """Fork only while no other thread holds this lock, which is returned."""
+    _awaited.append(lock)
+    return lock
+
+
+def in_child(clean: Callable[[], None]) -> None:
+    """Call a function in every copy of this process, after locks have been opened."""
+    _cleaning.append(clean)
+
+
+class _Own(threading.local):
+    number = 0
+
+
+class Count(ctypes.c_int64):
+    """How many of something there are in all threads: a word that native code reads."""
+
+    def __init__(self) -> None:
+        ctypes.c_int64.__init__(self, 0)  # super() does not work in classes of ctypes
+        self._own = _Own()
+        self._lock = lock()
+        _counts.append(self)
+
+    def add(self, number: int) -> None:
+        """Count `number` more of this thread."""
+        with self._lock:
+            self.value += number
+            self._own.number += number
+
+    def forget_others(self) -> None:
+        """Count this thread's alone."""
+        self.value = self._own.number
+
+
+def _before() -> None:
+    for one in _awaited:
+        if one.acquire(timeout=SECONDS):
+            _held.append(one)
+
+
+def _after() -> None:
+    while _held:
+        _held.pop().release()
+
+
+def _after_in_child() -> None:
+    _after()
+    for one in list(_locks):
+        owned = getattr(one, "_is_owned", None)
+        if owned is None or not owned():
+            one._at_fork_reinit()
+    for count in _counts:
+        count.forget_others()
+    for clean in _cleaning:
+        clean()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)
