@@ -43,7 +43,8 @@ MATH = ("fabs ceil cos cosh exp exp2 floor log log10 log2 rint round roundeven s
 LIBC = {
     *MATH, *(f"{name}f" for name in MATH), "malloc", "calloc", "realloc", "aligned_alloc", "free", "memcpy", "memmove", "memset",
     "open_memstream", "fclose", "fprintf", "fwrite", "fputc", "clock_gettime", "pthread_create", "pthread_join", "sem_init",
-    "sem_post", "sem_timedwait", "signal", "qsort", "bcmp", "memcmp",
+    "sem_post", "sem_timedwait", "signal", "qsort", "bcmp", "memcmp", "_setjmp", "longjmp", "pthread_getspecific",
+    "pthread_setspecific", "pthread_self", "sigaltstack", "raise", "write", "strlen",
 }  # fmt: skip
 """What any glibc has."""
 LIBGCC = {
