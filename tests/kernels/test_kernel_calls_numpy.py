@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -96,3 +97,73 @@ def test_what_a_function_closes_over_is_not_kept():
     for factor in (2.0, 3.0, 2.0, 4.0):
         for _ in range(ENOUGH):
             same(kernels.elementwise(lambda a: a * factor, x), x * np.float32(factor))  # noqa: B023
+
+
+def _scaled(by, x, zero=0.0):
+    return x * by
+
+
+def _with_attribute(by):
+    def inner(x):
+        return x
+
+    inner.by = by
+    return lambda x, f=inner: f(x) * f.by
+
+
+class _Scale:
+    def __init__(self, by):
+        self.by = by
+
+    def __call__(self, x):
+        return x * self.by
+
+
+FUNCTIONS = {
+    "partial": lambda by: functools.partial(_scaled, by),
+    "nested partial": lambda by: functools.partial(functools.partial(_scaled, by), zero=1.0),
+    "object": _Scale,
+    "bound method": lambda by: _Scale(by).__call__,
+    "attribute": _with_attribute,
+    "default": lambda by: lambda x, by=by: x * by,
+    "default by name": lambda by: lambda x, *, by=by: x * by,
+    "subclass of float": lambda by: functools.partial(_scaled, type("Number", (float,), {})(by)),
+}
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_functions_that_differ_are_told_apart(kind):
+    make, x, eye = FUNCTIONS[kind], normal(4, 8), np.eye(8, dtype=np.float32)
+    for by in (2.0, 3.0, 2.0):
+        for _ in range(ENOUGH):
+            same(kernels.elementwise(make(by), x), x * np.float32(by))
+        if kind == "partial":
+            same(kernels.gemm(x, eye, epilogue=make(by)), x * np.float32(by))
+
+
+def test_zeros_of_either_sign_among_numbers_are_told_apart():
+    x = np.ones(4, np.float32)
+    for number in (0.0, -0.0):
+        assert (np.signbit(kernels.elementwise(lambda a, b: a * b, x, number)) == np.signbit(number)).all()
+
+
+FACTOR = 2.0
+
+
+def _by_factor(x):
+    return x * FACTOR
+
+
+def _by_factor_of(_, x):
+    return x * FACTOR
+
+
+def test_what_functions_read_is_looked_at_again(monkeypatch):
+    x, eye = normal(4, 8), np.eye(8, dtype=np.float32)
+    for function in (_by_factor, functools.partial(_by_factor_of, 0), {"key": _by_factor}["key"]):
+        for factor in (2.0, 5.0):
+            monkeypatch.setitem(globals(), "FACTOR", factor)
+            for _ in range(ENOUGH):
+                same(kernels.elementwise(function, x), x * np.float32(factor))
+            if function is _by_factor:
+                same(kernels.gemm(x, eye, epilogue=function), x * np.float32(factor))

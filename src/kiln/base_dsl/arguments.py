@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import call_plan, promises
 from .diagnostics import DSLUserCodeTypeError, error
-from .static_key import static_key
+from .static_key import Met, static_key
 from .tree import is_dynamic
 from .typing import Boolean, Float32, Int32, Int64, Integer, Numeric, is_constexpr
 
@@ -62,6 +62,10 @@ class Node:
         """The argument as the traced function sees it."""
         raise NotImplementedError
 
+    def known(self) -> list[Any]:
+        """What of it is known while tracing: values, and classes whose methods may be called."""
+        return []
+
 
 class StaticNode(Node):
     """A Python object known while tracing, passed by reference."""
@@ -75,6 +79,9 @@ class StaticNode(Node):
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
         return self.value
+
+    def known(self) -> list[Any]:
+        return [self.value]
 
 
 def number_format(kind: type[Numeric]) -> str:
@@ -124,7 +131,7 @@ class ProtocolNode(Node):
     @property
     def key(self) -> Hashable:  # type: ignore[override]
         own = getattr(type(self.value), "__kiln_key__", None)
-        static = own(self.value) if own is not None else ()
+        static = own(self.value) if own is not None else _static_attributes(self.value)
         return (type(self.value), tuple(str(t) for t in self.types()), static)
 
     def types(self) -> list[ir.Type]:
@@ -170,6 +177,18 @@ class ProtocolNode(Node):
 
         return tree.rebuilt(self.value, [next(values) for _ in self.types()])
 
+    def known(self) -> list[Any]:
+        return [type(self.value)]
+
+
+def _static_attributes(value: Any) -> Hashable:
+    """Of an object that is passed as values, the attributes that cannot be among them: texts, types, functions, members of
+    enumerations. Numbers may be."""
+    from .tree import attributes_of
+
+    found = attributes_of(value)
+    return tuple((name, static_key(x)) for name, x in found.items() if isinstance(x, _STATIC_KINDS))
+
 
 def _address(pointer: Any) -> int:
     if isinstance(pointer, int):
@@ -203,6 +222,10 @@ class GroupNode(Node):
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
         return self._make([c.rebuild(values) for c in self.children])
+
+    def known(self) -> list[Any]:
+        kind = self._tag[0] if type(self._tag) is tuple else self._tag
+        return [kind, *(value for c in self.children for value in c.known())]
 
 
 _adapters: dict[type, Callable[[Any], Any]] = {}
@@ -541,7 +564,11 @@ def plan_static(value: Any, planner: Planner) -> list[int] | None:
 def _is_immutable(value: Any) -> bool:
     if type(value) is tuple:
         return all(map(_is_immutable, value))
-    return value is None or type(value) in (int, bool, float, str, bytes) or isinstance(value, (type, enum.Enum))
+    if isinstance(value, enum.Enum):
+        met = Met()
+        static_key(value, met)
+        return not met.changeable
+    return value is None or type(value) in (int, bool, float, str, bytes) or isinstance(value, type)
 
 
 def _is_numeric_type(annotation: Any) -> TypeGuard[type[Numeric]]:

@@ -69,10 +69,10 @@ NO_RESULT, SIGNED, UNSIGNED, REAL32, REAL64, TRUTH = range(6)
 SIGNATURE, DEVICE, ELEMENT, ONLY_READ, RANK, ADDRESS, LAYOUT = range(7)
 """The words of a passport; from LAYOUT on extents, strides, and the leaves as they go into slots."""
 
-IN_DICT, IN_MAPPING, IN_CELL, IS_TRUE, IS_ZERO, ALL_OF = range(1, 7)
-"""Guards, four words each: (dict, key, object or 0 for none), the same for a mapping, (cell, 0, object), (function, 0, 0),
-(address of a word, 0, 0), (address of a table of guards, 0, 0), which may change. All must hold for a specialization to be
-used again."""
+IN_DICT, IN_CELL, IS_TRUE, IS_ZERO, IS_WORD, ALL_OF = range(1, 7)
+"""Guards, four words each: (dict, key, object or 0 for none), (cell, 0, object), (function, 0, 0), (address of a word, 0, 0),
+(address of a word, what it is part of, the word), (address of a table of guards, 0, 0), which may change. All must hold for a
+specialization to be used again."""
 
 NOTHING = object()
 """In a guard: that there is nothing of the key."""
@@ -181,6 +181,9 @@ def guard_table(guards: Sequence[tuple[int, Any, Any, Any]]) -> bytes:
     """Guards in memory. What they name must be kept alive."""
     values = [len(guards)]
     for kind, owner, key, wanted in guards:
+        if kind == IS_WORD:
+            values += [kind, owner, id(key), wanted]
+            continue
         where = ctypes.addressof(owner) if kind in (IS_ZERO, ALL_OF) else id(owner)
         values += [kind, where, id(key), 0 if wanted is NOTHING else id(wanted)]
     return words(values)
@@ -193,7 +196,8 @@ class Native:
         """Make native code a method of a class. `python` takes the calls that it leaves. By role:
 
         compiled  `slot` of an instance holds a plan
-        jit       it holds a tuple: the addresses of plans after their number, in a `bytes` object, then what owns them
+        jit       it holds a tuple: in a `bytes` object the number of plans, the address of guards for all of them, and
+                  their addresses; then what owns these
         recorded  it holds a tuple: programs (see `call_program`) by the keys of calls; names of parameters that are numbers
                   which change; a word in a `bytes` object, whose bits say which positions may have arrays; names of
                   parameters that may be arrays

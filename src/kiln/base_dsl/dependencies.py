@@ -1,150 +1,447 @@
-"""What a trace depended on besides its arguments: globals, closure cells, attributes of modules and classes.
+"""What a trace depended on besides its arguments. Compiled code is used again only while all that is as it was.
 
-Compiled code is used again only while all that the function, and what it can call, may read is as it was.
+The code that ran is not asked: all that the function, and what can be reached from it, *may* read is followed and noted.
+That is globals, closure cells, defaults, attributes of modules, classes and functions, modules that are imported inside,
+and the contents of whatever can change in place. Code of the standard library, of installed packages and of Kiln itself
+is not followed: what it reads is not known here.
 """
 
 from __future__ import annotations
 
-import dis
+import builtins
+import ctypes
 import functools
+import importlib.util
 import os
 import sys
 import sysconfig
 import types
 from typing import TYPE_CHECKING, Any
 
-from . import call_plan
+from . import call_plan, object_words
+from .code_reads import CodeReads, code_reads
 from .diagnostics import is_internal
-from .static_key import static_key
+from .static_key import Met, static_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Hashable, Iterable, Mapping
 
-_IMMUTABLE = (int, float, str, bytes, bool, complex, type(None), types.BuiltinFunctionType, types.ModuleType)
-_LIBRARY_DIRS = tuple(
-    os.path.realpath(sysconfig.get_paths()[kind]) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")
-)
+_paths = sysconfig.get_paths()
+_STANDARD_DIRS = tuple(os.path.realpath(_paths[kind]) + os.sep for kind in ("stdlib", "platstdlib"))
+_PACKAGE_DIRS = tuple(os.path.realpath(_paths[kind]) + os.sep for kind in ("purelib", "platlib"))
 _KILN_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_MISSING = object()
+_FRAMEWORKS = frozenset(
+    ("numpy", "torch", "jax", "jaxlib", "cupy", "cuda", "ml_dtypes", "triton", "scipy", "tvm_ffi", "_pytest")
+)
+"""Packages whose attributes are taken for constants, as those of the standard library and of Kiln are."""
+_MISSING: Any = object()
+_ATOMS = (int, float, complex, str, bytes, bool, type(None), types.BuiltinFunctionType)
+_NOT_STATE = frozenset(
+    ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__annotations_cache__", "__annotate__",
+     "__annotate_func__", "__abstractmethods__", "_abc_impl", "__static_attributes__", "__firstlineno__", "__slots__",
+     "__type_params__", "__parameters__", "__orig_bases__", "__dataclass_fields__", "__dataclass_params__",
+     "__match_args__", "__hash__", "_member_map_", "_member_names_", "_value2member_map_", "_unhashable_values_",
+     "_hashable_values_", "_unhashable_values_map_"),
+)  # fmt: skip
+"""Attributes of classes that Python itself looks after."""
 
 
 class Dependencies:
-    """The names and cells that a function, and what it can call, read; with what they held."""
+    """What a function, and what it can call, may read; with what was there."""
 
-    def __init__(
-        self, function: types.FunctionType, arguments: Iterable[Any] = (), keyed: Iterable[types.CellType] = ()
-    ) -> None:
-        """`arguments`: what was passed in as known while tracing; code can be reached through it. `keyed`: cells whose
-        contents are part of a key, and are not looked at again."""
-        self._keyed = {id(cell) for cell in keyed}
-        self._names: list[tuple[Mapping[str, Any], str, Any]] = []
+    def __init__(self, function: types.FunctionType | None, arguments: Iterable[Any] = ()) -> None:
+        """`arguments` are values that are part of a key: only what can be reached through them is noted."""
+        self.moved = False
+        """Whether native guards have to be made anew, although nothing has changed."""
+        self._names: list[tuple[Mapping[Any, Any], Any, Any]] = []
         self._cells: list[tuple[types.CellType, Any]] = []
-        self._keys: list[tuple[Any, Any]] = []
-        self._functions: set[types.FunctionType] = set()
-        self._classes: set[type] = set()
-        self._function(function)
+        self._fields: list[tuple[types.FunctionType, Any, Any, Any]] = []
+        self._contents: list[tuple[Any, Hashable]] = []
+        self._asked: list[tuple[Any, str, Hashable]] = []
+        self._kinds: dict[type, tuple[int, int] | None] = {}
+        self._orders: list[tuple[type, tuple[type, ...]]] = []
+        self._members: list[tuple[type, dict[str, Any]]] = []
+        self._whole: list[tuple[dict[str, Any], frozenset[str]]] = []
+        finder = _Finder(self)
+        if function is not None:
+            finder.function(function, traced=True)
         for value in arguments:
-            value = getattr(value, "__wrapped__", value)
-            if isinstance(value, (types.FunctionType, types.MethodType, type)):
-                self._follow(value)
-            elif not isinstance(value, _IMMUTABLE):
-                self._class(type(value))
+            finder.argument(value)
+        finder.finish()
 
     def unchanged(self) -> bool:
-        """Whether all still hold what they held."""
+        """Whether all is as it was."""
+        try:
+            return self._is_as_before()
+        except RuntimeError:  # another thread changes a container meanwhile
+            return False
+
+    def _is_as_before(self) -> bool:
         for names, name, value in self._names:
             now = names.get(name, _MISSING)
             if now is not value and not _same(now, value):
                 return False
         for cell, value in self._cells:
-            if _contents(cell) is not value and not _same(_contents(cell), value):
+            now = _contents(cell)
+            if now is not value and not _same(now, value):
                 return False
-        return all(static_key(owner) == key for owner, key in self._keys)
+        for function, code, defaults, named in self._fields:
+            if (
+                function.__code__ is not code
+                or function.__defaults__ is not defaults
+                or function.__kwdefaults__ is not named
+            ):
+                return False
+        if not self._classes_unchanged():
+            return False
+        for names, known in self._whole:
+            if names.keys() != known:
+                return False
+        for owner, name, key in self._asked:
+            if _asked(owner, name) != key:
+                return False
+        return all(_content(value) == key for value, key in self._contents)
+
+    def _classes_unchanged(self) -> bool:
+        words = [(kind, word) for kind, word in self._kinds.items() if word is None or _word(word[0]) != word[1]]
+        if not words:
+            return True
+        for base, members in self._members:
+            own = vars(base)
+            if any(own.get(name, _MISSING) is not member for name, member in members.items()):
+                return False
+        if any(kind.__mro__ is not order and kind.__mro__ != order for kind, order in self._orders):
+            return False
+        for kind, word in words:
+            if word is not None:
+                self._kinds[kind] = object_words.class_word(kind)
+                self.moved = True
+        return True
 
     def guards(self) -> list[tuple[int, Any, Any, Any]]:
         """The same as guards for native code (see `call_plan`), which ask for the very objects."""
+        self.moved = False
         found: list[tuple[int, Any, Any, Any]] = []
+        rest = bool(self._contents or self._asked or self._whole)
         for names, name, value in self._names:
-            kind = call_plan.IN_DICT if type(names) is dict else call_plan.IN_MAPPING
-            found.append((kind, names, name, call_plan.NOTHING if value is _MISSING else value))
+            rest |= type(names) is not dict
+            if type(names) is dict:
+                found.append((call_plan.IN_DICT, names, name, call_plan.NOTHING if value is _MISSING else value))
         found += [(call_plan.IN_CELL, cell, None, value) for cell, value in self._cells if value is not _MISSING]
-        if self._keys or len(found) < len(self._names) + len(self._cells):
+        rest |= any(value is _MISSING for _, value in self._cells)
+        for function, *_ in self._fields:
+            words = object_words.function_words(function)
+            rest |= words is None
+            found += [(call_plan.IS_WORD, address, function, word) for address, word in words or ()]
+        for kind, word in self._kinds.items():
+            rest |= word is None
+            if word is not None:
+                found.append((call_plan.IS_WORD, word[0], kind, word[1]))
+        if rest:
             found.append((call_plan.IS_TRUE, self.unchanged, None, None))
         return found
 
-    def _function(self, function: types.FunctionType) -> None:
+
+def _word(address: int) -> int:
+    return ctypes.c_uint64.from_address(address).value
+
+
+class _Finder:
+    """Fills dependencies.
+
+    Names of attributes are looked for in all modules, classes and functions that are reached, whoever reads them: a value
+    goes through many hands.
+    """
+
+    def __init__(self, found: Dependencies) -> None:
+        self._found: Any = found
+        self._functions: set[types.FunctionType] = set()
+        self._classes: set[type] = set()
+        self._modules: dict[int, types.ModuleType] = {}
+        self._owners: dict[int, dict[str, Any]] = {}
+        """Dictionaries of attributes: of modules, functions and jit functions."""
+        self._noted: set[tuple[int, Any]] = set()
+        self._opaque: dict[int, Any] = {}
+        self._values: dict[int, Any] = {}
+        self._attributes: set[str] = set()
+        self._texts: set[str] = set()
+        self._anything = False
+
+    # -- functions ---------------------------------------------------------------------------------------
+
+    def function(self, function: types.FunctionType, traced: bool = False, keyed: bool = False) -> None:
+        """Note what a function may read. `traced`: it is known to be the user's; `keyed`: it is itself part of a key."""
         code = function.__code__
-        if function in self._functions or is_internal(code) or _is_library(code.co_filename):
+        if function in self._functions or is_internal(code) or _is_kilns(code.co_filename):
+            return
+        if not traced and _is_library(code.co_filename):
             return
         self._functions.add(function)
-        global_names, attributes = _names_read(code)
-        for name in sorted(global_names):
-            value = function.__globals__.get(name, _MISSING)
-            self._names.append((function.__globals__, name, value))
-            self._follow(value)
-            if isinstance(value, types.ModuleType) and not _is_library_module(value):
-                for attribute in sorted(attributes & vars(value).keys()):  # `config.size`
-                    self._names.append((vars(value), attribute, vars(value)[attribute]))
-                    self._follow(vars(value)[attribute])
+        reads = code_reads(code)
+        self._attributes |= reads.attributes
+        self._texts |= reads.texts
+        self._anything |= reads.anything
+        for name in sorted(reads.names):
+            self._global(function.__globals__, name)
+        if reads.of_globals:
+            for name in sorted(reads.texts):
+                self._global(function.__globals__, name)
+        if reads.anything:
+            self._all_of(function.__globals__)
+        if reads.of_environment:
+            self._environment(reads)
+        for name, level in sorted(reads.imports):
+            self._import(function.__globals__, name, level)
+        self._owner(function.__dict__)
+        if keyed:
+            return
+        self._found._fields.append((function, code, function.__defaults__, function.__kwdefaults__))
+        for value in function.__defaults__ or ():
+            self.value(value)
+        named = function.__kwdefaults__ or {}
+        for name in named:
+            self._name(named, name)
         for cell in function.__closure__ or ():
             value = _contents(cell)
-            if id(cell) not in self._keyed:
-                self._cells.append((cell, value))
-            self._follow(value)
+            self._found._cells.append((cell, value))
+            self.value(value)
 
-    def _follow(self, value: Any) -> None:
-        """What can be reached through a value that the function reads."""
-        if not isinstance(value, type):
-            value = getattr(value, "__wrapped__", value)
-        if isinstance(value, types.FunctionType):
-            self._function(value)
-        elif isinstance(value, types.MethodType):
-            self._follow(value.__func__)
-            self._follow(value.__self__)
-        elif isinstance(value, type):
+    def _global(self, names: dict[str, Any], name: str) -> None:
+        self._name(names, name)
+        if name not in names and not _is_pythons(vars(builtins).get(name, _MISSING)):
+            self._name(vars(builtins), name)
+
+    def _name(self, names: Mapping[Any, Any], name: Any) -> None:
+        if (id(names), name) not in self._noted:
+            self._noted.add((id(names), name))
+            value = names.get(name, _MISSING)
+            self._found._names.append((names, name, value))
+            self.value(value)
+
+    def _all_of(self, names: dict[str, Any]) -> None:
+        """Any of a dictionary's names may be read."""
+        if (id(names), _MISSING) not in self._noted:
+            self._noted.add((id(names), _MISSING))
+            self._found._whole.append((names, frozenset(names)))
+            for name in list(names):
+                if not (type(name) is str and name.startswith("__")):
+                    self._name(names, name)
+
+    def _environment(self, reads: CodeReads) -> None:
+        data = getattr(os.environ, "_data", None)
+        if data is None or reads.anything:
+            self.value(dict(os.environ) if data is None else data)
+            return
+        for text in sorted(reads.texts):
+            self._name(data, os.environ.encodekey(text))  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _import(self, names: dict[str, Any], name: str, level: int) -> None:
+        package = names.get("__package__") or ""
+        try:
+            whole = importlib.util.resolve_name("." * level + name, package) if level else name
+        except (ImportError, ValueError):
+            return
+        parts = whole.split(".")
+        if parts[0] in _FRAMEWORKS or parts[0] in sys.stdlib_module_names or parts[0] in ("kiln", "cutlass"):
+            return
+        for count in range(1, len(parts) + 1):
+            self._name(sys.modules, ".".join(parts[:count]))
+
+    # -- values ------------------------------------------------------------------------------------------
+
+    def value(self, value: Any) -> None:
+        """Note what can be reached through a value that is read, and what is in it if that can change."""
+        kind = type(value)
+        if kind in _ATOMS or value is _MISSING or id(value) in self._values:
+            return
+        self._values[id(value)] = value
+        if kind is types.FunctionType:
+            self.function(value)
+        elif issubclass(kind, type):
             self._class(value)
-        elif (
-            not isinstance(value, _IMMUTABLE)
-            and value is not _MISSING
-            and not hasattr(value, "__extract_mlir_values__")
-        ):
-            self._keys.append((value, static_key(value)))
-            self._class(type(value))
+        elif issubclass(kind, types.ModuleType):
+            self._module(value)
+        elif getattr(kind, "__kiln_traced__", False):
+            self.function(value.function, traced=True)
+            self._owner(vars(value))
+        else:
+            met = Met(_is_library_class)
+            key = static_key(value, met)
+            if met.changeable:
+                self._found._contents.append((value, key))
+            self._met(met)
+
+    def argument(self, value: Any) -> None:
+        """Note what can be reached through a value that is part of a key."""
+        met = Met()
+        static_key(value, met)
+        self._met(met, keyed=True)
+
+    def _met(self, met: Met, keyed: bool = False) -> None:
+        for function in met.functions:
+            self.function(function, keyed=keyed)
+        for traced in met.traced:
+            self.function(traced.function, traced=True)
+            self._owner(vars(traced))
+        for kind in met.classes:
+            self._class(kind)
+        for module in met.modules:
+            self._module(module)
+        for opaque in met.opaque:
+            self._opaque[id(opaque)] = opaque
+            wrapped = getattr(opaque, "__wrapped__", None)
+            if type(wrapped) is types.FunctionType:  # functools.lru_cache
+                self.function(wrapped)
 
     def _class(self, kind: type) -> None:
-        """The methods of a class, and the plain values it keeps, with those of its bases."""
-        for base in kind.__mro__:
-            module = sys.modules.get(base.__module__)
-            if base in self._classes or module is None or _is_library_module(module):
+        bases = [base for base in kind.__mro__ if not _is_library_class(base)]
+        if kind in self._found._kinds or not bases:
+            return
+        self._found._kinds[kind] = object_words.class_word(kind)
+        self._found._orders.append((kind, kind.__mro__))
+        self._class(type(kind))
+        for base in bases:
+            if base in self._classes:
                 continue
             self._classes.add(base)
-            for name, member in vars(base).items():
-                member = getattr(member, "__func__", member)
-                member = getattr(member, "__wrapped__", member)
-                if isinstance(member, types.FunctionType):
-                    self._function(member)
-                elif isinstance(member, (int, float, str, bytes, tuple, frozenset, type)) and not name.startswith("__"):
-                    self._names.append((vars(base), name, member))
+            for member in list(vars(base).values()):
+                for part in _parts_of_member(member):
+                    if type(part) is types.FunctionType:
+                        self.function(part)
+                    elif getattr(type(part), "__kiln_traced__", False):
+                        self.value(part)
+
+    def _module(self, module: types.ModuleType) -> None:
+        if id(module) not in self._modules and not _is_constant_module(module):
+            self._modules[id(module)] = module
+            self._owner(vars(module))
+            lazily = vars(module).get("__getattr__")
+            if lazily is not None:
+                self.value(lazily)
+
+    def _owner(self, attributes: dict[str, Any]) -> None:
+        self._owners[id(attributes)] = attributes
+
+    # -- attributes --------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Look for the attributes that may be read, until nothing more is found."""
+        size = -1
+        while size != (size := self._size()):
+            for owner in list(self._owners.values()):
+                for name in sorted(self._attributes & owner.keys()) + sorted(self._texts):
+                    self._name(owner, name)
+            if self._anything:
+                for module in list(self._modules.values()):
+                    self._all_of(vars(module))
+            for base in list(self._classes):
+                for name, member in list(vars(base).items()):
+                    if name in self._attributes or name in self._texts or self._anything:
+                        if name not in _NOT_STATE and (id(base), name) not in self._noted:
+                            self._noted.add((id(base), name))
+                            for part in _parts_of_member(member):
+                                self.value(part)
+        for base in self._classes:
+            wanted = {name for name in vars(base) if self._is_state(name)}
+            wanted |= self._attributes | self._texts
+            self._found._members.append((base, {name: vars(base).get(name, _MISSING) for name in wanted}))
+        for opaque in self._opaque.values():
+            for name in sorted(self._attributes | self._texts):
+                key = _asked(opaque, name)
+                if key is not None:
+                    self._found._asked.append((opaque, name, key))
+
+    def _is_state(self, name: str) -> bool:
+        is_special = name.startswith("__") and name.endswith("__") and name not in _NOT_STATE
+        return is_special or (self._anything and name not in _NOT_STATE)
+
+    def _size(self) -> int:
+        return len(self._noted) + len(self._functions) + len(self._classes) + len(self._owners)
+
+
+def _parts_of_member(member: Any) -> list[Any]:
+    """What a member of a class is made of."""
+    if isinstance(member, (staticmethod, classmethod)):
+        return [member.__func__]
+    if isinstance(member, property):
+        return [member.fget, member.fset]
+    if isinstance(member, (functools.cached_property, functools.partialmethod)):
+        return [member.func]
+    return [member]
+
+
+def _content(value: Any) -> Hashable:
+    """What is in a value that is read; objects of libraries are asked for the attributes that are read."""
+    return static_key(value, Met(_is_library_class))
+
+
+def _asked(owner: Any, name: str) -> Hashable | None:
+    """An attribute of an object of which little is known, if it is one that is computed or kept, and no method."""
+    kind: Any = next((vars(base)[name] for base in type(owner).__mro__ if name in vars(base)), None)
+    kept = getattr(owner, "__dict__", None)
+    if type(kind) not in _COMPUTED and not (type(kept) is dict and name in kept):
+        return None
+    try:
+        return _content(getattr(owner, name))
+    except Exception as failure:
+        return type(failure).__name__
+
+
+_COMPUTED = (types.GetSetDescriptorType, types.MemberDescriptorType, property)
+
+
+def _is_pythons(value: Any) -> bool:
+    """Whether a builtin is Python's own rather than one that a program has added."""
+    return getattr(value, "__module__", None) in ("builtins", "io", "_io", "_sitebuiltins")
+
+
+def _is_kilns(filename: str) -> bool:
+    return filename.startswith(("<frozen", _KILN_DIR))
 
 
 def _is_library(filename: str) -> bool:
-    return filename.startswith(("<frozen", _KILN_DIR, *_LIBRARY_DIRS))
+    return filename.startswith((*_STANDARD_DIRS, *_PACKAGE_DIRS)) and not filename.startswith("<")
 
 
-def _is_library_module(module: types.ModuleType) -> bool:
-    """Whether a module is installed (the standard library, a package, Kiln itself) rather than the user's own."""
+@functools.lru_cache(maxsize=4096)
+def _real(filename: str) -> str:
+    return os.path.realpath(filename)
+
+
+def _file_of(module: types.ModuleType) -> str:
     filename = getattr(module, "__file__", None)
-    return module.__name__ == "builtins" or (filename is not None and _is_library(os.path.realpath(filename)))
+    return _real(filename) if isinstance(filename, str) else ""
+
+
+def _is_constant_module(module: types.ModuleType) -> bool:
+    """Whether attributes of a module are taken for constants."""
+    if module.__name__.partition(".")[0] in _FRAMEWORKS or module.__name__ in sys.builtin_module_names:
+        return True
+    filename = _file_of(module)
+    if filename.startswith(_PACKAGE_DIRS):
+        return False
+    return filename.startswith(_STANDARD_DIRS) or _is_kilns(filename)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_library_module(name: str) -> bool:
+    module = sys.modules.get(name)
+    if module is None:
+        return False
+    filename = _file_of(module)
+    return name in sys.builtin_module_names or _is_kilns(filename) or _is_library(filename)
+
+
+def _is_library_class(kind: type) -> bool:
+    """Whether a class is installed (the standard library, a package, Kiln itself) rather than the user's own."""
+    return _is_library_module(kind.__module__)
 
 
 def _same(now: Any, before: Any) -> bool:
-    if type(now) is not type(before):
+    if type(now) is not type(before) or type(now) not in (*_ATOMS, tuple, frozenset):
         return False
-    if isinstance(now, float):
-        return now.hex() == before.hex()
-    if isinstance(now, (int, str, bytes, complex)):
-        return now == before
-    return isinstance(now, (tuple, frozenset)) and static_key(now) == static_key(before)
+    met = Met()
+    return static_key(now, met) == static_key(before) and not met.changeable
 
 
 def _contents(cell: types.CellType) -> Any:
@@ -152,21 +449,3 @@ def _contents(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return _MISSING
-
-
-@functools.lru_cache(maxsize=4096)
-def _names_read(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """(names of globals, names of attributes) that code, and the functions defined in it, may read."""
-    global_names: set[str] = set()
-    attributes: set[str] = set()
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            global_names.add(instruction.argval)
-        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            attributes.add(instruction.argval)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            inner = _names_read(constant)
-            global_names |= inner[0]
-            attributes |= inner[1]
-    return frozenset(global_names), frozenset(attributes)

@@ -13,7 +13,7 @@ import threading
 import types
 from typing import TYPE_CHECKING, Any
 
-from . import call_plan, settings
+from . import call_plan, settings, stale
 from . import trace as tracing
 from .arguments import ONE_SYMBOL, Node, StaticNode, number_format, plan_static, slot_struct
 from .call_program import Entry
@@ -23,6 +23,7 @@ from .dsl import BaseDSL, Traced, compile_lock, no_collection, shorten_traceback
 from .frontend import texts
 from .numeric import host
 from .parameters import Parameters
+from .stale import checks_stale
 from .static_key import static_key
 from .target import Executable, choice_guards, target_key, target_name
 from .typing import Numeric
@@ -34,9 +35,13 @@ if TYPE_CHECKING:
 
 
 class TracedFunction:
-    """A function of the language: rewritten when first needed."""
+    """A function of the language: rewritten when first needed.
+
+    What it is made of can be given anew, as a function's can: `__code__`, `__defaults__`, `__kwdefaults__`.
+    """
 
     __kiln_static__ = True
+    __kiln_traced__ = True
 
     def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
         functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
@@ -44,20 +49,73 @@ class TracedFunction:
         self.dsl = dsl
         self.function = function
         self.preprocess = preprocess
-        self.parameters = Parameters(function)
         self.name_prefix: str | None = None
+        self._made_of = _made_of(function)
+        self._parameters = Parameters(function)
+        self._rewritten: types.FunctionType | None = None
         texts.remember_callers(function)
+        self._own = frozenset((*vars(self), "_own", "_compiled"))
 
-    @functools.cached_property
+    def __kiln_content__(self) -> Any:
+        """What keys know of it."""
+        return self.function, self.preprocess, {k: v for k, v in vars(self).items() if k not in self._own}
+
+    def _look_again(self) -> None:
+        """Notice that the function was given other code or defaults."""
+        function, before = self.function, self._made_of
+        if function.__code__ is before[0] and function.__defaults__ is before[1]:
+            if function.__kwdefaults__ is before[2] is None:
+                return
+        now = _made_of(function)
+        if len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True)):
+            self._made_of = now
+            self._parameters = Parameters(self.function)
+            self._rewritten = None
+
+    @property
+    def parameters(self) -> Parameters:
+        """The parameters of the function as it is."""
+        self._look_again()
+        return self._parameters
+
+    @property
     def rewritten(self) -> types.FunctionType:
         """The function that is run while tracing."""
-        if not self.preprocess:
-            return self.function
+        self._look_again()
+        if self._rewritten is None:
+            self._rewritten = self._rewrite() if self.preprocess else self.function
+        return self._rewritten
+
+    def _rewrite(self) -> types.FunctionType:
         from .frontend.rewriter import rewrite, rewritten_source
 
         if "python" in settings.dumped():
             print(rewritten_source(self.function))
         return rewrite(self.function)
+
+    @property
+    def __code__(self) -> types.CodeType:
+        return self.function.__code__
+
+    @__code__.setter
+    def __code__(self, code: types.CodeType) -> None:
+        self.function.__code__ = code
+
+    @property
+    def __defaults__(self) -> tuple[Any, ...] | None:
+        return self.function.__defaults__
+
+    @__defaults__.setter
+    def __defaults__(self, defaults: tuple[Any, ...] | None) -> None:
+        self.function.__defaults__ = defaults
+
+    @property
+    def __kwdefaults__(self) -> dict[str, Any] | None:
+        return self.function.__kwdefaults__
+
+    @__kwdefaults__.setter
+    def __kwdefaults__(self, defaults: dict[str, Any] | None) -> None:
+        self.function.__kwdefaults__ = defaults
 
     def set_name_prefix(self, prefix: str, **_: Any) -> TracedFunction:
         """Put a prefix before the names of what is compiled from this function."""
@@ -95,6 +153,13 @@ class TracedFunction:
         return self.rewritten(*map(_rewritten_lambda, args), **kwargs)
 
 
+def _made_of(function: types.FunctionType) -> tuple[Any, ...]:
+    """What a function can be given anew."""
+    named = function.__kwdefaults__
+    parts = (function.__code__, function.__defaults__, named)
+    return (*parts, *named, *named.values()) if named else parts
+
+
 def _rewritten_lambda(value: Any) -> Any:
     if type(value) is not types.FunctionType or value.__name__ != "<lambda>":
         return value
@@ -111,6 +176,10 @@ _RECURSION_LIMIT = 60
 
 _MOST_LESSONS = 8
 """Calls by which native code gets to know types of arguments of one function; it need not know all."""
+_MOST_SPECIALIZATIONS = 1024
+"""How many a function keeps; then the oldest go."""
+_MOST_PLANS = 16
+"""How often a plan is made anew for classes that change without effect."""
 _MOST_CANDIDATES = 4
 """Specializations that native code tries."""
 
@@ -132,7 +201,7 @@ class JitFunction(TracedFunction):
         if tracing.current() is not None:
             return self.inline(args, kwargs)
         try:
-            if not kwargs:
+            if not kwargs and not checks_stale():
                 quick = self.parameters.quick(self.dsl, args)
                 if quick is not None:
                     found = self._compiled.get((target_key(), *quick[0]))
@@ -149,21 +218,49 @@ class JitFunction(TracedFunction):
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         no_cache = "no_cache" not in self.parameters.names and bool(kwargs.pop("no_cache", False))
-        arguments = self.parameters.bind(args, kwargs)
-        nodes = self.parameters.nodes(self.dsl, arguments)
+        parameters = self.parameters
+        arguments = parameters.bind(args, kwargs)
+        nodes = parameters.nodes(self.dsl, arguments)
         key = (target_key(), *(node.key for node in nodes))
         found = self._compiled.get(key)
         if found is None or no_cache or not found[1].unchanged():
-            known = [node.value for node in nodes if isinstance(node, StaticNode)]
-            found = (self.compile(nodes, arguments, None, None), Dependencies(self.function, known))
-            self._compiled[key] = found
+            found = self._specialize(key, nodes, arguments)
+        elif checks_stale():
+            with compile_lock, no_collection:
+                stale.check(self.name, found[0].__mlir__ or "", self._trace(nodes, arguments).module)
         self._use_native(found, arguments.values())
         return found[0].run_leaves([leaf for node in nodes for leaf in node.leaves()])
+
+    def _specialize(
+        self, key: Hashable, nodes: list[Node], arguments: dict[str, Any]
+    ) -> tuple[CompiledFunction, Dependencies]:
+        with compile_lock, no_collection:
+            traced = self._trace(nodes, arguments)
+            # before anything else happens that another thread could make use of
+            dependencies = Dependencies(self.function, [value for node in nodes for value in node.known()])
+            found = (self._compile_traced(traced, nodes, arguments, None, None), dependencies)
+            self._compiled.pop(key, None)
+            while len(self._compiled) >= _MOST_SPECIALIZATIONS:
+                del self._compiled[next(iter(self._compiled))]
+            self._compiled[key] = found
+        return found
+
+    def retrace(self) -> None:
+        """Forget what was compiled for calls: the next one traces again.
+
+        For what Kiln does not see: something that code of an installed package has read while tracing, or that was read from a
+        file, is another now. Functions that inline this one keep what was compiled of them.
+        """
+        with compile_lock:
+            self._compiled.clear()
+            if hasattr(self, "_native"):
+                del self._native
 
     def _use_native(self, found: tuple[CompiledFunction, Dependencies], values: Iterable[Any]) -> None:
         """After a call that Python takes: see to it that native code takes the next one like it."""
         compiled, dependencies = found
-        if compiled.lessons >= _MOST_LESSONS or not self.parameters.simple:
+        moved = dependencies.moved and compiled.plans < _MOST_PLANS
+        if (compiled.lessons >= _MOST_LESSONS and not moved) or not self.parameters.simple:
             return
         native, guards = call_plan.loaded(), choice_guards()
         if native is None or guards is None:
@@ -171,30 +268,46 @@ class JitFunction(TracedFunction):
         compiled.lessons += 1
         for value in values:
             self.dsl.introduce(native, value)
-        if compiled.plan_specialization([(call_plan.IS_ZERO, tracing.active, None, None), *guards], dependencies):
+        if compiled.plan_specialization(dependencies):
             _install(native)
-            before = getattr(self, "_native", (b"",))[1:]
-            kept = [compiled, *(c for c in before if c is not compiled)][:_MOST_CANDIDATES]
+            guards = [(call_plan.IS_ZERO, tracing.active, None, None), *guards]
+            table, key = call_plan.guard_table(guards), target_key()
+            before = getattr(self, "_native", ())
+            others = before[3:] if before and before[2] == key else ()
+            kept = [compiled, *(c for c in others if c is not compiled)][:_MOST_CANDIDATES]
             addresses = [call_plan.address_of(c.specialization) for c in kept]
-            self._native = (call_plan.words([len(kept), *addresses]), *kept)
+            words = call_plan.words([len(kept), call_plan.address_of(table), *addresses])
+            self._native = (words, (guards, table), key, *kept)
+
+    def _trace(self, nodes: list[Node], arguments: dict[str, Any]) -> Traced:
+        name = (self.name_prefix or "") + self.name.replace("<lambda>", "lambda")
+
+        def run(values: list[Any]) -> Any:
+            args, kwargs = self.parameters.call_arguments(dict(zip(arguments, values, strict=True)))
+            return self.run(args, kwargs)
+
+        return self.dsl.trace(name, nodes, run, self.span, list(arguments))
 
     def compile(
         self, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None, target: str | None
     ) -> CompiledFunction:
         """Trace and compile one specialization."""
         with compile_lock, no_collection:
-            name = (self.name_prefix or "") + self.name.replace("<lambda>", "lambda")
+            return self._compile_traced(self._trace(nodes, arguments), nodes, arguments, options, target)
 
-            def run(values: list[Any]) -> Any:
-                args, kwargs = self.parameters.call_arguments(dict(zip(arguments, values, strict=True)))
-                return self.run(args, kwargs)
-
-            traced = self.dsl.trace(name, nodes, run, self.span, list(arguments))
-            executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
-            call_plan.native()  # compiling is the time to wait for it: calls use it if it is there
-            compiled = CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name())
-            compiled.for_tvm_ffi = options is not None and options.enable_tvm_ffi
-            return compiled
+    def _compile_traced(
+        self,
+        traced: Traced,
+        nodes: list[Node],
+        arguments: dict[str, Any],
+        options: CompileOptions | None,
+        target: str | None,
+    ) -> CompiledFunction:
+        executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
+        call_plan.native()  # compiling is the time to wait for it: calls use it if it is there
+        compiled = CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name())
+        compiled.for_tvm_ffi = options is not None and options.enable_tvm_ffi
+        return compiled
 
 
 class _Buffers(threading.local):
@@ -222,6 +335,7 @@ class CompiledFunction:
     """
 
     __slots__ = ("__dict__", "__weakref__", "_native")
+    __kiln_static__ = True
 
     def __init__(
         self,
@@ -235,6 +349,7 @@ class CompiledFunction:
         from .target import slot_layout
 
         self.source = source
+        self._parameters = source.parameters
         self.executable = executable
         self.function_name = traced.entry
         self._names = names
@@ -266,8 +381,8 @@ class CompiledFunction:
         # What the trace returned is rebuilt from results; without results it is static.
         self._static_result = None if self._has_results else traced.rebuild(iter(()))
         self._target = target
-        self.lessons = 0
-        """Calls by which native code got to know types of arguments."""
+        self.lessons = self.plans = 0
+        """Calls by which native code got to know types of arguments, and plans that were made for it."""
         self.for_tvm_ffi = False
         """Whether arguments that do not fit are reported as TVM-FFI does."""
         self.specialization = b""
@@ -279,7 +394,7 @@ class CompiledFunction:
             self.use_native((*args, *kwargs.values()))
         try:
             if not kwargs and not self._static:
-                quick = self.source.parameters.quick(self.source.dsl, args)
+                quick = self._parameters.quick(self.source.dsl, args)
                 if quick is not None and quick[0] == self._key_tuple:
                     return self.run_leaves(quick[1])
             nodes = self._fitted(self._bind(args, kwargs))
@@ -294,7 +409,7 @@ class CompiledFunction:
 
     def _fitted(self, arguments: dict[str, Any]) -> dict[str, Node]:
         """Arguments as it takes them."""
-        nodes = dict(zip(arguments, self.source.parameters.nodes(self.source.dsl, arguments), strict=True))
+        nodes = dict(zip(arguments, self._parameters.nodes(self.source.dsl, arguments), strict=True))
         for name, node in nodes.items():
             expected = self._keys.get(name)
             if expected is not None and node.key != expected:
@@ -313,7 +428,7 @@ class CompiledFunction:
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         dynamic = self._passed
         if len(args) > len(dynamic):
-            given = self.source.parameters.bind(args, kwargs) if len(args) <= len(self._names) else None
+            given = self._parameters.bind(args, kwargs) if len(args) <= len(self._names) else None
             if given is None:
                 raise error(
                     DSLUserCodeTypeError,
@@ -337,7 +452,7 @@ class CompiledFunction:
             given[name] = value
         self._check_static(given)
         missing = [n for n in dynamic if n not in given and n not in self._static]
-        defaults = self.source.parameters.signature.parameters
+        defaults = self._parameters.signature.parameters
         for name in list(missing):
             if name in self._ambient:
                 given[name] = self._ambient[name]()
@@ -444,10 +559,11 @@ class CompiledFunction:
             offset += struct.calcsize("<" + text)
         return self._struct.pack(*leaves), places
 
-    def plan_specialization(self, guards: list[tuple[int, Any, Any, Any]], dependencies: Dependencies) -> bool:
-        """Make the plan `specialization`, which is valid while the guards hold and nothing has changed."""
-        if not self.specialization:
-            guards = [*guards, *self.executable.guards, *dependencies.guards()]
+    def plan_specialization(self, dependencies: Dependencies) -> bool:
+        """Make the plan `specialization`, which is valid while nothing has changed."""
+        if not self.specialization or dependencies.moved:
+            self.plans += 1
+            guards = [*self.executable.guards, *dependencies.guards()]
             table = call_plan.guard_table(guards)
             made = self._plan(self._names, exact=True, guards=call_plan.address_of(table))
             if made is not None:
@@ -456,7 +572,7 @@ class CompiledFunction:
         return bool(self.specialization)
 
     def _plan(self, names: list[str], exact: bool, guards: int = 0) -> bytes | None:
-        kinds = {p.kind for p in self.source.parameters.signature.parameters.values()}
+        kinds = {p.kind for p in self._parameters.signature.parameters.values()}
         if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
             return None
         planner = call_plan.Planner(exact, self._target)
@@ -465,7 +581,7 @@ class CompiledFunction:
             if name in self._static:
                 made = plan_static(self._static[name], planner)
             else:
-                made = self.source.dsl.plan(self._keys[name], self.source.parameters.annotation(name), planner)
+                made = self.source.dsl.plan(self._keys[name], self._parameters.annotation(name), planner)
             if made is None:
                 return None
             records += made

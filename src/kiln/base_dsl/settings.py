@@ -157,6 +157,7 @@ SETTINGS: dict[str, Setting] = {
         Setting("KILN_TARGET", "the name of a target", "", "Where programs run: `cpu` or `nvidia`. Unset: the GPU if there is one, else the CPU.", str.lower),
         Setting("KILN_DUMP", f"a comma list of python, passes, {', '.join(KEEPABLE)}; or all", frozenset(), "Write artefacts to `CUTE_DSL_DUMP_DIR`: the rewritten Python, the module after each pass, and what `CUTE_DSL_KEEP` can name.", _list("python", "passes", *KEEPABLE)),
         Setting("KILN_TIMING", _BOOL, False, "Log how long each stage of a compilation took.", _bool),
+        Setting("KILN_CHECK_STALE", _BOOL, False, "Trace a jit function again at every call, compare with what is in use, and raise an error that shows the first difference: something was read that Kiln does not see. Slow.", _bool),
         Setting("KILN_VERIFY_PASSES", _BOOL, _under_debug, "Verify the module after every pass. On under `CUTE_DSL_DEBUG`.", _bool),
         Setting("KILN_CPU_THREADS", "an integer of at least 1", _cores, "OS threads the CPU target may use for one launch. Unset: one for each core this process may use.", _int(1, 256)),
         Setting("KILN_CPU_SEED", "an integer", 0, "A schedule for the CPU target: the order of threads and blocks, and when asynchronous copies land. 0: in order, and at once.", _int(0, (1 << 63) - 1)),

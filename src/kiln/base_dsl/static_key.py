@@ -1,116 +1,505 @@
 """Keys for what a trace took as known: equal keys mean the same code would be traced.
 
-Objects are keyed by value wherever that is possible, and by identity through a weak reference where it is
-not; never by `id()`, which is reused.
+A value is in a key by its content only where the whole state of its type is known: builtin types, and classes written in
+Python on top of them, whose instances have nothing but what their base keeps, `__dict__` and `__slots__`. Everything else
+is in it by its own `__hash__` and `__eq__` where its class defines both, else by identity, and is kept alive: an address is
+reused, a living object's is not.
 """
 
 from __future__ import annotations
 
+import array
+import collections
+import contextvars
+import ctypes
+import datetime
+import decimal
 import enum
+import functools
+import hashlib
+import struct
+import sys
+import threading
 import types
 import weakref
-from collections.abc import Hashable
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-_SCALARS = (int, str, bytes, bool, type(None), complex)
-# Packages whose objects are not looked into: they hold native state.
-_FOREIGN = {
-    "numpy",
-    "torch",
-    "jax",
-    "jaxlib",
-    "cupy",
-    "torch_mlir",
-    "llvmlite",
-    "cuda",
-    "ctypes",
-    "_ctypes",
-    "threading",
-    "_thread",
-}
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
+_PLAIN = frozenset((int, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented)))
+"""Types whose instances tell all there is to know by `==`."""
 
 
 class Identity:
-    """Equal only to the key of the very same object. Does not keep the object alive where that can be avoided."""
+    """Equal only to the key of the very same object, which it keeps alive."""
 
-    __slots__ = ("_hash", "_ref")
+    __slots__ = ("value",)
 
-    def __init__(self, x: Any) -> None:
-        self._hash = object.__hash__(x) if not isinstance(x, type) else type.__hash__(x)
-        try:
-            self._ref: Any = weakref.ref(x)
-        except TypeError:
-            self._ref = lambda: x
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
     def __hash__(self) -> int:
-        return self._hash
+        return id(self.value) >> 4
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Identity):
-            return False
-        mine = self._ref()
-        return mine is not None and mine is other._ref()
+        return type(other) is Identity and self.value is other.value
+
+    def __repr__(self) -> str:
+        return f"Identity({type(self.value).__name__})"
 
 
-def static_key(x: Any, _seen: dict[int, int] | None = None) -> Hashable:
+class Met:
+    """What a walk met: the parts that can change while the key of the whole stays what it is, or that lead to code.
+
+    `stops` tells the classes into whose objects it does not look.
+    """
+
+    def __init__(self, stops: Callable[[type], bool] | None = None) -> None:
+        self.stops = stops
+        self.functions: list[types.FunctionType] = []
+        self.classes: list[type] = []
+        self.modules: list[types.ModuleType] = []
+        self.traced: list[Any] = []
+        """Functions of the language."""
+        self.opaque: list[Any] = []
+        """Objects of which nothing is known but which they are."""
+        self.changeable = False
+        """Whether the same object may have another key later."""
+
+
+def static_key(x: Any, met: Met | None = None) -> Hashable:
     """A hashable key of a Python object known while tracing. Cycles are fine."""
     kind = type(x)
-    if kind in _SCALARS:
+    if kind in _PLAIN:
         return (kind, x)
-    if kind is float:
-        return (kind, x.hex())
-    if isinstance(x, enum.Enum):
-        return (kind, x.name)
-    if isinstance(x, (type, types.ModuleType)):
+    return _Walk(met or Met()).key(x)
+
+
+class _Layout(NamedTuple):
+    """Where the instances of a class keep their state."""
+
+    kind: Hashable
+    """The class, as part of a key."""
+    content: Callable[[_Walk, Any], Hashable] | None
+    """What the part of them that is no attribute holds; None if it is nothing."""
+    attributes: Any
+    """The descriptor of `__dict__`, or None."""
+    slots: tuple[tuple[str, Any], ...]
+    """Names and descriptors of slots."""
+    is_plain: bool
+    """Whether there are only attributes."""
+    is_bare: bool
+    """Whether the class has no methods: an object of it without attributes is nothing but itself, a sentinel."""
+
+
+_makers: dict[int, tuple[Any, type]] = {}
+"""By the address of a type, what makes the keys of its instances, and the type: its metaclass may say what equality is."""
+_MOST_MAKERS = 1024
+
+
+class _Walk:
+    """The making of one key. Objects that come again are in it by their number: whether two parts are one object can matter."""
+
+    def __init__(self, met: Met) -> None:
+        self.met = met
+        self._seen: dict[int, tuple[int, Any]] = {}
+
+    def key(self, x: Any) -> Hashable:
+        kind = type(x)
+        if kind in _PLAIN:
+            return (kind, x)
+        if kind is float:
+            return (kind, _bits(x))
+        seen = self._seen.get(id(x))
+        if seen is not None:
+            return ("again", seen[0])
+        self._seen[id(x)] = (len(self._seen), x)  # kept alive: its address must not be another's meanwhile
+        if kind is tuple:
+            return (kind, *map(self.key, x))
+        make = _makers.get(id(kind))
+        if make is None:
+            if len(_makers) >= _MOST_MAKERS:
+                _makers.clear()
+            make = _makers[id(kind)] = (_maker_of(kind), kind)
+        return make[0](self, x)
+
+    def keys(self, items: Iterable[Any]) -> tuple[Hashable, ...]:
+        return tuple(map(self.key, items))
+
+    def class_(self, x: type) -> Hashable:
+        self.met.classes.append(x)
         return Identity(x)
-    if isinstance(x, types.BuiltinFunctionType):
-        return (kind, x.__module__, x.__qualname__, Identity(x))
+
+    def module(self, x: types.ModuleType) -> Hashable:
+        self.met.modules.append(x)
+        return Identity(x)
+
+    def object(self, x: Any, layout: _Layout) -> Hashable:
+        """An instance of a class whose layout is known."""
+        self.met.classes.append(type(x))
+        if layout.is_plain and self.met.stops is not None and self.met.stops(type(x)):
+            self.met.opaque.append(x)
+            return Identity(x)
+        content = layout.content(self, x) if layout.content is not None else None
+        if layout.attributes is None and not layout.slots:
+            return (layout.kind, content)
+        self.met.changeable = True
+        attributes, slots = self._attributes(x, layout), self._slots(x, layout)
+        if layout.is_bare and attributes is None and not slots:
+            return (layout.kind, Identity(x))
+        return (layout.kind, content, attributes, slots)
+
+    def _attributes(self, x: Any, layout: _Layout) -> Hashable:
+        if layout.attributes is None:
+            return None
+        found = layout.attributes.__get__(x)
+        return tuple((name, self.key(found[name])) for name in sorted(found, key=str)) if found else None
+
+    def _slots(self, x: Any, layout: _Layout) -> Hashable:
+        held: list[Hashable] = []
+        for name, descriptor in layout.slots:
+            try:
+                held.append((name, self.key(descriptor.__get__(x))))
+            except AttributeError:
+                pass
+        return tuple(held)
+
+    def opaque(self, x: Any) -> Hashable:
+        """Anything else."""
+        kind = type(x)
+        self.met.classes.append(kind)
+        self.met.opaque.append(x)
+        if kind.__hash__ not in (None, object.__hash__) and kind.__eq__ is not object.__eq__:
+            try:
+                hash(x)
+            except Exception:
+                return Identity(x)
+            return (kind_key(kind), x)
+        return Identity(x)
+
+    def by_its_word(self, x: Any) -> Hashable:
+        """What says itself what matters of it."""
+        if getattr(type(x), "__kiln_traced__", False):
+            self.met.traced.append(x)
+        return (kind_key(type(x)), self.key(x.__kiln_content__()))
+
+    def member(self, x: Any) -> Hashable:
+        """A member of an enumeration, or a value of a flag that has no name."""
+        attributes = {name: value for name, value in vars(x).items() if name not in _MEMBER_NAMES}
+        self.met.classes.append(type(x))
+        self.met.changeable |= bool(attributes)
+        return (kind_key(type(x)), x._name_, self.key(x._value_), *self.items(attributes))
+
+    def function(self, x: types.FunctionType) -> Hashable:
+        self.met.functions.append(x)
+        parts: list[Hashable] = ["function", Identity(x.__code__), Identity(x.__globals__), x.__name__, x.__qualname__]
+        closure, defaults, named, attributes = x.__closure__, x.__defaults__, x.__kwdefaults__, x.__dict__
+        parts.append(tuple(map(self.cell, closure)) if closure else None)
+        parts += [self.key(value) if value else None for value in (defaults, named, attributes)]
+        annotated: Any = x.__annotations__ if sys.version_info < (3, 14) else x.__annotate__
+        parts.append(self.key(annotated) if annotated else None)
+        return tuple(parts)
+
+    def cell(self, cell: types.CellType) -> Hashable:
+        try:
+            return self.key(cell.cell_contents)
+        except ValueError:
+            return "empty"
+
+    # -- contents of builtin types, by the methods of the type itself: a class derived from it may have others ------------
+
+    def items(self, x: dict[Any, Any]) -> tuple[Hashable, ...]:
+        return tuple((self.key(k), self.key(v)) for k, v in dict.items(x))
+
+    def changing(self, content: Hashable) -> Hashable:
+        """Note that what a key holds can change in place."""
+        self.met.changeable = True
+        return content
+
+    def elements(self, x: Any) -> Hashable:
+        """The elements of a set. They have no order, and a number that one is given stands beside its key."""
+        made: list[Hashable] = []
+        for element in x:
+            number = len(self._seen)
+            key = self.key(element)
+            made.append((key, number) if len(self._seen) > number else key)
+        return frozenset(made)
+
+
+_MEMBER_NAMES = frozenset(
+    ("_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_", "_hashable_values_", "_add_alias_")
+)
+
+
+def kind_key(kind: type) -> Hashable:
+    """A class in a key: the class itself, unless its metaclass has a notion of equality of its own."""
+    meta = type(kind)
+    return kind if meta.__eq__ is type.__eq__ and meta.__hash__ is type.__hash__ else Identity(kind)
+
+
+def _maker_of(kind: type) -> Any:
+    """What makes the keys of instances of a class."""
+    from .numeric.meta import NumericMeta
+    from .tree import is_mlir_type
+
+    if issubclass(kind, type):
+        return _Walk.class_
+    if issubclass(kind, types.ModuleType):
+        return _Walk.module
+    if kind is types.FunctionType:
+        return _Walk.function
     own = getattr(kind, "__kiln_key__", None)
     if own is not None:
-        return (kind, own(x))
-    seen = {} if _seen is None else _seen
-    if id(x) in seen:
-        return ("cycle", seen[id(x)])
-    seen[id(x)] = len(seen)
-    if isinstance(x, (tuple, list)):
-        return (kind, *(static_key(e, seen) for e in x))
-    if isinstance(x, dict):
-        return (kind, *((static_key(k, seen), static_key(v, seen)) for k, v in x.items()))
-    if isinstance(x, (set, frozenset)):
-        return (kind, frozenset(static_key(e, seen) for e in x))
-    if isinstance(x, types.FunctionType):
-        cells = tuple(_cell_key(c, seen) for c in x.__closure__ or ())
-        defaults = (static_key(x.__defaults__, seen), static_key(x.__kwdefaults__, seen))
-        return ("function", x.__code__, cells, defaults)
-    if isinstance(x, types.MethodType):
-        return ("method", static_key(x.__func__, seen), static_key(x.__self__, seen))
-    if hasattr(kind, "__extract_mlir_values__"):
-        return _value_key(x)
-    if kind.__module__.partition(".")[0] in _FOREIGN:
-        return Identity(x)
-    if hasattr(x, "__dict__") or hasattr(kind, "__slots__"):
-        from .tree import attributes_of
+        return lambda walk, x: (kind_key(kind), own(x))
+    if hasattr(kind, "__kiln_content__"):
+        return _Walk.by_its_word
+    if getattr(kind, "__kiln_static__", False) and kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
+        return lambda walk, x: Identity(x)
+    if issubclass(kind, enum.Enum):
+        return _Walk.member
+    if isinstance(kind, NumericMeta):
+        return _number
+    if is_mlir_type(kind):
+        return _left_over
+    layout = _layout_of(kind)
+    if layout is None:
+        return _Walk.opaque
+    content = layout.content
+    if kind in _CONTENTS and content is not None and layout.attributes is None:
+        return lambda walk, x: (kind, content(walk, x))
+    return lambda walk, x: walk.object(x, layout)
 
-        attributes = attributes_of(x)
-        if attributes or hasattr(x, "__dict__"):
-            return (Identity(kind), *((k, static_key(v, seen)) for k, v in sorted(attributes.items())))
+
+def _number(_: _Walk, x: Any) -> Hashable:
+    """A typed number by its value."""
+    value = x.value
+    return (type(x), static_key(value)) if type(value) in (int, float, bool) else _left_over(_, x)
+
+
+def _left_over(_: _Walk, x: Any) -> Hashable:
+    """What is left over of an earlier trace says nothing but what kind it was."""
+    return ("traced", type(x))
+
+
+_FOREIGN = frozenset(
+    ("numpy", "torch", "jax", "jaxlib", "cupy", "torch_mlir", "llvmlite", "cuda", "threading", "logging", "asyncio",
+     "concurrent", "multiprocessing", "subprocess", "socket", "_pytest"),
+)  # fmt: skip
+"""Packages whose objects are not looked into: they hold state of the process, or lead to all there is."""
+
+# --- layouts ---------------------------------------------------------------------------------------------------------
+
+
+def _layout_of(kind: type) -> _Layout | None:
+    """Where instances of a class keep their state; None if that is not known."""
+    base: type | None = kind
+    while base is not None and base not in _CONTENTS and _is_written_in_python(base):
+        base = base.__base__
+    if base is None or (base is object is not kind and kind.__module__.partition(".")[0] in _FOREIGN):
+        return None
+    if base not in _CONTENTS and not _learn(base):
+        return None
+    attributes = next(
+        (vars(b)["__dict__"] for b in kind.__mro__ if type(vars(b).get("__dict__")) in _DESCRIPTORS), None
+    )
+    slots = [
+        (f"{owner.__qualname__}.{name}", value)
+        for owner in kind.__mro__
+        for name, value in vars(owner).items()
+        if "__slots__" in vars(owner) and type(value) is types.MemberDescriptorType and value.__objclass__ is owner
+    ]
+    written = [owner for owner in kind.__mro__ if owner is not object]
+    is_bare = base is object and not any(
+        callable(v) or hasattr(v, "__get__") for o in written for n, v in vars(o).items() if n not in _EVERY_CLASS_HAS
+    )
+    return _Layout(kind_key(kind), _CONTENTS[base], attributes, tuple(slots), base is object, is_bare)
+
+
+_EVERY_CLASS_HAS = (
+    "__dict__",
+    "__weakref__",
+    "__doc__",
+    "__module__",
+    "__annotate__",
+    "__annotate_func__",
+    "__init__",
+    "__repr__",
+)
+
+
+_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+_NATIVE_MEMBERS = (
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
+)  # fmt: skip
+
+
+def _is_written_in_python(kind: type) -> bool:
+    """Whether a class was made by a `class` statement: it has no methods of its own in native code, and instances have no
+    fields but `__dict__`, `__weakref__` and `__slots__`."""
+    if not kind.__flags__ & 1 << 9:  # a type that is part of a program in C
+        return False
+    for name, value in vars(kind).items():
+        if type(value) in _NATIVE_MEMBERS and value.__objclass__ is kind and name not in ("__dict__", "__weakref__"):
+            return False
+        if name == "__new__" and isinstance(value, types.BuiltinFunctionType):
+            return False
+        if type(value) is types.MemberDescriptorType and value.__objclass__ is kind and "__slots__" not in vars(kind):
+            return False
+    return True
+
+
+def _bits(x: float) -> bytes:
+    return struct.pack("<d", x)
+
+
+def _digest(data: Any) -> bytes:
+    """Bytes in a key; a digest of many."""
+    data = bytes(data)
+    return data if len(data) <= 64 else hashlib.blake2b(data, digest_size=32).digest()
+
+
+def _complex(walk: _Walk, x: complex) -> Hashable:
+    return struct.pack("<2d", complex.__getattribute__(x, "real"), complex.__getattribute__(x, "imag"))
+
+
+def _partial(walk: _Walk, x: Any) -> Hashable:
+    of = functools.partial
+    return walk.changing(walk.keys(vars(of)[name].__get__(x) for name in ("func", "args", "keywords")))
+
+
+def _mapping_proxy(walk: _Walk, x: Any) -> Hashable:
+    return walk.changing(walk.key(x.copy()))
+
+
+def _memory(walk: _Walk, x: memoryview) -> Hashable:
     try:
-        hash(x)
-    except TypeError:
+        return walk.changing((x.format, x.shape, x.readonly, _digest(x.tobytes())))
+    except ValueError:  # released
+        return walk.opaque(x)
+
+
+def _builtin(walk: _Walk, x: Any) -> Hashable:
+    """A function in C, by itself; a method, by what it is bound to."""
+    owner = x.__self__
+    if owner is None or isinstance(owner, types.ModuleType):
         return Identity(x)
-    return (kind, x) if kind.__module__ == "builtins" else Identity(x)
+    return (x.__name__, walk.key(owner))
 
 
-def _value_key(x: Any) -> Hashable:
-    """A typed number by its value. What is left over of an earlier trace says nothing but what kind it was."""
-    from .numeric.meta import NumericMeta
-
-    value = x.value if isinstance(type(x), NumericMeta) else None
-    return (type(x), static_key(value)) if type(value) in (int, float, bool) else ("traced", type(x))
+def _weak(walk: _Walk, x: Any) -> Hashable:
+    walk.changing(None)
+    return (Identity(x), Identity(weakref.ref.__call__(x)))
 
 
-def _cell_key(cell: types.CellType, seen: dict[int, int]) -> Hashable:
+def _context(walk: _Walk, x: contextvars.ContextVar[Any]) -> Hashable:
+    walk.changing(None)
+    return (Identity(x), walk.key(x.get(_NOTHING)))
+
+
+_NOTHING = enum.Enum("_NOTHING", "value").value
+"""What a context variable without a value has."""
+
+
+_CONTENTS: dict[type, Callable[[_Walk, Any], Hashable] | None] = {
+    object: lambda _, x: Identity(x) if type(x) is object else None,
+    int: lambda _, x: int.__int__(x),
+    float: lambda _, x: _bits(float.__float__(x)),
+    complex: _complex,
+    str: lambda _, x: str.__str__(x),
+    bytes: lambda _, x: bytes.__getitem__(x, slice(None)),
+    tuple: lambda walk, x: walk.keys(tuple.__iter__(x)),
+    frozenset: lambda walk, x: walk.elements(frozenset.__iter__(x)),
+    list: lambda walk, x: walk.changing(walk.keys(list.__iter__(x))),
+    dict: lambda walk, x: walk.changing(walk.items(x)),
+    set: lambda walk, x: walk.changing(walk.elements(set.__iter__(x))),
+    bytearray: lambda walk, x: walk.changing(_digest(memoryview(x))),
+    range: lambda walk, x: walk.keys((x.start, x.stop, x.step)),
+    slice: lambda walk, x: walk.keys((x.start, x.stop, x.step)),
+    memoryview: _memory,
+    array.array: lambda walk, x: walk.changing((x.typecode, _digest(array.array.tobytes(x)))),
+    collections.deque: lambda walk, x: walk.changing(
+        (vars(collections.deque)["maxlen"].__get__(x), walk.keys(collections.deque.__iter__(x)))
+    ),
+    collections.OrderedDict: lambda walk, x: walk.changing(
+        tuple((walk.key(k), walk.key(v)) for k, v in collections.OrderedDict.items(x))
+    ),
+    collections.defaultdict: lambda walk, x: walk.changing(
+        (walk.key(vars(collections.defaultdict)["default_factory"].__get__(x)), walk.items(x))
+    ),
+    functools.partial: _partial,
+    types.SimpleNamespace: None,
+    types.MappingProxyType: _mapping_proxy,
+    types.MethodType: lambda walk, x: walk.keys((x.__func__, x.__self__)),
+    types.BuiltinFunctionType: _builtin,
+    types.CodeType: lambda _, x: Identity(x),
+    types.CellType: lambda walk, x: walk.changing(walk.cell(x)),
+    property: lambda walk, x: walk.keys((x.fget, x.fset, x.fdel, x.__doc__)),
+    staticmethod: lambda walk, x: walk.key(x.__func__),
+    classmethod: lambda walk, x: walk.key(x.__func__),
+    super: lambda walk, x: walk.keys((x.__thisclass__, x.__self__)),
+    weakref.ref: _weak,
+    contextvars.ContextVar: _context,
+    threading.local: lambda walk, x: (Identity(x), walk.changing(walk.items(x.__dict__))),
+    decimal.Decimal: lambda _, x: decimal.Decimal.as_tuple(x),
+    datetime.timedelta: lambda _, x: datetime.timedelta.__reduce__(x)[1],
+    datetime.date: lambda _, x: datetime.date.__reduce__(x)[1],
+    datetime.time: lambda walk, x: walk.key(datetime.time.__reduce_ex__(x, 4)[1]),
+    datetime.datetime: lambda walk, x: walk.key(datetime.datetime.__reduce_ex__(x, 4)[1]),
+    datetime.timezone: lambda walk, x: walk.key(datetime.timezone.__getinitargs__(x)),  # pyright: ignore[reportAttributeAccessIssue]
+}
+"""By type, what the part of its instances holds that is no attribute."""
+
+
+def _learn(kind: type) -> bool:
+    """Add a type of a library that is only there if somebody has imported it; whether it could be done."""
+    import random
+
+    if kind is random.Random.__base__:
+        _CONTENTS[kind] = lambda walk, x: walk.changing(kind.getstate(x))  # pyright: ignore[reportAttributeAccessIssue]
+        return True
+    numpy, torch = (sys.modules.get(name) for name in ("numpy", "torch"))
+    if numpy is not None and issubclass(kind, numpy.generic):
+        _CONTENTS[kind] = lambda walk, x: _array(walk, numpy.asarray(x))
+        return True
+    if numpy is not None and kind is numpy.ndarray:
+        _CONTENTS[kind] = lambda walk, x: walk.changing(_array(walk, x.view(numpy.ndarray)))
+        return True
+    if torch is not None and kind is torch._C.TensorBase:
+        _CONTENTS[kind] = lambda walk, x: walk.changing(_tensor(x))
+        return True
+    data: Any = ctypes.c_int.__mro__[-2]  # `_CData`
+    if issubclass(kind, data):
+        _CONTENTS[kind] = lambda walk, x: walk.changing(_c_data(x))
+        return True
+    return False
+
+
+def _array(walk: _Walk, x: Any) -> Hashable:
+    """An array of numpy's by what is in it."""
+    if x.dtype.hasobject:
+        return (x.dtype.str, x.shape, walk.keys(x.ravel().tolist()))
+    return (x.dtype, x.shape, x.strides, x.flags.writeable, _digest(x.tobytes()))
+
+
+def _tensor(x: Any) -> Hashable:
+    """A tensor of PyTorch's: itself, and how often it was written to. What is in it may lie on a GPU."""
     try:
-        return static_key(cell.cell_contents, seen)
-    except ValueError:
-        return "empty"
+        return (Identity(x), x._version, x.data_ptr(), x.shape, x.stride(), x.requires_grad)
+    except (RuntimeError, NotImplementedError):  # tensors of the inference mode count nothing, others have no memory
+        return Identity(x)
+
+
+def _c_data(x: Any) -> Hashable:
+    """Data of a type of `ctypes`. With addresses in it, it is not known by its bytes alone."""
+    data = _digest(ctypes.string_at(ctypes.addressof(x), ctypes.sizeof(x)))
+    return (Identity(x), data) if _has_addresses(type(x)) else data
+
+
+def _has_addresses(kind: Any) -> bool:
+    if hasattr(kind, "_fields_"):
+        bases = [base for base in kind.__mro__ if "_fields_" in vars(base)]
+        return any(_has_addresses(field[1]) for base in bases for field in base._fields_)
+    if hasattr(kind, "_length_"):
+        return _has_addresses(kind._type_)
+    return not (isinstance(getattr(kind, "_type_", None), str) and kind._type_ not in "zZPOX")

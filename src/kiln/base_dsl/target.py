@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .. import forks
 from . import call_plan, sanitizing
 from .diagnostics import DSLRuntimeError
+from .stale import checks_stale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -137,7 +138,7 @@ _open_choices = forks.Count()
 
 def choice_guards() -> list[tuple[int, Any, Any, Any]] | None:
     """Guards (see `call_plan`) that hold as long as `target_key()` is what it is now; None if there are none."""
-    if _environment is None or os.name != "posix" or _choice.name or sanitizing.open_requests.value:
+    if _environment is None or os.name != "posix" or _choice.name or sanitizing.open_requests.value or checks_stale():
         return None
     here = globals()
     return [
@@ -145,12 +146,13 @@ def choice_guards() -> list[tuple[int, Any, Any, Any]] | None:
         (call_plan.IN_DICT, here, "_process_choice", _process_choice),
         (call_plan.IN_DICT, here, "_registrations", _registrations),
         (call_plan.IS_ZERO, sanitizing.open_requests, None, call_plan.NOTHING),
-        (call_plan.IN_DICT, _environment, _TARGET_VARIABLE, _environment.get(_TARGET_VARIABLE, call_plan.NOTHING)),
-        (call_plan.IN_DICT, _environment, _SANITIZE_VARIABLE, _environment.get(_SANITIZE_VARIABLE, call_plan.NOTHING)),
+        *((call_plan.IN_DICT, _environment, name, _environment.get(name, call_plan.NOTHING)) for name in _VARIABLES),
     ]
 
 
-_TARGET_VARIABLE, _SANITIZE_VARIABLE = b"KILN_TARGET", b"KILN_SANITIZE"
+_CODE_VARIABLES = (b"CUTE_DSL_ARCH", b"CUTE_DSL_COMPILER_OPT")
+"""Settings that make other code of the same module."""
+_VARIABLES = (b"KILN_TARGET", b"KILN_SANITIZE", b"KILN_CHECK_STALE", *_CODE_VARIABLES)
 
 
 def register_target(name: str, loader: Callable[[], Target], preference: int = -1, sanitizes: bool = False) -> None:
@@ -181,11 +183,20 @@ def target_name() -> str:
 
 
 def target_key() -> str:
-    """The name of the target in force and what code is instrumented for: code made under one key serves no other."""
-    if not sanitizing.open_requests.value and _environment is not None and b"KILN_SANITIZE" not in _environment:
+    """The name of the target in force, what code is instrumented for, and settings that choose code: what was made under one
+    key serves no other."""
+    known = _environment
+    if (
+        known is not None
+        and not sanitizing.open_requests.value
+        and b"CUTE_DSL_ARCH" not in known
+        and b"KILN_SANITIZE" not in known
+        and b"CUTE_DSL_COMPILER_OPT" not in known
+    ):
         return target_name()  # asked at every call: without a call of its own
-    kinds = sanitizing.kinds()
-    return f"{target_name()}+{','.join(kinds)}" if kinds else target_name()
+    parts = [target_name(), ",".join(sanitizing.kinds())]
+    parts += [os.environ.get(name.decode(), "") for name in _CODE_VARIABLES]
+    return "+".join(parts).rstrip("+")
 
 
 _environment: Any = getattr(os.environ, "_data", None)

@@ -74,6 +74,11 @@ def is_mlir_value(x: object) -> bool:
     return isinstance(x, _value_types or _find_value_types())
 
 
+def is_mlir_type(kind: type) -> bool:
+    """Whether instances of a class are raw values of the bindings."""
+    return issubclass(kind, _value_types or _find_value_types())
+
+
 def is_dynamic(x: object) -> bool:
     """Whether `x` is a single value known only when the program runs."""
     return isinstance(x.value if isinstance(x, T.Numeric) else x, _value_types or _find_value_types())

@@ -198,6 +198,9 @@ class _StaticTree(Node):
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
         return self._value
 
+    def known(self) -> list[Any]:
+        return [self._value]
+
 
 def shape_node(value: Any) -> Node:
     """An argument annotated as a shape, stride, coordinate or tile: Python ints in it are static."""

@@ -210,6 +210,10 @@ class Layout:
         equal = self.__eq__(other)
         return not equal if isinstance(equal, bool) else equal == False  # noqa: E712  a dynamic Boolean has no "not"
 
+    def __kiln_content__(self) -> Any:
+        """What keys know of it."""
+        return self._shape, self._stride
+
     def __hash__(self) -> int:
         h = self._hash
         if h is None:

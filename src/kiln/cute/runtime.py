@@ -123,6 +123,10 @@ class RuntimeTensor(_Passed):
         self._struct = ctypes.create_string_buffer(packed, len(packed) + 8)
         return [ctypes.addressof(self._struct)]
 
+    def __kiln_content__(self) -> Any:
+        """What a trace can know of it: not what is in its memory."""
+        return self._argument
+
     # -- what it is --------------------------------------------------------------------------------------
 
     @property
@@ -549,6 +553,10 @@ class RuntimePointer(Pointer):
         self.keep = keep
 
     def __kiln_argument__(self) -> Any:
+        return self._argument
+
+    def __kiln_content__(self) -> Any:
+        """What a trace can know of it: not what is in its memory."""
         return self._argument
 
     def toint(self, *, loc: Any = None, ip: Any = None) -> int:

@@ -44,6 +44,7 @@ def _leaf_texts(leaves: Sequence[Any]) -> str:
 class TensorSignature:
     """What compiled code knows about a tensor argument. One object for equal signatures, so `is` compares them."""
 
+    __kiln_static__ = True
     __slots__ = (
         "_dynamic", "_types", "alignment", "dtype", "formats", "memspace", "promised", "readonly", "shape", "stride",
     )  # fmt: skip

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import os
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from ..base_dsl import trace as tracing
 from ..base_dsl.call_program import Passed, Program, Recorder
 from ..base_dsl.dependencies import Dependencies
 from ..base_dsl.numeric.meta import TYPES
-from ..base_dsl.static_key import static_key
+from ..base_dsl.static_key import Met, static_key
 from ..cute.arrays import introduce_array
 from . import arrays
 
@@ -31,13 +30,12 @@ if TYPE_CHECKING:
 _MOST = 2048
 _MOST_NAMES = 8
 """Native keys of one program: of equal arguments that are other objects each time."""
-_ARCHITECTURE = "CUTE_DSL_ARCH"
 _PLAIN = (int, bool, str, type(None))
 
 
 def mode() -> Any:
     """The part of a key that says where and how code runs."""
-    return targets.target_key(), os.environ.get(_ARCHITECTURE), targets.get_target().device_key()
+    return targets.target_key(), targets.get_target().device_key()
 
 
 def launch(compiled: Any, leaves: list[Any], places: Sequence[tuple[int, Any]], stream: int) -> None:
@@ -83,7 +81,8 @@ class _Walk:
         self.numbers: list[float] = []
         self.objects: list[Any] = []
         """What keys of native code name by its address, and what must live for it."""
-        self.callables: list[Any] = []
+        self.known: list[Any] = []
+        """What may lead to code that reads something else."""
         self.foreign = False
         """Whether there are arrays of other libraries than numpy and torch, or numbers of numpy's as arrays."""
         self.stray = False
@@ -115,10 +114,8 @@ class _Walk:
         if arrays.is_array(value):
             return self._array(value, expected)
         self.objects.append(value)
-        if callable(value) and not isinstance(value, type):
-            self.callables.append(value)
-        names = getattr(value, "__globals__", None) if kind is types.FunctionType else None
-        return static_key(value), id(names)
+        self.known.append(value)
+        return static_key(value)
 
     def _array(self, value: Any, expected: bool) -> Any:
         kind = type(value)
@@ -263,8 +260,8 @@ class KernelFunction:
         if program is not None:
             program.device = device
             program.keep(*walk.objects)
-            if walk.callables:
-                program.holds = Reads(walk.callables).unchanged
+            if walk.known:
+                program.holds = Reads(walk.known).unchanged
         self._programs[key] = program
         native = call_plan.loaded()
         if native is not None:  # here, where a kernel is compiled, and not in the next call
@@ -282,6 +279,8 @@ class KernelFunction:
         """See to it that native code takes the next call like this one."""
         native, guards = call_plan.loaded(), _guards(program)
         if native is None or guards is None or not _introduce(native, walk):
+            return
+        if _has_attributes(walk.known):  # native keys do not tell them
             return
         for value in walk.objects:
             if _is_constant(value):
@@ -307,6 +306,13 @@ def _lies(x: Any) -> str:
     return f"of shape {tuple(x.shape)} and strides {arrays.strides(x)}"
 
 
+def _has_attributes(values: list[Any]) -> bool:
+    """Whether there are functions with attributes among some values and what they hold."""
+    met = Met()
+    static_key(values, met)
+    return any(function.__dict__.keys() - {"__wrapped__"} for function in met.functions)
+
+
 def _is_constant(value: Any) -> bool:
     """Whether objects of a type never change: types of elements, and tilings of this library."""
     if type(value).__module__.startswith(__package__ or ""):
@@ -316,10 +322,10 @@ def _is_constant(value: Any) -> bool:
 
 
 class Reads:
-    """What functions among the arguments read besides them. What their cells hold is part of keys."""
+    """What functions among the arguments read besides them."""
 
-    def __init__(self, functions: list[Any]) -> None:
-        self._found = Dependencies(_nothing, functions, _own_cells(functions))
+    def __init__(self, functions: Sequence[Any]) -> None:
+        self._found = Dependencies(None, functions)
 
     def unchanged(self) -> bool:
         """Whether all is as it was."""
@@ -330,46 +336,17 @@ class Reads:
         return self._found.guards()
 
 
-def _nothing() -> None:
-    pass
-
-
-def _own_cells(values: Any) -> list[types.CellType]:
-    """The cells of functions, and of functions that they or their defaults hold."""
-    found: list[types.CellType] = []
-    left = list(values)
-    while left:
-        value = left.pop()
-        if isinstance(value, (tuple, list)):
-            left += value
-        if not isinstance(value, types.FunctionType):
-            continue
-        left += value.__defaults__ or ()
-        for cell in value.__closure__ or ():
-            if all(cell is not other for other in found):
-                found.append(cell)
-                try:
-                    left.append(cell.cell_contents)
-                except ValueError:
-                    pass
-    return found
-
-
 def _guards(program: Program) -> list[tuple[int, Any, Any, Any]] | None:
     """What must hold for native code to repeat a program."""
-    chosen, environment = targets.choice_guards(), getattr(os.environ, "_data", None)
-    if environment is None:
-        return None
+    chosen = targets.choice_guards()
     if chosen is None:  # inside of a `with kiln.target(...)` there is no word in memory that tells
         chosen = [(call_plan.IS_TRUE, functools.partial(_is_chosen, targets.target_key()), None, call_plan.NOTHING)]
-    name = _ARCHITECTURE.encode()
     held = program.holds
     reads = held.__self__ if isinstance(held, types.MethodType) else None
     return [
         (call_plan.IS_ZERO, call_program.recording, None, call_plan.NOTHING),
         (call_plan.IS_ZERO, tracing.active, None, call_plan.NOTHING),
         *chosen,
-        (call_plan.IN_DICT, environment, name, environment.get(name, call_plan.NOTHING)),
         *targets.get_target().device_guards(program.device),
         *targets.get_target().launch_guards(),
         *(reads.guards() if isinstance(reads, Reads) else []),

@@ -255,7 +255,7 @@ def elementwise(
 
         return call
 
-    key = (_function_key(function), len(inputs), tuple((k, type(x), x) for k, x in numbers.items()))
+    key = (static_key(function), len(inputs), static_key(numbers))
     reads = Reads([function])
     used = _form(key, reads, lambda: (applied(function), applied(one_by_one(function))), dtypes)
     if out is None:
@@ -278,16 +278,6 @@ def elementwise(
 
 
 _NUMBERS = (int, float, bool)
-
-
-def _function_key(function: Any) -> Any:
-    """Equal for functions of the same code that read the same: also for one that is made anew for each call."""
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return static_key(function)
-    if function.__closure__ is None and function.__defaults__ is None and function.__kwdefaults__ is None:
-        return code, id(function.__globals__)  # kept alive by what is known to be read of it
-    return static_key(function), id(function.__globals__)
 
 
 _kernels: dict[Any, tuple[Elementwise, Reads]] = {}

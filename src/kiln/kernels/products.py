@@ -308,12 +308,14 @@ class Request:
         has = (self.c is not None, self.bias is not None)
         key = (*key, *has, static_key(chosen), static_key(self.epilogue), scaled, self.branching)
         found = _kernels.get(key)
-        if found is None or not all(user.unchanged() for user in found[1]):
-            users = [Dependencies(f) for f in (chosen, self.epilogue) if hasattr(f, "__code__")]
+        if found is None or not found[1].unchanged():
+            reads = Dependencies(None, (chosen, self.epilogue))
             epilogue = self.epilogue
             if self.branching:
                 chosen, epilogue = one_by_one(chosen), epilogue and one_by_one(epilogue)
-            found = _kernels[key] = (make(_combiner(*has, chosen, epilogue, scaled)), users)
+            if len(_kernels) >= _MOST:
+                _kernels.clear()
+            found = _kernels[key] = (make(_combiner(*has, chosen, epilogue, scaled)), reads)
         return found[0]
 
     def _kernel(self, operands: list[Operand], out_type: Any, views: _Views, tiling: Tiling, simt: bool) -> Any:
@@ -348,7 +350,8 @@ def _in_clusters(tiling: Tiling) -> bool:
     return 1 < tiling.splits <= min(gemm_tiling.MOST_IN_CLUSTER, devices.current().cluster)
 
 
-_kernels: dict[Any, tuple[Any, list[Dependencies]]] = {}
+_MOST = 1024
+_kernels: dict[Any, tuple[Any, Dependencies]] = {}
 _functions: dict[Any, Any] = {}
 
 
@@ -357,6 +360,8 @@ def _call(kernel: Any, given: list[Any], tensors: list[Any], first: int, alpha: 
     key = (kernel, mode(), *(t.__kiln_argument__()[0] for t in tensors))
     compiled = _functions.get(key)
     if compiled is None:
+        if len(_functions) >= _MOST:
+            _functions.clear()
         compiled = _functions[key] = cute.compile(kernel, *tensors[:first], tensors[first:], 1.0, 1.0, 0)
     plans.run_on(
         compiled, given, tensors, (alpha, beta), (*tensors[:first], tensors[first:], float(alpha), float(beta))

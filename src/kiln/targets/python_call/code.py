@@ -48,7 +48,6 @@ API = (
     ("PyErr_Occurred", (), "ptr"),
     ("PyErr_Clear", (), ""),
     ("PyObject_GetAttr", ("ptr", "ptr"), "ptr"),
-    ("PyObject_GetItem", ("ptr", "ptr"), "ptr"),
     ("PyObject_IsTrue", ("ptr",), "i32"),
     ("PyObject_CallNoArgs", ("ptr",), "ptr"),
     ("PyObject_Call", ("ptr", "ptr", "ptr"), "ptr"),
@@ -239,7 +238,7 @@ def _guards(module: ir.Module) -> None:
 
     c.at(body)
     kind, owner, key, wanted = (c.word(guard), *(c.pointer(guard, n) for n in (1, 2, 3)))
-    kinds = (plan.IN_DICT, plan.IN_CELL, plan.IN_MAPPING, plan.IS_ZERO, plan.IS_TRUE, plan.ALL_OF)
+    kinds = (plan.IN_DICT, plan.IS_WORD, plan.IN_CELL, plan.IS_ZERO, plan.IS_TRUE, plan.ALL_OF)
     places = {number: c.block() for number in kinds}
     for number, place in places.items():
         c.when(c.equals(kind, number), place)
@@ -254,12 +253,14 @@ def _guards(module: ir.Module) -> None:
     c.at(missing)
     c.branch(c.is_null(c.result("PyErr_Occurred", ptr)), more, failed)
 
-    for number, api in ((plan.IN_CELL, "PyCell_Get"), (plan.IN_MAPPING, "PyObject_GetItem")):
-        c.at(places[number])
-        found = c.result(api, ptr, owner, *([key] if api == "PyObject_GetItem" else []))
-        c.require(c.negation(c.is_null(found)), failed)
-        c.call("Py_DecRef", [], [found])  # its owner keeps it
-        c.branch(c.is_(found, wanted), more, no)
+    c.at(places[plan.IN_CELL])
+    found = c.result("PyCell_Get", ptr, owner)
+    c.require(c.negation(c.is_null(found)), failed)
+    c.call("Py_DecRef", [], [found])  # its owner keeps it
+    c.branch(c.is_(found, wanted), more, no)
+
+    c.at(places[plan.IS_WORD])
+    c.branch(c.is_(c.pointer(owner), wanted), more, no)
 
     c.at(places[plan.IS_ZERO])
     c.branch(c.equals(c.word(owner), 0), more, no)
@@ -431,8 +432,8 @@ def _call_compiled(module: ir.Module) -> None:
 
 
 def _call_jit(module: ir.Module) -> None:
-    """The candidates are tried in order. The slot holds a tuple: the addresses of their plans after how many they are, and
-    what owns them; it is kept while the call lasts, as guards may run Python."""
+    """The candidates are tried in order. The slot holds a tuple: how many they are, guards for all of them and the addresses
+    of their plans, and what owns these; it is kept while the call lasts, as guards may run Python."""
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     c = Body(module, "kiln_call_jit", [ptr, ptr, i64, ptr], [ptr])
     leave = c.block()
@@ -440,13 +441,14 @@ def _call_jit(module: ir.Module) -> None:
     c.call("Py_IncRef", [], [held])
     candidates = c.byte_gep(c.result("PyTuple_GetItem", ptr, held, c.i64(0)), plan.BYTES_DATA)
     head, body, more, none = c.block(i64), c.block(), c.block(), c.block()
+    c.require(c.equals(c.result("kiln_guards", i32, c.pointer(candidates, 1)), 1), none)
     c.goto(head, c.i64(0))
     (index,) = c.at(head)
     c.branch(c.compare("slt", index, c.word(candidates)), body, none)
     c.at(more)
     c.goto(head, c.binary("addi", index, c.i64(1)))
     c.at(body)
-    header = c.pointer(candidates, c.binary("addi", index, c.i64(1)))
+    header = c.pointer(candidates, c.binary("addi", index, c.i64(2)))
     c.require(c.equals(c.result("kiln_guards", i32, c.pointer(header, plan.GUARDS)), 1), more)
     result = _make(c, header, more)
     c.call("Py_DecRef", [], [held])

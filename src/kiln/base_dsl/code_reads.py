@@ -1,0 +1,123 @@
+"""What code may read besides its variables: names of globals and of attributes, modules that it imports, and names that it
+gives as text (`getattr(module, "K")`, `globals()["K"]`, `os.environ["K"]`)."""
+
+from __future__ import annotations
+
+import ast
+import dis
+import functools
+import types
+from typing import NamedTuple
+
+from .diagnostics import DSLRuntimeError
+
+_BY_NAME = {"getattr", "hasattr"}
+"""Functions whose second argument is the name of an attribute."""
+_TABLES = {"globals", "vars", "locals"}
+"""Functions that give a dictionary of names."""
+_ENVIRONMENT = {"environ", "environb", "getenv"}
+_ANYTHING = {
+    "eval", "exec", "dir", "__import__", "import_module", "attrgetter", "methodcaller", "getmembers", "getattr_static",
+    "__getattribute__", "reload", "getclosurevars",
+}  # fmt: skip
+"""What reads names that nobody can tell beforehand."""
+_UNUSUAL = _BY_NAME | _TABLES | _ENVIRONMENT | _ANYTHING | {"__dict__"}
+
+
+class CodeReads(NamedTuple):
+    """What a code object, and those in it, may read."""
+
+    names: frozenset[str]
+    """Globals."""
+    attributes: frozenset[str]
+    imports: frozenset[tuple[str, int]]
+    """Modules, with the level of a relative import."""
+    texts: frozenset[str]
+    """Names that are given as text, or whose absence would be noticed: they need not exist."""
+    of_globals: bool
+    """Whether texts may be names of globals."""
+    of_environment: bool
+    """Whether texts may be names of environment variables."""
+    anything: bool
+    """Whether names are worked out while it runs."""
+
+
+@functools.lru_cache(maxsize=4096)
+def code_reads(code: types.CodeType) -> CodeReads:
+    """What code may read."""
+    names, attributes, texts = set[str](), set[str](), set[str]()
+    imports = set[tuple[str, int]]()
+    catches = False
+    instructions = list(dis.get_instructions(code))
+    for at, instruction in enumerate(instructions):
+        operation = instruction.opname
+        if operation in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
+            names.add(instruction.argval)
+        elif operation in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"):
+            attributes.add(instruction.argval)
+        elif operation == "IMPORT_NAME":
+            level = instructions[at - 2].argval
+            imports.add((instruction.argval, level if type(level) is int else 0))
+        elif operation in ("CHECK_EXC_MATCH", "JUMP_IF_NOT_EXC_MATCH"):
+            catches = True
+        elif operation == "MATCH_CLASS":
+            attributes |= {text for c in code.co_consts if type(c) is tuple for text in c if type(text) is str}
+    unusual = (names | attributes) & _UNUSUAL
+    anything = bool(unusual & _ANYTHING)
+    if unusual:
+        anything = anything or not _names_are_given(code)
+        texts |= {c for c in code.co_consts if type(c) is str and c.isidentifier()}
+    if catches:
+        texts |= attributes
+    inner = [code_reads(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return CodeReads(
+        frozenset(names.union(*(i.names for i in inner))),
+        frozenset(attributes.union(*(i.attributes for i in inner))),
+        frozenset(imports.union(*(i.imports for i in inner))),
+        frozenset(texts.union(*(i.texts for i in inner))),
+        bool(unusual & _TABLES) or any(i.of_globals for i in inner),
+        bool(unusual & _ENVIRONMENT) or any(i.of_environment for i in inner),
+        anything or any(i.anything for i in inner),
+    )
+
+
+def _names_are_given(code: types.CodeType) -> bool:
+    """Whether the source gives all names by which it looks something up as texts."""
+    from .frontend import source
+
+    if code.co_name.startswith("<") and code.co_name != "<lambda>":  # a comprehension: whoever holds it is looked at
+        return True
+    try:
+        tree = source.find(code)
+    except DSLRuntimeError:
+        return False
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    for node in ast.walk(tree):
+        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        if name in _BY_NAME or name == "getenv":
+            call = parents.get(node)
+            place = 1 if name in _BY_NAME else 0
+            if not (isinstance(call, ast.Call) and call.func is node and _is_text(call.args[place : place + 1])):
+                return False
+        elif name in _TABLES:
+            call = parents.get(node)
+            if not (isinstance(call, ast.Call) and call.func is node and _is_looked_up(call, parents)):
+                return False
+        elif name in ("__dict__", "environ", "environb") and not _is_looked_up(node, parents):
+            return False
+    return True
+
+
+def _is_looked_up(table: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
+    """Whether a dictionary is only asked for one name: `table["K"]`, `table.get("K")`, `"K" in table`."""
+    parent = parents.get(table)
+    if isinstance(parent, ast.Subscript) and parent.value is table:
+        return _is_text([parent.slice])
+    if isinstance(parent, ast.Attribute) and parent.attr == "get":
+        call = parents.get(parent)
+        return isinstance(call, ast.Call) and call.func is parent and _is_text(call.args[:1])
+    return isinstance(parent, ast.Compare) and _is_text([parent.left])
+
+
+def _is_text(nodes: list[ast.expr]) -> bool:
+    return len(nodes) == 1 and isinstance(nodes[0], ast.Constant) and isinstance(nodes[0].value, (str, bytes))
