@@ -260,6 +260,14 @@ def test_tensors_of_python_have_the_protocol_of_arguments():
         np.testing.assert_array_equal(y, [3, 7, 11, 15])
 
 
+def test_a_tensor_may_be_there_twice():
+    x, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+    tensor = from_dlpack(x).mark_layout_dynamic()
+    assert get_c_pointers(tensor) == get_c_pointers(tensor)
+    scale(Scaled(tensor, tensor, Float32(2.0)), y)
+    np.testing.assert_array_equal(y, x * 3)
+
+
 def test_fake_tensors_have_it_too_but_no_memory():
     z, y = np.ones(4, np.float32), np.zeros(4, np.float32)
     fake = make_fake_tensor(Float32, (sym_int(),), (sym_int64(),), memspace=cute.AddressSpace.generic)

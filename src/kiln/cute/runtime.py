@@ -120,8 +120,10 @@ class RuntimeTensor(_Passed):
         """Where its address and its dynamic leaves lie in memory, as a C struct. It is kept with the tensor."""
         found, leaves = self._argument
         packed = struct.pack("@" + found.formats.replace("4x", ""), *leaves)
-        self._struct = ctypes.create_string_buffer(packed, len(packed) + 8)
-        return [ctypes.addressof(self._struct)]
+        known = self.__dict__.get("_struct")
+        if known is None or known.raw[: len(packed)] != packed:  # an argument may ask more than once
+            known = self._struct = ctypes.create_string_buffer(packed, len(packed) + 8)
+        return [ctypes.addressof(known)]
 
     def __kiln_content__(self) -> Any:
         """What a trace can know of it: not what is in its memory."""

@@ -81,6 +81,28 @@ def test_arithmetic(kind):
         np.testing.assert_array_equal(y[row], wanted, err_msg=f"{p} {q}")
 
 
+def test_packed_arithmetic():
+    ways = [(name, way) for name in ("add", "sub", "mul", "fma") for way in DIRECTIONS]
+
+    @cute.kernel
+    def kernel(a: cute.Tensor, b: cute.Tensor, y: cute.Tensor):
+        t = arch.thread_idx()[0]
+        p, q = (a[t], b[t]), (b[t], a[t])
+        for n, (name, way) in enumerate(ways):
+            operation = getattr(arch, f"{name}_packed_f32x2")
+            y[t, n, 0], y[t, n, 1] = operation(p, q, q, rnd=way) if name == "fma" else operation(p, q, rnd=way)
+
+    a, b = (np.array(column, np.float32) for column in zip(*PAIRS, strict=True))
+    y = np.zeros((len(PAIRS), len(ways), 2), np.float32)
+    run(kernel, a, b, y, block=len(PAIRS))
+    large = float(np.finfo(np.float32).max)
+    for row, (p, q) in enumerate(zip(a, b, strict=True)):
+        for half, (first, second) in enumerate(((p, q), (q, p))):
+            exact = [F32[name](Fraction(float(first)), Fraction(float(second))) for name, _ in ways]
+            wanted = [directed(e, way, np.float32, large) for e, (_, way) in zip(exact, ways, strict=True)]
+            np.testing.assert_array_equal(y[row, :, half], wanted, err_msg=f"{p} {q}")
+
+
 NUMBERS = [1 / 3, -1 / 3, 65519.0, -65519.0, 1e-8, -1e-8, 2.0**-25, 1.0, 0.0, 1e6, -1e6, 3e38, 1.00390625, -1.0078125]
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.compiler import report_at
-from ...base_dsl.diagnostics import DSLNotImplemented
 from ...mlir import ir
 from ..llvm_build import Builder, int_type
 from .expand import Expander
 from .hardware import call, hardware, text
+from .rounding import rounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,13 +75,17 @@ def _approx(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> lis
 
 
 @hardware("packed_f32x2")
-def _packed_f32x2(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+def _packed_f32x2(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
     first, second, third = op.operands
     kind, rounding = text(op, "kind"), text(op, "rounding")
     if rounding != "rn":
-        raise report_at(
-            op.location, DSLNotImplemented, f"the CPU target rounds packed arithmetic to nearest, not {rounding}"
-        )
+        operands = [first, second, third] if kind == "fma" else [first, second]
+        made, f32 = first, first.type.element_type  # pyright: ignore[reportAttributeAccessIssue]
+        for n in range(2):
+            place = {"static_position": ir.DenseI64ArrayAttr.get([n])}
+            parts = [b.value("vector.extract", f32, (v,), place) for v in operands]
+            made = b.value("vector.insert", first.type, (rounded(x, b, kind, rounding, f32, *parts), made), place)
+        return [made]
     if kind == "fma":
         return [b.value("math.fma", first.type, (first, second, third))]
     return [b.value(f"arith.{kind}f", first.type, (first, second))]
