@@ -196,6 +196,43 @@ def test_objects_with_slots_are_carried():
     assert [main(tensors()[1], n) for n in (1, 2)] == [NUMBERS[2], NUMBERS[6]]
 
 
+class Settings:
+    """A plain object that refers to itself."""
+
+    def __init__(self):
+        self.own, self.width = [self], 4
+
+
+@dataclasses.dataclass
+class Cursor(Record):
+    place: Int32
+
+    def __new_from_mlir_values__(self, values):
+        made = Cursor(kiln.new_from_mlir_values(self.place, values))
+        made.shared = self.shared
+        return made
+
+    def __extract_mlir_values__(self):
+        return kiln.extract_mlir_values(self.place)
+
+    def step(self):
+        self.place += self.shared.width
+
+
+def test_what_an_object_refers_to_stays_the_same_object():
+    @cute.jit
+    def main(n: Int32, settings: kiln.Constexpr):
+        cursor = Cursor(Int32(0))
+        cursor.shared = settings
+        for i in range(n):
+            if i % 2 == 0:
+                cursor.step()
+        assert cursor.shared is settings
+        return cursor.place
+
+    assert main(5, Settings()) == 12
+
+
 def test_a_tensor_chosen_by_a_branch_inside_an_object():
     @cute.jit
     def main(x: cute.Tensor, z: cute.Tensor, n: Int32):

@@ -180,16 +180,19 @@ def frozen(x: Any, memo: dict[int, Any] | None = None) -> Any:
         made = rebuilt(x, values) if values else x
     else:
         made = memo[id(x)] = _bare(type(x))
+        # An object with the value protocols says itself what it is made of; what else it refers to stays the same object.
+        apart = is_protocol(x)
         for name, value in attributes_of(x).items():
-            object.__setattr__(made, name, frozen(value, memo))
+            kept = apart and is_plain_object(value) and not has_dynamic(value)
+            object.__setattr__(made, name, value if kept else frozen(value, memo))
     return made
 
 
-def same_state(a: Any, b: Any, depth: int = 0) -> bool:
+def same_state(a: Any, b: Any, seen: set[tuple[int, int]] | None = None) -> bool:
     """Whether two values are made of the very same parts; no operation is needed to find out."""
     if a is b:
         return True
-    if type(a) is not type(b) or depth > 20:
+    if type(a) is not type(b):
         return False
     if isinstance(a, T.Numeric):
         return a._value is b._value or (is_dynamic(a) and is_dynamic(b) and bool(a._value == b._value))
@@ -197,13 +200,18 @@ def same_state(a: Any, b: Any, depth: int = 0) -> bool:
         return bool(a == b)
     if isinstance(a, _ATOMIC):
         return static_equal(a, b)
+    seen = set() if seen is None else seen
+    if (id(a), id(b)) in seen:  # a structure that contains itself: the rest of it decides
+        return True
+    seen.add((id(a), id(b)))
     if isinstance(a, (tuple, list)):
-        return len(a) == len(b) and all(same_state(x, y, depth + 1) for x, y in zip(a, b, strict=True))
+        return len(a) == len(b) and all(same_state(x, y, seen) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict):
-        return list(a) == list(b) and all(same_state(a[k], b[k], depth + 1) for k in a)
+        return list(a) == list(b) and all(same_state(a[k], b[k], seen) for k in a)
     if getattr(type(a), "__kiln_immutable__", False) or not (is_protocol(a) or is_plain_object(a)):
         return False
-    return same_state(attributes_of(a), attributes_of(b), depth + 1)
+    first, second = attributes_of(a), attributes_of(b)
+    return list(first) == list(second) and all(same_state(first[k], second[k], seen) for k in first)
 
 
 def rebuilt(x: Any, values: list[ir.Value]) -> Any:
