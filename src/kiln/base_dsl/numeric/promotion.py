@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -94,19 +95,25 @@ def by_array_rules() -> bool:
     return _array_rules.get()
 
 
+_beside: dict[tuple[NumericMeta, type], tuple[NumericMeta, float, float]] = {}
+
+
 def operand_type(t: Any, value: bool | int | float) -> Any:
     """The type in which a value of type `t` meets a Python scalar in arithmetic: an int counts as Int32, a float as Float32.
 
     The scalar's kind decides, not its value; only an int that the integer type found so does not have widens it, so that no
     bit is lost.
     """
-    if isinstance(value, bool):
-        return t
     if _array_rules.get():
         return weak_type(t, value)
-    if isinstance(value, float) or isinstance(t, FloatMeta):
-        return common_type(t, TYPES["Float32" if isinstance(value, float) else "Int32"])
-    return weak_type(common_type(t, INTEGERS[32, True]), value)
+    kind = type(value)
+    found = _beside.get((t, kind))
+    if found is None:
+        met = t if kind is bool else common_type(t, TYPES["Float32" if kind is float else "Int32"])
+        low, high = (met.min, met.max) if kind is int and isinstance(met, IntegerMeta) else (-math.inf, math.inf)
+        found = _beside[t, kind] = (met, low, high)
+    met, low, high = found
+    return weak_type(met, value) if value < low or value > high else met
 
 
 def weak_type(t: Any, value: bool | int | float) -> Any:
