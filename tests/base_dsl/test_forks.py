@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 
@@ -145,6 +147,12 @@ for number, work in enumerate(works, 1):
 """,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_every_lock_is_one_that_a_forked_process_finds_open():
+    sources = Path(forks.__file__).parent.rglob("*.py")
+    found = [path.name for path in sources if re.search(r"threading\.(R?Lock|Condition|Semaphore)\(", path.read_text())]
+    assert found == ["forks.py"]
 
 
 def test_locks_of_this_thread_stay_held_in_the_copy():

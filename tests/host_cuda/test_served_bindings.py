@@ -186,6 +186,35 @@ def test_copies_and_fills_are_checked(gpu_program):
     )
 
 
+def test_a_kernel_that_uses_memory_that_was_given_back(gpu_program):
+    gpu_program(
+        """
+        import cutlass, cutlass.cute as cute
+        import cuda.bindings.driver as cuda
+
+        @cute.kernel
+        def fill(x: cute.Tensor):
+            i, _, _ = cute.arch.thread_idx()
+            x[i] = i
+
+        @cute.jit
+        def launch(pointer: cute.Pointer):
+            fill(cute.make_tensor(pointer, cute.make_layout(8))).launch(grid=1, block=8)
+
+        status, memory = cuda.cuMemAlloc(32)
+        pointer = cute.runtime.make_ptr(cutlass.Int32, int(memory), cute.AddressSpace.gmem)
+        launch(pointer)
+        cuda.cuMemFree(memory)
+        try:
+            launch(pointer)
+        except cutlass.DSLCudaRuntimeError as error:
+            assert error.error_code == cuda.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+        else:
+            raise AssertionError("memory that was given back")
+        """
+    )
+
+
 def test_a_graph_does_not_copy_to_memory_that_was_given_back(gpu_program):
     pytest.importorskip("torch")
     gpu_program(

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ctypes
 import sys
 import sysconfig
-import threading
 import types
 from typing import TYPE_CHECKING, Any
 
+from ... import forks
 from ...base_dsl import cache, call_plan
 from ...base_dsl.call_plan import Native
 from ...base_dsl.log import logger
@@ -119,7 +119,7 @@ class Engine(Native):
 
     def __init__(self, functions: dict[str, int]) -> None:
         self._functions = functions
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._parts: list[jit.Library] = []
         self._load_part()
         self._world = (ctypes.c_uint64 * WORLD_WORDS).from_address(self._address(WORLD))
