@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
+import threading
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from python_call_testing import python_calls
 import kiln.cute as cute
 from kiln import Float32, Int32
 from kiln.base_dsl import call_plan, target
+from kiln.targets.cpu import jit
 
 pytestmark = pytest.mark.skipif(
     sys.implementation.name != "cpython" or bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
@@ -125,3 +128,104 @@ def test_no_call_prepares_anything(cached, tmp_path, monkeypatch):
     program.write_text(_FIRST_CALLS)
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=False)
     assert done.stdout == "ready\n", done.stderr
+
+
+# --- what is made beside compiling -----------------------------------------------------------------------------------
+
+_TEXT = "define i32 @three() {\n  ret i32 3\n}\n"
+
+
+def test_object_code_is_made_by_another_thread(monkeypatch):
+    makers = []
+
+    def emit(text, opt):
+        makers.append(threading.current_thread())
+        return real(text, opt)
+
+    real = jit.emit_plain
+    monkeypatch.setattr(jit, "emit_plain", emit)
+    wait = jit.emitting(_TEXT, 1)
+    assert wait() == real(_TEXT, 1) == wait()
+    assert len(makers) == 1
+    assert makers[0] is not threading.current_thread()
+    assert not makers[0].is_alive()
+
+
+def test_without_another_thread_whoever_waits_makes_it(monkeypatch):
+    def no_more(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_more)
+    assert jit.emitting(_TEXT, 1)() == jit.emit_plain(_TEXT, 1)
+
+
+def test_what_fails_beside_fails_for_whoever_waits():
+    wait = jit.emitting("this is no module", 1)
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            wait()
+
+
+_FORKED = """
+import os
+import threading
+
+from kiln.targets.cpu import jit
+
+text = {text!r}
+begun, end = threading.Event(), threading.Event()
+real = jit.emit_plain
+
+
+def slow(*given):
+    begun.set()
+    end.wait()
+    return real(*given)
+
+
+jit.emit_plain = slow
+wait = jit.emitting(text, 1)
+begun.wait()
+jit.emit_plain = real
+child = os.fork()
+if child == 0:  # the thread is not here
+    os._exit(0 if wait() == real(text, 1) else 1)
+assert os.waitpid(child, 0)[1] == 0
+end.set()
+assert wait() == real(text, 1)
+print("done")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_meanwhile(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(_FORKED.format(text=_TEXT))
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=False)
+    assert done.stdout == "done\n", done.stderr
+
+
+def test_loading_begins_once_and_is_waited_for(monkeypatch):
+    events = []
+    made = call_plan.Native()
+
+    def begin():
+        events.append("begun")
+
+        def finish():
+            events.append("ended")
+            return made
+
+        return finish
+
+    monkeypatch.setattr(call_plan, "_native", None)
+    monkeypatch.setattr(call_plan, "_finish", None)
+    monkeypatch.setattr(call_plan, "_begin", begin)
+    call_plan.prepare()
+    call_plan.prepare()
+    assert events == ["begun"]
+    assert call_plan.loaded() is None
+    assert call_plan.native() is made
+    assert call_plan.native() is call_plan.loaded() is made
+    call_plan.prepare()
+    assert events == ["begun", "ended"]

@@ -86,21 +86,34 @@ def compile_module(target: Target, module: ir.Module, entry: str, options: Compi
 
 def keep(what: str, fingerprint: str, make: Callable[[], bytes], use: Callable[[bytes], Loaded]) -> Loaded:
     """`use` of object code that depends on Kiln's own sources and a fingerprint only: from the cache, or made and stored."""
+    return keeping(what, fingerprint, lambda: make, use)()
+
+
+def keeping(
+    what: str, fingerprint: str, begin: Callable[[], Callable[[], bytes]], use: Callable[[bytes], Loaded]
+) -> Callable[[], Loaded]:
+    """`keep` in two steps: what it takes is begun, and what is returned ends it."""
     folder = None if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") else directory()
     if folder is None:
-        return use(make())
+        making = begin()
+        return lambda: use(making())
     facts = (what, fingerprint, sources_hash(), _versions())
     name = hashlib.sha256(_MAGIC + repr(facts).encode()).hexdigest()
     found = load(name, folder)
-    if found is not None:
-        try:
-            return use(found.data["object"])
-        except Exception as reason:  # an entry is never a reason to fail
-            logger().warning("cache entry %s cannot be used: %s", name, reason)
-    made = make()
-    used = use(made)  # first: what cannot be used is not kept
-    store(name, Entry({}, {"object": made}), folder)
-    return used
+    making = begin() if found is None else None
+
+    def finish() -> Loaded:
+        if found is not None:
+            try:
+                return use(found.data["object"])
+            except Exception as reason:  # an entry is never a reason to fail
+                logger().warning("cache entry %s cannot be used: %s", name, reason)
+        made = (making or begin())()
+        used = use(made)  # first: what cannot be used is not kept
+        store(name, Entry({}, {"object": made}), folder)
+        return used
+
+    return finish
 
 
 def key(target: Target, module: ir.Module, entry: str, options: CompileOptions | None) -> str:

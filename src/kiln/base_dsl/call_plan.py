@@ -255,15 +255,17 @@ class Native:
         raise NotImplementedError
 
 
-_load: Callable[[], Native | None] | None = None
+_begin: Callable[[], Callable[[], Native | None]] | None = None
+_finish: Callable[[], Native | None] | None = None
 _native: Native | None = None
 _lock = forks.rlock()
 
 
-def register_native(load: Callable[[], Native | None]) -> None:
-    """Say where native code comes from. `load` is called when it is first wanted; it may find that it cannot work here."""
-    global _load
-    _load = load
+def register_native(begin: Callable[[], Callable[[], Native | None]]) -> None:
+    """Say where native code comes from. `begin` is called when it is first wanted, and gives a function that ends what it
+    began; that may find that it cannot work here."""
+    global _begin
+    _begin = begin
 
 
 def loaded() -> Native | None:
@@ -271,13 +273,23 @@ def loaded() -> Native | None:
     return _native
 
 
+def prepare() -> None:
+    """Begin to load native code, beside what follows; `native` waits for it."""
+    global _finish
+    if _begin is not None:
+        with _lock:
+            if _begin is not None and _finish is None:
+                _finish = _begin()
+
+
 def native() -> Native | None:
     """Native code for calls, or None where Python has to do."""
-    global _load, _native
-    if _load is None:
+    global _begin, _finish, _native
+    if _begin is None:
         return _native
     with _lock:
-        if _load is not None:
-            _native = _load()
-            _load = None
+        prepare()
+        if _finish is not None:
+            _native = _finish()
+            _begin = _finish = None
         return _native

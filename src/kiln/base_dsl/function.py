@@ -280,6 +280,7 @@ class JitFunction(TracedFunction):
             self._native = (words, (guards, table), key, *kept)
 
     def _trace(self, nodes: list[Node], arguments: dict[str, Any]) -> Traced:
+        call_plan.prepare()  # beside all that follows
         name = (self.name_prefix or "") + self.name.replace("<lambda>", "lambda")
 
         def run(values: list[Any]) -> Any:

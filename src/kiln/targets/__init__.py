@@ -18,6 +18,6 @@ def _loader(name: str) -> Callable[[], Target]:
     return lambda: importlib.import_module(f"{__name__}.{name}").load_target()
 
 
-register_native(lambda: importlib.import_module(f"{__name__}.python_call.engine").load())
+register_native(lambda: importlib.import_module(f"{__name__}.python_call.engine").begin())
 register_target("cpu", _loader("cpu"), preference=0, sanitizes=True)
 register_target("nvidia", _loader("nvidia"), preference=1)

@@ -6,10 +6,12 @@ its tracker.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
 import signal
+import threading
 from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
@@ -23,7 +25,7 @@ from . import launch_settings, runtime, signals
 from .scheduler import STOP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _numbers = itertools.count()
 _lock = forks.wait_for(forks.rlock())
@@ -116,6 +118,26 @@ def emit_plain(text: str, opt: int = 1) -> bytes:
     """Object code of a module that is straight-line code with early exits: passes over its IR take most of the time that
     making it takes, and gain nothing. Without optimizing (0) it is made in an eighth of the time, and slower by a third."""
     return emit_object(optimize(text, 0), opt)
+
+
+def emitting(text: str, opt: int) -> Callable[[], bytes]:
+    """Begin `emit_plain` in another thread: LLVM works without the GIL. What is returned waits for it."""
+    made: list[bytes] = []
+
+    def run() -> None:
+        with contextlib.suppress(Exception):  # whoever waits meets it again
+            made.append(emit_plain(text, opt))
+
+    thread = threading.Thread(target=run, name="kiln: native calls")
+    with contextlib.suppress(RuntimeError):  # no more threads: whoever waits does it
+        thread.start()
+
+    def wait() -> bytes:
+        if thread.ident is not None:
+            thread.join()  # in a process that was forked meanwhile the thread has ended
+        return made[0] if made else emit_plain(text, opt)
+
+    return wait
 
 
 class Library:

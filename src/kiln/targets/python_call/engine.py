@@ -92,22 +92,50 @@ def _layout_is_known() -> bool:
     )
 
 
-def load() -> Native | None:
-    """The native code of this process; None where it cannot work."""
+def begin() -> Callable[[], Native | None]:
+    """Begin to load the native code of this process; a function that ends it, and gives None where it cannot work."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return None
+        return _nothing
     if ctypes.sizeof(ctypes.c_void_p) != 8 or sys.byteorder != "little" or not _layout_is_known():
-        return None
+        return _nothing
     from .code import API
 
     try:
         functions = {name: _pointer_of(getattr(ctypes.pythonapi, name)) for name, _, _ in API}
     except AttributeError as missing:
         logger().info("calls are made by Python: %s", missing)
-        return None
-    made = Engine(functions)
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))  # classes call it until the very end of the process
-    return made
+        return _nothing
+    first = _part(0, functions, ())
+
+    def finish() -> Native:
+        made = Engine(functions, first())
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))  # classes call it until the very end of the process
+        return made
+
+    return finish
+
+
+def _nothing() -> None:
+    return None
+
+
+def _part(number: int, functions: dict[str, int], others: tuple[jit.Library, ...]) -> Callable[[], jit.Library]:
+    """Begin to load a part of the native code (see `code.build`); a function that ends it."""
+    from ..cpu import jit
+    from . import code
+
+    def make() -> Callable[[], bytes]:
+        from ..cpu.lower import lower_library
+
+        text = lower_library(code.build(number), "kiln_python_call", code.EXPORTS[number])
+        return jit.emitting(text, 0 if number else 1)
+
+    return cache.keeping(
+        f"python call {number}",
+        "/".join([*jit.host(), str(call_plan.BYTES_DATA)]),
+        make,
+        lambda data: jit.Library(data, code.EXPORTS[number], others, functions),
+    )
 
 
 def _pointer_of(function: Any) -> int:
@@ -117,11 +145,10 @@ def _pointer_of(function: Any) -> int:
 class Engine(Native):
     """The native code, loaded."""
 
-    def __init__(self, functions: dict[str, int]) -> None:
+    def __init__(self, functions: dict[str, int], first: jit.Library) -> None:
         self._functions = functions
         self._lock = forks.lock()
-        self._parts: list[jit.Library] = []
-        self._load_part()
+        self._parts = [first]
         self._world = (ctypes.c_uint64 * WORLD_WORDS).from_address(self._address(WORLD))
         self._keep: list[Any] = []
         for kind in (int, bool, float, str, list, tuple, bytes, type, types.FunctionType):
@@ -131,28 +158,6 @@ class Engine(Native):
         self.describe = self._function("kiln_describe", _FAST)
         self.address = self._function("kiln_address", _ONE)
         self.stream = self._function("kiln_stream", _ONE)
-
-    def _load_part(self) -> None:
-        """Load the next part of the native code (see `code.build`)."""
-        from ..cpu import jit
-        from . import code
-
-        part, before = len(self._parts), tuple(self._parts)
-
-        def make() -> bytes:
-            from ..cpu.lower import lower_library
-
-            text = lower_library(code.build(part), "kiln_python_call", code.EXPORTS[part])
-            return jit.emit_plain(text, 0 if part else 1)
-
-        self._parts.append(
-            cache.keep(
-                f"python call {part}",
-                "/".join([*jit.host(), str(call_plan.BYTES_DATA)]),
-                make,
-                lambda data: jit.Library(data, code.EXPORTS[part], before, self._functions),
-            )
-        )
 
     def _address(self, symbol: str) -> int:
         return next(part.addresses[symbol] for part in self._parts if symbol in part.addresses)
@@ -211,7 +216,7 @@ class Engine(Native):
     def add_programs(self, kind: type, slot: str) -> None:
         with self._lock:
             if len(self._parts) == 1:
-                self._load_part()
+                self._parts.append(_part(1, self._functions, tuple(self._parts))())
                 self.call_key = self._function("kiln_call_key", _FAST | _KEYWORDS)
         self._set("program slot", slot_offset(kind, slot))
 
