@@ -325,3 +325,34 @@ def test_values_cross_the_calling_convention(type_: str) -> None:
 
 def test_i128_extremes() -> None:
     assert run("func.func @f(%a: i128) -> i128 { func.return %a : i128 }", -(1 << 127)) == -(1 << 127)
+
+
+def _to_8_bits(number: int) -> int:
+    """The nearest number of 8 significant bits, ties to even."""
+    dropped = max(number.bit_length() - 8, 0)
+    kept, rest = divmod(abs(number), 1 << dropped)
+    kept += 2 * rest > 1 << dropped or (2 * rest == 1 << dropped and kept % 2)
+    return (kept << dropped) * (-1 if number < 0 else 1)
+
+
+@pytest.mark.parametrize("kind", ["sitofp", "uitofp"])
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_integers_become_bf16_with_one_rounding(width: int, kind: str) -> None:
+    convert = Compiled(f"""
+    func.func @f(%a: i{width}) -> bf16 {{ %r = arith.{kind} %a : i{width} to bf16\n func.return %r : bf16 }}""")
+    ties = [(1 << k) + (odd << (k - 8)) + d for k in range(8, width) for odd in (1, 3, 255) for d in (-1, 0, 1)]
+    numbers = [*range(300), *ties, (1 << width) - 1]
+    if kind == "sitofp":
+        numbers = [signed(n, width) for n in numbers] + [signed(-n, width) for n in numbers]
+    else:
+        numbers = [n & (1 << width) - 1 for n in numbers]
+    for n in numbers:
+        assert int(float(convert(n))) == _to_8_bits(n), n
+
+
+def test_wide_integers_become_f16() -> None:
+    convert = Compiled("""
+    func.func @f(%a: i128) -> f16 { %r = arith.sitofp %a : i128 to f16\n func.return %r : f16 }""")
+    for n in (0, 1, -2049, 2051, 65503, 65519, 65520, -65520, 1 << 100, -(1 << 127)):
+        with np.errstate(over="ignore"):
+            assert float(convert(n)) == float(np.float64(n).astype(np.float16))

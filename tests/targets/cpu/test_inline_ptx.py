@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from kernel_testing import asm, run, runs
+from kernel_testing import asm, launcher, run, runs
 
 import kiln
 from kiln import cute
@@ -608,3 +608,29 @@ def test_a_trap_is_a_fault():
 
     with pytest.raises(AssertionError, match=r"trap.*thread \(5, 0, 0\)"):
         run(kernel, np.zeros(32, np.int32))
+
+
+@pytest.mark.isa
+def test_ordered_accesses_of_vectors_have_fences():
+    """No processor orders them by themselves, and only some keep the order of all accesses."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        address = x.iterator.toint()
+        pair = ir.Type.parse("!llvm.struct<(i32, i32)>")
+        words = asm(pair, [address], "ld.acquire.gpu.global.v2.b32 {$0, $1}, [$2];", "=r,=r,l")
+        low, high = (
+            tracing.emit_value(
+                "llvm.extractvalue", cute.Int32.mlir_type, (words,), {"position": ir.DenseI64ArrayAttr.get([k])}
+            )
+            for k in (0, 1)
+        )
+        asm(None, [address, high, low], "st.release.gpu.global.v2.b32 [$0], {$1, $2};", "l,r,r")
+
+    with kiln.target("cpu"):
+        x = np.array([1, 2], np.int32)
+        compiled = cute.compile(launcher(kernel, 1, grid=1, block=1), x)
+        compiled(x)
+    assert x.tolist() == [2, 1]
+    text = compiled.artifacts["llvm"]
+    assert text.index("fence acquire") < text.index("fence release")

@@ -169,9 +169,20 @@ for _name in ("fptosi", "fptoui"):
 
 
 def _int_to_float(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
-    """128-bit integers to f16: LLVM ends the process if a processor has instructions for f16. Past 2**16 all are infinite."""
+    """Integers to bf16, rounded once, and 128-bit ones to f16.
+
+    For the latter LLVM ends the process if a processor has instructions for f16. Past 2**16 all are infinite.
+    """
     value, result = op.operands[0], op.results[0].type
-    if not isinstance(_element(result), ir.F16Type) or _element(value.type).width != 128:
+    width = _element(value.type).width
+    if isinstance(_element(result), ir.BF16Type):
+        if width not in (32, 64):
+            return [round_to_bf16(b, b.value(op.name, like(result, _f32()), (value,)))]
+        if width == 64:
+            value = _at_most_53_bits(b, value, signed=op.name == "arith.sitofp")
+        exact = b.value(op.name, like(result, ir.F64Type.get(context())), (value,))
+        return [round_to_bf16(b, _f64_to_f32_odd(b, exact))]
+    if not isinstance(_element(result), ir.F16Type) or width != 128:
         return None
     if op.name == "arith.sitofp":
         value = b.binary("maxsi", value, b.const(value.type, -65536))
@@ -180,6 +191,17 @@ def _int_to_float(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Build
         value = b.binary("minui", value, b.const(value.type, 65536))
     near = b.value("arith.trunci", like(value.type, int_type(32)), (value,))
     return [b.value("arith.sitofp", result, (near,))]
+
+
+def _at_most_53_bits(b: Builder, value: ir.Value, signed: bool) -> ir.Value:
+    """A 64-bit integer that an f64 holds: of more bits, the last 12 become one that says whether any was set."""
+    type_ = value.type
+    low = b.binary("andi", value, b.const(type_, 0xFFF))
+    high = b.binary("subi", value, low)
+    rest = b.select(b.compare("ne", low, b.const(type_, 0)), b.const(type_, 0x800), b.const(type_, 0))
+    shifted = b.binary("addi", value, b.const(type_, 1 << 53)) if signed else value
+    is_long = b.compare("ugt", shifted, b.const(type_, 1 << 54 if signed else 1 << 53))
+    return b.select(is_long, b.binary("ori", high, rest), value)
 
 
 for _name in ("sitofp", "uitofp"):
@@ -270,7 +292,7 @@ def _truncate(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) 
 expands("arith.extf")(_extend)
 expands("arith.truncf")(_truncate)
 
-_OWN_HANDLER = frozenset({"arith.extf", "arith.truncf", "arith.fptosi", "arith.fptoui"})
+_OWN_HANDLER = frozenset(f"arith.{name}" for name in ("extf", "truncf", "fptosi", "fptoui", "sitofp", "uitofp"))
 _UNCHANGED = frozenset({"arith.constant", "arith.select", "arith.bitcast"})
 _EXACT_IN_F16 = frozenset(
     f"math.{name}" for name in ("absf", "copysign", "ceil", "floor", "trunc", "round", "roundeven", "fma", "sqrt")

@@ -108,8 +108,8 @@ def _atomic_cas(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> 
     return [atomic_cas(x, op, b, *op.operands)]
 
 
-def _access(b: Builder, type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribute]:
-    """Attributes of an access: what other OS threads may see is ordered."""
+def _access(type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribute]:
+    """Attributes of an access: what other OS threads may see is ordered, where a processor can do so in one access."""
     width = 0 if isinstance(type_, ir.VectorType) else type_.width  # pyright: ignore[reportAttributeAccessIssue]
     if width not in (8, 16, 32, 64) or not {"acquire", "release", "relaxed", "volatile", "mmio"} & set(
         modifiers.split(".")
@@ -129,7 +129,10 @@ def ordered_load(
     pointer = Hooks(x, op).ordered(b, pointer, carrier, modifiers, stores=False)
     if shared and x.module.banks is not None:
         x.module.banks.access(x, op, b, pointer, value_bytes(carrier), value_bytes(carrier), "ld")
-    made = b.value("llvm.load", carrier, (pointer,), _access(b, carrier, modifiers, _ACQUIRE))
+    attributes = _access(carrier, modifiers, _ACQUIRE)
+    made = b.value("llvm.load", carrier, (pointer,), attributes)
+    if "acquire" in modifiers and "ordering" not in attributes:  # x86-64 would keep the order anyway, aarch64 would not
+        b.op("llvm.fence", (), (), {"ordering": i64_attribute(_ACQUIRE)})
     return from_carrier(b, made, type_)
 
 
@@ -147,7 +150,10 @@ def ordered_store(
     pointer = Hooks(x, op).ordered(b, pointer, value.type, modifiers, stores=True)
     if shared and x.module.banks is not None:
         x.module.banks.access(x, op, b, pointer, value_bytes(value.type), value_bytes(value.type), "st")
-    b.op("llvm.store", (), (value, pointer), _access(b, value.type, modifiers, _RELEASE))
+    attributes = _access(value.type, modifiers, _RELEASE)
+    if "release" in modifiers and "ordering" not in attributes:
+        b.op("llvm.fence", (), (), {"ordering": i64_attribute(_RELEASE)})
+    b.op("llvm.store", (), (value, pointer), attributes)
 
 
 @hardware("ordered_store")
