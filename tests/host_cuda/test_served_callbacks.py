@@ -134,6 +134,12 @@ def test_operators(gpu_program):
         def _(x):
             return -x
         print(torch.ops.demo2.minus(b).item(), torch.ops.demo2.minus(b).device)
+
+        for n in range(2):  # defined anew, as in a notebook
+            @torch.library.custom_op("demo::again", mutates_args=(), device_types="cuda")
+            def again(x: Tensor) -> Tensor:
+                return x + 10 * n
+        print(again(b).item())
     """)
     assert out.splitlines() == [
         "[2.0, 2.0] cuda:0 [2.0, 2.0] cuda:0",
@@ -142,6 +148,7 @@ def test_operators(gpu_program):
         "1.0 2.0",
         "5.0 -2.0",
         "-2.0 cuda:0",
+        "12.0",
     ]
 
 

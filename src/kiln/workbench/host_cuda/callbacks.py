@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -43,7 +44,9 @@ def serve() -> None:
 def _serve_autograd() -> None:
     """Backward functions and hooks run under the mode. A function of the user's knows from its forward where it is."""
     module: Any = torch.autograd
-    run = module.graph._engine_run_backward
+    run = getattr(module.graph, "_engine_run_backward", None)
+    if run is None:  # before torch 2.2
+        return
 
     @functools.wraps(run)
     def run_in_force(*args: Any, **kwargs: Any) -> Any:
@@ -99,7 +102,8 @@ _HOST_KEYS = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU"}
 def _serve_operators() -> None:
     """A kernel registered for `cuda` is called for marked tensors, one registered for `cpu` for the others."""
     plain = torch.library.Library.impl
-    tables: dict[tuple[str, str], dict[bool, Callable[..., Any]]] = {}
+    tables: dict[tuple[str, str], tuple[Any, dict[bool, Callable[..., Any]]]] = {}
+    """By operator and key: the library it is registered by, as a weak reference, and the kernels by whether they are for cuda."""
 
     @functools.wraps(plain)
     def impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> Any:
@@ -111,12 +115,13 @@ def _serve_operators() -> None:
         full = name if "::" in name else f"{self.ns}::{name}"
         if key != host:
             plain(self, op_name, fn, dispatch_key, **options)
-        known = tables.get((full, host))
-        if known is not None:
-            known[key != host] = fn
+        owner, kernels = tables.get((full, host), (lambda: None, {}))
+        if getattr(owner(), "m", None) is not None:  # else the operator is defined anew
+            kernels[key != host] = fn
             return None
-        tables[full, host] = known = {key != host: fn}
-        return plain(self, op_name, _chosen(full, known), host, **options)
+        kernels = {key != host: fn}
+        tables[full, host] = weakref.ref(self), kernels
+        return plain(self, op_name, _chosen(full, kernels), host, **options)
 
     torch.library.Library.impl = impl
 
