@@ -12,9 +12,10 @@ from ..base_dsl import trace as tracing
 from ..base_dsl.arguments import GroupNode, Node, Quick
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error, frame_span, user_frame
 from ..base_dsl.dsl import BaseDSL
-from ..base_dsl.function import JitFunction, TracedFunction
+from ..base_dsl.function import JitFunction
 from ..base_dsl.log import logger
 from ..base_dsl.promises import Kinds
+from ..base_dsl.traced_function import TracedFunction
 from ..base_dsl.typing import Int32, Int64, Numeric
 
 if TYPE_CHECKING:

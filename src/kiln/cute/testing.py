@@ -12,6 +12,7 @@ from ..base_dsl import trace as tracing
 from ..base_dsl.batch import precompile
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
 from ..base_dsl.function import JitFunction
+from ..base_dsl.target import target_key
 from ..base_dsl.typing import Boolean, Constexpr, Int32
 from ..testing import CantImplementError, JitArguments, benchmark, get_workspace_count
 from . import arch
@@ -132,13 +133,14 @@ class AutotunedFunction(JitFunction):
         super().__init__(function.dsl, function.function, function.preprocess)
         self._tuning = tuning
         self._chosen: dict[Any, dict[str, Any]] = {}
+        self._own |= {"_tuning", "_chosen"}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         tuning = self._tuning
         if tracing.current() is not None or not tuning.params_dict:
             return super().__call__(*args, **kwargs)
         arguments = self.parameters.bind(args, kwargs)
-        key = tuple(repr(arguments.get(name)) for name in tuning.update_on_change)
+        key = (target_key(), *(repr(arguments.get(name)) for name in tuning.update_on_change))
         run = super().__call__
         if key not in self._chosen:
 

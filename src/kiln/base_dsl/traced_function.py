@@ -1,0 +1,158 @@
+"""`TracedFunction`: a function of the language, which is rewritten and run while tracing."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+from . import settings
+from . import trace as tracing
+from .diagnostics import DSLRuntimeError, Span, error
+from .frontend import texts
+from .parameters import Parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .dsl import BaseDSL
+
+
+class TracedFunction:
+    """A function of the language: rewritten when first needed.
+
+    What it is made of can be given anew, as a function's can: `__code__`, `__defaults__`, `__kwdefaults__`.
+    """
+
+    __kiln_static__ = True
+    __kiln_traced__ = True
+
+    def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
+        functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
+        self.name = function.__name__
+        self.dsl = dsl
+        self.function = function
+        self.preprocess = preprocess
+        self.name_prefix: str | None = None
+        self._made_of = _made_of(function)
+        self._parameters = Parameters(function)
+        self._rewritten: types.FunctionType | None = None
+        texts.remember_callers(function)
+        self._own = frozenset((*vars(self), "_own", "_compiled"))
+
+    def __kiln_content__(self) -> Any:
+        """What keys know of it."""
+        return self.function, self.preprocess, {k: v for k, v in vars(self).items() if k not in self._own}
+
+    def _look_again(self) -> None:
+        """Notice that the function was given other code or defaults."""
+        function, before = self.function, self._made_of
+        if function.__code__ is before[0] and function.__defaults__ is before[1]:
+            if function.__kwdefaults__ is before[2] is None:
+                return
+        now = _made_of(function)
+        if len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True)):
+            self._made_of = now
+            self._parameters = Parameters(self.function)
+            self._rewritten = None
+
+    @property
+    def parameters(self) -> Parameters:
+        """The parameters of the function as it is."""
+        self._look_again()
+        return self._parameters
+
+    @property
+    def rewritten(self) -> types.FunctionType:
+        """The function that is run while tracing."""
+        self._look_again()
+        if self._rewritten is None:
+            self._rewritten = self._rewrite() if self.preprocess else self.function
+        return self._rewritten
+
+    def _rewrite(self) -> types.FunctionType:
+        from .frontend.rewriter import rewrite, rewritten_source
+
+        if "python" in settings.dumped():
+            print(rewritten_source(self.function))
+        return rewrite(self.function)
+
+    @property
+    def __code__(self) -> types.CodeType:
+        return self.function.__code__
+
+    @__code__.setter
+    def __code__(self, code: types.CodeType) -> None:
+        self.function.__code__ = code
+
+    @property
+    def __defaults__(self) -> tuple[Any, ...] | None:
+        return self.function.__defaults__
+
+    @__defaults__.setter
+    def __defaults__(self, defaults: tuple[Any, ...] | None) -> None:
+        self.function.__defaults__ = defaults
+
+    @property
+    def __kwdefaults__(self) -> dict[str, Any] | None:
+        return self.function.__kwdefaults__
+
+    @__kwdefaults__.setter
+    def __kwdefaults__(self, defaults: dict[str, Any] | None) -> None:
+        self.function.__kwdefaults__ = defaults
+
+    def set_name_prefix(self, prefix: str, **_: Any) -> TracedFunction:
+        """Put a prefix before the names of what is compiled from this function."""
+        self.name_prefix = prefix
+        return self
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)  # pyright: ignore[reportArgumentType]
+
+    @property
+    def span(self) -> Span:
+        """Where it is defined."""
+        return Span(self.function.__code__.co_filename, self.function.__code__.co_firstlineno, function=self.name)
+
+    def inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the function as part of the trace of another; arguments are passed by reference."""
+        active = tracing.require(f"an inlined call of {self.name}")
+        self.parameters.check_inlined(self.dsl, args, kwargs)
+        if len(active.inlining) >= _RECURSION_LIMIT:
+            raise error(
+                DSLRuntimeError,
+                f"{self.name} is called {len(active.inlining)} calls deep while tracing",
+                hint="calls are inlined: a recursion must end by a condition that is a Python value",
+            )
+        active.inlining.append(self)
+        try:
+            with active.inlined_call():
+                return self.run(args, kwargs)
+        finally:
+            active.inlining.pop()
+
+    def run(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run the rewritten function; lambdas passed in are rewritten too, for they cannot be decorated."""
+        kwargs = {name: _rewritten_lambda(value) for name, value in kwargs.items()}
+        return self.rewritten(*map(_rewritten_lambda, args), **kwargs)
+
+
+def _made_of(function: types.FunctionType) -> tuple[Any, ...]:
+    """What a function can be given anew."""
+    named = function.__kwdefaults__
+    parts = (function.__code__, function.__defaults__, named)
+    return (*parts, *named, *named.values()) if named else parts
+
+
+def _rewritten_lambda(value: Any) -> Any:
+    if type(value) is not types.FunctionType or value.__name__ != "<lambda>":
+        return value
+    from .frontend.rewriter import rewrite
+
+    try:
+        return rewrite(value)
+    except DSLRuntimeError:  # no source: it still runs as it is, if it needs no rewriting
+        return value
+
+
+_RECURSION_LIMIT = 60
