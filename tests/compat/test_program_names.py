@@ -106,6 +106,15 @@ def test_extremes_of_two_or_three():
     np.testing.assert_array_equal(y, [2, 5, 5, 1])
 
 
+def test_all_names_of_the_dialect_can_be_had():
+    names: dict = {}
+    exec("from cutlass._mlir.dialects.nvvm import *", names)
+    assert names["fmax"] is nvvm.fmax
+    assert names["ThreadIdXOp"] is nvvm.ThreadIdXOp
+    with pytest.raises(AttributeError):
+        nvvm.no_such_operation  # noqa: B018
+
+
 def test_atomic_operations_by_kind():
     @cute.kernel
     def kernel(f: cute.Tensor, n: cute.Tensor, old: cute.Tensor):

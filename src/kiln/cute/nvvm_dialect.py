@@ -68,6 +68,8 @@ def atomicrmw(
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__all__":  # `from ... import *` takes both
+        return [known for known in __dir__() if not known.startswith("_")]
     return getattr(dialect_module("nvvm"), name)
 
 
