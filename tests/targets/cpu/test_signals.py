@@ -49,6 +49,7 @@ def program(child):
     return run
 
 
+@pytest.mark.isa
 def test_a_kernel_that_leaves_memory_raises_and_the_process_goes_on(program):
     done = program(
         """
