@@ -314,3 +314,49 @@ def test_clocks_go_on():
     out = torch.zeros(2, dtype=torch.int64, device="cuda")
     jit_of(kernel, 1)(from_dlpack(out))
     assert out.min().item() > 0
+
+
+def test_asynchronous_copies_without_their_predicate_write_zeros():
+    """Rows 8 to 15 come from global memory, the others are zeros: neither what was there, nor what lies in the source."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        t, _, _ = arch.thread_idx()
+        source = cute.make_tensor(out.iterator, cute.make_layout((64, 4), stride=(4, 1)))
+        target = cute.make_tensor(out.iterator + 256, cute.make_layout((64, 4), stride=(4, 1)))
+        staged = cute.make_tensor(arch.alloc_smem(Int32, 256, alignment=16), cute.make_layout((64, 4), stride=(4, 1)))
+        for i in kiln.range_constexpr(4):
+            source[t, i] = t * 4 + i + 1
+            staged[t, i] = Int32(-7)
+        arch.sync_threads()
+        atom = cute.make_copy_atom(cute.nvgpu.cpasync.CopyG2SOp(), Int32, num_bits_per_copy=128)
+        there = cute.make_rmem_tensor(1, kiln.Boolean)
+        there[0] = (t >= 8) & (t < 16)
+        cute.copy(atom, source[t, None], staged[t, None], pred=there)
+        arch.cp_async_commit_group()
+        arch.cp_async_wait_group(0)
+        arch.sync_threads()
+        for i in kiln.range_constexpr(4):
+            target[t, i] = staged[t, i]
+
+    @cute.jit
+    def run(out: cute.Tensor):
+        aligned = cute.make_tensor(out.iterator.align(16), out.layout)
+        kernel(aligned).launch(grid=1, block=64)
+
+    got = same(run, (512,))[256:]
+    assert torch.equal(got, torch.where((torch.arange(256) // 32) == 1, torch.arange(1, 257), 0).to(torch.int32))
+
+
+def test_division_of_vectors_of_integers():
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        t, _, _ = arch.thread_idx()
+        x = cute.full((2,), t - 31, Int32)
+        y = cute.full((2,), t % 7 - 3, Int32)
+        z = x / cute.where(y == 0, 5, y)
+        out[t] = z[0]
+        out[t + 64] = (x / 4)[1]
+
+    got = same(jit_of(kernel), (128,)).tolist()
+    assert got[64:] == [int((t - 31) / 4) for t in range(64)]
