@@ -275,8 +275,7 @@ class _Request:
             _FAR if left is None else left, _FAR if right is None else right,
             _side_by_side(q.shape[-2] // share, 2 * mean * sum(head_dims)), tiling.splits,
         )  # fmt: skip
-        given = [x for x in (*rows, found, lse, *lengths) if x is not None]
-        plans.run_arguments(compiled, [*given, *numbers, arrays.stream_of(q)])
+        plans.run_arguments(compiled, [*rows, found, lse, *lengths, *numbers, arrays.stream_of(q)])
 
     def _run_in_turns(self, out: Any, lse: Any) -> None:
         """Sequences in turns, where there are more than a grid can have."""

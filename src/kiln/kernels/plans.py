@@ -73,10 +73,14 @@ def run_on(
 
 
 def run_arguments(compiled: Any, given: Sequence[Any]) -> None:
-    """Call compiled code with arrays and numbers, the last of which is the stream; it writes to none that is read-only."""
+    """Call compiled code with arrays and numbers, the last of which is the stream; it writes to none that is read-only.
+
+    What it was compiled without is None.
+    """
     if sanitizing.kinds():
         compiled(*map(arrays.unlocked, given))
         return
+    given = [value for value in given if value is not None]
     leaves: list[Any] = []
     places: list[tuple[int, Any]] = []
     for value, own in zip(given, compiled.leaves_of(list(map(arrays.unlocked, given))), strict=True):

@@ -263,9 +263,14 @@ def test_code_is_loaded_also_while_a_stream_is_captured(fake_driver):
     assert fake_driver.modes == [2, 0]  # relaxed, and back
 
 
+@cute.jit
+def launch_on(a: Int32, b: Float32, c: Int64, d: Boolean, gx: Int32, smem: Int32, stream):
+    kernel(a, b, c, d).launch(grid=gx, block=(32, 2, 1), smem=smem, stream=stream)
+
+
 def test_a_stream_of_the_environment_is_left_out_of_calls(fake_driver, monkeypatch):
     compiled = compile_for(
-        launch, 8, 1.5, 1 << 40, True, 5, 0, cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True)
+        launch_on, 8, 1.5, 1 << 40, True, 5, 0, cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True)
     )
     compiled(8, 1.5, 1 << 40, True, 5, 0)
     assert fake_driver.launches[-1].stream == 0
