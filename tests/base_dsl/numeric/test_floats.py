@@ -127,6 +127,7 @@ def test_comparisons_with_nan_as_in_python(case: Any, name: str) -> None:
 @settings(max_examples=500, deadline=None)
 @example((Float32, 2.5, 0.0))
 @example((Float32, -3.5, 0.0))
+@example((Float64, 3896.9024011174715, 0.0))
 def test_unary(case: Any) -> None:
     t, a, b = case
     a, b = t(a).value, t(b).value
