@@ -196,11 +196,13 @@ def test_nothing_is_kept_of_lists():
     compiled = cute.compile(say, [[x], [x, x]])
     passed, unfit = [[x], [x, x]], [[x], [x, y]]
     compiled(passed)
+    gc.collect()
     before = [sys.getrefcount(value) for value in (x, y, passed, passed[0], passed[1])]
     assert python_calls(lambda: [compiled(passed) for _ in range(10)]) == 0
     for _ in range(3):
         with pytest.raises(Exception, match="compiled for"):
             compiled(unfit)
+    gc.collect()  # errors and their frames
     assert [sys.getrefcount(value) for value in (x, y, passed, passed[0], passed[1])] == before
 
 

@@ -171,14 +171,17 @@ def managing() -> dict[str, str]:
         **{part: lower_runtime(part) for part in runtime.PARTS},
         "sanitizer": lower_library(detector.build(), "sanitizer", detector.exports()),
         "banks": lower_library(banks.build(), "banks", (banks.ACCESS, banks.FLUSH)),
-        "python call": lower_library(code.build(), "python_call", code.EXPORTS),
+        **{
+            f"python call {part}": lower_library(code.build(part), "python_call", exports)
+            for part, exports in enumerate(code.EXPORTS)
+        },
     }
 
 
 def _check(texts: dict[str, str], processor: tuple[str, str, str]) -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    known = {*LIBC, *LIBGCC, *(name for name, _, _ in code.API)}
+    known = {*LIBC, *LIBGCC, *(name for name, _, _ in code.API), *code.EXPORTS[0]}
     used = jit.supported(*processor)
     for name, text in texts.items():
         needed = undefined_symbols(jit.emit_object(jit.optimize(text, 1, used), 1, used))
