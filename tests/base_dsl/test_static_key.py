@@ -14,6 +14,7 @@ import itertools
 import random
 import types
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -325,7 +326,7 @@ def made(kind, given_, attributes):
 
 def observed(x):
     """What a program can see of a value: its type, attributes, elements, and how it prints."""
-    kind = type(x)
+    kind: Any = type(x)
     seen = [kind]
     if isinstance(x, (int, float, str, bytes, complex, decimal.Decimal, bytearray)):
         seen.append(next(b.__repr__(x) for b in kind.__mro__ if b in BASES))

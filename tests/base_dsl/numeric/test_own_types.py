@@ -54,12 +54,67 @@ def test_programs_compute_with_them():
         if n > 2:
             x = Wide(0.5) + x
         kinds = [type(v) for v in (x, x * 2.0, b + 1, h * 2, n + 1, x.to(Float32))]
-        assert kinds == [Wide, Wide, Count, Half, Index, Float32]
+        assert kinds == [Wide, Wide, Count, Float32, Index, Float32]
         return x, b
 
     with kiln.target("cpu"):
         x, b = main(1 / 3, 1 << 40, 3, 0.25)
     assert (x, b) == (1 / 3 + 2 + 0.25 + 0.25 + 0.25 + 0.5, (1 << 40) + 3)
+
+
+class Place(Index):
+    pass
+
+
+class Other(Int32):
+    pass
+
+
+class Size(Index, metaclass=IntegerMeta, signed=False):
+    pass
+
+
+class SmallHalf(Half):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "met"),
+    [
+        (Index, Int32, Index),
+        (Index, kiln.Int8, Index),
+        (Index, kiln.Uint32, kiln.Uint32),
+        (Index, kiln.Int64, kiln.Int64),
+        (Index, 1, Index),
+        (Index, 1 << 40, kiln.Int64),
+        (Index, 0.5, Float32),
+        (Half, Float16, Half),
+        (Half, kiln.Int8, Half),
+        (Half, kiln.BFloat16, Float32),
+        (Half, 1, Float32),
+        (Half, True, Half),
+        (Wide, Float32, Wide),
+        (Wide, Count, Wide),
+        (Wide, 2, Wide),
+        (Count, kiln.Int64, Count),
+        (Count, 0.5, Float64),
+        (Place, Index, Place),  # one made from the other
+        (Place, Int32, Place),
+        (Index, Other, Int32),  # neither is
+        (Size, Index, Size),  # as Uint32 beside Int32
+        (Size, 1, Size),
+        (SmallHalf, Half, SmallHalf),
+        (SmallHalf, SmallHalf, SmallHalf),
+    ],
+)
+def test_they_meet_others_as_the_types_they_are_made_of(a, b, met):
+    x, y = (t(1) if isinstance(t, NumericMeta) else t for t in (a, b))
+    assert (type(x + y), type(y + x)) == (met, met)
+
+
+def test_what_they_are_made_of_is_no_type_of_a_program():
+    assert (Place._model, Size._model, SmallHalf._model, Wide._model) == (Int32, kiln.Uint32, Float16, Float64)
+    assert (Size.min, Size(-1), SmallHalf._compute) == (0, (1 << 32) - 1, SmallHalf)
 
 
 def test_a_width_that_is_not_that_of_the_values_is_refused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Callable
 
 import llvmlite.binding as llvm
@@ -11,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from cpu_testing import parse
+from kernel_testing import asm, run
 
 import kiln
 from kiln import cute, kernels
@@ -201,3 +203,47 @@ def test_code_of_the_runtime_needs_no_symbol_that_is_nowhere(processor: tuple[st
 
 def test_this_machine_has_what_any_machine_has() -> None:
     assert [name for name in sorted(LIBC | LIBGCC) if not jit.has_symbol(name)] == []
+
+
+ROUNDED = {
+    "add.rp.f32 $0, 0f3F800000, 0f00800000;": r"addss|fadd",
+    "sub.rm.f32 $0, 0f3F800000, 0f00800000;": r"subss|fsub",
+    "mul.rz.f32 $0, 0f3F800001, 0f3F800001;": r"mulss|fmul",
+    "div.rp.f32 $0, 0f3F800000, 0f40400000;": r"divss|fdiv",
+    "fma.rm.f32 $0, 0f3F800001, 0f3F800001, 0f00800000;": r"call\S*\s+fmaf\b|vfmadd\w+|fmadd",
+    "sqrt.rp.f32 $0, 0f40000000;": r"sqrtss|fsqrt",
+    "{ .reg .f64 d; mov.f64 d, 0d3FF0000000000001; cvt.rp.f32.f64 $0, d; }": r"cvtsd2ss|fcvt",
+    "{ .reg .s32 i; mov.s32 i, 0x7FFFFFFF; cvt.rz.f32.s32 $0, i; }": r"cvtsi2ss|scvtf",
+    "{ .reg .u64 i; mov.u64 i, 0xFFFFFFFFFFFFFFFF; cvt.rz.f32.u64 $0, i; }": r"cvtu?si2ss|ucvtf",
+}
+"""Operations on constants, and the instructions that do them."""
+
+
+@functools.lru_cache(maxsize=1)
+def _rounded() -> str:
+    """LLVM IR with all of `ROUNDED`."""
+
+    @cute.kernel
+    def kernel(y: cute.Tensor):
+        for n, text in enumerate(ROUNDED):
+            y[n] = cute.Float32._make(asm(cute.Float32.mlir_type, [y[n]], text, "=f,f"))
+
+    y = np.zeros(len(ROUNDED), np.float32)
+    (text,) = (text for text in _recorded(lambda: run(kernel, y, block=1)) if "llvm.set.rounding" in text)
+    return text
+
+
+@pytest.mark.parametrize("opt", [0, 3])
+@pytest.mark.parametrize(
+    "processor", [(X86, "x86-64", ""), (X86, "x86-64-v4", ""), (ARM, "generic", "")], ids=lambda p: p[1]
+)
+def test_operations_stay_where_the_rounding_mode_is_set(processor: tuple[str, str, str], opt: int) -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    assembly = jit.target_machine(opt, processor).emit_assembly(jit.optimize(_rounded(), opt, processor))
+    functions = re.findall(r"^kiln_cpu_rounded_\w+:$(.*?)^\.Lfunc_end", assembly, re.DOTALL | re.MULTILINE)
+    assert len(functions) == len(ROUNDED)
+    for body, instruction in zip(functions, ROUNDED.values(), strict=True):
+        _before, *inside, _after = re.split(r"\bv?ldmxcsr\b|\bmsr\s+FPCR\b", body)
+        (within,) = inside  # the mode is set twice: as it is to be, and as it was
+        assert re.search(rf"\b(?:v?(?:{instruction}))\b", within), body

@@ -34,14 +34,15 @@ def _as_declared(name: str, bases: tuple[type, ...], given: dict[str, Any]) -> d
     make_type = given.pop("mlir_type", None)
     if "mlir" in given or given.get("abstract"):
         return given
-    model = next((base for base in bases if isinstance(base, NumericMeta) and not base._abstract), None)
+    model = next((base._model or base for base in bases if isinstance(base, NumericMeta) and not base._abstract), None)
+    signed = given.get("signed", getattr(model, "signed", True))
     if make_type is not None:
         from ...mlir import context, ir
 
         with context(), ir.Location.unknown():
-            found = NumericMeta.from_mlir_type(make_type())
-        signed = given.get("signed", getattr(model, "signed", True))
-        model = INTEGERS.get((found.width, signed), found) if isinstance(found, IntegerMeta) else found
+            model = NumericMeta.from_mlir_type(make_type())
+    if isinstance(model, IntegerMeta):
+        model = INTEGERS.get((model.width, signed), model)
     if model is None:
         raise TypeError(f"{name}: a numeric type has a numeric type as its base, or says its mlir_type")
     if given.get("width", model.width) != model.width:

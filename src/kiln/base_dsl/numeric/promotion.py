@@ -28,6 +28,8 @@ def common_type(a: Any, b: Any) -> Any:
 
 
 def _common_type(a: NumericMeta, b: NumericMeta) -> NumericMeta:
+    if a._model or b._model:
+        return _common_own_type(a, b)
     if isinstance(a, IntegerMeta) and isinstance(b, IntegerMeta):
         if a.is_boolean or b.is_boolean:
             return b if a.is_boolean else a
@@ -47,6 +49,16 @@ def _common_type(a: NumericMeta, b: NumericMeta) -> NumericMeta:
         if one._format.contains(other._format):
             return one
     return TYPES["Float32"]
+
+
+def _common_own_type(a: NumericMeta, b: NumericMeta) -> NumericMeta:
+    """A program's own types meet others as the types do that they are made of, and stay where the result has that type.
+
+    Of two that could stay, the one made from the other does; if neither is, neither does.
+    """
+    met = common_type(a._model or a, b._model or b)
+    own = [t for t in (a, b) if t._model is met]
+    return next((t for t in own if all(issubclass(t, other) for other in own)), met)
 
 
 def refuse_packed(t: Any) -> None:

@@ -139,11 +139,11 @@ def _mangle(type_: ir.Type) -> str:
     return str(type_)
 
 
-def intrinsic(b: Builder, name: str, result: ir.Type, operands: list[ir.Value]) -> ir.Value:
-    """A call of an LLVM intrinsic by its mangled name."""
-    return b.value(
+def intrinsic(b: Builder, name: str, result: ir.Type | None, operands: list[ir.Value]) -> Any:
+    """A call of an LLVM intrinsic by its mangled name; its result, if it has one."""
+    made = b.op(
         "llvm.call_intrinsic",
-        result,
+        () if result is None else (result,),
         operands,
         {
             "intrin": ir.StringAttr.get(name, context()),
@@ -151,6 +151,7 @@ def intrinsic(b: Builder, name: str, result: ir.Type, operands: list[ir.Value]) 
             "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0], context()),
         },
     )
+    return None if result is None else made.result
 
 
 def _float_to_int(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:

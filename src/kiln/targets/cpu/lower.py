@@ -16,7 +16,6 @@ from . import resume, runtime, scheduler, threads
 from .context import WRAPPER
 from .expand import Expansion, carrier_type, expand_module, from_carrier, host_type, to_carrier
 from .launch import LOOP_ANNOTATION, block_name
-from .rounding import with_definitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,7 +50,7 @@ def lower(compilation: Compilation, entry: str, kinds: Sequence[str] = ()) -> tu
         missing = _missing_functions(compilation.module)
         compilation.check_lowered(lambda op: _legal(op, missing))
         with compilation.stage("translate"):
-            text = with_definitions(bf16_as_integers(fix_float_literals(translate(compilation.module))))
+            text = bf16_as_integers(fix_float_literals(translate(compilation.module)))
     return text, expansion
 
 

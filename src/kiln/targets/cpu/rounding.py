@@ -1,72 +1,61 @@
 """Floats rounded in one direction, as `add.rz.f32` and its relatives do.
 
-LLVM's operations round to nearest. A function of its own sets the rounding mode of the processor around one operation that
-LLVM may not move; it is written as LLVM IR, which has such operations where the bindings have none.
+LLVM's plain operations round to nearest, and LLVM may move or fold them. A function of its own sets the rounding mode of
+the processor around a constrained operation, which stays between what sets the mode and what puts it back.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from .expand import carrier_type
+from ...mlir import context, ir
+from ..llvm_build import Builder, function, int_attr, int_type
+from .arithmetic import intrinsic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...mlir import ir
-    from ..llvm_build import Builder
     from .expand import Expander
 
-DIRECTED = ("rz", "rm", "rp")
-"""PTX's names: towards zero, down, up."""
 _MODES = {"rz": 0, "rp": 2, "rm": 3}
-_PREFIX = "kiln_cpu_rounded_"
-_OPERATIONS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "fma": "fma", "sqrt": "sqrt"}
-_TYPES = {"f32": "float", "f64": "double"}
-_CONVERSIONS = {"fptrunc", "sitofp", "uitofp"}
-_DECLARATION = re.compile(rf"^declare .*@({_PREFIX}\w+)\(.*$", re.MULTILINE)
+"""PTX's directions (towards zero, up, down), as `llvm.set.rounding` numbers them."""
+_DYNAMIC, _STRICT = 7, 2
+"""A constrained operation that rounds by the mode in force, and that nothing may be moved across or folded."""
+_OPERATIONS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+"""PTX's names where LLVM's are others."""
 
 
 def rounding_of(modifiers: Sequence[str]) -> str:
     """The direction that an instruction names; empty: to nearest."""
-    return next((part for part in modifiers if part in DIRECTED), "")
+    return next((part for part in modifiers if part in _MODES), "")
 
 
 def rounded(x: Expander, b: Builder, name: str, rounding: str, type_: ir.Type, *values: ir.Value) -> ir.Value:
-    """An operation of PTX on f32 or f64, or a conversion to them, rounded in a direction."""
-    kinds = f"{type_}_{values[0].type}" if name in _CONVERSIONS else str(type_)
-    function = f"{_PREFIX}{name}_{rounding}_{kinds}_{len(values)}"
-    x.module.declare(function, [carrier_type(v.type) for v in values], [type_])
-    return b.call(function, [type_], list(values)).results[0]
+    """An operation of PTX on f32 or f64, or a conversion to them (fptrunc, sitofp, uitofp), rounded in a direction."""
+    inputs = [value.type for value in values]
+    callee = f"kiln_cpu_rounded_{name}_{rounding}_{type_}_{inputs[0]}"
+    if callee not in x.module.declared:
+        x.module.declared.add(callee)
+        x.module.outlined.add(callee)
+        _define(x.module.module, callee, name, _MODES[rounding], type_, inputs)
+    return b.call(callee, [type_], values).results[0]
 
 
-def with_definitions(text: str) -> str:
-    """LLVM IR with the functions defined that `rounded` calls."""
-    found = sorted(set(_DECLARATION.findall(text)))
-    if not found:
-        return text
-    parts = [_DECLARATION.sub("", text), "declare i32 @llvm.get.rounding()\ndeclare void @llvm.set.rounding(i32)"]
-    declared: set[str] = set()
-    for function in found:
-        name, rounding, *kinds, count = function.removeprefix(_PREFIX).split("_")
-        types = [_TYPES.get(kind) or kind for kind in kinds]
-        result, given = types[0], types[-1]
-        intrinsic = f"@llvm.experimental.constrained.{_OPERATIONS.get(name, name)}.{'.'.join(kinds)}"
-        inputs = [f"{given} %{i}" for i in range(int(count))]
-        if intrinsic not in declared:
-            declared.add(intrinsic)
-            parts.append(f"declare {result} {intrinsic}({', '.join([given] * int(count))}, metadata, metadata)")
-        operands = ", ".join([*inputs, 'metadata !"round.dynamic"', 'metadata !"fpexcept.strict"'])
-        parts.append(
-            f"define internal {result} @{function}({', '.join(inputs)}) noinline strictfp {{\n"
-            f"  %before = call i32 @llvm.get.rounding() strictfp\n"
-            f"  call void @llvm.set.rounding(i32 {_MODES[rounding]}) strictfp\n"
-            f"  %made = call {result} {intrinsic}({operands}) strictfp\n"
-            f"  call void @llvm.set.rounding(i32 %before) strictfp\n"
-            f"  ret {result} %made\n}}"
-        )
-    return "\n\n".join(parts) + "\n"
+def _define(module: ir.Module, callee: str, name: str, mode: int, type_: ir.Type, inputs: Sequence[ir.Type]) -> None:
+    made = function(module, callee, inputs, [type_])
+    made.attributes["llvm.passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("strictfp", context())], context())
+    entry = made.regions[0].blocks[0]
+    b = Builder(ir.InsertionPoint(entry), ir.Location.unknown(context()))
+    before = intrinsic(b, "llvm.get.rounding", int_type(32), [])
+    intrinsic(b, "llvm.set.rounding", None, [b.i32(mode)])
+    result = b.value(
+        f"llvm.intr.experimental.constrained.{_OPERATIONS.get(name, name)}",
+        type_,
+        list(entry.arguments),
+        {"roundingmode": int_attr(int_type(64), _DYNAMIC), "fpExceptionBehavior": int_attr(int_type(64), _STRICT)},
+    )
+    intrinsic(b, "llvm.set.rounding", None, [before])
+    b.op("func.return", (), (result,))
 
 
 def step(b: Builder, bits: ir.Value, exact: ir.Value, made: ir.Value, rounding: str) -> ir.Value:
@@ -74,8 +63,6 @@ def step(b: Builder, bits: ir.Value, exact: ir.Value, made: ir.Value, rounding: 
 
     `exact` is the number, `made` what was made of it, in a type that has both.
     """
-    from ...mlir import ir
-
     type_ = bits.type
     one = b.const(type_, 1)
     away, towards = b.binary("addi", bits, one), b.binary("subi", bits, one)  # from zero, and to it

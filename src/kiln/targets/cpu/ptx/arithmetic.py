@@ -58,7 +58,7 @@ def _arithmetic(m: Machine, name: str, modifiers: tuple[str, ...], operands: lis
         return
     if is_float(kind):
         values = [m.float(o, kind) for o in operands[1:]]
-        m.set(operands[0], float_bits(m.b, m.x, _float_operation(m, name, values, modifiers), kind))
+        m.set(operands[0], float_bits(m.b, m.x, _float_operation(m, name, kind, values, modifiers), kind))
         return
     width = BITS[kind]
     values = [m.bits(o, width) for o in operands[1:3]]
@@ -75,17 +75,17 @@ def _each_half(m: Machine, name: str, modifiers: tuple[str, ...], operands: list
         for value in whole:
             moved = m.b.binary("shrui", value, m.b.const(value.type, number * width))
             values.append(as_float(m.b, m.x, resized(m.b, moved, width), part))
-        halves.append(float_bits(m.b, m.x, _float_operation(m, name, values, modifiers), part))
+        halves.append(float_bits(m.b, m.x, _float_operation(m, name, part, values, modifiers), part))
     low, high = (resized(m.b, half, 2 * width) for half in halves)
     m.set(operands[0], m.b.binary("ori", low, m.b.binary("shli", high, m.b.const(high.type, width))))
 
 
-def _float_operation(m: Machine, name: str, values: list[ir.Value], modifiers: tuple[str, ...]) -> ir.Value:
+def _float_operation(m: Machine, name: str, kind: str, values: list[ir.Value], modifiers: tuple[str, ...]) -> ir.Value:
     b, x, type_ = m.b, m.x, values[0].type
     simple = {"add": "addf", "sub": "subf", "mul": "mulf", "div": "divf"}
     direction = rounding_of(modifiers)
-    if direction and str(type_) not in ("f32", "f64"):
-        raise Refused(f"rounding .{direction} of {type_}")
+    if direction and kind not in ("f32", "f64"):
+        raise Refused(f"rounding .{direction} of {kind}")
     if direction and (name in simple or name in ("fma", "mad")):
         made = rounded(x, b, "fma" if name == "mad" else name, direction, type_, *values)
     elif name in simple:
