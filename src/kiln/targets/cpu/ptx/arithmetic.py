@@ -51,14 +51,28 @@ def _cvta(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> No
     m.set(operands[0], resized(m.b, value, width))
 
 
+_UNDERSTOOD = {"rn", "rz", "rm", "rp", "ftz", "sat", "relu", "NaN", "lo", "hi", "wide", "approx", "full", "cc"}
+
+
+def _refuse_others(modifiers: tuple[str, ...], understood: set[str]) -> None:
+    """A modifier that is not looked at would be one that is not obeyed."""
+    for part in modifiers:
+        if part not in understood and part not in BITS:
+            raise Refused(f"the modifier .{part}")
+
+
 def _arithmetic(m: Machine, name: str, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind = typed(modifiers)
+    _refuse_others(modifiers, _UNDERSTOOD)
+    if kind.startswith(("e", "tf")):
+        raise Refused(f"arithmetic of {kind}")
     if kind in PARTS:
         _each_half(m, name, modifiers, operands, kind)
         return
     if is_float(kind):
-        values = [m.float(o, kind) for o in operands[1:]]
-        m.set(operands[0], float_bits(m.b, m.x, _float_operation(m, name, kind, values, modifiers), kind))
+        result = next(part for part in modifiers if part in BITS)  # of fma.rn.f32.f16 it is that of the last operand
+        values = [m.float(o, kind) for o in operands[1:-1]] + [m.float(operands[-1], result)]
+        m.set(operands[0], float_bits(m.b, m.x, _float_operation(m, name, result, values, modifiers), result))
         return
     width = BITS[kind]
     values = [m.bits(o, width) for o in operands[1:3]]
@@ -71,13 +85,39 @@ def _each_half(m: Machine, name: str, modifiers: tuple[str, ...], operands: list
     whole = [m.bits(o, 2 * width) for o in operands[1:]]
     halves: list[ir.Value] = []
     for number in range(2):
-        values: list[ir.Value] = []
-        for value in whole:
-            moved = m.b.binary("shrui", value, m.b.const(value.type, number * width))
-            values.append(as_float(m.b, m.x, resized(m.b, moved, width), part))
-        halves.append(float_bits(m.b, m.x, _float_operation(m, name, part, values, modifiers), part))
-    low, high = (resized(m.b, half, 2 * width) for half in halves)
-    m.set(operands[0], m.b.binary("ori", low, m.b.binary("shli", high, m.b.const(high.type, width))))
+        values = [_half(m.b, value, number, width) for value in whole]
+        if is_float(part):
+            floats = [as_float(m.b, m.x, value, part) for value in values]
+            halves.append(float_bits(m.b, m.x, _float_operation(m, name, part, floats, modifiers), part))
+        else:
+            halves.append(_integer_operation(m.b, name, part, values, modifiers))
+    m.set(operands[0], _joined(m.b, *halves))
+
+
+def _half(b: Builder, value: ir.Value, number: int, width: int) -> ir.Value:
+    return resized(b, b.binary("shrui", value, b.const(value.type, number * width)), width)
+
+
+def _joined(b: Builder, first: ir.Value, second: ir.Value) -> ir.Value:
+    """Two parts as one number of twice the bits, the first in its lower half."""
+    width = first.type.width  # pyright: ignore[reportAttributeAccessIssue]
+    low, high = (resized(b, part, 2 * width) for part in (first, second))
+    return b.binary("ori", low, b.binary("shli", high, b.const(high.type, width)))
+
+
+def _float_constant(b: Builder, type_: ir.Type, value: float) -> ir.Value:
+    return b.value("arith.constant", type_, (), {"value": ir.FloatAttr.get(type_, value, b.location)})
+
+
+def _limited(b: Builder, value: ir.Value, modifiers: tuple[str, ...]) -> ir.Value:
+    """A float as `.relu` (not negative; NaN stays) and `.sat` (from 0 to 1; NaN is 0) say."""
+    type_ = value.type
+    if "relu" in modifiers:
+        value = b.value("arith.maximumf", type_, (value, _float_constant(b, type_, 0.0)))
+    if "sat" in modifiers:
+        value = b.value("arith.maxnumf", type_, (value, _float_constant(b, type_, 0.0)))
+        value = b.value("arith.minnumf", type_, (value, _float_constant(b, type_, 1.0)))
+    return value
 
 
 def _float_operation(m: Machine, name: str, kind: str, values: list[ir.Value], modifiers: tuple[str, ...]) -> ir.Value:
@@ -90,34 +130,38 @@ def _float_operation(m: Machine, name: str, kind: str, values: list[ir.Value], m
         made = rounded(x, b, "fma" if name == "mad" else name, direction, type_, *values)
     elif name in simple:
         made = expanded(x, b, f"arith.{simple[name]}", type_, *values)
+    elif name in ("fma", "mad") and kind == "f16":  # as f32 it would be rounded twice
+        half = float_type("f16")
+        halves = [expanded(x, b, "arith.truncf", half, value) for value in values]
+        made = expanded(x, b, "arith.extf", type_, expanded(x, b, "math.fma", half, *halves))
     elif name in ("fma", "mad"):
         made = expanded(x, b, "math.fma", type_, *values)
     elif name in ("min", "max"):
-        nan = "NaN" in modifiers
-        made = b.value(f"arith.{name}{'imumf' if nan else 'numf'}", type_, (values[0], values[1]))
+        made = values[0]
+        for value in values[1:]:
+            made = b.value(f"arith.{name}{'imumf' if 'NaN' in modifiers else 'numf'}", type_, (made, value))
     elif name in ("neg", "abs"):
         made = b.value("arith.negf" if name == "neg" else "math.absf", type_, (values[0],))
     else:
         raise Refused(f"{name} of floats")
-    if "relu" in modifiers or "sat" in modifiers:
-        zero = b.value("arith.constant", type_, (), {"value": ir.FloatAttr.get(type_, 0.0, b.location)})
-        made = b.value("arith.maxnumf", type_, (made, zero))
-    if "sat" in modifiers:
-        one = b.value("arith.constant", type_, (), {"value": ir.FloatAttr.get(type_, 1.0, b.location)})
-        made = b.value("arith.minnumf", type_, (made, one))
-    return made
+    return _limited(b, made, modifiers)
 
 
 def _integer_operation(
     b: Builder, name: str, kind: str, values: list[ir.Value], modifiers: tuple[str, ...]
 ) -> ir.Value:
     signed = kind.startswith("s")
+    if "sat" in modifiers:
+        if name not in ("add", "sub") or not signed:
+            raise Refused(f"{name}.sat of {kind}")
+        return intrinsic(b, f"llvm.s{name}.sat", values[0].type, values)
     if name in ("add", "sub"):
         return b.binary(f"{name}i", values[0], values[1])
     if name in INTEGER:
         return b.binary(INTEGER[name], values[0], values[1])
     if name in ("min", "max"):
-        return b.binary(f"{name}{'si' if signed else 'ui'}", values[0], values[1])
+        chosen = b.binary(f"{name}{'si' if signed else 'ui'}", values[0], values[1])
+        return b.binary("maxsi", chosen, b.const(chosen.type, 0)) if "relu" in modifiers else chosen
     if name == "neg":
         return b.binary("subi", b.const(values[0].type, 0), values[0])
     if name == "not":
@@ -384,7 +428,9 @@ def _selp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> No
 # --- conversions -------------------------------------------------------------------------------------------------------
 
 _NARROW = {"e4m3": formats.FLOAT8_E4M3FN, "e5m2": formats.FLOAT8_E5M2}
+_LARGEST = {"f16": formats.FLOAT16.max, "bf16": formats.BFLOAT16.max}
 _ROUNDINGS = {"rni": "math.roundeven", "rzi": "math.trunc", "rmi": "math.floor", "rpi": "math.ceil"}
+_CONVERSION_MODIFIERS = {"rn", "rz", "rm", "rp", "rna", "ftz", "sat", "satfinite", "relu", *_ROUNDINGS}
 
 
 @instruction("cvt")
@@ -393,26 +439,21 @@ def _cvt(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     if len(kinds) != 2:
         raise Refused("the types of this conversion")
     target, source = kinds
+    _refuse_others(modifiers, _CONVERSION_MODIFIERS)
     b, x, direction = m.b, m.x, rounding_of(modifiers)
     if target.endswith("x2"):
-        part = target.removesuffix("x2")
-        if source.endswith("x2"):  # two narrow floats to two halves
-            value = m.bits(operands[1], 16)
-            halves = [resized(b, b.binary("shrui", value, b.const(value.type, 8 * n)), 8) for n in range(2)]
-            floats = [_widened(b, half, source.removesuffix("x2")) for half in halves]
+        if source.endswith("x2"):  # two floats in one register
+            part, width = source.removesuffix("x2"), BITS[source] // 2
+            halves = [_half(b, m.bits(operands[1], 2 * width), n, width) for n in range(2)]
+            floats = [_widened(b, half, part) if part in _NARROW else as_float(b, x, half, part) for half in halves]
         else:  # the first source becomes the upper half
             floats = [m.float(o, source) for o in (operands[2], operands[1])]
-        if "relu" in modifiers:
-            zero = b.value(
-                "arith.constant", floats[0].type, (), {"value": ir.FloatAttr.get(floats[0].type, 0.0, b.location)}
-            )
-            floats = [b.value("arith.maxnumf", f.type, (f, zero)) for f in floats]
-        parts = [_narrowed(b, x, f, part, direction) for f in floats]
-        width = parts[0].type.width  # pyright: ignore[reportAttributeAccessIssue]
-        low, high = (resized(b, p, 2 * width) for p in parts)
-        m.set(operands[0], b.binary("ori", low, b.binary("shli", high, b.const(high.type, width))))
+        parts = [_narrowed(b, x, f, target.removesuffix("x2"), direction, modifiers) for f in floats]
+        m.set(operands[0], _joined(b, *parts))
         return
     if target == "tf32":
+        if source != "f32" or "satfinite" in modifiers or "relu" in modifiers:
+            raise Refused("this conversion to tf32")
         value, half = m.bits(operands[1], 32), b.i32(0x1000)  # what is added before 13 bits are dropped
         if "rn" in modifiers:  # to even: a little less than half, and what the last bit that stays makes of it
             last = b.binary("andi", b.binary("shrui", value, b.i32(13)), b.i32(1))
@@ -428,7 +469,7 @@ def _cvt(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
         if rounding:
             value = expanded(x, b, _ROUNDINGS[rounding], value.type, value)
         if is_float(target):
-            m.set(operands[0], _narrowed(b, x, value, target, direction))
+            m.set(operands[0], _narrowed(b, x, value, target, direction, modifiers))
         else:
             name = "arith.fptosi" if target.startswith("s") else "arith.fptoui"
             m.set(operands[0], expanded(x, b, name, int_type(BITS[target]), value))
@@ -436,12 +477,14 @@ def _cvt(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     value = m.bits(operands[1], BITS[source])
     if is_float(target):
         name = "arith.sitofp" if source.startswith("s") else "arith.uitofp"
-        wide = float_type("f64" if target == "f64" or (direction and target != "f32") else "f32")
         if direction:
+            wide = float_type("f32" if target == "f32" else "f64")
             made = rounded(x, b, name.removeprefix("arith."), direction, wide, value)
         else:
-            made = b.value(name, wide, (value,))
-        m.set(operands[0], _narrowed(b, x, made, target, direction))
+            made = expanded(x, b, name, float_type(target), value)
+            if BITS[target] < 32:
+                made = expanded(x, b, "arith.extf", float_type("f32"), made)
+        m.set(operands[0], _narrowed(b, x, made, target, direction, modifiers))
         return
     want = BITS[target]
     if "sat" in modifiers:
@@ -457,8 +500,15 @@ def _widened(b: Builder, bits: ir.Value, kind: str) -> ir.Value:
     return extend(Emitter(f32, b.point, b.location), bits, _NARROW[kind], f32)
 
 
-def _narrowed(b: Builder, x: Expander, value: ir.Value, kind: str, direction: str = "") -> ir.Value:
-    """A float as the bits of a type, rounded to nearest or in a direction."""
+def _narrowed(
+    b: Builder, x: Expander, value: ir.Value, kind: str, direction: str, modifiers: tuple[str, ...]
+) -> ir.Value:
+    """A float as the bits of a type, rounded to nearest or in a direction, and within the limits that are asked for."""
+    value = _limited(b, value, modifiers)
+    if "satfinite" in modifiers and kind in _LARGEST:
+        largest = _LARGEST[kind]
+        value = b.value("arith.minimumf", value.type, (value, _float_constant(b, value.type, largest)))
+        value = b.value("arith.maximumf", value.type, (value, _float_constant(b, value.type, -largest)))
     if kind not in _NARROW:
         narrower = BITS[kind] < value.type.width  # pyright: ignore[reportAttributeAccessIssue]
         if not direction or not narrower:
@@ -481,8 +531,7 @@ def _exact_function(m: Machine, name: str, kind: str, operand: Operand, modifier
     """A square root or a reciprocal, rounded to nearest or in a direction."""
     b, x, type_, value = m.b, m.x, float_type(kind), m.float(operand, kind)
     direction = rounding_of(modifiers)
-    one = b.value("arith.constant", type_, (), {"value": ir.FloatAttr.get(type_, 1.0, b.location)})
-    values = [value] if name == "sqrt" else [one, value]
+    values = [value] if name == "sqrt" else [_float_constant(b, type_, 1.0), value]
     if direction:
         return rounded(x, b, "sqrt" if name == "sqrt" else "div", direction, type_, *values)
     return expanded(x, b, "math.sqrt" if name == "sqrt" else "arith.divf", type_, *values)
@@ -502,12 +551,8 @@ def _function(name: str) -> Callable[[Machine, tuple[str, ...], list[Operand]], 
         halves = PARTS.get(kind)
         if halves:
             whole = m.bits(operands[1], 32)
-            parts = [
-                as_float(m.b, m.x, resized(m.b, m.b.binary("shrui", whole, m.b.i32(16 * n)), 16), halves)
-                for n in range(2)
-            ]
-            low, high = (resized(m.b, float_bits(m.b, m.x, units.approx(m.b, name, p), halves), 32) for p in parts)
-            m.set(operands[0], m.b.binary("ori", low, m.b.binary("shli", high, m.b.i32(16))))
+            parts = [as_float(m.b, m.x, _half(m.b, whole, n, 16), halves) for n in range(2)]
+            m.set(operands[0], _joined(m.b, *(float_bits(m.b, m.x, units.approx(m.b, name, p), halves) for p in parts)))
             return
         m.set(operands[0], float_bits(m.b, m.x, units.approx(m.b, name, m.float(operands[1], kind)), kind))
 
