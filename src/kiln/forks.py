@@ -3,10 +3,14 @@
 Of a process that is forked only the thread that forks goes on in the copy: what others held stays locked there, and what they
 had begun never ends. Therefore a fork waits until no thread compiles (`wait_for`), and in the copy locks that are not the
 thread's own are open again, counters count this thread alone, and whoever asked for it (`in_child`) cleans up.
+
+The end of a process waits likewise, and lets no other thread compile after that: a daemon thread that is inside LLVM goes on
+while the memory of the library is taken down, and crashes.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import threading
@@ -18,6 +22,9 @@ if TYPE_CHECKING:
 
 SECONDS = 5.0
 """A fork waits so long for a compilation: it may itself wait for something that the thread that forks holds."""
+
+ending = threading.Event()
+"""Set when the process ends: no thread but the one that ends it compiles any more."""
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 _counts: list[Count] = []
@@ -98,5 +105,12 @@ def _after_in_child() -> None:
         clean()
 
 
+def _at_end() -> None:
+    ending.set()
+    _before()
+    _held.clear()  # they are never given back
+
+
+atexit.register(_at_end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)

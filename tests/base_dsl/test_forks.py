@@ -166,3 +166,34 @@ def test_locks_of_this_thread_stay_held_in_the_copy():
             os._exit(0 if good else 1)
     assert os.waitpid(process, 0)[1] == 0
     count.add(-2)
+
+
+def test_the_end_of_a_process_waits_for_what_daemon_threads_compile(child):
+    done = child(
+        "-c",
+        "import atexit; atexit.register(lambda: at_the_end())\n"
+        + START
+        + """
+from kiln.targets.cpu import jit
+
+def at_the_end():  # of all handlers the last one
+    print("the lock is free", inside.wait(0) and not left.empty())
+    a = np.zeros(4, np.int32)
+    made(3)(a)
+    print(a.tolist())
+
+import queue
+inside, left = threading.Event(), queue.SimpleQueue()
+
+def compile_long():
+    with jit._lock:
+        inside.set()
+        forks.ending.wait()
+        left.put(1)
+
+threading.Thread(target=compile_long, daemon=True).start()
+inside.wait()
+""",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "the lock is free True\n[3, 3, 3, 3]\n"

@@ -130,7 +130,8 @@ def emitting(text: str, opt: int) -> Callable[[], bytes]:
 
     thread = threading.Thread(target=run, name="kiln: native calls")
     with contextlib.suppress(RuntimeError):  # no more threads: whoever waits does it
-        thread.start()
+        if not forks.ending.is_set():
+            thread.start()
 
     def wait() -> bytes:
         if thread.ident is not None:
