@@ -65,6 +65,11 @@ def test_a_kernel_that_leaves_memory_raises_and_the_process_goes_on(program):
         assert a.sum() == 40
         thread = threading.Thread(target=fails, args=(write, a, FAR))  # which has a stack for signals of its own
         thread.start(); thread.join()
+        def blocking():
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            fails(write, a, FAR)
+        thread = threading.Thread(target=blocking)
+        thread.start(); thread.join()
 
         # on several OS threads
         @cute.kernel

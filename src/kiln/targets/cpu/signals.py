@@ -43,6 +43,7 @@ _ACTION_BYTES, _ACTION_FLAGS = 152, 136
 _SIGINFO, _ONSTACK, _NODEFER = 4, 0x08000000, 0x40000000
 _CODE, _FAULT_ADDRESS = 8, 16
 _DISABLE = 2
+_SIGNAL_SET_BYTES = 128
 _PROGRAM_COUNTER = 440 if platform.machine() in ("aarch64", "arm64") else 168
 
 _UNSAFE_RANGES, _SAFE_PLACES = 4, 3
@@ -66,6 +67,7 @@ def build() -> ir.Module:
             ("pthread_getspecific", [i32], [ptr]),
             ("pthread_setspecific", [i32, ptr], [i32]),
             ("pthread_self", [], [i64]),
+            ("pthread_sigmask", [i32, ptr, ptr], [i32]),
             ("sigaltstack", [ptr, ptr], [i32]),
             ("signal", [i32, ptr], [ptr]),
             ("raise", [i32], [i32]),
@@ -117,7 +119,7 @@ def _key(b: Builder) -> ir.Value:
 
 def _thread(module: ir.Module) -> None:
     """`kiln_cpu_signal_thread()`: what is known of this thread. It is given a stack for signals if it has none: the
-    signal of a stack that is full cannot be handled on it."""
+    signal of a stack that is full cannot be handled on it. A thread that blocks all signals would die of these unheard."""
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     b, _ = _open(module, "kiln_cpu_signal_thread", [], [ptr])
     cell = b.alloca(ptr)
@@ -127,6 +129,10 @@ def _thread(module: ir.Module) -> None:
     made = new.call("calloc", [ptr], [new.i64(1), new.i64(_THREAD_BYTES)]).results[0]
     new.store(made, cell)
     new.call("pthread_setspecific", [i32], [_key(new), made])
+    blocked = new.alloca(i64, _SIGNAL_SET_BYTES // 8)
+    for word in range(_SIGNAL_SET_BYTES // 8):
+        new.store(new.i64(0 if word else sum(1 << (number - 1) for number in _SIGNALS)), new.gep(blocked, i64, word))
+    new.call("pthread_sigmask", [i32], [new.i32(int(signal.SIG_UNBLOCK)), blocked, new.null()])
     new.call("sigaltstack", [i32], [new.null(), stack])
     none = new.if_(new.compare("eq", new.load(i32, new.byte_gep(stack, 8)), new.i32(_DISABLE)))
     memory = none.call("malloc", [ptr], [none.i64(_STACK_BYTES)]).results[0]
