@@ -171,3 +171,36 @@ def test_copies_of_the_hardware_are_followed() -> None:
     findings, same = run(run_by_atom, (3, 3, 3), (2, 3, 3))
     assert not same
     assert [f.rule for f in findings] == ["swizzle"]
+
+
+@cute.kernel
+def filled(x: cute.Tensor, y: cute.Tensor, by: Constexpr, columns: Constexpr):
+    """Filled with one value through a plain view, and then partly written through a swizzle."""
+    t, _, _ = cute.arch.thread_idx()
+    memory = cute.arch.alloc_smem(Float16, ROWS * COLUMNS, alignment=128)
+    tile = cute.make_tensor(memory, composed((3, 3, 3), cute.make_layout((ROWS, COLUMNS), stride=(COLUMNS, 1))))
+    row = cute.make_tensor(memory + t * COLUMNS, cute.make_layout(COLUMNS))
+    if kiln.const_expr(by == "registers"):
+        zeros = cute.make_rmem_tensor(cute.make_layout(COLUMNS), Float16)
+        zeros.fill(0.0)
+        cute.autovec_copy(zeros, row)
+    else:
+        for i in range(COLUMNS):
+            row[i] = x[0, 0]
+    cute.arch.sync_threads()
+    for i in range(columns):
+        tile[t, i] = x[t, i]
+    cute.arch.sync_threads()
+    for i in range(ROWS):
+        y[i, t] = tile[i, t]
+
+
+@cute.jit
+def run_filled(x: cute.Tensor, y: cute.Tensor, by: Constexpr, columns: Constexpr):
+    filled(x, y, by, columns).launch(grid=1, block=ROWS)
+
+
+@pytest.mark.parametrize("by", ["registers", "elements"])
+@pytest.mark.parametrize("columns", [0, 43, COLUMNS])
+def test_a_tile_may_be_filled_with_one_value_through_any_view(by: str, columns: int) -> None:
+    assert run(run_filled, by, columns) == ([], columns == COLUMNS)

@@ -2,8 +2,10 @@
 
 Such a read is ordered and inside its tile, and brings the element of another place. Programs that are traced for the sanitizer say
 of each tensor in shared memory through which swizzle it sees its memory (`cute.through`). For each few bytes the detector remembers
-where they would lie without the swizzle they were written through; a read that puts them elsewhere is a finding. Accesses that are
-made through no tensor, bulk copies, atomics and writes of one value to all of a vector say nothing about a place.
+where they would lie without the swizzle they were written through; a read that puts them elsewhere, while the element that belongs
+there lies at another place and has another value, is a finding. A tile that is filled with one value may be filled through any
+view. Accesses that are made through no tensor, bulk copies, atomics and writes of one value to all of a vector say nothing about
+a place.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 UNKNOWN = -1
 """In place of a swizzle: the bytes are written, and where they lie without it is not known."""
 _BITS = 6
+_NEAR = 1024
+"""Bytes that a swizzle moves an element by at most, as far as it is looked for."""
 _ANY_VALUE = {"vector.broadcast", "vector.splat"}
 _TAKING = {
     "vector.extract", "vector.extract_strided_slice", "vector.shape_cast", "vector.bitcast", "llvm.bitcast", "arith.bitcast",
@@ -92,6 +96,33 @@ def look(
         tell("tile", address, bytes_, base, UNKNOWN if seen is None else seen.code, int(write), site)
 
 
+def _mark(plain: Value) -> Value:
+    """What is remembered of an address without its swizzle; not 0."""
+    return (plain.narrow() & 0x7FFF_FFFF) + 1
+
+
+@exported([64, 64, 64], 32)
+def brings_another(c: Code, rank: Value, cell: Value, plain: Value) -> Value:
+    """Whether what was written as the element of address `plain` lies somewhere, with another value than a cell has."""
+    st = state_of(c)
+    start, shift, cells = st.arena + rank * st.chunk, st.shift.wide(), st.cells_per_block.wide()
+    equal, other = c.variable(0, 32), c.variable(0, 32)
+    first = ((plain - start) >> shift) - (c.i64(_NEAR) >> shift)
+    with c.loop((c.i64(2 * _NEAR) >> shift) + 1) as i:
+        there = first + i
+        with c.when(there < cells):  # unsigned: not before the first one, either
+            with c.when(c.load(st.tiles + (rank * cells + there) * 4, 32) == _mark(plain)):
+                differs = c.variable(0, 32)
+                with c.loop(c.i64(1) << shift) as byte:
+                    with c.when(
+                        c.load(start + (there << shift) + byte, 8) != c.load(start + (cell << shift) + byte, 8)
+                    ):
+                        differs.set(1)
+                equal.set(equal.get() | (differs.get() ^ 1))
+                other.set(other.get() | differs.get())
+    return other.get() & (equal.get() ^ 1)
+
+
 @exported([64, 32, 64, 32, 32, 32])
 def tile(c: Code, address: Value, bytes_: Value, base: Value, code: Value, writes: Value, site: Value) -> None:
     """An access through a swizzle of addresses relative to `base`."""
@@ -111,15 +142,16 @@ def tile(c: Code, address: Value, bytes_: Value, base: Value, code: Value, write
             cell = rank * st.cells_per_block.wide() + i
             at = st.arena + rank * st.chunk + (i << shift_cell) - base
             plain = base + (at ^ ((at >> shift) & mask))
-            mark = (plain.narrow() & 0x7FFF_FFFF) + 1
+            mark = _mark(plain)
             entry = st.tiles + cell * 4
             with c.when(writes != 0):
                 c.store((code == UNKNOWN).choose(c.i32(0), mark), entry, 32)
             with c.otherwise():
                 before = c.load(entry, 32)
                 with c.when((before != 0) & (before != mark)):
-                    writer = c.struct(st.cells + cell * CELL, Cell)
-                    call(
-                        c, "report", RULE["swizzle"], site, writer.w_site, writer.w_group, writer.w_tid & 0x7FFF_FFFF,
-                        address, bytes_, 0, 0,
-                    )  # fmt: skip
+                    with c.when(call(c, "brings_another", rank, i, plain) != 0):
+                        writer = c.struct(st.cells + cell * CELL, Cell)
+                        call(
+                            c, "report", RULE["swizzle"], site, writer.w_site, writer.w_group,
+                            writer.w_tid & 0x7FFF_FFFF, address, bytes_, 0, 0,
+                        )  # fmt: skip
