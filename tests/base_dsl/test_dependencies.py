@@ -16,7 +16,8 @@ import pytest
 import kiln
 
 HEAD = """
-import array, builtins, collections, contextvars, ctypes, dataclasses, enum, functools, os, random, sys, threading, types
+import argparse, array, builtins, collections, contextlib, contextvars, ctypes, dataclasses, enum, functools, importlib
+import itertools, operator, os, random, sys, threading, types, weakref
 import numpy as np
 from kiln import Constexpr, Int32, cute
 conf = types.ModuleType("conf")
@@ -45,6 +46,12 @@ CASES = {
     # containers
     "a list": ("L = [2]; f = jit(lambda a: a * L[0])", "L[0] = 5"),
     "a dict": ("D = {'k': 2}; f = jit(lambda a: a * D['k'])", "D['k'] = 5"),
+    "a view of a dict": ("D = {'k': 2}; V = D.values(); f = jit(lambda a: a * sum(V))", "D['k'] = 5"),
+    "a dict of a user's": ("U = collections.UserDict(k=2); f = jit(lambda a: a * U['k'])", "U['k'] = 5"),
+    "a list of a user's": ("U = collections.UserList([2]); f = jit(lambda a: a * U[0])", "U[0] = 5"),
+    "a chain of dicts": ("U = collections.ChainMap({'k': 2}); f = jit(lambda a: a * U['k'])", "U['k'] = 5"),
+    "a bound method of a list": ("L = [2]; g = L.__getitem__; f = jit(lambda a: a * g(0))", "L[0] = 5"),
+    "a list in an iterator": ("L = [2]; R = itertools.repeat(L); f = jit(lambda a: a * next(R)[0])", "L[0] = 5"),
     "a list in a tuple": ("T = ([2],); f = jit(lambda a: a * T[0][0])", "T[0][0] = 5"),
     "a set": ("S = {2}; f = jit(lambda a: a * max(S))", "S.add(5)"),
     "a deque": ("Q = collections.deque([2]); f = jit(lambda a: a * Q[0])", "Q[0] = 5"),
@@ -75,6 +82,12 @@ CASES = {
     ),
     # objects
     "an attribute of an object": ("N = types.SimpleNamespace(k=2); f = jit(lambda a: a * N.k)", "N.k = 5"),
+    "an attribute of options": (
+        "N = argparse.Namespace(n=argparse.Namespace(k=2)); f = jit(lambda a: a * N.n.k)", "N.n.k = 5",
+    ),
+    "an attribute by a weak reference": (
+        "class C: pass\nX = C(); X.k = 2; R = weakref.ref(X); f = jit(lambda a: a * R().k)", "X.k = 5",
+    ),
     "a slot": (
         "class S:\n __slots__ = ('__k',)\n def get(self): return self.__k\n def set(self, k): self.__k = k\n"
         "X = S(); X.set(2); f = jit(lambda a: a * X.get())",
@@ -162,6 +175,18 @@ CASES = {
     "getattr of a module": ("f = jit(lambda a: a * getattr(conf, 'K'))", "conf.K = 5"),
     "getattr with a default": ("f = jit(lambda a: a * getattr(conf, 'NEW', 2))", "conf.NEW = 5"),
     "getattr by a name that is worked out": ("f = jit(lambda a: a * getattr(conf, 'k'.upper()))", "conf.K = 5"),
+    "getattr under another name": ("g = getattr; f = jit(lambda a: a * g(conf, 'K'))", "conf.K = 5"),
+    "getattr in a partial": ("P = functools.partial(getattr, conf, 'K'); f = jit(lambda a: a * P())", "conf.K = 5"),
+    "attrgetter": ("g = operator.attrgetter('K'); f = jit(lambda a: a * g(conf))", "conf.K = 5"),
+    "methodcaller": (
+        "class C:\n def m(self): return 2\nX = C(); g = operator.methodcaller('m'); f = jit(lambda a: a * g(X))",
+        "C.m = lambda self: 5",
+    ),
+    "sys.modules": ("f = jit(lambda a: a * sys.modules['kiln_test_conf.sub'].K)\ndel conf", "sys.modules['kiln_test_conf.sub'].K = 5"),
+    "import_module": (
+        "f = jit(lambda a: a * importlib.import_module('kiln_test_conf.sub').K)\ndel conf",
+        "sys.modules['kiln_test_conf.sub'].K = 5",
+    ),
     "globals()": ("K = 2; f = jit(lambda a: a * globals()['K'])", "K = 5"),
     "globals() in a helper": ("K = 2\ndef g(n): return globals()[n]\nf = jit(lambda a: a * g('K'))", "K = 5"),
     "vars of a module": ("f = jit(lambda a: a * vars(conf)['K'])", "conf.K = 5"),
@@ -190,7 +215,33 @@ CASES = {
         "os.environ.pop('KILN_TEST', None)\nf = jit(lambda a: a * int(os.getenv('KILN_TEST', '2')))",
         "os.environ['KILN_TEST'] = '5'",
     ),
+    "the environment under another name": (
+        "os.environ['KILN_TEST'] = '2'; E = os.environ\nf = jit(lambda a: a * int(E['KILN_TEST']))", "os.environ['KILN_TEST'] = '5'",
+    ),
+    "a method of the environment": (
+        "os.environ['KILN_TEST'] = '2'; E = os.environ.get\nf = jit(lambda a: a * int(E('KILN_TEST')))", "os.environ['KILN_TEST'] = '5'",
+    ),
+    "getenv under another name": (
+        "os.environ['KILN_TEST'] = '2'; E = os.getenv\nf = jit(lambda a: a * int(E('KILN_TEST')))", "os.environ['KILN_TEST'] = '5'",
+    ),
     # functions
+    "a global of a context manager": (
+        "K = 2\n@contextlib.contextmanager\ndef g(): yield K\n@cute.jit\ndef f(a: Int32):\n with g() as k: return a * k", "K = 5",
+    ),
+    "a global of a function chosen by type": (
+        "K = 2\n@functools.singledispatch\ndef g(x): return K\nf = jit(lambda a: a * g(1))", "K = 5",
+    ),
+    "a function added for a type": (
+        "@functools.singledispatch\ndef g(x): return 2\nf = jit(lambda a: a * g(1))", "g.register(int, lambda x: 5)",
+    ),
+    "a global of a method chosen by type": (
+        "K = 2\nclass C:\n @functools.singledispatchmethod\n def g(self, x): return K\nX = C(); f = jit(lambda a: a * X.g(1))", "K = 5",
+    ),
+    "a global read while sorting": (
+        "K = 1\ndef order(x, y): return (x - y) * K\nkey = functools.cmp_to_key(order)\n"
+        "f = jit(lambda a: a * min([2, 5], key=key))",
+        "K = -1",
+    ),
     "defaults of a helper": ("def g(a, k=2): return a * k\nf = jit(lambda a: g(a))", "g.__defaults__ = (5,)"),
     "a list among the defaults": ("def g(a, k=[2]): return a * k[0]\nf = jit(lambda a: g(a))", "g.__defaults__[0][0] = 5"),
     "defaults by name of a helper": ("def g(a, *, k=2): return a * k\nf = jit(lambda a: g(a))", "g.__kwdefaults__ = {'k': 5}"),

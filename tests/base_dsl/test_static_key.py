@@ -11,6 +11,7 @@ import decimal
 import enum
 import functools
 import itertools
+import operator
 import random
 import types
 import weakref
@@ -62,6 +63,26 @@ class Private:
         self.__x = x
 
 
+class Kept:
+    """A descriptor that keeps what is assigned."""
+
+    def __init__(self):
+        self.values = weakref.WeakKeyDictionary()
+
+    def __get__(self, owner, kind):
+        return self.values[owner]
+
+    def __set__(self, owner, value):
+        self.values[owner] = value
+
+
+class KeptElsewhere:
+    x = Kept()
+
+    def __init__(self, x):
+        self.x = x
+
+
 class HasEqual:
     """Compares itself by less than its state."""
 
@@ -108,6 +129,11 @@ DIFFERENT = {
     "defaults of a function": (lambda x, k=1: x, lambda x, k=2: x),
     "flags without names": (Flags(8), Flags(16)),
     "private slots": (Private(1), Private(2)),
+    "what a descriptor keeps": (KeptElsewhere(1), KeptElsewhere(2)),
+    "the order of a set": ({0, 8}, {8, 0}),
+    "steps of a view of memory": (memoryview(b"abab")[::2], memoryview(b"aa")),
+    "getters": (operator.itemgetter(0), operator.itemgetter(1)),
+    "views of dictionaries": ({1: 2}.values(), {1: 3}.values()),
     "less than equal": (HasEqual("a", 1), HasEqual("a", 2)),
     "trailing zeros": (decimal.Decimal("1.0"), decimal.Decimal("1.00")),
     "ordered dictionaries": (collections.OrderedDict(a=1, b=2), collections.OrderedDict(b=2, a=1)),
@@ -151,6 +177,9 @@ EQUAL = {
     "layouts": lambda: cute.make_layout((2, 3)),
     "layouts that were hashed": lambda: (x := cute.make_layout((2, 3)), hash(x))[0],
     "containers": lambda: {"a": [1, {2}, collections.deque([3])]},
+    "views of dictionaries": lambda: {1: 2}.items(),
+    "getters": lambda: operator.attrgetter("x.y"),
+    "callers": lambda: operator.methodcaller("x", 1, k=2),
     "dates": lambda: datetime.datetime(2020, 1, 1),
     "bound methods": lambda: [1].append,
     "jit functions": lambda: JIT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any, Optional, Tuple, Union  # noqa: UP035
+from typing import Annotated, Any, Literal, NamedTuple, NewType, Optional, Tuple, TypeVar, Union  # noqa: UP035
 
 import numpy as np
 import pytest
@@ -73,6 +73,11 @@ ANNOTATIONS: list[tuple[Any, set[str] | None]] = [
     (Union[Int32, str], {"number", "text"}),  # noqa: UP007
     (Optional[cute.Tensor], {"tensor", "None"}),  # noqa: UP045
     (Int32 | None, {"number", "None"}),
+    (NewType("Rows", int), {"number"}),
+    (TypeVar("Bound", bound=int), {"number"}),
+    (TypeVar("OneOf", Int32, str), {"number", "text"}),
+    (Literal["a", 1], {"number", "text"}),
+    (TypeVar("Free"), None),
     (Constexpr, None),
     (Any, None),
     (object, None),
@@ -113,6 +118,24 @@ def test_a_call_from_python(value):
         cute.compile(Int32_function, value)
     with pytest.raises(DSLUserCodeTypeError, match="takes Int32 and got"):
         cute.compile(Int32_function, 3)(value)
+
+
+class Scaled(NamedTuple):
+    x: cute.Tensor
+    by: Float16
+    times: Constexpr[int] = 1
+
+
+def test_fields_of_named_tuples_have_the_types_they_are_annotated_with():
+    @cute.jit
+    def scaled(s: Scaled):
+        return Float32(s.by) * (s.times if type(s.by) is Float16 and type(s.times) is int else -1)
+
+    assert [scaled(Scaled(ARRAY, 2, n)) for n in (3, 5, 3)] == [6, 10, 6]
+    with pytest.raises(DSLUserCodeTypeError, match=r"argument 's.by' takes Float16 and got the str"):
+        scaled(Scaled(ARRAY, "a"))
+    with pytest.raises(DSLUserCodeTypeError, match=r"argument 's.x' takes Tensor and got the int"):
+        scaled(Scaled(1, 2))
 
 
 def test_an_argument_that_may_be_left_out_says_so():

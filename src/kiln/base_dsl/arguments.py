@@ -462,11 +462,15 @@ class ArgumentRules:
             return GroupNode(
                 (dict, *map(static_key, keys)), children, lambda parts: dict(zip(keys, parts, strict=True))
             )
+        fields: Any = getattr(value, "_fields", None)
+        if fields is not None:
+            hints = promises.annotations_of(type(value))
+            named = zip(fields, value, strict=True)
+            children = [self.node(v, None if v is None else hints.get(k), f"{path}.{k}") for k, v in named]
+            return GroupNode(type(value), children, lambda parts: type(value)(*parts))
         children = [self.node(v, a, f"{path}[{i}]") for i, (v, a) in enumerate(zip(value, inner, strict=True))]
         if isinstance(value, list):
             return GroupNode(list, children, list)
-        if hasattr(value, "_fields"):
-            return GroupNode(type(value), children, lambda parts: type(value)(*parts))
         return GroupNode(tuple, children, tuple)
 
     def _dataclass(self, value: Any, path: str) -> Node:

@@ -15,13 +15,15 @@ _BY_NAME = {"getattr", "hasattr"}
 """Functions whose second argument is the name of an attribute."""
 _TABLES = {"globals", "vars", "locals"}
 """Functions that give a dictionary of names."""
-_ENVIRONMENT = {"environ", "environb", "getenv"}
+ENVIRONMENT = {"environ", "environb", "getenv"}
+_MODULES = {"modules", "import_module", "__import__"}
+"""What gives modules by name: `sys.modules`, `importlib.import_module`."""
 _ANYTHING = {
     "eval", "exec", "dir", "__import__", "import_module", "attrgetter", "methodcaller", "getmembers", "getattr_static",
     "__getattribute__", "reload", "getclosurevars",
 }  # fmt: skip
 """What reads names that nobody can tell beforehand."""
-_UNUSUAL = _BY_NAME | _TABLES | _ENVIRONMENT | _ANYTHING | {"__dict__"}
+_UNUSUAL = _BY_NAME | _TABLES | ENVIRONMENT | _ANYTHING | _MODULES | {"__dict__"}
 
 
 class CodeReads(NamedTuple):
@@ -34,6 +36,10 @@ class CodeReads(NamedTuple):
     """Modules, with the level of a relative import."""
     texts: frozenset[str]
     """Names that are given as text, or whose absence would be noticed: they need not exist."""
+    modules: frozenset[str]
+    """Modules whose names are given as text."""
+    of_modules: bool
+    """Whether modules are looked up by name."""
     of_globals: bool
     """Whether texts may be names of globals."""
     of_environment: bool
@@ -67,6 +73,7 @@ def code_reads(code: types.CodeType) -> CodeReads:
     if unusual:
         anything = anything or not _names_are_given(code)
         texts |= {c for c in code.co_consts if type(c) is str and c.isidentifier()}
+    modules = {c for c in code.co_consts if type(c) is str and unusual & _MODULES and _is_module_name(c)}
     if catches:
         texts |= attributes
     inner = [code_reads(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
@@ -75,10 +82,16 @@ def code_reads(code: types.CodeType) -> CodeReads:
         frozenset(attributes.union(*(i.attributes for i in inner))),
         frozenset(imports.union(*(i.imports for i in inner))),
         frozenset(texts.union(*(i.texts for i in inner))),
+        frozenset(modules.union(*(i.modules for i in inner))),
+        bool(unusual & _MODULES) or any(i.of_modules for i in inner),
         bool(unusual & _TABLES) or any(i.of_globals for i in inner),
-        bool(unusual & _ENVIRONMENT) or any(i.of_environment for i in inner),
+        bool(unusual & ENVIRONMENT) or any(i.of_environment for i in inner),
         anything or any(i.anything for i in inner),
     )
+
+
+def _is_module_name(text: str) -> bool:
+    return all(part.isidentifier() for part in text.split("."))
 
 
 def _names_are_given(code: types.CodeType) -> bool:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import builtins
 import ctypes
 import functools
+import gc
 import importlib.util
+import operator
 import os
 import sys
 import sysconfig
@@ -19,7 +21,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from . import call_plan, object_words
-from .code_reads import CodeReads, code_reads
+from .code_reads import ENVIRONMENT, CodeReads, code_reads
 from .diagnostics import is_internal
 from .static_key import Met, static_key
 
@@ -36,6 +38,11 @@ _FRAMEWORKS = frozenset(
 """Packages whose attributes are taken for constants, as those of the standard library and of Kiln are."""
 _MISSING: Any = object()
 _ATOMS = (int, float, complex, str, bytes, bool, type(None), types.BuiltinFunctionType)
+_READS_BY_NAME = frozenset((getattr, hasattr, vars, eval, exec, dir, __import__))
+"""Functions that, under another name or in a partial, read names that nobody can tell beforehand."""
+_HOLDERS = (map, filter, zip, enumerate, reversed)
+_CONTAINERS = frozenset(("collections.UserDict", "collections.UserList", "collections.ChainMap", "argparse.Namespace"))
+"""Classes of the standard library whose instances are nothing but what programs put into them."""
 _NOT_STATE = frozenset(
     ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__annotations_cache__", "__annotate__",
      "__annotate_func__", "__abstractmethods__", "_abc_impl", "__static_attributes__", "__firstlineno__", "__slots__",
@@ -172,11 +179,14 @@ class _Finder:
     def function(self, function: types.FunctionType, traced: bool = False, keyed: bool = False) -> None:
         """Note what a function may read. `traced`: it is known to be the user's; `keyed`: it is itself part of a key."""
         code = function.__code__
+        if function is os.getenv:  # under another name
+            self._whole_environment()
         if function in self._functions or is_internal(code) or _is_kilns(code.co_filename):
             return
-        if not traced and _is_library(code.co_filename):
-            return
         self._functions.add(function)
+        if not traced and _is_library(code.co_filename):
+            self._library_function(function)
+            return
         reads = code_reads(code)
         self._attributes |= reads.attributes
         self._texts |= reads.texts
@@ -192,6 +202,9 @@ class _Finder:
             self._environment(reads)
         for name, level in sorted(reads.imports):
             self._import(function.__globals__, name, level)
+        if reads.of_modules:
+            for name in sorted(reads.modules | {function.__globals__.get("__name__", "")}):
+                self._import(function.__globals__, name, 0)
         self._owner(function.__dict__)
         if keyed:
             return
@@ -206,6 +219,13 @@ class _Finder:
             self._found._cells.append((cell, value))
             self.value(value)
 
+    def _library_function(self, function: types.FunctionType) -> None:
+        """What a function of a library calls that is not the library's: what it decorates, and what it chooses from."""
+        for value in (function.__dict__.get("__wrapped__"), *map(_contents, function.__closure__ or ())):
+            is_table = type(value) is dict and any(type(v) is types.FunctionType for v in value.values())
+            if is_table or isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
+                self.value(value)
+
     def _global(self, names: dict[str, Any], name: str) -> None:
         self._name(names, name)
         if name not in names and not _is_pythons(vars(builtins).get(name, _MISSING)):
@@ -216,7 +236,10 @@ class _Finder:
             self._noted.add((id(names), name))
             value = names.get(name, _MISSING)
             self._found._names.append((names, name, value))
-            self.value(value)
+            if name not in ENVIRONMENT or value is not getattr(
+                os, name, None
+            ):  # else it is known which variables are read
+                self.value(value)
 
     def _all_of(self, names: dict[str, Any]) -> None:
         """Any of a dictionary's names may be read."""
@@ -230,10 +253,14 @@ class _Finder:
     def _environment(self, reads: CodeReads) -> None:
         data = getattr(os.environ, "_data", None)
         if data is None or reads.anything:
-            self.value(dict(os.environ) if data is None else data)
+            self._whole_environment()
             return
         for text in sorted(reads.texts):
             self._name(data, os.environ.encodekey(text))  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _whole_environment(self) -> None:
+        data = getattr(os.environ, "_data", None)
+        self.value(dict(os.environ) if data is None else data)
 
     def _import(self, names: dict[str, Any], name: str, level: int) -> None:
         package = names.get("__package__") or ""
@@ -252,7 +279,9 @@ class _Finder:
     def value(self, value: Any) -> None:
         """Note what can be reached through a value that is read, and what is in it if that can change."""
         kind = type(value)
-        if kind in _ATOMS or value is _MISSING or id(value) in self._values:
+        if value is _MISSING or id(value) in self._values:
+            return
+        if kind in _ATOMS and kind is not types.BuiltinFunctionType:
             return
         self._values[id(value)] = value
         if kind is types.FunctionType:
@@ -265,7 +294,7 @@ class _Finder:
             self.function(value.function, traced=True)
             self._owner(vars(value))
         else:
-            met = Met(_is_library_class)
+            met = Met(_is_closed)
             key = static_key(value, met)
             if met.changeable:
                 self._found._contents.append((value, key))
@@ -288,10 +317,25 @@ class _Finder:
         for module in met.modules:
             self._module(module)
         for opaque in met.opaque:
-            self._opaque[id(opaque)] = opaque
-            wrapped = getattr(opaque, "__wrapped__", None)
-            if type(wrapped) is types.FunctionType:  # functools.lru_cache
-                self.function(wrapped)
+            if id(opaque) not in self._opaque:
+                self._opaque[id(opaque)] = opaque
+                self._met_opaque(opaque)
+
+    def _met_opaque(self, opaque: Any) -> None:
+        kind = type(opaque)
+        wrapped = getattr(opaque, "__wrapped__", None)
+        if type(wrapped) is types.FunctionType:  # functools.lru_cache
+            self.function(wrapped)
+        elif kind is types.BuiltinFunctionType:
+            self._anything |= opaque in _READS_BY_NAME
+        elif kind in (operator.attrgetter, operator.methodcaller):
+            self._anything = True
+        elif kind is type(os.environ):
+            self._whole_environment()
+        elif kind in _HOLDERS or kind.__module__ in ("functools", "itertools"):
+            for held in gc.get_referents(opaque):
+                if not isinstance(held, (type, types.ModuleType)):
+                    self.value(held)
 
     def _class(self, kind: type) -> None:
         bases = [base for base in kind.__mro__ if not _is_library_class(base)]
@@ -334,6 +378,11 @@ class _Finder:
             if self._anything:
                 for module in list(self._modules.values()):
                     self._all_of(vars(module))
+            for opaque in list(self._opaque.values()):
+                kept = getattr(opaque, "__dict__", None)
+                if type(kept) is dict:
+                    for name in sorted((self._attributes | self._texts) & kept.keys()):
+                        self.value(kept[name])
             for base in list(self._classes):
                 for name, member in list(vars(base).items()):
                     if name in self._attributes or name in self._texts or self._anything:
@@ -356,7 +405,8 @@ class _Finder:
         return is_special or (self._anything and name not in _NOT_STATE)
 
     def _size(self) -> int:
-        return len(self._noted) + len(self._functions) + len(self._classes) + len(self._owners)
+        found = (self._noted, self._functions, self._classes, self._owners, self._values, self._opaque)
+        return sum(map(len, found)) + self._anything
 
 
 def _parts_of_member(member: Any) -> list[Any]:
@@ -365,6 +415,8 @@ def _parts_of_member(member: Any) -> list[Any]:
         return [member.__func__]
     if isinstance(member, property):
         return [member.fget, member.fset]
+    if isinstance(member, functools.singledispatchmethod):
+        return [member.dispatcher]
     if isinstance(member, (functools.cached_property, functools.partialmethod)):
         return [member.func]
     return [member]
@@ -372,7 +424,7 @@ def _parts_of_member(member: Any) -> list[Any]:
 
 def _content(value: Any) -> Hashable:
     """What is in a value that is read; objects of libraries are asked for the attributes that are read."""
-    return static_key(value, Met(_is_library_class))
+    return static_key(value, Met(_is_closed))
 
 
 def _asked(owner: Any, name: str) -> Hashable | None:
@@ -435,6 +487,11 @@ def _is_library_module(name: str) -> bool:
 def _is_library_class(kind: type) -> bool:
     """Whether a class is installed (the standard library, a package, Kiln itself) rather than the user's own."""
     return _is_library_module(kind.__module__)
+
+
+def _is_closed(kind: type) -> bool:
+    """Whether the instances of a class are not looked into."""
+    return _is_library_class(kind) and f"{kind.__module__}.{kind.__qualname__}" not in _CONTAINERS
 
 
 def _same(now: Any, before: Any) -> bool:

@@ -67,6 +67,13 @@ def kinds_promised(annotation: Any, own: Callable[[Any], Kinds | None]) -> Kinds
         return kinds_promised(arguments[0], own)
     if isinstance(annotation, types.UnionType) or origin is typing.Union:
         return _union([kinds_promised(member, own) for member in arguments])
+    if origin is typing.Literal:
+        return _union([frozenset((kind_of(value),)) if kind_of(value) else None for value in arguments])
+    if isinstance(annotation, typing.NewType):
+        return kinds_promised(annotation.__supertype__, own)
+    if isinstance(annotation, typing.TypeVar):
+        bounds = annotation.__constraints__ or (annotation.__bound__ or Any,)
+        return _union([kinds_promised(bound, own) for bound in bounds])
     if isinstance(annotation, type) and issubclass(annotation, Numeric):
         return _CLASSES[int]
     try:
@@ -140,6 +147,8 @@ def annotations_of(owner: Any) -> dict[str, Any]:
                 pass
     result: dict[str, Any] = {}
     for name, annotation in found.items():
+        if isinstance(annotation, typing.ForwardRef):  # texts in named tuples
+            annotation = annotation.__forward_arg__
         if isinstance(annotation, str):
             try:
                 annotation = eval(annotation, namespace, local)

@@ -17,6 +17,7 @@ import decimal
 import enum
 import functools
 import hashlib
+import operator
 import struct
 import sys
 import threading
@@ -90,7 +91,8 @@ class _Layout(NamedTuple):
     is_plain: bool
     """Whether there are only attributes."""
     is_bare: bool
-    """Whether the class has no methods: an object of it without attributes is nothing but itself, a sentinel."""
+    """Whether an object without attributes is nothing but itself: its class has no methods (it is a sentinel), or has
+    descriptors that keep elsewhere what is assigned."""
 
 
 _makers: dict[int, tuple[Any, type]] = {}
@@ -217,15 +219,6 @@ class _Walk:
         self.met.changeable = True
         return content
 
-    def elements(self, x: Any) -> Hashable:
-        """The elements of a set. They have no order, and a number that one is given stands beside its key."""
-        made: list[Hashable] = []
-        for element in x:
-            number = len(self._seen)
-            key = self.key(element)
-            made.append((key, number) if len(self._seen) > number else key)
-        return frozenset(made)
-
 
 _MEMBER_NAMES = frozenset(
     ("_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_", "_hashable_values_", "_add_alias_")
@@ -313,6 +306,9 @@ def _layout_of(kind: type) -> _Layout | None:
     is_bare = base is object and not any(
         callable(v) or hasattr(v, "__get__") for o in written for n, v in vars(o).items() if n not in _EVERY_CLASS_HAS
     )
+    is_bare |= base is object and any(
+        hasattr(type(v), "__set__") and type(v) not in _KEEP_NOTHING for o in written for v in vars(o).values()
+    )
     return _Layout(kind_key(kind), _CONTENTS[base], attributes, tuple(slots), base is object, is_bare)
 
 
@@ -329,6 +325,7 @@ _EVERY_CLASS_HAS = (
 
 
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+_KEEP_NOTHING = (*_DESCRIPTORS, property)
 _NATIVE_MEMBERS = (
     types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
 )  # fmt: skip
@@ -374,7 +371,7 @@ def _mapping_proxy(walk: _Walk, x: Any) -> Hashable:
 
 def _memory(walk: _Walk, x: memoryview) -> Hashable:
     try:
-        return walk.changing((x.format, x.shape, x.readonly, _digest(x.tobytes())))
+        return walk.changing((x.format, x.shape, x.strides, x.readonly, _digest(x.tobytes())))
     except ValueError:  # released
         return walk.opaque(x)
 
@@ -383,13 +380,19 @@ def _builtin(walk: _Walk, x: Any) -> Hashable:
     """A function in C, by itself; a method, by what it is bound to."""
     owner = x.__self__
     if owner is None or isinstance(owner, types.ModuleType):
+        walk.met.opaque.append(x)
         return Identity(x)
     return (x.__name__, walk.key(owner))
 
 
 def _weak(walk: _Walk, x: Any) -> Hashable:
-    walk.changing(None)
-    return (Identity(x), Identity(weakref.ref.__call__(x)))
+    return (Identity(x), walk.changing(walk.key(weakref.ref.__call__(x))))
+
+
+def _getter(walk: _Walk, x: Any) -> Hashable:
+    """`itemgetter` and its like, by what they are made of; they read attributes by name."""
+    walk.met.opaque.append(x)
+    return walk.key(x.__reduce__())
 
 
 def _context(walk: _Walk, x: contextvars.ContextVar[Any]) -> Hashable:
@@ -409,10 +412,10 @@ _CONTENTS: dict[type, Callable[[_Walk, Any], Hashable] | None] = {
     str: lambda _, x: str.__str__(x),
     bytes: lambda _, x: bytes.__getitem__(x, slice(None)),
     tuple: lambda walk, x: walk.keys(tuple.__iter__(x)),
-    frozenset: lambda walk, x: walk.elements(frozenset.__iter__(x)),
+    frozenset: lambda walk, x: walk.keys(frozenset.__iter__(x)),  # in order: loops over equal sets may differ
     list: lambda walk, x: walk.changing(walk.keys(list.__iter__(x))),
     dict: lambda walk, x: walk.changing(walk.items(x)),
-    set: lambda walk, x: walk.changing(walk.elements(set.__iter__(x))),
+    set: lambda walk, x: walk.changing(walk.keys(set.__iter__(x))),
     bytearray: lambda walk, x: walk.changing(_digest(memoryview(x))),
     range: lambda walk, x: walk.keys((x.start, x.stop, x.step)),
     slice: lambda walk, x: walk.keys((x.start, x.stop, x.step)),
@@ -430,6 +433,12 @@ _CONTENTS: dict[type, Callable[[_Walk, Any], Hashable] | None] = {
     functools.partial: _partial,
     types.SimpleNamespace: None,
     types.MappingProxyType: _mapping_proxy,
+    type({}.keys()): lambda walk, x: walk.changing(walk.keys(x)),
+    type({}.values()): lambda walk, x: walk.changing(walk.keys(x)),
+    type({}.items()): lambda walk, x: walk.changing(walk.keys(x)),
+    operator.itemgetter: _getter,
+    operator.attrgetter: _getter,
+    operator.methodcaller: _getter,
     types.MethodType: lambda walk, x: walk.keys((x.__func__, x.__self__)),
     types.BuiltinFunctionType: _builtin,
     types.CodeType: lambda _, x: Identity(x),
