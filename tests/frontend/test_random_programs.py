@@ -6,22 +6,20 @@
 from __future__ import annotations
 
 import os
+import random
 
+import pytest
 import random_programs
 from differential import check_text
-from hypothesis import HealthCheck, given, note, settings
-from hypothesis import strategies as st
 
 INPUTS = [(0, 0, 0), (1, 2, 3), (5, 3, 1), (4, 4, 9), (7, 0, 2), (2, 9, 6)]
-EXAMPLES = 3000 if os.environ.get("KILN_LONG_TESTS") else 60
+PROGRAMS = 3000 if os.environ.get("KILN_LONG_TESTS") else 60
 
 
-@settings(
-    max_examples=EXAMPLES, deadline=None, derandomize=not os.environ.get("KILN_LONG_TESTS"), database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)  # fmt: skip
-@given(st.randoms(use_true_random=False), st.integers(4, 14))
-def test_random_programs_give_what_python_gives(random, size):
-    text = random_programs.program(random.randrange, size)
-    note(text[text.index("def f(") :])
+@pytest.mark.parametrize("seed", range(PROGRAMS))
+def test_random_programs_give_what_python_gives(seed):
+    numbers = random.Random(seed)
+    size = numbers.randint(4, 14)
+    text = random_programs.program(numbers.randrange, size)
+    print(text[text.index("def f(") :])  # shown if it fails
     check_text(text, *INPUTS, K=3)
