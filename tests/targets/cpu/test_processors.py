@@ -46,7 +46,7 @@ LIBC = {
     *MATH, *(f"{name}f" for name in MATH), "malloc", "calloc", "realloc", "aligned_alloc", "free", "memcpy", "memmove", "memset",
     "open_memstream", "fclose", "fprintf", "fwrite", "fputc", "clock_gettime", "pthread_create", "pthread_join", "sem_init",
     "sem_post", "sem_timedwait", "signal", "qsort", "bcmp", "memcmp", "_setjmp", "longjmp", "pthread_getspecific",
-    "pthread_setspecific", "pthread_self", "sigaltstack", "raise", "write", "strlen",
+    "pthread_setspecific", "pthread_self", "pthread_sigmask", "sigaltstack", "raise", "write", "strlen",
 }  # fmt: skip
 """What any glibc has."""
 LIBGCC = {
