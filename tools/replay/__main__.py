@@ -48,7 +48,7 @@ def compile_corpus(checkout: Path, out: Path, only: str, jobs: int, label: str) 
     """Compile all cases with the Kiln of a checkout; each writes a folder below `out`."""
     listed = [sys.executable, str(HERE / "corpus.py"), "--list"]
     names = subprocess.run(listed, check=True, capture_output=True, text=True, env=_environment(ROOT)).stdout
-    wanted = [(*line.split("\t"),) for line in names.splitlines() if only in line]
+    wanted = [(*line.split("\t"),) for line in names.splitlines() if only in line.replace("\t", "/")]
     # a process compiles for one target; shards of a few cases keep all cores busy to the end
     shards: list[tuple[str, list[str]]] = []
     for target in TARGETS:
@@ -86,9 +86,12 @@ def of_revision(revision: str, only: str, jobs: int) -> Path:
     """The results of a revision: kept ones, or made now in a worktree that is removed again."""
     commit = git("rev-parse", revision + "^{commit}")
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kiln-replay"
-    kept = home / f"{commit[:16]}-{corpus_digest()}-{hashlib.sha256(only.encode()).hexdigest()[:8]}"
-    if kept.is_dir():
-        return kept
+    whole, kept = (
+        home / "-".join((commit[:16], corpus_digest(), part)).rstrip("-") for part in ("", only.replace("/", "+"))
+    )
+    for folder in (whole, kept):
+        if folder.is_dir():
+            return folder
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home) as place:
         checkout, out = Path(place) / "checkout", Path(place) / "out"
@@ -102,8 +105,9 @@ def of_revision(revision: str, only: str, jobs: int) -> Path:
     return kept
 
 
-def load(folder: Path) -> dict[str, dict[str, object]]:
-    return {str(f.parent.relative_to(folder)): json.loads(f.read_text()) for f in folder.rglob("result.json")}
+def load(folder: Path, only: str) -> dict[str, dict[str, object]]:
+    files = {str(f.parent.relative_to(folder)): f for f in folder.rglob("result.json")}
+    return {case: json.loads(file.read_text()) for case, file in files.items() if only in case}
 
 
 def differences(before: dict[str, object], after: dict[str, object], renames: dict[str, str]) -> list[tuple[str, str]]:
@@ -153,7 +157,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         new_folder = Path(place) / "out"
         compile_corpus(ROOT, new_folder, asked.only, asked.jobs, "working tree")
-        before, after = load(old_folder), load(new_folder)
+        before, after = load(old_folder, asked.only), load(new_folder, asked.only)
         if asked.keep:
             for name, folder in (("before", old_folder), ("after", new_folder)):
                 shutil.copytree(folder, asked.keep / name, dirs_exist_ok=True)
