@@ -10,7 +10,7 @@ _HERE = Path(__file__).parent
 
 
 def _why_not() -> str:
-    from kiln.targets.nvidia import driver
+    from kiln.hardware import driver
 
     if not driver.available():
         return "there is no NVIDIA GPU"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from nvidia_testing import FakeDriver
 
-from kiln.targets.nvidia import driver
+from kiln.hardware import driver
 
 
 @pytest.fixture

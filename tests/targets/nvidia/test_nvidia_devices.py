@@ -10,7 +10,8 @@ import pytest
 from kiln.base_dsl import call_plan
 from kiln.base_dsl.options import CompileOptions
 from kiln.base_dsl.target import get_target
-from kiln.targets.nvidia import arch, driver
+from kiln.hardware import driver
+from kiln.targets.nvidia import arch
 
 
 class Driver:

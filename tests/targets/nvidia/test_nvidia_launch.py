@@ -333,7 +333,7 @@ def test_code_for_another_architecture(fake_driver):
 
 
 def test_no_driver(monkeypatch):
-    from kiln.targets.nvidia import driver
+    from kiln.hardware import driver
 
     monkeypatch.setattr(driver, "library", lambda: None)
     with pytest.raises(DSLCudaRuntimeError, match="no CUDA driver"):

@@ -77,6 +77,6 @@ def chosen(options: CompileOptions) -> Arch:
     """The architecture of a compilation: `--gpu-arch`, `CUTE_DSL_ARCH`, the current GPU's, or `DEFAULT`."""
     if options.gpu_arch:
         return Arch(options.gpu_arch)
-    from . import driver
+    from ...hardware import driver
 
     return of_capability(*driver.capability()) if driver.available() else Arch(DEFAULT)

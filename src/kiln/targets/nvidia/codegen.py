@@ -157,7 +157,7 @@ def _version(tool: toolchain.Tool) -> str | None:
 
 def newest_ptx(arch: Arch) -> int:
     """The PTX version to write: one that ptxas takes or, where there is none, the driver."""
-    from . import driver
+    from ...hardware import driver
 
     return ptx_version(arch, ptxas_version() or driver.cuda_version())
 

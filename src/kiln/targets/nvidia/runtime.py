@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from ... import forks
 from ...base_dsl.diagnostics import DSLBaseError, DSLCudaRuntimeError
+from ...hardware import driver
 from ..cpu.faults import AssertionFault, format_message
-from . import driver, dry_run, recent
+from . import dry_run, recent
 from .arch import Arch, of_capability
 from .codegen import Resources
 from .expand import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES
@@ -62,6 +63,8 @@ class _Config(ctypes.Structure):
         ("count", ctypes.c_uint32),
     ]
 
+
+driver.last_launches = recent.suspects
 
 _SLOW = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p

@@ -17,8 +17,9 @@ from ...base_dsl.compiler import Artifacts, Compilation
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError
 from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
+from ...hardware import driver
 from ..sites import Site
-from . import codegen, copy_hints, driver, dry_run, remarks
+from . import codegen, copy_hints, dry_run, remarks
 from .arch import Arch, chosen
 from .codegen import Resources
 from .expand import DYNAMIC_SMEM_ALIGNMENT, MAX_STATIC_SMEM

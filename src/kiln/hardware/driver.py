@@ -7,10 +7,10 @@ import ctypes
 import functools
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.diagnostics import DSLCudaRuntimeError
+from ..base_dsl.diagnostics import DSLCudaRuntimeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _RELAXED = 2
 SUCCESS, INVALID_VALUE, NOT_INITIALIZED = 0, 1, 3
@@ -43,6 +43,9 @@ _ADVICE = {
 }
 STICKY = frozenset({700, 702, 709, 710, 714, 715, 716, 717, 718, 719})
 """Errors of kernels that ended: every later call in the process reports them too."""
+
+last_launches: Callable[[], str] = str
+"""Describes the launches made last, for such errors; whoever launches kernels sets it."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -109,10 +112,8 @@ def failure(status: int, doing: str, hint: str = "") -> DSLCudaRuntimeError:
     """The error to raise for a status."""
     message = f"{doing}: {status_name(status)} (error {status})"
     if status in STICKY:
-        from . import recent  # only where something failed
-
         message += ", from a kernel launched earlier"
-        suspects = recent.suspects()
+        suspects = last_launches()
         if suspects:
             message += f"; the last launches were:\n{suspects}"
             hint = hint or f"{_ADVICE.get(status, '')}; with CUDA_LAUNCH_BLOCKING=1 the launch itself fails".lstrip(

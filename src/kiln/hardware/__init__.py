@@ -1,0 +1,1 @@
+"""GPUs: architectures with their features and limits, known devices, the one programs are compiled for, and the driver."""
