@@ -6,17 +6,19 @@ import pytest
 
 from kiln import cute
 from kiln.base_dsl.typing import BFloat16, Float16, Float32, Int32, Int64
-from kiln.kernels import plans, row_gradients, rows
+from kiln.kernels.common import launches
 from kiln.kernels.devices import Device
-from kiln.kernels.loss import loss_tiling, loss_vectors
-from kiln.kernels.loss_kernels import CrossEntropy, CrossEntropyGradient, Loss, Total
-from kiln.kernels.norm_sums import NormSums
-from kiln.kernels.odd_rows import OddRows, odd_problem, odd_tiling
-from kiln.kernels.pointwise import ElementTiling, Elementwise, Operand
-from kiln.kernels.reduction_kernels import ColumnReduction, Operation, RowReduction, Shape
-from kiln.kernels.row_kernel import RowProblem
-from kiln.kernels.row_stream import RowStream, StreamProblem, StreamTiling
-from kiln.kernels.stream_plans import tiling_for
+from kiln.kernels.losses.functions import loss_tiling, loss_vectors
+from kiln.kernels.losses.kernels import CrossEntropy, CrossEntropyGradient, Loss, Total
+from kiln.kernels.pointwise.functions import ElementTiling, Elementwise, Operand
+from kiln.kernels.reductions.kernels import ColumnReduction, Operation, RowReduction, Shape
+from kiln.kernels.rows import functions as rows
+from kiln.kernels.rows import gradients as row_gradients
+from kiln.kernels.rows.kernel import RowProblem
+from kiln.kernels.rows.norm_sums import NormSums
+from kiln.kernels.rows.odd import OddRows, odd_problem, odd_tiling
+from kiln.kernels.rows.stream import RowStream, StreamProblem, StreamTiling
+from kiln.kernels.rows.stream_launching import tiling_for
 from kiln.targets.nvidia import toolchain
 from kiln.testing import assert_no_spills
 
@@ -64,10 +66,10 @@ def test_rows(name, n, dtype):
         tiling.check(n, width, dtype.width, *held, HOPPER)
         slots = tiling.slots(n, width)
         stream = StreamProblem(*types, (), width, vectors, slots, exact, tiling, overlaps=kind.overlaps)
-        kernel = plans.made(RowStream, kind, stream)
+        kernel = launches.made(RowStream, kind, stream)
     else:
         tiling.check(n, width, dtype.width, sources, HOPPER)
-        kernel = plans.made(kind, RowProblem(*types, notes, width, vectors, exact, tiling, overlaps=kind.overlaps))
+        kernel = launches.made(kind, RowProblem(*types, notes, width, vectors, exact, tiling, overlaps=kind.overlaps))
     numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
     places = (Int64(0),) * (sources + 1 + columns + notes)
     steps = (Int64(n),) * (sources + 1)
@@ -153,7 +155,7 @@ def streamed(name, n, dtype):
     problem = StreamProblem(*types, width, vectors, tiling.slots(n, width), exact, tiling, overlaps=True)
     numbers = () if name == "softmax" else (Float32(0.0), Float32(0.0))
     places, steps = (Int64(0),) * (3 + columns + 2 * sums), (Int64(n),) * 3
-    return compiled(plans.made(RowStream, kind, problem), places, Int32(1), Int32(n), steps, numbers, Int32(1))
+    return compiled(launches.made(RowStream, kind, problem), places, Int32(1), Int32(n), steps, numbers, Int32(1))
 
 
 @pytest.mark.parametrize("name", STREAMED)

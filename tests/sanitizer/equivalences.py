@@ -37,9 +37,9 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
         ("mbarrier_init_fence()", "deleted"): _ARRIVAL,
     },
     "library_rows": {
-        ("row_kernel.again: cp_async_wait_group(0)", "deleted"): _WAITED_BEFORE,
+        ("rows.kernel.again: cp_async_wait_group(0)", "deleted"): _WAITED_BEFORE,
         (
-            "row_kernel.again: cp_async_wait_group(0)",
+            "rows.kernel.again: cp_async_wait_group(0)",
             "leaves one more group",
         ): _WAITED_BEFORE,
     },

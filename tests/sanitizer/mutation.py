@@ -106,7 +106,7 @@ def sources(program: str) -> dict[str, str]:
     if not library:
         return {"": (FOLDER / f"{program}.py").read_text()}
     folder = Path(kiln.__file__).parent / "kernels"
-    return {name: (folder / f"{name}.py").read_text() for name in library}
+    return {name: (folder / f"{name.replace('.', '/')}.py").read_text() for name in library}
 
 
 # --- making mutants --------------------------------------------------------------------------------------------------

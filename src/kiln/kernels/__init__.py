@@ -1,4 +1,4 @@
-"""Kernels, written in Kiln: functions of arrays."""
+"""Kernels, written in Kiln: functions of arrays, a folder for each family of them."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import importlib
 from typing import Any
 
 _PLACES = {
-    "AttentionTiling": ".attention_tiling",
-    "ElementTiling": ".pointwise",
-    "ReductionTiling": ".reductions",
-    "RowTiling": ".row_kernel",
-    "StreamTiling": ".row_stream",
-    "Tiling": ".gemm_tiling",
-    "argmax": ".reductions",
-    "argmin": ".reductions",
-    "cross_entropy": ".loss",
-    "cross_entropy_backward": ".loss",
-    "elementwise": ".pointwise",
-    "flash_attention": ".attention",
-    "gemm": ".products",
-    "layer_norm": ".rows",
-    "layer_norm_backward": ".row_gradients",
-    "max": ".reductions",
-    "mean": ".reductions",
-    "min": ".reductions",
-    "rms_norm": ".rows",
-    "rms_norm_backward": ".row_gradients",
-    "softmax": ".rows",
-    "softmax_backward": ".row_gradients",
-    "sum": ".reductions",
+    "AttentionTiling": ".attentions.plan",
+    "ElementTiling": ".pointwise.functions",
+    "ReductionTiling": ".reductions.functions",
+    "RowTiling": ".rows.kernel",
+    "StreamTiling": ".rows.stream",
+    "Tiling": ".products.plan",
+    "argmax": ".reductions.functions",
+    "argmin": ".reductions.functions",
+    "cross_entropy": ".losses.functions",
+    "cross_entropy_backward": ".losses.functions",
+    "elementwise": ".pointwise.functions",
+    "flash_attention": ".attentions.functions",
+    "gemm": ".products.functions",
+    "layer_norm": ".rows.functions",
+    "layer_norm_backward": ".rows.gradients",
+    "max": ".reductions.functions",
+    "mean": ".reductions.functions",
+    "min": ".reductions.functions",
+    "rms_norm": ".rows.functions",
+    "rms_norm_backward": ".rows.gradients",
+    "softmax": ".rows.functions",
+    "softmax_backward": ".rows.gradients",
+    "sum": ".reductions.functions",
 }
 """Where a name is defined."""
 

@@ -3,7 +3,7 @@ cut into parts, which a second kernel puts together."""
 
 import numpy as np
 
-LIBRARY = ("attention_forward", "attention_parts")
+LIBRARY = ("attentions.forward", "attentions.parts")
 
 
 def run(kernels):

@@ -5,7 +5,7 @@ Once as it is, once with a bias, and once with K shared by the two blocks of a c
 
 import numpy as np
 
-LIBRARY = ("tensor_core_gemm", "gemm_base")
+LIBRARY = ("products.tensor_core", "products.base")
 
 
 def run(kernels):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-LIBRARY = ("norm_sums",)
+LIBRARY = ("rows.norm_sums",)
 
 
 def run(kernels):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-LIBRARY = ("loss_kernels",)
+LIBRARY = ("losses.kernels",)
 
 
 def run(kernels):

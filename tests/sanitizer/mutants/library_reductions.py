@@ -2,7 +2,7 @@
 
 import numpy as np
 
-LIBRARY = ("reduction_kernels",)
+LIBRARY = ("reductions.kernels",)
 
 
 def run(kernels):

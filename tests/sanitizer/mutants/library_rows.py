@@ -9,7 +9,7 @@ from kiln import cute
 from kiln.base_dsl.typing import Float32, Int32, Int64
 from kiln.cute.runtime import from_dlpack
 
-LIBRARY = ("row_kernel",)
+LIBRARY = ("rows.kernel",)
 
 
 def softmax(x):
@@ -30,8 +30,8 @@ def run(kernels):
 
 def twice(kernels, x):
     tiling = kernels.RowTiling(threads=64, row_threads=64)
-    problem = kernels.row_kernel.RowProblem((Float32,), (Float32,), (), 0, 4, 2, True, tiling, overlaps=True)
-    kernel = kernels.rows.Softmax(problem)
+    problem = kernels.rows.kernel.RowProblem((Float32,), (Float32,), (), 0, 4, 2, True, tiling, overlaps=True)
+    kernel = kernels.rows.functions.Softmax(problem)
     steps = (Int64(512), Int64(512))
 
     @cute.jit

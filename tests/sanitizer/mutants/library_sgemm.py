@@ -5,7 +5,7 @@ Once as it is, and once with a bias: sums go through shared memory.
 
 import numpy as np
 
-LIBRARY = ("simt_gemm",)
+LIBRARY = ("products.simt",)
 
 
 def run(kernels):

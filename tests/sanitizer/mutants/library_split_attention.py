@@ -2,7 +2,7 @@
 
 import numpy as np
 
-LIBRARY = ("attention_parts",)
+LIBRARY = ("attentions.parts",)
 
 
 def run(kernels):

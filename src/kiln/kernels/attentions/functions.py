@@ -1,0 +1,349 @@
+"""Attention: softmax(Q K^T) V, computed block by block without ever storing the scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import TYPE_CHECKING, Any
+
+from ... import cute
+from ...base_dsl.typing import BFloat16, Float16, Float32, Int32
+from .. import devices
+from ..common import arrays, launches
+from ..common.calls import cannot_repeat, kernel_function, mode
+from .forward import forward
+from .parts import columns_of_a_part
+from .plan import AttentionTiling, Problem, default_tiling
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["AttentionTiling", "flash_attention"]
+
+_LOG2_E = 1.4426950408889634
+_L2_SHARE = 24 << 20
+"""Bytes of keys and values that blocks of threads which run at the same time may need: about half of a large L2 cache."""
+_FAR = 1 << 28
+"""Further than any key."""
+_MOST_LAYERS = 65535
+"""Extent of a grid in its last mode, which has sequences and the parts of their keys."""
+
+
+@kernel_function("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "out")
+def flash_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    seqused_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    out: Any = None,
+    return_lse: bool = False,
+    tiling: AttentionTiling | None = None,
+) -> Any:
+    """softmax(scale * q k^T) v over the keys of each query; with `return_lse` also the logarithms of the sums.
+
+    `q` is (batch, queries, heads, D), `k` (batch, keys, heads of keys, D), `v` (batch, keys, heads of keys, D of v), f16 or
+    bf16; heads of keys divide heads, each serving as many queries' heads. With `cu_seqlens_q` and `cu_seqlens_k` (int32,
+    one more than sequences) sequences of any lengths lie one after another: (all queries, heads, D) and (all keys, heads
+    of keys, D). `seqused_k` (int32, one for each sequence): only so many keys of a sequence exist, as in a cache that is
+    being filled. `max_seqlen_q`, at least the queries of the longest sequence, saves looking that up; `max_seqlen_k` only
+    helps to choose how the problem is cut. Head dimensions are multiples of 8 up to 256.
+
+    `causal` hides the keys after a query, the last query being aligned with the last key; `window=(left, right)` those more
+    than so many before or after (None or -1: no limit). `scale` is positive, by default D ** -0.5; `softcap` c > 0 makes
+    scores s into c tanh(s / c). A query that sees no key gets zeros and the logarithm -inf. Logarithms are natural,
+    (batch, heads, queries) or (heads, all queries), f32. The same call gives the same bits.
+    """
+    given = (q, k, v, out, cu_seqlens_q, cu_seqlens_k, seqused_k)
+    request = _Request(given, causal, window, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, tiling)
+    return request.run()
+
+
+def _limits(causal: bool, window: Any) -> tuple[int | None, int | None]:
+    """How many keys before and after its own a query sees; None: all."""
+    pair = (None, None) if window is None else window
+    arrays.require(
+        isinstance(pair, (tuple, list)) and len(pair) == 2 and all(x is None or int(x) == x for x in pair),
+        f"flash_attention with window {window!r}: it is (keys before, keys after)",
+    )
+    left, right = (None if x is None or x == -1 else int(x) for x in pair)
+    for x in (left, right):
+        arrays.require(x is None or x >= 0, f"flash_attention with window {window}: at least 0, or -1 or None for all")
+    left, right = (None if x is None or x >= _FAR else x for x in (left, right))
+    return left, 0 if causal else right
+
+
+def _as_rows(given: Sequence[Any]) -> list[Any]:
+    return [x if x.ndim == 4 else arrays.with_batch(x) for x in given]
+
+
+@dataclasses.dataclass
+class _Request:
+    """What `flash_attention` is asked for."""
+
+    given: tuple[Any, ...]
+    causal: bool
+    window: Any
+    scale: float | None
+    softcap: float
+    max_q: int | None
+    max_k: int | None
+    return_lse: bool
+    tiling: AttentionTiling | None
+
+    # --- what is refused ---
+
+    def check(self) -> None:
+        """Refuse arrays that do not go together."""
+        q, k, v, out, starts_q, starts_k, _ = self.given
+        require = arrays.require
+        names = ("q", "k", "v", "out", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")
+        for name, x in zip(names, self.given, strict=True):
+            require(x is not None or name not in ("q", "k", "v"), f"flash_attention: {name} is None")
+            if x is None:
+                continue
+            require(
+                arrays.is_torch(x) == arrays.is_torch(q) and getattr(x, "device", None) == getattr(q, "device", None),
+                f"flash_attention: {name} is {_place(x)}, and q is {_place(q)}",
+            )
+            arrays.require_usable(x, f"flash_attention: {name}", written=name == "out")
+        require(
+            (starts_q is None) == (starts_k is None),
+            "flash_attention with one of cu_seqlens_q and cu_seqlens_k",
+            hint="(batch, rows, heads, D) without both, (all rows, heads, D) with both",
+        )
+        packed = starts_q is not None
+        shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
+        modes = "(all rows, heads, D)" if packed else "(batch, rows, heads, D)"
+        require(all(x.ndim == 4 - packed for x in (q, k, v)), f"flash_attention of shapes {shapes}: they are {modes}")
+        heads, heads_k = q.shape[-2], k.shape[-2]
+        require(
+            k.shape[:-1] == v.shape[:-1] and q.shape[-1] == k.shape[-1] and (packed or q.shape[0] == k.shape[0]),
+            f"flash_attention of shapes {shapes}: batch, keys and heads of k and v agree, and D of q and k",
+        )
+        require(
+            heads_k > 0 and heads % heads_k == 0,
+            f"flash_attention of {heads} heads with {heads_k} of keys: the latter divide the former",
+        )
+        for dim in (q.shape[-1], v.shape[-1]):
+            require(
+                0 < dim <= 256 and dim % 8 == 0,
+                f"flash_attention with heads of {dim} elements: a multiple of 8, up to 256",
+                hint="fill heads up with zeros, and give the scale that they have without" if dim <= 256 else "",
+            )
+        require(
+            str(q.dtype).rpartition(".")[2] in _ELEMENTS, f"flash_attention of {q.dtype}", hint="float16 or bfloat16"
+        )
+        require(q.dtype == k.dtype == v.dtype, f"flash_attention of {q.dtype}, {k.dtype} and {v.dtype}")
+        self._check_numbers(names[4:])
+        if out is not None:
+            shape = (*q.shape[:-1], v.shape[-1])
+            require(
+                tuple(out.shape) == shape and out.dtype == q.dtype,
+                f"flash_attention into an array {tuple(out.shape)} of {out.dtype}: it is {shape} of {q.dtype}",
+            )
+            require(
+                all(s != 0 or n == 1 for s, n in zip(arrays.strides(out), shape, strict=True)) or 0 in shape,
+                f"flash_attention into an array with strides {arrays.strides(out)}: its elements lie apart",
+            )
+            for name, x in (("k", k), ("v", v)):
+                require(
+                    not arrays.overlap(x, out),
+                    f"flash_attention: out has memory in common with {name}, which is read after parts of it are written",
+                    hint="another array; q may be out",
+                )
+
+    def _check_numbers(self, names: Sequence[str]) -> None:
+        require = arrays.require
+        lengths = self.given[4:]
+        for name, x, more in zip(names, lengths, (1, 1, 0), strict=True):
+            require(
+                x is None
+                or (
+                    x.ndim == 1 and str(x.dtype).endswith("int32") and len(x) >= 1 + more and arrays.strides(x)[0] == 1
+                ),
+                f"flash_attention: {name} is a contiguous vector of int32, one {'more than there are' if more else 'for each of the'} "
+                "sequences",
+            )
+        starts_q, starts_k, used = lengths
+        require(
+            starts_q is None or len(starts_q) == len(starts_k),
+            "flash_attention: cu_seqlens_q and cu_seqlens_k have as many sequences",
+        )
+        require(
+            used is None or len(used) == self.batches,
+            f"flash_attention: seqused_k has {0 if used is None else len(used)} numbers for {self.batches} sequences",
+        )
+        scale = self.factor
+        require(0.0 < scale < math.inf, f"flash_attention with scale {self.scale}: it is positive")
+        require(
+            0.0 <= self.softcap < math.inf,
+            f"flash_attention with softcap {self.softcap}: it is positive, or 0 for none",
+        )
+        for name, most in (("max_seqlen_q", self.max_q), ("max_seqlen_k", self.max_k)):
+            require(most is None or most >= 0, f"flash_attention with {name} {most}")
+
+    # --- what is computed ---
+
+    @property
+    def batches(self) -> int:
+        """Sequences."""
+        starts = self.given[4]
+        return self.given[0].shape[0] if starts is None else len(starts) - 1
+
+    @property
+    def factor(self) -> float:
+        """What scores are multiplied with."""
+        return float(self.given[0].shape[-1] ** -0.5 if self.scale is None else self.scale)
+
+    def longest(self) -> int:
+        """Queries of the longest sequence, or more."""
+        q, starts = self.given[0], self.given[4]
+        if starts is None:
+            return q.shape[1]
+        if self.max_q is not None:
+            return max(1, int(self.max_q))
+        cannot_repeat("the longest sequence is looked up in the array")
+        return max(1, int((starts[1:] - starts[:-1]).max()))
+
+    def run(self) -> Any:
+        """Make the call."""
+        self.check()
+        q, k, v, out, *_ = self.given
+        left, right = _limits(self.causal, self.window)
+        if out is None:
+            out = arrays.empty(q, (*q.shape[:-1], v.shape[-1]), None)
+        lse = None
+        if self.return_lse:
+            queries = q.shape[:-2]
+            shape = (q.shape[-2], *queries) if len(queries) == 1 else (queries[0], q.shape[-2], queries[1])
+            lse = arrays.empty(q, shape, arrays.named_type(q, "float32"))
+        if 0 in out.shape:
+            pass
+        elif k.shape[-3] == 0:
+            arrays.fill(out, 0.0)
+            if lse is not None:
+                arrays.fill(lse, -math.inf)
+        elif self.batches > _MOST_LAYERS:
+            self._run_in_turns(out, lse)
+        else:
+            for x in (q, k, v, out):
+                _check_rows(x)
+            self._run(out, lse, left, right)
+        return out if lse is None else (out, lse)
+
+    def _run(self, out: Any, lse: Any, left: int | None, right: int | None) -> None:
+        q, k, v, _, *lengths = self.given
+        packed = lengths[0] is not None
+        head_dims = q.shape[-1], v.shape[-1]
+        longest = self.longest()
+        mean = -(-k.shape[0] // self.batches) if packed else k.shape[1]
+        keys = mean if self.max_k is None else min(int(self.max_k), k.shape[-3])
+        if left is not None and right is not None:
+            keys = min(keys, left + right + longest)
+        tiling = self.tiling
+        if tiling is None:
+            problem = Problem(self.batches, longest, keys, q.shape[-2], k.shape[-2], *head_dims)
+            tiling = default_tiling(problem, devices.current())
+        tiling.check(*head_dims, devices.current().smem)
+        arrays.require(
+            self.batches * tiling.splits <= _MOST_LAYERS,
+            f"{tiling}: {self.batches} sequences in {tiling.splits} parts are more than {_MOST_LAYERS} together",
+        )
+        rows = _as_rows((q, k, v, out))
+        found = None
+        if tiling.splits > 1:
+            shape = (tiling.splits, *rows[0].shape[:3], columns_of_a_part(head_dims[1]))
+            found = arrays.empty(q, shape, arrays.named_type(q, "float32"))
+        share = q.shape[-2] // k.shape[-2] if tiling.grouped else 1
+        compiled = _compiled(
+            mode(), str(q.dtype).rpartition(".")[2], _memory_of(q), head_dims,
+            dataclasses.replace(tiling, splits=1), (right is not None, left is not None, self.softcap > 0.0),
+            share, found is not None, lse is not None, tuple(x is not None for x in lengths),
+        )  # fmt: skip
+        factor, softcap = self.factor, float(self.softcap)
+        numbers = (
+            longest, (softcap or factor) * _LOG2_E, 2.0 * _LOG2_E * factor / softcap if softcap else 0.0,
+            _FAR if left is None else left, _FAR if right is None else right,
+            _side_by_side(q.shape[-2] // share, 2 * mean * sum(head_dims)), tiling.splits,
+        )  # fmt: skip
+        launches.run_arguments(compiled, [*rows, found, lse, *lengths, *numbers, arrays.stream_of(q)])
+
+    def _run_in_turns(self, out: Any, lse: Any) -> None:
+        """Sequences in turns, where there are more than a grid can have."""
+        cannot_repeat("parts of the arrays are computed in turns")
+        q, k, v, _, starts_q, starts_k, used = self.given
+        for first in range(0, self.batches, _MOST_LAYERS):
+            turn, ends = slice(first, first + _MOST_LAYERS), slice(first, first + _MOST_LAYERS + 1)
+            some = (q, k, v, out) if starts_q is not None else tuple(x[turn] for x in (q, k, v, out))
+            starts = (None if x is None else x[ends] for x in (starts_q, starts_k))
+            result = dataclasses.replace(self, given=(*some, *starts, None if used is None else used[turn])).run()
+            if lse is None:
+                continue
+            if starts_q is None:
+                lse[turn] = result[1]
+            else:
+                rows = slice(int(starts_q[first]), int(starts_q[min(first + _MOST_LAYERS, self.batches)]))
+                lse[:, rows] = result[1][:, rows]
+
+
+def _side_by_side(heads: int, size: int) -> int:
+    """Heads that are done side by side, with keys and values of some size in bytes each: equally many each time."""
+    turns = -(-heads // max(1, _L2_SHARE // max(1, size)))
+    return -(-heads // turns)
+
+
+def _place(x: Any) -> str:
+    return f"a torch tensor on {x.device}" if arrays.is_torch(x) else "an array of numpy"
+
+
+def _check_rows(x: Any) -> None:
+    """Refuse an array whose heads cannot be copied 16 bytes at a time."""
+    last = x.ndim - 1
+    arrays.require(
+        arrays.strides(x)[last] == 1 and arrays.access_width(x, last) * arrays.itemsize(x) == arrays.WIDEST,
+        f"flash_attention of an array with strides {arrays.strides(x)} at {arrays.address(x):#x}: the elements of a head are "
+        "contiguous, and heads begin at multiples of 16 bytes",
+        hint="make a contiguous copy",
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(
+    _mode: Any, dtype: str, space: Any, head_dims: tuple[int, int], tiling: AttentionTiling,
+    masks: tuple[bool, bool, bool], share: int, parts: bool, lse: bool, lengths: tuple[bool, bool, bool],
+) -> Any:  # fmt: skip
+    """The function for arrays of any shape and strides with heads of some dimensions."""
+    element = _ELEMENTS[dtype]
+    rows = [_fake(element, 4, space) for _ in range(4)]
+    more = [_fake(Float32, 5, space) if parts else None, _fake(Float32, 2 if lengths[0] else 3, space) if lse else None]
+    more += [_fake(Int32, 1, space) if there else None for there in lengths]
+    kernel = forward(element, head_dims, tiling, masks, share, parts)
+    return cute.compile(kernel, *rows, *more, Int32(1), Float32(1.0), Float32(1.0), 0, 0, 1, 1, 0)
+
+
+_ELEMENTS = {"float16": Float16, "bfloat16": BFloat16}
+
+
+def _memory_of(x: Any) -> Any:
+    """Where an array lies: in a GPU, or anywhere."""
+    on_gpu = arrays.is_torch(x) and x.device.type == "cuda"
+    return cute.AddressSpace.gmem if on_gpu else cute.AddressSpace.generic
+
+
+def _fake(element: Any, modes: int, space: Any) -> Any:
+    """The description of an array with the last mode contiguous."""
+    strides = [cute.sym_int(64) for _ in range(modes - 1)]
+    align = arrays.WIDEST if element.width == 16 or modes == 5 else element.width // 8
+    return cute.runtime.make_fake_tensor(
+        element, tuple(cute.sym_int() for _ in range(modes)), (*strides, 1), memspace=space, assumed_align=align
+    )

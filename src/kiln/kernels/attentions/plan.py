@@ -1,0 +1,201 @@
+"""How attention is cut into blocks of threads, and when its keys are."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..common import arrays
+
+if TYPE_CHECKING:
+    from ..devices import Device
+
+_REGISTERS = 65536
+"""Registers of a multiprocessor."""
+MOST_SPLITS = 256
+_FEW = 64
+"""Up to so many queries those of the heads that share keys are put into one tile."""
+
+
+class Problem(NamedTuple):
+    """What is to be computed: sequences, their queries and keys (the most, or as many as they have on average), heads."""
+
+    batches: int
+    queries: int
+    keys: int
+    heads: int
+    heads_k: int
+    head_dim: int
+    head_dim_v: int
+
+    @property
+    def share(self) -> int:
+        """Heads that share keys."""
+        return self.heads // self.heads_k
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionTiling:
+    """How attention is cut: the queries of a block of threads, the keys of a step, warps, blocks on a multiprocessor.
+
+    Each warp has `block_q / warps` queries: 32 of them use what is loaded from shared memory twice as often as 16, and
+    hold twice as much in registers. `splits`: parts that the keys of a query are cut into, each for a block of its own, for
+    where there are fewer blocks than a GPU runs at once; what they find is put together by a second kernel. `grouped`: the
+    queries of a block are those of all heads that share keys.
+    """
+
+    block_q: int = 128
+    block_k: int = 32
+    warps: int = 4
+    blocks_per_sm: int = 2
+    splits: int = 1
+    grouped: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.warps
+
+    @property
+    def m_tiles(self) -> int:
+        """Tiles of 16 queries of a warp."""
+        return self.block_q // (16 * self.warps)
+
+    def smem_bytes(self, head_dim: int, head_dim_v: int) -> int:
+        """Shared memory of a block: the queries or the outputs, two buffers of keys, two of values."""
+        d, d_v = padded(head_dim), padded(head_dim_v)
+        return 2 * (self.block_q * max(d, d_v) + 2 * self.block_k * (d + d_v))
+
+    def registers(self, head_dim_v: int) -> int:
+        """Registers of a thread that the accumulators take."""
+        return self.m_tiles * (padded(head_dim_v) // 2 + self.block_k // 2)
+
+    @arrays.checked_once
+    def check(self, head_dim: int, head_dim_v: int, capacity: int) -> None:
+        """Refuse what cannot work for heads of so many elements where a block has `capacity` bytes of shared memory."""
+        require = arrays.require
+        require(1 <= self.warps <= 32, f"{self}: a block has 1 to 32 warps")
+        require(
+            self.block_q > 0 and self.block_q % (16 * self.warps) == 0,
+            f"{self}: the queries are a multiple of 16 for each warp, and {self.block_q} is none of {16 * self.warps}",
+        )
+        copied = max(self.threads // lanes(d) for d in (head_dim, head_dim_v))
+        require(
+            self.block_k > 0 and self.block_k % 16 == 0 and self.block_k % copied == 0 and self.block_q % copied == 0,
+            f"{self}: the keys of a step are a multiple of 16, and they and the queries of the {copied} rows that "
+            f"{self.threads} threads copy at once",
+        )
+        require(self.blocks_per_sm >= 1, f"{self}: at least one block runs on a multiprocessor")
+        require(1 <= self.splits <= MOST_SPLITS, f"{self}: keys are cut into 1 to {MOST_SPLITS} parts")
+        available = min(255, _REGISTERS // (self.threads * self.blocks_per_sm) // 8 * 8)
+        taken = self.registers(head_dim_v)
+        require(
+            taken + 40 <= available,
+            f"{self}: accumulators for heads of {head_dim_v} take {taken} registers of a thread, which has {available}, "
+            "and about 40 for the rest",
+            hint="fewer queries for a warp, fewer keys in a step, or fewer blocks on a multiprocessor",
+        )
+        used = self.smem_bytes(head_dim, head_dim_v)
+        require(
+            used <= capacity,
+            f"{self} takes {used} bytes of shared memory for heads of {head_dim}, and a block has {capacity}",
+            hint="fewer queries or fewer keys in a step",
+        )
+
+
+def padded(head_dim: int) -> int:
+    """Elements of a head in shared memory."""
+    return -(-head_dim // 32) * 32
+
+
+def lanes(head_dim: int) -> int:
+    """Threads that copy a row of shared memory, 16 bytes each."""
+    return 8 if padded(head_dim) % 64 == 0 else 4
+
+
+def default_tiling(problem: Problem, device: Device) -> AttentionTiling:
+    """The tiling for a problem on a device.
+
+    As many keys in a step as registers allow, since every step has its own costs.
+    """
+    few = problem.queries <= _FEW
+    share = problem.share if few else 1
+    chosen = _rows_tiling(problem.queries * share, problem, device)
+    chosen = dataclasses.replace(chosen, grouped=share > 1)
+    rows = problem.queries * share
+    tiles = -(-rows // chosen.block_q) * (problem.heads // share) * problem.batches
+    steps = -(-problem.keys // chosen.block_k)
+    written_and_read = 8 * min(rows, chosen.block_q) * problem.head_dim_v
+    part_steps = _OF_PARTS * written_and_read / (2 * chosen.block_k * (problem.head_dim + problem.head_dim_v))
+    splits = splits_for(tiles, steps, part_steps, chosen.blocks_per_sm, device.multiprocessors)
+    return dataclasses.replace(chosen, splits=splits)
+
+
+def _rows_tiling(rows: int, problem: Problem, device: Device) -> AttentionTiling:
+    """The tiling for tiles of so many rows, not cut."""
+    head_dim, head_dim_v = problem.head_dim, problem.head_dim_v
+    outputs = padded(head_dim_v)
+    if rows <= 32:
+        warps = 1 if rows <= 16 else 2
+        tried = [AttentionTiling(16 * warps, keys, warps, 2) for keys in (64, 32)]
+    elif rows <= 64:
+        tried = [AttentionTiling(64, keys, 4, 2 if outputs <= 128 else 1) for keys in (64, 32)]
+    elif outputs > 128:
+        tried = [AttentionTiling(128, keys, 8, 1) for keys in ((96, 64) if outputs <= 192 else (64,))]
+        tried += [AttentionTiling(64, keys, 4, 1) for keys in (64, 32)]
+    else:
+        tried = [AttentionTiling(128, keys, 4, 2) for keys in ((64, 32) if outputs <= 96 else (32,))]
+        tried += [AttentionTiling(64, 32, 4, 1)]
+    for tiling in tried:
+        copied = tiling.threads // min(lanes(head_dim), lanes(head_dim_v))
+        used = tiling.smem_bytes(head_dim, head_dim_v)
+        if used <= device.smem and tiling.block_k % copied == 0:
+            if rows > 32:
+                return tiling
+            return dataclasses.replace(tiling, blocks_per_sm=max(1, min(4, (device.smem + 1024) // (used + 1024))))
+    return tried[-1]
+
+
+_STEPS_OF_A_BLOCK = 1.5
+"""What beginning and ending a block takes, in steps."""
+_STEPS_OF_PARTS = 3.0
+"""What a second kernel takes, in steps of a block that has a multiprocessor to itself."""
+_OF_PARTS = 0.6
+"""What a byte of a part takes, as a share of what a byte of keys and values does: parts stay in the L2 cache."""
+_WORTH_IT = 0.97
+"""Keys are cut only if that takes less than this share of the time."""
+
+
+@functools.lru_cache(maxsize=4096)
+def splits_for(tiles: int, steps: int, part_steps: float, blocks_per_sm: int, multiprocessors: int) -> int:
+    """How many parts the steps of tiles are cut into: those that take least time.
+
+    Writing and reading the outputs of a part takes as long as `part_steps` steps.
+    """
+    at_once = blocks_per_sm * multiprocessors
+
+    def cost(splits: int) -> float:
+        rounds, rest = divmod(tiles * splits, at_once)
+        rounds += _last_round(rounds, rest / at_once, blocks_per_sm)
+        time = blocks_per_sm * (-(-steps // splits) + _STEPS_OF_A_BLOCK) * rounds
+        return time if splits == 1 else time + _STEPS_OF_PARTS + part_steps * tiles * splits / multiprocessors
+
+    best = min(range(1, max(1, min(steps, MOST_SPLITS)) + 1), key=cost)
+    return best if cost(best) < _WORTH_IT * cost(1) else 1
+
+
+def _last_round(rounds: int, share: float, blocks_per_sm: int) -> float:
+    """How long the last round, after `rounds` whole ones, takes with some share of a whole one's blocks: so much of it. Measured.
+
+    Blocks that have a multiprocessor to themselves run faster, but before there are as many as multiprocessors some share one.
+    Small blocks wait for memory rather than for each other.
+    """
+    if share == 0.0:
+        return 0.0
+    if blocks_per_sm == 1:
+        return 1.0
+    if blocks_per_sm == 2:
+        return 0.55 if share <= 0.25 else max(share, 0.9)
+    return max(share if rounds else math.ceil(share * blocks_per_sm) / blocks_per_sm, 0.45)

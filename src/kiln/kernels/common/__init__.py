@@ -1,0 +1,1 @@
+"""What the families have in common: arrays, recorded calls, launches."""

@@ -1,0 +1,384 @@
+"""Functions of the library: what a call does is worked out once for arguments of a kind, and then repeated.
+
+What a function does depends on its arrays only by their types, shapes, strides, alignment and devices, on its other arguments
+by their values, and on the target in force. So it is run by Python once for each of those, under a recorder
+(`base_dsl/call_program.py`), and what it did is repeated: by native code after a few calls.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import call_plan, call_program, sanitizing
+from ...base_dsl import target as targets
+from ...base_dsl import trace as tracing
+from ...base_dsl.call_program import Passed, Program, Recorder
+from ...base_dsl.dependencies import Dependencies
+from ...base_dsl.numeric.meta import TYPES
+from ...base_dsl.static_key import Met, static_key
+from ...cute.arrays import introduce_array
+from . import arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_MOST = 2048
+_MOST_NAMES = 8
+"""Native keys of one program: of equal arguments that are other objects each time."""
+_PLAIN = (int, bool, str, type(None))
+
+
+def mode() -> Any:
+    """The part of a key that says where and how code runs."""
+    return targets.target_key(), targets.get_target().device_key()
+
+
+def launch(compiled: Any, leaves: list[Any], places: Sequence[tuple[int, Any]], stream: int) -> None:
+    """Call compiled code. `places` are the leaves that are where arrays begin, `stream` the leaf that is the stream."""
+    compiled.run_leaves(leaves)
+    recorder = call_program.recorder()
+    if recorder is not None:
+        recorder.launched(compiled, leaves, places, stream)
+
+
+class _Parameters:
+    """What is known of the parameters of a function: which may be arrays, and which are numbers that change."""
+
+    def __init__(
+        self, function: Callable[..., Any], names: tuple[str, ...], more: tuple[str, ...], numbers: tuple[str, ...]
+    ):
+        self.arrays = names
+        """Those that are arrays or None, or (extras) a list of arrays."""
+        self.numbers = tuple(map(sys.intern, numbers))
+        self.named = tuple(map(sys.intern, (*names, *more)))
+        """Those that may be arrays."""
+        found = inspect.signature(function).parameters.values()
+        self.order = tuple(p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD)
+        before = [p.name in self.named for p in found if p.kind is p.POSITIONAL_OR_KEYWORD]
+        others = any(p.name in self.named for p in found if p.kind is p.VAR_POSITIONAL)
+        self.positions = tuple(before + [others] * (64 - len(before)))
+        """By position, whether an argument may be an array; those after the last as the last."""
+        annotation = next((str(p.annotation) for p in found if p.name == "tiling"), "")
+        self.tilings = tuple(kind for kind in annotation.split(" | ") if kind != "None")
+        """Names of the types of tilings."""
+
+    def holder(self) -> tuple[Any, ...]:
+        """What native code is told (see `call_plan.Native.install`)."""
+        mask = sum(may << place for place, may in enumerate(self.positions))
+        return {}, self.numbers, call_plan.words([mask]), self.named
+
+
+class _Walk:
+    """The arguments of a call: their key, and what there is among them."""
+
+    def __init__(self, given: tuple[Any, ...], options: dict[str, Any], parameters: _Parameters) -> None:
+        self.arrays: list[Any] = []
+        self.numbers: list[float] = []
+        self.objects: list[Any] = []
+        """What keys of native code name by its address, and what must live for it."""
+        self.known: list[Any] = []
+        """What may lead to code that reads something else."""
+        self.foreign = False
+        """Whether there are arrays of other libraries than numpy and torch, or numbers of numpy's as arrays."""
+        self.stray = False
+        """Whether there is an array where none is expected: what the function does may depend on what is in it."""
+        self.torch = sys.modules.get("torch")
+        parts: list[Any] = [len(given)]
+        for place, value in enumerate(given):
+            parts.append(self._key(value, parameters.positions[min(place, 63)]))
+        for name, value in options.items():
+            self.objects.append(name)
+            changes = name in parameters.numbers and type(value) is float
+            parts += [name, self._number(value) if changes else self._key(value, name in parameters.named)]
+        self._parts = parts
+
+    def key(self) -> Any:
+        """Equal for calls for which the same program serves."""
+        return (mode(), *self._parts)
+
+    def _number(self, value: float) -> Any:
+        self.numbers.append(value)
+        return Passed, value == 1.0, value == 0.0, value > 0.0, value != value
+
+    def _key(self, value: Any, expected: bool) -> Any:
+        kind = type(value)
+        if kind in _PLAIN:
+            return kind, value
+        if kind is tuple or kind is list:
+            return (kind, *(self._key(x, expected) for x in value))
+        if arrays.is_array(value):
+            return self._array(value, expected)
+        self.objects.append(value)
+        self.known.append(value)
+        return static_key(value)
+
+    def _array(self, value: Any, expected: bool) -> Any:
+        kind = type(value)
+        if not expected:
+            if arrays.is_number(value):  # an axis, for example
+                return kind, value.dtype, value.tobytes()
+            self.stray = True
+        self.arrays.append(value)
+        if self.torch is not None and isinstance(value, self.torch.Tensor):
+            return kind, value.dtype, value.shape, value.stride(), value.device, arrays.address(value) % arrays.WIDEST
+        if arrays.is_numpy(value):
+            where = arrays.address(value) % arrays.WIDEST
+            return kind, value.dtype, value.shape, value.strides, value.flags.writeable, where
+        self.foreign = True
+        return kind
+
+
+def _replaced(
+    parameters: _Parameters, given: tuple[Any, ...], options: dict[str, Any], made: Iterator[Any], numbers: Any
+) -> Any:
+    """Arguments with other arrays in place of theirs, in order, and other numbers by name."""
+
+    def other(value: Any, expected: bool) -> Any:
+        if type(value) is tuple or type(value) is list:
+            return type(value)(other(x, expected) for x in value)
+        return next(made) if arrays.is_array(value) and (expected or not arrays.is_number(value)) else value
+
+    first = tuple(other(value, parameters.positions[min(n, 63)]) for n, value in enumerate(given))
+    rest = {name: other(value, name in parameters.named) for name, value in options.items() if name not in numbers}
+    return first, {name: numbers[name] if name in numbers else rest[name] for name in options}
+
+
+class KernelFunction:
+    """A function of arrays; what it does is recorded and repeated. Its slot `_native` holds programs for native code."""
+
+    __slots__ = ("__dict__", "__weakref__", "_native")
+
+    def __init__(self, function: Callable[..., Any], parameters: _Parameters) -> None:
+        functools.update_wrapper(self, function)
+        self.__name__, self.__qualname__ = function.__name__, function.__qualname__
+        self._function = function
+        self._parameters = parameters
+        self._programs: dict[Any, Program | None] = {}
+
+    def _run_in_python(self, *given: Any, **options: Any) -> Any:
+        if call_program.recorder() is not None:
+            return self._function(*given, **options)
+        walk = _Walk(given, options, self._parameters)
+        if walk.foreign:
+            taken, named = _replaced(self._parameters, given, options, map(arrays.known, walk.arrays), {})
+            return arrays.as_given(self(*taken, **named), walk.arrays[0])
+        target = targets.get_target()
+        device = self._device(walk)
+        with target.device(device):
+            if sanitizing.kinds() or not target.launches() or not walk.arrays or walk.stray:
+                self._check(walk, given, options)
+                return self._function(*given, **options)
+            key = walk.key()
+            program = self._programs.get(key, _UNKNOWN)
+            if program is _UNKNOWN or (program is not None and not program.holds()):
+                return self._record(key, walk, given, options, device)
+            if program is None:
+                return self._function(*given, **options)
+            made = program.run(walk.arrays, walk.numbers, arrays.stream_of(walk.arrays[0]))
+        program.calls += 1
+        if program.calls <= _MOST_NAMES:
+            self._use_native(program, walk, given, options)
+        return made
+
+    __call__ = _run_in_python
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<kernel function {self.__module__}.{self.__qualname__}>"
+
+    def __reduce__(self) -> str:
+        return self.__qualname__  # pickled by its name, as functions are
+
+    def forget(self) -> None:
+        """Forget all programs."""
+        self._programs.clear()
+        if hasattr(self, "_native"):
+            self._native[0].clear()
+
+    # -- recording ---------------------------------------------------------------------------------------
+
+    def _device(self, walk: _Walk) -> int | None:
+        """The number of the GPU that arrays are on; None if they are on none."""
+        found = {x.device.index for x in walk.arrays if arrays.is_torch(x) and x.device.type == "cuda"}
+        arrays.require(
+            len(found) <= 1,
+            f"{self.__name__} of arrays on the devices {', '.join(f'cuda:{n}' for n in sorted(found))}",
+            hint="all arrays of a call are on one device: x.to(device)",
+        )
+        return found.pop() if found else None
+
+    def _check(self, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Refuse what is no array where one is needed."""
+        parameters = self._parameters
+        if not walk.arrays and given and parameters.order[0] in parameters.arrays:
+            kinds = ", ".join(type(x).__name__ for x in given)
+            raise arrays.refusal(f"{self.__name__} of {kinds}: no arrays", arrays.ARRAYS)
+        for name, value in (*zip(parameters.order, given), *options.items()):
+            if name in parameters.arrays:
+                for x in value if name == "extras" and isinstance(value, (list, tuple)) else [value]:
+                    arrays.require_array(x, self.__name__, name)
+        tiling = options.get("tiling")
+        arrays.require(
+            tiling is None or type(tiling).__name__ in parameters.tilings,
+            f"{self.__name__}: tiling is {type(tiling).__name__}",
+            hint=" or ".join(f"kernels.{kind}(...)" for kind in parameters.tilings),
+        )
+        for x in walk.arrays:
+            arrays.require_plain(x, self.__name__)
+        out = options.get("out")
+        for x in walk.arrays if out is not None else ():
+            arrays.require(
+                x is out or arrays.same_view(x, out) or not arrays.overlap(x, out),
+                f"{self.__name__}: out {_lies(out)} has memory in common with an array {_lies(x)} that is read",
+                hint="out may be one of the other arrays itself, as it lies, or lie apart from them",
+            )
+
+    def _record(
+        self, key: Any, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any], device: int | None
+    ) -> Any:
+        self._check(walk, given, options)
+        numbers = {name: Passed(options[name]) for name in self._parameters.numbers if type(options.get(name)) is float}
+        for place, number in enumerate(numbers[name] for name in options if name in numbers):
+            number.place = place
+        # an array that is passed twice becomes two: they are two in other calls
+        apart = [
+            x if all(x is not y for y in walk.arrays[:n]) else arrays.another(x) for n, x in enumerate(walk.arrays)
+        ]
+        taken, named = _replaced(self._parameters, given, options, iter(apart), numbers)
+        with Recorder(apart, list(numbers.values()), arrays.is_array) as recorder:
+            result = self._function(*taken, **named)
+        program = recorder.program(result, arrays.address)
+        if len(self._programs) >= _MOST:
+            self.forget()
+        if program is not None:
+            program.device = device
+            program.keep(*walk.objects)
+            if walk.known:
+                program.holds = Reads(walk.known).unchanged
+        self._programs[key] = program
+        native = call_plan.loaded()
+        if native is not None:  # here, where a kernel is compiled, and not in the next call
+            _introduce(native, walk)
+
+        def own(x: Any) -> Any:
+            place = recorder.place_of(x)
+            return walk.arrays[place] if place is not None and place < len(apart) else x
+
+        return tuple(map(own, result)) if type(result) is tuple else own(result)
+
+    # -- native calls ------------------------------------------------------------------------------------
+
+    def _use_native(self, program: Program, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """See to it that native code takes the next call like this one."""
+        native, guards = call_plan.loaded(), _guards(program)
+        if native is None or guards is None or not _introduce(native, walk):
+            return
+        if _has_attributes(walk.known):  # native keys do not tell them
+            return
+        for value in walk.objects:
+            if _is_constant(value):
+                native.add_constant(type(value))
+        if not hasattr(self, "_native"):
+            self._native = self._parameters.holder()
+        key = native.call_key(self._native, *given, **options)
+        if key is not None and program.prepare(guards):
+            program.keep(*walk.objects)
+            self._native[0][key] = program
+
+
+_UNKNOWN: Any = object()
+
+
+def _introduce(native: call_plan.Native, walk: _Walk) -> bool:
+    """Tell native code of functions of the library, and of the types of arrays; whether it can read those."""
+    _install(native)
+    return all([introduce_array(native, type(x)) for x in walk.arrays])  # noqa: C419
+
+
+def _lies(x: Any) -> str:
+    return f"of shape {tuple(x.shape)} and strides {arrays.strides(x)}"
+
+
+def _has_attributes(values: list[Any]) -> bool:
+    """Whether there are functions with attributes among some values and what they hold."""
+    met = Met()
+    static_key(values, met)
+    return any(function.__dict__.keys() - {"__wrapped__"} for function in met.functions)
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether objects of a type never change: types of elements, and tilings of this library."""
+    if type(value).__module__.startswith("kiln.kernels."):
+        return dataclasses.is_dataclass(value) and type(value).__hash__ is not None
+    libraries = [sys.modules.get(name) for name in ("numpy", "torch")]
+    return any(library is not None and isinstance(value, library.dtype) for library in libraries)
+
+
+class Reads:
+    """What functions among the arguments read besides them."""
+
+    def __init__(self, functions: Sequence[Any]) -> None:
+        self._found = Dependencies(None, functions)
+
+    def unchanged(self) -> bool:
+        """Whether all is as it was."""
+        return self._found.unchanged()
+
+    def guards(self) -> list[tuple[int, Any, Any, Any]]:
+        """The same for native code."""
+        return self._found.guards()
+
+
+def _guards(program: Program) -> list[tuple[int, Any, Any, Any]] | None:
+    """What must hold for native code to repeat a program."""
+    chosen = targets.choice_guards()
+    if chosen is None:  # inside of a `with kiln.target(...)` there is no word in memory that tells
+        chosen = [(call_plan.IS_TRUE, functools.partial(_is_chosen, targets.target_key()), None, call_plan.NOTHING)]
+    held = program.holds
+    reads = held.__self__ if isinstance(held, types.MethodType) else None
+    return [
+        (call_plan.IS_ZERO, call_program.recording, None, call_plan.NOTHING),
+        (call_plan.IS_ZERO, tracing.active, None, call_plan.NOTHING),
+        *chosen,
+        *targets.get_target().device_guards(program.device),
+        *targets.get_target().launch_guards(),
+        *(reads.guards() if isinstance(reads, Reads) else []),
+    ]
+
+
+def _is_chosen(key: str) -> bool:
+    return targets.target_key() == key
+
+
+@functools.lru_cache(maxsize=1)
+def _install(native: call_plan.Native) -> None:
+    """Let native code take calls; what it does not take comes to the method that was there before."""
+    native.add_programs(Program, "_native")
+    for kind in {types.BuiltinFunctionType, types.ModuleType, *map(type, TYPES.values())}:
+        native.add_constant(kind)
+    native.install("recorded", KernelFunction, "__call__", "_native", KernelFunction._run_in_python)
+
+
+def kernel_function(*names: str, more: tuple[str, ...] = (), numbers: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+    """Decorator: a function whose calls are recorded and repeated.
+
+    `names` are the parameters that are arrays or None, or (extras) a list of arrays; `more` others that may be arrays. What is in
+    arrays must not matter. `numbers` are parameters whose values, floats passed by name, differ from call to call: the function may
+    depend on whether such a number is 0 or 1, and on its sign, and passes it on to launches. All that the function does to
+    arrays it does by way of `arrays`, or says `cannot_repeat`.
+    """
+    return lambda function: KernelFunction(function, _Parameters(function, names, more, numbers))
+
+
+def cannot_repeat(why: str) -> None:
+    """Said by a function in a call that depends on more than its key."""
+    recorder = call_program.recorder()
+    if recorder is not None:
+        recorder.give_up(why)

@@ -1,0 +1,65 @@
+"""The second half of a product whose K is cut among blocks: their sums are added, in order, and combined."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ... import cute
+from ...base_dsl.ranges import range_constexpr
+from ...base_dsl.typing import Float32, Int64
+from ...cute import arch
+from ...cute.nvgpu import CopyUniversalOp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_THREADS = 128
+
+
+class SplitSum:
+    """D = combine(the sum over S of parts (S, M, N)), `width` neighbours in N to a thread."""
+
+    def __init__(self, out_dtype: Any, width: int, combine: Callable[..., Any]) -> None:
+        self.out_dtype = out_dtype
+        self.width = width
+        self.combine = combine
+
+    @cute.jit
+    def __call__(self, parts: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32, stream: Int64):
+        """Launch it for parts (S, M, N), D and other tensors (1, M, N)."""
+        parts, d = self.aligned(parts), self.aligned(d)
+        pieces = d.shape[2] // self.width * d.shape[1]
+        self.kernel(parts, d, extras, alpha, beta).launch(
+            grid=(cute.ceil_div(pieces, _THREADS), 1, 1), block=(_THREADS, 1, 1), stream=stream
+        )
+
+    def aligned(self, x: Any) -> Any:
+        """A tensor whose rows begin at a multiple of the width of an access."""
+        stride = tuple(s if isinstance(s, int) else cute.assume(s, divby=self.width) for s in x.stride)
+        return cute.make_tensor(x.iterator, cute.make_layout(x.shape, stride=stride))
+
+    @cute.kernel
+    def kernel(self, parts: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32):
+        width = self.width
+        piece = arch.block_idx()[0] * _THREADS + arch.thread_idx()[0]
+        in_row = d.shape[2] // width
+        row, place = piece // in_row, piece % in_row
+        if row < d.shape[1]:
+            total, held = (cute.make_rmem_tensor((width,), Float32) for _ in range(2))
+            total.fill(0.0)
+            load = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=32 * width)
+            for part in range(parts.shape[0]):
+                cute.copy(load, cute.logical_divide(parts[part, row, None], width)[None, place], held)
+                total.store(total.load() + held.load())
+            others = []
+            for x in extras:
+                other = cute.make_rmem_tensor((width,), x.element_type)
+                for i in range_constexpr(width):
+                    other[i] = x[0, row, place * width + i]
+                others.append(other.load())
+            result = cute.make_rmem_tensor((width,), self.out_dtype)
+            result.store(self.combine(total.load(), alpha, beta, *others).to(self.out_dtype))
+            store = cute.make_copy_atom(
+                CopyUniversalOp(), self.out_dtype, num_bits_per_copy=width * self.out_dtype.width
+            )
+            cute.copy(store, result, cute.logical_divide(d[0, row, None], width)[None, place])

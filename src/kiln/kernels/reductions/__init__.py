@@ -1,0 +1,1 @@
+"""Sums, means, extrema and their places."""

@@ -1,0 +1,1 @@
+"""Functions of the rows of a matrix, and their gradients: softmax, norms."""

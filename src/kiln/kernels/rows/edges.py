@@ -1,0 +1,99 @@
+"""Rows that begin anywhere: whole vectors between a few elements before and after them.
+
+A row of elements of 16 bits whose length is odd begins at a multiple of 16 bytes once in eight rows. Up to the next such
+multiple, and after the last whole vector, elements are accessed one by one: its edges, fewer than two vectors together, one to a
+thread. Arrays whose rows all begin equally far from such multiples are in step: their vectors are the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ... import cute
+from ...base_dsl.numeric.operators import select
+from ...base_dsl.ranges import const_expr, range_constexpr
+from ...base_dsl.typing import Float32
+from ...cute.nvgpu import CopyUniversalOp
+from ..common import arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def in_step(given: Sequence[Any], steps: Sequence[int], columns: Sequence[Any] = ()) -> tuple[int, int] | None:
+    """Elements of the widest access to arrays whose rows are so far apart, and how many after a multiple of it the first begins.
+
+    None if that is not the same in all arrays and all rows, or if a vector of `columns` does not begin at a multiple.
+    """
+    sizes = [arrays.itemsize(x) for x in given]
+    width = arrays.WIDEST // max(*sizes, *(arrays.itemsize(x) for x in columns), 1)
+    if any(arrays.address(x) % (width * arrays.itemsize(x)) for x in columns):
+        return None
+    leads = {arrays.address(x) // size % width for x, size in zip(given, sizes, strict=True)}
+    if len(leads) > 1 or len({step % width for step in steps}) > 1:
+        return None
+    return (width, leads.pop()) if all(arrays.address(x) % s == 0 for x, s in zip(given, sizes, strict=True)) else None
+
+
+class Span:
+    """Where a row of `n` elements has its vectors: after `head` elements come `units` vectors, then what is left.
+
+    `begin` is how many elements after the beginning of a vector the row begins; None: at one, and it ends at one. The last
+    `spare` vectors are taken element by element, too.
+    """
+
+    __kiln_static__ = True
+
+    def __init__(self, begin: Any, n: Any, width: int, spare: int = 0) -> None:
+        self.width = width
+        self.odd = begin is not None
+        self._most = 2 * (width - 1) + spare * width
+        self.head: Any = 0
+        if begin is not None:
+            head = -begin & (width - 1)
+            self.head = select(head < n, head, n)
+        self.units = (n - self.head) // width
+        if spare:
+            self.units = select(self.units > spare, self.units - spare, 0)
+
+    def middle(self, row: Any) -> Any:
+        """The vectors of a row, given as a tensor of one mode: one that begins at a multiple of theirs."""
+        if not self.odd:
+            return row
+        pointer = (row.iterator + self.head).with_alignment(self.width * row.element_type.width // 8)
+        return cute.make_tensor(pointer, cute.make_layout(self.units * self.width))
+
+    def edges(self, lane: Any, lanes: int) -> list[Any]:
+        """The columns of the edges that are for one of some lanes; those from the row's length on do not exist."""
+        if not self.odd:
+            return []
+        taken = [lane + k for k in range(0, self._most, lanes)]
+        return [select(k < self.head, k, k + self.units * self.width) for k in taken]
+
+
+@cute.jit
+def element_at(row: Any, column: Any, there: Any, instead: Any = 0.0):
+    """An element of a row as f32, or another number where there is none."""
+    found = Float32(instead)
+    if there:
+        found = row[column].to(Float32)
+    return found
+
+
+@cute.jit
+def vectors_at(middle: Any, width: Any, count: Any, first: Any, apart: Any, units: Any, instead: Any = 0.0):
+    """Some of a row's vectors, so far apart, each a column; elements are another number from vector `units` on (None: all are)."""
+    held = cute.make_rmem_tensor((width, count), middle.element_type)
+    if const_expr(units is not None):
+        held.fill(instead)
+    for v in range_constexpr(count):
+        at = first + v * apart
+        there = None if const_expr(units is None) else at < units
+        part = cute.local_tile(middle, (width,), (at,))
+        cute.copy(vector_atom(middle.element_type, width), part, held[None, v], pred=there)
+    return held
+
+
+def vector_atom(dtype: Any, width: int) -> Any:
+    """A copy of one vector."""
+    return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=width * dtype.width)

@@ -1,0 +1,280 @@
+"""Functions of the rows of a matrix: softmax, RMSNorm, LayerNorm. Computed in f32."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ... import cute
+from ...base_dsl.typing import Float32
+from ...cute import arch
+from ...cute.nvgpu import CacheEvictionPriority
+from ..common import arrays
+from ..common.calls import kernel_function
+from .kernel import WARP, Part, RowKernel, RowTiling, State, across, larger, maximum, plus, total
+from .launching import default_tiling, row_plan
+from .stream import StreamTiling
+
+if TYPE_CHECKING:
+    from ..devices import Device
+
+__all__ = ["layer_norm", "rms_norm", "softmax"]
+
+LOG2_E = 1.4426950408889634
+_LOWEST = -3.0e38
+"""The least maximum: finite, so that differences of two are numbers."""
+
+
+def exp2(x: Any) -> Any:
+    """2 to the power of x; 0 for minus infinity."""
+    return cute.math.exp2(x, approx=True)
+
+
+class ForwardKernel(RowKernel):
+    """Each row is read once and written once.
+
+    What was written leaves the L2 cache before what was read, though nobody reads that again: memory then takes both 3 % faster,
+    measured on an H200. Blocks are launched while the kernel before ends.
+    """
+
+    priority = CacheEvictionPriority.EVICT_LAST
+    overlaps = True
+
+
+class Softmax(ForwardKernel):
+    """A finding is the maximum, and the sum of the exponentials of what is below it."""
+
+    fields = 2
+
+    def fresh(self) -> State:
+        return Float32(_LOWEST), Float32(0.0)
+
+    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
+        most: Any = None
+        for v in range(part.count):
+            x = part.kept(v, part.values(v)[0], float("-inf"))
+            most = x if most is None else larger(most, x)
+        before = self.fresh() if state is None else state
+        highest = maximum(before[0], total(most, larger))
+        part.again()
+        powers: list[Any] = []
+        summed: Any = None
+        for v in range(part.count):
+            x = part.kept(v, part.values(v)[0], float("-inf"))
+            power = exp2((x - highest) * LOG2_E)
+            summed = power if summed is None else summed + power
+            powers.append(power)
+        found = total(summed)
+        if state is not None:
+            found = found + state[1] * exp2((state[0] - highest) * LOG2_E)
+        return (highest, found), powers if part.in_registers else None
+
+    def merge(self, states: list[State], lanes: int) -> State:
+        highest = states[0][0]
+        for state in states[1:]:
+            highest = maximum(highest, state[0])
+        highest = across(highest, maximum, lanes)
+        summed = Float32(0.0)
+        for state in states:
+            summed = summed + state[1] * exp2((state[0] - highest) * LOG2_E)
+        return highest, across(summed, plus, lanes)
+
+    def results(
+        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
+    ) -> list[Any]:
+        if kept is None:
+            return [exp2((values[0] - state[0]) * LOG2_E) * arch.rcp_approx(state[1])]
+        return [kept * (exp2((own[0] - state[0]) * LOG2_E) * arch.rcp_approx(state[1]))]
+
+
+class RmsNorm(ForwardKernel):
+    """A finding is a sum of squares."""
+
+    def fresh(self) -> State:
+        return (Float32(0.0),)
+
+    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
+        found = products(part)
+        return (found if state is None else state[0] + found,), None
+
+    def merge(self, states: list[State], lanes: int) -> State:
+        summed = states[0][0]
+        for state in states[1:]:
+            summed = summed + state[0]
+        return (across(summed, plus, lanes),)
+
+    def results(
+        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
+    ) -> list[Any]:
+        made = values[0] * cute.math.rsqrt(state[0] * numbers[1] + numbers[0])
+        return [made * columns[0] if columns else made]
+
+
+class LayerNorm(ForwardKernel):
+    """A finding is a number of elements, their mean, and the sum of the squares of their distances from it."""
+
+    fields = 3
+    counted = True
+
+    def fresh(self) -> State:
+        return Float32(0.0), Float32(0.0), Float32(0.0)
+
+    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
+        return spread(state, part), None
+
+    def merge(self, states: list[State], lanes: int) -> State:
+        return joined_spread(states, lanes)
+
+    def results(
+        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
+    ) -> list[Any]:
+        scale = cute.math.rsqrt(state[2] * numbers[1] + numbers[0])
+        made = (values[0] - state[1]) * scale
+        weighted, shifted = (dtype is not None for dtype in self.problem.columns)
+        if weighted and shifted:
+            return [cute.math.fma(made, columns[0], columns[1])]
+        return [made * columns[0] if weighted else made + columns[0] if shifted else made]
+
+
+def products(part: Part) -> Any:
+    """The sum of squares of a thread's part of a row."""
+    summed: Any = None
+    for v in range(part.count):
+        (x,) = part.values(v)
+        summed = x * x if summed is None else cute.math.fma(x, x, summed)
+    return total(summed)
+
+
+def spread(state: State | None, part: Part) -> State:
+    """Number, mean and sum of squared distances of elements seen before and of a thread's part of a row.
+
+    Distances are from one of the elements: it is not so far from the others that the difference of sums would lose them.
+    """
+    first = part.sample()
+    summed: Any = None
+    squares: Any = None
+    for v in range(part.count):
+        distance = part.kept(v, part.values(v)[0] - first, 0.0)
+        summed = distance if summed is None else summed + distance
+        squares = distance * distance if squares is None else cute.math.fma(distance, distance, squares)
+    count, whole = part.elements(), total(summed)
+    ahead = whole * reciprocal(count)
+    found = (count, first + ahead, maximum(total(squares) - whole * ahead, Float32(0.0)))
+    return found if state is None else joined_spread([state, found], 1)
+
+
+def reciprocal(count: Any) -> Any:
+    """1 over a number of elements; 1 for none."""
+    return 1.0 / count if isinstance(count, float) else arch.rcp_approx(maximum(count, Float32(1.0)))
+
+
+def joined_spread(states: list[State], lanes: int) -> State:
+    """The same of several parts. Where numbers of elements are known, they are the same in all of them."""
+    if isinstance(states[0][0], float):
+        count: Any = states[0][0] * len(states) * lanes
+        means = states[0][1]
+        for state in states[1:]:
+            means = means + state[1]
+        mean = across(means, plus, lanes) * (1.0 / (len(states) * lanes))
+    else:
+        base = (
+            states[0][1] if lanes == 1 else arch.shuffle_sync(states[0][1], 0, mask_and_clamp=(WARP - lanes) << 8 | 31)
+        )
+        summed, weighted = Float32(0.0), Float32(0.0)
+        for state in states:
+            summed, weighted = summed + state[0], weighted + state[0] * (state[1] - base)
+        count = across(summed, plus, lanes)
+        mean = base + across(weighted, plus, lanes) * reciprocal(count)
+    squares: Any = None
+    for state in states:
+        distance = state[1] - mean
+        found = cute.math.fma(distance * state[0], distance, state[2])
+        squares = found if squares is None else squares + found
+    return count, mean, across(squares, plus, lanes)
+
+
+# --- the functions ---------------------------------------------------------------------------------------------------
+
+
+def forward_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
+    """Rows of 8 to 16 kB in registers, two vectors to a thread, unless there are many columns to read for each."""
+    units = -(-n // width)
+    if width * bits != 128 or not 512 < units <= 1024:
+        return default_tiling(n, width, bits, device, columns)
+    together = 4 if units == 1024 else 3  # predicates take registers, too
+    if columns < 2 or bits == 32:
+        return RowTiling(512, 512, 1, 0, together)
+    return RowTiling(256, 256, 1, 4, together)
+
+
+def softmax_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling | StreamTiling:
+    """Rows of 64 to 128 kB are held by a block, in part in registers. Longer ones are streamed: much is computed meanwhile."""
+    units = -(-n // width)
+    cluster = arrays.power_of_two(-(-units // 4096))
+    if width * bits != 128 or units <= 4096 or cluster > device.cluster:
+        return forward_tiling(n, width, bits, device)
+    return RowTiling(512, 512, 1, 12, 2) if cluster == 2 else StreamTiling(512, 512, cluster, 4, overlapped=True)
+
+
+def rms_norm_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling | StreamTiling:
+    """Rows of more than 64 kB are shared by many small blocks, in part in registers; the longest are streamed."""
+    units = -(-n // width)
+    cluster = arrays.power_of_two(-(-units // 2048))
+    if width * bits != 128 or units <= 4096 or cluster > device.cluster:
+        return forward_tiling(n, width, bits, device, columns)
+    return RowTiling(128, 128, cluster, 12, 8) if cluster <= 8 else StreamTiling(512, 512, cluster, 6)
+
+
+def layer_norm_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling | StreamTiling:
+    """Rows of more than 64 kB are streamed: weights and biases then stay in shared memory."""
+    units = -(-n // width)
+    cluster = arrays.power_of_two(-(-units // 2048))
+    if width * bits != 128 or units <= 4096 or cluster > device.cluster:
+        return forward_tiling(n, width, bits, device, columns)
+    return StreamTiling(512, 512, cluster, 8, overlapped=cluster == 16)
+
+
+def norm_numbers(x: Any, eps: float) -> tuple[float, float]:
+    """What a norm passes beside sizes."""
+    return eps, 1.0 / max(1, x.shape[-1]) if x.ndim else 1.0
+
+
+@kernel_function("x", "out")
+def softmax(x: Any, *, out: Any = None, tiling: RowTiling | StreamTiling | None = None) -> Any:
+    """exp(x) over its sum, along the last mode.
+
+    A row with a NaN or with plus infinity, or of minus infinity alone, becomes NaN.
+    """
+    if out is None:
+        out = arrays.empty_like(x)
+    row_plan("softmax", Softmax, [x], [out], [], (), tiling, softmax_tiling)([x, out])
+    return out
+
+
+@kernel_function("x", "weight", "out")
+def rms_norm(
+    x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, tiling: RowTiling | StreamTiling | None = None
+) -> Any:
+    """x over the root of the mean of its squares plus `eps`, along the last mode, times a weight for each column."""
+    if out is None:
+        out = arrays.empty_like(x)
+    row_plan("rms_norm", RmsNorm, [x], [out], [weight], norm_numbers(x, eps), tiling, rms_norm_tiling)([x, out, weight])
+    return out
+
+
+@kernel_function("x", "weight", "bias", "out")
+def layer_norm(
+    x: Any,
+    weight: Any = None,
+    bias: Any = None,
+    *,
+    eps: float = 1e-5,
+    out: Any = None,
+    tiling: RowTiling | StreamTiling | None = None,
+) -> Any:
+    """x less its mean over the root of its variance plus `eps`, along the last mode, times a weight, plus a bias."""
+    if out is None:
+        out = arrays.empty_like(x)
+    numbers = norm_numbers(x, eps)
+    run = row_plan("layer_norm", LayerNorm, [x], [out], [weight, bias], numbers, tiling, layer_norm_tiling)
+    run([x, out, weight, bias])
+    return out

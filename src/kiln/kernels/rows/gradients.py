@@ -1,0 +1,364 @@
+"""Gradients of softmax, RMSNorm and LayerNorm.
+
+Statistics of a row are found again from the row itself, which must be read anyway: nothing but the inputs is needed of the
+forward pass. Gradients of weights and biases are sums over rows: rows are streamed (`row_stream.py`), and each block sums over
+those it takes. Rows that cannot be, because they are too long or their elements are accessed one by one, are read again by a
+kernel that sums over columns, with the statistics noted by the first. Sums are made in a fixed order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ... import cute
+from ...base_dsl.typing import Float32, Int32, Int64
+from ...cute.nvgpu import CacheEvictionPriority
+from .. import devices
+from ..common import arrays, launches
+from ..common.calls import kernel_function
+from ..reductions.functions import sum as sum_over
+from .functions import joined_spread, norm_numbers, reciprocal
+from .kernel import WARP, Part, RowKernel, RowTiling, State, across, plus, total
+from .launching import RowLaunch, check, chosen_tiling, default_tiling, row_plan, taken_as_rows, target_for
+from .matrices import common_width
+from .norm_sums import NormSums, rows_at_once
+from .stream import StreamTiling
+from .stream_launching import StreamLaunch, stream_tiling
+
+if TYPE_CHECKING:
+    from ..devices import Device
+
+__all__ = ["layer_norm_backward", "rms_norm_backward", "softmax_backward"]
+
+
+class SoftmaxGradient(RowKernel):
+    """Of the results and their gradients. A finding is the sum of their products."""
+
+    priority = CacheEvictionPriority.EVICT_LAST
+
+    def fresh(self) -> State:
+        return (Float32(0.0),)
+
+    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
+        summed: Any = None
+        for v in range(part.count):
+            y, dy = part.values(v)
+            summed = y * dy if summed is None else cute.math.fma(y, dy, summed)
+        return (total(summed) if state is None else state[0] + total(summed),), None
+
+    def merge(self, states: list[State], lanes: int) -> State:
+        return summed_up(states, lanes)
+
+    def results(
+        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
+    ) -> list[Any]:
+        y, dy = values
+        return [y * (dy - state[0])]
+
+
+def summed_up(states: list[State], lanes: int) -> State:
+    """Findings that are sums."""
+    found: list[Any] = []
+    for parts in zip(*states, strict=True):
+        value = parts[0]
+        for more in parts[1:]:
+            value = value + more
+        found.append(across(value, plus, lanes))
+    return tuple(found)
+
+
+def quarters(values: Any) -> list[Any]:
+    """Vectors of at most four elements of a vector: sums of these take fewer registers."""
+    if len(values) <= 4:
+        return [values]
+    pieces = values.reshape((4, len(values) // 4))
+    return [pieces[None, k] for k in range(len(values) // 4)]
+
+
+class RmsNormGradient(RowKernel):
+    """Of the inputs and the gradients of the results. A finding is a sum of squares, and one of inputs times gradients."""
+
+    fields = 2
+    priority = CacheEvictionPriority.EVICT_LAST
+
+    def fresh(self) -> State:
+        return Float32(0.0), Float32(0.0)
+
+    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
+        squares: Any = None
+        products: Any = None
+        for v in range(part.count):
+            x, dy = part.values(v)
+            weights = part.columns(v)
+            scaled = dy * weights[0] if weights else dy
+            squares = x * x if squares is None else cute.math.fma(x, x, squares)
+            products = x * scaled if products is None else cute.math.fma(x, scaled, products)
+        found = (total(squares), total(products))
+        return found if state is None else (state[0] + found[0], state[1] + found[1]), None
+
+    def merge(self, states: list[State], lanes: int) -> State:
+        return summed_up(states, lanes)
+
+    def results(
+        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
+    ) -> list[Any]:
+        x, dy = values
+        scale = cute.math.rsqrt(state[0] * numbers[1] + numbers[0])
+        shared = scale * scale * scale * state[1] * numbers[1]
+        scaled = dy * scale
+        found = [(scaled * columns[0] if columns else scaled) - x * shared]
+        if self.problem.sums:
+            found.append(scaled * x)
+        return found
+
+    def noted(self, state: State, numbers: tuple[Any, ...]) -> list[Any]:
+        return [Float32(0.0), cute.math.rsqrt(state[0] * numbers[1] + numbers[0])]
+
+
+class LayerNormGradient(RowKernel):
+    """Of the inputs and the gradients of the results.
+
+    A finding is a number of elements, their mean, the sum of the squares of their distances from it, the sum of the gradients
+    and that of the gradients times the distances.
+    """
+
+    fields = 5
+    counted = True
+    priority = CacheEvictionPriority.EVICT_LAST
+
+    def fresh(self) -> State:
+        return tuple(Float32(0.0) for _ in range(5))
+
+    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
+        """Distances are first taken from the mean of the thread's first vector, which is near enough to lose no accuracy.
+
+        Of e elements in vectors of w, no more than e / w of the sum of squares is taken off again.
+        """
+        count = part.elements()
+        near: Any = None
+        offsets: Any = None
+        squares: Any = None
+        gradients: Any = None
+        products: Any = None
+        for v in range(part.count):
+            x, dy = part.values(v)
+            weights = part.columns(v)
+            if near is None:
+                near = total(x) * (1.0 / len(x))
+            scaled = dy * weights[0] if weights else dy
+            distance = part.kept(v, x - near, 0.0)
+            for d, g in zip(quarters(distance), quarters(scaled), strict=True):
+                offsets = d if offsets is None else offsets + d
+                squares = d * d if squares is None else cute.math.fma(d, d, squares)
+                gradients = g if gradients is None else gradients + g
+                products = d * g if products is None else cute.math.fma(d, g, products)
+        offset, gradient = total(offsets), total(gradients)
+        shift = offset * reciprocal(count)
+        found = (count, near + shift, total(squares) - offset * shift, gradient, total(products) - shift * gradient)
+        return found if state is None else self.merge([state, found], 1), None
+
+    def merge(self, states: list[State], lanes: int) -> State:
+        count, mean, squares = joined_spread([state[:3] for state in states], lanes)
+        gradients, products = Float32(0.0), Float32(0.0)
+        for state in states:
+            gradients = gradients + state[3]
+            products = cute.math.fma(state[1] - mean, state[3], products + state[4])
+        return count, mean, squares, across(gradients, plus, lanes), across(products, plus, lanes)
+
+    def results(
+        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
+    ) -> list[Any]:
+        x, dy = values
+        scale = cute.math.rsqrt(state[2] * numbers[1] + numbers[0])
+        middle = state[1] * scale
+        shared = scale * scale * state[4] * numbers[1]
+        normal = x * scale - middle
+        scaled = dy * columns[0] if columns else dy
+        found = [scaled * scale - (normal * shared + state[3] * numbers[1] * scale)]
+        if columns and self.problem.sums:
+            found.append(dy * normal)
+        if self.problem.sums > len(columns):
+            found.append(dy)
+        return found
+
+    def noted(self, state: State, numbers: tuple[Any, ...]) -> list[Any]:
+        return [state[1], cute.math.rsqrt(state[2] * numbers[1] + numbers[0])]
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+def softmax_gradient_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
+    """As for softmax, with half as much of a row to a block: there are two matrices."""
+    units = -(-n // width)
+    if width * bits < 128 or units <= 1024:
+        return default_tiling(n, width, bits, device)
+    for each in (2048, 4096):
+        cluster = arrays.power_of_two(-(-units // each))
+        if cluster <= device.cluster:
+            return RowTiling(512, 512, cluster, 16, 4096 // each)
+    return RowTiling(512, 512)
+
+
+LONGEST_UNSTREAMED = 32768
+"""Columns of softmax up to which a block for each row is faster than blocks that take rows in turn."""
+
+
+_NARROW = 16
+"""Elements of a row that a thread has where it accesses them one by one."""
+
+
+def read_twice_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
+    """Of norms whose rows cannot be streamed: as for softmax, with half the threads, as there are more numbers to hold.
+
+    Of narrow accesses a thread has few, so that there are registers for more threads, which hide each other's waiting.
+    """
+    cluster = arrays.power_of_two(-(-n // (512 * _NARROW)))
+    if width == 1 and n > 128 * _NARROW and cluster <= device.cluster:
+        threads = min(512, arrays.power_of_two(-(-n // _NARROW)))
+        few = n <= threads * cluster * 12
+        return RowTiling(threads, threads, cluster, 0, (1024 if few else 512) // threads)
+    chosen = softmax_gradient_tiling(n, width, bits, device)
+    if chosen.shared and chosen.threads == chosen.row_threads:
+        threads = min(256, chosen.threads)
+        chosen = dataclasses.replace(chosen, threads=threads, row_threads=threads)
+    return dataclasses.replace(chosen, together=1 if chosen.shared else min(2, chosen.together))
+
+
+def _norm_backward(
+    name: str, kind: type[Any], dy: Any, x: Any, weight: Any, bias: bool, eps: float, out: Any, tiling: Any
+) -> tuple[Any, ...]:
+    arrays.require(
+        isinstance(bias, (bool, int)),
+        f"{name} with bias {type(bias).__name__}",
+        hint="True, if its gradient is wanted: the bias itself has no influence on it",
+    )
+    if out is None:
+        out = arrays.empty_like(x)
+    check(name, [x, dy], [out], [weight])
+    given = [
+        taken_as_rows(x),
+        taken_as_rows(dy),
+        target_for(out),
+        None if weight is None else arrays.contiguous(weight),
+    ]
+    made = [arrays.empty(like, (x.shape[-1],), None) for like in [*([] if weight is None else [weight]), *[x] * bias]]
+    if 0 in x.shape:
+        for vector in made:
+            arrays.fill(vector, 0)
+    else:
+        columns = [] if weight is None else given[3:]
+        totals = [arrays.element_type(vector) for vector in made]
+        chosen = tiling or stream_tiling(kind, given[:3], columns, len(made))
+        if isinstance(chosen, StreamTiling):
+            launch = StreamLaunch(kind, given[:2], given[2:3], columns, totals, norm_numbers(x, eps), chosen)
+            _run_streamed(launch, [*given[:3], *columns], made)
+        else:
+            _run_read_twice(kind, given, made, norm_numbers(x, eps), chosen)
+        if given[2] is not out:
+            arrays.assign(out, given[2])
+    left = iter(made)
+    return out, None if weight is None else next(left), next(left) if bias else None
+
+
+def _run_streamed(launch: StreamLaunch, given: list[Any], made: list[Any]) -> None:
+    """Write what is made of rows, and sums over rows, in one go."""
+    wanted = arrays.framework_dtype(Float32, given[0])
+    taken = [*given, *(arrays.empty(given[0], (launch.lines, launch.n), wanted) for _ in made), *made]
+    launch.launcher(taken)(taken)
+
+
+def _run_read_twice(
+    kind: type[Any], given: list[Any], made: list[Any], numbers: tuple[float, ...], tiling: RowTiling | None
+) -> None:
+    """Write what is made of rows and the statistics of each, then sum over rows, which are read again."""
+    weighted, biased = given[3] is not None, len(made) > int(given[3] is not None)
+    groups = given[:2], given[2:3], given[3:]
+    launch = RowLaunch(kind, *groups, numbers, tiling or chosen_tiling(read_twice_tiling, *groups), 2 if made else 0)
+    wanted = arrays.framework_dtype(Float32, given[0])
+    notes = [arrays.empty(given[0], (launch.rows,), wanted) for _ in range(2 if made else 0)]
+    taken = [a for a in (*given, *notes) if a is not None]
+    launch.launcher(taken)(taken)
+    if not made:
+        return
+    parts, each = _parts(launch)
+    partial = [arrays.empty(given[0], (parts, launch.n), wanted) for _ in made]
+    types = tuple(map(arrays.element_type, given[:2]))
+    kernel = launches.made(NormSums, types, launch.width, launch.n % (WARP * launch.width) == 0, weighted, biased)
+    taken = [*given[:2], *notes, *partial]
+    steps = tuple(Int64(step) for step in launch.steps[:2])
+    launches.launcher(kernel, taken, Int32(launch.rows), Int32(launch.n), steps, Int32(parts), Int32(each))(taken)
+    for vector, found in zip(made, partial, strict=True):
+        sum_over(found, 0, out=vector)
+
+
+def _parts(launch: RowLaunch) -> tuple[int, int]:
+    """Over how many blocks rows are spread, for each column, and how many rows each has."""
+    columns = -(-launch.n // (WARP * launch.width))
+    step = NormSums.threads // WARP * rows_at_once(launch.width)
+    wanted = -(-16 * devices.current().multiprocessors // columns)
+    each = -(-launch.rows // (wanted * step)) * step
+    return -(-launch.rows // each), each
+
+
+# --- the functions ---------------------------------------------------------------------------------------------------
+
+
+@kernel_function("dy", "y", "out")
+def softmax_backward(dy: Any, y: Any, *, out: Any = None, tiling: RowTiling | StreamTiling | None = None) -> Any:
+    """The gradient of what `softmax` was given, from that of its result `y`: y (dy - sum(y dy)), along the last mode."""
+    if out is None:
+        out = arrays.empty_like(dy)
+    check("softmax_backward", [y, dy], [out], [])
+    given = [taken_as_rows(y), taken_as_rows(dy), target_for(out)]
+    if 0 in y.shape:
+        return out
+    aligned = common_width(given, []) * min(map(arrays.itemsize, given)) == arrays.WIDEST
+    if tiling is None and aligned and y.shape[-1] > LONGEST_UNSTREAMED:
+        tiling = stream_tiling(SoftmaxGradient, given, [], 0)
+    if isinstance(tiling, StreamTiling):
+        _run_streamed(StreamLaunch(SoftmaxGradient, given[:2], given[2:], [], [], (), tiling), given, [])
+    else:
+        run = row_plan(
+            "softmax_backward", SoftmaxGradient, given[:2], given[2:], [], (), tiling, softmax_gradient_tiling
+        )
+        run(given)
+    if given[2] is not out:
+        arrays.assign(out, given[2])
+    return out
+
+
+@kernel_function("dy", "x", "weight", "out")
+def rms_norm_backward(
+    dy: Any,
+    x: Any,
+    weight: Any = None,
+    *,
+    eps: float = 1e-6,
+    out: Any = None,
+    tiling: RowTiling | StreamTiling | None = None,
+) -> tuple[Any, Any]:
+    """The gradients of what `rms_norm` was given, from that of its result: of `x`, and of `weight` (None without).
+
+    `out` is written that of `x`. That of `weight` has its type; it is summed in f32, in a fixed order.
+    """
+    return _norm_backward("rms_norm_backward", RmsNormGradient, dy, x, weight, False, eps, out, tiling)[:2]
+
+
+@kernel_function("dy", "x", "weight", "out")
+def layer_norm_backward(
+    dy: Any,
+    x: Any,
+    weight: Any = None,
+    *,
+    bias: bool = False,
+    eps: float = 1e-5,
+    out: Any = None,
+    tiling: RowTiling | StreamTiling | None = None,
+) -> tuple[Any, Any, Any]:
+    """The gradients of what `layer_norm` was given, from that of its result: of `x`, `weight` and the bias.
+
+    That of `weight` is None without one, that of the bias (of the type of `x`) unless `bias` asks for it.
+    """
+    return _norm_backward("layer_norm_backward", LayerNormGradient, dy, x, weight, bias, eps, out, tiling)

@@ -1,0 +1,354 @@
+"""Attention against float64, on the CPU target: masks, heads, lengths, types, what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import kiln
+from kiln import kernels
+
+SMALL = kernels.AttentionTiling(16, 16, 1, 1)
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _cpu():
+    with kiln.target("cpu"):
+        yield
+
+
+def normal(*shape: int, dtype: Any = np.float16) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def exact(q, k, v, causal=False, window=None, scale=None, softcap=0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Outputs (batch, queries, heads, D) and logarithms (batch, heads, queries) in float64."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    shared = q.shape[2] // k.shape[2]
+    k, v = (np.repeat(x, shared, 2) for x in (k, v))
+    scores = np.einsum("bqhd,bkhd->bhqk", q, k) * (q.shape[3] ** -0.5 if scale is None else scale)
+    if softcap:
+        scores = softcap * np.tanh(scores / softcap)
+    left, right = (None, None) if window is None else window
+    right = 0 if causal else right
+    distance = np.arange(k.shape[1])[None] - (np.arange(q.shape[1])[:, None] + k.shape[1] - q.shape[1])
+    seen = np.ones(distance.shape, bool)
+    if right is not None:
+        seen &= distance <= right
+    if left is not None:
+        seen &= distance >= -left
+    highest = np.where(seen, scores, -np.inf).max(-1, keepdims=True, initial=-1e9)
+    powers = np.exp(np.where(seen, scores - highest, -np.inf))
+    sums = powers.sum(-1)
+    with np.errstate(divide="ignore"):
+        logarithms = np.log(sums) + highest[..., 0]
+    probabilities = powers / np.where(sums == 0.0, 1.0, sums)[..., None]
+    return np.einsum("bhqk,bkhd->bqhd", probabilities, v), logarithms
+
+
+def close(got: Any, wanted: tuple[np.ndarray, np.ndarray]) -> None:
+    """Within the rounding of probabilities and outputs to their type."""
+    outputs, logarithms = got
+    step = float(ml_dtypes.finfo(outputs.dtype).eps)
+    np.testing.assert_allclose(outputs.astype(np.float64), wanted[0], rtol=2 * step, atol=2 * step)
+    np.testing.assert_allclose(logarithms, wanted[1], rtol=1e-5, atol=1e-5)
+
+
+def check(q: np.ndarray, k: np.ndarray, v: np.ndarray, tiling: Any = SMALL, **options: Any) -> None:
+    close(kernels.flash_attention(q, k, v, return_lse=True, tiling=tiling, **options), exact(q, k, v, **options))
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}], ids=["full", "causal"])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 33), (16, 16), (17, 50), (50, 17), (64, 64)])
+def test_lengths(queries, keys, options):
+    """With `causal` and more queries than keys the first see nothing: they get zeros, and -inf."""
+    check(normal(1, queries, 1, 32), normal(1, keys, 1, 32), normal(1, keys, 1, 32), **options)
+
+
+@pytest.mark.parametrize("window", [(0, 0), (5, 9), (20, None), (None, 3), (-1, 40)])
+def test_windows(window):
+    q, k, v = normal(1, 40, 1, 32), normal(1, 52, 1, 32), normal(1, 52, 1, 32)
+    got = kernels.flash_attention(q, k, v, window=window, return_lse=True, tiling=SMALL)
+    close(got, exact(q, k, v, window=tuple(None if x == -1 else x for x in window)))
+
+
+def test_a_causal_window():
+    check(normal(1, 60, 1, 32), normal(1, 60, 1, 32), normal(1, 60, 1, 32), causal=True, window=(18, None))
+
+
+@pytest.mark.parametrize("heads_k", [1, 2, 4])
+def test_queries_share_keys(heads_k):
+    check(normal(2, 20, 4, 32), normal(2, 20, heads_k, 32), normal(2, 20, heads_k, 32))
+
+
+@pytest.mark.parametrize(("dim", "dim_v"), [(8, 8), (40, 24), (64, 32)])
+def test_head_dimensions(dim, dim_v):
+    check(normal(1, 20, 1, dim), normal(1, 36, 1, dim), normal(1, 36, 1, dim_v))
+
+
+def test_bfloat16():
+    q, k, v = (normal(1, 40, 1, 32, dtype=ml_dtypes.bfloat16) for _ in range(3))
+    check(q, k, v, causal=True)
+
+
+@pytest.mark.parametrize("scale", [1.7, 1.0, 0.5, 0.3, 0.2, 0.125, 0.11, 0.07])
+def test_scales(scale):
+    """Queries that see nothing of the first block, with every rounding of the scale."""
+    check(normal(1, 40, 1, 32), normal(1, 40, 1, 32), normal(1, 40, 1, 32), scale=scale, causal=True)
+
+
+def test_softcap():
+    check(2 * normal(1, 20, 1, 32), 2 * normal(1, 40, 1, 32), normal(1, 40, 1, 32), softcap=3.0, causal=True)
+
+
+def test_several_warps_and_tiles_of_a_warp():
+    tiling = kernels.AttentionTiling(64, 32, 2, 1)
+    check(normal(1, 90, 1, 32), normal(1, 90, 1, 32), normal(1, 90, 1, 32), tiling, causal=True)
+
+
+@pytest.mark.parametrize("growth", [0.1, 3.0])
+def test_maxima_that_grow(growth):
+    """Scores that rise from key to key, slowly and fast: earlier sums are scaled again and again."""
+    q = np.ones((1, 16, 1, 32), np.float16)
+    k = (np.arange(96)[::-1] * growth / 32).astype(np.float16)[None, :, None, None] * np.ones((32,), np.float16)
+    check(q, k, normal(1, 96, 1, 32), scale=1.0)
+
+
+def test_large_scores():
+    check(60 * normal(1, 40, 1, 32), 60 * normal(1, 40, 1, 32), normal(1, 40, 1, 32), scale=1.0)
+
+
+def test_arrays_of_torch():
+    """Without gradients, which are not computed, strided, and in the place of the queries."""
+    torch = pytest.importorskip("torch")
+    q, k, v = torch.randn(2, 20, 3, 2, 32).bfloat16().unbind(2)
+    wanted = exact(*(x.float().numpy() for x in (q, k, v)))
+    got = kernels.flash_attention(q.clone().requires_grad_(), k, v, tiling=SMALL)
+    assert not got.requires_grad
+    assert torch.equal(kernels.flash_attention(q, k, v, out=q, tiling=SMALL), got)
+    np.testing.assert_allclose(got.double().numpy(), wanted[0], rtol=2e-2, atol=2e-2)
+    # heads that are one and the same
+    k, v = (x[:, :, :1].expand(2, 20, 2, 32) for x in (k, v))
+    got, lse = kernels.flash_attention(got, k, v, return_lse=True, tiling=SMALL)
+    assert lse.dtype == torch.float32
+
+
+def test_strided_views_and_out():
+    qkv = normal(2, 20, 3, 2, 32)
+    q, k, v = (qkv[:, :, i] for i in range(3))
+    out = np.zeros((2, 2, 20, 32), np.float16).swapaxes(1, 2)
+    assert kernels.flash_attention(q, k, v, out=out, tiling=SMALL) is out
+    np.testing.assert_allclose(out.astype(np.float64), exact(q, k, v)[0], rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_sequences_of_any_length(causal):
+    queries, keys = [5, 0, 33, 16], [7, 20, 40, 0]
+    starts_q, starts_k = (np.cumsum([0, *n]).astype(np.int32) for n in (queries, keys))
+    q, k, v = normal(sum(queries), 2, 32), normal(sum(keys), 1, 32), normal(sum(keys), 1, 32)
+    longest = {} if causal else {"max_seqlen_q": 33}
+    out, lse = kernels.flash_attention(
+        q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, causal=causal, return_lse=True, tiling=SMALL, **longest
+    )
+    assert lse.shape == (2, sum(queries))
+    for n in range(4):
+        rows, others = (slice(*s[n : n + 2]) for s in (starts_q, starts_k))
+        wanted, logarithms = exact(q[None, rows], k[None, others], v[None, others], causal)
+        close((out[rows][None], lse[:, rows][None]), (wanted, logarithms))
+
+
+# --- few queries ---
+
+PARTS = kernels.AttentionTiling(16, 16, 1, 1, splits=3, grouped=True)
+
+
+@pytest.mark.parametrize(
+    ("queries", "heads", "heads_k", "splits", "options"),
+    [
+        (1, 4, 1, 3, {}),
+        (7, 6, 2, 3, {"causal": True, "window": (30, 0)}),
+        (7, 6, 2, 1, {"causal": True, "window": (30, 0)}),
+        (9, 8, 2, 2, {"window": (20, 3)}),
+        (3, 2, 2, 4, {"causal": True}),
+    ],
+)
+def test_heads_in_one_tile_and_keys_in_parts(queries, heads, heads_k, splits, options):
+    tiling = dataclasses.replace(PARTS, splits=splits)
+    k, v = normal(2, 100, heads_k, 32), normal(2, 100, heads_k, 32)
+    check(normal(2, queries, heads, 32), k, v, tiling, **options)
+
+
+def test_more_parts_than_steps_and_queries_that_see_nothing():
+    q, k, v = normal(1, 20, 4, 32), normal(1, 18, 2, 32), normal(1, 18, 2, 32)
+    check(q, k, v, dataclasses.replace(PARTS, splits=9), causal=True)
+
+
+def test_parts_of_other_head_dimensions():
+    tiling = kernels.AttentionTiling(32, 32, 2, 1, splits=2, grouped=True)
+    check(normal(1, 9, 4, 24), normal(1, 100, 1, 24), normal(1, 100, 1, 40), tiling, causal=True)
+
+
+def test_parts_of_sequences():
+    """With rows before, between and after the sequences that belong to none: they are left alone."""
+    starts_q, starts_k = np.array([2, 3, 3, 9], np.int32), np.array([0, 50, 60, 130], np.int32)
+    q, k, v = normal(12, 4, 32), normal(130, 2, 32), normal(130, 2, 32)
+    out = np.full_like(q, 7.0)
+    _, lse = kernels.flash_attention(
+        q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, causal=True, out=out, return_lse=True, tiling=PARTS
+    )
+    assert (out[:2] == 7.0).all()
+    assert (out[9:] == 7.0).all()
+    for n in (0, 2):
+        rows, others = (slice(*s[n : n + 2]) for s in (starts_q, starts_k))
+        wanted = exact(q[None, rows], k[None, others], v[None, others], causal=True)
+        close((out[rows][None], lse[:, rows][None]), wanted)
+
+
+@pytest.mark.parametrize("tiling", [SMALL, PARTS], ids=["whole", "parts"])
+def test_a_cache_that_is_being_filled(tiling):
+    """What is not in use has no influence: queries are aligned with the last key in use."""
+    q, k, v = normal(3, 2, 4, 32), normal(3, 70, 2, 32), normal(3, 70, 2, 32)
+    used = np.array([70, 0, 33], np.int32)
+    for n, length in enumerate(used):
+        k[n, length:] = v[n, length:] = np.nan
+    out, lse = kernels.flash_attention(q, k, v, causal=True, seqused_k=used, return_lse=True, tiling=tiling)
+    for n, length in enumerate(used):
+        rows = slice(n, n + 1)
+        close((out[rows], lse[rows]), exact(q[rows], k[rows, :length], v[rows, :length], causal=True))
+
+
+def test_every_part_counts_as_its_sum_does():
+    """Scores of which those of one part, another for each query, are far above all others."""
+    k = np.zeros((1, 96, 1, 32), np.float16)
+    k[0, np.arange(96), 0, np.arange(96) // 16] = 30.0
+    q = 4 * np.eye(6, 32, dtype=np.float16)[None, :, None]
+    check(q, k, normal(1, 96, 1, 32), dataclasses.replace(PARTS, splits=6), scale=1.0)
+
+
+def test_the_plan_cuts_keys_where_blocks_are_few():
+    from kiln.kernels.attentions.plan import Problem, default_tiling
+    from kiln.kernels.devices import Device
+
+    hopper = Device(132, 227 << 10, 16)
+    serving = Problem(1, 1, 32768, 32, 8, 128, 128)
+    few = default_tiling(serving, hopper)
+    assert few.grouped
+    assert 132 <= 8 * few.splits <= 132 * 8
+    assert default_tiling(serving._replace(keys=64), hopper).splits == 1
+    training = default_tiling(Problem(4, 8192, 8192, 16, 16, 128, 128), hopper)
+    assert (training.splits, training.grouped) == (1, False)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_more_sequences_than_a_grid_has(packed, monkeypatch):
+    monkeypatch.setattr("kiln.kernels.attentions.functions._MOST_LAYERS", 2)
+    q, k, v = normal(5, 3, 2, 32), normal(5, 20, 1, 32), normal(5, 20, 1, 32)
+    wanted = exact(q, k, v)
+    if not packed:
+        close(kernels.flash_attention(q, k, v, return_lse=True, tiling=SMALL), wanted)
+        return
+    starts = {"cu_seqlens_q": np.arange(6, dtype=np.int32) * 3, "cu_seqlens_k": np.arange(6, dtype=np.int32) * 20}
+    rows = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))
+    out, lse = kernels.flash_attention(*rows, **starts, return_lse=True, tiling=SMALL)
+    close((out.reshape(q.shape), lse.reshape(2, 5, 3).swapaxes(0, 1)), wanted)
+
+
+def test_nothing_to_do():
+    assert kernels.flash_attention(normal(0, 8, 2, 32), normal(0, 8, 2, 32), normal(0, 8, 2, 32)).shape == (0, 8, 2, 32)
+    out, lse = kernels.flash_attention(
+        normal(1, 3, 1, 32), normal(1, 0, 1, 32), normal(1, 0, 1, 32), return_lse=True, tiling=SMALL
+    )
+    assert (out == 0).all()
+    assert (lse == -np.inf).all()
+
+
+def test_what_is_not_seen_does_not_matter():
+    """Not even if it is no number."""
+    q, k, v = normal(1, 20, 1, 32), normal(1, 40, 1, 32), normal(1, 40, 1, 32)
+    wanted = exact(q[:, :, :], k[:, :30], v[:, :30])
+    k[:, 30:] = v[:, 30:] = np.nan
+    starts = np.array([0, 20], np.int32), np.array([0, 30], np.int32)
+    got = kernels.flash_attention(
+        q[0], k[0], v[0], cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], return_lse=True, tiling=SMALL
+    )
+    close((got[0][None], got[1][None]), wanted)
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_clean_under_the_sanitizer(seed, monkeypatch):
+    monkeypatch.setenv("KILN_CPU_SEED", str(seed))
+    tiling = kernels.AttentionTiling(32, 16, 2, 1)
+    with kiln.sanitize():
+        check(normal(1, 40, 1, 32), normal(1, 50, 1, 32), normal(1, 50, 1, 32), tiling, causal=True)
+        tiling = kernels.AttentionTiling(32, 16, 2, 1, splits=2, grouped=True)
+        check(normal(1, 9, 4, 32), normal(1, 50, 2, 32), normal(1, 50, 2, 32), tiling, causal=True)
+
+
+X = np.zeros((1, 16, 2, 32), np.float16)
+T = kernels.AttentionTiling
+REFUSED = [
+    (lambda: kernels.flash_attention(X[0], X, X), r"\(batch, rows, heads, D\)"),
+    (lambda: kernels.flash_attention(X, None, X), "k is None"),
+    (lambda: kernels.flash_attention([1], [2], [3]), "no arrays"),
+    (lambda: kernels.flash_attention(X, X[:, ::-1], X), "negative strides"),
+    (lambda: kernels.flash_attention(X, X, X, out=np.broadcast_to(X.copy(), X.shape)), "out is read-only"),
+    (lambda: kernels.flash_attention(X, X, X, window=5), "keys before, keys after"),
+    (lambda: kernels.flash_attention(X, X, X, scale=float("nan")), "scale nan: it is positive"),
+    (lambda: kernels.flash_attention(X, X, X, seqused_k=np.zeros(2, np.int32)), "2 numbers for 1 sequences"),
+    (lambda: kernels.flash_attention(X, X, X, tiling=(16, 16)), "tiling is tuple"),
+    (lambda: kernels.flash_attention(X, X, X, tiling=T(16, 16, 1, 1, splits=0)), "1 to 256 parts"),
+    (lambda: kernels.flash_attention(X, X[:, :8], X), "agree"),
+    (lambda: kernels.flash_attention(X, X[..., :16], X), "D of q and k"),
+    (lambda: kernels.flash_attention(X, X[:, :, [0, 1, 1]], X[:, :, [0, 1, 1]]), "2 heads with 3 of keys"),
+    (lambda: kernels.flash_attention(*[np.zeros((1, 4, 1, 12), np.float16)] * 3), "multiple of 8, up to 256"),
+    (lambda: kernels.flash_attention(*[np.zeros((1, 4, 1, 264), np.float16)] * 3), "multiple of 8, up to 256"),
+    (lambda: kernels.flash_attention(*[X.astype(np.float32)] * 3), "flash_attention of float32"),
+    (lambda: kernels.flash_attention(X, X.astype(ml_dtypes.bfloat16), X), "float16, bfloat16"),
+    (lambda: kernels.flash_attention(X, X, X, window=(-2, 0)), "at least 0, or -1"),
+    (lambda: kernels.flash_attention(X, X, X, scale=0.0), "scale 0.0: it is positive"),
+    (lambda: kernels.flash_attention(X, X, X, softcap=-1.0), "softcap -1.0"),
+    (lambda: kernels.flash_attention(X, X, X, out=X[:, :8].copy()), "into an array"),
+    (lambda: kernels.flash_attention(X[0], X[0], X[0], cu_seqlens_q=np.zeros(2, np.int32)), "one of cu_seqlens"),
+    (
+        lambda: kernels.flash_attention(X[0], X[0], X[0], cu_seqlens_q=np.zeros(2), cu_seqlens_k=np.zeros(2)),
+        "cu_seqlens_q is a contiguous vector of int32",
+    ),
+    (lambda: kernels.flash_attention(X, X, X[:, :, :, ::2].repeat(2, 3)[:, :, :, ::2]), "contiguous"),
+    (
+        lambda: kernels.flash_attention(*[np.zeros((1, 16, 2, 36), np.float16)[..., 4:]] * 3),
+        "begin at multiples of 16 bytes",
+    ),
+    (lambda: kernels.flash_attention(X, X, X, tiling=T(24, 16, 1, 1)), "multiple of 16 for each warp"),
+    (lambda: kernels.flash_attention(X, X, X, tiling=T(64, 8, 4, 1)), "keys of a step"),
+    (lambda: kernels.flash_attention(X, X, X, tiling=T(64, 16, 4, 1)), "32 rows that 128 threads copy"),
+    (lambda: kernels.flash_attention(X, X, X, tiling=T(16, 16, 0, 1)), "1 to 32 warps"),
+    (lambda: kernels.flash_attention(X, X, X, tiling=T(128, 512, 4, 1)), "registers of a thread"),
+    (lambda: kernels.flash_attention(X, X, X, tiling=T(128, 64, 4, 4)), "registers of a thread"),
+    (
+        lambda: kernels.flash_attention(*[np.zeros((1, 16, 1, 256), np.float16)] * 3, tiling=T(128, 96, 8, 1)),
+        "bytes of shared memory for heads of 256",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "says"), REFUSED, ids=[says for _, says in REFUSED])
+def test_refused(call, says):
+    with pytest.raises(TypeError, match=says):
+        call()
+
+
+def test_default_tilings_fit():
+    from kiln.kernels.attentions.plan import Problem, default_tiling
+    from kiln.kernels.devices import Device
+
+    for capacity in (99 << 10, 163 << 10, 227 << 10):
+        for dim in range(8, 257, 8):
+            for dim_v in (dim, 64, 256):
+                for queries in (1, 20, 64, 1000):
+                    problem = Problem(1, queries, 4096, 8, 2, dim, dim_v)
+                    default_tiling(problem, Device(108, capacity, 1)).check(dim, dim_v, capacity)
