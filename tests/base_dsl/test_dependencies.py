@@ -384,8 +384,8 @@ def test_functions_that_read_nothing_unusual_are_checked_by_native_code_alone(mo
         "def helper(a, k=1, *, n=1): return C().m(a) * K * k * n\nf = jit(lambda a: helper(a))"
     )
     assert program.f(1) == 2
-    from kiln.base_dsl import call_plan
     from kiln.base_dsl.dependencies import Dependencies
+    from kiln.calls import plan as call_plan
 
     assert all(kind != call_plan.IS_TRUE for kind, *_ in Dependencies(program.f.function).guards())
 

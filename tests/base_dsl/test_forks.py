@@ -17,7 +17,8 @@ import gc, os, sys, threading, time, warnings
 import numpy as np
 import kiln.cute as cute
 from kiln import forks
-from kiln.base_dsl import call_program, trace
+from kiln.base_dsl import trace
+from kiln.calls import program as call_program
 from kiln.base_dsl.typing import Int32
 
 warnings.simplefilter("ignore")

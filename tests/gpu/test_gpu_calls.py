@@ -13,9 +13,10 @@ import pytest
 
 import kiln.cute as cute
 from kiln import Float32, Int32
-from kiln.base_dsl import call_plan, target
+from kiln.base_dsl import target
 from kiln.base_dsl.diagnostics import DSLCudaRuntimeError, DSLUserCodeTypeError
 from kiln.base_dsl.function import CompiledFunction, JitFunction
+from kiln.calls import plan as call_plan
 from kiln.cute.runtime import from_dlpack, make_fake_stream
 
 torch = pytest.importorskip("torch")

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from kiln import kernels
-from kiln.base_dsl import call_plan, target
+from kiln.base_dsl import target
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
+from kiln.calls import plan as call_plan
 
 torch = pytest.importorskip("torch")
 ENOUGH = 6

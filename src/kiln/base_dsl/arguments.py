@@ -15,7 +15,8 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
-from . import call_plan, promises
+from ..calls import plan as call_plan
+from . import promises
 from .diagnostics import DSLUserCodeTypeError, error
 from .static_key import Met, static_key
 from .tree import is_dynamic
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
     from typing import TypeGuard
 
+    from ..calls.plan import Native, Planner
     from ..mlir import ir
-    from .call_plan import Native, Planner
 
 
 ONE_SYMBOL = "both were compiled as one symbol"
@@ -341,7 +342,7 @@ class ArgumentRules:
         return None
 
     def plan(self, key: Any, annotation: Any, planner: Planner) -> list[int] | None:
-        """The record by which native code takes arguments of a key (see `call_plan`), or None: Python takes them."""
+        """The record by which native code takes arguments of a key (see `calls.plan`), or None: Python takes them."""
         if _is_numeric_type(key):
             return plan_number(key, annotation, planner)
         if type(key) is tuple and key and isinstance(key[0], type) and issubclass(key[0], (tuple, list)):

@@ -133,7 +133,7 @@ def sources_hash() -> str:
     """A hash of the sources that turn a module into code."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     digest = hashlib.blake2b()  # twice as fast as SHA-256, and this is a good part of loading from the cache
-    for room in ("base_dsl", "dialects", "targets"):
+    for room in ("base_dsl", "calls", "dialects", "targets"):
         for folder, folders, names in os.walk(os.path.join(root, room)):
             folders.sort()
             for name in sorted(name for name in names if name.endswith(".py")):

@@ -20,7 +20,8 @@ import sysconfig
 import types
 from typing import TYPE_CHECKING, Any
 
-from . import call_plan, object_words
+from ..calls import plan as call_plan
+from . import object_words
 from .code_reads import ENVIRONMENT, CodeReads, code_reads
 from .diagnostics import is_internal
 from .static_key import Met, static_key
@@ -126,7 +127,7 @@ class Dependencies:
         return True
 
     def guards(self) -> list[tuple[int, Any, Any, Any]]:
-        """The same as guards for native code (see `call_plan`), which ask for the very objects."""
+        """The same as guards for native code (see `calls.plan`), which ask for the very objects."""
         self.moved = False
         found: list[tuple[int, Any, Any, Any]] = []
         rest = bool(self._contents or self._asked or self._whole)

@@ -13,10 +13,11 @@ import threading
 import types
 from typing import TYPE_CHECKING, Any
 
-from . import call_plan, settings, stale
+from ..calls import plan as call_plan
+from ..calls.program import Entry
+from . import settings, stale
 from . import trace as tracing
 from .arguments import ONE_SYMBOL, Node, StaticNode, number_format, plan_static, slot_struct
-from .call_program import Entry
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLUserCodeValueError, error
 from .dsl import BaseDSL, Traced, compile_lock, no_collection, shorten_traceback
@@ -47,7 +48,7 @@ class JitFunction(TracedFunction):
     """A host function, or a function inlined into others.
 
     Its slot `_native` holds some specializations once they have been called: the addresses of their plans (see
-    `call_plan`), then themselves.
+    `calls.plan`), then themselves.
     """
 
     __slots__ = ("_native",)
@@ -191,7 +192,7 @@ class CompiledFunction:
     """A compiled specialization: call it with the arguments that are not Constexpr.
 
     `__mlir__`, `__llvm__`, `__ptx__`, ... are its artefacts, None where the target has none. Its slot `_native` holds a
-    plan for native code (see `call_plan`).
+    plan for native code (see `calls.plan`).
     """
 
     __slots__ = ("__dict__", "__weakref__", "_native")

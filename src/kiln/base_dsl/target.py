@@ -13,7 +13,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from .. import forks
-from . import call_plan, sanitizing
+from ..calls import plan as call_plan
+from . import sanitizing
 from .diagnostics import DSLRuntimeError
 from .stale import checks_stale
 
@@ -42,7 +43,7 @@ class Executable:
     """Takes what the wrapper returned if that is not null, and raises what failed. None: only `call` runs the code."""
 
     guards: Sequence[tuple[int, Any, Any, Any]] = ()
-    """What must hold for native code to run it (see `call_plan`); elsewhere `call` does."""
+    """What must hold for native code to run it (see `calls.plan`); elsewhere `call` does."""
 
     def call(self, address: int) -> None:
         """Run on the slots at `address`."""
@@ -92,7 +93,7 @@ class Target:
         return ()
 
     def device_guards(self, number: int | None) -> list[tuple[int, Any, Any, Any]]:
-        """Guards (see `call_plan`) that hold while a device is the current one."""
+        """Guards (see `calls.plan`) that hold while a device is the current one."""
         return []
 
     def current_device(self) -> int:
@@ -137,7 +138,7 @@ _open_choices = forks.Count()
 
 
 def choice_guards() -> list[tuple[int, Any, Any, Any]] | None:
-    """Guards (see `call_plan`) that hold as long as `target_key()` is what it is now; None if there are none."""
+    """Guards (see `calls.plan`) that hold as long as `target_key()` is what it is now; None if there are none."""
     if _environment is None or os.name != "posix" or _choice.name or sanitizing.open_requests.value or checks_stale():
         return None
     here = globals()

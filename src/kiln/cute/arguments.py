@@ -8,11 +8,12 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl import call_plan, promises, tree
+from ..base_dsl import promises, tree
 from ..base_dsl.arguments import GroupNode, Node, NumericNode
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.static_key import static_key
 from ..base_dsl.typing import Boolean, Float32, Int64, Numeric, TFloat32, is_constexpr
+from ..calls import plan as call_plan
 from . import runtime
 from .arrays import (
     Array,
@@ -41,7 +42,7 @@ from .tensor import Tensor, TracedTensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
-    from ..base_dsl.call_plan import Native, Planner
+    from ..calls.plan import Native, Planner
     from ..mlir import ir
 
 
@@ -383,7 +384,7 @@ def _quick_torch(x: Any) -> Any:
 
 
 def plan(key: Hashable, planner: Planner) -> list[int] | None:
-    """The record by which native code takes arguments of a key (see `call_plan`); None if it does not."""
+    """The record by which native code takes arguments of a key (see `calls.plan`); None if it does not."""
     if isinstance(key, TensorSignature):
         return _plan_tensor(key, planner)
     if isinstance(key, runtime.PointerSignature):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl import call_plan
+from ..calls import plan as call_plan
 from .arrays import introduce_array, is_torch_tensor, read_array
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..base_dsl import call_plan, target
+from ..base_dsl import target
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.numeric.meta import TYPES
+from ..calls import plan as call_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable

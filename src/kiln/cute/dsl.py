@@ -21,7 +21,7 @@ from ..base_dsl.typing import Int32, Int64, Numeric
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..base_dsl.call_plan import Native, Planner
+    from ..calls.plan import Native, Planner
     from ..mlir import ext, ir
 
 

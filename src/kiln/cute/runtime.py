@@ -12,9 +12,9 @@ import functools
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..base_dsl import call_plan
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Float32, NumericMeta, TFloat32
+from ..calls import plan as call_plan
 from .arrays import Array, find_leading, read_array, reading_natively
 from .layout import Layout
 from .pointer import AddressSpace, Pointer, element_bits, natural_alignment
@@ -70,7 +70,7 @@ class RuntimeTensor(_Passed):
     """A tensor to pass to compiled functions. It keeps the array it was made of alive.
 
     `shape` and `stride` are the array's; `dynamic_shapes_mask` and `dynamic_strides_mask` say which of them are
-    passed in every call rather than compiled in. The slot `_passport` is what native code reads (see `call_plan`).
+    passed in every call rather than compiled in. The slot `_passport` is what native code reads (see `calls.plan`).
     """
 
     __kiln_static__ = True

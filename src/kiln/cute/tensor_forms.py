@@ -6,9 +6,10 @@ import functools
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..base_dsl import call_plan, target
+from ..base_dsl import target
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Float32, Int32, Int64, TFloat32
+from ..calls import plan as call_plan
 from .arrays import Array
 from .extents import extents_of
 from .layout import fast_layout

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from ..base_dsl.call_plan import register_native
 from ..base_dsl.target import register_target
+from ..calls.plan import register_native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +18,6 @@ def _loader(name: str) -> Callable[[], Target]:
     return lambda: importlib.import_module(f"{__name__}.{name}").load_target()
 
 
-register_native(lambda: importlib.import_module(f"{__name__}.python_call.engine").begin())
+register_native(lambda: importlib.import_module("kiln.calls.caller.engine").begin())
 register_target("cpu", _loader("cpu"), preference=0, sanitizes=True)
 register_target("nvidia", _loader("nvidia"), preference=1)

@@ -14,8 +14,9 @@ import pytest
 
 import kiln
 from kiln import cute, kernels
-from kiln.base_dsl import call_plan, call_program
 from kiln.base_dsl import target as targets
+from kiln.calls import plan as call_plan
+from kiln.calls import program as call_program
 from kiln.kernels.common import arrays, calls
 
 torch = pytest.importorskip("torch")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from kiln import kernels
-from kiln.base_dsl import call_plan
 from kiln.base_dsl import target as targets
+from kiln.calls import plan as call_plan
 
 RNG = np.random.default_rng(11)
 ENOUGH = 6

@@ -17,12 +17,12 @@ from kernel_testing import asm, run
 import kiln
 from kiln import cute, kernels
 from kiln.base_dsl.compiler import Compilation
+from kiln.calls.caller import code
 from kiln.cute import arch
 from kiln.targets.cpu import banks, jit, runtime
 from kiln.targets.cpu.lower import lower, lower_library, lower_runtime
 from kiln.targets.cpu.sanitizer import detector
 from kiln.targets.object_code import undefined_symbols
-from kiln.targets.python_call import code
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 PROCESSORS = [

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kiln.base_dsl import call_plan
 from kiln.base_dsl.options import CompileOptions
 from kiln.base_dsl.target import get_target
+from kiln.calls import plan as call_plan
 from kiln.hardware import driver
 from kiln.targets.nvidia import arch
 

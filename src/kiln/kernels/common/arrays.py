@@ -7,9 +7,9 @@ import operator
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl import call_program
 from ...base_dsl import target as targets
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
+from ...calls import program as call_program
 from ...cute.arrays import has_mask, numpy_element_type, torch_element_type
 from ...cute.pointer import AddressSpace, element_bits, make_ptr, natural_alignment
 from ...cute.runtime import from_dlpack

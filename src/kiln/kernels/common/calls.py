@@ -2,7 +2,7 @@
 
 What a function does depends on its arrays only by their types, shapes, strides, alignment and devices, on its other arguments
 by their values, and on the target in force. So it is run by Python once for each of those, under a recorder
-(`base_dsl/call_program.py`), and what it did is repeated: by native code after a few calls.
+(`calls/program.py`), and what it did is repeated: by native code after a few calls.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl import call_plan, call_program, sanitizing
+from ...base_dsl import sanitizing
 from ...base_dsl import target as targets
 from ...base_dsl import trace as tracing
-from ...base_dsl.call_program import Passed, Program, Recorder
 from ...base_dsl.dependencies import Dependencies
 from ...base_dsl.numeric.meta import TYPES
 from ...base_dsl.static_key import Met, static_key
+from ...calls import plan as call_plan
+from ...calls import program as call_program
+from ...calls.program import Passed, Program, Recorder
 from ...cute.arrays import introduce_array
 from . import arrays
 
@@ -68,7 +70,7 @@ class _Parameters:
         """Names of the types of tilings."""
 
     def holder(self) -> tuple[Any, ...]:
-        """What native code is told (see `call_plan.Native.install`)."""
+        """What native code is told (see `calls.plan.Native.install`)."""
         mask = sum(may << place for place, may in enumerate(self.positions))
         return {}, self.numbers, call_plan.words([mask]), self.named
 

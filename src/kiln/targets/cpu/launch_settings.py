@@ -10,7 +10,8 @@ import ctypes
 import os
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl import call_plan, settings
+from ...base_dsl import settings
+from ...calls import plan as call_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

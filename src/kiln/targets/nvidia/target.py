@@ -11,12 +11,13 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl import cache, call_plan
+from ...base_dsl import cache
 from ...base_dsl.cache import Entry
 from ...base_dsl.compiler import Artifacts, Compilation
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError
 from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
+from ...calls import plan as call_plan
 from ...hardware import driver
 from ..sites import Site
 from . import codegen, copy_hints, dry_run, remarks

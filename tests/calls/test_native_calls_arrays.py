@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from python_call_testing import WARM_UP, CUstream, back, look, matrices, seen, taken_by_python
+from native_calls_testing import WARM_UP, CUstream, back, look, matrices, seen, taken_by_python
 
 import kiln.cute as cute
 from kiln import Float32, Int32, Int64
-from kiln.base_dsl import call_plan, target
+from kiln.base_dsl import target
 from kiln.base_dsl.diagnostics import DSLBaseError, DSLUserCodeTypeError
+from kiln.calls import plan as call_plan
 from kiln.cute.array_keys import array_key, stream_of
 from kiln.cute.runtime import from_dlpack, make_fake_compact_tensor, make_fake_stream, make_ptr, sym_int
 

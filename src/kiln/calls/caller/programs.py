@@ -1,4 +1,4 @@
-"""Recorded calls (`base_dsl/call_program.py`): the key of a call, and repeating a program on the arrays of another.
+"""Recorded calls (`calls/program.py`): the key of a call, and repeating a program on the arrays of another.
 
 A key is words. Each argument is told by a word that says what it is, then
 
@@ -16,10 +16,9 @@ said to be numbers is told by its sign, and whether it is 0, 1 or no number: pro
 
 from __future__ import annotations
 
-from ...base_dsl import call_plan as plan
-from ...base_dsl import call_program as program
 from ...mlir import ir
-from ..llvm_build import int_type, ptr_type
+from ...targets.llvm_build import int_type, ptr_type
+from .. import plan, program
 from .arrays import READ
 from .body import Body
 from .world import ARRAYS, CONSTANTS, World

@@ -14,11 +14,12 @@ import weakref
 
 import numpy as np
 import pytest
-from python_call_testing import CUstream, python_calls
+from native_calls_testing import CUstream, python_calls
 
 import kiln.cute as cute
 from kiln import Int32, Int64, kernels
-from kiln.base_dsl import call_plan, target
+from kiln.base_dsl import target
+from kiln.calls import plan as call_plan
 from kiln.cute.runtime import from_dlpack
 
 needs_native = pytest.mark.skipif(

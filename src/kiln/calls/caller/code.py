@@ -8,15 +8,15 @@
 `kiln_address`        where an array lies
 `kiln_stream`         the stream a framework is working on
 
-The first three take a call as CPython's METH_FASTCALL | METH_KEYWORDS does, with the GIL held. `base_dsl/call_plan.py` says
+The first three take a call as CPython's METH_FASTCALL | METH_KEYWORDS does, with the GIL held. `calls/plan.py` says
 what is in a plan. What is not foreseen goes to a Python function; no error is raised here.
 """
 
 from __future__ import annotations
 
-from ...base_dsl import call_plan as plan
 from ...mlir import context, ir
-from ..llvm_build import declare, global_, int_type, parsed_type, ptr_type
+from ...targets.llvm_build import declare, global_, int_type, parsed_type, ptr_type
+from .. import plan
 from . import arrays, programs, values
 from .body import Body
 from .world import WORLD, WORLD_WORDS, World

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...base_dsl import call_plan as plan
 from ...mlir import ir
-from ..llvm_build import int_type, ptr_type
+from ...targets.llvm_build import int_type, ptr_type
+from .. import plan
 from .body import Body
 from .world import STREAMS, World
 

@@ -13,15 +13,16 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from ... import forks
-from ...base_dsl import cache, call_plan
-from ...base_dsl.call_plan import Native
+from ...base_dsl import cache
 from ...base_dsl.log import logger
+from .. import plan as call_plan
+from ..plan import Native
 from .world import FIELDS, PLACES, ROOM, WORLD, WORLD_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..cpu import jit
+    from ...targets.cpu import jit
 
 _FAST, _KEYWORDS, _ONE = 0x80, 0x02, 0x08
 """METH_FASTCALL, METH_KEYWORDS, METH_O."""
@@ -121,13 +122,13 @@ def _nothing() -> None:
 
 def _part(number: int, functions: dict[str, int], others: tuple[jit.Library, ...]) -> Callable[[], jit.Library]:
     """Begin to load a part of the native code (see `code.build`); a function that ends it."""
-    from ..cpu import jit
+    from ...targets.cpu import jit
     from . import code
 
     def make() -> Callable[[], bytes]:
-        from ..cpu.lower import lower_library
+        from ...targets.cpu.lower import lower_library
 
-        text = lower_library(code.build(number), "kiln_python_call", code.EXPORTS[number])
+        text = lower_library(code.build(number), "kiln_calls", code.EXPORTS[number])
         return jit.emitting(text, 0 if number else 1)
 
     return cache.keeping(

@@ -11,11 +11,12 @@ import threading
 
 import numpy as np
 import pytest
-from python_call_testing import python_calls
+from native_calls_testing import python_calls
 
 import kiln.cute as cute
 from kiln import Float32, Int32
-from kiln.base_dsl import call_plan, target
+from kiln.base_dsl import target
+from kiln.calls import plan as call_plan
 from kiln.targets.cpu import jit
 
 pytestmark = pytest.mark.skipif(

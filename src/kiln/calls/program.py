@@ -3,7 +3,7 @@
 A function of arrays that works out how to launch its kernels is run once by Python, under a `Recorder`: every array it makes
 and every launch is noted, and the arrays it was given are known by their places. What comes out is a `Program`: calls of Python
 functions (that make, copy or fill arrays) and launches of compiled code, in order. A call with arguments of the same key
-repeats the program on its own arrays. Native code does that where it can (`targets/python_call/programs.py`), Python
+repeats the program on its own arrays. Native code does that where it can (`calls/caller/programs.py`), Python
 everywhere else.
 
 In memory a program is words of 8 bytes: a header, then the steps, then the results.
@@ -23,12 +23,12 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import forks
-from . import call_plan
+from . import plan as call_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from .function import CompiledFunction
+    from ..base_dsl.function import CompiledFunction
 
 CALL, LAUNCH = 1, 2
 KIND, SIZE, BODY = range(3)
@@ -122,7 +122,7 @@ class Program:
         return registers[value] if kind == REGISTER else value
 
     def prepare(self, guards: Sequence[tuple[int, Any, Any, Any]]) -> bool:
-        """See to it that native code can repeat it while the guards hold (see `call_plan`); whether it can."""
+        """See to it that native code can repeat it while the guards hold (see `calls.plan`); whether it can."""
         made = self._encoded(guards)
         if made is None:
             return False

@@ -198,7 +198,7 @@ class Native:
         compiled  `slot` of an instance holds a plan
         jit       it holds a tuple: in a `bytes` object the number of plans, the address of guards for all of them, and
                   their addresses; then what owns these
-        recorded  it holds a tuple: programs (see `call_program`) by the keys of calls; names of parameters that are numbers
+        recorded  it holds a tuple: programs (see `calls.program`) by the keys of calls; names of parameters that are numbers
                   which change; a word in a `bytes` object, whose bits say which positions may have arrays; names of
                   parameters that may be arrays
         """

@@ -18,13 +18,14 @@ import weakref
 
 import numpy as np
 import pytest
-from python_call_testing import WARM_UP, CUstream, back, look, python_calls, taken_by_python
+from native_calls_testing import WARM_UP, CUstream, back, look, python_calls, taken_by_python
 
 import kiln
 import kiln.cute as cute
 from kiln import Boolean, Constexpr, Float32, Float64, Int8, Int32, Int64, Uint8, Uint32, Uint64
-from kiln.base_dsl import call_plan, target
+from kiln.base_dsl import target
 from kiln.base_dsl.diagnostics import DSLBaseError, DSLUserCodeRuntimeError, DSLUserCodeTypeError
+from kiln.calls import plan as call_plan
 from kiln.cute.runtime import from_dlpack
 
 pytestmark = pytest.mark.skipif(

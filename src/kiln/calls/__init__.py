@@ -1,0 +1,1 @@
+"""Calls from Python: plans of compiled functions, programs of library functions, native code for both."""
