@@ -24,7 +24,7 @@ from .base_dsl.target import Instrumented
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Report", "Session", "SharedAccess", "report", "write"]
+__all__ = ["Report", "Session", "SharedAccess", "report"]
 
 
 def _merged(accesses: Iterable[SharedAccess]) -> list[SharedAccess]:
@@ -137,15 +137,6 @@ class Session(Report):
 def report() -> Report:
     """All that this process has counted so far."""
     return Report(list(sanitizing.counted))
-
-
-def write(path: str) -> None:
-    """Write what this process has counted: as a table on standard output for `-`, else as JSON to a file."""
-    if path == "-":
-        print(report(), flush=True)
-        return
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(report().json() + "\n")
 
 
 class _Callable(types.ModuleType):

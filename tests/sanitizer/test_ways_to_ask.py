@@ -57,6 +57,22 @@ def test_a_report_as_json(child, program: Path, tmp_path: Path) -> None:
     assert {entry["kind"] for entry in found} >= {"race"}
 
 
+def test_a_report_goes_where_the_program_began(child, program: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    program.write_text(f"import kiln, os\nos.chdir('elsewhere')\n{PROGRAM}")
+    done = child(program, KILN_SANITIZE="race", KILN_SANITIZE_REPORT="found.json")
+    assert done.stdout == "done\n", done.stderr
+    assert "race" in (tmp_path / "found.json").read_text()
+
+
+@pytest.mark.parametrize("setting", ["KILN_SANITIZE_REPORT", "KILN_BANK_CONFLICTS_REPORT"])
+def test_a_report_that_cannot_be_written_is_told(child, program: Path, setting: str) -> None:
+    kind = "race" if "SANITIZE" in setting else "banks"
+    done = child(program, KILN_SANITIZE=kind, **{setting: "nowhere/found.json"})
+    assert "nowhere/found.json cannot be written (No such file or directory)" in done.stderr
+    assert '"shift"' in done.stderr
+
+
 def test_the_environment(child, program: Path) -> None:
     assert "race in kernel shift" in child(program, KILN_SANITIZE="race").stderr
     assert "unknown: rice" in child(program, KILN_SANITIZE="rice").stderr

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import settings
-from .diagnostics import CompilerDiagnosticError, DSLBaseError, Span
+from .diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError, Span
 from .options import CompileOptions
 
 if TYPE_CHECKING:
@@ -176,16 +176,24 @@ class Compilation:
     def write_rejected(self, suffix: str, data: str | bytes) -> str:
         """Write what a tool rejected, which nobody asked for: to the dump directory if one was chosen, else to a new folder
         for temporary files. Its path."""
-        chosen = settings.is_set("CUTE_DSL_DUMP_DIR")
-        return self.write(suffix, data, "" if chosen else tempfile.mkdtemp(prefix="kiln-"))
+        if settings.is_set("CUTE_DSL_DUMP_DIR"):
+            with contextlib.suppress(DSLRuntimeError):  # what was rejected is the error to tell
+                return self.write(suffix, data)
+        return self.write(suffix, data, tempfile.mkdtemp(prefix="kiln-"))
 
     def write(self, suffix: str, data: str | bytes, directory: str = "") -> str:
         """Write a file named after the function, to the dump directory if no other is given; its path."""
         directory = directory or settings.get("CUTE_DSL_DUMP_DIR")
-        os.makedirs(directory, exist_ok=True)
         path = os.path.join(directory, f"{safe_name(self.name)}.{suffix}")
-        with open(path, "wb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
+        try:
+            os.makedirs(directory, exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(data.encode() if isinstance(data, str) else data)
+        except OSError as reason:
+            raise DSLRuntimeError(
+                f"{path} cannot be written: {reason.strerror or reason}",
+                hint="CUTE_DSL_DUMP_DIR names the folder that artefacts are written to",
+            ) from None
         return path
 
 

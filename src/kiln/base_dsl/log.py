@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from . import settings
+from .diagnostics import DSLRuntimeError
+
+if TYPE_CHECKING:
+    import logging
 
 _configured: tuple[object, ...] | None = None
 _own_handlers: list[logging.Handler] = []
@@ -14,6 +18,8 @@ _own_handlers: list[logging.Handler] = []
 
 def logger() -> logging.Logger:
     """The logger `kiln`, set up as the environment says now. Without those variables it is an ordinary quiet logger."""
+    import logging
+
     global _configured
     found = logging.getLogger("kiln")
     wanted = tuple(os.environ.get(f"CUTE_DSL_LOG_{what}") for what in ("TO_CONSOLE", "TO_FILE", "LEVEL"))
@@ -24,6 +30,8 @@ def logger() -> logging.Logger:
 
 
 def _configure(log: logging.Logger) -> None:
+    import logging
+
     for handler in _own_handlers:
         log.removeHandler(handler)
         handler.close()
@@ -35,7 +43,10 @@ def _configure(log: logging.Logger) -> None:
         handlers.append(logging.StreamHandler(sys.stderr))
     if file:
         directory = settings.get("CUTE_DSL_DUMP_DIR")
-        os.makedirs(directory, exist_ok=True)
+        try:
+            os.makedirs(directory, exist_ok=True)
+        except OSError as reason:
+            raise DSLRuntimeError(f"CUTE_DSL_DUMP_DIR={directory} cannot be made: {reason.strerror}") from None
         handlers.append(logging.FileHandler(os.path.join(directory, f"kiln-{os.getpid()}.log"), delay=True))
     for handler in handlers:
         handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s: %(message)s"))

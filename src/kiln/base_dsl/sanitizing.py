@@ -9,8 +9,8 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import functools
-import json
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from . import settings
 from .diagnostics import DSLUserCodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .diagnostics import Span
 
@@ -119,15 +119,36 @@ def push(request: Request | None) -> Request | None:
     return before
 
 
-@functools.lru_cache(maxsize=1)
-def _write_at_exit() -> None:
-    path = settings.get("KILN_SANITIZE_REPORT")
+@functools.lru_cache(maxsize=2)
+def _report_at_exit(setting: str, render: Callable[[], str]) -> None:
+    """Write a report to the file that a setting names when the process ends; to standard error if that cannot be done."""
+    path = settings.get(setting)
 
     def write() -> None:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump([finding.to_dict() for finding in collected], file, indent=2)
+        text = render() + "\n"
+        if path == "-":
+            print(text, end="", flush=True)
+            return
+        try:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as reason:
+            sys.stderr.write(f"kiln: {setting}={path} cannot be written ({reason.strerror}); the report:\n{text}")
 
     atexit.register(write)
+
+
+def _findings_text() -> str:
+    import json
+
+    return json.dumps([finding.to_dict() for finding in collected], indent=2)
+
+
+def _banks_text() -> str:
+    from .. import bank_conflicts
+
+    report = bank_conflicts.report()
+    return str(report) if settings.get("KILN_BANK_CONFLICTS_REPORT") == "-" else report.json()
 
 
 counted: list[SharedAccess] = []
@@ -141,19 +162,7 @@ def count(accesses: Sequence[SharedAccess]) -> None:
     if request is not None:
         request.accesses.extend(accesses)
     elif settings.get("KILN_BANK_CONFLICTS_REPORT"):
-        _report_at_exit()
-
-
-@functools.lru_cache(maxsize=1)
-def _report_at_exit() -> None:
-    path = settings.get("KILN_BANK_CONFLICTS_REPORT")
-
-    def write() -> None:
-        from .. import bank_conflicts
-
-        bank_conflicts.write(path)
-
-    atexit.register(write)
+        _report_at_exit("KILN_BANK_CONFLICTS_REPORT", _banks_text)
 
 
 def deliver(findings: Sequence[Any], failure: Exception | None = None) -> None:
@@ -165,7 +174,7 @@ def deliver(findings: Sequence[Any], failure: Exception | None = None) -> None:
     if not findings or (request is not None and not request.raises):
         return
     if request is None and settings.get("KILN_SANITIZE_REPORT"):
-        _write_at_exit()
+        _report_at_exit("KILN_SANITIZE_REPORT", _findings_text)
         return
     if failure is not None and [finding.rule for finding in findings] == ["deadlock"]:
         raise failure  # it says the same

@@ -6,6 +6,7 @@ an error that names the variable, the value and what it takes.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,10 @@ from .diagnostics import DSLRuntimeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_begun_in = ""
+with contextlib.suppress(OSError):  # it is gone
+    _begun_in = os.getcwd()
 
 ARCHITECTURES = (
     "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a",
@@ -120,6 +125,11 @@ def _path(text: str) -> str:
     return path
 
 
+def _report(text: str) -> str:
+    """A path for the end of the process: where the program was begun, wherever it has gone since."""
+    return text if text == "-" else os.path.join(_begun_in, _path(text))
+
+
 def _default_cache_dir() -> str:
     """`kiln` in the user's cache directory; nothing for a user who has no home."""
     root = os.environ.get("XDG_CACHE_HOME", "")
@@ -164,8 +174,8 @@ SETTINGS: dict[str, Setting] = {
         Setting("KILN_CPU_TIMEOUT", "seconds", 0.0, "How long a launch on the CPU target may take; then it is stopped and says where each warp was. 0: as long as it likes.", _seconds),
         Setting("KILN_CPU_MAX_STEPS", "an integer of at least 0", 0, "How many steps a launch on the CPU target may take; then it is stopped and says where each warp was. A thread takes a step when it goes on after a wait and in each iteration of a loop. 0: as many as it likes.", _int(0, (1 << 62) - 1)),
         Setting("KILN_SANITIZE", "a comma list of race, memory, sync, numeric, banks; or all for all but the last, or 1 for the first three", (), "What the sanitizer looks for; `banks` counts bank conflicts of shared memory. Programs then run on the CPU target, in an instrumented build.", _sanitizer_kinds),
-        Setting("KILN_SANITIZE_REPORT", "a path", "", "Findings of the sanitizer do not raise; they are written there as JSON when the process ends.", _path),
-        Setting("KILN_BANK_CONFLICTS_REPORT", "a path, or `-`", "", "Where bank conflicts counted under `KILN_SANITIZE=banks` go when the process ends: a table on standard output for `-`, else a JSON file.", _path),
+        Setting("KILN_SANITIZE_REPORT", "a path", "", "Findings of the sanitizer do not raise; they are written there as JSON when the process ends.", _report),
+        Setting("KILN_BANK_CONFLICTS_REPORT", "a path, or `-`", "", "Where bank conflicts counted under `KILN_SANITIZE=banks` go when the process ends: a table on standard output for `-`, else a JSON file.", _report),
         Setting("KILN_CPU_OPT", "0 to 3", 2, "LLVM optimization level of the CPU target where the program does not choose one.", _int(0, 3)),
         Setting("KILN_COMPILE_PROCESSES", "0 to 256", _cores, "Processes that compile at a time while tuning; 0 or 1: this process compiles all. Unset: one for each core this process may use.", _int(0, 256)),
         Setting("KILN_PTXAS", "a path", "", "The ptxas to call. Unset: that of the wheel `nvidia-cuda-nvcc`, of `CUDA_HOME`, or on `PATH`.", _path),

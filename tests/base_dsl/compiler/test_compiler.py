@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kiln.base_dsl.compiler import Compilation, source_span
-from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
+from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented, DSLRuntimeError
 from kiln.base_dsl.target import get_target
 from kiln.dialects import cute
 from kiln.mlir import context, ir
@@ -131,6 +131,30 @@ def test_without_a_dump_directory_it_is_not_in_the_current_one(monkeypatch: pyte
     (written,) = temporary.glob("kiln-*/f.failed.ll")
     assert str(written) in str(caught.value)
     assert not list(here.iterdir())
+
+
+def test_a_dump_directory_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CUTE_DSL_DUMP_DIR", str(tmp_path / "file" / "below"))
+    monkeypatch.setenv("KILN_DUMP", "llvm")
+    with pytest.raises(DSLRuntimeError, match="f.ll cannot be written: Not a directory") as caught:
+        compile_(SOURCE)
+    assert "CUTE_DSL_DUMP_DIR" in str(caught.value)
+
+
+def test_what_is_rejected_is_told_where_it_cannot_be_dumped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from kiln.targets.cpu import jit
+
+    def fail(text: str, opt: int) -> None:
+        raise RuntimeError("LLVM says no")
+
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CUTE_DSL_DUMP_DIR", str(tmp_path / "file"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(jit, "optimize", fail)
+    with pytest.raises(CompilerDiagnosticError, match="LLVM says no"):
+        compile_(SOURCE)
+    assert len(list(tmp_path.glob("kiln-*/f.failed.ll"))) == 1
 
 
 def test_artifacts() -> None:
