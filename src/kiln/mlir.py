@@ -7,19 +7,57 @@ the upstream bindings can be swapped in by changing `PACKAGE`. Importing this mo
 
 from __future__ import annotations
 
+import builtins
 import functools
 import importlib
+import importlib.machinery
 import importlib.util
 import sys
 import types
-
-from torch_mlir import ir, passmanager, rewrite
-from torch_mlir.dialects import ext
+from typing import Any
 
 from . import forks
 
 PACKAGE = "torch_mlir"
 """The importable package of the bindings."""
+
+
+class _Numpy:
+    """numpy, imported when a name in it is first used."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module("numpy"), name)
+
+
+class _WithoutNumpy(importlib.machinery.SourceFileLoader):
+    """Loads `ir`, which imports numpy for builders of four kinds of attributes (60 ms), and gets it when one is used."""
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        def import_(name: str, *rest: Any) -> Any:
+            return _Numpy() if name == "numpy" else __import__(name, *rest)
+
+        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": import_}
+        super().exec_module(module)
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        """As a finder: of that module alone."""
+        if name != f"{PACKAGE}.ir":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None and type(spec.loader) is importlib.machinery.SourceFileLoader:
+            spec.loader = _WithoutNumpy(spec.loader.name, spec.loader.path)
+        return spec
+
+
+if "numpy" not in sys.modules:
+    sys.meta_path.insert(0, _WithoutNumpy)
+try:
+    from torch_mlir import ir, passmanager, rewrite
+    from torch_mlir.dialects import ext
+finally:
+    if _WithoutNumpy in sys.meta_path:
+        sys.meta_path.remove(_WithoutNumpy)
 
 __all__ = ["PACKAGE", "context", "dialect_module", "ext", "ir", "passmanager", "require_dialect", "rewrite"]
 

@@ -44,6 +44,11 @@ def f(n):
         total += i // 3
     return total
 assert f(10) == 12
+assert "numpy" not in sys.modules, "loaded"
+from kiln.mlir import context, ir
+with context():
+    assert "array<" not in str(ir.AttrBuilder.get("F64ElementsAttr")([1.5, 2.5], context=context()))
+assert "numpy" in sys.modules
 print(*(d for d in ("llvm", "nvvm", "arith", "scf") if f"torch_mlir.dialects._{d}_ops_gen" in sys.modules))
 from cutlass._mlir.dialects import arith, gpu, llvm, nvvm, vector
 from cutlass._mlir.dialects.scf import *

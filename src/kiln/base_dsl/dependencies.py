@@ -16,7 +16,6 @@ import importlib.util
 import operator
 import os
 import sys
-import sysconfig
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +28,16 @@ from .static_key import Met, static_key
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
-_paths = sysconfig.get_paths()
-_STANDARD_DIRS = tuple(os.path.realpath(_paths[kind]) + os.sep for kind in ("stdlib", "platstdlib"))
-_PACKAGE_DIRS = tuple(os.path.realpath(_paths[kind]) + os.sep for kind in ("purelib", "platlib"))
+
+@functools.lru_cache(maxsize=2)
+def _dirs(*kinds: str) -> tuple[str, ...]:
+    import sysconfig
+
+    return tuple(os.path.realpath(sysconfig.get_path(kind)) + os.sep for kind in kinds)
+
+
+_STANDARD = ("stdlib", "platstdlib")
+_PACKAGES = ("purelib", "platlib")
 _KILN_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _FRAMEWORKS = frozenset(
     ("numpy", "torch", "jax", "jaxlib", "cupy", "cuda", "ml_dtypes", "triton", "scipy", "tvm_ffi", "_pytest")
@@ -453,7 +459,7 @@ def _is_kilns(filename: str) -> bool:
 
 
 def _is_library(filename: str) -> bool:
-    return filename.startswith((*_STANDARD_DIRS, *_PACKAGE_DIRS)) and not filename.startswith("<")
+    return filename.startswith(_dirs(*_STANDARD) + _dirs(*_PACKAGES)) and not filename.startswith("<")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -471,9 +477,9 @@ def _is_constant_module(module: types.ModuleType) -> bool:
     if module.__name__.partition(".")[0] in _FRAMEWORKS or module.__name__ in sys.builtin_module_names:
         return True
     filename = _file_of(module)
-    if filename.startswith(_PACKAGE_DIRS):
+    if filename.startswith(_dirs(*_PACKAGES)):
         return False
-    return filename.startswith(_STANDARD_DIRS) or _is_kilns(filename)
+    return filename.startswith(_dirs(*_STANDARD)) or _is_kilns(filename)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -5,8 +5,6 @@ Each option is a class; `CompileOptions` collects them from strings, from option
 
 from __future__ import annotations
 
-import difflib
-import shlex
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import settings
@@ -222,6 +220,8 @@ _BY_FIELD = {option.field: option for option in OPTIONS}
 
 def _suggestion(text: str, known: Iterable[str]) -> str:
     known = list(known)
+    import difflib
+
     close = difflib.get_close_matches(text, known, 1)
     return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
 
@@ -283,6 +283,8 @@ class CompileOptions:
 
     def _parse(self, text: str) -> None:
         try:
+            import shlex
+
             words = shlex.split(text)
         except ValueError as reason:
             raise DSLRuntimeError(f"compile options {text!r}: {reason}") from None

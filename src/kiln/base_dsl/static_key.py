@@ -8,15 +8,11 @@ reused, a living object's is not.
 
 from __future__ import annotations
 
-import array
 import collections
 import contextvars
 import ctypes
-import datetime
-import decimal
 import enum
 import functools
-import hashlib
 import operator
 import struct
 import sys
@@ -352,6 +348,8 @@ def _bits(x: float) -> bytes:
 
 def _digest(data: Any) -> bytes:
     """Bytes in a key; a digest of many."""
+    import hashlib
+
     data = bytes(data)
     return data if len(data) <= 64 else hashlib.blake2b(data, digest_size=32).digest()
 
@@ -420,7 +418,6 @@ _CONTENTS: dict[type, Callable[[_Walk, Any], Hashable] | None] = {
     range: lambda walk, x: walk.keys((x.start, x.stop, x.step)),
     slice: lambda walk, x: walk.keys((x.start, x.stop, x.step)),
     memoryview: _memory,
-    array.array: lambda walk, x: walk.changing((x.typecode, _digest(array.array.tobytes(x)))),
     collections.deque: lambda walk, x: walk.changing(
         (vars(collections.deque)["maxlen"].__get__(x), walk.keys(collections.deque.__iter__(x)))
     ),
@@ -450,22 +447,26 @@ _CONTENTS: dict[type, Callable[[_Walk, Any], Hashable] | None] = {
     weakref.ref: _weak,
     contextvars.ContextVar: _context,
     threading.local: lambda walk, x: (Identity(x), walk.changing(walk.items(x.__dict__))),
-    decimal.Decimal: lambda _, x: decimal.Decimal.as_tuple(x),
-    datetime.timedelta: lambda _, x: datetime.timedelta.__reduce__(x)[1],
-    datetime.date: lambda _, x: datetime.date.__reduce__(x)[1],
-    datetime.time: lambda walk, x: walk.key(datetime.time.__reduce_ex__(x, 4)[1]),
-    datetime.datetime: lambda walk, x: walk.key(datetime.datetime.__reduce_ex__(x, 4)[1]),
-    datetime.timezone: lambda walk, x: walk.key(datetime.timezone.__getinitargs__(x)),  # pyright: ignore[reportAttributeAccessIssue]
 }
 """By type, what the part of its instances holds that is no attribute."""
 
 
 def _learn(kind: type) -> bool:
     """Add a type of a library that is only there if somebody has imported it; whether it could be done."""
-    import random
-
-    if kind is random.Random.__base__:
-        _CONTENTS[kind] = lambda walk, x: walk.changing(kind.getstate(x))  # pyright: ignore[reportAttributeAccessIssue]
+    k: Any = kind
+    contents: dict[tuple[str, str], Callable[[_Walk, Any], Hashable]] = {
+        ("array", "array"): lambda walk, x: walk.changing((k.typecode.__get__(x), _digest(k.tobytes(x)))),
+        ("decimal", "Decimal"): lambda _, x: k.as_tuple(x),
+        ("datetime", "timedelta"): lambda _, x: k.__reduce__(x)[1],
+        ("datetime", "date"): lambda _, x: k.__reduce__(x)[1],
+        ("datetime", "time"): lambda walk, x: walk.key(k.__reduce_ex__(x, 4)[1]),
+        ("datetime", "datetime"): lambda walk, x: walk.key(k.__reduce_ex__(x, 4)[1]),
+        ("datetime", "timezone"): lambda walk, x: walk.key(k.__getinitargs__(x)),
+        ("_random", "Random"): lambda walk, x: walk.changing(k.getstate(x)),
+    }
+    name = (kind.__module__, kind.__qualname__)
+    if name in contents and getattr(sys.modules.get(name[0]), name[1], None) is kind:
+        _CONTENTS[kind] = contents[name]
         return True
     numpy, torch = (sys.modules.get(name) for name in ("numpy", "torch"))
     if numpy is not None and issubclass(kind, numpy.generic):

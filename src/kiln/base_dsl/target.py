@@ -6,7 +6,6 @@ A target turns a module into an `Executable`. Targets register themselves with `
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import os
 import threading
@@ -235,6 +234,8 @@ def _load(name: str) -> Target:
     loader = _loaders.get(name)
     if loader is not None:
         return loader()
+    import difflib
+
     known = target_names()
     close = difflib.get_close_matches(name, known, 1)
     raise DSLRuntimeError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import types
@@ -292,6 +291,8 @@ class KernelLaunch:
 
         if unknown:
             known = list(inspect.signature(KernelLaunch.launch).parameters)[1:-1]
+            import difflib
+
             close = difflib.get_close_matches(next(iter(unknown)), known, 1)
             raise error(
                 DSLUserCodeTypeError,

@@ -14,7 +14,6 @@ import inspect
 import linecache
 import os
 import sys
-import textwrap
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -187,6 +186,8 @@ def _of_command_line() -> list[str]:
     for at, word in enumerate(words):
         if word.startswith("-c"):
             text = word[2:] or "".join(words[at + 1 : at + 2])
+            import textwrap
+
             return [text, textwrap.dedent(text)] if text[:1].isspace() else [text]
     return []
 
