@@ -31,7 +31,7 @@ from kiln.cute import arch
 from kiln.cute.runtime import from_dlpack
 from kiln.dialects import cute_nvgpu
 from kiln.mlir import ir
-from kiln.targets.cpu import jit
+from kiln.targets.host import jit
 
 cuda: Any = None
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import kiln
 from kiln import Float32, Int32, cute
-from kiln.targets.cpu import jit
+from kiln.targets.host import jit
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "sanitizer" / "mutants"))
 import copy_ring

@@ -41,7 +41,7 @@ def child(tmp_path: Path) -> Child:
 def in_order() -> Iterator[None]:
     """On the CPU target, threads and blocks run in order whatever schedule the tests run under: for tests that say what
     happens first."""
-    from kiln.targets.cpu import jit
+    from kiln.targets.host import jit
 
     jit.set_seed(0)
     yield

@@ -8,7 +8,7 @@ from typing import Any
 from precious_dialect import CellType, MatrixType, parameters
 
 from kiln.mlir import ir
-from kiln.targets.llvm_build import Builder, int_type, ptr_type
+from kiln.targets.lowering.builder import Builder, int_type, ptr_type
 
 RENAMED = {
     "precious.if": "scf.if", "precious.for": "scf.for", "precious.while": "scf.while", "precious.test": "scf.condition",

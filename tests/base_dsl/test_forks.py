@@ -96,7 +96,7 @@ def test_a_fork_in_the_middle_of_what_waits_for_it(child):
         START
         + """
 from kiln.base_dsl import target
-from kiln.targets.cpu import jit
+from kiln.targets.host import jit
 
 forks.SECONDS = 0.05
 go_on, there = threading.Event(), threading.Event()
@@ -175,7 +175,7 @@ def test_the_end_of_a_process_waits_for_what_daemon_threads_compile(child):
         "import atexit; atexit.register(lambda: at_the_end())\n"
         + START
         + """
-from kiln.targets.cpu import jit
+from kiln.targets.host import jit
 
 def at_the_end():  # of all handlers the last one
     print("the lock is free", inside.wait(0) and not left.empty())

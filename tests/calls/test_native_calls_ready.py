@@ -17,7 +17,7 @@ import kiln.cute as cute
 from kiln import Float32, Int32
 from kiln.base_dsl import target
 from kiln.calls import plan as call_plan
-from kiln.targets.cpu import jit
+from kiln.targets.host import jit
 
 pytestmark = pytest.mark.skipif(
     sys.implementation.name != "cpython" or bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
@@ -81,7 +81,7 @@ import numpy as np
 import kiln.cute as cute
 from kiln import kernels
 from kiln.base_dsl import cache
-from kiln.targets.cpu import jit
+from kiln.targets.host import jit
 
 
 @cute.kernel
@@ -171,7 +171,7 @@ _FORKED = """
 import os
 import threading
 
-from kiln.targets.cpu import jit
+from kiln.targets.host import jit
 
 text = {text!r}
 begun, end = threading.Event(), threading.Event()

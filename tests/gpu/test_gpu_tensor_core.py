@@ -13,9 +13,9 @@ import kiln.cute as cute
 from kiln.cute.runtime import from_dlpack
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[1] / "targets" / "cpu"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "targets"))
 from kernel_testing import launcher  # noqa: E402
-from test_tensor_core import CASES, a_places, b_places, c_places, mma_kernel, random_matrix, spread  # noqa: E402
+from mma_cases import CASES, a_places, b_places, c_places, mma_kernel, random_matrix, spread  # noqa: E402
 
 
 @pytest.mark.parametrize(("a_kind", "b_kind", "k", "d_kind"), CASES)

@@ -31,7 +31,7 @@ from equivalences import EQUIVALENCES
 import kiln
 from kiln.base_dsl import settings
 from kiln.sanitize import SanitizerError
-from kiln.targets.cpu import jit
+from kiln.targets.host import jit
 
 FOLDER = Path(__file__).parent / "mutants"
 SEEDS = (0, 1, 2)

@@ -15,8 +15,8 @@ from kiln.base_dsl import settings
 from kiln.cute.nvgpu import cpasync
 from kiln.cute.runtime import from_dlpack
 from kiln.dialects import cute_nvgpu
-from kiln.targets.cpu import jit
-from kiln.targets.cpu.faults import WarpFault
+from kiln.targets.host import jit
+from kiln.targets.host.faults import WarpFault
 
 WARP = 32
 

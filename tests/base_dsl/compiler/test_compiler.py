@@ -100,7 +100,7 @@ def test_c_functions_of_the_process_can_be_called() -> None:
 
 
 def test_a_failure_of_llvm_says_where_the_module_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from kiln.targets.cpu import jit
+    from kiln.targets.host import jit
 
     def fail(text: str, opt: int) -> None:
         raise RuntimeError("LLVM says no")
@@ -114,7 +114,7 @@ def test_a_failure_of_llvm_says_where_the_module_is(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_a_dump_directory_it_is_not_in_the_current_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from kiln.targets.cpu import jit
+    from kiln.targets.host import jit
 
     def fail(text: str, opt: int) -> None:
         raise RuntimeError("LLVM says no")

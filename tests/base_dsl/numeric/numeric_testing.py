@@ -11,8 +11,8 @@ from kiln.base_dsl.numeric.convert import bitcast, convert
 from kiln.base_dsl.numeric.expand import expand_narrow_floats, saturate_float_to_int
 from kiln.base_dsl.typing import Float32, Int64, TFloat32, Uint32, Uint64, Uint128, as_numeric
 from kiln.mlir import context, dialect_module, ir, passmanager
-from kiln.targets.cpu import jit
-from kiln.targets.llvm_text import fix_float_literals
+from kiln.targets.host import jit
+from kiln.targets.lowering.llvm_text import fix_float_literals
 
 if TYPE_CHECKING:
     from collections.abc import Callable

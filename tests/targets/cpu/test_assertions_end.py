@@ -7,7 +7,7 @@ import pytest
 
 import kiln.cute as cute
 from kiln import Int32, target
-from kiln.targets.cpu.faults import AssertionFault
+from kiln.targets.host.faults import AssertionFault
 
 
 @cute.kernel

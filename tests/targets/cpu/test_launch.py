@@ -14,8 +14,8 @@ from kiln.base_dsl.diagnostics import (
     DSLRuntimeError,
     DSLUserCodeRuntimeError,
 )
-from kiln.targets.cpu import jit
-from kiln.targets.cpu.faults import AssertionFault, ZeroDivisionFault
+from kiln.targets.host import jit
+from kiln.targets.host.faults import AssertionFault, ZeroDivisionFault
 
 # every thread writes its nine numbers at its place in the grid
 INDEX_KERNEL = (

@@ -9,7 +9,7 @@ import pytest
 from cpu_testing import CONSTANTS, SIZES, Compiled, indices, launch
 
 from kiln.mlir import ir
-from kiln.targets.cpu import jit
+from kiln.targets.host import jit
 
 
 def printf(format_: str, arguments: list[tuple[str, str]], name: str = "%t") -> str:

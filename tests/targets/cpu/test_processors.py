@@ -19,10 +19,12 @@ from kiln import cute, kernels
 from kiln.base_dsl.compiler import Compilation
 from kiln.calls.caller import code
 from kiln.cute import arch
-from kiln.targets.cpu import banks, jit, runtime
-from kiln.targets.cpu.lower import lower, lower_library, lower_runtime
+from kiln.targets.cpu import bank_counter
+from kiln.targets.cpu.runtime import launches
 from kiln.targets.cpu.sanitizer import detector
-from kiln.targets.object_code import undefined_symbols
+from kiln.targets.host import jit
+from kiln.targets.host.lower import lower, lower_library, lower_runtime
+from kiln.targets.host.object_code import undefined_symbols
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 PROCESSORS = [
@@ -136,7 +138,7 @@ def _recorded(function: Callable[[], None]) -> list[str]:
     """The LLVM IR of what is compiled in a call."""
     texts: list[str] = []
     optimize = jit.optimize
-    for part in runtime.PARTS:
+    for part in launches.PARTS:
         jit.runtime_library(part)
 
     def record(text: str, opt: int) -> llvm.ModuleRef:
@@ -154,7 +156,7 @@ def _recorded(function: Callable[[], None]) -> list[str]:
 def computing() -> dict[str, str]:
     """LLVM IR of modules that compute, by name."""
     texts = {f"arithmetic {shape}": _arithmetic(shape) for shape in ("", "8")}
-    texts["helpers"] = lower_runtime("helpers")
+    texts["soft_float"] = lower_runtime("soft_float")
     for dtype in (np.float16, ml_dtypes.bfloat16):
         x = np.ones((1, 2048), dtype)
         recorded = _recorded(lambda x=x: cute.compile(_run_moves, x, x.copy(), 32))
@@ -169,9 +171,9 @@ def computing() -> dict[str, str]:
 def managing() -> dict[str, str]:
     """LLVM IR of the parts of Kiln that are native code."""
     return {
-        **{part: lower_runtime(part) for part in runtime.PARTS},
+        **{part: lower_runtime(part) for part in launches.PARTS},
         "sanitizer": lower_library(detector.build(), "sanitizer", detector.exports()),
-        "banks": lower_library(banks.build(), "banks", (banks.ACCESS, banks.FLUSH)),
+        "banks": lower_library(bank_counter.build(), "banks", (bank_counter.ACCESS, bank_counter.FLUSH)),
         **{
             f"python call {part}": lower_library(code.build(part), "python_call", exports)
             for part, exports in enumerate(code.EXPORTS)

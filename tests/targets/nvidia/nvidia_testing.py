@@ -12,12 +12,12 @@ import pytest
 import kiln.cute as cute
 from kiln.base_dsl.compiler import Compilation
 from kiln.mlir import context, dialect_module, ir
-from kiln.targets.cpu import jit
-from kiln.targets.llvm_build import Builder, function, ptr_type
-from kiln.targets.llvm_text import fix_float_literals
+from kiln.targets.host import jit
+from kiln.targets.lowering.builder import Builder, function, ptr_type
+from kiln.targets.lowering.llvm_text import fix_float_literals
 from kiln.targets.nvidia import codegen
 from kiln.targets.nvidia.expand import DeviceBuilder
-from kiln.targets.nvidia.expressions import Float
+from kiln.targets.nvidia.math.expressions import Float
 
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 
@@ -50,7 +50,7 @@ _numbers = itertools.count()
 
 
 def run_on_host(compute: Any, dtype: Any, *arguments: np.ndarray) -> np.ndarray:
-    """Apply a function of the target's floats (`targets/nvidia/expressions.py`) to arrays, with the host's code generator."""
+    """Apply a function of the target's floats (`targets/nvidia/math/expressions.py`) to arrays, with the host's code generator."""
     count = len(arguments[0])
     symbol = f"device_function_{next(_numbers)}"
     with context(), ir.Location.unknown():

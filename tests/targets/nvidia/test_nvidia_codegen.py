@@ -24,7 +24,7 @@ from kiln.base_dsl.diagnostics import (
 from kiln.targets.nvidia import codegen, toolchain
 from kiln.targets.nvidia.arch import Arch, ptx_version
 from kiln.targets.nvidia.expand import printf_parts
-from kiln.targets.nvidia.math64 import FUNCTIONS
+from kiln.targets.nvidia.math.f64 import FUNCTIONS
 
 pytestmark = needs_ptxas
 arch = cute.arch

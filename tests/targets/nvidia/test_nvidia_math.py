@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from nvidia_testing import run_on_host
 
-from kiln.targets.nvidia import math as device_math
+from kiln.targets.nvidia.math import f32 as device_math
 
 
 def run(name: str, *arguments: np.ndarray) -> np.ndarray:
-    """Apply a function of `kiln.targets.nvidia.math` to arrays of f32."""
+    """Apply a function of `kiln.targets.nvidia.math.f32` to arrays of f32."""
     return run_on_host(device_math._FUNCTIONS[name], np.float32, *arguments)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from nvidia_testing import run_on_host
 
-from kiln.targets.nvidia.math64 import FUNCTIONS
+from kiln.targets.nvidia.math.f64 import FUNCTIONS
 
 pytestmark = pytest.mark.skipif(
     np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than double: there is nothing to compare with"

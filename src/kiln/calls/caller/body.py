@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...mlir import context, ir
-from ...targets.llvm_build import Builder, function, int_type, ptr_type
+from ...targets.lowering.builder import Builder, function, int_type, ptr_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

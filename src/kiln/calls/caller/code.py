@@ -15,7 +15,7 @@ what is in a plan. What is not foreseen goes to a Python function; no error is r
 from __future__ import annotations
 
 from ...mlir import context, ir
-from ...targets.llvm_build import declare, global_, int_type, parsed_type, ptr_type
+from ...targets.lowering.builder import declare, global_, int_type, parsed_type, ptr_type
 from .. import plan
 from . import arrays, programs, values
 from .body import Body

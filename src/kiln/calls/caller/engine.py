@@ -22,7 +22,7 @@ from .world import FIELDS, PLACES, ROOM, WORLD, WORLD_WORDS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...targets.cpu import jit
+    from ...targets.host import jit
 
 _FAST, _KEYWORDS, _ONE = 0x80, 0x02, 0x08
 """METH_FASTCALL, METH_KEYWORDS, METH_O."""
@@ -122,11 +122,11 @@ def _nothing() -> None:
 
 def _part(number: int, functions: dict[str, int], others: tuple[jit.Library, ...]) -> Callable[[], jit.Library]:
     """Begin to load a part of the native code (see `code.build`); a function that ends it."""
-    from ...targets.cpu import jit
+    from ...targets.host import jit
     from . import code
 
     def make() -> Callable[[], bytes]:
-        from ...targets.cpu.lower import lower_library
+        from ...targets.host.lower import lower_library
 
         text = lower_library(code.build(number), "kiln_calls", code.EXPORTS[number])
         return jit.emitting(text, 0 if number else 1)

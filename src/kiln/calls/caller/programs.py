@@ -17,7 +17,7 @@ said to be numbers is told by its sign, and whether it is 0, 1 or no number: pro
 from __future__ import annotations
 
 from ...mlir import ir
-from ...targets.llvm_build import int_type, ptr_type
+from ...targets.lowering.builder import int_type, ptr_type
 from .. import plan, program
 from .arrays import READ
 from .body import Body

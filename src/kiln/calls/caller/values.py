@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...mlir import ir
-from ...targets.llvm_build import int_type, ptr_type
+from ...targets.lowering.builder import int_type, ptr_type
 from .. import plan
 from .body import Body
 from .world import STREAMS, World

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...mlir import ir
-from ...targets.llvm_build import Builder
+from ...targets.lowering.builder import Builder
 
 if TYPE_CHECKING:
     from .body import Body
@@ -46,13 +46,13 @@ class World:
 
     def word(self, name: str) -> ir.Value:
         """An offset."""
-        from ...targets.llvm_build import int_type
+        from ...targets.lowering.builder import int_type
 
         return self._c.load(int_type(64), self._at(name))
 
     def pointer(self, name: str) -> ir.Value:
         """The address of a type, an object or a function."""
-        from ...targets.llvm_build import ptr_type
+        from ...targets.lowering.builder import ptr_type
 
         return self._c.load(ptr_type(), self._at(name))
 

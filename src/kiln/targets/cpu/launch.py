@@ -2,7 +2,7 @@
 
 For a kernel `k` there is a function `k.block` that runs one block: three nested loops around the inlined kernel, so that
 LLVM can vectorize over threads. A launch stores the arguments in a struct and hands both to the runtime, which checks
-the sizes and runs the blocks, in parallel if that pays (`runtime.py`).
+the sizes and runs the blocks, in parallel if that pays (`runtime/launches.py`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,19 @@ from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError
 from ...dialects import cute
 from ...mlir import context, ir
-from ..llvm_build import Builder, function, int_type, ptr_type, struct_type
-from . import scheduler
-from .expand import KERNEL_HIDDEN, Expander, Expansion, FunctionState, carrier_type, from_carrier, host_type, to_carrier
-from .guard import guarded_versions
+from ..host.expand import (
+    KERNEL_HIDDEN,
+    Expander,
+    Expansion,
+    FunctionState,
+    carrier_type,
+    from_carrier,
+    host_type,
+    to_carrier,
+)
+from ..lowering.builder import Builder, function, int_type, ptr_type, struct_type
+from .passes.loop_versioning import guarded_versions
+from .runtime import scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,15 +13,16 @@ from ...base_dsl.diagnostics import CompilerDiagnosticError
 from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
 from ...dialects import cute
-from ..sites import Site
-from . import faults, launch_settings, signals
+from ..host import faults, signals
+from ..lowering.sites import Site
+from .runtime import launch_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...mlir import ir
-    from .banks import BankCounter
-    from .jit import Library
+    from ..host.jit import Library
+    from .bank_counter import BankCounter
     from .sanitizer.instrument import Instrumentation
 
 _WRAPPER_TYPE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -38,8 +39,8 @@ class CpuExecutable(Executable):
         sanitizer: Instrumentation | None = None,
         banks: BankCounter | None = None,
     ) -> None:
-        from .context import WRAPPER
-        from .jit import Library
+        from ..host.call_context import WRAPPER
+        from ..host.jit import Library
 
         self.object = data
         self.timings: dict[str, float] = {}
@@ -55,8 +56,8 @@ class CpuExecutable(Executable):
 
             others.append(detector())
         if banks is not None:
-            from .banks import COUNTERS
-            from .banks import library as counter
+            from .bank_counter import COUNTERS
+            from .bank_counter import library as counter
 
             others.append(counter())
             exports.append(COUNTERS)
@@ -64,7 +65,7 @@ class CpuExecutable(Executable):
         self.address = library.addresses[WRAPPER]
         self.call: Any = _caller(self.address, self.sites, library)
         if banks is not None:
-            from .banks import COUNTERS, counted
+            from .bank_counter import COUNTERS, counted
 
             self.call = counted(self.call, library.addresses[COUNTERS], banks.places)
         if sanitizer is not None:
@@ -103,8 +104,8 @@ class CpuTarget(Target):
 
     def compile(self, module: ir.Module, entry: str, options: CompileOptions | None = None) -> CpuExecutable:
         """Compile the function `entry` of a module to native code. The module is changed."""
-        from . import jit
-        from .lower import lower
+        from ..host import jit
+        from ..host.lower import lower
 
         cute.load_dialect()
         compilation = Compilation(module, entry, options)
@@ -145,7 +146,7 @@ class CpuTarget(Target):
         """Everything besides the module that the machine code depends on."""
         import llvmlite
 
-        from . import jit
+        from ..host import jit
 
         level = _opt_level(options or CompileOptions())
         sanitized = [f"sanitize={','.join(sanitizing.kinds())}"] if sanitizing.kinds() else []

@@ -17,7 +17,7 @@ import llvmlite.binding as llvm
 from ... import forks
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
 from ...base_dsl.dsl import others_may_compile
-from ..llvm_passes import free
+from ..lowering.pass_managers import free
 from . import toolchain
 from .arch import Arch, ptx_version
 

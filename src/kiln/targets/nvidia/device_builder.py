@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from ...mlir import context, ir
-from ..llvm_build import Builder, gep_parts, int_type, parsed_type, ptr_type, struct_type
+from ..lowering.builder import Builder, gep_parts, int_type, parsed_type, ptr_type, struct_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

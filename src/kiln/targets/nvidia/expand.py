@@ -15,10 +15,20 @@ from ...base_dsl.compiler import report_at, source_span
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLArchitectureError, DSLNotImplemented
 from ...dialects import cute
 from ...mlir import context, ir
-from ..llvm_build import Builder, constant_value, declare, int_type, like, parsed_type, ptr_type, struct_type
-from ..sites import Site
-from . import registers, wide_access
+from ..lowering.builder import (
+    Builder,
+    constant_value,
+    declare,
+    int_type,
+    like,
+    parsed_type,
+    ptr_type,
+    struct_type,
+)
+from ..lowering.sites import Site
 from .device_builder import DeviceBuilder, pointer_type
+from .ops import wide_access
+from .passes import store_forwarding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -270,7 +280,8 @@ def expands(*names: str) -> Callable[[Any], Any]:
 
 def expand_module(expansion: Expansion) -> None:
     """Replace every operation and type of `cute` and `cute_nvgpu` in a module of device functions."""
-    from . import arithmetic, atomics, hardware, math, tensor_core  # noqa: F401 - they register expansions
+    from .math import f32  # noqa: F401 - they register expansions
+    from .ops import arithmetic, atomics, mma, sync  # noqa: F401 - the same
 
     functions: list[Kernel] = []
     for op in expansion.module.body.operations:
@@ -306,7 +317,7 @@ def _expand_function(expansion: Expansion, kernel: Kernel) -> None:
         name = op.name
         own = name.startswith(("cute.", "cute_nvgpu."))
         if own or name in handlers:
-            if name in registers.ACCESSES:
+            if name in store_forwarding.ACCESSES:
                 accesses[len(found)] = (op, name)
             found.append((op, handlers.get(name)))
         if own or (name.startswith(_OF_NUMBERS) and name != "arith.select"):
@@ -321,7 +332,7 @@ def _expand_function(expansion: Expansion, kernel: Kernel) -> None:
         return advance
 
     func.walk(visit, ir.WalkOrder.PRE_ORDER)
-    gone = registers.hand_on(accesses)
+    gone = store_forwarding.hand_on(accesses)
     todo = [
         (op, handler, [v.type for v in op.operands] if _WANTS.get(handler, _ALL)[0] else [])
         for number, (op, handler) in enumerate(found)
@@ -365,7 +376,7 @@ def _join_registers(x: Expander) -> None:
         operands = list(op.operands)
         op.erase()
         for operand in operands:
-            registers.erase_unused(operand)
+            store_forwarding.erase_unused(operand)
 
 
 def _take_part(x: Expander, b: Builder, user: ir.Operation, parts: list[ir.Value]) -> None:
@@ -377,7 +388,7 @@ def _take_part(x: Expander, b: Builder, user: ir.Operation, parts: list[ir.Value
         result.replace_all_uses_with(parts[position])
         user.erase()
     elif user.name == "vector.extract_strided_slice":
-        first = registers.first_element(user)
+        first = store_forwarding.first_element(user)
         count = result.type.shape[0]  # pyright: ignore[reportAttributeAccessIssue]
         result.replace_all_uses_with(x.joined(b, result.type, parts[first : first + count]))
         user.erase()

@@ -11,15 +11,15 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ...mlir import context, ir
-from ..cpu import context as shared
-from ..cpu.expand import expands, to_carrier
-from ..llvm_build import Builder, int_type, parsed_type, ptr_type
-from . import recent
+from ..host import call_context as shared
+from ..host.expand import expands, to_carrier
+from ..lowering.builder import Builder, int_type, parsed_type, ptr_type
+from . import recent_launches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..cpu.expand import Expander
+    from ..host.expand import Expander
 
 TABLE = "kiln_cuda_table"
 LAUNCH, SLOW, AFTER, RECENT, OWNER, CLOCK, HANDLES = range(7)
@@ -131,22 +131,22 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Any, _r: Any, outside: Bui
 
 
 def _note(x: Expander, b: Builder, index: int, site: int) -> None:
-    """Note a launch in the ring of `recent.py`. Two threads may overwrite each other's note: it is for people."""
+    """Note a launch in the ring of `recent_launches.py`. Two threads may overwrite each other's note: it is for people."""
     i64 = int_type(64)
     ring = _entry(b, RECENT)
     number = b.binary("addi", b.load(i64, ring), b.i64(1))
     b.store(number, ring)
-    place = b.binary("addi", b.binary("andi", number, b.i64(recent.ENTRIES - 1)), b.i64(1))
-    entry = b.gep(ring, i64, b.binary("muli", place, b.i64(recent.WORDS)))
+    place = b.binary("addi", b.binary("andi", number, b.i64(recent_launches.ENTRIES - 1)), b.i64(1))
+    entry = b.gep(ring, i64, b.binary("muli", place, b.i64(recent_launches.WORDS)))
     owner = b.value("llvm.ptrtoint", i64, (_entry(b, OWNER),))
     for word, value in enumerate((number, owner, b.i64(index << 32 | site), _time(x, b))):
         b.store(value, b.gep(entry, i64, word))
 
 
 def _time(x: Expander, b: Builder) -> ir.Value:
-    """The time as `recent.py` reads it."""
-    if recent.HAS_COUNTER:
-        return recent.counter(b)
+    """The time as `recent_launches.py` reads it."""
+    if recent_launches.HAS_COUNTER:
+        return recent_launches.counter(b)
     i64 = int_type(64)
     now = x.at_entry(b.location).alloca(i64, 2)  # a timespec: seconds, nanoseconds
     b.call_pointer(_entry(b, CLOCK), [b.i32(_MONOTONIC), now], int_type(32))
@@ -156,7 +156,7 @@ def _time(x: Expander, b: Builder) -> ir.Value:
 
 def to_carrier_type(value: ir.Value) -> ir.Type:
     """The type a kernel argument has in memory."""
-    from ..cpu.expand import carrier_type
+    from ..host.expand import carrier_type
 
     return carrier_type(value.type)
 

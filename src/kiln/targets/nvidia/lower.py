@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 from ...base_dsl.compiler import source_span
 from ...base_dsl.numeric.expand import CONVERSIONS, expand_narrow_floats
 from ...mlir import context, ir
-from ..finding import find, only_has
-from ..llvm_build import constant_value, int_type, operations, symbol, translate
-from ..llvm_text import fix_float_literals, mark_asm_convergent
-from .branches import flatten_branches
+from ..lowering.builder import constant_value, int_type, operations, symbol, translate
+from ..lowering.llvm_text import fix_float_literals, mark_asm_convergent
+from ..lowering.search import find, only_has
 from .codegen import newest_ptx
-from .conversions import narrow_conversion
 from .expand import OUTLINED, Expansion, expand_module
-from .vectors import cut_long_vectors
+from .ops.narrow_conversions import narrow_conversion
+from .passes.if_conversion import flatten_branches
+from .passes.vector_legalisation import cut_long_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...base_dsl.compiler import Compilation
     from .arch import Arch
-    from .split import LaunchFacts
+    from .passes.kernel_outlining import LaunchFacts
 
 _TO_LLVM = (
     "convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"

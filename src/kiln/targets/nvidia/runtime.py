@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ... import forks
 from ...base_dsl.diagnostics import DSLBaseError, DSLCudaRuntimeError
 from ...hardware import driver
-from ..cpu.faults import AssertionFault, format_message
-from . import dry_run, recent
+from ..host.faults import AssertionFault, format_message
+from . import dry_run, recent_launches
 from .arch import Arch, of_capability
 from .codegen import Resources
 from .expand import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES
@@ -25,7 +25,7 @@ from .launch import AFTER, ATTRIBUTE_BYTES, CLOCK, CLUSTER, HANDLES, LAUNCH, OWN
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..sites import Site
+    from ..lowering.sites import Site
     from .remarks import About
 
 
@@ -64,7 +64,7 @@ class _Config(ctypes.Structure):
     ]
 
 
-driver.last_launches = recent.suspects
+driver.last_launches = recent_launches.suspects
 
 _SLOW = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p
@@ -105,7 +105,7 @@ class Kernels:
         self._callbacks = (_SLOW(self._slow), _AFTER(self._after))
         for slot, callback in zip((SLOW, AFTER), self._callbacks, strict=True):
             self._table[slot] = ctypes.cast(callback, ctypes.c_void_p).value or 0
-        self._table[RECENT], self._table[OWNER] = recent.address(), recent.register(self)
+        self._table[RECENT], self._table[OWNER] = recent_launches.address(), recent_launches.register(self)
         self._table[CLOCK] = ctypes.cast(_libc.clock_gettime, ctypes.c_void_p).value or 0
         dry_run.every.add(self)
 

@@ -19,7 +19,7 @@ from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
 from ...calls import plan as call_plan
 from ...hardware import driver
-from ..sites import Site
+from ..lowering.sites import Site
 from . import codegen, copy_hints, dry_run, remarks
 from .arch import Arch, chosen
 from .codegen import Resources
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ...mlir import ir
-    from ..cpu.jit import Library
+    from ..host.jit import Library
     from .dry_run import DryLaunch
     from .expand import Expansion
+    from .passes.kernel_outlining import LaunchFacts
     from .remarks import Remark
-    from .split import LaunchFacts
 
 _WRAPPER_TYPE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
@@ -59,8 +59,8 @@ class NvidiaExecutable(Executable):
     """Host code loaded into this process, and kernels that are loaded when first launched."""
 
     def __init__(self, code: Code, artifacts: Artifacts, options: CompileOptions) -> None:
-        from ..cpu.context import WRAPPER
-        from ..cpu.jit import Library
+        from ..host.call_context import WRAPPER
+        from ..host.jit import Library
         from .launch import TABLE
 
         self.code = code
@@ -107,7 +107,7 @@ def _reporter(kernels: Kernels, sites: list[Site]) -> Callable[[int], None]:
     """A function that raises what a wrapper reported."""
 
     def report(record: int) -> None:
-        from ..cpu import faults
+        from ..host import faults
 
         pending = kernels.pending.pop(threading.get_ident(), None)
         try:
@@ -186,7 +186,7 @@ class NvidiaTarget(Target):
     def compile(self, module: ir.Module, entry: str, options: CompileOptions | None = None) -> NvidiaExecutable:
         """Compile the function `entry` of a module and the kernels it launches. The module is changed."""
         from ...dialects import cute_nvgpu
-        from .split import split
+        from .passes.kernel_outlining import split
 
         cute_nvgpu.load_dialect()
         compilation = Compilation(module, entry, options)
@@ -272,8 +272,8 @@ class NvidiaTarget(Target):
         self, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts
     ) -> None:
         from ...mlir import context
-        from ..cpu import jit
-        from ..cpu.lower import lower
+        from ..host import jit
+        from ..host.lower import lower
         from . import launch
 
         with compilation.stage("split"), context():
@@ -296,7 +296,7 @@ class NvidiaTarget(Target):
         """Everything besides the module that the code depends on."""
         import llvmlite
 
-        from ..cpu import jit
+        from ..host import jit
 
         options = options or CompileOptions()
         arch = chosen(options)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
 from ....mlir import context, ir
-from ...llvm_build import Builder, int_type
-from ...ptx_text import Label, PtxSyntaxError, Register, Statement, parse
-from ..expand import Expander, expands, from_carrier, to_carrier
-from ..hardware import OPEN_LOOP, stop_here
+from ...host.expand import Expander, expands, from_carrier, to_carrier
+from ...lowering.builder import Builder, int_type
+from ..ops.sync import OPEN_LOOP, stop_here
 from . import arithmetic, matrices, memory, warps
 from .machine import Machine, Refused, resized
+from .syntax import Label, PtxSyntaxError, Register, Statement, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from ....base_dsl.numeric import formats
 from ....base_dsl.numeric.expand import Emitter, extend, truncate
 from ....mlir import ir
-from ...llvm_build import Builder, int_type
-from ...ptx_text import Immediate, Operand, Pair
-from .. import units
-from ..arithmetic import intrinsic
-from ..expand import Expander, shared_pointer
-from ..rounding import rounded, rounding_of, step
+from ...host.arithmetic import intrinsic
+from ...host.expand import Expander, shared_pointer
+from ...lowering.builder import Builder, int_type
+from ..ops import math
+from ..ops.rounding import rounded, rounding_of, step
 from .machine import (
     BITS,
     INSTRUCTIONS,
@@ -29,6 +28,7 @@ from .machine import (
     resized,
     typed,
 )
+from .syntax import Immediate, Operand, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -260,7 +260,7 @@ def _shf(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
 def _prmt(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     if set(modifiers) != {"b32"}:
         raise Refused("modes of prmt")
-    m.set(operands[0], units.prmt(m.b, *(m.bits(o, 32) for o in operands[1:])))
+    m.set(operands[0], math.prmt(m.b, *(m.bits(o, 32) for o in operands[1:])))
 
 
 @instruction("lop3")
@@ -268,7 +268,7 @@ def _lop3(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> N
     *words, table = operands[1:]
     if not isinstance(table, Immediate):
         raise Refused("a table that is no number")
-    m.set(operands[0], units.lop3(m.b, int(table.value), [m.bits(o, 32) for o in words]))
+    m.set(operands[0], math.lop3(m.b, int(table.value), [m.bits(o, 32) for o in words]))
 
 
 def _counting(name: str) -> Callable[[Machine, tuple[str, ...], list[Operand]], None]:
@@ -552,9 +552,9 @@ def _function(name: str) -> Callable[[Machine, tuple[str, ...], list[Operand]], 
         if halves:
             whole = m.bits(operands[1], 32)
             parts = [as_float(m.b, m.x, _half(m.b, whole, n, 16), halves) for n in range(2)]
-            m.set(operands[0], _joined(m.b, *(float_bits(m.b, m.x, units.approx(m.b, name, p), halves) for p in parts)))
+            m.set(operands[0], _joined(m.b, *(float_bits(m.b, m.x, math.approx(m.b, name, p), halves) for p in parts)))
             return
-        m.set(operands[0], float_bits(m.b, m.x, units.approx(m.b, name, m.float(operands[1], kind)), kind))
+        m.set(operands[0], float_bits(m.b, m.x, math.approx(m.b, name, m.float(operands[1], kind)), kind))
 
     return handler
 

@@ -11,12 +11,12 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from ....mlir import context, ir
-from ...llvm_build import Builder, int_type, ptr_type
-from ...ptx_text import Address, Immediate, Operand, Register, Statement, Vector
-from .. import hardware
-from ..arithmetic import computes_in_f32, in_f32
-from ..expand import HANDLERS, Expander, shared_pointer
-from ..threads import BlockRecord, Fields, FrameHeader
+from ...host.arithmetic import computes_in_f32, in_f32
+from ...host.expand import HANDLERS, Expander, shared_pointer
+from ...lowering.builder import Builder, int_type, ptr_type
+from ..ops import sync as hardware
+from ..runtime.threads import BlockRecord, Fields, FrameHeader
+from .syntax import Address, Immediate, Operand, Register, Statement, Vector
 
 if TYPE_CHECKING:
     from collections.abc import Callable

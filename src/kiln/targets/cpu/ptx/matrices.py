@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from ....mlir import context, ir
-from ...llvm_build import int_type, parsed_type
-from ...ptx_text import Operand, Vector
-from .. import tensor_core
+from ...lowering.builder import int_type, parsed_type
+from ..ops import mma
 from .machine import Machine, Refused, instruction
+from .syntax import Operand, Vector
 
 
 def _vector(m: Machine, operand: Operand, count: int, element: str) -> ir.Value:
@@ -37,21 +37,20 @@ def _mma(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     if bits and (a, b) == ("b1", "b1"):
         a = b = f"b1.{bits}"
         inner //= 32
-    if d != c or a not in tensor_core.ELEMENTS or b not in tensor_core.ELEMENTS:
+    if d != c or a not in mma.ELEMENTS or b not in mma.ELEMENTS:
         raise Refused(f"an mma of {a} and {b} with sums in {d} and {c}")
     saturates = "satfinite" in modifiers
     if saturates and (d != "s32" or bits):
         raise Refused("an mma that saturates sums of this type")
     sums = {"s32": "i32"}.get(d, d)
-    kind = tensor_core.checked(m.op, tensor_core.Mma(rows, columns, inner, a, b, sums, saturates))
+    kind = mma.checked(m.op, mma.Mma(rows, columns, inner, a, b, sums, saturates))
     register = "f64" if a == "f64" else "i32"
     counts = [
-        size * tensor_core.ELEMENTS[a].bits // (64 if a == "f64" else 32) // 32
-        for size in (rows * inner, inner * columns)
+        size * mma.ELEMENTS[a].bits // (64 if a == "f64" else 32) // 32 for size in (rows * inner, inner * columns)
     ]
     left, right = (_vector(m, o, count, register) for o, count in zip(operands[1:3], counts))
     start = _vector(m, operands[3], rows * columns // 32, sums)
-    _set(m, operands[0], tensor_core.mma(m.x, m.op, m.b, kind, left, right, start))
+    _set(m, operands[0], mma.mma(m.x, m.op, m.b, kind, left, right, start))
 
 
 _SOURCES = {
@@ -63,7 +62,7 @@ _SOURCES = {
 """The modifiers that say what elements are: the shape they belong to, unless there are two, and how many bits are unpacked."""
 
 
-def _matrices(modifiers: tuple[str, ...], stores: bool) -> tensor_core.Matrices:
+def _matrices(modifiers: tuple[str, ...], stores: bool) -> mma.Matrices:
     known = ("sync", "aligned", "trans", "shared", "shared::cta")
     shape = next((part for part in modifiers if part in ("m8n8", "m8n16", "m16n16", "m16n8")), "")
     count = next((part for part in modifiers if part in ("x1", "x2", "x4")), "")
@@ -75,14 +74,14 @@ def _matrices(modifiers: tuple[str, ...], stores: bool) -> tensor_core.Matrices:
     fits = shape == wanted if wanted else shape in ("m8n16", "m16n16") and not stores
     if not fits or not count or (shape == "m8n16" and transpose) or (shape.startswith("m16") and not transpose):
         raise Refused("matrices of this shape and type")
-    return tensor_core.Matrices(stores, int(count[1:]), transpose, shape, unpack)
+    return mma.Matrices(stores, int(count[1:]), transpose, shape, unpack)
 
 
 @instruction("ldmatrix")
 def _ldmatrix(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind = _matrices(modifiers, stores=False)
     pointer = m.pointer(operands[1], "shared" if any(p.startswith("shared") for p in modifiers) else "")
-    made = tensor_core.load_matrices(m.x, m.op, m.b, pointer, kind)
+    made = mma.load_matrices(m.x, m.op, m.b, pointer, kind)
     _set(m, operands[0] if isinstance(operands[0], Vector) else Vector((operands[0],)), made)
 
 
@@ -91,9 +90,9 @@ def _stmatrix(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -
     kind = _matrices(modifiers, stores=True)
     pointer = m.pointer(operands[0], "shared" if any(p.startswith("shared") for p in modifiers) else "")
     value = _vector(m, operands[1], kind.registers, "i32")
-    tensor_core.store_matrices(m.x, m.op, m.b, pointer, value, kind)
+    mma.store_matrices(m.x, m.op, m.b, pointer, value, kind)
 
 
 @instruction("movmatrix")
 def _movmatrix(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    m.set(operands[0], tensor_core.transpose_matrix(m.x, m.op, m.b, m.bits(operands[1], 32)))
+    m.set(operands[0], mma.transpose_matrix(m.x, m.op, m.b, m.bits(operands[1], 32)))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ....mlir import context, ir
-from ...llvm_build import int_type, ptr_type
-from ...ptx_text import Address, Immediate, Operand, Register, Vector
-from .. import atomics, hardware, mbarriers
-from ..expand import shared_pointer
+from ...host.expand import shared_pointer
+from ...lowering.builder import int_type, ptr_type
+from ..ops import atomics
+from ..ops import mbarrier as mbarrier_ops
+from ..ops import sync as hardware
+from ..runtime.threads import BlockRecord, Fields, FrameHeader
 from ..sanitizer.hooks import Hooks
-from ..threads import BlockRecord, Fields, FrameHeader
 from .machine import (
     BITS,
     ORDERS,
@@ -21,6 +22,7 @@ from .machine import (
     resized,
     typed,
 )
+from .syntax import Address, Immediate, Operand, Register, Vector
 
 
 def _space(modifiers: tuple[str, ...]) -> str:
@@ -209,14 +211,14 @@ def _mbarrier(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -
     x, op, b = m.x, m.op, m.b
     hardware.frame_of(x, op)
     if "init" in modifiers:
-        mbarriers.mbarrier_init(x, op, b, m.pointer(operands[0], "shared"), m.bits(operands[1], 32))
+        mbarrier_ops.mbarrier_init(x, op, b, m.pointer(operands[0], "shared"), m.bits(operands[1], 32))
     elif "inval" in modifiers:
         Hooks(x, op).mbarrier_inval(b, m.pointer(operands[0], "shared"))
     elif "expect_tx" in modifiers and "arrive" not in modifiers:
-        mbarriers.mbarrier_change(x, op, b, m.pointer(operands[0], "shared"), None, m.bits(operands[1], 32))
+        mbarrier_ops.mbarrier_change(x, op, b, m.pointer(operands[0], "shared"), None, m.bits(operands[1], 32))
     elif "complete_tx" in modifiers:
         taken = b.binary("subi", b.i32(0), m.bits(operands[1], 32))
-        mbarriers.mbarrier_change(x, op, b, m.pointer(operands[0], "shared"), None, taken)
+        mbarrier_ops.mbarrier_change(x, op, b, m.pointer(operands[0], "shared"), None, taken)
     elif "arrive" in modifiers:
         addresses = [i for i, o in enumerate(operands) if isinstance(o, Address)]
         at = addresses[0]
@@ -227,16 +229,16 @@ def _mbarrier(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -
         pointer = m.pointer(operands[at], "shared")
         more = m.bits(operands[at + 1], 32) if len(operands) > at + 1 else None
         if "expect_tx" in modifiers:
-            mbarriers.mbarrier_change(x, op, b, pointer, b.i32(1), more if more is not None else b.i32(0))
+            mbarrier_ops.mbarrier_change(x, op, b, pointer, b.i32(1), more if more is not None else b.i32(0))
         else:
-            mbarriers.mbarrier_change(x, op, b, pointer, more if more is not None else b.i32(1), b.i32(0))
+            mbarrier_ops.mbarrier_change(x, op, b, pointer, more if more is not None else b.i32(1), b.i32(0))
     elif ("try_wait" in modifiers or "test_wait" in modifiers) and "parity" in modifiers:
         pointer = m.pointer(operands[1], "shared")
-        m.set(operands[0], mbarriers.mbarrier_wait(x, op, b, pointer, m.bits(operands[2], 32), may_fail=True))
+        m.set(operands[0], mbarrier_ops.mbarrier_wait(x, op, b, pointer, m.bits(operands[2], 32), may_fail=True))
     elif "try_wait" in modifiers or "test_wait" in modifiers:  # by state: its phase
         parity = resized(b, b.binary("shrui", m.bits(operands[2], 64), b.i64(63)), 32)
         pointer = m.pointer(operands[1], "shared")
-        m.set(operands[0], mbarriers.mbarrier_wait(x, op, b, pointer, parity, may_fail=True))
+        m.set(operands[0], mbarrier_ops.mbarrier_wait(x, op, b, pointer, parity, may_fail=True))
     elif "pending_count" in modifiers:
         m.set(operands[0], resized(b, b.binary("andi", m.bits(operands[1], 64), b.i64((1 << 20) - 1)), 32))
     else:
@@ -276,11 +278,11 @@ def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None
         target, source = m.pointer(operands[0], "shared"), m.pointer(operands[1], spaces[-1])
         size, mbarrier = m.bits(operands[2], 32), m.pointer(operands[3], "shared")
         if "multicast::cluster" in modifiers:
-            mbarriers.multicast(x, op, b, target, source, size, mbarrier, m.bits(operands[4], 16))
+            mbarrier_ops.multicast(x, op, b, target, source, size, mbarrier, m.bits(operands[4], 16))
             return
         if len(operands) == 5 and "L2::cache_hint" not in modifiers:
             raise Refused("five operands")
-        mbarriers.bulk_load(x, op, b, target, source, size, mbarrier)
+        mbarrier_ops.bulk_load(x, op, b, target, source, size, mbarrier)
     elif "bulk" in modifiers and "bulk_group" in modifiers:
         target, source = m.pointer(operands[0], "global"), m.pointer(operands[1], "shared")
         size = m.bits(operands[2], 32)
@@ -292,6 +294,6 @@ def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None
             raise Refused("a copy of a size that is no number")
         taken = m.bits(operands[3], 32) if len(operands) > 3 else b.i32(int(size.value))
         target, source = m.pointer(operands[0], "shared"), m.pointer(operands[1], "global")
-        mbarriers.copy_async(x, op, b, target, source, taken, int(size.value))
+        mbarrier_ops.copy_async(x, op, b, target, source, taken, int(size.value))
     else:
         raise Refused("this bulk copy")

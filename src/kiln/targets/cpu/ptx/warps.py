@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ...llvm_build import int_type
-from ...ptx_text import Operand, Pair
-from .. import hardware, lanes
-from ..threads import Fields, FrameHeader, Warp, leave
+from ...lowering.builder import int_type
+from ..ops import sync as hardware
+from ..ops import warp
+from ..runtime.threads import Fields, FrameHeader, Warp, leave
 from .machine import (
     BITS,
     Machine,
@@ -13,20 +13,21 @@ from .machine import (
     instruction,
     typed,
 )
+from .syntax import Operand, Pair
 
 
 @instruction("vote")
 def _vote(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind = next((part for part in modifiers if part in ("all", "any", "uni", "ballot")), "")
     mask = m.bits(operands[2], 32) if len(operands) > 2 else m.b.i32(-1)
-    m.set(operands[0], lanes.vote(m.x, m.op, m.b, kind, m.i1(operands[1]), mask))
+    m.set(operands[0], warp.vote(m.x, m.op, m.b, kind, m.i1(operands[1]), mask))
 
 
 @instruction("shfl")
 def _shfl(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind = next((part for part in modifiers if part in ("up", "down", "bfly", "idx")), "")
     target, value, offset, clamp, *mask = operands
-    got, inside = lanes.shuffle(
+    got, inside = warp.shuffle(
         m.x, m.op, m.b, kind, m.bits(value, 32), m.bits(offset, 32),
         m.bits(mask[0], 32) if mask else m.b.i32(-1), m.bits(clamp, 32),
     )  # fmt: skip
@@ -43,19 +44,19 @@ def _redux(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> N
     if kind == "f32":
         name = ".".join([f"f{name}", *(part for part in parts if part in ("abs", "NaN"))])
         value = m.float(operands[1], kind)
-        made = lanes.redux(m.x, m.op, m.b, name, value, m.bits(operands[2], 32))
+        made = warp.redux(m.x, m.op, m.b, name, value, m.bits(operands[2], 32))
         m.set(operands[0], m.b.value("arith.bitcast", int_type(32), (made,)))
         return
     if name in ("min", "max") and kind == "u32":
         name = f"u{name}"
-    m.set(operands[0], lanes.redux(m.x, m.op, m.b, name, m.bits(operands[1], 32), m.bits(operands[2], 32)))
+    m.set(operands[0], warp.redux(m.x, m.op, m.b, name, m.bits(operands[1], 32), m.bits(operands[2], 32)))
 
 
 @instruction("match")
 def _match(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind = "any" if "any" in modifiers else "all"
     value = m.bits(operands[1], BITS[typed(modifiers)])
-    same, everyone = lanes.match(m.x, m.op, m.b, kind, value, m.bits(operands[2], 32))
+    same, everyone = warp.match(m.x, m.op, m.b, kind, value, m.bits(operands[2], 32))
     target = operands[0]
     if isinstance(target, Pair):
         m.set(target.second, everyone)
@@ -65,7 +66,7 @@ def _match(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> N
 
 @instruction("elect")
 def _elect(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    chosen, is_it = lanes.elect(m.x, m.op, m.b, m.bits(operands[1], 32))
+    chosen, is_it = warp.elect(m.x, m.op, m.b, m.bits(operands[1], 32))
     target = operands[0]
     if not isinstance(target, Pair):
         raise Refused("elect needs a destination d|p")
@@ -76,8 +77,8 @@ def _elect(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> 
 @instruction("activemask")
 def _activemask(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     """The lanes that have not exited: which of them are together is not modelled."""
-    warp = Fields(m.b, hardware.frame_of(m.x, m.op), FrameHeader).load("warp")
-    m.set(operands[0], Fields(m.b, warp, Warp).load("live"))
+    its_warp = Fields(m.b, hardware.frame_of(m.x, m.op), FrameHeader).load("warp")
+    m.set(operands[0], Fields(m.b, its_warp, Warp).load("live"))
 
 
 @instruction("bar", "barrier")
@@ -90,7 +91,7 @@ def _bar(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
             hardware.cluster_wait(x, op, b)
         return
     if "warp" in modifiers:
-        leave(b, lanes.meet(x, op, b, "sync_warp", m.bits(operands[0], 32), []))
+        leave(b, warp.meet(x, op, b, "sync_warp", m.bits(operands[0], 32), []))
         return
     if "red" in modifiers:
         target, first, *threads, predicate = operands

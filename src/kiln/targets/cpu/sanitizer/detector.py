@@ -7,7 +7,17 @@ called by instrumented code (`instrument.py`); each file defines those of one su
 
 from __future__ import annotations
 
-from . import barriers, clocks, launches, lone, mbarriers, orders, reporting, shadow, swizzles  # noqa: F401 - they define functions
+from . import (  # noqa: F401 - they define functions
+    barriers,
+    clocks,
+    independent_threads,
+    launches,
+    mbarriers,
+    orders,
+    reporting,
+    shadow,
+    swizzles,
+)
 from .registry import PREFIX, build, exports
 from .shadow import NO_INIT
 

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl import sanitizing
-from ..stuck import DeadlockFault
+from ..runtime.stuck import DeadlockFault
 from . import state as native
 from .instrument import SanitizedSite, layout_leaves, swizzled_layout
 from .wording import Case, Triple, explain, triple

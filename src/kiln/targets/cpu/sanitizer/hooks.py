@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.target import value_bytes
 from ....mlir import ir
-from ...llvm_build import Builder, int_type
+from ...lowering.builder import Builder, int_type
 
 if TYPE_CHECKING:
-    from ..expand import Expander
+    from ...host.expand import Expander
 
 
 class Hooks:
@@ -41,7 +41,7 @@ class Hooks:
         """
         if self.sanitizer is None:
             return arrive()
-        from ..threads import Barrier, BlockRecord, Fields, FrameHeader
+        from ..runtime.threads import Barrier, BlockRecord, Fields, FrameHeader
 
         block = Fields(b, Fields(b, frame, FrameHeader).load("block"), BlockRecord)
         if number is None:
@@ -85,7 +85,7 @@ class Hooks:
     def rows(self, b: Builder, address: ir.Value, count: int, stores: bool) -> None:
         """Before lanes access rows of matrices together: the first `count` lanes give the address of one each."""
         if self.sanitizer is not None:
-            from ..threads import Fields, FrameHeader
+            from ..runtime.threads import Fields, FrameHeader
 
             assert self.x.function.frame is not None
             thread = Fields(b, self.x.function.frame, FrameHeader).load("thread")

@@ -1,7 +1,7 @@
 """The checks that a kernel makes itself, so that it calls the detector only where something may be wrong.
 
 An access to an argument that nobody writes is fine inside its bounds. In a kernel whose threads never meet, one to an argument that is
-written is fine, too, where nobody else has been (`lone.py`).
+written is fine, too, where nobody else has been (`independent_threads.py`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ....mlir import ir
-from ...llvm_build import Builder, global_, int_type
-from .lone import LONE_CELL
+from ...lowering.builder import Builder, global_, int_type
+from .independent_threads import LONE_CELL
 from .state import STATE, LoneCell, Object, State
 
 if TYPE_CHECKING:
-    from ..expand import Expander, Expansion
+    from ...host.expand import Expander, Expansion
     from .instrument import Instrumentation
 
 

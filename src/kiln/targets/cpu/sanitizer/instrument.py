@@ -17,7 +17,7 @@ from ....base_dsl.compiler import source_span
 from ....base_dsl.target import value_bytes
 from ....dialects import cute
 from ....mlir import ir
-from ...llvm_build import Builder, constant_values, int_type, ptr_type
+from ...lowering.builder import Builder, constant_values, int_type, ptr_type
 from . import detector, inline, numeric, swizzles, undefined
 from .state import ALIGNMENT_SHIFT, ATOMIC, ENGINE_SHIFT, GLOBAL, KINDS, MAX_LEAVES, MAX_OBJECTS, SHARED, WRITE
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
     from ....base_dsl.diagnostics import Span
-    from ..expand import Expander, Expansion, FunctionState
+    from ...host.expand import Expander, Expansion, FunctionState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Instrumentation:
 
     def enter(self, x: Expander) -> None:
         """Let a kernel be run by the scheduler even if nothing in it waits, unless its threads never meet."""
-        from ..resume import SUSPEND
+        from ..passes.coroutines import SUSPEND
 
         facts, state = self.facts[x.function.name], x.function
         if "numeric" in self.kinds:

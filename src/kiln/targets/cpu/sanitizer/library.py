@@ -8,10 +8,10 @@ from .... import forks
 from ....base_dsl import cache
 from ....base_dsl.compiler import Compilation
 from ....mlir import context
-from ...llvm_build import translate
-from ...llvm_text import fix_float_literals
-from .. import jit
-from ..lower import TO_LLVM
+from ...host import jit
+from ...host.lower import TO_LLVM
+from ...lowering.builder import translate
+from ...lowering.llvm_text import fix_float_literals
 from . import detector
 from .state import STATE, State
 

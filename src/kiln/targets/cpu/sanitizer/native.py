@@ -11,7 +11,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any
 
 from ....mlir import ir
-from ...llvm_build import Builder, function, int_type, ptr_type
+from ...lowering.builder import Builder, function, int_type, ptr_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

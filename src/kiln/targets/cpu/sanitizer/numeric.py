@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ....mlir import context, ir
-from ...llvm_build import Builder, int_type, like
+from ...lowering.builder import Builder, int_type, like
 
 if TYPE_CHECKING:
-    from ..expand import Expander
+    from ...host.expand import Expander
     from .instrument import Instrumentation
 
 _MOVES = {"arith.constant", "arith.bitcast", "arith.select", "arith.negf"}

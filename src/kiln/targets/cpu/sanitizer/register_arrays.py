@@ -6,7 +6,7 @@ import dataclasses
 
 from ....dialects import cute
 from ....mlir import ir
-from ...llvm_build import constant_values
+from ...lowering.builder import constant_values
 
 
 @dataclasses.dataclass

@@ -6,7 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any
 
 from ....mlir import context, ir
-from ...llvm_build import declare, global_, int_type, parsed_type, ptr_type
+from ...lowering.builder import declare, global_, int_type, parsed_type, ptr_type
 from .native import Code, Value, define
 from .state import STATE, Cell, Clock, State
 

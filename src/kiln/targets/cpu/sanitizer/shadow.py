@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .lone import LONE_CELL
+from .independent_threads import LONE_CELL
 from .native import Code, Value, Variable
 from .registry import CELL, CLOCK_HEADER, call, exported, maximum, state_of
 from .reporting import attribute, placed

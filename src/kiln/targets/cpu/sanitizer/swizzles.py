@@ -21,7 +21,7 @@ from .state import RULE, Cell
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...llvm_build import Builder
+    from ...lowering.builder import Builder
 
 UNKNOWN = -1
 """In place of a swizzle: the bytes are written, and where they lie without it is not known."""

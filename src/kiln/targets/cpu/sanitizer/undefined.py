@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from ....base_dsl.compiler import source_span
 from ....dialects import cute
 from ....mlir import context, ir
-from ...llvm_build import Builder, int_type, like
+from ...lowering.builder import Builder, int_type, like
 from .register_arrays import RegisterArray, RegisterPlace, unproven_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..expand import Expansion
+    from ...host.expand import Expansion
     from .instrument import Instrumentation
 
 _MOVED = {"cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter", "cute.through"}

@@ -1,0 +1,163 @@
+"""Atomic operations, and loads and stores with an order.
+
+Blocks of other groups run on other OS threads: these are real atomic operations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....base_dsl.compiler import report_at
+from ....base_dsl.diagnostics import DSLNotImplemented
+from ....base_dsl.target import value_bytes
+from ....dialects import cute
+from ....mlir import ir
+from ...host.arithmetic import round_to_bf16, widen_bf16
+from ...host.expand import Expander, carrier_type, from_carrier, to_carrier
+from ...lowering.builder import Builder, int_type
+from ..sanitizer.hooks import Hooks
+from .sync import SEQUENTIAL, hardware, i64_attribute, let_others_run, text
+
+_ATOMICS = {
+    "exch": 0, "add": 1, "and": 3, "or": 5, "xor": 6, "max": 7, "min": 8, "umax": 9, "umin": 10, "inc": 15, "dec": 16,
+}  # fmt: skip
+_FLOAT_ATOMICS = {"add": 11, "max": 13, "min": 14}
+_RELAXED, _ACQUIRE, _RELEASE = 2, 4, 5
+
+
+def _is_float(type_: ir.Type) -> bool:
+    element = type_.element_type if isinstance(type_, ir.VectorType) else type_
+    return isinstance(element, ir.FloatType)
+
+
+def atomic_rmw(
+    x: Expander, op: ir.Operation, b: Builder, kind: str, pointer: ir.Value, value: ir.Value, modifiers: str = ""
+) -> ir.Value:
+    """The old element. Inline PTX gives its order and scope as modifiers."""
+    let_others_run(x, op, b, "loop around an atomic operation")
+    pointer = Hooks(x, op).atomic(b, pointer, value.type, modifiers)
+    attributes = {"ordering": i64_attribute(SEQUENTIAL)}
+    if kind == "exch" and _is_float(value.type):
+        bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]
+        raw = b.value("arith.bitcast", bits, (value,))
+        old = b.value("llvm.atomicrmw", bits, (pointer, raw), {**attributes, "bin_op": i64_attribute(0)})
+        return b.value("arith.bitcast", value.type, (old,))
+    known = _FLOAT_ATOMICS if _is_float(value.type) else _ATOMICS
+    if kind not in known:
+        raise report_at(op.location, DSLNotImplemented, f"atomic {kind} of {value.type}")
+    if isinstance(getattr(value.type, "element_type", value.type), ir.BF16Type):
+        return _bf16_rmw(b, kind, pointer, value)
+    return b.value("llvm.atomicrmw", value.type, (pointer, value), {**attributes, "bin_op": i64_attribute(known[kind])})
+
+
+def _bf16_rmw(b: Builder, kind: str, pointer: ir.Value, value: ir.Value) -> ir.Value:
+    """The old element. In f32, as all arithmetic of bf16 is; again until no other thread came in between."""
+    bits = int_type(8 * value_bytes(value.type))
+    ordered = {"ordering": i64_attribute(_RELAXED), "alignment": i64_attribute(value_bytes(value.type))}
+    operation = {"add": "addf", "max": "maxnumf", "min": "minnumf"}[kind]
+
+    def exchange(c: Builder) -> tuple[ir.Value, ir.Value]:
+        old = c.value("llvm.load", bits, (pointer,), ordered)
+        wide = c.binary(operation, widen_bf16(c, _bitcast(c, old, value.type)), widen_bf16(c, value))
+        changed = _compare_exchange(c, pointer, old, _bitcast(c, round_to_bf16(c, wide), bits))
+        found = c.extract(changed, bits, 0)
+        return c.compare("ne", found, old), found
+
+    return _bitcast(b, b.repeat(exchange, bits), value.type)
+
+
+def _bitcast(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
+    """The bits of a value as another type; elements of a vector may become one number."""
+    return b.value("llvm.bitcast", type_, (value,))
+
+
+def _compare_exchange(b: Builder, pointer: ir.Value, compare: ir.Value, value: ir.Value) -> ir.Value:
+    """The old element, and whether it was the one expected."""
+    pair = ir.Type.parse(f"!llvm.struct<({value.type}, i1)>")
+    attributes = {"success_ordering": i64_attribute(SEQUENTIAL), "failure_ordering": i64_attribute(SEQUENTIAL)}
+    return b.value("llvm.cmpxchg", pair, (pointer, compare, value), attributes)
+
+
+@hardware("atomic_rmw")
+def _atomic_rmw(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [atomic_rmw(x, op, b, text(op, "kind"), *op.operands)]
+
+
+def atomic_cas(
+    x: Expander,
+    op: ir.Operation,
+    b: Builder,
+    pointer: ir.Value,
+    compare: ir.Value,
+    value: ir.Value,
+    modifiers: str = "",
+) -> ir.Value:
+    """The old element. Inline PTX gives its order and scope as modifiers."""
+    let_others_run(x, op, b, "loop around an atomic operation")
+    pointer = Hooks(x, op).atomic(b, pointer, value.type, modifiers)
+    result, bits = value.type, value.type
+    if _is_float(bits):
+        bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]
+        compare, value = (b.value("arith.bitcast", bits, (v,)) for v in (compare, value))
+    old = b.extract(_compare_exchange(b, pointer, compare, value), bits, 0)
+    return old if old.type == result else b.value("arith.bitcast", result, (old,))
+
+
+@hardware("atomic_cas")
+def _atomic_cas(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [atomic_cas(x, op, b, *op.operands)]
+
+
+def _access(type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribute]:
+    """Attributes of an access: what other OS threads may see is ordered, where a processor can do so in one access."""
+    width = 0 if isinstance(type_, ir.VectorType) else type_.width  # pyright: ignore[reportAttributeAccessIssue]
+    if width not in (8, 16, 32, 64) or not {"acquire", "release", "relaxed", "volatile", "mmio"} & set(
+        modifiers.split(".")
+    ):
+        return {"volatile_": ir.UnitAttr.get()}
+    return {
+        "volatile_": ir.UnitAttr.get(), "ordering": i64_attribute(order), "alignment": i64_attribute(width // 8),
+    }  # fmt: skip
+
+
+def ordered_load(
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, type_: ir.Type, modifiers: str, shared: bool = False
+) -> ir.Value:
+    """A load that happens here. `shared`: it is known to be from shared memory."""
+    let_others_run(x, op, b, "loop around a load")
+    carrier = carrier_type(type_)
+    pointer = Hooks(x, op).ordered(b, pointer, carrier, modifiers, stores=False)
+    if shared and x.module.banks is not None:
+        x.module.banks.access(x, op, b, pointer, value_bytes(carrier), value_bytes(carrier), "ld")
+    attributes = _access(carrier, modifiers, _ACQUIRE)
+    made = b.value("llvm.load", carrier, (pointer,), attributes)
+    if "acquire" in modifiers and "ordering" not in attributes:  # x86-64 would keep the order anyway, aarch64 would not
+        b.op("llvm.fence", (), (), {"ordering": i64_attribute(_ACQUIRE)})
+    return from_carrier(b, made, type_)
+
+
+@hardware("ordered_load")
+def _ordered_load(x: Expander, op: ir.Operation, operands: Any, results: Any, b: Builder) -> list[ir.Value]:
+    shared = cute.info(operands[0]).space == "smem"
+    return [ordered_load(x, op, b, op.operands[0], results[0], text(op, "modifiers"), shared)]
+
+
+def ordered_store(
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, value: ir.Value, modifiers: str, shared: bool = False
+) -> None:
+    """A store that happens here. `shared`: it is known to be to shared memory."""
+    value = to_carrier(b, value)
+    pointer = Hooks(x, op).ordered(b, pointer, value.type, modifiers, stores=True)
+    if shared and x.module.banks is not None:
+        x.module.banks.access(x, op, b, pointer, value_bytes(value.type), value_bytes(value.type), "st")
+    attributes = _access(value.type, modifiers, _RELEASE)
+    if "release" in modifiers and "ordering" not in attributes:
+        b.op("llvm.fence", (), (), {"ordering": i64_attribute(_RELEASE)})
+    b.op("llvm.store", (), (value, pointer), attributes)
+
+
+@hardware("ordered_store")
+def _ordered_store(x: Expander, op: ir.Operation, operands: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    pointer, value = op.operands
+    ordered_store(x, op, b, pointer, value, text(op, "modifiers"), cute.info(operands[0]).space == "smem")
+    return []

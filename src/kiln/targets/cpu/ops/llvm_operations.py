@@ -1,0 +1,74 @@
+"""Operations of the LLVM dialect that programs write themselves, on `pointer.llvm_ptr`: memory as PTX's `ld`, `st`, `atom`.
+
+They are what they are on the host, where there is one address space. The sanitizer sees them, and a thread that waits in
+a loop around an atomic one lets others run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ....mlir import ir
+from ...host.expand import carrier_type, expands
+from ..sanitizer.hooks import Hooks
+from .sync import let_others_run
+
+if TYPE_CHECKING:
+    from ...host.expand import Expander
+    from ...lowering.builder import Builder
+
+_ORDERS = ("", "relaxed", "relaxed", "", "acquire", "release", "acq_rel", "acq_rel")
+"""By LLVM's number of an order (not atomic, unordered, monotonic, -, acquire, ...), PTX's name."""
+_SCOPES = {"block": "cta", "workgroup": "cta", "cluster": "cluster", "device": "gpu", "agent": "gpu"}
+
+
+@expands("llvm.addrspacecast")
+def _addrspacecast(_x: Expander, op: ir.Operation, _operands: Any, _results: Any, _b: Builder) -> list[ir.Value]:
+    return [op.operands[0]]
+
+
+def _number(op: ir.Operation, name: str) -> int:
+    return ir.IntegerAttr(op.attributes[name]).value if name in op.attributes else 0
+
+
+def _modifiers(op: ir.Operation, ordering: str) -> str:
+    """Order and scope as modifiers of PTX; empty for a plain access."""
+    order = "volatile" if "volatile_" in op.attributes else _ORDERS[_number(op, ordering)]
+    scope = ir.StringAttr(op.attributes["syncscope"]).value if "syncscope" in op.attributes else ""
+    return f"{order}.{_SCOPES.get(scope, 'sys')}" if order else ""
+
+
+def _access(x: Expander, op: ir.Operation, b: Builder, at: int, type_: ir.Type, stores: bool) -> None:
+    if not x.function.is_kernel:
+        return
+    modifiers = _modifiers(op, "ordering")
+    if modifiers and not stores:
+        let_others_run(x, op, b, "loop around a load")
+    op.operands[at] = Hooks(x, op).ordered(b, op.operands[at], carrier_type(type_), modifiers, stores)
+
+
+@expands("llvm.load")
+def _load(x: Expander, op: ir.Operation, _operands: Any, results: Any, b: Builder) -> None:
+    _access(x, op, b, 0, results[0], stores=False)
+
+
+@expands("llvm.store")
+def _store(x: Expander, op: ir.Operation, _operands: Any, _results: Any, b: Builder) -> None:
+    _access(x, op, b, 1, op.operands[0].type, stores=True)
+
+
+def _update(x: Expander, op: ir.Operation, b: Builder, ordering: str) -> None:
+    if x.function.is_kernel:
+        let_others_run(x, op, b, "loop around an atomic operation")
+        type_ = carrier_type(op.operands[1].type)
+        op.operands[0] = Hooks(x, op).atomic(b, op.operands[0], type_, _modifiers(op, ordering))
+
+
+@expands("llvm.atomicrmw")
+def _atomicrmw(x: Expander, op: ir.Operation, _operands: Any, _results: Any, b: Builder) -> None:
+    _update(x, op, b, "ordering")
+
+
+@expands("llvm.cmpxchg")
+def _cmpxchg(x: Expander, op: ir.Operation, _operands: Any, _results: Any, b: Builder) -> None:
+    _update(x, op, b, "success_ordering")

@@ -1,0 +1,600 @@
+"""Tensor-core operations as host code: `mma_sync`, `ldmatrix`, `stmatrix`.
+
+The lanes of a warp meet; the first that goes on does the work of all, in a function of the module that is made once for each
+kind of operation. A lane's slot (`threads.PAYLOAD`) holds what it brings and finds what it gets.
+
+Fragments follow the PTX manual ("Matrix Fragments for mma.m16n8k16" and its neighbours). With g = lane / 4 and t = lane % 4,
+and e elements to a register, element i of register r of a lane is
+
+    A   row g + 8 (r % 2), column t e + i + 4 e (r / 2)
+    B   row t e + i + 4 e r, column g
+    C   row g + 8 (n / 2), column 2 t + n % 2, for its n-th element
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ....base_dsl.compiler import report_at
+from ....base_dsl.diagnostics import DSLNotImplemented
+from ....mlir import context, ir
+from ...host.expand import Expander
+from ...lowering.builder import Builder, function, global_, int_type, parsed_type, ptr_type
+from ..runtime.threads import PAYLOAD, leave
+from ..sanitizer.hooks import Hooks
+from .sync import frame_of, hardware
+from .warp import lane_of, meet, once_for_warp, slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+A_AT, B_AT, C_AT = 0, 64, 96
+"""Where fragments lie in a lane's slot."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Element:
+    """An element type of A or B: its bits, and the type sums are made in."""
+
+    bits: int
+    sum: str
+
+
+ELEMENTS = {
+    "f16": Element(16, "f32"), "bf16": Element(16, "f32"), "tf32": Element(32, "f32"), "f64": Element(64, "f64"),
+    "s8": Element(8, "i32"), "u8": Element(8, "i32"), "e4m3": Element(8, "f32"), "e5m2": Element(8, "f32"),
+    "s4": Element(4, "i32"), "u4": Element(4, "i32"), "b1.and": Element(32, "i32"), "b1.xor": Element(32, "i32"),
+}  # fmt: skip
+"""Matrices of bits are matrices of words whose product is the number of bits that both (`and`) or only one (`xor`) has."""
+
+SHAPES = {
+    "f16": {(16, 8, 8), (16, 8, 16)}, "bf16": {(16, 8, 8), (16, 8, 16)}, "tf32": {(16, 8, 4), (16, 8, 8)},
+    "f64": {(8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16)}, "s8": {(8, 8, 16), (16, 8, 16), (16, 8, 32)},
+    "u8": {(8, 8, 16), (16, 8, 16), (16, 8, 32)},
+    "e4m3": {(16, 8, 16), (16, 8, 32)}, "e5m2": {(16, 8, 16), (16, 8, 32)},
+    "s4": {(8, 8, 32), (16, 8, 32), (16, 8, 64)}, "u4": {(8, 8, 32), (16, 8, 32), (16, 8, 64)},
+    "b1.and": {(8, 8, 4), (16, 8, 4), (16, 8, 8)}, "b1.xor": {(8, 8, 4), (16, 8, 4), (16, 8, 8)},
+}  # fmt: skip
+"""Shapes (m, n, k) by the type of A."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mma:
+    """One kind of `mma_sync`."""
+
+    m: int
+    n: int
+    k: int
+    a: str
+    b: str
+    d: str
+    saturates: bool = False
+    """Whether a sum of integers that does not fit becomes the nearest one that does."""
+
+    @property
+    def name(self) -> str:
+        return f"kiln.mma.m{self.m}n{self.n}k{self.k}.{self.a}.{self.b}.{self.d}{'.sat' * self.saturates}"
+
+    @property
+    def sum(self) -> str:
+        return ELEMENTS[self.a].sum
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """Row `row + row_g * g + row_t * t`, and the column alike."""
+
+    row: int
+    row_g: int
+    row_t: int
+    column: int
+    column_g: int
+    column_t: int
+
+
+def fragment_a(m: int, k: int, bits: int) -> list[Position]:
+    """The elements of A that a lane holds, in the order of its registers."""
+    per_register = max(1, 32 // bits)
+    count = m * k // 32
+    made: list[Position] = []
+    for number in range(count):
+        register, i = divmod(number, per_register)
+        made.append(
+            Position(
+                8 * (register % 2) if m == 16 else 0, 1, 0, i + 4 * per_register * (register // 2), 0, per_register
+            )
+        )
+    return made
+
+
+def fragment_b(n: int, k: int, bits: int) -> list[Position]:
+    """The elements of B that a lane holds."""
+    per_register = max(1, 32 // bits)
+    made: list[Position] = []
+    for number in range(n * k // 32):
+        register, i = divmod(number, per_register)
+        made.append(Position(i + 4 * per_register * register, 0, per_register, 0, 1, 0))
+    return made
+
+
+def fragment_c(m: int, n: int) -> list[Position]:
+    """The elements of C and D that a lane holds."""
+    return [Position(8 * (i // 2), 1, 0, i % 2, 0, 2) for i in range(m * n // 32)]
+
+
+# --- mma.sync --------------------------------------------------------------------------------------------------------
+
+
+def _outlined(x: Expander, name: str, body: Callable[[Builder, ir.Value], None]) -> None:
+    """Make a function of a pointer to the lanes' slots, once for the module."""
+    if name in x.module.declared:
+        return
+    x.module.declared.add(name)
+    x.module.outlined.add(name)
+    made = function(x.module.module, name, [ptr_type()], [])
+    entry = made.regions[0].blocks[0]
+    b = Builder(ir.InsertionPoint(entry), ir.Location.unknown(context()))
+    body(b, entry.arguments[0])
+    b.op("func.return", (), ())
+
+
+def _vector(count: int, element: ir.Type) -> ir.Type:
+    return ir.VectorType.get([count], element, loc=ir.Location.unknown(context()))
+
+
+def _table(x: Expander, name: str) -> str:
+    """The name of a global constant with the 256 values of an 8-bit float as f32."""
+    symbol = f"kiln.{name}"
+    if symbol not in x.module.declared:
+        x.module.declared.add(symbol)
+        import ml_dtypes
+        import numpy as np
+
+        dtype = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}[name]
+        values = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
+        f32 = ir.F32Type.get(context())
+        tensor = ir.RankedTensorType.get([256], f32, loc=ir.Location.unknown(context()))
+        value = ir.DenseElementsAttr.get(values, type=tensor, context=context())
+        global_(
+            x.module.module, symbol, parsed_type("!llvm.array<256 x f32>"), value, linkage="internal", constant=True
+        )
+    return symbol
+
+
+def _product_type(kind: str) -> str:
+    """The type elements are multiplied in. Bytes: 32 products of 16 bits and their sum are exact in f32, and faster there."""
+    if kind.startswith("b1"):
+        return "i32"
+    return "f32" if ELEMENTS[kind].sum == "i32" else ELEMENTS[kind].sum
+
+
+def _elements(x: Expander, b: Builder, address: ir.Value, kind: str, count: int) -> ir.Value:
+    """Elements of A or B that lie side by side, as a vector of the type they are multiplied in."""
+    i32, wide = int_type(32), _vector(count, parsed_type(_product_type(kind)))
+    words = _vector(count, i32)
+    if kind == "f16":
+        return b.value("arith.extf", wide, (b.load(_vector(count, ir.F16Type.get(context())), address, 8),))
+    if kind == "bf16":
+        raised = b.value("arith.extui", words, (b.load(_vector(count, int_type(16)), address, 8),))
+        return b.value("arith.bitcast", wide, (b.binary("shli", raised, b.const(words, 16)),))
+    if kind == "tf32":  # the lowest 13 bits of a register are ignored
+        return b.value("arith.bitcast", wide, (b.binary("andi", b.load(words, address, 8), b.const(words, -8192)),))
+    if kind == "f64":
+        return b.load(wide, address, 8)
+    if kind.startswith("b1"):
+        return b.load(words, address, 4)
+    if kind in ("s4", "u4"):  # the lower half of a byte comes first
+        pairs = _vector(count // 2, i32)
+        low = b.value("arith.extui", pairs, (b.load(_vector(count // 2, int_type(8)), address, 4),))
+        both = [b.binary("shli", low, b.const(pairs, shift)) for shift in (28, 24)]
+        even, odd = (b.binary("shrsi" if kind == "s4" else "shrui", part, b.const(pairs, 28)) for part in both)
+        order = [n // 2 + count // 2 * (n % 2) for n in range(count)]
+        return b.value("arith.sitofp", wide, (_shuffled(b, even, odd, order),))
+    bytes_ = b.load(_vector(count, int_type(8)), address, 4)
+    if kind in ("s8", "u8"):
+        numbers = b.value("arith.extsi" if kind == "s8" else "arith.extui", words, (bytes_,))
+        return b.value("arith.sitofp", wide, (numbers,))
+    table, f32 = b.address_of(_table(x, kind)), ir.F32Type.get(context())
+    values: list[ir.Value] = []
+    for number in range(count):
+        position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
+        code = b.value("vector.extract", int_type(8), (bytes_,), position)
+        values.append(b.load(f32, b.gep(table, f32, b.value("arith.extui", int_type(64), (code,)))))
+    return b.value("vector.from_elements", wide, values)
+
+
+def _shuffled(b: Builder, first: ir.Value, second: ir.Value, order: list[int]) -> ir.Value:
+    type_ = _vector(len(order), first.type.element_type)  # pyright: ignore[reportAttributeAccessIssue]
+    return b.value("vector.shuffle", type_, (first, second), {"mask": ir.DenseI64ArrayAttr.get(order, context())})
+
+
+def _rows_of_b(x: Expander, b: Builder, slots: ir.Value, rows: ir.Value, kind: Mma, places: list[Position]) -> None:
+    """Widen B and store it by rows: lane 4 g + t holds parts of column g."""
+    type_ = parsed_type(_product_type(kind.b))
+
+    def element(c: Builder, vector: ir.Value, number: int) -> ir.Value:
+        position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
+        return c.value("vector.extract", type_, (vector,), position)
+
+    def held(c: Builder, lane: ir.Value) -> ir.Value:
+        own = c.byte_gep(slots, c.binary("muli", lane, c.i32(PAYLOAD)))
+        return _elements(x, c, c.byte_gep(own, B_AT), kind.b, len(places))
+
+    columns, t = b.for_(b.i32(0), b.i32(4), b.i32(1))
+    start = columns.gep(rows, type_, columns.binary("muli", t, columns.i32(places[0].row_t * kind.n)))
+    if len(places) % 4:
+        each, g = columns.for_(columns.i32(0), columns.i32(8), columns.i32(1))
+        widened = held(each, each.binary("addi", each.binary("muli", g, each.i32(4)), t))
+        for number, place in enumerate(places):
+            where = each.gep(each.gep(start, type_, g), type_, place.row * kind.n)
+            each.store(element(each, widened, number), where)
+        return
+    for first in (0, 4):  # four columns at a time: parts of four rows
+        lanes = [held(columns, columns.binary("addi", t, columns.i32(4 * (first + g)))) for g in range(4)]
+        for part in range(0, len(places), 4):
+            whole = [
+                value if len(places) == 4 else _shuffled(columns, value, value, list(range(part, part + 4)))
+                for value in lanes
+            ]
+            low, high = (
+                [_shuffled(columns, whole[n], whole[n + 1], order) for n in (0, 2)]
+                for order in ([0, 4, 1, 5], [2, 6, 3, 7])
+            )
+            for number, (pairs, order) in enumerate(
+                ((low, [0, 1, 4, 5]), (low, [2, 3, 6, 7]), (high, [0, 1, 4, 5]), (high, [2, 3, 6, 7]))
+            ):
+                where = columns.gep(start, type_, places[part + number].row * kind.n + first)
+                columns.store(_shuffled(columns, pairs[0], pairs[1], order), where, 16)
+
+
+def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
+    """Widen A and B, multiply, and put D where C was.
+
+    A sum starts with C and takes the products in the order of k, each by one fused multiplication and addition. For
+    integers C comes last, modulo 2**32.
+    """
+    type_, is_integer = parsed_type(_product_type(kind.a)), kind.sum == "i32"
+    row_type, d_type = _vector(kind.n, type_), parsed_type(kind.d)
+    in_a, in_b = fragment_a(kind.m, kind.k, ELEMENTS[kind.a].bits), fragment_b(kind.n, kind.k, ELEMENTS[kind.b].bits)
+    a = b.alloca(type_, kind.m * kind.k, 64)  # as the lanes hold it
+    rows = b.alloca(type_, kind.k * kind.n, 64)  # of B
+
+    each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
+    own = each.byte_gep(slots, each.binary("muli", lane, each.i32(PAYLOAD)))
+    widened = _elements(x, each, each.byte_gep(own, A_AT), kind.a, len(in_a))
+    each.store(widened, each.gep(a, type_, each.binary("muli", lane, each.i32(len(in_a)))), 8)
+    _rows_of_b(x, b, slots, rows, kind, in_b)
+
+    # element (8 half + g, k) of A: element `number` of lane 4 g + t
+    holder = {
+        (place.row // 8, place.column + place.column_t * t): (t, number)
+        for number, place in enumerate(in_a)
+        for t in range(4)
+    }
+    halves, together = kind.m // 8, 2
+    outer, start = b.for_(b.i32(0), b.i32(8), b.i32(together))
+    groups = [outer.binary("addi", start, outer.i32(n)) for n in range(together)]
+    pair, d_bytes = _vector(2, d_type), d_type.width // 8  # pyright: ignore[reportAttributeAccessIssue]
+
+    def place_of(group: ir.Value, t: int, half: int) -> ir.Value:
+        """Two elements of C that a lane holds, of a row."""
+        lane = outer.binary("addi", outer.binary("muli", group, outer.i32(4)), outer.i32(t))
+        return outer.byte_gep(
+            outer.byte_gep(slots, outer.binary("muli", lane, outer.i32(PAYLOAD))), C_AT + 2 * half * d_bytes
+        )
+
+    starts: dict[tuple[int, int], ir.Value] = {}
+    for which, group in enumerate(groups):
+        for half in range(halves):
+            pairs = [outer.load(pair, place_of(group, t, half), d_bytes) for t in range(4)]
+            low, high = (_shuffled(outer, pairs[n], pairs[n + 1], [0, 1, 2, 3]) for n in (0, 2))
+            starts[which, half] = _shuffled(outer, low, high, list(range(8)))
+    if is_integer:
+        totals = dict.fromkeys(starts, outer.value("llvm.mlir.zero", row_type))
+    elif d_type == type_:
+        totals = dict(starts)
+    else:
+        totals = {place: outer.value("arith.extf", row_type, (row,)) for place, row in starts.items()}
+    fragments = [outer.gep(a, type_, outer.binary("muli", group, outer.i32(4 * len(in_a)))) for group in groups]
+    for k in range(kind.k):
+        right = outer.load(row_type, outer.gep(rows, type_, k * kind.n), 16)
+        for which, half in list(totals):
+            t, number = holder[half, k]
+            left = outer.load(type_, outer.gep(fragments[which], type_, t * len(in_a) + number))
+            spread = outer.value("vector.broadcast", row_type, (left,))
+            if kind.a.startswith("b1"):
+                same = outer.binary("andi" if kind.a == "b1.and" else "xori", spread, right)
+                product = outer.value("math.ctpop", row_type, (same,))
+                totals[which, half] = outer.binary("addi", totals[which, half], product)
+                continue
+            totals[which, half] = outer.value("math.fma", row_type, (spread, right, totals[which, half]))
+    for (which, half), total in totals.items():
+        row = total
+        if is_integer:
+            whole = total if type_ == d_type else outer.value("arith.fptosi", _vector(kind.n, d_type), (total,))
+            row = _sum(outer, starts[which, half], whole, kind.saturates)
+        elif d_type != type_:
+            row = outer.value("arith.truncf", _vector(kind.n, d_type), (total,))
+        for t in range(4):
+            outer.store(_shuffled(outer, row, row, [2 * t, 2 * t + 1]), place_of(groups[which], t, half), d_bytes)
+
+
+def _sum(b: Builder, c: ir.Value, total: ir.Value, saturates: bool) -> ir.Value:
+    """C + A B of integers."""
+    if not saturates:
+        return b.binary("addi", c, total)
+    wide = _vector(c.type.shape[0], int_type(64))  # pyright: ignore[reportAttributeAccessIssue]
+    whole = b.binary("addi", *(b.value("arith.extsi", wide, (part,)) for part in (c, total)))
+    for name, limit in (("minsi", (1 << 31) - 1), ("maxsi", -(1 << 31))):
+        whole = b.binary(name, whole, b.const(wide, limit))
+    return b.value("arith.trunci", c.type, (whole,))
+
+
+_RESULTS = {
+    "f16": ("f32", "f16"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",), "s8": ("i32",), "u8": ("i32",),
+    "e4m3": ("f32", "f16"), "e5m2": ("f32", "f16"), "s4": ("i32",), "u4": ("i32",), "b1.and": ("i32",),
+    "b1.xor": ("i32",),
+}  # fmt: skip
+
+
+def checked(op: ir.Operation, kind: Mma) -> Mma:
+    """A kind of `mma_sync`; refused if the hardware has no such instruction."""
+    a, b = kind.a, kind.b
+    same_family = a == b or any({a, b} <= family for family in ({"s8", "u8"}, {"s4", "u4"}, {"e4m3", "e5m2"}))
+    shapes = SHAPES.get(a, set[tuple[int, int, int]]())
+    if not same_family or (kind.m, kind.n, kind.k) not in shapes or kind.d not in _RESULTS[a]:
+        raise report_at(
+            op.location,
+            DSLNotImplemented,
+            f"there is no mma.sync m{kind.m}n{kind.n}k{kind.k} of {a} and {b} with sums in {kind.d}",
+            f"shapes for {a}: {', '.join(f'm{m}n{n}k{k}' for m, n, k in sorted(shapes))}",
+        )
+    return kind
+
+
+def _kind_of(op: ir.Operation) -> Mma:
+    """The kind of an `mma_sync`."""
+    m, n, k = (op.attributes[name].value for name in "mnk")
+    d = str(op.operands[2].type.element_type)  # pyright: ignore[reportAttributeAccessIssue]
+    return checked(op, Mma(m, n, k, op.attributes["a_type"].value, op.attributes["b_type"].value, d))
+
+
+def mma(x: Expander, op: ir.Operation, b: Builder, kind: Mma, a: ir.Value, right: ir.Value, c: ir.Value) -> ir.Value:
+    """A lane's part of D = A B + C; vectors, as in `mma_sync`."""
+    meeting = meet(x, op, b, f"mma_sync.{kind.name}", b.i32(-1), [(a, A_AT), (right, B_AT), (c, C_AT)])
+    first = once_for_warp(x, op, b, "mma_sync", meeting)
+    first.call(_product(x, kind), [], [meeting.inside(first).at("payload")])
+    result = b.load(c.type, b.byte_gep(slot(b, meeting, lane_of(x, b)), C_AT), 4)
+    leave(b, meeting)
+    return result
+
+
+def _product(x: Expander, kind: Mma) -> str:
+    """The function that multiplies for all lanes."""
+    _outlined(x, kind.name, lambda inner, slots: _multiply(x, inner, slots, kind))
+    return kind.name
+
+
+@hardware("mma_sync")
+def _mma_sync(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [mma(x, op, b, _kind_of(op), *op.operands)]
+
+
+# --- ldmatrix, stmatrix ----------------------------------------------------------------------------------------------
+
+_POINTER_AT, _REGISTERS_AT = 0, 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Matrices:
+    """What an `ldmatrix` or `stmatrix` moves: `count` matrices of a shape.
+
+    m8n8: 16-bit elements. m8n16: 8-bit elements that are unpacked from `unpack` bits. m16n16: bytes, perhaps unpacked,
+    transposed. m16n8: bytes, transposed, to be stored.
+    """
+
+    stores: bool
+    count: int
+    transpose: bool = False
+    shape: str = "m8n8"
+    unpack: int = 0
+
+    @property
+    def name(self) -> str:
+        kind = "stmatrix" if self.stores else "ldmatrix"
+        return f"{kind}.{self.shape}.x{self.count}{'.trans' * self.transpose}{f'.b{self.unpack}' * (self.unpack > 0)}"
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes give the address of a row of memory."""
+        return self.count * (16 if self.shape == "m16n16" else 8)
+
+    @property
+    def registers(self) -> int:
+        """How many registers of a lane take part."""
+        return self.count * (2 if self.shape == "m16n16" else 1)
+
+
+def _matrices_of(op: ir.Operation) -> Matrices:
+    kind, _, of_bytes = op.name.removeprefix("cute_nvgpu.").partition("_")
+    count, stores = op.attributes["count"].value, kind == "stmatrix"
+    unpack = op.attributes["unpack"].value if "unpack" in op.attributes else 0
+    if of_bytes:
+        return Matrices(stores, count, True, "m16n8" if stores else "m16n16", unpack)
+    return Matrices(stores, count, "transpose" in op.attributes, "m8n16" if unpack else "m8n8", unpack)
+
+
+def _matrix_access(kind: Matrices) -> Callable[[Builder, ir.Value], None]:
+    """Move the registers of all lanes from or to the rows whose addresses they brought."""
+    move = {"m8n8": _move_words, "m8n16": _move_bytes, "m16n16": _move_bytes, "m16n8": _move_bytes}[kind.shape]
+
+    def body(b: Builder, slots: ir.Value) -> None:
+        each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
+        g, t = each.binary("shrui", lane, each.i32(2)), each.binary("andi", lane, each.i32(3))
+        own = each.byte_gep(slots, each.binary("muli", lane, each.i32(PAYLOAD)))
+
+        def row(first: int, number: ir.Value) -> ir.Value:
+            """The address that lane `first + number` brought."""
+            who = each.binary("addi", number, each.i32(first))
+            return each.load(ptr_type(), each.byte_gep(slots, each.binary("muli", who, each.i32(PAYLOAD))))
+
+        move(each, kind, g, t, each.byte_gep(own, _REGISTERS_AT), row)
+
+    return body
+
+
+def _move_words(
+    b: Builder, kind: Matrices, g: ir.Value, t: ir.Value, registers: ir.Value, row: Callable[[int, ir.Value], ir.Value]
+) -> None:
+    i16 = int_type(16)
+    for matrix in range(kind.count):
+        register = b.byte_gep(registers, 4 * matrix)
+        # the two elements of the register: (row, column) in the matrix
+        first = b.binary("muli", t, b.i32(2))
+        second = b.binary("addi", first, b.i32(1))
+        places = [(first, g), (second, g)]
+        if not kind.transpose:  # they lie side by side
+            inside = b.gep(row(8 * matrix, g), i16, first)
+            source, target = (register, inside) if kind.stores else (inside, register)
+            b.store(b.load(int_type(32), source, 4), target, 4)
+            continue
+        for half, (r, c) in enumerate(places):
+            inside = b.gep(row(8 * matrix, r), i16, c)
+            part = b.byte_gep(register, 2 * half)
+            source, target = (part, inside) if kind.stores else (inside, part)
+            b.store(b.load(i16, source), target)
+
+
+def _move_bytes(
+    b: Builder, kind: Matrices, g: ir.Value, t: ir.Value, registers: ir.Value, row: Callable[[int, ir.Value], ir.Value]
+) -> None:
+    i8 = int_type(8)
+
+    def line(value: ir.Value, factor: int, further: int) -> ir.Value:
+        return b.binary("addi", b.binary("muli", value, b.i32(factor)), b.i32(further))
+
+    for register in range(kind.registers):
+        for i in range(4):
+            if kind.shape == "m8n16":  # four neighbours of row g
+                memory, place = row(8 * register, g), line(t, 4, i)
+            elif kind.shape == "m16n16":  # four rows of column g or g + 8
+                matrix, half = divmod(register, 2)
+                memory, place = row(16 * matrix, line(t, 4, i)), line(g, 1, 8 * half)
+            else:  # two rows of the memory, of which each has the bytes g and g + 8
+                memory, place = row(8 * register, line(t, 2, i % 2)), line(g, 1, 8 * (i // 2))
+            part = b.byte_gep(registers, 4 * register + i)
+            if kind.stores:
+                b.store(b.load(i8, part), b.byte_gep(memory, place))
+            else:
+                b.store(_element(b, memory, place, kind.unpack), part)
+
+
+def _element(b: Builder, memory: ir.Value, number: ir.Value, bits: int) -> ir.Value:
+    """The number-th element of a row, as a byte; of so many bits, or (0) a byte itself."""
+    i8, i32 = int_type(8), int_type(32)
+    if not bits:
+        return b.load(i8, b.byte_gep(memory, number))
+    place = b.binary("muli", number, b.i32(bits))
+    first = b.byte_gep(memory, b.binary("shrui", place, b.i32(3)))
+    low, high = (b.value("arith.extui", i32, (b.load(i8, b.byte_gep(first, n)),)) for n in range(2))
+    both = b.binary("ori", low, b.binary("shli", high, b.i32(8)))
+    wanted = b.binary("andi", b.binary("shrui", both, b.binary("andi", place, b.i32(7))), b.i32((1 << bits) - 1))
+    return b.value("arith.trunci", i8, (wanted,))
+
+
+def _checked_matrices(op: ir.Operation, kind: Matrices) -> Matrices:
+    if kind.count not in ((1, 2) if kind.shape == "m16n16" else (1, 2, 4)):
+        raise report_at(op.location, DSLNotImplemented, f"{kind.name}: there is no such number of matrices at a time")
+    return kind
+
+
+def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, lanes: int, stores: bool) -> None:
+    """In an instrumented build: so many lanes give the address of a row."""
+    Hooks(x, op).rows(b, address, lanes, stores)
+    if x.module.banks is not None:
+        frame_of(x, op)
+        gives = b.if_(b.compare("ult", lane_of(x, b), b.i32(lanes)))
+        x.module.banks.access(x, op, gives, address, 16, 16, "stmatrix" if stores else "ldmatrix")
+
+
+def _movement(x: Expander, op: ir.Operation, kind: Matrices) -> str:
+    """The function that moves matrices for all lanes."""
+    name = f"kiln.{_checked_matrices(op, kind).name}"
+    _outlined(x, name, _matrix_access(kind))
+    return name
+
+
+def load_matrices(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, kind: Matrices) -> ir.Value:
+    """A lane's registers of some matrices, as a vector of i32."""
+    movement = _movement(x, op, kind)
+    _rows(x, op, b, pointer, kind.lanes, stores=False)
+    meeting = meet(x, op, b, kind.name, b.i32(-1), [(pointer, _POINTER_AT)])
+    first = once_for_warp(x, op, b, kind.name, meeting)
+    first.call(movement, [], [meeting.inside(first).at("payload")])
+    made = b.load(_vector(kind.registers, int_type(32)), b.byte_gep(slot(b, meeting, lane_of(x, b)), _REGISTERS_AT), 4)
+    leave(b, meeting)
+    return made
+
+
+def store_matrices(
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, value: ir.Value, kind: Matrices
+) -> None:
+    """The inverse of `load_matrices`."""
+    movement = _movement(x, op, kind)
+    _rows(x, op, b, pointer, kind.lanes, stores=True)
+    meeting = meet(x, op, b, kind.name, b.i32(-1), [(pointer, _POINTER_AT), (value, _REGISTERS_AT)])
+    first = once_for_warp(x, op, b, kind.name, meeting)
+    first.call(movement, [], [meeting.inside(first).at("payload")])
+    leave(b, meeting)
+
+
+def transpose_matrix(x: Expander, op: ir.Operation, b: Builder, register: ir.Value) -> ir.Value:
+    """`movmatrix`: a lane's register of the transpose of an 8x8 matrix of 16-bit elements."""
+    meeting = meet(x, op, b, "movmatrix", b.i32(-1), [(register, 0)])
+    lane, i16 = lane_of(x, b), int_type(16)
+    g, t = b.binary("shrui", lane, b.i32(2)), b.binary("andi", lane, b.i32(3))
+    made = b.i32(0)
+    for half in range(2):
+        # element (g, 2 t + half) of the transpose: row 2 t + half, column g
+        row = b.binary("addi", b.binary("muli", t, b.i32(2)), b.i32(half))
+        holder = b.binary("addi", b.binary("muli", row, b.i32(4)), b.binary("shrui", g, b.i32(1)))
+        part = b.gep(slot(b, meeting, holder), i16, b.binary("andi", g, b.i32(1)))
+        wide = b.value("arith.extui", int_type(32), (b.load(i16, part),))
+        made = b.binary("ori", made, b.binary("shli", wide, b.i32(16 * half)))
+    leave(b, meeting)
+    return made
+
+
+@hardware("ldmatrix")
+@hardware("ldmatrix_bytes")
+def _ldmatrix(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [load_matrices(x, op, b, op.operands[0], _matrices_of(op))]
+
+
+@hardware("stmatrix")
+@hardware("stmatrix_bytes")
+def _stmatrix(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    pointer, value = op.operands
+    store_matrices(x, op, b, pointer, value, _matrices_of(op))
+    return []
+
+
+# --- a whole warp at once (`runs.py`) ------------------------------------------------------------------------------------
+
+
+def warp_operation(x: Expander, op: ir.Operation) -> str:
+    """The function that does an operation for all lanes, given their slots."""
+    if op.name == "cute_nvgpu.mma_sync":
+        return _product(x, _kind_of(op))
+    return _movement(x, op, _matrices_of(op))
+
+
+def operands_at(op: ir.Operation) -> tuple[int, ...]:
+    """Where a lane leaves the operands in its slot."""
+    return (A_AT, B_AT, C_AT) if op.name == "cute_nvgpu.mma_sync" else (_POINTER_AT, _REGISTERS_AT)[: len(op.operands)]
+
+
+def result_at(op: ir.Operation) -> int:
+    """Where a lane finds the result."""
+    return C_AT if op.name == "cute_nvgpu.mma_sync" else _REGISTERS_AT

@@ -1,0 +1,275 @@
+"""Lanes of a warp that meet: shuffles, votes, matches, reductions, elections.
+
+Functions without an underscore work on values, so that inline PTX (`ptx/`) can use them too.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from ....mlir import ir
+from ...host.expand import Expander, carrier_type, from_carrier, to_carrier
+from ...lowering.builder import Builder, int_type, ptr_type
+from ..runtime.threads import PAYLOAD, Fields, FrameHeader, Meeting, leave
+from ..sanitizer.hooks import Hooks
+from .sync import call, frame_of, hardware, site_of, suspend_if, text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def _kind(name: str) -> int:
+    """Lanes meet if they execute the same instruction, wherever it is written."""
+    return zlib.crc32(name.encode()) & 0x7FFFFFFF
+
+
+def meet_word(x: Expander, op: ir.Operation, b: Builder, name: str, mask: ir.Value, word: ir.Value) -> Fields:
+    """Bring 32 bits to the lanes of a mask and wait for theirs."""
+    frame = frame_of(x, op)
+    x.function.meets = True
+    site = b.i32(site_of(x, op, name.partition(".")[0]))
+    operands = [frame, mask, b.i32(_kind(name)), site, word]
+    Hooks(x, op).meet(b, mask, name.partition(".")[0])
+    suspend_if(x, b, call(x, b, "kiln_cpu_meet_word", operands, int_type(32)))
+    return Fields(b, Fields(b, frame, FrameHeader).load("meeting"), Meeting)
+
+
+def meet(
+    x: Expander,
+    op: ir.Operation,
+    b: Builder,
+    name: str,
+    mask: ir.Value,
+    bring: Sequence[tuple[ir.Value, int]],
+) -> Fields:
+    """Bring values, each to its byte of this lane's slot, and wait for the lanes of a mask."""
+    frame = frame_of(x, op)
+    x.function.meets = True
+    slot = call(x, b, "kiln_cpu_join", [frame, mask, b.i32(_kind(name))], ptr_type())
+    for value, offset in bring:
+        b.store(value, b.byte_gep(slot, offset), 8)
+    site = b.i32(site_of(x, op, name.partition(".")[0]))
+    hooks = Hooks(x, op)
+    hooks.meet(b, mask, name.partition(".")[0])
+    suspend_if(x, b, call(x, b, "kiln_cpu_meet", [frame, site], int_type(32)))
+    hooks.met(b, name)
+    return Fields(b, Fields(b, frame, FrameHeader).load("meeting"), Meeting)
+
+
+def once(b: Builder, meeting: Fields) -> Builder:
+    """What the first lane that goes on does for all."""
+    first = b.if_(b.compare("eq", meeting.load("computed"), b.i32(0)))
+    meeting.inside(first).store("computed", 1)
+    return first
+
+
+def once_for_warp(x: Expander, op: ir.Operation, b: Builder, what: str, meeting: Fields) -> Builder:
+    """The same for an operation that all lanes of a warp execute together; if some are missing, a fault instead."""
+    first = once(b, meeting)
+    arrived = meeting.inside(first).load("arrived")
+    whole, missing = first.if_else(first.compare("eq", arrived, first.i32(-1)))
+    lanes = missing.value("arith.extui", int_type(64), (missing.value("math.ctpop", int_type(32), (arrived,)),))
+    x.fault(missing, x.module.site(op, "lanes", what.partition(".")[0], x.function.name, ("i64",)), [lanes])
+    return whole
+
+
+def slot(b: Builder, meeting: Fields, lane: ir.Value) -> ir.Value:
+    """Where a lane left what it brought, and finds what it gets."""
+    return b.byte_gep(meeting.inside(b).at("payload"), b.binary("muli", lane, b.i32(PAYLOAD)))
+
+
+def lane_of(x: Expander, b: Builder) -> ir.Value:
+    """The lane of the running thread."""
+    assert x.function.frame is not None
+    return b.binary("andi", Fields(b, x.function.frame, FrameHeader).load("thread"), b.i32(31))
+
+
+@hardware("sync_warp")
+def _sync_warp(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    leave(b, meet(x, op, b, "sync_warp", op.operands[0], []))
+    return []
+
+
+def shuffle(
+    x: Expander,
+    op: ir.Operation,
+    b: Builder,
+    kind: str,
+    bits: ir.Value,
+    offset: ir.Value,
+    mask: ir.Value,
+    clamp: ir.Value,
+) -> tuple[ir.Value, ir.Value]:
+    """32 bits of another lane, and whether it was inside the clamp."""
+    meeting = meet_word(x, op, b, f"shuffle.{kind}", mask, bits)
+    lane = lane_of(x, b)
+    segment = b.binary("andi", b.binary("shrui", clamp, b.i32(8)), b.i32(31))
+    within = b.binary("xori", segment, b.i32(31))
+    low = b.binary("andi", lane, segment)
+    high = b.binary("ori", low, b.binary("andi", b.binary("andi", clamp, b.i32(31)), within))
+    offset = b.binary("andi", offset, b.i32(31))
+    if kind == "idx":
+        source = b.binary("ori", low, b.binary("andi", offset, within))
+    elif kind == "up":
+        source = b.binary("subi", lane, offset)
+    else:
+        source = b.binary("addi" if kind == "down" else "xori", lane, offset)
+    inside = b.compare("sge" if kind == "up" else "sle", source, high)
+    source = b.select(inside, source, lane)
+    got = b.load(int_type(32), slot(b, meeting, source))
+    leave(b, meeting)
+    return got, inside
+
+
+def as_word(b: Builder, value: ir.Value) -> ir.Value:
+    """The bits of a value of up to 32 bits."""
+    bits = to_carrier(b, value)
+    width = bits.type.width  # pyright: ignore[reportAttributeAccessIssue]
+    if not isinstance(bits.type, ir.IntegerType):
+        bits = b.value("arith.bitcast", int_type(width), (bits,))
+    return bits if width == 32 else b.value("arith.extui", int_type(32), (bits,))
+
+
+def from_word(b: Builder, word: ir.Value, type_: ir.Type) -> ir.Value:
+    """The inverse of `as_word`."""
+    want = carrier_type(type_)
+    if want.width < 32:  # pyright: ignore[reportAttributeAccessIssue]
+        word = b.value("arith.trunci", int_type(want.width), (word,))  # pyright: ignore[reportAttributeAccessIssue]
+    if word.type != want:
+        word = b.value("arith.bitcast", want, (word,))
+    return from_carrier(b, word, type_)
+
+
+@hardware("shuffle")
+def _shuffle(x: Expander, op: ir.Operation, _o: Any, results: Any, b: Builder) -> list[ir.Value]:
+    value, offset, mask, clamp = op.operands
+    got, _ = shuffle(x, op, b, text(op, "kind"), as_word(b, value), offset, mask, clamp)
+    return [from_word(b, got, results[0])]
+
+
+def _fold(
+    b: Builder, meeting: Fields, type_: ir.Type, combine: Callable[[Builder, ir.Value, ir.Value, ir.Value], ir.Value]
+) -> ir.Value:
+    """Combine what the lanes of a meeting brought, lowest first, once for all of them: (so far, value, lane) -> new."""
+    first = once(b, meeting)
+    result = meeting.inside(first).at("result")
+    arrived = meeting.inside(first).load("arrived")
+    lowest = first.value("math.cttz", int_type(32), (arrived,))
+    first.store(first.load(type_, slot(first, meeting, lowest)), result)
+    each, lane = first.for_(first.binary("addi", lowest, first.i32(1)), first.i32(32), first.i32(1))
+    bit = each.binary("andi", each.binary("shrui", arrived, lane), each.i32(1))
+    inside = each.if_(each.compare("ne", bit, each.i32(0)))
+    value = inside.load(type_, slot(inside, meeting, lane))
+    inside.store(combine(inside, inside.load(type_, result), value, lane), result)
+    made = b.load(type_, meeting.at("result"))
+    leave(b, meeting)
+    return made
+
+
+def vote(x: Expander, op: ir.Operation, b: Builder, kind: str, predicate: ir.Value, mask: ir.Value) -> ir.Value:
+    """An i1, or an i32 for `ballot`."""
+    meeting = meet_word(x, op, b, f"vote.{kind}", mask, b.value("arith.extui", int_type(32), (predicate,)))
+    first = once(b, meeting)
+    arrived = meeting.inside(first).load("arrived")
+    result = meeting.inside(first).at("result")
+    first.store(first.i32(0), result)
+    each, number = first.for_(first.i32(0), first.i32(32), first.i32(1))
+    bit = each.binary("andi", each.binary("shrui", arrived, number), each.i32(1))
+    here = each.if_(each.compare("ne", bit, each.i32(0)))
+    holds = here.binary("shli", here.load(int_type(32), slot(here, meeting, number)), number)
+    here.store(here.binary("ori", here.load(int_type(32), result), holds), result)
+    ballot, everyone = b.load(int_type(32), meeting.at("result")), meeting.load("arrived")
+    leave(b, meeting)
+    if kind == "ballot":
+        return ballot
+    all_, none = b.compare("eq", ballot, everyone), b.compare("eq", ballot, b.i32(0))
+    if kind == "all":
+        return all_
+    if kind == "any":
+        return b.binary("xori", none, b.const(int_type(1), 1))
+    return b.binary("ori", all_, none)
+
+
+@hardware("vote")
+def _vote(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [vote(x, op, b, text(op, "kind"), *op.operands)]
+
+
+_REDUX = {
+    "add": "addi",
+    "min": "minsi",
+    "max": "maxsi",
+    "umin": "minui",
+    "umax": "maxui",
+    "and": "andi",
+    "or": "ori",
+    "xor": "xori",
+}
+
+
+def redux(x: Expander, op: ir.Operation, b: Builder, name: str, value: ir.Value, mask: ir.Value) -> ir.Value:
+    """`name` as in the operation's attribute `kind`."""
+    kind, *modifiers = name.split(".")
+    if "abs" in modifiers:
+        value = b.value("math.absf", value.type, (value,))
+    meeting = meet_word(x, op, b, f"redux.{name}", mask, as_word(b, value))
+
+    def combine(inner: Builder, so_far: ir.Value, other: ir.Value, _lane: ir.Value) -> ir.Value:
+        if kind in _REDUX:
+            return inner.binary(_REDUX[kind], so_far, other)
+        propagates = "NaN" in modifiers
+        return inner.binary(
+            {"fmin": ("minnumf", "minimumf"), "fmax": ("maxnumf", "maximumf")}[kind][propagates], so_far, other
+        )
+
+    return _fold(b, meeting, value.type, combine)
+
+
+@hardware("redux")
+def _redux(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [redux(x, op, b, text(op, "kind"), *op.operands)]
+
+
+def match(
+    x: Expander, op: ir.Operation, b: Builder, kind: str, value: ir.Value, mask: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    """The lanes that brought the same value, and (`all`) whether all did: without that no lanes."""
+    i32 = int_type(32)
+    wide = value if value.type == int_type(64) else b.value("arith.extui", int_type(64), (value,))
+    meeting = meet(x, op, b, f"match.{kind}.{value.type}", mask, [(wide, 0)])
+    cell = x.at_entry(b.location).alloca(i32)
+    b.store(b.i32(0), cell)
+    arrived = meeting.load("arrived")
+    each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
+    here = each.binary("andi", each.binary("shrui", arrived, lane), each.i32(1))
+    inside = each.if_(each.compare("ne", here, each.i32(0)))
+    same = inside.if_(inside.compare("eq", inside.load(int_type(64), slot(inside, meeting, lane)), wide))
+    same.store(same.binary("ori", same.load(i32, cell), same.binary("shli", same.i32(1), lane)), cell)
+    leave(b, meeting)
+    lanes = b.load(i32, cell)
+    everyone = b.compare("eq", lanes, arrived)
+    return (lanes if kind == "any" else b.select(everyone, lanes, b.i32(0))), everyone
+
+
+def elect(x: Expander, op: ir.Operation, b: Builder, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The lowest lane there is, and whether it is this one."""
+    meeting = meet(x, op, b, "elect", mask, [])
+    chosen = b.value("math.cttz", int_type(32), (meeting.load("arrived"),))
+    leave(b, meeting)
+    return chosen, b.compare("eq", lane_of(x, b), chosen)
+
+
+@hardware("elect_one")
+def _elect_one(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [elect(x, op, b, b.i32(-1))[1]]
+
+
+@hardware("warp_uniform")
+def _warp_uniform(_x: Expander, op: ir.Operation, _o: Any, _r: Any, _b: Builder) -> list[ir.Value]:
+    return [op.operands[0]]
+
+
+@hardware("match")
+def _match(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+    return [match(x, op, b, op.attributes["kind"].value, *op.operands)[0]]

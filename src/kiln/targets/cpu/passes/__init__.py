@@ -1,0 +1,1 @@
+"""Passes over kernels: threads that wait as coroutines, loops in versions, matrix operations that meet once."""

@@ -1,0 +1,310 @@
+"""Resumable functions: a kernel that waits becomes a state machine over a frame in memory.
+
+`make_resumable` works on an `llvm.func` that returns an i32 0, and whose suspend points are calls of `SUSPEND`. It
+
+1. splits blocks after each suspend point: the first half stores where to go on and returns 1;
+2. enters through a switch on that number;
+3. gives every value that is needed on the other side of a suspend point a slot in the frame: stored where it is
+   defined, loaded in each block that uses it. Function arguments are passed again at every call, constants are made
+   again, and `alloca`s lie in the frame for good.
+
+The frame starts with a header (`HEADER`); its size is known when the pass is done. A fresh frame is a zeroed header.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ....base_dsl.target import size_and_alignment
+from ....mlir import context, ir
+from ...lowering.builder import int_attr, int_type, ptr_type
+
+SUSPEND = "kiln_suspend"
+"""The function whose calls are suspend points."""
+
+LEAVE = "kiln_leave"
+"""The function that is called where a thread is given up: it looks suspended and is never resumed."""
+
+END = "kiln_end"
+"""The function that is called where a thread, or host code, ends before its time."""
+
+RESUME_OFFSET = 0
+"""Byte offset in the frame of the i32 that says where to go on; 0: at the start."""
+
+_REMATERIALIZED = {"llvm.mlir.constant", "llvm.mlir.addressof", "llvm.mlir.zero", "llvm.mlir.undef", "llvm.mlir.poison"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """What a thread keeps between two resumptions."""
+
+    size: int
+    """Bytes, a multiple of `alignment`."""
+    alignment: int
+    spilled: int
+    """Number of values that live across a suspend point."""
+    suspends: int
+
+
+def has_suspends(func: ir.Operation) -> bool:
+    """Whether an `llvm.func` contains suspend points."""
+    return any(_is_suspend(op.operation) for block in func.regions[0].blocks for op in block.operations)
+
+
+def _calls(op: ir.Operation, name: str) -> bool:
+    return op.name == "llvm.call" and "callee" in op.attributes and op.attributes["callee"].value == name  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _is_suspend(op: ir.Operation) -> bool:
+    return _calls(op, SUSPEND)
+
+
+def make_resumable(func: ir.Operation, frame_argument: int, header: int) -> Frame:
+    """Turn a function that returns 0 into one that returns 1 whenever it waits, and 0 when it is done.
+
+    `frame_argument` is the number of the argument that points to the frame, `header` the bytes at its start that the
+    frame's other users take (at least 4).
+    """
+    return _Machine(func, frame_argument, header).run()
+
+
+def return_at_leaves(func: ir.Operation, waits: bool) -> None:
+    """Let a function end where it calls `LEAVE`, each time as the last thing in a block; with 1 if its threads wait."""
+    i32 = int_type(32)
+    _return_at(func, LEAVE, ("llvm.mlir.constant", i32, {"value": int_attr(i32, 1)}) if waits else None)
+
+
+def return_at_ends(func: ir.Operation) -> None:
+    """Let a function end where it calls `END`, each time as the last thing in a block; its result is zero."""
+    returned = {op.operands[0].type for block in func.regions[0].blocks for op in _returns(block) if len(op.operands)}
+    _return_at(func, END, ("llvm.mlir.zero", returned.pop(), {}) if returned else None)
+
+
+def _returns(block: ir.Block) -> list[ir.Operation]:
+    last = list(block.operations)[-1].operation
+    return [last] if last.name == "llvm.return" else []
+
+
+def _return_at(func: ir.Operation, name: str, result: tuple[str, ir.Type, dict[str, ir.Attribute]] | None) -> None:
+    for block in func.regions[0].blocks:
+        operations = [op.operation for op in block.operations]
+        if len(operations) < 2 or not _calls(operations[-2], name):
+            continue
+        end = operations[-1]
+        at = ir.InsertionPoint(end)
+        values: list[ir.Value] = []
+        if result is not None:
+            kind, type_, attributes = result
+            values = [ir.Operation.create(kind, (type_,), (), attributes, loc=end.location, ip=at).result]
+        ir.Operation.create("llvm.return", (), values, loc=end.location, ip=at)
+        end.erase()
+        operations[-2].erase()
+
+
+class _Machine:
+    def __init__(self, func: ir.Operation, frame_argument: int, header: int) -> None:
+        self.func = func
+        self.region = func.regions[0]
+        self.entry = self.region.blocks[0]
+        self.frame = self.entry.arguments[frame_argument]
+        self.size = header
+        self.alignment = 16
+        self.unknown = ir.Location.unknown(context())
+
+    def run(self) -> Frame:
+        old_entry, dispatch = self._new_entry()
+        self._hoist_constants(dispatch)
+        self._move_allocas(dispatch)
+        resumes = self._split()
+        spilled = self._spill(resumes)
+        self._switch(dispatch, old_entry, resumes)
+        size = -(-self.size // self.alignment) * self.alignment
+        return Frame(size, self.alignment, spilled, len(resumes))
+
+    # -- pieces ------------------------------------------------------------------------------------------
+
+    def _op(
+        self, name: str, at: ir.InsertionPoint, results=(), operands=(), attributes=None, successors=None
+    ) -> ir.Operation:
+        return ir.Operation.create(name, results, operands, attributes, successors, 0, self.unknown, at)
+
+    def _constant(self, at: ir.InsertionPoint, type_: ir.Type, value: int) -> ir.Value:
+        return self._op("llvm.mlir.constant", at, (type_,), (), {"value": int_attr(type_, value)}).result
+
+    def _field(self, at: ir.InsertionPoint, offset: int) -> ir.Value:
+        """The address of a byte of the frame."""
+        return self._op(
+            "llvm.getelementptr", at, (ptr_type(),), (self.frame,),
+            {
+                "rawConstantIndices": ir.DenseI32ArrayAttr.get([offset], context()),
+                "elem_type": ir.TypeAttr.get(int_type(8)),
+            },
+        ).result  # fmt: skip
+
+    def _reserve(self, size: int, alignment: int) -> int:
+        self.alignment = max(self.alignment, alignment)
+        offset = -(-self.size // alignment) * alignment
+        self.size = offset + size
+        return offset
+
+    def _new_entry(self) -> tuple[ir.Block, ir.Block]:
+        """(the block the function used to start with, the block it starts with now: it keeps the arguments)."""
+        old_entry = ir.Block.create_after(self.entry)
+        for op in list(self.entry.operations):
+            old_entry.append(op.operation)
+        return old_entry, self.entry
+
+    def _hoist_constants(self, dispatch: ir.Block) -> None:
+        for block in list(self.region.blocks)[1:]:
+            for op in list(block.operations):
+                if op.operation.name in _REMATERIALIZED:
+                    dispatch.append(op.operation)
+
+    def _move_allocas(self, dispatch: ir.Block) -> None:
+        """Memory of the call becomes memory of the frame."""
+        for block in list(self.region.blocks)[1:]:
+            for found in list(block.operations):
+                op = found.operation
+                if op.name != "llvm.alloca":
+                    continue
+                element = op.attributes["elem_type"].value  # pyright: ignore[reportAttributeAccessIssue]
+                count = op.operands[0].owner.attributes["value"].value  # pyright: ignore[reportAttributeAccessIssue]
+                size, alignment = size_and_alignment(element)
+                if isinstance(
+                    element, ir.VectorType
+                ):  # accesses that do not say otherwise are taken to be aligned to it
+                    alignment = min(1 << (size - 1).bit_length(), _FRAMES_ALIGNMENT)
+                if "alignment" in op.attributes:
+                    alignment = max(alignment, op.attributes["alignment"].value)  # pyright: ignore[reportAttributeAccessIssue]
+                place = self._field(
+                    ir.InsertionPoint(dispatch), self._reserve(-(-size // alignment) * alignment * count, alignment)
+                )
+                op.result.replace_all_uses_with(place)
+                op.erase()
+
+    def _split(self) -> list[ir.Block]:
+        """Cut blocks after suspend points; the blocks to go on with, in order."""
+        resumes: list[ir.Block] = []
+        todo = list(self.region.blocks)[1:]
+        while todo:
+            block = todo.pop(0)
+            operations = [op.operation for op in block.operations]
+            for index, op in enumerate(operations):
+                if not _is_suspend(op):
+                    continue
+                rest = ir.Block.create_after(block)
+                for later in operations[index + 1 :]:
+                    rest.append(later)
+                resumes.append(rest)
+                at = ir.InsertionPoint(block)
+                where = self._field(at, RESUME_OFFSET)
+                self._op("llvm.store", at, (), (self._constant(at, int_type(32), len(resumes)), where))
+                self._op("llvm.return", at, (), (self._constant(at, int_type(32), 1),))
+                op.erase()
+                todo.insert(0, rest)
+                break
+        return resumes
+
+    def _spill(self, resumes: list[ir.Block]) -> int:
+        """Give the values that are alive at the start of a resume block slots in the frame."""
+        blocks = list(self.region.blocks)[1:]
+        number = {block: i for i, block in enumerate(blocks)}
+        live_in = self._liveness(blocks, number)
+        crossing: set[ir.Value] = set()
+        for block in resumes:
+            crossing |= live_in[number[block]]
+        # in program order, so that the same program always gives the same frame
+        values = [
+            v
+            for block in blocks
+            for v in (*block.arguments, *(r for op in block.operations for r in op.operation.results))
+        ]
+        for value in values:
+            if value in crossing:
+                self._spill_value(value)
+        return len(crossing)
+
+    def _liveness(self, blocks: list[ir.Block], number: dict[ir.Block, int]) -> list[set[ir.Value]]:
+        uses: list[set[ir.Value]] = [set() for _ in blocks]
+        defs: list[set[ir.Value]] = [set() for _ in blocks]
+        successors: list[list[int]] = [[] for _ in blocks]
+        for i, block in enumerate(blocks):
+            defs[i].update(block.arguments)
+            for op in block.operations:
+                for operand in op.operation.operands:
+                    if operand not in defs[i]:
+                        uses[i].add(operand)
+                defs[i].update(op.operation.results)
+            last = list(block.operations)[-1].operation
+            successors[i] = [number[s] for s in last.successors]
+        outside: set[ir.Value] = set(self.entry.arguments)
+        for op in self.entry.operations:
+            outside.update(op.operation.results)
+        for found in uses:
+            found -= outside
+        predecessors: list[list[int]] = [[] for _ in blocks]
+        for i, targets in enumerate(successors):
+            for t in targets:
+                predecessors[t].append(i)
+        live_in = [set(u) for u in uses]
+        todo = list(range(len(blocks)))
+        while todo:
+            i = todo.pop()
+            out: set[ir.Value] = set()
+            for s in successors[i]:
+                out |= live_in[s]
+            new = uses[i] | (out - defs[i])
+            if new != live_in[i]:
+                live_in[i] = new
+                todo.extend(predecessors[i])
+        return live_in
+
+    def _spill_value(self, value: ir.Value) -> None:
+        size, alignment = size_and_alignment(value.type)
+        offset = self._reserve(size, alignment)
+        owner = value.owner
+        if isinstance(owner, ir.Block):
+            home, at = owner, ir.InsertionPoint.at_block_begin(owner)
+        else:
+            home, at = owner.operation.block, ir.InsertionPoint.after(owner.operation)
+        users: dict[ir.Block, list[tuple[ir.Operation, int]]] = {}
+        for use in list(value.uses):
+            operation = use.owner.operation
+            block = operation.block
+            if block != home:
+                users.setdefault(block, []).append((operation, use.operand_number))
+        self._op("llvm.store", at, (), (value, self._field(at, offset)), _alignment(alignment))
+        for block, uses in users.items():
+            start = ir.InsertionPoint.at_block_begin(block)
+            place = self._field(start, offset)
+            loaded = self._op("llvm.load", start, (value.type,), (place,), _alignment(alignment)).result
+            for operation, index in uses:
+                operation.operands[index] = loaded
+
+    def _switch(self, dispatch: ir.Block, old_entry: ir.Block, resumes: list[ir.Block]) -> None:
+        at = ir.InsertionPoint(dispatch)
+        if not resumes:  # it needs the frame, but never waits
+            self._op("llvm.br", at, (), (), None, [old_entry])
+            return
+        state = self._op("llvm.load", at, (int_type(32),), (self._field(at, RESUME_OFFSET),)).result
+        count = len(resumes)
+        self._op(
+            "llvm.switch", at, (), (state,),
+            {
+                "case_values": ir.DenseElementsAttr.get(
+                    [int_attr(int_type(32), i + 1) for i in range(count)],
+                    ir.VectorType.get([count], int_type(32), loc=self.unknown),
+                ),
+                "case_operand_segments": ir.DenseI32ArrayAttr.get([0] * count, context()),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0], context()),
+            },
+            [old_entry, *resumes],
+        )  # fmt: skip
+
+
+_FRAMES_ALIGNMENT = 64
+"""Of the first frame of a block: its record is a multiple of that, and shared memory before it of more."""
+
+
+def _alignment(bytes_: int) -> dict[str, ir.Attribute]:
+    return {"alignment": ir.IntegerAttr.get(int_type(64), bytes_)}

@@ -1,0 +1,267 @@
+"""Runs of matrix operations: lanes meet once for several of them.
+
+Where `mma_sync`, `ldmatrix` and `stmatrix` follow each other with nothing between them but arithmetic and registers, the lanes
+of a warp meet at the first. The one that goes on does the work of all, operation by operation: for each lane what comes
+before the operation, then the operation itself, as if the warp were one thread. That is one of the orders in which
+threads may run; a meeting of 32 lanes costs more than a small product of matrices.
+
+A lane brings the address of its area: there lie the values that a run needs from outside, those that are needed past the
+next operation, and those that are used after the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ....base_dsl.target import size_and_alignment
+from ....mlir import ir
+from ...host.expand import Expander, carrier_type, from_carrier, to_carrier
+from ...lowering.builder import Builder, function, int_type, ptr_type
+from ..ops import mma
+from ..ops.warp import meet, once_for_warp
+from ..runtime.threads import PAYLOAD, leave
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OPERATIONS = ("cute_nvgpu.mma_sync", "cute_nvgpu.ldmatrix", "cute_nvgpu.stmatrix")
+"""What runs consist of."""
+
+_BETWEEN = ("arith.", "math.", "vector.")
+_BETWEEN_EXACTLY = {
+    f"llvm.{name}"
+    for name in (
+        "getelementptr", "extractvalue", "insertvalue", "mlir.constant", "mlir.undef", "mlir.zero", "ptrtoint", "inttoptr",
+        "bitcast",
+    )
+} | {"builtin.unrealized_conversion_cast"}  # fmt: skip
+
+
+@dataclasses.dataclass
+class _Run:
+    """Operations of a block from one of `OPERATIONS` to another."""
+
+    operations: list[ir.Operation]
+    number: int
+    offsets: dict[ir.Value, int] = dataclasses.field(default_factory=dict)
+    """Where values lie in a lane's area."""
+    size: int = 0
+
+
+def fuse(x: Expander, operations: Sequence[ir.Operation]) -> list[int]:
+    """Replace the runs among some operations of a kernel; the positions of those that are left."""
+    wanted = set(operations)
+    blocks = list(dict.fromkeys(op.block for op in operations))
+    runs: list[_Run] = []
+    for block in blocks:
+        for found in _find(block, wanted):
+            runs.append(_Run(found, len(runs)))
+    if not runs:
+        return list(range(len(operations)))
+    fused = {op for run in runs for op in run.operations if op in wanted}
+    left = [position for position, op in enumerate(operations) if op not in fused]
+    for run in runs:
+        _place(run)
+    area = x.at_entry(x.function.operation.location).alloca(int_type(8), max(16, *(run.size for run in runs)), 16)
+    for run in runs:
+        # Again: what a run before this one made has been replaced by what it left in the area.
+        run.offsets, run.size = {}, 0
+        _place(run)
+        _replace(x, run, area)
+    return left
+
+
+def _find(block: ir.Block, wanted: set[ir.Operation]) -> list[list[ir.Operation]]:
+    found: list[list[ir.Operation]] = []
+    current: list[ir.Operation] = []
+    last = count = 0
+
+    def close() -> None:
+        if count > 1:
+            found.append(current[:last])
+
+    for view in block.operations:
+        op = view.operation
+        if op in wanted:
+            current.append(op)
+            last, count = len(current), count + 1
+        elif current and _may_come_between(op):
+            current.append(op)
+        elif current:
+            close()
+            current, last, count = [], 0, 0
+    close()
+    return found
+
+
+def _may_come_between(op: ir.Operation) -> bool:
+    if len(op.regions):
+        return False
+    if op.name in ("llvm.load", "llvm.store"):
+        return _is_register(op.operands[0 if op.name == "llvm.load" else 1]) and "volatile_" not in op.attributes
+    return op.name.startswith(_BETWEEN) or op.name in _BETWEEN_EXACTLY
+
+
+def _is_register(pointer: ir.Value) -> bool:
+    """Whether an address is in a register array of the thread."""
+    while not isinstance(pointer.owner, ir.Block):
+        op = pointer.owner.operation
+        if op.name == "llvm.alloca":
+            return True
+        if op.name != "llvm.getelementptr":
+            return False
+        pointer = op.operands[0]
+    return False
+
+
+def _is_constant(value: ir.Value) -> bool:
+    return not isinstance(value.owner, ir.Block) and value.owner.operation.name in (
+        "arith.constant",
+        "llvm.mlir.constant",
+    )
+
+
+# --- what lies where -------------------------------------------------------------------------------------------------
+
+
+def _stages(run: _Run) -> list[tuple[list[ir.Operation], ir.Operation | None]]:
+    """What a lane does before each operation, and the operation; at the end nothing follows."""
+    stages: list[tuple[list[ir.Operation], ir.Operation | None]] = []
+    before: list[ir.Operation] = []
+    for op in run.operations:
+        if op.name in OPERATIONS:
+            stages.append((before, op))
+            before = []
+        else:
+            before.append(op)
+    return [*stages, (before, None)]
+
+
+def _place(run: _Run) -> None:
+    """Give a place to the values that come from outside, are needed in a later stage, or after the run."""
+    made_in: dict[ir.Value, int] = {}
+    for stage, (before, op) in enumerate(_stages(run)):
+        for one in before:
+            made_in.update((result, stage) for result in one.results)
+        if op is not None:
+            made_in.update((result, stage + 1) for result in op.results)
+    inside = set(run.operations)
+    for stage, (before, op) in enumerate(_stages(run)):
+        for one in (*before, *([op] if op is not None else [])):
+            for operand in one.operands:
+                if not _is_constant(operand) and made_in.get(operand, -1) != stage:
+                    _reserve(run, operand)
+    for value in made_in:
+        if any(use.owner.operation not in inside for use in value.uses):
+            _reserve(run, value)
+
+
+def _reserve(run: _Run, value: ir.Value) -> None:
+    if value in run.offsets:
+        return
+    size, alignment = size_and_alignment(carrier_type(value.type))
+    offset = -(-run.size // alignment) * alignment
+    run.offsets[value] = offset
+    run.size = offset + size
+
+
+def _alignment_of(type_: ir.Type) -> int:
+    return min(16, size_and_alignment(carrier_type(type_))[1])
+
+
+# --- code --------------------------------------------------------------------------------------------------------------
+
+
+def _replace(x: Expander, run: _Run, area: ir.Value) -> None:
+    first = run.operations[0]
+    b = Builder(ir.InsertionPoint(first), first.location)
+    inside = set(run.operations)
+    made = [value for op in run.operations for value in op.results]
+    own = set(made)
+    for value, offset in run.offsets.items():
+        if value not in own:
+            b.store(to_carrier(b, value), b.byte_gep(area, offset), _alignment_of(value.type))
+    what = first.name.partition(".")[2]
+    meeting = meet(x, first, b, f"{what}.run.{x.function.name}.{run.number}", b.i32(-1), [(area, 0)])
+    name = f"{x.function.name}.run.{run.number}"
+    once_for_all = once_for_warp(x, first, b, what, meeting)
+    arguments = [meeting.inside(once_for_all).at("payload"), meeting.inside(once_for_all).load("arrived")]
+    _warp_function(x, run, name)
+    once_for_all.call(name, [], arguments)
+    leave(b, meeting)
+    for value in made:
+        outside = [use for use in value.uses if use.owner.operation not in inside]
+        if not outside:
+            continue
+        loaded = _load(b, area, run.offsets[value], value.type)
+        for use in outside:
+            use.owner.operation.operands[use.operand_number] = loaded
+    for op in reversed(run.operations):
+        op.erase()
+
+
+def _load(b: Builder, area: ir.Value, offset: int, type_: ir.Type) -> ir.Value:
+    carried = b.load(carrier_type(type_), b.byte_gep(area, offset), _alignment_of(type_))
+    return from_carrier(b, carried, type_)
+
+
+def _warp_function(x: Expander, run: _Run, name: str) -> None:
+    """Make `name(payload, lanes)`: a run of a whole warp."""
+    location = run.operations[0].location
+    function_ = function(x.module.module, name, [ptr_type(), int_type(32)], [])
+    x.module.declared.add(name)
+    x.module.outlined.add(name)
+    entry = function_.regions[0].blocks[0]
+    payload, lanes = entry.arguments
+    b = Builder(ir.InsertionPoint(entry), location)
+    slots = b.alloca(int_type(64), 32 * PAYLOAD // 8, 64)
+    previous: ir.Operation | None = None
+    for before, op in _stages(run):
+        if before or previous is not None or op is not None:
+            _lane_loop(b, run, payload, lanes, slots, previous, before, op)
+        if op is not None:
+            b.call(mma.warp_operation(x, op), [], [slots])
+        previous = op
+    b.op("func.return", (), ())
+
+
+def _lane_loop(
+    b: Builder, run: _Run, payload: ir.Value, lanes: ir.Value, slots: ir.Value, previous: ir.Operation | None,
+    before: list[ir.Operation], op: ir.Operation | None,
+) -> None:  # fmt: skip
+    """For each lane: take the result of the previous operation, compute, leave what the next operation needs."""
+    each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
+    here = each.binary("andi", each.binary("shrui", lanes, lane), each.i32(1))
+    c = each.if_(each.compare("ne", here, each.i32(0)))
+    offset = c.binary("muli", lane, c.i32(PAYLOAD))
+    area, slot = c.load(ptr_type(), c.byte_gep(payload, offset)), c.byte_gep(slots, offset)
+    known: dict[ir.Value, ir.Value] = {}
+
+    def get(value: ir.Value) -> ir.Value:
+        if value not in known:
+            if _is_constant(value):
+                known[value] = value.owner.operation.clone(c.point).results[0]  # pyright: ignore[reportAttributeAccessIssue]
+            else:
+                known[value] = _load(c, area, run.offsets[value], value.type)
+        return known[value]
+
+    def keep(value: ir.Value) -> None:
+        if value in run.offsets:
+            c.store(to_carrier(c, known[value]), c.byte_gep(area, run.offsets[value]), _alignment_of(value.type))
+
+    if previous is not None:
+        for result in previous.results:
+            known[result] = c.load(result.type, c.byte_gep(slot, mma.result_at(previous)), 4)
+            keep(result)
+    for one in before:
+        operands = [get(operand) for operand in one.operands]
+        copy: Any = one.clone(c.point)
+        for number, operand in enumerate(operands):
+            copy.operands[number] = operand
+        for result, new in zip(one.results, copy.results, strict=True):
+            known[result] = new
+            keep(result)
+    if op is not None:
+        for operand, place in zip(op.operands, mma.operands_at(op), strict=True):
+            c.store(get(operand), c.byte_gep(slot, place), 8)

@@ -1,0 +1,406 @@
+"""Arithmetic that LLVM leaves undefined, or cannot do on every host, given one meaning.
+
+Integer division by zero records a fault and gives 0; the quotient of the lowest integer and -1 wraps. Shifts by the
+width or more give 0 (-1 for an arithmetic shift of a negative number). Floats outside an integer type saturate, NaN
+gives 0. bf16 is computed in f32 and rounded to nearest even after each operation, f16 functions likewise: x86-64 would
+call library functions that not every system has. Functions without an LLVM intrinsic call libm, element by element.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from ...mlir import context, ir
+from ..lowering.builder import Builder, constant_values, flat_type, int_type, like, reshape
+from .expand import HANDLERS, expands
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .expand import Expander
+
+Types = list[ir.Type]
+
+
+# --- integer division ------------------------------------------------------------------------------------------------
+
+
+def _never_zero(x: Expander, value: ir.Value, depth: int = 4) -> bool:
+    values = constant_values(value)
+    if values is not None:
+        return 0 not in values
+    if x.function.is_kernel and any(value in x.function.indices[which] for which in ("block_dim", "grid_dim")):
+        return True  # a launch checks them
+    owner = value.owner
+    if isinstance(owner, ir.Block) or not depth:
+        return False
+    op = owner.operation
+    if op.name in ("arith.extsi", "arith.extui"):
+        return _never_zero(x, op.operands[0], depth - 1)
+    if op.name in ("arith.maxsi", "arith.maxui"):
+        known = [v for operand in op.operands for v in constant_values(operand) or []]
+        return bool(known) and (min(known) > 0 or (op.name == "arith.maxui" and 0 not in known))
+    if op.name == "arith.select":
+        return _never_zero(x, op.operands[1], depth - 1) and _never_zero(x, op.operands[2], depth - 1)
+    return False
+
+
+_QUOTIENTS = ("divsi", "floordivsi", "ceildivsi", "divs", "floordivs", "ceildivs", "sdiv")
+_REMAINDERS = ("remsi", "rems", "srem")
+_UNSIGNED = ("divui", "ceildivui", "remui", "divu", "ceildivu", "remu", "udiv", "urem")
+
+
+_ROUNDED = ("floordivsi", "ceildivsi", "ceildivui")
+
+
+def _rounded_quotient(b: Builder, name: str, a: ir.Value, d: ir.Value) -> ir.Value:
+    """Quotients that C does not have. (Upstream's expansion is wrong for i128.)"""
+    type_ = d.type
+    values = constant_values(d)
+    if name == "floordivsi" and values and len(values) == 1 and values[0] > 0 and not values[0] & (values[0] - 1):
+        return b.binary("shrsi", a, b.const(type_, values[0].bit_length() - 1))
+    quotient = b.binary("divui" if name == "ceildivui" else "divsi", a, d)
+    rest = b.binary("subi", a, b.binary("muli", quotient, d))
+    zero = b.const(type_, 0)
+    adjust = b.compare("ne", rest, zero)
+    if name != "ceildivui":  # the remainder has the sign of `a`: where it differs from that of `d`, C rounded up
+        signs = b.binary("xori", rest, d)
+        adjust = b.binary("andi", adjust, b.compare("slt" if name == "floordivsi" else "sge", signs, zero))
+    step = b.select(adjust, b.const(type_, 1), zero)
+    return b.binary("subi" if name == "floordivsi" else "addi", quotient, step)
+
+
+def _divide(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
+    name = op.name.split(".")[1]
+    a, d = op.operands
+    signed = name not in _UNSIGNED
+    values = constant_values(d)
+    type_ = d.type
+    if values is not None and 0 not in values and not (signed and -1 in values):
+        return [_rounded_quotient(b, name, a, d)] if name in _ROUNDED else None
+    one, zero = b.const(type_, 1), b.const(type_, 0)
+    safe, is_zero, is_minus = d, None, None
+    if not _never_zero(x, d):
+        is_zero = b.compare("eq", d, zero)
+        safe = b.select(is_zero, one, safe)
+        kernel = x.function.name if x.function.is_kernel else ""
+        site = x.module.site(op, "division", "integer division or modulo by zero", kernel)
+        x.fault(b.if_(b.any(is_zero)), site)
+    if signed:
+        is_minus = b.compare("eq", d, b.const(type_, -1))
+        safe = b.select(is_minus, one, safe)
+    result = _rounded_quotient(b, name, a, safe) if name in _ROUNDED else b.value(op.name, type_, (a, safe))
+    if is_minus is not None and name in _QUOTIENTS:
+        result = b.select(is_minus, b.binary("subi", zero, a), result)
+    return [result if is_zero is None else b.select(is_zero, zero, result)]
+
+
+for _name in (*_QUOTIENTS[:3], *_REMAINDERS[:1], *_UNSIGNED[:3]):
+    expands(f"arith.{_name}")(_divide)
+for _name in (*_QUOTIENTS[3:6], *_REMAINDERS[1:2], *_UNSIGNED[3:6]):
+    expands(f"index.{_name}")(_divide)
+for _name in (*_QUOTIENTS[6:], *_REMAINDERS[2:], *_UNSIGNED[6:]):
+    expands(f"llvm.{_name}")(_divide)
+
+
+# --- shifts ----------------------------------------------------------------------------------------------------------
+
+
+def _element(type_: ir.Type) -> ir.Type:
+    return type_.element_type if isinstance(type_, ir.VectorType) else type_
+
+
+def _shift(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
+    value, amount = op.operands
+    element = _element(value.type)
+    width = 64 if isinstance(element, ir.IndexType) else element.width
+    values = constant_values(amount)
+    if values is not None and all(0 <= v < width for v in values):
+        return None
+    if op.name == "arith.shrsi":
+        clamped = b.binary("minui", amount, b.const(amount.type, width - 1))
+        return [b.value(op.name, value.type, (value, clamped))]
+    inside = b.compare("ult", amount, b.const(amount.type, width))
+    # the unselected arm may be poison; the result is not
+    return [b.select(inside, b.value(op.name, value.type, (value, amount)), b.const(value.type, 0))]
+
+
+for _name in ("shli", "shrui", "shrsi"):
+    expands(f"arith.{_name}")(_shift)
+
+
+# --- floats to integers ----------------------------------------------------------------------------------------------
+
+
+def _mangle(type_: ir.Type) -> str:
+    if isinstance(type_, ir.VectorType):
+        return f"v{type_.shape[0]}{type_.element_type}"
+    return str(type_)
+
+
+def intrinsic(b: Builder, name: str, result: ir.Type | None, operands: list[ir.Value]) -> Any:
+    """A call of an LLVM intrinsic by its mangled name; its result, if it has one."""
+    made = b.op(
+        "llvm.call_intrinsic",
+        () if result is None else (result,),
+        operands,
+        {
+            "intrin": ir.StringAttr.get(name, context()),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([], context()),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0], context()),
+        },
+    )
+    return None if result is None else made.result
+
+
+def _float_to_int(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    value, result = op.operands[0], op.results[0].type
+    if isinstance(_element(value.type), ir.BF16Type):
+        value = widen_bf16(b, value)
+    value = reshape(b, value, flat_type(value.type))
+    kind = op.name.removeprefix("arith.")
+    flat = flat_type(result)
+    made = intrinsic(b, f"llvm.{kind}.sat.{_mangle(flat)}.{_mangle(value.type)}", flat, [value])
+    return [reshape(b, made, result)]
+
+
+for _name in ("fptosi", "fptoui"):
+    expands(f"arith.{_name}")(_float_to_int)
+
+
+def _int_to_float(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
+    """Integers to bf16, rounded once, and 128-bit ones to f16.
+
+    For the latter LLVM ends the process if a processor has instructions for f16. Past 2**16 all are infinite.
+    """
+    value, result = op.operands[0], op.results[0].type
+    width = _element(value.type).width
+    if isinstance(_element(result), ir.BF16Type):
+        if width not in (32, 64):
+            return [round_to_bf16(b, b.value(op.name, like(result, _f32()), (value,)))]
+        if width == 64:
+            value = _at_most_53_bits(b, value, signed=op.name == "arith.sitofp")
+        exact = b.value(op.name, like(result, ir.F64Type.get(context())), (value,))
+        return [round_to_bf16(b, _f64_to_f32_odd(b, exact))]
+    if not isinstance(_element(result), ir.F16Type) or width != 128:
+        return None
+    if op.name == "arith.sitofp":
+        value = b.binary("maxsi", value, b.const(value.type, -65536))
+        value = b.binary("minsi", value, b.const(value.type, 65536))
+    else:
+        value = b.binary("minui", value, b.const(value.type, 65536))
+    near = b.value("arith.trunci", like(value.type, int_type(32)), (value,))
+    return [b.value("arith.sitofp", result, (near,))]
+
+
+def _at_most_53_bits(b: Builder, value: ir.Value, signed: bool) -> ir.Value:
+    """A 64-bit integer that an f64 holds: of more bits, the last 12 become one that says whether any was set."""
+    type_ = value.type
+    low = b.binary("andi", value, b.const(type_, 0xFFF))
+    high = b.binary("subi", value, low)
+    rest = b.select(b.compare("ne", low, b.const(type_, 0)), b.const(type_, 0x800), b.const(type_, 0))
+    shifted = b.binary("addi", value, b.const(type_, 1 << 53)) if signed else value
+    is_long = b.compare("ugt", shifted, b.const(type_, 1 << 54 if signed else 1 << 53))
+    return b.select(is_long, b.binary("ori", high, rest), value)
+
+
+for _name in ("sitofp", "uitofp"):
+    expands(f"arith.{_name}")(_int_to_float)
+
+
+# Bits of LLVM's is.fpclass: negative and positive of infinity, normal, subnormal, zero, around two kinds of NaN.
+_CLASSES = {"math.isnan": 0x003, "math.isinf": 0x204, "math.isnormal": 0x108, "math.isfinite": 0x1F8}
+
+
+def _classify(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    value, result = op.operands[0], op.results[0].type
+    flat = reshape(b, value, flat_type(value.type))
+    bit = {"bit": ir.IntegerAttr.get(int_type(32), _CLASSES[op.name])}
+    return [reshape(b, b.value("llvm.intr.is.fpclass", flat_type(result), (flat,), bit), result)]
+
+
+for _name in _CLASSES:
+    expands(_name)(_classify)
+
+
+# --- bf16 and f16 ----------------------------------------------------------------------------------------------------
+
+
+def _f32() -> ir.Type:
+    return ir.F32Type.get(context())
+
+
+def widen_bf16(b: Builder, value: ir.Value) -> ir.Value:
+    """bf16 to f32: exact."""
+    shape = value.type
+    i16, i32 = like(shape, int_type(16)), like(shape, int_type(32))
+    bits = b.value("arith.extui", i32, (b.value("arith.bitcast", i16, (value,)),))
+    return b.value("arith.bitcast", like(shape, _f32()), (b.binary("shli", bits, b.const(i32, 16)),))
+
+
+def round_to_bf16(b: Builder, value: ir.Value) -> ir.Value:
+    """f32 to bf16, to nearest even; a NaN stays one."""
+    shape = value.type
+    i16, i32 = like(shape, int_type(16)), like(shape, int_type(32))
+    bits = b.value("arith.bitcast", i32, (value,))
+    high = b.binary("shrui", bits, b.const(i32, 16))
+    even = b.binary("andi", high, b.const(i32, 1))
+    rounded = b.binary("addi", bits, b.binary("addi", even, b.const(i32, 0x7FFF)))
+    rounded = b.binary("shrui", rounded, b.const(i32, 16))
+    unordered = {"predicate": ir.IntegerAttr.get(int_type(64), 14)}
+    is_nan = b.value("arith.cmpf", like(shape, int_type(1)), (value, value), unordered)
+    chosen = b.select(is_nan, b.binary("ori", high, b.const(i32, 0x40)), rounded)
+    return b.value("arith.bitcast", like(shape, ir.BF16Type.get(context())), (b.value("arith.trunci", i16, (chosen,)),))
+
+
+def _f64_to_f32_odd(b: Builder, value: ir.Value) -> ir.Value:
+    """f64 to f32, rounded to odd: rounding the result again to a narrower type is then as if rounded once."""
+    shape = value.type
+    i32, i64 = like(shape, int_type(32)), like(shape, int_type(64))
+    near = b.value("arith.truncf", like(shape, _f32()), (value,))
+    back = b.value("arith.extf", shape, (near,))
+    magnitude = b.const(i64, (1 << 63) - 1)
+    want = b.binary("andi", b.value("arith.bitcast", i64, (value,)), magnitude)
+    got = b.binary("andi", b.value("arith.bitcast", i64, (back,)), magnitude)
+    bits = b.value("arith.bitcast", i32, (near,))
+    above = b.value("arith.extui", i32, (b.compare("ugt", got, want),))
+    inexact = b.value("arith.extui", i32, (b.compare("ne", got, want),))
+    odd = b.binary("ori", b.binary("subi", bits, above), inexact)
+    # infinity minus one step is the largest number, which is right for a finite value; a NaN must be left alone
+    is_nan = b.compare("ugt", want, b.const(i64, 0x7FF << 52))
+    return b.value("arith.bitcast", near.type, (b.select(is_nan, bits, odd),))
+
+
+def _extend(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
+    value, result = op.operands[0], op.results[0].type
+    if not isinstance(_element(value.type), ir.BF16Type):
+        return None
+    wide = widen_bf16(b, value)
+    return [wide if wide.type == result else b.value("arith.extf", result, (wide,))]
+
+
+def _truncate(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
+    value, result = op.operands[0], op.results[0].type
+    source, target = _element(value.type), _element(result)
+    if isinstance(source, ir.F64Type) and isinstance(target, (ir.BF16Type, ir.F16Type)):
+        value = _f64_to_f32_odd(b, value)
+    elif not isinstance(target, ir.BF16Type):
+        return None
+    return [round_to_bf16(b, value) if isinstance(target, ir.BF16Type) else b.value("arith.truncf", result, (value,))]
+
+
+expands("arith.extf")(_extend)
+expands("arith.truncf")(_truncate)
+
+_OWN_HANDLER = frozenset(f"arith.{name}" for name in ("extf", "truncf", "fptosi", "fptoui", "sitofp", "uitofp"))
+_UNCHANGED = frozenset({"arith.constant", "arith.select", "arith.bitcast"})
+_EXACT_IN_F16 = frozenset(
+    f"math.{name}" for name in ("absf", "copysign", "ceil", "floor", "trunc", "round", "roundeven", "fma", "sqrt")
+)
+
+
+def computes_in_f32(op: ir.Operation) -> bool:
+    """Whether an `arith`, `math` or `vector` operation on bf16 or f16 is to be computed in f32."""
+    name = op.name
+    if name in _UNCHANGED or name in _OWN_HANDLER or (name.startswith("vector.") and name != "vector.fma"):
+        return False
+    # the types of the first operand and of the first result decide: no operation mixes float types otherwise
+    kinds = {_narrow_kind(operands[0].type) for operands in (op.operands, op.results) if len(operands)}
+    return "bf16" in kinds or ("f16" in kinds and name.startswith("math.") and name not in _EXACT_IN_F16)
+
+
+@functools.lru_cache(maxsize=1024)
+def _narrow_kind(type_: ir.Type) -> str:
+    element = _element(type_)
+    return str(element) if isinstance(element, (ir.BF16Type, ir.F16Type)) else ""
+
+
+def in_f32(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    """The operation on f32 operands, its result rounded."""
+
+    def widen(value: ir.Value) -> ir.Value:
+        element = _element(value.type)
+        if isinstance(element, ir.BF16Type):
+            return widen_bf16(b, value)
+        if isinstance(element, ir.F16Type):
+            return b.value("arith.extf", like(value.type, _f32()), (value,))
+        return value
+
+    result = op.results[0].type
+    element = _element(result)
+    narrow = isinstance(element, (ir.BF16Type, ir.F16Type))
+    made = b.op(
+        op.name,
+        [like(result, _f32()) if narrow else result],
+        [widen(v) for v in op.operands],
+        dict(op.attributes.items()),
+    )
+    handler = HANDLERS.get(op.name)  # the f32 operation may need one itself
+    value = made.result
+    if handler is not None:
+        replacement = handler(x, made, [], [], b)
+        if replacement is not None:
+            made.erase()
+            value = replacement[0]
+    if isinstance(element, ir.BF16Type):
+        value = round_to_bf16(b, value)
+    elif narrow:
+        value = b.value("arith.truncf", result, (value,))
+    return [value]
+
+
+# --- libm ------------------------------------------------------------------------------------------------------------
+
+
+def _libm(function: str) -> Callable[..., list[ir.Value]]:
+    """Calls of a libm function, one for each element."""
+
+    def expand(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+        result = op.results[0].type
+        element = _element(result)
+        name = function if isinstance(element, ir.F64Type) else f"{function}f"
+        x.module.declare(name, [element] * len(op.operands), [element])
+        if not isinstance(result, ir.VectorType):
+            return list(b.call(name, [element], list(op.operands)).results)
+        flat: Any = flat_type(result)
+        operands = [reshape(b, value, flat) for value in op.operands]
+        made: list[ir.Value] = []
+        for number in range(flat.shape[0]):
+            position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
+            parts = [b.value("vector.extract", element, (value,), position) for value in operands]
+            made.append(b.call(name, [element], parts).results[0])
+        return [reshape(b, b.value("vector.from_elements", flat, made), result)]
+
+    return expand
+
+
+# Those without an LLVM intrinsic, and those that upstream lowers with a loss of precision.
+_LIBM_HANDLERS = {
+    f"math.{name}": _libm(name) for name in ("acosh", "asinh", "atanh", "cbrt", "erf", "erfc", "expm1", "log1p")
+}
+for _name, _handler in _LIBM_HANDLERS.items():
+    expands(_name)(_handler)
+
+
+def _reduction(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
+    """Reductions of bf16 as a chain of bf16 operations, each rounded."""
+    if not isinstance(op.results[0].type, ir.BF16Type):
+        return None
+    kind = str(op.attributes["kind"]).removeprefix("#vector.kind<").removesuffix(">")
+    combine = {"add": "addf", "mul": "mulf"}.get(kind, kind)
+    vector: Any = op.operands[0].type
+    element = op.results[0].type
+    value = op.operands[1] if len(op.operands) > 1 else None
+    for number in range(vector.shape[0]):
+        position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
+        part = b.value("vector.extract", element, (op.operands[0],), position)
+        if value is None:
+            value = part
+            continue
+        wide = b.value(f"arith.{combine}", _f32(), (widen_bf16(b, value), widen_bf16(b, part)))
+        value = round_to_bf16(b, wide)
+    return None if value is None else [value]
+
+
+expands("vector.reduction")(_reduction)

@@ -1,0 +1,277 @@
+"""From a module with `cute` operations to LLVM IR text: the pipeline of the CPU target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...base_dsl.compiler import Compilation, report_at
+from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLRuntimeError
+from ...base_dsl.numeric.expand import expand_narrow_floats
+from ...base_dsl.target import slot_layout
+from ...mlir import context, ir
+from ..cpu.launch import LOOP_ANNOTATION, block_name
+from ..cpu.passes import coroutines
+from ..cpu.runtime import launches, scheduler, threads
+from ..lowering.builder import Builder, function, int_type, operations, ptr_type, symbol, translate
+from ..lowering.llvm_text import bf16_as_integers, fix_float_literals
+from . import call_context as shared
+from .call_context import WRAPPER
+from .expand import Expansion, carrier_type, expand_module, from_carrier, host_type, to_carrier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+# Passes that find nothing to do still walk the module, so their number is kept small.
+TO_LLVM = (
+    "convert-math-to-funcs{min-width-of-fpowi-exponent=33},convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,"
+    "convert-index-to-llvm,convert-ub-to-llvm,convert-func-to-llvm,convert-cf-to-llvm,reconcile-unrealized-casts"
+)
+
+
+def lower(compilation: Compilation, entry: str, kinds: Sequence[str] = ()) -> tuple[str, Expansion]:
+    """LLVM IR text of a module, and what its expansion found out; `kinds` are what an instrumented build is to look for."""
+    expansion = Expansion(compilation.module)
+    if "banks" in kinds:
+        from ..cpu.bank_counter import BankCounter
+
+        expansion.banks = BankCounter(expansion)
+    checked = [kind for kind in kinds if kind != "banks"]
+    if checked:
+        from ..cpu.sanitizer.instrument import Instrumentation
+
+        expansion.sanitizer = Instrumentation(checked)
+    with context():
+        compilation.run("expand-narrow-floats", expand_narrow_floats)
+        signature = _signature(compilation.module, entry)
+        compilation.run("expand-cute", lambda _: expand_module(expansion))
+        compilation.run("wrap-entry", lambda module: _wrap(expansion, module, entry, *signature))
+        compilation.run("to-llvm", TO_LLVM)
+        compilation.run("suspend", lambda module: _suspend(expansion, module))
+        compilation.run("attributes", lambda module: _attributes(expansion, module))
+        missing = _missing_functions(compilation.module)
+        compilation.check_lowered(lambda op: _legal(op, missing))
+        with compilation.stage("translate"):
+            text = bf16_as_integers(fix_float_literals(translate(compilation.module)))
+    return text, expansion
+
+
+def lower_runtime(part: str) -> str:
+    """LLVM IR text of a part of the runtime."""
+    build, exports = launches.PARTS[part]
+    return lower_library(build(), "kiln_cpu_runtime", exports)
+
+
+def lower_library(module: ir.Module, name: str, exports: Sequence[str]) -> str:
+    """LLVM IR text of a module of functions that no program changes; only `exports` are visible."""
+    compilation = Compilation(module, name)
+    with context():
+        module.operation.verify()
+        compilation.run("to-llvm", TO_LLVM)
+        for op in operations(module):
+            if op.name == "llvm.func" and symbol(op) not in exports:
+                _set_internal(op)
+            if op.name == "llvm.func" and symbol(op) == "_setjmp":
+                op.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("returns_twice")])
+        compilation.check_lowered(lambda op: _legal(op, set()))
+        return fix_float_literals(translate(module))
+
+
+def _set_internal(func: ir.Operation) -> None:
+    if len(func.regions[0].blocks):
+        func.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
+
+
+def _signature(module: ir.Module, entry: str) -> tuple[list[ir.Type], list[ir.Type], ir.Location, list[str | None]]:
+    """Types of arguments and results, the location, and the layouts of arrays that the language left for the sanitizer."""
+    for func in operations(module):
+        if func.name == "func.func" and symbol(func) == entry:
+            type_ = func.attributes["function_type"].value
+            layouts: list[str | None] = []
+            if "arg_attrs" in func.attributes:
+                for described in func.attributes["arg_attrs"]:
+                    layouts.append(described["cute.layout"].value if "cute.layout" in described else None)
+                del func.attributes["arg_attrs"]
+            return list(type_.inputs), list(type_.results), func.location, layouts
+    raise CompilerDiagnosticError(f"the module has no function {entry}")
+
+
+def _wrap(
+    expansion: Expansion,
+    module: ir.Module,
+    entry: str,
+    inputs: Sequence[ir.Type],
+    results: Sequence[ir.Type],
+    location: ir.Location,
+    layouts: Sequence[str | None],
+) -> None:
+    """Make `ptr kiln_entry(slots)`: read the arguments, call the entry, write the results; null, or what to report."""
+    try:
+        offsets, _ = slot_layout([*inputs, *results])
+    except DSLRuntimeError as reason:
+        raise report_at(location, CompilerDiagnosticError, reason.message) from None
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    expansion.declare("kiln_cpu_finish", [ptr], [ptr])
+
+    def body(b: Builder, slots: ir.Value, ctx: ir.Value) -> None:
+        arguments = [_read(b, slots, offset, type_) for offset, type_ in zip(offsets, inputs)]
+        if expansion.sanitizer is not None:
+            from ..cpu.sanitizer.instrument import announce
+
+            announce(expansion, b, inputs, arguments, layouts)
+        call = b.call(entry, [host_type(t) for t in results], [*arguments, ctx])
+        for offset, value in zip(offsets[len(inputs) :], call.results, strict=True):
+            _write(b, slots, offset, value)
+
+    made = function(module, WRAPPER, [ptr], [ptr])
+    block = made.regions[0].blocks[0]
+    slots = block.arguments[0]
+    b = Builder(ir.InsertionPoint(block), location)
+    ctx = b.alloca(i64, shared.SIZE // 8)
+    for field, type_ in (("status", i32), ("lock", i32), ("stream", i64), ("stop", i32), ("details", i64)):
+        b.store(b.const(type_, 0), b.byte_gep(ctx, shared.offset(field)))
+    host = [state for state in expansion.functions.values() if not state.is_kernel]
+    may_be_long = any(state.loops for state in host)
+    if may_be_long:  # Ctrl-C stops its loops
+        expansion.declare("kiln_cpu_watch", [], [])
+        b.call("kiln_cpu_watch", [], [])
+    if any(state.accesses for state in host):
+        _guarded(expansion, b, body, entry, slots, ctx)
+    else:
+        body(b, slots, ctx)
+    if may_be_long:
+        expansion.declare("kiln_cpu_unwatch", [], [])
+        b.call("kiln_cpu_unwatch", [], [])
+    report = b.call("kiln_cpu_finish", [ptr], [ctx]).results[0]
+    b.op("func.return", (), (report,))
+
+
+def _guarded(
+    expansion: Expansion,
+    b: Builder,
+    body: Callable[[Builder, ir.Value, ir.Value], None],
+    entry: str,
+    slots: ir.Value,
+    ctx: ir.Value,
+) -> None:
+    """Host code that accesses memory: an access outside of it is a fault of the call (`signals.py`)."""
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    inner = f"{WRAPPER}.guarded"
+    block = function(expansion.module, inner, [ptr], []).regions[0].blocks[0]
+    inside = Builder(ir.InsertionPoint(block), b.location)
+    both = block.arguments[0]
+    body(inside, inside.load(ptr, both), inside.load(ptr, inside.byte_gep(both, 8)))
+    inside.op("func.return", (), ())
+    pair, caught = b.alloca(i64, 2), b.alloca(i64, 3)
+    b.store(slots, pair)
+    b.store(ctx, b.byte_gep(pair, 8))
+    site = expansion.site(expansion.functions[entry].operation, "host", "", "")
+    expansion.declare("kiln_cpu_guarded", [ptr] * 4, [i32])
+    operands = [launches.address_of_function(b, inner, [ptr], []), pair, b.address_of(expansion.string(entry)), caught]
+    signalled = b.call("kiln_cpu_guarded", [i32], operands).results[0]
+    failed = b.if_(b.compare("ne", signalled, b.i32(0)))
+    expansion.declare("kiln_cpu_fault", [ptr, i32, *[i32] * 6, i32, ptr], [])
+    where = [failed.i32(-1)] * 6
+    failed.call("kiln_cpu_fault", [], [ctx, failed.i32(site | shared.MEMORY_FAULT), *where, failed.i32(3), caught])
+
+
+def _slot_type(type_: ir.Type) -> ir.Type:
+    """How a value lies in its slot: integers of a width that is no machine width are widened."""
+    carrier = carrier_type(type_)
+    if isinstance(carrier, ir.IntegerType):
+        bytes_ = 1 << (((carrier.width + 7) // 8) - 1).bit_length()
+        return int_type(8 * bytes_)
+    return carrier
+
+
+def _read(b: Builder, slots: ir.Value, offset: int, type_: ir.Type) -> ir.Value:
+    stored, carrier = _slot_type(type_), carrier_type(type_)
+    value = b.load(stored, b.byte_gep(slots, offset), 8)
+    if stored != carrier:
+        value = b.value("arith.trunci", carrier, (value,))
+    return from_carrier(b, value, host_type(type_))
+
+
+def _write(b: Builder, slots: ir.Value, offset: int, value: ir.Value) -> None:
+    stored = _slot_type(value.type)
+    value = to_carrier(b, value)
+    if stored != value.type:
+        value = b.value("arith.extui", stored, (value,))
+    b.store(value, b.byte_gep(slots, offset), 8)
+
+
+def _suspend(expansion: Expansion, module: ir.Module) -> None:
+    """Kernels whose threads wait become state machines."""
+    versions = {name for state in expansion.functions.values() for name in state.versions}
+    for func in operations(module):
+        if func.name != "llvm.func":
+            continue
+        state = expansion.functions.get(symbol(func))
+        coroutines.return_at_ends(func)
+        if symbol(func) in versions:
+            coroutines.return_at_leaves(func, waits=False)
+        if state is not None and state.is_kernel:
+            coroutines.return_at_leaves(func, state.waits)
+        if state is not None and state.waits:
+            frame_argument = len(func.regions[0].blocks[0].arguments) - 1
+            frame = coroutines.make_resumable(func, frame_argument, threads.HEADER)
+            threads.indices_from_frame(func)
+            scheduler.set_frame_size(module, state.name, frame.size)
+
+
+def _attributes(expansion: Expansion, module: ir.Module) -> None:
+    """Only the wrapper is visible; kernels are inlined into their loops, and those are not inlined into launches."""
+    kernels = {name for name, state in expansion.functions.items() if state.is_kernel}
+    versions = {name for state in expansion.functions.values() for name in state.versions}
+    blocks = {block_name(name) for name in kernels}
+    for func in operations(module):
+        if func.name != "llvm.func":
+            continue
+        name = symbol(func)
+        if name != WRAPPER:
+            _set_internal(func)
+        if name in kernels and expansion.functions[name].waits:
+            continue
+        if name in kernels or name in versions:
+            func.attributes["always_inline"] = ir.UnitAttr.get()
+        elif name in blocks or name in expansion.outlined:
+            func.attributes["no_inline"] = ir.UnitAttr.get()
+        elif name == "kiln_cpu_fault":
+            func.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("cold")])
+    module.operation.walk(_annotate_loop)
+
+
+def _annotate_loop(op: ir.Operation) -> ir.WalkResult:
+    """Lowering an `scf.for` leaves its hints on the branch back under a name that the translation does not read."""
+    if op.name in ("llvm.br", "llvm.cond_br") and LOOP_ANNOTATION in op.attributes:
+        op.attributes["loop_annotation"] = op.attributes[LOOP_ANNOTATION]
+    return ir.WalkResult.ADVANCE
+
+
+def _missing_functions(module: ir.Module) -> set[str]:
+    """Declared C functions that this process does not have; the linker would only say that it failed."""
+    from .jit import has_symbol
+
+    return {
+        symbol(op)
+        for op in operations(module)
+        if op.name == "llvm.func"
+        and not len(op.regions[0].blocks)
+        and not symbol(op).startswith(("llvm.", "kiln_cpu_"))
+        and not has_symbol(symbol(op))
+    }
+
+
+def _legal(op: ir.Operation, missing: set[str]) -> str:
+    """LLVM's code generators end the process on what they cannot select: refuse it before they see it."""
+    name = op.name
+    if name == "llvm.inline_asm":
+        return "inline assembly is only possible in a kernel, as PTX"
+    if name == "llvm.call_intrinsic":
+        intrinsic = op.attributes["intrin"].value
+        if intrinsic.startswith(("llvm.nvvm.", "llvm.amdgcn.")):
+            return f"the CPU target has no intrinsic {intrinsic}"
+    if missing and name == "llvm.call" and "callee" in op.attributes and op.attributes["callee"].value in missing:
+        return f"this process has no function {op.attributes['callee'].value}"
+    if name.startswith("llvm.") or name == "builtin.module":
+        return ""
+    return f"the CPU target cannot lower {name}"

@@ -1,0 +1,418 @@
+"""Building operations of the `llvm` dialect (and a few of `arith`, `scf`, `func`) by name at an insertion point."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ...mlir import PACKAGE, context, ir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_DYNAMIC = -(1 << 31)  # marks an index of a getelementptr that is an operand
+
+
+@functools.lru_cache(maxsize=64)
+def int_type(width: int) -> ir.Type:
+    """The signless integer type of a width."""
+    return ir.IntegerType.get_signless(width, context())
+
+
+@functools.lru_cache(maxsize=1024)
+def parsed_type(text: str) -> ir.Type:
+    """A type by its spelling."""
+    return ir.Type.parse(text, context())
+
+
+def ptr_type() -> ir.Type:
+    """`!llvm.ptr`."""
+    return parsed_type("!llvm.ptr")
+
+
+def struct_type(fields: Sequence[ir.Type]) -> ir.Type:
+    """A literal `!llvm.struct`."""
+    return _struct_type(tuple(fields))
+
+
+@functools.lru_cache(maxsize=1024)
+def _struct_type(fields: tuple[ir.Type, ...]) -> ir.Type:
+    return parsed_type(f"!llvm.struct<({', '.join(map(str, fields))})>")
+
+
+@functools.lru_cache(maxsize=4096)
+def int_attr(type_: ir.Type, value: int) -> ir.Attribute:
+    """An integer attribute; `value` may be given signed or unsigned."""
+    width = type_.width
+    if width > 1:
+        value = (value + (1 << (width - 1))) % (1 << width) - (1 << (width - 1))
+    if width > 64:
+        return ir.Attribute.parse(f"{value} : {type_}", context())
+    return ir.IntegerAttr.get(type_, value if width > 1 else value & 1)
+
+
+@functools.lru_cache(maxsize=1024)
+def _i32_array(values: tuple[int, ...]) -> ir.Attribute:
+    return ir.DenseI32ArrayAttr.get(list(values), context())
+
+
+@functools.lru_cache(maxsize=1024)
+def _i64_array(values: tuple[int, ...]) -> ir.Attribute:
+    return ir.DenseI64ArrayAttr.get(list(values), context())
+
+
+@functools.lru_cache(maxsize=1024)
+def _field(index: int) -> dict[str, ir.Attribute]:
+    return {"position": _i64_array((index,))}
+
+
+@functools.lru_cache(maxsize=64)
+def _predicate(value: int) -> ir.Attribute:
+    return ir.IntegerAttr.get(int_type(64), value)
+
+
+_ATOMICS = ("xchg", "add", "sub", "_and", "nand", "_or")
+_COMPARISONS = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+
+
+def gep_parts(
+    pointer: ir.Value, element: ir.Type, offset: ir.Value | int
+) -> tuple[tuple[ir.Value, ...], dict[str, ir.Attribute]]:
+    """Operands and attributes of `llvm.getelementptr`."""
+    if isinstance(offset, int):
+        return (pointer,), _gep_attributes(offset, element)
+    return (pointer, offset), _gep_attributes(_DYNAMIC, element)
+
+
+@functools.lru_cache(maxsize=4096)
+def _gep_attributes(index: int, element: ir.Type) -> dict[str, ir.Attribute]:
+    return {"rawConstantIndices": _i32_array((index,)), "elem_type": ir.TypeAttr.get(element)}
+
+
+class Builder:
+    """Adds operations before `point`, all with one source location."""
+
+    def __init__(self, point: ir.InsertionPoint, location: ir.Location) -> None:
+        self.point = point
+        self.location = location
+
+    def op(
+        self,
+        name: str,
+        results: Sequence[ir.Type] = (),
+        operands: Sequence[ir.Value] = (),
+        attributes: Mapping[str, ir.Attribute] | None = None,
+        regions: int = 0,
+    ) -> ir.Operation:
+        """Any operation."""
+        return ir.Operation.create(name, results, operands, attributes, None, regions, self.location, self.point)
+
+    def value(
+        self,
+        name: str,
+        result: ir.Type,
+        operands: Sequence[ir.Value] = (),
+        attributes: Mapping[str, ir.Attribute] | None = None,
+    ) -> ir.Value:
+        """The result of an operation that has one."""
+        return ir.Operation.create(name, (result,), operands, attributes, None, 0, self.location, self.point).result
+
+    # constants and arithmetic
+
+    def const(self, type_: ir.Type, value: int) -> ir.Value:
+        """An integer constant, or the same one in every element of a vector type."""
+        if isinstance(type_, ir.VectorType):
+            attribute = ir.DenseElementsAttr.get_splat(type_, int_attr(type_.element_type, value))
+        else:
+            attribute = int_attr(type_, value)
+        return self.value("arith.constant", type_, (), {"value": attribute})
+
+    def i32(self, value: int) -> ir.Value:
+        """A 32-bit constant."""
+        return self.const(int_type(32), value)
+
+    def i64(self, value: int) -> ir.Value:
+        """A 64-bit constant."""
+        return self.const(int_type(64), value)
+
+    def binary(self, name: str, a: ir.Value, b: ir.Value) -> ir.Value:
+        """`arith.<name>` of two values of one type."""
+        return self.value(f"arith.{name}", a.type, (a, b))
+
+    def compare(self, predicate: str, a: ir.Value, b: ir.Value) -> ir.Value:
+        """`arith.cmpi`, an i1 or a vector of them."""
+        number = _predicate(_COMPARISONS.index(predicate))
+        return self.value("arith.cmpi", like(a.type, int_type(1)), (a, b), {"predicate": number})
+
+    def select(self, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+        """`a` where the condition holds, else `b`."""
+        return self.value("arith.select", a.type, (condition, a, b))
+
+    # memory
+
+    def null(self) -> ir.Value:
+        """The null pointer."""
+        return self.value("llvm.mlir.zero", ptr_type())
+
+    def gep(self, pointer: ir.Value, element: ir.Type, offset: ir.Value | int) -> ir.Value:
+        """The pointer `offset` elements on."""
+        operands, attributes = gep_parts(pointer, element, offset)
+        return self.value("llvm.getelementptr", ptr_type(), operands, attributes)
+
+    def byte_gep(self, pointer: ir.Value, offset: ir.Value | int) -> ir.Value:
+        """The pointer `offset` bytes on."""
+        return self.gep(pointer, int_type(8), offset)
+
+    def field(self, pointer: ir.Value, struct: ir.Type, index: int) -> ir.Value:
+        """The address of a field of a struct."""
+        return self.value(
+            "llvm.getelementptr",
+            ptr_type(),
+            (pointer,),
+            {"rawConstantIndices": _i32_array((0, index)), "elem_type": ir.TypeAttr.get(struct)},
+        )
+
+    def load(self, type_: ir.Type, pointer: ir.Value, alignment: int = 0) -> ir.Value:
+        """`llvm.load`; alignment 0 is the type's own."""
+        return self.value("llvm.load", type_, (pointer,), _alignment(alignment))
+
+    def store(self, value: ir.Value, pointer: ir.Value, alignment: int = 0) -> None:
+        """`llvm.store`; alignment 0 is the type's own."""
+        self.op("llvm.store", (), (value, pointer), _alignment(alignment))
+
+    def alloca(self, element: ir.Type, count: int = 1, alignment: int = 0) -> ir.Value:
+        """Memory of the current call for `count` elements."""
+        attributes = {"elem_type": ir.TypeAttr.get(element), **(_alignment(alignment) or {})}
+        return self.value("llvm.alloca", ptr_type(), (self.i64(count),), attributes)
+
+    # structs and vectors
+
+    def extract(self, struct: ir.Value, type_: ir.Type, index: int) -> ir.Value:
+        """Field `index` of a struct value."""
+        return self.value("llvm.extractvalue", type_, (struct,), _field(index))
+
+    def insert(self, struct: ir.Value, value: ir.Value, index: int) -> ir.Value:
+        """The struct value with field `index` replaced."""
+        return self.value("llvm.insertvalue", struct.type, (struct, value), {"position": _i64_array((index,))})
+
+    def any(self, condition: ir.Value) -> ir.Value:
+        """Whether an i1, or any element of a vector of them, is true."""
+        if not isinstance(condition.type, ir.VectorType):
+            return condition
+        kind = ir.Attribute.parse("#vector.kind<or>", context())
+        return self.value("vector.reduction", int_type(1), (condition,), {"kind": kind})
+
+    # calls and regions
+
+    def call(self, callee: str, results: Sequence[ir.Type], operands: Sequence[ir.Value]) -> ir.Operation:
+        """`func.call`."""
+        return self.op("func.call", results, operands, {"callee": ir.FlatSymbolRefAttr.get(callee, context())})
+
+    def call_pointer(self, callee: ir.Value, operands: Sequence[ir.Value], result: ir.Type | None = None) -> Any:
+        """Call of a function by its address; its result, if it has one."""
+        attributes = {"operandSegmentSizes": _i32_array((len(operands) + 1, 0)), "op_bundle_sizes": _i32_array(())}
+        if result is not None:
+            return self.value("llvm.call", result, (callee, *operands), attributes)
+        return self.op("llvm.call", (), (callee, *operands), attributes)
+
+    def atomic(self, operation: str, pointer: ir.Value, value: ir.Value) -> ir.Value:
+        """`llvm.atomicrmw`, sequentially consistent; the old value."""
+        attributes = {"bin_op": _predicate(_ATOMICS.index(operation)), "ordering": _predicate(7)}
+        return self.value("llvm.atomicrmw", value.type, (pointer, value), attributes)
+
+    def call_variadic(self, callee: str, signature: ir.Type, result: ir.Type, operands: Sequence[ir.Value]) -> ir.Value:
+        """Call of a C function with variable arguments; `signature` is its `!llvm.func` type."""
+        return self.value(
+            "llvm.call",
+            result,
+            operands,
+            {
+                "callee": ir.FlatSymbolRefAttr.get(callee, context()),
+                "var_callee_type": ir.TypeAttr.get(signature),
+                "operandSegmentSizes": _i32_array((len(operands), 0)),
+                "op_bundle_sizes": _i32_array(()),
+            },
+        )
+
+    def address_of(self, symbol: str) -> ir.Value:
+        """The address of an `llvm` function or global."""
+        name = ir.FlatSymbolRefAttr.get(symbol, context())
+        return self.value("llvm.mlir.addressof", ptr_type(), (), {"global_name": name})
+
+    def if_(self, condition: ir.Value) -> Builder:
+        """Open an `scf.if` without results; a builder for its body. What is added here comes after it."""
+        return self._branches(condition, 1)[0]
+
+    def if_else(self, condition: ir.Value) -> tuple[Builder, Builder]:
+        """Open an `scf.if` with two bodies."""
+        then, otherwise = self._branches(condition, 2)
+        return then, otherwise
+
+    def _branches(self, condition: ir.Value, count: int) -> list[Builder]:
+        made = self.op("scf.if", (), (condition,), None, 2)
+        builders: list[Builder] = []
+        for region in list(made.regions)[:count]:
+            block = region.blocks.append()
+            end = ir.Operation.create("scf.yield", loc=self.location, ip=ir.InsertionPoint(block))
+            builders.append(Builder(ir.InsertionPoint(end), self.location))
+        return builders
+
+    def while_(
+        self, condition: Callable[[Builder], Sequence[ir.Value]], result_types: Sequence[ir.Type] = ()
+    ) -> tuple[Builder, tuple[ir.Value, ...]]:
+        """Open an `scf.while` without iteration arguments.
+
+        `condition` builds the test and returns it with values for the body, of types `result_types`. Returns a builder
+        for the body, and those values.
+        """
+        made = self.op("scf.while", result_types, (), None, 2)
+        before = made.regions[0].blocks.append()
+        passed = condition(Builder(ir.InsertionPoint(before), self.location))
+        ir.Operation.create("scf.condition", (), passed, loc=self.location, ip=ir.InsertionPoint(before))
+        after = made.regions[1].blocks.append(*result_types, arg_locs=[self.location] * len(result_types))
+        end = ir.Operation.create("scf.yield", loc=self.location, ip=ir.InsertionPoint(after))
+        return Builder(ir.InsertionPoint(end), self.location), tuple(after.arguments)
+
+    def repeat(self, body: Callable[[Builder], Sequence[ir.Value]], result: ir.Type) -> ir.Value:
+        """Run `body` while the first value that it returns holds; the second one, at last."""
+        _, (value,) = self.while_(body, (result,))
+        return value.owner.owner.results[0]
+
+    def for_(self, lower: ir.Value, upper: ir.Value, step: ir.Value) -> tuple[Builder, ir.Value]:
+        """Open an `scf.for` without iteration arguments: a builder for its body, and its counter."""
+        made = self.op("scf.for", (), (lower, upper, step), None, 1)
+        block = made.regions[0].blocks.append(lower.type, arg_locs=[self.location])
+        end = ir.Operation.create("scf.yield", loc=self.location, ip=ir.InsertionPoint(block))
+        return Builder(ir.InsertionPoint(end), self.location), block.arguments[0]
+
+
+@functools.lru_cache(maxsize=64)
+def _alignment_attr(bytes_: int) -> dict[str, ir.Attribute]:
+    return {"alignment": ir.IntegerAttr.get(int_type(64), bytes_)}
+
+
+def _alignment(bytes_: int) -> dict[str, ir.Attribute] | None:
+    return _alignment_attr(bytes_) if bytes_ else None
+
+
+@functools.lru_cache(maxsize=4096)
+def like(shape: ir.Type, element: ir.Type) -> ir.Type:
+    """The vector type of the same shape with another element type; `element` itself for a scalar."""
+    if not isinstance(shape, ir.VectorType):
+        return element
+    return ir.VectorType.get(shape.shape, element, loc=ir.Location.unknown(context()))
+
+
+def flat_type(type_: ir.Type) -> ir.Type:
+    """A vector type of any rank as one of rank 1."""
+    if not isinstance(type_, ir.VectorType) or len(type_.shape) == 1:
+        return type_
+    count = 1
+    for extent in type_.shape:
+        count *= extent
+    return ir.VectorType.get([count], type_.element_type, loc=ir.Location.unknown(context()))
+
+
+def reshape(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
+    """A vector under another shape."""
+    return value if value.type == type_ else b.value("vector.shape_cast", type_, (value,))
+
+
+def operations(module: ir.Module) -> list[ir.Operation]:
+    """The operations at the top of a module.
+
+    By a walk: going through `module.body.operations` imports the generated Python of their dialects (`llvm`: 44 ms).
+    """
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "builtin.module":
+            return ir.WalkResult.ADVANCE
+        found.append(op)
+        return ir.WalkResult.SKIP
+
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def symbol(op: ir.Operation) -> str:
+    """The name of a function or global."""
+    return op.attributes["sym_name"].value
+
+
+def translate(module: ir.Module) -> str:
+    """LLVM IR text of a module of the `llvm` dialect."""
+    return importlib.import_module(f"{PACKAGE}._mlir_libs._mlirDialectsLLVM").translate_module_to_llvmir(
+        module.operation
+    )
+
+
+def global_(
+    module: ir.Module, name: str, type_: ir.Type, value: ir.Attribute | None, *, linkage: str, constant: bool = False
+) -> None:
+    """A global variable or constant, at the start of the module; without a value it is another module's."""
+    attributes: dict[str, ir.Attribute] = {
+        "sym_name": ir.StringAttr.get(name, context()),
+        "global_type": ir.TypeAttr.get(type_),
+        "linkage": ir.Attribute.parse(f"#llvm.linkage<{linkage}>", context()),
+        "addr_space": int_attr(int_type(32), 0),
+        "visibility_": int_attr(int_type(64), 0),
+    }
+    if value is not None:
+        attributes["value"] = value
+    if constant:
+        attributes["constant"] = ir.UnitAttr.get(context())
+    ir.Operation.create(
+        "llvm.mlir.global",
+        attributes=attributes,
+        regions=1,
+        loc=ir.Location.unknown(context()),
+        ip=ir.InsertionPoint.at_block_begin(module.body),
+    )
+
+
+def constant_value(value: ir.Value, otherwise: Any = None) -> Any:
+    """The number a value is, if it is an integer constant that fits an index; else `otherwise`."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
+        return otherwise
+    number = owner.operation.attributes["value"]
+    if not isinstance(number, ir.IntegerAttr) or not -(1 << 31) < number.value < 1 << 31:
+        return otherwise
+    return number.value
+
+
+def constant_values(value: ir.Value) -> list[int] | None:
+    """The elements of an integer constant, or None."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name not in ("arith.constant", "llvm.mlir.constant"):
+        return None
+    attribute: Any = owner.operation.attributes["value"]
+    if isinstance(attribute, ir.IntegerAttr):
+        return [attribute.value]
+    if isinstance(attribute, ir.DenseIntElementsAttr):
+        return [attribute.get_splat_value().value] if attribute.is_splat else list(attribute)
+    return None
+
+
+def function(module: ir.Module, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> ir.Operation:
+    """A new private `func.func`, with an entry block, at the end of the module."""
+    made = declare(module, name, inputs, results)
+    made.regions[0].blocks.append(*inputs, arg_locs=[ir.Location.unknown(context())] * len(inputs))
+    return made
+
+
+def declare(module: ir.Module, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> ir.Operation:
+    """A new private `func.func` without a body, at the end of the module."""
+    return ir.Operation.create(
+        "func.func",
+        attributes={
+            "sym_name": ir.StringAttr.get(name, context()),
+            "sym_visibility": ir.StringAttr.get("private", context()),
+            "function_type": ir.TypeAttr.get(ir.FunctionType.get(list(inputs), list(results), context())),
+        },
+        regions=1,
+        loc=ir.Location.unknown(context()),
+        ip=ir.InsertionPoint(module.body),
+    )

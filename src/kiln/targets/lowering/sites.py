@@ -1,0 +1,24 @@
+"""`Site`: what a target remembers of a place in the user's program that can fail at run time."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...base_dsl.diagnostics import Span
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """A place in the user's program that can fail at run time."""
+
+    kind: str
+    """"division", "assert", "launch", or what a thread waits for there."""
+    message: str
+    span: Span | None
+    calls: tuple[Span, ...]
+    kernel: str
+    """The kernel it is in (for a launch: the one launched); empty in host code."""
+    types: tuple[str, ...] = ()
+    """Types of the values recorded with the fault."""

@@ -1,0 +1,1 @@
+"""Functions of `math` that NVPTX has no instruction for."""

@@ -1,0 +1,1 @@
+"""Operations as device code: one file for each unit of the hardware."""

@@ -1,0 +1,236 @@
+"""Atomic operations, and loads and stores with an order or a cache hint, as PTX."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....base_dsl.compiler import report_at
+from ....base_dsl.diagnostics import DSLNotImplemented
+from ....mlir import context, ir
+from ...lowering.builder import int_type
+from ..expand import DeviceBuilder, Types, attribute, carrier_type, element_of, expands, like, to_carrier
+from .sync import REGISTER, as_bits, bits_of, from_bits, is_float, l2_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..expand import Expander
+
+
+def _space(pointer: ir.Value) -> tuple[str, str]:
+    """The PTX name of a pointer's address space with its dot, and the constraint letter of the pointer."""
+    text = str(pointer.type)
+    return {"!llvm.ptr<1>": (".global", "l"), "!llvm.ptr<3>": (".shared", "r")}.get(text, ("", "l"))
+
+
+def _atomic_type(kind: str, type_: ir.Type) -> str:
+    """The PTX type of an atomic operation."""
+    element, bits = element_of(type_), bits_of(type_)
+    if isinstance(element, ir.FloatType):
+        vector = "x2" if isinstance(type_, ir.VectorType) else ""
+        return f"{element}{vector}"
+    if kind in ("and", "or", "xor", "exch", "cas"):
+        return f"b{bits}"
+    if kind in ("min", "max"):
+        return f"s{bits}"
+    return f"u{bits}"  # add, umin, umax, inc, dec: the bits are the same for signed numbers
+
+
+@expands("cute_nvgpu.atomic_rmw")
+def _atomic_rmw(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+    pointer, value = op.operands
+    kind, order, scope = (attribute(op, name) for name in ("kind", "order", "scope"))
+    _check_scope(x, op, scope)
+    type_ = value.type
+    bits = as_bits(b, value)
+    width = bits.type.width
+    if width not in REGISTER:
+        raise report_at(op.location, DSLNotImplemented, f"atomic {kind} of {type_}: 16, 32 and 64 bits are possible")
+    if not _has_instruction(x, kind, type_):
+        made = _compare_and_swap_loop(x, op, b, _combination(op, kind, value))
+        return [from_bits(b, made, results[0])]
+    letter = REGISTER[width]
+    space, address = _space(pointer)
+    name = kind.removeprefix("u")
+    ptx_type = f"b{width}" if kind == "exch" else _atomic_type(kind, type_)
+    ftz = ".noftz" if kind == "add" and "16" in ptx_type and is_float(type_) else ""
+    code = f"atom.{order}.{scope}{space}.{name}{ftz}.{ptx_type} $0, [$1], $2;"
+    (made,) = b.asm(code, f"={letter},{address},{letter}", [pointer, bits], [bits.type])
+    return [from_bits(b, made, results[0])]
+
+
+def _check_scope(x: Expander, op: ir.Operation, modifiers: str) -> None:
+    if "cluster" in modifiers.split("."):
+        x.require(op, 90, "an access at the scope of a cluster")
+
+
+def _has_instruction(x: Expander, kind: str, type_: ir.Type) -> bool:
+    """Whether PTX has the operation: others are loops around a compare-and-swap."""
+    if is_float(type_):
+        if kind == "exch":
+            return bits_of(type_) >= 32
+        narrow = str(element_of(type_)) == "bf16"
+        return kind == "add" and (not narrow or x.arch.number >= 90)
+    return bits_of(type_) >= 32
+
+
+def _combination(op: ir.Operation, kind: str, value: ir.Value) -> Callable[[DeviceBuilder, ir.Value], ir.Value]:
+    """The new element, from the old one."""
+    names = {
+        "add": ("arith.addf", "arith.addi"), "max": ("arith.maxnumf", "arith.maxsi"), "min": ("arith.minnumf", "arith.minsi"),
+        "umax": ("", "arith.maxui"), "umin": ("", "arith.minui"), "and": ("", "arith.andi"), "or": ("", "arith.ori"),
+        "xor": ("", "arith.xori"), "exch": ("exch", "exch"),
+    }  # fmt: skip
+    name = names.get(kind, ("", ""))[not is_float(value.type)]
+    if not name:
+        raise report_at(op.location, DSLNotImplemented, f"atomic {kind} of {value.type}")
+
+    def combine(b: DeviceBuilder, old: ir.Value) -> ir.Value:
+        if name == "exch":
+            return value
+        if str(element_of(value.type)) != "bf16":
+            return b.value(name, value.type, (old, value))
+        wide = like(value.type, ir.F32Type.get(context()))
+        made = b.value(name, wide, [b.value("arith.extf", wide, (part,)) for part in (old, value)])
+        return b.value("arith.truncf", value.type, (made,))
+
+    return combine
+
+
+def _compare_and_swap_loop(
+    x: Expander, op: ir.Operation, b: DeviceBuilder, combine: Callable[[DeviceBuilder, ir.Value], ir.Value]
+) -> ir.Value:
+    """Replace an element by a function of it, in one step as others see it; the bits of the old one."""
+    pointer, value = op.operands
+    order, scope = attribute(op, "order"), attribute(op, "scope")
+    width = bits_of(carrier_type(value.type))
+    letter, bits = REGISTER[width], int_type(width)
+    space, address = _space(pointer)
+    (first,) = b.asm(f"ld.relaxed.{scope}{space}.b{width} $0, [$1];", f"={letter},{address}", [pointer], [bits])
+    loop = b.op("scf.while", [bits], (first,), None, 2)
+    before, after = (region.blocks.append(bits, arg_locs=[b.location]) for region in loop.regions)
+    inner = DeviceBuilder(ir.InsertionPoint(before), b.location)
+    old = before.arguments[0]
+    new = as_bits(inner, combine(inner, from_bits(inner, old, value.type)))
+    code = f"atom.{order}.{scope}{space}.cas.b{width} $0, [$1], $2, $3;"
+    (found,) = inner.asm(code, f"={letter},{address},{letter},{letter}", [pointer, old, new], [bits])
+    inner.op("scf.condition", (), (inner.compare("ne", found, old), found))
+    DeviceBuilder(ir.InsertionPoint(after), b.location).op("scf.yield", (), (after.arguments[0],))
+    return loop.results[0]
+
+
+@expands("cute_nvgpu.atomic_cas")
+def _atomic_cas(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+    pointer, compare, value = op.operands
+    order, scope = attribute(op, "order"), attribute(op, "scope")
+    _check_scope(x, op, scope)
+    bits, expected = as_bits(b, value), as_bits(b, compare)
+    letter = REGISTER[bits.type.width]
+    space, address = _space(pointer)
+    code = f"atom.{order}.{scope}{space}.cas.b{bits.type.width} $0, [$1], $2, $3;"
+    (made,) = b.asm(code, f"={letter},{address},{letter},{letter}", [pointer, expected, bits], [bits.type])
+    return [from_bits(b, made, results[0])]
+
+
+def _access(type_: ir.Type) -> tuple[int, int]:
+    """How a value is moved by one access: bits of a register, and how many registers."""
+    bits = bits_of(type_)
+    if bits in (8, 16, 32, 64):
+        return bits, 1
+    if bits % 64 == 0 and bits // 64 in (1, 2):
+        return 64, bits // 64
+    if bits % 32 == 0 and bits // 32 in (2, 4):
+        return 32, bits // 32
+    return 0, 0
+
+
+def _pieces(op: ir.Operation, type_: ir.Type) -> tuple[int, int, str, str]:
+    width, count = _access(type_)
+    if not count:
+        raise report_at(op.location, DSLNotImplemented, f"one access of {type_}: 1, 2, 4, 8 or 16 bytes are possible")
+    vector = f".v{count}" if count > 1 else ""
+    return width, count, vector, "h" if width == 8 else REGISTER[width]
+
+
+@expands("cute_nvgpu.ordered_load")
+def _ordered_load(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+    pointer = op.operands[0]
+    _check_scope(x, op, attribute(op, "modifiers"))
+    carrier = carrier_type(results[0])
+    width, count, vector, letter = _pieces(op, carrier)
+    space, address = _space(pointer)
+    modifiers, policy = _hinted(b, attribute(op, "modifiers"))
+    names = ", ".join(f"${n}" for n in range(count))
+    target = f"{{{names}}}" if count > 1 else names
+    register = int_type(16 if width == 8 else width)
+    outputs = ",".join([f"={letter}"] * count)
+    last = f", ${count + 1}" if policy else ""
+    code = _modified("ld", modifiers, space, f"{vector}.b{width} {target}, [${count}]{last};")
+    made = b.asm(code, ",".join([outputs, address, *"l" * len(policy)]), [pointer, *policy], [register] * count)
+    if count == 1:
+        value = made[0] if width != 8 else b.value("arith.trunci", int_type(8), (made[0],))
+    else:
+        value = b.value(
+            "vector.from_elements", ir.VectorType.get([count], register, loc=ir.Location.unknown(context())), made
+        )
+    return [from_bits(b, value, results[0])]
+
+
+@expands("cute_nvgpu.ordered_store")
+def _ordered_store(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    pointer, value = op.operands
+    _check_scope(x, op, attribute(op, "modifiers"))
+    value = to_carrier(b, value)
+    width, count, vector, letter = _pieces(op, value.type)
+    space, address = _space(pointer)
+    modifiers, policy = _hinted(b, attribute(op, "modifiers"))
+    names = ", ".join(f"${n + 1}" for n in range(count))
+    source = f"{{{names}}}" if count > 1 else names
+    register = int_type(width)
+    if count == 1:
+        parts = [as_bits(b, value)]
+        if width == 8:
+            parts = [b.value("arith.extui", int_type(16), (parts[0],))]
+    else:
+        words = ir.VectorType.get([count], register, loc=ir.Location.unknown(context()))
+        value = value if value.type == words else b.value("llvm.bitcast", words, (value,))
+        parts = [
+            b.value("vector.extract", register, (value,), {"static_position": ir.DenseI64ArrayAttr.get([n], context())})
+            for n in range(count)
+        ]
+    last = f", ${count + 1}" if policy else ""
+    code = _modified("st", modifiers, space, f"{vector}.b{width} [$0], {source}{last};")
+    b.asm(code, ",".join([address, *[letter] * count, *"l" * len(policy)]), [pointer, *parts, *policy])
+    return []
+
+
+def _hinted(b: DeviceBuilder, modifiers: str) -> tuple[str, list[ir.Value]]:
+    """Modifiers as PTX has them, and the policy of the L2 cache that one of them stands for, if any does."""
+    parts = [part for part in modifiers.split(".") if part]
+    policies = [part for part in parts if part.startswith("L2::evict")]
+    hints = ["L2::cache_hint"] * len(policies)
+    return ".".join([part for part in parts if part not in policies] + hints), [l2_policy(b, name) for name in policies]
+
+
+def _modified(name: str, modifiers: str, space: str, rest: str) -> str:
+    """A load or store: the order and scope come before the space, cache hints after it."""
+    parts = [part for part in modifiers.split(".") if part]
+    before = [
+        p
+        for p in parts
+        if p in ("mmio", "relaxed", "acquire", "release", "volatile", "weak", "cta", "cluster", "gpu", "sys")
+    ]
+    after = [p for p in parts if p not in before]
+    return "".join([name, *(f".{p}" for p in before), space, *(f".{p}" for p in after), rest])
+
+
+@expands("cute_nvgpu.prefetch")
+def _prefetch(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    level = attribute(op, "level")
+    space, letter = _space(op.operands[0])
+    if level == "tensormap":
+        x.require(op, 90, "prefetch.tensormap")
+        b.asm("prefetch.tensormap [$0];", letter, [op.operands[0]])
+    else:
+        b.asm(f"prefetch{space}.{level} [$0];", letter, [op.operands[0]])
+    return []

@@ -1,0 +1,1 @@
+"""Passes over a module before its operations are expanded."""

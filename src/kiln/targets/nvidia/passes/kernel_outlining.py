@@ -1,0 +1,128 @@
+"""A module taken apart: its kernels become a module of device code, its launches `cute_nvgpu.driver_launch`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ....base_dsl.compiler import report_at, source_span
+from ....base_dsl.diagnostics import CompilerDiagnosticError
+from ....dialects import cute
+from ....mlir import context, ir
+from ...lowering.builder import constant_value
+from ...lowering.search import find
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ....base_dsl.diagnostics import Span
+
+
+@dataclasses.dataclass
+class LaunchFacts:
+    """What the launches of a kernel say about it when compiling."""
+
+    name: str
+    block: tuple[int, int, int] | None = None
+    """Threads of a block, if every launch has the same known number."""
+    cluster: tuple[int, int, int] | None = None
+    max_threads: int = 0
+    min_blocks: int = 0
+    merge_smem: bool = False
+    """Whether branches that exclude each other may share memory."""
+    launched: bool = False
+    span: Span | None = None
+    """Where the kernel is defined."""
+    unheeded: list[tuple[Span | None, str]] = dataclasses.field(default_factory=list)
+    """Loops with a hint that changes nothing."""
+
+
+def _functions(module: ir.Module) -> dict[str, ir.Operation]:
+    return {
+        op.operation.attributes["sym_name"].value: op.operation
+        for op in module.body.operations
+        if op.operation.name == "func.func"
+    }
+
+
+def split(module: ir.Module) -> tuple[ir.Module, list[LaunchFacts]]:
+    """Take the kernels out of a module; the module of device code, and its kernels in the order of their numbers."""
+    functions = _functions(module)
+    kernels = [name for name, func in functions.items() if cute.KERNEL in func.attributes]
+    device = _clone(module)
+    kept = _reachable(device, kernels)
+    for name, func in _functions(device).items():
+        if name not in kept:
+            func.erase()
+    facts = {name: LaunchFacts(name, span=source_span(functions[name].location)[0]) for name in kernels}
+    for op in find(module.operation, ("cute.launch",)):
+        _replace_launch(op, functions, facts, kernels)
+    for name in kernels:
+        functions[name].erase()
+    return device, list(facts.values())
+
+
+def _clone(module: ir.Module) -> ir.Module:
+    with context(), ir.Location.unknown():
+        copy = ir.Module.create()
+        for op in module.body.operations:
+            copy.body.append(op.operation.clone())
+    return copy
+
+
+def _calls(func: ir.Operation) -> set[str]:
+    return {op.attributes["callee"].value for op in find(func, ("func.call",))}
+
+
+def _reachable(module: ir.Module, roots: Sequence[str]) -> set[str]:
+    functions, seen, todo = _functions(module), set(roots), list(roots)
+    while todo:
+        for callee in _calls(functions[todo.pop()]) - seen:
+            seen.add(callee)
+            if callee in functions:
+                todo.append(callee)
+    return seen
+
+
+def _replace_launch(
+    op: ir.Operation, functions: dict[str, ir.Operation], facts: dict[str, LaunchFacts], kernels: list[str]
+) -> None:
+    name = op.attributes["kernel"].value
+    if name not in facts:
+        raise report_at(op.location, CompilerDiagnosticError, f"launch of {name}, which is not a kernel of this module")
+    want = list(functions[name].attributes["function_type"].value.inputs)
+    got = [v.type for v in cute.launch_parts(op)[0]]
+    if want != got:
+        raise report_at(
+            op.location,
+            CompilerDiagnosticError,
+            f"kernel {name} takes ({', '.join(map(str, want))}) but is launched with ({', '.join(map(str, got))})",
+        )
+    _note(op, facts[name])
+    attributes = {key: value for key, value in op.attributes.items() if key != "kernel"}
+    attributes["name"] = ir.StringAttr.get(name, context())
+    attributes["index"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32, context()), kernels.index(name))
+    ir.Operation.create(
+        "cute_nvgpu.driver_launch", (), list(op.operands), attributes, None, 0, op.location, ir.InsertionPoint(op)
+    )
+    op.erase()
+
+
+def _note(op: ir.Operation, facts: LaunchFacts) -> None:
+    """Add what one launch says to what is known of its kernel."""
+
+    def known(first: int) -> tuple[int, int, int] | None:
+        values = [constant_value(v) for v in list(op.operands)[first : first + 3]]
+        return None if None in values else (values[0], values[1], values[2])
+
+    def merge(old: Any, new: Any) -> Any:
+        return new if not facts.launched or old == new else None
+
+    facts.block = merge(facts.block, known(3))
+    # where the driver may choose between two sizes, the kernel must not promise one
+    facts.cluster = merge(facts.cluster, None if "cute.preferred_cluster" in op.attributes else known(6))
+    facts.merge_smem = "cute.merge_smem" in op.attributes and (facts.merge_smem or not facts.launched)
+    for attribute, field in (("cute.max_threads", "max_threads"), ("cute.min_blocks", "min_blocks")):
+        if attribute in op.attributes:
+            setattr(facts, field, max(getattr(facts, field), op.attributes[attribute].value))
+    facts.launched = True

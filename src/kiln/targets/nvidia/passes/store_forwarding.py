@@ -1,0 +1,358 @@
+"""What a thread writes to its own memory and reads again in the same block is handed on as a value.
+
+Fragments of matrix products live in such memory: each step of a product reads all of its sums and writes them back. LLVM
+keeps them in registers all the same, but only after each access was lowered, written down, read and optimized, which took
+a third of the time to compile such a kernel.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import TYPE_CHECKING, Any
+
+from ....dialects import cute
+from ....mlir import context, ir
+from ...lowering.builder import constant_value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ACCESSES = frozenset(("cute.alloc_rmem", "cute.load", "cute.store"))
+"""The operations that `hand_on` wants to know of."""
+_ALIASES = frozenset(("cute.cast_ptr", "cute.view", "cute.iter", "cute.cast_memref"))
+_MOST_GATHERED = 4
+"""Elements of a vector that is put together of what several writes wrote."""
+_MOST_BLOCKS = 16
+"""Blocks of which it is known at a time what they wrote to one memory."""
+
+
+@dataclasses.dataclass(eq=False)
+class _Memory:
+    """Memory of a thread, in units that no access divides."""
+
+    unit: int = 0
+    """Bytes."""
+    is_known: bool = True
+    """Whether all its accesses are known."""
+    block: ir.Block | None = None
+    """The block of the last access."""
+    blocks: dict[ir.Block, tuple[dict[int, _Source], dict[int, _Access]]] = dataclasses.field(default_factory=dict)
+    """What blocks know of units, and their last writes to them; those that are not done are among them, outermost first."""
+    read: set[int] = dataclasses.field(default_factory=set)
+    """The units that are read."""
+
+    def enter(self, block: ir.Block) -> tuple[dict[int, _Source], dict[int, _Access]]:
+        """What a block knows; blocks inside it are done."""
+        if self.block is not None and block == self.block:
+            return self.blocks[self.block]
+        self.block = block
+        if block not in self.blocks:
+            if len(self.blocks) == _MOST_BLOCKS:
+                self.blocks.clear()
+            self.blocks[block] = ({}, {})
+        while next(reversed(self.blocks)) != block:
+            self.blocks.popitem()
+        return self.blocks[block]
+
+
+@dataclasses.dataclass(eq=False)
+class _Access:
+    number: int
+    op: ir.Operation
+    memory: _Memory
+    start: int
+    size: int
+    """Bytes."""
+    is_write: bool
+    units: range = range(0)
+    left: int = 0
+    """Units of a write that were not written again."""
+    is_read: bool = False
+    """Whether some of it was read before it was written again."""
+
+
+@dataclasses.dataclass(eq=False)
+class _Source:
+    """A value that was written: bytes of `root` from `start` on lie in memory from `place` on."""
+
+    root: ir.Value
+    start: int
+    place: int
+
+
+def hand_on(operations: Mapping[int, tuple[ir.Operation, str]]) -> set[int]:
+    """Replace reads by what was written, and remove writes that nobody reads; the numbers of operations that are gone.
+
+    `operations` are those of a function whose names are in `ACCESSES`, with their names, in order. Memory is looked at whose
+    addresses are all known; what a block knows ends with it, and where a block inside it writes.
+    """
+    pointers: dict[ir.Value, tuple[_Memory, int]] = {}
+    for op, name in operations.values():
+        if name == "cute.alloc_rmem":
+            pointers.update(_pointers(op.results[0]))
+    gone: set[int] = set()
+    if not pointers:
+        return gone
+    dead: list[_Access] = []
+    writes: list[_Access] = []
+    for access in _accesses(operations, pointers):
+        memory, op = access.memory, access.op
+        if not memory.is_known:
+            continue
+        access.units = range(access.start // memory.unit, (access.start + access.size) // memory.unit)
+        known, last = memory.enter(op.block)
+        if access.is_write:
+            writes.append(access)
+            _write(access, known, last, dead)
+        elif _replace(access, known):
+            gone.add(access.number)
+        else:
+            _read(access, known)
+    dead += [a for a in writes if a.left and a.memory.read.isdisjoint(a.units)]
+    for access in dead:
+        gone.add(access.number)
+        value = access.op.operands[0]
+        access.op.erase()
+        erase_unused(value)
+    return gone
+
+
+def _pointers(pointer: ir.Value) -> dict[ir.Value, tuple[_Memory, int]]:
+    """Pointers to memory of a thread, with the bytes of an element; none if it is not only read and written."""
+    memory = _Memory()
+    found: dict[ir.Value, tuple[_Memory, int]] = {}
+    todo = [pointer]
+    while todo:
+        value = todo.pop()
+        step = _bytes(cute.info(value.type).element)
+        if not step:
+            return {}
+        found[value] = (memory, step)
+        for use in value.uses:
+            op = use.owner.operation
+            name = op.name
+            if name in _ALIASES and len(op.operands) == 1:
+                todo.append(op.results[0])
+            elif name != "cute.load" and (name != "cute.store" or use.operand_number != 1):
+                return {}
+    return found
+
+
+def _accesses(
+    operations: Mapping[int, tuple[ir.Operation, str]], pointers: Mapping[ir.Value, tuple[_Memory, int]]
+) -> list[_Access]:
+    """The accesses through pointers."""
+    found: list[_Access] = []
+    constants: dict[ir.Value, int | None] = {}
+    for number, (op, name) in operations.items():
+        if name == "cute.alloc_rmem":
+            continue
+        written, pointer, offset = op.operands if name == "cute.store" else (None, *op.operands)
+        memory, step = pointers.get(pointer, (None, 0))
+        if memory is None:
+            continue
+        if offset in constants:
+            place = constants[offset]
+        else:
+            place = constants[offset] = constant_value(offset)
+        size = _vector_bytes(op.results[0].type if written is None else written.type)
+        if place is None or not size:
+            memory.is_known = False
+            continue
+        memory.unit = math.gcd(memory.unit, place * step, size)
+        found.append(_Access(number, op, memory, place * step, size, written is not None))
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _bytes(element: ir.Type) -> int:
+    """Bytes of an element in memory; 0 if it is not a number of 8, 16, 32 or 64 bits there."""
+    if not isinstance(element, (ir.IntegerType, ir.FloatType)):
+        return 0
+    bits = cute.element_bits(element)
+    return bits // 8 if bits in (8, 16, 32, 64) else 0
+
+
+@functools.lru_cache(maxsize=1024)
+def _vector_bytes(type_: ir.Type) -> int:
+    """Bytes of an element or a vector of them."""
+    if isinstance(type_, ir.VectorType):
+        return math.prod(type_.shape) * _bytes(type_.element_type)
+    return _bytes(type_)
+
+
+# --- reads and writes ------------------------------------------------------------------------------------------------
+
+
+def _read(access: _Access, known: dict[int, _Source]) -> None:
+    """A read that stays; what it reads is known from then on."""
+    units = access.units
+    access.memory.read.update(units)
+    for _, last in access.memory.blocks.values():
+        for unit in units:
+            if (write := last.get(unit)) is not None:
+                write.is_read = True
+    known.update(dict.fromkeys(units, _Source(access.op.results[0], 0, access.start)))
+
+
+def _write(access: _Access, known: dict[int, _Source], last: dict[int, _Access], dead: list[_Access]) -> None:
+    units = access.units
+    for other, _ in access.memory.blocks.values():
+        if other is not known:
+            for unit in units:
+                other.pop(unit, None)
+    access.left = len(units)
+    for unit in units:
+        before = last.get(unit)
+        if before is not None and not before.is_read:
+            before.left -= 1
+            if not before.left:
+                dead.append(before)
+        last[unit] = access
+    root, start = _root(access.op.operands[0])
+    known.update(dict.fromkeys(units, _Source(root, start, access.start)))
+
+
+def _replace(access: _Access, known: dict[int, _Source]) -> bool:
+    """Let the users of a read use what was written; whether all of it is known."""
+    units = access.units
+    source = known.get(units[0])
+    if source is None:
+        return False
+    op = access.op
+    result = op.results[0]
+    wanted = result.type
+    if any(known.get(unit) is not source for unit in units):
+        part = _gathered(access, known)
+        if part is None:
+            return False
+    else:
+        part = _part(op, source.root, source.start + access.start - source.place, access.size)
+        if part is None:
+            return False
+    if part.type != wanted:
+        if not (_can_be_recast(part.type) and _can_be_recast(wanted)):
+            return False
+        for use in list(result.uses):
+            user = use.owner.operation
+            if user.name == "vector.bitcast" and user.results[0].type == part.type:
+                user.results[0].replace_all_uses_with(part)
+                user.erase()
+        if any(True for _ in result.uses):
+            part = _made(op, "vector.bitcast", wanted, (part,), None)
+    result.replace_all_uses_with(part)
+    op.erase()
+    return True
+
+
+def _gathered(access: _Access, known: dict[int, _Source]) -> ir.Value | None:
+    """A vector whose elements were written by several writes."""
+    type_ = access.op.results[0].type
+    if not isinstance(type_, ir.VectorType) or len(type_.shape) != 1 or type_.shape[0] > _MOST_GATHERED:
+        return None
+    element: Any = type_.element_type
+    size, unit = _bytes(element), access.memory.unit
+    found: list[tuple[ir.Value, int]] = []
+    for place in range(access.start, access.start + access.size, size):
+        source = known.get(place // unit)
+        if source is None or any(known.get(k) is not source for k in range(place // unit, (place + size) // unit)):
+            return None
+        kind = source.root.type
+        start = source.start + place - source.place
+        if (kind.element_type if isinstance(kind, ir.VectorType) and len(kind.shape) == 1 else kind) != element:
+            return None
+        if start % size:
+            return None
+        found.append((source.root, start // size))
+    elements = [
+        _made(access.op, "vector.extract", element, (root,), _position(number))
+        if isinstance(root.type, ir.VectorType)
+        else root
+        for root, number in found
+    ]
+    return _made(access.op, "vector.from_elements", type_, elements, None)
+
+
+def _part(op: ir.Operation, root: ir.Value, start: int, size: int) -> ir.Value | None:
+    """Some bytes of a value, in its elements; made before an operation."""
+    type_ = root.type
+    if not start and size == _vector_bytes(type_):
+        return root
+    if not _can_be_recast(type_) or not isinstance(type_, ir.VectorType):
+        return None
+    element: Any = type_.element_type
+    first, rest = divmod(start, _bytes(element))
+    count, more = divmod(size, _bytes(element))
+    if rest or more:
+        return None
+    if count == 1 and op.results[0].type == element:
+        return _made(op, "vector.extract", element, (root,), _position(first))
+    vector = ir.VectorType.get([count], element, loc=ir.Location.unknown(context()))
+    return _made(op, "vector.extract_strided_slice", vector, (root,), _slice(first, count))
+
+
+@functools.lru_cache(maxsize=1024)
+def _can_be_recast(type_: ir.Type) -> bool:
+    """Whether it is a vector in one row whose elements are whole bytes also in registers."""
+    if not isinstance(type_, ir.VectorType) or len(type_.shape) != 1:
+        return False
+    size = _bytes(type_.element_type)
+    return size > 0 and type_.element_type.width == 8 * size
+
+
+@functools.lru_cache(maxsize=1024)
+def _slice(first: int, count: int) -> dict[str, ir.Attribute]:
+    return {
+        name: ir.Attribute.parse(f"[{number} : i64]", context())
+        for name, number in (("offsets", first), ("sizes", count), ("strides", 1))
+    }
+
+
+@functools.lru_cache(maxsize=256)
+def _position(number: int) -> dict[str, ir.Attribute]:
+    return {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
+
+
+def _made(before: ir.Operation, name: str, type_: ir.Type, operands: Sequence[ir.Value], attributes: Any) -> ir.Value:
+    return ir.Operation.create(
+        name, (type_,), operands, attributes, None, 0, before.location, ir.InsertionPoint(before)
+    ).result
+
+
+# --- parts of vectors ------------------------------------------------------------------------------------------------
+
+
+def _root(value: ir.Value) -> tuple[ir.Value, int]:
+    """The value that a value is a part of, and the byte where the part begins."""
+    start = 0
+    while (op := part_of(value)) is not None:
+        source = op.operands[0]
+        if not (_can_be_recast(source.type) and _can_be_recast(value.type)):
+            break
+        start += first_element(op) * _bytes(source.type.element_type)  # pyright: ignore[reportAttributeAccessIssue]
+        value = source
+    return value, start
+
+
+def part_of(value: ir.Value) -> ir.Operation | None:
+    """The operation that took a value out of another, or gave it another type; None if none did."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return None
+    op = owner.operation
+    name = op.name
+    return op if name == "vector.bitcast" or name == "vector.extract_strided_slice" else None
+
+
+def first_element(op: ir.Operation) -> int:
+    """The element where a part begins, among those of the vector that `part_of` names."""
+    return 0 if op.name == "vector.bitcast" else op.attributes["offsets"][0].value  # pyright: ignore
+
+
+def erase_unused(value: ir.Value) -> None:
+    """Erase the operations that took a value out of others, as far as nobody uses it."""
+    while (op := part_of(value)) is not None and not any(True for _ in value.uses):
+        value = op.operands[0]
+        op.erase()

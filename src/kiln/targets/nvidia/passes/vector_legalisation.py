@@ -1,0 +1,333 @@
+"""Long vectors cut into short ones, before anything looks at single operations.
+
+A GPU has no long vectors, so LLVM takes them apart again: but it first shuffles them together, carries every half-built one
+into the next block, and schedules all their elements at once. An epilogue on 128 sums took three quarters of the time
+of its kernel. Cut up here, the operations of a program on a fragment are as many small ones that never meet.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from ....mlir import context, ir
+from ...lowering.search import find
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LENGTH = 4
+"""Elements of a short vector: a 128-bit access of f32, two pairs of f16."""
+_LONG = 16
+"""Vectors of up to so many elements stay: a 128-bit access of bytes."""
+
+
+@functools.lru_cache(maxsize=4096)
+def is_long(type_: ir.Type) -> bool:
+    """Whether it is the type of a long vector."""
+    if not isinstance(type_, ir.VectorType):
+        return False
+    shape = type_.shape
+    return len(shape) == 1 and shape[0] > _LONG and shape[0] % LENGTH == 0
+
+
+@functools.lru_cache(maxsize=1024)
+def _vector(type_: ir.Type, count: int) -> ir.Type:
+    """The vector of so many of a vector's elements."""
+    element: Any = type_
+    return ir.VectorType.get([count], element.element_type, loc=ir.Location.unknown(context()))
+
+
+def cut_long_vectors(module: ir.Module) -> None:
+    """Do the arithmetic on long vectors piece by piece."""
+    operations = [op for op in find(module.operation, NAMES) if any(is_long(result.type) for result in op.results)]
+    if operations:
+        _Cutter().run(operations)
+
+
+class _Cutter:
+    """The pieces of each long value that was cut."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[ir.Value, list[ir.Value]] = {}
+        self._looked_through: dict[ir.Value, ir.Operation] = {}
+        """Vectors whose parts were taken in place of them, and what made them."""
+
+    def run(self, operations: Sequence[ir.Operation]) -> None:
+        """Cut what can be cut, in order, and give the others what they need."""
+        cut: list[ir.Operation] = []
+        for op in operations:
+            made = self._cut(op)
+            if made is not None:
+                cut.append(op)
+                for result, pieces in zip(op.results, made, strict=True):
+                    self._pieces[result] = pieces
+        mine = set(cut)
+        for op in cut:
+            for result in op.results:
+                users = {use.owner.operation: None for use in result.uses}  # an operation may use it twice
+                for user in users:
+                    if user not in mine:
+                        self._serve(user, result)
+        for op in reversed(cut):
+            op.erase()
+        for value, op in self._looked_through.items():
+            if not any(True for _ in value.uses):
+                op.erase()
+
+    # -- operations that make long vectors ---------------------------------------------------------------------------
+
+    def _cut(self, op: ir.Operation) -> list[list[ir.Value]] | None:
+        """The pieces of each result; None if the operation stays as it is."""
+        return _MAKERS.get(op.name, _Cutter._element_wise)(self, op)
+
+    def _constant(self, op: ir.Operation) -> list[list[ir.Value]] | None:
+        value: Any = op.attributes["value"]
+        type_: Any = op.results[0].type
+        if not isinstance(value, ir.DenseElementsAttr) or not value.is_splat:
+            return None
+        short = _vector(type_, LENGTH)
+        attribute = ir.DenseElementsAttr.get_splat(short, value.get_splat_value())
+        return [[_made(op, "arith.constant", short, (), {"value": attribute})] * _count(type_)]
+
+    def _element_wise(self, op: ir.Operation) -> list[list[ir.Value]] | None:
+        types = [result.type for result in op.results]
+        count = _count(types[0])
+        length = count * LENGTH
+        if not all(is_long(t) and _count(t) == count for t in types):
+            return None
+        operands: list[list[ir.Value]] = []
+        for value in op.operands:
+            type_: Any = value.type
+            if not isinstance(type_, ir.VectorType):
+                operands.append([value] * count)  # the condition of a selection
+            elif list(type_.shape) == [length]:
+                operands.append(self._cut_value(value))
+            else:
+                return None
+        attributes = _attributes(op)
+        short = [_vector(t, LENGTH) for t in types]
+        point, location = ir.InsertionPoint(op), op.location
+        made = [
+            ir.Operation.create(op.name, short, parts, attributes, None, 0, location, point)
+            for parts in zip(*operands, strict=True)
+        ]
+        return [[piece.results[k] for piece in made] for k in range(len(types))]
+
+    def _broadcast(self, op: ir.Operation) -> list[list[ir.Value]] | None:
+        value, type_ = op.operands[0], op.results[0].type
+        if isinstance(value.type, ir.VectorType):
+            return None
+        return [[_made(op, op.name, _vector(type_, LENGTH), (value,), None)] * _count(type_)]
+
+    def _poison(self, op: ir.Operation) -> list[list[ir.Value]]:
+        type_ = op.results[0].type
+        return [[_made(op, op.name, _vector(type_, LENGTH), (), _attributes(op))] * _count(type_)]
+
+    def _from_elements(self, op: ir.Operation) -> list[list[ir.Value]]:
+        elements, short = list(op.operands), _vector(op.results[0].type, LENGTH)
+        return [
+            [
+                _made(op, op.name, short, elements[first : first + LENGTH], None)
+                for first in range(0, len(elements), LENGTH)
+            ]
+        ]
+
+    def _insert_slice(self, op: ir.Operation) -> list[list[ir.Value]] | None:
+        """A shorter vector put into a long one."""
+        value, target = op.operands
+        type_: Any = value.type
+        (first,) = _numbers(op, "offsets")
+        (length,) = type_.shape
+        if len(type_.shape) != 1 or first % LENGTH or length % LENGTH or _numbers(op, "strides") != [1]:
+            return None
+        pieces = list(self._cut_value(target))
+        if is_long(type_):
+            new = self._cut_value(value)
+        else:
+            new = [value] if length == LENGTH else [_slice(op, value, k, LENGTH) for k in range(0, length, LENGTH)]
+        pieces[first // LENGTH : (first + length) // LENGTH] = new
+        return [pieces]
+
+    def _extract_slice(self, op: ir.Operation) -> list[list[ir.Value]] | None:
+        """A long part of a longer vector."""
+        (first,), (length,) = _numbers(op, "offsets"), _numbers(op, "sizes")
+        if first % LENGTH or length % LENGTH or _numbers(op, "strides") != [1]:
+            return None
+        return [self._cut_value(op.operands[0])[first // LENGTH : (first + length) // LENGTH]]
+
+    def _shuffle(self, op: ir.Operation) -> list[list[ir.Value]] | None:
+        """Two vectors one after the other."""
+        type_: Any = op.operands[0].type
+        (half,) = type_.shape
+        if not _concatenates(op) or half % LENGTH:
+            return None
+        return [[self._span(op, value, first) for value in op.operands for first in range(0, half, LENGTH)]]
+
+    def _span(self, before: ir.Operation, value: ir.Value, first: int) -> ir.Value:
+        """A short vector out of a longer one: out of the one of two it was made of, where that is known."""
+        pieces = self._pieces.get(value)
+        if pieces is not None:
+            return pieces[first // LENGTH]
+        type_: Any = value.type
+        if type_.shape[0] == LENGTH:
+            return value
+        owner = value.owner
+        if not isinstance(owner, ir.Block) and owner.operation.name == "vector.shuffle":
+            op = owner.operation
+            half = type_.shape[0] // 2
+            if half % LENGTH == 0 and _concatenates(op):
+                self._looked_through[value] = op
+                return self._span(before, op.operands[first // half], first % half)
+        return _slice(before, value, first, LENGTH)
+
+    def _bitcast(self, op: ir.Operation) -> list[list[ir.Value]] | None:
+        source: Any = op.operands[0].type
+        target: Any = op.results[0].type
+        if list(source.shape) != list(target.shape):
+            return None
+        short = _vector(target, LENGTH)
+        return [[_made(op, op.name, short, (piece,), None) for piece in self._cut_value(op.operands[0])]]
+
+    def _cut_value(self, value: ir.Value) -> list[ir.Value]:
+        """The pieces of a long vector; one that was not cut is taken apart where it is made."""
+        found = self._pieces.get(value)
+        if found is None:
+            owner = value.owner
+            if isinstance(owner, ir.Block):
+                point, location = ir.InsertionPoint.at_block_begin(owner), ir.Location.unknown(context())
+            else:
+                point, location = ir.InsertionPoint.after(owner.operation), owner.operation.location
+            found = [_sliced(value, k * LENGTH, LENGTH, point, location) for k in range(_count(value.type))]
+            self._pieces[value] = found
+        return found
+
+    # -- operations that use long vectors ----------------------------------------------------------------------------
+
+    def _serve(self, user: ir.Operation, value: ir.Value) -> None:
+        """Let an operation that stays use the pieces of a long vector."""
+        pieces = self._pieces[value]
+        if user.name == "vector.extract" and (position := _numbers(user, "static_position")) and position[0] >= 0:
+            number, rest = divmod(position[0], LENGTH)
+            attributes = {"static_position": ir.DenseI64ArrayAttr.get([rest], context())}
+            new = _made(user, user.name, user.results[0].type, (pieces[number],), attributes)
+        elif user.name == "vector.extract_strided_slice" and _numbers(user, "strides") == [1]:
+            (first,), (length,) = _numbers(user, "offsets"), _numbers(user, "sizes")
+            number, rest = divmod(first, LENGTH)
+            if length == LENGTH and not rest:
+                new = pieces[number]
+            elif rest + length <= LENGTH:
+                new = _slice(user, pieces[number], rest, length)
+            else:
+                last = (first + length - 1) // LENGTH
+                new = _slice(user, _joined(user, pieces[number : last + 1]), rest, length)
+        elif user.name == "vector.shuffle" and len(mask := _numbers(user, "mask")) <= _LONG:
+            elements = [self._element(user, place, value) for place in mask]
+            new = _made(user, "vector.from_elements", user.results[0].type, elements, None)
+        else:
+            whole = _joined(user, pieces)
+            for number, operand in enumerate(user.operands):
+                if operand == value:
+                    user.operands[number] = whole
+            return
+        user.results[0].replace_all_uses_with(new)
+        user.erase()
+
+    def _element(self, user: ir.Operation, place: int, value: ir.Value) -> ir.Value:
+        """An element of the two vectors that a shuffle takes."""
+        first: Any = user.operands[0].type
+        number, place = (0, place) if place < first.shape[0] else (1, place - first.shape[0])
+        source = user.operands[number]
+        pieces = self._pieces.get(source)
+        if pieces is not None:
+            part, place = divmod(place, LENGTH)
+            source = pieces[part]
+        attributes = {"static_position": ir.DenseI64ArrayAttr.get([place], context())}
+        type_: Any = source.type
+        return _made(user, "vector.extract", type_.element_type, (source,), attributes)
+
+
+_MAKERS: dict[str, Any] = {
+    "arith.constant": _Cutter._constant,
+    "vector.broadcast": _Cutter._broadcast,
+    "ub.poison": _Cutter._poison,
+    "vector.from_elements": _Cutter._from_elements,
+    "vector.insert_strided_slice": _Cutter._insert_slice,
+    "vector.extract_strided_slice": _Cutter._extract_slice,
+    "vector.bitcast": _Cutter._bitcast,
+    "vector.shuffle": _Cutter._shuffle,
+}
+_ARITHMETIC = (
+    "addf addi addui_extended andi bitcast ceildivsi ceildivui cmpf cmpi convertf divf divsi divui extf extsi extui floordivsi "
+    "fptosi fptoui index_cast index_castui maximumf maxnumf maxsi maxui minimumf minnumf minsi minui mulf muli mulsi_extended "
+    "mului_extended negf ori remf remsi remui select shli shrsi shrui sitofp subf subi subui_extended truncf trunci uitofp xori"
+)
+_MATH = (
+    "absf absi acos acosh asin asinh atan atan2 atanh cbrt ceil clampf copysign cos cosh ctlz ctpop cttz erf erfc exp exp2 "
+    "expm1 floor fma fpowi ipowi isfinite isinf isnan isnormal log log10 log1p log2 powf round roundeven rsqrt sin sincos sinh "
+    "sqrt tan tanh trunc"
+)
+NAMES = (
+    *_MAKERS, *(f"arith.{name}" for name in _ARITHMETIC.split()), *(f"math.{name}" for name in _MATH.split())
+)  # fmt: skip
+"""The names of operations that are cut: those that make vectors, and those that do the same with every element."""
+
+
+def _concatenates(op: ir.Operation) -> bool:
+    """Whether a shuffle puts two vectors of one length one after the other."""
+    first, second = (value.type for value in op.operands)
+    mask = _numbers(op, "mask")
+    return first == second and len(mask) == 2 * first.shape[0] and mask == list(range(len(mask)))
+
+
+def _count(type_: Any) -> int:
+    """How many pieces a long vector has."""
+    return type_.shape[0] // LENGTH
+
+
+def _attributes(op: ir.Operation) -> dict[str, ir.Attribute]:
+    return {name: op.attributes[name] for name in op.attributes}
+
+
+def _numbers(op: ir.Operation, name: str) -> list[int]:
+    attribute: Any = op.attributes[name]
+    return [int(n.value) if hasattr(n, "value") else int(n) for n in attribute]
+
+
+def _made(before: ir.Operation, name: str, type_: ir.Type, operands: Sequence[ir.Value], attributes: Any) -> ir.Value:
+    return ir.Operation.create(
+        name, (type_,), operands, attributes, None, 0, before.location, ir.InsertionPoint(before)
+    ).result
+
+
+def _sliced(value: ir.Value, first: int, length: int, point: ir.InsertionPoint, location: ir.Location) -> ir.Value:
+    return ir.Operation.create(
+        "vector.extract_strided_slice", (_vector(value.type, length),), (value,), _slice_attributes(first, length),
+        None, 0, location, point,
+    ).result  # fmt: skip
+
+
+def _slice(before: ir.Operation, value: ir.Value, first: int, length: int) -> ir.Value:
+    return _sliced(value, first, length, ir.InsertionPoint(before), before.location)
+
+
+@functools.lru_cache(maxsize=4096)
+def _slice_attributes(first: int, length: int) -> dict[str, ir.Attribute]:
+    return {
+        "offsets": ir.Attribute.parse(f"[{first} : i64]", context()),
+        "sizes": ir.Attribute.parse(f"[{length} : i64]", context()),
+        "strides": ir.Attribute.parse("[1 : i64]", context()),
+    }
+
+
+def _joined(before: ir.Operation, pieces: Sequence[ir.Value]) -> ir.Value:
+    """One vector of its pieces."""
+    if len(pieces) == 1:
+        return pieces[0]
+    type_ = _vector(pieces[0].type, LENGTH * len(pieces))
+    poison = {"value": ir.Attribute.parse("#ub.poison", context())}
+    made = _made(before, "ub.poison", type_, (), poison)
+    for number, piece in enumerate(pieces):
+        attributes = {name: _slice_attributes(number * LENGTH, LENGTH)[name] for name in ("offsets", "strides")}
+        made = _made(before, "vector.insert_strided_slice", type_, (piece, made), attributes)
+    return made

@@ -1,0 +1,1 @@
+"""Makes the helpers beside this file importable in the folders below it."""

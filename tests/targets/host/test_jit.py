@@ -1,0 +1,85 @@
+"""Native code lives as long as it is needed, and no longer."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from cpu_testing import Compiled
+
+from kiln.targets.host import jit
+from kiln.targets.host.object_code import undefined_symbols
+
+pytestmark = pytest.mark.isa
+
+ADD = "func.func @f(%a: i64, %b: i64) -> i64 { %c = arith.addi %a, %b : i64\n func.return %c : i64 }"
+
+
+def test_code_is_freed_with_its_executable() -> None:
+    compiled = Compiled(ADD)
+    call = compiled.executable.call
+    library = weakref.ref(call.__dict__["library"])
+    del compiled
+    gc.collect()
+    slots = np.array([2, 3, 0])
+    call(slots.ctypes.data)
+    assert slots[2] == 5
+    del call
+    gc.collect()
+    assert library() is None
+
+
+def test_code_that_runs_no_kernel_needs_reports_only() -> None:
+    needed = undefined_symbols(Compiled(ADD).executable.artifacts["object"])
+    assert needed == {"kiln_cpu_finish"}
+    assert jit.runtime_parts(needed) == (["reports"], set())
+    assert jit.runtime_parts({"kiln_cpu_launch", "kiln_cpu_fault", "sinf"}) == (["reports", "launch"], {"sinf"})
+
+
+def test_a_symbol_that_is_nowhere_is_an_error_that_names_it() -> None:
+    text = "declare void @no_such_function()\ndefine void @f() {\n call void @no_such_function()\n ret void\n}"
+    data = jit.emit_object(jit.optimize(text, 2), 2)
+    with pytest.raises(RuntimeError, match="the code needs no_such_function, which neither"):
+        jit.Library(data, ("f",))
+    jit.Library(data, ("f",), imports={"no_such_function": 1})
+
+
+def test_compiling_does_not_leak() -> None:
+    def resident_kb() -> int:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * 4
+
+    text = Compiled(ADD).executable.artifacts["llvm_unoptimized"]
+    for _ in range(50):
+        jit.optimize(text, 2)
+    before = resident_kb()
+    for _ in range(200):
+        jit.optimize(text, 2)
+    assert resident_kb() - before < 4000  # llvmlite alone would leak 11,000
+
+
+def test_calls_from_several_threads() -> None:
+    source = """
+    func.func @f(%a: i32, %b: i32) -> i32 { %c = arith.divsi %a, %b : i32\n func.return %c : i32 }"""
+    compiled = Compiled(source)
+    failures: list[str] = []
+
+    def work(seed: int) -> None:
+        for k in range(300):
+            try:
+                got = compiled(seed * 1000 + k, k % 7)
+                if k % 7 == 0 or got != (seed * 1000 + k) // (k % 7):
+                    failures.append(f"{seed} {k}: {got}")
+            except ZeroDivisionError:
+                if k % 7:
+                    failures.append(f"{seed} {k} raised")
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []

@@ -1,0 +1,203 @@
+"""Long vectors are cut into short ones: the same numbers (on the CPU target), and no long vector in what LLVM gets."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+import numpy as np
+import pytest
+
+import kiln
+from kiln import cute
+from kiln.base_dsl.typing import Float16, Float32, Int32
+from kiln.cute.runtime import from_dlpack
+from kiln.mlir import PACKAGE, context, ir
+from kiln.targets.host import lower as cpu_lower
+from kiln.targets.nvidia.passes import vector_legalisation
+from kiln.targets.nvidia.passes.vector_legalisation import cut_long_vectors
+
+SIZE = 64
+
+
+@pytest.fixture
+def cut(monkeypatch):
+    """The CPU target cuts vectors too; the names of operations that had long vectors, before and after."""
+    monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+    original, seen = cpu_lower.expand_narrow_floats, []
+
+    def long_ones(module):
+        found = []
+
+        def visit(op):
+            if any(vector_legalisation.is_long(v.type) for v in (*op.results, *op.operands)):
+                found.append(op.name)
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(visit)
+        return found
+
+    def expand(module):
+        original(module)
+        before = long_ones(module)
+        cut_long_vectors(module)
+        module.operation.verify()
+        seen.append((before, long_ones(module)))
+
+    monkeypatch.setattr(cpu_lower, "expand_narrow_floats", expand)
+    return seen
+
+
+def arrays(count):
+    random = np.random.default_rng(0)
+    return [random.standard_normal(SIZE).astype(np.float32) for _ in range(count)]
+
+
+def run(function, *given):
+    with kiln.target("cpu"):
+        cute.compile(function, *map(from_dlpack, given))(*map(from_dlpack, given))
+
+
+def test_arithmetic(cut):
+    @cute.jit
+    def program(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, d: cute.Tensor):
+        x, y = a.load(), b.load()
+        z = cute.where(x > y, x * 2.0 + y, cute.math.exp(-y))
+        c.store(z)
+        d.store((z.to(Float16) * x.to(Float16)).to(Float32))
+
+    a, b, c, d = arrays(4)
+    run(program, a, b, c, d)
+    expected = np.where(a > b, a * 2 + b, np.exp(-b))
+    np.testing.assert_allclose(c, expected, rtol=1e-6)
+    np.testing.assert_allclose(d, c.astype(np.float16) * a.astype(np.float16), rtol=2e-3)
+    before, after = cut[0]
+    assert "arith.mulf" in before
+    assert not [name for name in after if name.startswith(("arith.", "math."))]
+
+
+def test_parts_and_sums(cut):
+    @cute.jit
+    def program(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor):
+        kept = cute.make_rmem_tensor(a.shape, Float32)
+        kept.store(a.load() + b.load())
+        total = kept.load().reduce(cute.ReductionOp.ADD, 0.0, 0)
+        turned = cute.make_tensor(
+            kept.iterator, cute.make_layout((8, 8), stride=(8, 1))
+        )  # its elements in another order
+        value = turned.load() * total
+        for i in kiln.range_constexpr(SIZE):
+            c[i] = value[i]
+
+    a, b, c = arrays(3)
+    run(program, a, b, c)
+    total = a + b
+    np.testing.assert_allclose(c, total.reshape(8, 8).T.ravel() * total.sum(dtype=np.float64), rtol=1e-4)
+
+
+def test_carried_through_a_loop(cut):
+    @cute.jit
+    def program(a: cute.Tensor, b: cute.Tensor, n: Int32):
+        value = a.load()
+        for _ in range(n):
+            value = value * 0.5 + 1.0
+        b.store(value)
+
+    a, b = arrays(2)
+    with kiln.target("cpu"):
+        cute.compile(program, from_dlpack(a), from_dlpack(b), Int32(3))(from_dlpack(a), from_dlpack(b), 3)
+    np.testing.assert_allclose(b, ((a * 0.5 + 1) * 0.5 + 1) * 0.5 + 1, rtol=1e-6)
+
+
+def test_read_in_pairs(cut):
+    """Rows of a fragment are pairs of elements with gaps between them: no vector is longer than a piece of them."""
+
+    @cute.jit
+    def program(a: cute.Tensor, b: cute.Tensor):
+        kept = cute.make_rmem_tensor(SIZE, Float32)
+        for i in kiln.range_constexpr(SIZE):
+            kept[i] = a[i]
+        rows = cute.make_tensor(kept.iterator, cute.make_layout((2, (2, SIZE // 4)), stride=(2, (1, 4))))
+        for row in kiln.range_constexpr(2):
+            part = rows[row, None]
+            part.store(part.load() * Float32(row + 2))
+        for i in kiln.range_constexpr(SIZE):
+            b[i] = kept[i]
+
+    a, b = arrays(2)
+    run(program, a, b)
+    np.testing.assert_array_equal(b, a * np.tile([2, 2, 3, 3], SIZE // 4).astype(np.float32))
+    before, after = cut[0]
+    assert "vector.shuffle" in before
+    assert not after
+
+
+def module(body):
+    return ir.Module.parse(f"func.func @f(%a: vector<32xf32>, %s: f32, %c: i1) {{ {body} return }}")
+
+
+CASES = {
+    "slices of any place": """
+        %0 = arith.addf %a, %a : vector<32xf32>
+        %1 = vector.extract_strided_slice %0 {offsets = [6], sizes = [8], strides = [1]} : vector<32xf32> to vector<8xf32>
+        %2 = vector.extract_strided_slice %0 {offsets = [5], sizes = [2], strides = [1]} : vector<32xf32> to vector<2xf32>
+        "t.use"(%1, %2) : (vector<8xf32>, vector<2xf32>) -> ()""",
+    "a slice that is no piece": """
+        %0 = arith.addf %a, %a : vector<32xf32>
+        %1 = vector.broadcast %s : f32 to vector<2xf32>
+        %2 = vector.insert_strided_slice %1, %0 {offsets = [3], strides = [1]} : vector<2xf32> into vector<32xf32>
+        "t.use"(%2) : (vector<32xf32>) -> ()""",
+    "two one after the other, and half of them": """
+        %0 = arith.addf %a, %a : vector<32xf32>
+        %1 = vector.extract_strided_slice %0 {offsets = [0], sizes = [16], strides = [1]} : vector<32xf32> to vector<16xf32>
+        %2 = vector.shuffle %1, %1 [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24,
+                                    25, 26, 27, 28, 29, 30, 31] : vector<16xf32>, vector<16xf32>
+        %3 = arith.mulf %2, %a : vector<32xf32>
+        "t.use"(%3, %1) : (vector<32xf32>, vector<16xf32>) -> ()""",
+    "one operand twice, and a scalar condition": """
+        %0 = arith.mulf %a, %a : vector<32xf32>
+        %1 = arith.select %c, %0, %0 : vector<32xf32>
+        %2 = vector.shuffle %1, %0 [0, 33, 63, 31] : vector<32xf32>, vector<32xf32>
+        "t.use"(%1, %1, %2) : (vector<32xf32>, vector<32xf32>, vector<4xf32>) -> ()""",
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_stays_gets_what_it_needs(name):
+    with context() as ctx, ir.Location.unknown():
+        before, ctx.allow_unregistered_dialects = ctx.allow_unregistered_dialects, True
+        try:
+            made = module(CASES[name])
+            cut_long_vectors(made)
+            made.operation.verify()
+            text = str(made)
+            assert not re.search(r"(addf|mulf|select) .*: vector<32xf32>", text)
+            assert '"t.use"' in text
+        finally:
+            ctx.allow_unregistered_dialects = before
+
+
+def test_epilogues_reach_llvm_in_pieces(monkeypatch):
+    from kiln import kernels
+    from kiln.targets.nvidia import codegen
+    from kiln.testing import dry_run
+
+    texts, original = [], codegen.optimize
+    monkeypatch.setattr(codegen, "optimize", lambda text, *more: (texts.append(text), original(text, *more))[1])
+    monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+    a, b = np.zeros((512, 64), np.float16), np.zeros((64, 512), np.float16)
+    with dry_run("sm_90a"):
+        kernels.gemm(a, b, alpha=2.0, tiling=kernels.Tiling((128, 128, 64), (2, 2), 3))
+    lengths = [int(n) for n in re.findall(r"<(\d+) x (?:float|half)>", texts[0])]
+    assert lengths
+    assert max(lengths) <= 16
+
+
+@pytest.mark.parametrize("dialect", ["arith", "math"])
+def test_all_arithmetic_is_known(dialect):
+    """Operations are looked for by name: one that is missing would not be cut."""
+    generated = vars(importlib.import_module(f"{PACKAGE}.dialects._{dialect}_ops_gen")).values()
+    names = {getattr(kind, "OPERATION_NAME", "") for kind in generated if isinstance(kind, type)} - {""}
+    assert len(names) > 40
+    not_element_wise = {"arith.flush_denormals", "arith.scaling_extf", "arith.scaling_truncf"}
+    assert names - not_element_wise <= set(vector_legalisation.NAMES)
