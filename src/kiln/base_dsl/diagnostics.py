@@ -32,6 +32,7 @@ _INTERNAL_ROOMS = tuple(
         "dialects",
         "pipeline",
         "utils",
+        "native",
         "targets",
         "workbench",
         "mlir.py",
@@ -48,6 +49,11 @@ def mark_internal(filename: str) -> None:
     """Let a source file count as machinery: another language names its own modules (`mark_internal(__file__)`), so
     that operations and errors are located in the program that called them."""
     internal_files[filename] = True
+
+
+def mark_program(filename: str) -> None:
+    """Let a source file of the package count as a program: what is written in the language is located there."""
+    internal_files[filename] = False
 
 
 generated_names: dict[types.CodeType, str] = {}
@@ -262,7 +268,7 @@ def _frames_of_trace(frame: types.FrameType | None) -> list[types.FrameType]:
             found.append(frame)
             if not inside:
                 return found
-        elif code.co_name in _ENTRIES and code.co_filename.startswith(_PACKAGE_DIR + "base_dsl"):
+        elif code.co_name in _ENTRIES and code.co_filename.startswith(_LANGUAGES):
             inside = False
         frame = frame.f_back
     return found[:1]
@@ -280,7 +286,8 @@ def in_rewritten_code(depth: int = 1) -> bool:
 
 
 _ENTRIES = ("trace", "compile_module")
-"""Methods of a language below which the user's program is traced and compiled."""
+_LANGUAGES = (_PACKAGE_DIR + "base_dsl", _PACKAGE_DIR + "native")
+"""Methods of a language below which the user's program is traced and compiled, and where they are."""
 
 
 def call_chain(depth: int = 1, limit: int = 8) -> tuple[Span, ...]:

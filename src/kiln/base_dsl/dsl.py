@@ -88,6 +88,8 @@ class BaseDSL(ArgumentRules):
     """A language. Override what follows; each default raises or is the plain choice."""
 
     name = "base"
+    wraps = False
+    """Whether integers are meant to overflow: then nothing is known of them but what their operations make sure of."""
 
     @classmethod
     def _get_dsl(cls) -> Any:

@@ -35,6 +35,7 @@ class Trace:
 
     def __init__(self, dsl: Any, module: ir.Module) -> None:
         self.dsl = dsl
+        self.wraps = getattr(dsl, "wraps", False)
         self.module = module
         self.functions: list[FunctionFrame] = []
         self.options: Any = None

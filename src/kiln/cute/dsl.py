@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ..base_dsl import trace as tracing
 from ..base_dsl.arguments import GroupNode, Node, Quick
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error, frame_span, user_frame
-from ..base_dsl.dsl import BaseDSL
 from ..base_dsl.function import JitFunction
 from ..base_dsl.log import logger
 from ..base_dsl.promises import Kinds
+from ..base_dsl.scf import ScfDSL
 from ..base_dsl.traced_function import TracedFunction
 from ..base_dsl.typing import Int32, Int64, Numeric
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..mlir import ext, ir
 
 
-class CuteDSL(BaseDSL):
+class CuteDSL(ScfDSL):
     """CuTe in Python."""
 
     name = "cute"
@@ -52,46 +52,13 @@ class CuteDSL(BaseDSL):
 
         return check_shared(nodes, names, values)
 
-    def make_if(self, condition: Any, then: Any, then_values: Any, orelse: Any, else_values: Any) -> Any:
-        operation = tracing.emit("scf.if", [v.type for v in then_values], [condition], regions=2)
-        _close(operation, 0, then, "scf.yield", then_values)
-        # scf.if without results prints no else part if its region is empty
-        if else_values or next(iter(orelse.operations), None) is not None:
-            _close(operation, 1, orelse, "scf.yield", else_values)
-        return list(operation.results)
-
-    def make_for(
-        self,
-        lower: Any,
-        upper: Any,
-        step: Any,
-        body: Any,
-        inits: Any,
-        yields: Any,
-        *,
-        unsigned: bool,
-        hints: dict[str, Any],
-    ) -> Any:
+    def loop_attributes(self, hints: dict[str, Any]) -> dict[str, ir.Attribute]:
         from ..mlir import ir
 
-        attributes: dict[str, ir.Attribute] = {}
-        if unsigned:
-            attributes["unsignedCmp"] = ir.UnitAttr.get()
-        for name, value in hints.items():
-            attributes[f"cute.{name}"] = (
-                ir.UnitAttr.get() if value is True else ir.IntegerAttr.get(Int32.mlir_type, int(value))
-            )
-        operation = tracing.emit(
-            "scf.for", [v.type for v in inits], [lower, upper, step, *inits], attributes, regions=1
-        )
-        _close(operation, 0, body, "scf.yield", yields)
-        return list(operation.results)
-
-    def make_while(self, before: Any, condition: Any, forwards: Any, after: Any, inits: Any, yields: Any) -> Any:
-        operation = tracing.emit("scf.while", [v.type for v in forwards], list(inits), regions=2)
-        _close(operation, 0, before, "scf.condition", [condition, *forwards])
-        _close(operation, 1, after, "scf.yield", yields)
-        return list(operation.results)
+        return {
+            f"cute.{name}": ir.UnitAttr.get() if value is True else ir.IntegerAttr.get(Int32.mlir_type, int(value))
+            for name, value in hints.items()
+        }
 
     def make_undefined(self, type_: ir.Type) -> ir.Value:
         return tracing.emit_value("cute.undef", type_)
@@ -186,15 +153,6 @@ def _plain_function(function: Any, decorator: str) -> types.FunctionType:
             hint="put the decorator on a def",
         )
     return function
-
-
-def _close(operation: Any, index: int, block: Any, terminator: str, values: Any) -> None:
-    """Make a traced block the region of an operation."""
-    from ..mlir import ir
-
-    block.append_to(operation.regions[index])
-    with ir.InsertionPoint(block):
-        tracing.emit(terminator, [], list(values))
 
 
 DSL = CuteDSL()

@@ -29,8 +29,10 @@ class Hooks:
     check_raise = staticmethod(raise_.check_raise)
     builtin = staticmethod(builtin_calls.dynamic_form)
 
-    def __init__(self, constructs: list[Construct]) -> None:
+    def __init__(self, constructs: list[Construct], result: Callable[[Any], Any] | None = None) -> None:
         self._constructs = constructs
+        self.result = result
+        """What a returned value goes through, where the language asked for it."""
 
     def if_(self, index: int, scope: Scope, condition: Any, then: Any, orelse: Any) -> None:
         if_.run_if(self._constructs[index], scope, condition, then, orelse)

@@ -110,10 +110,11 @@ def _assign(name: str, value: ast.expr, like: ast.AST) -> ast.stmt:
 
 
 class JumpLowering:
-    """Lowers the jumps of one function body."""
+    """Lowers the jumps of one function body. `typed`: what it returns goes through the hook `result`."""
 
-    def __init__(self) -> None:
+    def __init__(self, typed: bool = False) -> None:
         self._numbers = itertools.count(1)
+        self._typed = typed
 
     def function(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """The body with no jump left inside a construct; plain `return`s outside constructs stay."""
@@ -150,9 +151,13 @@ class JumpLowering:
                 assert cont is not None
                 return [*out, _assign(cont, ast.Constant(True), stmt)]
             if isinstance(stmt, ast.Return):
-                if not nested:
+                if not nested and not self._typed:
                     return [*out, stmt]
                 value = stmt.value if stmt.value is not None else ast.Constant(None)
+                if self._typed:
+                    value = nodes.fix_locations(ast.copy_location(ast.Call(_hook("result"), [value], []), stmt))
+                if not nested:
+                    return [*out, ast.copy_location(ast.Return(value), stmt)]
                 return [
                     *out,
                     _assign(RETURN_VALUE, value, stmt),

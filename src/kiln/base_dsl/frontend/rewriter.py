@@ -38,18 +38,19 @@ _cache: dict[types.CodeType, _Rewritten] = {}
 _already: set[types.CodeType] = set()
 
 
-def rewrite(function: types.FunctionType) -> types.FunctionType:
+def rewrite(function: types.FunctionType, result: Callable[[Any], Any] | None = None) -> types.FunctionType:
     """The function with its control flow behind hooks. Its closure, defaults, globals and name stay.
 
-    Decorators, defaults and annotations are not evaluated again. Rewriting is done once for each code object.
+    Decorators, defaults and annotations are not evaluated again. Rewriting is done once for each code object, so either
+    always with a `result`, which every returned value goes through, or always without one.
     """
     if function.__code__ in _already:
         return function
     found = _cache.get(function.__code__)
     if found is None:
-        found = _cache[function.__code__] = _rewrite_code(function)
+        found = _cache[function.__code__] = _rewrite_code(function, result is not None)
     cells: dict[str, types.CellType] = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    cells[HOOKS] = types.CellType(Hooks(found.constructs))
+    cells[HOOKS] = types.CellType(Hooks(found.constructs, result))
     closure = tuple(cells[name] for name in found.code.co_freevars)
     made = types.FunctionType(found.code, function.__globals__, function.__name__, function.__defaults__, closure)
     made.__kwdefaults__ = function.__kwdefaults__
@@ -67,10 +68,10 @@ def rewritten_source(function: types.FunctionType) -> str:
     return found.text() if found else ""
 
 
-def _rewrite_code(function: types.FunctionType) -> _Rewritten:
+def _rewrite_code(function: types.FunctionType, typed: bool) -> _Rewritten:
     code = function.__code__
     node = nodes.clone(source.find(code, function.__globals__))  # parsed files are shared
-    rewriter = Rewriter(code.co_filename, code.co_name, set(code.co_freevars))
+    rewriter = Rewriter(code.co_filename, code.co_name, set(code.co_freevars), typed)
     if isinstance(node, ast.Lambda):
         inner: ast.expr | ast.stmt = rewriter.lambda_(node, top=True)
     else:
@@ -173,9 +174,10 @@ def no_parameters() -> ast.arguments:
 class Rewriter:
     """Rewrites one top-level function and the functions defined in it."""
 
-    def __init__(self, filename: str, function: str, free: set[str]) -> None:
+    def __init__(self, filename: str, function: str, free: set[str], typed: bool = False) -> None:
         self.filename = filename
         self._free = free
+        self._typed = typed
         self.constructs: list[Construct] = []
         self._counter = 0
         self._scopes: list[_ScopeState] = []
@@ -232,7 +234,7 @@ class Rewriter:
         if ast.Match in kinds:
             statements = [d for s in statements for d in match_.desugar(s)]
         state.facts.break_bound = bound_by_break_or_else(statements)
-        lowering = JumpLowering()
+        lowering = JumpLowering(self._typed and len(self._scopes) == 1)
         try:
             statements = lowering.function(statements)
         except Misplaced as jump:

@@ -319,7 +319,8 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
     """A scalar of an integer type.
 
     `nonneg` says the value is known not to be negative, `divisibility` that it is a known multiple: facts about
-    indices and sizes, which assume (as C does) that the arithmetic on them does not overflow.
+    indices and sizes, which assume (as C does) that the arithmetic on them does not overflow. A language whose numbers
+    wrap (`BaseDSL.wraps`) has neither.
     """
 
     __slots__ = ("_divisibility", "_nonneg")
@@ -336,6 +337,8 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
         made._divisibility = divisibility
         if type(value) not in PLAIN and (current := state.trace) is not None:
             current.holders.append(made)
+            if current.wraps:
+                made._nonneg, made._divisibility = False, 1
         return made
 
     @classmethod

@@ -19,6 +19,7 @@ import llvmlite.binding as llvm
 from ... import forks
 from ...base_dsl import cache, settings
 from ...base_dsl.diagnostics import DSLRuntimeError
+from ...native import functions
 from ..cpu.runtime import launch_settings, launches
 from ..cpu.runtime.scheduler import STOP
 from ..lowering.pass_managers import free
@@ -176,6 +177,19 @@ class Library:
             self.name = f"kiln{next(_numbers)}"
             self._tracker = builder.link(_engine(), self.name)
             self.addresses = {name: self._tracker[name] for name in exports}
+
+
+def load_native(module: Any, exports: tuple[str, ...]) -> dict[str, int]:
+    """Compile a module of native functions for as long as the process lives: the addresses of some of them."""
+    from .lower import lower_library
+
+    library = Library(emit_object(optimize(lower_library(module, "native", exports), 2), 2), exports)
+    _loaded.append(library)
+    return library.addresses
+
+
+_loaded: list[Library] = []
+functions.load = load_native
 
 
 def runtime_parts(needed: set[str]) -> tuple[list[str], set[str]]:

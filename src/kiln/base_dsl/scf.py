@@ -1,0 +1,65 @@
+"""Branches and loops as operations of the `scf` dialect, for languages that have no others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import trace as tracing
+from .dsl import BaseDSL
+
+if TYPE_CHECKING:
+    from ..mlir import ir
+
+
+class ScfDSL(BaseDSL):
+    """A language with `scf.if`, `scf.for` and `scf.while`."""
+
+    def loop_attributes(self, hints: dict[str, Any]) -> dict[str, ir.Attribute]:
+        """What a program said about a loop, as attributes of it. Nothing by default."""
+        return {}
+
+    def make_if(self, condition: Any, then: Any, then_values: Any, orelse: Any, else_values: Any) -> Any:
+        operation = tracing.emit("scf.if", [v.type for v in then_values], [condition], regions=2)
+        _close(operation, 0, then, "scf.yield", then_values)
+        # scf.if without results prints no else part if its region is empty
+        if else_values or next(iter(orelse.operations), None) is not None:
+            _close(operation, 1, orelse, "scf.yield", else_values)
+        return list(operation.results)
+
+    def make_for(
+        self,
+        lower: Any,
+        upper: Any,
+        step: Any,
+        body: Any,
+        inits: Any,
+        yields: Any,
+        *,
+        unsigned: bool,
+        hints: dict[str, Any],
+    ) -> Any:
+        from ..mlir import ir
+
+        attributes = self.loop_attributes(hints)
+        if unsigned:
+            attributes["unsignedCmp"] = ir.UnitAttr.get()
+        operation = tracing.emit(
+            "scf.for", [v.type for v in inits], [lower, upper, step, *inits], attributes, regions=1
+        )
+        _close(operation, 0, body, "scf.yield", yields)
+        return list(operation.results)
+
+    def make_while(self, before: Any, condition: Any, forwards: Any, after: Any, inits: Any, yields: Any) -> Any:
+        operation = tracing.emit("scf.while", [v.type for v in forwards], list(inits), regions=2)
+        _close(operation, 0, before, "scf.condition", [condition, *forwards])
+        _close(operation, 1, after, "scf.yield", yields)
+        return list(operation.results)
+
+
+def _close(operation: Any, index: int, block: Any, terminator: str, values: Any) -> None:
+    """Make a traced block the region of an operation."""
+    from ..mlir import ir
+
+    block.append_to(operation.regions[index])
+    with ir.InsertionPoint(block):
+        tracing.emit(terminator, [], list(values))

@@ -1,0 +1,438 @@
+"""Native functions: Python functions that the front end turns into machine code, and libraries of them.
+
+- `@native`: a typed function. A library that calls it has a copy of its own, as with C's `static`.
+- `@inline`: part of its callers. It takes any Python value, which is decided while tracing.
+- `@extern`: a function of the C library, or of whatever the code is linked with.
+- `@library.export`: a typed function that others see, under the library's prefix.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from ..base_dsl import trace as tracing
+from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, Span, error, mark_program, node_span
+from ..base_dsl.dsl import report
+from ..base_dsl.scf import ScfDSL
+from ..base_dsl.typing import NumericMeta
+from . import types
+from .pointers import Fn, Ptr, convert, ir_types, leaf, wrapped
+from .types import in_memory, name_of, resolved
+
+if TYPE_CHECKING:
+    import types as python_types
+    from collections.abc import Callable
+
+    from ..mlir import ir
+
+
+class NativeDSL(ScfDSL):
+    """Native code. Its numbers wrap, so nothing is concluded from where they came from."""
+
+    name = "native"
+    wraps = True
+
+    def make_undefined(self, type_: ir.Type) -> ir.Value:
+        return tracing.emit_value("llvm.mlir.undef", type_)
+
+
+DSL = NativeDSL()
+
+load: Callable[[ir.Module, tuple[str, ...]], dict[str, int]] | None = None
+"""Compiles a module into the process: the addresses of some of its functions. Set by who can."""
+
+
+class Function:
+    """A function of native code: one that is written here, or one of C."""
+
+    __kiln_static__ = True
+
+    def __init__(
+        self, function: python_types.FunctionType, library: Library | None = None, external: bool = False
+    ) -> None:
+        functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
+        mark_program(function.__code__.co_filename)
+        self.name = function.__name__
+        self.function = function
+        self.library = library
+        self.external = external
+        self.attributes: tuple[str, ...] = ()
+        """LLVM's attributes of it."""
+
+    @functools.cached_property
+    def signature(self) -> tuple[dict[str, Any], Any]:
+        """The types of its parameters by name, and of its result."""
+        hints = self.function.__annotations__
+        names = self.function.__code__.co_varnames[: self.function.__code__.co_argcount]
+        missing = [name for name in names if name not in hints]
+        if missing or "return" not in hints:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{self.name} does not say the type of {missing[0] if missing else 'its result'}",
+                hint="annotate every parameter and the result (-> None for none), or make it @inline",
+                span=self.span,
+            )
+        space = self.function.__globals__
+        return {name: resolved(hints[name], space) for name in names}, resolved(hints["return"], space)
+
+    @property
+    def span(self) -> Span:
+        """Where it is defined."""
+        code = self.function.__code__
+        return Span(code.co_filename, code.co_firstlineno, function=self.name)
+
+    @functools.cached_property
+    def rewritten(self) -> Callable[..., Any]:
+        """What runs while tracing."""
+        from ..base_dsl.frontend import source
+        from ..base_dsl.frontend.rewriter import rewrite
+
+        for node in ast.walk(source.find(self.function.__code__, self.function.__globals__)):
+            if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+                raise error(
+                    DSLUserCodeTypeError,
+                    "`is` compares Python's objects, not values of the program",
+                    hint="write `p == None` or `p != None`",
+                    span=node_span(node, self.span.filename, self.name),
+                )
+        result = self.signature[1]
+        return rewrite(self.function, lambda value: convert(value, result, f"the result of {self.name}"))
+
+    @property
+    def type(self) -> Any:
+        """The type of a pointer to it."""
+        inputs, result = self.signature
+        return Fn[[*inputs.values()], result]
+
+    @property
+    def symbol(self) -> str:
+        """What it is called in the library that exports it."""
+        return self.name if self.library is None else self.library.prefix + self.name
+
+    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The arguments of a call, in order."""
+        try:
+            given = inspect.signature(self.function).bind(*args, **kwargs)
+        except TypeError as reason:
+            raise error(DSLUserCodeTypeError, f"{self.name}: {reason}", hint="see its definition", depth=2) from None
+        given.apply_defaults()
+        return list(given.arguments.values())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        inputs, result = self.signature
+        if kwargs or len(args) != len(inputs):
+            args = tuple(self.bound(args, kwargs))
+        unit = tracing.current()
+        if unit is None:
+            return self._call_from_python(args)
+        if not isinstance(unit, Unit):
+            raise error(
+                DSLRuntimeError,
+                f"the native function {self.name!r} is called in a program of another language",
+                hint="native functions call each other; code of kernels calls what Unit.add() gives",
+            )
+        operands = [leaf(convert(a, t, f"{n!r} of {self.name}")) for a, (n, t) in zip(args, inputs.items())]
+        from . import emit
+
+        return wrapped(emit.call(unit.declare(self), operands, ir_types(result)), result)
+
+    def __kiln_function_address__(self) -> Any:
+        from . import emit
+
+        unit = tracing.require(f"the address of {self.name}")
+        assert isinstance(unit, Unit)
+        inputs, result = self.signature
+        flat = [t for kind in inputs.values() for t in ir_types(kind)]
+        return self.type._of(emit.address_of_function(unit.declare(self), flat, ir_types(result)))
+
+    # -- called from Python, by itself -----------------------------------------------------------------------------
+
+    def _call_from_python(self, args: tuple[Any, ...]) -> Any:
+        return self._compiled(*(_argument(a, t) for a, t in zip(args, self.signature[0].values())))
+
+    @functools.cached_property
+    def _compiled(self) -> Any:
+        if load is None:
+            raise error(
+                DSLRuntimeError,
+                f"{self.name} is called from Python, and nothing that compiles native code is loaded",
+                hint="import kiln.targets.host.jit",
+            )
+        unit = Unit.new()
+        unit.trace(lambda: unit.declare(self, own=True))
+        symbol = unit.symbol(self)
+        address = load(unit.module, (symbol,))[symbol]
+        inputs, result = self.signature
+        restype = None if result is None else ctypes.c_bool if name_of(result) == "Boolean" else in_memory(result)
+        argtypes = [ctypes.c_bool if name_of(t) == "Boolean" else in_memory(t) for t in inputs.values()]
+        return ctypes.CFUNCTYPE(restype, *argtypes)(address)
+
+
+def _argument(value: Any, kind: Any) -> Any:
+    """An argument from Python: structures and arrays are passed by reference."""
+    if isinstance(kind, NumericMeta):
+        return int(value) if kind.is_integer else float(value)
+    if isinstance(value, (ctypes.Structure, ctypes.Array)):
+        return ctypes.addressof(value)
+    return value
+
+
+class Inline:
+    """A function that becomes part of its callers."""
+
+    __kiln_static__ = True
+
+    def __init__(self, function: python_types.FunctionType) -> None:
+        functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
+        mark_program(function.__code__.co_filename)
+        self.name = function.__name__
+        self.function = function
+
+    @functools.cached_property
+    def rewritten(self) -> Callable[..., Any]:
+        """What runs while tracing."""
+        from ..base_dsl.frontend.rewriter import rewrite
+
+        if "return" not in self.function.__annotations__:
+            return rewrite(self.function, lambda value: value)
+        result = resolved(self.function.__annotations__["return"], self.function.__globals__)
+        return rewrite(self.function, lambda value: convert(value, result, f"the result of {self.name}"))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with tracing.require(f"a call of {self.name}").inlined_call():
+            return self.rewritten(*args, **kwargs)
+
+
+def native(function: Any) -> Any:
+    """Decorator of a typed function of native code."""
+    return Function(function)
+
+
+def inline(function: Any) -> Any:
+    """Decorator of a function that is part of its callers."""
+    return Inline(function)
+
+
+def extern(function: Any = None, *, attributes: tuple[str, ...] = ()) -> Any:
+    """Decorator of a declaration of a C function; `attributes` are LLVM's, such as `returns_twice`."""
+    if function is None:
+        return functools.partial(extern, attributes=attributes)
+    made = Function(function, external=True)
+    made.attributes = attributes
+    return made
+
+
+class Variable:
+    """A global variable: `x.value` loads and stores it, `x.place` is its address (of an array's first element)."""
+
+    __kiln_static__ = True
+
+    def __init__(self, library: Library, name: str, kind: Any, value: int) -> None:
+        self.library, self.name, self.kind, self.initial = library, name, kind, value
+
+    @property
+    def symbol(self) -> str:
+        return self.library.prefix + self.name
+
+    @property
+    def place(self) -> Any:
+        from . import emit
+
+        unit = tracing.require(f"the variable {self.name}")
+        assert isinstance(unit, Unit)
+        unit.declare_variable(self)
+        to = self.kind.element if types.is_array(self.kind) else self.kind
+        return Ptr[to]._of(emit.address_of(self.symbol))
+
+    @property
+    def value(self) -> Any:
+        return self.place[0]
+
+    @value.setter
+    def value(self, new: Any) -> None:
+        self.place[0] = new
+
+
+class Library:
+    """Native functions and variables that are compiled together; others see those that are exported."""
+
+    __kiln_static__ = True
+
+    def __init__(self, name: str, prefix: str = "") -> None:
+        self.name, self.prefix = name, prefix
+        self.functions: list[Function] = []
+        self.variables: list[Variable] = []
+
+    @property
+    def exports(self) -> tuple[str, ...]:
+        """The symbols that others see."""
+        return tuple(each.symbol for each in (*self.functions, *self.variables))
+
+    def export(self, function: Any) -> Any:
+        """Decorator of a typed function that others see."""
+        made = Function(function, self)
+        self.functions.append(made)
+        return made
+
+    def variable(self, name: str, kind: Any, value: int = 0) -> Variable:
+        """A variable that others see, too; an array or a structure begins with zeros."""
+        made = Variable(self, name, kind, value)
+        self.variables.append(made)
+        return made
+
+    def build(self) -> ir.Module:
+        """A module of all of it."""
+        unit = Unit.new()
+        self.add_to(unit.module, unit)
+        return unit.module
+
+    def add_to(self, module: ir.Module, unit: Unit | None = None) -> None:
+        """Add all of it to a module, to which others may add more."""
+        unit = unit or Unit(module)
+
+        def declare() -> None:
+            for variable in self.variables:
+                unit.declare_variable(variable, own=True)
+            for function in self.functions:
+                unit.declare(function, own=True)
+
+        unit.trace(declare)
+
+
+class Unit(tracing.Trace):
+    """A module that native functions are added to, each once."""
+
+    def __init__(self, module: ir.Module) -> None:
+        super().__init__(DSL, module)
+        self._symbols: dict[Any, str] = {}
+        self._todo: list[tuple[Function, Any]] = []
+        self._others: dict[str, Any] = {}
+        """What others had put into the module."""
+
+    @classmethod
+    def new(cls) -> Unit:
+        """One with a module of its own."""
+        from ..mlir import context, ir
+
+        with context(), ir.Location.unknown():
+            return cls(ir.Module.create())
+
+    def add(self, function: Function) -> str:
+        """Add a function that is inlined wherever the module calls it; its symbol."""
+        if function not in self._symbols:
+            self.trace(lambda: self.declare(function, inlined=True))
+        return self._symbols[function]
+
+    def declare(self, function: Function, own: bool = False, inlined: bool = False) -> str:
+        """Make a function known to the module, and have it traced if it is this module's own: its symbol there.
+
+        `own`: it is, although a library exports it.
+        """
+        found = self._symbols.get(function)
+        if found is not None:
+            return found
+        from ..mlir import ir
+
+        inputs, result = function.signature
+        flat = [t for kind in inputs.values() for t in ir_types(kind)]
+        defined = not function.external and (own or function.library is None)
+        symbol = function.symbol if function.external or function.library is not None else self._free(function.name)
+        self._symbols[function] = symbol
+        at = function.span
+        location = ir.Location.file(at.filename, at.line, 1)
+        declared = self._others.get(symbol)
+        if declared is None:
+            attributes = {
+                "sym_name": ir.StringAttr.get(symbol),
+                "sym_visibility": ir.StringAttr.get("private"),
+                "function_type": ir.TypeAttr.get(ir.FunctionType.get(flat, ir_types(result))),
+            }
+            passed = (*function.attributes, *(("alwaysinline",) if inlined else ()))
+            if passed:
+                attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in passed])
+            end = ir.InsertionPoint(self.module.body)
+            declared = ir.Operation.create("func.func", attributes=attributes, regions=1, loc=location, ip=end)
+        if defined:
+            entry = declared.regions[0].blocks.append(*flat, arg_locs=[location] * len(flat))
+            self._todo.append((function, entry))
+        return symbol
+
+    def declare_variable(self, variable: Variable, own: bool = False) -> None:
+        """Make a variable known to the module."""
+        from ..mlir import ir
+        from . import emit
+
+        if variable in self._symbols:
+            return
+        self._symbols[variable] = variable.symbol
+        if variable.symbol in self._others:
+            return
+        kind = variable.kind
+        if isinstance(kind, NumericMeta):
+            type_, value = kind.mlir_type, emit.number(variable.initial, kind.width)
+        else:
+            type_ = emit.type_(f"!llvm.array<{types.size_of(kind) // 8} x i64>")
+            value = ir.Attribute.parse("#llvm.zero")
+        emit.variable(self.module, variable.symbol, type_, value if own else None, "external", False)
+
+    def text(self, text: str) -> str:
+        """A constant text of the module, with a zero at its end: its symbol."""
+        from ..mlir import ir
+        from . import emit
+
+        symbol = self._symbols.get(text)
+        if symbol is None:
+            symbol = self._symbols[text] = f"native.text.{len(self._symbols)}"
+            type_ = emit.type_(f"!llvm.array<{len(text.encode()) + 1} x i8>")
+            emit.variable(self.module, symbol, type_, ir.StringAttr.get(text + "\0"), "internal", True)
+        return symbol
+
+    def _free(self, name: str) -> str:
+        taken = set(self._symbols.values())
+        symbols = (f"native.{name}{'' if not n else f'.{n}'}" for n in range(len(taken) + 1))
+        return next(symbol for symbol in symbols if symbol not in taken)
+
+    def symbol(self, function: Function) -> str:
+        """What a function is called in this module."""
+        return self._symbols[function]
+
+    def trace(self, declare: Callable[[], Any]) -> None:
+        """Declare functions and variables, and trace those functions and what they call."""
+        with tracing.activate(self), report(self):
+            operations = [op.operation for op in self.module.body.operations]
+            self._others = {op.attributes["sym_name"].value: op for op in operations if "sym_name" in op.attributes}
+            declare()
+            while self._todo:
+                self._trace(*self._todo.pop(0))
+
+    def _trace(self, function: Function, entry: Any) -> None:
+        from ..base_dsl.frontend import merged_objects
+
+        inputs, result = function.signature
+        with tracing.inside_function(self, entry, "native"):
+            given = [wrapped([v], t) for v, t in zip(list(entry.arguments), inputs.values())]
+            returned = function.rewritten(*given)
+            merged_objects.check(self)
+            if self.complaints:
+                raise self.complaints[0]
+            if result is not None and returned is None:
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"{function.name} ends without a result, which has to be {name_of(result)}",
+                    hint="return one on every path",
+                    span=function.span,
+                )
+            tracing.emit("func.return", [], [] if result is None else [leaf(returned)])
+
+
+def text(content: str) -> Any:
+    """A constant text: a pointer to its first byte, with a zero after its last."""
+    from . import emit
+
+    unit = tracing.require("a text")
+    assert isinstance(unit, Unit)
+    return Ptr[types.u8]._of(emit.address_of(unit.text(content)))
