@@ -10,7 +10,7 @@ from ..base_dsl.typing import Boolean, Int32, Int64, Integer
 from .atom import CopyAtom, TiledCopy, known_keywords
 from .extents import check_element, check_elements
 from .int_tuple import pretty_str, product, wrap
-from .pointer import AddressSpace, Pointer, element_bits, load_element, store_element
+from .pointer import AddressSpace, Pointer, element_bits
 from .tensor import TracedTensor
 from .vector_access import WIDEST_ACCESS, Copy
 
@@ -25,11 +25,9 @@ _LINE = 128
 
 
 def _memory(x: Any, what: str) -> TracedTensor:
-    if not isinstance(x, TracedTensor) or x.is_coordinates:
-        raise error(
-            DSLUserCodeTypeError,
-            f"the {what} of a copy is a tensor in memory, got {'coordinates' if isinstance(x, TracedTensor) else type(x).__name__}",
-        )
+    if not isinstance(x, TracedTensor):
+        raise error(DSLUserCodeTypeError, f"the {what} of a copy is a tensor in memory, got {type(x).__name__}")
+    x._memory("a copy", f"its {what}")
     return x
 
 
@@ -131,7 +129,7 @@ def predicates(pred: Any, count: int, values: int, *tensors: TracedTensor) -> li
         if isinstance(pred, (bool, Boolean)):
             return [(pred, list(range(calls)))]
         raise error(DSLUserCodeTypeError, f"pred is a tensor of Booleans, got {type(pred).__name__}")
-    if pred.is_coordinates or pred.element_type is not Boolean:
+    if pred.element_type is not Boolean:
         raise error(DSLUserCodeTypeError, f"pred is a tensor of Booleans, got {pred}")
     found = product(pred.shape)
     if count % values or not (found == calls or any(_covers(found, calls, x.shape) for x in tensors)):
@@ -148,7 +146,7 @@ def predicates(pred: Any, count: int, values: int, *tensors: TracedTensor) -> li
         # of dynamic offsets nothing is known about which are the same
         key = offset if isinstance(offset, int) else (number, offset)
         groups.setdefault(key, []).extend(range(number * each, (number + 1) * each))
-    return [(load_element(pointer, key[1] if isinstance(key, tuple) else key), parts) for key, parts in groups.items()]
+    return [(pointer.element(key[1] if isinstance(key, tuple) else key), parts) for key, parts in groups.items()]
 
 
 def _covers(found: Any, calls: int, shape: Any) -> bool:
@@ -176,7 +174,7 @@ def _transfer_dynamic(src: TracedTensor, dst: TracedTensor, pred: Any, count: An
         def move() -> None:
             check_element(src._extents, source, i, write=False)
             check_element(dst._extents, target, i, write=True)
-            store_element(target, target_layout(i), load_element(source, source_layout(i)))
+            target.set_element(target_layout(i), source.element(source_layout(i)))
 
         if pred is None:
             move()

@@ -108,7 +108,7 @@ class RegisterMmaTrait(MmaTrait):
 
     def pointer_to(self, operand: str, tensor: TracedTensor) -> Pointer:
         """The pointer that the values of an operand are read through."""
-        return tensor._memory("gemm")
+        return tensor._memory("gemm()", operand)
 
     def load(self, operand: str, registers: Registers, call: int) -> ir.Value:
         """The values of a call."""

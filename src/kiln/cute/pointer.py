@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 from typing import TYPE_CHECKING, Any
 
+from ..base_dsl import sanitizing
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.numeric.operators import integer_constant
 from ..base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
+from .composed_layout import ComposedLayout
 from .extents import watched
+from .int_tuple import pretty_str
+from .iterator import AddressSpace, TensorIterator
+from .layout import Layout, crd2idx_apart
 from .leaf import get_divisibility, is_dynamic_leaf, is_zero, leaf_add
+from .leaf_values import leaf_value
+from .modes import slice_
+from .offset_width import leaf_width
 from .printing import Formatted
-from .swizzle import downcast_swizzle, upcast_swizzle
+from .swizzle import Swizzle, downcast_swizzle, upcast_swizzle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..mlir import ir
-    from .swizzle import Swizzle
 
 __all__ = ["AddressSpace", "Pointer", "make_ptr", "recast_ptr"]
 
@@ -39,21 +45,8 @@ class _Dialect:
 
 cute: Any = _Dialect()
 
-
-class AddressSpace(enum.Enum):
-    """The kinds of memory: global, shared (of a block), registers (of a thread), tensor memory; generic is any."""
-
-    generic = 0
-    gmem = 1
-    smem = 3
-    rmem = 5
-    tmem = 6
-    dsmem = 7
-
-    def __str__(self) -> str:
-        return self.name
-
-    __hash__ = object.__hash__  # the members are single objects; Enum's own costs a call in Python
+_FAR = (AddressSpace.gmem, AddressSpace.generic)
+_SMEM, _TMEM = AddressSpace.smem, AddressSpace.tmem  # a name of a class of names takes longer to look up
 
 
 @functools.cache
@@ -88,19 +81,29 @@ def index_value(offset: Any) -> ir.Value:
     if isinstance(offset, int):
         return integer_constant(Int32 if -(1 << 31) <= offset < 1 << 31 else Int64, offset)
     kind = type(offset)
+    if kind is tuple:
+        raise _no_offset(offset)
     if kind.width > 32:
         return (offset if kind is Int64 else Int64(offset)).ir_value()
     return (offset if kind is Int32 else Int32(offset)).ir_value()
 
 
-class Pointer:
+def _no_offset(offset: Any) -> Exception:
+    return error(
+        DSLUserCodeTypeError,
+        f"a tensor with a pointer has a layout that gives coordinates: {pretty_str(offset)}",
+        hint="a pointer is moved by a number: the strides of its layout are integers",
+        depth=2,
+    )
+
+
+class Pointer(TensorIterator):
     """The address of elements of a type, inside a function being traced. Immutable.
 
     `p + n` is n elements on; `n` may be dynamic. A pointer may carry a swizzle, which is applied to the address (in
     bytes) of every access. `p.load()` and `p.store(x)` access the element it points to.
     """
 
-    __kiln_immutable__ = True
     __slots__ = ("_alignment", "_apart", "_base", "_dtype", "_inside", "_memspace", "_offset", "_readonly", "_swizzle")
 
     def __init__(
@@ -220,7 +223,7 @@ class Pointer:
         base: what a loop adds, a stage of a ring of buffers, leaves the swizzled part the same in every turn.
         """
         swizzle = self._swizzle
-        if swizzle is None or not self._apart or self._memspace is not AddressSpace.smem:
+        if swizzle is None or not self._apart or self._memspace is not _SMEM:
             return 0
         bits = element_bits(self._dtype)
         if bits < 8 or bits > 8 << swizzle.num_base:
@@ -308,11 +311,98 @@ class Pointer:
 
     def load(self, *, loc: Any = None, ip: Any = None) -> Any:
         """The element it points to."""
-        return load_element(self, 0)
+        return self.element(0)
 
     def store(self, value: Any, *, loc: Any = None, ip: Any = None) -> None:
         """Write the element it points to."""
-        store_element(self, 0, value)
+        self.set_element(0, value)
+
+    # -- as the iterator of a tensor ---------------------------------------------------------------------
+
+    holds = "elements in tensor memory"
+    instead = "copy it with an operation of the tensor cores"
+
+    @property
+    def in_memory(self) -> bool:
+        return self._memspace is not _TMEM
+
+    @property
+    def far(self) -> bool:
+        """Nothing on a GPU is too large for 32 bits but global memory."""
+        return self._memspace in _FAR
+
+    @property
+    def number_format(self) -> str:
+        return "f" if self._dtype.is_float else "d"
+
+    def moved(self, offset: Any) -> Pointer:
+        made = self.__add__(offset)
+        if made is NotImplemented:
+            raise _no_offset(offset)
+        return made
+
+    def sliced(self, layout: Any, coord: Any, offsets: Any, by_thread: bool) -> tuple[Pointer, Any]:
+        """Whole periods of a swizzle move the pointer, but not a thread's: a pointer that all threads share is kept in a uniform
+        register."""
+        if isinstance(layout, ComposedLayout):
+            moved, rest = (0, layout._slice(coord)) if by_thread else layout._slice_and_move(coord)
+            return self + moved, rest
+        if period := self._period():
+            moved, inside = crd2idx_apart(coord, layout, 0 if by_thread else period)
+            pointer = self + moved
+            pointer = pointer + inside if isinstance(inside, int) else pointer._plus(inside, by_thread)
+            return pointer, slice_(layout, coord)
+        return super().sliced(layout, coord, offsets, by_thread)
+
+    def viewed(self, layout: Any) -> Pointer:
+        if self._memspace is not _SMEM or not sanitizing.kinds():
+            return self
+        self._note_view(layout)
+        if self._swizzle is not None:
+            return self  # what it is seen through, an access says
+        swizzle = layout.inner if isinstance(layout, ComposedLayout) and isinstance(layout.inner, Swizzle) else None
+        if swizzle is None and not isinstance(layout, Layout):
+            return self
+        return self._copy(_base=seen_through(self.ir_value(), swizzle, element_bits(self._dtype)), _offset=0)
+
+    def _note_view(self, layout: Any) -> None:
+        """Let the module say what lies in shared memory, for the sanitizer: a view that nobody uses."""
+        if self._swizzle is None or not self._period() or not isinstance(layout, Layout) or not layout.is_static():
+            self.packed(layout, [leaf_value(leaf) for leaf in layout._leaves()])
+            return
+        swizzle = upcast_swizzle(self._swizzle, element_bits(self._dtype) // 8)
+        cute.view(self._base_value(), self._memref_type(ComposedLayout(swizzle, 0, layout)), [])
+
+    def element(self, offset: Any) -> Any:
+        base, index = _accessed(self, offset)
+        dtype = self._dtype
+        return dtype._make(cute.load(base, index, dtype.mlir_type))
+
+    def set_element(self, offset: Any, value: Any) -> None:
+        """The value is of the element type, or a Python number."""
+        require_writable(self)
+        base, index = _accessed(self, offset)
+        cute.store(element_value(value, self._dtype), base, index)
+
+    def recast(self, dtype: Any, swizzle: Swizzle | None) -> Pointer:
+        return recast_ptr(self, self._swizzle if swizzle is None else swizzle, dtype)
+
+    def tensor_type(self, layout: Any) -> ir.Type:
+        return cute.memref_type(self._dtype.mlir_type, self._memspace.name, self._alignment, str(layout))
+
+    def _memref_type(self, layout: Any) -> ir.Type:
+        """The type of the memref that crosses a region."""
+        alignment = cute.info(self._base_type()).alignment
+        return cute.memref_type(self._dtype.mlir_type, self._memspace.name, alignment, str(layout))
+
+    def packed(self, layout: Any, leaves: list[ir.Value]) -> list[ir.Value]:
+        """One memref of the address and the leaves, so that the module says which layout lies where."""
+        return [cute.view(self._base_value(), self._memref_type(layout), leaves), *self._inside_values()]
+
+    def unpacked(self, layout: Any, values: Sequence[Any]) -> tuple[Pointer, list[ir.Value]]:
+        memref, *inside = values
+        leaves = [cute.leaf(memref, i, leaf_width(leaf)) for i, leaf in enumerate(layout._leaves())]
+        return self.__new_from_mlir_values__([cute.iter_(memref, self._base_type()), *inside]), leaves
 
     # -- protocols ---------------------------------------------------------------------------------------
 
@@ -464,6 +554,8 @@ def seen_through(pointer: ir.Value, swizzle: Swizzle | None, layout_bits: int = 
 
 def _accessed(pointer: Pointer, offset: Any) -> tuple[ir.Value, ir.Value]:
     """The base and the offset in elements of an access, the swizzle applied."""
+    if pointer._memspace is _TMEM:
+        pointer.refuse("a load or store")
     if pointer._swizzle is not None:
         if period := pointer._period():
             return seen_through(pointer._base, pointer._swizzle), index_value(pointer._swizzled(offset, period))
@@ -493,20 +585,6 @@ def store_vector(pointer: Pointer, offset: Any, value: ir.Value) -> None:
     """Write a vector of elements in a row."""
     base, index = _accessed(pointer, offset)
     cute.store(value, base, index, known_alignment(pointer, offset))
-
-
-def load_element(pointer: Pointer, offset: Any) -> Any:
-    """The element `offset` elements past a pointer."""
-    base, index = _accessed(pointer, offset)
-    dtype = pointer._dtype
-    return dtype._make(cute.load(base, index, dtype.mlir_type))
-
-
-def store_element(pointer: Pointer, offset: Any, value: Any) -> None:
-    """Write the element `offset` elements past a pointer. The value is of the element type, or a Python number."""
-    require_writable(pointer)
-    base, index = _accessed(pointer, offset)
-    cute.store(element_value(value, pointer._dtype), base, index)
 
 
 def require_writable(pointer: Pointer) -> None:

@@ -1,45 +1,35 @@
-"""Tensors: a pointer (or a coordinate) seen through a layout, inside a function being traced."""
+"""Tensors: a pointer, or another iterator (`iterator.py`), seen through a layout, inside a function being traced."""
 
 from __future__ import annotations
 
 import functools
-from math import gcd
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl import sanitizing
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
 from . import vector_access
-from .basis import ScaledBasis, add_coords
 from .composed_layout import ComposedLayout
 from .extents import Extents, check_element, check_elements, coerce, extents_of, join
-from .int_tuple import (
-    as_int_tuple,
-    dynamic_leaves,
-    has_underscore,
-    pretty_str,
-    product,
-    with_dynamic_leaves,
-)
+from .int_tuple import as_int_tuple, has_underscore, pretty_str, product
+from .iterator import Coordinates, TensorIterator
 from .layout import (
     Layout,
     cosize,
     crd2idx,
-    crd2idx_apart,
     leading_dim,
     make_identity_layout,
     make_layout,
     make_layout_like,
     rank,
 )
-from .leaf import get_divisibility, is_dynamic_leaf
+from .leaf import is_dynamic_leaf
+from .leaf_values import join_layouts, leaf_like, leaf_value
 from .modes import slice_
-from .offset_width import leaf_width, needs_wide_offsets, with_wide_strides
-from .pointer import AddressSpace, Pointer, element_bits, load_element, recast_ptr, seen_through, store_element
+from .offset_width import needs_wide_offsets, with_wide_strides
+from .pointer import AddressSpace, Pointer, element_bits
 from .printing import layout_parts
 from .recast import recast_layout
-from .swizzle import Swizzle, upcast_swizzle
 from .tiling import make_fragment_layout
 
 if TYPE_CHECKING:
@@ -61,7 +51,6 @@ __all__ = [
 
 _PRINTED_ELEMENTS = 256
 """Up to so many elements `printf` prints with a tensor; `print_tensor` prints any number."""
-_LARGE = (AddressSpace.gmem, AddressSpace.generic)
 RMEM_ALIGNMENT = 32
 """Bytes the memory of a register tensor is aligned to."""
 
@@ -126,7 +115,7 @@ class Tensor:
 class TracedTensor(Tensor):
     """A tensor of the object program. Immutable; the elements are not.
 
-    `iterator` is a pointer, or, for a coordinate tensor, the coordinate of its origin. `t[coord]` is an element,
+    `iterator` is a pointer, for a coordinate tensor the coordinate of its origin, or another `TensorIterator`. `t[coord]` is an element,
     `t[coord with None]` the tensor that is left; `t[...] = x` writes an element or all elements of a slice.
     """
 
@@ -134,22 +123,20 @@ class TracedTensor(Tensor):
     __slots__ = ("_extents", "_iterator", "_layout", "_promised", "_wide")
 
     def __init__(
-        self, iterator: Any, layout: Any, promised: bool | None = None, extents: Extents | None = None
+        self, iterator: TensorIterator, layout: Any, promised: bool | None = None, extents: Extents | None = None
     ) -> None:
-        self._iterator = iterator
+        self._iterator: Any = iterator
         self._layout = layout
         self._extents = extents
         """Where its elements lie in the tensor that it was cut from, if accesses are compared with that."""
-        if promised is None:  # nothing on a GPU is too large for 32 bits but global memory
-            promised = not isinstance(iterator, Pointer) or iterator.memspace not in _LARGE
-        self._promised = promised
+        self._promised = not iterator.far if promised is None else promised
         """Whether offsets are promised to fit 32 bits, see `offset_width`."""
         self._wide: bool | None = None
 
     @property
     def iterator(self) -> Any:  # type: ignore[override]
-        """The pointer to the first element, or the coordinate of the origin."""
-        return self._iterator
+        """The pointer to the first element, the coordinate of the origin, or another iterator."""
+        return self._iterator.exposed
 
     @property
     def layout(self) -> Any:  # type: ignore[override]
@@ -157,30 +144,27 @@ class TracedTensor(Tensor):
         return self._layout
 
     @property
-    def is_coordinates(self) -> bool:
-        """Whether elements are coordinates rather than memory."""
-        return not isinstance(self._iterator, Pointer)
-
-    @property
     def element_type(self) -> Any:
         """The numeric type of the elements; Int32 for coordinates."""
-        return self._iterator.dtype if isinstance(self._iterator, Pointer) else Int32
+        return self._iterator.dtype
 
     @property
     def memspace(self) -> AddressSpace:
-        """The memory the elements lie in."""
-        return self._iterator.memspace if isinstance(self._iterator, Pointer) else AddressSpace.rmem
+        """The memory the elements lie in; coordinates are in registers."""
+        return self._iterator.memspace
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether loads, stores and plain copies reach the elements."""
+        return self._iterator.in_memory
 
     @property
     def type(self) -> Any:
         """The IR type, with the layout in it."""
-        if self.is_coordinates:
-            return f'!cute.coord_tensor<"{pretty_str(self._iterator)}", "{self._layout}">'
-        return _memref_type(self._iterator, self._layout)
+        return self._iterator.tensor_type(self._layout)
 
     def __str__(self) -> str:
-        origin = pretty_str(self._iterator) if self.is_coordinates else str(self._iterator)
-        return f"tensor<{origin} o {self._layout}>"
+        return f"tensor<{self._iterator} o {self._layout}>"
 
     __repr__ = __str__
 
@@ -243,22 +227,16 @@ class TracedTensor(Tensor):
         coord, found = self._at(coord)
         if type(found) is TracedTensor:
             return found
-        iterator = self._iterator
-        if not isinstance(iterator, Pointer):
-            return add_coords(iterator, found)
         if self._extents is not None:
-            check_element(self._extents, iterator, coord, write=False)
-        return load_element(iterator, found)
+            check_element(self._extents, self._iterator, coord, write=False)
+        return self._iterator.element(found)
 
     def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
-        iterator = self._iterator
-        if not isinstance(iterator, Pointer):
-            raise error(DSLUserCodeTypeError, "a coordinate tensor has no memory to write to")
         coord, part = self._at(coord)
         if type(part) is not TracedTensor:
             if self._extents is not None:
-                check_element(self._extents, iterator, coord, write=True)
-            store_element(iterator, part, value)
+                check_element(self._extents, self._iterator, coord, write=True)
+            self._iterator.set_element(part, value)
             return
         if isinstance(value, TracedTensor):
             value = value.load()
@@ -268,31 +246,16 @@ class TracedTensor(Tensor):
             part.store(value)
 
     def _slice(self, coord: Any, by_thread: bool = False) -> TracedTensor:
-        """What is left; `by_thread`: the coordinate is that of a thread.
-
-        Whole periods of a swizzle move the pointer, but not a thread's: a pointer that all threads share is kept in a uniform
-        register.
-        """
-        layout, coord = self._layout, self._coordinate(coord)
+        """What is left; `by_thread`: the coordinate is that of a thread."""
+        coord = self._coordinate(coord)
         extents = None if self._extents is None else self._extents.sliced(coord)
-        if isinstance(layout, ComposedLayout):
-            if by_thread or not isinstance(self._iterator, Pointer):
-                return TracedTensor(self._iterator, layout._slice(coord), self._promised, extents)
-            moved, rest = layout._slice_and_move(coord)
-            return TracedTensor(self._moved(moved), rest, self._promised, extents)
-        pointer = self._iterator
-        if isinstance(pointer, Pointer) and (period := pointer._period()):
-            moved, rest = crd2idx_apart(coord, layout, 0 if by_thread else period)
-            pointer = pointer + moved
-            pointer = pointer + rest if isinstance(rest, int) else pointer._plus(rest, by_thread)
-        else:
-            pointer = self._moved(crd2idx(coord, self.offset_layout))
-        return TracedTensor(pointer, slice_(layout, coord), self._promised, extents)
+        iterator, rest = self._iterator.sliced(self._layout, coord, self.offset_layout, by_thread)
+        return TracedTensor(iterator, rest, self._promised, extents)
 
     def _known_slice(self, coord: Any, offset: Any, rest: Layout) -> TracedTensor:
         """What is left, of a static layout at a static coordinate."""
         extents = None if self._extents is None else self._extents.sliced(coord)
-        made = TracedTensor(self._moved(offset), rest, self._promised, extents)
+        made = TracedTensor(self._iterator.moved(offset), rest, self._promised, extents)
         if self._wide is False:  # then no part of it is
             made._wide = False
         return made
@@ -302,12 +265,8 @@ class TracedTensor(Tensor):
         extents = None if self._extents is None else self._extents.moved(coord)
         if isinstance(layout, ComposedLayout):
             return TracedTensor(self._iterator, layout._domain_offset(coord), self._promised, extents)
-        return TracedTensor(self._moved(crd2idx(coord, self.offset_layout)), layout, self._promised, extents)
-
-    def _moved(self, offset: Any) -> Any:
-        if isinstance(self._iterator, Pointer):
-            return self._iterator + offset
-        return add_coords(self._iterator, offset)
+        moved = self._iterator.moved(crd2idx(coord, self.offset_layout))
+        return TracedTensor(moved, layout, self._promised, extents)
 
     def _map_layout(self, f: Callable[[Any], Any]) -> TracedTensor:
         layout = f(self._layout)
@@ -320,7 +279,7 @@ class TracedTensor(Tensor):
         """All elements as one value (`TensorSSA`). The shape must be static."""
         from .tensor_ssa import TensorSSA
 
-        iterator = self._memory("load")
+        iterator = self._memory("load()")
         count = vector_access.static_size(self._layout, "load()")
         check_elements(self._extents, iterator, range(count), write=False)
         return TensorSSA(vector_access.load(iterator, self.offset_layout, count), self._layout.shape, iterator.dtype)
@@ -329,7 +288,7 @@ class TracedTensor(Tensor):
         """Write all elements. The value has as many elements, in the same order, of the same type."""
         from .tensor_ssa import TensorSSA
 
-        iterator = self._memory("store")
+        iterator = self._memory("store()")
         count = vector_access.static_size(self._layout, "store()")
         if not isinstance(data, TensorSSA):
             raise error(
@@ -357,7 +316,7 @@ class TracedTensor(Tensor):
         from ..base_dsl.numeric import emit
         from .pointer import element_value
 
-        iterator = self._memory("fill")
+        iterator = self._memory("fill()")
         count = vector_access.static_size(self._layout, "fill()")
         dtype = iterator.dtype
         if isinstance(value, (bool, int, float)):
@@ -369,98 +328,56 @@ class TracedTensor(Tensor):
         check_elements(self._extents, iterator, range(count), write=True)
         vector_access.store(iterator, self.offset_layout, count, vector)
 
-    def _memory(self, what: str) -> Pointer:
-        if not isinstance(self._iterator, Pointer):
-            raise error(
-                DSLUserCodeTypeError,
-                f"{what}() needs a tensor in memory, and this one holds coordinates",
-                hint="its elements are t[i]",
-            )
+    def _memory(self, what: str, who: str = "the tensor") -> Pointer:
+        if not self._iterator.in_memory:
+            self._iterator.refuse(what, who)
         return self._iterator
 
     # -- crossing regions and functions ------------------------------------------------------------------
 
     @tracing.taking_apart
     def __extract_mlir_values__(self) -> list[ir.Value]:
-        leaves = [_leaf_value(leaf) for leaf in _all_leaves(self)]
-        if self.is_coordinates:
-            return leaves
-        from ..dialects import cute
-
-        pointer = self._iterator
-        memref = cute.view(pointer._base_value(), self._carried_type(), leaves)
-        extents = [] if self._extents is None else self._extents.values()
-        return [memref, *pointer._inside_values(), *extents]
-
-    def _carried_type(self) -> ir.Type:
-        """The type of the memref that crosses a region."""
-        from ..dialects import cute
-
-        pointer = self._iterator
-        alignment = cute.info(pointer._base_type()).alignment
-        return cute.memref_type(pointer.dtype.mlir_type, pointer.memspace.name, alignment, str(self._layout))
+        values = self._iterator.packed(self._layout, [leaf_value(leaf) for leaf in self._layout._leaves()])
+        return values if self._extents is None else [*values, *self._extents.values()]
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> TracedTensor:
-        if self.is_coordinates:
-            made = iter([_leaf_like(leaf, v) for leaf, v in zip(_all_leaves(self), values, strict=True)])
-            origin = with_dynamic_leaves(self._iterator, made)
-            return TracedTensor(origin, self._layout._with_leaves(made), self._promised)
-        from ..dialects import cute
-
-        memref = values[0]
-        pointer = self._iterator
-        leaves = [
-            _leaf_like(leaf, cute.leaf(memref, i, leaf_width(leaf))) for i, leaf in enumerate(self._layout._leaves())
-        ]
-        extents, rest = None, list(values[1:])
+        extents = None
         if self._extents is not None:
-            last = len(rest) - self._extents.count()
-            extents, rest = self._extents.rebuilt(rest[last:]), rest[:last]
-        base = pointer.__new_from_mlir_values__([cute.iter_(memref, pointer._base_type()), *rest])
-        layout = self._layout._with_leaves(leaves) if leaves else self._layout
-        return TracedTensor(base, layout, self._promised, extents)
+            own = len(values) - self._extents.count()
+            extents, values = self._extents.rebuilt(values[own:]), values[:own]
+        iterator, rest = self._iterator.unpacked(self._layout, values)
+        layout = self._layout
+        if rest:
+            layout = layout._with_leaves([leaf_like(leaf, v) for leaf, v in zip(layout._leaves(), rest, strict=True)])
+        return TracedTensor(iterator, layout, self._promised, extents)
 
     def __kiln_static_key__(self) -> Any:
-        origin = None if self.is_coordinates else self._iterator.__kiln_static_key__()
         extents = None if self._extents is None else self._extents.key()
+        origin = self._iterator.__kiln_static_key__()
         return (origin, str(self._layout), getattr(self._layout, "inner", None), self._promised, extents)
 
     def __kiln_join__(self, other: TracedTensor) -> tuple[TracedTensor, TracedTensor] | None:
-        if self.is_coordinates != other.is_coordinates or type(self._layout) is not type(other._layout):
-            return None
-        layouts = _join_layouts(self._layout, other._layout)
-        if layouts is None:
-            return None
-        if self.is_coordinates:
-            origins = _join_coords(self._iterator, other._iterator)
-        else:
-            origins = self._iterator.__kiln_join__(other._iterator)
-        if origins is None:
+        layouts = join_layouts(self._layout, other._layout)
+        iterators = None if layouts is None else self._iterator.__kiln_join__(other._iterator)
+        if layouts is None or iterators is None:
             return None
         promised = self._promised and other._promised
         extents = join(self._extents, other._extents)
-        first, second = zip(origins, layouts, (promised, promised), extents, strict=True)
+        first, second = zip(iterators, layouts, (promised, promised), extents, strict=True)
         return TracedTensor(*first), TracedTensor(*second)
 
     def __kiln_coerce__(self, like: TracedTensor) -> TracedTensor | None:
-        if self.is_coordinates != like.is_coordinates or type(self._layout) is not type(like._layout):
-            return None
-        layouts = _join_layouts(like._layout, self._layout)
+        layouts = join_layouts(like._layout, self._layout)
         if layouts is None or str(layouts[0]) != str(like._layout):
             return None
-        if not self.is_coordinates:
-            origin = self._iterator.__kiln_coerce__(like._iterator)
-            extents = coerce(self._extents, like._extents)
-            return None if origin is None else TracedTensor(origin, layouts[1], like._promised, extents)
-        origins = _join_coords(like._iterator, self._iterator)
-        if origins is None or pretty_str(origins[0]) != pretty_str(like._iterator):
+        iterator = self._iterator.__kiln_coerce__(like._iterator)
+        if iterator is None:
             return None
-        return TracedTensor(origins[1], layouts[1], like._promised)
+        return TracedTensor(iterator, layouts[1], like._promised, coerce(self._extents, like._extents))
 
     def _head_parts(self) -> list[Any]:
         """Where it lies and its layout, for printing."""
-        origin = [self._iterator] if self.is_coordinates else self._iterator.__kiln_print__()
-        return [*origin, " o ", *layout_parts(self._layout)]
+        return [*self._iterator.__kiln_print__(), " o ", *layout_parts(self._layout)]
 
     def __kiln_print__(self) -> list[Any]:
         parts = self._head_parts()
@@ -525,87 +442,6 @@ def _as_coordinate(coord: Any, layout: Any, wide: bool) -> Any:
     return int(coord.__index__())
 
 
-# --- leaves ----------------------------------------------------------------------------------------------------------
-
-
-def _all_leaves(tensor: TracedTensor) -> tuple[Any, ...]:
-    layout = tensor._layout._leaves()
-    return layout if not tensor.is_coordinates else (*dynamic_leaves(tensor._iterator), *layout)
-
-
-def _leaf_value(leaf: Any) -> ir.Value:
-    """A dynamic leaf as an IR value of the width that the layout's text states."""
-    kind = Int64 if leaf_width(leaf) == 64 else Int32
-    return (leaf if type(leaf) is kind else kind(leaf)).ir_value()
-
-
-def _leaf_like(leaf: Any, value: ir.Value) -> Any:
-    """The same leaf with another IR value."""
-    kind = Int64 if leaf_width(leaf) == 64 else Int32
-    return kind._make(value, leaf.nonneg, leaf.divisibility)
-
-
-def _join_leaf(a: Any, b: Any) -> tuple[Any, Any] | None:
-    """Two leaves under one description: equal static ones, or dynamic ones of the wider width and common divisor."""
-    if isinstance(a, int) or isinstance(b, int):
-        return (a, b) if isinstance(a, int) and isinstance(b, int) and a == b else None
-    kind = Int64 if 64 in (leaf_width(a), leaf_width(b)) else Int32
-    common = gcd(get_divisibility(a), get_divisibility(b))
-    nonneg = a.nonneg and b.nonneg
-    first, second = (x if type(x) is kind else kind(x) for x in (a, b))
-    return (first._assume(nonneg=nonneg, divisibility=common), second._assume(nonneg=nonneg, divisibility=common))
-
-
-def _join_trees(a: Any, b: Any) -> tuple[Any, Any] | None:
-    if isinstance(a, tuple) or isinstance(b, tuple):
-        if not (isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b)):
-            return None
-        pairs = [_join_trees(x, y) for x, y in zip(a, b, strict=True)]
-        if any(p is None for p in pairs):
-            return None
-        return tuple(p[0] for p in pairs if p), tuple(p[1] for p in pairs if p)
-    if isinstance(a, ScaledBasis) or isinstance(b, ScaledBasis):
-        if not (isinstance(a, ScaledBasis) and isinstance(b, ScaledBasis)) or a.mode != b.mode:
-            return None
-        scales = _join_leaf(a.value, b.value)
-        return None if scales is None else (ScaledBasis(scales[0], a.mode), ScaledBasis(scales[1], b.mode))
-    return _join_leaf(a, b)
-
-
-def _join_layouts(a: Any, b: Any) -> tuple[Any, Any] | None:
-    if isinstance(a, ComposedLayout):
-        if a.inner is not b.inner and a.inner != b.inner:
-            return None
-        offsets, outers = _join_coords(a.offset, b.offset), _join_layouts(a.outer, b.outer)
-        if offsets is None or outers is None:
-            return None
-        return ComposedLayout(a.inner, offsets[0], outers[0]), ComposedLayout(b.inner, offsets[1], outers[1])
-    shapes, strides = _join_trees(a.shape, b.shape), _join_trees(a.stride, b.stride)
-    if shapes is None or strides is None:
-        return None
-    return Layout(shapes[0], strides[0]), Layout(shapes[1], strides[1])
-
-
-def _join_coords(a: Any, b: Any) -> tuple[Any, Any] | None:
-    """Two coordinates under one description: leaves that differ become dynamic."""
-    if isinstance(a, tuple) or isinstance(b, tuple):
-        if not (isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b)):
-            return None
-        pairs = [_join_coords(x, y) for x, y in zip(a, b, strict=True)]
-        if any(p is None for p in pairs):
-            return None
-        return tuple(p[0] for p in pairs if p), tuple(p[1] for p in pairs if p)
-    if isinstance(a, int) and isinstance(b, int) and a == b:
-        return a, b
-    return _join_leaf(Int32(a) if isinstance(a, int) else a, Int32(b) if isinstance(b, int) else b)
-
-
-def _memref_type(pointer: Pointer, layout: Any) -> ir.Type:
-    from ..dialects import cute
-
-    return cute.memref_type(pointer.dtype.mlir_type, pointer.memspace.name, pointer.alignment, str(layout))
-
-
 # --- making tensors --------------------------------------------------------------------------------------------------
 
 
@@ -616,19 +452,16 @@ def _as_layout(layout: Any) -> Any:
 def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """A pointer seen through a layout (or a shape, which stands for its compact layout, first mode fastest).
 
-    With a coordinate (an integer or a tuple of them) in place of the pointer, a coordinate tensor.
+    With a coordinate (an integer or a tuple of them) in place of the pointer, a coordinate tensor; any `TensorIterator` will do.
     """
     layout = _as_layout(layout)
     if isinstance(iterator, TracedTensor):
-        iterator = iterator.iterator
-    if isinstance(iterator, Pointer) or getattr(type(iterator), "_is_tensor_iterator", False):
-        made = TracedTensor(iterator, layout, extents=extents_of(layout))
-        if sanitizing.kinds() and isinstance(iterator, Pointer) and iterator.memspace is AddressSpace.smem:
-            _note_view(made)
-            made = TracedTensor(_seen_through(iterator, layout), layout, extents=made._extents)
-        return made
+        iterator = iterator._iterator
+    if isinstance(iterator, TensorIterator):
+        extents = extents_of(layout) if iterator.in_memory else None
+        return TracedTensor(iterator.viewed(layout), layout, extents=extents)
     if isinstance(iterator, (int, tuple, list)) or is_dynamic_leaf(iterator):
-        return TracedTensor(as_int_tuple(iterator, "a coordinate"), layout)
+        return TracedTensor(Coordinates(as_int_tuple(iterator, "a coordinate")), layout)
     raise error(
         DSLUserCodeTypeError,
         f"make_tensor takes a pointer or a coordinate, got {type(iterator).__name__}",
@@ -636,37 +469,10 @@ def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) 
     )
 
 
-def _seen_through(pointer: Pointer, layout: Any) -> Pointer:
-    """The pointer to shared memory of a tensor with this layout, as the sanitizer knows it."""
-    if pointer.swizzle is not None:
-        return pointer  # what it is seen through, an access says
-    swizzle = layout.inner if isinstance(layout, ComposedLayout) and isinstance(layout.inner, Swizzle) else None
-    if swizzle is None and not isinstance(layout, Layout):
-        return pointer
-    return pointer._copy(_base=seen_through(pointer.ir_value(), swizzle, element_bits(pointer.dtype)), _offset=0)
-
-
-def _note_view(tensor: TracedTensor) -> None:
-    """Let the module say what lies in shared memory, for the sanitizer: a view that nobody uses."""
-    from ..dialects import cute
-
-    pointer, layout = tensor._iterator, tensor._layout
-    if pointer.swizzle is None or not pointer._period() or not isinstance(layout, Layout) or not layout.is_static():
-        tensor.__extract_mlir_values__()
-        return
-    swizzle = upcast_swizzle(pointer.swizzle, element_bits(pointer.dtype) // 8)
-    text = str(ComposedLayout(swizzle, 0, layout))
-    alignment = cute.info(pointer._base_type()).alignment
-    cute.view(
-        pointer._base_value(), cute.memref_type(pointer.dtype.mlir_type, pointer.memspace.name, alignment, text), []
-    )
-
-
 def make_identity_tensor(shape: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
     """The tensor whose element at a coordinate is that coordinate."""
     layout = make_identity_layout(shape)
-    origin = _zeros(layout.shape)
-    return TracedTensor(origin, layout)
+    return TracedTensor(Coordinates(_zeros(layout.shape)), layout)
 
 
 def _zeros(shape: Any) -> Any:
@@ -739,14 +545,11 @@ def recast_tensor(
     src: TracedTensor, dtype: Any, swizzle_: Any = None, *, loc: Any = None, ip: Any = None
 ) -> TracedTensor:
     """The same memory as elements of another type; the mode with stride 1 gets longer or shorter."""
-    if not isinstance(src, TracedTensor) or src.is_coordinates:
+    if not isinstance(src, TracedTensor):
         raise error(DSLUserCodeTypeError, f"recast_tensor takes a tensor in memory, got {type(src).__name__}")
-    pointer = src.iterator
-    swizzle = swizzle_ if swizzle_ is not None else pointer.swizzle
-    made = recast_ptr(pointer, swizzle, dtype)
-    layout = recast_layout(element_bits(dtype), element_bits(pointer.dtype), src.layout)
-    fits = src._promised and element_bits(dtype) >= element_bits(pointer.dtype)
-    return TracedTensor(made, layout, True if fits else None)
+    old, new = element_bits(src.element_type), element_bits(dtype)
+    made = src._iterator.recast(dtype, swizzle_)
+    return TracedTensor(made, recast_layout(new, old, src.layout), True if src._promised and new >= old else None)
 
 
 _Tensor = TracedTensor

@@ -10,7 +10,7 @@ from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from .dsl import DSL
 from .int_tuple import product
 from .layout import idx2crd
-from .printing import printf
+from .printing import Formatted, printf
 from .tensor import TracedTensor, make_rmem_tensor
 from .tensor_ssa import TensorSSA
 
@@ -54,18 +54,13 @@ class _Parts:
 
 def _place(tensor: TracedTensor) -> str:
     """The format of an element: numbers leave room for a sign."""
-    if tensor.is_coordinates:
-        return " {}"
-    return "% f" if tensor.element_type.is_float else "% d"
+    kind = tensor._iterator.number_format
+    return " {}" if kind is None else f"% {kind}"
 
 
 def _element(tensor: TracedTensor, coord: Any) -> list[Any]:
-    from .printing import Formatted
-
-    value = tensor[coord]
-    if tensor.is_coordinates:
-        return [" ", value]
-    return [Formatted(value, " f" if tensor.element_type.is_float else " d")]
+    kind, value = tensor._iterator.number_format, tensor[coord]
+    return [" ", value] if kind is None else [Formatted(value, f" {kind}")]
 
 
 def _matrices(tensor: TracedTensor, sizes: list[int]) -> list[Any]:

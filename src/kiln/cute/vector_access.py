@@ -22,7 +22,6 @@ from .pointer import (
     Pointer,
     element_bits,
     known_alignment,
-    load_element,
     load_vector,
     recast_ptr,
     require_writable,
@@ -205,7 +204,7 @@ def load(pointer: Pointer, layout: Any, count: int) -> ir.Value:
     for access in accesses(pointer, layout, count):
         width = len(access.positions)
         if width == 1:
-            value = load_element(pointer, access.offset).ir_value()
+            value = pointer.element(access.offset).ir_value()
         else:
             value = load_vector(pointer, access.offset, width)
         parts.append((access, value))
@@ -361,7 +360,7 @@ class Registers:
         parts: list[tuple[Access, ir.Value]] = []
         for start, places in found:
             if len(places) == 1:
-                value = load_element(pointer, start).ir_value()
+                value = pointer.element(start).ir_value()
             else:
                 value = load_vector(pointer, start, len(places))
             parts.append((Access(start, places), value))
@@ -433,7 +432,7 @@ class Copy:
             if self._modifiers[0]:
                 value = _load_modified(self._src, access.offset, width, self._modifiers[0])
             elif width == 1:
-                value = load_element(self._src, access.offset).ir_value()
+                value = self._src.element(access.offset).ir_value()
             else:
                 value = load_vector(self._src, access.offset, width)
             for k, position in enumerate(access.positions):

@@ -359,7 +359,7 @@ def test_offsets_beyond_32_bits():
         ("t.store(1.0)", "store\\(\\) takes the value"),
         ("t.store(t.load().to(cute.Float16))", "Float16 elements is stored in a tensor of Float32"),
         ("t.store(t[None, 0].load())", "shape"),
-        ("cute.make_identity_tensor((2, 2))[0, 0] = 1", "no memory"),
+        ("cute.make_identity_tensor((2, 2))[0, 0] = 1", "holds coordinates"),
         ("cute.make_rmem_tensor((2, n), cute.Float32)", "static layout"),
         ("cute.make_rmem_tensor((2, 2), float)", "numeric type"),
         ("cute.make_tensor(3.5, 4)", "pointer or a coordinate"),

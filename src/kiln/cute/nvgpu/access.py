@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def memory(x: Any, what: str, space: AddressSpace) -> TracedTensor:
     """A tensor in a certain memory."""
-    if not isinstance(x, TracedTensor) or x.is_coordinates:
+    if not isinstance(x, TracedTensor) or not x.in_memory:
         raise error(DSLUserCodeTypeError, f"{what} is a tensor in memory, got {type(x).__name__}", depth=3)
     if x.memspace not in (space, AddressSpace.generic) or (
         x.memspace is AddressSpace.generic and space is AddressSpace.rmem

@@ -11,7 +11,7 @@ from ...base_dsl.typing import BFloat16, Float, Float16, Float32, Float64, Int32
 from ..atom import CopyOp, CopyTrait, UniversalCopyTrait
 from ..layout import make_layout
 from ..mma import MmaOp, RegisterMmaTrait
-from ..pointer import load_element, store_vector
+from ..pointer import store_vector
 
 if TYPE_CHECKING:
     from ...mlir import ir
@@ -195,7 +195,7 @@ class UniversalMmaTrait(RegisterMmaTrait):
         return super().pointer_to(operand, tensor)
 
     def load(self, operand: str, registers: Registers, call: int) -> ir.Value:
-        return load_element(registers.pointer, registers.offsets[call]).ir_value()
+        return registers.pointer.element(registers.offsets[call]).ir_value()
 
     def store(self, registers: Registers, call: int, value: ir.Value) -> None:
         store_vector(registers.pointer, registers.offsets[call], value)
