@@ -11,6 +11,7 @@ while the memory of the library is taken down, and crashes.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import os
 import threading
@@ -18,7 +19,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 SECONDS = 5.0
 """A fork waits so long for a compilation: it may itself wait for something that the thread that forks holds."""
@@ -51,6 +52,40 @@ def wait_for(lock: Any) -> Any:
     """Fork only while no other thread holds this lock, which is returned."""
     _awaited.append(lock)
     return lock
+
+
+class Shared:
+    """A lock that any number of threads hold at once (`with shared.held():`); to acquire it is to wait until none does."""
+
+    def __init__(self) -> None:
+        self._entrance = rlock()
+        self._inside: list[threading.Lock] = []
+        in_child(self._inside.clear)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold it together with others."""
+        own = threading.Lock()
+        own.acquire()
+        with self._entrance:
+            self._inside.append(own)
+        try:
+            yield
+        finally:
+            self._inside.remove(own)
+            own.release()
+
+    def acquire(self, timeout: float = -1) -> bool:
+        """Hold it alone; whether that was so within a number of seconds."""
+        if not self._entrance.acquire(timeout=timeout):
+            return False
+        for one in list(self._inside):
+            one.acquire(timeout=timeout)
+        return True
+
+    def release(self) -> None:
+        """Let others in again."""
+        self._entrance.release()
 
 
 def in_child(clean: Callable[[], None]) -> None:

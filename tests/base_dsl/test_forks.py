@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -154,6 +156,31 @@ def test_every_lock_is_one_that_a_forked_process_finds_open():
     sources = Path(forks.__file__).parent.rglob("*.py")
     found = [path.name for path in sources if re.search(r"threading\.(R?Lock|Condition|Semaphore)\(", path.read_text())]
     assert found == ["forks.py"]
+
+
+def test_a_fork_waits_for_every_thread_that_shares_a_lock():
+    shared, begun, left = forks.wait_for(forks.Shared()), threading.Barrier(3), []
+
+    def work(seconds: float) -> None:
+        with shared.held():
+            begun.wait()
+            time.sleep(seconds)
+            left.append(seconds)
+
+    threads = [threading.Thread(target=work, args=(seconds,)) for seconds in (0.05, 0.01)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    process = os.fork()
+    if not process:
+        with shared.held():
+            os._exit(0 if left == [0.01, 0.05] and len(shared._inside) == 1 else 1)
+    assert os.waitpid(process, 0)[1] == 0
+    for thread in threads:
+        thread.join()
+    with shared.held():
+        assert len(shared._inside) == 1
+    forks._awaited.remove(shared)
 
 
 def test_locks_of_this_thread_stay_held_in_the_copy():

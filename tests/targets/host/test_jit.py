@@ -47,6 +47,23 @@ def test_a_symbol_that_is_nowhere_is_an_error_that_names_it() -> None:
     jit.Library(data, ("f",), imports={"no_such_function": 1})
 
 
+def test_threads_compile_side_by_side() -> None:
+    text = Compiled(ADD).executable.artifacts["llvm_unoptimized"]
+    expected, made = jit.emit_object(jit.optimize(text, 2), 2), []
+    begun = threading.Barrier(8)
+
+    def work() -> None:
+        begun.wait()
+        made.extend(jit.emit_object(jit.optimize(text, 2), 2) for _ in range(10))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [expected] * 80
+
+
 def test_compiling_does_not_leak() -> None:
     def resident_kb() -> int:
         with open("/proc/self/statm") as file:

@@ -117,6 +117,7 @@ class CpuTarget(Target):
         artifacts.add("mlir_lowered", module.operation.get_asm)
         compilation.dump("llvm", "ll", lambda: text)
         opt = _opt_level(compilation.options)
+        jit.begin_runtime(text)
         try:
             with compilation.stage("optimize"):
                 optimized = jit.optimize(text, opt)

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import functools
 import itertools
+import re
 import signal
 import threading
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count()
 _lock = forks.wait_for(forks.rlock())
+_working = forks.wait_for(forks.Shared())
+"""Held by threads that LLVM works for. Taken after the lock, before llvmlite's: it waits for what those threads do."""
 _around_calls: Any = getattr(getattr(llvm.ffi, "lib", None), "_lock", None)
 if hasattr(_around_calls, "_lock"):
     forks.wait_for(_around_calls._lock)  # llvmlite's own
@@ -69,18 +72,29 @@ def supported(triple: str, name: str, features: str) -> Processor:
     return triple, name, (features + _NOT_USED.get(triple.partition("-")[0], "")).lstrip(",")
 
 
-@functools.lru_cache(maxsize=16)
-def target_machine(opt: int, processor: Processor | None = None) -> llvm.TargetMachine:
-    """The code generator for this machine, or for another triple, processor and features."""
-    triple, cpu, features = processor or host()
+class _Machines(threading.local):
+    def __init__(self) -> None:
+        self.made = functools.lru_cache(maxsize=16)(_new_machine)
+
+
+def _new_machine(opt: int, processor: Processor) -> llvm.TargetMachine:
+    triple, cpu, features = processor
     return llvm.Target.from_triple(triple).create_target_machine(
         cpu=cpu, features=features, opt=opt, reloc="pic", codemodel="small"
     )
 
 
+_machines = _Machines()
+
+
+def target_machine(opt: int, processor: Processor | None = None) -> llvm.TargetMachine:
+    """This thread's code generator for this machine, or for another triple, processor and features."""
+    return _machines.made(opt, processor or host())
+
+
 @functools.lru_cache(maxsize=1)
 def _engine() -> llvm.LLJIT:
-    machine = target_machine.__wrapped__(2)  # one of its own: the engine takes it over
+    machine = _new_machine(2, host())  # one of its own: the engine takes it over
     return llvm.create_lljit_compiler(machine, suppress_errors=True)  # they come as exceptions too
 
 
@@ -93,8 +107,9 @@ def has_symbol(name: str) -> bool:
 def optimize(text: str, opt: int, processor: Processor | None = None) -> llvm.ModuleRef:
     """Parse, verify and optimize a module. Raises RuntimeError with LLVM's words."""
     machine = target_machine(opt, processor)
-    with _lock:
-        module = llvm.parse_assembly(text)
+    with _working.held():
+        module = llvm.parse_assembly(text, llvm.create_context())  # one of its own: see `_beside_others`
+        module._owned = True  # its context frees it: the garbage collector may end that one first
         module.triple = machine.triple
         module.data_layout = str(machine.target_data)
         module.verify()
@@ -105,15 +120,33 @@ def optimize(text: str, opt: int, processor: Processor | None = None) -> llvm.Mo
         tuning.loop_unrolling = opt > 1
         builder = llvm.create_pass_builder(machine, tuning)
         passes = builder.getModulePassManager()
-        passes.run(module, builder)
+        _beside_others("LLVMPY_RunNewModulePassManager")(passes, module, builder)
         free(passes)
         return module
 
 
+def _beside_others(function: str) -> Any:
+    """A function of llvmlite's without its lock, which lets one thread at a time work.
+
+    LLVM itself lets threads work side by side on modules of different contexts with code generators of their own.
+    """
+    locked = getattr(llvm.ffi.lib, function)
+    return getattr(locked, "_cfn", locked)
+
+
 def emit_object(module: llvm.ModuleRef, opt: int, processor: Processor | None = None) -> bytes:
     """Object code of an optimized module."""
-    with _lock:
-        return target_machine(opt, processor).emit_object(module)
+    with _working.held(), llvm.ffi.OutputString() as failure:
+        machine = target_machine(opt, processor)
+        buffer = _beside_others("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, failure)
+        if not buffer:
+            raise RuntimeError(str(failure))
+        try:
+            return ctypes.string_at(
+                llvm.ffi.lib.LLVMPY_GetBufferStart(buffer), llvm.ffi.lib.LLVMPY_GetBufferSize(buffer)
+            )
+        finally:
+            llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
 def emit_plain(text: str, opt: int = 1) -> bytes:
@@ -123,14 +156,19 @@ def emit_plain(text: str, opt: int = 1) -> bytes:
 
 
 def emitting(text: str, opt: int) -> Callable[[], bytes]:
-    """Begin `emit_plain` in another thread: LLVM works without the GIL. What is returned waits for it."""
+    """Begin `emit_plain` in another thread. What is returned waits for it."""
+    return _beside(lambda: emit_plain(text, opt))
+
+
+def _beside(make: Callable[[], bytes]) -> Callable[[], bytes]:
+    """Begin to make object code in another thread: LLVM works without the GIL. What is returned waits for it."""
     made: list[bytes] = []
 
     def run() -> None:
         with contextlib.suppress(Exception):  # whoever waits meets it again
-            made.append(emit_plain(text, opt))
+            made.append(make())
 
-    thread = threading.Thread(target=run, name="kiln: native calls")
+    thread = threading.Thread(target=run, name="kiln: object code")
     with contextlib.suppress(RuntimeError):  # no more threads: whoever waits does it
         if not forks.ending.is_set():
             thread.start()
@@ -138,7 +176,7 @@ def emitting(text: str, opt: int) -> Callable[[], bytes]:
     def wait() -> bytes:
         if thread.ident is not None:
             thread.join()  # in a process that was forked meanwhile the thread has ended
-        return made[0] if made else emit_plain(text, opt)
+        return made[0] if made else make()
 
     return wait
 
@@ -199,19 +237,25 @@ def runtime_parts(needed: set[str]) -> tuple[list[str], set[str]]:
 
 
 _parts: dict[str, Library] = {}
+_begun: dict[str, Callable[[], Library]] = {}
+
+
+def begin_runtime(text: str) -> None:
+    """Begin to make the parts of the runtime that a module will need, beside compiling the module itself."""
+    with _lock:
+        if len(_parts) == len(launches.PARTS):
+            return
+        for part in runtime_parts(set(re.findall(r"@(\w+)", text)))[0]:
+            if part not in _parts and part not in _begun:
+                _begun[part] = _begin(part)
 
 
 def runtime_library(part: str) -> Library:
     """A part of the runtime, compiled and loaded once per process."""
     with _lock:
         if part not in _parts:
-            exports = launches.PARTS[part][1]
-            _parts[part] = library = cache.keep(
-                f"runtime: {part}",
-                "/".join(host()),
-                lambda: _runtime_object(part),
-                lambda data: Library(data, exports),
-            )
+            finish = _begun.pop(part, None) or _begin(part)
+            _parts[part] = library = finish()
             if part == "launch":
                 launch_settings.load(library.addresses)
             if part == "signals":
@@ -220,12 +264,19 @@ def runtime_library(part: str) -> Library:
         return _parts[part]
 
 
-def _runtime_object(part: str) -> bytes:
-    from .lower import lower_runtime
+def _begin(part: str) -> Callable[[], Library]:
+    """Begin to load a part of the runtime, from the cache or made anew; what is returned ends it."""
 
-    if part in ("reports", "launch", "signals"):
-        return emit_plain(lower_runtime(part))
-    return emit_object(optimize(lower_runtime(part), 2), 2)  # runs at every barrier, or for every element
+    def make() -> Callable[[], bytes]:
+        from .lower import lower_runtime
+
+        text = lower_runtime(part)
+        # the first two run when something fails, the third once for a launch; others at every barrier, or for every element
+        passes, opt = {"reports": (0, 0), "signals": (0, 0), "launch": (0, 1)}.get(part, (2, 2))
+        return _beside(lambda: emit_object(optimize(text, passes), opt))
+
+    exports = launches.PARTS[part][1]
+    return cache.keeping(f"runtime: {part}", "/".join(host()), make, lambda data: Library(data, exports))
 
 
 def _variable(name: str, kind: Any) -> Any:
