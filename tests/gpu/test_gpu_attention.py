@@ -97,7 +97,7 @@ def test_serving(queries, dim):
 def test_parts(splits, options):
     tiling = kernels.AttentionTiling(64, 64, 4, 2, splits=splits, grouped=True)
     q, k, v = normal(2, 40, 6, 128), *(normal(2, 3001, 2, 128) for _ in range(2))
-    outputs, logarithms = kernels.flash_attention(q, k, v, return_lse=True, tiling=tiling, **options)
+    outputs, logarithms = kernels.flash_attention(q, k, v, return_lse=True, plan=tiling, **options)
     for n in range(2):
         check((outputs[n], logarithms[n]), exact(q[n], k[n], v[n], **options))
 

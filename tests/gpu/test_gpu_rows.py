@@ -103,12 +103,12 @@ def test_gradients_by_tilings(rows, n, dtype, tiling):
     x, dy, weight = normal(rows, n, dtype=dtype) + 1, normal(rows, n, dtype=dtype), normal(n, dtype=dtype)
     given = [t.double().requires_grad_() for t in (x, weight)]
     functional.layer_norm(given[0], (n,), given[1]).backward(dy.double())
-    dx, dweight, dbias = kernels.layer_norm_backward(dy, x, weight, bias=True, tiling=tiling)
+    dx, dweight, dbias = kernels.layer_norm_backward(dy, x, weight, bias=True, plan=tiling)
     for got, wanted in ((dx, given[0].grad), (dweight, given[1].grad), (dbias, dy.double().sum(0))):
         close(got, wanted, 20)
     plain = x.double().requires_grad_()
     functional.rms_norm(plain, (n,), None, 1e-6).backward(dy.double())
-    dx, dweight = kernels.rms_norm_backward(dy, x, tiling=tiling)
+    dx, dweight = kernels.rms_norm_backward(dy, x, plan=tiling)
     assert dweight is None
     close(dx, plain.grad, 20)
 

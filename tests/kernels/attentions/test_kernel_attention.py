@@ -60,7 +60,7 @@ def close(got: Any, wanted: tuple[np.ndarray, np.ndarray]) -> None:
 
 
 def check(q: np.ndarray, k: np.ndarray, v: np.ndarray, tiling: Any = SMALL, **options: Any) -> None:
-    close(kernels.flash_attention(q, k, v, return_lse=True, tiling=tiling, **options), exact(q, k, v, **options))
+    close(kernels.flash_attention(q, k, v, return_lse=True, plan=tiling, **options), exact(q, k, v, **options))
 
 
 @pytest.mark.parametrize("options", [{}, {"causal": True}], ids=["full", "causal"])
@@ -73,7 +73,7 @@ def test_lengths(queries, keys, options):
 @pytest.mark.parametrize("window", [(0, 0), (5, 9), (20, None), (None, 3), (-1, 40)])
 def test_windows(window):
     q, k, v = normal(1, 40, 1, 32), normal(1, 52, 1, 32), normal(1, 52, 1, 32)
-    got = kernels.flash_attention(q, k, v, window=window, return_lse=True, tiling=SMALL)
+    got = kernels.flash_attention(q, k, v, window=window, return_lse=True, plan=SMALL)
     close(got, exact(q, k, v, window=tuple(None if x == -1 else x for x in window)))
 
 
@@ -128,13 +128,13 @@ def test_arrays_of_torch():
     torch = pytest.importorskip("torch")
     q, k, v = torch.randn(2, 20, 3, 2, 32).bfloat16().unbind(2)
     wanted = exact(*(x.float().numpy() for x in (q, k, v)))
-    got = kernels.flash_attention(q.clone().requires_grad_(), k, v, tiling=SMALL)
+    got = kernels.flash_attention(q.clone().requires_grad_(), k, v, plan=SMALL)
     assert not got.requires_grad
-    assert torch.equal(kernels.flash_attention(q, k, v, out=q, tiling=SMALL), got)
+    assert torch.equal(kernels.flash_attention(q, k, v, out=q, plan=SMALL), got)
     np.testing.assert_allclose(got.double().numpy(), wanted[0], rtol=2e-2, atol=2e-2)
     # heads that are one and the same
     k, v = (x[:, :, :1].expand(2, 20, 2, 32) for x in (k, v))
-    got, lse = kernels.flash_attention(got, k, v, return_lse=True, tiling=SMALL)
+    got, lse = kernels.flash_attention(got, k, v, return_lse=True, plan=SMALL)
     assert lse.dtype == torch.float32
 
 
@@ -142,7 +142,7 @@ def test_strided_views_and_out():
     qkv = normal(2, 20, 3, 2, 32)
     q, k, v = (qkv[:, :, i] for i in range(3))
     out = np.zeros((2, 2, 20, 32), np.float16).swapaxes(1, 2)
-    assert kernels.flash_attention(q, k, v, out=out, tiling=SMALL) is out
+    assert kernels.flash_attention(q, k, v, out=out, plan=SMALL) is out
     np.testing.assert_allclose(out.astype(np.float64), exact(q, k, v)[0], rtol=2e-3, atol=2e-3)
 
 
@@ -153,7 +153,7 @@ def test_sequences_of_any_length(causal):
     q, k, v = normal(sum(queries), 2, 32), normal(sum(keys), 1, 32), normal(sum(keys), 1, 32)
     longest = {} if causal else {"max_seqlen_q": 33}
     out, lse = kernels.flash_attention(
-        q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, causal=causal, return_lse=True, tiling=SMALL, **longest
+        q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, causal=causal, return_lse=True, plan=SMALL, **longest
     )
     assert lse.shape == (2, sum(queries))
     for n in range(4):
@@ -199,7 +199,7 @@ def test_parts_of_sequences():
     q, k, v = normal(12, 4, 32), normal(130, 2, 32), normal(130, 2, 32)
     out = np.full_like(q, 7.0)
     _, lse = kernels.flash_attention(
-        q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, causal=True, out=out, return_lse=True, tiling=PARTS
+        q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, causal=True, out=out, return_lse=True, plan=PARTS
     )
     assert (out[:2] == 7.0).all()
     assert (out[9:] == 7.0).all()
@@ -216,7 +216,7 @@ def test_a_cache_that_is_being_filled(tiling):
     used = np.array([70, 0, 33], np.int32)
     for n, length in enumerate(used):
         k[n, length:] = v[n, length:] = np.nan
-    out, lse = kernels.flash_attention(q, k, v, causal=True, seqused_k=used, return_lse=True, tiling=tiling)
+    out, lse = kernels.flash_attention(q, k, v, causal=True, seqused_k=used, return_lse=True, plan=tiling)
     for n, length in enumerate(used):
         rows = slice(n, n + 1)
         close((out[rows], lse[rows]), exact(q[rows], k[rows, :length], v[rows, :length], causal=True))
@@ -250,18 +250,18 @@ def test_more_sequences_than_a_grid_has(packed, monkeypatch):
     q, k, v = normal(5, 3, 2, 32), normal(5, 20, 1, 32), normal(5, 20, 1, 32)
     wanted = exact(q, k, v)
     if not packed:
-        close(kernels.flash_attention(q, k, v, return_lse=True, tiling=SMALL), wanted)
+        close(kernels.flash_attention(q, k, v, return_lse=True, plan=SMALL), wanted)
         return
     starts = {"cu_seqlens_q": np.arange(6, dtype=np.int32) * 3, "cu_seqlens_k": np.arange(6, dtype=np.int32) * 20}
     rows = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))
-    out, lse = kernels.flash_attention(*rows, **starts, return_lse=True, tiling=SMALL)
+    out, lse = kernels.flash_attention(*rows, **starts, return_lse=True, plan=SMALL)
     close((out.reshape(q.shape), lse.reshape(2, 5, 3).swapaxes(0, 1)), wanted)
 
 
 def test_nothing_to_do():
     assert kernels.flash_attention(normal(0, 8, 2, 32), normal(0, 8, 2, 32), normal(0, 8, 2, 32)).shape == (0, 8, 2, 32)
     out, lse = kernels.flash_attention(
-        normal(1, 3, 1, 32), normal(1, 0, 1, 32), normal(1, 0, 1, 32), return_lse=True, tiling=SMALL
+        normal(1, 3, 1, 32), normal(1, 0, 1, 32), normal(1, 0, 1, 32), return_lse=True, plan=SMALL
     )
     assert (out == 0).all()
     assert (lse == -np.inf).all()
@@ -274,7 +274,7 @@ def test_what_is_not_seen_does_not_matter():
     k[:, 30:] = v[:, 30:] = np.nan
     starts = np.array([0, 20], np.int32), np.array([0, 30], np.int32)
     got = kernels.flash_attention(
-        q[0], k[0], v[0], cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], return_lse=True, tiling=SMALL
+        q[0], k[0], v[0], cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], return_lse=True, plan=SMALL
     )
     close((got[0][None], got[1][None]), wanted)
 
@@ -300,8 +300,8 @@ REFUSED = [
     (lambda: kernels.flash_attention(X, X, X, window=5), "keys before, keys after"),
     (lambda: kernels.flash_attention(X, X, X, scale=float("nan")), "scale nan: it is positive"),
     (lambda: kernels.flash_attention(X, X, X, seqused_k=np.zeros(2, np.int32)), "2 numbers for 1 sequences"),
-    (lambda: kernels.flash_attention(X, X, X, tiling=(16, 16)), "tiling is tuple"),
-    (lambda: kernels.flash_attention(X, X, X, tiling=T(16, 16, 1, 1, splits=0)), "1 to 256 parts"),
+    (lambda: kernels.flash_attention(X, X, X, plan=(16, 16)), "plan is tuple"),
+    (lambda: kernels.flash_attention(X, X, X, plan=T(16, 16, 1, 1, splits=0)), "1 to 256 parts"),
     (lambda: kernels.flash_attention(X, X[:, :8], X), "agree"),
     (lambda: kernels.flash_attention(X, X[..., :16], X), "D of q and k"),
     (lambda: kernels.flash_attention(X, X[:, :, [0, 1, 1]], X[:, :, [0, 1, 1]]), "2 heads with 3 of keys"),
@@ -323,14 +323,14 @@ REFUSED = [
         lambda: kernels.flash_attention(*[np.zeros((1, 16, 2, 36), np.float16)[..., 4:]] * 3),
         "begin at multiples of 16 bytes",
     ),
-    (lambda: kernels.flash_attention(X, X, X, tiling=T(24, 16, 1, 1)), "multiple of 16 for each warp"),
-    (lambda: kernels.flash_attention(X, X, X, tiling=T(64, 8, 4, 1)), "keys of a step"),
-    (lambda: kernels.flash_attention(X, X, X, tiling=T(64, 16, 4, 1)), "32 rows that 128 threads copy"),
-    (lambda: kernels.flash_attention(X, X, X, tiling=T(16, 16, 0, 1)), "1 to 32 warps"),
-    (lambda: kernels.flash_attention(X, X, X, tiling=T(128, 512, 4, 1)), "registers of a thread"),
-    (lambda: kernels.flash_attention(X, X, X, tiling=T(128, 64, 4, 4)), "registers of a thread"),
+    (lambda: kernels.flash_attention(X, X, X, plan=T(24, 16, 1, 1)), "multiple of 16 for each warp"),
+    (lambda: kernels.flash_attention(X, X, X, plan=T(64, 8, 4, 1)), "keys of a step"),
+    (lambda: kernels.flash_attention(X, X, X, plan=T(64, 16, 4, 1)), "32 rows that 128 threads copy"),
+    (lambda: kernels.flash_attention(X, X, X, plan=T(16, 16, 0, 1)), "1 to 32 warps"),
+    (lambda: kernels.flash_attention(X, X, X, plan=T(128, 512, 4, 1)), "registers of a thread"),
+    (lambda: kernels.flash_attention(X, X, X, plan=T(128, 64, 4, 4)), "registers of a thread"),
     (
-        lambda: kernels.flash_attention(*[np.zeros((1, 16, 1, 256), np.float16)] * 3, tiling=T(128, 96, 8, 1)),
+        lambda: kernels.flash_attention(*[np.zeros((1, 16, 1, 256), np.float16)] * 3, plan=T(128, 96, 8, 1)),
         "bytes of shared memory for heads of 256",
     ),
 ]

@@ -138,7 +138,7 @@ def test_wrong_starts_of_sequences_stay_within_the_arrays(starts, parts):
     with kiln.sanitize():
         for starts_q, starts_k in ((wrong, right), (right, wrong)):
             kernels.flash_attention(
-                q, q, q, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, max_seqlen_q=12, return_lse=True, tiling=tiling
+                q, q, q, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, max_seqlen_q=12, return_lse=True, plan=tiling
             )
 
 
@@ -191,10 +191,10 @@ def test_attention_does_not_write_into_keys():
         (lambda x: kernels.gemm(x[None, None], x[None, None]), "reshape several modes"),
         (lambda x: kernels.layer_norm_backward(x, x, x[0], bias=x[0]), "bias ndarray"),
         (lambda x: kernels.softmax(np.ma.masked_array(x, mask=x > 0)), "masked array"),
-        (lambda x: kernels.softmax(x, tiling=kernels.Tiling()), "tiling is Tiling"),
-        (lambda x: kernels.sum(x, tiling=64), "tiling is int"),
-        (lambda x: kernels.gemm(x, x, tiling=(64, 64, 32)), "tiling is tuple"),
-        (lambda x: kernels.rms_norm_backward(x, x, tiling=kernels.ElementTiling()), "tiling is ElementTiling"),
+        (lambda x: kernels.softmax(x, plan=kernels.Tiling()), "plan is Tiling"),
+        (lambda x: kernels.sum(x, plan=64), "plan is int"),
+        (lambda x: kernels.gemm(x, x, plan=(64, 64, 32)), "plan is tuple"),
+        (lambda x: kernels.rms_norm_backward(x, x, plan=kernels.ElementTiling()), "plan is ElementTiling"),
         (lambda x: kernels.Tiling((64, 64)), "block_mnk"),  # type: ignore[arg-type]
         (lambda x: kernels.Tiling(warps_mn=2), "warps_mn"),  # type: ignore[arg-type]
         (lambda x: kernels.Tiling(stages=2.5), "stages"),  # type: ignore[arg-type]

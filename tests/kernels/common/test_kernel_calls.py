@@ -109,7 +109,7 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "gemm of a strided row": (kernels.gemm, lambda: ((tensor(1, 32)[:, ::2], tensor(16, 8)), {})),
     "gemm in parts": (
         kernels.gemm,
-        lambda: ((tensor(8, 64), tensor(64, 8)), {"tiling": IN_PARTS, "bias": tensor(8)}),
+        lambda: ((tensor(8, 64), tensor(64, 8)), {"plan": IN_PARTS, "bias": tensor(8)}),
     ),
     "flash_attention": (
         kernels.flash_attention,
@@ -190,8 +190,8 @@ OTHERS: dict[str, Any] = {
     "a name": lambda: kernels.sum(X, axis=1),
     "another name": lambda: kernels.sum(X, 1, keepdims=True),
     "a truth value": lambda: kernels.sum(X, 1, keepdims=False),
-    "a tiling": lambda: kernels.sum(X, 1, tiling=kernels.ReductionTiling(64)),
-    "another tiling": lambda: kernels.sum(X, 1, tiling=kernels.ReductionTiling(32)),
+    "a tiling": lambda: kernels.sum(X, 1, plan=kernels.ReductionTiling(64)),
+    "another tiling": lambda: kernels.sum(X, 1, plan=kernels.ReductionTiling(32)),
     "out": lambda: kernels.sum(X, 1, out=torch.empty(4)),
 }
 
@@ -240,7 +240,7 @@ def test_keys_of_native_code_tell_all_ingredients_apart():
     assert key(x, alpha=0.5) == key(x, alpha=0.25) != key(x, beta=0.5)
     assert key(x, "ab") == key(x, "".join(["a", "b"]))
     assert native_key(kernels.gemm, x, x, x) is None  # an array where none is expected
-    assert native_key(kernels.gemm, x, x, tiling=x) is None
+    assert native_key(kernels.gemm, x, x, plan=x) is None
     assert native_key(kernels.sum, x, x) is None
     assert native_key(kernels.elementwise, x, x) is None
     assert native_key(kernels.elementwise, _shifted, *[x] * 40, out=x) is not None
@@ -562,11 +562,11 @@ def test_errors_are_those_of_a_first_call():
 def test_a_tiling_that_only_equals_one_that_passed_is_refused():
     x = tensor(4, 8)
     for _ in range(2):
-        kernels.sum(x, 1, tiling=kernels.ReductionTiling(64))
+        kernels.sum(x, 1, plan=kernels.ReductionTiling(64))
         with pytest.raises(TypeError, match=r"threads is 64\.0"):
-            kernels.sum(x, 1, tiling=kernels.ReductionTiling(64.0))  # pyright: ignore[reportArgumentType]
+            kernels.sum(x, 1, plan=kernels.ReductionTiling(64.0))  # pyright: ignore[reportArgumentType]
         with pytest.raises(TypeError, match=r"parts is \[1\]"):
-            kernels.sum(x, 1, tiling=kernels.ReductionTiling(parts=[1]))  # pyright: ignore[reportArgumentType]
+            kernels.sum(x, 1, plan=kernels.ReductionTiling(parts=[1]))  # pyright: ignore[reportArgumentType]
 
 
 def test_threads_call_at_the_same_time():

@@ -53,7 +53,7 @@ def rounded(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("a_transposed", [False, True])
 def test_layouts(a_transposed, b_transposed):
     a, b = operand(64, 72, np.float16, a_transposed), operand(72, 40, np.float16, b_transposed)
-    close(kernels.gemm(a, b, tiling=SMALL), exact(a, b))
+    close(kernels.gemm(a, b, plan=SMALL), exact(a, b))
 
 
 @pytest.mark.parametrize("b_transposed", [False, True])
@@ -62,7 +62,7 @@ def test_f32_as_it_is(a_transposed, b_transposed):
     m, n, k = (64, 40, 24) if a_transposed == b_transposed else (33, 17, 5)
     tiling = kernels.Tiling((32, 32, 8), (1, 2), 3)
     a, b = operand(m, k, np.float32, a_transposed), operand(k, n, np.float32, b_transposed)
-    got = kernels.gemm(a, b, tiling=tiling)
+    got = kernels.gemm(a, b, plan=tiling)
     scale = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
     assert (np.abs(got - exact(a, b)) <= k * 2.0**-24 * scale).all()
 
@@ -80,7 +80,7 @@ def test_f32_with_everything():
         bias=bias,
         activation="relu",
         out=out,
-        tiling=kernels.Tiling((32, 32, 8), (1, 2), 2),
+        plan=kernels.Tiling((32, 32, 8), (1, 2), 2),
     )
     close(out, np.maximum(2.0 * exact(a, b) - c + bias, 0), 64.0)
 
@@ -88,7 +88,7 @@ def test_f32_with_everything():
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (33, 17, 5), (31, 70, 100)])
 def test_ragged_shapes(m, n, k):
     a, b = normal((m, k), np.float16), normal((k, n), np.float16)
-    close(kernels.gemm(a, b, tiling=SMALL), exact(a, b))
+    close(kernels.gemm(a, b, plan=SMALL), exact(a, b))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_ragged_shapes(m, n, k):
 def test_types(dtype, k, transposed):
     tiling = kernels.Tiling((32, 32, k), (1, 2), 2)
     a, b = operand(40, 80, dtype, transposed), operand(80, 24, dtype, not transposed)
-    got = kernels.gemm(a, b, tiling=tiling, precision="tf32")
+    got = kernels.gemm(a, b, plan=tiling, precision="tf32")
     if dtype is np.float32:
         a, b = rounded(a), rounded(b)
     assert got.dtype == (np.float32 if a.itemsize == 1 else dtype)
@@ -117,7 +117,7 @@ def test_8_bit_floats_as_they_are_and_as_f16(arch, monkeypatch):
     monkeypatch.setenv("CUTE_DSL_ARCH", arch)
     a, b = normal((40, 80), ml_dtypes.float8_e4m3fn), operand(80, 24, ml_dtypes.float8_e5m2, True)
     tiling = kernels.Tiling((32, 32, 64), (1, 2), 2)
-    close(kernels.gemm(a, b, tiling=tiling), exact(a, b), 64.0)
+    close(kernels.gemm(a, b, plan=tiling), exact(a, b), 64.0)
 
 
 @pytest.mark.parametrize(("a_type", "b_type"), [(np.uint8, np.int8)])
@@ -125,20 +125,20 @@ def test_integers_are_exact(a_type, b_type):
     low = {np.int8: -128, np.uint8: 0}
     a = RNG.integers(low[a_type], low[a_type] + 256, (40, 80)).astype(a_type)
     b = RNG.integers(low[b_type], low[b_type] + 256, (80, 24)).astype(b_type)
-    got = kernels.gemm(a, b, tiling=kernels.Tiling((32, 32, 64), (1, 2), 2))
+    got = kernels.gemm(a, b, plan=kernels.Tiling((32, 32, 64), (1, 2), 2))
     assert got.dtype == np.int32
     np.testing.assert_array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
 
 
 def test_batches():
     a, b = normal((3, 40, 24), np.float16), normal((24, 16), np.float16)
-    close(kernels.gemm(a, b, tiling=SMALL), exact(a, b))
+    close(kernels.gemm(a, b, plan=SMALL), exact(a, b))
 
 
 @pytest.mark.parametrize(("a_transposed", "b_transposed"), [(False, True), (True, False)])
 def test_the_smallest_tiles(a_transposed, b_transposed):
     a, b = operand(16, 136, np.float16, a_transposed), operand(136, 64, np.float16, b_transposed)
-    close(kernels.gemm(a, b, tiling=kernels.Tiling((16, 64, 128), (1, 4), 2)), exact(a, b))
+    close(kernels.gemm(a, b, plan=kernels.Tiling((16, 64, 128), (1, 4), 2)), exact(a, b))
 
 
 @pytest.mark.parametrize(("dtype", "splits"), [(np.float16, 3), (np.float16, 9), (np.float32, 2), (np.float32, 9)])
@@ -152,8 +152,8 @@ def test_parts_of_k(dtype, splits):
     options: Any = {"alpha": 0.5, "bias": bias, "epilogue": lambda value, gate: value * gate, "extras": [gate]}
     wanted = (0.5 * exact(a, b) + bias) * gate.astype(np.float64)
     with kiln.sanitize("race,memory"):
-        close(kernels.gemm(a, b, tiling=tiling, **options), wanted, 4.0 if dtype is np.float16 else 64.0)
-    batch = kernels.gemm(a[None], b[None], tiling=tiling, **options)
+        close(kernels.gemm(a, b, plan=tiling, **options), wanted, 4.0 if dtype is np.float16 else 64.0)
+    batch = kernels.gemm(a[None], b[None], plan=tiling, **options)
     assert batch.shape == (1, 40, 24)
     close(batch[0], wanted, 4.0 if dtype is np.float16 else 64.0)
 
@@ -163,19 +163,19 @@ def test_ragged_parts_in_clusters(k):
     """Any K, also less than there are parts; batches; columns of the result contiguous."""
     a, b, c = normal((2, 41, k), np.float16), normal((k, 71), np.float16), normal((2, 41, 71), np.float32)
     out = np.zeros((2, 71, 41), np.float32).swapaxes(1, 2)
-    kernels.gemm(a, b, c=c, beta=2.0, out=out, tiling=dataclasses.replace(SMALL, splits=5))
+    kernels.gemm(a, b, c=c, beta=2.0, out=out, plan=dataclasses.replace(SMALL, splits=5))
     close(out, exact(a, b) + 2.0 * c, 64.0)
 
 
 def test_integers_in_parts_are_exact():
     a, b = (RNG.integers(-128, 128, shape).astype(np.int8) for shape in ((40, 200), (200, 72)))
-    got = kernels.gemm(a, b, tiling=kernels.Tiling((32, 32, 64), (1, 2), 2, 3))
+    got = kernels.gemm(a, b, plan=kernels.Tiling((32, 32, 64), (1, 2), 2, 3))
     np.testing.assert_array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
 
 
 def test_tiles_that_are_no_powers_of_two():
     a, b = operand(100, 72, np.float16, True), operand(72, 200, np.float16, True)
-    close(kernels.gemm(a, b, tiling=kernels.Tiling((48, 96, 32), (1, 2), 2)), exact(a, b))
+    close(kernels.gemm(a, b, plan=kernels.Tiling((48, 96, 32), (1, 2), 2)), exact(a, b))
 
 
 @pytest.mark.parametrize(("a_transposed", "b_transposed"), [(False, False), (True, True)])
@@ -184,14 +184,14 @@ def test_bytes_whose_k_is_not_contiguous(a_transposed, b_transposed):
     left, right = (RNG.integers(-128, 128, s[::-1] if t else s) for s, t in zip(shapes, (a_transposed, b_transposed)))
     a, b = (x.astype(np.int8).T if t else x.astype(np.int8) for x, t in ((left, a_transposed), (right, b_transposed)))
     bias = normal((88,), np.float32)
-    got = kernels.gemm(a, b, bias=bias, out_dtype=np.float32, tiling=kernels.Tiling((64, 64, 64), (2, 2), 2))
+    got = kernels.gemm(a, b, bias=bias, out_dtype=np.float32, plan=kernels.Tiling((64, 64, 64), (2, 2), 2))
     close(got, exact(a, b) + bias, 64.0)
 
 
 def test_slices_of_arrays():
     whole = normal((50, 100), np.float16)
     a, b = whole[3:40, 7:60], normal((53, 20), np.float16)
-    close(kernels.gemm(a, b, tiling=SMALL), exact(a, b))
+    close(kernels.gemm(a, b, plan=SMALL), exact(a, b))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_slices_of_arrays():
 )
 def test_arrays_of_any_strides(view):
     a, b = view(normal((2, 32, 40), np.float16)), view(normal((2, 40, 32), np.float16).swapaxes(1, 2)).swapaxes(1, 2)
-    close(kernels.gemm(a, b, tiling=SMALL), exact(a, b))
+    close(kernels.gemm(a, b, plan=SMALL), exact(a, b))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8, ml_dtypes.float8_e4m3fn])
@@ -222,7 +222,7 @@ def test_into_an_array(order):
     a, b = normal((40, 24), np.float16), normal((24, 56), np.float16)
     out = np.zeros((40, 56), np.float32, order=order)
     row = normal((56,), np.float32)
-    assert kernels.gemm(a, b, bias=row, out=out, tiling=SMALL) is out
+    assert kernels.gemm(a, b, bias=row, out=out, plan=SMALL) is out
     close(out, exact(a, b) + row, 64.0)
 
 
@@ -241,7 +241,7 @@ def test_epilogues():
         epilogue=lambda value, scale: value * scale + 1.0,
         extras=[scale],
         out_dtype=np.float32,
-        tiling=SMALL,
+        plan=SMALL,
     )
     close(got, np.maximum(sums, 0) * scale.astype(np.float64) + 1.0, 64.0)
 
@@ -251,9 +251,9 @@ def test_epilogues_of_arrays_of_other_types_and_in_place():
     mask, shift, scale = np.arange(40) % 2 == 0, np.arange(80, dtype=np.int32)[::2], np.array(3.0)
     wanted = (exact(a, b) + c) * mask * 3.0 + shift
     options: Any = {"epilogue": lambda v, mask, shift, scale: v * mask * scale + shift, "extras": [mask, shift, scale]}
-    assert kernels.gemm(a, b, c=c, out=c, tiling=SMALL, **options) is c
+    assert kernels.gemm(a, b, c=c, out=c, plan=SMALL, **options) is c
     close(c, wanted, 64.0)
-    close(kernels.gemm(a, b, epilogue=lambda v: 2, out_dtype=np.float32, tiling=SMALL), np.full((33, 40), 2.0))
+    close(kernels.gemm(a, b, epilogue=lambda v: 2, out_dtype=np.float32, plan=SMALL), np.full((33, 40), 2.0))
 
 
 @pytest.mark.parametrize("activation", ["silu", "gelu", lambda x: cute.math.tanh(x)])
@@ -266,14 +266,14 @@ def test_activations(activation):
         "silu": sums / (1 + np.exp(-sums)),
         "gelu": sums * 0.5 * (1 + np.vectorize(erf)(sums / np.sqrt(2))),
     }.get(activation, np.tanh(sums))
-    close(kernels.gemm(a, b, activation=activation, out_dtype=np.float32, tiling=SMALL), wanted, 64.0)
+    close(kernels.gemm(a, b, activation=activation, out_dtype=np.float32, plan=SMALL), wanted, 64.0)
 
 
 def test_calls_with_arrays_alike_share_a_plan_and_functions_are_told_apart():
     a, b, scale = normal((16, 16), np.float16), normal((16, 16), np.float16), 2.0
     before = len(kernels.gemm._programs)
     for factor in (1.0, 3.0, 1.0):
-        got = kernels.gemm(a, b, epilogue=lambda value: value * factor, out_dtype=np.float32, tiling=SMALL)  # noqa: B023
+        got = kernels.gemm(a, b, epilogue=lambda value: value * factor, out_dtype=np.float32, plan=SMALL)  # noqa: B023
         close(got, exact(a, b) * factor, 64.0)
     assert len(kernels.gemm._programs) == before + 2
 
@@ -281,11 +281,11 @@ def test_calls_with_arrays_alike_share_a_plan_and_functions_are_told_apart():
         return value * scale
 
     for scale in (2.0, 5.0):  # noqa: B007 - the function sees it
-        close(kernels.gemm(a, b, epilogue=scaled, out_dtype=np.float32, tiling=SMALL), exact(a, b) * scale, 64.0)
+        close(kernels.gemm(a, b, epilogue=scaled, out_dtype=np.float32, plan=SMALL), exact(a, b) * scale, 64.0)
 
 
 def f32_with(tiling: kernels.Tiling | None, **options: Any) -> None:
-    kernels.gemm(np.zeros((4, 4), np.float32), np.zeros((4, 4), np.float32), tiling=tiling, **options)
+    kernels.gemm(np.zeros((4, 4), np.float32), np.zeros((4, 4), np.float32), plan=tiling, **options)
 
 
 F32_TILING = kernels.Tiling((32, 32, 8), (1, 2), 2)
@@ -301,7 +301,7 @@ REFUSED = [
     ),
     (
         lambda: kernels.gemm(
-            np.zeros((4, 4), np.float16), np.zeros((4, 4), np.float16), tiling=kernels.Tiling((32, 32, 16), (1, 1), 2)
+            np.zeros((4, 4), np.float16), np.zeros((4, 4), np.float16), plan=kernels.Tiling((32, 32, 16), (1, 1), 2)
         ),
         "at least two",
     ),
@@ -309,7 +309,7 @@ REFUSED = [
         lambda: kernels.gemm(
             np.zeros((4, 4), np.float16),
             np.zeros((4, 4), np.float16),
-            tiling=kernels.Tiling((256, 256, 64), (2, 2), 16),
+            plan=kernels.Tiling((256, 256, 64), (2, 2), 16),
         ),
         "shared memory",
     ),
@@ -324,7 +324,7 @@ REFUSED = [
     (lambda: f32_with(None, epilogue=lambda v: v, extras=[np.zeros(4, np.float32)]), "1 extras: too many"),
     (lambda: f32_with(F32_TILING, epilogue=lambda v: None), "the epilogue returned None"),
     (lambda: f32_with(F32_TILING, activation=lambda v: (v, v)), "the activation returned tuple"),
-    (lambda: f32_with((32, 32, 8)), "tiling is tuple"),  # pyright: ignore[reportArgumentType]
+    (lambda: f32_with((32, 32, 8)), "plan is tuple"),  # pyright: ignore[reportArgumentType]
     (lambda: kernels.gemm(SQUARE, SQUARE, out=SQUARE), "out begins where a does"),
     (lambda: f32_with(kernels.Tiling((48, 32, 8), (1, 1), 2)), "divide"),
     (lambda: f32_with(kernels.Tiling((128, 256, 8), (2, 2), 2)), "sums"),
@@ -379,4 +379,4 @@ def test_clean_under_the_sanitizer(dtype, k, splits):
     tiling = SMALL if dtype is np.float16 else kernels.Tiling((32, 32, 8), (1, 2), 3)
     tiling = dataclasses.replace(tiling, splits=splits)
     with kiln.sanitize("all"):
-        close(kernels.gemm(a, b, tiling=tiling), exact(a, b), 4.0 if dtype is np.float16 else 64.0)
+        close(kernels.gemm(a, b, plan=tiling), exact(a, b), 4.0 if dtype is np.float16 else 64.0)

@@ -65,15 +65,15 @@ def test_layouts(name):
 @pytest.mark.parametrize(("axis", "rows"), [(1, 64), (0, 0), (None, 8)])
 def test_parts_are_merged(name, axis, rows):
     """A second kernel merges what some blocks found."""
-    check(name, normal(9, 300), axis, tiling=kernels.ReductionTiling(64, rows, 1, 3))
+    check(name, normal(9, 300), axis, plan=kernels.ReductionTiling(64, rows, 1, 3))
 
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_the_same_input_gives_the_same_bits(axis):
     x = normal(7, 1000)
     tiling = kernels.ReductionTiling(64, parts=4, vectors=1)
-    first = kernels.sum(x, axis, tiling=tiling)
-    np.testing.assert_array_equal(first, kernels.sum(x.copy(), axis, tiling=tiling))
+    first = kernels.sum(x, axis, plan=tiling)
+    np.testing.assert_array_equal(first, kernels.sum(x.copy(), axis, plan=tiling))
 
 
 @pytest.mark.parametrize("name", ["max", "min", "argmax", "argmin"])
@@ -124,7 +124,7 @@ def test_more_elements_than_32_bits_count(name, monkeypatch):
 
     monkeypatch.setattr(reductions, "_INT32", 50)
     x = normal(3, 1111)
-    check(name, x, 1, tiling=kernels.ReductionTiling(64, 32, 1, 3))
+    check(name, x, 1, plan=kernels.ReductionTiling(64, 32, 1, 3))
     check(name, x, None)
 
 
@@ -150,8 +150,8 @@ def test_torch():
         (lambda x: kernels.sum(x, "rows"), "axes are integers"),
         (lambda x: kernels.max(x[:, :0], 1), "no elements to choose from"),
         (lambda x: kernels.sum(x, 1, out=np.zeros(5, np.float32)), r"\(4,\) into an array of shape \(5,\)"),
-        (lambda x: kernels.sum(x, 1, tiling=kernels.ReductionTiling(100)), "threads is 100"),
-        (lambda x: kernels.sum(x, 1, tiling=kernels.ReductionTiling(parts=-1)), "parts is -1"),
+        (lambda x: kernels.sum(x, 1, plan=kernels.ReductionTiling(100)), "threads is 100"),
+        (lambda x: kernels.sum(x, 1, plan=kernels.ReductionTiling(parts=-1)), "parts is -1"),
         (lambda x: kernels.sum([1.0, 2.0]), "sum of list: no arrays"),
     ],
 )
@@ -163,5 +163,5 @@ def test_refused(call, says):
 @pytest.mark.parametrize("axis", [0, 1])
 def test_clean_under_the_sanitizer(axis):
     with kiln.sanitize():
-        check("sum", normal(5, 130), axis, tiling=kernels.ReductionTiling(64, 64 * axis, 2, 2))
-        check("argmax", normal(5, 130), axis, tiling=kernels.ReductionTiling(64, 64 * axis, 2, 2))
+        check("sum", normal(5, 130), axis, plan=kernels.ReductionTiling(64, 64 * axis, 2, 2))
+        check("argmax", normal(5, 130), axis, plan=kernels.ReductionTiling(64, 64 * axis, 2, 2))

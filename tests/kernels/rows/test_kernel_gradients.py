@@ -40,9 +40,9 @@ def close(got: Any, wanted: Any, tolerance: float = 3e-5) -> None:
 def check_norms(dy: np.ndarray, x: np.ndarray, weight: np.ndarray, tiling: Any = None, tolerance: float = 3e-5) -> None:
     """Gradients of both norms, in the type of the rows."""
     wanted = norm_gradients(dy, x, weight, 1e-6, centred=False)[:2]
-    made = kernels.rms_norm_backward(dy, x, weight, tiling=tiling)
+    made = kernels.rms_norm_backward(dy, x, weight, plan=tiling)
     wanted += norm_gradients(dy, x, weight, 1e-5, centred=True)
-    made += kernels.layer_norm_backward(dy, x, weight, bias=True, tiling=tiling)
+    made += kernels.layer_norm_backward(dy, x, weight, bias=True, plan=tiling)
     for got, value in zip(made, wanted, strict=True):
         assert got.dtype == x.dtype
         close(got, value, tolerance)
@@ -87,7 +87,7 @@ def test_types_and_rows_that_begin_anywhere():
 def test_softmax(n, tiling):
     x, dy = normal(3, n), normal(3, n)
     y = kernels.softmax(x)
-    close(kernels.softmax_backward(dy, y, tiling=tiling), softmax_gradient(dy, y), 1e-6)
+    close(kernels.softmax_backward(dy, y, plan=tiling), softmax_gradient(dy, y), 1e-6)
 
 
 def test_a_large_mean_costs_no_accuracy():
@@ -103,12 +103,12 @@ def test_without_weights_views_and_nothing():
     wanted, _, sums = norm_gradients(dy[:, 0], x[:, 0], np.ones(40), 1e-5, centred=True)
     for tiling in (None, RowTiling(32, 32)):
         out = np.empty((40, 3), np.float32).T[:, None]
-        dx, dweight, dbias = kernels.layer_norm_backward(dy, x, out=out, tiling=tiling)
+        dx, dweight, dbias = kernels.layer_norm_backward(dy, x, out=out, plan=tiling)
         assert dx is out
         close(dx[:, 0], wanted)
         assert dweight is None
         assert dbias is None
-        dx, dweight, dbias = kernels.layer_norm_backward(dy, x, bias=True, tiling=tiling)
+        dx, dweight, dbias = kernels.layer_norm_backward(dy, x, bias=True, plan=tiling)
         assert dweight is None
         close(dbias, sums)
     none = np.zeros((0, 8), np.float32)
@@ -142,7 +142,7 @@ def test_cross_entropy(n, smoothing):
 @pytest.mark.parametrize("tiling", [RowTiling(64, 64, 2), RowTiling(64, 8), RowTiling(128, 128)])
 def test_cross_entropy_is_cut(tiling):
     logits, target = normal(5, 1001), RNG.integers(0, 1001, 5).astype(np.int32)
-    close(kernels.cross_entropy(logits, target, tiling=tiling), loss_and_gradient(logits, target, 0.0)[0].mean(), 2e-6)
+    close(kernels.cross_entropy(logits, target, plan=tiling), loss_and_gradient(logits, target, 0.0)[0].mean(), 2e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
@@ -184,20 +184,20 @@ W, H = np.zeros((1, 4096), np.float32), np.zeros((2, 7), np.float16)
         (lambda: kernels.cross_entropy(X[:, :0], T), "no classes"),
         (lambda: kernels.cross_entropy(X, T, reduction="average"), "'average'"),
         (lambda: kernels.cross_entropy(X, T, label_smoothing=1.5), "0 to 1"),
-        (lambda: kernels.cross_entropy(X, T, tiling=RowTiling(64, 64, shared=1)), "nothing is in shared memory"),
+        (lambda: kernels.cross_entropy(X, T, plan=RowTiling(64, 64, shared=1)), "nothing is in shared memory"),
         (lambda: kernels.cross_entropy_backward(X, X, T), "dloss of shape"),
         (lambda: kernels.cross_entropy_backward(1.0, X, T, X[0]), "lse of shape"),
         (lambda: kernels.rms_norm_backward(X[:2], X), r"\(2, 8\)"),
-        (lambda: kernels.rms_norm_backward(X, X, tiling=RowTiling(2048, 16)), "not 2048"),
-        (lambda: kernels.rms_norm_backward(X, X, tiling=StreamTiling(2048, 16)), "not 2048"),
-        (lambda: kernels.rms_norm_backward(X, X, tiling=StreamTiling(48, 16)), "threads is 48"),
-        (lambda: kernels.rms_norm_backward(X, X, tiling=StreamTiling(64, 128)), "128 threads of a row"),
-        (lambda: kernels.rms_norm_backward(X, X, tiling=StreamTiling(64, 32, 2)), "row_threads is 64"),
-        (lambda: kernels.rms_norm_backward(X, X, tiling=StreamTiling(64, 64, 32)), "at most 16 blocks"),
-        (lambda: kernels.rms_norm_backward(X, X, tiling=StreamTiling(64, 64, 1, -1)), "-1 vectors ahead"),
-        (lambda: kernels.rms_norm_backward(X, X, tiling=StreamTiling(512, 512, 1, 50)), "bytes of shared memory"),
-        (lambda: kernels.rms_norm_backward(W, W, tiling=StreamTiling(32, 32)), "at most 64 elements"),
-        (lambda: kernels.rms_norm_backward(H, H, tiling=StreamTiling(32, 32)), "4 bytes or more"),
+        (lambda: kernels.rms_norm_backward(X, X, plan=RowTiling(2048, 16)), "not 2048"),
+        (lambda: kernels.rms_norm_backward(X, X, plan=StreamTiling(2048, 16)), "not 2048"),
+        (lambda: kernels.rms_norm_backward(X, X, plan=StreamTiling(48, 16)), "threads is 48"),
+        (lambda: kernels.rms_norm_backward(X, X, plan=StreamTiling(64, 128)), "128 threads of a row"),
+        (lambda: kernels.rms_norm_backward(X, X, plan=StreamTiling(64, 32, 2)), "row_threads is 64"),
+        (lambda: kernels.rms_norm_backward(X, X, plan=StreamTiling(64, 64, 32)), "at most 16 blocks"),
+        (lambda: kernels.rms_norm_backward(X, X, plan=StreamTiling(64, 64, 1, -1)), "-1 vectors ahead"),
+        (lambda: kernels.rms_norm_backward(X, X, plan=StreamTiling(512, 512, 1, 50)), "bytes of shared memory"),
+        (lambda: kernels.rms_norm_backward(W, W, plan=StreamTiling(32, 32)), "at most 64 elements"),
+        (lambda: kernels.rms_norm_backward(H, H, plan=StreamTiling(32, 32)), "4 bytes or more"),
         (lambda: kernels.softmax_backward(X, X.astype(np.int32)), "Int32 elements"),
     ],
 )
@@ -210,12 +210,12 @@ def test_clean_under_the_sanitizer():
     x, dy, weight = normal(5, 100), normal(5, 100), normal(100)
     logits, target = uneven(3, 29), np.array([3, -100, 28])
     with kiln.sanitize():
-        dx, _, _ = kernels.layer_norm_backward(dy, x, weight, bias=True, tiling=StreamTiling(64, 64))
+        dx, _, _ = kernels.layer_norm_backward(dy, x, weight, bias=True, plan=StreamTiling(64, 64))
         for tiling in (StreamTiling(32, 16), RowTiling(64, 64, 2)):
-            kernels.rms_norm_backward(dy, x, weight, tiling=tiling)
+            kernels.rms_norm_backward(dy, x, weight, plan=tiling)
         for tiling in (SHARED, StreamTiling(64, 64, 2)):  # more rows than findings are kept of
-            kernels.rms_norm_backward(np.tile(dy, (70, 1)), np.tile(x, (70, 1)), weight, tiling=tiling)
-        loss, lse = kernels.cross_entropy(logits, target, return_lse=True, tiling=RowTiling(64, 64, 2))
+            kernels.rms_norm_backward(np.tile(dy, (70, 1)), np.tile(x, (70, 1)), weight, plan=tiling)
+        loss, lse = kernels.cross_entropy(logits, target, return_lse=True, plan=RowTiling(64, 64, 2))
         kernels.cross_entropy_backward(1.0, logits, target, lse)
     close(dx, norm_gradients(dy, x, weight, 1e-5, centred=True)[0])
     close(loss, loss_and_gradient(logits, target, 0.0)[0].sum() / 2, 3e-6)

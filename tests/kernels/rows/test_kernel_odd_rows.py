@@ -85,7 +85,7 @@ def test_losses_that_begin_anywhere(n, dtype, out, offset, padding, shift):
 @pytest.mark.parametrize("tiling", [kernels.RowTiling(64, 64), kernels.RowTiling(64, 64, 2), kernels.RowTiling(64, 4)])
 def test_losses_are_cut(tiling):
     logits, target = RNG.standard_normal((5, 1027)).astype(BF16), RNG.integers(0, 1027, 5)
-    loss = kernels.cross_entropy(logits, target, tiling=tiling)
+    loss = kernels.cross_entropy(logits, target, plan=tiling)
     close(loss, row_formulas.loss_and_gradient(logits, target, 0.0)[0].mean(), 2e-6, 0)
 
 
@@ -118,7 +118,7 @@ def test_parts_of_odd_rows_are_merged(name, n):
     x = RNG.standard_normal((3, n + 1)).astype(np.float16)[:, 1:]
     wanted = getattr(np, name)(x.astype(np.float64), axis=1)
     for tiling in (kernels.ReductionTiling(64, 32, 1, 3), kernels.ReductionTiling(64, 64, 2, 2)):
-        np.testing.assert_allclose(getattr(kernels, name)(x, 1, tiling=tiling), wanted, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(getattr(kernels, name)(x, 1, plan=tiling), wanted, rtol=1e-3, atol=1e-5)
 
 
 def test_the_first_of_equals_at_the_edges():

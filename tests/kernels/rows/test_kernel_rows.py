@@ -78,10 +78,10 @@ def test_tilings(tiling):
     n = 4100 if tiling == RowTiling(32, 32, 2) else 1000
     x = (RNG.standard_normal((rows, n)) + 2).astype(np.float32)
     weight, bias = (RNG.standard_normal(n).astype(np.float32) for _ in range(2))
-    np.testing.assert_allclose(kernels.rms_norm(x, tiling=tiling), row_formulas.rms_norm(x), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(kernels.softmax(x, tiling=tiling), row_formulas.softmax(x), rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(kernels.rms_norm(x, plan=tiling), row_formulas.rms_norm(x), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(kernels.softmax(x, plan=tiling), row_formulas.softmax(x), rtol=1e-5, atol=1e-8)
     np.testing.assert_allclose(
-        kernels.layer_norm(x, weight, bias, tiling=tiling),
+        kernels.layer_norm(x, weight, bias, plan=tiling),
         row_formulas.layer_norm(x, weight, bias),
         rtol=2e-5,
         atol=2e-5,
@@ -136,15 +136,15 @@ def test_without_weights_into_an_array_and_of_views():
         (lambda: kernels.softmax(np.zeros((2, 4), np.int32)), "Int32 elements"),
         (lambda: kernels.softmax(np.float32(1)), "without modes"),
         (lambda: kernels.softmax([1.0]), "no arrays"),
-        (lambda: kernels.softmax(ROW, tiling=RowTiling(96, 32)), "threads is 96"),
-        (lambda: kernels.softmax(ROW, tiling=RowTiling(64, 128)), "128 threads of a row in a block of 64"),
-        (lambda: kernels.softmax(ROW, tiling=RowTiling(64, 32, 2)), "hold nothing else"),
-        (lambda: kernels.softmax(ROW, tiling=RowTiling(64, 64, 32)), "at most 16 blocks"),
-        (lambda: kernels.softmax(ROW, tiling=RowTiling(64, 64, shared=-1)), "-1 vectors in shared memory"),
-        (lambda: kernels.softmax(ROW[:, :2000], tiling=RowTiling(32, 8, shared=99)), "holds at most 128 elements"),
-        (lambda: kernels.softmax(ROW[:, :2000], tiling=RowTiling(32, 16, shared=1)), "64 of them in registers"),
-        (lambda: kernels.softmax(ROW.astype(np.float16), tiling=RowTiling(64, 64, shared=1)), "take 4 bytes or more"),
-        (lambda: kernels.softmax(LONG, tiling=RowTiling(1024, 1024, shared=16)), "bytes of shared memory"),
+        (lambda: kernels.softmax(ROW, plan=RowTiling(96, 32)), "threads is 96"),
+        (lambda: kernels.softmax(ROW, plan=RowTiling(64, 128)), "128 threads of a row in a block of 64"),
+        (lambda: kernels.softmax(ROW, plan=RowTiling(64, 32, 2)), "hold nothing else"),
+        (lambda: kernels.softmax(ROW, plan=RowTiling(64, 64, 32)), "at most 16 blocks"),
+        (lambda: kernels.softmax(ROW, plan=RowTiling(64, 64, shared=-1)), "-1 vectors in shared memory"),
+        (lambda: kernels.softmax(ROW[:, :2000], plan=RowTiling(32, 8, shared=99)), "holds at most 128 elements"),
+        (lambda: kernels.softmax(ROW[:, :2000], plan=RowTiling(32, 16, shared=1)), "64 of them in registers"),
+        (lambda: kernels.softmax(ROW.astype(np.float16), plan=RowTiling(64, 64, shared=1)), "take 4 bytes or more"),
+        (lambda: kernels.softmax(LONG, plan=RowTiling(1024, 1024, shared=16)), "bytes of shared memory"),
     ],
 )
 def test_refused(call, says):
@@ -179,6 +179,6 @@ def test_reductions_over_threads(threads):
 def test_clean_under_the_sanitizer(tiling):
     x = RNG.standard_normal((3, 700)).astype(np.float32)
     with kiln.sanitize():
-        made = kernels.softmax(x, tiling=tiling)
-        kernels.rms_norm(x, x[0], tiling=tiling)
+        made = kernels.softmax(x, plan=tiling)
+        kernels.rms_norm(x, x[0], plan=tiling)
     np.testing.assert_allclose(made, row_formulas.softmax(x), rtol=1e-5, atol=1e-7)

@@ -24,7 +24,7 @@ def run(kernels):
         kernels.RowTiling(threads=64, row_threads=64, cluster=2),
         kernels.RowTiling(threads=64, row_threads=64, shared=1),
     )
-    right = all(np.abs(kernels.softmax(x, tiling=tiling) - softmax(x)).max() < 1e-5 for tiling in tilings)
+    right = all(np.abs(kernels.softmax(x, plan=tiling) - softmax(x)).max() < 1e-5 for tiling in tilings)
     return right and twice(kernels, x)
 
 

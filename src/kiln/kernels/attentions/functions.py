@@ -47,7 +47,7 @@ def flash_attention(
     max_seqlen_k: int | None = None,
     out: Any = None,
     return_lse: bool = False,
-    tiling: AttentionTiling | None = None,
+    plan: AttentionTiling | None = None,
 ) -> Any:
     """softmax(scale * q k^T) v over the keys of each query; with `return_lse` also the logarithms of the sums.
 
@@ -64,7 +64,7 @@ def flash_attention(
     (batch, heads, queries) or (heads, all queries), f32. The same call gives the same bits.
     """
     given = (q, k, v, out, cu_seqlens_q, cu_seqlens_k, seqused_k)
-    request = _Request(given, causal, window, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, tiling)
+    request = _Request(given, causal, window, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, plan)
     return request.run()
 
 

@@ -65,9 +65,9 @@ class _Parameters:
         others = any(p.name in self.named for p in found if p.kind is p.VAR_POSITIONAL)
         self.positions = tuple(before + [others] * (64 - len(before)))
         """By position, whether an argument may be an array; those after the last as the last."""
-        annotation = next((str(p.annotation) for p in found if p.name == "tiling"), "")
-        self.tilings = tuple(kind for kind in annotation.split(" | ") if kind != "None")
-        """Names of the types of tilings."""
+        annotation = next((str(p.annotation) for p in found if p.name == "plan"), "")
+        self.plans = tuple(kind for kind in annotation.split(" | ") if kind != "None")
+        """Names of the types of plans."""
 
     def holder(self) -> tuple[Any, ...]:
         """What native code is told (see `calls.plan.Native.install`)."""
@@ -226,11 +226,11 @@ class KernelFunction:
             if name in parameters.arrays:
                 for x in value if name == "extras" and isinstance(value, (list, tuple)) else [value]:
                     arrays.require_array(x, self.__name__, name)
-        tiling = options.get("tiling")
+        plan = options.get("plan")
         arrays.require(
-            tiling is None or type(tiling).__name__ in parameters.tilings,
-            f"{self.__name__}: tiling is {type(tiling).__name__}",
-            hint=" or ".join(f"kernels.{kind}(...)" for kind in parameters.tilings),
+            plan is None or type(plan).__name__ in parameters.plans,
+            f"{self.__name__}: plan is {type(plan).__name__}",
+            hint=" or ".join(f"kernels.{kind}(...)" for kind in parameters.plans),
         )
         for x in walk.arrays:
             arrays.require_plain(x, self.__name__)

@@ -77,7 +77,7 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
     return_lse: bool = False,
-    tiling: RowTiling | None = None,
+    plan: RowTiling | None = None,
 ) -> Any:
     """The cross-entropy of the softmax of logits, along the last mode, with the classes in `target` (Int32 or Int64), in f32.
 
@@ -86,12 +86,12 @@ def cross_entropy(
     loss of a row whose class does not exist is NaN. With `return_lse` also the logarithms of the sums of the rows' exponentials,
     which the gradient takes.
     """
-    loss, lse = _plan(logits, target, ignore_index, label_smoothing, reduction, tiling, return_lse)(logits, target)
+    loss, lse = _plan(logits, target, ignore_index, label_smoothing, reduction, plan, return_lse)(logits, target)
     return (loss, lse) if return_lse else loss
 
 
 def _plan(
-    logits: Any, target: Any, ignored: int, smoothing: float, reduction: str, tiling: RowTiling | None, return_lse: bool
+    logits: Any, target: Any, ignored: int, smoothing: float, reduction: str, plan: RowTiling | None, return_lse: bool
 ) -> Callable[[Any, Any], tuple[Any, Any]]:
     _check("cross_entropy", logits, target, reduction, smoothing)
     shape, real = tuple(target.shape), arrays.framework_dtype(Float32, logits)
@@ -119,7 +119,7 @@ def _plan(
     loss = Loss(arrays.element_type(target), smoothing != 0.0, overlaps=device.overlaps)
     together = reduction != "none"
     width, lead = accesses([taken[0]], [laid])
-    chosen = tiling or loss_tiling(laid.n, width, laid.rows, device)
+    chosen = plan or loss_tiling(laid.n, width, laid.rows, device)
     dtype = arrays.element_type(logits)
     chosen.check(laid.n, width, dtype.width, 1, device)
     arrays.require(chosen.shared == 0, f"{chosen}: the rows of a loss are not held: nothing is in shared memory")
@@ -135,7 +135,7 @@ def _plan(
     as_rows = unchanged if taken[0] is logits else taken_as_rows
     packed = unchanged if arrays.is_contiguous(target) else arrays.contiguous
 
-    def plan(logits: Any, target: Any) -> tuple[Any, Any]:
+    def run_on(logits: Any, target: Any) -> tuple[Any, Any]:
         losses, lse = results(logits)
         given = [as_rows(logits), packed(target), losses, lse]
         if not together:
@@ -145,7 +145,7 @@ def _plan(
         run([*given, total])
         return total, lse
 
-    return plan
+    return run_on
 
 
 @kernel_function("logits", "target", "lse", "out", more=("dloss",))
@@ -159,7 +159,7 @@ def cross_entropy_backward(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
     out: Any = None,
-    tiling: RowTiling | None = None,
+    plan: RowTiling | None = None,
 ) -> Any:
     """The gradient of the logits, from that of the loss `cross_entropy` gave with the same options.
 
@@ -178,14 +178,14 @@ def cross_entropy_backward(
         )
     if out is None:
         out = arrays.empty_like(logits)
-    options = (ignore_index, label_smoothing, reduction, tiling)
+    options = (ignore_index, label_smoothing, reduction, plan)
     _gradient_plan(dloss, logits, target, lse, out, *options)(dloss, logits, target, lse, out)
     return out
 
 
 def _gradient_plan(
     dloss: Any, logits: Any, target: Any, lse: Any, out: Any, ignored: int, smoothing: float, reduction: str,
-    tiling: RowTiling | None,
+    plan: RowTiling | None,
 ) -> Callable[..., None]:  # fmt: skip
     name = "cross_entropy_backward"
     _check(name, logits, target, reduction, smoothing)
@@ -219,7 +219,7 @@ def _gradient_plan(
     assert written is not None
     device = devices.current()
     width, lead = accesses([source, aim], [laid, written])
-    chosen = tiling or RowTiling(128, 128)
+    chosen = plan or RowTiling(128, 128)
     chosen.check(1, width, 32, 1, device)
     outer = None if number else arrays.element_type(dloss)
     averaged = reduction == "mean"
@@ -241,7 +241,7 @@ def _gradient_plan(
         Float32(dloss if number else 0.0), Int32(max(1, -(-laid.n // part))),
     )  # fmt: skip
 
-    def plan(dloss: Any, logits: Any, target: Any, lse: Any, out: Any) -> None:
+    def run_on(dloss: Any, logits: Any, target: Any, lse: Any, out: Any) -> None:
         target, lse, aim = arrays.contiguous(target), arrays.contiguous(lse), target_for(out)
         given = [taken_as_rows(logits), target, lse, aim]
         if averaged:
@@ -250,4 +250,4 @@ def _gradient_plan(
         if aim is not out:
             arrays.assign(out, aim)
 
-    return plan
+    return run_on

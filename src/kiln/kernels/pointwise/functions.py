@@ -229,7 +229,7 @@ def elementwise(
     *inputs: Any,
     out: Any = None,
     out_dtype: Any = None,
-    tiling: ElementTiling | None = None,
+    plan: ElementTiling | None = None,
 ) -> Any:
     """`function(*inputs)`, element by element, written to `out` or to a new array.
 
@@ -274,7 +274,7 @@ def elementwise(
             all(s != 0 or n == 1 for s, n in zip(arrays.strides(out), out.shape, strict=True)),
             f"elementwise into strides {arrays.strides(out)}: elements of out are not repeated",
         )
-    _launch(used.function, [*given, out], [*dtypes, arrays.element_type(out)], shape, tiling, key, reads)
+    _launch(used.function, [*given, out], [*dtypes, arrays.element_type(out)], shape, plan, key, reads)
     return out
 
 

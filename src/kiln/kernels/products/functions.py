@@ -107,7 +107,7 @@ def gemm(
     epilogue: Callable[..., Any] | None = None,
     extras: Sequence[Any] = (),
     precision: str = "ieee",
-    tiling: Tiling | None = None,
+    plan: Tiling | None = None,
 ) -> Any:
     """`epilogue(activation(alpha * a @ b + beta * c + bias), *extras)`, written to `out` or to a new array.
 
@@ -124,9 +124,7 @@ def gemm(
         f"gemm: extras is {type(extras).__module__}.{type(extras).__qualname__}, no list of arrays",
         hint="extras=[x]",
     )
-    request = Request(
-        a, b, out, out_dtype, alpha, beta, c, bias, activation, epilogue, tuple(extras), precision, tiling
-    )
+    request = Request(a, b, out, out_dtype, alpha, beta, c, bias, activation, epilogue, tuple(extras), precision, plan)
     return request.run()
 
 

@@ -380,50 +380,50 @@ def _passes(
 
 @kernel_function("x", "out")
 def sum(
-    x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, tiling: ReductionTiling | None = None
+    x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, plan: ReductionTiling | None = None
 ) -> Any:
     """The sum over some axes (None: all). Floats in f32 (f64 in f64), integers exactly in Int64; of nothing 0."""
-    return _reduce("sum", x, axis, keepdims, out, tiling)
+    return _reduce("sum", x, axis, keepdims, out, plan)
 
 
 @kernel_function("x", "out")
 def mean(
-    x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, tiling: ReductionTiling | None = None
+    x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, plan: ReductionTiling | None = None
 ) -> Any:
     """The mean over some axes (None: all). That of integers is Float32; of nothing NaN."""
-    return _reduce("mean", x, axis, keepdims, out, tiling)
+    return _reduce("mean", x, axis, keepdims, out, plan)
 
 
 @kernel_function("x", "out")
 def max(
-    x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, tiling: ReductionTiling | None = None
+    x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, plan: ReductionTiling | None = None
 ) -> Any:
     """The largest element over some axes (None: all); NaN if one is."""
-    return _reduce("max", x, axis, keepdims, out, tiling)
+    return _reduce("max", x, axis, keepdims, out, plan)
 
 
 @kernel_function("x", "out")
 def min(
-    x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, tiling: ReductionTiling | None = None
+    x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, plan: ReductionTiling | None = None
 ) -> Any:
     """The smallest element over some axes (None: all); NaN if one is."""
-    return _reduce("min", x, axis, keepdims, out, tiling)
+    return _reduce("min", x, axis, keepdims, out, plan)
 
 
 @kernel_function("x", "out")
 def argmax(
-    x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, tiling: ReductionTiling | None = None
+    x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, plan: ReductionTiling | None = None
 ) -> Any:
     """Where the largest element is, along an axis or (None) in all elements in row-major order, as Int64.
 
     Of equal elements the first, and the first NaN if there is one.
     """
-    return _reduce("argmax", x, axis, keepdims, out, tiling)
+    return _reduce("argmax", x, axis, keepdims, out, plan)
 
 
 @kernel_function("x", "out")
 def argmin(
-    x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, tiling: ReductionTiling | None = None
+    x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, plan: ReductionTiling | None = None
 ) -> Any:
     """Where the smallest element is, as `argmax`."""
-    return _reduce("argmin", x, axis, keepdims, out, tiling)
+    return _reduce("argmin", x, axis, keepdims, out, plan)

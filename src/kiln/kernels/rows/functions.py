@@ -239,25 +239,25 @@ def norm_numbers(x: Any, eps: float) -> tuple[float, float]:
 
 
 @kernel_function("x", "out")
-def softmax(x: Any, *, out: Any = None, tiling: RowTiling | StreamTiling | None = None) -> Any:
+def softmax(x: Any, *, out: Any = None, plan: RowTiling | StreamTiling | None = None) -> Any:
     """exp(x) over its sum, along the last mode.
 
     A row with a NaN or with plus infinity, or of minus infinity alone, becomes NaN.
     """
     if out is None:
         out = arrays.empty_like(x)
-    row_plan("softmax", Softmax, [x], [out], [], (), tiling, softmax_tiling)([x, out])
+    row_plan("softmax", Softmax, [x], [out], [], (), plan, softmax_tiling)([x, out])
     return out
 
 
 @kernel_function("x", "weight", "out")
 def rms_norm(
-    x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, tiling: RowTiling | StreamTiling | None = None
+    x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, plan: RowTiling | StreamTiling | None = None
 ) -> Any:
     """x over the root of the mean of its squares plus `eps`, along the last mode, times a weight for each column."""
     if out is None:
         out = arrays.empty_like(x)
-    row_plan("rms_norm", RmsNorm, [x], [out], [weight], norm_numbers(x, eps), tiling, rms_norm_tiling)([x, out, weight])
+    row_plan("rms_norm", RmsNorm, [x], [out], [weight], norm_numbers(x, eps), plan, rms_norm_tiling)([x, out, weight])
     return out
 
 
@@ -269,12 +269,12 @@ def layer_norm(
     *,
     eps: float = 1e-5,
     out: Any = None,
-    tiling: RowTiling | StreamTiling | None = None,
+    plan: RowTiling | StreamTiling | None = None,
 ) -> Any:
     """x less its mean over the root of its variance plus `eps`, along the last mode, times a weight, plus a bias."""
     if out is None:
         out = arrays.empty_like(x)
     numbers = norm_numbers(x, eps)
-    run = row_plan("layer_norm", LayerNorm, [x], [out], [weight, bias], numbers, tiling, layer_norm_tiling)
+    run = row_plan("layer_norm", LayerNorm, [x], [out], [weight, bias], numbers, plan, layer_norm_tiling)
     run([x, out, weight, bias])
     return out

@@ -306,7 +306,7 @@ def _parts(launch: RowLaunch) -> tuple[int, int]:
 
 
 @kernel_function("dy", "y", "out")
-def softmax_backward(dy: Any, y: Any, *, out: Any = None, tiling: RowTiling | StreamTiling | None = None) -> Any:
+def softmax_backward(dy: Any, y: Any, *, out: Any = None, plan: RowTiling | StreamTiling | None = None) -> Any:
     """The gradient of what `softmax` was given, from that of its result `y`: y (dy - sum(y dy)), along the last mode."""
     if out is None:
         out = arrays.empty_like(dy)
@@ -315,14 +315,12 @@ def softmax_backward(dy: Any, y: Any, *, out: Any = None, tiling: RowTiling | St
     if 0 in y.shape:
         return out
     aligned = common_width(given, []) * min(map(arrays.itemsize, given)) == arrays.WIDEST
-    if tiling is None and aligned and y.shape[-1] > LONGEST_UNSTREAMED:
-        tiling = stream_tiling(SoftmaxGradient, given, [], 0)
-    if isinstance(tiling, StreamTiling):
-        _run_streamed(StreamLaunch(SoftmaxGradient, given[:2], given[2:], [], [], (), tiling), given, [])
+    if plan is None and aligned and y.shape[-1] > LONGEST_UNSTREAMED:
+        plan = stream_tiling(SoftmaxGradient, given, [], 0)
+    if isinstance(plan, StreamTiling):
+        _run_streamed(StreamLaunch(SoftmaxGradient, given[:2], given[2:], [], [], (), plan), given, [])
     else:
-        run = row_plan(
-            "softmax_backward", SoftmaxGradient, given[:2], given[2:], [], (), tiling, softmax_gradient_tiling
-        )
+        run = row_plan("softmax_backward", SoftmaxGradient, given[:2], given[2:], [], (), plan, softmax_gradient_tiling)
         run(given)
     if given[2] is not out:
         arrays.assign(out, given[2])
@@ -337,13 +335,13 @@ def rms_norm_backward(
     *,
     eps: float = 1e-6,
     out: Any = None,
-    tiling: RowTiling | StreamTiling | None = None,
+    plan: RowTiling | StreamTiling | None = None,
 ) -> tuple[Any, Any]:
     """The gradients of what `rms_norm` was given, from that of its result: of `x`, and of `weight` (None without).
 
     `out` is written that of `x`. That of `weight` has its type; it is summed in f32, in a fixed order.
     """
-    return _norm_backward("rms_norm_backward", RmsNormGradient, dy, x, weight, False, eps, out, tiling)[:2]
+    return _norm_backward("rms_norm_backward", RmsNormGradient, dy, x, weight, False, eps, out, plan)[:2]
 
 
 @kernel_function("dy", "x", "weight", "out")
@@ -355,10 +353,10 @@ def layer_norm_backward(
     bias: bool = False,
     eps: float = 1e-5,
     out: Any = None,
-    tiling: RowTiling | StreamTiling | None = None,
+    plan: RowTiling | StreamTiling | None = None,
 ) -> tuple[Any, Any, Any]:
     """The gradients of what `layer_norm` was given, from that of its result: of `x`, `weight` and the bias.
 
     That of `weight` is None without one, that of the bias (of the type of `x`) unless `bias` asks for it.
     """
-    return _norm_backward("layer_norm_backward", LayerNormGradient, dy, x, weight, bias, eps, out, tiling)
+    return _norm_backward("layer_norm_backward", LayerNormGradient, dy, x, weight, bias, eps, out, plan)
