@@ -10,6 +10,8 @@ _LAST_WARP = (
 _ALL_READ = (
     "the consumers wait for every buffer; shared memory lives as long as they do, and the producers do nothing more"
 )
+_BYTES_SAY = "the bytes say that a buffer is full; a commit does nothing"
+_NOT_USED_YET = "nobody has used the first buffers, and later ones the consumer's wait gives back"
 _NOTHING_MOVED = "what it changes places with computes addresses and accesses no memory"
 _FENCED = "mbarrier_init_fence releases what the arrival does not"
 _ARRIVAL = "cluster_arrive, which follows, releases the initialization"
@@ -48,6 +50,13 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
     },
     "mbarrier_ring": {
         ("mbarrier_init_fence()", "deleted"): _ONE_BLOCK,
+    },
+    "pipeline_bytes": {
+        ("pipe.producer_tail(state)", "deleted"): _ALL_READ,
+        ("pipe.producer_commit(state)", "deleted"): _BYTES_SAY,
+    },
+    "pipeline_groups": {
+        ("buffer = producer.acquire_and_advance()", "without waiting"): _NOT_USED_YET,
     },
     "pipeline_copies": {
         ("pipe.producer_tail(state)", "deleted"): _ALL_READ,

@@ -218,6 +218,8 @@ def _called(value: ast.Call) -> str:
 
 def _is_sync(statement: ast.stmt) -> bool:
     value = getattr(statement, "value", None)
+    if isinstance(value, ast.Call) and any(keyword.arg == "tx_count" for keyword in value.keywords):
+        return True
     if not isinstance(value, ast.Call) or _called(value) not in SYNCHRONIZING:
         return False
     return _called(value) not in ("load", "store") or any(keyword.arg == "sem" for keyword in value.keywords)
@@ -267,6 +269,10 @@ def _weaker(call: ast.Call, name: str) -> Iterator[tuple[str, str]]:
     for keyword in call.keywords:
         if keyword.arg == "sem":
             yield "relaxed", text.replace(ast.unparse(keyword.value), "'relaxed'")
+        if keyword.arg == "tx_count":
+            old = ast.unparse(keyword)
+            yield "half the bytes", text.replace(old, f"{old} // 2")
+            yield "more bytes", text.replace(old, f"{old} + 16")
         if keyword.arg == "scope" and ast.unparse(keyword.value) == "'gpu'":
             yield "only the block", text.replace("'gpu'", "'cta'")
         if keyword.arg == "bytes" and name in ("mbarrier_arrive_and_expect_tx", "mbarrier_expect_tx"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .asynchronous import PipelineAsync, PipelineCpAsync
+from .asynchronous import PipelineAsync, PipelineCpAsync, PipelineTmaAsync
 from .barriers import (
     MbarrierArray,
     NamedBarrier,
@@ -14,6 +14,7 @@ from .barriers import (
     pipeline_init_wait,
     sync,
 )
+from .copy_groups import PipelineCpAsyncGroups, PipelineTmaStore
 from .groups import Agent, CooperativeGroup, PipelineOp, PipelineUserType
 from .order import PipelineOrder
 from .participants import PipelineConsumer, PipelineProducer
@@ -21,7 +22,7 @@ from .state import PipelineState, make_pipeline_state
 
 __all__ = [
     "Agent", "CooperativeGroup", "MbarrierArray", "NamedBarrier", "PipelineAsync", "PipelineConsumer",
-    "PipelineCpAsync", "PipelineOp", "PipelineOrder", "PipelineProducer", "PipelineState", "PipelineUserType",
-    "SyncObject", "agent_sync", "alloc_reserved_mbarrier", "arrive_and_wait", "make_pipeline_state",
+    "PipelineCpAsync", "PipelineCpAsyncGroups", "PipelineOp", "PipelineOrder", "PipelineProducer", "PipelineState",
+    "PipelineTmaAsync", "PipelineTmaStore", "PipelineUserType", "SyncObject", "agent_sync", "alloc_reserved_mbarrier", "arrive_and_wait", "make_pipeline_state",
     "pipeline_init_arrive", "pipeline_init_wait", "sync",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""`PipelineAsync` and `PipelineCpAsync`: a ring of buffers between threads of a block."""
+"""Pipelines whose buffers are guarded by mbarriers: `PipelineAsync`, and rows with other kinds of arrival."""
 
 from __future__ import annotations
 
@@ -9,25 +9,33 @@ from ..base_dsl.typing import Boolean
 from ..cute import arch
 from ..cute.copying import guarded
 from ..cute.pointer import Pointer
-from .barriers import MbarrierArray, agent_sync, alloc_reserved_mbarrier
+from .arrivals import Arrival, CopyArrival, ThreadArrival, TransactionArrival
+from .barriers import MbarrierArray, SyncObject, agent_sync, alloc_reserved_mbarrier, in_cluster
 from .groups import Agent, CooperativeGroup, PipelineOp, PipelineUserType
+from .multicast import releases
 from .participants import PipelineConsumer, PipelineProducer
-from .state import PipelineState, make_pipeline_state
+from .state import PipelineState, make_pipeline_state, require_stages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_ARRIVALS = {PipelineOp.AsyncThread: ThreadArrival, PipelineOp.AsyncLoad: CopyArrival}
 
 
 class PipelineAsync:
     """`num_stages` buffers. A producer acquires one (waits until it is empty), fills it and commits it; a consumer
     waits until it is full, uses it and releases it. Both go round in the order of the buffers.
 
-    Each buffer has two mbarriers: `full`, where the producers arrive, and `empty`, where the consumers do. A wait that is
-    given the token of a `try` before it waits only if that failed.
+    Two objects say how far they are: at `sync_object_full` the producers arrive, at `sync_object_empty` the consumers do; here
+    each has an mbarrier for each buffer. How a side arrives is a strategy of its own (`arrivals`); the masks say in which blocks
+    of the cluster, and `is_signaling_thread` which threads of the consumers do it: None, all.
+
+    A wait that is given the token of a `try` before it waits only if that failed.
     """
 
     __kiln_immutable__ = True
-    _PRODUCER_OP = PipelineOp.AsyncThread
+    _PRODUCER: Arrival = ThreadArrival()
+    _CONSUMER: Arrival = ThreadArrival()
 
     def __init__(
         self,
@@ -36,12 +44,14 @@ class PipelineAsync:
         num_stages: int,
         producer_mask: Any = None,
         consumer_mask: Any = None,
+        is_signaling_thread: Any = None,
     ) -> None:
-        self.sync_object_full = sync_object_full
-        self.sync_object_empty = sync_object_empty
+        self.sync_object_full: SyncObject = sync_object_full
+        self.sync_object_empty: SyncObject = sync_object_empty
         self.num_stages = num_stages
         self.producer_mask = producer_mask
         self.consumer_mask = consumer_mask
+        self.is_signaling_thread = is_signaling_thread
 
     @classmethod
     def create(
@@ -64,10 +74,21 @@ class PipelineAsync:
         `pipeline_init_arrive` and `pipeline_init_wait`. The masks are the ranks in the cluster of the block at whose
         barriers producers and consumers arrive.
         """
-        if isinstance(num_stages, bool) or not isinstance(num_stages, int) or num_stages < 1:
-            raise error(
-                DSLUserCodeTypeError, f"a pipeline of {num_stages!r} stages", hint="at least one, known when compiling"
-            )
+        sides = (cls._PRODUCER, producer_group), (cls._CONSUMER, consumer_group)
+        full, empty = cls._barriers(num_stages, *sides, barrier_storage, defer_sync)
+        return cls(full, empty, num_stages, producer_mask, consumer_mask)
+
+    @staticmethod
+    def _barriers(
+        num_stages: int,
+        producer: tuple[Arrival, CooperativeGroup],
+        consumer: tuple[Arrival, CooperativeGroup],
+        barrier_storage: Pointer | None,
+        defer_sync: bool,
+        cluster: Any = None,
+    ) -> tuple[MbarrierArray, MbarrierArray]:
+        """The mbarriers of both sides, made; first those that say that a buffer is full."""
+        require_stages(num_stages)
         if barrier_storage is None:
             barrier_storage = alloc_reserved_mbarrier(num_stages)
         if not isinstance(barrier_storage, Pointer):
@@ -75,36 +96,51 @@ class PipelineAsync:
                 DSLUserCodeTypeError,
                 f"barrier_storage is {type(barrier_storage).__name__}",
                 hint="pass the pointer: storage.barriers.data_ptr()",
+                depth=2,
             )
-        full = MbarrierArray(barrier_storage, num_stages, cls._PRODUCER_OP, producer_group)
-        empty = MbarrierArray(full.get_barrier(num_stages), num_stages, PipelineOp.AsyncThread, consumer_group)
+        full = MbarrierArray(barrier_storage, num_stages, *producer)
+        empty = MbarrierArray(full.get_barrier(num_stages), num_stages, *consumer)
         full.init()
         empty.init()
         arch.mbarrier_init_fence()
         if not defer_sync:
-            agent_sync(Agent.ThreadBlock)
-        return cls(full, empty, num_stages, producer_mask, consumer_mask)
+            agent_sync(Agent.ThreadBlockCluster if in_cluster(cluster) else Agent.ThreadBlock)
+        return full, empty
+
+    @staticmethod
+    def _make_sync_object(
+        barrier_storage: Pointer, num_stages: int, agent: tuple[PipelineOp, CooperativeGroup], tx_count: int = 0
+    ) -> MbarrierArray:
+        """The mbarriers of one side, made: for pipelines that programs define themselves."""
+        op, group = agent
+        arrival = TransactionArrival(tx_count) if op is PipelineOp.TmaLoad else _ARRIVALS[op]()
+        made = MbarrierArray(barrier_storage, num_stages, arrival, group)
+        made.init()
+        return made
 
     # -- producers ---------------------------------------------------------------------------------------
 
     def producer_acquire(
         self, state: PipelineState, try_acquire_token: Any = None, *, loc: Any = None, ip: Any = None
     ) -> None:
-        """Wait until a buffer is empty."""
+        """Wait until a buffer is empty; if an engine fills it, say what is coming."""
         _unless(try_acquire_token, lambda: self.sync_object_empty.wait(state.index, state.phase))
+        if self.sync_object_full.announces:
+            self.sync_object_full.arrive(state.index, self.producer_mask)
 
     def producer_try_acquire(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> Boolean:
         """Whether a buffer is empty."""
         return self.sync_object_empty.try_wait(state.index, state.phase)
 
     def producer_commit(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
-        """Say that this thread has filled its part of a buffer."""
-        self.sync_object_full.arrive(state.index, self.producer_mask)
+        """Say that this thread has filled its part of a buffer; what an engine fills, its bytes say."""
+        if not self.sync_object_full.announces:
+            self.sync_object_full.arrive(state.index, self.producer_mask)
 
     def producer_tail(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
         """Wait until all buffers are empty, so that nobody arrives at the barriers of a block that is gone."""
         for _ in range(self.num_stages):
-            self.producer_acquire(state)
+            self.sync_object_empty.wait(state.index, state.phase)
             state.advance()
 
     def producer_get_barrier(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> Pointer:
@@ -125,7 +161,8 @@ class PipelineAsync:
 
     def consumer_release(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
         """Say that this thread has used a buffer."""
-        self.sync_object_empty.arrive(state.index, self.consumer_mask)
+        signals = True if self.is_signaling_thread is None else self.is_signaling_thread
+        guarded(signals, lambda: self.sync_object_empty.arrive(state.index, self.consumer_mask))
 
     def consumer_get_barrier(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> Pointer:
         """The mbarrier at which consumers arrive."""
@@ -153,8 +190,9 @@ class PipelineAsync:
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
-        made.sync_object_full = self.sync_object_full.__new_from_mlir_values__(values[:1])
-        made.sync_object_empty = self.sync_object_empty.__new_from_mlir_values__(values[1:])
+        first = len(values) // 2  # both objects are of one kind
+        made.sync_object_full = self.sync_object_full.__new_from_mlir_values__(values[:first])
+        made.sync_object_empty = self.sync_object_empty.__new_from_mlir_values__(values[first:])
         return made
 
     def __kiln_static_key__(self) -> Any:
@@ -172,4 +210,41 @@ def _unless(token: Any, wait: Any) -> None:
 class PipelineCpAsync(PipelineAsync):
     """A pipeline whose producers fill buffers with `cp.async`: a commit takes effect when their copies have arrived."""
 
-    _PRODUCER_OP = PipelineOp.AsyncLoad
+    _PRODUCER = CopyArrival()
+
+
+class PipelineTmaAsync(PipelineAsync):
+    """A pipeline whose buffers the copy engine fills: `producer_acquire` says how many bytes are coming, and copies that are given
+    the mbarrier of the buffer (`producer_get_barrier`, `handle.barrier`) deliver them.
+
+    One warp is the producer. Consumers arrive once a warp, in each block of the cluster that fills buffers of this one.
+    """
+
+    @classmethod
+    def create(  # type: ignore[override]
+        cls,
+        *,
+        num_stages: int,
+        producer_group: CooperativeGroup,
+        consumer_group: CooperativeGroup,
+        tx_count: int,
+        barrier_storage: Pointer | None = None,
+        cta_layout_vmnk: Any = None,
+        tidx: Any = None,
+        mcast_mode_mn: tuple[int, int] = (1, 1),
+        enable_multicast_signaling: bool = False,
+        defer_sync: bool = False,
+        name: str = "",
+        loc: Any = None,
+        ip: Any = None,
+    ) -> Any:
+        """As `PipelineAsync.create`. `tx_count`: the bytes of all copies into a buffer, also of those that other blocks make.
+
+        `cta_layout_vmnk`: where the blocks of the cluster are, if copies go to several of them: those of A (`mcast_mode_mn[0]`) to
+        all blocks in the row of M, those of B to all in the column of N. The consumers' group counts the arrivals of all warps of
+        all blocks that a block shares a row or column with.
+        """
+        sides = (TransactionArrival(tx_count), producer_group), (cls._CONSUMER, consumer_group)
+        full, empty = cls._barriers(num_stages, *sides, barrier_storage, defer_sync, cta_layout_vmnk)
+        block, signals = releases(cta_layout_vmnk, tidx, mcast_mode_mn)
+        return cls(full, empty, num_stages, None, block, signals)

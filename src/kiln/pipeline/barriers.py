@@ -11,6 +11,7 @@ from ..cute import arch
 from ..cute.copying import guarded
 from ..cute.layout import Layout, size
 from ..cute.pointer import Pointer, recast_ptr
+from .arrivals import Arrival, TransactionArrival
 from .groups import Agent, CooperativeGroup, PipelineOp
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 class SyncObject:
     """Something to arrive at and to wait for."""
+
+    announces: bool = False
+    """Whether a side arrives when it takes a buffer rather than when it is done with it."""
 
     def arrive(self, *args: Any, **kwargs: Any) -> None:
         """Say that this thread is here."""
@@ -32,9 +36,26 @@ class SyncObject:
         """Both."""
         raise NotImplementedError
 
+    def try_wait(self, *args: Any, **kwargs: Any) -> Any:
+        """Whether a wait would be over at once."""
+        raise self._without("cannot be asked whether it is complete", "wait for it")
+
+    def get_barrier(self, *args: Any, **kwargs: Any) -> Any:
+        """Where it is."""
+        raise self._without("has no barrier", "only pipelines with mbarriers do")
+
+    def _without(self, message: str, hint: str) -> Exception:
+        return error(DSLUserCodeTypeError, f"{type(self).__name__} {message}", hint=hint, depth=2)
+
     def max(self) -> int | None:
         """How many there can be."""
         return None
+
+    def __extract_mlir_values__(self) -> list[Any]:
+        return []
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+        return self
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,22 +102,28 @@ class NamedBarrier(SyncObject):
 
 
 class MbarrierArray(SyncObject):
-    """`num_stages` mbarriers in a row, each waiting for the `group` to arrive in the way of `op` once a phase."""
+    """`num_stages` mbarriers in a row, each waiting for the `group` to arrive once a phase, in the way of `arrival`."""
 
     __kiln_immutable__ = True
 
-    def __init__(self, barrier_storage: Pointer, num_stages: int, op: PipelineOp, group: CooperativeGroup) -> None:
+    def __init__(self, barrier_storage: Pointer, num_stages: int, arrival: Arrival, group: CooperativeGroup) -> None:
         if barrier_storage.dtype is not Int64:
             barrier_storage = recast_ptr(barrier_storage, None, Int64)
         self._base = barrier_storage
         self._num_stages = num_stages
-        self._op = op
+        self._arrival = arrival
         self._group = group
+        self.announces = arrival.announces
 
     @property
     def op(self) -> PipelineOp:
         """What arrives."""
-        return self._op
+        return self._arrival.op
+
+    @property
+    def tx_count(self) -> Any:
+        """The bytes that complete a phase, besides arrivals."""
+        return getattr(self._arrival, "tx_count", 0)
 
     def init(self) -> None:
         """Make the mbarriers, by one thread; the others may use them after a barrier."""
@@ -109,11 +136,12 @@ class MbarrierArray(SyncObject):
         guarded(first, make)
 
     def arrive(self, index: Any, dst: Any = None, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
-        """Arrive at the mbarrier of a stage, of this block or of block `dst` of the cluster."""
-        if self._op is PipelineOp.AsyncLoad:
-            arch.cp_async_mbarrier_arrive_noinc(self.get_barrier(index))
-        else:
-            arch.mbarrier_arrive(self.get_barrier(index), dst)
+        """Arrive at the mbarrier of a stage, of this block or of those that `dst` says."""
+        self._arrival.arrive(self.get_barrier(index), dst)
+
+    def arrive_and_expect_tx(self, index: Any, tx_count: Any, *, loc: Any = None, ip: Any = None) -> None:
+        """One thread of the warp arrives at the mbarrier of a stage and says how many bytes are coming."""
+        TransactionArrival(tx_count).arrive(self.get_barrier(index), None)
 
     def wait(self, index: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
         """Wait until the phase of a stage is complete."""
@@ -131,7 +159,7 @@ class MbarrierArray(SyncObject):
         return self._base.__extract_mlir_values__()
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> MbarrierArray:
-        return MbarrierArray(self._base.__new_from_mlir_values__(values), self._num_stages, self._op, self._group)
+        return MbarrierArray(self._base.__new_from_mlir_values__(values), self._num_stages, self._arrival, self._group)
 
 
 def alloc_reserved_mbarrier(num_stages: int, *, multiplier: int = 2, loc: Any = None, ip: Any = None) -> Pointer:
@@ -162,7 +190,8 @@ def arrive_and_wait(barrier_id: Any, num_threads: Any, *, loc: Any = None, ip: A
     arch.barrier(barrier_id=barrier_id, number_of_threads=num_threads)
 
 
-def _in_cluster(cluster_shape_mn: Any) -> bool:
+def in_cluster(cluster_shape_mn: Any) -> bool:
+    """Whether a shape or layout of the blocks of a cluster has more than one."""
     if cluster_shape_mn is None:
         return False
     blocks = size(cluster_shape_mn if isinstance(cluster_shape_mn, Layout) else tuple(cluster_shape_mn))
@@ -174,13 +203,13 @@ def pipeline_init_arrive(
 ) -> None:
     """Make new mbarriers known to the other blocks of the cluster; `pipeline_init_wait` waits for theirs."""
     arch.mbarrier_init_fence()
-    if _in_cluster(cluster_shape_mn):
+    if in_cluster(cluster_shape_mn):
         (arch.cluster_arrive_relaxed if is_relaxed else arch.cluster_arrive)()
 
 
 def pipeline_init_wait(cluster_shape_mn: Any = None, *, loc: Any = None, ip: Any = None) -> None:
     """Wait until the mbarriers of the block, or of the cluster, are made."""
-    if _in_cluster(cluster_shape_mn):
+    if in_cluster(cluster_shape_mn):
         arch.cluster_wait()
     else:
         arch.sync_threads()

@@ -58,7 +58,9 @@ class CooperativeGroup:
                 f"a group is counted in threads, not in {agent.name}",
                 hint="CooperativeGroup(Agent.Thread, number of threads)",
             )
-        if isinstance(size, int) and size < 1:
+        if isinstance(size, float) and size.is_integer():  # threads / 32
+            size = int(size)
+        if isinstance(size, float) or (isinstance(size, int) and size < 1):
             raise error(DSLUserCodeTypeError, f"a group of {size} threads")
         self.agent = agent
         self.size = size

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..cute import arch
+from .arrivals import ThreadArrival
 from .barriers import MbarrierArray, agent_sync, alloc_reserved_mbarrier
-from .groups import Agent, CooperativeGroup, PipelineOp
+from .groups import Agent, CooperativeGroup
 from .state import PipelineState
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class PipelineOrder:
         """With its `depth * length` mbarriers made; group 0 has the first turn."""
         if barrier_storage is None:
             barrier_storage = alloc_reserved_mbarrier(depth * length, multiplier=1)
-        barriers = MbarrierArray(barrier_storage, depth * length, PipelineOp.AsyncThread, producer_group)
+        barriers = MbarrierArray(barrier_storage, depth * length, ThreadArrival(), producer_group)
         barriers.init()
         arch.mbarrier_init_fence()
         if not defer_sync:

@@ -95,10 +95,16 @@ def _number(x: Any) -> Int32:
     return x if isinstance(x, Int32) else Int32(x)
 
 
+def require_stages(stages: Any, least: int = 1) -> None:
+    """Refuse a number of buffers that no pipeline has."""
+    if isinstance(stages, bool) or not isinstance(stages, int) or stages < least:
+        hint = f"at least {least}, known when compiling"
+        raise error(DSLUserCodeTypeError, f"a pipeline of {stages!r} stages", hint=hint, depth=2)
+
+
 def make_pipeline_state(type: PipelineUserType, stages: int, *, loc: Any = None, ip: Any = None) -> PipelineState:
     """Where a producer (all buffers are free) or a consumer (none is full) begins."""
-    if isinstance(stages, bool) or not isinstance(stages, int) or stages < 1:
-        raise error(DSLUserCodeTypeError, f"a pipeline of {stages!r} stages", hint="at least one, known when compiling")
+    require_stages(stages)
     if type is PipelineUserType.Producer:
         return PipelineState(stages, 0, 0, 1)
     if type is PipelineUserType.Consumer:

@@ -1,0 +1,82 @@
+"""Kinds of arrival: what makes a phase of an mbarrier complete, and who says so.
+
+A side of a pipeline is one of these and the group that arrives; a pipeline is a row of two of them:
+
+| pipeline           | buffers are full by  | and empty by        |
+|--------------------|----------------------|---------------------|
+| `PipelineAsync`    | `ThreadArrival`      | `ThreadArrival`     |
+| `PipelineCpAsync`  | `CopyArrival`        | `ThreadArrival`     |
+| `PipelineTmaAsync` | `TransactionArrival` | `ThreadArrival`     |
+
+A commit by the tensor cores is one more kind, `arrive` of which gives the mbarrier to what was issued before it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..cute import arch
+from .groups import PipelineOp
+
+if TYPE_CHECKING:
+    from ..cute.pointer import Pointer
+
+
+class Arrival:
+    """How the agents of a side arrive at the mbarrier of a buffer."""
+
+    __kiln_immutable__ = True
+
+    op: ClassVar[PipelineOp]
+    """What arrives, by the name that programs know."""
+    announces: ClassVar[bool] = False
+    """Whether a side arrives when it takes a buffer, and something else completes the phase; else when it is done with it."""
+
+    def arrive(self, barrier: Pointer, mask: Any) -> None:
+        """Arrive; `mask` says in which blocks of the cluster: None, this one."""
+        raise NotImplementedError
+
+
+class ThreadArrival(Arrival):
+    """Each thread arrives when it says so, in its block or (the mask) in a block of the cluster."""
+
+    op = PipelineOp.AsyncThread
+
+    def arrive(self, barrier: Pointer, mask: Any) -> None:
+        arch.mbarrier_arrive(barrier, mask)
+
+
+class CopyArrival(Arrival):
+    """Each thread arrives when its `cp.async` copies so far are complete."""
+
+    op = PipelineOp.AsyncLoad
+
+    def arrive(self, barrier: Pointer, mask: Any) -> None:
+        if mask is not None:
+            raise error(
+                DSLUserCodeTypeError,
+                f"cp.async copies arrive in block {mask!r} of the cluster",
+                hint="they arrive at mbarriers of their own block: leave out producer_mask",
+            )
+        arch.cp_async_mbarrier_arrive_noinc(barrier)
+
+
+class TransactionArrival(Arrival):
+    """One thread of the warp arrives and says how many bytes are coming; the copy engine counts them."""
+
+    op = PipelineOp.TmaLoad
+    announces = True
+
+    def __init__(self, tx_count: Any) -> None:
+        if isinstance(tx_count, bool) or (isinstance(tx_count, int) and not 0 < tx_count < 1 << 20):
+            raise error(
+                DSLUserCodeTypeError,
+                f"tx_count is {tx_count}",
+                hint="the bytes of all copies into one buffer, at least 1 and less than 2**20",
+            )
+        self.tx_count = tx_count
+
+    def arrive(self, barrier: Pointer, mask: Any) -> None:
+        with arch.elect_one():
+            arch.mbarrier_arrive_and_expect_tx(barrier, self.tx_count)

@@ -1,0 +1,105 @@
+"""Pipelines without mbarriers: a thread waits for groups of its own copies, which are complete in the order they were committed in.
+
+| pipeline                | a buffer is full when                    | and empty when                        |
+|-------------------------|------------------------------------------|---------------------------------------|
+| `PipelineCpAsyncGroups` | the block has waited for all its groups  | the block has waited for the next one |
+| `PipelineTmaStore`      | the threads that fill it say so to each other | the copy engine has read it      |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..cute import arch
+from .asynchronous import PipelineAsync
+from .barriers import SyncObject
+from .state import require_stages
+
+if TYPE_CHECKING:
+    from .groups import CooperativeGroup
+    from .state import PipelineState
+
+
+class _CopyGroups(SyncObject):
+    """The `cp.async` groups of all threads of the block; `pending` of them may still be on the way after a wait."""
+
+    def __init__(self, pending: int) -> None:
+        self.pending = pending
+
+    def arrive(self, index: Any, dst: Any = None) -> None:  # type: ignore[override]
+        arch.cp_async_commit_group()
+
+    def wait(self, index: Any, phase: Any) -> None:  # type: ignore[override]
+        arch.cp_async_wait_group(self.pending)
+        arch.sync_threads()
+
+
+class _Implied(SyncObject):
+    """What the other side's wait implies: nobody arrives, nobody waits."""
+
+    def arrive(self, index: Any, dst: Any = None) -> None:  # type: ignore[override]
+        pass
+
+    def wait(self, index: Any, phase: Any) -> None:  # type: ignore[override]
+        pass
+
+
+class PipelineCpAsyncGroups(PipelineAsync):
+    """A pipeline in which all threads of a block fill every buffer together with `cp.async`, and use it together.
+
+    They fill `num_stages - 1` buffers ahead; then each step waits for a buffer, fills the one that was used a step before, and uses
+    the one it waited for. A wait ends with a barrier of the block, so that nobody needs to release what everybody is done with.
+    Where there is nothing more to fill a step commits all the same: groups are counted.
+    """
+
+    @classmethod
+    def create(cls, *, num_stages: int, loc: Any = None, ip: Any = None) -> Any:  # type: ignore[override]
+        """A pipeline of at least two buffers."""
+        require_stages(num_stages, least=2)
+        return cls(_CopyGroups(num_stages - 2), _Implied(), num_stages)
+
+    def producer_tail(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
+        """Wait until no copy is on the way and nobody uses a buffer, so that the memory can be used for something else."""
+        _CopyGroups(0).wait(state.index, state.phase)
+
+
+class _BulkGroups(SyncObject):
+    """The bulk groups of this thread; the sources of `pending` of them may still be read after a wait."""
+
+    def __init__(self, pending: int) -> None:
+        self.pending = pending
+
+    def arrive(self) -> None:  # type: ignore[override]
+        arch.cp_async_bulk_commit_group()
+
+    def wait(self) -> None:  # type: ignore[override]
+        arch.cp_async_bulk_wait_group(self.pending, read=True)
+
+
+class PipelineTmaStore(PipelineAsync):
+    """A ring of buffers that one warp stores with the copy engine. The thread that issues a store commits and waits for it; in
+    threads that issued none these do nothing.
+
+    `producer_commit` after the stores of a buffer, then `producer_acquire`: the buffer after it can be written again, once the
+    warp has told those who write it.
+    """
+
+    @classmethod
+    def create(  # type: ignore[override]
+        cls, *, num_stages: int, producer_group: CooperativeGroup | None = None, loc: Any = None, ip: Any = None
+    ) -> Any:
+        """A pipeline of so many buffers."""
+        require_stages(num_stages)
+        return cls(_BulkGroups(num_stages - 1), _Implied(), num_stages)
+
+    def producer_acquire(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
+        """Wait until the copy engine has read the oldest buffer."""
+        self.sync_object_full.wait()
+
+    def producer_commit(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
+        """Make the stores since the last commit those of a buffer."""
+        self.sync_object_full.arrive()
+
+    def producer_tail(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
+        """Wait until the copy engine has read all buffers."""
+        _BulkGroups(0).wait()

@@ -1,0 +1,40 @@
+"""Which blocks of a cluster wait for which: those in a row share A, those in a column share B."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..cute import arch
+from ..cute.layout import rank, size
+from .barriers import in_cluster
+
+if TYPE_CHECKING:
+    from ..base_dsl.typing import Boolean
+
+_WARP = 32
+
+
+def releases(cta_layout_vmnk: Any, tidx: Any, mcast_mode_mn: tuple[int, int]) -> tuple[Any, Boolean]:
+    """Where this thread says that its warp has used a buffer (None: in its own block), and whether it is one that says so.
+
+    The lanes of a warp have a block each, so that a warp arrives once in each block that fills buffers of this one. A block's own
+    is among them.
+    """
+    thread = arch.thread_idx()[0] if tidx is None else tidx
+    lane = thread % _WARP
+    if not in_cluster(cta_layout_vmnk):
+        return None, lane == 0
+    blocks = size(cta_layout_vmnk)
+    if rank(cta_layout_vmnk) != 4 or not isinstance(blocks, int) or blocks > _WARP:
+        raise error(
+            DSLUserCodeTypeError,
+            f"cta_layout_vmnk is {cta_layout_vmnk}",
+            hint="a static layout of the blocks of a cluster in four modes (V, M, N, K), at most 16 of them",
+            depth=2,
+        )
+    mine = cta_layout_vmnk.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
+    other = cta_layout_vmnk.get_flat_coord(lane % blocks)
+    same = [a == b for a, b in zip(mine, other, strict=True)]
+    shares = (same[1] & bool(mcast_mode_mn[0])) | (same[2] & bool(mcast_mode_mn[1])) | (same[1] & same[2])
+    return lane % blocks, (lane < blocks) & same[0] & same[3] & shares

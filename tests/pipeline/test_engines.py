@@ -1,0 +1,234 @@
+"""Pipelines that engines fill and empty: bytes that arrive at mbarriers, groups of copies, releases in a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kiln
+from kiln import cute, pipeline
+from kiln.cute import arch
+from kiln.cute.nvgpu import cpasync
+from kiln.cute.runtime import from_dlpack
+from kiln.pipeline.arrivals import Arrival, ThreadArrival
+from kiln.pipeline.multicast import releases
+
+ROUNDS = 7
+
+
+@pytest.fixture(autouse=True)
+def _cpu():
+    with kiln.target("cpu"):
+        yield
+
+
+def group(arrivals: Any) -> pipeline.CooperativeGroup:
+    return pipeline.CooperativeGroup(pipeline.Agent.Thread, arrivals)
+
+
+def aligned(*shape: int) -> np.ndarray:
+    """Zeros at an address that bulk copies can take."""
+    memory = np.zeros(np.prod(shape) + 4, np.float32)
+    return memory[(-memory.ctypes.data // 4) % 4 :][: np.prod(shape)].reshape(shape)
+
+
+def launch(kernel: Any, x: np.ndarray, y: np.ndarray, threads: int, **more: Any) -> None:
+    @cute.jit
+    def f(x: cute.Tensor, y: cute.Tensor):
+        kernel(x, y).launch(grid=more.get("cluster", 1), block=threads, **more)
+
+    f(from_dlpack(x, assumed_align=16), from_dlpack(y, assumed_align=16))
+
+
+@pytest.mark.parametrize(("shape", "modes"), [((2, 2), (1, 1)), ((2, 1), (1, 1)), ((4, 2), (1, 0)), ((4, 2), (0, 1))])
+@pytest.mark.parametrize("stages", [1, 3])
+def test_bytes_fill_buffers_until_the_whole_row_and_column_released_them(shape, modes, stages):
+    """Each block fills its own buffers, but waits for the consumers of all blocks that would be filled with them."""
+    blocks = shape[0] * shape[1]
+    sharing = (shape[1] if modes[0] else 1) + (shape[0] if modes[1] else 1) - 1
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        lane, warp, block = arch.lane_idx(), arch.warp_idx(), arch.block_idx_in_cluster()
+        ring = kiln.utils.SmemAllocator().allocate_tensor(kiln.Float32, cute.make_layout((32, stages)), 128)
+        producer, consumer = pipeline.PipelineTmaAsync.create(
+            num_stages=stages,
+            producer_group=group(1),
+            consumer_group=group(sharing),
+            tx_count=128,
+            cta_layout_vmnk=cute.make_layout((1, *shape, 1)),
+            mcast_mode_mn=modes,
+        ).make_participants()
+        atom = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), kiln.Float32)
+        if warp == 0:
+            for i in range(kiln.Int32(ROUNDS)):
+                buffer = producer.acquire_and_advance()
+                with arch.elect_one():
+                    cute.copy(atom, x[i, block, None], ring[None, buffer.index], mbar_ptr=buffer.barrier)
+                buffer.commit()
+            producer.tail()
+        else:
+            for i in range(kiln.Int32(ROUNDS)):
+                buffer = consumer.wait_and_advance(consumer.try_wait())
+                y[i, block, lane] = ring[31 - lane, buffer.index]
+                arch.sync_warp()  # one thread releases the buffer for all of its warp
+                buffer.release()
+        arch.cluster_arrive()
+        arch.cluster_wait()
+
+    x, y = aligned(ROUNDS, blocks, 32), aligned(ROUNDS, blocks, 32)
+    x[:] = np.arange(x.size).reshape(x.shape)
+    with kiln.sanitize():
+        launch(kernel, x, y, 64, cluster=(*shape, 1))
+    np.testing.assert_array_equal(y, x[..., ::-1])
+
+
+@pytest.mark.parametrize(("shape", "modes"), [((2, 4), (1, 1)), ((4, 4), (1, 0)), ((2, 3), (0, 1)), ((1, 1), (1, 1))])
+def test_a_warp_releases_once_in_every_block_of_its_row_and_column(shape, modes):
+    blocks = shape[0] * shape[1]
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        to, signals = releases(cute.make_layout((1, *shape, 1)), None, modes)
+        if signals:
+            y[arch.block_idx_in_cluster(), 0 if to is None else to] += 1.0
+
+    y = np.zeros((blocks, blocks), np.float32)
+    launch(kernel, y, y, 32, cluster=(*shape, 1))
+    for mine in range(blocks):
+        for other in range(blocks):
+            (m, n), (m2, n2) = divmod(mine, shape[0])[::-1], divmod(other, shape[0])[::-1]
+            assert y[mine, other] == (mine == other or (m == m2 and modes[0] == 1) or (n == n2 and modes[1] == 1))
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_stores_empty_buffers(stages):
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        lane = arch.lane_idx()
+        ring = kiln.utils.SmemAllocator().allocate_tensor(kiln.Float32, cute.make_layout((32, stages)), 128)
+        pipe = pipeline.PipelineTmaStore.create(num_stages=stages, producer_group=group(32))
+        atom = cute.make_copy_atom(cpasync.CopyBulkS2GOp(), kiln.Float32)
+        for i in range(kiln.Int32(ROUNDS)):
+            ring[31 - lane, i % stages] = x[i, lane]
+            arch.fence_view_async_shared()
+            arch.sync_warp()
+            with arch.elect_one():
+                cute.copy(atom, ring[None, i % stages], y[i, None])
+            pipe.producer_commit()  # by all: without copies there is nothing to wait for
+            pipe.producer_acquire()
+            arch.sync_warp()
+        pipe.producer_tail()
+
+    x, y = aligned(ROUNDS, 32), aligned(ROUNDS, 32)
+    x[:] = np.arange(x.size).reshape(x.shape)
+    with kiln.sanitize():
+        launch(kernel, x, y, 32)
+    np.testing.assert_array_equal(y, x[:, ::-1])
+
+
+@pytest.mark.parametrize("stages", [2, 3, 5])
+def test_groups_of_copies_fill_buffers(stages):
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        thread = arch.thread_idx()[0]
+        ring = kiln.utils.SmemAllocator().allocate_tensor(kiln.Float32, cute.make_layout((64, stages)), 128)
+        atom = cute.make_copy_atom(cpasync.CopyG2SOp(), kiln.Float32, num_bits_per_copy=32)
+        pipe = pipeline.PipelineCpAsyncGroups.create(num_stages=stages)
+        filling, reading = pipe.make_participants()
+        source, target = cute.local_tile(x, (ROUNDS, 1), (0, thread)), cute.local_tile(ring, (1, stages), (thread, 0))
+        for i in range(kiln.Int32(ROUNDS + stages - 1)):
+            if i >= stages - 1:
+                reading.wait()
+            if i < ROUNDS:
+                cute.copy(atom, source[i, None], target[None, filling.acquire().index])
+            filling.commit()
+            filling.advance()
+            if i >= stages - 1:
+                y[i - (stages - 1), thread] = ring[63 - thread, reading.current_handle().index]
+                reading.release()
+                reading.advance()
+        filling.tail()
+
+    x, y = aligned(ROUNDS, 64), aligned(ROUNDS, 64)
+    x[:] = np.arange(x.size).reshape(x.shape)
+    with kiln.sanitize():
+        launch(kernel, x, y, 64)
+    np.testing.assert_array_equal(y, x[:, ::-1])
+
+
+class WarpArrival(ThreadArrival):
+    """Lane 0 arrives for its warp."""
+
+    def arrive(self, barrier: Any, mask: Any) -> None:
+        arch.sync_warp()
+        with arch.elect_one():
+            super().arrive(barrier, mask)
+
+
+class PipelineOfWarps(pipeline.PipelineAsync):
+    _PRODUCER: Arrival = WarpArrival()
+    _CONSUMER: Arrival = WarpArrival()
+
+
+@pytest.mark.parametrize("counted", [1, 32])
+def test_a_pipeline_is_a_row_of_two_kinds_of_arrival(counted):
+    """Another kind needs no other change; counted in threads nobody would ever arrive."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        lane, warp = arch.lane_idx(), arch.warp_idx()
+        ring = kiln.utils.SmemAllocator().allocate_tensor(kiln.Float32, cute.make_layout((32, 2)), 128)
+        producer, consumer = PipelineOfWarps.create(
+            num_stages=2, producer_group=group(counted), consumer_group=group(counted)
+        ).make_participants()
+        for i in range(kiln.Int32(ROUNDS)):
+            if warp == 0:
+                buffer = producer.acquire_and_advance()
+                ring[lane, buffer.index] = x[i, lane]
+                buffer.commit()
+            else:
+                buffer = consumer.wait_and_advance()
+                y[i, lane] = ring[31 - lane, buffer.index]
+                buffer.release()
+
+    x, y = aligned(ROUNDS, 32), aligned(ROUNDS, 32)
+    x[:] = np.arange(x.size).reshape(x.shape)
+    if counted == 1:
+        with kiln.sanitize():
+            launch(kernel, x, y, 64)
+        np.testing.assert_array_equal(y, x[:, ::-1])
+        return
+    with pytest.raises(kiln.DSLBaseError, match="deadlock"):
+        launch(kernel, x, y, 64)
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("PipelineTmaAsync.create(num_stages=2, **sides, tx_count=0)", "tx_count is 0.*bytes of all copies"),
+        ("PipelineTmaAsync.create(num_stages=2, **sides, tx_count=1 << 20)", "tx_count is 1048576"),
+        ("PipelineTmaAsync.create(num_stages=0, **sides, tx_count=16)", "0 stages.*at least 1"),
+        (
+            "PipelineTmaAsync.create(num_stages=2, **sides, tx_count=16, cta_layout_vmnk=cute.make_layout((2, 2)))",
+            r"\(V, M, N, K\)",
+        ),
+        ("PipelineCpAsync.create(num_stages=2, **sides, producer_mask=1).producer_commit(state)", "their own block"),
+        ("PipelineCpAsyncGroups.create(num_stages=1)", "1 stages.*at least 2"),
+        ("PipelineCpAsyncGroups.create(num_stages=2).consumer_try_wait(state)", "cannot be asked"),
+        ("PipelineCpAsyncGroups.create(num_stages=2).producer_get_barrier(state)", "has no barrier"),
+        ("PipelineTmaStore.create(num_stages=True)", "True stages"),
+        ("CooperativeGroup(pipeline.Agent.Thread, 1.5)", "a group of 1.5"),
+    ],
+)
+def test_refused(statement, says):
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        sides = {"producer_group": group(1), "consumer_group": group(32 / 32)}
+        state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 2)
+        exec(f"pipeline.{statement}", {"pipeline": pipeline, "cute": cute, "sides": sides, "state": state})
+
+    with pytest.raises(kiln.DSLUserCodeError, match=f"(?s){says}"):
+        launch(kernel, aligned(4), aligned(4), 32)
