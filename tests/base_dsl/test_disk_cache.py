@@ -306,7 +306,9 @@ def test_code_from_the_cache_loads_nothing_that_compiles(run, tmp_path):
     path.write_text(f"{text[: text.rindex('print(')]}print(json.dumps({names}))")
     loaded = run(path)
     assert "kiln.targets.host.jit" in loaded
-    assert not {f"kiln.targets.{name}" for name in ("host.lower", "host.expand", "cpu.sanitizer.instrument")} & set(loaded)
+    assert not {f"kiln.targets.{name}" for name in ("host.lower", "host.expand", "cpu.sanitizer.instrument")} & set(
+        loaded
+    )
     assert "importlib.metadata" not in loaded
 
 

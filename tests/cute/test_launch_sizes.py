@@ -7,7 +7,7 @@ import pytest
 
 from kiln import cute
 from kiln.base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError
-from kiln.base_dsl.typing import Int64, Uint32, Uint64
+from kiln.base_dsl.typing import Int64, Int128, Uint32, Uint64
 
 
 @cute.kernel
@@ -28,6 +28,11 @@ def by_unsigned_grid(out: cute.Tensor, n: Uint32):
 
 @cute.jit
 def by_unsigned_wide_grid(out: cute.Tensor, n: Uint64):
+    count(out).launch(grid=n, block=1)
+
+
+@cute.jit
+def by_widest_grid(out: cute.Tensor, n: Int128):
     count(out).launch(grid=n, block=1)
 
 
@@ -53,6 +58,9 @@ WRONG = [
     (by_grid, -(2**32) + 5, "grid x is -4294967291"),
     (by_unsigned_grid, 2**32 - 1, "grid x is 4294967295"),
     (by_unsigned_wide_grid, 2**32 + 1, "grid x is 4294967297"),
+    (by_unsigned_wide_grid, 2**63 + 5, "grid x is 9223372036854775807"),
+    (by_widest_grid, 2**64 + 5, "grid x is 9223372036854775807"),
+    (by_widest_grid, -(2**64) + 5, "grid x is -9223372036854775808"),
     (by_block, 2**32 + 1, "block y is 4294967297"),
     (by_cluster, 2**32 + 1, "cluster=\\(4294967297, 1, 1\\)"),
     (by_smem, 2**32 + 16, "smem=4294967312"),

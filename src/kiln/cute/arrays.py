@@ -148,6 +148,8 @@ def _read_torch(x: Any) -> Array:
         raise _no_type(f"a torch tensor on the device {device!r}", "tensors live on the CPU or on a CUDA device")
     if x.layout is not sys.modules["torch"].strided:
         raise _no_type(f"a torch tensor of layout {x.layout}", "pass a dense tensor: x.to_dense()")
+    if x.is_neg():
+        raise _no_type("a torch tensor that stands for the negative of what is in memory", "pass x.resolve_neg()")
     shape, strides = tuple(x.shape), tuple(x.stride())
     if dtype.width == 4:
         shape, strides = unpacked(shape, strides, 2)

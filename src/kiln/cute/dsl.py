@@ -12,6 +12,8 @@ from ..base_dsl.arguments import GroupNode, Node, Quick
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error, frame_span, user_frame
 from ..base_dsl.function import JitFunction
 from ..base_dsl.log import logger
+from ..base_dsl.operators import max as max_
+from ..base_dsl.operators import min as min_
 from ..base_dsl.promises import Kinds
 from ..base_dsl.scf import ScfDSL
 from ..base_dsl.traced_function import TracedFunction
@@ -438,7 +440,14 @@ def _size(what: str, value: Any) -> Int64:
         raise error(
             DSLUserCodeTypeError, f"{what} is {value!r} of type {type(value).__name__}", hint="extents are integers"
         )
-    return Int64(_in_range(what, value) if isinstance(value, int) else value)
+    if isinstance(value, int):
+        return Int64(_in_range(what, value))
+    kind = type(value)
+    if kind.width > 64 and kind.signed:
+        value = max_(value, kind(-(1 << 63)))
+    if kind.width > 64 or (kind.width == 64 and not kind.signed):
+        value = min_(value, kind((1 << 63) - 1))  # the largest that can be told: it is refused
+    return Int64(value)
 
 
 def _in_range(what: str, value: int) -> int:

@@ -199,6 +199,15 @@ def test_to_integers_saturates(t: Any) -> None:
             assert c.call(f"to_{i}", value) == expected, (i, value)
 
 
+@pytest.mark.parametrize("i", [Int32, Uint64, Int128], ids=str)
+def test_integers_become_bf16_through_float32_everywhere(i: Any) -> None:
+    """One beside the middle of two neighbours is in the middle for Float32."""
+    c = Compiled({"to": (lambda x: x.to(BFloat16), (i,))})
+    for value in [(257 << shift) + d for shift in (0, 8, 16, 22) for d in (-1, 0, 1)]:
+        expected = i(value).to(Float32).to(BFloat16).value
+        assert c.call("to", value) == expected == i(value).to(BFloat16).value, value
+
+
 @pytest.mark.parametrize("i", [Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64, Boolean], ids=str)
 def test_from_integers(i: Any) -> None:
     c = Compiled({f"to_{t}": (lambda x, t=t: x.to(t), (i,)) for t in FLOATS})

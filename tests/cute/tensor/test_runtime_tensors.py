@@ -378,5 +378,7 @@ def test_torch_refused():
         from_dlpack(torch.zeros(2, dtype=torch.complex64))
     with pytest.raises(kiln.DSLUserCodeTypeError, match="dense"):
         from_dlpack(torch.eye(3).to_sparse())
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="the negative of what is in memory"):
+        from_dlpack(torch.ones(3, dtype=torch.complex64).conj().imag)
     with pytest.raises(kiln.DSLUserCodeTypeError, match="meta"):
         from_dlpack(torch.zeros(2, device="meta"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from .formats import float_of_int
+from .formats import BFLOAT16, FLOAT32, float_of_int
 from .meta import FloatMeta, IntegerMeta
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ def cast(t: Any, value: Plain) -> Plain:
             return int(value) & ((1 << t.width) - 1)
         if isinstance(value, int):
             value = _to_double(value) if t.width == 64 else float_of_int(value)
+            if t._format is BFLOAT16:  # as compiled code does
+                value = FLOAT32.round(value)
         return value if t.width == 64 else t._format.round(value)
     assert isinstance(t, IntegerMeta)
     if t.is_boolean:

@@ -177,12 +177,16 @@ def _int_to_float(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Build
     value, result = op.operands[0], op.results[0].type
     width = _element(value.type).width
     if isinstance(_element(result), ir.BF16Type):
-        if width not in (32, 64):
+        if width < 32:
             return [round_to_bf16(b, b.value(op.name, like(result, _f32()), (value,)))]
-        if width == 64:
-            value = _at_most_53_bits(b, value, signed=op.name == "arith.sitofp")
+        signed, scale = op.name == "arith.sitofp", None
+        if width == 128:
+            value, scale = _of_64_bits(b, value, signed)
+        if width >= 64:
+            value = _at_most_53_bits(b, value, signed)
         exact = b.value(op.name, like(result, ir.F64Type.get(context())), (value,))
-        return [round_to_bf16(b, _f64_to_f32_odd(b, exact))]
+        odd = _f64_to_f32_odd(b, exact)
+        return [round_to_bf16(b, odd if scale is None else b.binary("mulf", odd, scale))]
     if not isinstance(_element(result), ir.F16Type) or width != 128:
         return None
     if op.name == "arith.sitofp":
@@ -192,6 +196,24 @@ def _int_to_float(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Build
         value = b.binary("minui", value, b.const(value.type, 65536))
     near = b.value("arith.trunci", like(value.type, int_type(32)), (value,))
     return [b.value("arith.sitofp", result, (near,))]
+
+
+def _of_64_bits(b: Builder, value: ir.Value, signed: bool) -> tuple[ir.Value, ir.Value]:
+    """A 128-bit integer as one of 64 bits, times a power of 2: of bits past them, the last one says whether any was set."""
+    type_, narrow, i32 = value.type, like(value.type, int_type(64)), like(value.type, int_type(32))
+    made, scale = b.value("arith.trunci", narrow, (value,)), b.const(i32, 127 << 23)
+    for shift in (32, 64):
+        bits = b.value(
+            "arith.trunci", narrow, (b.binary("shrsi" if signed else "shrui", value, b.const(type_, shift)),)
+        )
+        rest = b.binary("andi", value, b.const(type_, (1 << shift) - 1))
+        any_set = b.value("arith.extui", narrow, (b.compare("ne", rest, b.const(type_, 0)),))
+        limit = 1 << (30 + shift)
+        moved = b.binary("addi", value, b.const(type_, limit)) if signed else value
+        is_long = b.compare("uge", moved, b.const(type_, 2 * limit if signed else limit))
+        made = b.select(is_long, b.binary("ori", bits, any_set), made)
+        scale = b.select(is_long, b.const(i32, 127 + shift << 23), scale)
+    return made, b.value("arith.bitcast", like(type_, _f32()), (scale,))
 
 
 def _at_most_53_bits(b: Builder, value: ir.Value, signed: bool) -> ir.Value:
