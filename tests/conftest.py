@@ -31,7 +31,7 @@ def child(tmp_path: Path) -> Child:
         clean |= {"PYTHONPATH": os.pathsep.join(map(str, [*path, root])), **env}
         command = [sys.executable, *map(str, args)]
         return subprocess.run(
-            command, cwd=tmp_path, env=clean, input=stdin, capture_output=True, text=True, timeout=120, check=False
+            command, cwd=tmp_path, env=clean, input=stdin, capture_output=True, text=True, timeout=600, check=False
         )
 
     return run
