@@ -442,7 +442,7 @@ def _size(what: str, value: Any) -> Int64:
         )
     if isinstance(value, int):
         return Int64(_in_range(what, value))
-    kind = type(value)
+    kind: Any = type(value)
     if kind.width > 64 and kind.signed:
         value = max_(value, kind(-(1 << 63)))
     if kind.width > 64 or (kind.width == 64 and not kind.signed):
