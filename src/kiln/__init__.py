@@ -25,7 +25,7 @@ from typing import Any
 
 __version__ = "0.1.0.dev0"
 
-from . import targets
+from . import base_dsl, hardware, targets
 from .base_dsl.arguments import register_jit_arg_adapter
 from .base_dsl.diagnostics import (
     CompilerDiagnosticError,
@@ -45,6 +45,8 @@ from .base_dsl.ranges import const_expr, dynamic_expr, range_constexpr, range_dy
 from .base_dsl.target import target
 from .base_dsl.typing import *
 from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_values
+
+base_dsl.dsl.default_language = lambda: importlib.import_module(f"{__name__}.cute.dsl").DSL
 
 _LAZY = (
     "cute",

@@ -9,6 +9,7 @@ interface, to the MLIR bindings, and those names are redirected:
     cutlass._mlir.dialects.cute     kiln.dialects.cute, and likewise cute_nvgpu
     cutlass._mlir.dialects.nvvm     kiln.cute.nvvm_dialect: the bindings' nvvm with what they lack
     cutlass.base_dsl.runtime.cuda   kiln.cuda
+    cutlass.base_dsl.arch           kiln.hardware.architectures, and likewise enums
 
 Only the standard library is imported here, and nothing of Kiln until a name is asked for.
 """
@@ -48,6 +49,8 @@ _JUNCTIONS = frozenset(
 
 # Names below the alias whose place in Kiln is another one. "{mlir}" is the package of the MLIR bindings.
 _MOVED = {
+    "base_dsl.arch": "kiln.hardware.architectures",
+    "base_dsl.enums": "kiln.hardware.architectures",
     "base_dsl.runtime.cuda": "kiln.cuda",
     f"{_MLIR}.dialects.cute": "kiln.dialects.cute",
     f"{_MLIR}.dialects.nvvm": "kiln.cute.nvvm_dialect",
@@ -57,8 +60,10 @@ _MOVED = {
 
 
 def junction(package: str, name: str) -> ModuleType:
-    """A package that only the alias has, as an attribute of the module it would lie in; AttributeError for others."""
+    """A module that only the alias has there, as an attribute of the one it would lie in; AttributeError for others."""
     below = f"{package}.{name}"[len(REAL) + 1 :]
+    if below in _MOVED:
+        return importlib.import_module(real_name(f"{ALIAS}.{below}"))
     if below not in _JUNCTIONS:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     return importlib.import_module(f"{ALIAS}.{below}")

@@ -8,8 +8,9 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from .base_dsl.target import target_name
-from .utils._driver import check, driver
+from .base_dsl.diagnostics import DSLCudaRuntimeError
+from .base_dsl.target import get_target
+from .hardware import driver
 
 __all__ = [
     "CUDA_VERSION",
@@ -75,17 +76,19 @@ def target_version(
 
 def initialize_cuda_context(device_id: int = 0, flags: int = 0) -> Any:
     """Make the primary context of a device this thread's current one, and return it; on the CPU target, None."""
-    if target_name() == "cpu":
+    if get_target().on_host:
         return None
-    cuda = driver()
-    context = check(cuda.cuDevicePrimaryCtxRetain(check(cuda.cuDeviceGet(device_id))))
-    check(cuda.cuCtxSetCurrent(context))
-    return context
+    from cuda.bindings.driver import CUcontext  # pyright: ignore[reportMissingImports]
+
+    return CUcontext(driver.set_device(device_id))
 
 
 def checkCudaErrors(result: tuple[Any, ...]) -> Any:
-    """What a function of cuda-bindings returned besides its status; raises DSLCudaRuntimeError for an error."""
-    return check(result)
+    """What a function of cuda-bindings returned besides its status (None, one value or a tuple); an error is raised."""
+    status, values = result[0], result[1:]
+    if int(status):
+        raise DSLCudaRuntimeError(f"{status.name} (error {int(status)})", error_code=status)
+    return values[0] if len(values) == 1 else values or None
 
 
 def default_stream() -> Any:
@@ -95,8 +98,8 @@ def default_stream() -> Any:
 
 def stream_sync(stream: Any) -> None:
     """Wait for a stream."""
-    if target_name() != "cpu":
-        check(driver().cuStreamSynchronize(stream))
+    if not get_target().on_host:
+        driver.synchronize(int(stream))
 
 
 def stream(handle: int) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from .base_dsl import BaseDSL
-from .base_dsl.arch import Arch
 from .base_dsl.diagnostics import *  # noqa: F403
 from .base_dsl.diagnostics import (
     DSLCudaVerNotImplemented,
@@ -23,6 +22,7 @@ from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_va
 from .cuda import target_version
 from .cute.control import for_generate, if_generate, while_generate, yield_out
 from .cute.dsl import CuteDSL as CuTeDSL
+from .hardware.architectures import Arch
 
 __all__ = [
     "Arch", "BaseDSL", "CuTeDSL", "DSLCudaVerNotImplemented", "DSLOperationBuildError", "DSLSubprocessCallError",

@@ -447,7 +447,7 @@ def test_check_stale_shows_the_first_difference(module, tmp_path, monkeypatch, e
 
 
 def test_the_architecture_may_change_between_calls(module, monkeypatch):
-    program = module("from kiln.base_dsl.arch import current\nf = jit(lambda a: a * int(current().major))")
+    program = module("from kiln.hardware import current\nf = jit(lambda a: a * int(current.architecture().major))")
     for name, major in (("sm_80", 8), ("sm_90a", 9), ("sm_80", 8), ("sm_100a", 10)):
         monkeypatch.setenv("CUTE_DSL_ARCH", name)
         assert [program.f(a) for a in range(5)] == [major * a for a in range(5)]

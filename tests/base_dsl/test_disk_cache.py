@@ -15,8 +15,9 @@ import pytest
 
 from kiln.base_dsl import cache
 from kiln.base_dsl.diagnostics import DSLRuntimeError
-from kiln.base_dsl.options import CompileOptions, LinkLibraries
+from kiln.base_dsl.options import CompileOptions
 from kiln.base_dsl.target import get_target
+from kiln.hardware.options import LinkLibraries
 from kiln.targets.nvidia import codegen
 
 PROGRAM = """

@@ -9,57 +9,11 @@ import pytest
 import kiln
 import kiln.cute as cute
 from kiln import Int32
-from kiln.base_dsl.arch import Arch
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
-from kiln.cutlass_dsl import BaseDSL
 from kiln.targets.nvidia import codegen
 from kiln.utils import distributed
 
 needs_ptxas = pytest.mark.skipif(codegen.ptxas_version() is None, reason="there is no ptxas")
-
-
-def test_order_and_families():
-    assert Arch.sm_80 < Arch.sm_89 < Arch.sm_90 < Arch.sm_90a < Arch.sm_100 < Arch.sm_100a < Arch.sm_100f < Arch.sm_101
-    assert Arch.sm_100 <= Arch.from_string("SM_100a") <= Arch.sm_100f
-    assert Arch.HopperArchs() == (Arch.sm_90, Arch.sm_90a)
-    assert Arch.sm_120 in Arch.BlackwellArchs()
-    assert Arch.sm_89 in Arch.AdaArchs()
-    assert Arch.sm_89 not in Arch.AmpereArchs()
-    assert Arch.filter(lambda arch: arch >= Arch.sm_121) == [Arch.sm_121, Arch.sm_121a, Arch.sm_121f]
-    assert Arch.sm_90a.to_string() == "sm_90a"
-    with pytest.raises(ValueError, match="'sm_42' is not an architecture"):
-        Arch.from_string("sm_42")
-
-
-@pytest.mark.parametrize(
-    ("gpu", "code", "runs"),
-    [
-        ("sm_90", "sm_90a", True),
-        ("sm_103", "sm_100a", False),
-        ("sm_103", "sm_100f", True),
-        ("sm_89", "sm_80", True),
-        ("sm_80", "sm_89", False),
-        ("sm_100", "sm_90", False),
-    ],
-)
-def test_what_runs_where(gpu, code, runs):
-    assert Arch[gpu].can_run_binary_built_for(Arch[code]) == runs
-
-
-def test_a_program_asks_what_it_is_compiled_for(monkeypatch):
-    @cute.jit
-    def number():
-        return Int32(BaseDSL._get_dsl().get_arch_enum().major)
-
-    def compiled(options=""):
-        return cute.compile(number, target="cpu", options=options)()
-
-    monkeypatch.delenv("CUTE_DSL_ARCH", raising=False)
-    assert compiled() == 9
-    assert compiled("--gpu-arch sm_120a") == 12
-    assert compiled() == 9  # the choice ended with the compilation
-    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_80")
-    assert compiled() == 8
 
 
 def test_one_of_two_values():

@@ -10,6 +10,7 @@ import pytest
 import kiln
 from kiln import testing, utils
 from kiln.cute.runtime import from_dlpack
+from kiln.measure import timing
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +60,7 @@ def test_names_that_do_not_exist_are_absent():
 def test_benchmark_runs_and_uses_workspaces_in_turn():
     seen: list[int] = []
     numbers = iter(range(10))
-    with pytest.warns(kiln.DSLWarning) if "cpu" not in testing._said else pytest.MonkeyPatch.context():
+    with pytest.warns(kiln.DSLWarning) if "cpu" not in timing._said else pytest.MonkeyPatch.context():
         time = testing.benchmark(
             lambda n, *, scale: seen.append(n * scale),
             workspace_generator=lambda: testing.JitArguments(next(numbers), scale=10),

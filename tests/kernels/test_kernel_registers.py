@@ -6,8 +6,9 @@ import pytest
 
 from kiln import cute
 from kiln.base_dsl.typing import BFloat16, Float16, Float32, Int32, Int64
+from kiln.hardware import toolchain
 from kiln.kernels.common import launches
-from kiln.kernels.devices import Device
+from kiln.kernels.devices import device_of
 from kiln.kernels.losses.functions import loss_tiling, loss_vectors
 from kiln.kernels.losses.kernels import CrossEntropy, CrossEntropyGradient, Loss, Total
 from kiln.kernels.pointwise.functions import ElementTiling, Elementwise, Operand
@@ -19,10 +20,9 @@ from kiln.kernels.rows.norm_sums import NormSums
 from kiln.kernels.rows.odd import OddRows, odd_problem, odd_tiling
 from kiln.kernels.rows.stream import RowStream, StreamProblem, StreamTiling
 from kiln.kernels.rows.stream_launching import tiling_for
-from kiln.targets.nvidia import toolchain
 from kiln.testing import assert_no_spills
 
-HOPPER = Device(132, 227 * 1024, 16)
+HOPPER = device_of("sm_90a")
 KINDS = {
     "softmax": (rows.Softmax, 1, 0, 0, rows.softmax_tiling),
     "rms_norm": (rows.RmsNorm, 1, 1, 0, rows.rms_norm_tiling),
@@ -167,7 +167,7 @@ def test_streamed_gradients(name, n, dtype):
     assert_no_spills(streamed(name, n, dtype))
 
 
-@pytest.mark.parametrize(("n", "device"), [(262152, HOPPER), (16392, Device(108, 163 * 1024, 1))])
+@pytest.mark.parametrize(("n", "device"), [(262152, HOPPER), (16392, device_of("sm_80"))])
 def test_rows_too_long_to_be_streamed(n, device):
     """They would take more blocks than a cluster has."""
     assert tiling_for(n, 8, 32, 16, 2, 1, device) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kiln.base_dsl.diagnostics import DSLRuntimeError
-from kiln.targets.nvidia import toolchain
+from kiln.hardware import driver, toolchain
 from kiln.workbench import doctor, gpu
 
 
@@ -86,17 +87,19 @@ class TestToolchain:
 
 
 class TestDriver:
-    def test_without_a_driver(self):
-        found = gpu.driver("libno-such-driver.so.1")
+    def test_without_a_driver(self, monkeypatch):
+        monkeypatch.setattr(driver, "library", lambda: None)
+        found = gpu.driver()
         assert found.gpus == []
         assert found.problem is not None
-        assert "libno-such-driver.so.1" in found.problem
+        assert "libcuda.so.1" in found.problem
 
-    def test_a_library_that_is_not_a_driver(self):
-        found = gpu.driver("libc.so.6")
+    def test_a_library_that_is_not_a_driver(self, monkeypatch):
+        monkeypatch.setattr(driver, "library", lambda: ctypes.CDLL(None))
+        found = gpu.driver()
         assert found.gpus == []
         assert found.problem is not None
-        assert "cuInit" in found.problem
+        assert "has no cuDeviceGetCount" in found.problem
 
 
 def by_name(findings):

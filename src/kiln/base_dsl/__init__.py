@@ -9,7 +9,7 @@ from .dsl import BaseDSL
 
 __all__ = ["BaseDSL"]
 
-_PARTS = ("arch", "compiler", "enums", "typing")
+_PARTS = ("compiler", "typing")
 """Modules that programs reach as attributes of the package, without importing them."""
 
 

@@ -35,7 +35,7 @@ def precompile(jobs: Sequence[Callable[[], Any]]) -> int:
     target = get_target()
     if not target.has_dry_run or cache.directory() is None:
         return 0
-    target.architecture()  # asks the driver, which a forked process cannot
+    target.fingerprint()  # asks about devices, which a forked process cannot
     running: dict[int, float] = {}
     waiting = list(reversed(jobs))
     succeeded = 0

@@ -84,6 +84,11 @@ class _Collection:
 no_collection = _Collection()
 
 
+def default_language() -> Any:
+    """What a program means that asks `BaseDSL` itself; whoever brings a language that it may be replaces this function."""
+    return BaseDSL()
+
+
 class BaseDSL(ArgumentRules):
     """A language. Override what follows; each default raises or is the plain choice."""
 
@@ -93,14 +98,8 @@ class BaseDSL(ArgumentRules):
 
     @classmethod
     def _get_dsl(cls) -> Any:
-        """The language itself: what is asked of it does not depend on an object."""
-        return cls()
-
-    def get_arch_enum(self) -> Any:
-        """The GPU architecture that is compiled for, as an `Arch`."""
-        from .arch import current
-
-        return current()
+        """The language itself; of `BaseDSL`, the default one."""
+        return default_language() if cls is BaseDSL else cls()
 
     # -- what a language provides ------------------------------------------------------------------------
 

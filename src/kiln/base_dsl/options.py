@@ -1,6 +1,6 @@
 """Compile options: `cute.compile(f, options="--opt-level 2 --keep-ptx")` and `cute.compile[OptLevel(2), KeepPTX](f)`.
 
-Each option is a class; `CompileOptions` collects them from strings, from option objects, or both.
+Each option is a class; `CompileOptions` collects them from strings, from option objects, or both. Rooms register theirs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ class CompileOption:
     flag: ClassVar[str] = ""
     kind: ClassVar[type] = bool
     default: ClassVar[Any] = False
+    setting: ClassVar[str] = ""
+    """The setting that gives its default."""
 
     def __init__(self, val: Any = True) -> None:
         self.value = self.check(val)
@@ -90,61 +92,10 @@ class EnableAssertions(BooleanCompileOption):
     field, flag = "enable_assertions", "--enable-assertions"
 
 
-class KeepPTX(BooleanCompileOption):
-    """Keep the PTX: a file, and `__ptx__` of the compiled function."""
-
-    field, flag = "keep_ptx", "--keep-ptx"
-
-
-class KeepCUBIN(BooleanCompileOption):
-    """Keep the cubin: a file, and `__cubin__` of the compiled function."""
-
-    field, flag = "keep_cubin", "--keep-cubin"
-
-
-class KeepSASS(BooleanCompileOption):
-    """Keep the SASS: a file, and `__sass__` of the compiled function."""
-
-    field, flag = "keep_sass", "--keep-sass"
-
-
-class NvdisasmOptions(StringCompileOption):
-    """Flags for nvdisasm."""
-
-    field, flag, default = "nvdisasm_options", "--nvdisasm-options", "-g -c"
-
-    def __init__(self, val: str = "-g -c") -> None:
-        super().__init__(val)
-
-
-class PtxasOptions(StringCompileOption):
-    """Flags for ptxas."""
-
-    field, flag = "ptxas_options", "--ptxas-options"
-
-
 class GenerateLineInfo(BooleanCompileOption):
     """Put source lines into the compiled code."""
 
-    field, flag = "generate_line_info", "--generate-line-info"
-
-
-class GPUArch(StringCompileOption):
-    """The architecture to compile for, for example `sm_90a`."""
-
-    field, flag = "gpu_arch", "--gpu-arch"
-
-    def __init__(self, val: str) -> None:
-        super().__init__(val)
-
-    @classmethod
-    def check(cls, value: Any) -> str:
-        value = super().check(value)
-        if value and value not in settings.ARCHITECTURES:
-            raise DSLRuntimeError(
-                f"unknown GPU architecture {value!r}", hint=_suggestion(value, settings.ARCHITECTURES)
-            )
-        return value
+    field, flag, setting = "generate_line_info", "--generate-line-info", "CUTE_DSL_LINEINFO"
 
 
 class HostTarget(StringCompileOption):
@@ -156,13 +107,7 @@ class HostTarget(StringCompileOption):
 class EnableTVMFFI(BooleanCompileOption):
     """Take framework tensors as they are, through TVM-FFI's calling convention."""
 
-    field, flag = "enable_tvm_ffi", "--enable-tvm-ffi"
-
-
-class Iket(BooleanCompileOption):
-    """Keep in-kernel tracing."""
-
-    field, flag = "iket", "iket"
+    field, flag, setting = "enable_tvm_ffi", "--enable-tvm-ffi", "CUTE_DSL_ENABLE_TVM_FFI"
 
 
 class FrontendNext(BooleanCompileOption):
@@ -171,54 +116,24 @@ class FrontendNext(BooleanCompileOption):
     field = "frontend_next"
 
 
-class LinkLibraries(StringCompileOption):
-    """Libraries to link device code with, separated by commas."""
-
-    field = "link_libraries"
-
-
-class RDC(BooleanCompileOption):
-    """Relocatable device code."""
-
-    field = "rdc"
-
-
-class DeviceTarget(BooleanCompileOption):
-    """Compile for the device only."""
-
-    field = "device_target"
-
-
-class DisableCuteExtCompile(BooleanCompileOption):
-    """Leave extensions of the dialect uncompiled."""
-
-    field = "disable_cute_ext_compile"
-
-
-class RemarkFilter(StringCompileOption):
-    """Which remarks on kernels to report (registers, spills, local memory, by line): a regular expression to search for."""
-
-    field = "remark_filter"
-
-
-class RemarkOutput(StringCompileOption):
-    """Where remarks go: a file they are added to; empty for standard error."""
-
-    field = "remark_output"
-
-
-OPTIONS: tuple[type[CompileOption], ...] = (
-    OptLevel, EnableAssertions, KeepPTX, KeepCUBIN, KeepSASS, NvdisasmOptions, PtxasOptions, GenerateLineInfo, GPUArch,
-    HostTarget, EnableTVMFFI, Iket, FrontendNext, LinkLibraries, RDC, DeviceTarget, DisableCuteExtCompile, RemarkFilter,
-    RemarkOutput,
-)  # fmt: skip
+OPTIONS: list[type[CompileOption]] = []
 """All options."""
+_BY_FLAG: dict[str, type[CompileOption]] = {}
+_BY_FIELD: dict[str, type[CompileOption]] = {}
 
-_BY_FLAG = {option.flag: option for option in OPTIONS if option.flag}
-_BY_FIELD = {option.field: option for option in OPTIONS}
+
+def register(*options: type[CompileOption]) -> None:
+    """Make options known."""
+    OPTIONS.extend(options)
+    _BY_FLAG.update((option.flag, option) for option in options if option.flag)
+    _BY_FIELD.update((option.field, option) for option in options)
 
 
-def _suggestion(text: str, known: Iterable[str]) -> str:
+register(OptLevel, EnableAssertions, GenerateLineInfo, HostTarget, EnableTVMFFI, FrontendNext)
+
+
+def suggestion(text: str, known: Iterable[str]) -> str:
+    """What may have been meant, or all there is."""
     known = list(known)
     import difflib
 
@@ -235,27 +150,16 @@ class CompileOptions:
 
     opt_level: int
     enable_assertions: bool
-    keep_ptx: bool
-    keep_cubin: bool
-    keep_sass: bool
-    nvdisasm_options: str
-    ptxas_options: str
     generate_line_info: bool
-    gpu_arch: str
     host_target: str
     enable_tvm_ffi: bool
-    iket: bool
     frontend_next: bool
-    link_libraries: str
-    rdc: bool
-    device_target: bool
-    disable_cute_ext_compile: bool
-    remark_filter: str
-    remark_output: str
 
     def __init__(self, *given: Any) -> None:
         self._values: dict[str, Any] = {}
-        self._parse(settings.get("CUTE_DSL_COMPILER_OPT"))
+        common = settings.get("CUTE_DSL_COMPILER_OPT")
+        if common:
+            self._parse(common)
         for item in given:
             self._add(item)
 
@@ -293,7 +197,7 @@ class CompileOptions:
             flag, equals, value = word.partition("=")
             option = _BY_FLAG.get(flag)
             if option is None:
-                raise DSLRuntimeError(f"unknown compile option {flag!r}", hint=_suggestion(flag, _BY_FLAG))
+                raise DSLRuntimeError(f"unknown compile option {flag!r}", hint=suggestion(flag, _BY_FLAG))
             if option.kind is bool:
                 if equals and value.lower() not in ("0", "1", "true", "false"):
                     raise DSLRuntimeError(f"option {flag} takes no value, or 0 or 1, not {value!r}")
@@ -314,12 +218,13 @@ class CompileOptions:
             raise AttributeError(field)
         if field in self._values:
             return self._values[field]
-        default = _ENVIRONMENT.get(field)
-        return settings.get(default) if default else _BY_FIELD[field].default
+        option = _BY_FIELD[field]
+        return settings.get(option.setting) if option.setting else option.default
 
     def kept(self) -> frozenset[str]:
         """The artefacts to keep as files and on the compiled function: those asked for here or by the environment."""
-        return settings.kept() | {kind for kind in ("ptx", "cubin", "sass") if getattr(self, f"keep_{kind}")}
+        fields = ((kind, f"keep_{kind}") for kind in settings.KEEPABLE)
+        return settings.kept() | {kind for kind, field in fields if field in _BY_FIELD and getattr(self, field)}
 
     def key(self) -> tuple[tuple[str, Any], ...]:
         """The values of all options that can change the code, for a cache key."""
@@ -334,11 +239,3 @@ class CompileOptions:
 
     def __hash__(self) -> int:
         return hash(tuple(sorted(self._values.items())))
-
-
-_ENVIRONMENT = {
-    "gpu_arch": "CUTE_DSL_ARCH",
-    "generate_line_info": "CUTE_DSL_LINEINFO",
-    "enable_tvm_ffi": "CUTE_DSL_ENABLE_TVM_FFI",
-}
-"""Settings that give an option its default."""

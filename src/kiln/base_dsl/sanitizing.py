@@ -7,7 +7,6 @@ A target that can instrument code asks `kinds()` when it compiles and hands what
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import functools
 import os
 import sys
@@ -20,8 +19,6 @@ from .diagnostics import DSLUserCodeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from .diagnostics import Span
 
 KINDS = ("race", "memory", "sync", "numeric")
 DEFAULT_KINDS = ("race", "memory", "sync")
@@ -48,29 +45,8 @@ class Request:
         self.kinds = kinds
         self.raises = raises
         self.findings: list[Any] = []
-        self.accesses: list[SharedAccess] = []
-
-
-@dataclasses.dataclass(frozen=True)
-class SharedAccess:
-    """How warps accessed shared memory at one place of a program."""
-
-    kernel: str
-    operation: str
-    """`ld`, `st`, `ldmatrix`, `stmatrix` or `cp.async`."""
-    width: int
-    """Bytes of a lane."""
-    span: Span | None
-    calls: tuple[Span, ...]
-    accesses: int
-    """By warps."""
-    wavefronts: int
-    ideal: int
-    """Wavefronts if there were no conflicts."""
-    worst: int
-    """The most wavefronts of lanes that are served together: a conflict of so many ways."""
-    lanes: int
-    """Lanes that took part, all accesses together."""
+        self.accesses: list[Any] = []
+        """What was counted of accesses to shared memory."""
 
 
 class _Requests(threading.local):
@@ -100,6 +76,12 @@ def parse_kinds(text: str) -> tuple[str, ...]:
     return tuple(kind for kind in (*KINDS, BANKS) if kind in wanted)
 
 
+settings.register(
+    settings.Setting("KILN_SANITIZE", "a comma list of race, memory, sync, numeric, banks; or all for all but the last, or 1 for the first three", (), "What the sanitizer looks for; `banks` counts bank conflicts of shared memory. Programs then run on the CPU target, in an instrumented build.", parse_kinds),
+    settings.Setting("KILN_SANITIZE_REPORT", "a path", "", "Findings of the sanitizer do not raise; they are written there as JSON when the process ends.", settings.report_path),
+)  # fmt: skip
+
+
 def kinds() -> tuple[str, ...]:
     """What to look for now; empty: nothing, and code is not instrumented."""
     if open_requests.value:
@@ -112,6 +94,11 @@ def kinds() -> tuple[str, ...]:
     return settings.get("KILN_SANITIZE")
 
 
+def request() -> Request | None:
+    """The request in force on this thread."""
+    return _requests.request
+
+
 def push(request: Request | None) -> Request | None:
     """Make a request the one in force on this thread; the one before."""
     before, _requests.request = _requests.request, request
@@ -120,7 +107,7 @@ def push(request: Request | None) -> Request | None:
 
 
 @functools.lru_cache(maxsize=2)
-def _report_at_exit(setting: str, render: Callable[[], str]) -> None:
+def report_at_exit(setting: str, render: Callable[[], str]) -> None:
     """Write a report to the file that a setting names when the process ends; to standard error if that cannot be done."""
     path = settings.get(setting)
 
@@ -144,27 +131,6 @@ def _findings_text() -> str:
     return json.dumps([finding.to_dict() for finding in collected], indent=2)
 
 
-def _banks_text() -> str:
-    from .. import bank_conflicts
-
-    report = bank_conflicts.report()
-    return str(report) if settings.get("KILN_BANK_CONFLICTS_REPORT") == "-" else report.json()
-
-
-counted: list[SharedAccess] = []
-"""What calls of this process counted, in order."""
-
-
-def count(accesses: Sequence[SharedAccess]) -> None:
-    """Record what a call counted."""
-    counted.extend(accesses)
-    request = _requests.request
-    if request is not None:
-        request.accesses.extend(accesses)
-    elif settings.get("KILN_BANK_CONFLICTS_REPORT"):
-        _report_at_exit("KILN_BANK_CONFLICTS_REPORT", _banks_text)
-
-
 def deliver(findings: Sequence[Any], failure: Exception | None = None) -> None:
     """Record the findings of a call; raise them if that was asked for."""
     request = _requests.request
@@ -174,7 +140,7 @@ def deliver(findings: Sequence[Any], failure: Exception | None = None) -> None:
     if not findings or (request is not None and not request.raises):
         return
     if request is None and settings.get("KILN_SANITIZE_REPORT"):
-        _report_at_exit("KILN_SANITIZE_REPORT", _findings_text)
+        report_at_exit("KILN_SANITIZE_REPORT", _findings_text)
         return
     if failure is not None and [finding.rule for finding in findings] == ["deadlock"]:
         raise failure  # it says the same

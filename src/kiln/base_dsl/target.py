@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import forks
 from ..calls import plan as call_plan
-from . import sanitizing
+from . import sanitizing, settings
 from .diagnostics import DSLRuntimeError
 from .stale import checks_stale
 
@@ -68,10 +68,6 @@ class Target:
         """A string that changes whenever the code made for the same module would."""
         raise NotImplementedError
 
-    def architecture(self) -> str:
-        """The GPU architecture programs are compiled for where nobody chose one."""
-        return "sm_90"
-
     has_dry_run = False
     """Whether `dry_run` works."""
 
@@ -114,10 +110,6 @@ class Target:
         raise NotImplementedError
 
 
-cuda_is_host_memory = False
-"""Whether what programs ask of CUDA is served from host memory (`kiln run --target cpu`): the CPU target then takes
-arrays that say they are on a CUDA device."""
-
 _loaders: dict[str, Callable[[], Target]] = {}
 _preferences: dict[str, int] = {}
 _sanitizing: list[str] = []
@@ -141,18 +133,14 @@ def choice_guards() -> list[tuple[int, Any, Any, Any]] | None:
     if _environment is None or os.name != "posix" or _choice.name or sanitizing.open_requests.value or checks_stale():
         return None
     here = globals()
+    variables = (b"KILN_TARGET", b"KILN_SANITIZE", b"KILN_CHECK_STALE", *settings.CODE_VARIABLES)
     return [
         (call_plan.IS_ZERO, _open_choices, None, call_plan.NOTHING),
         (call_plan.IN_DICT, here, "_process_choice", _process_choice),
         (call_plan.IN_DICT, here, "_registrations", _registrations),
         (call_plan.IS_ZERO, sanitizing.open_requests, None, call_plan.NOTHING),
-        *((call_plan.IN_DICT, _environment, name, _environment.get(name, call_plan.NOTHING)) for name in _VARIABLES),
+        *((call_plan.IN_DICT, _environment, name, _environment.get(name, call_plan.NOTHING)) for name in variables),
     ]
-
-
-_CODE_VARIABLES = (b"CUTE_DSL_ARCH", b"CUTE_DSL_COMPILER_OPT")
-"""Settings that make other code of the same module."""
-_VARIABLES = (b"KILN_TARGET", b"KILN_SANITIZE", b"KILN_CHECK_STALE", *_CODE_VARIABLES)
 
 
 def register_target(name: str, loader: Callable[[], Target], preference: int = -1, sanitizes: bool = False) -> None:
@@ -189,13 +177,12 @@ def target_key() -> str:
     if (
         known is not None
         and not sanitizing.open_requests.value
-        and b"CUTE_DSL_ARCH" not in known
         and b"KILN_SANITIZE" not in known
-        and b"CUTE_DSL_COMPILER_OPT" not in known
+        and known.keys().isdisjoint(settings.CODE_VARIABLES)
     ):
         return target_name()  # asked at every call: without a call of its own
     parts = [target_name(), ",".join(sanitizing.kinds())]
-    parts += [os.environ.get(name.decode(), "") for name in _CODE_VARIABLES]
+    parts += [os.environ.get(name.decode(), "") for name in settings.CODE_VARIABLES]
     return "+".join(parts).rstrip("+")
 
 

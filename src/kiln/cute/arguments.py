@@ -14,6 +14,7 @@ from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.static_key import static_key
 from ..base_dsl.typing import Boolean, Float32, Int64, Numeric, TFloat32, is_constexpr
 from ..calls import plan as call_plan
+from ..hardware import current as hardware
 from . import runtime
 from .arrays import (
     Array,
@@ -275,7 +276,7 @@ def _check_device(device: str) -> None:
         return
     from ..base_dsl import target
 
-    if target.target_name() == "cpu" and not target.cuda_is_host_memory:
+    if target.target_name() == "cpu" and not hardware.cuda_is_host_memory:
         raise error(
             DSLUserCodeTypeError,
             "a tensor on a CUDA device is passed to a function compiled for the CPU",

@@ -7,10 +7,10 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..base_dsl import target
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.numeric.meta import TYPES
 from ..calls import plan as call_plan
+from ..hardware import current as hardware
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -303,7 +303,7 @@ def introduce_array(native: call_plan.Native, kind: type) -> bool:
         return True
     if kind is getattr(sys.modules.get("numpy"), "ndarray", None):
         native.add_numpy(kind)
-    elif is_torch_tensor(kind) and kind.__name__ in ("Tensor", "Parameter") and not target.cuda_is_host_memory:
+    elif is_torch_tensor(kind) and kind.__name__ in ("Tensor", "Parameter") and not hardware.cuda_is_host_memory:
         found = exchange_functions(kind)
         if found is None:
             return False

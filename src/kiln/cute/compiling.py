@@ -6,31 +6,33 @@ import types
 import warnings
 from typing import Any
 
-from ..base_dsl.arch import compiling_for
 from ..base_dsl.diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLWarning, error
 from ..base_dsl.dsl import shorten_traceback
 from ..base_dsl.function import CompiledFunction, JitFunction
 from ..base_dsl.options import (
-    RDC,
     CompileOptions,
-    DeviceTarget,
-    DisableCuteExtCompile,
     EnableAssertions,
     EnableTVMFFI,
     FrontendNext,
     GenerateLineInfo,
+    OptLevel,
+)
+from ..base_dsl.target import target_name
+from ..hardware.current import compiling_with
+from ..hardware.options import (
+    RDC,
+    DeviceTarget,
+    DisableCuteExtCompile,
     GPUArch,
     KeepCUBIN,
     KeepPTX,
     KeepSASS,
     LinkLibraries,
     NvdisasmOptions,
-    OptLevel,
     PtxasOptions,
     RemarkFilter,
     RemarkOutput,
 )
-from ..base_dsl.target import target_name
 from .dsl import DSL, KernelFunction, KernelLaunch
 
 __all__ = [
@@ -78,7 +80,7 @@ class _Compile:
             parsed = CompileOptions(*self._options, options)
             arguments = jit.parameters.bind(args, kwargs)
             nodes = jit.parameters.nodes(jit.dsl, arguments)
-            with compiling_for(parsed.gpu_arch):
+            with compiling_with(parsed, target):
                 compiled = jit.compile(nodes, arguments, parsed, target)
             compiled.use_native(arguments.values())
             for kind in sorted(parsed.kept()):

@@ -18,11 +18,13 @@ from ..base_dsl.promises import Kinds
 from ..base_dsl.scf import ScfDSL
 from ..base_dsl.traced_function import TracedFunction
 from ..base_dsl.typing import Int32, Int64, Numeric
+from ..hardware import current
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ..calls.plan import Native, Planner
+    from ..hardware.architectures import Architecture
     from ..mlir import ext, ir
 
 
@@ -30,6 +32,10 @@ class CuteDSL(ScfDSL):
     """CuTe in Python."""
 
     name = "cute"
+
+    def get_arch_enum(self) -> Architecture:
+        """The GPU architecture that is compiled for, as an `Arch`."""
+        return current.architecture()
 
     def dialects(self) -> Sequence[type[ext.Dialect]]:
         from ..dialects import cute

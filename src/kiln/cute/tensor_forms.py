@@ -10,6 +10,7 @@ from ..base_dsl import target
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Float32, Int32, Int64, TFloat32
 from ..calls import plan as call_plan
+from ..hardware import current as hardware
 from .arrays import Array
 from .extents import extents_of
 from .layout import fast_layout
@@ -142,7 +143,7 @@ class TensorSignature:
             return "it is read-only"
         if array.device == "cuda" and self.memspace is AddressSpace.generic:
             return "it is on a CUDA device"
-        on_gpu = target.target_name() != "cpu" or target.cuda_is_host_memory
+        on_gpu = target.target_name() != "cpu" or hardware.cuda_is_host_memory
         if array.device == "cpu" and self.memspace is AddressSpace.gmem and on_gpu:
             return "it is in the memory of the host"
         if self.alignment > alignment and array.address % self.alignment:

@@ -14,7 +14,7 @@ from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
 from ..base_dsl.function import JitFunction
 from ..base_dsl.target import target_key
 from ..base_dsl.typing import Boolean, Constexpr, Int32
-from ..testing import CantImplementError, JitArguments, benchmark, get_workspace_count
+from ..measure.timing import CantImplementError, JitArguments, benchmark, get_workspace_count
 from . import arch
 from .dsl import DSL
 from .layout import size

@@ -23,6 +23,27 @@ _ATTRIBUTES = {
     "smem_optin": 97, "cluster_launch": 120,
 }  # fmt: skip
 
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("smem", ctypes.c_uint32),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("count", ctypes.c_uint32),
+    ]
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute, with the extents of a cluster as its value."""
+
+    CLUSTER = 4
+    _fields_ = [("kind", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_uint32 * 16)]
+
+
 _FUNCTION_ATTRIBUTES = {"max_dynamic_smem": 8, "carveout": 9, "non_portable_cluster": 14}
 
 # What to do about an error, where there is something to say.
@@ -178,9 +199,15 @@ def ensure_context() -> None:
     """Make the primary context of device 0 current if no context is: what the CUDA runtime does too."""
     current = ctypes.c_void_p()
     call("cuCtxGetCurrent", ctypes.byref(current))
-    if current.value:
-        return
-    call("cuCtxSetCurrent", ctypes.c_void_p(_primary_context(0)))
+    if not current.value:
+        set_device(0)
+
+
+def set_device(device: int) -> int:
+    """Make the primary context of a device this thread's current one; its handle."""
+    context = _primary_context(device)
+    call("cuCtxSetCurrent", ctypes.c_void_p(context))
+    return context
 
 
 @functools.lru_cache(maxsize=1024)
@@ -202,6 +229,13 @@ def device_name(device: int) -> str:
     text = ctypes.create_string_buffer(256)
     call("cuDeviceGetName", text, len(text), device)
     return text.value.decode(errors="replace")
+
+
+def total_memory(device: int) -> int:
+    """Bytes of memory of a device."""
+    size = ctypes.c_size_t()
+    call("cuDeviceTotalMem_v2", ctypes.byref(size), device)
+    return size.value
 
 
 def set_kernel_attribute(kernel: int, name: str, value: int, device: int) -> int:
@@ -273,3 +307,66 @@ def is_capturing(stream: int) -> bool:
 def synchronize(stream: int) -> None:
     """Wait for a stream."""
     call("cuStreamSynchronize", ctypes.c_void_p(stream))
+
+
+# The driver counts clusters for a kernel, so there must be one.
+_EMPTY_KERNEL = b".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry empty() { ret; }\n\0"
+
+
+@functools.lru_cache(maxsize=256)
+def active_clusters(device: int, smem: int, size: int, stream: int) -> int:
+    """How many clusters of `size` blocks with `smem` bytes of shared memory run on a device at a time."""
+    found = ctypes.c_int()
+    with on_device(device):
+        loaded = load_library(_EMPTY_KERNEL)
+        try:
+            kernel = library_kernel(loaded, "empty")
+            for name, value in (("max_dynamic_smem", smem), ("non_portable_cluster", 1)):
+                status = set_kernel_attribute(kernel, name, value, device)
+                if status:
+                    raise failure(status, "cuKernelSetAttribute")
+            cluster = LaunchAttribute(LaunchAttribute.CLUSTER, 0, (size, 1, 1))
+            config = LaunchConfig((size, 1, 1), (128, 1, 1), smem, stream, ctypes.addressof(cluster), 1)
+            place, handle = ctypes.byref(found), ctypes.c_void_p(kernel)
+            call("cuOccupancyMaxActiveClusters", place, handle, ctypes.byref(config))
+        finally:
+            call("cuLibraryUnload", ctypes.c_void_p(loaded))
+    return found.value
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+class Event:
+    """A point in the work of a stream, and when it was reached."""
+
+    def __init__(self) -> None:
+        self._handle = ctypes.c_void_p()
+        call("cuEventCreate", ctypes.byref(self._handle), 0)
+
+    def record(self, stream: int) -> None:
+        """Let it be what is on the stream now."""
+        call("cuEventRecord", self._handle, ctypes.c_void_p(stream))
+
+    def microseconds_since(self, start: Event) -> float:
+        """Wait for both; the time between them."""
+        call("cuEventSynchronize", self._handle)
+        passed = ctypes.c_float()
+        call("cuEventElapsedTime", ctypes.byref(passed), start._handle, self._handle)
+        return passed.value * 1e3
+
+    def __del__(self) -> None:
+        if self._handle:
+            function("cuEventDestroy_v2")(self._handle)
+
+
+def captured(stream: int, work: Callable[[], None]) -> Callable[[], None]:
+    """What a function puts on a stream, as one graph: a function that launches it."""
+    thread_local, graph, executable, handle = 1, ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(stream)
+    call("cuStreamBeginCapture_v2", handle, thread_local)
+    try:
+        work()
+    finally:
+        call("cuStreamEndCapture", handle, ctypes.byref(graph))
+    call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
+    return lambda: call("cuGraphLaunch", executable, handle)

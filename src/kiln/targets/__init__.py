@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..base_dsl.target import register_target
 from ..calls.plan import register_native
+from . import settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

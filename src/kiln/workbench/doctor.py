@@ -22,7 +22,8 @@ from pathlib import Path
 
 import kiln
 from kiln import DSLRuntimeError, _alias
-from kiln.targets.nvidia import toolchain
+from kiln.base_dsl.target import target_names
+from kiln.hardware import toolchain
 from kiln.workbench import gpu
 
 PROBE_ANSWER = "42"
@@ -111,7 +112,7 @@ def requirement(distribution: str) -> str:
 def _targets(driver: gpu.Driver) -> Iterator[Finding]:
     yield _cpu_target()
     only_cpu = "kernels run on the CPU target only"
-    if not _exists("kiln.targets.nvidia"):
+    if "nvidia" not in target_names():
         yield Finding("targets", "nvidia", "missing", "not in this version of Kiln", only_cpu)
     elif not _found("ptxas") and not driver.gpus:  # with a GPU, its driver compiles
         yield Finding("targets", "nvidia", "missing", "no ptxas", only_cpu, _pip_for("ptxas"))

@@ -1,13 +1,13 @@
-"""What the CUDA driver says of this machine's GPUs, asked through `libcuda` itself so that no package is needed."""
+"""What the CUDA driver says of this machine's GPUs."""
 
 from __future__ import annotations
 
-import ctypes
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76  # CUdevice_attribute
+from kiln import DSLCudaRuntimeError
+from kiln.hardware import driver as cuda
 
 
 @dataclass(frozen=True)
@@ -32,45 +32,20 @@ class Driver:
     gpus: list[Gpu] = field(default_factory=list)
 
 
-def driver(library: str = "libcuda.so.1") -> Driver:
+def driver() -> Driver:
     """Load the driver and list the GPUs it shows to this process (CUDA_VISIBLE_DEVICES applies). Creates no context."""
     version = _kernel_driver_version()
     try:
-        cuda = ctypes.CDLL(library)
-    except OSError as error:
-        return Driver(f"no CUDA driver ({error})", version)
-    try:
-        _call(cuda, "cuInit", 0)
-        served, count = ctypes.c_int(), ctypes.c_int()
-        _call(cuda, "cuDriverGetVersion", ctypes.byref(served))
-        _call(cuda, "cuDeviceGetCount", ctypes.byref(count))
-        gpus = [_gpu(cuda, ordinal) for ordinal in range(count.value)]
-    except (OSError, AttributeError) as error:
-        return Driver(str(error), version)
-    return Driver(None, version, f"{served.value // 1000}.{served.value % 1000 // 10}", gpus)
+        gpus = [_gpu(number) for number in range(cuda.device_count())]
+        return Driver(None, version, cuda.cuda_version(), gpus)
+    except DSLCudaRuntimeError as failure:
+        return Driver(failure.message, version)
 
 
-def _gpu(cuda: ctypes.CDLL, ordinal: int) -> Gpu:
-    device, name, memory = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.c_size_t()
-    _call(cuda, "cuDeviceGet", ctypes.byref(device), ordinal)
-    _call(cuda, "cuDeviceGetName", name, len(name), device)
-    _call(cuda, "cuDeviceTotalMem_v2", ctypes.byref(memory), device)
-
-    def attribute(which: int) -> int:
-        value = ctypes.c_int()
-        _call(cuda, "cuDeviceGetAttribute", ctypes.byref(value), which, device)
-        return value.value
-
-    arch = f"sm_{attribute(_MAJOR)}{attribute(_MINOR)}"
-    return Gpu(name.value.decode(errors="replace"), arch, memory.value, attribute(_MULTIPROCESSORS))
-
-
-def _call(cuda: ctypes.CDLL, function: str, *arguments: object) -> None:
-    status = getattr(cuda, function)(*arguments)
-    if status:
-        name = ctypes.c_char_p()
-        cuda.cuGetErrorName(status, ctypes.byref(name))
-        raise OSError(f"{function} failed: {name.value.decode() if name.value else status}")
+def _gpu(number: int) -> Gpu:
+    major, minor = cuda.capability(number)
+    memory, multiprocessors = cuda.total_memory(number), cuda.attribute("multiprocessors", number)
+    return Gpu(cuda.device_name(number), f"sm_{major}{minor}", memory, multiprocessors)
 
 
 def _kernel_driver_version() -> str | None:

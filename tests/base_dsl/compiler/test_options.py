@@ -11,12 +11,9 @@ from kiln.base_dsl.options import (
     CompileOptions,
     EnableTVMFFI,
     GenerateLineInfo,
-    GPUArch,
-    KeepCUBIN,
-    KeepPTX,
     OptLevel,
-    PtxasOptions,
 )
+from kiln.hardware.options import GPUArch, KeepCUBIN, KeepPTX, PtxasOptions
 
 
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:

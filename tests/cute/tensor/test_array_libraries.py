@@ -11,9 +11,9 @@ import pytest
 
 import kiln
 from kiln import cute
-from kiln.base_dsl import target
 from kiln.cute import arrays
 from kiln.cute.runtime import from_dlpack
+from kiln.hardware import current as hardware
 
 
 @cute.jit
@@ -95,7 +95,7 @@ def test_an_array_on_a_gpu():
 
 
 def test_a_gpu_served_from_host_memory(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(target, "cuda_is_host_memory", True)
+    monkeypatch.setattr(hardware, "cuda_is_host_memory", True)
     out = OnGpu(np.zeros((2, 4), np.float32))
     with kiln.target("cpu"):
         copy(OnGpu(np.arange(8, dtype=np.int16).reshape(4, 2).T), out)

@@ -232,9 +232,9 @@ def test_every_part_counts_as_its_sum_does():
 
 def test_the_plan_cuts_keys_where_blocks_are_few():
     from kiln.kernels.attentions.plan import Problem, default_tiling
-    from kiln.kernels.devices import Device
+    from kiln.kernels.devices import device_of
 
-    hopper = Device(132, 227 << 10, 16)
+    hopper = device_of("sm_90a")
     serving = Problem(1, 1, 32768, 32, 8, 128, 128)
     few = default_tiling(serving, hopper)
     assert few.grouped
@@ -344,11 +344,11 @@ def test_refused(call, says):
 
 def test_default_tilings_fit():
     from kiln.kernels.attentions.plan import Problem, default_tiling
-    from kiln.kernels.devices import Device
+    from kiln.kernels.devices import device_of
 
-    for capacity in (99 << 10, 163 << 10, 227 << 10):
+    for device in map(device_of, ("sm_86", "sm_80", "sm_90a")):
         for dim in range(8, 257, 8):
             for dim_v in (dim, 64, 256):
                 for queries in (1, 20, 64, 1000):
                     problem = Problem(1, queries, 4096, 8, 2, dim, dim_v)
-                    default_tiling(problem, Device(108, capacity, 1)).check(dim, dim_v, capacity)
+                    default_tiling(problem, device).check(dim, dim_v, device.smem)

@@ -341,11 +341,11 @@ def test_refused(call, says):
 
 
 def test_chosen_tilings_fit():
-    from kiln.kernels.devices import Device
+    from kiln.kernels.devices import device_of
     from kiln.kernels.products.cost import Problem, chosen
     from kiln.kernels.products.plan import k_step
 
-    h200, a100, ada = Device(132, 227 * 1024, 16), Device(108, 163 * 1024, 1), Device(128, 99 * 1024, 1)
+    h200, a100, ada = map(device_of, ("sm_90a", "sm_80", "sm_89"))
     shapes = ((1, 8192, 8192), (1, 3000, 3000), (1, 100, 100), (16, 512, 512), (1, 64, 4096), (1, 1, 1))
     for device in (h200, a100, ada):
         for shape in shapes:

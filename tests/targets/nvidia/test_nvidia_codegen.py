@@ -21,8 +21,9 @@ from kiln.base_dsl.diagnostics import (
     DSLSubprocessCallError,
     DSLUserCodeError,
 )
-from kiln.targets.nvidia import codegen, toolchain
-from kiln.targets.nvidia.arch import Arch, ptx_version
+from kiln.hardware import toolchain
+from kiln.hardware.architectures import Arch
+from kiln.targets.nvidia import codegen
 from kiln.targets.nvidia.expand import printf_parts
 from kiln.targets.nvidia.math.f64 import FUNCTIONS
 
@@ -436,7 +437,7 @@ def test_without_nvdisasm(monkeypatch):
     ],
 )
 def test_ptx_versions(name, cuda, version):
-    assert ptx_version(Arch(name), cuda) == version
+    assert codegen.ptx_version(Arch[name], cuda) == version
 
 
 @pytest.mark.parametrize(
@@ -451,7 +452,7 @@ def test_ptx_versions(name, cuda, version):
     ],
 )
 def test_where_code_runs(name, capability, runs):
-    assert Arch(name).runs_on(capability) is runs
+    assert Arch[name].runs_on(capability) is runs
 
 
 def test_resources_as_ptxas_prints_them():

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from kiln.base_dsl.options import CompileOptions
 from kiln.base_dsl.target import get_target
 from kiln.calls import plan as call_plan
-from kiln.hardware import driver
-from kiln.targets.nvidia import arch
+from kiln.hardware import current, driver
 
 
 class Driver:
@@ -115,9 +113,9 @@ def test_guards_hold_while_a_device_is_current(cuda):
 
 def test_code_is_made_for_the_architecture_of_the_current_device(cuda):
     target = get_target("nvidia")
-    assert (arch.chosen(CompileOptions()).name, target.device_key()) == ("sm_80", "sm_80")
+    assert (current.architecture(target=target).name, target.device_key()) == ("sm_80", "sm_80")
     with target.device(1):
-        assert (arch.chosen(CompileOptions()).name, target.device_key()) == ("sm_90a", "sm_90a")
+        assert (current.architecture(target=target).name, target.device_key()) == ("sm_90a", "sm_90a")
 
 
 def test_one_device_costs_nothing(cuda):

@@ -17,8 +17,8 @@ import kiln
 import kiln.cute as cute
 from kiln import Boolean, Float32, Int32, Int64
 from kiln.base_dsl.diagnostics import DSLCudaRuntimeError, DSLRuntimeError, DSLUserCodeTypeError
+from kiln.hardware.architectures import Arch
 from kiln.targets.nvidia import codegen
-from kiln.targets.nvidia.arch import Arch
 
 pytestmark = needs_ptxas
 
@@ -289,7 +289,7 @@ def test_a_stream_of_the_environment_is_left_out_of_calls(fake_driver, monkeypat
 
 def test_without_ptxas_the_driver_limits_the_ptx(fake_driver, monkeypatch):
     monkeypatch.setattr(codegen, "ptxas_version", lambda: None)
-    assert codegen.newest_ptx(Arch("sm_90a")) == 84
+    assert codegen.newest_ptx(Arch["sm_90a"]) == 84
 
 
 def test_a_lost_context_is_made_current_again(fake_driver):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...base_dsl.arch import Arch
+from ...hardware.architectures import Arch
 from .arithmetic import (
     add_packed_f32x2,
     clz,

@@ -14,6 +14,7 @@ from ...cute.arrays import has_mask, numpy_element_type, torch_element_type
 from ...cute.pointer import AddressSpace, element_bits, make_ptr, natural_alignment
 from ...cute.runtime import from_dlpack
 from ...cute.tensor import TracedTensor
+from ...hardware import current as hardware
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,7 +180,7 @@ def require_usable(x: Any, what: str, written: bool = False) -> None:
     on_gpu = is_torch(x) and x.device.type != "cpu"
     target = targets.get_target()
     require(
-        on_gpu != target.on_host or (on_gpu and targets.cuda_is_host_memory) or not target.launches(),
+        on_gpu != target.on_host or (on_gpu and hardware.cuda_is_host_memory) or not target.launches(),
         f"{what} is in the memory of {x.device if on_gpu else 'the host'}, and programs run on the target {target.name!r}",
         hint='kiln.target("cpu") for arrays of the host, torch tensors on a CUDA device else',
     )

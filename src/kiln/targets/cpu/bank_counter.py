@@ -21,9 +21,9 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from ... import forks
-from ...base_dsl import cache, sanitizing
+from ...base_dsl import cache
 from ...base_dsl.compiler import Compilation, source_span
-from ...base_dsl.sanitizing import SharedAccess
+from ...hardware.bank_conflicts import SharedAccess, count
 from ...mlir import context, ir
 from ..lowering.builder import Builder, declare, global_, int_attr, int_type, parsed_type, ptr_type, translate
 from ..lowering.llvm_text import fix_float_literals
@@ -377,7 +377,7 @@ def counted(call: Callable[[int], None], address: int, places: list[Place]) -> C
             try:
                 call(slots)
             finally:
-                sanitizing.count(
+                count(
                     [
                         SharedAccess(
                             place.kernel, place.operation, place.width, place.span, place.calls, found.accesses,

@@ -17,12 +17,13 @@ import llvmlite.binding as llvm
 from ... import forks
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
 from ...base_dsl.dsl import others_may_compile
+from ...hardware import driver, toolchain
 from ..lowering.pass_managers import free
-from . import toolchain
-from .arch import Arch, ptx_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from ...hardware.architectures import Architecture
 
 TRIPLE = "nvptx64-nvidia-cuda"
 _lock = forks.wait_for(forks.rlock())
@@ -62,7 +63,7 @@ def _tuned() -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=16)
-def _machine(arch: Arch, version: int, opt: int) -> llvm.TargetMachine:
+def _machine(arch: Architecture, version: int, opt: int) -> llvm.TargetMachine:
     _initialize()
     # 3 numbers values by a slower method, and gives the same code
     return llvm.Target.from_triple(TRIPLE).create_target_machine(
@@ -70,7 +71,7 @@ def _machine(arch: Arch, version: int, opt: int) -> llvm.TargetMachine:
     )
 
 
-def optimize(text: str, arch: Arch, opt: int, libraries: Sequence[bytes] = ()) -> llvm.ModuleRef:
+def optimize(text: str, arch: Architecture, opt: int, libraries: Sequence[bytes] = ()) -> llvm.ModuleRef:
     """Parse, link with bitcode libraries, verify and optimize a module. Raises RuntimeError with LLVM's words."""
     machine = _machine(arch, newest_ptx(arch), opt)
     with _tuned():
@@ -107,7 +108,7 @@ def _link(module: llvm.ModuleRef, library: bytes, data_layout: str) -> None:
             variable.linkage = "internal"
 
 
-def emit_ptx(module: llvm.ModuleRef, arch: Arch, opt: int) -> str:
+def emit_ptx(module: llvm.ModuleRef, arch: Architecture, opt: int) -> str:
     """PTX of an optimized module."""
     with _tuned():
         return _machine(arch, newest_ptx(arch), opt).emit_assembly(module)
@@ -155,11 +156,27 @@ def _version(tool: toolchain.Tool) -> str | None:
     return tool.version()
 
 
-def newest_ptx(arch: Arch) -> int:
+def newest_ptx(arch: Architecture) -> int:
     """The PTX version to write: one that ptxas takes or, where there is none, the driver."""
-    from ...hardware import driver
-
     return ptx_version(arch, ptxas_version() or driver.cuda_version())
+
+
+# CUDA release -> newest PTX version its ptxas takes
+_PTX_OF_CUDA = {
+    (12, 0): 80, (12, 1): 81, (12, 2): 82, (12, 3): 83, (12, 4): 84, (12, 5): 85, (12, 6): 85, (12, 7): 86,
+    (12, 8): 87, (12, 9): 88, (13, 0): 90,
+}  # fmt: skip
+_NEWEST_PTX = 88
+"""Nothing Kiln emits needs more, except what an architecture does."""
+
+
+def ptx_version(arch: Architecture, cuda: str | None) -> int:
+    """The PTX version to write, 88 for 8.8: what the tool of a CUDA release takes, as far as Kiln has use for it."""
+    supported = _NEWEST_PTX
+    if cuda:
+        release = tuple(int(part) for part in cuda.split(".")[:2])
+        supported = max((v for r, v in _PTX_OF_CUDA.items() if r <= release), default=80)
+    return max(min(_NEWEST_PTX, supported), arch.generation.ptx)
 
 
 _TMPDIR = "TMPDIR names a directory that can be written to and has room"
@@ -171,7 +188,7 @@ class Assembly:
     Whoever makes one asks for its result or ends it.
     """
 
-    def __init__(self, ptx: str, arch: Arch, opt: int, options: str = "", name: str = "module") -> None:
+    def __init__(self, ptx: str, arch: Architecture, opt: int, options: str = "", name: str = "module") -> None:
         tool = _ptxas()
         if tool is None:
             raise DSLSubprocessCallError("ptxas was not found", hint="pip install nvidia-cuda-nvcc, or set CUDA_HOME")
@@ -219,7 +236,7 @@ class Assembly:
         self._folder.cleanup()
 
 
-def _ptxas_message(said: str, ptx: str, name: str, arch: Arch) -> str:
+def _ptxas_message(said: str, ptx: str, name: str, arch: Architecture) -> str:
     """What ptxas rejected, with the lines of PTX it names."""
     lines = [line for line in said.splitlines() if "error" in line or "fatal" in line] or said.splitlines()
     source = ptx.splitlines()

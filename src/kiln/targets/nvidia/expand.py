@@ -33,7 +33,8 @@ from .passes import store_forwarding
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .arch import Arch
+    from ...hardware.architectures import Architecture
+    from ...hardware.features import Feature
 
 Types = list[ir.Type]
 _SPACES = {"gmem": 1, "smem": 3, "tmem": 6, "rmem": 0, "generic": 0}
@@ -79,7 +80,7 @@ class Expansion:
     """The state of expanding one module of device code."""
 
     module: ir.Module
-    arch: Arch
+    arch: Architecture
     blocks: dict[str, tuple[int, int, int]] = dataclasses.field(default_factory=dict)
     """Threads of a block of each kernel, where known."""
     merged: frozenset[str] = frozenset()
@@ -203,7 +204,7 @@ class Expander:
     """Constants at the start of the function."""
 
     @property
-    def arch(self) -> Arch:
+    def arch(self) -> Architecture:
         return self.module.arch
 
     def at_entry(self, location: ir.Location) -> DeviceBuilder:
@@ -236,20 +237,12 @@ class Expander:
             made = b.value("llvm.insertelement", vector, (made, part, self._number(number)))
         return made if vector == type_ else b.value("llvm.bitcast", type_, (made,))
 
-    def require(self, op: ir.Operation, number: int, what: str, *, specific: bool = False, before: int = 0) -> None:
-        """Refuse an operation that architectures before sm_`number` lack.
-
-        `specific`: those without an a or f lack it, too; `before`: and those from sm_`before` on.
-        """
-        arch = self.arch
-        if arch.number >= number and (arch.specific or not specific) and not 0 < before <= arch.number:
-            return
-        least = f"sm_{number}a" if specific else f"sm_{number}"
-        newer = f"an architecture before sm_{before}" if before else "newer"
-        raise report_at(
-            op.location, DSLArchitectureError, f"{what} needs {least} or {newer}, and this is compiled for {arch.name}",
-            hint="choose the architecture with --gpu-arch or CUTE_DSL_ARCH",
-        )  # fmt: skip
+    def require(self, op: ir.Operation, feature: Feature, what: str = "") -> None:
+        """Refuse an operation that needs a feature which the architecture lacks; `what` names the operation."""
+        if not feature.on(self.arch):
+            message = f"{what or feature.what} needs {feature.needs}, and this is compiled for {self.arch.name}"
+            hint = "choose the architecture with --gpu-arch or CUTE_DSL_ARCH"
+            raise report_at(op.location, DSLArchitectureError, message, hint=hint)
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...base_dsl.compiler import source_span
 from ...base_dsl.numeric.expand import CONVERSIONS, expand_narrow_floats
+from ...hardware import features
 from ...mlir import context, ir
 from ..lowering.builder import constant_value, int_type, operations, symbol, translate
 from ..lowering.llvm_text import fix_float_literals, mark_asm_convergent
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...base_dsl.compiler import Compilation
-    from .arch import Arch
+    from ...hardware.architectures import Architecture
     from .passes.kernel_outlining import LaunchFacts
 
 _TO_LLVM = (
@@ -32,11 +33,11 @@ _TO_LLVM = (
 _LINES = "ensure-debug-info-scope-on-llvm-func{emission-kind=DebugDirectivesOnly}"
 
 
-def lower(compilation: Compilation, arch: Arch, facts: list[LaunchFacts], lines: bool) -> tuple[str, Expansion]:
+def lower(compilation: Compilation, arch: Architecture, facts: list[LaunchFacts], lines: bool) -> tuple[str, Expansion]:
     """LLVM IR text of a module of device functions, and what its expansion found out."""
     blocks = {fact.name: fact.block for fact in facts if fact.block and not fact.max_threads}
     merged = frozenset(fact.name for fact in facts if fact.merge_smem)
-    wide = arch.number >= 100 and newest_ptx(arch) >= 88
+    wide = features.WIDE_ACCESS.on(arch) and newest_ptx(arch) >= 88
     expansion = Expansion(compilation.module, arch, blocks, merged, wide)
     with context(), ir.Location.unknown():
         if "fmad=false" not in compilation.options.ptxas_options:
@@ -81,7 +82,7 @@ _MAKERS = (
 """Operations that make tf32 of something else, besides conversions."""
 
 
-def _expand_narrow_floats(module: ir.Module, arch: Arch) -> None:
+def _expand_narrow_floats(module: ir.Module, arch: Architecture) -> None:
     operations = find(module.operation, (*CONVERSIONS, *_MAKERS))
     expand_narrow_floats(module, operations, functools.partial(narrow_conversion, arch))
 
@@ -217,7 +218,7 @@ def _attributes(module: ir.Module, expansion: Expansion, facts: list[LaunchFacts
             func.attributes["nvvm.reqntid"] = ir.DenseI32ArrayAttr.get(list(fact.block))
         if fact.min_blocks and (fact.max_threads or fact.block):
             func.attributes["nvvm.minctasm"] = ir.IntegerAttr.get(int_type(32), fact.min_blocks)
-        if fact.cluster and fact.cluster != (1, 1, 1) and expansion.arch.number >= 90:
+        if fact.cluster and fact.cluster != (1, 1, 1) and features.CLUSTERS.on(expansion.arch):
             func.attributes["nvvm.cluster_dim"] = ir.DenseI32ArrayAttr.get(list(fact.cluster))
 
 

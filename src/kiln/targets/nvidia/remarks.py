@@ -14,7 +14,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from ...base_dsl.diagnostics import DSLRuntimeError
-from . import codegen, toolchain
+from ...hardware import toolchain
+from . import codegen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from ... import forks
 from ...base_dsl.diagnostics import DSLBaseError, DSLCudaRuntimeError
 from ...hardware import driver
+from ...hardware.architectures import Architecture, of_capability
 from ..host.faults import AssertionFault, format_message
 from . import dry_run, recent_launches
-from .arch import Arch, of_capability
 from .codegen import Resources
 from .expand import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES
 from .launch import AFTER, ATTRIBUTE_BYTES, CLOCK, CLUSTER, HANDLES, LAUNCH, OWNER, RECENT, SLOW, VALUE
@@ -51,19 +51,6 @@ class KernelInfo:
     """Loops with a hint that changes nothing: file, line, hint."""
 
 
-class _Config(ctypes.Structure):
-    """CUlaunchConfig."""
-
-    _fields_ = [
-        ("grid", ctypes.c_uint32 * 3),
-        ("block", ctypes.c_uint32 * 3),
-        ("smem", ctypes.c_uint32),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.c_void_p),
-        ("count", ctypes.c_uint32),
-    ]
-
-
 driver.last_launches = recent_launches.suspects
 
 _SLOW = ctypes.CFUNCTYPE(
@@ -87,7 +74,7 @@ class Kernels:
         self,
         table: int,
         image: bytes,
-        arch: Arch,
+        arch: Architecture,
         infos: Sequence[KernelInfo],
         sites: Sequence[Site],
         host_sites: Sequence[Site],
@@ -151,7 +138,7 @@ class Kernels:
     def _slow(self, index: int, site: int, status: int, config: int, arguments: int) -> int:
         try:
             if dry_run.active():
-                self._note(index, _Config.from_address(config))
+                self._note(index, driver.LaunchConfig.from_address(config))
                 return 0
             self.load()
             if status == driver.INVALID_CONTEXT:
@@ -162,13 +149,13 @@ class Kernels:
                     ctypes.c_void_p(config), handle, ctypes.c_void_p(arguments), None
                 )
             if status:
-                raise explain(self.infos[index], self.arch, status, _Config.from_address(config))
+                raise explain(self.infos[index], self.arch, status, driver.LaunchConfig.from_address(config))
             return 0
         except BaseException as failure:
             self._keep(failure, site)
             return 1
 
-    def _note(self, index: int, config: _Config) -> None:
+    def _note(self, index: int, config: driver.LaunchConfig) -> None:
         """Instead of a launch."""
         name = self.infos[index].name
         about = self._about
@@ -235,7 +222,7 @@ def _set_attributes(info: KernelInfo, handle: int) -> None:
 # --- explaining ------------------------------------------------------------------------------------------------------
 
 
-def _wrong_architecture(arch: Arch, capability: tuple[int, int]) -> DSLCudaRuntimeError:
+def _wrong_architecture(arch: Architecture, capability: tuple[int, int]) -> DSLCudaRuntimeError:
     device = driver.current_device()
     own = of_capability(*capability).name
     return DSLCudaRuntimeError(
@@ -245,7 +232,7 @@ def _wrong_architecture(arch: Arch, capability: tuple[int, int]) -> DSLCudaRunti
     )
 
 
-def explain(info: KernelInfo, arch: Arch, status: int, config: _Config) -> DSLCudaRuntimeError:
+def explain(info: KernelInfo, arch: Architecture, status: int, config: driver.LaunchConfig) -> DSLCudaRuntimeError:
     """The error for a launch the driver refused: the rule that was broken and its numbers, where it can be found."""
     grid, block = tuple(config.grid), tuple(config.block)
     start = f"cannot launch kernel {info.name} with grid={_signed(grid)}, block={_signed(block)}"
@@ -264,7 +251,7 @@ def explain(info: KernelInfo, arch: Arch, status: int, config: _Config) -> DSLCu
     return driver.failure(status, start)
 
 
-def _cluster_of(config: _Config) -> tuple[int, ...]:
+def _cluster_of(config: driver.LaunchConfig) -> tuple[int, ...]:
     """The blocks of a launch's clusters along each axis."""
     for number in range(config.count):
         at = config.attributes + ATTRIBUTE_BYTES * number

@@ -18,10 +18,10 @@ from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRu
 from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
 from ...calls import plan as call_plan
-from ...hardware import driver
+from ...hardware import current, driver, features
+from ...hardware.architectures import Arch, Architecture
 from ..lowering.sites import Site
 from . import codegen, copy_hints, dry_run, remarks
-from .arch import Arch, chosen
 from .codegen import Resources
 from .expand import DYNAMIC_SMEM_ALIGNMENT, MAX_STATIC_SMEM
 from .runtime import KernelInfo, Kernels
@@ -43,7 +43,7 @@ _WRAPPER_TYPE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 class Code:
     """Everything an executable is made of; nothing refers to this process."""
 
-    arch: Arch
+    arch: Architecture
     host: bytes
     """Object code of the host function."""
     ptx: str
@@ -153,10 +153,6 @@ class NvidiaTarget(Target):
 
         return not dry_run.active()
 
-    def architecture(self) -> str:
-        """That of the current GPU, if there is one."""
-        return chosen(CompileOptions()).name
-
     def device(self, number: int | None) -> contextlib.AbstractContextManager[None]:
         """While open, the primary context of a device is this thread's."""
         if number is None or not driver.several() or driver.current_device() == number:
@@ -175,7 +171,7 @@ class NvidiaTarget(Target):
 
     def device_key(self) -> str:
         """Its architecture."""
-        return self.architecture() if driver.several() else ""
+        return current.architecture(target=self).name if driver.several() else ""
 
     has_dry_run = True
 
@@ -194,7 +190,7 @@ class NvidiaTarget(Target):
         artifacts = Artifacts()
         source = module.operation.clone()
         artifacts.add("mlir", source.get_asm)
-        arch = chosen(compilation.options)
+        arch = current.architecture(compilation.options, self)
         with compilation.stage("split"):
             device, facts = split(module)
         code = Code(arch, b"", "", b"", [], {}, [], [])
@@ -299,7 +295,7 @@ class NvidiaTarget(Target):
         from ..host import jit
 
         options = options or CompileOptions()
-        arch = chosen(options)
+        arch = current.architecture(options, self)
         ptxas = codegen.ptxas_version()
         parts = ["nvidia", arch.name, f"ptx{codegen.newest_ptx(arch)}", f"ptxas {ptxas}", f"O{options.opt_level}"]
         parts += [hashlib.sha256(library).hexdigest() for library in _libraries(options)]
@@ -325,7 +321,7 @@ class NvidiaTarget(Target):
         """Load host code from the cache; kernels are loaded when first launched."""
         facts, data = entry.facts, entry.data
         code = Code(
-            Arch(facts["arch"]),
+            Arch[facts["arch"]],
             data["host"],
             data["ptx"].decode(),
             data["cubin"],
@@ -383,7 +379,7 @@ def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resource
     )
 
 
-def _mark_launches(module: ir.Module, kernels: list[KernelInfo], arch: Arch) -> None:
+def _mark_launches(module: ir.Module, kernels: list[KernelInfo], arch: Architecture) -> None:
     """Tell each launch what its kernel needs of it."""
     from ...mlir import ir
 
@@ -395,9 +391,9 @@ def _mark_launches(module: ir.Module, kernels: list[KernelInfo], arch: Arch) -> 
                 op.attributes["extra_smem"] = ir.IntegerAttr.get(i32, kernel.extra_smem)
             if "cute.min_blocks" in op.attributes:
                 op.attributes["static_smem"] = ir.IntegerAttr.get(i32, kernel.static_smem)
-                most = arch.smem_per_multiprocessor
+                most = arch.generation.smem
                 op.attributes["smem_per_multiprocessor"] = ir.IntegerAttr.get(i32, most)
-            if "cute.preferred_cluster" in op.attributes and arch.number >= 100:  # older ones have the other size only
+            if "cute.preferred_cluster" in op.attributes and features.PREFERRED_CLUSTER.on(arch):
                 op.attributes["preferred_cluster"] = op.attributes["cute.preferred_cluster"]
             if kernel.prints or kernel.asserts:
                 op.attributes["reports"] = ir.UnitAttr.get(op.context)

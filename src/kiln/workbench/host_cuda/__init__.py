@@ -21,9 +21,9 @@ from __future__ import annotations
 
 def activate() -> None:
     """Serve CUDA from host memory in this process from now on. Calling it again changes nothing."""
-    from kiln.base_dsl import target
+    from kiln.hardware import current
 
     from . import importing
 
     importing.install()
-    target.cuda_is_host_memory = True
+    current.cuda_is_host_memory = True

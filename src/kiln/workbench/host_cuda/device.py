@@ -1,20 +1,18 @@
-"""The GPU that programs are told they have: the one of `CUTE_DSL_ARCH`, else one of compute capability 9.0."""
+"""The GPU that programs are told they have: the one that stands for the architecture they are compiled for."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-from kiln.utils import gpu_models
+from kiln.hardware import current as hardware
+from kiln.hardware.devices import Device as Model
 
 
 class Device:
     """Properties by the names that torch gives them; sizes in bytes."""
 
-    warp_size = 32
-    max_threads_per_block = 1024
     shared_memory_per_block = 48 << 10
-    regs_per_multiprocessor = regs_per_block = 65536
     clock_rate = 1_500_000
     memory_clock_rate = 2_000_000
     memory_bus_width = 5120
@@ -22,16 +20,19 @@ class Device:
     pci_bus_id = pci_device_id = pci_domain_id = 0
     uuid = "00000000-0000-0000-0000-000000000000"
 
-    def __init__(self, model: gpu_models.GpuModel) -> None:
-        self.major = model.major
-        self.minor = model.minor
-        self.name = f"Kiln host memory as sm_{model.major}{model.minor}"
+    def __init__(self, model: Model) -> None:
+        limits = model.generation
+        self.major, self.minor = model.capability
+        self.name = f"Kiln host memory as sm_{limits.number}"
         self.multi_processor_count = model.multiprocessors
         self.L2_cache_size = model.l2_cache
-        self.shared_memory_per_block_optin = model.smem_per_block
-        self.shared_memory_per_multiprocessor = model.smem_per_block + 1024
-        self.max_threads_per_multi_processor = model.threads_per_multiprocessor
-        self.max_blocks_per_multi_processor = model.blocks_per_multiprocessor
+        self.shared_memory_per_block_optin = limits.smem_per_block
+        self.shared_memory_per_multiprocessor = limits.smem
+        self.max_threads_per_multi_processor = limits.threads
+        self.max_blocks_per_multi_processor = limits.blocks
+        self.max_threads_per_block = limits.threads_per_block
+        self.regs_per_multiprocessor = self.regs_per_block = limits.registers
+        self.warp_size = limits.warp
 
     @property
     def total_memory(self) -> int:
@@ -55,8 +56,8 @@ class Device:
 
 
 def current() -> Device:
-    """The device, by the architecture in `CUTE_DSL_ARCH` now."""
-    return Device(gpu_models.chosen())
+    """The device, by the architecture that is chosen now."""
+    return Device(hardware.device())
 
 
 def check_number(number: int) -> int:

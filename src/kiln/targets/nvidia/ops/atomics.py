@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
+from ....hardware import features
 from ....mlir import context, ir
 from ...lowering.builder import int_type
 from ..expand import DeviceBuilder, Types, attribute, carrier_type, element_of, expands, like, to_carrier
@@ -61,7 +62,7 @@ def _atomic_rmw(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Dev
 
 def _check_scope(x: Expander, op: ir.Operation, modifiers: str) -> None:
     if "cluster" in modifiers.split("."):
-        x.require(op, 90, "an access at the scope of a cluster")
+        x.require(op, features.CLUSTERS, "an access at the scope of a cluster")
 
 
 def _has_instruction(x: Expander, kind: str, type_: ir.Type) -> bool:
@@ -70,7 +71,7 @@ def _has_instruction(x: Expander, kind: str, type_: ir.Type) -> bool:
         if kind == "exch":
             return bits_of(type_) >= 32
         narrow = str(element_of(type_)) == "bf16"
-        return kind == "add" and (not narrow or x.arch.number >= 90)
+        return kind == "add" and (not narrow or features.BFLOAT16_ATOMICS.on(x.arch))
     return bits_of(type_) >= 32
 
 
@@ -229,7 +230,7 @@ def _prefetch(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuil
     level = attribute(op, "level")
     space, letter = _space(op.operands[0])
     if level == "tensormap":
-        x.require(op, 90, "prefetch.tensormap")
+        x.require(op, features.TENSOR_MAP, "prefetch.tensormap")
         b.asm("prefetch.tensormap [$0];", letter, [op.operands[0]])
     else:
         b.asm(f"prefetch{space}.{level} [$0];", letter, [op.operands[0]])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
+from ....hardware import features
 from ....mlir import context, ir
 from ...lowering.builder import int_type
 from ..expand import Types, attribute, element_of, expands, pointer_type
@@ -82,9 +83,9 @@ def _mma_sync(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Devic
     if (m, n, k) not in _MMA_SHAPES.get(left, ()):
         raise report_at(op.location, DSLNotImplemented, f"there is no mma.sync m{m}n{n}k{k} of {left} and {right}")
     if left in ("e4m3", "e5m2"):
-        x.require(op, 89, "mma.sync of 8-bit floats")
+        x.require(op, features.FLOAT8_MMA)
     if left == "f64" and m == 16:
-        x.require(op, 90, f"mma.sync m{m}n{n}k{k} of f64")
+        x.require(op, features.TALL_FLOAT64_MMA, f"mma.sync m{m}n{n}k{k} of f64")
     groups = [
         _registers(x, b, a, as_bits=left == "tf32"), _registers(x, b, second, as_bits=right == "tf32"),
         _registers(x, b, c, as_bits=False),
@@ -133,7 +134,7 @@ def _source_format(x: Expander, op: ir.Operation, plain: str) -> str:
     if "unpack" not in op.attributes:
         return plain
     bits = attribute(op, "unpack")
-    x.require(op, 100, f"ldmatrix that unpacks elements of {bits} bits", specific=True)
+    x.require(op, features.BYTE_MATRICES, f"ldmatrix that unpacks elements of {bits} bits")
     return f"b8x16.b{bits}x16_p{128 - 16 * bits}"
 
 
@@ -156,7 +157,7 @@ def _ldmatrix(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuil
 
 @expands("cute_nvgpu.ldmatrix_bytes")
 def _ldmatrix_bytes(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> None:
-    x.require(op, 100, "ldmatrix of 16x16 matrices of bytes", specific=True)
+    x.require(op, features.BYTE_MATRICES, "ldmatrix of 16x16 matrices of bytes")
     count = attribute(op, "count")
     code = f"ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.{_source_format(x, op, 'b8')}"
     _load(x, b, op, code, 2 * count)
@@ -164,7 +165,7 @@ def _ldmatrix_bytes(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Devi
 
 @expands("cute_nvgpu.stmatrix_bytes")
 def _stmatrix_bytes(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, 100, "stmatrix of 16x8 matrices of bytes", specific=True)
+    x.require(op, features.BYTE_MATRICES, "stmatrix of 16x8 matrices of bytes")
     count, _ = _matrices(op)
     _store(x, b, op, f"stmatrix.sync.aligned.m16n8.x{count}.trans.shared.b8", count)
     return []
@@ -178,7 +179,7 @@ def _store(x: Expander, b: DeviceBuilder, op: ir.Operation, code: str, count: in
 
 @expands("cute_nvgpu.stmatrix")
 def _stmatrix(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, 90, "stmatrix")
+    x.require(op, features.STMATRIX)
     count, transpose = _matrices(op)
     _store(x, b, op, f"stmatrix.sync.aligned.m8n8.x{count}{transpose}.shared.b16", count)
     return []
@@ -186,7 +187,7 @@ def _stmatrix(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuil
 
 @expands("cute_nvgpu.bulk_load")
 def _bulk_load(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, 90, "a bulk copy")
+    x.require(op, features.BULK_COPY)
     target, source, size, mbarrier = op.operands
     code = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];"
     operands = [_shared_address(b, target), b.cast_space(source, pointer_type(1)), size, _shared_address(b, mbarrier)]
@@ -196,7 +197,7 @@ def _bulk_load(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBui
 
 @expands("cute_nvgpu.bulk_store")
 def _bulk_store(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, 90, "a bulk copy")
+    x.require(op, features.BULK_COPY)
     target, source, size = op.operands
     code = "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2;"
     b.asm(code, "l,r,r", [b.cast_space(target, pointer_type(1)), _shared_address(b, source), size])

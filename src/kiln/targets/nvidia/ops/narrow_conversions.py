@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ....hardware import features
 from ....mlir import context, ir
 from ...lowering.builder import int_type
 from ..expand import DeviceBuilder
 
 if TYPE_CHECKING:
-    from ..arch import Arch
+    from ....hardware.architectures import Architecture
 
 
-def narrow_conversion(arch: Arch, op: ir.Operation, source: str, target: str) -> ir.Value | None:
+def narrow_conversion(arch: Architecture, op: ir.Operation, source: str, target: str) -> ir.Value | None:
     """The result of a conversion, or None where there is no instruction for it."""
-    if (source, target) == (
-        "f32",
-        "tf32",
-    ) and arch.number >= 90:  # to the nearest even; before sm_90 ties go away from 0
+    if (source, target) == ("f32", "tf32") and features.TFLOAT32_TO_EVEN.on(arch):
         return _each(op, "cvt.rn.tf32.f32 $0, $1;")
     return None
 

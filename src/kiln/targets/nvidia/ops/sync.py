@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
+from ....hardware import features
 from ....mlir import context, ir
 from ...lowering.builder import int_type, ptr_type
 from ..expand import (
@@ -102,7 +103,7 @@ def _sync_warp(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBu
 def _fence(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
     kind = attribute(op, "kind")
     if "cluster" in kind or "async" in kind:
-        x.require(op, 90, f"fence.{kind}")
+        x.require(op, features.CLUSTERS, f"fence.{kind}")
     b.asm(f"fence.{kind};", "")
     return []
 
@@ -138,7 +139,7 @@ def _redux(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBu
     value, mask = op.operands
     kind, *modifiers = attribute(op, "kind").split(".")
     if is_float(value.type):
-        x.require(op, 100, "redux.sync of f32", specific=True, before=110)
+        x.require(op, features.FLOAT_REDUX)
         name = "".join(f".{part}" for part in (kind.removeprefix("f"), *modifiers))
         return b.asm(f"redux.sync{name}.f32 $0, $1, $2;", "=f,f,r", [value, mask], [_f32()])
     unsigned = kind in ("umin", "umax", "and", "or", "xor")
@@ -149,7 +150,7 @@ def _redux(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBu
 
 @expands("cute_nvgpu.elect_one")
 def _elect_one(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    if x.arch.number >= 90:
+    if features.ELECT.on(x.arch):
         return [b.value("nvvm.elect.sync", int_type(1))]
     # the lowest of the threads that are here
     (active,) = b.asm("activemask.b32 $0;", "=r", [], [int_type(32)])
@@ -193,8 +194,8 @@ def _mbarrier_arrive(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Dev
     address, remote = _peer_address(b, _shared_address(b, pointer), peer)
     with_bytes = constant_value(size) != 0
     if remote or with_bytes or (order, scope) != ("release", "cta"):
-        x.require(op, 90, "an mbarrier of a peer, or one that counts bytes,")
-    if x.arch.number < 90:
+        x.require(op, features.MBARRIER_BYTES, "an mbarrier of a peer, or one that counts bytes,")
+    if not features.MBARRIER_BYTES.on(x.arch):
         b.asm("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [$0], $1; }" if constant_value(count) != 1 else
               "{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [$0]; }", "r,r" if constant_value(count) != 1 else "r",
               [address, count] if constant_value(count) != 1 else [address])  # fmt: skip
@@ -212,7 +213,7 @@ def _mbarrier_arrive(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Dev
 
 @expands("cute_nvgpu.mbarrier_expect_tx")
 def _mbarrier_expect_tx(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, 90, "an mbarrier that counts bytes")
+    x.require(op, features.MBARRIER_BYTES)
     pointer, size, peer = op.operands
     address, remote = _peer_address(b, _shared_address(b, pointer), peer)
     scope = "cluster" if remote else attribute(op, "scope")
@@ -222,7 +223,7 @@ def _mbarrier_expect_tx(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: 
 
 
 def _poll(x: Expander, op: ir.Operation, b: DeviceBuilder, kind: str) -> ir.Value:
-    if kind == "try_wait" and x.arch.number < 90:
+    if kind == "try_wait" and not features.MBARRIER_TRY_WAIT.on(x.arch):
         kind = "test_wait"
     code = f"{{ .reg .pred p; mbarrier.{kind}.parity.shared.b64 p, [$1], $2; selp.u32 $0, 1, 0, p; }}"
     (made,) = b.asm(code, "=r,r,r", [_shared_address(b, op.operands[0]), op.operands[1]], [int_type(32)])
@@ -242,7 +243,7 @@ def _mbarrier_test_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: 
 @expands("cute_nvgpu.mbarrier_wait")
 def _mbarrier_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
     # the loop is part of the assembly: as a loop of the program, LLVM would have to be kept from changing it
-    kind = "try_wait" if x.arch.number >= 90 else "test_wait"
+    kind = "try_wait" if features.MBARRIER_TRY_WAIT.on(x.arch) else "test_wait"
     code = f"{{ .reg .pred p; wait_${{:uid}}: mbarrier.{kind}.parity.shared.b64 p, [$0], $1; @!p bra wait_${{:uid}}; }}"
     b.asm(code, "r,r", [_shared_address(b, op.operands[0]), op.operands[1]])
     return []
@@ -301,14 +302,14 @@ def _cp_async_mbarrier(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: 
 
 @expands("cute_nvgpu.cp_async_bulk_commit")
 def _cp_async_bulk_commit(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, 90, "a bulk copy")
+    x.require(op, features.BULK_COPY)
     b.asm("cp.async.bulk.commit_group;", "")
     return []
 
 
 @expands("cute_nvgpu.cp_async_bulk_wait")
 def _cp_async_bulk_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, 90, "a bulk copy")
+    x.require(op, features.BULK_COPY)
     read = ".read" if "read" in op.attributes else ""
     b.asm(f"cp.async.bulk.wait_group{read} {attribute(op, 'count')};", "")
     return []
@@ -327,7 +328,7 @@ _CLUSTERREGISTERS = {
 @expands("cute_nvgpu.cluster_index")
 def _cluster_index(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
     which, dim = attribute(op, "which"), attribute(op, "dim")
-    if x.arch.number < 90:  # every block is a cluster
+    if not features.CLUSTERS.on(x.arch):  # every block is a cluster
         if which in ("block_in_cluster_idx", "block_idx_in_cluster"):
             return [b.i32(0)]
         if which in ("block_in_cluster_dim", "cluster_size"):
@@ -342,7 +343,7 @@ def _cluster_index(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Devic
 
 @expands("cute_nvgpu.cluster_arrive")
 def _cluster_arrive(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, 90, "a cluster barrier")
+    x.require(op, features.CLUSTERS, "a cluster barrier")
     aligned = ".aligned" if "aligned" in op.attributes else ""
     order = ".relaxed" if "relaxed" in op.attributes else ".release"
     b.asm(f"barrier.cluster.arrive{order}{aligned};", "")
@@ -351,7 +352,7 @@ def _cluster_arrive(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Devi
 
 @expands("cute_nvgpu.cluster_wait")
 def _cluster_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, 90, "a cluster barrier")
+    x.require(op, features.CLUSTERS, "a cluster barrier")
     aligned = ".aligned" if "aligned" in op.attributes else ""
     b.asm(f"barrier.cluster.wait.acquire{aligned};", "")
     return []
@@ -359,7 +360,7 @@ def _cluster_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Device
 
 @expands("cute_nvgpu.map_shared")
 def _map_shared(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, 90, "shared memory of another block")
+    x.require(op, features.CLUSTERS, "shared memory of another block")
     # a plain access to shared memory reaches this block's only: the result is a generic address
     address = b.value("llvm.ptrtoint", int_type(64), (b.cast_space(op.operands[0], ptr_type()),))
     operands = [address, op.operands[1]]
@@ -398,7 +399,7 @@ def _packed(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceB
     kind, rounding = attribute(op, "kind"), attribute(op, "rounding")
     ftz = ".ftz" if attribute(op, "ftz") else ""
     operands = list(op.operands) if kind == "fma" else list(op.operands)[:2]
-    if x.arch.number >= 100 and kind != "sub":
+    if features.FLOAT32_PAIRS.on(x.arch) and kind != "sub":
         words = [as_bits(b, value) for value in operands]
         inputs = ",".join(["l"] * len(words))
         names = ", ".join(f"${n + 1}" for n in range(len(words)))
@@ -432,14 +433,14 @@ def _nanosleep(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBu
 
 @expands("cute_nvgpu.set_max_register")
 def _set_max_register(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, 90, "setmaxnreg", specific=True)
+    x.require(op, features.SET_MAX_REGISTERS)
     b.asm(f"setmaxnreg.{attribute(op, 'action')}.sync.aligned.u32 {attribute(op, 'count')};", "")
     return []
 
 
 @expands("cute_nvgpu.grid_dependency")
 def _grid_dependency(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, 90, "griddepcontrol")
+    x.require(op, features.GRID_DEPENDENCY)
     b.asm(f"griddepcontrol.{attribute(op, 'action')};", "")
     return []
 

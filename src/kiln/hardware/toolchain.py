@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...base_dsl import settings
-from ...base_dsl.diagnostics import DSLRuntimeError
+from ..base_dsl import settings
+from ..base_dsl.diagnostics import DSLRuntimeError
 
 TOOLS = {
     "ptxas": ("bin/ptxas", "nvidia-cuda-nvcc"),

@@ -1,0 +1,219 @@
+"""GPU architectures: the generations of GPUs with their limits, and the names code is compiled for.
+
+A new architecture is one row of `GENERATIONS`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["DEFAULT", "GENERATIONS", "Arch", "Architecture", "Generation", "generation_of", "of_capability"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Generation:
+    """GPUs of one compute capability; sizes in bytes."""
+
+    major: int
+    minor: int
+    suffixes: str
+    """What its names may end in: "a" (code for it alone), "f" (code for its family)."""
+    ptx: int
+    """The first version of PTX that knows it, 88 for 8.8."""
+    smem: int
+    """Shared memory of a multiprocessor."""
+    threads: int = 2048
+    """Of a multiprocessor."""
+    blocks: int = 32
+    """Of a multiprocessor."""
+    cluster: int = 1
+    """The most blocks of a cluster; more than 8 where a launch may ask for what is not portable."""
+
+    kept_smem = 1 << 10
+    """Shared memory of each block that the hardware keeps for itself."""
+    threads_per_block = 1024
+    registers = 1 << 16
+    """Of 32 bits, of a multiprocessor and of a block."""
+    warp = 32
+
+    @property
+    def number(self) -> int:
+        """90 for compute capability 9.0."""
+        return 10 * self.major + self.minor
+
+    @property
+    def smem_per_block(self) -> int:
+        """Shared memory one block can have."""
+        return self.smem - self.kept_smem
+
+
+_KIB = 1 << 10
+
+DEFAULT = "sm_90a"
+"""Compiled for where there is no GPU and nothing was chosen: the newest whose instructions every target has."""
+
+GENERATIONS = (
+    Generation(8, 0, "", 70, 164 * _KIB),
+    Generation(8, 6, "", 71, 100 * _KIB, 1536, 16),
+    Generation(8, 7, "", 74, 164 * _KIB, 1536, 16),
+    Generation(8, 9, "", 78, 100 * _KIB, 1536, 24),
+    Generation(9, 0, "a", 80, 228 * _KIB, cluster=16),
+    Generation(10, 0, "af", 86, 228 * _KIB, cluster=16),
+    Generation(10, 1, "af", 86, 228 * _KIB, 1536, 24, cluster=8),
+    Generation(10, 3, "af", 88, 228 * _KIB, cluster=16),
+    Generation(10, 7, "af", 88, 228 * _KIB, cluster=16),
+    Generation(11, 0, "af", 90, 228 * _KIB, 1536, 24, cluster=8),
+    Generation(12, 0, "af", 87, 100 * _KIB, 1536, 24, cluster=8),
+    Generation(12, 1, "af", 88, 100 * _KIB, 1536, 24, cluster=8),
+)
+"""All that Kiln compiles for, oldest first."""
+
+_BY_CAPABILITY = {(row.major, row.minor): row for row in GENERATIONS}
+
+
+class Architecture(enum.Enum):
+    """What code is compiled for, by its name; `Arch` has the members. The value is compute capability and suffix.
+
+    They compare by capability, then by suffix: sm_100 < sm_100a < sm_100f < sm_103.
+    """
+
+    def __lt__(self, other: Any) -> bool:
+        return self.value < other.value if isinstance(other, Architecture) else NotImplemented
+
+    def __le__(self, other: Any) -> bool:
+        return self.value <= other.value if isinstance(other, Architecture) else NotImplemented
+
+    def __gt__(self, other: Any) -> bool:
+        return self.value > other.value if isinstance(other, Architecture) else NotImplemented
+
+    def __ge__(self, other: Any) -> bool:
+        return self.value >= other.value if isinstance(other, Architecture) else NotImplemented
+
+    @property
+    def major(self) -> int:
+        """9 for `sm_90a`."""
+        return self.value[0]
+
+    @property
+    def minor(self) -> int:
+        """0 for `sm_90a`."""
+        return self.value[1]
+
+    @property
+    def suffix(self) -> str:
+        """What follows the number: "a" (this architecture alone), "f" (its family), or nothing."""
+        return self.value[2]
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The compute capability, (9, 0) for `sm_90a`."""
+        return self.value[:2]
+
+    @property
+    def number(self) -> int:
+        """90 for `sm_90a`."""
+        return 10 * self.value[0] + self.value[1]
+
+    @property
+    def generation(self) -> Generation:
+        """The GPUs it names, with their limits."""
+        return _BY_CAPABILITY[self.value[:2]]
+
+    def to_string(self) -> str:
+        """Its name."""
+        return self.name
+
+    def is_family_of(self, arch: Any) -> bool:
+        """Whether code for this architecture's features also knows those of the family of `arch`."""
+        return self.major == arch.major and self.minor >= arch.minor
+
+    def can_run_binary_built_for(self, target: Any) -> bool:
+        """Whether a GPU of this architecture runs code built for `target`."""
+        return target.runs_on(self.capability)
+
+    def runs_on(self, capability: tuple[int, int]) -> bool:
+        """Whether a GPU of this compute capability runs code built for the architecture."""
+        if self.suffix == "a":
+            return capability == self.capability
+        return capability[0] == self.major and capability[1] >= self.minor
+
+    @classmethod
+    def from_string(cls, arch_str: str) -> Any:
+        """The architecture of a name."""
+        try:
+            return cls[arch_str.strip().lower()]
+        except KeyError:
+            known = ", ".join(cls.__members__)
+            raise ValueError(f"{arch_str!r} is not an architecture Kiln knows; there are: {known}") from None
+
+    @classmethod
+    def filter(cls, criterion: Callable[[Any], bool]) -> list[Any]:
+        """The architectures for which a function is true."""
+        return [arch for arch in cls if criterion(arch)]
+
+    @classmethod
+    def AmpereArchs(cls) -> tuple[Any, ...]:
+        """Compute capability 8.0 to 8.7."""
+        return tuple(arch for arch in cls if arch.major == 8 and arch.minor < 9)
+
+    @classmethod
+    def AdaArchs(cls) -> tuple[Any, ...]:
+        """Compute capability 8.9."""
+        return tuple(arch for arch in cls if arch.capability == (8, 9))
+
+    @classmethod
+    def HopperArchs(cls) -> tuple[Any, ...]:
+        """Compute capability 9."""
+        return tuple(arch for arch in cls if arch.major == 9)
+
+    @classmethod
+    def BlackwellArchs(cls) -> tuple[Any, ...]:
+        """Compute capability 10 to 12, but 10.7."""
+        return tuple(arch for arch in cls if 10 <= arch.major <= 12 and arch.capability != (10, 7))
+
+    @classmethod
+    def RubinArchs(cls) -> tuple[Any, ...]:
+        """Compute capability 10.7."""
+        return tuple(arch for arch in cls if arch.capability == (10, 7))
+
+
+Arch: Any = Architecture(
+    "Arch",  # pyright: ignore[reportCallIssue]
+    {
+        f"sm_{row.number}{suffix}": (row.major, row.minor, suffix)
+        for row in GENERATIONS
+        for suffix in ("", *row.suffixes)
+    },
+    module=__name__,
+)
+"""The architectures Kiln compiles for: `Arch.sm_90a`, `Arch["sm_90a"]`."""
+
+
+def generation_of(name: str) -> Generation:
+    """The GPUs of a name such as "sm_90" or "compute_90a"; of one not known here, the next older ones with its capability."""
+    named = re.fullmatch(r"(?:sm_?|compute_)?(\d+)(\d)[af]?", name.strip().lower())
+    if named is None:
+        raise ValueError(f"{name!r} is not a GPU architecture: expected a name such as 'sm_90'")
+    asked = int(named[1]), int(named[2])
+    older = [row for row in GENERATIONS if (row.major, row.minor) <= asked]
+    if not older:
+        first = GENERATIONS[0].number
+        raise ValueError(f"{name} is older than sm_{first}, the first architecture Kiln knows")
+    return dataclasses.replace(older[-1], major=asked[0], minor=asked[1])
+
+
+def of_capability(major: int, minor: int) -> Architecture:
+    """The architecture to compile for to use all of a GPU; for a newer one than Kiln knows, all that it can run."""
+    found = [arch for arch in Arch if arch.suffix != "f" and arch.runs_on((major, minor))]
+    if not found:
+        raise ValueError(
+            f"Kiln knows no architecture whose code runs on a GPU of compute capability {major}.{minor}; there are: "
+            + ", ".join(Arch.__members__)
+        )
+    return found[-1]

@@ -1,0 +1,73 @@
+"""Which GPU: the architecture that programs are compiled for, and the device they are made for.
+
+`--gpu-arch`, `CUTE_DSL_COMPILER_OPT`, `CUTE_DSL_ARCH`, the target in force and its current device come together here, and
+nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from ..base_dsl.options import CompileOptions
+from ..base_dsl.target import get_target
+from . import driver
+from .architectures import DEFAULT, Arch, Architecture, of_capability
+from .devices import Device, device_here, device_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..base_dsl.target import Target
+
+cuda_is_host_memory = False
+"""Whether what programs ask of CUDA is served from host memory (`kiln run --target cpu`): the CPU target then takes
+arrays that say they are on a CUDA device."""
+
+
+class _Chosen(threading.local):
+    options: CompileOptions | None = None
+    target: Target | None = None
+
+
+_chosen = _Chosen()
+
+
+@contextlib.contextmanager
+def compiling_with(options: CompileOptions, target: str | None = None) -> Iterator[None]:
+    """While open, what this thread traces is compiled with options, for a target if one is named."""
+    before = _chosen.options, _chosen.target
+    _chosen.options, _chosen.target = options, get_target(target) if target else None
+    try:
+        yield
+    finally:
+        _chosen.options, _chosen.target = before
+
+
+def architecture(options: CompileOptions | None = None, target: Target | None = None) -> Architecture:
+    """What is compiled for: what options or the environment name, else the current GPU's, else `DEFAULT`.
+
+    Options and target are by default those of the compilation this thread is in, or those in force.
+    """
+    name = (options or _chosen.options or CompileOptions()).gpu_arch
+    if name:
+        return Arch[name]
+    return of_capability(*driver.capability()) if _on_gpu(target) else Arch[DEFAULT]
+
+
+def device(number: int | None = None) -> Device:
+    """The GPU that programs are made for, by default the current one.
+
+    Where programs do not run on a GPU, or are compiled for GPUs of another kind, the one that stands for the architecture.
+    """
+    name = (_chosen.options or CompileOptions()).gpu_arch
+    if not _on_gpu():
+        return device_of(name or DEFAULT)
+    found = device_here(driver.current_device() if number is None else number)
+    return found if not name or Arch[name].capability == found.capability else device_of(name)
+
+
+def _on_gpu(target: Target | None = None) -> bool:
+    """Whether programs run on a GPU of this machine."""
+    return not cuda_is_host_memory and not (target or _chosen.target or get_target()).on_host and driver.available()

@@ -1,0 +1,1 @@
+"""Clocks and statistics: how long programs take."""

@@ -1,0 +1,100 @@
+"""Architectures: order, families, limits, features, what runs where."""
+
+from __future__ import annotations
+
+import pytest
+
+from kiln.hardware import features
+from kiln.hardware.architectures import DEFAULT, GENERATIONS, Arch, generation_of, of_capability
+from kiln.hardware.devices import device_of
+from kiln.hardware.features import Feature
+
+
+def test_order_and_families():
+    assert Arch.sm_80 < Arch.sm_89 < Arch.sm_90 < Arch.sm_90a < Arch.sm_100 < Arch.sm_100a < Arch.sm_100f < Arch.sm_101
+    assert Arch.sm_100 <= Arch.from_string("SM_100a") <= Arch.sm_100f
+    assert Arch.HopperArchs() == (Arch.sm_90, Arch.sm_90a)
+    assert Arch.sm_120 in Arch.BlackwellArchs()
+    assert Arch.sm_89 in Arch.AdaArchs()
+    assert Arch.sm_89 not in Arch.AmpereArchs()
+    assert Arch.filter(lambda arch: arch >= Arch.sm_121) == [Arch.sm_121, Arch.sm_121a, Arch.sm_121f]
+    assert (Arch.sm_90a.to_string(), Arch.sm_90a.number, Arch.sm_90a.capability) == ("sm_90a", 90, (9, 0))
+    assert [*Arch] == sorted(Arch)
+    with pytest.raises(ValueError, match="'sm_42' is not an architecture"):
+        Arch.from_string("sm_42")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "code", "runs"),
+    [
+        ("sm_90", "sm_90a", True),
+        ("sm_103", "sm_100a", False),
+        ("sm_103", "sm_100f", True),
+        ("sm_86", "sm_80", True),
+        ("sm_89", "sm_80", True),
+        ("sm_80", "sm_89", False),
+        ("sm_100", "sm_90", False),
+        ("sm_100", "sm_90a", False),
+    ],
+)
+def test_what_runs_where(gpu, code, runs):
+    assert Arch[gpu].can_run_binary_built_for(Arch[code]) == runs
+    assert Arch[code].runs_on(Arch[gpu].capability) == runs
+
+
+@pytest.mark.parametrize(
+    ("capability", "name"),
+    [
+        ((8, 0), "sm_80"), ((8, 9), "sm_89"), ((9, 0), "sm_90a"), ((10, 0), "sm_100a"), ((12, 1), "sm_121a"),
+        ((8, 8), "sm_87"), ((12, 9), "sm_121"),  # newer than any that is known: what its code can run on
+    ],
+)  # fmt: skip
+def test_what_a_gpu_is_compiled_for(capability, name):
+    assert of_capability(*capability) is Arch[name]
+
+
+def test_a_gpu_for_which_there_is_no_code():
+    with pytest.raises(ValueError, match=r"compute capability 7\.5"):
+        of_capability(7, 5)
+
+
+def test_every_architecture_has_limits_and_a_device():
+    for arch in Arch:
+        row, device = arch.generation, device_of(arch.name)
+        assert (row.major, row.minor) == arch.capability == device.capability
+        assert 0 < row.smem_per_block == device.smem < row.smem
+        assert row.threads % row.warp == 0
+        assert device.multiprocessors > 0
+    assert Arch[DEFAULT].generation in GENERATIONS
+
+
+def test_names_of_generations():
+    assert generation_of("sm_90a") == generation_of("compute_90") == generation_of(" SM90 ") == Arch.sm_90.generation
+    later = generation_of("sm_105")  # not known: as the next older one, but itself
+    assert (later.number, later.smem) == (105, Arch.sm_103.generation.smem)
+    for wrong in ("hopper", "sm_", "90b"):
+        with pytest.raises(ValueError, match="expected a name such as 'sm_90'"):
+            generation_of(wrong)
+    with pytest.raises(ValueError, match="older than sm_80"):
+        generation_of("sm_75")
+
+
+def test_features():
+    having = {
+        features.CLUSTERS: ("sm_90", "sm_120"),
+        features.FLOAT8_MMA: ("sm_89", "sm_90"),
+        features.SET_MAX_REGISTERS: ("sm_90a", "sm_100f"),
+        features.FLOAT_REDUX: ("sm_100a", "sm_103f"),
+    }
+    lacking = {
+        features.CLUSTERS: ("sm_80", "sm_89"),
+        features.FLOAT8_MMA: ("sm_80", "sm_87"),
+        features.SET_MAX_REGISTERS: ("sm_90", "sm_89"),
+        features.FLOAT_REDUX: ("sm_100", "sm_90a", "sm_110a", "sm_120a"),
+    }
+    for feature, names in having.items():
+        assert all(feature.on(Arch[name]) for name in names), feature
+    for feature, names in lacking.items():
+        assert not any(feature.on(Arch[name]) for name in names), feature
+    assert Feature("x", 90).needs == "sm_90 or newer"
+    assert Feature("x", 100, specific=True, before=110).needs == "sm_100a or an architecture before sm_110"
