@@ -37,6 +37,23 @@ def child(tmp_path: Path) -> Child:
     return run
 
 
+@pytest.fixture(params=["native", "python"])
+def taker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who takes calls from Python. Tests of calls run both ways: results and errors are the same."""
+    from kiln.base_dsl.function import CompiledFunction, JitFunction
+    from kiln.calls import loading
+    from kiln.kernels.common.calls import KernelFunction
+
+    if request.param == "python":  # as with KILN_NATIVE_CALLS=0, also for functions that were called before
+        monkeypatch.setattr(loading, "engine", lambda: None)
+        monkeypatch.setattr(loading, "loaded", lambda: None)
+        for kind in (CompiledFunction, JitFunction, KernelFunction):
+            monkeypatch.setattr(kind, "__call__", kind._run_in_python)
+    elif loading.engine() is None:
+        pytest.skip("calls are made by Python here")
+    return request.param
+
+
 @pytest.fixture
 def in_order() -> Iterator[None]:
     """On the CPU target, threads and blocks run in order whatever schedule the tests run under: for tests that say what

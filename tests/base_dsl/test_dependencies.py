@@ -384,10 +384,10 @@ def test_functions_that_read_nothing_unusual_are_checked_by_native_code_alone(mo
         "def helper(a, k=1, *, n=1): return C().m(a) * K * k * n\nf = jit(lambda a: helper(a))"
     )
     assert program.f(1) == 2
+    from kiln.base_dsl import guards
     from kiln.base_dsl.dependencies import Dependencies
-    from kiln.calls import plan as call_plan
 
-    assert all(kind != call_plan.IS_TRUE for kind, *_ in Dependencies(program.f.function).guards())
+    assert all(kind != guards.IS_TRUE for kind, *_ in Dependencies(program.f.function).guards())
 
 
 def test_a_class_that_changes_all_the_time_does_not_gather_plans(module):
@@ -396,7 +396,7 @@ def test_a_class_that_changes_all_the_time_does_not_gather_plans(module):
         assert program.f(a) == 2 * a
         program.C.count = a
     ((compiled, _),) = program.f._compiled.values()
-    assert compiled.plans <= 16
+    assert compiled.learned.plans <= 16
 
 
 def test_retrace(module, tmp_path):

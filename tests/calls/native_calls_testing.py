@@ -10,16 +10,23 @@ import numpy as np
 
 from kiln import Int64, cute
 from kiln.base_dsl.function import CompiledFunction, JitFunction
+from kiln.calls import loading
 
 WARM_UP = 10
 """Calls after which native code takes those it can."""
 
 
-def taken_by_python(function, *args, **kwargs):
-    """How many of a few calls Python took (after those by which native code gets to know a function)."""
+def strays(function, *args, **kwargs):
+    """How many of a few calls were not taken by whom they should be: native code (after calls by which it gets to know a function),
+    or Python where there is none."""
     for _ in range(WARM_UP):
         function(*args, **kwargs)
-    return python_calls(lambda: [function(*args, **kwargs) for _ in range(3)])
+    return strays_of(lambda: [function(*args, **kwargs) for _ in range(3)], 3)
+
+
+def strays_of(run, calls):
+    """The same of so many calls that `run` makes."""
+    return python_calls(run) if loading.loaded() is not None else calls - python_calls(run)
 
 
 def python_calls(run):

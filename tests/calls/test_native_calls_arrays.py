@@ -4,27 +4,22 @@
 
 from __future__ import annotations
 
-import sys
-import sysconfig
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native_calls_testing import WARM_UP, CUstream, back, look, matrices, seen, taken_by_python
+from native_calls_testing import WARM_UP, CUstream, back, look, matrices, seen, strays
 
 import kiln.cute as cute
 from kiln import Float32, Int32, Int64
 from kiln.base_dsl import target
 from kiln.base_dsl.diagnostics import DSLBaseError, DSLUserCodeTypeError
-from kiln.calls import plan as call_plan
+from kiln.calls import loading
 from kiln.cute.array_keys import array_key, stream_of
+from kiln.cute.arrays import introduce_array
 from kiln.cute.runtime import from_dlpack, make_fake_compact_tensor, make_fake_stream, make_ptr, sym_int
 
-pytestmark = pytest.mark.skipif(
-    sys.implementation.name != "cpython" or bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
-    reason="calls are made by Python here",
-)
+pytestmark = pytest.mark.usefixtures("taker")
 
 
 @pytest.fixture(autouse=True)
@@ -42,12 +37,12 @@ def first(x: cute.Tensor):
 
 def test_numpy_arrays():
     compiled = cute.compile(look, matrices()[0])
-    assert taken_by_python(compiled, matrices()[0]) == 0
+    assert strays(compiled, matrices()[0]) == 0
     for x in matrices():
         strides = tuple(s // 4 for s in x.strides)
         assert look(x) == seen(x.shape, strides)
         assert first(x) == x[0, 0]
-    assert taken_by_python(look, matrices()[1]) == 0
+    assert strays(look, matrices()[1]) == 0
     for wrong in (
         np.zeros((3, 4), np.float64), np.zeros((3, 4), np.int32), np.zeros(4, np.float32), np.zeros((3, 4), ">f4"),
         np.zeros((3, 4, 5), np.float32), np.asfortranarray(np.zeros((3, 4), np.float32)),
@@ -91,7 +86,7 @@ def test_a_jit_function_tells_layouts_apart():
 
 def test_arrays_without_elements():
     compiled = cute.compile(look, np.zeros((3, 4), np.float32))
-    taken_by_python(compiled, np.zeros((3, 4), np.float32))
+    strays(compiled, np.zeros((3, 4), np.float32))
     assert compiled(np.zeros((0, 4), np.float32)) == seen((0, 4), (4, 1))
 
 
@@ -99,10 +94,10 @@ def test_read_only_arrays():
     frozen = np.zeros((3, 4), np.float32)
     frozen.flags.writeable = False
     compiled = cute.compile(first, frozen)
-    assert taken_by_python(compiled, frozen) == 0
-    assert taken_by_python(compiled, np.zeros((3, 4), np.float32)) == 0  # writable memory may be read
+    assert strays(compiled, frozen) == 0
+    assert strays(compiled, np.zeros((3, 4), np.float32)) == 0  # writable memory may be read
     writing = cute.compile(first, np.zeros((3, 4), np.float32))
-    taken_by_python(writing, np.zeros((3, 4), np.float32))
+    strays(writing, np.zeros((3, 4), np.float32))
     with pytest.raises(DSLUserCodeTypeError, match="read-only"):
         writing(frozen)
 
@@ -112,13 +107,13 @@ def test_torch_tensors():
     if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         pytest.skip("this PyTorch has no C functions for DLPack")
     compiled = cute.compile(look, torch.zeros(3, 4))
-    assert taken_by_python(compiled, torch.zeros(5, 6)) == 0
-    assert taken_by_python(compiled, torch.nn.Parameter(torch.zeros(5, 6))) == 0
+    assert strays(compiled, torch.zeros(5, 6)) == 0
+    assert strays(compiled, torch.nn.Parameter(torch.zeros(5, 6))) == 0
     for x in matrices():
         tensor = torch.from_numpy(x)
         assert look(tensor) == seen(tensor.shape, tensor.stride())
         assert first(tensor) == x[0, 0]
-    assert taken_by_python(look, torch.zeros(5, 6).T) == 0
+    assert strays(look, torch.zeros(5, 6).T) == 0
     for wrong in (
         torch.zeros(3, 4, dtype=torch.float64), torch.zeros(3), torch.zeros(4, 3).T, torch.zeros(3, 4).to_sparse(),
         torch.zeros(3, 4, device="meta"),
@@ -137,12 +132,12 @@ def test_arrays_where_a_prepared_tensor_was_compiled(library):
         zeros = lambda *shape: np.zeros(shape, np.float32)
     dynamic = from_dlpack(np.zeros((8, 16), np.float32)).mark_layout_dynamic(leading_dim=1)
     compiled = cute.compile(look, dynamic)
-    taken_by_python(compiled, zeros(8, 16))
+    strays(compiled, zeros(8, 16))
     assert compiled(zeros(3, 5)) == seen((3, 5), (5, 1))
     compact = from_dlpack(np.zeros((8, 16), np.float32)).mark_compact_shape_dynamic(1, (0, 1), divisibility=8)
     compiled = cute.compile(look, compact)
     if library == "numpy":
-        assert taken_by_python(compiled, zeros(8, 16)) == 0
+        assert strays(compiled, zeros(8, 16)) == 0
     assert compiled(zeros(8, 24)) == seen((8, 24), (24, 1))
     with pytest.raises(DSLUserCodeTypeError, match="not a multiple of 8"):
         compiled(zeros(8, 20))
@@ -152,7 +147,7 @@ def test_arrays_where_a_prepared_tensor_was_compiled(library):
     compiled = cute.compile(look, fake)
     assert compiled(zeros(2, 4)) == seen((2, 4), (4, 1))
     static = cute.compile(look, from_dlpack(np.zeros((2, 3), np.float32)))
-    taken_by_python(static, zeros(2, 3))
+    strays(static, zeros(2, 3))
     assert static(zeros(2, 3)) == seen((2, 3), (3, 1))
     with pytest.raises(DSLUserCodeTypeError, match="stride of mode 0 is 1, not 3"):
         static(zeros(3, 2).T)
@@ -162,18 +157,18 @@ def test_prepared_tensors():
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     tensor = from_dlpack(x)
     compiled = cute.compile(look, tensor)
-    assert taken_by_python(compiled, tensor) == 0
+    assert strays(compiled, tensor) == 0
     assert compiled(from_dlpack(np.zeros((3, 4), np.float32))) == seen((3, 4), (4, 1))
     with pytest.raises(DSLUserCodeTypeError, match="extent of mode 0"):
         compiled(from_dlpack(np.zeros((5, 4), np.float32)))
     for prepared in (tensor, from_dlpack(x).mark_layout_dynamic()):
-        assert taken_by_python(look, prepared) == 0
+        assert strays(look, prepared) == 0
         assert look(prepared) == seen((3, 4), (4, 1))
     # marking changes what is passed
     marked = from_dlpack(x)
     assert look(marked) == look(marked.mark_layout_dynamic())
     dynamic = cute.compile(look, marked)
-    assert taken_by_python(dynamic, tensor) == 0  # another signature that fits
+    assert strays(dynamic, tensor) == 0  # another signature that fits
     assert dynamic(from_dlpack(np.zeros((7, 9), np.float32))) == seen((7, 9), (9, 1))
     with pytest.raises(DSLUserCodeTypeError, match="elements are Int32"):
         dynamic(from_dlpack(np.zeros((7, 9), np.int32)))
@@ -181,7 +176,7 @@ def test_prepared_tensors():
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_tensors_are_prepared_alike_with_and_without_native_code(library, monkeypatch):
-    native = call_plan.native()
+    native = loading.engine()
     given = matrices()
     if library == "torch":
         torch = pytest.importorskip("torch")
@@ -200,7 +195,7 @@ def test_tensors_are_prepared_alike_with_and_without_native_code(library, monkey
             for leading in (0, 1, 2):
                 results = []
                 for how in (native, None, native):
-                    monkeypatch.setattr(call_plan, "_native", how)
+                    monkeypatch.setattr(loading, "_engine", how)
                     try:
                         results.append(facts(x, align, leading))
                     except DSLUserCodeTypeError as failure:
@@ -213,7 +208,7 @@ def test_alignment():
     start = (-memory.ctypes.data // 4) % 4
     aligned, not_aligned = memory[start : start + 32].reshape(2, 16), memory[start + 1 : start + 33].reshape(2, 16)
     compiled = cute.compile(look, from_dlpack(aligned, assumed_align=16).mark_layout_dynamic())
-    assert taken_by_python(compiled, aligned) == 0
+    assert strays(compiled, aligned) == 0
     for wrong in (not_aligned, from_dlpack(not_aligned)):
         with pytest.raises(DSLUserCodeTypeError, match="not a multiple of 16"):
             compiled(wrong)
@@ -224,8 +219,8 @@ def test_arrays_beyond_32_bits():
     memory = np.zeros((1 << 16, 1 << 15), np.int8)  # memory that is never touched
     small = memory[:10, :20]
     compiled = cute.compile(look, small)
-    assert taken_by_python(compiled, small) == 0
-    assert taken_by_python(look, small) == 0
+    assert strays(compiled, small) == 0
+    assert strays(look, small) == 0
     for rows, columns in ((1 << 15, 1 << 15), ((1 << 15) + 1, 1 << 15), ((1 << 16) - 1, 1 << 15)):
         x = memory[:rows, :columns]
         assert compiled(x) == look(x) == seen(x.shape, x.strides)
@@ -234,7 +229,7 @@ def test_arrays_beyond_32_bits():
     assert look(memory) == seen(memory.shape, memory.strides)
     narrow = cute.compile(look, from_dlpack(small, use_32bit_stride=True).mark_layout_dynamic())
     sparse = np.lib.stride_tricks.as_strided(memory, (3, 2), (1 << 30, 1), writeable=True)
-    assert taken_by_python(narrow, small) == 0
+    assert strays(narrow, small) == 0
     with pytest.raises(DSLUserCodeTypeError, match="offsets go up to"):
         narrow(sparse)
     assert compiled(sparse) == seen(sparse.shape, sparse.strides)
@@ -250,7 +245,7 @@ def test_pointers():
     pointer = make_ptr(Float32, x.ctypes.data, assumed_align=4)
     compiled = cute.compile(at, pointer, 0)
     for function in (compiled, at):
-        assert taken_by_python(function, pointer, 2) == 0
+        assert strays(function, pointer, 2) == 0
         assert function(pointer, 3) == 3.0
     assert compiled(make_ptr(Float32, x.ctypes.data + 4), 0) == 1.0
     with pytest.raises(DSLUserCodeTypeError):
@@ -268,7 +263,7 @@ class Stream:
 def test_streams(kind):
     compiled = cute.compile(back, kind(5))
     for function in (compiled, back):
-        assert taken_by_python(function, kind(5)) == 0
+        assert strays(function, kind(5)) == 0
         assert function(kind(1 << 47)) == 1 << 47
     with pytest.raises((RuntimeError, TypeError)):
         compiled(kind(None))
@@ -282,7 +277,7 @@ def test_a_stream_that_is_not_passed():
         return Int64(stream) * 1000 + n
 
     compiled = cute.compile(where, 1, torch.zeros(3, 4), make_fake_stream(use_tvm_ffi_env_stream=True))
-    assert taken_by_python(compiled, 7, torch.zeros(5, 6)) == 0
+    assert strays(compiled, 7, torch.zeros(5, 6)) == 0
     assert compiled(8, torch.zeros(5, 6)) == 8
     assert compiled(9, np.zeros((5, 6), np.float32)) == 9  # by Python
     assert compiled(9, torch.zeros(5, 6), CUstream(3)) == 3009
@@ -312,11 +307,11 @@ def test_native_code_sees_what_python_sees(layout):
 # --- keys for plans of programs ---------------------------------------------------------------------------------------
 
 
-def test_descriptions_of_arrays():
-    native = call_plan.native()
-    from kiln.cute.arguments import introduce
-
-    introduce(native, np.zeros(1))
+def test_descriptions_of_arrays(taker):
+    if taker == "python":
+        return
+    native = loading.engine()
+    introduce_array(native, np.ndarray)
     a = np.zeros((3, 4), np.float32)
     assert native.describe(a, None) == native.describe(a[:], None)
     others = [
@@ -357,4 +352,4 @@ def test_keys_of_arrays(library, monkeypatch):
         assert keys == [array_key(x) for x in made]
         assert len({array_key(made[0], None), array_key(None, made[0]), array_key(made[0]), array_key()}) == 4
         assert stream_of(made[0]) == 0
-        monkeypatch.setattr(call_plan, "_native", None)
+        monkeypatch.setattr(loading, "_engine", None)

@@ -19,7 +19,6 @@ from native_calls_testing import CUstream, python_calls
 import kiln.cute as cute
 from kiln import Int32, Int64, kernels
 from kiln.base_dsl import target
-from kiln.calls import plan as call_plan
 from kiln.cute.runtime import from_dlpack
 
 needs_native = pytest.mark.skipif(
@@ -31,14 +30,6 @@ needs_native = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def _on_the_cpu(monkeypatch):
     monkeypatch.setattr(target, "_process_choice", "cpu")
-
-
-@pytest.fixture(params=[pytest.param("native", marks=needs_native), "python"])
-def taker(request, monkeypatch):
-    """Who takes calls. A function that no plan is made for stays with Python."""
-    if request.param == "python":
-        monkeypatch.setattr(call_plan, "loaded", lambda: None)
-    return request.param
 
 
 class Losing:

@@ -16,7 +16,8 @@ from native_calls_testing import python_calls
 import kiln.cute as cute
 from kiln import Float32, Int32
 from kiln.base_dsl import target
-from kiln.calls import plan as call_plan
+from kiln.calls import loading
+from kiln.calls.caller import engine
 from kiln.targets.host import jit
 
 pytestmark = pytest.mark.skipif(
@@ -66,10 +67,10 @@ def test_types_that_compiling_did_not_see_are_learned_in_the_call_that_brings_th
 
 def test_a_call_that_finds_no_native_code_does_not_wait_for_it(monkeypatch):
     x = np.ones(4, np.float32)
-    monkeypatch.setattr(call_plan, "_native", None)  # as while another thread is loading it
-    monkeypatch.setattr(call_plan, "native", lambda: None)
+    monkeypatch.setattr(loading, "_engine", None)  # as while another thread is loading it
+    monkeypatch.setattr(loading, "engine", lambda: None)
     compiled = cute.compile(scale, x, 4, 1.0)
-    monkeypatch.setattr(call_plan, "native", lambda: pytest.fail("a call loads native code"))
+    monkeypatch.setattr(loading, "engine", lambda: pytest.fail("a call loads native code"))
     for _ in range(12):
         assert python_calls(lambda: compiled(x, 4, 2.0)) == 1
     assert x[0] == 2.0**12
@@ -207,11 +208,10 @@ def test_a_fork_meanwhile(tmp_path):
 
 
 def test_loading_begins_once_and_is_waited_for(monkeypatch):
-    events = []
-    made = call_plan.Native()
+    events, made = [], object()
 
-    def begin():
-        events.append("begun")
+    def begin(load):
+        events.append(("begun", load))
 
         def finish():
             events.append("ended")
@@ -219,14 +219,15 @@ def test_loading_begins_once_and_is_waited_for(monkeypatch):
 
         return finish
 
-    monkeypatch.setattr(call_plan, "_native", None)
-    monkeypatch.setattr(call_plan, "_finish", None)
-    monkeypatch.setattr(call_plan, "_begin", begin)
-    call_plan.prepare()
-    call_plan.prepare()
-    assert events == ["begun"]
-    assert call_plan.loaded() is None
-    assert call_plan.native() is made
-    assert call_plan.native() is call_plan.loaded() is made
-    call_plan.prepare()
-    assert events == ["begun", "ended"]
+    monkeypatch.setattr(loading, "_engine", None)
+    monkeypatch.setattr(loading, "_finish", None)
+    monkeypatch.setattr(loading, "_provider", lambda: "loader")
+    monkeypatch.setattr(engine, "begin", begin)
+    loading.prepare()
+    loading.prepare()
+    assert events == [("begun", "loader")]
+    assert loading.loaded() is None
+    assert loading.engine() is made
+    assert loading.engine() is loading.loaded() is made
+    loading.prepare()
+    assert events == [("begun", "loader"), "ended"]

@@ -10,6 +10,7 @@ from example_running import EXAMPLES, load
 
 from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLUserCodeError, DSLUserCodeTypeError
 from kiln.base_dsl.typing import Float32
+from kiln.calls.functions import NativeCaller
 
 demo = load("precious/demo.py")
 precious = demo.precious
@@ -121,6 +122,22 @@ def test_it_stands_on_base_dsl_alone():
     for file in (EXAMPLES / "precious").glob("*.py"):
         text = file.read_text()
         assert not re.search(r"kiln\.(cute|dialects)|cutlass", text)
+
+
+def test_native_code_can_take_its_calls(taker, monkeypatch):
+    """A language is given its caller. Numbers are taken by native code, matrices are left to Python."""
+    caller = NativeCaller()
+    monkeypatch.setattr(precious.DSL, "caller", caller, raising=False)
+    collatz, relu = precious.jit(demo.collatz.function), precious.jit(demo.matmul_relu.function)
+    assert [collatz(n, 100) for n in (1, 2, 3, 27)] == [0, 1, 7, 100]
+    assert hasattr(collatz, "for_caller") == (taker == "native")
+    with pytest.raises(DSLUserCodeTypeError, match="got the float 1.5"):
+        collatz(1.5, 100)
+    for _ in range(3):
+        a, b, c = matrix(3, 4), matrix(4, 5, 1), np.zeros((3, 5), np.float32)
+        relu(a, b, c)
+        np.testing.assert_allclose(c, np.maximum(a @ b, 0), rtol=1e-5)
+    assert not hasattr(relu, "for_caller")
 
 
 def test_it_runs_as_a_program(child):

@@ -16,7 +16,7 @@ from kiln import Float32, Int32
 from kiln.base_dsl import target
 from kiln.base_dsl.diagnostics import DSLCudaRuntimeError, DSLUserCodeTypeError
 from kiln.base_dsl.function import CompiledFunction, JitFunction
-from kiln.calls import plan as call_plan
+from kiln.calls import loading
 from kiln.cute.runtime import from_dlpack, make_fake_stream
 
 torch = pytest.importorskip("torch")
@@ -26,7 +26,7 @@ arch = cute.arch
 
 @pytest.fixture(autouse=True)
 def _native(_on_the_gpu):
-    if call_plan.native() is None:
+    if loading.engine() is None:
         pytest.skip("calls are made by Python here")
 
 

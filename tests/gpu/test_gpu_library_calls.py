@@ -9,7 +9,7 @@ import pytest
 from kiln import kernels
 from kiln.base_dsl import target
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
-from kiln.calls import plan as call_plan
+from kiln.calls import loading
 
 torch = pytest.importorskip("torch")
 ENOUGH = 6
@@ -18,7 +18,7 @@ ENOUGH = 6
 @pytest.fixture(autouse=True)
 def _native(_on_the_gpu, monkeypatch):
     """As outside of the `with target(...)` that tests of GPUs are in: inside, Python takes the calls."""
-    if call_plan.native() is None:
+    if loading.engine() is None:
         pytest.skip("calls are made by Python here")
     monkeypatch.setattr(target._choice, "name", "")
     monkeypatch.setattr(target, "_process_choice", "nvidia")

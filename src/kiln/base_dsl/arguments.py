@@ -15,10 +15,9 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
-from ..calls import plan as call_plan
 from . import promises
 from .diagnostics import DSLUserCodeTypeError, error
-from .static_key import Met, static_key
+from .static_key import static_key
 from .tree import is_dynamic
 from .typing import Boolean, Float32, Int32, Int64, Integer, Numeric, is_constexpr
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
     from typing import TypeGuard
 
-    from ..calls.plan import Native, Planner
     from ..mlir import ir
 
 
@@ -328,7 +326,7 @@ class ArgumentRules:
         if annotation is not None and self.is_static_annotation(annotation):
             return lambda value: (static_key(value), ())
         if kind in (int, bool, float):
-            wanted = annotation if _is_numeric_type(annotation) else None
+            wanted = annotation if is_numeric_type(annotation) else None
             if annotation is not None and wanted is None:
                 return None
             if wanted is not None and not (wanted._struct_format and (kind is not float or wanted.is_float)):
@@ -340,29 +338,6 @@ class ArgumentRules:
         if kind in (str, type(None)) or issubclass(kind, (enum.Enum, type)):
             return lambda value: (static_key(value), ())
         return None
-
-    def plan(self, key: Any, annotation: Any, planner: Planner) -> list[int] | None:
-        """The record by which native code takes arguments of a key (see `calls.plan`), or None: Python takes them."""
-        if _is_numeric_type(key):
-            return plan_number(key, annotation, planner)
-        if type(key) is tuple and key and isinstance(key[0], type) and issubclass(key[0], (tuple, list)):
-            slot = planner.slot("")
-            children: list[int] = []
-            for child, inner in zip(key[1:], _element_annotations(annotation, len(key) - 1), strict=True):
-                made = self.plan(child, inner, planner)
-                if made is None:
-                    return None
-                children += made
-            hold = planner.hold() if issubclass(key[0], list) else 0
-            return call_plan.record(call_plan.GROUP, slot, [planner.reference(key[0]), len(key) - 1, hold, *children])
-        return None
-
-    def is_array_key(self, key: Any) -> bool:
-        """Whether arguments of a key are arrays, which belong to a framework that may be working on a stream."""
-        return False
-
-    def introduce(self, native: Native, value: Any) -> None:
-        """Tell native code about the type of an argument, if it can take such arguments. Nothing by default."""
 
     def is_static_annotation(self, annotation: Any) -> bool:
         """Whether numbers under this annotation are known while tracing."""
@@ -387,7 +362,7 @@ class ArgumentRules:
         if kind is int or kind is float or kind is bool:
             return NumericNode(self._number_type(value, annotation, path), value)
         if isinstance(value, Numeric):
-            return NumericNode(annotation if _is_numeric_type(annotation) else type(value), value)
+            return NumericNode(annotation if is_numeric_type(annotation) else type(value), value)
         if isinstance(value, _STATIC_KINDS):
             return StaticNode(value)
         own = self.convert(value, annotation)
@@ -426,7 +401,7 @@ class ArgumentRules:
         return StaticNode(value)
 
     def _number_type(self, value: Any, annotation: Any, path: str) -> type[Numeric]:
-        if _is_numeric_type(annotation):
+        if is_numeric_type(annotation):
             if isinstance(value, float) and annotation.is_integer:
                 raise error(
                     DSLUserCodeTypeError,
@@ -456,7 +431,7 @@ class ArgumentRules:
     def _container(self, value: Any, annotation: Any, path: str) -> Node:
         if not isinstance(value, tuple):
             value = value.copy()  # another thread may change it
-        inner = _element_annotations(annotation, len(value))
+        inner = element_annotations(annotation, len(value))
         if isinstance(value, dict):
             keys = list(value)
             children = [self.node(value[k], None, f"{path}[{k!r}]") for k in keys]
@@ -524,7 +499,7 @@ class _ObjectNode(Node):
 def _int_type(value: int, path: str) -> type[Numeric]:
     if -(1 << 31) <= value < 1 << 31:
         return Int32
-    if _MIN64 <= value <= _MAX64:
+    if MIN64 <= value <= MAX64:
         return Int64
     shown = str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"
     raise error(
@@ -534,53 +509,15 @@ def _int_type(value: int, path: str) -> type[Numeric]:
     )
 
 
-_MIN64, _MAX64 = -(1 << 63), (1 << 63) - 1
+MIN64, MAX64 = -(1 << 63), (1 << 63) - 1
 
 
-def plan_number(kind: type[Numeric], annotation: Any, planner: Planner) -> list[int] | None:
-    """As `ArgumentRules._number_type` decides: what may come depends on the annotation."""
-    if not kind._struct_format:
-        return None
-    slot = planner.slot(number_format(kind))
-    annotated = _is_numeric_type(annotation)
-    if not issubclass(kind, Integer):
-        types_ = call_plan.FLOAT if kind is Float32 else 0
-        if annotated or annotation is float:
-            types_ = call_plan.INT | call_plan.BOOL | call_plan.FLOAT
-        return call_plan.record(call_plan.REAL, slot, [types_, id(kind), kind.width // 8])
-    types_ = call_plan.BOOL if kind is Boolean else call_plan.INT if kind in (Int32, Int64) else 0
-    if annotated or (annotation is int and kind is Int32):
-        types_ = call_plan.INT | call_plan.BOOL
-    hole = not annotated and kind is Int64
-    return call_plan.record(
-        call_plan.INTEGER, slot, [types_, id(kind), max(kind.min, _MIN64), min(kind.max, _MAX64), hole]
-    )
-
-
-def plan_static(value: Any, planner: Planner) -> list[int] | None:
-    """The record of an argument that was known while tracing; None if the same object can come to mean another thing."""
-    if type(value) is int and _MIN64 <= value <= _MAX64:
-        return call_plan.record(call_plan.NUMBER, 0, [value])
-    if _is_immutable(value):
-        return call_plan.record(call_plan.SAME, 0, [planner.reference(value)])
-    return None
-
-
-def _is_immutable(value: Any) -> bool:
-    if type(value) is tuple:
-        return all(map(_is_immutable, value))
-    if isinstance(value, enum.Enum):
-        met = Met()
-        static_key(value, met)
-        return not met.changeable
-    return value is None or type(value) in (int, bool, float, str, bytes) or isinstance(value, type)
-
-
-def _is_numeric_type(annotation: Any) -> TypeGuard[type[Numeric]]:
+def is_numeric_type(annotation: Any) -> TypeGuard[type[Numeric]]:
+    """Whether an annotation is a type of numbers of the object program."""
     return isinstance(annotation, type) and issubclass(annotation, Numeric) and not annotation._abstract
 
 
-def _element_annotations(annotation: Any, count: int) -> list[Any]:
+def element_annotations(annotation: Any, count: int) -> list[Any]:
     """Annotations for the elements of a tuple or list."""
     arguments = typing.get_args(annotation)
     origin = typing.get_origin(annotation)

@@ -19,10 +19,10 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from ..calls import plan as call_plan
 from . import object_words
 from .code_reads import ENVIRONMENT, CodeReads, code_reads
 from .diagnostics import is_internal
+from .guards import IN_CELL, IN_DICT, IS_TRUE, IS_WORD, NOTHING, Guard
 from .static_key import Met, static_key
 
 if TYPE_CHECKING:
@@ -132,27 +132,27 @@ class Dependencies:
                 self.moved = True
         return True
 
-    def guards(self) -> list[tuple[int, Any, Any, Any]]:
-        """The same as guards for native code (see `calls.plan`), which ask for the very objects."""
+    def guards(self) -> list[Guard]:
+        """The same for native code, which asks for the very objects."""
         self.moved = False
-        found: list[tuple[int, Any, Any, Any]] = []
+        found: list[Guard] = []
         rest = bool(self._contents or self._asked or self._whole)
         for names, name, value in self._names:
             rest |= type(names) is not dict
             if type(names) is dict:
-                found.append((call_plan.IN_DICT, names, name, call_plan.NOTHING if value is _MISSING else value))
-        found += [(call_plan.IN_CELL, cell, None, value) for cell, value in self._cells if value is not _MISSING]
+                found.append(Guard(IN_DICT, names, name, NOTHING if value is _MISSING else value))
+        found += [Guard(IN_CELL, cell, None, value) for cell, value in self._cells if value is not _MISSING]
         rest |= any(value is _MISSING for _, value in self._cells)
         for function, *_ in self._fields:
             words = object_words.function_words(function)
             rest |= words is None
-            found += [(call_plan.IS_WORD, address, function, word) for address, word in words or ()]
+            found += [Guard(IS_WORD, address, function, word) for address, word in words or ()]
         for kind, word in self._kinds.items():
             rest |= word is None
             if word is not None:
-                found.append((call_plan.IS_WORD, word[0], kind, word[1]))
+                found.append(Guard(IS_WORD, word[0], kind, word[1]))
         if rest:
-            found.append((call_plan.IS_TRUE, self.unchanged, None, None))
+            found.append(Guard(IS_TRUE, self.unchanged))
         return found
 
 

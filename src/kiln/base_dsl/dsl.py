@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .. import forks
 from . import trace as tracing
 from .arguments import ArgumentRules, Node
+from .caller import Caller
 from .diagnostics import (
     DSLBaseError,
     DSLOperationBuildError,
@@ -95,6 +96,8 @@ class BaseDSL(ArgumentRules):
     name = "base"
     wraps = False
     """Whether integers are meant to overflow: then nothing is known of them but what their operations make sure of."""
+    caller = Caller()
+    """Takes calls from Python."""
 
     @classmethod
     def _get_dsl(cls) -> Any:

@@ -5,53 +5,39 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import inspect
 import re
 import struct
-import sys
 import threading
 import types
 from typing import TYPE_CHECKING, Any
 
-from ..calls import plan as call_plan
-from ..calls.program import Entry
 from . import settings, stale
 from . import trace as tracing
-from .arguments import ONE_SYMBOL, Node, StaticNode, number_format, plan_static, slot_struct
+from .arguments import ONE_SYMBOL, Node, StaticNode, number_format, slot_struct
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLUserCodeValueError, error
 from .dsl import BaseDSL, Traced, compile_lock, no_collection, shorten_traceback
 from .numeric import host
 from .stale import checks_stale
 from .static_key import static_key
-from .target import Executable, choice_guards, target_key, target_name
+from .target import Executable, target_key, target_name
 from .traced_function import TracedFunction
 from .typing import Numeric
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from .compiler import CompileOptions
 
 
-_MOST_LESSONS = 8
-"""Calls by which native code gets to know types of arguments of one function; it need not know all."""
 _MOST_SPECIALIZATIONS = 1024
 """How many a function keeps; then the oldest go."""
-_MOST_PLANS = 16
-"""How often a plan is made anew for classes that change without effect."""
-_MOST_CANDIDATES = 4
-"""Specializations that native code tries."""
 
 
 class JitFunction(TracedFunction):
-    """A host function, or a function inlined into others.
+    """A host function, or a function inlined into others. The slot `for_caller` belongs to the language's caller."""
 
-    Its slot `_native` holds some specializations once they have been called: the addresses of their plans (see
-    `calls.plan`), then themselves.
-    """
-
-    __slots__ = ("_native",)
+    __slots__ = ("for_caller",)
 
     def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
         super().__init__(dsl, function, preprocess)
@@ -66,7 +52,7 @@ class JitFunction(TracedFunction):
                 if quick is not None:
                     found = self._compiled.get((target_key(), *quick[0]))
                     if found is not None and found[1].unchanged():
-                        self._use_native(found, args)
+                        self.dsl.caller.learn_jit(self, *found, args)
                         return found[0].run_leaves(quick[1])
             return self._call(args, kwargs)
         except Exception as failure:
@@ -88,7 +74,7 @@ class JitFunction(TracedFunction):
         elif checks_stale():
             with compile_lock, no_collection:
                 stale.check(self.name, found[0].__mlir__ or "", self._trace(nodes, arguments).module)
-        self._use_native(found, arguments.values())
+        self.dsl.caller.learn_jit(self, *found, arguments.values())
         return found[0].run_leaves([leaf for node in nodes for leaf in node.leaves()])
 
     def _specialize(
@@ -113,34 +99,11 @@ class JitFunction(TracedFunction):
         """
         with compile_lock:
             self._compiled.clear()
-            if hasattr(self, "_native"):
-                del self._native
-
-    def _use_native(self, found: tuple[CompiledFunction, Dependencies], values: Iterable[Any]) -> None:
-        """After a call that Python takes: see to it that native code takes the next one like it."""
-        compiled, dependencies = found
-        moved = dependencies.moved and compiled.plans < _MOST_PLANS
-        if (compiled.lessons >= _MOST_LESSONS and not moved) or not self.parameters.simple:
-            return
-        native, guards = call_plan.loaded(), choice_guards()
-        if native is None or guards is None:
-            return
-        compiled.lessons += 1
-        for value in values:
-            self.dsl.introduce(native, value)
-        if compiled.plan_specialization(dependencies):
-            _install(native)
-            guards = [(call_plan.IS_ZERO, tracing.active, None, None), *guards]
-            table, key = call_plan.guard_table(guards), target_key()
-            before = getattr(self, "_native", ())
-            others = before[3:] if before and before[2] == key else ()
-            kept = [compiled, *(c for c in others if c is not compiled)][:_MOST_CANDIDATES]
-            addresses = [call_plan.address_of(c.specialization) for c in kept]
-            words = call_plan.words([len(kept), call_plan.address_of(table), *addresses])
-            self._native = (words, (guards, table), key, *kept)
+            if hasattr(self, "for_caller"):
+                del self.for_caller
 
     def _trace(self, nodes: list[Node], arguments: dict[str, Any]) -> Traced:
-        call_plan.prepare()  # beside all that follows
+        self.dsl.caller.prepare()
         name = (self.name_prefix or "") + self.name.replace("<lambda>", "lambda")
 
         def run(values: list[Any]) -> Any:
@@ -165,7 +128,7 @@ class JitFunction(TracedFunction):
         target: str | None,
     ) -> CompiledFunction:
         executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
-        call_plan.native()  # compiling is the time to wait for it: calls use it if it is there
+        self.dsl.caller.wait()
         compiled = CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name())
         compiled.for_tvm_ffi = options is not None and options.enable_tvm_ffi
         return compiled
@@ -191,11 +154,11 @@ _buffers = _Buffers()
 class CompiledFunction:
     """A compiled specialization: call it with the arguments that are not Constexpr.
 
-    `__mlir__`, `__llvm__`, `__ptx__`, ... are its artefacts, None where the target has none. Its slot `_native` holds a
-    plan for native code (see `calls.plan`).
+    `__mlir__`, `__llvm__`, `__ptx__`, ... are its artefacts, None where the target has none. The slot `for_caller` belongs to
+    the language's caller.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_native")
+    __slots__ = ("__dict__", "__weakref__", "for_caller")
     __kiln_static__ = True
 
     def __init__(
@@ -210,58 +173,54 @@ class CompiledFunction:
         from .target import slot_layout
 
         self.source = source
-        self._parameters = source.parameters
+        self.parameters = source.parameters
         self.executable = executable
         self.function_name = traced.entry
-        self._names = names
-        self._keys = {
+        self.names = names
+        self.keys = {
             name: node.key for name, node in zip(names, nodes, strict=True) if not isinstance(node, StaticNode)
         }
-        self._static = {
+        self.static = {
             name: node.value for name, node in zip(names, nodes, strict=True) if isinstance(node, StaticNode)
         }
         annotation = source.parameters.annotation
-        self._passed = [
+        self.passed = [
             name
             for name in names
-            if name not in self._static
-            or (self._static[name] is None and not source.dsl.is_static_annotation(annotation(name)))
+            if name not in self.static
+            or (self.static[name] is None and not source.dsl.is_static_annotation(annotation(name)))
         ]
         """What calls pass: all but Constexpr. An argument that was None keeps its place."""
-        self._ambient = {name: node.ambient for name, node in zip(names, nodes, strict=True) if node.ambient}
+        self.ambient = {name: node.ambient for name, node in zip(names, nodes, strict=True) if node.ambient}
         self._key_tuple = tuple(node.key for node in nodes)
         self._struct = slot_struct("".join(node.formats for node in nodes))
-        offsets, self._size = slot_layout([*traced.argument_types, *traced.result_types])
-        self._results_at = offsets[len(traced.argument_types)] if traced.result_types else 0
+        offsets, self.slot_bytes = slot_layout([*traced.argument_types, *traced.result_types])
+        self.results_at = offsets[len(traced.argument_types)] if traced.result_types else 0
         self._result_struct = slot_struct("".join(number_format(kind) for kind in traced.result_kinds))
-        self._result_kinds = traced.result_kinds
+        self.result_kinds = traced.result_kinds
         # The common case: one number of a type that struct knows.
-        self._single = traced.returns_number and bool(traced.result_kinds[0]._struct_format)
+        self.returns_number = traced.returns_number and bool(traced.result_kinds[0]._struct_format)
         self._rebuild = traced.rebuild
-        self._has_results = bool(traced.result_types)
+        self.has_results = bool(traced.result_types)
         # What the trace returned is rebuilt from results; without results it is static.
-        self._static_result = None if self._has_results else traced.rebuild(iter(()))
-        self._target = target
-        self.lessons = self.plans = 0
-        """Calls by which native code got to know types of arguments, and plans that were made for it."""
+        self.static_result = None if self.has_results else traced.rebuild(iter(()))
+        self.target = target
+        self.learned: Any = None
+        """What the language's caller knows of it."""
         self.for_tvm_ffi = False
         """Whether arguments that do not fit are reported as TVM-FFI does."""
-        self.specialization = b""
-        """The plan by which native code takes calls of the jit function this was compiled of."""
-        self._kept: list[Any] = []
 
     def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
-        if self.lessons < _MOST_LESSONS:
-            self.use_native((*args, *kwargs.values()))
+        self.source.dsl.caller.learn_compiled(self, (*args, *kwargs.values()))
         try:
-            if not kwargs and not self._static:
-                quick = self._parameters.quick(self.source.dsl, args)
+            if not kwargs and not self.static:
+                quick = self.parameters.quick(self.source.dsl, args)
                 if quick is not None and quick[0] == self._key_tuple:
                     return self.run_leaves(quick[1])
             nodes = self._fitted(self._bind(args, kwargs))
             return self.run_leaves([leaf for node in nodes.values() for leaf in node.leaves()])
         except DSLBaseError as failure:
-            shown = _shown(failure, self._call_signature())
+            shown = _shown(failure, self.call_signature())
             if shown is failure:
                 raise
             raise shown from None
@@ -270,9 +229,9 @@ class CompiledFunction:
 
     def _fitted(self, arguments: dict[str, Any]) -> dict[str, Node]:
         """Arguments as it takes them."""
-        nodes = dict(zip(arguments, self._parameters.nodes(self.source.dsl, arguments), strict=True))
+        nodes = dict(zip(arguments, self.parameters.nodes(self.source.dsl, arguments), strict=True))
         for name, node in nodes.items():
-            expected = self._keys.get(name)
+            expected = self.keys.get(name)
             if expected is not None and node.key != expected:
                 fitted = node.fit(expected)
                 if isinstance(fitted, str):
@@ -282,14 +241,14 @@ class CompiledFunction:
 
     def leaves_of(self, args: Sequence[Any]) -> list[list[Any]]:
         """The leaves of each argument that is not compiled in, which `run_leaves` takes one after another."""
-        given = dict(zip([name for name in self._names if name not in self._static], args, strict=True))
-        nodes = self._fitted({name: given.get(name, self._static.get(name)) for name in self._names})
+        given = dict(zip([name for name in self.names if name not in self.static], args, strict=True))
+        nodes = self._fitted({name: given.get(name, self.static.get(name)) for name in self.names})
         return [list(node.leaves()) for name, node in nodes.items() if name in given]
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        dynamic = self._passed
+        dynamic = self.passed
         if len(args) > len(dynamic):
-            given = self._parameters.bind(args, kwargs) if len(args) <= len(self._names) else None
+            given = self.parameters.bind(args, kwargs) if len(args) <= len(self.names) else None
             if given is None:
                 raise error(
                     DSLUserCodeTypeError,
@@ -298,12 +257,12 @@ class CompiledFunction:
                 )
             self._check_static(given)
             return given
-        passed = [name for name in dynamic if name not in self._ambient]
+        passed = [name for name in dynamic if name not in self.ambient]
         if len(args) > len(passed):
             passed = dynamic  # streams of the environment may be given, too
         given = dict(zip(passed, args, strict=False))
         for name, value in kwargs.items():
-            if name in given or name not in self._names:
+            if name in given or name not in self.names:
                 what = "twice" if name in given else "but has no such parameter"
                 raise error(
                     DSLUserCodeTypeError,
@@ -312,11 +271,11 @@ class CompiledFunction:
                 )
             given[name] = value
         self._check_static(given)
-        missing = [n for n in dynamic if n not in given and n not in self._static]
-        defaults = self._parameters.signature.parameters
+        missing = [n for n in dynamic if n not in given and n not in self.static]
+        defaults = self.parameters.signature.parameters
         for name in list(missing):
-            if name in self._ambient:
-                given[name] = self._ambient[name]()
+            if name in self.ambient:
+                given[name] = self.ambient[name]()
                 missing.remove(name)
             elif defaults[name].default is not defaults[name].empty:
                 given[name] = defaults[name].default
@@ -327,12 +286,12 @@ class CompiledFunction:
                 f"{self.function_name} needs {', '.join(missing)}",
                 hint=f"it was compiled to take {', '.join(dynamic)}",
             )
-        return {n: given.get(n, self._static.get(n)) for n in self._names}
+        return {n: given.get(n, self.static.get(n)) for n in self.names}
 
     def _check_static(self, given: dict[str, Any]) -> None:
         """Refuse another value where one was compiled in."""
-        for name in given.keys() & self._static.keys():
-            now, compiled = given[name], self._static[name]
+        for name in given.keys() & self.static.keys():
+            now, compiled = given[name], self.static[name]
             if now is not compiled and static_key(now) != static_key(compiled):
                 raise error(
                     DSLUserCodeTypeError,
@@ -346,7 +305,7 @@ class CompiledFunction:
             what = why or f"it is {describe_key(node.key)}"
             return error(
                 DSLUserCodeValueError if why else DSLUserCodeTypeError,
-                f"Mismatched argument #{self._passed.index(name)} ({name!r}) when calling `{self._call_signature()}`: {what}; "
+                f"Mismatched argument #{self.passed.index(name)} ({name!r}) when calling `{self.call_signature()}`: {what}; "
                 f"expected {describe_key(expected)}",
                 hint="pass an argument of the same type, or compile again for this one",
                 depth=2,
@@ -359,57 +318,34 @@ class CompiledFunction:
             depth=2,
         )
 
-    def _call_signature(self) -> str:
+    def call_signature(self) -> str:
         """Its name and what calls pass, for errors as TVM-FFI reports them; empty where it was not compiled for that."""
         if not self.for_tvm_ffi:
             return ""
-        passed = [name for name in self._passed if name not in self._ambient]
-        return f"{self.function_name}({', '.join(f'{n}: {_brief_key(self._keys.get(n))}' for n in passed)})"
+        passed = [name for name in self.passed if name not in self.ambient]
+        return f"{self.function_name}({', '.join(f'{n}: {_brief_key(self.keys.get(n))}' for n in passed)})"
 
     def run_leaves(self, leaves: list[Any]) -> Any:
         """Call with the leaves of arguments that are known to fit."""
         buffers = _buffers
-        buffer = buffers.buffer if buffers.size >= self._size else buffers.at_least(self._size)
+        buffer = buffers.buffer if buffers.size >= self.slot_bytes else buffers.at_least(self.slot_bytes)
         self._struct.pack_into(buffer, 0, *leaves)
         self.executable.call(buffers.address)
-        if not self._has_results:
-            return self._static_result
-        values = self._result_struct.unpack_from(buffer, self._results_at)
-        if self._single:
+        if not self.has_results:
+            return self.static_result
+        values = self._result_struct.unpack_from(buffer, self.results_at)
+        if self.returns_number:
             return values[0]
         values = [
             host.from_bits(kind, int.from_bytes(v, "little") & ((1 << kind.width) - 1)) if isinstance(v, bytes) else v
-            for kind, v in zip(self._result_kinds, values, strict=True)
+            for kind, v in zip(self.result_kinds, values, strict=True)
         ]
         return _plain(self._rebuild(iter(values)))
 
-    # -- native calls ------------------------------------------------------------------------------------
-
-    def use_native(self, values: Iterable[Any]) -> None:
-        """See to it that native code takes the next call with arguments like these values."""
-        native = call_plan.loaded()
-        if native is None:
-            return
-        self.lessons += 1
-        for value in values:
-            self.source.dsl.introduce(native, value)
-        if not hasattr(self, "_native"):
-            passed = list(self._passed)
-            while passed and passed[-1] in self._ambient:
-                passed.pop()
-            guards = call_plan.guard_table(self.executable.guards)
-            self._kept.append(guards)
-            made = self._plan(passed, exact=False, guards=call_plan.address_of(guards))
-            if made is not None:
-                _install(native)
-                self._native = made
-
-    def native_entry(self) -> Entry | None:
-        """How native code calls it with slots that are filled already; None if that needs Python."""
+    def reporter(self) -> Callable[[int], None] | None:
+        """Takes what the code at `executable.address` returns if that is not 0; None if only Python can run it."""
         report = self.executable.report
-        if report is None or self._has_results:
-            return None
-        return Entry(self.executable.address, self._size, functools.partial(_reported, report, self._call_signature()))
+        return None if report is None else functools.partial(_reported, report, self.call_signature())
 
     def packed(self, leaves: Sequence[Any]) -> tuple[bytes, list[tuple[int, str]]]:
         """The slots of some leaves, and for each leaf its offset and the `struct` format of its number."""
@@ -419,83 +355,6 @@ class CompiledFunction:
             places.append((offset, text[0]))
             offset += struct.calcsize("<" + text)
         return self._struct.pack(*leaves), places
-
-    def plan_specialization(self, dependencies: Dependencies) -> bool:
-        """Make the plan `specialization`, which is valid while nothing has changed."""
-        if not self.specialization or dependencies.moved:
-            self.plans += 1
-            guards = [*self.executable.guards, *dependencies.guards()]
-            table = call_plan.guard_table(guards)
-            made = self._plan(self._names, exact=True, guards=call_plan.address_of(table))
-            if made is not None:
-                self._kept += [guards, table]
-                self.specialization = made
-        return bool(self.specialization)
-
-    def _plan(self, names: list[str], exact: bool, guards: int = 0) -> bytes | None:
-        kinds = {p.kind for p in self._parameters.signature.parameters.values()}
-        if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
-            return None
-        planner = call_plan.Planner(exact, self._target)
-        records: list[int] = []
-        for name in names:
-            if name in self._static:
-                made = plan_static(self._static[name], planner)
-            else:
-                made = self.source.dsl.plan(self._keys[name], self._parameters.annotation(name), planner)
-            if made is None:
-                return None
-            records += made
-        ambient = [name for name in self._ambient if name not in names]
-        if ambient:
-            array = next(
-                (i for i, name in enumerate(names) if self.source.dsl.is_array_key(self._keys.get(name))), None
-            )
-            if array is None:
-                return None
-            for _ in ambient:
-                records += call_plan.record(call_plan.AMBIENT, planner.slot("Q"), [array])
-        return self._plan_of_records(records, names, len(names), len(names) + len(ambient), planner, guards)
-
-    def _plan_of_records(
-        self, records: list[int], names: list[str], count: int, total: int, planner: call_plan.Planner, guards: int = 0
-    ) -> bytes | None:
-        """A plan: `count` arguments are passed, there are `total` records."""
-        report, result = self.executable.report, self._result_plan()
-        if report is None or result is None:
-            return None
-
-        reported = functools.partial(_reported, report, self._call_signature())
-        interned = [sys.intern(name) for name in names]
-        table = call_plan.words([id(name) for name in interned])
-        self._kept += [planner.keep, interned, table, reported]
-        header = [0] * call_plan.HEADER
-        header[call_plan.ENTRY] = self.executable.address
-        header[call_plan.SLOTS_BYTES] = max(self._size, 8)
-        header[call_plan.COUNT], header[call_plan.RECORDS] = count, total
-        header[call_plan.RESULT], header[call_plan.RESULT_AT] = result, self._results_at
-        header[call_plan.VALUE] = id(self._static_result)
-        header[call_plan.REPORT] = id(reported)
-        header[call_plan.NAMES] = call_plan.address_of(table)
-        header[call_plan.GUARDS] = guards
-        header[call_plan.OWNER] = id(self)
-        header[call_plan.HELD_BYTES] = planner.held_bytes
-        made = call_plan.words([*header, *records])
-        self._kept.append(made)  # another thread may be in a call by a plan that this one replaces
-        return made
-
-    def _result_plan(self) -> int | None:
-        """What native code returns; None if that needs Python."""
-        if not self._has_results:
-            return call_plan.NO_RESULT
-        if not self._single:
-            return None
-        kind = self._result_kinds[0]
-        if kind.width == 1:
-            return call_plan.TRUTH
-        if kind.is_float:
-            return call_plan.REAL32 if kind.width == 32 else call_plan.REAL64
-        return (call_plan.SIGNED if kind.signed else call_plan.UNSIGNED) | kind.bytes << 8
 
     def _artifact(self, name: str) -> Any:
         return self.executable.artifacts.get(name)
@@ -552,14 +411,6 @@ def _reported(report: Callable[[int], None], signature: str, record: int) -> Non
         if shown is failure:
             raise
         raise shown from None
-
-
-@functools.lru_cache(maxsize=1)
-def _install(native: call_plan.Native) -> None:
-    """Let native code take calls; what it does not take comes to the functions that were there before."""
-    native.add_numbers(Numeric, "_value")
-    native.install("compiled", CompiledFunction, "__call__", "_native", CompiledFunction._run_in_python)
-    native.install("jit", JitFunction, "__call__", "_native", JitFunction._run_in_python)
 
 
 def _brief_key(key: Any) -> str:

@@ -12,9 +12,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from .. import forks
-from ..calls import plan as call_plan
-from . import sanitizing, settings
+from . import guards, sanitizing, settings
 from .diagnostics import DSLRuntimeError
+from .guards import NOTHING, Guard
 from .stale import checks_stale
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ class Executable:
     report: Callable[[int], None] | None = None
     """Takes what the wrapper returned if that is not null, and raises what failed. None: only `call` runs the code."""
 
-    guards: Sequence[tuple[int, Any, Any, Any]] = ()
-    """What must hold for native code to run it (see `calls.plan`); elsewhere `call` does."""
+    guards: Sequence[Guard] = ()
+    """What must hold for native code to run it; elsewhere `call` does."""
 
     def call(self, address: int) -> None:
         """Run on the slots at `address`."""
@@ -83,12 +83,12 @@ class Target:
         """While open, kernels of this thread are launched on a device of the target; None: on the one that is current."""
         return contextlib.nullcontext()
 
-    def launch_guards(self) -> Sequence[tuple[int, Any, Any, Any]]:
+    def launch_guards(self) -> Sequence[Guard]:
         """The `guards` of its executables."""
         return ()
 
-    def device_guards(self, number: int | None) -> list[tuple[int, Any, Any, Any]]:
-        """Guards (see `calls.plan`) that hold while a device is the current one."""
+    def device_guards(self, number: int | None) -> list[Guard]:
+        """Guards that hold while a device is the current one."""
         return []
 
     def current_device(self) -> int:
@@ -128,18 +128,18 @@ _open_choices = forks.Count()
 """How many threads are inside a `with target(...)`."""
 
 
-def choice_guards() -> list[tuple[int, Any, Any, Any]] | None:
-    """Guards (see `calls.plan`) that hold as long as `target_key()` is what it is now; None if there are none."""
+def choice_guards() -> list[Guard] | None:
+    """Guards that hold as long as `target_key()` is what it is now; None if there are none."""
     if _environment is None or os.name != "posix" or _choice.name or sanitizing.open_requests.value or checks_stale():
         return None
     here = globals()
     variables = (b"KILN_TARGET", b"KILN_SANITIZE", b"KILN_CHECK_STALE", *settings.CODE_VARIABLES)
     return [
-        (call_plan.IS_ZERO, _open_choices, None, call_plan.NOTHING),
-        (call_plan.IN_DICT, here, "_process_choice", _process_choice),
-        (call_plan.IN_DICT, here, "_registrations", _registrations),
-        (call_plan.IS_ZERO, sanitizing.open_requests, None, call_plan.NOTHING),
-        *((call_plan.IN_DICT, _environment, name, _environment.get(name, call_plan.NOTHING)) for name in variables),
+        Guard(guards.IS_ZERO, _open_choices),
+        Guard(guards.IN_DICT, here, "_process_choice", _process_choice),
+        Guard(guards.IN_DICT, here, "_registrations", _registrations),
+        Guard(guards.IS_ZERO, sanitizing.open_requests),
+        *(Guard(guards.IN_DICT, _environment, name, _environment.get(name, NOTHING)) for name in variables),
     ]
 
 

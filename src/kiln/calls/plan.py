@@ -29,10 +29,8 @@ import ctypes
 import struct
 from typing import TYPE_CHECKING, Any
 
-from .. import forks
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 INTEGER, REAL, STREAM, ARRAY, GROUP, SAME, NUMBER, AMBIENT = range(1, 9)
 KIND, SIZE, SLOT, BODY = range(4)
@@ -68,14 +66,6 @@ NO_RESULT, SIGNED, UNSIGNED, REAL32, REAL64, TRUTH = range(6)
 
 SIGNATURE, DEVICE, ELEMENT, ONLY_READ, RANK, ADDRESS, LAYOUT = range(7)
 """The words of a passport; from LAYOUT on extents, strides, and the leaves as they go into slots."""
-
-IN_DICT, IN_CELL, IS_TRUE, IS_ZERO, IS_WORD, ALL_OF = range(1, 7)
-"""Guards, four words each: (dict, key, object or 0 for none), (cell, 0, object), (function, 0, 0), (address of a word, 0, 0),
-(address of a word, what it is part of, the word), (address of a table of guards, 0, 0), which may change. All must hold for a
-specialization to be used again."""
-
-NOTHING = object()
-"""In a guard: that there is nothing of the key."""
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 """Devices, by DLPack's numbers."""
@@ -175,121 +165,3 @@ class Planner:
         """The address of an object, which is kept alive."""
         self.keep.append(value)
         return id(value)
-
-
-def guard_table(guards: Sequence[tuple[int, Any, Any, Any]]) -> bytes:
-    """Guards in memory. What they name must be kept alive."""
-    values = [len(guards)]
-    for kind, owner, key, wanted in guards:
-        if kind == IS_WORD:
-            values += [kind, owner, id(key), wanted]
-            continue
-        where = ctypes.addressof(owner) if kind in (IS_ZERO, ALL_OF) else id(owner)
-        values += [kind, where, id(key), 0 if wanted is NOTHING else id(wanted)]
-    return words(values)
-
-
-class Native:
-    """What native code offers. One object for the process."""
-
-    def install(self, role: str, kind: type, name: str, slot: str, python: Callable[..., Any]) -> None:
-        """Make native code a method of a class. `python` takes the calls that it leaves. By role:
-
-        compiled  `slot` of an instance holds a plan
-        jit       it holds a tuple: in a `bytes` object the number of plans, the address of guards for all of them, and
-                  their addresses; then what owns these
-        recorded  it holds a tuple: programs (see `calls.program`) by the keys of calls; names of parameters that are numbers
-                  which change; a word in a `bytes` object, whose bits say which positions may have arrays; names of
-                  parameters that may be arrays
-        """
-        raise NotImplementedError
-
-    def add_numbers(self, kind: type, slot: str) -> None:
-        """Where instances of the numeric types, all derived from this class, keep their values."""
-        raise NotImplementedError
-
-    def add_prepared(self, kind: type, slot: str) -> None:
-        """Take objects of this very type as prepared arguments, by the passport in a slot."""
-        raise NotImplementedError
-
-    def add_array(self, kind: type, read: int, stream: int) -> None:
-        """Take objects of this very type as arrays: DLPack's `dltensor_from_py_object_no_sync` and `current_work_stream`."""
-        raise NotImplementedError
-
-    def add_numpy(self, kind: type) -> None:
-        """Take `numpy.ndarray`."""
-        raise NotImplementedError
-
-    def add_programs(self, kind: type, slot: str) -> None:
-        """Where programs keep themselves in memory. It is loading the native code for them, too."""
-        raise NotImplementedError
-
-    def add_constant(self, kind: type) -> None:
-        """Take objects of this very type, which never change, as parts of keys of calls: by their addresses."""
-        raise NotImplementedError
-
-    def call_key(self, holder: Any, *args: Any, **kwargs: Any) -> bytes | None:
-        """The key of a call: equal for arguments for which the same program serves. None if an argument is not known.
-
-        `holder` is what a slot of the role `recorded` holds. A key names functions, constants and parameters by their
-        addresses.
-        """
-        raise NotImplementedError
-
-    def add_stream(self, kind: type, attribute: str) -> None:
-        """Take objects of this very type as streams: by an attribute, or, if that is empty, by `int()`."""
-        raise NotImplementedError
-
-    def describe(self, *arrays: Any) -> bytes | None:
-        """All that a kernel may depend on of some arrays but their contents and where exactly they lie (the address is told
-        modulo `DESCRIBED_ALIGNMENT`); None in place of an array is told too. None if one of them is of a type that is not
-        known."""
-        raise NotImplementedError
-
-    def address(self, array: Any) -> int | None:
-        """Where the first element of an array lies; None if its type is not known."""
-        raise NotImplementedError
-
-    def stream(self, array: Any) -> int | None:
-        """The handle of the stream on which an array's framework is working; None if its type is not known."""
-        raise NotImplementedError
-
-
-_begin: Callable[[], Callable[[], Native | None]] | None = None
-_finish: Callable[[], Native | None] | None = None
-_native: Native | None = None
-_lock = forks.rlock()
-
-
-def register_native(begin: Callable[[], Callable[[], Native | None]]) -> None:
-    """Say where native code comes from. `begin` is called when it is first wanted, and gives a function that ends what it
-    began; that may find that it cannot work here."""
-    global _begin
-    _begin = begin
-
-
-def loaded() -> Native | None:
-    """Native code if something has asked for it before."""
-    return _native
-
-
-def prepare() -> None:
-    """Begin to load native code, beside what follows; `native` waits for it."""
-    global _finish
-    if _begin is not None:
-        with _lock:
-            if _begin is not None and _finish is None:
-                _finish = _begin()
-
-
-def native() -> Native | None:
-    """Native code for calls, or None where Python has to do."""
-    global _begin, _finish, _native
-    if _begin is None:
-        return _native
-    with _lock:
-        prepare()
-        if _finish is not None:
-            _native = _finish()
-            _begin = _finish = None
-        return _native

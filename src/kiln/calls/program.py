@@ -23,12 +23,14 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import forks
-from . import plan as call_plan
+from ..base_dsl.guards import table as guard_table
+from . import plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ..base_dsl.function import CompiledFunction
+    from ..base_dsl.guards import Guard
 
 CALL, LAUNCH = 1, 2
 KIND, SIZE, BODY = range(3)
@@ -121,8 +123,8 @@ class Program:
         kind, value = self.result
         return registers[value] if kind == REGISTER else value
 
-    def prepare(self, guards: Sequence[tuple[int, Any, Any, Any]]) -> bool:
-        """See to it that native code can repeat it while the guards hold (see `calls.plan`); whether it can."""
+    def prepare(self, guards: Sequence[Guard]) -> bool:
+        """See to it that native code can repeat it while the guards hold; whether it can."""
         made = self._encoded(guards)
         if made is None:
             return False
@@ -136,9 +138,9 @@ class Program:
 
     def _data(self, data: bytes) -> int:
         self._keep.append(data)
-        return call_plan.address_of(data)
+        return plan.address_of(data)
 
-    def _encoded(self, guards: Sequence[tuple[int, Any, Any, Any]]) -> bytes | None:
+    def _encoded(self, guards: Sequence[Guard]) -> bytes | None:
         if any(isinstance(step, Call) and step.register >= MOST_REGISTERS for step in self.steps):
             return None
         body: list[int] = []
@@ -157,13 +159,13 @@ class Program:
         result = self.result if isinstance(self.result, list) else [self.result]
         header = [0] * HEADER
         self._keep.append(guards)
-        header[GUARDS] = self._data(call_plan.guard_table(guards))
+        header[GUARDS] = self._data(guard_table(guards))
         header[STEPS] = len(self.steps)
         header[RESULTS] = len(result) if isinstance(self.result, list) else -1
         header[RESULTS_AT] = HEADER + len(body)
         header[SLOT_BYTES], header[ITEMS] = max(slot_bytes, 8), items
         header[ADDRESS_OF] = self._reference(self._address_of)
-        return call_plan.words([*header, *body, *(word for item in result for word in self._item(item))])
+        return plan.words([*header, *body, *(word for item in result for word in self._item(item))])
 
     def _item(self, item: tuple[int, Any]) -> tuple[int, int]:
         kind, value = item
@@ -176,13 +178,15 @@ class Program:
         return words + [word for item in step.items for word in self._item(item)]
 
     def _encoded_launch(self, step: Launch) -> list[int] | None:
-        entry = step.compiled.native_entry()
-        if entry is None:
+        compiled = step.compiled
+        report = compiled.reporter()
+        if report is None or compiled.has_results:
             return None
-        slots, offsets = step.compiled.packed(step.leaves)
-        size = -(-max(len(slots), entry.slots) // 8) * 8
-        self._keep.append(step.compiled)
-        words = [LAUNCH, 0, entry.address, self._data(slots.ljust(size, b"\0")), size, self._reference(entry.report)]
+        slots, offsets = compiled.packed(step.leaves)
+        size = -(-max(len(slots), compiled.slot_bytes) // 8) * 8
+        self._keep.append(compiled)
+        entry, data = compiled.executable.address, self._data(slots.ljust(size, b"\0"))
+        words = [LAUNCH, 0, entry, data, size, self._reference(report)]
         words.append(len(step.patches))
         for leaf, kind, place, further in step.patches:
             offset, format_ = offsets[leaf]
@@ -374,16 +378,3 @@ def _version(x: Any) -> Any:
         return getattr(x, "_version", None)
     except RuntimeError:  # tensors of torch's inference mode have no count
         return None
-
-
-# --- compiled functions ----------------------------------------------------------------------------------------------
-
-
-class Entry(NamedTuple):
-    """How compiled code is called: it takes the address of its slots."""
-
-    address: int
-    slots: int
-    """Bytes of them."""
-    report: Callable[[int], None]
-    """Takes what it returns if that is not 0."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import sys
 import types
 import typing
@@ -12,19 +11,15 @@ from ..base_dsl import promises, tree
 from ..base_dsl.arguments import GroupNode, Node, NumericNode
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.static_key import static_key
-from ..base_dsl.typing import Boolean, Float32, Int64, Numeric, TFloat32, is_constexpr
-from ..calls import plan as call_plan
+from ..base_dsl.typing import Boolean, Int64, Numeric, is_constexpr
 from ..hardware import current as hardware
 from . import runtime
 from .arrays import (
     Array,
-    dlpack_type,
     find_leading,
-    introduce_array,
     is_array,
     is_torch_tensor,
     numpy_element_type,
-    numpy_type,
     read_array,
     row_major,
     torch_element_type,
@@ -33,17 +28,16 @@ from .atom import Atom, Op
 from .composed_layout import ComposedLayout
 from .int_tuple import Coord, IntTuple, Shape
 from .layout import Layout, Stride, Tile
-from .offset_width import INT32_MAX, ROOM, extent_width
-from .pointer import AddressSpace, Pointer, element_bits, natural_alignment
+from .offset_width import extent_width
+from .pointer import AddressSpace, Pointer, natural_alignment
 from .runtime import DynamicLeaf, FakeStream, FakeTensor, RuntimePointer, RuntimeTensor, TensorSignature
-from .stream import HANDLES, current_stream, handle_attribute, handle_of
+from .stream import HANDLES, current_stream, handle_of
 from .swizzle import Swizzle
 from .tensor import Tensor, TracedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
-    from ..calls.plan import Native, Planner
     from ..mlir import ir
 
 
@@ -379,93 +373,6 @@ def _quick_torch(x: Any) -> Any:
     found, leaves, alignment = known
     address = x.data_ptr()
     return None if address % alignment else (found, (address, *leaves))
-
-
-# --- for native code -------------------------------------------------------------------------------------------------
-
-
-def plan(key: Hashable, planner: Planner) -> list[int] | None:
-    """The record by which native code takes arguments of a key (see `calls.plan`); None if it does not."""
-    if isinstance(key, TensorSignature):
-        return _plan_tensor(key, planner)
-    if isinstance(key, runtime.PointerSignature):
-        found, _ = runtime.pointer_signature(*key)
-        body = [planner.reference(found), 1, 0, -1, 0, 0, 0, 0, call_plan.EXACT, -1, 0, -1, 0]
-        return call_plan.record(call_plan.ARRAY, planner.slot(PointerNode.formats), body)
-    if key == StreamNode.key:
-        return call_plan.record(call_plan.STREAM, planner.slot(StreamNode.formats), [])
-    return None
-
-
-def _plan_tensor(found: TensorSignature, planner: Planner) -> list[int] | None:
-    if len(found.shape) > call_plan.MAX_RANK:
-        return None
-    leaves: list[int] = []
-    for leaf in (*found.shape, *found.stride):
-        if isinstance(leaf, DynamicLeaf):
-            leaves += [call_plan.DYNAMIC64 if leaf.width == 64 else call_plan.DYNAMIC32, leaf.divisibility]
-        else:
-            leaves += [call_plan.STATIC, leaf]
-    stored = Float32 if found.dtype is TFloat32 else found.dtype
-    dlpack, numpy, leading = dlpack_type(stored), numpy_type(stored), -1
-    limit = INT32_MAX if found.promised and len(found.formats) > 1 else (1 << 63) - 1
-    if planner.exact:
-        limit = ROOM
-        stored = found.dtype
-        leading = _leading_of_array_signature(found)
-        if leading is None:  # no array has this signature by itself
-            dlpack = numpy = leading = -1
-    flags = (call_plan.EXACT if planner.exact else 0) | (call_plan.READONLY if found.readonly else 0)
-    body = [
-        planner.reference(found), struct.calcsize("<" + found.formats) // 8, len(found.shape), dlpack,
-        planner.reference(found.dtype), planner.reference(stored), _devices(found, planner), found.alignment - 1,
-        flags, numpy, (element_bits(stored) // 8).bit_length() - 1, leading, limit, *leaves,
-    ]  # fmt: skip
-    return call_plan.record(call_plan.ARRAY, planner.slot(found.formats), body)
-
-
-def _leading_of_array_signature(found: TensorSignature) -> int | None:
-    """The leading mode (-1: none) of a signature that arrays have by themselves (`_array_argument`); None for others."""
-    ones = [mode for mode, d in enumerate(found.stride) if d == 1 and not isinstance(d, DynamicLeaf)]
-    leading = ones[0] if len(ones) == 1 else -1
-    steps = (d for mode, d in enumerate(found.stride) if mode != leading and (isinstance(d, DynamicLeaf) or d != 0))
-    plain = (
-        len(ones) < 2
-        and found.alignment == natural_alignment(found.dtype)
-        and all(extent == DynamicLeaf(32, 1) for extent in found.shape)
-        and all(step == DynamicLeaf(64, 1) for step in steps)
-    )
-    return leading if plain else None
-
-
-def _devices(found: TensorSignature, planner: Planner) -> int:
-    """Where arrays may be: as `TensorSignature.misfit` and `_check_device` say, bits by DLPack's numbers."""
-    on_host = 1 << call_plan.CPU | 1 << call_plan.CUDA_HOST
-    on_device = 1 << call_plan.CUDA | 1 << call_plan.CUDA_MANAGED
-    if found.memspace is not AddressSpace.gmem:
-        return on_host
-    if planner.target != "cpu":
-        return on_device
-    return 0 if planner.exact else on_host
-
-
-def introduce(native: Native, value: Any) -> None:
-    """Tell native code about the type of an argument, and those of the elements of a tuple or list."""
-    kind = type(value)
-    if isinstance(value, (tuple, list)):
-        for element in value:
-            introduce(native, element)
-    elif kind not in _introduced:
-        _introduced.add(kind)
-        if kind is RuntimeTensor or kind is RuntimePointer:
-            native.add_prepared(kind, "_passport")
-        elif not introduce_array(native, kind):
-            attribute = handle_attribute(value)
-            if attribute is not None:
-                native.add_stream(kind, attribute)
-
-
-_introduced: set[type] = set()
 
 
 # --- annotations -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..calls import plan as call_plan
+from ..calls import loading, plan
 from .arrays import introduce_array, is_torch_tensor, read_array
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def array_key(*arrays: Any) -> Hashable:
     The key of one kind of arrays is always made in the same way within a process, but keys of different processes say
     nothing about each other.
     """
-    native = call_plan.native()
+    native = loading.engine()
     if native is not None:
         found = native.describe(*arrays)
         if found is None and all([x is None or introduce_array(native, type(x)) for x in arrays]):  # noqa: C419
@@ -33,7 +33,7 @@ def array_key(*arrays: Any) -> Hashable:
 
 def _key(x: Any) -> Hashable:
     if is_torch_tensor(type(x)):
-        return x.dtype, x.shape, x.stride(), x.device, x.data_ptr() % call_plan.DESCRIBED_ALIGNMENT
+        return x.dtype, x.shape, x.stride(), x.device, x.data_ptr() % plan.DESCRIBED_ALIGNMENT
     array = read_array(x)
     return (
         array.dtype,
@@ -41,13 +41,13 @@ def _key(x: Any) -> Hashable:
         tuple(array.strides),
         array.device,
         array.readonly,
-        array.address % call_plan.DESCRIBED_ALIGNMENT,
+        array.address % plan.DESCRIBED_ALIGNMENT,
     )
 
 
 def stream_of(array: Any) -> int:
     """The handle of the stream on which the framework of an array is working; 0 for arrays of the host."""
-    native = call_plan.native()
+    native = loading.engine()
     if native is not None:
         found = native.stream(array)
         if found is None and introduce_array(native, type(array)):

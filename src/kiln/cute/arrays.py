@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.numeric.meta import TYPES
-from ..calls import plan as call_plan
+from ..calls import loading, plan
 from ..hardware import current as hardware
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ..calls.caller.engine import Engine
 
 
 class Array(NamedTuple):
@@ -297,7 +299,7 @@ def dlpack_type(dtype: Any) -> int:
     return -1
 
 
-def introduce_array(native: call_plan.Native, kind: type) -> bool:
+def introduce_array(native: Engine, kind: type) -> bool:
     """Tell native code about a type of arrays; whether it can read arrays of that type."""
     if kind in _native_kinds:
         return True
@@ -317,9 +319,9 @@ def introduce_array(native: call_plan.Native, kind: type) -> bool:
 _native_kinds: set[type] = set()
 
 
-def reading_natively(x: Any) -> call_plan.Native | None:
+def reading_natively(x: Any) -> Engine | None:
     """Native code if it is there already and can read an array."""
-    native = call_plan.loaded()
+    native = loading.loaded()
     return native if native is not None and introduce_array(native, type(x)) else None
 
 
@@ -360,7 +362,7 @@ def numpy_type(dtype: Any) -> int:
             return -1
     except (TypeError, DSLUserCodeTypeError):
         return -1
-    return call_plan.numpy_type(found)
+    return plan.numpy_type(found)
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

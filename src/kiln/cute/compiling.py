@@ -82,7 +82,7 @@ class _Compile:
             nodes = jit.parameters.nodes(jit.dsl, arguments)
             with compiling_with(parsed, target):
                 compiled = jit.compile(nodes, arguments, parsed, target)
-            compiled.use_native(arguments.values())
+            jit.dsl.caller.learn_compiled(compiled, arguments.values())
             for kind in sorted(parsed.kept()):
                 if kind in _ARTIFACTS and _ARTIFACTS[kind] not in compiled.artifacts:
                     warnings.warn(

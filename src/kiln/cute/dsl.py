@@ -23,7 +23,7 @@ from ..hardware import current
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..calls.plan import Native, Planner
+    from ..base_dsl.caller import Caller
     from ..hardware.architectures import Architecture
     from ..mlir import ext, ir
 
@@ -32,6 +32,13 @@ class CuteDSL(ScfDSL):
     """CuTe in Python."""
 
     name = "cute"
+
+    @functools.cached_property
+    def caller(self) -> Caller:  # type: ignore[override]
+        """Native code, where that can be."""
+        from .native_calls import CuteCaller
+
+        return CuteCaller()
 
     def get_arch_enum(self) -> Architecture:
         """The GPU architecture that is compiled for, as an `Arch`."""
@@ -110,23 +117,6 @@ class CuteDSL(ScfDSL):
         if annotation is not None and annotation_kind(annotation) == "shape":
             return None
         return super().quick(kind, annotation) or quick_array(kind)
-
-    def plan(self, key: Any, annotation: Any, planner: Planner) -> list[int] | None:
-        from .arguments import annotation_kind, plan
-
-        if annotation is not None and annotation_kind(annotation) == "shape":
-            return None
-        return plan(key, planner) or super().plan(key, annotation, planner)
-
-    def is_array_key(self, key: Any) -> bool:
-        from .runtime import TensorSignature
-
-        return isinstance(key, TensorSignature)
-
-    def introduce(self, native: Native, value: Any) -> None:
-        from .arguments import introduce
-
-        introduce(native, value)
 
     # -- decorators --------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Float32, NumericMeta, TFloat32
-from ..calls import plan as call_plan
+from ..calls import plan
 from .arrays import Array, find_leading, read_array, reading_natively
 from .layout import Layout
 from .pointer import AddressSpace, Pointer, element_bits, natural_alignment
@@ -301,7 +301,7 @@ def from_dlpack(
     and is checked. `use_32bit_stride` passes dynamic strides in 32 bits. `force_tf32` takes Float32 as TFloat32.
     """
     native, key = reading_natively(tensor_dlpack), None
-    if native is not None and (assumed_align is None or assumed_align <= call_plan.DESCRIBED_ALIGNMENT):
+    if native is not None and (assumed_align is None or assumed_align <= plan.DESCRIBED_ALIGNMENT):
         key = (native.describe(tensor_dlpack), assumed_align, force_tf32)
         made, address = _forms.get(key), native.address(tensor_dlpack)
         if made is not None and address is not None:
@@ -513,12 +513,10 @@ class PointerSignature(NamedTuple):
 
 
 @functools.cache
-def pointer_signature(
-    dtype: Any, memspace: AddressSpace, alignment: int
-) -> tuple[PointerSignature, call_plan.Passport]:
+def pointer_signature(dtype: Any, memspace: AddressSpace, alignment: int) -> tuple[PointerSignature, plan.Passport]:
     """The signature of a description, one object for equal ones, and how passports of such pointers are made."""
     made = PointerSignature(dtype, memspace, alignment)
-    return made, call_plan.Passport(made, call_plan.CPU, dtype, False, (), (), "Q", ())
+    return made, plan.Passport(made, plan.CPU, dtype, False, (), (), "Q", ())
 
 
 class RuntimePointer(Pointer):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..base_dsl import target
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Float32, Int32, Int64, TFloat32
-from ..calls import plan as call_plan
+from ..calls import plan
 from ..hardware import current as hardware
 from .arrays import Array
 from .extents import extents_of
@@ -198,8 +198,8 @@ class Form:
         self.strides = strides
         self.tail = found.leaves_of(0, shape, strides)[1:]
         """What is passed after the address."""
-        device = call_plan.CUDA if found.memspace is AddressSpace.gmem else call_plan.CPU
-        self.passport = call_plan.Passport(
+        device = plan.CUDA if found.memspace is AddressSpace.gmem else plan.CPU
+        self.passport = plan.Passport(
             found, device, found.dtype, found.readonly, shape, strides, found.formats, self.tail
         )
         """Makes what native code reads of a tensor, of its address."""

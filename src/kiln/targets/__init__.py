@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from ..base_dsl.target import register_target
-from ..calls.plan import register_native
+from ..calls import loading
 from . import settings
 
 if TYPE_CHECKING:
@@ -19,6 +19,6 @@ def _loader(name: str) -> Callable[[], Target]:
     return lambda: importlib.import_module(f"{__name__}.{name}").load_target()
 
 
-register_native(lambda: importlib.import_module("kiln.calls.caller.engine").begin())
+loading.provide(lambda: importlib.import_module(f"{__name__}.host.jit").loading)
 register_target("cpu", _loader("cpu"), preference=0, sanitizes=True)
 register_target("nvidia", _loader("nvidia"), preference=1)

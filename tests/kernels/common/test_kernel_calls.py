@@ -15,7 +15,8 @@ import pytest
 import kiln
 from kiln import cute, kernels
 from kiln.base_dsl import target as targets
-from kiln.calls import plan as call_plan
+from kiln.base_dsl.guards import IS_TRUE, Guard
+from kiln.calls import loading
 from kiln.calls import program as call_program
 from kiln.kernels.common import arrays, calls
 
@@ -129,7 +130,7 @@ def test_a_repeated_call_does_what_the_first_did_on_other_arrays(name):
             same(options["out"], wanted)
         if number == ENOUGH - 2:
             before = python_calls(function)
-    assert call_plan.native() is None or python_calls(function) == before, "Python took the last call"
+    assert loading.engine() is None or python_calls(function) == before, "Python took the last call"
 
 
 def make_alike(value: Any) -> Any:
@@ -147,7 +148,7 @@ def make_alike(value: Any) -> Any:
 
 @pytest.mark.parametrize("name", ["softmax into", "rms_norm_backward", "gemm with all", "elementwise of two"])
 def test_where_there_is_no_native_code_python_repeats_calls(name, monkeypatch):
-    monkeypatch.setattr(call_plan, "_native", None)
+    monkeypatch.setattr(loading, "_engine", None)
     function, make = CALLS[name]
     function.forget()
     for _ in range(ENOUGH):
@@ -208,7 +209,7 @@ def test_calls_that_differ_have_programs_of_their_own(what):
 
 
 def native_key(function: Any, *given: Any, **options: Any) -> bytes | None:
-    native = call_plan.native()
+    native = loading.engine()
     if native is None:
         pytest.skip("no native code here")
     settle(kernels.softmax, X)  # native code knows of tensors
@@ -365,7 +366,7 @@ def test_functions_that_hold_modules_types_and_functions_are_taken_by_native_cod
         same(got, torch.relu(x) + 2)
         if number == ENOUGH - 2:
             before = python_calls(kernels.elementwise)
-    assert call_plan.native() is None or python_calls(kernels.elementwise) == before
+    assert loading.engine() is None or python_calls(kernels.elementwise) == before
 
 
 def test_objects_of_the_users_own_types_are_looked_into():
@@ -612,12 +613,12 @@ def test_inside_of_a_choice_native_code_takes_calls_too():
         settle(kernels.softmax, x)
         before = python_calls(kernels.softmax)
         same(kernels.softmax(x), wanted)
-        assert call_plan.native() is None or python_calls(kernels.softmax) == before
+        assert loading.engine() is None or python_calls(kernels.softmax) == before
         with kiln.target("nvidia"), pytest.raises(TypeError, match="memory of the host"):
             kernels.softmax(x)
         with kiln.sanitize():
             same(kernels.softmax(x), wanted)
-        assert call_plan.native() is None or python_calls(kernels.softmax) == before
+        assert loading.engine() is None or python_calls(kernels.softmax) == before
     same(kernels.softmax(x), wanted)
 
 
@@ -669,7 +670,7 @@ def test_kernels_run_on_the_device_of_their_arrays(monkeypatch):
 
     monkeypatch.setattr(target, "device", Scope, raising=False)
     monkeypatch.setattr(calls.KernelFunction, "_device", lambda self, walk: 3)
-    monkeypatch.setattr(target, "device_guards", lambda number: [(call_plan.IS_TRUE, current, None, call_plan.NOTHING)])
+    monkeypatch.setattr(target, "device_guards", lambda number: [Guard(IS_TRUE, current)])
     on = False
 
     def current() -> bool:
@@ -681,7 +682,7 @@ def test_kernels_run_on_the_device_of_their_arrays(monkeypatch):
     assert entered == [3, "left"] * ENOUGH  # another device is current: Python switches in every call
     on = True
     kernels.softmax(x)
-    assert call_plan.native() is None or entered == [3, "left"] * ENOUGH
+    assert loading.engine() is None or entered == [3, "left"] * ENOUGH
 
 
 # --- the recorder ----------------------------------------------------------------------------------------------------

@@ -10,11 +10,14 @@ import pytest
 
 from kiln import kernels
 from kiln.base_dsl import target as targets
-from kiln.calls import plan as call_plan
+from kiln.calls import loading
 
 RNG = np.random.default_rng(11)
 ENOUGH = 6
 """Calls after which native code has taken over."""
+
+
+pytestmark = pytest.mark.usefixtures("taker")
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +79,7 @@ def test_a_repeated_call_does_what_the_first_did_on_other_arrays(name):
             same(options["out"], wanted)
         if number == ENOUGH - 2:
             before = python_calls(function)
-    assert call_plan.native() is None or python_calls(function) == before, "Python took the last call"
+    assert loading.engine() is None or python_calls(function) == before, "Python took the last call"
 
 
 def test_calls_that_differ_are_told_apart():

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kiln.base_dsl import guards
 from kiln.base_dsl.target import get_target
-from kiln.calls import plan as call_plan
 from kiln.hardware import current, driver
 
 
@@ -104,7 +104,7 @@ def test_a_device_is_current_while_it_is_asked_for(cuda):
 def test_guards_hold_while_a_device_is_current(cuda):
     target = get_target("nvidia")
     ((kind, function, _, _),) = target.device_guards(1)
-    assert kind == call_plan.IS_TRUE
+    assert kind == guards.IS_TRUE
     assert not function()
     with target.device(1):
         assert function()

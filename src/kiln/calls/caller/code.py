@@ -14,6 +14,7 @@ what is in a plan. What is not foreseen goes to a Python function; no error is r
 
 from __future__ import annotations
 
+from ...base_dsl import guards
 from ...mlir import context, ir
 from ...targets.lowering.builder import declare, global_, int_type, parsed_type, ptr_type
 from .. import plan
@@ -238,13 +239,13 @@ def _guards(module: ir.Module) -> None:
 
     c.at(body)
     kind, owner, key, wanted = (c.word(guard), *(c.pointer(guard, n) for n in (1, 2, 3)))
-    kinds = (plan.IN_DICT, plan.IS_WORD, plan.IN_CELL, plan.IS_ZERO, plan.IS_TRUE, plan.ALL_OF)
+    kinds = (guards.IN_DICT, guards.IS_WORD, guards.IN_CELL, guards.IS_ZERO, guards.IS_TRUE, guards.ALL_OF)
     places = {number: c.block() for number in kinds}
     for number, place in places.items():
         c.when(c.equals(kind, number), place)
     c.goto(no)
 
-    c.at(places[plan.IN_DICT])
+    c.at(places[guards.IN_DICT])
     found = c.result("PyDict_GetItemWithError", ptr, owner, key)
     same, missing = c.block(), c.block()
     c.branch(c.is_(found, wanted), same, failed)
@@ -253,22 +254,22 @@ def _guards(module: ir.Module) -> None:
     c.at(missing)
     c.branch(c.is_null(c.result("PyErr_Occurred", ptr)), more, failed)
 
-    c.at(places[plan.IN_CELL])
+    c.at(places[guards.IN_CELL])
     found = c.result("PyCell_Get", ptr, owner)
     c.require(c.negation(c.is_null(found)), failed)
     c.call("Py_DecRef", [], [found])  # its owner keeps it
     c.branch(c.is_(found, wanted), more, no)
 
-    c.at(places[plan.IS_WORD])
+    c.at(places[guards.IS_WORD])
     c.branch(c.is_(c.pointer(owner), wanted), more, no)
 
-    c.at(places[plan.IS_ZERO])
+    c.at(places[guards.IS_ZERO])
     c.branch(c.equals(c.word(owner), 0), more, no)
 
-    c.at(places[plan.ALL_OF])
+    c.at(places[guards.ALL_OF])
     c.branch(c.equals(c.result("kiln_guards", i32, owner), 1), more, no)
 
-    c.at(places[plan.IS_TRUE])
+    c.at(places[guards.IS_TRUE])
     found = c.result("PyObject_CallNoArgs", ptr, owner)
     c.require(c.negation(c.is_null(found)), failed)
     truth = c.result("PyObject_IsTrue", i32, found)

@@ -7,22 +7,19 @@ is not as expected, calls stay with Python.
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 import sysconfig
 import types
 from typing import TYPE_CHECKING, Any
 
 from ... import forks
-from ...base_dsl import cache
 from ...base_dsl.log import logger
-from .. import plan as call_plan
-from ..plan import Native
+from .. import plan
 from .world import FIELDS, PLACES, ROOM, WORLD, WORLD_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from ...targets.host import jit
 
 _FAST, _KEYWORDS, _ONE = 0x80, 0x02, 0x08
 """METH_FASTCALL, METH_KEYWORDS, METH_O."""
@@ -87,13 +84,13 @@ def _layout_is_known() -> bool:
     del probe.second
     return (
         _pointer_at(id(probe) + offset) == 0
-        and ctypes.string_at(call_plan.address_of(held), 8) == held
-        and call_plan.BYTES_DATA % 8 == 0
+        and ctypes.string_at(plan.address_of(held), 8) == held
+        and plan.BYTES_DATA % 8 == 0
         and _pointer_at(id(3) + 8) == id(int)
     )
 
 
-def begin() -> Callable[[], Native | None]:
+def begin(load: Callable[..., Callable[[], Any]]) -> Callable[[], Engine | None]:
     """Begin to load the native code of this process; a function that ends it, and gives None where it cannot work."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return _nothing
@@ -106,10 +103,11 @@ def begin() -> Callable[[], Native | None]:
     except AttributeError as missing:
         logger().info("calls are made by Python: %s", missing)
         return _nothing
-    first = _part(0, functions, ())
+    load = functools.partial(_load, load, functions)
+    first = load(0)
 
-    def finish() -> Native:
-        made = Engine(functions, first())
+    def finish() -> Engine:
+        made = Engine(load, first())
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))  # classes call it until the very end of the process
         return made
 
@@ -120,34 +118,35 @@ def _nothing() -> None:
     return None
 
 
-def _part(number: int, functions: dict[str, int], others: tuple[jit.Library, ...]) -> Callable[[], jit.Library]:
+def _load(load: Callable[..., Any], functions: dict[str, int], part: int, *others: Any) -> Callable[[], Any]:
     """Begin to load a part of the native code (see `code.build`); a function that ends it."""
-    from ...targets.host import jit
     from . import code
 
-    def make() -> Callable[[], bytes]:
-        from ...targets.host.lower import lower_library
-
-        text = lower_library(code.build(number), "kiln_calls", code.EXPORTS[number])
-        return jit.emitting(text, 0 if number else 1)
-
-    return cache.keeping(
-        f"python call {number}",
-        "/".join([*jit.host(), str(call_plan.BYTES_DATA)]),
-        make,
-        lambda data: jit.Library(data, code.EXPORTS[number], others, functions),
-    )
+    name, build = f"calls {part}", functools.partial(code.build, part)
+    return load(name, build, code.EXPORTS[part], others, functions, opt=0 if part else 1)
 
 
 def _pointer_of(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-class Engine(Native):
-    """The native code, loaded."""
+class Engine:
+    """The native code, loaded. One object for the process."""
 
-    def __init__(self, functions: dict[str, int], first: jit.Library) -> None:
-        self._functions = functions
+    describe: Callable[..., bytes | None]
+    """`describe(*arrays)`: all that a kernel may depend on of some arrays but their contents and where exactly they lie (the
+    address is told modulo `plan.DESCRIBED_ALIGNMENT`); None in place of an array is told too. None if one of them is of a type
+    that is not known."""
+    address: Callable[[Any], int | None]
+    """Where the first element of an array lies; None if its type is not known."""
+    stream: Callable[[Any], int | None]
+    """The handle of the stream on which an array's framework is working; None if its type is not known."""
+    call_key: Callable[..., bytes | None]
+    """`call_key(holder, *args, **kwargs)`: equal for calls for which the same program serves; None if an argument is not known.
+    `holder` is what a slot of the role `recorded` holds. A key names functions, constants and parameters by their addresses."""
+
+    def __init__(self, load: Callable[..., Callable[[], Any]], first: Any) -> None:
+        self._load = load
         self._lock = forks.lock()
         self._parts = [first]
         self._world = (ctypes.c_uint64 * WORLD_WORDS).from_address(self._address(WORLD))
@@ -180,6 +179,15 @@ class Engine(Native):
     # -- what it is told ---------------------------------------------------------------------------------
 
     def install(self, role: str, kind: type, name: str, slot: str, python: Callable[..., Any]) -> None:
+        """Make native code a method of a class. `python` takes the calls that it leaves. By role:
+
+        compiled  `slot` of an instance holds a plan
+        jit       it holds a tuple: in a `bytes` object the number of plans, the address of guards for all of them, and
+                  their addresses; then what owns these
+        recorded  it holds a tuple: programs (see `program`) by the keys of calls; names of parameters that are numbers
+                  which change; a word in a `bytes` object, whose bits say which positions may have arrays; names of
+                  parameters that may be arrays
+        """
         offset = slot_offset(kind, slot)
         if not offset:
             return
@@ -204,27 +212,33 @@ class Engine(Native):
                 return
 
     def add_numbers(self, kind: type, slot: str) -> None:
+        """Where instances of the numeric types, all derived from this class, keep their values."""
         self._set("number slot", slot_offset(kind, slot))
 
     def add_prepared(self, kind: type, slot: str) -> None:
+        """Take objects of this very type as prepared arguments, by the passport in a slot."""
         offset = slot_offset(kind, slot)
         if offset:
             self._add("prepared", kind, offset)
 
     def add_array(self, kind: type, read: int, stream: int) -> None:
+        """Take objects of this very type as arrays: DLPack's `dltensor_from_py_object_no_sync` and `current_work_stream`."""
         self._add("array", kind, read, stream)
 
     def add_programs(self, kind: type, slot: str) -> None:
+        """Where programs keep themselves in memory. It is loading the native code for them, too."""
         with self._lock:
             if len(self._parts) == 1:
-                self._parts.append(_part(1, self._functions, tuple(self._parts))())
+                self._parts.append(self._load(1, *self._parts)())
                 self.call_key = self._function("kiln_call_key", _FAST | _KEYWORDS)
         self._set("program slot", slot_offset(kind, slot))
 
     def add_constant(self, kind: type) -> None:
+        """Take objects of this very type, which never change, as parts of keys of calls: by their addresses."""
         self._add("constant", kind)
 
     def add_stream(self, kind: type, attribute: str) -> None:
+        """Take objects of this very type as streams: by an attribute, or, if that is empty, by `int()`."""
         self._add("stream", kind, id(self._kept_name(attribute)) if attribute else 0)
 
     def _kept_name(self, name: str) -> str:
@@ -233,6 +247,7 @@ class Engine(Native):
         return name
 
     def add_numpy(self, kind: type) -> None:
+        """Take `numpy.ndarray`."""
         if kind not in self._known and _numpy_is_known():
             self._known.add(kind)
             self._set("ndarray", id(kind))
@@ -263,9 +278,8 @@ def _numpy_is_known() -> bool:
         and numbers(at.NUMPY_STRIDES) == x.strides
         and _pointer_at(base + at.NUMPY_DTYPE) == id(x.dtype)
         and (flags(x), flags(readonly)) == (0x400, 0)
-        and len({call_plan.numpy_type(kind) for kind in kinds}) == len(kinds)
+        and len({plan.numpy_type(kind) for kind in kinds}) == len(kinds)
         and all(
-            call_plan.numpy_type(kind) & 0xFF == ord(kind.kind) and call_plan.numpy_type(kind) >> 32 == kind.num
-            for kind in kinds
+            plan.numpy_type(kind) & 0xFF == ord(kind.kind) and plan.numpy_type(kind) >> 32 == kind.num for kind in kinds
         )
     )

@@ -14,13 +14,14 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl import sanitizing
+from ...base_dsl import guards, sanitizing
 from ...base_dsl import target as targets
 from ...base_dsl import trace as tracing
 from ...base_dsl.dependencies import Dependencies
+from ...base_dsl.guards import Guard
 from ...base_dsl.numeric.meta import TYPES
 from ...base_dsl.static_key import Met, static_key
-from ...calls import plan as call_plan
+from ...calls import loading, plan
 from ...calls import program as call_program
 from ...calls.program import Passed, Program, Recorder
 from ...cute.arrays import introduce_array
@@ -28,6 +29,8 @@ from . import arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from ...calls.caller.engine import Engine
 
 _MOST = 2048
 _MOST_NAMES = 8
@@ -70,9 +73,9 @@ class _Parameters:
         """Names of the types of plans."""
 
     def holder(self) -> tuple[Any, ...]:
-        """What native code is told (see `calls.plan.Native.install`)."""
+        """What native code is told (see `calls.caller.engine.Engine.install`)."""
         mask = sum(may << place for place, may in enumerate(self.positions))
-        return {}, self.numbers, call_plan.words([mask]), self.named
+        return {}, self.numbers, plan.words([mask]), self.named
 
 
 class _Walk:
@@ -265,7 +268,7 @@ class KernelFunction:
             if walk.known:
                 program.holds = Reads(walk.known).unchanged
         self._programs[key] = program
-        native = call_plan.loaded()
+        native = loading.loaded()
         if native is not None:  # here, where a kernel is compiled, and not in the next call
             _introduce(native, walk)
 
@@ -279,8 +282,8 @@ class KernelFunction:
 
     def _use_native(self, program: Program, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any]) -> None:
         """See to it that native code takes the next call like this one."""
-        native, guards = call_plan.loaded(), _guards(program)
-        if native is None or guards is None or not _introduce(native, walk):
+        native, needed = loading.loaded(), _guards(program)
+        if native is None or needed is None or not _introduce(native, walk):
             return
         if _has_attributes(walk.known):  # native keys do not tell them
             return
@@ -290,7 +293,7 @@ class KernelFunction:
         if not hasattr(self, "_native"):
             self._native = self._parameters.holder()
         key = native.call_key(self._native, *given, **options)
-        if key is not None and program.prepare(guards):
+        if key is not None and program.prepare(needed):
             program.keep(*walk.objects)
             self._native[0][key] = program
 
@@ -298,7 +301,7 @@ class KernelFunction:
 _UNKNOWN: Any = object()
 
 
-def _introduce(native: call_plan.Native, walk: _Walk) -> bool:
+def _introduce(native: Engine, walk: _Walk) -> bool:
     """Tell native code of functions of the library, and of the types of arrays; whether it can read those."""
     _install(native)
     return all([introduce_array(native, type(x)) for x in walk.arrays])  # noqa: C419
@@ -333,21 +336,21 @@ class Reads:
         """Whether all is as it was."""
         return self._found.unchanged()
 
-    def guards(self) -> list[tuple[int, Any, Any, Any]]:
+    def guards(self) -> list[Guard]:
         """The same for native code."""
         return self._found.guards()
 
 
-def _guards(program: Program) -> list[tuple[int, Any, Any, Any]] | None:
+def _guards(program: Program) -> list[Guard] | None:
     """What must hold for native code to repeat a program."""
     chosen = targets.choice_guards()
     if chosen is None:  # inside of a `with kiln.target(...)` there is no word in memory that tells
-        chosen = [(call_plan.IS_TRUE, functools.partial(_is_chosen, targets.target_key()), None, call_plan.NOTHING)]
+        chosen = [Guard(guards.IS_TRUE, functools.partial(_is_chosen, targets.target_key()))]
     held = program.holds
     reads = held.__self__ if isinstance(held, types.MethodType) else None
     return [
-        (call_plan.IS_ZERO, call_program.recording, None, call_plan.NOTHING),
-        (call_plan.IS_ZERO, tracing.active, None, call_plan.NOTHING),
+        Guard(guards.IS_ZERO, call_program.recording),
+        Guard(guards.IS_ZERO, tracing.active),
         *chosen,
         *targets.get_target().device_guards(program.device),
         *targets.get_target().launch_guards(),
@@ -360,7 +363,7 @@ def _is_chosen(key: str) -> bool:
 
 
 @functools.lru_cache(maxsize=1)
-def _install(native: call_plan.Native) -> None:
+def _install(native: Engine) -> None:
     """Let native code take calls; what it does not take comes to the method that was there before."""
     native.add_programs(Program, "_native")
     for kind in {types.BuiltinFunctionType, types.ModuleType, *map(type, TYPES.values())}:

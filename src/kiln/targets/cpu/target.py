@@ -20,6 +20,7 @@ from .runtime import launch_settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ...base_dsl.guards import Guard
     from ...mlir import ir
     from ..host.jit import Library
     from .bank_counter import BankCounter
@@ -139,7 +140,7 @@ class CpuTarget(Target):
         executable.timings = compilation.timings
         return executable
 
-    def launch_guards(self) -> Sequence[tuple[int, Any, Any, Any]]:
+    def launch_guards(self) -> Sequence[Guard]:
         """They hold while the settings for launches are what they were."""
         return launch_settings.guards()
 

@@ -181,6 +181,25 @@ def _beside(make: Callable[[], bytes]) -> Callable[[], bytes]:
     return wait
 
 
+def loading(
+    name: str,
+    build: Callable[[], Any],
+    exports: tuple[str, ...],
+    others: tuple[Library, ...] = (),
+    imports: Mapping[str, int] | None = None,
+    opt: int = 1,
+) -> Callable[[], Library]:
+    """Begin to load a module that depends on Kiln's sources and this machine only: from the disk cache, or compiled by
+    `emitting`. What is returned ends it (see `Library` for the rest)."""
+
+    def make() -> Callable[[], bytes]:
+        from .lower import lower_library
+
+        return emitting(lower_library(build(), name, exports), opt)
+
+    return cache.keeping(name, "/".join(host()), make, lambda data: Library(data, exports, others, imports))
+
+
 class Library:
     """Object code loaded into the process, for as long as this object lives."""
 

@@ -15,9 +15,9 @@ from ...base_dsl import cache
 from ...base_dsl.cache import Entry
 from ...base_dsl.compiler import Artifacts, Compilation
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError
+from ...base_dsl.guards import IS_TRUE, Guard
 from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
-from ...calls import plan as call_plan
 from ...hardware import current, driver, features
 from ...hardware.architectures import Arch, Architecture
 from ..lowering.sites import Site
@@ -159,11 +159,11 @@ class NvidiaTarget(Target):
             return contextlib.nullcontext()
         return driver.on_device(number)
 
-    def device_guards(self, number: int | None) -> list[tuple[int, Any, Any, Any]]:
+    def device_guards(self, number: int | None) -> list[Guard]:
         """One where there are several devices."""
         if number is None or not driver.several():
             return []
-        return [(call_plan.IS_TRUE, functools.partial(driver.is_current, number), None, call_plan.NOTHING)]
+        return [Guard(IS_TRUE, functools.partial(driver.is_current, number))]
 
     def current_device(self) -> int:
         """That of the current context."""

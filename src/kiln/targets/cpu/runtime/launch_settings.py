@@ -10,8 +10,9 @@ import ctypes
 import os
 from typing import TYPE_CHECKING, Any
 
+from ....base_dsl import guards as guarding
 from ....base_dsl import settings
-from ....calls import plan as call_plan
+from ....base_dsl.guards import NOTHING, Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,8 +31,8 @@ _names = tuple(_SETTINGS)
 _seen: list[bytes | None] = [None] * len(_names)
 _addresses: dict[str, int] = {}
 _table = (ctypes.c_uint64 * (1 + 4 * len(_names)))(len(_names))
-"""Guards as `call_plan.guard_table` makes them, of objects that `_names` and `_seen` keep alive."""
-_GUARD = (call_plan.ALL_OF, _table, None, call_plan.NOTHING)
+"""Guards as `guards.table` makes them, of objects that `_names` and `_seen` keep alive."""
+_GUARD = Guard(guarding.ALL_OF, _table)
 
 
 def load(addresses: dict[str, int]) -> None:
@@ -49,7 +50,7 @@ def follow() -> None:
                 _set(position)
 
 
-def guards() -> Sequence[tuple[int, Any, Any, Any]]:
+def guards() -> Sequence[Guard]:
     """They hold while the environment is as it was when it was last looked at."""
     return [_GUARD] if _environment is not None else []
 
@@ -61,8 +62,8 @@ def _set(position: int) -> None:
         kind.from_address(_addresses[symbol]).value = convert(settings.get(name.decode()))
     if _environment is not None:
         value = _seen[position] = _environment.get(name)
-        guard = (call_plan.IN_DICT, id(_environment), id(name), 0 if value is None else id(value))
-        _table[1 + 4 * position : 5 + 4 * position] = guard
+        guard = Guard(guarding.IN_DICT, _environment, name, NOTHING if value is None else value)
+        _table[1 + 4 * position : 5 + 4 * position] = guard.words()
 
 
 for _position in range(len(_names)):

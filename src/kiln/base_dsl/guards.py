@@ -1,0 +1,43 @@
+"""Guards: what must hold for compiled code to serve another call, said so that native code can look at it in a nanosecond.
+
+In memory a guard is four words: its kind, then three that the kind explains.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+IN_DICT, IN_CELL, IS_TRUE, IS_ZERO, IS_WORD, ALL_OF = range(1, 7)
+"""(dict, key, object), (cell, None, object): the very object is there. (function,): it returns something true. (ctypes number,):
+it is 0. (address, what it is part of, word): the word is there. (ctypes array,): all guards of a table, which may change."""
+
+NOTHING = object()
+"""As `wanted`: there is nothing of the key."""
+
+
+class Guard(NamedTuple):
+    """A condition. What it names must be kept alive."""
+
+    kind: int
+    owner: Any
+    key: Any = None
+    wanted: Any = NOTHING
+
+    def words(self) -> tuple[int, int, int, int]:
+        """It as it lies in memory."""
+        kind, owner, key, wanted = self
+        if kind == IS_WORD:
+            return kind, owner, id(key), wanted
+        where = ctypes.addressof(owner) if kind in (IS_ZERO, ALL_OF) else id(owner)
+        return kind, where, id(key), 0 if wanted is NOTHING else id(wanted)
+
+
+def table(guards: Sequence[Guard]) -> bytes:
+    """Guards in memory: how many they are, then their words."""
+    words = [len(guards), *(word for guard in guards for word in guard.words())]
+    return struct.pack(f"<{len(words)}Q", *words)
