@@ -135,11 +135,12 @@ def test_asynchronous_copies_fill_the_buffers():
     np.testing.assert_array_equal(run(kernel, sample()), sample()[:, ::-1])
 
 
-def test_states_go_round():
+@pytest.mark.parametrize("stages", [1, 2, 3, 4, 6])
+def test_states_go_round(stages):
     @cute.kernel
     def kernel(x: cute.Tensor, out: cute.Tensor):
         if arch.thread_idx()[0] == 0:
-            state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 3)
+            state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, stages)
             for i in range(kiln.Int32(8)):
                 out[0, i] = state.count * 100 + state.index * 10 + state.phase
                 state.advance()
@@ -149,12 +150,16 @@ def test_states_go_round():
             copy.reset_count()
             out[1, 0] = state.count * 100 + state.index * 10 + state.phase
             out[1, 1] = copy.count * 100 + copy.index * 10 + copy.phase
+            given = pipeline.PipelineState(stages, 7, x[0, stages - 1], x[0, 1])
+            given.advance(x[0, 4])
+            out[1, 2] = given.count * 100 + given.index * 10 + given.phase
 
     out = run(kernel, sample(), 32)
-    expected = [100 * i + 10 * (i % 3) + (1 - i // 3 % 2) for i in range(8)]
+    expected = [100 * i + 10 * (i % stages) + (1 - i // stages % 2) for i in range(8)]
     assert list(out[0, :8]) == expected
     assert out[1, 0] == expected[7]
-    assert out[1, 1] == 10 * (12 % 3) + (1 - 12 // 3 % 2)
+    assert out[1, 1] == 10 * (12 % stages) + (1 - 12 // stages % 2)
+    assert out[1, 2] == 1100 + 10 * ((stages + 3) % stages) + (1 - (stages + 3) // stages % 2)
 
 
 def test_groups_take_turns():

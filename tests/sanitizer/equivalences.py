@@ -11,6 +11,7 @@ _ALL_READ = (
     "the consumers wait for every buffer; shared memory lives as long as they do, and the producers do nothing more"
 )
 _BYTES_SAY = "the bytes say that a buffer is full; a commit does nothing"
+_ALL_WAITED = "each step has waited for the copies of its buffer; the groups that are left are empty"
 _NOT_USED_YET = "nobody has used the first buffers, and later ones the consumer's wait gives back"
 _NOTHING_MOVED = "what it changes places with computes addresses and accesses no memory"
 _FENCED = "mbarrier_init_fence releases what the arrival does not"
@@ -57,6 +58,7 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
     },
     "pipeline_groups": {
         ("buffer = producer.acquire_and_advance()", "without waiting"): _NOT_USED_YET,
+        ("producer.tail()", "deleted"): _ALL_WAITED,
     },
     "pipeline_copies": {
         ("pipe.producer_tail(state)", "deleted"): _ALL_READ,

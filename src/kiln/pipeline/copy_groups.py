@@ -59,8 +59,8 @@ class PipelineCpAsyncGroups(PipelineAsync):
         return cls(_CopyGroups(num_stages - 2), _Implied(), num_stages)
 
     def producer_tail(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
-        """Wait until no copy is on the way and nobody uses a buffer, so that the memory can be used for something else."""
-        _CopyGroups(0).wait(state.index, state.phase)
+        """Wait until no copy of this thread is on the way; after a barrier the memory can be used for something else."""
+        arch.cp_async_wait_group(0)
 
 
 class _BulkGroups(SyncObject):

@@ -16,13 +16,24 @@ if TYPE_CHECKING:
 
 
 class PipelineState:
-    """A buffer of a ring of `stages`: `index`, the parity `phase` of the rounds so far, and the `count` of steps."""
+    """A buffer of a ring of `stages`: `index`, the parity `phase` of the rounds so far, and the `count` of steps.
+
+    In a ring of 2, 4, 8, ... buffers all that changes is one number, of which index and phase are bits: a compiler knows it for
+    what a loop counts anyway. Else both are kept, and compared with the end of the ring in each step.
+    """
 
     def __init__(self, stages: int, count: Any, index: Any, phase: Any) -> None:
         self._stages = stages
         self._count = Int32(count)
-        self._index = Int32(index)
-        self._phase = Int32(phase)
+        if _is_power(stages):
+            self._place: tuple[Int32, ...] = (Int32(index) + Int32(phase) * stages,)
+        else:
+            self._place = (Int32(index), Int32(phase))
+
+    def _at(self, count: Int32, place: tuple[Int32, ...]) -> PipelineState:
+        made = object.__new__(PipelineState)
+        made._stages, made._count, made._place = self._stages, count, place
+        return made
 
     @property
     def stages(self) -> int:
@@ -37,16 +48,20 @@ class PipelineState:
     @property
     def index(self) -> Int32:
         """The buffer."""
-        return self._index
+        if len(self._place) == 2:
+            return self._place[0]
+        return _number(self._place[0] & (self._stages - 1))
 
     @property
     def phase(self) -> Int32:
         """The parity of the phase to wait for."""
-        return self._phase
+        if len(self._place) == 2:
+            return self._place[1]
+        return _number((self._place[0] >> (self._stages.bit_length() - 1)) & 1)
 
     def clone(self, *, loc: Any = None, ip: Any = None) -> PipelineState:
         """A state of its own, at the same buffer."""
-        return PipelineState(self._stages, self._count, self._index, self._phase)
+        return self._at(self._count, self._place)
 
     def reset_count(self, *, loc: Any = None, ip: Any = None) -> None:
         """Count from 0 again."""
@@ -55,31 +70,38 @@ class PipelineState:
     def advance(self, count: Any = 1, *, loc: Any = None, ip: Any = None) -> None:
         """Go `count` buffers on."""
         self._count = self._count + count
-        if isinstance(count, int) and count == 1:
-            following = self._index + 1
-            last = following == self._stages
-            self._index = _number(select(last, Int32(0), following))
-            self._phase = _number(select(last, self._phase ^ 1, self._phase))
+        if len(self._place) == 1:
+            self._place = (self._place[0] + count,)
             return
-        reached = self._index + count
-        self._index = _number(reached % self._stages)
-        self._phase = _number(self._phase ^ ((reached // self._stages) & 1))
+        index, phase = self._place
+        if isinstance(count, int) and count == 1:
+            following = index + 1
+            last = following == self._stages
+            self._place = (_number(select(last, Int32(0), following)), _number(select(last, phase ^ 1, phase)))
+            return
+        reached = index + count
+        self._place = (_number(reached % self._stages), _number(phase ^ ((reached // self._stages) & 1)))
 
     def reverse(self, *, loc: Any = None, ip: Any = None) -> None:
         """Go one buffer back."""
-        first = self._index == 0
-        self._index = _number(select(first, Int32(self._stages - 1), self._index - 1))
-        self._phase = _number(select(first, self._phase ^ 1, self._phase))
         self._count = self._count - 1
+        if len(self._place) == 1:
+            self._place = (self._place[0] - 1,)
+            return
+        index, phase = self._place
+        first = index == 0
+        before = _number(select(first, Int32(self._stages - 1), index - 1))
+        self._place = (before, _number(select(first, phase ^ 1, phase)))
 
     def __repr__(self) -> str:
-        return f"PipelineState(stages={self._stages}, index={self._index}, phase={self._phase})"
+        return f"PipelineState(stages={self._stages}, index={self.index}, phase={self.phase})"
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
-        return [x.ir_value() for x in (self._count, self._index, self._phase)]
+        return [x.ir_value() for x in (self._count, *self._place)]
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> PipelineState:
-        return PipelineState(self._stages, *values)
+        count, *place = map(Int32, values)
+        return self._at(count, tuple(place))
 
     def __kiln_static_key__(self) -> Any:
         return self._stages
@@ -89,6 +111,10 @@ class PipelineState:
 
     def __kiln_coerce__(self, like: PipelineState) -> Any:
         return self if self._stages == like._stages else None
+
+
+def _is_power(stages: int) -> bool:
+    return stages & (stages - 1) == 0
 
 
 def _number(x: Any) -> Int32:

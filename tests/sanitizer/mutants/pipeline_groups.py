@@ -30,6 +30,7 @@ def ring(x: cute.Tensor, y: cute.Tensor):
         producer.advance()
         y[thread, i] = buffers[THREADS - 1 - thread, buffer.index]
     producer.tail()
+    cute.arch.sync_threads()
     buffers[thread, 0] = y[thread, 0]  # the memory is used for something else
 
 

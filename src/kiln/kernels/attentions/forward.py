@@ -19,7 +19,7 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any
 
-from ... import cute, utils
+from ... import cute, pipeline, utils
 from ...base_dsl.ranges import const_expr, range_constexpr
 from ...base_dsl.typing import Boolean, Constexpr, Float32, Int32, Int64
 from ...cute import arch
@@ -255,18 +255,19 @@ class Forward:
         products = _Products(self, mma, thread, q_tile, k_ring, v_ring, scores, out_acc, probabilities)
         softmax = _Softmax(self, scores, lowered, sums, probabilities, out_acc, scale, cap)
 
+        producer, consumer = pipeline.PipelineCpAsyncGroups.create(num_stages=2).make_participants()
         if steps > 0:
             self.fetch(copy_q, k, k_ring[None, None, 0], self.dim, last, keys)
             self.fetch(copy_v, v, v_ring[None, None, 0], self.dim_v, last, keys)
-        arch.cp_async_commit_group()
+        producer.commit()
         for i in range(steps):
-            reading, block = i % 2, last - i
-            arch.cp_async_wait_group(0)
-            arch.sync_threads()
-            if i + 1 < steps:
+            block = last - i
+            filled = consumer.wait_and_advance()
+            reading = filled.index
+            if i + 1 < steps:  # the other one, as a function of this: a number of its own would be one more in a loop
                 self.fetch(copy_q, k, k_ring[None, None, 1 - reading], self.dim, block - 1)
                 self.fetch(copy_v, v, v_ring[None, None, 1 - reading], self.dim_v, block - 1)
-            arch.cp_async_commit_group()
+            producer.commit()
             products.scores(reading)
             if const_expr(self.capped):
                 softmax.cap_scores()
@@ -277,7 +278,7 @@ class Forward:
                 softmax.raise_reference(found)
             softmax.make_probabilities()
             products.outputs(reading)
-        arch.cp_async_wait_group(0)
+        producer.tail()
         return o_tile, (out_acc, lowered, sums)
 
     def offset(self, tile: Any, behind: Any) -> Any:
