@@ -447,7 +447,7 @@ def identity(node: Ptr[Node]) -> i32:
 
 
 def test_identity_of_pointers_is_refused():
-    with pytest.raises(DSLUserCodeTypeError, match="write `p == None`"):
+    with pytest.raises(DSLUserCodeError, match="write `p == None`"):
         Unit.new().add(identity)
 
 

@@ -8,14 +8,13 @@
 
 from __future__ import annotations
 
-import ast
 import ctypes
 import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
 from ..base_dsl import trace as tracing
-from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, Span, error, mark_program, node_span
+from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, Span, error, mark_program
 from ..base_dsl.dsl import report
 from ..base_dsl.scf import ScfDSL
 from ..base_dsl.typing import NumericMeta
@@ -88,17 +87,8 @@ class Function:
     @functools.cached_property
     def rewritten(self) -> Callable[..., Any]:
         """What runs while tracing."""
-        from ..base_dsl.frontend import source
         from ..base_dsl.frontend.rewriter import rewrite
 
-        for node in ast.walk(source.find(self.function.__code__, self.function.__globals__)):
-            if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
-                raise error(
-                    DSLUserCodeTypeError,
-                    "`is` compares Python's objects, not values of the program",
-                    hint="write `p == None` or `p != None`",
-                    span=node_span(node, self.span.filename, self.name),
-                )
         result = self.signature[1]
         return rewrite(self.function, lambda value: convert(value, result, f"the result of {self.name}"))
 
@@ -198,7 +188,7 @@ class Inline:
         from ..base_dsl.frontend.rewriter import rewrite
 
         if "return" not in self.function.__annotations__:
-            return rewrite(self.function, lambda value: value)
+            return rewrite(self.function)
         result = resolved(self.function.__annotations__["return"], self.function.__globals__)
         return rewrite(self.function, lambda value: convert(value, result, f"the result of {self.name}"))
 
@@ -217,12 +207,12 @@ def inline(function: Any) -> Any:
     return Inline(function)
 
 
-def extern(function: Any = None, *, attributes: tuple[str, ...] = ()) -> Any:
-    """Decorator of a declaration of a C function; `attributes` are LLVM's, such as `returns_twice`."""
+def extern(function: Any = None, *, name: str = "", attributes: tuple[str, ...] = ()) -> Any:
+    """Decorator of a declaration of a C function. `name`: its own, where Python cannot say it; `attributes` are LLVM's."""
     if function is None:
-        return functools.partial(extern, attributes=attributes)
+        return functools.partial(extern, name=name, attributes=attributes)
     made = Function(function, external=True)
-    made.attributes = attributes
+    made.name, made.attributes = name or made.name, attributes
     return made
 
 

@@ -136,9 +136,13 @@ class _Function(_Pointer):
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import ParamSpec
 
-    Fn = Callable
+    P = ParamSpec("P")
+
+    class Fn(Generic[P, T]):
+        def __init__(self, x: Any = None) -> None: ...
+        def __call__(self, *arguments: Any) -> Any: ...
 
     class Ptr(Generic[T]):  # what a reader of the code may do with one
         _to: Any
@@ -313,10 +317,11 @@ def address(pointer: Any) -> Any:
 
 
 def local(kind: Any, count: int = 1) -> Any:
-    """Memory of this call for some values: a pointer to the first. It is not initialized; in a loop it is one place."""
+    """Memory of this call for some values: a pointer to the first. It is not initialized, and one place in a loop."""
     of = types.in_memory(kind)
     element = kind.element if is_array(kind) else kind
-    return Ptr[element]._of(_emit().allocate(ctypes.sizeof(of) * count, max(ctypes.alignment(of), 8)))
+    bytes_ = ctypes.sizeof(of) * count
+    return Ptr[element]._of(_emit().allocate(bytes_, 16 if bytes_ >= 16 else 8))
 
 
 def _place(pointer: Any, numbers: bool = False) -> tuple[Any, Any]:

@@ -20,7 +20,7 @@ from kiln.base_dsl.compiler import Compilation
 from kiln.calls.caller import code
 from kiln.cute import arch
 from kiln.targets.cpu import bank_counter
-from kiln.targets.cpu.runtime import launches
+from kiln.targets.cpu.runtime.parts import PARTS
 from kiln.targets.cpu.sanitizer import detector
 from kiln.targets.host import jit
 from kiln.targets.host.lower import lower, lower_library, lower_runtime
@@ -138,7 +138,7 @@ def _recorded(function: Callable[[], None]) -> list[str]:
     """The LLVM IR of what is compiled in a call."""
     texts: list[str] = []
     optimize = jit.optimize
-    for part in launches.PARTS:
+    for part in PARTS:
         jit.runtime_library(part)
 
     def record(text: str, opt: int) -> llvm.ModuleRef:
@@ -171,7 +171,7 @@ def computing() -> dict[str, str]:
 def managing() -> dict[str, str]:
     """LLVM IR of the parts of Kiln that are native code."""
     return {
-        **{part: lower_runtime(part) for part in launches.PARTS},
+        **{part: lower_runtime(part) for part in PARTS},
         "sanitizer": lower_library(detector.build(), "sanitizer", detector.exports()),
         "banks": lower_library(bank_counter.build(), "banks", (bank_counter.ACCESS, bank_counter.FLUSH)),
         **{

@@ -174,4 +174,4 @@ def test_wide_integers(signed: bool) -> None:
 
 
 def test_each_helper_is_tested() -> None:
-    assert len(soft_float.EXPORTS) == 14
+    assert len(soft_float.floats.exports) == 14

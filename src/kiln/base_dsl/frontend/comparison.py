@@ -25,6 +25,8 @@ def rewrite(rw: Rewriter, node: ast.Compare, outer: _Expressions) -> ast.expr:
     """A single plain comparison stays; a chain hands its later operands over unevaluated."""
     sequences = any(isinstance(side, (ast.List, ast.Tuple)) for side in (node.left, *node.comparators))
     ours = isinstance(node.ops[0], (ast.In, ast.NotIn)) or (sequences and isinstance(node.ops[0], (ast.Eq, ast.NotEq)))
+    if rw.typed and any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
+        rw.refuse(node, "`is` compares Python's objects, not values of the program", "write `p == None` or `p != None`")
     if len(node.ops) == 1 and not ours:
         outer.generic_visit(node)
         return node

@@ -177,7 +177,8 @@ class Rewriter:
     def __init__(self, filename: str, function: str, free: set[str], typed: bool = False) -> None:
         self.filename = filename
         self._free = free
-        self._typed = typed
+        self.typed = typed
+        """Whether what it returns has a declared type, so that all its values are the program's."""
         self.constructs: list[Construct] = []
         self._counter = 0
         self._scopes: list[_ScopeState] = []
@@ -234,7 +235,7 @@ class Rewriter:
         if ast.Match in kinds:
             statements = [d for s in statements for d in match_.desugar(s)]
         state.facts.break_bound = bound_by_break_or_else(statements)
-        lowering = JumpLowering(self._typed and len(self._scopes) == 1)
+        lowering = JumpLowering(self.typed and len(self._scopes) == 1)
         try:
             statements = lowering.function(statements)
         except Misplaced as jump:

@@ -27,12 +27,10 @@ from ..host.expand import (
 from ..lowering.builder import Builder, function, int_type, ptr_type, struct_type
 from .passes.loop_versioning import guarded_versions
 from .runtime import scheduler
+from .runtime.records import SMEM_ALIGNMENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-SMEM_ALIGNMENT = 1024
-"""Alignment of a block's shared memory, static and dynamic."""
 
 LAUNCH_FUNCTION = "kiln_cpu_launch"
 
@@ -191,13 +189,7 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
     site = x.module.site(op, "launch", "", name)
     ptr, i32 = ptr_type(), int_type(32)
     x.module.declare(LAUNCH_FUNCTION, [ptr, ptr, ptr, i32, *[int_type(64)] * 10, *[i32] * 5, ptr], [])
-    block = b.value(
-        "func.constant",
-        ir.FunctionType.get([ptr, ptr, ptr, ptr, i32, i32, i32], [], context()),
-        (),
-        {"value": ir.FlatSymbolRefAttr.get(block_name(name), context())},
-    )
-    block = b.value("builtin.unrealized_conversion_cast", ptr, (block,))
+    block = b.address_of_function(block_name(name), [ptr, ptr, ptr, ptr, i32, i32, i32], [])
     instrumented = x.module.sanitizer is not None or x.module.banks is not None
     static, serial = b.i32(static_smem(state)), b.i32(int(instrumented or prints(x.module, name)) | 2 * state.loops)
     frame = b.load(i32, b.address_of(scheduler.frame_size_name(name))) if state.waits else b.i32(0)

@@ -6,7 +6,7 @@ records a fault or printed text there; if there is either, the wrapper returns a
 
 from __future__ import annotations
 
-import ctypes
+from ...native import Array, Ptr, i32, i64, size_of, struct, u64
 
 WRAPPER = "kiln_entry"
 """The symbol of an executable's wrapper."""
@@ -18,7 +18,7 @@ FAULT = 1
 TEXT = 2
 
 MEMORY_FAULT = 1 << 30
-"""Added to the site of a launch: its kernel accessed memory that is not there (`signals.py`)."""
+"""Added to the site of a launch: its kernel accessed memory that is not there (`signal_handler.py`)."""
 
 STOP_INTERRUPT = 1
 STOP_TIMEOUT = 2
@@ -28,26 +28,25 @@ COUNTS_STEPS = 8
 STOPS = STOP_INTERRUPT | STOP_TIMEOUT | STOP_STEPS
 
 
-class Context(ctypes.Structure):
-    """The layout is fixed by ctypes; generated code takes the offsets from here."""
+@struct
+class Context:
+    """A call, as native code and Python see it."""
 
-    _fields_ = [
-        ("status", ctypes.c_int32),  # FAULT | TEXT
-        ("lock", ctypes.c_int32),  # held while a fault is recorded
-        ("order", ctypes.c_int64),  # linear index of the faulting block; the lowest one is kept
-        ("stream", ctypes.c_void_p),  # FILE* of the text printed so far, made at the first printf
-        ("text", ctypes.c_void_p),
-        ("text_size", ctypes.c_size_t),
-        ("site", ctypes.c_int32),  # index into the executable's table of sites
-        ("block", ctypes.c_int32 * 3),
-        ("thread", ctypes.c_int32 * 3),
-        ("grid", ctypes.c_int32 * 3),  # of the launch that is running
-        ("stop", ctypes.c_int32),  # STOP_INTERRUPT, ...: kernels have to stop; they poll it
-        ("steps", ctypes.c_int64),  # that the launch has taken, if they are counted
-        ("details", ctypes.c_void_p),  # what every thread of a group did when it was stuck (`cpu/runtime/scheduler.py`)
-        ("details_size", ctypes.c_int64),
-        ("arguments", ctypes.c_int64 * MAX_ARGS),
-    ]
+    status: i32  # FAULT | TEXT
+    lock: i32  # held while a fault is recorded
+    order: i64  # linear index of the faulting block; the lowest one is kept
+    stream: Ptr  # FILE* of the text printed so far, made at the first printf
+    text: Ptr
+    text_size: u64
+    site: i32  # index into the executable's table of sites
+    block: Array[i32, 3]
+    thread: Array[i32, 3]
+    grid: Array[i32, 3]  # of the launch that is running
+    stop: i32  # STOP_INTERRUPT, ...: kernels have to stop; they poll it
+    steps: i64  # that the launch has taken, if they are counted
+    details: Ptr  # what every thread of a group did when it was stuck (`cpu/runtime/groups.py`)
+    details_size: i64
+    arguments: Array[i64, MAX_ARGS]
 
 
 def offset(field: str) -> int:
@@ -55,4 +54,4 @@ def offset(field: str) -> int:
     return getattr(Context, field).offset
 
 
-SIZE = ctypes.sizeof(Context)
+SIZE = size_of(Context)

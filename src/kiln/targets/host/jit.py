@@ -22,10 +22,11 @@ from ...base_dsl import cache, settings
 from ...base_dsl.diagnostics import DSLRuntimeError
 from ...native import functions
 from ..cpu.runtime import launch_settings, launches
-from ..cpu.runtime.scheduler import STOP
+from ..cpu.runtime.parts import PARTS
 from ..lowering.pass_managers import free
 from . import signals
 from .object_code import undefined_symbols
+from .reports import stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -251,8 +252,8 @@ functions.load = load_native
 
 def runtime_parts(needed: set[str]) -> tuple[list[str], set[str]]:
     """The parts of the runtime that define some of the symbols, and the symbols that none defines."""
-    parts = [part for part, (_, names) in launches.PARTS.items() if not needed.isdisjoint(names)]
-    return parts, needed.difference(*(launches.PARTS[part][1] for part in parts))
+    parts = [part for part, library in PARTS.items() if not needed.isdisjoint(library.exports)]
+    return parts, needed.difference(*(PARTS[part].exports for part in parts))
 
 
 _parts: dict[str, Library] = {}
@@ -262,7 +263,7 @@ _begun: dict[str, Callable[[], Library]] = {}
 def begin_runtime(text: str) -> None:
     """Begin to make the parts of the runtime that a module will need, beside compiling the module itself."""
     with _lock:
-        if len(_parts) == len(launches.PARTS):
+        if len(_parts) == len(PARTS):
             return
         for part in runtime_parts(set(re.findall(r"@(\w+)", text)))[0]:
             if part not in _parts and part not in _begun:
@@ -294,7 +295,7 @@ def _begin(part: str) -> Callable[[], Library]:
         passes, opt = {"reports": (0, 0), "signals": (0, 0), "launch": (0, 1)}.get(part, (2, 2))
         return _beside(lambda: emit_object(optimize(text, passes), opt))
 
-    exports = launches.PARTS[part][1]
+    exports = PARTS[part].exports
     return cache.keeping(f"runtime: {part}", "/".join(host()), make, lambda data: Library(data, exports))
 
 
@@ -313,7 +314,7 @@ def _end_launches() -> None:
         if watchers.value and before.value > 1:
             ctypes.CDLL(None).signal(int(signal.SIGINT), ctypes.c_void_p(before.value))
         watchers.value = 0
-        ctypes.c_int32.from_address(runtime_library("reports").addresses[STOP]).value = 0
+        ctypes.c_int32.from_address(runtime_library("reports").addresses[stop.symbol]).value = 0
 
 
 forks.in_child(_end_launches)

@@ -11,7 +11,8 @@ from ...base_dsl.target import slot_layout
 from ...mlir import context, ir
 from ..cpu.launch import LOOP_ANNOTATION, block_name
 from ..cpu.passes import coroutines
-from ..cpu.runtime import launches, scheduler, threads
+from ..cpu.runtime import in_kernels, records, scheduler
+from ..cpu.runtime.parts import PARTS
 from ..lowering.builder import Builder, function, int_type, operations, ptr_type, symbol, translate
 from ..lowering.llvm_text import bf16_as_integers, fix_float_literals
 from . import call_context as shared
@@ -57,8 +58,8 @@ def lower(compilation: Compilation, entry: str, kinds: Sequence[str] = ()) -> tu
 
 def lower_runtime(part: str) -> str:
     """LLVM IR text of a part of the runtime."""
-    build, exports = launches.PARTS[part]
-    return lower_library(build(), "kiln_cpu_runtime", exports)
+    library = PARTS[part]
+    return lower_library(library.build(), "kiln_cpu_runtime", library.exports)
 
 
 def lower_library(module: ir.Module, name: str, exports: Sequence[str]) -> str:
@@ -70,8 +71,6 @@ def lower_library(module: ir.Module, name: str, exports: Sequence[str]) -> str:
         for op in operations(module):
             if op.name == "llvm.func" and symbol(op) not in exports:
                 _set_internal(op)
-            if op.name == "llvm.func" and symbol(op) == "_setjmp":
-                op.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("returns_twice")])
         compilation.check_lowered(lambda op: _legal(op, set()))
         return fix_float_literals(translate(module))
 
@@ -153,7 +152,7 @@ def _guarded(
     slots: ir.Value,
     ctx: ir.Value,
 ) -> None:
-    """Host code that accesses memory: an access outside of it is a fault of the call (`signals.py`)."""
+    """Host code that accesses memory: an access outside of it is a fault of the call (`signal_handler.py`)."""
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     inner = f"{WRAPPER}.guarded"
     block = function(expansion.module, inner, [ptr], []).regions[0].blocks[0]
@@ -166,7 +165,7 @@ def _guarded(
     b.store(ctx, b.byte_gep(pair, 8))
     site = expansion.site(expansion.functions[entry].operation, "host", "", "")
     expansion.declare("kiln_cpu_guarded", [ptr] * 4, [i32])
-    operands = [launches.address_of_function(b, inner, [ptr], []), pair, b.address_of(expansion.string(entry)), caught]
+    operands = [b.address_of_function(inner, [ptr], []), pair, b.address_of(expansion.string(entry)), caught]
     signalled = b.call("kiln_cpu_guarded", [i32], operands).results[0]
     failed = b.if_(b.compare("ne", signalled, b.i32(0)))
     expansion.declare("kiln_cpu_fault", [ptr, i32, *[i32] * 6, i32, ptr], [])
@@ -213,8 +212,8 @@ def _suspend(expansion: Expansion, module: ir.Module) -> None:
             coroutines.return_at_leaves(func, state.waits)
         if state is not None and state.waits:
             frame_argument = len(func.regions[0].blocks[0].arguments) - 1
-            frame = coroutines.make_resumable(func, frame_argument, threads.HEADER)
-            threads.indices_from_frame(func)
+            frame = coroutines.make_resumable(func, frame_argument, records.HEADER)
+            in_kernels.indices_from_frame(func)
             scheduler.set_frame_size(module, state.name, frame.size)
 
 

@@ -240,6 +240,12 @@ class Builder:
         name = ir.FlatSymbolRefAttr.get(symbol, context())
         return self.value("llvm.mlir.addressof", ptr_type(), (), {"global_name": name})
 
+    def address_of_function(self, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> ir.Value:
+        """The address of a `func.func` of the module."""
+        type_ = ir.FunctionType.get(list(inputs), list(results), context())
+        made = self.value("func.constant", type_, (), {"value": ir.FlatSymbolRefAttr.get(name, context())})
+        return self.value("builtin.unrealized_conversion_cast", ptr_type(), (made,))
+
     def if_(self, condition: ir.Value) -> Builder:
         """Open an `scf.if` without results; a builder for its body. What is added here comes after it."""
         return self._branches(condition, 1)[0]

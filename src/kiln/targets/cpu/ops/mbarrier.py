@@ -1,7 +1,7 @@
 """Mbarriers and asynchronous copies.
 
 An mbarrier is a word of shared memory. Bits 0 to 19: arrivals missing; 20 to 39: arrivals of a phase; 40 to 62: bytes
-missing; 63: parity of the phase. What copies do is in `runtime/copies.py`.
+missing; 63: parity of the phase. What copies do is in `runtime/engines.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import Any
 from ....mlir import ir
 from ...host.expand import Expander
 from ...lowering.builder import Builder, int_type
-from ..runtime.threads import Fields, FrameHeader, wait, wait_softly
+from ..runtime.engines import BULK, COPY
+from ..runtime.in_kernels import Fields, wait, wait_softly
+from ..runtime.records import FrameHeader
 from ..sanitizer.hooks import Hooks
 from .sync import call, frame_of, hardware, peer, site_of, suspend
 
@@ -133,14 +135,14 @@ def _cp_async(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> li
 
 @hardware("cp_async_commit")
 def _cp_async_commit(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    call(x, b, "kiln_cpu_copy_commit", [_copies(x, op)])
+    call(x, b, "kiln_cpu_commit", [_copies(x, op), b.i32(COPY)])
     Hooks(x, op).commit(b)
     return []
 
 
 @hardware("cp_async_wait")
 def _cp_async_wait(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    call(x, b, "kiln_cpu_copy_wait", [_copies(x, op), b.i32(op.attributes["count"].value)])
+    call(x, b, "kiln_cpu_wait_for_groups", [_copies(x, op), b.i32(COPY), b.i32(op.attributes["count"].value)])
     Hooks(x, op).waited(b, op.attributes["count"].value)
     return []
 
@@ -156,14 +158,14 @@ def _cp_async_mbarrier_arrive(x: Expander, op: ir.Operation, _o: Any, _r: Any, b
 
 @hardware("cp_async_bulk_commit")
 def _cp_async_bulk_commit(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    call(x, b, "kiln_cpu_bulk_commit", [_copies(x, op)])
+    call(x, b, "kiln_cpu_commit", [_copies(x, op), b.i32(BULK)])
     Hooks(x, op).commit(b, bulk=True)
     return []
 
 
 @hardware("cp_async_bulk_wait")
 def _cp_async_bulk_wait(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    call(x, b, "kiln_cpu_bulk_wait", [_copies(x, op), b.i32(op.attributes["count"].value)])
+    call(x, b, "kiln_cpu_wait_for_groups", [_copies(x, op), b.i32(BULK), b.i32(op.attributes["count"].value)])
     Hooks(x, op).waited(b, op.attributes["count"].value, bulk=True)
     return []
 

@@ -21,7 +21,8 @@ from ....base_dsl.diagnostics import DSLNotImplemented
 from ....mlir import context, ir
 from ...host.expand import Expander
 from ...lowering.builder import Builder, function, global_, int_type, parsed_type, ptr_type
-from ..runtime.threads import PAYLOAD, leave
+from ..runtime.in_kernels import leave
+from ..runtime.records import PAYLOAD
 from ..sanitizer.hooks import Hooks
 from .sync import frame_of, hardware
 from .warp import lane_of, meet, once_for_warp, slot

@@ -18,8 +18,9 @@ from ...host.expand import Expander, expands
 from ...lowering.builder import Builder, constant_values, int_attr, int_type
 from ..passes.coroutines import END, LEAVE, SUSPEND
 from ..runtime import scheduler
-from ..runtime.threads import TALLIES, BlockRecord, Fields, FrameHeader, Tally
-from ..runtime.threads import Barrier as BarrierRecord
+from ..runtime.in_kernels import Fields
+from ..runtime.records import TALLIES, BlockRecord, FrameHeader, Tally
+from ..runtime.records import Barrier as BarrierRecord
 from ..sanitizer.hooks import Hooks
 
 if TYPE_CHECKING:

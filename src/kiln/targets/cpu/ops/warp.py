@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ....mlir import ir
 from ...host.expand import Expander, carrier_type, from_carrier, to_carrier
 from ...lowering.builder import Builder, int_type, ptr_type
-from ..runtime.threads import PAYLOAD, Fields, FrameHeader, Meeting, leave
+from ..runtime.in_kernels import Fields, leave
+from ..runtime.records import PAYLOAD, FrameHeader, Meeting
 from ..sanitizer.hooks import Hooks
 from .sync import call, frame_of, hardware, site_of, suspend_if, text
 

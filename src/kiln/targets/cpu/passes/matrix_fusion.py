@@ -20,7 +20,8 @@ from ...host.expand import Expander, carrier_type, from_carrier, to_carrier
 from ...lowering.builder import Builder, function, int_type, ptr_type
 from ..ops import mma
 from ..ops.warp import meet, once_for_warp
-from ..runtime.threads import PAYLOAD, leave
+from ..runtime.in_kernels import leave
+from ..runtime.records import PAYLOAD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,8 @@ from ...host.arithmetic import computes_in_f32, in_f32
 from ...host.expand import HANDLERS, Expander, shared_pointer
 from ...lowering.builder import Builder, int_type, ptr_type
 from ..ops import sync as hardware
-from ..runtime.threads import BlockRecord, Fields, FrameHeader
+from ..runtime.in_kernels import Fields
+from ..runtime.records import BlockRecord, FrameHeader
 from .syntax import Address, Immediate, Operand, Register, Statement, Vector
 
 if TYPE_CHECKING:

@@ -8,7 +8,9 @@ from ...lowering.builder import int_type, ptr_type
 from ..ops import atomics
 from ..ops import mbarrier as mbarrier_ops
 from ..ops import sync as hardware
-from ..runtime.threads import BlockRecord, Fields, FrameHeader
+from ..runtime.engines import BULK, COPY
+from ..runtime.in_kernels import Fields
+from ..runtime.records import BlockRecord, FrameHeader
 from ..sanitizer.hooks import Hooks
 from .machine import (
     BITS,
@@ -254,16 +256,16 @@ def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None
         return
     x.function.copies = True
     frame, hooks, bulk = hardware.frame_of(x, op), Hooks(x, op), "bulk" in modifiers
-    prefix = "kiln_cpu_bulk" if bulk else "kiln_cpu_copy"
+    engine = b.i32(BULK if bulk else COPY)
     if "commit_group" in modifiers:
-        hardware.call(x, b, f"{prefix}_commit", [frame])
+        hardware.call(x, b, "kiln_cpu_commit", [frame, engine])
         hooks.commit(b, bulk)
     elif "wait_group" in modifiers or "wait_all" in modifiers:
         if "wait_all" in modifiers:
-            hardware.call(x, b, f"{prefix}_commit", [frame])
+            hardware.call(x, b, "kiln_cpu_commit", [frame, engine])
             hooks.commit(b, bulk)
         count = m.bits(operands[0], 32) if operands else b.i32(0)
-        hardware.call(x, b, f"{prefix}_wait", [frame, count])
+        hardware.call(x, b, "kiln_cpu_wait_for_groups", [frame, engine, count])
         hooks.waited(b, count, bulk)
     elif "mbarrier" in modifiers:
         mbarrier = m.pointer(operands[0], "shared")

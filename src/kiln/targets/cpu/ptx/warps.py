@@ -5,7 +5,8 @@ from __future__ import annotations
 from ...lowering.builder import int_type
 from ..ops import sync as hardware
 from ..ops import warp
-from ..runtime.threads import Fields, FrameHeader, Warp, leave
+from ..runtime.in_kernels import Fields, leave
+from ..runtime.records import FrameHeader, Warp
 from .machine import (
     BITS,
     Machine,

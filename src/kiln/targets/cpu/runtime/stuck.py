@@ -7,7 +7,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.diagnostics import DSLUserCodeRuntimeError
-from .scheduler import DETAILS_BLOCK, DETAILS_HEADER, DETAILS_THREAD
+from .groups import DETAILS_BLOCK, DETAILS_HEADER, DETAILS_THREAD, EXITED, READY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ....base_dsl.diagnostics import Span
     from ...lowering.sites import Site
 
-WAITS, EXITED, READY, TRIES = range(4)
 PLACES = 12
 """How many places a report names at most."""
 
@@ -50,7 +49,7 @@ class Group:
 
 
 def read(details: bytes) -> Group:
-    """What native code recorded (`scheduler.py`)."""
+    """What native code recorded (`groups.py`)."""
     numbers = struct.unpack(f"<{len(details) // 4}i", details)
     _, blocks, per_block = numbers[:3]
     group = Group([], {})

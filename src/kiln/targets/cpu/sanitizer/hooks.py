@@ -41,7 +41,8 @@ class Hooks:
         """
         if self.sanitizer is None:
             return arrive()
-        from ..runtime.threads import Barrier, BlockRecord, Fields, FrameHeader
+        from ..runtime.in_kernels import Fields
+        from ..runtime.records import Barrier, BlockRecord, FrameHeader
 
         block = Fields(b, Fields(b, frame, FrameHeader).load("block"), BlockRecord)
         if number is None:
@@ -85,7 +86,8 @@ class Hooks:
     def rows(self, b: Builder, address: ir.Value, count: int, stores: bool) -> None:
         """Before lanes access rows of matrices together: the first `count` lanes give the address of one each."""
         if self.sanitizer is not None:
-            from ..runtime.threads import Fields, FrameHeader
+            from ..runtime.in_kernels import Fields
+            from ..runtime.records import FrameHeader
 
             assert self.x.function.frame is not None
             thread = Fields(b, self.x.function.frame, FrameHeader).load("thread")

@@ -127,7 +127,7 @@ def depends(c: Code) -> None:
 
 @exported([64, 64, 32])
 def group(c: Code, arena: Value, sizes: Value, number: Value) -> None:
-    """The scheduler starts a group; `sizes` are its numbers (`scheduler.SIZES`)."""
+    """The scheduler starts a group; `sizes` are its numbers (`runtime.records.Sizes`)."""
     st = state_of(c)
     for i in range(13):
         st.set_at("sizes", i, c.load(sizes + 4 * i, 32))

@@ -1,0 +1,177 @@
+"""Asynchronous engines: what is given to them is done at once or, under a schedule seed, at any moment until something waits for it.
+
+An operation belongs to an engine and says how its completion is seen. What is not complete is a list of the block's record. An
+operation reads its source when it is carried out, so a source that changes too early shows.
+
+| operation | engine | completion |
+|---|---|---|
+| `cp.async` | COPY | GROUP: of those that its thread commits together |
+| `cp.async.mbarrier.arrive` | COPY | ARRIVAL: when all earlier ones of its thread are complete |
+| `cp.async.bulk`, to shared memory | BULK | BYTES: taken from what an mbarrier misses |
+| `cp.async.bulk`, to global memory | BULK | GROUP |
+"""
+# pyright: reportReturnType=false
+
+from __future__ import annotations
+
+from ....native import Ptr, address, i32, inline, native, ref, size_of, u32, u64
+from ...host.libc import free, memcpy, memset, realloc
+from .orders import random, schedule
+from .records import BlockRecord, FrameHeader, Operation, Sizes
+from .threads import mbarrier, waiting
+
+COPY, BULK, DONE = 0, 1, 2
+"""Engines: those of `FrameHeader.groups`, and what an operation has that is complete."""
+GROUP, BYTES, ARRIVAL = range(3)
+"""Ways to see that an operation is complete."""
+
+
+@inline
+def move(target, source, bytes_, size):
+    """`bytes_` of `size` bytes, and zeros for the rest."""
+    memcpy(target, source, bytes_)
+    memset(target + bytes_, 0, size - bytes_)
+
+
+@inline
+def announce(completion, place, bytes_):
+    """Let others see that an operation is complete."""
+    if completion == ARRIVAL:
+        mbarrier(place, 1, 0)
+    elif completion == BYTES:
+        mbarrier(place, 0, -i32(bytes_))
+
+
+@native
+def carry_out(block: Ptr[BlockRecord], operation: Ptr[Operation]) -> None:
+    if operation.completion != ARRIVAL:
+        move(operation.target, operation.source, operation.bytes, operation.size)
+    announce(operation.completion, operation.mbarrier, operation.bytes)
+    operation.engine = DONE
+    block.operations_left -= 1
+
+
+@native
+def land(block: Ptr[BlockRecord], operation: Ptr[Operation]) -> None:
+    """Carry out an operation; one that tells of others of its thread, after them."""
+    if operation.completion == ARRIVAL:
+        earlier = block.operations
+        while address(earlier) < address(operation):
+            if (
+                earlier.engine == operation.engine
+                and earlier.completion == GROUP
+                and earlier.thread == operation.thread
+            ):
+                carry_out(block, earlier)
+            earlier = earlier + 1
+    carry_out(block, operation)
+
+
+@native
+def defer(
+    frame: Ptr[FrameHeader],
+    engine: i32,
+    completion: i32,
+    target: Ptr,
+    source: Ptr,
+    bytes_: u32,
+    size: u32,
+    place: Ptr[u64],
+) -> None:
+    """Put an operation into the list of the block; without any left the list starts over."""
+    block = frame.block
+    if block.operations_left == 0:
+        block.operations_count = 0
+    count = block.operations_count
+    if count == block.operations_room:
+        block.operations_room = count * 2 + 64
+        block.operations = realloc(block.operations, u64(block.operations_room) * size_of(Operation))
+    operation = block.operations[count]
+    operation.engine = engine
+    operation.completion = completion
+    operation.thread = frame.thread
+    operation.group = frame.groups[engine]
+    operation.bytes = bytes_
+    operation.size = size
+    operation.target = target
+    operation.source = source
+    operation.mbarrier = place
+    block.operations_count = count + 1
+    block.operations_left += 1
+
+
+@inline
+def give(frame, engine: int, completion: int, target=None, source=None, bytes_=0, size=0, mbarrier=None):
+    """Give an operation to an engine: the schedule decides when it is done."""
+    if schedule.value != 0:
+        defer(frame, engine, completion, target, source, bytes_, size, mbarrier)
+    else:
+        if completion != ARRIVAL:
+            move(target, source, bytes_, size)
+        announce(completion, mbarrier, bytes_)
+
+
+@waiting.export
+def copy(frame: Ptr[FrameHeader], target: Ptr, source: Ptr, bytes_: u32, size: u32) -> None:
+    """`cp.async`: `bytes_` of `size` bytes, and zeros for the rest."""
+    give(frame, COPY, GROUP, target, source, bytes_, size)
+
+
+@waiting.export
+def copy_arrive(frame: Ptr[FrameHeader], mbarrier: Ptr[u64]) -> None:
+    """Arrive when the copies of this thread so far are complete."""
+    give(frame, COPY, ARRIVAL, mbarrier=mbarrier)
+
+
+@waiting.export
+def bulk_load(frame: Ptr[FrameHeader], target: Ptr, source: Ptr, bytes_: u32, mbarrier: Ptr[u64]) -> None:
+    """A bulk copy to shared memory."""
+    give(frame, BULK, BYTES, target, source, bytes_, bytes_, mbarrier)
+
+
+@waiting.export
+def bulk_store(frame: Ptr[FrameHeader], target: Ptr, source: Ptr, bytes_: u32) -> None:
+    """A bulk copy to global memory."""
+    give(frame, BULK, GROUP, target, source, bytes_, bytes_)
+
+
+@waiting.export
+def commit(frame: Ptr[FrameHeader], engine: u32) -> None:
+    """What this thread gave to an engine so far is a group."""
+    frame.groups[engine] += 1
+
+
+@waiting.export
+def wait_for_groups(frame: Ptr[FrameHeader], engine: u32, latest: i32) -> None:
+    """Wait for all groups of an engine but the latest ones."""
+    block, thread, end = frame.block, frame.thread, frame.groups[engine] - latest
+    if block.operations_left != 0:
+        for number in range(block.operations_count):
+            operation = block.operations[number]
+            mine = operation.engine == engine and operation.completion == GROUP and operation.thread == thread
+            if mine and operation.group < end:
+                land(block, operation)
+
+
+@waiting.export
+def land_some(block: Ptr[BlockRecord]) -> i32:
+    """Each operation is carried out one time in four; whether there were any."""
+    if block.operations_left == 0:
+        return 0
+    for number in range(block.operations_count):
+        operation = block.operations[number]
+        if operation.engine != DONE and random(ref(block).random, 4) == 0:
+            land(block, operation)
+    return 1
+
+
+@waiting.export
+def land_all(arena: Ptr, sizes: Ptr[Sizes]) -> None:
+    """At the end of a group: what nobody waited for is done, too."""
+    for rank in range(sizes.group):
+        block = Ptr[BlockRecord](arena + u64(rank) * sizes.chunk + sizes.smem)
+        if block.operations_left != 0:
+            for number in range(block.operations_count):
+                if block.operations[number].engine != DONE:
+                    land(block, block.operations[number])
+        free(block.operations)

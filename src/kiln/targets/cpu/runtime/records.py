@@ -1,0 +1,166 @@
+"""What a frame, a warp and a block keep in memory while their threads run, and what a launch hands to them.
+
+A block with suspend points is run by one OS thread, which resumes its threads in turn. A thread that must wait leaves a
+wait record in its frame: it is blocked while `*wait_address & wait_mask == wait_value`. A round in which no thread of a group
+can go on, while some are left, is a deadlock, exactly. A thread that only tries a wait leaves a *soft* record: before a
+deadlock is declared it is woken once and told that it failed.
+
+The memory of a group is one chunk for each block: shared memory, then the block's record, its frames and its meetings.
+"""
+
+from __future__ import annotations
+
+from ....native import Array, Ptr, i32, size_of, struct, u8, u32, u64
+from ...host.call_context import Context
+
+BARRIERS = 16
+"""Barriers of a block, as on the hardware."""
+WARP = 32
+WARPS = 32
+"""Warps of the largest block."""
+PAYLOAD = 128
+"""Bytes a lane can bring to a meeting."""
+TALLIES = 8
+"""Phases of a barrier whose tallies are kept: a thread may read its own late."""
+FREE, OPEN, COMPLETE = 0, 1, 2
+"""States of a meeting."""
+SMEM_ALIGNMENT = 1024
+"""Alignment of a block's shared memory, static and dynamic, and of its chunk."""
+ENGINES = 2
+"""Asynchronous engines whose operations a thread can group (`engines.py`)."""
+
+
+@struct
+class FrameHeader:
+    """The start of a thread's frame."""
+
+    resume: i32
+    done: u32
+    wait_address: Ptr[u32]  # always of something that can be read
+    wait_mask: u32  # 0 (and `wait_value` 1): not waiting
+    wait_value: u32
+    site: i32  # where it last waited; -1: nowhere yet
+    thread: u32  # linear index in the block
+    block: Ptr[BlockRecord]
+    warp: Ptr[Warp]
+    index: u32  # in the block: x, y << 10, z << 20
+    cluster_phase: u32  # of the cluster's barrier when this thread last arrived there
+    # up to here: what every resumption looks at, in one cache line
+    meeting: Ptr[Meeting]  # that this lane came to last
+    soft: i32  # 1: the wait may fail; 2: it failed before, at this site for the same thing
+    woken_site: i32
+    woken_address: Ptr[u32]
+    woken_value: u32
+    groups: Array[i32, ENGINES]  # of an engine's operations that this thread has committed
+
+
+@struct
+class Barrier:
+    """A barrier of a block."""
+
+    arrived: i32  # threads, by whole warps
+    phase: u32
+    expected: i32  # by the last arrival; 0: all
+    site: i32  # of the last arrival
+
+
+@struct
+class Tally:
+    """What threads brought to a phase of a barrier that reduces."""
+
+    phase: u32  # its number and 1, so that zeroed memory is of none
+    threads: i32
+    holds: i32  # threads whose predicate holds
+
+
+@struct
+class Warp:
+    """A warp of a block."""
+
+    live: u32  # lanes that have not exited
+    opened: i32  # meetings that are open
+    latest: Ptr[Meeting]  # opened last
+    meetings: Ptr[Meeting]  # the first of 32
+
+
+@struct
+class Meeting:
+    """Lanes of a warp that meet."""
+
+    state: u32  # FREE, OPEN, COMPLETE
+    mask: u32
+    kind: i32
+    arrived: u32  # lanes
+    readers: u32  # lanes that have not left yet
+    computed: i32  # whether `result` and what lanes get is there
+    result: u64
+    padding: Array[u8, 32]  # slots of lanes are aligned to 16 bytes
+    payload: Array[Array[u8, PAYLOAD], WARP]
+
+
+@struct
+class Operation:
+    """What was given to an asynchronous engine and is not complete (`engines.py`)."""
+
+    engine: i32
+    completion: i32
+    thread: u32
+    group: i32
+    bytes: u32
+    size: u32
+    target: Ptr
+    source: Ptr
+    mbarrier: Ptr[u64]
+
+
+@struct
+class BlockRecord:
+    """What the threads of a block share besides shared memory; frames and warps' meetings follow it in memory."""
+
+    threads: u32
+    live_warps: i32  # warps with threads that have not exited
+    context: Ptr[Context]
+    cluster: Ptr[BlockRecord]  # the record of the cluster's first block, which keeps what the cluster shares
+    rank: u32  # in the cluster
+    chunk: u32  # bytes from one block of the group to the next
+    smem: Ptr
+    dynamic: Ptr  # where dynamic shared memory starts
+    index: Array[u32, 3]  # in the grid, x y z
+    block_dim: Array[u32, 3]
+    grid_dim: Array[u32, 3]
+    cluster_x: u32
+    cluster_y: u32
+    cluster_z: u32
+    dynamic_smem: u32  # bytes, as the launch gave them
+    used: u32  # barriers that threads have arrived at
+    operations: Ptr[Operation]  # of engines, that are not complete
+    operations_room: u32
+    operations_left: u32  # that are not complete
+    operations_count: u32  # entries of the list
+    random: u64
+    # from here on zero at the start
+    cluster_live: i32  # threads of the cluster that have not exited; kept in its first block
+    padding: i32
+    cluster_barrier: Barrier
+    barriers: Array[Barrier, BARRIERS]
+    tallies: Array[Array[Tally, TALLIES], BARRIERS]
+    arriving: Array[Array[u32, WARPS], BARRIERS]  # lanes of warps of which others have yet to arrive
+    warps: Array[Warp, WARPS]
+
+
+@struct
+class Sizes:
+    """What a launch hands to the function that runs a block or group."""
+
+    grid: Array[u32, 3]
+    block: Array[u32, 3]
+    cluster: Array[u32, 3]
+    smem: u32  # bytes of shared memory of a block
+    chunk: u32  # bytes of a block's chunk
+    group: u32  # blocks of a group
+    dynamic: u32  # bytes of dynamic shared memory, as the launch gave them
+
+
+HEADER = -(-size_of(FrameHeader) // 16) * 16
+WARP_BYTES = size_of(Meeting) * WARP
+BLOCK_BYTES = -(-size_of(BlockRecord) // 64) * 64

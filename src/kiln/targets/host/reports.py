@@ -1,0 +1,79 @@
+"""What native code tells Python of a call: faults, printed text."""
+# pyright: reportReturnType=false
+
+from __future__ import annotations
+
+from ...native import Library, Ptr, atomic, i32, i64, native, ref, size_of
+from .call_context import FAULT, TEXT, Context
+from .libc import fclose, free, malloc, memcpy, open_memstream
+
+reports = Library("reports", prefix="kiln_cpu_")
+stop = reports.variable("stop", i32)
+"""Why all kernels have to stop."""
+IN_HOST_CODE = (1 << 63) - 1
+
+
+@native
+def has_fault(context: Ptr[Context]) -> bool:
+    return context.status & FAULT != 0
+
+
+@reports.export
+def fault_with(
+    context: Ptr[Context], site: i32, block_x: i32, block_y: i32, block_z: i32, thread_x: i32, thread_y: i32, thread_z: i32,
+    count: i32, arguments: Ptr[i64], details: Ptr, details_size: i64,
+) -> None:  # fmt: skip
+    """Record a fault; of several, the one in the lowest block is kept. Block x is negative in host code.
+
+    It takes over the details, and frees them if they are not kept.
+    """
+    order = i64(IN_HOST_CODE)
+    if block_x >= 0:
+        order = block_x + i64(context.grid[0]) * (block_y + i64(context.grid[1]) * block_z)
+    while atomic("xchg", ref(context).lock, 1) != 0:
+        pass
+    if not has_fault(context) or order < context.order:
+        free(context.details)
+        context.details = details
+        context.details_size = details_size
+        context.order = order
+        context.site = site
+        for axis, block, thread in ((0, block_x, thread_x), (1, block_y, thread_y), (2, block_z, thread_z)):
+            context.block[axis] = block
+            context.thread[axis] = thread
+        memcpy(context.arguments, arguments, i64(count) * 8)
+    else:
+        free(details)
+    atomic("or", ref(context).status, FAULT)
+    atomic("xchg", ref(context).lock, 0)
+
+
+@reports.export
+def fault(
+    context: Ptr[Context], site: i32, block_x: i32, block_y: i32, block_z: i32, thread_x: i32, thread_y: i32, thread_z: i32,
+    count: i32, arguments: Ptr[i64],
+) -> None:  # fmt: skip
+    """Record a fault without details."""
+    fault_with(context, site, block_x, block_y, block_z, thread_x, thread_y, thread_z, count, arguments, None, 0)
+
+
+@reports.export
+def stream(context: Ptr[Context]) -> Ptr:
+    """The call's FILE*, opened when first needed. Kernels that print run on one thread."""
+    if context.stream == None:
+        context.stream = open_memstream(ref(context).text, ref(context).text_size)
+        atomic("or", ref(context).status, TEXT)
+    return context.stream
+
+
+@reports.export
+def finish(context: Ptr[Context]) -> Ptr:
+    """The end of a call: null, or a copy of the context for Python, which frees it."""
+    report = Ptr(None)
+    if context.status != 0:
+        if context.stream != None:
+            fclose(context.stream)
+        report = malloc(size_of(Context))
+        memcpy(report, context, size_of(Context))
+    stop.value = 0
+    return report

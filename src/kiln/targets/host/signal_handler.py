@@ -1,0 +1,205 @@
+"""Accesses outside memory: a signal in compiled code becomes a fault of the call, as error 700 is on a GPU.
+
+`guarded` calls a function; a signal ends it, and its caller is told. The handler jumps out of the function, which is safe where
+nothing is held: in our own code, which has nothing to clean up, and in C functions that copy memory. Elsewhere (an allocator
+whose memory was overwritten) it says what happened, and the signal takes its way.
+
+A signal of anything else goes to the handler that was there before, unchanged.
+"""
+# pyright: reportReturnType=false
+
+from __future__ import annotations
+
+import platform
+from signal import SIG_UNBLOCK, SIGBUS, SIGFPE, SIGSEGV
+
+from ...native import Array, Fn, Library, Ptr, i32, i64, local, native, size_of, struct, text, u32, u64
+from . import libc
+
+SIGNALS = (int(SIGSEGV), int(SIGBUS), int(SIGFPE))
+SIGINFO = 4
+"""The flag of a handler that takes three arguments."""
+UNSAFE_RANGES, SAFE_PLACES = 4, 3
+_COPY_BYTES = 4096
+"""So large at most is a function that copies memory."""
+_STACK_BYTES = 1 << 16
+_DISABLE = 2
+_SIGNAL_SET_WORDS = 16
+_PROGRAM_COUNTER = 440 if platform.machine() in ("aarch64", "arm64") else 168
+"""Byte offset in a `ucontext_t` of Linux."""
+_WORDS = (
+    "kiln: kernel ",
+    " accessed memory that is not there, and damaged memory of the process before;"
+    " `kiln run --sanitize` finds the line\n",
+)
+
+signals = Library("signals", prefix="kiln_cpu_")
+key = signals.variable("signal_key", u32)
+previous = signals.variable("signal_previous", Array[u64, 2 * len(SIGNALS)])
+"""The handler and its flags that were there before, of each signal."""
+unsafe = signals.variable("signal_unsafe", Array[u64, 2 * UNSAFE_RANGES])
+"""Begin and end of code that may hold locks."""
+safe = signals.variable("signal_safe", Array[u64, SAFE_PLACES])
+"""Functions in there that hold none."""
+chaining = signals.variable("signal_chaining", u64)
+"""The thread that calls the handler before ours."""
+
+
+@struct
+class Caught:
+    """What a signal told."""
+
+    signal: u64
+    address: u64
+    place: u64  # in the code
+
+
+@struct
+class Record:
+    """A guarded call."""
+
+    previous: Ptr[Record]
+    name: Ptr
+    caught: Ptr[Caught]
+    padding: u64
+    jump: Array[u64, 76]  # what setjmp needs: at most 312 bytes, aligned to 16
+
+
+@struct
+class Thread:
+    """What is known of a thread: its innermost guarded call, and the stack for signals that it was given."""
+
+    current: Ptr[Record]
+    stack: Ptr
+
+
+@struct
+class Stack:
+    """`stack_t` of Linux."""
+
+    memory: Ptr
+    flags: i32
+    size: u64
+
+
+@struct
+class SignalInfo:
+    """The start of `siginfo_t` of Linux."""
+
+    number: i32
+    error: i32
+    code: i32  # at most 0: sent by a process, not by an instruction
+    padding: i32
+    address: u64
+
+
+@native
+def this_thread() -> Ptr[Thread]:
+    """What is known of this thread. It is given a stack for signals if it has none: the signal of a stack that is full cannot
+    be handled on it. A thread that blocks all signals would die of these unheard."""
+    thread = Ptr[Thread](libc.pthread_getspecific(key.value))
+    if thread == None:
+        thread = Ptr[Thread](libc.calloc(1, size_of(Thread)))
+        libc.pthread_setspecific(key.value, thread)
+        ours = local(u64, _SIGNAL_SET_WORDS)
+        libc.memset(ours, 0, 8 * _SIGNAL_SET_WORDS)
+        ours[0] = sum(1 << (number - 1) for number in SIGNALS)
+        libc.pthread_sigmask(int(SIG_UNBLOCK), ours, None)
+        stack = local(Stack)
+        libc.sigaltstack(None, stack)
+        if stack.flags == _DISABLE:
+            thread.stack = libc.malloc(_STACK_BYTES)
+            set_stack(thread.stack, 0)
+    return thread
+
+
+@native
+def set_stack(memory: Ptr, flags: i32) -> None:
+    stack = local(Stack)
+    stack.memory = memory
+    stack.flags = flags
+    stack.size = _STACK_BYTES
+    libc.sigaltstack(stack, None)
+
+
+@signals.export
+def leave_thread(thread: Ptr[Thread]) -> None:
+    """At the end of a thread."""
+    if thread.stack != None:
+        set_stack(None, _DISABLE)
+        libc.free(thread.stack)
+    libc.free(thread)
+
+
+@signals.export
+def guarded(called: Fn[[Ptr], None], argument: Ptr, name: Ptr, caught: Ptr) -> i32:
+    """Call a function: 0, or 1 if a signal ended it, which `caught` then tells of (a `Caught`)."""
+    record, thread = local(Record), this_thread()
+    record.previous = thread.current
+    record.name = name
+    record.caught = caught
+    jumped = libc._setjmp(record.jump)
+    if jumped == 0:
+        thread.current = record
+        called(argument)
+        thread.current = record.previous
+    return jumped
+
+
+@native
+def can_be_left(place: u64) -> bool:
+    """Whether code at a place holds nothing."""
+    for number in range(SAFE_PLACES):
+        if place - safe.place[number] < _COPY_BYTES:
+            return True
+    for number in range(UNSAFE_RANGES):
+        if place >= unsafe.place[2 * number] and place < unsafe.place[2 * number + 1]:
+            return False
+    return True
+
+
+@native
+def chain(number: i32, info: Ptr[SignalInfo], machine: Ptr) -> None:
+    """Do what would have happened without our handler."""
+    handler, flags, own = u64(0), u64(0), libc.pthread_self()
+    for position, known in enumerate(SIGNALS):
+        if number == known:
+            handler = previous.place[2 * position]
+            flags = previous.place[2 * position + 1]
+    # a handler that raises the signal again for whom it found before it means the one before both
+    if handler > 1 and chaining.value != own:
+        chaining.value = own
+        if flags & SIGINFO != 0:
+            Fn[[i32, Ptr, Ptr], None](handler)(number, info, machine)
+        else:
+            Fn[[i32], None](handler)(number)
+        chaining.value = 0
+    else:
+        libc.signal(number, None)  # the instruction is tried again, and ends the process
+        if info.code <= 0:
+            libc.raise_(number)
+
+
+@signals.export
+def signal(number: i32, info: Ptr[SignalInfo], machine: Ptr) -> None:
+    """The handler."""
+    thread = Ptr[Thread](libc.pthread_getspecific(key.value))
+    record = Ptr[Record](None)
+    if thread != None:
+        record = thread.current
+    if record == None or info.code <= 0:
+        chain(number, info, machine)
+        return
+    thread.current = record.previous
+    place = Ptr[u64](machine + _PROGRAM_COUNTER)[0]
+    caught = record.caught
+    caught.signal = i64(number)
+    caught.address = info.address
+    caught.place = place
+    if can_be_left(place):
+        libc.longjmp(record.jump, 1)
+    else:
+        libc.write(2, text(_WORDS[0]), len(_WORDS[0]))
+        libc.write(2, record.name, libc.strlen(record.name))
+        libc.write(2, text(_WORDS[1]), len(_WORDS[1]))
+        chain(number, info, machine)
