@@ -16,7 +16,7 @@ import sys
 import types
 from typing import Any
 
-from . import forks
+from . import forks, thread_stack
 
 PACKAGE = "torch_mlir"
 """The importable package of the bindings."""
@@ -50,6 +50,7 @@ class _WithoutNumpy(importlib.machinery.SourceFileLoader):
         return spec
 
 
+thread_stack.check()
 if "numpy" not in sys.modules:
     sys.meta_path.insert(0, _WithoutNumpy)
 try:

@@ -11,6 +11,7 @@ import threading
 import types
 from typing import TYPE_CHECKING, Any
 
+from .. import thread_stack
 from . import settings, stale
 from . import trace as tracing
 from .arguments import ONE_SYMBOL, Node, StaticNode, number_format, slot_struct
@@ -116,6 +117,7 @@ class JitFunction(TracedFunction):
         self, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None, target: str | None
     ) -> CompiledFunction:
         """Trace and compile one specialization."""
+        thread_stack.check()
         with compile_lock, no_collection:
             return self._compile_traced(self._trace(nodes, arguments), nodes, arguments, options, target)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 
-from ... import forks
+from ... import forks, thread_stack
 from ...base_dsl import cache, settings
 from ...base_dsl.diagnostics import DSLRuntimeError
 from ...native import functions
@@ -171,7 +171,7 @@ def _beside(make: Callable[[], bytes]) -> Callable[[], bytes]:
 
     thread = threading.Thread(target=run, name="kiln: object code")
     with contextlib.suppress(RuntimeError):  # no more threads: whoever waits does it
-        if not forks.ending.is_set():
+        if not forks.ending.is_set() and thread_stack.is_enough_for_new_threads():
             thread.start()
 
     def wait() -> bytes:

@@ -1,0 +1,45 @@
+"""Compiling in a thread with a small stack is refused, and never ends the process."""
+
+from __future__ import annotations
+
+import pytest
+
+PROGRAM = """
+import threading
+import numpy as np
+import kiln.cute as cute
+
+@cute.kernel
+def kernel(x: cute.Tensor):
+    t, _, _ = cute.arch.thread_idx()
+    if x[t] > 0:
+        x[t] = cute.math.exp(x[t]) + 1
+
+@cute.jit
+def launch(x: cute.Tensor):
+    kernel(x).launch(grid=1, block=4)
+
+def work():
+    try:
+        launch(x)
+    except Exception as failure:
+        print(failure)
+
+x = np.zeros(4, np.float32)
+threading.stack_size(SIZE << 10)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+launch(x)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("size", [64, 256, 512])
+def test_a_thread_with_a_small_stack(child, size: int) -> None:
+    done = child("-c", PROGRAM.replace("SIZE", str(size)), KILN_TARGET="cpu")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("done\n")
+    refused = f"compiling needs a stack of 512 KB; this thread's has {size} KB" in done.stdout
+    assert refused == (size < 512)
+    assert ("threading.stack_size(1 << 20)" in done.stdout) == refused
