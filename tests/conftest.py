@@ -15,20 +15,37 @@ import kiln
 # Tests of the compiler compile, and leave nothing in the user's cache; those of the cache switch it on.
 os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
 
+# Folders whose tests say what programs mean, not how quick they are: LLVM would take most of their time. Those of the CPU
+# target and of arithmetic optimize, as users' programs do; `KILN_CPU_OPT=2 make test` lets all of them.
+UNOPTIMIZED = ("frontend", "kernels", "sanitizer")
+
+
+@pytest.fixture(autouse=True)
+def _unoptimized(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = request.path.relative_to(Path(__file__).parent).parts[0]
+    if folder in UNOPTIMIZED and "KILN_CPU_OPT" not in os.environ:
+        monkeypatch.setenv("KILN_CPU_OPT", "0")
+
+
 Child = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def child(tmp_path: Path) -> Child:
+def child(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Child:
     """Runs `python ARGS...` in `tmp_path`, with this Kiln importable, and returns the completed process.
 
-    `path` lists entries to put before Kiln on the module search path; other keywords become environment variables.
+    `path` lists entries to put before Kiln on the module search path; other keywords become environment variables. Programs
+    share a disk cache of this run of the tests, so that each need not make the runtime anew (0.5 s; the sanitizer's, 2 s).
     """
     root = str(Path(kiln.__file__ or "").parent.parent)
+    run_folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        run_folder = run_folder.parent
+    cache = {"CUTE_DSL_DISABLE_FILE_CACHING": "0", "CUTE_DSL_CACHE_DIR": str(run_folder / "kiln-cache")}
 
     def run(*args: str | os.PathLike[str], stdin: str = "", path: tuple[str | Path, ...] = (), **env: str):
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("KILN_", "PYTHON"))}
-        clean |= {"PYTHONPATH": os.pathsep.join(map(str, [*path, root])), **env}
+        clean |= {"PYTHONPATH": os.pathsep.join(map(str, [*path, root])), **cache, **env}
         command = [sys.executable, *map(str, args)]
         return subprocess.run(
             command, cwd=tmp_path, env=clean, input=stdin, capture_output=True, text=True, timeout=600, check=False
