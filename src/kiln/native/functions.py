@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, Span, error, mark_program
-from ..base_dsl.dsl import report
+from ..base_dsl.dsl import no_collection, report
 from ..base_dsl.scf import ScfDSL
 from ..base_dsl.typing import NumericMeta
 from . import types
@@ -392,7 +392,7 @@ class Unit(tracing.Trace):
 
     def trace(self, declare: Callable[[], Any]) -> None:
         """Declare functions and variables, and trace those functions and what they call."""
-        with tracing.activate(self), report(self):
+        with no_collection, tracing.activate(self), report(self):
             operations = [op.operation for op in self.module.body.operations]
             self._others = {op.attributes["sym_name"].value: op for op in operations if "sym_name" in op.attributes}
             declare()
