@@ -25,7 +25,7 @@ from typing import Any
 
 __version__ = "0.1.0.dev0"
 
-from . import base_dsl, hardware, targets
+from . import _alias, base_dsl, hardware, lazy, targets
 from .base_dsl.arguments import register_jit_arg_adapter
 from .base_dsl.diagnostics import (
     CompilerDiagnosticError,
@@ -66,26 +66,15 @@ _LAZY = (
 
 
 _PLACES = {
-    "AddressSpace": "cute.pointer",
-    "CUDA_VERSION": "cuda",
-    "Layout": "cute.layout",
-    "Pointer": "cute.wrapped_values",
-    "Vector": "cute.wrapped_values",
-    **dict.fromkeys(("for_generate", "if_generate", "while_generate", "yield_out"), "cute.control"),
-    "target_version": "cuda",
+    "AddressSpace": ".cute.pointer",
+    "CUDA_VERSION": ".cuda",
+    "Layout": ".cute.layout",
+    "Pointer": ".cute.wrapped_values",
+    "Vector": ".cute.wrapped_values",
+    **dict.fromkeys(("for_generate", "if_generate", "while_generate", "yield_out"), ".cute.control"),
+    "target_version": ".cuda",
 }
 """Where names are defined that are not loaded with the package."""
 
 
-def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
-    if name in _LAZY:
-        try:
-            return importlib.import_module(f"{__name__}.{name}")
-        except ModuleNotFoundError as missing:
-            if missing.name != f"{__name__}.{name}":
-                raise
-    from ._alias import junction
-
-    return junction(__name__, name)
+__getattr__ = lazy.names(__name__, _PLACES, _LAZY, _alias.junction)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from . import lazy
 from .base_dsl import BaseDSL
 from .base_dsl.diagnostics import *  # noqa: F403
 from .base_dsl.diagnostics import (
@@ -32,11 +31,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name == "T":  # the bindings' shorthand for types
-        import importlib
-
-        from .mlir import PACKAGE
-
-        return importlib.import_module(f"{PACKAGE}.extras.types")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy.names(__name__, {"T": ".mlir"})  # the bindings' shorthand for types

@@ -169,3 +169,9 @@ def require_dialect(dialect: type[ext.Dialect]) -> None:
 def dialect_module(name: str) -> types.ModuleType:
     """The generated Python module of an upstream dialect, for example `dialect_module("llvm")`."""
     return importlib.import_module(f"{PACKAGE}.dialects.{name}")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "T":  # the bindings' shorthand for types
+        return importlib.import_module(f"{PACKAGE}.extras.types")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

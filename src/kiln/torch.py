@@ -14,27 +14,13 @@ import torch
 
 from .base_dsl.diagnostics import DSLUserCodeTypeError, error
 from .base_dsl.typing import (
-    BFloat16,
     Boolean,
-    Float4E2M1FN,
-    Float8E4M3FN,
-    Float8E5M2,
     Float8E8M0FNU,
-    Float16,
-    Float32,
-    Float64,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    TFloat32,
-    Uint8,
-    Uint16,
-    Uint32,
-    Uint64,
 )
+from .cute.arrays import torch_dtype
 from .cute.pointer import AddressSpace
 from .cute.runtime import from_dlpack
+from .utils.tensor_helpers import is_fp8_dtype
 
 __all__ = [
     "GaussianInitConfig",
@@ -44,6 +30,7 @@ __all__ = [
     "as_tensor",
     "convert_cute_tensor",
     "create_and_permute_torch_tensor",
+    "create_cute_tensor_for_fp8",
     "current_stream",
     "cute_tensor_like",
     "default_stream",
@@ -53,20 +40,10 @@ __all__ = [
     "matrix",
 ]
 
-_DTYPES = {
-    Boolean: "bool", Uint8: "uint8", Uint16: "uint16", Uint32: "uint32", Uint64: "uint64", Int8: "int8",
-    Int16: "int16", Int32: "int32", Int64: "int64", Float16: "float16", BFloat16: "bfloat16", Float32: "float32",
-    TFloat32: "float32", Float64: "float64", Float8E4M3FN: "float8_e4m3fn", Float8E5M2: "float8_e5m2",
-    Float8E8M0FNU: "float8_e8m0fnu", Float4E2M1FN: "float4_e2m1fn_x2",
-}  # fmt: skip
-
 
 def dtype(ty: Any) -> torch.dtype:
     """The torch dtype of a numeric type. Two Float4E2M1FN make one element of torch's."""
-    found = getattr(torch, _DTYPES.get(ty, ""), None)
-    if found is None:
-        raise TypeError(f"torch has no dtype for {getattr(ty, '__name__', ty)}")
-    return found
+    return torch_dtype(ty)
 
 
 def _is_narrow(ty: Any) -> bool:
@@ -263,6 +240,29 @@ def convert_cute_tensor(
         source = source.mark_layout_dynamic(leading_dim=get_leading_dim(values))
     convert(source, cute_tensor)
     return cute_tensor
+
+
+def create_cute_tensor_for_fp8(
+    storage_tensor: Any,
+    dtype: Any,
+    leading_dim: int,
+    source_f32_tensor: Any = None,
+    assumed_align: int = 16,
+    mark_dynamic_layout: bool = True,
+) -> Any:
+    """A tensor on the memory of a torch tensor, all of its layout dynamic but the stride 1 of the leading mode; static
+    without `mark_dynamic_layout`.
+
+    For 8-bit floats the torch tensor has bytes; `source_f32_tensor` gives their values, which are converted into it.
+    """
+    tensor = from_dlpack(storage_tensor, assumed_align=assumed_align)
+    if is_fp8_dtype(dtype):
+        tensor.element_type = dtype
+    if mark_dynamic_layout:
+        tensor = tensor.mark_layout_dynamic(leading_dim=leading_dim)
+    if is_fp8_dtype(dtype) and source_f32_tensor is not None:
+        tensor = convert_cute_tensor(source_f32_tensor, tensor, dtype)
+    return tensor
 
 
 def _to_bytes(values: torch.Tensor, ty: Any) -> torch.Tensor:

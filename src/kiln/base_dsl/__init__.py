@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
+from .. import _alias, lazy
 from .dsl import BaseDSL
 
 __all__ = ["BaseDSL"]
@@ -13,9 +11,4 @@ _PARTS = ("compiler", "typing")
 """Modules that programs reach as attributes of the package, without importing them."""
 
 
-def __getattr__(name: str) -> Any:
-    if name in _PARTS:
-        return importlib.import_module(f"{__name__}.{name}")
-    from .._alias import junction
-
-    return junction(__name__, name)
+__getattr__ = lazy.names(__name__, {}, _PARTS, _alias.junction)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
+from .. import lazy
 from ..base_dsl.typing import *
 from ..base_dsl.user_op import dsl_user_op
-from . import arch
+from . import arch, picture
+from .addresses import *
 from .assumptions import *
 from .atom import *
 from .compiling import *
@@ -23,42 +22,41 @@ from .structures import *
 from .tensor import *
 from .tensor_ssa import *
 
+
+def _picture(x: object) -> str | None:
+    from . import draw
+
+    return draw.picture(x)
+
+
+picture.picture = _picture
 jit = DSL.jit
 kernel = DSL.kernel
 
 _LAZY_NAMES = {
-    "acos": "math",
-    "asin": "math",
-    "atan": "math",
-    "atan2": "math",
-    "cos": "math",
-    "erf": "math",
-    "exp": "math",
-    "exp2": "math",
-    "log": "math",
-    "log10": "math",
-    "log2": "math",
-    "print_tensor": "tensor_printing",
-    "rsqrt": "math",
-    "sin": "math",
-    "sqrt": "math",
-    "tan": "math",
-    "tanh": "math",
-    "SymInt": "runtime",
-    "sym_int": "runtime",
-    "sym_int32": "runtime",
-    "sym_int64": "runtime",
+    "acos": ".math",
+    "asin": ".math",
+    "atan": ".math",
+    "atan2": ".math",
+    "cos": ".math",
+    "erf": ".math",
+    "exp": ".math",
+    "exp2": ".math",
+    "log": ".math",
+    "log10": ".math",
+    "log2": ".math",
+    "print_tensor": ".tensor_printing",
+    "rsqrt": ".math",
+    "sin": ".math",
+    "sqrt": ".math",
+    "tan": ".math",
+    "tanh": ".math",
+    "SymInt": ".runtime",
+    "sym_int": ".runtime",
+    "sym_int32": ".runtime",
+    "sym_int64": ".runtime",
 }
 _LAZY = ("runtime", "testing", "nvgpu", "math", "typing", "core", "atom", "export")
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY_NAMES:
-        return getattr(importlib.import_module(f"{__name__}.{_LAZY_NAMES[name]}"), name)
-    if name in _LAZY:
-        try:
-            return importlib.import_module(f"{__name__}.{name}")
-        except ModuleNotFoundError as missing:
-            if missing.name != f"{__name__}.{name}":
-                raise
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy.names(__name__, _LAZY_NAMES, _LAZY)

@@ -143,6 +143,17 @@ def torch_element_type(dtype: Any) -> Any:
     return TYPES[_TORCH_NAMES[name]]
 
 
+def torch_dtype(ty: Any) -> Any:
+    """The torch dtype of an element type. Two Float4E2M1FN make one element of torch's."""
+    import torch
+
+    wanted = "Float32" if ty is TYPES["TFloat32"] else getattr(ty, "__name__", ty)
+    for name, known in _TORCH_NAMES.items():
+        if known == wanted and hasattr(torch, name):
+            return getattr(torch, name)
+    raise TypeError(f"torch has no dtype for {getattr(ty, '__name__', ty)}")
+
+
 def _read_torch(x: Any) -> Array:
     dtype = torch_element_type(x.dtype)
     device = "cuda" if x.is_cuda else "cpu" if x.is_cpu else x.device.type

@@ -19,6 +19,7 @@ from .int_tuple import product, product_each, wrap
 from .inverses import left_inverse, right_inverse
 from .layout import Layout, layouts_of, make_layout, rank, size
 from .modes import slice_
+from .picture import Drawn
 from .pointer import element_bits
 from .recast import recast_layout
 from .tensor import TracedTensor
@@ -246,7 +247,7 @@ def _transform(tile_tv: Layout, atom: CopyAtom, own: Layout) -> Layout:
     return coalesce(zipped, target_profile=(1, (1, 1)))
 
 
-class TiledCopy(CopyAtom):
+class TiledCopy(CopyAtom, Drawn):
     """An atom repeated over a tile: `layout_tv_tiled` maps (thread, value) to the index in a tile `tiler_mn`."""
 
     def __init__(self, op: Any, trait: Any, layout_tv: Layout, tiler_mn: Any) -> None:
@@ -327,11 +328,6 @@ class TiledCopy(CopyAtom):
         )
 
     __repr__ = __str__
-
-    def _repr_svg_(self) -> str | None:
-        from .draw import drawn_in_notebook
-
-        return drawn_in_notebook(self)
 
     def __kiln_static_key__(self) -> Any:
         return (*super().__kiln_static_key__(), str(self._layout_tv), str(self._tiler_mn))

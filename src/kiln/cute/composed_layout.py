@@ -17,7 +17,6 @@ from .int_tuple import (
     has_underscore,
     is_static_tree,
     pretty_str,
-    product,
     tree_equal,
     tree_hash,
     tree_rank,
@@ -26,12 +25,13 @@ from .int_tuple import (
 from .layout import Layout, crd2idx, crd2idx_apart
 from .leaf import LayoutError, leaf_and
 from .modes import slice_
+from .picture import Drawn
 from .swizzle import Swizzle
 
 __all__ = ["ComposedLayout", "get_nonswizzle_portion", "get_swizzle_portion", "make_composed_layout"]
 
 
-class ComposedLayout:
+class ComposedLayout(Drawn):
     """The function ``c -> inner(offset + outer(c))``.
 
     ``inner`` is a Swizzle, a Layout or any Python function of an offset or coordinate; ``outer`` is the
@@ -158,12 +158,6 @@ class ComposedLayout:
     def __repr__(self) -> str:
         inner = self._inner if self.is_normal else getattr(self._inner, "__name__", repr(self._inner))
         return f"{inner} o {pretty_str(self._offset)} o {self._outer}"
-
-    def _repr_svg_(self) -> str | None:
-        from .draw import layout_svg
-
-        drawable = self.is_static() and self.is_normal and 1 <= len(self) <= 2 and 0 < product(self.shape) <= 4096
-        return layout_svg(self) if drawable else None
 
     def _leaves(self) -> tuple[Any, ...]:
         """The dynamic leaves: those of the inner layout, the offset, the outer layout."""

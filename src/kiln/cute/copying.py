@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Boolean, Int32, Int64, Integer
+from .access_modifiers import modifiers_of
+from .arch.atomic import prefetch as fetch_line
 from .atom import CopyAtom, TiledCopy, known_keywords
 from .extents import check_element, check_elements
 from .int_tuple import pretty_str, product, wrap
@@ -199,8 +201,6 @@ def autovec_copy(src: Any, dst: Any, *, l1c_evict_priority: Any = None, loc: Any
     """Copy with accesses as wide as the two layouts and the alignment allow, at most 32 bytes of global memory and 16 of
     other memory. `l1c_evict_priority`: how long lines should stay in the cache.
     """
-    from .nvgpu.common import modifiers_of
-
     hint = {} if l1c_evict_priority is None else {"priority": l1c_evict_priority}
     transfer(src, dst, None, 1, WIDEST_ACCESS, modifiers_of(**hint))
 
@@ -250,8 +250,6 @@ def prefetch(atom: Any, src: Any, *, loc: Any = None, ip: Any = None) -> None:
     if call is not None:  # a trait that fetches by descriptors
         call(src)
         return
-    from .arch import prefetch as fetch_line
-
     source = _memory(src, "source")
     if source.memspace not in (AddressSpace.gmem, AddressSpace.generic):
         raise error(DSLUserCodeTypeError, f"prefetch() of a tensor in {source.memspace}: only global memory is cached")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .addresses import *  # noqa: F403
 from .assumptions import *  # noqa: F403
 from .composed_layout import ComposedLayout as _ComposedLayout  # noqa: F401 - a name programs know
 from .layout_algebra import *  # noqa: F403

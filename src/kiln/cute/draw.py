@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from .composed_layout import ComposedLayout
 from .int_tuple import flatten_to_tuple, pretty_str, product, product_each, wrap
-from .layout import Layout, is_static, plain_layout
+from .layout import Layout, is_static, plain_layout, rank
 from .leaf import LayoutError
 
 __all__ = [
@@ -400,8 +401,11 @@ def atom_latex(x: Any, *, color: Callable[[int, int], str] = tikz_color_tv, axis
     return _tikz_document(body)
 
 
-def drawn_in_notebook(x: Any) -> str | None:
-    """What a notebook shows of a tiled copy or a tiled MMA: a picture, unless it would be too large to read."""
+def picture(x: Any) -> str | None:
+    """What a notebook shows of a layout, a tiled copy or an MMA: a picture, unless it would be too large to read."""
+    if isinstance(x, (Layout, ComposedLayout)):
+        plain = x.is_static() and (isinstance(x, Layout) or x.is_normal)
+        return layout_svg(x) if plain and 1 <= rank(x) <= 2 and 0 < product(x.shape) <= 4096 else None
     placed = _tables_of(x)
     cells = sum(p.table.rows * p.table.columns for p in placed)
     return atom_svg(x) if 0 < cells <= 8192 else None

@@ -50,6 +50,7 @@ from .leaf import (
     leaf_mul,
     leaf_sub,
 )
+from .picture import Drawn
 
 __all__ = [
     "Layout",
@@ -77,7 +78,7 @@ __all__ = [
 Stride = int | DynamicInt | ScaledBasis | tuple[Any, ...]
 
 
-class Layout:
+class Layout(Drawn):
     """A function from coordinates to offsets: ``layout(c)`` is the inner product of ``c`` with the strides.
 
     ``(4,8):(8,1)`` is a 4 by 8 row-major layout. Any coordinate that fits the shape is accepted: a tuple,
@@ -223,12 +224,6 @@ class Layout:
 
     def __repr__(self) -> str:
         return pretty_str(self._shape) + ":" + pretty_str(self._stride)
-
-    def _repr_svg_(self) -> str | None:
-        from .draw import layout_svg
-
-        drawable = self.is_static() and 1 <= tree_rank(self._shape) <= 2 and 0 < product(self._shape) <= 4096
-        return layout_svg(self) if drawable else None
 
     def _leaves(self) -> tuple[Any, ...]:
         """The dynamic leaves, those of the shape first."""

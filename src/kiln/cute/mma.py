@@ -18,6 +18,7 @@ from .int_tuple import pretty_str, product, wrap
 from .inverses import right_inverse
 from .layout import Layout, make_layout, rank, size
 from .modes import UNIT, append
+from .picture import Drawn
 from .tensor import TracedTensor, make_fragment_like, make_rmem_tensor
 from .tiling import logical_divide, tiled_product, zipped_divide
 from .vector_access import Registers
@@ -131,7 +132,7 @@ class MmaOp(Op):
         raise NotImplementedError
 
 
-class MmaAtom(Atom):
+class MmaAtom(Atom, Drawn):
     """A multiply-accumulate operation."""
 
     @property
@@ -178,11 +179,6 @@ class MmaAtom(Atom):
         )
 
     __repr__ = __str__
-
-    def _repr_svg_(self) -> str | None:
-        from .draw import drawn_in_notebook
-
-        return drawn_in_notebook(self)
 
     def __kiln_static_key__(self) -> Any:
         trait = self._trait

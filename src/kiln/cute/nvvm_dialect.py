@@ -10,7 +10,7 @@ from ..base_dsl.tree import is_mlir_value
 from ..base_dsl.typing import Float32, Int32, Int64, Numeric, NumericMeta, Uint32, Uint64
 from ..mlir import dialect_module, ir
 from .arch import arithmetic, atomic
-from .pointer import make_ptr, space_of_llvm_pointer
+from .pointer import pointer_to, space_of_llvm_pointer
 
 AtomicOpKind = enum.Enum(
     "AtomicOpKind", "AND OR XOR ADD MAX MIN UMAX UMIN INC DEC EXCH CAS FADD FMAX FMIN", module=__name__
@@ -55,7 +55,7 @@ def atomicrmw(
     name = getattr(op, "name", str(op)).lower()
     if name in ("umax", "umin"):
         kind = {Int32: Uint32, Int64: Uint64}.get(kind, kind)
-    memory: Any = ptr if hasattr(ptr, "memspace") else make_ptr(kind, ptr, space_of_llvm_pointer(ptr.type))
+    memory: Any = ptr if hasattr(ptr, "memspace") else pointer_to(kind, ptr, space_of_llvm_pointer(ptr.type))
     how = {"sem": mem_order, "scope": syncscope}
     if name == "cas":
         return atomic.atomic_cas(memory, kind(_number(b)), kind(number), **how).ir_value()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ..mlir import ir
 
-__all__ = ["AddressSpace", "Pointer", "make_ptr", "recast_ptr"]
+__all__ = ["AddressSpace", "Pointer", "recast_ptr"]
 
 
 class _Dialect:
@@ -494,27 +494,28 @@ def recast_ptr(
     return Pointer(made, dtype, ptr.memspace, ptr.alignment, swizzle=swizzle_, readonly=ptr._readonly)
 
 
-def make_ptr(
-    dtype: Any,
-    value: Any,
-    mem_space: AddressSpace | None = None,
-    *,
-    assumed_align: int | None = None,
-    swizzle_: Swizzle | None = None,
-    loc: Any = None,
-    ip: Any = None,
-) -> Any:
-    """A pointer to an address: an integer, dynamic inside a trace; outside a trace a pointer to pass as an argument."""
-    space = AddressSpace.generic if mem_space is None else mem_space
-    if tracing.current() is None:
-        from . import runtime
+def address_at(pointer: Pointer, offset: Any) -> ir.Value:
+    """The address `offset` elements past a pointer, its swizzle applied, as an IR value."""
+    if pointer.swizzle is not None and (period := pointer._period()):
+        base = pointer._unswizzled_base(pointer._swizzled(offset, period), known_alignment(pointer, offset))
+        return seen_through(base.ir_value(), pointer.swizzle)
+    moved = pointer + offset
+    if pointer.swizzle is None:
+        return moved.ir_value()
+    swizzled = pointer.swizzle(moved._address())
+    moved = pointer_from_address(swizzled, pointer.dtype, pointer.memspace, known_alignment(pointer, offset))
+    return seen_through(moved.ir_value(), pointer.swizzle)
 
-        return runtime.make_ptr(dtype, value, space, assumed_align)
-    if hasattr(value, "type") and not isinstance(value, Numeric):  # an LLVM pointer
-        made = _from_llvm_pointer(dtype, value, space, assumed_align)
+
+def pointer_to(
+    dtype: Any, value: Any, space: AddressSpace, alignment: int | None = None, swizzle: Swizzle | None = None
+) -> Pointer:
+    """A pointer to an address, in a trace: an integer or an LLVM pointer."""
+    if hasattr(value, "type") and not isinstance(value, Numeric):
+        made = _from_llvm_pointer(dtype, value, space, alignment)
     else:
-        made = pointer_from_address(value, dtype, space, assumed_align or 0)
-    return made if swizzle_ is None else recast_ptr(made, swizzle_)
+        made = pointer_from_address(value, dtype, space, alignment or 0)
+    return made if swizzle is None else recast_ptr(made, swizzle)
 
 
 _LLVM_SPACES = {AddressSpace.gmem: 1, AddressSpace.smem: 3, AddressSpace.dsmem: 7, AddressSpace.tmem: 6}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from .. import lazy
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
@@ -556,9 +557,4 @@ _Tensor = TracedTensor
 """The name programs know the class by."""
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("ReductionOp", "TensorSSA"):
-        from . import tensor_ssa
-
-        return getattr(tensor_ssa, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy.names(__name__, {"ReductionOp": ".tensor_ssa", "TensorSSA": ".tensor_ssa"})

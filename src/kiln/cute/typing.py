@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from .. import lazy
 from ..base_dsl.typing import *  # noqa: F403
 from .composed_layout import ComposedLayout
 from .int_tuple import Coord, IntTuple, Shape, XTuple
@@ -18,9 +17,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name == "T":  # the bindings' shorthand for types
-        from .. import cutlass_dsl
-
-        return cutlass_dsl.T
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy.names(__name__, {"T": "..mlir"})  # the bindings' shorthand for types

@@ -20,6 +20,7 @@ from .leaf import get_divisibility, leaf_add, leaf_mul
 from .pointer import (
     AddressSpace,
     Pointer,
+    address_at,
     element_bits,
     known_alignment,
     load_vector,
@@ -457,17 +458,15 @@ def _of_space(modifiers: str, pointer: Pointer) -> str:
 
 def _load_modified(pointer: Pointer, offset: Any, count: int, modifiers: str) -> ir.Value:
     from ..dialects import cute_nvgpu
-    from .nvgpu.access import address
 
     type_ = pointer.dtype.mlir_type if count == 1 else pointer.dtype.vector_type(count)
-    return cute_nvgpu.build_value("ordered_load", type_, (address(pointer, offset),), modifiers=modifiers)
+    return cute_nvgpu.build_value("ordered_load", type_, (address_at(pointer, offset),), modifiers=modifiers)
 
 
 def _store_modified(pointer: Pointer, offset: Any, value: ir.Value, modifiers: str) -> None:
     from ..dialects import cute_nvgpu
-    from .nvgpu.access import address
 
-    cute_nvgpu.build("ordered_store", (address(pointer, offset), value), modifiers=modifiers)
+    cute_nvgpu.build("ordered_store", (address_at(pointer, offset), value), modifiers=modifiers)
 
 
 def _gather(

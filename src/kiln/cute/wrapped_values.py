@@ -7,6 +7,7 @@ from typing import Any
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Int8, Numeric, NumericMeta
 from . import pointer
+from .addresses import make_ptr
 from .tensor_ssa import TensorSSA
 
 
@@ -33,7 +34,7 @@ class Pointer(metaclass=_Wrapping):
         found = pointer.AddressSpace(space) if isinstance(space, int) else space
         if found is None and hasattr(base, "type"):
             found = pointer.space_of_llvm_pointer(base.type)
-        return pointer.make_ptr(Int8 if dtype is None else dtype, base, found)
+        return make_ptr(Int8 if dtype is None else dtype, base, found)
 
 
 class Vector(metaclass=_Wrapping):

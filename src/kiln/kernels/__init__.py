@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from .. import lazy
 
 _PLACES = {
     "AttentionTiling": ".attentions.plan",
@@ -33,12 +32,7 @@ _PLACES = {
 """Where a name is defined."""
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_PLACES[name], __name__), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy.names(__name__, _PLACES)
 
 
 def __dir__() -> list[str]:

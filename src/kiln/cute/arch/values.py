@@ -50,9 +50,9 @@ def pointer(value: Any, what: str, space: str = "") -> ir.Value:
     from ...dialects import cute
 
     if hasattr(made, "type") and str(made.type).startswith("!llvm.ptr"):
-        from ..pointer import make_ptr, space_of_llvm_pointer
+        from ..pointer import pointer_to, space_of_llvm_pointer
 
-        made = make_ptr(Int8, made, space_of_llvm_pointer(made.type)).ir_value()
+        made = pointer_to(Int8, made, space_of_llvm_pointer(made.type)).ir_value()
     if not hasattr(made, "type") or not cute.is_ptr(made.type):
         raise error(
             DSLUserCodeTypeError,

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
+from ... import lazy
 from .common import *
 
 _UNITS = ("common", "cpasync", "tcgen05", "warp", "warpgroup")
 
 
-def __getattr__(name: str) -> Any:
-    if name in _UNITS:
-        try:
-            return importlib.import_module(f"{__name__}.{name}")
-        except ModuleNotFoundError as missing:
-            if missing.name != f"{__name__}.{name}":
-                raise
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy.names(__name__, {}, _UNITS)

@@ -14,16 +14,12 @@ from ..pointer import (
     AddressSpace,
     Pointer,
     known_alignment,
-    pointer_from_address,
-    seen_through,
 )
 from ..swizzle import Swizzle
 from ..tensor import TracedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from ...mlir import ir
 
 
 def memory(x: Any, what: str, space: AddressSpace) -> TracedTensor:
@@ -97,16 +93,3 @@ def offsets(layout: Any, indices: Iterable[int]) -> list[Any]:
     patterns = {p % period: None for p in plain}
     swizzled = {r: swizzle(leaf_add(layout.offset, r)) for r in patterns}
     return [leaf_add(swizzled[p % period], p - p % period) for p in plain]
-
-
-def address(pointer: Pointer, offset: Any) -> ir.Value:
-    """The address `offset` elements past a pointer, its swizzle applied, as an IR value."""
-    if pointer.swizzle is not None and (period := pointer._period()):
-        base = pointer._unswizzled_base(pointer._swizzled(offset, period), known_alignment(pointer, offset))
-        return seen_through(base.ir_value(), pointer.swizzle)
-    moved = pointer + offset
-    if pointer.swizzle is None:
-        return moved.ir_value()
-    swizzled = pointer.swizzle(moved._address())
-    moved = pointer_from_address(swizzled, pointer.dtype, pointer.memspace, known_alignment(pointer, offset))
-    return seen_through(moved.ir_value(), pointer.swizzle)

@@ -10,9 +10,9 @@ from ..atom import CopyOp, CopyTrait
 from ..copying import checker, guarded
 from ..int_tuple import pretty_str, product
 from ..layout import make_layout
-from ..pointer import AddressSpace, element_bits
+from ..pointer import AddressSpace, address_at, element_bits
 from ..tensor import TracedTensor
-from .access import address, calls, memory, offsets, require_alignment, require_rows
+from .access import calls, memory, offsets, require_alignment, require_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ class _BulkTrait(CopyTrait):
             require_alignment(src.iterator, of, _BYTES, "the source")
             require_alignment(dst.iterator, to, _BYTES, "the destination")
         check = checker(src, dst)
-        pairs = [(address(dst.iterator, to), address(src.iterator, of)) for to, of in ends]
+        pairs = [(address_at(dst.iterator, to), address_at(src.iterator, of)) for to, of in ends]
         return pairs, size, lambda: check(range(count * values)) if check is not None else None
 
 

@@ -1,4 +1,4 @@
-"""Operations that every processor has, and the enumerations that copies share."""
+"""Operations that every processor has, and enumerations that operations share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl import trace as tracing
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ...base_dsl.typing import BFloat16, Float, Float16, Float32, Float64, Int32, Int64, Uint32, Uint64
+from ..access_modifiers import CacheEvictionPriority, MemoryOrder, MemoryScope, modifiers_of
 from ..atom import CopyOp, CopyTrait, UniversalCopyTrait
 from ..layout import make_layout
 from ..mma import MmaOp, RegisterMmaTrait
@@ -25,16 +26,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-class CacheEvictionPriority(enum.Enum):
-    """How long a line should stay in the cache."""
-
-    EVICT_NORMAL = enum.auto()
-    EVICT_FIRST = enum.auto()
-    EVICT_LAST = enum.auto()
-    EVICT_UNCHANGED = enum.auto()
-    NO_ALLOCATE = enum.auto()
-
-
 class LoadCacheMode(enum.Enum):
     """At which level a load is cached."""
 
@@ -45,87 +36,11 @@ class LoadCacheMode(enum.Enum):
     NONE = enum.auto()
 
 
-class MemoryOrder(enum.Enum):
-    """The memory order of an access."""
-
-    WEAK = enum.auto()
-    RELAXED = enum.auto()
-    ACQUIRE = enum.auto()
-    RELEASE = enum.auto()
-    ACQ_REL = enum.auto()
-    SC = enum.auto()
-    MMIO = enum.auto()
-    CONSTANT = enum.auto()
-    VOLATILE = enum.auto()
-
-
-class MemoryScope(enum.Enum):
-    """The threads for which the order of an access holds."""
-
-    CTA = enum.auto()
-    CLUSTER = enum.auto()
-    GPU = enum.auto()
-    SYS = enum.auto()
-
-
 class OperandMajorMode(enum.Enum):
     """Along which mode an operand of an MMA is contiguous."""
 
     MN = enum.auto()
     K = enum.auto()
-
-
-_ORDERS = {
-    MemoryOrder.RELAXED: ("relaxed", "relaxed"), MemoryOrder.ACQUIRE: ("acquire", "relaxed"), MemoryOrder.RELEASE: ("relaxed", "release"),
-    MemoryOrder.ACQ_REL: ("acquire", "release"), MemoryOrder.SC: ("acquire", "release"),
-}  # fmt: skip
-"""Of loads and of stores. An access that is sequentially consistent also has a fence, which is the program's."""
-_PRIORITIES = {
-    CacheEvictionPriority.EVICT_NORMAL: "", CacheEvictionPriority.EVICT_FIRST: "L1::evict_first",
-    CacheEvictionPriority.EVICT_LAST: "L1::evict_last", CacheEvictionPriority.EVICT_UNCHANGED: "L1::evict_unchanged",
-    CacheEvictionPriority.NO_ALLOCATE: "L1::no_allocate",
-}  # fmt: skip
-
-
-def modifiers_of(
-    order: Any = MemoryOrder.WEAK,
-    scope: Any = MemoryScope.CTA,
-    priority: Any = CacheEvictionPriority.EVICT_NORMAL,
-    invariant: bool = False,
-    l2_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
-) -> tuple[str, str]:
-    """The modifiers of PTX for loads, and for stores. `invariant`: nobody writes what is loaded while the kernel runs."""
-    for what, value, kind in (
-        ("memory_order", order, MemoryOrder), ("memory_scope", scope, MemoryScope),
-        ("l1c_evict_priority", priority, CacheEvictionPriority),
-    ):  # fmt: skip
-        if not isinstance(value, kind):
-            names = ", ".join(member.name for member in kind)
-            raise error(DSLUserCodeTypeError, f"{what} is {value!r}", hint=f"{kind.__name__}: {names}", depth=2)
-    hints = [part for part in (_PRIORITIES[priority], l2_modifier(l2_priority)) if part]
-    load, store = [], []
-    if order in _ORDERS:
-        load, store = ([part, scope.name.lower()] for part in _ORDERS[order])
-    elif order is MemoryOrder.VOLATILE:
-        load, store = ["volatile"], ["volatile"]
-    elif order is MemoryOrder.MMIO:
-        load, store = ["mmio", "relaxed", "sys"], ["mmio", "relaxed", "sys"]
-    if (invariant or order is MemoryOrder.CONSTANT) and not load:
-        load = ["nc"]
-    return ".".join([*load, *hints]), ".".join([*store, *hints])
-
-
-def l2_modifier(priority: Any) -> str:
-    """The modifier that stands for how long lines should stay in the L2 cache."""
-    if not isinstance(priority, CacheEvictionPriority) or priority is CacheEvictionPriority.NO_ALLOCATE:
-        names = ", ".join(member.name for member in CacheEvictionPriority if member.name != "NO_ALLOCATE")
-        raise error(
-            DSLUserCodeTypeError,
-            f"l2_evict_priority is {priority!r}",
-            hint=f"CacheEvictionPriority: {names}",
-            depth=3,
-        )
-    return _PRIORITIES[priority].replace("L1", "L2")
 
 
 class CopyUniversalOp(CopyOp):

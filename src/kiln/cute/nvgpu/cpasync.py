@@ -7,14 +7,15 @@ from typing import Any
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ...base_dsl.numeric.operators import select
 from ...base_dsl.typing import Int32
+from ..access_modifiers import CacheEvictionPriority, l2_modifier
 from ..arch.values import i32
 from ..atom import CopyOp, CopyTrait
 from ..copying import guarded, predicates
 from ..layout import make_layout
-from ..pointer import AddressSpace, element_bits
-from .access import address, calls, check_call, memory, offsets, require_alignment, require_rows
+from ..pointer import AddressSpace, address_at, element_bits
+from .access import calls, check_call, memory, offsets, require_alignment, require_rows
 from .bulk_copy import CopyBulkG2SOp, CopyBulkS2GOp
-from .common import CacheEvictionPriority, LoadCacheMode, l2_modifier
+from .common import LoadCacheMode
 
 __all__ = ["CopyBulkG2SOp", "CopyBulkS2GOp", "CopyG2SOp", "LoadCacheMode"]
 
@@ -92,7 +93,7 @@ class CpAsyncTrait(CopyTrait):
         for to, of in ends:
             require_alignment(src.iterator, of, self.bits // 8, "the source")
             require_alignment(dst.iterator, to, self.bits // 8, "the destination")
-        pairs = [(address(dst.iterator, to), address(src.iterator, of)) for to, of in ends]
+        pairs = [(address_at(dst.iterator, to), address_at(src.iterator, of)) for to, of in ends]
         whole = self.bits // 8
 
         def move(numbers: Any, size: Any = whole) -> None:

@@ -27,12 +27,11 @@ from ..atom import CopyOp, CopyTrait
 from ..copying import guarded, predicates
 from ..layout import Layout, make_layout, size
 from ..mma import MmaOp, RegisterMmaTrait
-from ..pointer import AddressSpace, element_bits
+from ..pointer import AddressSpace, address_at, element_bits
 from ..recast import recast_layout
 from ..tensor import TracedTensor, make_fragment_like
 from ..vector_access import Registers, bits_pointer
 from .access import (
-    address,
     calls,
     check_call,
     memory,
@@ -305,7 +304,7 @@ class _MatrixTrait(CopyTrait):
         starts = offsets(rows.layout, range(0, count * self.row_values, self.row_values))
         for start in starts:
             require_alignment(rows.iterator, start, 16, "a row of a matrix")
-        places = [address(rows.iterator, start) for start in starts]
+        places = [address_at(rows.iterator, start) for start in starts]
         registers = Registers(bits_pointer(lanes.iterator), lanes.layout, self.lane_values)
 
         def move(numbers: Any) -> None:

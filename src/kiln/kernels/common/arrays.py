@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl import target as targets
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from ...calls import program as call_program
-from ...cute.arrays import has_mask, numpy_element_type, torch_element_type
-from ...cute.pointer import AddressSpace, element_bits, make_ptr, natural_alignment
+from ...cute.addresses import make_ptr
+from ...cute.arrays import has_mask, numpy_element_type, torch_dtype, torch_element_type
+from ...cute.pointer import AddressSpace, element_bits, natural_alignment
 from ...cute.runtime import from_dlpack
 from ...cute.tensor import TracedTensor
 from ...hardware import current as hardware
@@ -97,8 +98,6 @@ def element_type(x: Any) -> Any:
 def framework_dtype(dtype: Any, like: Any) -> Any:
     """A type of programs as the dtype of the library that `like` is of."""
     if is_torch(like):
-        from ...torch import dtype as torch_dtype
-
         return torch_dtype(dtype)
     import numpy as np
 
