@@ -40,6 +40,7 @@ from kiln.native import (
     volatile,
 )
 from kiln.targets.host import jit  # noqa: F401 - it loads native functions
+from kiln.targets.host.lower import lower_library
 
 
 @struct
@@ -321,7 +322,10 @@ def test_functions_are_added_to_the_module_of_others():
     assert module.operation.verify()
     listing = str(module)
     assert listing.count("@test_advance") == 1
-    assert 'attributes {passthrough = ["alwaysinline"]}' in listing
+    assert 'attributes {llvm.passthrough = ["alwaysinline"]}' in listing
+    lowered = lower_library(module, "test", counting.exports)
+    assert "alwaysinline" in lowered
+    assert "define i64 @test_advance(i64" in lowered
 
 
 # -- errors ----------------------------------------------------------------------------------------------------------

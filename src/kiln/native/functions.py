@@ -341,11 +341,11 @@ class Unit(tracing.Trace):
                 "sym_visibility": ir.StringAttr.get("private"),
                 "function_type": ir.TypeAttr.get(ir.FunctionType.get(flat, ir_types(result))),
             }
-            passed = (*function.attributes, *(("alwaysinline",) if inlined else ()))
-            if passed:
-                attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in passed])
             end = ir.InsertionPoint(self.module.body)
             declared = ir.Operation.create("func.func", attributes=attributes, regions=1, loc=location, ip=end)
+        passed = (*function.attributes, *(("alwaysinline",) if inlined else ()))
+        if passed:
+            declared.attributes["llvm.passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in passed])
         if defined:
             entry = declared.regions[0].blocks.append(*flat, arg_locs=[location] * len(flat))
             self._todo.append((function, entry))

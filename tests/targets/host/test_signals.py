@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import textwrap
 
 import pytest
+
+from kiln.targets.host import signal_handler
+from kiln.targets.host.lower import lower_library
 
 START = """
 import ctypes, os, signal, sys, threading, time
@@ -253,3 +257,10 @@ except KeyboardInterrupt:
 """)
     done = child("program.py", KILN_TARGET=target, CUTE_DSL_ARCH="sm_90a")
     assert (done.returncode, done.stdout) == (0, "stopped\n"), done.stderr
+
+
+def test_what_returns_twice_says_so():
+    """Without it LLVM may keep values in registers that are others after the second return."""
+    text = lower_library(signal_handler.signals.build(), "signals", signal_handler.signals.exports)
+    (declared,) = re.findall(r"declare i32 @_setjmp\(ptr\) (#\d+)", text)
+    assert re.search(rf"attributes {declared} = {{.*\breturns_twice\b", text)
