@@ -106,6 +106,43 @@ def test_kiln_cuda_needs_no_gpu(gpu_program):
     )
 
 
+def test_copies_of_rows_and_between_devices(gpu_program):
+    gpu_program(
+        """
+        import ctypes
+        import cuda.bindings.driver as cuda
+        import cuda.bindings.runtime as cudart
+
+        BAD, WRONG = cuda.CUresult.CUDA_ERROR_INVALID_VALUE, cudart.cudaError_t.cudaErrorInvalidValue
+        any_way = cudart.cudaMemcpyKind.cudaMemcpyDefault
+        small = cuda.cuMemAlloc(16)[1]
+        for how, stream in (("", ()), ("Async", (0,))):
+            copy = getattr(cudart, f"cudaMemcpy2D{how}")
+            assert cudart.cudaMemset(int(small), 0, 16)[0] == 0
+            assert copy(int(small), 8, b"ab--cd--", 4, 2, 2, any_way, *stream)[0] == 0
+            assert ctypes.string_at(int(small), 16) == b"ab" + bytes(6) + b"cd" + bytes(6)
+            assert copy(int(small), 8, b"ab--cd--", 4, 2, 3, any_way, *stream) == (WRONG,)  # a third row ends outside
+            assert copy(int(small), 8, b"ab--cd--", 4, 5, 1, any_way, *stream) == (WRONG,)  # wider than its pitch
+            assert copy(int(small), 1 << 40, b"ab--cd--", 4, 0, 9, any_way, *stream)[0] == 0
+            assert getattr(cudart, f"cudaMemcpyPeer{how}")(int(small), 0, int(small) + 8, 0, 8, *stream)[0] == 0
+            assert ctypes.string_at(int(small), 4) == b"cd" + bytes(2)
+            assert getattr(cudart, f"cudaMemcpyPeer{how}")(int(small), 1, int(small), 0, 8, *stream)[0] != 0
+            assert getattr(cudart, f"cudaMemcpyPeer{how}")(int(small), 0, int(small), 0, 17, *stream) == (WRONG,)
+
+        host = (ctypes.c_char * 8)(*b"01234567")
+        rows = cuda.CUDA_MEMCPY2D()
+        rows.srcMemoryType, rows.srcHost, rows.srcPitch, rows.srcY = cuda.CUmemorytype.CU_MEMORYTYPE_HOST, host, 4, 1
+        rows.dstMemoryType, rows.dstDevice, rows.dstPitch = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE, small, 8
+        rows.dstXInBytes, rows.WidthInBytes, rows.Height = 1, 3, 1
+        for call in (cuda.cuMemcpy2D, cuda.cuMemcpy2DUnaligned, lambda copy: cuda.cuMemcpy2DAsync(copy, 0)):
+            assert call(rows)[0] == 0
+        assert ctypes.string_at(int(small), 4) == b"c456"
+        rows.dstY = 2
+        assert cuda.cuMemcpy2D(rows) == (BAD,)
+        """
+    )
+
+
 def test_copies_and_fills_are_checked(gpu_program):
     gpu_program(
         """

@@ -27,7 +27,7 @@ def normal(*shape: int, dtype: Any = np.float32) -> np.ndarray:
 
 def check(name: str, x: np.ndarray, axis: Any, **options: Any) -> None:
     got = getattr(kernels, name)(x, axis, **options)
-    options.pop("tiling", None)
+    options.pop("plan", None)
     exact = x.astype(np.float64) if x.dtype.kind in "fV" else x
     wanted = getattr(np, name)(exact, axis=axis, **options)
     assert got.shape == np.shape(wanted)

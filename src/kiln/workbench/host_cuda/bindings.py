@@ -92,6 +92,33 @@ def _copied(target: Any, source: Any, size: Any) -> bool:
     return True
 
 
+def _copied_rows(target: Any, target_pitch: Any, source: Any, source_pitch: Any, width: Any, height: Any) -> bool:
+    """Copy rows of `width` bytes that begin `pitch` bytes apart; whether both sides are memory, and no row meets the next."""
+    width, height = _size(width), _size(height)
+    if width > min(_size(target_pitch), _size(source_pitch)):
+        return False
+    places: list[tuple[int, int]] = []
+    try:
+        for side, pitch in ((target, int(target_pitch)), (source, int(source_pitch))):
+            size = pitch * (height - 1) + width if width and height else 0
+            places.append((memory.address_of(side, size), pitch))
+            memory.check(places[-1][0], size)
+        for row in range(height if width else 0):
+            graphs.perform(memory.copy, *(place + row * pitch for place, pitch in places), width)
+    except memory.BadAddress:
+        return False
+    return True
+
+
+def _side(copy: Any, side: str) -> tuple[int, int]:
+    """Where a side (`src`, `dst`) of the driver's description of a copy of rows begins, and its pitch."""
+    kind, pitch = int(getattr(copy, f"{side}MemoryType")), int(getattr(copy, f"{side}Pitch"))
+    if kind not in (1, 2, 4):  # host, device, either
+        raise NotImplementedError("arrays of CUDA are not served from host memory (`kiln run --target cpu`)")
+    begin = memory.address_of(getattr(copy, f"{side}Host" if kind == 1 else f"{side}Device"), 0)
+    return begin + int(getattr(copy, f"{side}Y")) * pitch + int(getattr(copy, f"{side}XInBytes")), pitch
+
+
 def _filled(address: Any, value: Any, width: int, count: Any) -> bool:
     """Set elements, or note that a graph is to set them; whether they are memory, and aligned."""
     count = _size(count)
@@ -127,6 +154,10 @@ def _driver_functions(cuda: Any) -> dict[str, Any]:
 
     def copied(target: Any, source: Any, size: int, *_: Any) -> Any:
         return good if _copied(target, source, size) else bad
+
+    def copied_rows(copy: Any, *_: Any) -> Any:
+        rows = (*_side(copy, "dst"), *_side(copy, "src"), copy.WidthInBytes, copy.Height)
+        return good if _copied_rows(*rows) else bad
 
     def filled(width: int) -> Any:
         return lambda address, value, count, *_: good if _filled(address, value, width, count) else bad
@@ -188,6 +219,7 @@ def _driver_functions(cuda: Any) -> dict[str, Any]:
             ],
             copied,
         ),
+        **dict.fromkeys(["cuMemcpy2D", "cuMemcpy2DUnaligned", "cuMemcpy2DAsync"], copied_rows),
         **{f"cuMemsetD{8 * width}{how}": filled(width) for width in (1, 2, 4) for how in ("", "Async")},
         "cuStreamCreate": lambda flags: (*good, cuda.CUstream(streams.new_handle())),
         "cuStreamCreateWithPriority": lambda flags, priority: (*good, cuda.CUstream(streams.new_handle())),
@@ -231,6 +263,18 @@ def _runtime_functions(cuda: Any) -> dict[str, Any]:
             return (error.cudaErrorInvalidMemcpyDirection,)
         return good if _copied(target, source, size) else bad
 
+    def copied_rows(
+        target: Any, pitch: Any, source: Any, other: Any, width: Any, height: Any, kind: Any, *_: Any
+    ) -> Any:
+        if int(kind) not in range(5):
+            return (error.cudaErrorInvalidMemcpyDirection,)
+        return good if _copied_rows(target, pitch, source, other, width, height) else bad
+
+    def copied_between(target: Any, device: Any, source: Any, other: Any, size: int, *_: Any) -> Any:
+        if int(device) or int(other):
+            return (error.cudaErrorInvalidDevice,)
+        return good if _copied(target, source, size) else bad
+
     def filled(address: Any, value: int, count: int, *_: Any) -> Any:
         return good if _filled(address, value, 1, count) else bad
 
@@ -271,6 +315,8 @@ def _runtime_functions(cuda: Any) -> dict[str, Any]:
         **dict.fromkeys(["cudaFree", "cudaFreeAsync"], freed("device")),
         "cudaFreeHost": freed("host"),
         **dict.fromkeys(["cudaMemcpy", "cudaMemcpyAsync"], copied),
+        **dict.fromkeys(["cudaMemcpy2D", "cudaMemcpy2DAsync"], copied_rows),
+        **dict.fromkeys(["cudaMemcpyPeer", "cudaMemcpyPeerAsync"], copied_between),
         **dict.fromkeys(["cudaMemset", "cudaMemsetAsync"], filled),
         **dict.fromkeys(["cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority"], stream),
         **dict.fromkeys(["cudaEventCreate", "cudaEventCreateWithFlags"], event),
