@@ -93,7 +93,9 @@ def test_what_annotations_allow(annotation, allowed):
     for kind, values in VALUES.items():
         for value in values:
             assert dsl.kind_of(value) == kind
-            assert dsl.breaks(value, annotation) == (allowed is not None and kind != "" and kind not in allowed)
+            excluded = allowed is not None and kind != "" and kind not in allowed
+            assert dsl.breaks(value, annotation) or not excluded
+    assert dsl.promised(annotation) == allowed
 
 
 @cute.jit
@@ -104,6 +106,40 @@ def Int32_function(a: Int32):
 @cute.jit
 def tensor_function(x: cute.Tensor):
     return cute.size(x)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "good", "bad"),
+    [
+        (Constexpr[int], [3, True], [2.5, 1.0]),
+        (tuple[int, int], [(1, 2)], [(1,), (1, 2, 3), ()]),
+        (Constexpr[Tuple[int, ...]], [(1,), (1, 2, 3)], []),  # noqa: UP006
+        (Constexpr[Literal["row", "col"]], ["row", "col"], ["rows", ""]),
+        (Literal[1, 2], [1, 2], [3, True]),
+        (Union[Constexpr[Literal["a"]], tuple[int]], ["a", (1,)], ["b", (1, 2)]),  # noqa: UP007
+        (Optional[Constexpr[int]], [None, 3], [2.5]),
+    ],
+    ids=str,
+)
+def test_what_annotations_say_of_values(annotation, good, bad):
+    def f(a: Any) -> Int32:
+        return Int32(1)
+
+    f.__annotations__["a"] = annotation
+    f = cute.jit(f)
+    for value in good + good:
+        assert f(value) == 1
+    for value in bad + bad:
+        with pytest.raises(DSLUserCodeTypeError, match="argument 'a' of f takes .* and got"):
+            f(value)
+
+    @cute.jit
+    def inlined(wrong: Constexpr):
+        return f(wrong)
+
+    for value in bad:
+        with pytest.raises(DSLUserCodeTypeError, match="argument 'a' of f takes .* and got"):
+            inlined(value)
 
 
 @pytest.mark.parametrize("value", ["ab", None, ARRAY, (1, 2)], ids=str)

@@ -286,7 +286,7 @@ class ArgumentRules:
     """How a language takes arguments. A language overrides `convert` to add its own kinds."""
 
     @functools.cached_property
-    def _promised(self) -> dict[int, tuple[Any, promises.Kinds | None]]:
+    def _promised(self) -> dict[int, tuple[Any, promises.Kinds | None, Callable[[Any], bool] | None]]:
         """What annotations promise, by their ids."""
         return {}
 
@@ -300,19 +300,28 @@ class ArgumentRules:
 
     def promised(self, annotation: Any) -> promises.Kinds | None:
         """The kinds of values that an annotation allows; None if it excludes nothing."""
+        return self._promise(annotation)[1]
+
+    def _promise(self, annotation: Any) -> tuple[Any, promises.Kinds | None, Callable[[Any], bool] | None]:
         known = self._promised.get(id(annotation))
         if known is None or known[0] is not annotation:  # the entry keeps the annotation, so the id is not reused
-            known = (annotation, promises.kinds_promised(annotation, self.own_promise))
+            own = self.own_promise
+            known = (annotation, promises.kinds_promised(annotation, own), promises.judge_of(annotation, own))
             self._promised[id(annotation)] = known
-        return known[1]
+        return known
+
+    def judges_values(self, annotation: Any) -> bool:
+        """Whether an annotation excludes some values of a type and not others."""
+        return self._promise(annotation)[2] is not None
 
     def breaks(self, value: Any, annotation: Any) -> bool:
         """Whether an annotation excludes a value."""
-        promised = self.promised(annotation)
-        if promised is None:
-            return False
-        kind = self.kind_of(value)
-        return bool(kind) and kind not in promised
+        _, promised, judge = self._promise(annotation)
+        if promised is not None:
+            kind = self.kind_of(value)
+            if kind and kind not in promised:
+                return True
+        return judge is not None and judge(value)
 
     def convert(self, value: Any, annotation: Any) -> Node | None:
         """A node for a kind of value of this language, or None."""

@@ -41,7 +41,7 @@ class Parameters:
                 convert = known[kind]
             except KeyError:
                 annotation = self._annotation_for(value, self.names[len(keys)])
-                broken = annotation is not None and rules.breaks(value, annotation)
+                broken = annotation is not None and (rules.judges_values(annotation) or rules.breaks(value, annotation))
                 convert = known[kind] = None if broken else rules.quick(kind, annotation)
             found = convert(value) if convert is not None else None
             if found is None:

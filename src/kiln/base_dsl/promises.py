@@ -86,6 +86,32 @@ def _union(members: list[Kinds | None]) -> Kinds | None:
     return None if any(member is None for member in members) else frozenset[str]().union(*filter(None, members))
 
 
+def judge_of(annotation: Any, own: Callable[[Any], Kinds | None]) -> Callable[[Any], bool] | None:
+    """What an annotation says beyond the kind: a function that tells whether it excludes a value, if there is more to say."""
+    origin = typing.get_origin(annotation)
+    arguments = typing.get_args(annotation)
+    if origin is Constexpr and arguments[0] is int:
+        return lambda value: isinstance(value, float)
+    if origin is Annotated or origin is Constexpr:
+        return judge_of(arguments[0], own)
+    if origin is typing.Literal:
+        allowed = {(type(value), value) for value in arguments}
+        return lambda value: type(value) in _OF_LITERALS and (type(value), value) not in allowed
+    if origin is tuple and arguments and arguments[-1] is not Ellipsis:
+        return lambda value: isinstance(value, (tuple, list)) and len(value) != len(arguments)
+    if isinstance(annotation, types.UnionType) or origin is typing.Union:
+        members = [(kinds_promised(member, own), judge_of(member, own)) for member in arguments]
+        if any(judge for _, judge in members):
+            return lambda value: all(
+                (kinds is not None and kind_of(value) not in ("", *kinds)) or (judge is not None and judge(value))
+                for kinds, judge in members
+            )
+    return None
+
+
+_OF_LITERALS = (int, bool, str, bytes, type(None))
+
+
 def without_none(annotation: Any) -> tuple[Any, bool]:
     """The annotation of an argument that is not left out (`T` of `Optional[T]`), and whether it may be."""
     if not isinstance(annotation, types.UnionType) and typing.get_origin(annotation) is not typing.Union:
@@ -123,6 +149,8 @@ def _shown(value: Any) -> str:
     if kind in (int, float, bool, str):
         text = repr(value)
         return f"the {kind.__name__} {text if len(text) < 40 else text[:36] + '...'}"
+    if isinstance(value, (tuple, list)):
+        return f"a {kind.__name__} of {len(value)}"
     name = _MODULES.sub("", f"{kind.__module__}.{kind.__qualname__}").removeprefix("builtins.")
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
