@@ -29,7 +29,7 @@ from kiln import cute
 from kiln.base_dsl import trace as tracing
 from kiln.cute import arch
 from kiln.cute.runtime import from_dlpack
-from kiln.dialects import cute_nvgpu
+from kiln.dialects import nvgpu
 from kiln.mlir import ir
 from kiln.targets.host import jit
 
@@ -250,7 +250,7 @@ def mma(kind: str, k: int, sum_kind: str) -> None:
             sums[i] = element(0)
         for _ in range(n):
             c = vector_of([sums[i] for i in range(4)], element)
-            d = cute_nvgpu.build_value("mma_sync", c.type, (x, y, c), m=16, n=8, k=k, a_type=kind, b_type=kind)
+            d = nvgpu.mma.mma_sync((16, 8, k), kind, kind, x, y, c)
             for i, value in enumerate(elements_of(d, element)):
                 sums[i] = value
         for i in kiln.range_constexpr(4):
@@ -297,18 +297,16 @@ def gemm_kernel(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor):
             for i in kiln.range_constexpr(2):
                 r, c = first_row + i * 16 + lane % 16, inner * 16 + lane // 16 * 8
                 pointer = (left.iterator + (r * TILE_K + c)).ir_value()
-                xs.append(cute_nvgpu.build_value("ldmatrix", four, (pointer,), count=4))
+                xs.append(nvgpu.mma.ldmatrix(pointer, four, count=4))
             for j in kiln.range_constexpr(4):
                 r, c = inner * 16 + lane % 16, first_column + j * 8
                 pointer = (right.iterator + (r * TILE_N + c)).ir_value()
-                ys.append(cute_nvgpu.build_value("ldmatrix", two, (pointer,), count=2, transpose=True))
+                ys.append(nvgpu.mma.ldmatrix(pointer, two, count=2, transpose=True))
             for i in kiln.range_constexpr(2):
                 for j in kiln.range_constexpr(4):
                     at = (i * 4 + j) * 4
                     start = vector_of([sums[at + n] for n in range(4)], cute.Float32)
-                    made = cute_nvgpu.build_value(
-                        "mma_sync", start.type, (xs[i], ys[j], start), m=16, n=8, k=16, a_type="f16", b_type="f16"
-                    )
+                    made = nvgpu.mma.mma_sync((16, 8, 16), "f16", "f16", xs[i], ys[j], start)
                     for n, value in enumerate(elements_of(made, cute.Float32)):
                         sums[at + n] = value
         arch.sync_threads()

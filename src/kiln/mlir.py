@@ -14,6 +14,7 @@ import importlib.machinery
 import importlib.util
 import sys
 import types
+from collections.abc import Iterable
 from typing import Any
 
 from . import forks, thread_stack
@@ -60,7 +61,18 @@ finally:
     if _WithoutNumpy in sys.meta_path:
         sys.meta_path.remove(_WithoutNumpy)
 
-__all__ = ["PACKAGE", "context", "dialect_module", "ext", "ir", "passmanager", "require_dialect", "rewrite"]
+__all__ = [
+    "PACKAGE",
+    "context",
+    "dialect_module",
+    "ext",
+    "find",
+    "ir",
+    "only_has",
+    "passmanager",
+    "require_dialect",
+    "rewrite",
+]
 
 _lock = forks.lock()
 
@@ -169,6 +181,40 @@ def require_dialect(dialect: type[ext.Dialect]) -> None:
 def dialect_module(name: str) -> types.ModuleType:
     """The generated Python module of an upstream dialect, for example `dialect_module("llvm")`."""
     return importlib.import_module(f"{PACKAGE}.dialects.{name}")
+
+
+def find(root: ir.Operation, names: Iterable[str]) -> list[ir.Operation]:
+    """The operations below one that have some names, in order; those inside an operation come before it.
+
+    Python is not called for all the others: a walk costs 2 us for every operation.
+    """
+    found: list[ir.Operation] = []
+
+    def visit(op: Any, _: Any) -> bool:
+        found.append(op.operation)
+        return True  # not rewritten
+
+    patterns = rewrite.RewritePatternSet(context())
+    for name in names:
+        patterns.add(name, visit)
+    rewrite.walk_and_apply_patterns(root, patterns.freeze())
+    return found
+
+
+def only_has(root: ir.Operation, dialects: Iterable[str], besides: Iterable[str], never: Iterable[str]) -> bool:
+    """Whether all operations below one are of some dialects, or have names `besides`; and none is one of those `never`."""
+    target = rewrite.ConversionTarget(context())
+    for dialect in dialects:
+        target.add_legal_dialect(dialect)
+    for name in besides:
+        target.add_legal_op(name)
+    for name in never:
+        target.add_illegal_op(name)
+    try:
+        rewrite.apply_full_conversion(root, target, rewrite.RewritePatternSet(context()).freeze())
+    except ir.MLIRError:
+        return False
+    return True
 
 
 def __getattr__(name: str) -> Any:

@@ -73,7 +73,7 @@ SERVED = {
     "cutlass._mlir.dialects.scf": "{mlir}.dialects.scf",
     "cutlass._mlir.dialects.vector": "{mlir}.dialects.vector",
     "cutlass._mlir.dialects.cute": "kiln.dialects.cute",
-    "cutlass._mlir.dialects.cute_nvgpu": "kiln.dialects.cute_nvgpu",
+    "cutlass._mlir.dialects.cute_nvgpu": "kiln.dialects.nvgpu",
     "cutlass._mlir._mlir_libs._cutlass_ir._mlir.ir": "{mlir}.ir",
 }
 

@@ -82,13 +82,13 @@ def test_names_of_generations():
 def test_features():
     having = {
         features.CLUSTERS: ("sm_90", "sm_120"),
-        features.FLOAT8_MMA: ("sm_89", "sm_90"),
+        features.STMATRIX: ("sm_90", "sm_90a"),
         features.SET_MAX_REGISTERS: ("sm_90a", "sm_100f"),
         features.FLOAT_REDUX: ("sm_100a", "sm_103f"),
     }
     lacking = {
         features.CLUSTERS: ("sm_80", "sm_89"),
-        features.FLOAT8_MMA: ("sm_80", "sm_87"),
+        features.STMATRIX: ("sm_80", "sm_89"),
         features.SET_MAX_REGISTERS: ("sm_90", "sm_89"),
         features.FLOAT_REDUX: ("sm_100", "sm_90a", "sm_110a", "sm_120a"),
     }

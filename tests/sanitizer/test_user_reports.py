@@ -14,7 +14,7 @@ from kiln import Constexpr, Float16, Float32, Int32, Int64, cute, pipeline, util
 from kiln.base_dsl import settings
 from kiln.cute.nvgpu import cpasync
 from kiln.cute.runtime import from_dlpack
-from kiln.dialects import cute_nvgpu
+from kiln.dialects import nvgpu
 from kiln.targets.host import jit
 from kiln.targets.host.faults import WarpFault
 
@@ -35,7 +35,7 @@ def _on_the_cpu():
 
 @cute.jit
 def bulk_store(target, source, bytes_):
-    cute_nvgpu.build("bulk_store", (target.ir_value(), source.ir_value(), Int32(bytes_).ir_value()))
+    nvgpu.async_copy.bulk_store(target.ir_value(), source.ir_value(), Int32(bytes_).ir_value())
 
 
 @cute.kernel
@@ -119,7 +119,7 @@ def test_wrong_arrival_counts(arrivals: int, rule: str) -> None:
 
 @cute.jit
 def bulk_load(target, source, bytes_, mbarrier):
-    cute_nvgpu.build("bulk_load", (target.ir_value(), source.ir_value(), Int32(bytes_).ir_value(), mbarrier.ir_value()))
+    nvgpu.async_copy.bulk_load(target.ir_value(), source.ir_value(), Int32(bytes_).ir_value(), mbarrier.ir_value())
 
 
 @cute.kernel

@@ -8,7 +8,7 @@ import numpy as np
 from kiln import cute
 from kiln.base_dsl import trace as tracing
 from kiln.cute import arch
-from kiln.dialects import cute_nvgpu
+from kiln.dialects import nvgpu
 from kiln.mlir import ir
 
 
@@ -101,9 +101,7 @@ def mma_kernel(a_kind: str, b_kind: str, k: int, d_kind: str):
         left = vector_of([a[t * counts[0] + n] for n in range(counts[0])], register)
         right = vector_of([b[t * counts[1] + n] for n in range(counts[1])], register)
         start = vector_of([c[t * counts[2] + n] for n in range(counts[2])], element)
-        made = cute_nvgpu.build_value(
-            "mma_sync", start.type, (left, right, start), m=m, n=8, k=k, a_type=a_kind, b_type=b_kind
-        )
+        made = nvgpu.mma.mma_sync((m, 8, k), a_kind, b_kind, left, right, start)
         for n, value in enumerate(elements_of(made, element)):
             out[t * counts[2] + n] = value
 

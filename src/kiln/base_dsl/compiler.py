@@ -117,13 +117,16 @@ class Compilation:
 
             logger().debug("%s: %s took %.2f ms", self.name, name, spent * 1e3)
 
-    def verify(self) -> None:
-        """Check the module as the front end made it; print and dump it if asked to."""
+    def verify(self, check: Callable[[ir.Module], None] | None = None) -> None:
+        """Check the module as the front end made it, by MLIR's rules or by a check of more; print and dump it if asked to."""
         from ..mlir import ir
 
         with self.stage("verify"):
             try:
-                self.module.operation.verify()
+                if check is None:
+                    self.module.operation.verify()
+                else:
+                    check(self.module)
             except ir.MLIRError as failure:
                 raise mlir_error(failure, "the program is not valid") from None
         if settings.get("CUTE_DSL_PRINT_IR"):

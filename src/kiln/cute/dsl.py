@@ -76,12 +76,14 @@ class CuteDSL(ScfDSL):
         }
 
     def make_undefined(self, type_: ir.Type) -> ir.Value:
-        return tracing.emit_value("cute.undef", type_)
+        from ..dialects import cute
+
+        return cute.undef(type_)
 
     def make_assert(self, condition: ir.Value, message: str) -> None:
         from ..dialects import cute
 
-        cute.assert_(condition, message)  # noqa: PT009
+        cute.assert_(condition, message.replace("%", "%%"))  # noqa: PT009
 
     def convert(self, value: Any, annotation: Any) -> Node | None:
         from .arguments import argument_node

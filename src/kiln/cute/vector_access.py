@@ -457,16 +457,16 @@ def _of_space(modifiers: str, pointer: Pointer) -> str:
 
 
 def _load_modified(pointer: Pointer, offset: Any, count: int, modifiers: str) -> ir.Value:
-    from ..dialects import cute_nvgpu
+    from ..dialects import nvgpu
 
     type_ = pointer.dtype.mlir_type if count == 1 else pointer.dtype.vector_type(count)
-    return cute_nvgpu.build_value("ordered_load", type_, (address_at(pointer, offset),), modifiers=modifiers)
+    return nvgpu.memory.ordered_load(address_at(pointer, offset), type_, modifiers)
 
 
 def _store_modified(pointer: Pointer, offset: Any, value: ir.Value, modifiers: str) -> None:
-    from ..dialects import cute_nvgpu
+    from ..dialects import nvgpu
 
-    cute_nvgpu.build("ordered_store", (address_at(pointer, offset), value), modifiers=modifiers)
+    nvgpu.memory.ordered_store(address_at(pointer, offset), value, modifiers)
 
 
 def _gather(

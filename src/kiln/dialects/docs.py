@@ -1,4 +1,4 @@
-"""`docs/dialect.md`, made from the docstrings of the dialect: `python -m kiln.dialects.docs` writes it."""
+"""`docs/dialect.md`, made from the docstrings of the dialects: `python -m kiln.dialects.docs` writes it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from . import cute
+from . import cute, nvgpu
+from .cute import grid, memory, reports
+from .definition import choices
 
-_HEAD = """# The `cute` dialect
+_HEAD = """# The dialects
 
-Made from the docstrings in `src/kiln/dialects/cute.py` by `python -m kiln.dialects.docs`; change them there.
+Made from the docstrings in `src/kiln/dialects` by `python -m kiln.dialects.docs`; change them there.
 
-The front end emits `arith`, `math`, `scf`, `cf`, `vector` and `func` for scalars, vectors and control flow, and this
-dialect for what is about tiles, memory and the grid. Operations print in MLIR's generic form. Operands of mixed types
-travel as one `tuple` made by `builtin.unrealized_conversion_cast`. A kernel is a `func.func` with the unit attribute
-`cute.kernel`.
+The front end emits `arith`, `math`, `scf`, `cf`, `vector` and `func` for scalars, vectors and control flow, `cute` for what
+is about tiles, memory and the grid, and `cute_nvgpu` for what NVIDIA hardware does beyond that. Operations print in MLIR's
+generic form: here `name(operands) {attributes} -> results`, an attribute with what it can be, and with `?` if it may be
+left out. Operands of mixed types travel as one `tuple` made by `builtin.unrealized_conversion_cast`. A kernel is a
+`func.func` with the unit attribute `cute.kernel`. Rules beyond types (`check` beside each operation) are verified once for
+a module.
 """
 
 
@@ -28,21 +32,40 @@ def _signature(op: Any) -> str:
         elif kind == "ResultDef":
             results.append(field.name)
         else:
-            attributes.append(field.name)
+            attributes.append(_attribute(field.name, field.constraint))
+    attributes += [_attribute(f"{name}?", constraint) for name, constraint in getattr(op, "OPTIONAL", {}).items()]
     text = f"{op.OPERATION_NAME}({', '.join(operands)})"
     if attributes:
         text += f" {{{', '.join(attributes)}}}"
     return text + (" -> " + ", ".join(results) if results else "")
 
 
+def _attribute(name: str, constraint: Any) -> str:
+    known = choices(constraint)
+    return f"{name}: {' | '.join(map(str, known))}" if known else name
+
+
+def _entry(title: str, thing: Any) -> str:
+    return f"### `{title}`\n\n{inspect.cleandoc(thing.__doc__ or '')}\n"
+
+
+def _unit(module: Any, operations: Any) -> list[str]:
+    """The operations that a module defines, under what it says of itself."""
+    own = [op for op in operations if op.__module__ == module.__name__]
+    name = module.__name__.removeprefix("kiln.dialects.").replace(".", "/")
+    return [
+        f"## `{name}.py`\n\n{inspect.cleandoc(module.__doc__ or '')}\n",
+        *(_entry(_signature(op), op) for op in own),
+    ]
+
+
 def page() -> str:
     """The text of the page."""
-    parts = [_HEAD, "## Types\n"]
-    for type_ in cute.TYPES:
-        parts.append(f"### `!{type_.type_name}`\n\n{inspect.cleandoc(type_.__doc__ or '')}\n")
-    parts.append("## Operations\n")
-    for op in cute.OPERATIONS:
-        parts.append(f"### `{_signature(op)}`\n\n{inspect.cleandoc(op.__doc__ or '')}\n")
+    parts = [_HEAD, "## Types\n", *(_entry(f"!cute.{type_.__name__.lower()}", type_) for type_ in cute.TYPES)]
+    for module in (grid, reports, memory):
+        parts += _unit(module, cute.OPERATIONS)
+    for module in nvgpu.UNITS:
+        parts += _unit(module, nvgpu.OPERATIONS)
     return "\n".join(parts)
 
 

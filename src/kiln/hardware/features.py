@@ -33,14 +33,12 @@ class Feature:
         return f"sm_{self.since}{'a' if self.specific else ''} or {newer}"
 
 
-FLOAT8_MMA = Feature("mma.sync of 8-bit floats", 89)
 CLUSTERS = Feature("a cluster of blocks", 90)
 MBARRIER_BYTES = Feature("an mbarrier that counts bytes", 90)
 MBARRIER_TRY_WAIT = Feature("mbarrier.try_wait", 90)
 BULK_COPY = Feature("a bulk copy", 90)
 TENSOR_MAP = Feature("a tensor map", 90)
 STMATRIX = Feature("stmatrix", 90)
-TALL_FLOAT64_MMA = Feature("mma.sync of f64 with 16 rows", 90)
 ELECT = Feature("elect.sync", 90)
 GRID_DEPENDENCY = Feature("griddepcontrol", 90)
 SET_MAX_REGISTERS = Feature("setmaxnreg", 90, specific=True)

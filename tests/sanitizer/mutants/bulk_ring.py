@@ -3,7 +3,7 @@
 import numpy as np
 
 from kiln import Float32, Int32, Int64, cute
-from kiln.dialects import cute_nvgpu
+from kiln.dialects import nvgpu
 
 WARP = 32
 STAGES = 2
@@ -13,7 +13,7 @@ BYTES = WARP * 4
 
 @cute.jit
 def bulk_load(target, source, bytes_, mbarrier):
-    cute_nvgpu.build("bulk_load", (target.ir_value(), source.ir_value(), Int32(bytes_).ir_value(), mbarrier.ir_value()))
+    nvgpu.async_copy.bulk_load(target.ir_value(), source.ir_value(), Int32(bytes_).ir_value(), mbarrier.ir_value())
 
 
 @cute.kernel

@@ -3,7 +3,7 @@
 import numpy as np
 
 from kiln import Float32, Int32, cute, range_constexpr
-from kiln.dialects import cute_nvgpu
+from kiln.dialects import nvgpu
 
 THREADS = 64
 BYTES = THREADS * 4
@@ -11,7 +11,7 @@ BYTES = THREADS * 4
 
 @cute.jit
 def bulk_store(target, source, bytes_):
-    cute_nvgpu.build("bulk_store", (target.ir_value(), source.ir_value(), Int32(bytes_).ir_value()))
+    nvgpu.async_copy.bulk_store(target.ir_value(), source.ir_value(), Int32(bytes_).ir_value())
 
 
 @cute.kernel

@@ -57,3 +57,14 @@ def test_host_code_ends():
         with pytest.raises(AssertionFault, match="too far"):
             _host(out, 3)
         assert (out == [0, 1, 2, *[-1] * 29]).all()
+
+
+def test_what_is_said_may_have_percent_signs():
+    @cute.jit
+    def halves(n: Int32):
+        assert n % 2 == 0
+
+    with target("cpu"):
+        halves(4)
+        with pytest.raises(AssertionFault, match="assertion failed: n % 2 == 0"):
+            halves(5)

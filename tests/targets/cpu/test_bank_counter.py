@@ -13,7 +13,7 @@ from kernel_testing import asm, run
 import kiln
 from kiln import cute
 from kiln.cute import arch
-from kiln.dialects import cute_nvgpu
+from kiln.dialects import nvgpu
 from kiln.mlir import ir
 
 
@@ -230,8 +230,8 @@ def test_rows_of_matrices(count, pitch, swizzled, ways):
         if kiln.const_expr(swizzled):
             chunk = chunk ^ (row % 8)
         pointer = (tile.iterator + (row * pitch + chunk * 8) % (16 * pitch)).ir_value()
-        value = cute_nvgpu.build_value("ldmatrix", vector(), (pointer,), count=count)
-        cute_nvgpu.build("stmatrix", (pointer, value), count=count)
+        value = nvgpu.mma.ldmatrix(pointer, vector(), count=count)
+        nvgpu.mma.stmatrix(pointer, value, count=count)
         out[t] = 0
 
     got = counts(kernel, np.zeros(32, np.int32))

@@ -34,20 +34,19 @@ def clz(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 def prmt(src: Any, src_reg_shifted: Any, prmt_indices: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """Four of the eight bytes of two words, chosen by the nibbles of `prmt_indices`."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("prmt")
-    operands = (i32(src), i32(src_reg_shifted), i32(prmt_indices))
-    return Int32._make(cute_nvgpu.build_value("prmt", Int32.mlir_type, operands))
+    return Int32._make(nvgpu.units.prmt(i32(src), i32(src_reg_shifted), i32(prmt_indices)))
 
 
 def lop3(a: Any, b: Any, c: Any, lut: int, *, loc: Any = None, ip: Any = None) -> Any:
     """Any logical function of three words, by its value for 0xF0, 0xCC, 0xAA."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("lop3")
     kind = Uint32 if isinstance(a, Uint32) else Int32
-    return kind._make(cute_nvgpu.build_value("lop3", Int32.mlir_type, (i32(a), i32(b), i32(c)), lut=lut))
+    return kind._make(nvgpu.units.lop3(i32(a), i32(b), i32(c), lut))
 
 
 def mul_hi(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
@@ -102,10 +101,10 @@ def fmin(
 
 
 def _approx(kind: str, value: Any) -> Float32:
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only(kind)
-    return Float32._make(cute_nvgpu.build_value("approx", Float32.mlir_type, (f32(value),), kind=kind))
+    return Float32._make(nvgpu.units.approx(kind, f32(value)))
 
 
 def rcp_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
@@ -156,15 +155,12 @@ def _unpack(vector: ir.Value) -> Pair:
 
 
 def _packed(kind: str, operands: Sequence[Any], rnd: Any, ftz: bool | None) -> Pair:
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only(f"{kind}_packed_f32x2")
     rounding = choice("rnd", rnd if rnd not in (None, "none") else "rn", ("rn", "rz", "rm", "rp"))
-    values = [_pack(pair) for pair in operands]
-    values += [values[0]] * (3 - len(values))
-    return _unpack(
-        cute_nvgpu.build_value("packed_f32x2", values[0].type, values, kind=kind, rounding=rounding, ftz=bool(ftz))
-    )
+    a, b, *c = (_pack(pair) for pair in operands)
+    return _unpack(nvgpu.units.packed_f32x2(kind, a, b, c[0] if c else a, rounding, bool(ftz)))
 
 
 def add_packed_f32x2(

@@ -21,31 +21,31 @@ def _count(what: str, value: Any) -> int:
 
 def cp_async_commit_group(*, loc: Any = None, ip: Any = None) -> None:
     """Make a group of this thread's copies since the last group."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("cp_async_commit_group")
-    cute_nvgpu.build("cp_async_commit")
+    nvgpu.async_copy.cp_async_commit()
 
 
 def cp_async_wait_group(n: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Wait until at most `n` of this thread's groups are not complete."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("cp_async_wait_group")
-    cute_nvgpu.build("cp_async_wait", count=_count("cp_async_wait_group", n))
+    nvgpu.async_copy.cp_async_wait(_count("cp_async_wait_group", n))
 
 
 def cp_async_bulk_commit_group(*, loc: Any = None, ip: Any = None) -> None:
     """Make a group of this thread's bulk copies since the last group."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("cp_async_bulk_commit_group")
-    cute_nvgpu.build("cp_async_bulk_commit")
+    nvgpu.async_copy.cp_async_bulk_commit()
 
 
 def cp_async_bulk_wait_group(group: Any, *, read: bool | None = None, loc: Any = None, ip: Any = None) -> None:
     """Wait until at most `group` of this thread's bulk groups are not complete, or (`read`) have sources still to be read."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("cp_async_bulk_wait_group")
-    cute_nvgpu.build("cp_async_bulk_wait", count=_count("cp_async_bulk_wait_group", group), read=True if read else None)
+    nvgpu.async_copy.cp_async_bulk_wait(_count("cp_async_bulk_wait_group", group), bool(read))

@@ -22,21 +22,19 @@ def _element(ptr: Any, value: Any) -> Any:
 
 
 def _rmw(what: str, kind: str, ptr: Any, val: Any, sem: Any, scope: Any) -> Any:
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only(what)
     order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
     address = pointer(ptr, what)
     if not isinstance(val, (int, float, Numeric)) and hasattr(val, "ir_value"):  # a vector of two halves
         vector = val.ir_value()
-        made = cute_nvgpu.build_value("atomic_rmw", vector.type, (address, vector), kind=kind, order=order, scope=scope)
+        made = nvgpu.memory.atomic_rmw(kind, address, vector, order, scope)
         return type(val)(made, val.shape, val.dtype)
     element = _element(ptr, val)
     if kind in ("min", "max") and not element.is_float and not element.signed:
         kind = f"u{kind}"
-    operands = (address, element(val).ir_value())
-    made = cute_nvgpu.build_value("atomic_rmw", element.mlir_type, operands, kind=kind, order=order, scope=scope)
-    return element._make(made)
+    return element._make(nvgpu.memory.atomic_rmw(kind, address, element(val).ir_value(), order, scope))
 
 
 def atomic_add(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
@@ -78,18 +76,18 @@ def atomic_cas(
     ptr: Any, cmp: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None
 ) -> Any:
     """Write `val` if the element equals `cmp`; the element before."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("atomic_cas")
     order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
     element = _element(ptr, val)
-    operands = (pointer(ptr, "atomic_cas"), element(cmp).ir_value(), element(val).ir_value())
-    return element._make(cute_nvgpu.build_value("atomic_cas", element.mlir_type, operands, order=order, scope=scope))
+    compare, value = element(cmp).ir_value(), element(val).ir_value()
+    return element._make(nvgpu.memory.atomic_cas(pointer(ptr, "atomic_cas"), compare, value, order, scope))
 
 
 def _float_extreme(what: str, kind: str, ptr: Any, val: Any, sign_bit: bool | None, sem: Any, scope: Any) -> Float32:
     """f32 order is that of signed words for numbers without sign bit, and the reverse of unsigned words for others."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only(what)
     order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
@@ -97,9 +95,7 @@ def _float_extreme(what: str, kind: str, ptr: Any, val: Any, sign_bit: bool | No
     address = pointer(ptr, what)
 
     def apply(how: str) -> Any:
-        return cute_nvgpu.build_value(
-            "atomic_rmw", Int32.mlir_type, (address, bits), kind=how, order=order, scope=scope
-        )
+        return nvgpu.memory.atomic_rmw(how, address, bits, order, scope)
 
     opposite = {"max": "umin", "min": "umax"}[kind]
     if sign_bit is not None:
@@ -198,16 +194,16 @@ def load(
     ss: Any = None, level_prefetch_size: Any = None, loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
     """The element at a pointer, read here and now, with an order, a cache operator or a hint."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("load")
     address = pointer(ptr, "load")
     modifiers = _modifiers(sem, scope, cop, level1_eviction_priority, level_prefetch_size)
     if isinstance(dtype, type) and issubclass(dtype, Numeric):
-        return dtype._make(cute_nvgpu.build_value("ordered_load", dtype.mlir_type, (address,), modifiers=modifiers))
+        return dtype._make(nvgpu.memory.ordered_load(address, dtype.mlir_type, modifiers))
     if not hasattr(dtype, "element_type"):
         raise error(DSLUserCodeTypeError, f"load() takes a numeric type or a vector type, not {dtype!r}")
-    return cute_nvgpu.build_value("ordered_load", dtype, (address,), modifiers=modifiers)
+    return nvgpu.memory.ordered_load(address, dtype, modifiers)
 
 
 def store(
@@ -215,7 +211,7 @@ def store(
     scope: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
     """Write the element at a pointer, here and now."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("store")
     address = pointer(ptr, "store")
@@ -223,7 +219,7 @@ def store(
         value = _element(ptr, val)(val).ir_value()
     else:
         value = val.ir_value() if hasattr(val, "ir_value") else val
-    cute_nvgpu.build("ordered_store", (address, value), modifiers=_modifiers(sem, scope, cop, level1_eviction_priority))
+    nvgpu.memory.ordered_store(address, value, _modifiers(sem, scope, cop, level1_eviction_priority))
 
 
 def prefetch(
@@ -231,8 +227,8 @@ def prefetch(
     uniform: bool | None = None, in_param_space: bool | None = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
     """Bring a line of global memory into a cache."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("prefetch")
     level = "tensormap" if tensormap else choice("cache_level", cache_level or "L2", ("l1", "l2")).upper()
-    cute_nvgpu.build("prefetch", (pointer(addr, "prefetch"),), level=level)
+    nvgpu.memory.prefetch(pointer(addr, "prefetch"), level)

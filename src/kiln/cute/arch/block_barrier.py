@@ -10,26 +10,26 @@ from .values import i32, kernel_only
 
 def sync_threads(*, loc: Any = None, ip: Any = None) -> None:
     """Wait for all threads of the block; what they wrote before is visible after."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("sync_threads")
-    cute_nvgpu.build("barrier", (i32(0), i32(0)))
+    nvgpu.sync.barrier(i32(0), i32(0))
 
 
 def barrier(*, barrier_id: Any = None, number_of_threads: Any = None, loc: Any = None, ip: Any = None) -> None:
     """Wait at barrier `barrier_id` (0 to 15) for `number_of_threads` threads, a multiple of 32; by default for all."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("barrier")
     _check(barrier_id, number_of_threads)
-    cute_nvgpu.build("barrier", (_or_zero(barrier_id), _or_zero(number_of_threads)))
+    nvgpu.sync.barrier(_or_zero(barrier_id), _or_zero(number_of_threads))
 
 
 def barrier_arrive(
     *, barrier_id: Any = None, number_of_threads: Any = None, aligned: bool = True, loc: Any = None, ip: Any = None
 ) -> None:
     """Arrive at a barrier without waiting. `number_of_threads` is needed: those that arrive and those that wait."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("barrier_arrive")
     if number_of_threads is None:
@@ -39,7 +39,7 @@ def barrier_arrive(
             hint="the threads that arrive and those that wait, together",
         )
     _check(barrier_id, number_of_threads)
-    cute_nvgpu.build("barrier_arrive", (_or_zero(barrier_id), i32(number_of_threads)))
+    nvgpu.sync.barrier_arrive(_or_zero(barrier_id), i32(number_of_threads))
 
 
 def _or_zero(value: Any) -> Any:

@@ -10,9 +10,9 @@ from .values import i32, kernel_only, pointer
 
 
 def _index(name: str, dim: int) -> Int32:
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
-    return Int32._make(cute_nvgpu.build_value("cluster_index", Int32.mlir_type, which=name, dim=dim), nonneg=True)
+    return Int32._make(nvgpu.cluster.cluster_index(name, dim), nonneg=True)
 
 
 def _triple(name: str) -> Triple:
@@ -54,36 +54,36 @@ def cluster_size(*, loc: Any = None, ip: Any = None) -> Int32:
 
 def cluster_arrive(*, aligned: bool | None = None, loc: Any = None, ip: Any = None) -> None:
     """Arrive at the cluster's barrier; what was written before is visible after `cluster_wait`."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("cluster_arrive")
-    cute_nvgpu.build("cluster_arrive", aligned=True if aligned else None)
+    nvgpu.cluster.cluster_arrive(relaxed=False, aligned=bool(aligned))
 
 
 def cluster_arrive_relaxed(*, aligned: bool | None = None, loc: Any = None, ip: Any = None) -> None:
     """Arrive at the cluster's barrier without ordering memory."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("cluster_arrive_relaxed")
-    cute_nvgpu.build("cluster_arrive", relaxed=True, aligned=True if aligned else None)
+    nvgpu.cluster.cluster_arrive(relaxed=True, aligned=bool(aligned))
 
 
 def cluster_wait(*, loc: Any = None, ip: Any = None) -> None:
     """Wait until all threads of the cluster have arrived."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("cluster_wait")
-    cute_nvgpu.build("cluster_wait")
+    nvgpu.cluster.cluster_wait()
 
 
 def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """The generic pointer into the shared memory of a block of the cluster that corresponds to one into this block's."""
-    from ...dialects import cute, cute_nvgpu
+    from ...dialects import cute, nvgpu
     from ..pointer import AddressSpace, Pointer
 
     kernel_only("map_dsmem_ptr")
     source = pointer(smem_ptr, "map_dsmem_ptr", "smem")
     dtype, alignment = smem_ptr.dtype, smem_ptr.alignment
     type_ = cute.ptr_type(dtype.mlir_type, "generic", alignment)
-    made = cute_nvgpu.build_value("map_shared", type_, (source, i32(cta_rank_in_cluster)))
+    made = nvgpu.cluster.map_shared(source, i32(cta_rank_in_cluster), type_)
     return Pointer(made, dtype, AddressSpace.generic, alignment)

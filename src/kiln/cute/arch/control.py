@@ -10,12 +10,12 @@ from .values import i32, kernel_only
 
 
 def _registers(action: str, count: Any) -> None:
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only(f"setmaxregister_{action}rease")
     if not isinstance(count, int) or count % 8 or not 24 <= count <= 256:
         raise error(DSLUserCodeTypeError, f"reg_count is {count!r}", hint="a multiple of 8 from 24 to 256", depth=2)
-    cute_nvgpu.build("set_max_register", count=count, action=action)
+    nvgpu.control.set_max_register(action, count)
 
 
 def setmaxregister_increase(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
@@ -40,25 +40,25 @@ def warpgroup_reg_dealloc(reg_count: int, *, loc: Any = None, ip: Any = None) ->
 
 def griddepcontrol_wait(*, loc: Any = None, ip: Any = None) -> None:
     """Wait until the grids this one depends on are complete and their memory is visible."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("griddepcontrol_wait")
-    cute_nvgpu.build("grid_dependency", action="wait")
+    nvgpu.control.grid_dependency("wait")
 
 
 def griddepcontrol_launch_dependents(*, loc: Any = None, ip: Any = None) -> None:
     """Allow the grids that depend on this one to start."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("griddepcontrol_launch_dependents")
-    cute_nvgpu.build("grid_dependency", action="launch_dependents")
+    nvgpu.control.grid_dependency("launch_dependents")
 
 
 def _clock(which: str, kind: Any) -> Any:
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only(which)
-    return kind._make(cute_nvgpu.build_value("clock", kind.mlir_type, which=which))
+    return kind._make(nvgpu.control.clock(which))
 
 
 def clock(*, loc: Any = None, ip: Any = None) -> Int32:
@@ -78,7 +78,7 @@ def globaltimer(*, loc: Any = None, ip: Any = None) -> Int64:
 
 def nanosleep(sleep_time: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Do nothing for about so many nanoseconds."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("nanosleep")
-    cute_nvgpu.build("nanosleep", (i32(sleep_time),))
+    nvgpu.control.nanosleep(i32(sleep_time))

@@ -8,10 +8,10 @@ from .values import choice, kernel_only
 
 
 def _fence(what: str, kind: str) -> None:
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only(what)
-    cute_nvgpu.build("fence", kind=kind)
+    nvgpu.sync.fence(kind)
 
 
 def fence_acq_rel_cta(*, loc: Any = None, ip: Any = None) -> None:

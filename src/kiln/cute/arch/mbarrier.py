@@ -16,19 +16,19 @@ def _scope(scope: Any, remote: bool) -> str:
 
 def mbarrier_init(mbar_ptr: Any, cnt: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Make an mbarrier that expects `cnt` arrivals a phase."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("mbarrier_init")
-    cute_nvgpu.build("mbarrier_init", (pointer(mbar_ptr, "mbarrier_init", "smem"), i32(cnt)))
+    nvgpu.mbarrier.mbarrier_init(pointer(mbar_ptr, "mbarrier_init", "smem"), i32(cnt))
 
 
 def _arrive(what: str, mbar_ptr: Any, count: Any, bytes_: Any, peer: Any, relaxed: bool, scope: Any) -> None:
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only(what)
     operands = (pointer(mbar_ptr, what, "smem"), i32(count), i32(bytes_), i32(-1 if peer is None else peer))
     order = "relaxed" if relaxed else "release"
-    cute_nvgpu.build("mbarrier_arrive", operands, order=order, scope=_scope(scope, peer is not None))
+    nvgpu.mbarrier.mbarrier_arrive(*operands, order, _scope(scope, peer is not None))
 
 
 def mbarrier_arrive(
@@ -57,38 +57,38 @@ def mbarrier_expect_tx(
     ip: Any = None,
 ) -> None:
     """Expect `bytes` more bytes in the phase."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("mbarrier_expect_tx")
     peer = -1 if peer_cta_rank_in_cluster is None else peer_cta_rank_in_cluster
     operands = (pointer(mbar_ptr, "mbarrier_expect_tx", "smem"), i32(bytes), i32(peer))
-    cute_nvgpu.build("mbarrier_expect_tx", operands, scope=_scope(scope, peer_cta_rank_in_cluster is not None))
+    nvgpu.mbarrier.mbarrier_expect_tx(*operands, _scope(scope, peer_cta_rank_in_cluster is not None))
 
 
 def mbarrier_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Wait until the phase of a parity (0 or 1) is complete."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("mbarrier_wait")
-    cute_nvgpu.build("mbarrier_wait", (pointer(mbar_ptr, "mbarrier_wait", "smem"), i32(phase)))
+    nvgpu.mbarrier.mbarrier_wait(pointer(mbar_ptr, "mbarrier_wait", "smem"), i32(phase))
 
 
 def mbarrier_try_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
     """Whether the phase of a parity is complete; may wait a while for it."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("mbarrier_try_wait")
-    operands = (pointer(mbar_ptr, "mbarrier_try_wait", "smem"), i32(phase))
-    return Boolean._make(cute_nvgpu.build_value("mbarrier_try_wait", Boolean.mlir_type, operands))
+    where = pointer(mbar_ptr, "mbarrier_try_wait", "smem")
+    return Boolean._make(nvgpu.mbarrier.mbarrier_try_wait(where, i32(phase)))
 
 
 def mbarrier_test_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
     """Whether the phase of a parity is complete now."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("mbarrier_test_wait")
-    operands = (pointer(mbar_ptr, "mbarrier_test_wait", "smem"), i32(phase))
-    return Boolean._make(cute_nvgpu.build_value("mbarrier_test_wait", Boolean.mlir_type, operands))
+    where = pointer(mbar_ptr, "mbarrier_test_wait", "smem")
+    return Boolean._make(nvgpu.mbarrier.mbarrier_test_wait(where, i32(phase)))
 
 
 def mbarrier_conditional_try_wait(cond: Any, mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
@@ -108,7 +108,7 @@ def mbarrier_conditional_try_wait(cond: Any, mbar_ptr: Any, phase: Any, *, loc: 
 
 def cp_async_mbarrier_arrive_noinc(mbar_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Arrive at an mbarrier when this thread's asynchronous copies so far are complete."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("cp_async_mbarrier_arrive_noinc")
-    cute_nvgpu.build("cp_async_mbarrier_arrive", (pointer(mbar_ptr, "cp_async_mbarrier_arrive_noinc", "smem"),))
+    nvgpu.async_copy.cp_async_mbarrier_arrive(pointer(mbar_ptr, "cp_async_mbarrier_arrive_noinc", "smem"))

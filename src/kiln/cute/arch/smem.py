@@ -42,7 +42,7 @@ def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = 
 
 def dynamic_smem_size(*, loc: Any = None, ip: Any = None) -> Int32:
     """Bytes of dynamic shared memory the launch gave the block."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("dynamic_smem_size")
-    return Int32._make(cute_nvgpu.build_value("dynamic_smem_size", Int32.mlir_type), nonneg=True)
+    return Int32._make(nvgpu.control.dynamic_smem_size(), nonneg=True)

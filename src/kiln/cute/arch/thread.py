@@ -22,18 +22,15 @@ def _check(what: str) -> None:
         )
 
 
-def _triple(name: str) -> Triple:
-    from ...mlir import ir
+def _index(name: str, dim: int | None = None) -> Int32:
+    from ...dialects import cute
 
+    return Int32._make(cute.index(name, dim), nonneg=True)
+
+
+def _triple(name: str) -> Triple:
     _check(name)
-    x, y, z = (
-        Int32._make(
-            tracing.emit_value(f"cute.{name}", Int32.mlir_type, (), {"dim": ir.IntegerAttr.get(Int32.mlir_type, d)}),
-            nonneg=True,
-        )
-        for d in range(3)
-    )
-    return x, y, z
+    return _index(name, 0), _index(name, 1), _index(name, 2)
 
 
 def thread_idx(*, loc: Any = None, ip: Any = None) -> Triple:
@@ -59,10 +56,10 @@ def grid_dim(*, loc: Any = None, ip: Any = None) -> Triple:
 def lane_idx(*, loc: Any = None, ip: Any = None) -> Int32:
     """Position of this thread in its warp, 0 to 31."""
     _check("lane_idx")
-    return Int32._make(tracing.emit_value("cute.lane_idx", Int32.mlir_type), nonneg=True)
+    return _index("lane_idx")
 
 
 def warp_idx(*, loc: Any = None, ip: Any = None) -> Int32:
     """Number of this thread's warp in its block."""
     _check("warp_idx")
-    return Int32._make(tracing.emit_value("cute.warp_idx", Int32.mlir_type), nonneg=True)
+    return _index("warp_idx")

@@ -26,10 +26,10 @@ class ShflKind(enum.Enum):
 
 def sync_warp(mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> None:
     """Wait for the threads of the warp whose bits are set in `mask`."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("sync_warp")
-    cute_nvgpu.build("sync_warp", (i32(mask),))
+    nvgpu.sync.sync_warp(i32(mask))
 
 
 # --- shuffles --------------------------------------------------------------------------------------------------------
@@ -70,18 +70,18 @@ def _shuffle_vector(vector: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Va
 
 
 def _shuffle_word(value: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Value:
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
     from ...mlir import ir
 
     width = value.type.width  # pyright: ignore[reportAttributeAccessIssue]
     if width == 32:
-        return cute_nvgpu.build_value("shuffle", value.type, (value, *rest), kind=kind)
+        return nvgpu.warp.shuffle(kind, value, *rest)
     narrow = ir.IntegerType.get_signless(32)
     if width < 32:  # as the low bits of a word
         own = ir.IntegerType.get_signless(width)
         bits = value if value.type == own else tracing.emit_value("arith.bitcast", own, (value,))
         word = tracing.emit_value("arith.extui", narrow, (bits,))
-        word = cute_nvgpu.build_value("shuffle", narrow, (word, *rest), kind=kind)
+        word = nvgpu.warp.shuffle(kind, word, *rest)
         bits = tracing.emit_value("arith.trunci", own, (word,))
         return bits if value.type == own else tracing.emit_value("arith.bitcast", value.type, (bits,))
     if width != 64:
@@ -92,7 +92,7 @@ def _shuffle_word(value: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Value
     shift = tracing.constant(wide, 32)
     low = tracing.emit_value("arith.trunci", narrow, (bits,))
     high = tracing.emit_value("arith.trunci", narrow, (tracing.emit_value("arith.shrui", wide, (bits, shift)),))
-    low, high = (cute_nvgpu.build_value("shuffle", narrow, (word, *rest), kind=kind) for word in (low, high))
+    low, high = (nvgpu.warp.shuffle(kind, word, *rest) for word in (low, high))
     low, high = (tracing.emit_value("arith.extui", wide, (word,)) for word in (low, high))
     joined = tracing.emit_value("arith.ori", wide, (low, tracing.emit_value("arith.shli", wide, (high, shift))))
     return joined if value.type == wide else tracing.emit_value("arith.bitcast", value.type, (joined,))
@@ -202,7 +202,7 @@ def warp_redux_sync(
     ip: Any = None,
 ) -> Any:
     """Combine a 32-bit number of the lanes of a mask by the hardware; `fmax` and `fmin` need sm_100."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("warp_redux_sync")
     name = choice("kind", kind, _REDUX)
@@ -211,19 +211,17 @@ def warp_redux_sync(
         own: Any = type(typed)
         name = f"f{name}" if own.is_float else name if own.signed else f"u{name}"
     name += (".abs" if abs else "") + (".NaN" if nan else "")
-    return type(typed)._make(
-        cute_nvgpu.build_value("redux", type(typed).mlir_type, (typed.ir_value(), i32(mask_and_clamp)), kind=name)
-    )
+    return type(typed)._make(nvgpu.warp.redux(name, typed.ir_value(), i32(mask_and_clamp)))
 
 
 # --- votes -----------------------------------------------------------------------------------------------------------
 
 
 def _vote(what: str, kind: str, pred: Any, mask: Any, result: Any) -> Any:
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only(what)
-    return result._make(cute_nvgpu.build_value("vote", result.mlir_type, (i1(pred), i32(mask)), kind=kind))
+    return result._make(nvgpu.warp.vote(kind, i1(pred), i32(mask)))
 
 
 def vote_all_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Boolean:
@@ -253,11 +251,11 @@ class IfOpRegion:
     """`with elect_one():` runs its body in one thread of the warp."""
 
     def __enter__(self) -> None:
-        from ...dialects import cute_nvgpu
+        from ...dialects import nvgpu
         from ...mlir import ir
 
         kernel_only("elect_one")
-        chosen = cute_nvgpu.build_value("elect_one", Boolean.mlir_type)
+        chosen = nvgpu.warp.elect_one()
         branch = tracing.emit("scf.if", (), (chosen,), regions=2)
         self._point = ir.InsertionPoint(branch.regions[0].blocks.append())
         self._point.__enter__()
@@ -275,10 +273,8 @@ def elect_one(*, loc: Any = None, ip: Any = None) -> IfOpRegion:
 
 def make_warp_uniform(value: Any, *, loc: Any = None, ip: Any = None) -> Int32:
     """Promise that a value is the same in all threads of the warp, so that branches on it are uniform."""
-    from ...dialects import cute_nvgpu
+    from ...dialects import nvgpu
 
     kernel_only("make_warp_uniform")
     kind = type(value) if isinstance(value, (Int32, Uint32)) else Int32
-    return kind._make(
-        cute_nvgpu.build_value("warp_uniform", Int32.mlir_type, (i32(value),)), nonneg=getattr(value, "_nonneg", False)
-    )
+    return kind._make(nvgpu.warp.warp_uniform(i32(value)), nonneg=getattr(value, "_nonneg", False))

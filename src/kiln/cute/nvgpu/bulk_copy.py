@@ -79,7 +79,7 @@ class BulkLoadTrait(_BulkTrait):
     """From global to shared memory."""
 
     def copy(self, src: Any, dst: Any, pred: Any, *, mbar_ptr: Any = None) -> None:
-        from ...dialects import cute_nvgpu
+        from ...dialects import nvgpu
 
         if mbar_ptr is None:
             raise error(
@@ -97,7 +97,7 @@ class BulkLoadTrait(_BulkTrait):
         def move() -> None:
             check()
             for target, source in rows:
-                cute_nvgpu.build("bulk_load", (target, source, i32(size), where))
+                nvgpu.async_copy.bulk_load(target, source, i32(size), where)
 
         _under(pred, move)
 
@@ -106,7 +106,7 @@ class BulkStoreTrait(_BulkTrait):
     """From shared to global memory."""
 
     def copy(self, src: Any, dst: Any, pred: Any) -> None:
-        from ...dialects import cute_nvgpu
+        from ...dialects import nvgpu
 
         rows, size, check = self._rows(
             memory(src, "the source of a bulk copy", AddressSpace.smem),
@@ -116,7 +116,7 @@ class BulkStoreTrait(_BulkTrait):
         def move() -> None:
             check()
             for target, source in rows:
-                cute_nvgpu.build("bulk_store", (target, source, i32(size)))
+                nvgpu.async_copy.bulk_store(target, source, i32(size))
 
         _under(pred, move)
 

@@ -72,7 +72,7 @@ class CpAsyncTrait(CopyTrait):
         super().__init__(value_type, make_layout(1), layout, layout)
 
     def copy(self, src: Any, dst: Any, pred: Any) -> None:
-        from ...dialects import cute_nvgpu
+        from ...dialects import nvgpu
 
         src = memory(src, "the source of an asynchronous copy", AddressSpace.gmem)
         dst = memory(dst, "the destination of an asynchronous copy", AddressSpace.smem)
@@ -99,7 +99,8 @@ class CpAsyncTrait(CopyTrait):
         def move(numbers: Any, size: Any = whole) -> None:
             for n in numbers:
                 check_call(dst, n, self.values, write=True)
-                cute_nvgpu.build("cp_async", (*pairs[n], i32(size)), size=whole, cache=self.cache, **self.hints)
+                target, source = pairs[n]
+                nvgpu.async_copy.cp_async(target, source, i32(size), whole, self.cache, **self.hints)
 
         def check(numbers: Any) -> None:
             for n in numbers:

@@ -23,6 +23,7 @@ from ...base_dsl.typing import (
     TFloat32,
     Uint8,
 )
+from ...hardware import mma_shapes
 from ..atom import CopyOp, CopyTrait
 from ..copying import guarded, predicates
 from ..layout import Layout, make_layout, size
@@ -114,43 +115,45 @@ class WarpMmaTrait(RegisterMmaTrait):
         return tracing.emit_value("vector.bitcast", Int32.vector_type(words), (value,))
 
     def multiply(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        from ...dialects import cute_nvgpu
+        from ...dialects import nvgpu
 
-        m, n, k = self.shape_mnk
-        types = {"a_type": _PTX_NAMES[self.types["A"]], "b_type": _PTX_NAMES[self.types["B"]]}
-        return cute_nvgpu.build_value("mma_sync", c.type, (a, b, c), m=m, n=n, k=k, **types)
+        a_type, b_type = _PTX_NAMES[self.types["A"]], _PTX_NAMES[self.types["B"]]
+        return nvgpu.mma.mma_sync(self.shape_mnk, a_type, b_type, a, b, c)
 
 
 _PTX_NAMES = {
-    Float16: "f16", BFloat16: "bf16", Float64: "f64", TFloat32: "tf32", Float8E4M3FN: "e4m3", Float8E5M2: "e5m2",
-    Int8: "s8", Uint8: "u8",
+    Float16: "f16", BFloat16: "bf16", Float32: "f32", Float64: "f64", TFloat32: "tf32", Float8E4M3FN: "e4m3",
+    Float8E5M2: "e5m2", Int8: "s8", Uint8: "u8", Int32: "s32",
 }  # fmt: skip
 
 
-class WarpMmaOp(MmaOp):
-    """`mma.sync` with operands of some types and a shape."""
+_DTYPES = {name: dtype for dtype, name in _PTX_NAMES.items()}
 
-    _TYPES: tuple[tuple[Any, Any], ...] = ()
-    """What A (and B) may be, with the accumulator."""
-    _SHAPES: tuple[tuple[int, int, int], ...] = ()
+
+class WarpMmaOp(MmaOp):
+    """`mma.sync` with operands of some types and a shape; `hardware/mma_shapes.py` says which there are."""
+
+    _INPUTS: tuple[Any, ...] = ()
+    """What A and B may be."""
 
     def __init__(self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, shape_mnk: Any) -> None:
         name = type(self).__name__
         shape_mnk = tuple(shape_mnk) if isinstance(shape_mnk, (tuple, list)) else shape_mnk
         for dtype in (a_dtype, b_dtype):
-            if (dtype, acc_dtype) not in self._TYPES:
-                known = ", ".join(f"{a.__name__} with {c.__name__}" for a, c in self._TYPES)
+            if dtype not in self._INPUTS or acc_dtype not in _accumulators(dtype):
+                known = [f"{a.__name__} with {c.__name__}" for a in self._INPUTS for c in _accumulators(a)]
                 raise error(
                     DSLUserCodeTypeError,
                     f"{name} of {_name(dtype)} accumulated in {_name(acc_dtype)}",
-                    hint=f"the hardware has {known}",
+                    hint=f"the hardware has {', '.join(known)}",
                     depth=2,
                 )
-        if shape_mnk not in self._SHAPES:
+        a, b, acc = (_PTX_NAMES[dtype] for dtype in (a_dtype, b_dtype, acc_dtype))
+        if mma_shapes.find("mma.sync", shape_mnk, a, b, acc) is None:
             raise error(
                 DSLUserCodeTypeError,
                 f"{name} has no shape {shape_mnk}",
-                hint=f"the shapes (M, N, K) are {', '.join(map(str, self._SHAPES))}",
+                hint=f"the shapes (M, N, K) are {', '.join(map(str, mma_shapes.shapes('mma.sync', a)))}",
                 depth=2,
             )
         self.a_dtype = a_dtype
@@ -162,6 +165,10 @@ class WarpMmaOp(MmaOp):
         return WarpMmaTrait(self.shape_mnk, self.a_dtype, self.b_dtype, self.acc_dtype)
 
 
+def _accumulators(dtype: Any) -> list[Any]:
+    return [_DTYPES[name] for name in mma_shapes.sums("mma.sync", _PTX_NAMES[dtype])]
+
+
 def _name(dtype: Any) -> str:
     return getattr(dtype, "__name__", repr(dtype))
 
@@ -169,8 +176,7 @@ def _name(dtype: Any) -> str:
 class MmaF16BF16Op(WarpMmaOp):
     """Float16 or BFloat16, accumulated in Float32, or Float16 in Float16."""
 
-    _TYPES = ((Float16, Float32), (BFloat16, Float32), (Float16, Float16))
-    _SHAPES = ((16, 8, 8), (16, 8, 16))
+    _INPUTS = (Float16, BFloat16)
 
     def __init__(self, ab_dtype: Any, acc_dtype: Any, shape_mnk: Any) -> None:
         super().__init__(ab_dtype, ab_dtype, acc_dtype, shape_mnk)
@@ -179,8 +185,7 @@ class MmaF16BF16Op(WarpMmaOp):
 class MmaFP8Op(WarpMmaOp):
     """Float8E4M3FN or Float8E5M2 (from sm_89)."""
 
-    _TYPES = ((Float8E4M3FN, Float32), (Float8E5M2, Float32), (Float8E4M3FN, Float16), (Float8E5M2, Float16))
-    _SHAPES = ((16, 8, 32),)
+    _INPUTS = (Float8E4M3FN, Float8E5M2)
 
     def __init__(
         self, ab_dtype: Any, acc_dtype: Any = Float32, shape_mnk: Any = (16, 8, 32), *, b_dtype: Any = None
@@ -191,8 +196,7 @@ class MmaFP8Op(WarpMmaOp):
 class MmaTF32Op(WarpMmaOp):
     """Float32 of which 10 bits of mantissa count."""
 
-    _TYPES = ((TFloat32, Float32),)
-    _SHAPES = ((16, 8, 4), (16, 8, 8))
+    _INPUTS = (TFloat32,)
 
     def __init__(self, shape_mnk: Any = (16, 8, 8)) -> None:
         super().__init__(TFloat32, TFloat32, Float32, shape_mnk)
@@ -201,8 +205,7 @@ class MmaTF32Op(WarpMmaOp):
 class MmaI8Op(WarpMmaOp):
     """Int8 or Uint8, also mixed, accumulated in Int32."""
 
-    _TYPES = ((Int8, Int32), (Uint8, Int32))
-    _SHAPES = ((8, 8, 16), (16, 8, 16), (16, 8, 32))
+    _INPUTS = (Int8, Uint8)
 
     def __init__(
         self, a_dtype: Any = Int8, b_dtype: Any = None, acc_dtype: Any = Int32, shape_mnk: Any = (16, 8, 32)
@@ -213,8 +216,7 @@ class MmaI8Op(WarpMmaOp):
 class MmaF64Op(WarpMmaOp):
     """Float64; shapes of 16 rows from sm_90."""
 
-    _TYPES = ((Float64, Float64),)
-    _SHAPES = ((8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16))
+    _INPUTS = (Float64,)
 
     def __init__(self, shape_mnk: Any = (8, 8, 4)) -> None:
         super().__init__(Float64, Float64, Float64, shape_mnk)
@@ -268,10 +270,11 @@ def _fragment_layout(matrices: int, transpose: bool) -> Layout:
 
 class _MatrixTrait(CopyTrait):
     def __init__(
-        self, value_type: Any, rows: Layout, fragments: Layout, load: bool, matrices: int, **attributes: Any
+        self, value_type: Any, rows: Layout, fragments: Layout, load: bool, matrices: int, **modes: Any
     ) -> None:
-        self.attributes = {"count": matrices, **{name: value for name, value in attributes.items() if value}}
-        """Of the operation."""
+        self.matrices = matrices
+        self.modes = {name: value for name, value in modes.items() if value}
+        """Whether the operation transposes, and what it unpacks."""
         self.row_values = size(rows[1])
         self.lane_values = size(fragments[1])
         self._fragments = fragments
@@ -325,13 +328,15 @@ class _MatrixTrait(CopyTrait):
 class LoadMatrixTrait(_MatrixTrait):
     """`ldmatrix`."""
 
-    operation = "ldmatrix"
+    def operation(self, place: ir.Value) -> ir.Value:
+        """The registers of a lane."""
+        from ...dialects import nvgpu
+
+        return nvgpu.mma.ldmatrix(place, self._words(), self.matrices, **self.modes)
 
     def copy(self, src: Any, dst: Any, pred: Any) -> None:
-        from ...dialects import cute_nvgpu
-
         def call(place: ir.Value, registers: Registers, n: int) -> None:
-            words = cute_nvgpu.build_value(self.operation, self._words(), (place,), **self.attributes)
+            words = self.operation(place)
             fragment = registers.pointer.dtype.vector_type(self.lane_values)
             registers.store(n, tracing.emit_value("vector.bitcast", fragment, (words,)))
 
@@ -341,20 +346,24 @@ class LoadMatrixTrait(_MatrixTrait):
 class LoadByteMatrixTrait(LoadMatrixTrait):
     """`ldmatrix` of 16x16 matrices of bytes, transposed."""
 
-    operation = "ldmatrix_bytes"
+    def operation(self, place: ir.Value) -> ir.Value:
+        from ...dialects import nvgpu
+
+        return nvgpu.mma.ldmatrix_bytes(place, self._words(), self.matrices, **self.modes)
 
 
 class StoreMatrixTrait(_MatrixTrait):
     """`stmatrix`."""
 
-    operation = "stmatrix"
+    def operation(self, place: ir.Value, words: ir.Value) -> None:
+        """Store the registers of a lane."""
+        from ...dialects import nvgpu
+
+        nvgpu.mma.stmatrix(place, words, self.matrices, **self.modes)
 
     def copy(self, src: Any, dst: Any, pred: Any) -> None:
-        from ...dialects import cute_nvgpu
-
         def call(place: ir.Value, registers: Registers, n: int) -> None:
-            words = tracing.emit_value("vector.bitcast", self._words(), (registers.load(n),))
-            cute_nvgpu.build(self.operation, (place, words), **self.attributes)
+            self.operation(place, tracing.emit_value("vector.bitcast", self._words(), (registers.load(n),)))
 
         self._each(dst, src, pred, call)
 
@@ -362,7 +371,10 @@ class StoreMatrixTrait(_MatrixTrait):
 class StoreByteMatrixTrait(StoreMatrixTrait):
     """`stmatrix` of 16x8 matrices of bytes, transposed."""
 
-    operation = "stmatrix_bytes"
+    def operation(self, place: ir.Value, words: ir.Value) -> None:
+        from ...dialects import nvgpu
+
+        nvgpu.mma.stmatrix_bytes(place, words, self.matrices)
 
 
 class _MatrixOp(CopyOp):

@@ -13,6 +13,7 @@ from ...base_dsl.diagnostics import CompilerDiagnosticError
 from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
 from ...dialects import cute
+from ...dialects.definition import verify
 from ..host import faults, signals
 from ..lowering.sites import Site
 from .runtime import launch_settings
@@ -110,7 +111,7 @@ class CpuTarget(Target):
 
         cute.load_dialect()
         compilation = Compilation(module, entry, options)
-        compilation.verify()
+        compilation.verify(verify)
         artifacts = Artifacts()
         source = module.operation.clone()  # 0.5 us per operation; rendering it costs 10
         artifacts.add("mlir", source.get_asm)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl.compiler import report_at, source_span
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
 from ...dialects import cute
-from ...mlir import context, ir
+from ...mlir import context, find, ir
 from ..cpu.passes.coroutines import END
 from ..lowering.builder import (
     Builder,
@@ -27,7 +27,6 @@ from ..lowering.builder import (
     struct_type,
     symbol,
 )
-from ..lowering.search import find
 from ..lowering.sites import Site
 
 if TYPE_CHECKING:

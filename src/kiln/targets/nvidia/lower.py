@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from ...base_dsl.compiler import source_span
 from ...base_dsl.numeric.expand import CONVERSIONS, expand_narrow_floats
 from ...hardware import features
-from ...mlir import context, ir
+from ...mlir import context, find, ir, only_has
 from ..lowering.builder import constant_value, int_type, operations, symbol, translate
 from ..lowering.llvm_text import fix_float_literals, mark_asm_convergent
-from ..lowering.search import find, only_has
 from .codegen import newest_ptx
 from .expand import OUTLINED, Expansion, expand_module
 from .ops.narrow_conversions import narrow_conversion

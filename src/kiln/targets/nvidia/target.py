@@ -181,12 +181,13 @@ class NvidiaTarget(Target):
 
     def compile(self, module: ir.Module, entry: str, options: CompileOptions | None = None) -> NvidiaExecutable:
         """Compile the function `entry` of a module and the kernels it launches. The module is changed."""
-        from ...dialects import cute_nvgpu
+        from ...dialects import nvgpu
+        from ...dialects.definition import verify
         from .passes.kernel_outlining import split
 
-        cute_nvgpu.load_dialect()
+        nvgpu.load_dialect()
         compilation = Compilation(module, entry, options)
-        compilation.verify()
+        compilation.verify(verify)
         artifacts = Artifacts()
         source = module.operation.clone()
         artifacts.add("mlir", source.get_asm)

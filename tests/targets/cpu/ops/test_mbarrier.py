@@ -183,10 +183,10 @@ def test_a_phase_that_never_completes_is_a_deadlock(parity):
 def cp_async(target, source, size, bytes_=None):
     """`cp.async` of `size` bytes, of which `bytes_` are copied and the rest are zeros."""
     from kiln.cute.arch.values import i32
-    from kiln.dialects import cute_nvgpu
+    from kiln.dialects import nvgpu
 
-    operands = (target.ir_value(), source.ir_value(), i32(size if bytes_ is None else bytes_))
-    cute_nvgpu.build("cp_async", operands, size=size, cache="ca")
+    read = i32(size if bytes_ is None else bytes_)
+    nvgpu.async_copy.cp_async(target.ir_value(), source.ir_value(), read, size, "ca")
 
 
 @pytest.mark.parametrize("stages", [2, 4])

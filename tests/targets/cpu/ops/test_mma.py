@@ -22,9 +22,9 @@ from mma_cases import (
 
 import kiln
 from kiln import cute
-from kiln.base_dsl.diagnostics import DSLNotImplemented, DSLUserCodeRuntimeError
+from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLUserCodeRuntimeError
 from kiln.cute import arch
-from kiln.dialects import cute_nvgpu
+from kiln.dialects import nvgpu
 from kiln.mlir import ir
 
 FEW = [(1, 0), (1, 1), (2, 2)]
@@ -109,7 +109,7 @@ def test_shapes_the_hardware_does_not_have(a_kind, k, d_kind):
     kernel, _ = mma_kernel(a_kind, a_kind, k, d_kind)
     zero = np.zeros(4096, np.int32)
     c = np.zeros(4096, NUMPY[d_kind])
-    with pytest.raises(DSLNotImplemented, match=f"there is no mma.sync m16n8k{k} of {a_kind}"):
+    with pytest.raises(CompilerDiagnosticError, match=f"there is no mma.sync m16n8k{k} of {a_kind}"):
         run(kernel, zero, zero, c, c)
 
 
@@ -132,11 +132,11 @@ def test_ldmatrix_and_stmatrix(count, transpose):
         place = rows[t] * 8
         type_ = ir.VectorType.get([count], cute.Int32.mlir_type)
         pointer = (tile.iterator + place).ir_value()
-        made = cute_nvgpu.build_value("ldmatrix", type_, (pointer,), count=count, transpose=True if transpose else None)
+        made = nvgpu.mma.ldmatrix(pointer, type_, count=count, transpose=transpose)
         for n, value in enumerate(elements_of(made, cute.Int32)):
             out[t * count + n] = value
         target = (copy.iterator + place).ir_value()
-        cute_nvgpu.build("stmatrix", (target, made), count=count, transpose=True if transpose else None)
+        nvgpu.mma.stmatrix(target, made, count=count, transpose=transpose)
         arch.sync_warp()
         for i in range(16):
             back[i * 32 + t] = copy[i * 32 + t]
@@ -178,13 +178,11 @@ def test_a_gemm_of_matrix_loads_and_mma():
             # matrices: (rows 0-7, columns 0-7), (8-15, 0-7), (0-7, 8-15), (8-15, 8-15)
             row, column = warp * 16 + lane % 16, step * 16 + lane // 16 * 8
             pointer = (left.iterator + (row * k + column)).ir_value()
-            x = cute_nvgpu.build_value("ldmatrix", four, (pointer,), count=4)
+            x = nvgpu.mma.ldmatrix(pointer, four, count=4)
             for j in kiln.range_constexpr(n // 8):
                 pointer = (right.iterator + ((step * 16 + lane % 16) * n + j * 8)).ir_value()
-                y = cute_nvgpu.build_value("ldmatrix", two, (pointer,), count=2, transpose=True)
-                sums[j] = cute_nvgpu.build_value(
-                    "mma_sync", sums[j].type, (x, y, sums[j]), m=16, n=8, k=16, a_type="f16", b_type="f16"
-                )
+                y = nvgpu.mma.ldmatrix(pointer, two, count=2, transpose=True)
+                sums[j] = nvgpu.mma.mma_sync((16, 8, 16), "f16", "f16", x, y, sums[j])
         for j in kiln.range_constexpr(n // 8):
             for i, value in enumerate(elements_of(sums[j], cute.Float32)):
                 row = warp * 16 + lane // 4 + 8 * (i // 2)
@@ -223,7 +221,7 @@ def test_a_ring_of_bulk_copies(stages):
                 arch.mbarrier_arrive_and_expect_tx(full + s, 128)
                 operands = ((ring.iterator + s * 32).ir_value(), (x.iterator + i * 32).ir_value())
                 size = cute.Int32(128).ir_value()
-                cute_nvgpu.build("bulk_load", (*operands, size, (full + s).ir_value()))
+                nvgpu.async_copy.bulk_load(*operands, size, (full + s).ir_value())
         if t < 32:
             for i in range(cute.Int32(tiles)):
                 s, phase = i % stages, i // stages % 2
@@ -238,7 +236,7 @@ def test_a_ring_of_bulk_copies(stages):
                 arch.sync_warp()
                 if t == 0:
                     operands = ((out.iterator + i * 32).ir_value(), box.iterator.ir_value())
-                    cute_nvgpu.build("bulk_store", (*operands, cute.Int32(128).ir_value()))
+                    nvgpu.async_copy.bulk_store(*operands, cute.Int32(128).ir_value())
                     arch.cp_async_bulk_commit_group()
 
     x = np.arange(tiles * 32, dtype=np.int32)
@@ -256,9 +254,7 @@ def test_match(kind, dtype):
         t, b = arch.thread_idx()[0], arch.block_idx()[0]
         value = element(x[b * 32 + t]).ir_value()
         mask = cute.Int32(-1).ir_value()
-        out[b * 32 + t] = cute.Int32._make(
-            cute_nvgpu.build_value("match", cute.Int32.mlir_type, (value, mask), kind=kind)
-        )
+        out[b * 32 + t] = cute.Int32._make(nvgpu.warp.match(kind, value, mask))
 
     rows = np.array([np.arange(32) % 5, np.full(32, -7), np.arange(32)], dtype)
     if dtype is np.int64:
@@ -290,14 +286,10 @@ def chained(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, out: cute.Tensor):
     factor = cute.Float32(lane % 3) - 1.0
     for step in kiln.range_constexpr(3):
         row = tile.iterator + (lane % 8 + 8 * step) * 4
-        loaded = cute_nvgpu.build_value(
-            "ldmatrix", ir.VectorType.get([2], cute.Int32.mlir_type), (row.ir_value(),), count=2
-        )
+        loaded = nvgpu.mma.ldmatrix(row.ir_value(), ir.VectorType.get([2], cute.Int32.mlir_type), count=2)
         for part in kiln.range_constexpr(2):
             start = vector_of([sums[part * 4 + n] for n in range(4)], cute.Float32)
-            made = cute_nvgpu.build_value(
-                "mma_sync", start.type, (left, loaded if step else right, start), m=16, n=8, k=16, a_type="bf16", b_type="bf16"
-            )  # fmt: skip
+            made = nvgpu.mma.mma_sync((16, 8, 16), "bf16", "bf16", left, loaded if step else right, start)  # fmt: skip
             for n, value in enumerate(elements_of(made, cute.Float32)):
                 sums[part * 4 + n] = value * factor if step == 1 else value + sums[(part * 4 + n + 1) % 8]
     if lane % 2 == 0:
@@ -354,9 +346,9 @@ def test_a_warp_of_which_lanes_have_ended(loads):
         pointer = (tile.iterator + t % 8 * 8).ir_value()
         if kiln.const_expr(loads == 0):
             words = cute.full((4,), 1, cute.Int32).ir_value()
-            cute_nvgpu.build("stmatrix", (pointer, words), count=4)
+            nvgpu.mma.stmatrix(pointer, words, count=4)
         for n in kiln.range_constexpr(loads):
-            words = cute_nvgpu.build_value("ldmatrix", type_, (pointer,), count=4)
+            words = nvgpu.mma.ldmatrix(pointer, type_, count=4)
             out[t * 2 + n] = elements_of(words, cute.Int32)[0]
 
     with pytest.raises(DSLUserCodeRuntimeError, match="matrix is executed by 24 lanes of a warp"):

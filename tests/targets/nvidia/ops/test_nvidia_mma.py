@@ -42,7 +42,7 @@ def test_8_bit_floats_need_sm_89():
 @needs_ptxas
 def test_matrix_accesses_bulk_copies_and_match():
     from kiln.cute import arch
-    from kiln.dialects import cute_nvgpu
+    from kiln.dialects import nvgpu
     from kiln.mlir import ir
 
     @cute.kernel
@@ -50,19 +50,17 @@ def test_matrix_accesses_bulk_copies_and_match():
         tile, barrier = arch.alloc_smem(cute.Int32, 256, 128), arch.alloc_smem(cute.Int64, 1)
         t = arch.thread_idx()[0]
         address, size = tile.ir_value(), cute.Int32(128).ir_value()
-        cute_nvgpu.build("bulk_load", (address, x.iterator.ir_value(), size, barrier.ir_value()))
+        nvgpu.async_copy.bulk_load(address, x.iterator.ir_value(), size, barrier.ir_value())
         arch.mbarrier_wait(barrier, 0)
         word = cute.Int32.mlir_type
         for count in (1, 2, 4):
-            for transpose in (True, None):
-                made = cute_nvgpu.build_value(
-                    "ldmatrix", ir.VectorType.get([count], word), (address,), count=count, transpose=transpose
-                )
-                cute_nvgpu.build("stmatrix", (address, made), count=count, transpose=transpose)
-        cute_nvgpu.build("bulk_store", (out.iterator.ir_value(), address, size))
+            for transpose in (True, False):
+                made = nvgpu.mma.ldmatrix(address, ir.VectorType.get([count], word), count=count, transpose=transpose)
+                nvgpu.mma.stmatrix(address, made, count=count, transpose=transpose)
+        nvgpu.async_copy.bulk_store(out.iterator.ir_value(), address, size)
         mask = cute.Int32(-1).ir_value()
         for kind in ("any", "all"):
-            out[t] = cute.Int32._make(cute_nvgpu.build_value("match", word, (t.ir_value(), mask), kind=kind))
+            out[t] = cute.Int32._make(nvgpu.warp.match(kind, t.ir_value(), mask))
 
     compiled = compile_for(launcher(kernel, 2, grid=1, block=32), *arrays(np.int32, np.int32))
     ptx = compiled.executable.artifacts["ptx"]

@@ -16,8 +16,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ....base_dsl.compiler import report_at
-from ....base_dsl.diagnostics import DSLNotImplemented
+from ....hardware import mma_shapes
 from ....mlir import context, ir
 from ...host.expand import Expander
 from ...lowering.builder import Builder, function, global_, int_type, parsed_type, ptr_type
@@ -34,30 +33,12 @@ A_AT, B_AT, C_AT = 0, 64, 96
 """Where fragments lie in a lane's slot."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Element:
-    """An element type of A or B: its bits, and the type sums are made in."""
+def bits_of(element: str) -> int:
+    """Bits of an element of A or B.
 
-    bits: int
-    sum: str
-
-
-ELEMENTS = {
-    "f16": Element(16, "f32"), "bf16": Element(16, "f32"), "tf32": Element(32, "f32"), "f64": Element(64, "f64"),
-    "s8": Element(8, "i32"), "u8": Element(8, "i32"), "e4m3": Element(8, "f32"), "e5m2": Element(8, "f32"),
-    "s4": Element(4, "i32"), "u4": Element(4, "i32"), "b1.and": Element(32, "i32"), "b1.xor": Element(32, "i32"),
-}  # fmt: skip
-"""Matrices of bits are matrices of words whose product is the number of bits that both (`and`) or only one (`xor`) has."""
-
-SHAPES = {
-    "f16": {(16, 8, 8), (16, 8, 16)}, "bf16": {(16, 8, 8), (16, 8, 16)}, "tf32": {(16, 8, 4), (16, 8, 8)},
-    "f64": {(8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16)}, "s8": {(8, 8, 16), (16, 8, 16), (16, 8, 32)},
-    "u8": {(8, 8, 16), (16, 8, 16), (16, 8, 32)},
-    "e4m3": {(16, 8, 16), (16, 8, 32)}, "e5m2": {(16, 8, 16), (16, 8, 32)},
-    "s4": {(8, 8, 32), (16, 8, 32), (16, 8, 64)}, "u4": {(8, 8, 32), (16, 8, 32), (16, 8, 64)},
-    "b1.and": {(8, 8, 4), (16, 8, 4), (16, 8, 8)}, "b1.xor": {(8, 8, 4), (16, 8, 4), (16, 8, 8)},
-}  # fmt: skip
-"""Shapes (m, n, k) by the type of A."""
+    Matrices of bits are matrices of words whose product is the number of bits that both (`and`) or only one (`xor`) has.
+    """
+    return 32 if element.startswith("b1") else mma_shapes.BITS[element]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +60,8 @@ class Mma:
 
     @property
     def sum(self) -> str:
-        return ELEMENTS[self.a].sum
+        """The type sums are made in."""
+        return "i32" if self.d == "i32" else _product_type(self.a)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +149,7 @@ def _product_type(kind: str) -> str:
     """The type elements are multiplied in. Bytes: 32 products of 16 bits and their sum are exact in f32, and faster there."""
     if kind.startswith("b1"):
         return "i32"
-    return "f32" if ELEMENTS[kind].sum == "i32" else ELEMENTS[kind].sum
+    return "f64" if kind == "f64" else "f32"
 
 
 def _elements(x: Expander, b: Builder, address: ir.Value, kind: str, count: int) -> ir.Value:
@@ -257,7 +239,7 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
     """
     type_, is_integer = parsed_type(_product_type(kind.a)), kind.sum == "i32"
     row_type, d_type = _vector(kind.n, type_), parsed_type(kind.d)
-    in_a, in_b = fragment_a(kind.m, kind.k, ELEMENTS[kind.a].bits), fragment_b(kind.n, kind.k, ELEMENTS[kind.b].bits)
+    in_a, in_b = fragment_a(kind.m, kind.k, bits_of(kind.a)), fragment_b(kind.n, kind.k, bits_of(kind.b))
     a = b.alloca(type_, kind.m * kind.k, 64)  # as the lanes hold it
     rows = b.alloca(type_, kind.k * kind.n, 64)  # of B
 
@@ -332,33 +314,11 @@ def _sum(b: Builder, c: ir.Value, total: ir.Value, saturates: bool) -> ir.Value:
     return b.value("arith.trunci", c.type, (whole,))
 
 
-_RESULTS = {
-    "f16": ("f32", "f16"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",), "s8": ("i32",), "u8": ("i32",),
-    "e4m3": ("f32", "f16"), "e5m2": ("f32", "f16"), "s4": ("i32",), "u4": ("i32",), "b1.and": ("i32",),
-    "b1.xor": ("i32",),
-}  # fmt: skip
-
-
-def checked(op: ir.Operation, kind: Mma) -> Mma:
-    """A kind of `mma_sync`; refused if the hardware has no such instruction."""
-    a, b = kind.a, kind.b
-    same_family = a == b or any({a, b} <= family for family in ({"s8", "u8"}, {"s4", "u4"}, {"e4m3", "e5m2"}))
-    shapes = SHAPES.get(a, set[tuple[int, int, int]]())
-    if not same_family or (kind.m, kind.n, kind.k) not in shapes or kind.d not in _RESULTS[a]:
-        raise report_at(
-            op.location,
-            DSLNotImplemented,
-            f"there is no mma.sync m{kind.m}n{kind.n}k{kind.k} of {a} and {b} with sums in {kind.d}",
-            f"shapes for {a}: {', '.join(f'm{m}n{n}k{k}' for m, n, k in sorted(shapes))}",
-        )
-    return kind
-
-
 def _kind_of(op: ir.Operation) -> Mma:
     """The kind of an `mma_sync`."""
     m, n, k = (op.attributes[name].value for name in "mnk")
     d = str(op.operands[2].type.element_type)  # pyright: ignore[reportAttributeAccessIssue]
-    return checked(op, Mma(m, n, k, op.attributes["a_type"].value, op.attributes["b_type"].value, d))
+    return Mma(m, n, k, op.attributes["a_type"].value, op.attributes["b_type"].value, d)
 
 
 def mma(x: Expander, op: ir.Operation, b: Builder, kind: Mma, a: ir.Value, right: ir.Value, c: ir.Value) -> ir.Value:
@@ -504,12 +464,6 @@ def _element(b: Builder, memory: ir.Value, number: ir.Value, bits: int) -> ir.Va
     return b.value("arith.trunci", i8, (wanted,))
 
 
-def _checked_matrices(op: ir.Operation, kind: Matrices) -> Matrices:
-    if kind.count not in ((1, 2) if kind.shape == "m16n16" else (1, 2, 4)):
-        raise report_at(op.location, DSLNotImplemented, f"{kind.name}: there is no such number of matrices at a time")
-    return kind
-
-
 def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, lanes: int, stores: bool) -> None:
     """In an instrumented build: so many lanes give the address of a row."""
     Hooks(x, op).rows(b, address, lanes, stores)
@@ -521,7 +475,7 @@ def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, lanes: i
 
 def _movement(x: Expander, op: ir.Operation, kind: Matrices) -> str:
     """The function that moves matrices for all lanes."""
-    name = f"kiln.{_checked_matrices(op, kind).name}"
+    name = f"kiln.{kind.name}"
     _outlined(x, name, _matrix_access(kind))
     return name
 

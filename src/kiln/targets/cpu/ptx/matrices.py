@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ....hardware import mma_shapes
 from ....mlir import context, ir
 from ...lowering.builder import int_type, parsed_type
 from ..ops import mma
@@ -36,18 +37,18 @@ def _mma(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     rows, columns, inner = map(int, shape.groups())
     if bits and (a, b) == ("b1", "b1"):
         a = b = f"b1.{bits}"
-        inner //= 32
-    if d != c or a not in mma.ELEMENTS or b not in mma.ELEMENTS:
+    if d != c or a not in mma_shapes.BITS or b not in mma_shapes.BITS:
         raise Refused(f"an mma of {a} and {b} with sums in {d} and {c}")
+    if rule := mma_shapes.refusal("mma.sync", (rows, columns, inner), a, b, d):
+        raise Refused(f"this mma: {rule}")
+    inner //= 32 if bits else 1
     saturates = "satfinite" in modifiers
     if saturates and (d != "s32" or bits):
         raise Refused("an mma that saturates sums of this type")
     sums = {"s32": "i32"}.get(d, d)
-    kind = mma.checked(m.op, mma.Mma(rows, columns, inner, a, b, sums, saturates))
+    kind = mma.Mma(rows, columns, inner, a, b, sums, saturates)
     register = "f64" if a == "f64" else "i32"
-    counts = [
-        size * mma.ELEMENTS[a].bits // (64 if a == "f64" else 32) // 32 for size in (rows * inner, inner * columns)
-    ]
+    counts = [size * mma.bits_of(a) // (64 if a == "f64" else 32) // 32 for size in (rows * inner, inner * columns)]
     left, right = (_vector(m, o, count, register) for o, count in zip(operands[1:3], counts))
     start = _vector(m, operands[3], rows * columns // 32, sums)
     _set(m, operands[0], mma.mma(m.x, m.op, m.b, kind, left, right, start))

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.compiler import source_span
 from ....dialects import cute
+from ....dialects.definition import text
+from ....dialects.nvgpu.warp import shuffle, vote
 from ....mlir import context, ir
 from ...lowering.builder import Builder, int_type, like
 from .register_arrays import RegisterArray, RegisterPlace, unproven_arrays
@@ -405,12 +407,12 @@ class _Watch:
             return b.compare("ne", b.value(name, made, (bits,)), b.const(made, 0))
         if name in _TOGETHER:
             mine = self._whole(b, self._shadow(b, op.operands[0]))
-            kind = {"kind": ir.StringAttr.get("any", context())}
-            some = b.value("cute_nvgpu.vote", int_type(1), (mine, op.operands[1]), kind)
+            some = vote("any", mine, op.operands[1], b.value)
             return self._shaped(b, some, type_)
         if name == _SHUFFLE:  # what another lane holds may be unset: the shadow goes the same way
             whole = b.value("arith.extui", int_type(32), (self._whole(b, self._shadow(b, op.operands[0])),))
-            word = b.value(name, int_type(32), (whole, *list(op.operands)[1:]), {"kind": op.attributes["kind"]})
+            _, offset, mask, clamp = op.operands
+            word = shuffle(text(op, "kind"), whole, offset, mask, clamp, b.value)
             return self._shaped(b, b.compare("ne", word, b.i32(0)), type_)
         if name == "arith.select":
             condition, x, y = op.operands
@@ -540,9 +542,9 @@ class _Watch:
             info = cute.info(pointer.type)
             if cute.is_memref(pointer.type):
                 iter_type = cute.ptr_type(info.element, info.space, info.alignment)
-                pointer = inside.value("cute.iter", iter_type, (pointer,))
-            place = inside.value("cute.ptr_add", cute.ptr_type(info.element, info.space), (pointer, offset))
-            address = inside.value("cute.ptr_to_int", int_type(64), (place,))
+                pointer = cute.iter_(pointer, iter_type, inside.value)
+            place = cute.ptr_add(pointer, offset, cute.ptr_type(info.element, info.space), inside.value)
+            address = cute.ptr_to_int(place, inside.value)
             bytes_ = max(1, cute.element_bits(info.element) // 8)
         call(self.expansion, inside, "undefined", address, bytes_, site, other if other >= 0 else site, element)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ....base_dsl.compiler import report_at
-from ....base_dsl.diagnostics import DSLNotImplemented
 from ....hardware import features
 from ....mlir import context, ir
 from ...lowering.builder import int_type
@@ -45,10 +43,8 @@ def _atomic_rmw(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Dev
     type_ = value.type
     bits = as_bits(b, value)
     width = bits.type.width
-    if width not in REGISTER:
-        raise report_at(op.location, DSLNotImplemented, f"atomic {kind} of {type_}: 16, 32 and 64 bits are possible")
     if not _has_instruction(x, kind, type_):
-        made = _compare_and_swap_loop(x, op, b, _combination(op, kind, value))
+        made = _compare_and_swap_loop(x, op, b, _combination(kind, value))
         return [from_bits(b, made, results[0])]
     letter = REGISTER[width]
     space, address = _space(pointer)
@@ -75,16 +71,14 @@ def _has_instruction(x: Expander, kind: str, type_: ir.Type) -> bool:
     return bits_of(type_) >= 32
 
 
-def _combination(op: ir.Operation, kind: str, value: ir.Value) -> Callable[[DeviceBuilder, ir.Value], ir.Value]:
+def _combination(kind: str, value: ir.Value) -> Callable[[DeviceBuilder, ir.Value], ir.Value]:
     """The new element, from the old one."""
     names = {
         "add": ("arith.addf", "arith.addi"), "max": ("arith.maxnumf", "arith.maxsi"), "min": ("arith.minnumf", "arith.minsi"),
         "umax": ("", "arith.maxui"), "umin": ("", "arith.minui"), "and": ("", "arith.andi"), "or": ("", "arith.ori"),
         "xor": ("", "arith.xori"), "exch": ("exch", "exch"),
     }  # fmt: skip
-    name = names.get(kind, ("", ""))[not is_float(value.type)]
-    if not name:
-        raise report_at(op.location, DSLNotImplemented, f"atomic {kind} of {value.type}")
+    name = names[kind][not is_float(value.type)]
 
     def combine(b: DeviceBuilder, old: ir.Value) -> ir.Value:
         if name == "exch":
@@ -138,17 +132,11 @@ def _access(type_: ir.Type) -> tuple[int, int]:
     bits = bits_of(type_)
     if bits in (8, 16, 32, 64):
         return bits, 1
-    if bits % 64 == 0 and bits // 64 in (1, 2):
-        return 64, bits // 64
-    if bits % 32 == 0 and bits // 32 in (2, 4):
-        return 32, bits // 32
-    return 0, 0
+    return 64, bits // 64
 
 
-def _pieces(op: ir.Operation, type_: ir.Type) -> tuple[int, int, str, str]:
+def _pieces(type_: ir.Type) -> tuple[int, int, str, str]:
     width, count = _access(type_)
-    if not count:
-        raise report_at(op.location, DSLNotImplemented, f"one access of {type_}: 1, 2, 4, 8 or 16 bytes are possible")
     vector = f".v{count}" if count > 1 else ""
     return width, count, vector, "h" if width == 8 else REGISTER[width]
 
@@ -158,7 +146,7 @@ def _ordered_load(x: Expander, op: ir.Operation, _o: Types, results: Types, b: D
     pointer = op.operands[0]
     _check_scope(x, op, attribute(op, "modifiers"))
     carrier = carrier_type(results[0])
-    width, count, vector, letter = _pieces(op, carrier)
+    width, count, vector, letter = _pieces(carrier)
     space, address = _space(pointer)
     modifiers, policy = _hinted(b, attribute(op, "modifiers"))
     names = ", ".join(f"${n}" for n in range(count))
@@ -182,7 +170,7 @@ def _ordered_store(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Devic
     pointer, value = op.operands
     _check_scope(x, op, attribute(op, "modifiers"))
     value = to_carrier(b, value)
-    width, count, vector, letter = _pieces(op, value.type)
+    width, count, vector, letter = _pieces(value.type)
     space, address = _space(pointer)
     modifiers, policy = _hinted(b, attribute(op, "modifiers"))
     names = ", ".join(f"${n + 1}" for n in range(count))

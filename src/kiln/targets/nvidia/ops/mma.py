@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from ....base_dsl.compiler import report_at
-from ....base_dsl.diagnostics import DSLNotImplemented
-from ....hardware import features
+from ....hardware import features, mma_shapes
 from ....mlir import context, ir
 from ...lowering.builder import int_type
 from ..expand import Types, attribute, element_of, expands, pointer_type
@@ -17,12 +15,8 @@ if TYPE_CHECKING:
     from ..expand import DeviceBuilder, Expander
 
 _LETTERS = {"i32": "r", "f32": "f", "f64": "d", "i64": "l"}
-_MMA_SHAPES = {
-    "f16": ((16, 8, 8), (16, 8, 16)), "bf16": ((16, 8, 8), (16, 8, 16)), "tf32": ((16, 8, 4), (16, 8, 8)),
-    "f64": ((8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16)), "s8": ((8, 8, 16), (16, 8, 16), (16, 8, 32)),
-    "u8": ((8, 8, 16), (16, 8, 16), (16, 8, 32)),
-    "e4m3": ((16, 8, 32),), "e5m2": ((16, 8, 32),),
-}  # fmt: skip
+_SUMS = {"i32": "s32"}
+"""Types of sums whose names in PTX are others."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -80,12 +74,9 @@ def _mma_sync(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Devic
     left, right = attribute(op, "a_type"), attribute(op, "b_type")
     a, second, c = op.operands
     d_type = _name(element_of(results[0]))
-    if (m, n, k) not in _MMA_SHAPES.get(left, ()):
-        raise report_at(op.location, DSLNotImplemented, f"there is no mma.sync m{m}n{n}k{k} of {left} and {right}")
-    if left in ("e4m3", "e5m2"):
-        x.require(op, features.FLOAT8_MMA)
-    if left == "f64" and m == 16:
-        x.require(op, features.TALL_FLOAT64_MMA, f"mma.sync m{m}n{n}k{k} of f64")
+    sums = _SUMS.get(d_type, d_type)
+    product = _product((m, n, k), left, right, sums)
+    x.require(op, product.feature)
     groups = [
         _registers(x, b, a, as_bits=left == "tf32"), _registers(x, b, second, as_bits=right == "tf32"),
         _registers(x, b, c, as_bits=False),
@@ -95,7 +86,14 @@ def _mma_sync(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Devic
     kinds = tuple((len(group), _name(group[0].type)) for group in (groups[2], *groups))
     # All threads of the warp take part: it must not be moved into a branch. LLVM's intrinsics compile faster, but they do not
     # touch memory: LLVM moves what was read a step ahead down to where they need it.
-    x.results[op.results[0]] = b.asm(*_mma_text(m, n, k, left, right, d_type, kinds), operands, outputs)
+    x.results[op.results[0]] = b.asm(*_mma_text(m, n, k, left, right, sums, kinds), operands, outputs)
+
+
+@functools.lru_cache(maxsize=64)
+def _product(shape: mma_shapes.Shape, left: str, right: str, sums: str) -> mma_shapes.Product:
+    found = mma_shapes.find("mma.sync", shape, left, right, sums)
+    assert found is not None, "the verifier lets no other pass"
+    return found
 
 
 @functools.lru_cache(maxsize=64)
@@ -105,7 +103,7 @@ def _name(type_: ir.Type) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _mma_text(
-    m: int, n: int, k: int, left: str, right: str, d_type: str, kinds: tuple[tuple[int, str], ...]
+    m: int, n: int, k: int, left: str, right: str, sums: str, kinds: tuple[tuple[int, str], ...]
 ) -> tuple[str, str]:
     """The instruction and its constraints; `kinds` are how many registers of which type the result and the operands are."""
     names: list[str] = []
@@ -113,8 +111,7 @@ def _mma_text(
     for place, (count, kind) in enumerate(kinds):
         names.append("{" + ", ".join(f"${len(letters) + i}" for i in range(count)) + "}")
         letters += [_LETTERS[kind] if place else f"={_LETTERS[kind]}"] * count
-    sum_type = {"i32": "s32"}.get(d_type, d_type)
-    code = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{sum_type}.{left}.{right}.{sum_type} {', '.join(names)};"
+    code = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{sums}.{left}.{right}.{sums} {', '.join(names)};"
     return code, ",".join(letters)
 
 
@@ -123,10 +120,7 @@ def _shared_address(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
 
 
 def _matrices(op: ir.Operation) -> tuple[int, str]:
-    count = attribute(op, "count")
-    if count not in (1, 2, 4):
-        raise report_at(op.location, DSLNotImplemented, f"{op.name} of {count} matrices: 1, 2 or 4 are possible")
-    return count, ".trans" if "transpose" in op.attributes else ""
+    return attribute(op, "count"), ".trans" if "transpose" in op.attributes else ""
 
 
 def _source_format(x: Expander, op: ir.Operation, plain: str) -> str:

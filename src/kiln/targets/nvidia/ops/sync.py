@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ....base_dsl.compiler import report_at
-from ....base_dsl.diagnostics import DSLNotImplemented
 from ....hardware import features
 from ....mlir import context, ir
 from ...lowering.builder import int_type, ptr_type
@@ -115,15 +113,8 @@ def _fence(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder
 def _shuffle(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
     value, offset, mask, clamp = op.operands
     bits = as_bits(b, value)
-    if bits.type.width > 32:
-        raise report_at(op.location, DSLNotImplemented, f"shuffle of {value.type}: it moves 32 bits at a time")
-    width = bits.type.width
-    if width < 32:
-        bits = b.value("arith.extui", int_type(32), (bits,))
     kind = ir.Attribute.parse(f"#nvvm<shfl_kind {attribute(op, 'kind')}>", context())
     made = b.value("nvvm.shfl.sync", int_type(32), (mask, bits, offset, clamp), {"kind": kind})
-    if width < 32:
-        made = b.value("arith.trunci", int_type(width), (made,))
     return [from_bits(b, made, results[0])]
 
 
@@ -256,8 +247,6 @@ def _mbarrier_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Devic
 def _cp_async(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
     target, source, source_size = op.operands
     size, cache = attribute(op, "size"), attribute(op, "cache")
-    if size not in (4, 8, 16) or (cache == "cg" and size != 16):
-        raise report_at(op.location, DSLNotImplemented, f"cp.async.{cache} of {size} bytes")
     address, source = _shared_address(b, target), b.cast_space(source, pointer_type(1))
     operands, letters, rest = [address, source], "r,l", f"{size}"
     if constant_value(source_size) != size:

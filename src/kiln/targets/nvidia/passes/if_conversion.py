@@ -6,9 +6,9 @@ a block of its own.
 
 from __future__ import annotations
 
-from ....mlir import ir
+from ....dialects import cute
+from ....mlir import find, ir
 from ...lowering.builder import constant_value
-from ...lowering.search import find
 
 
 def flatten_branches(module: ir.Module) -> None:
@@ -41,12 +41,10 @@ def _only_store(branch: ir.Operation) -> ir.Operation | None:
 
 
 def _choose(branch: ir.Operation, store: ir.Operation) -> None:
-    value, pointer, place = store.operands
-    point, location = ir.InsertionPoint(branch), store.location
-    attributes = dict(store.attributes.items())
-    before = ir.Operation.create("cute.load", (value.type,), (pointer, place), attributes, None, 0, location, point)
-    operands = (branch.operands[0], value, before.result)
-    chosen = ir.Operation.create("arith.select", (value.type,), operands, None, None, 0, location, point)
+    value = store.operands[0]
+    operands = (branch.operands[0], value, cute.load_before(store, branch))
+    point = ir.InsertionPoint(branch)
+    chosen = ir.Operation.create("arith.select", (value.type,), operands, None, None, 0, store.location, point)
     store.move_before(branch)
     store.operands[0] = chosen.result
     branch.erase()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ....base_dsl.compiler import report_at, source_span
 from ....base_dsl.diagnostics import CompilerDiagnosticError
 from ....dialects import cute
-from ....mlir import context, ir
+from ....dialects.nvgpu.launch import driver_launch
+from ....mlir import context, find, ir
 from ...lowering.builder import constant_value
-from ...lowering.search import find
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,13 +99,7 @@ def _replace_launch(
             f"kernel {name} takes ({', '.join(map(str, want))}) but is launched with ({', '.join(map(str, got))})",
         )
     _note(op, facts[name])
-    attributes = {key: value for key, value in op.attributes.items() if key != "kernel"}
-    attributes["name"] = ir.StringAttr.get(name, context())
-    attributes["index"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32, context()), kernels.index(name))
-    ir.Operation.create(
-        "cute_nvgpu.driver_launch", (), list(op.operands), attributes, None, 0, op.location, ir.InsertionPoint(op)
-    )
-    op.erase()
+    driver_launch(op, kernels.index(name), name)
 
 
 def _note(op: ir.Operation, facts: LaunchFacts) -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from ....mlir import context, ir
-from ...lowering.search import find
+from ....mlir import context, find, ir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

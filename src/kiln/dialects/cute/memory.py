@@ -1,0 +1,386 @@
+"""Pointers, memrefs, loads, stores and allocations: `cute` operations about memory."""
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ...base_dsl.trace import emit, emit_value
+from ...mlir import context, ext, ir
+from ..definition import I32, I64, Emit, Integer, attributes, int_type, number, one_of, text
+from .types import Cute, Memref, Ptr, info
+
+
+class _Reads(ir.MemoryEffectsOpInterface):
+    @staticmethod
+    def get_effects(op: Any, effects: list[ir.MemoryEffect]) -> None:
+        effects.append(ir.MemoryEffect.Read)
+
+
+class _Writes(ir.MemoryEffectsOpInterface):
+    @staticmethod
+    def get_effects(op: Any, effects: list[ir.MemoryEffect]) -> None:
+        effects.append(ir.MemoryEffect.Write)
+
+
+class _Allocates(ir.MemoryEffectsOpInterface):
+    @staticmethod
+    def get_effects(op: Any, effects: list[ir.MemoryEffect]) -> None:
+        effects.append(ir.MemoryEffect.Allocate)
+
+
+@functools.lru_cache(maxsize=256)
+def _i64(value: int) -> ir.Attribute:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64, context()), value)
+
+
+@functools.lru_cache(maxsize=64)
+def _alignment(bytes_: int) -> "dict[str, ir.Attribute] | None":
+    return {"alignment": _i64(bytes_)} if bytes_ else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _segments(*sizes: int) -> ir.Attribute:
+    return ir.DenseI32ArrayAttr.get(list(sizes), context())
+
+
+# --- pointers and memrefs --------------------------------------------------------------------------------------------
+
+
+class IntToPtr(Cute.Operation, name="int_to_ptr", traits=[ext.Pure]):
+    """The pointer with an address."""
+
+    address: ext.Operand[I64]
+    result: ext.Result[Ptr]
+
+
+def int_to_ptr(address: ir.Value, type_: ir.Type) -> ir.Value:
+    """The pointer of type `type_` with an i64 address."""
+    return emit_value("cute.int_to_ptr", type_, (address,))
+
+
+class PtrToInt(Cute.Operation, name="ptr_to_int", traits=[ext.Pure]):
+    """The address of a pointer."""
+
+    pointer: ext.Operand[Ptr]
+    result: ext.Result[I64]
+
+
+def ptr_to_int(pointer: ir.Value, emit: Emit = emit_value) -> ir.Value:
+    """The address as an i64."""
+    return emit("cute.ptr_to_int", int_type(64), (pointer,))
+
+
+class PtrAdd(Cute.Operation, name="ptr_add", traits=[ext.Pure]):
+    """The pointer `offset` elements on; the result type has the same element type and space.
+
+    Elements of less than 8 bits are packed; an offset must then move by whole bytes.
+    """
+
+    pointer: ext.Operand[Ptr]
+    offset: ext.Operand[Integer]
+    result: ext.Result[Ptr]
+    OFTEN = True
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _moved(op.operands[0].type, op.result.type)
+
+
+@functools.lru_cache(maxsize=1024)
+def _moved(source: ir.Type, result: ir.Type) -> str:
+    before, after = info(source), info(result)
+    if (before.element, before.space) != (after.element, after.space):
+        return f"moves a pointer of type {source}, and makes one of type {result}: element and space stay the same"
+    return ""
+
+
+def ptr_add(pointer: ir.Value, offset: ir.Value, type_: ir.Type, emit: Emit = emit_value) -> ir.Value:
+    """The pointer `offset` elements on; `type_` says what alignment is left."""
+    return emit("cute.ptr_add", type_, (pointer, offset))
+
+
+class CastPtr(Cute.Operation, name="cast_ptr", traits=[ext.Pure]):
+    """The same address as a pointer to another element type, of another alignment or space."""
+
+    pointer: ext.Operand[Ptr]
+    result: ext.Result[Ptr]
+
+
+def cast_ptr(pointer: ir.Value, type_: ir.Type) -> ir.Value:
+    """The same address under another pointer type."""
+    return emit_value("cute.cast_ptr", type_, (pointer,))
+
+
+class View(Cute.Operation, name="view", traits=[ext.Pure]):
+    """A pointer seen through the layout of the result type.
+
+    `narrow` and `wide` are the dynamic leaves of 32 and of 64 bits, each in the order of the layout.
+    """
+
+    pointer: ext.Operand[Ptr]
+    narrow: Sequence[ext.Operand[I32]]
+    wide: Sequence[ext.Operand[I64]]
+    result: ext.Result[Memref]
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        widths = info(op.result.type).leaves
+        wanted = [1, widths.count(32), widths.count(64)]
+        given = list(op.attributes["operandSegmentSizes"])  # pyright: ignore[reportArgumentType]
+        if given != wanted:
+            return f"has {given[1:]} leaves of 32 and 64 bits: the layout of {op.result.type} has {wanted[1:]}"
+        return ""
+
+
+def view(pointer: ir.Value, type_: ir.Type, leaves: Sequence[ir.Value] = ()) -> ir.Value:
+    """A memref of type `type_`; `leaves` are its dynamic leaves in the order of the layout, of the widths it states."""
+    widths = info(type_).leaves
+    if len(widths) != len(leaves):
+        raise ValueError(f"{type_} has {len(widths)} dynamic leaves, {len(leaves)} were given")
+    narrow = [leaf for leaf, width in zip(leaves, widths, strict=True) if width == 32]
+    wide = [leaf for leaf, width in zip(leaves, widths, strict=True) if width == 64]
+    segments = {"operandSegmentSizes": _segments(1, len(narrow), len(wide))}
+    return emit_value("cute.view", type_, (pointer, *narrow, *wide), segments)
+
+
+class Iter(Cute.Operation, name="iter", traits=[ext.Pure]):
+    """The pointer of a memref."""
+
+    memref: ext.Operand[Memref]
+    result: ext.Result[Ptr]
+
+
+def iter_(memref: ir.Value, type_: ir.Type, emit: Emit = emit_value) -> ir.Value:
+    """The pointer of a memref, as `type_`."""
+    return emit("cute.iter", type_, (memref,))
+
+
+class Leaf(Cute.Operation, name="leaf", traits=[ext.Pure]):
+    """Dynamic leaf number `index` of a memref's layout, counted from the left."""
+
+    memref: ext.Operand[Memref]
+    result: ext.Result[Integer]
+    index: ir.IntegerAttr
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        which, widths = number(op, "index"), info(op.operands[0].type).leaves
+        if not 0 <= which < len(widths):
+            return f"asks for leaf {which} of a layout with {len(widths)}"
+        if op.result.type != int_type(widths[which]):
+            return f"gives leaf {which} as {op.result.type}: it has {widths[which]} bits"
+        return ""
+
+
+def leaf(memref: ir.Value, index_: int, width: int) -> ir.Value:
+    """Dynamic leaf number `index_`, an integer of `width` bits."""
+    return emit_value("cute.leaf", int_type(width), (memref,), attributes(index=index_))
+
+
+class CastMemref(Cute.Operation, name="cast_memref", traits=[ext.Pure]):
+    """The same memref under a type of another alignment or another spelling of the layout with as many dynamic leaves."""
+
+    memref: ext.Operand[Memref]
+    result: ext.Result[Memref]
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        before, after = info(op.operands[0].type), info(op.result.type)
+        if before.leaves != after.leaves:
+            return (
+                f"has leaves of {list(before.leaves)} bits and gives leaves of {list(after.leaves)}: they stay the same"
+            )
+        return ""
+
+
+def cast_memref(memref: ir.Value, type_: ir.Type) -> ir.Value:
+    """The same memref under another type with the same dynamic leaves."""
+    return emit_value("cute.cast_memref", type_, (memref,))
+
+
+# --- accesses and allocations -----------------------------------------------------------------------------------------
+
+
+class Load(Cute.Operation, name="load", traits=[_Reads]):
+    """The element `offset` elements past the pointer, or, for a vector type, as many elements in a row.
+
+    The layout plays no part: `offset` is in memory. Boolean elements take a byte each; elements of 2 and 4 bits are
+    packed, lowest bits first, and a vector of them starts and ends on a byte; other elements take whole bytes.
+    `alignment` (bytes) promises more than the element's own alignment.
+    """
+
+    source: ext.Operand[Ptr | Memref]
+    offset: ext.Operand[Integer]
+    result: ext.Result[Any]
+    OPTIONAL = {"alignment": ir.IntegerAttr}
+    OFTEN = True
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _accessed(op.operands[0].type, op.result.type)
+
+
+@functools.lru_cache(maxsize=1024)
+def _accessed(memory: ir.Type, value: ir.Type) -> str:
+    element = value.element_type if isinstance(value, ir.VectorType) else value
+    if element != info(memory).element:
+        return f"accesses {value} in memory of type {memory}: an element, or a vector of them"
+    return ""
+
+
+def load(source: ir.Value, offset: ir.Value, type_: ir.Type, alignment: int = 0) -> ir.Value:
+    """An element or a vector of elements; `alignment` in bytes where more than the element's is known."""
+    return emit_value("cute.load", type_, (source, offset), _alignment(alignment))
+
+
+def load_before(store: ir.Operation, point: ir.Operation) -> ir.Value:
+    """What is in memory where an element would be stored, loaded before the operation `point`."""
+    value, target, offset = store.operands
+    given = dict(store.attributes.items())
+    return ir.Operation.create(
+        "cute.load", (value.type,), (target, offset), given, None, 0, store.location, ir.InsertionPoint(point)
+    ).result
+
+
+class Store(Cute.Operation, name="store", traits=[_Writes]):
+    """Write an element, or a vector of elements in a row, `offset` elements past the pointer. As `load`."""
+
+    value: ext.Operand[Any]
+    target: ext.Operand[Ptr | Memref]
+    offset: ext.Operand[Integer]
+    OPTIONAL = {"alignment": ir.IntegerAttr}
+    OFTEN = True
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _accessed(op.operands[1].type, op.operands[0].type)
+
+
+def store(value: ir.Value, target: ir.Value, offset: ir.Value, alignment: int = 0) -> ir.Operation:
+    """Write an element or a vector of elements."""
+    return emit("cute.store", (), (value, target, offset), _alignment(alignment))
+
+
+class Bounds(Cute.Operation, name="bounds"):
+    """The access that follows is to coordinates of a tensor; only in programs that are traced for the sanitizer.
+
+    `pointer` points into the tensor. `numbers` are, for each mode, the lowest coordinate, then for each the highest, then
+    for each the extent of the tensor. `write` is whether it writes.
+    """
+
+    pointer: ext.Operand[Ptr]
+    numbers: Sequence[ext.Operand[I64]]
+    write: one_of(0, 1)
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        count = len(op.operands) - 1
+        return f"has {count} numbers: three for each mode" if count % 3 else ""
+
+
+def bounds(pointer: ir.Value, numbers: Sequence[ir.Value], write: bool) -> ir.Operation:
+    """What coordinates the next access is to: lowest, highest, extents."""
+    return emit("cute.bounds", (), (pointer, *numbers), attributes(write=int(write)))
+
+
+class Through(Cute.Operation, name="through"):
+    """The same address, for accesses to shared memory that see it through a swizzle; only in programs that are traced for
+    the sanitizer.
+
+    `swizzle` holds its bits, base and shift, counted in bytes, as text (`"3,4,3"`), and is empty for a plain layout. It
+    moves addresses relative to `pointer` or, with `absolute`, addresses themselves. `swizzle_name` is the swizzle as the
+    program has it.
+    """
+
+    pointer: ext.Operand[Ptr]
+    swizzle: ir.StringAttr
+    absolute: one_of(0, 1)
+    swizzle_name: ir.StringAttr
+    result: ext.Result[Ptr]
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        swizzle = text(op, "swizzle")
+        if swizzle and not re.fullmatch(r"\d+,\d+,-?\d+", swizzle):
+            return f"has the swizzle {swizzle!r}: bits, base and shift are three numbers"
+        return ""
+
+
+def through(pointer: ir.Value, swizzle: Sequence[int], absolute: bool, name: str) -> ir.Value:
+    """The pointer, whose accesses see shared memory through a swizzle."""
+    given = attributes(swizzle=",".join(map(str, swizzle)), absolute=int(absolute), swizzle_name=name)
+    return emit_value("cute.through", pointer.type, (pointer,), given)
+
+
+class AllocRmem(Cute.Operation, name="alloc_rmem", traits=[_Allocates]):
+    """Memory of one thread for `count` elements of the result's element type, undefined at first.
+
+    One piece of memory per operation and call of the function: executed again, it gives the same memory.
+    """
+
+    result: ext.Result[Ptr]
+    count: ir.IntegerAttr
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return "" if number(op, "count") >= 0 else f"is of {number(op, 'count')} elements"
+
+
+def alloc_rmem(count: int, type_: ir.Type) -> ir.Value:
+    """Per-thread memory for `count` elements; `type_` is the pointer type of the result."""
+    return emit_value("cute.alloc_rmem", type_, (), {"count": _i64(count)})
+
+
+class AllocSmem(Cute.Operation, name="alloc_smem", traits=[_Allocates]):
+    """`bytes` bytes shared by the threads of a block, aligned to `alignment`, undefined at first. Kernels only.
+
+    One piece of memory per operation and block: all threads get the same address.
+    """
+
+    result: ext.Result[Ptr]
+    bytes: ir.IntegerAttr
+    alignment: ir.IntegerAttr
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        size, alignment = number(op, "bytes"), number(op, "alignment")
+        if size < 0 or alignment < 1 or alignment & (alignment - 1):
+            return f"is of {size} bytes aligned to {alignment}: an alignment is a power of two"
+        return _in_shared_memory(op)
+
+
+def alloc_smem(bytes_: int, alignment: int, type_: ir.Type) -> ir.Value:
+    """Block-shared memory; `type_` is the pointer type of the result."""
+    return emit_value("cute.alloc_smem", type_, (), {"bytes": _i64(bytes_), "alignment": _i64(alignment)})
+
+
+class DynamicSmem(Cute.Operation, name="dynamic_smem", traits=[ext.Pure]):
+    """The start of the block's dynamic shared memory, whose size the launch gave; aligned to 1024. Kernels only."""
+
+    result: ext.Result[Ptr]
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _in_shared_memory(op)
+
+
+def _in_shared_memory(op: ir.Operation) -> str:
+    space = info(op.result.type).space
+    return "" if space == "smem" else f"gives a pointer to {space}: it is to smem"
+
+
+def dynamic_smem(type_: ir.Type) -> ir.Value:
+    """The start of the block's dynamic shared memory."""
+    return emit_value("cute.dynamic_smem", type_)
+
+
+class Undef(Cute.Operation, name="undef", traits=[ext.Pure]):
+    """A value nobody may depend on, of any type."""
+
+    result: ext.Result[Any]
+
+
+def undef(type_: ir.Type) -> ir.Value:
+    """A value nobody may depend on."""
+    return emit_value("cute.undef", type_)

@@ -1,0 +1,151 @@
+"""Types of the `cute` dialect: `!cute.ptr` and `!cute.memref`, what they say, and what elements take in memory."""
+
+import dataclasses
+import functools
+import re
+from typing import Any
+
+from ...base_dsl.target import register_pointer_type
+from ...mlir import context, ext, ir
+from ..definition import load
+
+SPACES = ("gmem", "smem", "rmem", "generic", "tmem")
+"""The address spaces of pointers and memrefs."""
+
+
+register_pointer_type("!cute.ptr")
+register_pointer_type("!cute.memref", lambda type_: info(type_).leaves)
+
+
+class Cute(ext.Dialect, name="cute"):
+    """Tiles, memory and the grid."""
+
+
+class Ptr(Cute.Type, name="ptr"):
+    """`!cute.ptr<f32, "gmem", 16 : i64>`: the address of elements of a type.
+
+    Parameters: element type, address space (`SPACES`), bytes the address is known to be a multiple of.
+    """
+
+    element: ir.TypeAttr
+    space: ir.StringAttr
+    alignment: ir.IntegerAttr
+
+
+class Memref(Cute.Type, name="memref"):
+    """`!cute.memref<f16, "gmem", 16 : i64, "(128,?):(?{i64},1)">`: a pointer and the layout of what it points to.
+
+    Parameters: those of `!cute.ptr`, then the layout as the user sees it. A dynamic leaf is `?` (32 bits) or marked
+    `?{i64}` (64 bits; further marks may stand in the braces: `?{i64 div=8}`). The value carries the pointer and the
+    dynamic leaves, in the order in which they stand in the layout.
+    """
+
+    element: ir.TypeAttr
+    space: ir.StringAttr
+    alignment: ir.IntegerAttr
+    layout: ir.StringAttr
+
+
+def load_dialect() -> None:
+    """Make the dialect known to the context."""
+    load(Cute)
+
+
+# --- what a type says ------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class PointerInfo:
+    """The parameters of a `!cute.ptr` or `!cute.memref`; `layout` is None for a pointer."""
+
+    element: ir.Type
+    space: str
+    alignment: int
+    layout: str | None = None
+    leaves: tuple[int, ...] = ()
+    """Widths in bits of the dynamic leaves."""
+
+
+_DYNAMIC_LEAF = re.compile(r"\?(?:\{([^}]*)\})?")
+
+
+@functools.lru_cache(maxsize=4096)
+def leaf_widths(layout: str) -> tuple[int, ...]:
+    """Width in bits of each dynamic leaf of a layout string."""
+    marks = (found.group(1) or "" for found in _DYNAMIC_LEAF.finditer(layout))
+    return tuple(64 if "i64" in mark.split() else 32 for mark in marks)
+
+
+def is_ptr(type_: ir.Type) -> bool:
+    """Whether a type is `!cute.ptr`."""
+    return isinstance(type_, Ptr)
+
+
+def is_memref(type_: ir.Type) -> bool:
+    """Whether a type is `!cute.memref`."""
+    return isinstance(type_, Memref)
+
+
+@functools.lru_cache(maxsize=4096)
+def info(type_: ir.Type) -> PointerInfo:
+    """The parameters of a `!cute.ptr` or `!cute.memref` type."""
+    element, space, alignment, *layout = (p.maybe_downcast() for p in type_.params)
+    text = layout[0].value if layout else None
+    return PointerInfo(element.value, space.value, alignment.value, text, leaf_widths(text) if text else ())
+
+
+def ptr_type(element: ir.Type, space: str = "generic", alignment: int = 0) -> ir.Type:
+    """`!cute.ptr` of an element type; alignment 0 means the element's own."""
+    return _ptr_type(element, space, alignment or element_bytes(element))
+
+
+def memref_type(element: ir.Type, space: str, alignment: int, layout: str) -> ir.Type:
+    """`!cute.memref`; alignment 0 means the element's own."""
+    return _memref_type(element, space, alignment or element_bytes(element), layout)
+
+
+@functools.lru_cache(maxsize=4096)
+def _ptr_type(element: ir.Type, space: str, alignment: int) -> ir.Type:
+    return _make_type(Ptr, element, space, alignment)
+
+
+@functools.lru_cache(maxsize=4096)
+def _memref_type(element: ir.Type, space: str, alignment: int, layout: str) -> ir.Type:
+    return _make_type(Memref, element, space, alignment, ir.StringAttr.get(layout, context()))
+
+
+def _make_type(kind: Any, element: ir.Type, space: str, alignment: int, *rest: ir.Attribute) -> ir.Type:
+    if space not in SPACES:
+        raise ValueError(f"address space {space!r}: expected one of {', '.join(SPACES)}")
+    if alignment < 1 or alignment & (alignment - 1):
+        raise ValueError(f"alignment {alignment}: expected a power of two")
+    load_dialect()
+    with context():
+        made = ir.DynamicType.get(
+            kind.type_name,
+            [
+                ir.TypeAttr.get(element),
+                ir.StringAttr.get(space),
+                ir.IntegerAttr.get(ir.IntegerType.get_signless(64), alignment),
+                *rest,
+            ],
+        )
+    return kind(made)  # the class the bindings give such a type everywhere else
+
+
+@functools.lru_cache(maxsize=1024)
+def element_bits(type_: ir.Type) -> int:
+    """Bits an element takes in memory: booleans a byte, 2 and 4 bits packed, tf32 four bytes, others whole bytes."""
+    if is_ptr(type_) or str(type_).startswith("!llvm.ptr"):
+        return 64
+    if isinstance(type_, ir.FloatTF32Type):
+        return 32
+    width: int = type_.width
+    return width if width in (2, 4) else max(8, (width + 7) // 8 * 8)
+
+
+@functools.lru_cache(maxsize=1024)
+def element_bytes(type_: ir.Type) -> int:
+    """Alignment of an element in bytes: its size, at least 1, at most 16, rounded down to a power of two."""
+    size = min(16, max(1, element_bits(type_) // 8))
+    return 1 << (size.bit_length() - 1)

@@ -1,0 +1,145 @@
+"""What the operations of the dialects are made of: fields, attributes, rules.
+
+An operation is a class of its dialect, and its docstring is its definition. Its fields are operands, results and the
+attributes it always has; MLIR checks their types. `OPTIONAL` names the attributes it may have. `check` says which rule
+an operation breaks, with the value that breaks it. `verify` asks for all of that, once for a module. Kernels have thousands of
+loads and stores, so what is marked `OFTEN` is only asked with KILN_VERIFY_PASSES; MLIR has checked its types.
+
+A function beside the class builds the operation: through `Operation.create` (`trace.emit`), ten times cheaper than
+the constructors that the bindings generate. Nothing else makes operations of the dialects.
+"""
+
+# No `from __future__ import annotations` here or in the dialects: the bindings read the fields' annotations as objects.
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ..base_dsl import settings
+from ..base_dsl.compiler import report_at
+from ..base_dsl.diagnostics import CompilerDiagnosticError
+from ..mlir import context, ext, find, ir, require_dialect
+
+I1 = ir.IntegerType[1]
+I32 = ir.IntegerType[32]
+I64 = ir.IntegerType[64]
+Integer = I32 | I64
+F32 = ir.F32Type
+
+Emit = Callable[..., ir.Value]
+"""What adds an operation with one result: `trace.emit_value`, or that of a builder that is not at the end of a trace."""
+
+
+class Pointer(ir.Type):
+    """A `!cute.ptr`, for fields of another dialect."""
+
+    type_name = "cute.ptr"
+
+
+def one_of(*values: str | int) -> Any:
+    """The type of an attribute that is one of some texts or 32-bit numbers."""
+    base = ir.StringAttr if isinstance(values[0], str) else ir.IntegerAttr
+    return type("OneOf", (base,), {"choices": values})
+
+
+def choices(constraint: Any) -> "tuple[str | int, ...]":
+    """The values that `one_of` was given; none for another type."""
+    return getattr(constraint, "choices", ())
+
+
+# --- building --------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=4096, typed=True)  # typed: True is no 1
+def attributes(**given: "str | int | bool | None") -> "dict[str, ir.Attribute] | None":
+    """Texts, 32-bit numbers and truths as attributes; what is None is left out. Not to be changed."""
+    return {name: _attribute(value) for name, value in given.items() if value is not None} or None
+
+
+def _attribute(value: "str | int | bool") -> ir.Attribute:
+    if isinstance(value, str):
+        return ir.StringAttr.get(value, context())
+    if isinstance(value, bool):
+        return ir.BoolAttr.get(value, context())
+    return ir.IntegerAttr.get(int_type(32), value)
+
+
+@functools.lru_cache(maxsize=8)
+def int_type(width: int) -> ir.Type:
+    """The integer type of so many bits."""
+    return ir.IntegerType.get_signless(width, context())
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+def constant(value: ir.Value) -> int | None:
+    """The number that an operand always is, if it is a constant of the program."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
+        return None
+    return owner.operation.attributes["value"].value  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def text(op: ir.Operation, name: str) -> str:
+    """The value of a text attribute."""
+    return op.attributes[name].value  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def number(op: ir.Operation, name: str) -> int:
+    """The value of a number attribute."""
+    return op.attributes[name].value  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@functools.lru_cache(maxsize=256)
+def _declared(kind: Any) -> "dict[str, tuple[str | int, ...]]":
+    """The attributes a kind of operation has or may have, with their choices."""
+    fields = {field.name: field.constraint for field in kind._fields if type(field) is ext.AttributeDef}
+    return {name: choices(constraint) for name, constraint in {**fields, **getattr(kind, "OPTIONAL", {})}.items()}
+
+
+def broken_rule(op: ir.Operation, kind: Any) -> str:
+    """The rule that an operation of class `kind` breaks, with the value that breaks it, or an empty text."""
+    declared = _declared(kind)
+    given = op.attributes
+    for name in given:
+        known = declared.get(name)
+        if known is None:
+            if "." not in name and name != "operandSegmentSizes":
+                return f"has no attribute '{name}': it has {', '.join(declared) or 'none'}"
+        elif known and given[name].value not in known:  # pyright: ignore[reportAttributeAccessIssue]
+            return f"has the {name} {given[name]}: it is one of {', '.join(map(str, known))}"
+    check = getattr(kind, "check", None)
+    return check(op) if check is not None else ""
+
+
+_loaded: list[Any] = []
+"""The dialects that modules can have operations of."""
+
+
+def load(dialect: Any) -> None:
+    """Make a dialect known to the context, and to `verify`."""
+    require_dialect(dialect)
+    if dialect not in _loaded:
+        _loaded.append(dialect)
+
+
+def verify(module: ir.Module) -> None:
+    """Refuse a module that MLIR finds wrong, or in which an operation of the dialects breaks a rule, at the user's line."""
+    module.operation.verify()
+    every = settings.get("KILN_VERIFY_PASSES")
+    kinds = {
+        kind.OPERATION_NAME: kind
+        for dialect in _loaded
+        for kind in dialect.operations
+        if _has_rules(kind) and (every or not hasattr(kind, "OFTEN"))
+    }
+    for op in find(module.operation, kinds):
+        rule = broken_rule(op, kinds[op.name])
+        if rule:
+            raise report_at(op.location, CompilerDiagnosticError, f"the program is not valid: {op.name} {rule}")
+
+
+@functools.lru_cache(maxsize=256)
+def _has_rules(kind: Any) -> bool:
+    return hasattr(kind, "check") or hasattr(kind, "OPTIONAL") or any(_declared(kind).values())

@@ -1,0 +1,14 @@
+"""The dialect that the operations of this folder belong to."""
+
+from ...mlir import ext, ir
+from ..cute import info
+
+
+class CuteNvgpu(ext.Dialect, name="cute_nvgpu"):
+    """What NVIDIA hardware does beyond arithmetic and plain memory."""
+
+
+def wrong_space(pointer: ir.Value, what: str, *spaces: str) -> str:
+    """The rule that a pointer breaks which is not into one of some spaces, or generic; or an empty text."""
+    space = info(pointer.type).space
+    return "" if space in spaces or space == "generic" else f"has its {what} in {space}: it is in {' or '.join(spaces)}"

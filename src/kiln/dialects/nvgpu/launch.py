@@ -1,0 +1,48 @@
+"""Launches through the CUDA driver. Host functions only."""
+
+from typing import Any
+
+from ...mlir import ext, ir
+from ..cute.packing import is_pack
+from ..definition import I64, int_type
+from .dialect import CuteNvgpu
+
+
+class DriverLaunch(CuteNvgpu.Operation, name="driver_launch"):
+    """`cute.launch` through the CUDA driver: kernel number `index` of the executable, by name `name`. Host functions only;
+    made by the NVIDIA target from `cute.launch`, whose operands and discardable attributes it has. `preferred_cluster`: a
+    larger cluster, (x, y, z), that blocks may be launched in.
+    """
+
+    grid_x: ext.Operand[I64]
+    grid_y: ext.Operand[I64]
+    grid_z: ext.Operand[I64]
+    block_x: ext.Operand[I64]
+    block_y: ext.Operand[I64]
+    block_z: ext.Operand[I64]
+    cluster_x: ext.Operand[I64]
+    cluster_y: ext.Operand[I64]
+    cluster_z: ext.Operand[I64]
+    smem: ext.Operand[I64]
+    stream: ext.Operand[I64]
+    arguments: ext.Operand[Any]
+    index: ir.IntegerAttr
+    name: ir.StringAttr
+    OPTIONAL = {"preferred_cluster": ir.DenseI32ArrayAttr}
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return "" if is_pack(op.operands[11]) else "takes its arguments as a tuple (`pack`)"
+
+
+def driver_launch(launch: ir.Operation, index: int, name: str) -> ir.Operation:
+    """Replace a `cute.launch`."""
+    context = launch.context
+    attributes = {key: value for key, value in launch.attributes.items() if key != "kernel"}
+    attributes["name"] = ir.StringAttr.get(name, context)
+    attributes["index"] = ir.IntegerAttr.get(int_type(32), index)
+    made = ir.Operation.create(
+        "cute_nvgpu.driver_launch", (), list(launch.operands), attributes, None, 0, launch.location, ir.InsertionPoint(launch)
+    )  # fmt: skip
+    launch.erase()
+    return made

@@ -1,0 +1,149 @@
+"""Mbarriers: 8 bytes of shared memory each, with a phase parity, and the arrivals and the bytes (tx-count) still missing
+from the phase. A phase is complete when neither is missing; then the parity flips and the arrivals start over.
+"""
+
+from ...base_dsl.trace import emit, emit_value
+from ...mlir import ext, ir
+from ..definition import I1, I32, Pointer, attributes, constant, int_type, one_of
+from .dialect import CuteNvgpu, wrong_space
+
+Scope = one_of("cta", "cluster")
+
+MOST = (1 << 20) - 1
+"""An mbarrier counts so far: arrivals, and bytes in either direction."""
+
+
+def _wrong_mbarrier(op: ir.Operation) -> str:
+    return wrong_space(op.operands[0], "mbarrier", "smem")
+
+
+def _wrong_count(what: str, value: ir.Value, least: int) -> str:
+    count = constant(value)
+    if count is None or least <= count <= MOST:
+        return ""
+    return f"counts {count} {what}: {least} to {MOST} are possible"
+
+
+class MbarrierInit(CuteNvgpu.Operation, name="mbarrier_init"):
+    """Make an mbarrier that expects `count` arrivals a phase; its first phase has parity 0."""
+
+    pointer: ext.Operand[Pointer]
+    count: ext.Operand[I32]
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_mbarrier(op) or _wrong_count("arrivals", op.operands[1], 1)
+
+
+def mbarrier_init(pointer: ir.Value, count: ir.Value) -> None:
+    """Make an mbarrier of `count` (i32) arrivals a phase."""
+    emit("cute_nvgpu.mbarrier_init", (), (pointer, count))
+
+
+class MbarrierInval(CuteNvgpu.Operation, name="mbarrier_inval"):
+    """Give the memory of an mbarrier back to other uses."""
+
+    pointer: ext.Operand[Pointer]
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_mbarrier(op)
+
+
+def mbarrier_inval(pointer: ir.Value) -> None:
+    """End an mbarrier."""
+    emit("cute_nvgpu.mbarrier_inval", (), (pointer,))
+
+
+class MbarrierArrive(CuteNvgpu.Operation, name="mbarrier_arrive"):
+    """First add `bytes` to the bytes the phase misses, then take `count` from the arrivals it misses.
+
+    `peer` is the rank in the cluster of the block whose mbarrier at the same address is meant; -1: this block's.
+    """
+
+    pointer: ext.Operand[Pointer]
+    count: ext.Operand[I32]
+    bytes: ext.Operand[I32]
+    peer: ext.Operand[I32]
+    order: one_of("release", "relaxed")
+    scope: Scope
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        _, count, bytes_, _ = op.operands
+        return _wrong_mbarrier(op) or _wrong_count("arrivals", count, 1) or _wrong_count("bytes", bytes_, -MOST)
+
+
+def mbarrier_arrive(
+    pointer: ir.Value, count: ir.Value, bytes_: ir.Value, peer: ir.Value, order: str, scope: str
+) -> None:
+    """Expect bytes and arrive; `count`, `bytes_` and `peer` are i32."""
+    emit("cute_nvgpu.mbarrier_arrive", (), (pointer, count, bytes_, peer), attributes(order=order, scope=scope))
+
+
+class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx"):
+    """Add `bytes` to the bytes the phase misses. `peer` as in `mbarrier_arrive`."""
+
+    pointer: ext.Operand[Pointer]
+    bytes: ext.Operand[I32]
+    peer: ext.Operand[I32]
+    scope: Scope
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_mbarrier(op) or _wrong_count("bytes", op.operands[1], -MOST)
+
+
+def mbarrier_expect_tx(pointer: ir.Value, bytes_: ir.Value, peer: ir.Value, scope: str) -> None:
+    """Expect bytes; `bytes_` and `peer` are i32."""
+    emit("cute_nvgpu.mbarrier_expect_tx", (), (pointer, bytes_, peer), attributes(scope=scope))
+
+
+class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait"):
+    """Whether the phase of parity `phase` is complete; may wait a while for it. Acquires what was released."""
+
+    pointer: ext.Operand[Pointer]
+    phase: ext.Operand[I32]
+    result: ext.Result[I1]
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_mbarrier(op)
+
+
+def mbarrier_try_wait(pointer: ir.Value, phase: ir.Value) -> ir.Value:
+    """Whether a phase is complete, an i1; may wait."""
+    return emit_value("cute_nvgpu.mbarrier_try_wait", int_type(1), (pointer, phase))
+
+
+class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait"):
+    """As `mbarrier_try_wait`, without waiting."""
+
+    pointer: ext.Operand[Pointer]
+    phase: ext.Operand[I32]
+    result: ext.Result[I1]
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_mbarrier(op)
+
+
+def mbarrier_test_wait(pointer: ir.Value, phase: ir.Value) -> ir.Value:
+    """Whether a phase is complete now, an i1."""
+    return emit_value("cute_nvgpu.mbarrier_test_wait", int_type(1), (pointer, phase))
+
+
+class MbarrierWait(CuteNvgpu.Operation, name="mbarrier_wait"):
+    """Wait until the phase of parity `phase` is complete."""
+
+    pointer: ext.Operand[Pointer]
+    phase: ext.Operand[I32]
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_mbarrier(op)
+
+
+def mbarrier_wait(pointer: ir.Value, phase: ir.Value) -> None:
+    """Wait for a phase."""
+    emit("cute_nvgpu.mbarrier_wait", (), (pointer, phase))

@@ -1,0 +1,162 @@
+"""Atomic operations, and accesses with an order or a hint for the caches."""
+
+from typing import Any
+
+from ...base_dsl.trace import emit, emit_value
+from ...mlir import ext, ir
+from ..cute import element_bits
+from ..definition import Pointer, attributes, one_of, text
+from .dialect import CuteNvgpu, wrong_space
+
+Order = one_of("relaxed", "acquire", "release", "acq_rel")
+Scope = one_of("cta", "cluster", "gpu", "sys")
+
+_OF_FLOATS = ("add", "min", "max", "exch")
+
+
+def _wrong_operand(kind: str, type_: ir.Type) -> str:
+    """The rule that an atomic operation of a type breaks."""
+    vector = isinstance(type_, ir.VectorType)
+    element = type_.element_type if vector else type_
+    name = str(element)
+    if vector and (kind != "add" or name not in ("f16", "bf16") or list(type_.shape) != [2]):
+        return f"'{kind}' of {type_}: vectors are of two f16 or bf16, and are added"
+    if isinstance(element, ir.FloatType):
+        if kind not in _OF_FLOATS or name not in ("f16", "bf16", "f32", "f64"):
+            return f"'{kind}' of {type_}: {', '.join(_OF_FLOATS)} are of f16, bf16, f32 and f64"
+        return ""
+    widths = (32,) if kind in ("inc", "dec") else (16, 32, 64)
+    if getattr(element, "width", 0) not in widths:
+        return f"'{kind}' of {type_}: integers have {', '.join(map(str, widths))} bits"
+    return ""
+
+
+def _wrong_memory(pointer: ir.Value) -> str:
+    return wrong_space(pointer, "element", "gmem", "smem")
+
+
+class AtomicRmw(CuteNvgpu.Operation, name="atomic_rmw"):
+    """Replace the element at the pointer by its combination with `value`, in one step; the old element.
+
+    Integers have 16, 32 or 64 bits (`inc`, `dec`: 32); `add`, `min`, `max` and `exch` are also of f16, bf16, f32, f64
+    (of a number and a NaN, the number), `add` also of vectors of two f16 or bf16.
+    """
+
+    pointer: ext.Operand[Pointer]
+    value: ext.Operand[Any]
+    result: ext.Result[Any]
+    kind: one_of("add", "min", "max", "umin", "umax", "and", "or", "xor", "exch", "inc", "dec")
+    order: Order
+    scope: Scope
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        pointer, value = op.operands
+        if value.type != op.result.type:
+            return f"takes {value.type} and gives {op.result.type}: the old element has the type of the new one"
+        return _wrong_operand(text(op, "kind"), value.type) or _wrong_memory(pointer)
+
+
+def atomic_rmw(kind: str, pointer: ir.Value, value: ir.Value, order: str, scope: str) -> ir.Value:
+    """Combine an element with a value; the old element."""
+    given = attributes(kind=kind, order=order, scope=scope)
+    return emit_value("cute_nvgpu.atomic_rmw", value.type, (pointer, value), given)
+
+
+class AtomicCas(CuteNvgpu.Operation, name="atomic_cas"):
+    """Write `value` if the element at the pointer equals `compare` (16, 32 or 64 bits); the old element."""
+
+    pointer: ext.Operand[Pointer]
+    compare: ext.Operand[Any]
+    value: ext.Operand[Any]
+    result: ext.Result[Any]
+    order: Order
+    scope: Scope
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        pointer, compare, value = op.operands
+        if not compare.type == value.type == op.result.type:
+            return f"compares {compare.type}, writes {value.type} and gives {op.result.type}: all are of one type"
+        if getattr(value.type, "width", 0) not in (16, 32, 64):
+            return f"is of {value.type}: elements have 16, 32 or 64 bits"
+        return _wrong_memory(pointer)
+
+
+def atomic_cas(pointer: ir.Value, compare: ir.Value, value: ir.Value, order: str, scope: str) -> ir.Value:
+    """Replace an element that equals `compare`; the old element."""
+    given = attributes(order=order, scope=scope)
+    return emit_value("cute_nvgpu.atomic_cas", value.type, (pointer, compare, value), given)
+
+
+_MODIFIERS = {
+    "weak", "relaxed", "acquire", "release", "volatile", "mmio", "cta", "cluster", "gpu", "sys",
+    "L1::evict_normal", "L1::evict_first", "L1::evict_last", "L1::evict_unchanged", "L1::no_allocate", "L2::evict_normal",
+    "L2::evict_first", "L2::evict_last", "L2::evict_unchanged",
+}  # fmt: skip
+_OF_LOADS = _MODIFIERS | {"nc", "ca", "cg", "cs", "lu", "cv", "L2::64B", "L2::128B", "L2::256B"}
+_OF_STORES = _MODIFIERS | {"wb", "cg", "cs", "wt"}
+
+
+def _wrong_access(op: ir.Operation, type_: ir.Type, known: set[str]) -> str:
+    for part in text(op, "modifiers").split("."):
+        if part and part not in known:
+            return f"has the modifier '{part}': there are {', '.join(sorted(known))}"
+    count = type_.shape[0] if isinstance(type_, ir.VectorType) else 1
+    bits = count * element_bits(type_.element_type if isinstance(type_, ir.VectorType) else type_)
+    if bits not in (8, 16, 32, 64, 128):
+        return f"is one access of {type_}: it takes 1, 2, 4, 8 or 16 bytes"
+    return ""
+
+
+class OrderedLoad(CuteNvgpu.Operation, name="ordered_load"):
+    """The element at the pointer, never cached in a register; `modifiers` are those of PTX `ld`, as `acquire.gpu`.
+
+    Vectors of up to 16 bytes are one access. `L2::evict_last` and its like stand for a policy of the L2 cache.
+    """
+
+    pointer: ext.Operand[Pointer]
+    result: ext.Result[Any]
+    modifiers: ir.StringAttr
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_access(op, op.result.type, _OF_LOADS)
+
+
+def ordered_load(pointer: ir.Value, type_: ir.Type, modifiers: str) -> ir.Value:
+    """An element or vector of type `type_`, read here and now."""
+    return emit_value("cute_nvgpu.ordered_load", type_, (pointer,), attributes(modifiers=modifiers))
+
+
+class OrderedStore(CuteNvgpu.Operation, name="ordered_store"):
+    """Write the element at the pointer, once and here; `modifiers` are those of PTX `st`, as `release.gpu`."""
+
+    pointer: ext.Operand[Pointer]
+    value: ext.Operand[Any]
+    modifiers: ir.StringAttr
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_access(op, op.operands[1].type, _OF_STORES)
+
+
+def ordered_store(pointer: ir.Value, value: ir.Value, modifiers: str) -> None:
+    """Write an element or vector here and now."""
+    emit("cute_nvgpu.ordered_store", (), (pointer, value), attributes(modifiers=modifiers))
+
+
+class Prefetch(CuteNvgpu.Operation, name="prefetch"):
+    """Bring the cache line of a global address into cache `level` (L1, L2), or a tensor map (`tensormap`)."""
+
+    pointer: ext.Operand[Pointer]
+    level: one_of("L1", "L2", "tensormap")
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return wrong_space(op.operands[0], "line", "gmem")
+
+
+def prefetch(pointer: ir.Value, level: str) -> None:
+    """Bring a line into a cache."""
+    emit("cute_nvgpu.prefetch", (), (pointer,), attributes(level=level))

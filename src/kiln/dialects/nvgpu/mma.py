@@ -1,0 +1,168 @@
+"""Tensor cores of a warp, and the accesses to shared memory that suit them.
+
+All threads of the warp execute these together. Registers are i32; a register holds two 16-bit or four 8-bit elements,
+the first in its lowest bits.
+"""
+
+import functools
+from typing import Any
+
+from ...base_dsl.trace import emit, emit_value
+from ...hardware import mma_shapes
+from ...mlir import ext, ir
+from ..definition import Pointer, attributes, number, one_of
+from .dialect import CuteNvgpu, wrong_space
+
+_SUMS = {"f32": "f32", "f16": "f16", "f64": "f64", "i32": "s32"}
+"""PTX names of the types of sums."""
+
+
+class MmaSync(CuteNvgpu.Operation, name="mma_sync"):
+    """D = A B + C of one warp: A is `m` x `k`, B `k` x `n`, C and D `m` x `n`, spread over the lanes as PTX's `mma.sync` says.
+
+    `a` and `b` are vectors of i32 registers (f32 is also possible for tf32; f64 for f64), `c` and `result` vectors of
+    elements: f32, f16, i32 or f64. Products are exact; sums of f16, bf16, tf32 and 8-bit floats are made in f32 and rounded
+    to the element type of `result` at the end. `hardware/mma_shapes.py` lists which shapes and types go together; types have
+    the names they have in PTX.
+    """
+
+    a: ext.Operand[Any]
+    b: ext.Operand[Any]
+    c: ext.Operand[Any]
+    result: ext.Result[Any]
+    m: ir.IntegerAttr
+    n: ir.IntegerAttr
+    k: ir.IntegerAttr
+    a_type: ir.StringAttr
+    b_type: ir.StringAttr
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        given = op.attributes
+        a, b, c = (operand.type for operand in op.operands)
+        named: Any = [given[name] for name in ("m", "n", "k", "a_type", "b_type")]
+        return _broken_product(tuple(attribute.value for attribute in named), a, b, c, op.result.type)
+
+
+@functools.lru_cache(maxsize=256)
+def _broken_product(kind: tuple[Any, ...], a: ir.Type, b: ir.Type, c: ir.Type, result: ir.Type) -> str:
+    m, n, k, a_type, b_type = kind
+    if c != result:
+        return f"has C of {c} and D of {result}: both are alike"
+    if not isinstance(c, ir.VectorType) or str(c.element_type) not in _SUMS:
+        return f"has sums of {c}: a vector of {', '.join(_SUMS)}"
+    if rule := mma_shapes.refusal("mma.sync", (m, n, k), a_type, b_type, _SUMS[str(c.element_type)]):
+        return rule
+    for what, type_, element, size in (("A", a, a_type, m * k), ("B", b, b_type, k * n)):
+        wanted = size * mma_shapes.BITS[element] // 32
+        elements = ("f64",) if element == "f64" else ("i32", "f32") if element == "tf32" else ("i32",)
+        if not isinstance(type_, ir.VectorType) or str(type_.element_type) not in elements:
+            return f"has {what} of {type_}: a vector of {' or '.join(elements)}"
+        if type_.shape[0] * type_.element_type.width != wanted:  # pyright: ignore[reportAttributeAccessIssue]
+            return f"has {what} of {type_}: a lane holds {wanted} bits of it"
+    return "" if c.shape[0] == m * n // 32 else f"has C of {c}: a lane holds {m * n // 32} elements of it"
+
+
+def mma_sync(shape: tuple[int, int, int], a_type: str, b_type: str, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    """A lane's part of A B + C; `shape` is (m, n, k)."""
+    m, n, k = shape
+    given = attributes(m=m, n=n, k=k, a_type=a_type, b_type=b_type)
+    return emit_value("cute_nvgpu.mma_sync", c.type, (a, b, c), given)
+
+
+def _wrong_registers(type_: ir.Type, count: int) -> str:
+    words = isinstance(type_, ir.VectorType) and str(type_.element_type) == "i32"
+    return "" if words and list(type_.shape) == [count] else f"has registers of {type_}: it has {count} i32"
+
+
+def _wrong_address(op: ir.Operation) -> str:
+    return wrong_space(op.operands[0], "rows", "smem")
+
+
+class LdMatrix(CuteNvgpu.Operation, name="ldmatrix"):
+    """Load `count` (1, 2, 4) 8x8 matrices of 16-bit elements from shared memory: a vector of `count` i32 registers.
+
+    Lane 8 j + r gives the address of row r of matrix j, aligned to 16 bytes. Lane l gets elements 2 (l % 4) and the next of
+    row l / 4 of each matrix; with `transpose`, of column l / 4. With `unpack` (4 or 6; sm_100a and later) a row is 16
+    elements of so many bits without gaps, then padding, and each becomes a byte.
+    """
+
+    pointer: ext.Operand[Pointer]
+    result: ext.Result[Any]
+    count: one_of(1, 2, 4)
+    OPTIONAL = {"transpose": ir.BoolAttr, "unpack": one_of(4, 6)}
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        if "transpose" in op.attributes and "unpack" in op.attributes:
+            return "transposes and unpacks: 16x16 matrices of bytes (`ldmatrix_bytes`) can be both"
+        return _wrong_registers(op.result.type, number(op, "count")) or _wrong_address(op)
+
+
+def ldmatrix(
+    pointer: ir.Value, type_: ir.Type, count: int, transpose: bool = False, unpack: int | None = None
+) -> ir.Value:
+    """A lane's registers (`type_`: a vector of i32) of `count` matrices."""
+    given = attributes(count=count, transpose=transpose or None, unpack=unpack)
+    return emit_value("cute_nvgpu.ldmatrix", type_, (pointer,), given)
+
+
+class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes"):
+    """Load `count` (1, 2) 16x16 matrices of bytes from shared memory, transposed: a vector of 2 `count` i32 registers.
+
+    Lane 16 j + r gives the address of row r of matrix j, aligned to 16 bytes. Lane l gets of each matrix the bytes in rows
+    4 (l % 4) and the next three of column l / 4, then of column l / 4 + 8 (sm_100a and later). `unpack`: see `ldmatrix`.
+    """
+
+    pointer: ext.Operand[Pointer]
+    result: ext.Result[Any]
+    count: one_of(1, 2)
+    OPTIONAL = {"unpack": one_of(4, 6)}
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_registers(op.result.type, 2 * number(op, "count")) or _wrong_address(op)
+
+
+def ldmatrix_bytes(pointer: ir.Value, type_: ir.Type, count: int, unpack: int | None = None) -> ir.Value:
+    """A lane's registers (`type_`: a vector of i32) of `count` matrices of bytes."""
+    return emit_value("cute_nvgpu.ldmatrix_bytes", type_, (pointer,), attributes(count=count, unpack=unpack))
+
+
+class StMatrix(CuteNvgpu.Operation, name="stmatrix"):
+    """The inverse of `ldmatrix`: store a vector of `count` i32 registers (sm_90 and later)."""
+
+    pointer: ext.Operand[Pointer]
+    value: ext.Operand[Any]
+    count: one_of(1, 2, 4)
+    OPTIONAL = {"transpose": ir.BoolAttr}
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_registers(op.operands[1].type, number(op, "count")) or _wrong_address(op)
+
+
+def stmatrix(pointer: ir.Value, value: ir.Value, count: int, transpose: bool = False) -> None:
+    """Store a lane's registers of `count` matrices."""
+    emit("cute_nvgpu.stmatrix", (), (pointer, value), attributes(count=count, transpose=transpose or None))
+
+
+class StMatrixBytes(CuteNvgpu.Operation, name="stmatrix_bytes"):
+    """Store `count` (1, 2, 4) 16x8 matrices of bytes to shared memory, transposed, from a vector of `count` i32 registers.
+
+    Lane 8 j + c gives the address of column c of matrix j, 16 bytes aligned to 16. The bytes of lane l are rows l / 4 of the
+    columns 2 (l % 4) and the next, then rows l / 4 + 8 of the same (sm_100a and later).
+    """
+
+    pointer: ext.Operand[Pointer]
+    value: ext.Operand[Any]
+    count: one_of(1, 2, 4)
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_registers(op.operands[1].type, number(op, "count")) or _wrong_address(op)
+
+
+def stmatrix_bytes(pointer: ir.Value, value: ir.Value, count: int) -> None:
+    """Store a lane's registers of `count` matrices of bytes."""
+    emit("cute_nvgpu.stmatrix_bytes", (), (pointer, value), attributes(count=count))

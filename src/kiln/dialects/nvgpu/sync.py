@@ -1,0 +1,85 @@
+"""Barriers of a block and of a warp, and fences."""
+
+from ...base_dsl.trace import emit
+from ...mlir import ext, ir
+from ..definition import I32, attributes, constant, one_of
+from .dialect import CuteNvgpu
+
+_SCOPES = ("cta", "cluster", "gpu", "sys")
+FENCES = (
+    *(f"{order}.{scope}" for order in ("acq_rel", "sc", "acquire", "release") for scope in _SCOPES),
+    "proxy.alias", "proxy.generic", "proxy.async", "proxy.async.global", "proxy.async.shared::cta",
+    "proxy.async.shared::cluster", "proxy.tensormap::generic.release.gpu", "mbarrier_init.release.cluster",
+)  # fmt: skip
+"""The fences, by their PTX names without `fence.`."""
+
+
+def _wrong_barrier(op: ir.Operation, least: int) -> str:
+    which, threads = (constant(operand) for operand in op.operands)
+    if which is not None and not 0 <= which < 16:
+        return f"is of barrier {which}: a block has the barriers 0 to 15"
+    if threads is not None and (threads % 32 or not least <= threads <= 1024):
+        return f"is for {threads} threads: a multiple of 32 from {max(least, 32)} to 1024"
+    return ""
+
+
+class Barrier(CuteNvgpu.Operation, name="barrier"):
+    """Wait at barrier `id` (0 to 15) of the block until `threads` threads, a multiple of 32, have arrived there.
+
+    `threads` 0 means all threads of the block that have not exited. What any of them wrote to memory before is visible
+    to all of them after. All threads of a warp arrive together.
+    """
+
+    id: ext.Operand[I32]
+    threads: ext.Operand[I32]
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_barrier(op, least=0)
+
+
+def barrier(id_: ir.Value, threads: ir.Value) -> None:
+    """Wait at barrier `id_` (i32) for `threads` threads (i32); 0: all of the block."""
+    emit("cute_nvgpu.barrier", (), (id_, threads))
+
+
+class BarrierArrive(CuteNvgpu.Operation, name="barrier_arrive"):
+    """Arrive at a barrier as `barrier` does, without waiting. `threads` is not 0."""
+
+    id: ext.Operand[I32]
+    threads: ext.Operand[I32]
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_barrier(op, least=1)
+
+
+def barrier_arrive(id_: ir.Value, threads: ir.Value) -> None:
+    """Arrive at barrier `id_` (i32) of `threads` threads (i32)."""
+    emit("cute_nvgpu.barrier_arrive", (), (id_, threads))
+
+
+class SyncWarp(CuteNvgpu.Operation, name="sync_warp"):
+    """Wait until the threads of the warp whose bits are set in `mask` are here; orders their memory accesses."""
+
+    mask: ext.Operand[I32]
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return "has an empty mask: it has the bit of each thread that waits" if constant(op.operands[0]) == 0 else ""
+
+
+def sync_warp(mask: ir.Value) -> None:
+    """Wait for the threads of `mask` (i32)."""
+    emit("cute_nvgpu.sync_warp", (), (mask,))
+
+
+class Fence(CuteNvgpu.Operation, name="fence"):
+    """Order memory accesses of this thread, by the PTX name of the fence without its `fence.`."""
+
+    kind: one_of(*FENCES)
+
+
+def fence(kind: str) -> None:
+    """The fence of a name (`FENCES`)."""
+    emit("cute_nvgpu.fence", (), (), attributes(kind=kind))

@@ -1,0 +1,138 @@
+"""What the threads of a warp do together: shuffles, votes, reductions, matches, election.
+
+"The warp" is the 32 threads whose linear index in the block differs only in the lowest five bits; their lanes are those bits.
+"""
+
+from typing import Any
+
+from ...base_dsl.trace import emit_value
+from ...mlir import ext, ir
+from ..definition import I1, I32, Emit, Integer, attributes, constant, int_type, one_of, text
+from .dialect import CuteNvgpu
+
+
+def _wrong_mask(mask: ir.Value) -> str:
+    return "has an empty mask: it has the bit of each thread that takes part" if constant(mask) == 0 else ""
+
+
+class Shuffle(CuteNvgpu.Operation, name="shuffle"):
+    """The `value` (32 bits) of another thread of the warp.
+
+    Lane l reads lane s: `offset`, l - offset, l + offset or l xor offset. `clamp` holds c in its lowest five bits and a
+    segment mask g in bits 8 to 12: for `idx`, s = (l & g) | (offset & ~g). With low = l & g and high = low | (c & ~g),
+    a source that is above high (`up`: below high) is replaced by l. All threads of `mask` execute it.
+    """
+
+    value: ext.Operand[Any]
+    offset: ext.Operand[I32]
+    mask: ext.Operand[I32]
+    clamp: ext.Operand[I32]
+    result: ext.Result[Any]
+    kind: one_of("idx", "up", "down", "bfly")
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        type_, result = op.operands[0].type, op.result.type
+        if type_ != result or getattr(type_, "width", 0) != 32:
+            return f"takes {type_} and gives {result}: it moves 32 bits of one type"
+        return _wrong_mask(op.operands[2])
+
+
+def shuffle(
+    kind: str, value: ir.Value, offset: ir.Value, mask: ir.Value, clamp: ir.Value, emit: Emit = emit_value
+) -> ir.Value:
+    """32 bits that another lane holds; `offset`, `mask` and `clamp` are i32."""
+    return emit("cute_nvgpu.shuffle", value.type, (value, offset, mask, clamp), attributes(kind=kind))
+
+
+class Vote(CuteNvgpu.Operation, name="vote"):
+    """Over the threads of `mask`: whether `all` or `any` predicates hold, or all agree (`uni`): an i1.
+
+    `ballot` gives an i32 with the bit of each thread whose predicate holds.
+    """
+
+    predicate: ext.Operand[I1]
+    mask: ext.Operand[I32]
+    result: ext.Result[I1 | I32]
+    kind: one_of("all", "any", "uni", "ballot")
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        kind, wanted = text(op, "kind"), 32 if text(op, "kind") == "ballot" else 1
+        if op.result.type != int_type(wanted):
+            return f"'{kind}' gives {op.result.type}: it is an i{wanted}"
+        return _wrong_mask(op.operands[1])
+
+
+def vote(kind: str, predicate: ir.Value, mask: ir.Value, emit: Emit = emit_value) -> ir.Value:
+    """An i1, or an i32 for `ballot`."""
+    return emit("cute_nvgpu.vote", int_type(32 if kind == "ballot" else 1), (predicate, mask), attributes(kind=kind))
+
+
+_FLOAT_KINDS = tuple(f"{name}{abs_}{nan}" for name in ("fmin", "fmax") for abs_ in ("", ".abs") for nan in ("", ".NaN"))
+
+
+class Redux(CuteNvgpu.Operation, name="redux"):
+    """Combine the 32-bit integers (or f32, for `fmin` and `fmax`) of the threads of `mask`.
+
+    `fmin` and `fmax` may be of magnitudes (`.abs`), and a NaN if one of the numbers is (`.NaN`).
+    """
+
+    value: ext.Operand[Any]
+    mask: ext.Operand[I32]
+    result: ext.Result[Any]
+    kind: one_of("add", "min", "max", "umin", "umax", "and", "or", "xor", *_FLOAT_KINDS)
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        kind, type_, result = text(op, "kind"), op.operands[0].type, op.result.type
+        wanted = "f32" if kind.startswith("f") else "i32"
+        if str(type_) != wanted or result != type_:
+            return f"'{kind}' takes {type_} and gives {result}: it is of {wanted}"
+        return _wrong_mask(op.operands[1])
+
+
+def redux(kind: str, value: ir.Value, mask: ir.Value) -> ir.Value:
+    """The combination of all values, in each of the threads of `mask` (i32)."""
+    return emit_value("cute_nvgpu.redux", value.type, (value, mask), attributes(kind=kind))
+
+
+class Match(CuteNvgpu.Operation, name="match"):
+    """The lanes of `mask` whose `value` (i32 or i64) is this lane's (`any`); `all`: all of them if all agree, else none."""
+
+    value: ext.Operand[Integer]
+    mask: ext.Operand[I32]
+    result: ext.Result[I32]
+    kind: one_of("any", "all")
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_mask(op.operands[1])
+
+
+def match(kind: str, value: ir.Value, mask: ir.Value) -> ir.Value:
+    """A word with the bits of the lanes that agree."""
+    return emit_value("cute_nvgpu.match", int_type(32), (value, mask), attributes(kind=kind))
+
+
+class ElectOne(CuteNvgpu.Operation, name="elect_one"):
+    """True in exactly one thread of those of the warp that execute it together."""
+
+    result: ext.Result[I1]
+
+
+def elect_one() -> ir.Value:
+    """Whether this is the thread that was chosen, an i1."""
+    return emit_value("cute_nvgpu.elect_one", int_type(1))
+
+
+class WarpUniform(CuteNvgpu.Operation, name="warp_uniform"):
+    """A value that is the same in all threads of the warp, said to the compiler."""
+
+    value: ext.Operand[I32]
+    result: ext.Result[I32]
+
+
+def warp_uniform(value: ir.Value) -> ir.Value:
+    """The same i32."""
+    return emit_value("cute_nvgpu.warp_uniform", int_type(32), (value,))

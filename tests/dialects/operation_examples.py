@@ -1,0 +1,394 @@
+"""For each operation of the dialects: one that is right, and some that break a rule, with words of what is said about it.
+
+`{}` stands for nothing; the values are arguments of a function (`ARGUMENTS`) and constants (`CONSTANTS`).
+"""
+
+from __future__ import annotations
+
+ARGUMENTS = {
+    "%g": '!cute.ptr<f32, "gmem", 16>', "%s": '!cute.ptr<f32, "smem", 16>', "%any": '!cute.ptr<f32, "generic", 16>',
+    "%m": '!cute.memref<f32, "gmem", 16, "(?,?{i64}):(1,?)">', "%n": "i32", "%w": "i64", "%c": "i1", "%x": "f32", "%h": "f16",
+    "%small": "i8", "%pair": "vector<2xf32>", "%halves": "vector<2xf16>", "%words": "vector<4xi32>", "%two": "vector<2xi32>",
+    "%sums": "vector<4xf32>", "%none": "tuple<>",
+}  # fmt: skip
+CONSTANTS = {
+    "%zero": 0,
+    "%one": 1,
+    "%sixteen": 16,
+    "%odd": 33,
+    "%most": 1024,
+    "%minus": -1,
+    "%twelve": 12,
+    "%huge": 1 << 20,
+}
+
+_PTR, _SMEM, _ANY = ARGUMENTS["%g"], ARGUMENTS["%s"], ARGUMENTS["%any"]
+_MEM = ARGUMENTS["%m"]
+_SIZES = ", ".join(["%w"] * 11)
+_SIZE_TYPES = ", ".join(["i64"] * 11)
+
+
+def _op(name: str, operands: str = "", types: str = "", result: str = "()", attributes: str = "") -> str:
+    return f'"{name}"({operands}) {{{attributes}}} : ({types}) -> {result}'
+
+
+def _index(name: str) -> tuple[str, dict[str, str]]:
+    return (
+        _op(f"cute.{name}", result="i32", attributes="dim = 0 : i32"),
+        {_op(f"cute.{name}", result="i32", attributes="dim = 3 : i32"): "has the dim 3 : i32: it is one of 0, 1, 2"},
+    )
+
+
+def _launch(name: str, attributes: str) -> tuple[str, dict[str, str]]:
+    return (
+        "%packed = builtin.unrealized_conversion_cast %n : i32 to tuple<i32>\n"
+        + _op(name, f"{_SIZES}, %packed", f"{_SIZE_TYPES}, tuple<i32>", attributes=attributes),
+        {
+            _op(
+                name, f"{_SIZES}, %none", f"{_SIZE_TYPES}, tuple<>", attributes=attributes
+            ): "takes its arguments as a tuple"
+        },
+    )
+
+
+def _report(name: str, operands: str, types: str, text: str) -> tuple[str, dict[str, str]]:
+    pack = "%packed = builtin.unrealized_conversion_cast %n : i32 to tuple<i32>\n"
+    right = _op(name, f"{operands}%packed", f"{types}tuple<i32>", attributes=f'{text} = "%d"')
+    wrong = _op(name, f"{operands}%packed", f"{types}tuple<i32>", attributes=f'{text} = "%f"')
+    bare = _op(name, f"{operands}%n", f"{types}i32", attributes=f'{text} = "%d"')
+    return pack + right, {pack + wrong: 'has the format "%f"', bare: "takes its arguments as a tuple"}
+
+
+def _mma(m: int, n: int, k: int, a: str, b: str, c: str = "%sums", c_type: str = "vector<4xf32>") -> str:
+    given = f'm = {m} : i32, n = {n} : i32, k = {k} : i32, a_type = "{a}", b_type = "{b}"'
+    return _op("cute_nvgpu.mma_sync", f"%words, %two, {c}", f"vector<4xi32>, vector<2xi32>, {c_type}", c_type, given)
+
+
+def _atomic(kind: str, value: str, type_: str, order: str = "relaxed") -> str:
+    given = f'kind = "{kind}", order = "{order}", scope = "gpu"'
+    return _op("cute_nvgpu.atomic_rmw", f"%g, {value}", f"{_PTR}, {type_}", type_, given)
+
+
+def _wait(name: str, result: str = "i1") -> tuple[str, dict[str, str]]:
+    return (
+        _op(f"cute_nvgpu.{name}", "%s, %n", f"{_SMEM}, i32", result),
+        {_op(f"cute_nvgpu.{name}", "%g, %n", f"{_PTR}, i32", result): "has its mbarrier in gmem"},
+    )
+
+
+def _matrix_store(name: str) -> tuple[str, dict[str, str]]:
+    right = _op(f"cute_nvgpu.{name}", "%s, %words", f"{_SMEM}, vector<4xi32>", attributes="count = 4 : i32")
+    return right, {
+        right.replace("4 : i32", "3 : i32"): "has the count 3 : i32: it is one of 1, 2, 4",
+        right.replace("4 : i32", "2 : i32"): "has registers of vector<4xi32>: it has 2 i32",
+        right.replace("%s", "%g").replace(_SMEM, _PTR): "has its rows in gmem",
+        right.replace("4 : i32", "4 : i32, unpack = 4 : i32"): "has no attribute 'unpack'",
+    }
+
+
+EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
+    "cute.thread_idx": _index("thread_idx"),
+    "cute.block_idx": _index("block_idx"),
+    "cute.block_dim": _index("block_dim"),
+    "cute.grid_dim": _index("grid_dim"),
+    "cute.lane_idx": (_op("cute.lane_idx", result="i32"), {_op("cute.lane_idx", result="i64"): "expected 'i32'"}),
+    "cute.warp_idx": (_op("cute.warp_idx", result="i32"), {_op("cute.warp_idx", result="i64"): "expected 'i32'"}),
+    "cute.launch": _launch("cute.launch", "kernel = @f"),
+    "cute.printf": _report("cute.printf", "", "", "format"),
+    "cute.assert_": _report("cute.assert_", "%c, ", "i1, ", "message"),
+    "cute.int_to_ptr": (_op("cute.int_to_ptr", "%w", "i64", _PTR), {_op("cute.int_to_ptr", "%n", "i32", _PTR): "expected 'i64'"}),
+    "cute.ptr_to_int": (_op("cute.ptr_to_int", "%g", _PTR, "i64"), {_op("cute.ptr_to_int", "%w", "i64", "i64"): "cute.ptr"}),
+    "cute.ptr_add": (
+        _op("cute.ptr_add", "%g, %n", f"{_PTR}, i32", _PTR),
+        {_op("cute.ptr_add", "%g, %n", f"{_PTR}, i32", _SMEM): "element and space stay the same"},
+    ),
+    "cute.cast_ptr": (_op("cute.cast_ptr", "%g", _PTR, _ANY), {_op("cute.cast_ptr", "%g", _PTR, "i64"): "cute.ptr"}),
+    "cute.view": (
+        _op("cute.view", "%g, %n, %n, %w", f"{_PTR}, i32, i32, i64", _MEM, "operandSegmentSizes = array<i32: 1, 2, 1>"),
+        {
+            _op("cute.view", "%g, %n, %w", f"{_PTR}, i32, i64", _MEM, "operandSegmentSizes = array<i32: 1, 1, 1>"):
+            "has [1, 1] leaves of 32 and 64 bits",
+        },
+    ),
+    "cute.iter": (_op("cute.iter", "%m", _MEM, _PTR), {_op("cute.iter", "%g", _PTR, _PTR): "cute.memref"}),
+    "cute.leaf": (
+        _op("cute.leaf", "%m", _MEM, "i64", "index = 1 : i32"),
+        {
+            _op("cute.leaf", "%m", _MEM, "i64", "index = 3 : i32"): "asks for leaf 3 of a layout with 3",
+            _op("cute.leaf", "%m", _MEM, "i32", "index = 1 : i32"): "gives leaf 1 as i32: it has 64 bits",
+        },
+    ),
+    "cute.cast_memref": (
+        _op("cute.cast_memref", "%m", _MEM, _MEM.replace("16", "4")),
+        {_op("cute.cast_memref", "%m", _MEM, _MEM.replace("{i64}", "")): "has leaves of [32, 64, 32] bits"},
+    ),
+    "cute.load": (
+        _op("cute.load", "%g, %n", f"{_PTR}, i32", "vector<4xf32>", "alignment = 16 : i64"),
+        {
+            _op("cute.load", "%g, %n", f"{_PTR}, i32", "f16"): "accesses f16 in memory of type",
+            _op("cute.load", "%g, %n", f"{_PTR}, i32", "f32", "aligned = 4 : i64"): "has no attribute 'aligned': it has alignment",
+        },
+    ),
+    "cute.store": (
+        _op("cute.store", "%x, %m, %w", f"f32, {_MEM}, i64"),
+        {_op("cute.store", "%h, %m, %w", f"f16, {_MEM}, i64"): "accesses f16 in memory of type"},
+    ),
+    "cute.bounds": (
+        _op("cute.bounds", "%g, %w, %w, %w", f"{_PTR}, i64, i64, i64", attributes="write = 1 : i32"),
+        {_op("cute.bounds", "%g, %w", f"{_PTR}, i64", attributes="write = 1 : i32"): "has 1 numbers: three for each mode"},
+    ),
+    "cute.through": (
+        _op("cute.through", "%s", _SMEM, _SMEM, 'swizzle = "3,4,3", absolute = 0 : i32, swizzle_name = "S<3,4,3>"'),
+        {
+            _op("cute.through", "%s", _SMEM, _SMEM, 'swizzle = "3,4", absolute = 0 : i32, swizzle_name = ""'):
+            "has the swizzle '3,4'",
+        },
+    ),
+    "cute.alloc_rmem": (
+        _op("cute.alloc_rmem", result='!cute.ptr<f32, "rmem", 4>', attributes="count = 4 : i64"),
+        {_op("cute.alloc_rmem", result='!cute.ptr<f32, "rmem", 4>', attributes="count = -1 : i64"): "is of -1 elements"},
+    ),
+    "cute.alloc_smem": (
+        _op("cute.alloc_smem", result=_SMEM, attributes="bytes = 4 : i64, alignment = 16 : i64"),
+        {
+            _op("cute.alloc_smem", result=_SMEM, attributes="bytes = 4 : i64, alignment = 12 : i64"): "aligned to 12",
+            _op("cute.alloc_smem", result=_PTR, attributes="bytes = 4 : i64, alignment = 16 : i64"): "gives a pointer to gmem",
+        },
+    ),
+    "cute.dynamic_smem": (
+        _op("cute.dynamic_smem", result=_SMEM), {_op("cute.dynamic_smem", result=_PTR): "gives a pointer to gmem"}
+    ),
+    "cute.undef": (_op("cute.undef", result="f32"), {_op("cute.undef", "%n", "i32", "f32"): "expects exactly 0 operands"}),
+    "cute_nvgpu.driver_launch": _launch("cute_nvgpu.driver_launch", 'index = 0 : i32, name = "f"'),
+    "cute_nvgpu.barrier": (
+        _op("cute_nvgpu.barrier", "%one, %zero", "i32, i32"),
+        {
+            _op("cute_nvgpu.barrier", "%sixteen, %zero", "i32, i32"): "is of barrier 16: a block has the barriers 0 to 15",
+            _op("cute_nvgpu.barrier", "%n, %odd", "i32, i32"): "is for 33 threads: a multiple of 32",
+        },
+    ),
+    "cute_nvgpu.barrier_arrive": (
+        _op("cute_nvgpu.barrier_arrive", "%n, %most", "i32, i32"),
+        {_op("cute_nvgpu.barrier_arrive", "%n, %zero", "i32, i32"): "is for 0 threads"},
+    ),
+    "cute_nvgpu.sync_warp": (
+        _op("cute_nvgpu.sync_warp", "%minus", "i32"), {_op("cute_nvgpu.sync_warp", "%zero", "i32"): "has an empty mask"}
+    ),
+    "cute_nvgpu.fence": (
+        _op("cute_nvgpu.fence", attributes='kind = "acq_rel.gpu"'),
+        {_op("cute_nvgpu.fence", attributes='kind = "acq_rel.warp"'): 'has the kind "acq_rel.warp": it is one of acq_rel.cta'},
+    ),
+    "cute_nvgpu.shuffle": (
+        _op("cute_nvgpu.shuffle", "%x, %n, %n, %n", "f32, i32, i32, i32", "f32", 'kind = "bfly"'),
+        {
+            _op("cute_nvgpu.shuffle", "%h, %n, %n, %n", "f16, i32, i32, i32", "f16", 'kind = "bfly"'): "it moves 32 bits",
+            _op("cute_nvgpu.shuffle", "%x, %n, %n, %n", "f32, i32, i32, i32", "f32", 'kind = "xor"'): 'has the kind "xor"',
+            _op("cute_nvgpu.shuffle", "%x, %n, %zero, %n", "f32, i32, i32, i32", "f32", 'kind = "up"'): "has an empty mask",
+        },
+    ),
+    "cute_nvgpu.vote": (
+        _op("cute_nvgpu.vote", "%c, %n", "i1, i32", "i32", 'kind = "ballot"'),
+        {_op("cute_nvgpu.vote", "%c, %n", "i1, i32", "i32", 'kind = "all"'): "'all' gives i32: it is an i1"},
+    ),
+    "cute_nvgpu.redux": (
+        _op("cute_nvgpu.redux", "%x, %n", "f32, i32", "f32", 'kind = "fmax.abs.NaN"'),
+        {_op("cute_nvgpu.redux", "%x, %n", "f32, i32", "f32", 'kind = "add"'): "'add' takes f32 and gives f32: it is of i32"},
+    ),
+    "cute_nvgpu.match": (
+        _op("cute_nvgpu.match", "%w, %n", "i64, i32", "i32", 'kind = "all"'),
+        {
+            _op("cute_nvgpu.match", "%w, %n", "i64, i32", "i32", 'kind = "some"'): 'has the kind "some": it is one of any, all',
+            _op("cute_nvgpu.match", "%small, %n", "i8, i32", "i32", 'kind = "all"'): "'i8' does not satisfy",
+        },
+    ),
+    "cute_nvgpu.elect_one": (
+        _op("cute_nvgpu.elect_one", result="i1"), {_op("cute_nvgpu.elect_one", result="i32"): "expected 'i1'"}
+    ),
+    "cute_nvgpu.warp_uniform": (
+        _op("cute_nvgpu.warp_uniform", "%n", "i32", "i32"), {_op("cute_nvgpu.warp_uniform", "%w", "i64", "i64"): "expected 'i32'"}
+    ),
+    "cute_nvgpu.atomic_rmw": (
+        _atomic("add", "%halves", "vector<2xf16>"),
+        {
+            _atomic("and", "%x", "f32"): "'and' of f32: add, min, max, exch are of",
+            _atomic("add", "%small", "i8"): "'add' of i8: integers have 16, 32, 64 bits",
+            _atomic("inc", "%w", "i64"): "'inc' of i64: integers have 32 bits",
+            _atomic("max", "%halves", "vector<2xf16>"): "vectors are of two f16 or bf16, and are added",
+            _atomic("add", "%n", "i32", "seq_cst"): 'has the order "seq_cst"',
+        },
+    ),
+    "cute_nvgpu.atomic_cas": (
+        _op("cute_nvgpu.atomic_cas", "%s, %n, %n", f"{_SMEM}, i32, i32", "i32", 'order = "acq_rel", scope = "cta"'),
+        {
+            _op("cute_nvgpu.atomic_cas", "%s, %small, %small", f"{_SMEM}, i8, i8", "i8", 'order = "acq_rel", scope = "cta"'):
+            "is of i8: elements have 16, 32 or 64 bits",
+            _op("cute_nvgpu.atomic_cas", "%s, %n, %x", f"{_SMEM}, i32, f32", "f32", 'order = "acq_rel", scope = "cta"'):
+            "all are of one type",
+        },
+    ),
+    "cute_nvgpu.ordered_load": (
+        _op("cute_nvgpu.ordered_load", "%g", _PTR, "vector<4xf32>", 'modifiers = "acquire.gpu.L2::evict_last"'),
+        {
+            _op("cute_nvgpu.ordered_load", "%g", _PTR, "vector<3xf32>", 'modifiers = ""'): "is one access of vector<3xf32>",
+            _op("cute_nvgpu.ordered_load", "%g", _PTR, "f32", 'modifiers = "wb"'): "has the modifier 'wb'",
+        },
+    ),
+    "cute_nvgpu.ordered_store": (
+        _op("cute_nvgpu.ordered_store", "%g, %x", f"{_PTR}, f32", attributes='modifiers = "release.gpu"'),
+        {_op("cute_nvgpu.ordered_store", "%g, %x", f"{_PTR}, f32", attributes='modifiers = "nc"'): "has the modifier 'nc'"},
+    ),
+    "cute_nvgpu.prefetch": (
+        _op("cute_nvgpu.prefetch", "%g", _PTR, attributes='level = "L2"'),
+        {
+            _op("cute_nvgpu.prefetch", "%g", _PTR, attributes='level = "L3"'): 'has the level "L3"',
+            _op("cute_nvgpu.prefetch", "%s", _SMEM, attributes='level = "L2"'): "has its line in smem: it is in gmem",
+        },
+    ),
+    "cute_nvgpu.mbarrier_init": (
+        _op("cute_nvgpu.mbarrier_init", "%s, %one", f"{_SMEM}, i32"),
+        {
+            _op("cute_nvgpu.mbarrier_init", "%s, %zero", f"{_SMEM}, i32"): "counts 0 arrivals: 1 to 1048575",
+            _op("cute_nvgpu.mbarrier_init", "%g, %one", f"{_PTR}, i32"): "has its mbarrier in gmem: it is in smem",
+        },
+    ),
+    "cute_nvgpu.mbarrier_inval": (
+        _op("cute_nvgpu.mbarrier_inval", "%s", _SMEM), {_op("cute_nvgpu.mbarrier_inval", "%g", _PTR): "has its mbarrier in gmem"}
+    ),
+    "cute_nvgpu.mbarrier_arrive": (
+        _op("cute_nvgpu.mbarrier_arrive", "%s, %one, %zero, %minus", f"{_SMEM}, i32, i32, i32", attributes='order = "release", scope = "cta"'),
+        {
+            _op("cute_nvgpu.mbarrier_arrive", "%s, %one, %huge, %minus", f"{_SMEM}, i32, i32, i32", attributes='order = "release", scope = "cta"'):
+            "counts 1048576 bytes",
+            _op("cute_nvgpu.mbarrier_arrive", "%s, %one, %zero, %minus", f"{_SMEM}, i32, i32, i32", attributes='order = "release", scope = "gpu"'):
+            'has the scope "gpu": it is one of cta, cluster',
+        },
+    ),
+    "cute_nvgpu.mbarrier_expect_tx": (
+        _op("cute_nvgpu.mbarrier_expect_tx", "%s, %n, %minus", f"{_SMEM}, i32, i32", attributes='scope = "cta"'),
+        {_op("cute_nvgpu.mbarrier_expect_tx", "%s, %huge, %minus", f"{_SMEM}, i32, i32", attributes='scope = "cta"'): "counts 1048576 bytes"},
+    ),
+    "cute_nvgpu.mbarrier_try_wait": _wait("mbarrier_try_wait"),
+    "cute_nvgpu.mbarrier_test_wait": _wait("mbarrier_test_wait"),
+    "cute_nvgpu.mbarrier_wait": _wait("mbarrier_wait", "()"),
+    "cute_nvgpu.cp_async": (
+        _op("cute_nvgpu.cp_async", "%s, %g, %n", f"{_SMEM}, {_PTR}, i32", attributes='size = 16 : i32, cache = "cg", prefetch = 128 : i32, hint = "L2::evict_last"'),
+        {
+            _op("cute_nvgpu.cp_async", "%s, %g, %n", f"{_SMEM}, {_PTR}, i32", attributes='size = 8 : i32, cache = "cg"'): "'cg' copies 8 bytes",
+            _op("cute_nvgpu.cp_async", "%s, %g, %n", f"{_SMEM}, {_PTR}, i32", attributes='size = 12 : i32, cache = "ca"'): "has the size 12 : i32",
+            _op("cute_nvgpu.cp_async", "%s, %g, %n", f"{_SMEM}, {_PTR}, i32", attributes='size = 4 : i32, cache = "ca", prefetch = 32 : i32'): "has the prefetch 32 : i32",
+            _op("cute_nvgpu.cp_async", "%s, %g, %n", f"{_SMEM}, {_PTR}, i32", attributes='size = 4 : i32, cache = "ca", hnt = "x"'): "has no attribute 'hnt': it has size, cache, hint, prefetch",
+            _op("cute_nvgpu.cp_async", "%s, %g, %sixteen", f"{_SMEM}, {_PTR}, i32", attributes='size = 4 : i32, cache = "ca"'): "reads 16 bytes of 4",
+            _op("cute_nvgpu.cp_async", "%g, %g, %n", f"{_PTR}, {_PTR}, i32", attributes='size = 4 : i32, cache = "ca"'): "has its target in gmem: it is in smem",
+        },
+    ),
+    "cute_nvgpu.cp_async_commit": (
+        _op("cute_nvgpu.cp_async_commit"), {_op("cute_nvgpu.cp_async_commit", "%n", "i32"): "expects exactly 0 operands"}
+    ),
+    "cute_nvgpu.cp_async_wait": (
+        _op("cute_nvgpu.cp_async_wait", attributes="count = 0 : i32"),
+        {_op("cute_nvgpu.cp_async_wait", attributes="count = -1 : i32"): "leaves -1 groups"},
+    ),
+    "cute_nvgpu.cp_async_mbarrier_arrive": (
+        _op("cute_nvgpu.cp_async_mbarrier_arrive", "%s", _SMEM),
+        {_op("cute_nvgpu.cp_async_mbarrier_arrive", "%g", _PTR): "has its mbarrier in gmem"},
+    ),
+    "cute_nvgpu.cp_async_bulk_commit": (
+        _op("cute_nvgpu.cp_async_bulk_commit"), {_op("cute_nvgpu.cp_async_bulk_commit", "%n", "i32"): "expects exactly 0 operands"}
+    ),
+    "cute_nvgpu.cp_async_bulk_wait": (
+        _op("cute_nvgpu.cp_async_bulk_wait", attributes="count = 1 : i32, read = true"),
+        {_op("cute_nvgpu.cp_async_bulk_wait", attributes="count = -2 : i32"): "leaves -2 groups"},
+    ),
+    "cute_nvgpu.bulk_load": (
+        _op("cute_nvgpu.bulk_load", "%s, %g, %sixteen, %s", f"{_SMEM}, {_PTR}, i32, {_SMEM}"),
+        {
+            _op("cute_nvgpu.bulk_load", "%s, %g, %twelve, %s", f"{_SMEM}, {_PTR}, i32, {_SMEM}"): "copies 12 bytes: multiples of 16",
+            _op("cute_nvgpu.bulk_load", "%s, %s, %sixteen, %s", f"{_SMEM}, {_SMEM}, i32, {_SMEM}"): "has its source in smem: it is in gmem",
+        },
+    ),
+    "cute_nvgpu.bulk_store": (
+        _op("cute_nvgpu.bulk_store", "%g, %s, %n", f"{_PTR}, {_SMEM}, i32"),
+        {_op("cute_nvgpu.bulk_store", "%g, %s, %twelve", f"{_PTR}, {_SMEM}, i32"): "copies 12 bytes: multiples of 16"},
+    ),
+    "cute_nvgpu.cluster_index": (
+        _op("cute_nvgpu.cluster_index", result="i32", attributes='which = "cluster_idx", dim = 2 : i32'),
+        {_op("cute_nvgpu.cluster_index", result="i32", attributes='which = "rank", dim = 2 : i32'): 'has the which "rank"'},
+    ),
+    "cute_nvgpu.cluster_arrive": (
+        _op("cute_nvgpu.cluster_arrive", attributes="relaxed = true, aligned = true"),
+        {_op("cute_nvgpu.cluster_arrive", attributes="release = true"): "has no attribute 'release': it has relaxed, aligned"},
+    ),
+    "cute_nvgpu.cluster_wait": (
+        _op("cute_nvgpu.cluster_wait"), {_op("cute_nvgpu.cluster_wait", "%n", "i32"): "expects exactly 0 operands"}
+    ),
+    "cute_nvgpu.map_shared": (
+        _op("cute_nvgpu.map_shared", "%s, %n", f"{_SMEM}, i32", _ANY),
+        {
+            _op("cute_nvgpu.map_shared", "%s, %n", f"{_SMEM}, i32", _SMEM): "gives a pointer to smem",
+            _op("cute_nvgpu.map_shared", "%s, %sixteen", f"{_SMEM}, i32", _ANY): "is of block 16: a cluster has at most 16",
+        },
+    ),
+    "cute_nvgpu.prmt": (
+        _op("cute_nvgpu.prmt", "%n, %n, %n", "i32, i32, i32", "i32"),
+        {_op("cute_nvgpu.prmt", "%n, %n, %w", "i32, i32, i64", "i32"): "expected 'i32'"},
+    ),
+    "cute_nvgpu.lop3": (
+        _op("cute_nvgpu.lop3", "%n, %n, %n", "i32, i32, i32", "i32", "lut = 150 : i32"),
+        {_op("cute_nvgpu.lop3", "%n, %n, %n", "i32, i32, i32", "i32", "lut = 256 : i32"): "has the table 256: it has 8 bits"},
+    ),
+    "cute_nvgpu.approx": (
+        _op("cute_nvgpu.approx", "%x", "f32", "f32", 'kind = "tanh"'),
+        {_op("cute_nvgpu.approx", "%x", "f32", "f32", 'kind = "exp"'): 'has the kind "exp": it is one of rcp'},
+    ),
+    "cute_nvgpu.packed_f32x2": (
+        _op("cute_nvgpu.packed_f32x2", "%pair, %pair, %pair", ", ".join(["vector<2xf32>"] * 3), "vector<2xf32>", 'kind = "fma", rounding = "rz", ftz = false'),
+        {
+            _op("cute_nvgpu.packed_f32x2", "%sums, %sums, %sums", ", ".join(["vector<4xf32>"] * 3), "vector<4xf32>", 'kind = "fma", rounding = "rz", ftz = false'):
+            "is of vector<4xf32>: all are vector<2xf32>",
+        },
+    ),
+    "cute_nvgpu.clock": (
+        _op("cute_nvgpu.clock", result="i64", attributes='which = "globaltimer"'),
+        {_op("cute_nvgpu.clock", result="i64", attributes='which = "clock"'): "'clock' gives i64: it is an i32"},
+    ),
+    "cute_nvgpu.nanosleep": (
+        _op("cute_nvgpu.nanosleep", "%n", "i32"), {_op("cute_nvgpu.nanosleep", "%w", "i64"): "expected 'i32'"}
+    ),
+    "cute_nvgpu.set_max_register": (
+        _op("cute_nvgpu.set_max_register", attributes='count = 232 : i32, action = "inc"'),
+        {_op("cute_nvgpu.set_max_register", attributes='count = 30 : i32, action = "inc"'): "is to 30 registers: a multiple of 8"},
+    ),
+    "cute_nvgpu.grid_dependency": (
+        _op("cute_nvgpu.grid_dependency", attributes='action = "wait"'),
+        {_op("cute_nvgpu.grid_dependency", attributes='action = "go"'): 'has the action "go": it is one of wait'},
+    ),
+    "cute_nvgpu.dynamic_smem_size": (
+        _op("cute_nvgpu.dynamic_smem_size", result="i32"), {_op("cute_nvgpu.dynamic_smem_size", result="i64"): "expected 'i32'"}
+    ),
+    "cute_nvgpu.mma_sync": (
+        _mma(16, 8, 16, "f16", "f16"),
+        {
+            _mma(16, 8, 32, "f16", "f16"): "there is no mma.sync m16n8k32 of f16 and f16 with sums in f32 (shapes of f16: m16n8k8, m16n8k16",
+            _mma(16, 8, 16, "f16", "bf16"): "there is no mma.sync m16n8k16 of f16 and bf16",
+            _mma(16, 8, 16, "f16", "f16", "%two", "vector<2xi32>"): "with sums in s32",
+            _mma(16, 8, 8, "f16", "f16"): "has A of vector<4xi32>: a lane holds 64 bits of it",
+            _mma(16, 8, 16, "f16", "f16", "%pair", "vector<2xf32>"): "has C of vector<2xf32>: a lane holds 4 elements",
+        },
+    ),
+    "cute_nvgpu.ldmatrix": (
+        _op("cute_nvgpu.ldmatrix", "%s", _SMEM, "vector<4xi32>", "count = 4 : i32, transpose = true"),
+        {
+            _op("cute_nvgpu.ldmatrix", "%s", _SMEM, "vector<4xi32>", "count = 2 : i32"): "has registers of vector<4xi32>: it has 2 i32",
+            _op("cute_nvgpu.ldmatrix", "%g", _PTR, "vector<4xi32>", "count = 4 : i32"): "has its rows in gmem: it is in smem",
+            _op("cute_nvgpu.ldmatrix", "%s", _SMEM, "vector<4xi32>", "count = 4 : i32, transposed = true"): "has no attribute 'transposed'",
+            _op("cute_nvgpu.ldmatrix", "%s", _SMEM, "vector<4xi32>", "count = 4 : i32, unpack = 5 : i32"): "has the unpack 5 : i32",
+            _op("cute_nvgpu.ldmatrix", "%s", _SMEM, "vector<4xi32>", "count = 4 : i32, unpack = 4 : i32, transpose = true"): "transposes and unpacks",
+        },
+    ),
+    "cute_nvgpu.ldmatrix_bytes": (
+        _op("cute_nvgpu.ldmatrix_bytes", "%s", _SMEM, "vector<4xi32>", "count = 2 : i32, unpack = 6 : i32"),
+        {_op("cute_nvgpu.ldmatrix_bytes", "%s", _SMEM, "vector<8xi32>", "count = 4 : i32"): "has the count 4 : i32: it is one of 1, 2"},
+    ),
+    "cute_nvgpu.stmatrix": _matrix_store("stmatrix"),
+    "cute_nvgpu.stmatrix_bytes": _matrix_store("stmatrix_bytes"),
+}  # fmt: skip
