@@ -9,6 +9,7 @@ from kernel_testing import asm, runs
 from kiln import cute
 from kiln.base_dsl import trace as tracing
 from kiln.cute import arch
+from kiln.dialects.nvgpu import definitions
 from kiln.mlir import ir
 
 FEW = [(1, 0), (1, 1), (2, 2)]
@@ -68,6 +69,10 @@ def test_a_product_of_matrices_in_ptx():
         want = a.reshape(16, 16).astype(np.float64) @ b.reshape(16, 8).astype(np.float64)
         np.testing.assert_array_equal(out.reshape(16, 8), want)
         np.testing.assert_array_equal(turned.reshape(8, 8), a.reshape(16, 16)[:8, :8].T)
+    corner = a.reshape(16, 16)[:8, :8].copy()
+    registers = [lane[0] for lane in definitions.ldmatrix([row.tobytes() for row in corner], 1)]
+    rows = definitions.stmatrix([[register] for register in definitions.movmatrix(registers)], 1)
+    np.testing.assert_array_equal(np.frombuffer(b"".join(rows), np.float16).reshape(8, 8), corner.T)
 
 
 def _registers(matrix, rows, bits):
@@ -128,6 +133,15 @@ def test_products_of_narrow_integers(shape, a_type, b_type, how):
     held = np.arange(counts[2])[None]
     rows, columns = lanes // 4 + 8 * (held // 2), lanes % 4 * 2 + held % 2
     arrays = _registers(left, m, bits), _registers(right, 8, bits), start[rows, columns].astype(np.int32)
+    a_kind, b_kind = (f"b1.{how}", f"b1.{how}") if bits == 1 else (a_type, b_type)
+    held_a = [[int(left[p]) & (1 << bits) - 1 for p in definitions.a_places(m, k, bits, lane)] for lane in range(32)]
+    held_b = [
+        [int(right[p[::-1]]) & (1 << bits) - 1 for p in definitions.b_places(k, bits, lane)] for lane in range(32)
+    ]
+    plain = definitions.mma_sync(
+        (m, n, k), a_kind, b_kind, "s32", held_a, held_b, arrays[2].tolist(), how == "satfinite"
+    )
+    np.testing.assert_array_equal(plain, want[rows, columns])
     for *_, out in runs(kernel, *arrays, np.zeros((32, counts[2]), np.int32), schedules=FEW):
         np.testing.assert_array_equal(out, want[rows, columns])
 

@@ -1,0 +1,370 @@
+"""What the operations of the hardware compute, in plain Python: the definition that a reader checks against the PTX manual.
+
+There is one for each operation that computes something; targets have faster ones, and tests compare those with these. An
+operation of a warp takes a list of what its 32 lanes bring and gives a list of what they get. Words are numbers from 0 to
+2^32 - 1, floats are Python's (exact for f16, bf16, tf32, f32 and 8-bit floats).
+
+What waits or orders memory (barriers, fences, mbarriers, asynchronous copies) is defined by the words of its class.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from ...hardware import mma_shapes
+
+LANES = range(32)
+_WORD = (1 << 32) - 1
+
+
+def signed(word: int, bits: int = 32) -> int:
+    """The number that so many bits are in two's complement."""
+    word &= (1 << bits) - 1
+    return word - (1 << bits) if word >> (bits - 1) else word
+
+
+# --- lanes of a warp -------------------------------------------------------------------------------------------------
+
+
+def shuffle(kind: str, values: Sequence[int], offsets: Sequence[int], clamps: Sequence[int]) -> list[int]:
+    """`shfl.sync`: what another lane holds, or a lane's own where the source is outside its segment."""
+    got: list[int] = []
+    for lane in LANES:
+        offset, clamp, segment = offsets[lane] & 31, clamps[lane] & 31, clamps[lane] >> 8 & 31
+        low = lane & segment
+        high = low | (clamp & ~segment & 31)
+        source = {
+            "idx": low | (offset & ~segment & 31), "up": lane - offset, "down": lane + offset, "bfly": lane ^ offset,
+        }[kind]  # fmt: skip
+        inside = source >= high if kind == "up" else source <= high
+        got.append(values[source if inside else lane])
+    return got
+
+
+def _chosen(mask: int) -> list[int]:
+    return [lane for lane in LANES if mask >> lane & 1]
+
+
+def vote(kind: str, predicates: Sequence[bool], mask: int) -> int | bool:
+    """`vote.sync`: the same in all lanes of the mask."""
+    held = [predicates[lane] for lane in _chosen(mask)]
+    if kind == "ballot":
+        return sum(1 << lane for lane in _chosen(mask) if predicates[lane])
+    return {"all": all(held), "any": any(held), "uni": len(set(held)) == 1}[kind]
+
+
+def match(kind: str, values: Sequence[int], mask: int) -> list[int]:
+    """`match.sync`, for the lanes of the mask (0 for others)."""
+    everyone = len({values[lane] for lane in _chosen(mask)}) == 1
+    got: list[int] = []
+    for lane in LANES:
+        same = sum(1 << other for other in _chosen(mask) if values[other] == values[lane])
+        got.append(0 if not mask >> lane & 1 else same if kind == "any" else mask * everyone)
+    return got
+
+
+def redux(kind: str, values: Sequence[int], mask: int) -> int:
+    """`redux.sync` of words: the same in all lanes of the mask."""
+    combine: dict[str, Callable[[int, int], int]] = {
+        "add": lambda x, y: x + y, "min": lambda x, y: min(x, y, key=signed), "max": lambda x, y: max(x, y, key=signed),
+        "umin": min, "umax": max, "and": lambda x, y: x & y, "or": lambda x, y: x | y, "xor": lambda x, y: x ^ y,
+    }  # fmt: skip
+    first, *rest = (values[lane] for lane in _chosen(mask))
+    for value in rest:
+        first = combine[kind](first, value) & _WORD
+    return first
+
+
+def redux_float(kind: str, values: Sequence[float], mask: int) -> float:
+    """`redux.sync` of f32: `fmin` or `fmax`, perhaps `.abs` and `.NaN`."""
+    name, *modes = kind.split(".")
+    held = [abs(values[lane]) if "abs" in modes else values[lane] for lane in _chosen(mask)]
+    numbers = [value for value in held if not math.isnan(value)]
+    if not numbers or ("NaN" in modes and len(numbers) < len(held)):
+        return math.nan
+    return (min if name == "fmin" else max)(numbers)
+
+
+# --- arithmetic units ------------------------------------------------------------------------------------------------
+
+
+def prmt(low: int, high: int, selector: int) -> int:
+    """`prmt.b32`: four of eight bytes, or eight copies of their signs."""
+    pool = low | high << 32
+    word = 0
+    for n in range(4):
+        nibble = selector >> 4 * n & 15
+        byte = pool >> 8 * (nibble & 7) & 255
+        if nibble & 8:
+            byte = 255 if byte & 128 else 0
+        word |= byte << 8 * n
+    return word
+
+
+def lop3(a: int, b: int, c: int, lut: int) -> int:
+    """`lop3.b32`: bit by bit, the bit of the table that the three bits number."""
+    return sum((lut >> ((a >> n & 1) << 2 | (b >> n & 1) << 1 | c >> n & 1) & 1) << n for n in range(32))
+
+
+_FUNCTIONS: dict[str, Callable[[float], float]] = {
+    "rcp": lambda x: 1 / x, "rsqrt": lambda x: 1 / math.sqrt(x), "sqrt": math.sqrt, "ex2": lambda x: 2.0**x, "lg2": math.log2,
+    "sin": math.sin, "cos": math.cos, "tanh": math.tanh,
+}  # fmt: skip
+
+
+def approx(kind: str, value: float) -> tuple[float, float]:
+    """The function of a normal f32 where it is finite, and how far from it the hardware's may be."""
+    exact = _FUNCTIONS[kind](value)
+    if kind in ("sin", "cos"):
+        return exact, 2.0**-20.5
+    if kind == "lg2":
+        return exact, max(2.0**-22, abs(exact) * 2.0**-22)
+    return exact, abs(exact) * (2.0**-10.9 if kind == "tanh" else 2.0**-22)
+
+
+def round_float(
+    value: Fraction, rounding: str = "rn", precision: int = 24, least: int = -149, most: int = 127
+) -> float:
+    """The float of `precision` bits that a number becomes: rn (to nearest, ties to even), rz, rm (down) or rp (up).
+
+    `least` is the exponent of the smallest number, `most` that of the largest; those of f32 if not given.
+    """
+    if value == 0:
+        return 0.0
+    exponent = _exponent(abs(value))
+    step = Fraction(2) ** max(exponent - precision + 1, least)
+    units = value / step
+    whole = {
+        "rn": lambda: round(units), "rz": lambda: math.trunc(units), "rm": lambda: math.floor(units), "rp": lambda: math.ceil(units),
+    }[rounding]()  # fmt: skip
+    made = whole * step
+    largest = (2 - Fraction(2) ** (1 - precision)) * Fraction(2) ** most
+    if abs(made) > largest:
+        inward = rounding == "rz" or rounding == ("rm" if value > 0 else "rp")
+        return math.copysign(float(largest) if inward else math.inf, value)
+    return math.copysign(float(made), value)
+
+
+def _exponent(value: Fraction) -> int:
+    """e with 2^e <= value < 2^(e + 1)."""
+    e = value.numerator.bit_length() - value.denominator.bit_length()
+    return e if Fraction(2) ** e <= value else e - 1
+
+
+def packed_f32x2(
+    kind: str, a: Sequence[float], b: Sequence[float], c: Sequence[float], rounding: str = "rn"
+) -> list[float]:
+    """add, sub, mul or fma of two f32 each, rounded once. Finite numbers, and no zero whose sign matters."""
+    exact = {
+        "add": lambda x, y, _: x + y, "sub": lambda x, y, _: x - y, "mul": lambda x, y, _: x * y, "fma": lambda x, y, z: x * y + z,
+    }[kind]  # fmt: skip
+    return [round_float(exact(*map(Fraction, parts)), rounding) for parts in zip(a, b, c, strict=True)]
+
+
+# --- atomic operations -----------------------------------------------------------------------------------------------
+
+
+def atomic_rmw(kind: str, old: int, value: int, bits: int = 32) -> int:
+    """The new element of an atomic operation of integers of so many bits."""
+    new: dict[str, Callable[[], int]] = {
+        "add": lambda: old + value, "exch": lambda: value, "and": lambda: old & value, "or": lambda: old | value,
+        "xor": lambda: old ^ value, "umin": lambda: min(old, value), "umax": lambda: max(old, value),
+        "min": lambda: min(old, value, key=lambda x: signed(x, bits)),
+        "max": lambda: max(old, value, key=lambda x: signed(x, bits)),
+        "inc": lambda: 0 if old >= value else old + 1, "dec": lambda: value if old == 0 or old > value else old - 1,
+    }  # fmt: skip
+    return new[kind]() & ((1 << bits) - 1)
+
+
+# --- matrices in shared memory ---------------------------------------------------------------------------------------
+# A row is 16 bytes of shared memory, at the address that a lane gives.
+
+
+def _elements(row: Sequence[int], bits: int) -> list[int]:
+    """The elements of so many bits that lie in a row without gaps, lowest bits first."""
+    whole = int.from_bytes(bytes(row), "little")
+    return [whole >> bits * n & ((1 << bits) - 1) for n in range(128 // bits)]
+
+
+def _register(elements: Sequence[int], bits: int) -> int:
+    return sum(element << bits * n for n, element in enumerate(elements))
+
+
+def ldmatrix(rows: Sequence[Sequence[int]], count: int, transpose: bool = False, unpack: int = 0) -> list[list[int]]:
+    """`ldmatrix` of 8x8 matrices of 16-bit elements (m8n8), or (`unpack`) of 8x16 of 8 bits (m8n16): registers by lane."""
+    got: list[list[int]] = []
+    for lane in LANES:
+        group, thread = divmod(lane, 4)
+        registers: list[int] = []
+        for matrix in range(count):
+            mine = rows[8 * matrix : 8 * matrix + 8]
+            if unpack:
+                registers.append(_register(_elements(mine[group], unpack)[4 * thread : 4 * thread + 4], 8))
+                continue
+            places = [(group, 2 * thread), (group, 2 * thread + 1)]
+            if transpose:
+                places = [(column, row) for row, column in places]
+            registers.append(_register([_elements(mine[row], 16)[column] for row, column in places], 16))
+        got.append(registers)
+    return got
+
+
+def ldmatrix_bytes(rows: Sequence[Sequence[int]], count: int, unpack: int = 0) -> list[list[int]]:
+    """`ldmatrix` of 16x16 matrices of bytes (m16n16), transposed, perhaps unpacked: registers by lane."""
+    got: list[list[int]] = []
+    for lane in LANES:
+        group, thread = divmod(lane, 4)
+        registers: list[int] = []
+        for matrix in range(count):
+            mine = [_elements(row, unpack or 8) for row in rows[16 * matrix : 16 * matrix + 16]]
+            for column in (group, group + 8):
+                registers.append(_register([mine[4 * thread + n][column] for n in range(4)], 8))
+        got.append(registers)
+    return got
+
+
+def stmatrix(registers: Sequence[Sequence[int]], count: int, transpose: bool = False) -> list[bytes]:
+    """`stmatrix` of 8x8 matrices of 16-bit elements: the rows that it writes."""
+    matrices = [[[0] * 8 for _ in range(8)] for _ in range(count)]
+    for lane in LANES:
+        group, thread = divmod(lane, 4)
+        for matrix in range(count):
+            for half in range(2):
+                row, column = group, 2 * thread + half
+                if transpose:
+                    row, column = column, row
+                matrices[matrix][row][column] = registers[lane][matrix] >> 16 * half & 0xFFFF
+    return [struct.pack("<8H", *row) for matrix in matrices for row in matrix]
+
+
+def stmatrix_bytes(registers: Sequence[Sequence[int]], count: int) -> list[bytes]:
+    """`stmatrix` of 16x8 matrices of bytes (m16n8), transposed: the rows that it writes, each a column of a matrix."""
+    columns = [bytearray(16) for _ in range(8 * count)]
+    for lane in LANES:
+        group, thread = divmod(lane, 4)
+        for matrix in range(count):
+            for n in range(4):
+                row, column = group + 8 * (n // 2), 2 * thread + n % 2
+                columns[8 * matrix + column][row] = registers[lane][matrix] >> 8 * n & 255
+    return [bytes(column) for column in columns]
+
+
+def movmatrix(registers: Sequence[int]) -> list[int]:
+    """`movmatrix`: the transpose of an 8x8 matrix of 16-bit elements, of which lanes hold what `ldmatrix` gives them."""
+    rows = stmatrix([[register] for register in registers], 1)
+    return [lane[0] for lane in ldmatrix(rows, 1, transpose=True)]
+
+
+# --- matrix products -------------------------------------------------------------------------------------------------
+# With g = lane / 4 and t = lane % 4, and e elements to a register, a lane holds as element i of its register r
+#
+#     A   row g + 8 (r % 2), column t e + i + 4 e (r / 2)       (of 8 rows: row g, column t e + i + 4 e r)
+#     B   row t e + i + 4 e r, column g
+#     C   row g + 8 (n / 2), column 2 t + n % 2, as its n-th element
+
+
+def a_places(m: int, k: int, bits: int, lane: int) -> list[tuple[int, int]]:
+    """(row, column) of the elements of A that a lane holds."""
+    group, thread = divmod(lane, 4)
+    packed, tall = max(1, 32 // bits), m // 8
+    registers = (divmod(n, packed) for n in range(m * k // 32))
+    return [(group + 8 * (r % tall), thread * packed + i + 4 * packed * (r // tall)) for r, i in registers]
+
+
+def b_places(k: int, bits: int, lane: int) -> list[tuple[int, int]]:
+    """(row, column) of the elements of B that a lane holds."""
+    group, thread = divmod(lane, 4)
+    packed = max(1, 32 // bits)
+    registers = (divmod(n, packed) for n in range(8 * k // 32))
+    return [(thread * packed + i + 4 * packed * r, group) for r, i in registers]
+
+
+def c_places(m: int, lane: int) -> list[tuple[int, int]]:
+    """(row, column) of the elements of C and D that a lane holds."""
+    group, thread = divmod(lane, 4)
+    return [(group + 8 * (n // 2), 2 * thread + n % 2) for n in range(m * 8 // 32)]
+
+
+def decode(kind: str, element: int) -> float | int:
+    """The number that the bits of an element of A or B are."""
+    if kind in ("s8", "s4"):
+        return signed(element, mma_shapes.BITS[kind])
+    if kind in ("u8", "u4") or kind.startswith("b1"):
+        return element
+    if kind == "f64":
+        return struct.unpack("<d", element.to_bytes(8, "little"))[0]
+    if kind == "tf32":  # the lowest 13 bits are ignored
+        return struct.unpack("<f", (element & ~0x1FFF).to_bytes(4, "little"))[0]
+    if kind == "bf16":
+        return struct.unpack("<f", (element << 16).to_bytes(4, "little"))[0]
+    if kind == "e5m2":  # the upper half of an f16
+        return struct.unpack("<e", (element << 8).to_bytes(2, "little"))[0]
+    if kind == "e4m3":
+        return _e4m3(element)
+    return struct.unpack("<e", element.to_bytes(2, "little"))[0]
+
+
+def _e4m3(byte: int) -> float:
+    """An 8-bit float with 4 bits of exponent (bias 7) and 3 of mantissa; no infinities, 0x7F and 0xFF are NaN."""
+    sign, exponent, mantissa = -1.0 if byte & 128 else 1.0, byte >> 3 & 15, byte & 7
+    if byte & 127 == 127:
+        return math.nan
+    return sign * (mantissa * 2.0**-9 if exponent == 0 else (8 + mantissa) * 2.0 ** (exponent - 10))
+
+
+def mma_sync(
+    shape: tuple[int, int, int], a_type: str, b_type: str, sums: str, a: Sequence[Sequence[int]], b: Sequence[Sequence[int]],
+    c: Sequence[Sequence[float]], saturate: bool = False,
+) -> list[list[float]]:  # fmt: skip
+    """`mma.sync`: D = A B + C. Elements of A and B are bits, in the order in which lanes hold them; those of C are numbers.
+
+    A sum starts with C and takes the products in the order of k, each by one fused multiplication and addition in f32 (f64 for
+    f64), and is rounded to its type at the end. PTX leaves the order, and how sums are rounded, to the hardware. Integers wrap,
+    or stop at the ends of their range (`saturate`).
+    """
+    m, n, k = shape
+    if mma_shapes.find("mma.sync", shape, a_type, b_type, sums) is None:
+        raise ValueError(mma_shapes.refusal("mma.sync", shape, a_type, b_type, sums))
+    left, right, start = (_zeros(rows, columns) for rows, columns in ((m, k), (k, n), (m, n)))
+    for lane in LANES:
+        for element, (row, column) in zip(a[lane], a_places(m, k, mma_shapes.BITS[a_type], lane), strict=True):
+            left[row][column] = decode(a_type, element)
+        for element, (row, column) in zip(b[lane], b_places(k, mma_shapes.BITS[b_type], lane), strict=True):
+            right[row][column] = decode(b_type, element)
+        for number, (row, column) in zip(c[lane], c_places(m, lane), strict=True):
+            start[row][column] = number
+
+    def sum_of(row: int, column: int) -> float:
+        pairs = [(left[row][inner], right[inner][column]) for inner in range(k)]
+        if sums == "s32":
+            products = (x ^ y if a_type == "b1.xor" else x & y if a_type == "b1.and" else x * y for x, y in pairs)
+            total = start[row][column] + sum(products)
+            return max(-(1 << 31), min((1 << 31) - 1, total)) if saturate else signed(total)
+        total = float(start[row][column])
+        for x, y in pairs:
+            total = _fused(float(x), float(y), total, sums == "f64")
+        return total if sums != "f16" else _to_f16(total)
+
+    return [[sum_of(row, column) for row, column in c_places(m, lane)] for lane in LANES]
+
+
+def _zeros(rows: int, columns: int) -> list[list[Any]]:
+    return [[0] * columns for _ in range(rows)]
+
+
+def _fused(x: float, y: float, z: float, double: bool) -> float:
+    """x y + z, rounded once."""
+    if not all(map(math.isfinite, (x, y, z))):
+        return x * y + z
+    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    if exact == 0:
+        return x * y + z  # for the sign of zero
+    return round_float(exact, "rn", 53, -1074, 1023) if double else round_float(exact)
+
+
+def _to_f16(value: float) -> float:
+    return value if not math.isfinite(value) else round_float(Fraction(value), "rn", 11, -24, 15)

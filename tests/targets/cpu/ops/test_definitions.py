@@ -1,0 +1,317 @@
+"""The CPU target does what the plain definitions of the operations say, on random inputs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from kernel_testing import run
+from mma_cases import NUMPY, elements_of, shared, vector_of
+
+import kiln
+from kiln import cute
+from kiln.cute import arch
+from kiln.dialects import nvgpu
+from kiln.dialects.nvgpu import definitions
+from kiln.hardware import mma_shapes
+from kiln.mlir import ir
+
+ROWS = 12
+"""How many warps try each operation."""
+SHUFFLES = ("idx", "up", "down", "bfly")
+VOTES = ("all", "any", "uni", "ballot")
+REDUCTIONS = ("add", "min", "max", "umin", "umax", "and", "or", "xor")
+
+
+def word(value) -> ir.Value:
+    return cute.Int32(value).ir_value()
+
+
+def words(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Numbers of which some are small, so that they agree or have few bits."""
+    wide = rng.integers(0, 1 << 32, shape, dtype=np.uint64)
+    return np.where(rng.random(shape) < 0.5, wide, wide % 3).astype(np.uint32).view(np.int32)
+
+
+def test_shuffles():
+    @cute.kernel
+    def kernel(x: cute.Tensor, offsets: cute.Tensor, clamps: cute.Tensor, out: cute.Tensor):
+        t, row = arch.thread_idx()[0], arch.block_idx()[0]
+        for n, kind in enumerate(SHUFFLES):
+            operands = [v[row, t].ir_value() for v in (x, offsets)], clamps[row, t].ir_value()
+            made = nvgpu.warp.shuffle(kind, *operands[0], word(-1), operands[1])
+            out[row, n, t] = cute.Int32._make(made)
+
+    rng = np.random.default_rng(1)
+    x, offsets = words(rng, ROWS, 32), rng.integers(-40, 40, (ROWS, 32)).astype(np.int32)
+    segments = rng.choice([0, 16, 24, 28, 30, 31], (ROWS, 1))
+    clamps = (segments << 8 | rng.integers(0, 32, (ROWS, 32))).astype(np.int32)
+    out = np.zeros((ROWS, 4, 32), np.int32)
+    run(kernel, x, offsets, clamps, out, grid=ROWS)
+    for row in range(ROWS):
+        for n, kind in enumerate(SHUFFLES):
+            want = definitions.shuffle(kind, x[row].tolist(), offsets[row].tolist(), clamps[row].tolist())
+            np.testing.assert_array_equal(out[row, n], want, kind)
+
+
+def test_votes_matches_and_reductions():
+    @cute.kernel
+    def kernel(x: cute.Tensor, masks: cute.Tensor, out: cute.Tensor):
+        t, row = arch.thread_idx()[0], arch.block_idx()[0]
+        value, mask = x[row, t], masks[row]
+        if (mask >> t) & 1 != 0:
+            for n, kind in enumerate(VOTES):
+                made = nvgpu.warp.vote(kind, (value % 2 == 0).ir_value(), mask.ir_value())
+                out[row, n, t] = cute.Int32(cute.Boolean._make(made)) if kind != "ballot" else cute.Int32._make(made)
+            for n, kind in enumerate(REDUCTIONS):
+                out[row, 4 + n, t] = cute.Int32._make(nvgpu.warp.redux(kind, value.ir_value(), mask.ir_value()))
+            for n, kind in enumerate(("any", "all")):
+                out[row, 12 + n, t] = cute.Int32._make(nvgpu.warp.match(kind, value.ir_value(), mask.ir_value()))
+
+    rng = np.random.default_rng(2)
+    x = words(rng, ROWS, 32)
+    x[0] = 7  # all agree
+    masks = rng.integers(1, 1 << 32, ROWS, dtype=np.uint64).astype(np.uint32)
+    masks[:3] = 0xFFFFFFFF, 1 << 31, 0xFFFF
+    out = np.zeros((ROWS, 14, 32), np.int32)
+    run(kernel, x, masks.view(np.int32), out, grid=ROWS)
+    for row in range(ROWS):
+        mask, values = int(masks[row]), x[row].view(np.uint32).tolist()
+        inside = [lane for lane in range(32) if mask >> lane & 1]
+        got = out[row].view(np.uint32)
+        for n, kind in enumerate(VOTES):
+            assert set(got[n, inside]) == {int(definitions.vote(kind, [v % 2 == 0 for v in values], mask))}, kind
+        for n, kind in enumerate(REDUCTIONS):
+            assert set(got[4 + n, inside]) == {definitions.redux(kind, values, mask)}, kind
+        for n, kind in enumerate(("any", "all")):
+            want = definitions.match(kind, values, mask)
+            np.testing.assert_array_equal(got[12 + n, inside], np.array(want, np.uint32)[inside], kind)
+
+
+def test_reductions_of_floats():
+    kinds = ("fmin", "fmax", "fmax.abs", "fmin.NaN", "fmax.abs.NaN")
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        t, row = arch.thread_idx()[0], arch.block_idx()[0]
+        for n, kind in enumerate(kinds):
+            out[row, n, t] = cute.Float32._make(nvgpu.warp.redux(kind, x[row, t].ir_value(), word(-1)))
+
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((ROWS, 32)).astype(np.float32)
+    x[1, 5], x[2] = np.nan, np.nan
+    out = np.zeros((ROWS, len(kinds), 32), np.float32)
+    run(kernel, x, out, grid=ROWS)
+    for row in range(ROWS):
+        for n, kind in enumerate(kinds):
+            want = definitions.redux_float(kind, x[row].tolist(), 0xFFFFFFFF)
+            np.testing.assert_array_equal(out[row, n], np.full(32, want, np.float32), kind)
+
+
+TABLES = (0x96, 0xE8, 0xCA, 0x01, 0x80, 0xFF, 0x00, 0x6A)
+
+
+def test_words():
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        t = arch.thread_idx()[0]
+        a, b, c = (x[n, t].ir_value() for n in range(3))
+        out[0, t] = cute.Int32._make(nvgpu.units.prmt(a, b, c))
+        for n, table in enumerate(TABLES):
+            out[1 + n, t] = cute.Int32._make(nvgpu.units.lop3(a, b, c, table))
+
+    x = np.random.default_rng(4).integers(0, 1 << 32, (3, 256), dtype=np.uint64).astype(np.uint32)
+    out = np.zeros((1 + len(TABLES), 256), np.int32)
+    run(kernel, x.view(np.int32), out, block=256)
+    for t, (a, b, c) in enumerate(x.T.tolist()):
+        want = [definitions.prmt(a, b, c), *(definitions.lop3(a, b, c, table) for table in TABLES)]
+        np.testing.assert_array_equal(out[:, t].view(np.uint32), want)
+
+
+def test_pairs_of_floats():
+    cases = [(kind, rounding) for kind in ("add", "sub", "mul", "fma") for rounding in ("rn", "rz", "rm", "rp")]
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        t = arch.thread_idx()[0]
+        a, b, c = (vector_of([x[n, t], x[n, t + 64]], cute.Float32) for n in range(3))
+        for n, (kind, rounding) in enumerate(cases):
+            made = nvgpu.units.packed_f32x2(kind, a, b, c, rounding, False)
+            for half, value in enumerate(elements_of(made, cute.Float32)):
+                out[n, t + 64 * half] = value
+
+    rng = np.random.default_rng(5)
+    x = (rng.standard_normal((3, 128)) * 2.0 ** rng.integers(-40, 40, (3, 128))).astype(np.float32)
+    x[:, :4] = [[3e38, -3e38, 1e-38, 1], [3e38, -3e38, 1e-7, 2.0**-24], [0, 1, 1e-45, 1]]  # overflow, subnormals, a tie
+    out = np.zeros((len(cases), 128), np.float32)
+    run(kernel, x, out, block=64)
+    for n, (kind, rounding) in enumerate(cases):
+        want = definitions.packed_f32x2(kind, *x.tolist(), rounding)
+        np.testing.assert_array_equal(out[n], np.array(want, np.float32), f"{kind} {rounding}")
+
+
+FUNCTIONS = ("rcp", "rsqrt", "sqrt", "ex2", "lg2", "sin", "cos", "tanh")
+
+
+def test_fast_functions():
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        t = arch.thread_idx()[0]
+        for n, kind in enumerate(FUNCTIONS):
+            out[n, t] = cute.Float32._make(nvgpu.units.approx(kind, x[n, t].ir_value()))
+
+    rng = np.random.default_rng(6)
+    x = np.stack(
+        [rng.uniform(*((-math.pi, math.pi) if kind in ("sin", "cos") else (0.01, 20)), 512) for kind in FUNCTIONS]
+    )
+    x = x.astype(np.float32)
+    out = np.zeros_like(x)
+    run(kernel, x, out, block=512)
+    for n, kind in enumerate(FUNCTIONS):
+        want, error = zip(*(definitions.approx(kind, value) for value in x[n].tolist()), strict=True)
+        assert (np.abs(out[n] - np.array(want)) <= np.array(error)).all(), kind
+
+
+def test_atomic_operations():
+    kinds = ("add", "min", "max", "umin", "umax", "and", "or", "xor", "exch", "inc", "dec")
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, values: cute.Tensor, old: cute.Tensor):
+        t = arch.thread_idx()[0]
+        for n, kind in enumerate(kinds):
+            place = (x.iterator + (n * 128 + t)).ir_value()
+            made = nvgpu.memory.atomic_rmw(kind, place, values[n, t].ir_value(), "relaxed", "gpu")
+            old[n, t] = cute.Int32._make(made)
+
+    rng = np.random.default_rng(7)
+    x, values = words(rng, len(kinds), 128), words(rng, len(kinds), 128)
+    before, old = x.copy(), np.zeros_like(x)
+    run(kernel, x, values, old, block=128)
+    np.testing.assert_array_equal(old, before)
+    for n, kind in enumerate(kinds):
+        pairs = zip(before[n].view(np.uint32).tolist(), values[n].view(np.uint32).tolist(), strict=True)
+        want = [definitions.atomic_rmw(kind, element, value) for element, value in pairs]
+        np.testing.assert_array_equal(x[n].view(np.uint32), want, kind)
+
+
+# --- matrices --------------------------------------------------------------------------------------------------------
+
+LOADS = [(n, transpose, 0) for n in (1, 2, 4) for transpose in (False, True)] + [
+    (n, False, b) for n in (1, 4) for b in (4, 6)
+]
+BYTE_LOADS = [(1, 0), (2, 0), (2, 4), (1, 6)]
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["fused", "alone"])
+def test_matrices_in_shared_memory(together):
+    """Rows anywhere; `together`: the lanes meet once for several operations."""
+
+    def keep(out, place, made, t):
+        for n, value in enumerate(elements_of(made, cute.Int32)):
+            out[t, place + n] = value
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, rows: cute.Tensor, out: cute.Tensor, back: cute.Tensor):
+        tile, copy, t = shared(128), shared(128), arch.thread_idx()[0]
+        for i in range(4):
+            tile[i * 32 + t] = x[i * 32 + t]
+        arch.sync_warp()
+        pointer = (tile.iterator + rows[t] * 4).ir_value()
+        place = 0
+        for count, transpose, unpack in LOADS:
+            type_ = ir.VectorType.get([count], cute.Int32.mlir_type)
+            keep(out, place, nvgpu.mma.ldmatrix(pointer, type_, count, transpose, unpack or None), t)
+            place += count
+            if kiln.const_expr(not together):
+                arch.sync_warp()
+        for count, unpack in BYTE_LOADS:
+            type_ = ir.VectorType.get([2 * count], cute.Int32.mlir_type)
+            keep(out, place, nvgpu.mma.ldmatrix_bytes(pointer, type_, count, unpack or None), t)
+            place += 2 * count
+        registers = vector_of([x[t * 4 + n] for n in range(4)], cute.Int32)
+        target = (copy.iterator + rows[t] * 4).ir_value()
+        for n in kiln.range_constexpr(3):
+            if kiln.const_expr(n < 2):
+                nvgpu.mma.stmatrix(target, registers, 4, transpose=bool(n))
+            else:
+                nvgpu.mma.stmatrix_bytes(target, registers, 4)
+            arch.sync_warp()
+            for i in range(4):
+                back[n, i * 32 + t] = copy[i * 32 + t]
+            arch.sync_warp()
+
+    rng = np.random.default_rng(8)
+    x = rng.integers(0, 1 << 32, 128, dtype=np.uint64).astype(np.uint32)
+    rows = rng.permutation(32).astype(np.int32)
+    total = sum(n for n, _, _ in LOADS) + sum(2 * n for n, _ in BYTE_LOADS)
+    out, back = np.zeros((32, total), np.int32), np.zeros((3, 128), np.int32)
+    run(kernel, x.view(np.int32), rows, out, back)
+    memory = [x.reshape(32, 4)[row].tobytes() for row in rows]
+    want = [definitions.ldmatrix(memory, *case) for case in LOADS]
+    want += [definitions.ldmatrix_bytes(memory, *case) for case in BYTE_LOADS]
+    np.testing.assert_array_equal(out.view(np.uint32), np.concatenate([np.array(part, np.uint32) for part in want], 1))
+    registers = x.reshape(32, 4).tolist()
+    stored = [
+        definitions.stmatrix(registers, 4),
+        definitions.stmatrix(registers, 4, True),
+        definitions.stmatrix_bytes(registers, 4),
+    ]
+    for n, written in enumerate(stored):
+        got = back[n].view(np.uint8).reshape(32, 16)
+        np.testing.assert_array_equal(got[rows], np.stack([np.frombuffer(row, np.uint8) for row in written]))
+
+
+# --- products --------------------------------------------------------------------------------------------------------
+
+OF_DIALECT = ("f16", "bf16", "tf32", "f64", "s8", "u8", "e4m3", "e5m2")
+PRODUCTS = [
+    (shape, a, b, sums)
+    for row in mma_shapes.PRODUCTS
+    if row.inputs[0] in OF_DIALECT
+    for shape in row.shapes
+    for sums in row.sums
+    for a, b in ((row.inputs[0], row.inputs[-1]),)
+]
+_ELEMENTS = {"f32": cute.Float32, "f16": cute.Float16, "f64": cute.Float64, "s32": cute.Int32}
+
+
+@pytest.mark.parametrize(
+    ("shape", "a", "b", "sums"), PRODUCTS, ids=["-".join(map(str, (*case[0], *case[1:]))) for case in PRODUCTS]
+)
+def test_products(shape, a, b, sums):
+    """One product alone, then two of which one adds to the other: those are one function for a whole warp."""
+    m, _, k = shape
+    register, element = cute.Float64 if a == "f64" else cute.Int32, _ELEMENTS[sums]
+    width = 64 if a == "f64" else 32
+    counts = [m * k * mma_shapes.BITS[a] // 32 // width, 8 * k * mma_shapes.BITS[b] // 32 // width, m * 8 // 32]
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor, z: cute.Tensor, out: cute.Tensor):
+        t = arch.thread_idx()[0]
+        left, right, start = (
+            vector_of([part[t, n] for n in range(count)], kind)
+            for part, count, kind in zip((x, y, z), counts, (register, register, element), strict=True)
+        )
+        made = nvgpu.mma.mma_sync(shape, a, b, left, right, start)
+        arch.sync_warp()
+        chained = nvgpu.mma.mma_sync(shape, a, b, left, right, nvgpu.mma.mma_sync(shape, a, b, left, right, start))
+        for n, value in enumerate((*elements_of(made, element), *elements_of(chained, element))):
+            out[t, n] = value
+
+    rng = np.random.default_rng(k)
+    sides = [
+        rng.integers(-128, 127, (32, counts[n] * width // mma_shapes.BITS[kind])).astype(NUMPY[kind])
+        if kind in ("s8", "u8")
+        else rng.standard_normal((32, counts[n] * width // mma_shapes.BITS[kind])).astype(NUMPY[kind])
+        for n, kind in enumerate((a, b))
+    ]
+    c = (rng.standard_normal((32, counts[2])) * (1 << 31 if sums == "s32" else 1)).clip(-(1 << 31), (1 << 31) - 1)
+    c = c.astype({"f32": np.float32, "f16": np.float16, "f64": np.float64, "s32": np.int32}[sums])
+    out = np.zeros((32, 2 * counts[2]), c.dtype)
+    registers = [side.view(np.float64 if a == "f64" else np.int32) for side in sides]
+    run(kernel, *registers, c, out)
+    bits = [side.view(f"u{side.dtype.itemsize}").tolist() for side in sides]
+    once = definitions.mma_sync(shape, a, b, sums, *bits, c.tolist())
+    twice = definitions.mma_sync(shape, a, b, sums, *bits, once)
+    np.testing.assert_array_equal(out, np.concatenate([np.array(part, c.dtype) for part in (once, twice)], 1))
