@@ -156,7 +156,7 @@ _buffers = _Buffers()
 class CompiledFunction:
     """A compiled specialization: call it with the arguments that are not Constexpr.
 
-    `__mlir__`, `__llvm__`, `__ptx__`, ... are its artefacts, None where the target has none. The slot `for_caller` belongs to
+    `__mlir__`, `__llvm__`, ... are its artefacts, None where the target has none. The slot `for_caller` belongs to
     the language's caller.
     """
 
@@ -358,28 +358,11 @@ class CompiledFunction:
             offset += struct.calcsize("<" + text)
         return self._struct.pack(*leaves), places
 
-    def _artifact(self, name: str) -> Any:
-        return self.executable.artifacts.get(name)
-
-    @property
-    def __mlir__(self) -> str | None:
-        return self._artifact("mlir")
-
-    @property
-    def __llvm__(self) -> str | None:
-        return self._artifact("llvm")
-
-    @property
-    def __ptx__(self) -> str | None:
-        return self._artifact("ptx")
-
-    @property
-    def __cubin__(self) -> bytes | None:
-        return self._artifact("cubin")
-
-    @property
-    def __sass__(self) -> str | None:
-        return self._artifact("sass")
+    def __getattr__(self, name: str) -> Any:
+        kind = name[2:-2]
+        if name == f"__{kind}__" and (kind == "mlir" or kind in settings.KEEPABLE):
+            return self.executable.artifacts.get(kind)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def resources(self) -> Any:
