@@ -209,6 +209,21 @@ register(
 )  # fmt: skip
 
 
+_environment: Any = (
+    getattr(os.environ, "_data", None) if os.name == "posix" else None
+)  # os.environ encodes names each time
+
+
+def code_is_chosen() -> bool:
+    """Whether the environment may choose other code of the same module. Quick."""
+    if _environment is None:
+        return True
+    for name in CODE_VARIABLES:  # noqa: SIM110 - a generator would cost more than the rest
+        if name in _environment:
+            return True
+    return False
+
+
 def get(name: str) -> Any:
     """The value of a setting now."""
     return SETTINGS[name].read()

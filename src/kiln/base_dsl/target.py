@@ -174,13 +174,12 @@ def target_key() -> str:
     """The name of the target in force, what code is instrumented for, and settings that choose code: what was made under one
     key serves no other."""
     known = _environment
-    if (
-        known is not None
-        and not sanitizing.open_requests.value
-        and b"KILN_SANITIZE" not in known
-        and known.keys().isdisjoint(settings.CODE_VARIABLES)
-    ):
-        return target_name()  # asked at every call: without a call of its own
+    if known is not None and not sanitizing.open_requests.value and b"KILN_SANITIZE" not in known:
+        for name in settings.CODE_VARIABLES:
+            if name in known:
+                break
+        else:
+            return target_name()  # asked at every call: without a call of its own
     parts = [target_name(), ",".join(sanitizing.kinds())]
     parts += [os.environ.get(name.decode(), "") for name in settings.CODE_VARIABLES]
     return "+".join(parts).rstrip("+")

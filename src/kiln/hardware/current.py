@@ -10,6 +10,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING
 
+from ..base_dsl import settings
 from ..base_dsl.options import CompileOptions
 from ..base_dsl.target import get_target
 from . import driver
@@ -50,7 +51,7 @@ def architecture(options: CompileOptions | None = None, target: Target | None = 
 
     Options and target are by default those of the compilation this thread is in, or those in force.
     """
-    name = (options or _chosen.options or CompileOptions()).gpu_arch
+    name = options.gpu_arch if options is not None else _name()
     if name:
         return Arch[name]
     return of_capability(*driver.capability()) if _on_gpu(target) else Arch[DEFAULT]
@@ -61,11 +62,21 @@ def device(number: int | None = None) -> Device:
 
     Where programs do not run on a GPU, or are compiled for GPUs of another kind, the one that stands for the architecture.
     """
-    name = (_chosen.options or CompileOptions()).gpu_arch
+    name = _name()
     if not _on_gpu():
         return device_of(name or DEFAULT)
     found = device_here(driver.current_device() if number is None else number)
     return found if not name or Arch[name].capability == found.capability else device_of(name)
+
+
+def _name() -> str:
+    """The architecture that is named, by the compilation this thread is in or by the environment; empty for none."""
+    options = _chosen.options
+    if options is None:
+        if not settings.code_is_chosen():  # asked at every call of the library
+            return ""
+        options = CompileOptions()
+    return options.gpu_arch
 
 
 def _on_gpu(target: Target | None = None) -> bool:
