@@ -1,20 +1,22 @@
 """Asynchronous engines: what is given to them is done at once or, under a schedule seed, at any moment until something waits for it.
 
-An operation belongs to an engine and says how its completion is seen. What is not complete is a list of the block's record. An
-operation reads its source when it is carried out, so a source that changes too early shows.
+An operation is given to an engine, has some work to do, and says how its completion is seen. What is not complete is a list of the
+block's record. An operation reads its source when it is carried out, so a source that changes too early shows.
 
-| operation | engine | completion |
-|---|---|---|
-| `cp.async` | COPY | GROUP: of those that its thread commits together |
-| `cp.async.mbarrier.arrive` | COPY | ARRIVAL: when all earlier ones of its thread are complete |
-| `cp.async.bulk`, to shared memory | BULK | BYTES: taken from what an mbarrier misses |
-| `cp.async.bulk`, to global memory | BULK | GROUP |
+| operation | engine | work | completion |
+|---|---|---|---|
+| `cp.async` | COPY | `copy_bytes` | GROUP: of those that its thread commits together |
+| `cp.async.mbarrier.arrive` | COPY | `nothing` | ARRIVAL: when all earlier ones of its thread are complete |
+| `cp.async.bulk`, to shared memory | BULK | `copy_bytes` | BYTES: taken from what an mbarrier misses |
+| `cp.async.bulk`, to global memory | BULK | `copy_bytes` | GROUP |
+
+A further engine has a number, for which `FrameHeader.groups` has room, and its operations a work and a completion.
 """
 # pyright: reportReturnType=false
 
 from __future__ import annotations
 
-from ....native import Ptr, address, i32, inline, native, ref, size_of, u32, u64
+from ....native import Ptr, address, i32, inline, local, native, ref, size_of, u32, u64
 from ...host.libc import free, memcpy, memset, realloc
 from .orders import random, schedule
 from .records import BlockRecord, FrameHeader, Operation, Sizes
@@ -26,27 +28,38 @@ GROUP, BYTES, ARRIVAL = range(3)
 """Ways to see that an operation is complete."""
 
 
-@inline
-def move(target, source, bytes_, size):
-    """`bytes_` of `size` bytes, and zeros for the rest."""
-    memcpy(target, source, bytes_)
-    memset(target + bytes_, 0, size - bytes_)
+# --- works -----------------------------------------------------------------------------------------------------------
+
+
+@native
+def copy_bytes(operation: Ptr[Operation]) -> None:
+    """`bytes` of `size` bytes, and zeros for the rest."""
+    bytes_ = operation.bytes
+    memcpy(operation.target, operation.source, bytes_)
+    memset(operation.target + bytes_, 0, operation.size - bytes_)
+
+
+@native
+def nothing(operation: Ptr[Operation]) -> None:
+    pass
+
+
+# --- operations ------------------------------------------------------------------------------------------------------
 
 
 @inline
-def announce(completion, place, bytes_):
+def announce(operation, completion):
     """Let others see that an operation is complete."""
     if completion == ARRIVAL:
-        mbarrier(place, 1, 0)
+        mbarrier(operation.mbarrier, 1, 0)
     elif completion == BYTES:
-        mbarrier(place, 0, -i32(bytes_))
+        mbarrier(operation.mbarrier, 0, -i32(operation.bytes))
 
 
 @native
 def carry_out(block: Ptr[BlockRecord], operation: Ptr[Operation]) -> None:
-    if operation.completion != ARRIVAL:
-        move(operation.target, operation.source, operation.bytes, operation.size)
-    announce(operation.completion, operation.mbarrier, operation.bytes)
+    operation.work(operation)
+    announce(operation, operation.completion)
     operation.engine = DONE
     block.operations_left -= 1
 
@@ -57,82 +70,76 @@ def land(block: Ptr[BlockRecord], operation: Ptr[Operation]) -> None:
     if operation.completion == ARRIVAL:
         earlier = block.operations
         while address(earlier) < address(operation):
-            if (
-                earlier.engine == operation.engine
-                and earlier.completion == GROUP
-                and earlier.thread == operation.thread
-            ):
+            mine = earlier.engine == operation.engine and earlier.thread == operation.thread
+            if mine and earlier.completion == GROUP:
                 carry_out(block, earlier)
             earlier = earlier + 1
     carry_out(block, operation)
 
 
 @native
-def defer(
-    frame: Ptr[FrameHeader],
-    engine: i32,
-    completion: i32,
-    target: Ptr,
-    source: Ptr,
-    bytes_: u32,
-    size: u32,
-    place: Ptr[u64],
-) -> None:
-    """Put an operation into the list of the block; without any left the list starts over."""
-    block = frame.block
+def new_operation(block: Ptr[BlockRecord]) -> Ptr[Operation]:
+    """One more in the list of a block; without any left the list starts over."""
     if block.operations_left == 0:
         block.operations_count = 0
     count = block.operations_count
     if count == block.operations_room:
         block.operations_room = count * 2 + 64
         block.operations = realloc(block.operations, u64(block.operations_room) * size_of(Operation))
-    operation = block.operations[count]
-    operation.engine = engine
-    operation.completion = completion
-    operation.thread = frame.thread
-    operation.group = frame.groups[engine]
-    operation.bytes = bytes_
-    operation.size = size
-    operation.target = target
-    operation.source = source
-    operation.mbarrier = place
     block.operations_count = count + 1
     block.operations_left += 1
+    return block.operations[count]
 
 
 @inline
-def give(frame, engine: int, completion: int, target=None, source=None, bytes_=0, size=0, mbarrier=None):
+def describe(operation, work, target, source, bytes_, size, place):
+    operation.work = work
+    operation.target = target
+    operation.source = source
+    operation.bytes = bytes_
+    operation.size = size
+    operation.mbarrier = place
+
+
+@inline
+def give(frame, engine: int, completion: int, work, target=None, source=None, bytes_=0, size=0, mbarrier=None):
     """Give an operation to an engine: the schedule decides when it is done."""
-    if schedule.value != 0:
-        defer(frame, engine, completion, target, source, bytes_, size, mbarrier)
+    if schedule.value == 0:
+        now = local(Operation)
+        describe(now, work, target, source, bytes_, size, mbarrier)
+        work(now)
+        announce(now, completion)
     else:
-        if completion != ARRIVAL:
-            move(target, source, bytes_, size)
-        announce(completion, mbarrier, bytes_)
+        later = new_operation(frame.block)
+        describe(later, work, target, source, bytes_, size, mbarrier)
+        later.engine = engine
+        later.completion = completion
+        later.thread = frame.thread
+        later.group = frame.groups[engine]
 
 
 @waiting.export
 def copy(frame: Ptr[FrameHeader], target: Ptr, source: Ptr, bytes_: u32, size: u32) -> None:
     """`cp.async`: `bytes_` of `size` bytes, and zeros for the rest."""
-    give(frame, COPY, GROUP, target, source, bytes_, size)
+    give(frame, COPY, GROUP, copy_bytes, target, source, bytes_, size)
 
 
 @waiting.export
 def copy_arrive(frame: Ptr[FrameHeader], mbarrier: Ptr[u64]) -> None:
     """Arrive when the copies of this thread so far are complete."""
-    give(frame, COPY, ARRIVAL, mbarrier=mbarrier)
+    give(frame, COPY, ARRIVAL, nothing, mbarrier=mbarrier)
 
 
 @waiting.export
 def bulk_load(frame: Ptr[FrameHeader], target: Ptr, source: Ptr, bytes_: u32, mbarrier: Ptr[u64]) -> None:
     """A bulk copy to shared memory."""
-    give(frame, BULK, BYTES, target, source, bytes_, bytes_, mbarrier)
+    give(frame, BULK, BYTES, copy_bytes, target, source, bytes_, bytes_, mbarrier)
 
 
 @waiting.export
 def bulk_store(frame: Ptr[FrameHeader], target: Ptr, source: Ptr, bytes_: u32) -> None:
     """A bulk copy to global memory."""
-    give(frame, BULK, GROUP, target, source, bytes_, bytes_)
+    give(frame, BULK, GROUP, copy_bytes, target, source, bytes_, bytes_)
 
 
 @waiting.export

@@ -10,7 +10,7 @@ The memory of a group is one chunk for each block: shared memory, then the block
 
 from __future__ import annotations
 
-from ....native import Array, Ptr, i32, size_of, struct, u8, u32, u64
+from ....native import Array, Fn, Ptr, i32, size_of, struct, u8, u32, u64
 from ...host.call_context import Context
 
 BARRIERS = 16
@@ -104,8 +104,9 @@ class Operation:
 
     engine: i32
     completion: i32
-    thread: u32
-    group: i32
+    work: Fn[[Ptr[Operation]], None]  # what the engine does
+    thread: u32  # that gave it
+    group: i32  # of that thread
     bytes: u32
     size: u32
     target: Ptr
