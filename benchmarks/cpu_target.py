@@ -31,7 +31,7 @@ from kiln.cute import arch
 from kiln.cute.runtime import from_dlpack
 from kiln.dialects import nvgpu
 from kiln.mlir import ir
-from kiln.targets.host import jit
+from kiln.targets.cpu.runtime import parts
 
 cuda: Any = None
 
@@ -97,7 +97,7 @@ def element_wise(peers: dict[str, Any]) -> None:
     call = cute.compile(add, *tensors)
     cores = os.cpu_count() or 1
     for workers in sorted({1, cores}):
-        jit.set_workers(workers)
+        parts.set_workers(workers)
         seconds = best(lambda: call(*tensors), clock=clock_for(workers))
         assert (c == a + b).all()
         row(
@@ -105,7 +105,7 @@ def element_wise(peers: dict[str, Any]) -> None:
             seconds / n * 1e9,
             "ns per element",
         )
-    jit.set_workers(1)
+    parts.set_workers(1)
     row("   numpy", best(lambda: np.add(a, b, out=c), clock=time.process_time) / n * 1e9, "ns per element")
     small = 1 << 16
     if "triton" in peers:
@@ -324,7 +324,7 @@ def gemm(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor):
 
 
 def tensor_cores(peers: dict[str, Any]) -> None:
-    jit.set_workers(1)
+    parts.set_workers(1)
     for kind in MMA:
         mma(*kind)
     rng = np.random.default_rng(0)
@@ -338,11 +338,11 @@ def tensor_cores(peers: dict[str, Any]) -> None:
     error = np.abs(out.reshape(SIZE, SIZE) - want).max()
     assert error < 1e-3, error
     for workers in sorted({1, os.cpu_count() or 1}):
-        jit.set_workers(workers)
+        parts.set_workers(workers)
         seconds = best(lambda: gemm(*tensors), 9, clock_for(workers))
         row(f"GEMM {SIZE}^3 f16, ldmatrix and mma.sync, {workers} thread{'s' * (workers > 1)}", seconds * 1e3, "ms",
             f"first call with compilation {first:.2f} s" if workers == 1 else "")  # fmt: skip
-    jit.set_workers(1)
+    parts.set_workers(1)
     if "triton" in peers:
         call = triton_gemm(peers["triton"])
         row(

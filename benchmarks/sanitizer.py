@@ -15,7 +15,7 @@ import numpy as np
 
 import kiln
 from kiln import Float32, Int32, cute
-from kiln.targets.host import jit
+from kiln.targets.cpu.runtime import parts
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "sanitizer" / "mutants"))
 import copy_ring
@@ -90,7 +90,7 @@ def seconds(call: Callable[[], Any]) -> float:
 
 
 def main() -> None:
-    jit.set_workers(1)
+    parts.set_workers(1)
     size = 1 << 18
     x, y, z = (np.ones(size, np.float32) for _ in range(3))
     a, b, c = (np.ones((128, 128), np.float32) for _ in range(3))

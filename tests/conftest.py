@@ -75,8 +75,8 @@ def taker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 def in_order() -> Iterator[None]:
     """On the CPU target, threads and blocks run in order whatever schedule the tests run under: for tests that say what
     happens first."""
-    from kiln.targets.host import jit
+    from kiln.targets.cpu.runtime import parts
 
-    jit.set_seed(0)
+    parts.set_seed(0)
     yield
-    jit.set_seed()
+    parts.set_seed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from pathlib import Path
@@ -21,7 +22,6 @@ OPERATIONS = {kind.OPERATION_NAME: kind for kind in (*cute.OPERATIONS, *nvgpu.OP
 NOT_EXPANDED = {
     ("cpu", "cute_nvgpu.driver_launch"): "made by the NVIDIA target, in place of cute.launch",
     ("nvidia", "cute_nvgpu.driver_launch"): "of host functions: `targets/nvidia/launch.py` expands it there",
-    ("cpu", "cute.launch"): "a loop over blocks, made when all kernels are expanded: `targets/cpu/launch.py`",
 }
 """Operations without an expansion on a target, and why."""
 
@@ -71,16 +71,8 @@ def test_every_operation_is_expanded_or_a_reason_is_given(target: str) -> None:
 
 
 def handlers_of(target: str) -> dict[str, object]:
-    """The expansions of a target, as a compilation in a fresh process has them."""
-    if target == "cpu":
-        from kiln.targets.cpu.ops import atomics, math, mbarrier, mma, sync, warp  # noqa: F401 - they register expansions
-        from kiln.targets.host.expand import HANDLERS
-
-        return {name: handler for name, handler in HANDLERS.items() if name != "cute_nvgpu.driver_launch"}
-    from kiln.targets.nvidia import expand
-    from kiln.targets.nvidia.ops import atomics, mma, sync  # noqa: F401
-
-    return dict(expand.HANDLERS)
+    """The expansions of a target."""
+    return importlib.import_module(f"kiln.targets.{target}.lower").HANDLERS
 
 
 def test_operations_are_built_by_their_builders_alone() -> None:

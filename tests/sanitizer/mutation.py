@@ -31,7 +31,7 @@ from equivalences import EQUIVALENCES
 import kiln
 from kiln.base_dsl import settings
 from kiln.sanitize import SanitizerError
-from kiln.targets.host import jit
+from kiln.targets.cpu.runtime import parts
 
 FOLDER = Path(__file__).parent / "mutants"
 SEEDS = (0, 1, 2)
@@ -102,11 +102,11 @@ def library_of(program: str) -> tuple[str, ...]:
 
 def sources(program: str) -> dict[str, str]:
     """The texts that are mutated, by the names of their modules; the program's own name is empty."""
-    library = library_of(program)
-    if not library:
+    modules = library_of(program)
+    if not modules:
         return {"": (FOLDER / f"{program}.py").read_text()}
     folder = Path(kiln.__file__).parent / "kernels"
-    return {name: (folder / f"{name.replace('.', '/')}.py").read_text() for name in library}
+    return {name: (folder / f"{name.replace('.', '/')}.py").read_text() for name in modules}
 
 
 # --- making mutants --------------------------------------------------------------------------------------------------
@@ -362,9 +362,9 @@ def outcome(
 ) -> tuple[bool | None, list[Any], str]:
     """(whether the result is right, findings, fault) of one sanitized run under a schedule, with so many OS threads."""
     right, fault = None, ""
-    jit.set_seed(seed)
-    jit.set_timeout(4)
-    jit.set_workers(threads or settings.get("KILN_CPU_THREADS"))
+    parts.set_seed(seed)
+    parts.set_timeout(4)
+    parts.set_workers(threads or settings.get("KILN_CPU_THREADS"))
     try:
         with kiln.target("cpu"), kiln.sanitize(kinds, raises=False) as report:
             try:
@@ -374,9 +374,9 @@ def outcome(
             except kiln.DSLBaseError as failure:
                 fault = failure.message.partition("\n")[0]
     finally:
-        jit.set_seed()
-        jit.set_timeout(0)
-        jit.set_workers(settings.get("KILN_CPU_THREADS"))
+        parts.set_seed()
+        parts.set_timeout(0)
+        parts.set_workers(settings.get("KILN_CPU_THREADS"))
     return right, report.findings, fault
 
 

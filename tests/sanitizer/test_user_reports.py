@@ -15,8 +15,8 @@ from kiln.base_dsl import settings
 from kiln.cute.nvgpu import cpasync
 from kiln.cute.runtime import from_dlpack
 from kiln.dialects import nvgpu
-from kiln.targets.host import jit
-from kiln.targets.host.faults import WarpFault
+from kiln.targets.cpu.faults import WarpFault
+from kiln.targets.cpu.runtime import parts
 
 WARP = 32
 
@@ -24,10 +24,10 @@ WARP = 32
 @pytest.fixture(autouse=True)
 def _on_the_cpu():
     """In order: which of several findings a wrong program shows depends on the schedule."""
-    jit.set_seed(0)
+    parts.set_seed(0)
     with kiln.target("cpu"):
         yield
-    jit.set_seed(settings.get("KILN_CPU_SEED"))
+    parts.set_seed(settings.get("KILN_CPU_SEED"))
 
 
 # --- an epilogue that stores a tile by bulk copies, and does not wait before it uses the buffer again ------------------

@@ -11,7 +11,7 @@ import kiln
 from kiln import cute
 from kiln.base_dsl import trace as tracing
 from kiln.mlir import ir
-from kiln.targets.host import jit
+from kiln.targets.cpu.runtime import parts
 
 SCHEDULES = [(1, 0), (2, 0), (1, 1), (2, 2), (2, 3), (1, 4), (1, 5)]
 """(worker threads, schedule seed)."""
@@ -53,13 +53,13 @@ def runs(
         launch = launcher(kernel, len(arrays), grid=grid, block=block, **options)
         for workers, seed in schedules or SCHEDULES:
             copies = [array.copy() for array in arrays]
-            jit.set_workers(workers)
-            jit.set_seed(seed)
+            parts.set_workers(workers)
+            parts.set_seed(seed)
             try:
                 launch(*copies)
             finally:
-                jit.set_workers()
-                jit.set_seed()
+                parts.set_workers()
+                parts.set_seed()
             yield copies
 
 

@@ -14,7 +14,7 @@ from kiln.base_dsl.diagnostics import (
     DSLRuntimeError,
     DSLUserCodeRuntimeError,
 )
-from kiln.targets.host import jit
+from kiln.targets.cpu.runtime import parts
 from kiln.targets.host.faults import AssertionFault, ZeroDivisionFault
 
 # every thread writes its nine numbers at its place in the grid
@@ -76,11 +76,11 @@ def test_every_thread_runs_with_its_indices(
 ) -> None:
     blocks, threads = math.prod(grid), math.prod(block)
     out = np.full((blocks * threads, 9), -1, np.int32)
-    jit.set_workers(workers)
+    parts.set_workers(workers)
     try:
         index_kernel(out, *grid, *block)
     finally:
-        jit.set_workers()
+        parts.set_workers()
     linear = np.arange(blocks * threads)
     b, t = linear // threads, linear % threads
     want = np.stack([
@@ -276,11 +276,11 @@ def test_shared_memory_is_one_per_block(workers: int) -> None:
     }"""
     )
     out = np.zeros((500, 3), np.int32)
-    jit.set_workers(workers)
+    parts.set_workers(workers)
     try:
         Compiled(source)(out, 500, 1, 1, 100, 1, 1)
     finally:
-        jit.set_workers()
+        parts.set_workers()
     np.testing.assert_array_equal(out[:, 0], 100)
     np.testing.assert_array_equal(out[:, 1], np.arange(500) + 99 * 50)
     np.testing.assert_array_equal(out[:, 2], 0)
@@ -315,7 +315,7 @@ func.func @f(%p: P<i32>, %n: i32, """
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_fault_names_kernel_block_and_thread(workers: int) -> None:
     compiled = Compiled(DIVIDE)
-    jit.set_workers(workers)
+    parts.set_workers(workers)
     try:
         for _ in range(20):
             data = np.full(64 * 2000, 2, np.int32)
@@ -326,7 +326,7 @@ def test_a_fault_names_kernel_block_and_thread(workers: int) -> None:
                 compiled(data, 10, 2000, 1, 1, 64, 1, 1)
             assert (data[: 64 * 700] == 5).all()
     finally:
-        jit.set_workers()
+        parts.set_workers()
     data = np.full(64, 2, np.int32)
     compiled(data, 10, 1, 1, 1, 64, 1, 1)
     assert (data == 5).all()
@@ -418,4 +418,4 @@ def test_launches_that_do_not_fit_their_kernel_are_refused() -> None:
 @pytest.mark.parametrize("count", [0, -1, 257])
 def test_the_number_of_workers_is_checked(count: int) -> None:
     with pytest.raises(DSLRuntimeError, match="expected 1 to 256"):
-        jit.set_workers(count)
+        parts.set_workers(count)

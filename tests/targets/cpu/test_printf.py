@@ -9,7 +9,7 @@ import pytest
 from cpu_testing import CONSTANTS, SIZES, Compiled, indices, launch
 
 from kiln.base_dsl.diagnostics import CompilerDiagnosticError
-from kiln.targets.host import jit
+from kiln.targets.cpu.runtime import parts
 
 
 def printf(format_: str, arguments: list[tuple[str, str]], name: str = "%t") -> str:
@@ -61,11 +61,11 @@ def test_kernel_printf_runs_in_block_order(capsys: pytest.CaptureFixture[str], w
         + launch("k", [])
         + "func.return }"
     )
-    jit.set_workers(workers)
+    parts.set_workers(workers)
     try:
         Compiled(source)(300, 1, 1, 7, 1, 1)
     finally:
-        jit.set_workers()
+        parts.set_workers()
     assert capsys.readouterr().out == "".join(f"{b}.{t}\n" for b in range(300) for t in range(7))
 
 

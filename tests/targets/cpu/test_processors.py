@@ -20,11 +20,13 @@ from kiln.base_dsl.compiler import Compilation
 from kiln.calls.caller import code
 from kiln.cute import arch
 from kiln.targets.cpu import bank_counter
+from kiln.targets.cpu.lower import lower
 from kiln.targets.cpu.runtime.parts import PARTS
 from kiln.targets.cpu.sanitizer import detector
 from kiln.targets.host import jit
-from kiln.targets.host.lower import lower, lower_library, lower_runtime
+from kiln.targets.host.lower import lower_library
 from kiln.targets.host.object_code import undefined_symbols
+from kiln.targets.host.runtime import SOFT_FLOAT
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 PROCESSORS = [
@@ -108,7 +110,7 @@ def _arithmetic(shape: str) -> str:
             add([a, a], a, f"%r = arith.{op} %a, %b : {_shaped(a)}")
     functions.append("func.func @f() { func.return }")
     # visible, or LLVM would drop what nothing calls
-    return lower(Compilation(parse("\n".join(functions)), "f"), "f")[0].replace("define internal", "define")
+    return lower(Compilation(parse("\n".join(functions)), "f"))[0].replace("define internal", "define")
 
 
 @cute.kernel
@@ -139,7 +141,7 @@ def _recorded(function: Callable[[], None]) -> list[str]:
     texts: list[str] = []
     optimize = jit.optimize
     for part in PARTS:
-        jit.runtime_library(part)
+        jit.part_library(part)
 
     def record(text: str, opt: int) -> llvm.ModuleRef:
         texts.append(text)
@@ -152,11 +154,15 @@ def _recorded(function: Callable[[], None]) -> list[str]:
     return texts
 
 
+def _of_part(part: jit.Part) -> str:
+    return lower_library(part.code.build(), part.name, part.exports)
+
+
 @functools.lru_cache(maxsize=1)
 def computing() -> dict[str, str]:
     """LLVM IR of modules that compute, by name."""
     texts = {f"arithmetic {shape}": _arithmetic(shape) for shape in ("", "8")}
-    texts["soft_float"] = lower_runtime("soft_float")
+    texts["soft_float"] = _of_part(SOFT_FLOAT)
     for dtype in (np.float16, ml_dtypes.bfloat16):
         x = np.ones((1, 2048), dtype)
         recorded = _recorded(lambda x=x: cute.compile(_run_moves, x, x.copy(), 32))
@@ -171,7 +177,7 @@ def computing() -> dict[str, str]:
 def managing() -> dict[str, str]:
     """LLVM IR of the parts of Kiln that are native code."""
     return {
-        **{part: lower_runtime(part) for part in PARTS},
+        **{part.name: _of_part(part) for part in PARTS},
         "sanitizer": lower_library(detector.build(), "sanitizer", detector.exports()),
         "banks": lower_library(bank_counter.build(), "banks", (bank_counter.ACCESS, bank_counter.FLUSH)),
         **{
@@ -188,7 +194,7 @@ def _check(texts: dict[str, str], processor: tuple[str, str, str]) -> None:
     used = jit.supported(*processor)
     for name, text in texts.items():
         needed = undefined_symbols(jit.emit_object(jit.optimize(text, 1, used), 1, used))
-        assert jit.runtime_parts(needed)[1] - known == set(), name
+        assert jit.needed_parts(PARTS, needed)[1] - known == set(), name
         # bf16 is moved as bits and computed in f32: a call for each element would be slow and change some NaNs
         assert not any("bf" in symbol for symbol in needed), name
 

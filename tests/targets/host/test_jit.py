@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from cpu_testing import Compiled
 
+from kiln.targets.cpu.runtime.parts import LAUNCH, PARTS
 from kiln.targets.host import jit
 from kiln.targets.host.object_code import undefined_symbols
+from kiln.targets.host.runtime import REPORTS
 
 pytestmark = pytest.mark.isa
 
@@ -35,8 +37,8 @@ def test_code_is_freed_with_its_executable() -> None:
 def test_code_that_runs_no_kernel_needs_reports_only() -> None:
     needed = undefined_symbols(Compiled(ADD).executable.artifacts["object"])
     assert needed == {"kiln_cpu_finish"}
-    assert jit.runtime_parts(needed) == (["reports"], set())
-    assert jit.runtime_parts({"kiln_cpu_launch", "kiln_cpu_fault", "sinf"}) == (["reports", "launch"], {"sinf"})
+    assert jit.needed_parts(PARTS, needed) == ([REPORTS], set())
+    assert jit.needed_parts(PARTS, {"kiln_cpu_launch", "kiln_cpu_fault", "sinf"}) == ([REPORTS, LAUNCH], {"sinf"})
 
 
 def test_a_symbol_that_is_nowhere_is_an_error_that_names_it() -> None:

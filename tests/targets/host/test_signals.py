@@ -17,7 +17,8 @@ import numpy as np
 import kiln.cute as cute
 from kiln import DSLCudaRuntimeError
 from kiln.base_dsl.typing import Int32, Int64
-from kiln.targets.host import jit
+from kiln.targets.cpu.runtime import parts
+from kiln.targets.host import jit, runtime
 
 FAR = 1 << 40
 
@@ -88,7 +89,7 @@ def test_a_kernel_that_leaves_memory_raises_and_the_process_goes_on(program):
         def on_threads(a: cute.Tensor, n: Int64):
             long(a, n).launch(grid=64, block=1)
 
-        jit.set_workers(4)
+        parts.set_workers(4)
         for _ in range(3):
             assert "kernel long, block (" in str(fails(on_threads, a, FAR))
             on_threads(a, 100)
@@ -185,7 +186,7 @@ def test_where_leaving_is_not_safe_it_says_so_and_the_signal_takes_its_way(progr
     done = program(
         """
         write(a, 0)
-        unsafe = (ctypes.c_uint64 * 2).from_address(jit.runtime_library("signals").addresses["kiln_cpu_signal_unsafe"])
+        unsafe = (ctypes.c_uint64 * 2).from_address(jit.part_library(runtime.SIGNALS).addresses["kiln_cpu_signal_unsafe"])
         unsafe[0], unsafe[1] = 0, (1 << 64) - 1  # as if it were all the C library's
         write(a, FAR)
         """

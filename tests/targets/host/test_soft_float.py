@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import DTypeLike
 
 from kiln.targets.host import jit, soft_float
+from kiln.targets.host.runtime import SOFT_FLOAT
 
 pytestmark = pytest.mark.isa
 
@@ -51,7 +52,7 @@ def _loop(body: str, source: str, target: str, least: bool = False) -> Any:
       ret void
     }}"""
     processor = jit.supported(jit.host()[0], LEAST, "") if least else None
-    library = jit.Library(jit.emit_object(jit.optimize(text, 2, processor), 2, processor), ("run",))
+    library = jit.Library(jit.emit_object(jit.optimize(text, 2, processor), 2, processor), ("run",), parts=[SOFT_FLOAT])
     native = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(library.addresses["run"])
 
     def call(values: np.ndarray, result: DTypeLike) -> np.ndarray:

@@ -24,8 +24,8 @@ from kiln.base_dsl.diagnostics import (
 from kiln.hardware import toolchain
 from kiln.hardware.architectures import Arch
 from kiln.targets.nvidia import codegen
-from kiln.targets.nvidia.expand import printf_parts
 from kiln.targets.nvidia.math.f64 import FUNCTIONS
+from kiln.targets.nvidia.ops.cute import printf_parts
 
 pytestmark = needs_ptxas
 arch = cute.arch

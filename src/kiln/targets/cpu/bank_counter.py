@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...base_dsl.diagnostics import Span
-    from ..host.expand import Expander, Expansion
     from ..host.jit import Library
+    from .expand import Expander, Expansion
 
 COUNTERS = "kiln_bank_counters"
 """The global variable of an instrumented module: a `Counters` for each place."""
@@ -252,10 +252,11 @@ _lock = forks.rlock()
 def library() -> Library:
     """The counter, compiled and loaded once per process."""
     from ..host import jit
+    from .runtime.parts import PARTS
 
     with _lock:
         exports = (ACCESS, FLUSH, STATE)
-        return cache.keep("banks", "/".join(jit.host()), _object, lambda data: jit.Library(data, exports))
+        return cache.keep("banks", "/".join(jit.host()), _object, lambda data: jit.Library(data, exports, parts=PARTS))
 
 
 # --- what expansions add ---------------------------------------------------------------------------------------------

@@ -14,17 +14,10 @@ from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError
 from ...dialects import cute
 from ...mlir import context, ir
-from ..host.expand import (
-    KERNEL_HIDDEN,
-    Expander,
-    Expansion,
-    FunctionState,
-    carrier_type,
-    from_carrier,
-    host_type,
-    to_carrier,
-)
+from ..host.expand import host_type
 from ..lowering.builder import Builder, function, int_type, ptr_type, struct_type
+from ..lowering.memory import carrier_type, from_carrier, to_carrier
+from .expand import HIDDEN, Expander, Expansion, FunctionState
 from .passes.loop_versioning import guarded_versions
 from .runtime import scheduler
 from .runtime.records import SMEM_ALIGNMENT
@@ -57,7 +50,7 @@ def _arguments_struct(types: Sequence[ir.Type]) -> ir.Type:
 def _visible_inputs(kernel: ir.Operation) -> list[ir.Type]:
     """The types of a kernel's arguments without the hidden ones."""
     inputs = kernel.attributes["function_type"].value.inputs
-    return list(inputs)[: len(inputs) - KERNEL_HIDDEN]
+    return list(inputs)[: len(inputs) - HIDDEN]
 
 
 def _unpack(b: Builder, packed: ir.Value, kernel: ir.Operation) -> list[ir.Value]:
@@ -123,7 +116,7 @@ def block_function(expansion: Expansion, state: FunctionState) -> None:
     if versions is None:
         for_each_thread(b, state.name)
         return
-    state.versions = (versions.guard, versions.inside)
+    expansion.inlined |= {versions.guard, versions.inside}
     zero = b.i32(0)
     ends = [b.binary("subi", size, b.i32(1)) for size in block_dim]
     everywhere = b.const(int_type(1), 1)
@@ -211,3 +204,14 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
     b.call(LAUNCH_FUNCTION, [], [x.function.context, block, memory, *numbers])
     if x.module.sanitizer is not None:
         x.module.sanitizer.launched(x, b)
+
+
+def keep_loop_annotations(module: ir.Module) -> None:
+    """Lowering an `scf.for` leaves its hints on the branch back under a name that the translation does not read."""
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name in ("llvm.br", "llvm.cond_br") and LOOP_ANNOTATION in op.attributes:
+            op.attributes["loop_annotation"] = op.attributes[LOOP_ANNOTATION]
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)

@@ -16,6 +16,7 @@ from ...dialects import cute
 from ...dialects.definition import verify
 from ..host import faults, signals
 from ..lowering.sites import Site
+from .faults import explain
 from .runtime import launch_settings
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class CpuExecutable(Executable):
     ) -> None:
         from ..host.call_context import WRAPPER
         from ..host.jit import Library
+        from .runtime.parts import PARTS
 
         self.object = data
         self.timings: dict[str, float] = {}
@@ -63,7 +65,7 @@ class CpuExecutable(Executable):
 
             others.append(counter())
             exports.append(COUNTERS)
-        library = Library(data, tuple(exports), others=tuple(others))
+        library = Library(data, tuple(exports), others=tuple(others), parts=PARTS)
         self.address = library.addresses[WRAPPER]
         self.call: Any = _caller(self.address, self.sites, library)
         if banks is not None:
@@ -88,14 +90,14 @@ def _caller(wrapper: int, sites: tuple[Site, ...], library: Library) -> Any:
         launch_settings.follow()
         record = native(address)
         if record:
-            faults.report(record, sites)
+            faults.report(record, sites, explain)
 
     call.__dict__["library"] = library  # the code must outlive whoever holds this function
     return call
 
 
 def _report(sites: tuple[Site, ...], record: int) -> None:
-    faults.report(record, sites)
+    faults.report(record, sites, explain)
 
 
 class CpuTarget(Target):
@@ -107,7 +109,8 @@ class CpuTarget(Target):
     def compile(self, module: ir.Module, entry: str, options: CompileOptions | None = None) -> CpuExecutable:
         """Compile the function `entry` of a module to native code. The module is changed."""
         from ..host import jit
-        from ..host.lower import lower
+        from .lower import lower
+        from .runtime.parts import PARTS
 
         cute.load_dialect()
         compilation = Compilation(module, entry, options)
@@ -115,11 +118,11 @@ class CpuTarget(Target):
         artifacts = Artifacts()
         source = module.operation.clone()  # 0.5 us per operation; rendering it costs 10
         artifacts.add("mlir", source.get_asm)
-        text, expansion = lower(compilation, entry, sanitizing.kinds())
+        text, expansion = lower(compilation, sanitizing.kinds())
         artifacts.add("mlir_lowered", module.operation.get_asm)
         compilation.dump("llvm", "ll", lambda: text)
         opt = _opt_level(compilation.options)
-        jit.begin_runtime(text)
+        jit.begin_parts(PARTS, text)
         try:
             with compilation.stage("optimize"):
                 optimized = jit.optimize(text, opt)

@@ -12,16 +12,18 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from ...mlir import context, ir
+from ..lowering.arithmetic import ROUNDED_QUOTIENTS, rounded_quotient, saturated
+from ..lowering.arithmetic import element_of as _element
 from ..lowering.builder import Builder, constant_values, flat_type, int_type, like, reshape
-from .expand import HANDLERS, expands
+from ..lowering.expansion import Handlers, Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .expand import Expander
 
-Types = list[ir.Type]
-
+HANDLERS = Handlers()
+expands = HANDLERS.expands
 
 # --- integer division ------------------------------------------------------------------------------------------------
 
@@ -30,8 +32,8 @@ def _never_zero(x: Expander, value: ir.Value, depth: int = 4) -> bool:
     values = constant_values(value)
     if values is not None:
         return 0 not in values
-    if x.function.is_kernel and any(value in x.function.indices[which] for which in ("block_dim", "grid_dim")):
-        return True  # a launch checks them
+    if value in x.function.positive:
+        return True
     owner = value.owner
     if isinstance(owner, ir.Block) or not depth:
         return False
@@ -51,26 +53,6 @@ _REMAINDERS = ("remsi", "rems", "srem")
 _UNSIGNED = ("divui", "ceildivui", "remui", "divu", "ceildivu", "remu", "udiv", "urem")
 
 
-_ROUNDED = ("floordivsi", "ceildivsi", "ceildivui")
-
-
-def _rounded_quotient(b: Builder, name: str, a: ir.Value, d: ir.Value) -> ir.Value:
-    """Quotients that C does not have. (Upstream's expansion is wrong for i128.)"""
-    type_ = d.type
-    values = constant_values(d)
-    if name == "floordivsi" and values and len(values) == 1 and values[0] > 0 and not values[0] & (values[0] - 1):
-        return b.binary("shrsi", a, b.const(type_, values[0].bit_length() - 1))
-    quotient = b.binary("divui" if name == "ceildivui" else "divsi", a, d)
-    rest = b.binary("subi", a, b.binary("muli", quotient, d))
-    zero = b.const(type_, 0)
-    adjust = b.compare("ne", rest, zero)
-    if name != "ceildivui":  # the remainder has the sign of `a`: where it differs from that of `d`, C rounded up
-        signs = b.binary("xori", rest, d)
-        adjust = b.binary("andi", adjust, b.compare("slt" if name == "floordivsi" else "sge", signs, zero))
-    step = b.select(adjust, b.const(type_, 1), zero)
-    return b.binary("subi" if name == "floordivsi" else "addi", quotient, step)
-
-
 def _divide(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
     name = op.name.split(".")[1]
     a, d = op.operands
@@ -78,19 +60,18 @@ def _divide(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> 
     values = constant_values(d)
     type_ = d.type
     if values is not None and 0 not in values and not (signed and -1 in values):
-        return [_rounded_quotient(b, name, a, d)] if name in _ROUNDED else None
+        return [rounded_quotient(b, name, a, d)] if name in ROUNDED_QUOTIENTS else None
     one, zero = b.const(type_, 1), b.const(type_, 0)
     safe, is_zero, is_minus = d, None, None
     if not _never_zero(x, d):
         is_zero = b.compare("eq", d, zero)
         safe = b.select(is_zero, one, safe)
-        kernel = x.function.name if x.function.is_kernel else ""
-        site = x.module.site(op, "division", "integer division or modulo by zero", kernel)
+        site = x.module.site(op, "division", "integer division or modulo by zero", x.function.kernel)
         x.fault(b.if_(b.any(is_zero)), site)
     if signed:
         is_minus = b.compare("eq", d, b.const(type_, -1))
         safe = b.select(is_minus, one, safe)
-    result = _rounded_quotient(b, name, a, safe) if name in _ROUNDED else b.value(op.name, type_, (a, safe))
+    result = rounded_quotient(b, name, a, safe) if name in ROUNDED_QUOTIENTS else b.value(op.name, type_, (a, safe))
     if is_minus is not None and name in _QUOTIENTS:
         result = b.select(is_minus, b.binary("subi", zero, a), result)
     return [result if is_zero is None else b.select(is_zero, zero, result)]
@@ -104,69 +85,15 @@ for _name in (*_QUOTIENTS[6:], *_REMAINDERS[2:], *_UNSIGNED[6:]):
     expands(f"llvm.{_name}")(_divide)
 
 
-# --- shifts ----------------------------------------------------------------------------------------------------------
-
-
-def _element(type_: ir.Type) -> ir.Type:
-    return type_.element_type if isinstance(type_, ir.VectorType) else type_
-
-
-def _shift(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
-    value, amount = op.operands
-    element = _element(value.type)
-    width = 64 if isinstance(element, ir.IndexType) else element.width
-    values = constant_values(amount)
-    if values is not None and all(0 <= v < width for v in values):
-        return None
-    if op.name == "arith.shrsi":
-        clamped = b.binary("minui", amount, b.const(amount.type, width - 1))
-        return [b.value(op.name, value.type, (value, clamped))]
-    inside = b.compare("ult", amount, b.const(amount.type, width))
-    # the unselected arm may be poison; the result is not
-    return [b.select(inside, b.value(op.name, value.type, (value, amount)), b.const(value.type, 0))]
-
-
-for _name in ("shli", "shrui", "shrsi"):
-    expands(f"arith.{_name}")(_shift)
-
-
 # --- floats to integers ----------------------------------------------------------------------------------------------
 
 
-def _mangle(type_: ir.Type) -> str:
-    if isinstance(type_, ir.VectorType):
-        return f"v{type_.shape[0]}{type_.element_type}"
-    return str(type_)
-
-
-def intrinsic(b: Builder, name: str, result: ir.Type | None, operands: list[ir.Value]) -> Any:
-    """A call of an LLVM intrinsic by its mangled name; its result, if it has one."""
-    made = b.op(
-        "llvm.call_intrinsic",
-        () if result is None else (result,),
-        operands,
-        {
-            "intrin": ir.StringAttr.get(name, context()),
-            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([], context()),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0], context()),
-        },
-    )
-    return None if result is None else made.result
-
-
+@expands("arith.fptosi", "arith.fptoui")
 def _float_to_int(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    value, result = op.operands[0], op.results[0].type
+    value = op.operands[0]
     if isinstance(_element(value.type), ir.BF16Type):
         value = widen_bf16(b, value)
-    value = reshape(b, value, flat_type(value.type))
-    kind = op.name.removeprefix("arith.")
-    flat = flat_type(result)
-    made = intrinsic(b, f"llvm.{kind}.sat.{_mangle(flat)}.{_mangle(value.type)}", flat, [value])
-    return [reshape(b, made, result)]
-
-
-for _name in ("fptosi", "fptoui"):
-    expands(f"arith.{_name}")(_float_to_int)
+    return [saturated(b, op.name.removeprefix("arith."), value, op.results[0].type)]
 
 
 def _int_to_float(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
@@ -229,21 +156,6 @@ def _at_most_53_bits(b: Builder, value: ir.Value, signed: bool) -> ir.Value:
 
 for _name in ("sitofp", "uitofp"):
     expands(f"arith.{_name}")(_int_to_float)
-
-
-# Bits of LLVM's is.fpclass: negative and positive of infinity, normal, subnormal, zero, around two kinds of NaN.
-_CLASSES = {"math.isnan": 0x003, "math.isinf": 0x204, "math.isnormal": 0x108, "math.isfinite": 0x1F8}
-
-
-def _classify(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    value, result = op.operands[0], op.results[0].type
-    flat = reshape(b, value, flat_type(value.type))
-    bit = {"bit": ir.IntegerAttr.get(int_type(32), _CLASSES[op.name])}
-    return [reshape(b, b.value("llvm.intr.is.fpclass", flat_type(result), (flat,), bit), result)]
-
-
-for _name in _CLASSES:
-    expands(_name)(_classify)
 
 
 # --- bf16 and f16 ----------------------------------------------------------------------------------------------------
@@ -358,7 +270,7 @@ def in_f32(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> l
         [widen(v) for v in op.operands],
         dict(op.attributes.items()),
     )
-    handler = HANDLERS.get(op.name)  # the f32 operation may need one itself
+    handler = x.module.handlers.get(op.name)  # the f32 operation may need one itself
     value = made.result
     if handler is not None:
         replacement = handler(x, made, [], [], b)

@@ -8,28 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import functools
 import itertools
 import re
-import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 
 from ... import forks, thread_stack
-from ...base_dsl import cache, settings
-from ...base_dsl.diagnostics import DSLRuntimeError
+from ...base_dsl import cache
 from ...native import functions
-from ..cpu.runtime import launch_settings, launches
-from ..cpu.runtime.parts import PARTS
 from ..lowering.pass_managers import free
-from . import signals
 from .object_code import undefined_symbols
-from .reports import stop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _numbers = itertools.count()
 _lock = forks.wait_for(forks.rlock())
@@ -210,22 +205,23 @@ class Library:
         exports: tuple[str, ...],
         others: tuple[Library, ...] = (),
         imports: Mapping[str, int] | None = None,
+        parts: Sequence[Part] = (),
     ) -> None:
-        """Symbols are found in `others`, in parts of the runtime, among `imports` (by address), and in the process.
+        """Symbols are found in `others`, in those `parts` that are needed, among `imports` (by address), and in the process.
 
         Raises RuntimeError with the names of those that are nowhere.
         """
         with _lock:
             imports = imports or {}
             needed = undefined_symbols(data).difference(imports, *(other.addresses for other in others))
-            parts, rest = runtime_parts(needed)
+            parts, rest = needed_parts(parts, needed)
             missing = sorted(itertools.filterfalse(has_symbol, rest))
             if missing:
                 raise RuntimeError(
                     f"the code needs {', '.join(missing)}, which neither the runtime nor this process has"
                 )
             builder = llvm.JITLibraryBuilder().add_object_img(data)
-            for other in (*map(runtime_library, parts), *others):
+            for other in (*map(part_library, parts), *others):
                 builder.add_jit_library(other.name)
             for name, address in imports.items():
                 builder.import_symbol(name, address)
@@ -238,10 +234,14 @@ class Library:
 
 
 def load_native(module: Any, exports: tuple[str, ...]) -> dict[str, int]:
-    """Compile a module of native functions for as long as the process lives: the addresses of some of them."""
+    """Compile a module of native functions for as long as the process lives: the addresses of some of them.
+
+    They may call what parts of the runtime export that are loaded already.
+    """
     from .lower import lower_library
 
-    library = Library(emit_object(optimize(lower_library(module, "native", exports), 2), 2), exports)
+    data = emit_object(optimize(lower_library(module, "native", exports), 2), 2)
+    library = Library(data, exports, tuple(_parts.values()))
     _loaded.append(library)
     return library.addresses
 
@@ -250,96 +250,72 @@ _loaded: list[Library] = []
 functions.load = load_native
 
 
-def runtime_parts(needed: set[str]) -> tuple[list[str], set[str]]:
-    """The parts of the runtime that define some of the symbols, and the symbols that none defines."""
-    parts = [part for part, library in PARTS.items() if not needed.isdisjoint(library.exports)]
-    return parts, needed.difference(*(PARTS[part].exports for part in parts))
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Native code that no program changes: compiled when it is first needed, kept on disk, loaded once per process."""
+
+    code: functions.Library
+    passes: int = 2
+    """How much its IR is optimized, and its code (`opt`): 0 where it hardly runs."""
+    opt: int = 2
+    needs: tuple[Part, ...] = ()
+    """Where it finds what it calls."""
+    loaded: Callable[[Mapping[str, int]], None] | None = None
+    """Called with the addresses of its exports once it is there."""
+
+    @property
+    def name(self) -> str:
+        return self.code.name
+
+    @property
+    def exports(self) -> tuple[str, ...]:
+        return self.code.exports
+
+
+def needed_parts(parts: Iterable[Part], needed: set[str]) -> tuple[list[Part], set[str]]:
+    """Those of some parts that define some of the symbols, and the symbols that none defines."""
+    found = [part for part in parts if not needed.isdisjoint(part.exports)]
+    return found, needed.difference(*(part.exports for part in found))
 
 
 _parts: dict[str, Library] = {}
 _begun: dict[str, Callable[[], Library]] = {}
 
 
-def begin_runtime(text: str) -> None:
-    """Begin to make the parts of the runtime that a module will need, beside compiling the module itself."""
+def begin_parts(parts: Sequence[Part], text: str) -> None:
+    """Begin to make those of some parts that a module will need, beside compiling the module itself."""
     with _lock:
-        if len(_parts) == len(PARTS):
+        if all(part.name in _parts for part in parts):
             return
-        for part in runtime_parts(set(re.findall(r"@(\w+)", text)))[0]:
-            if part not in _parts and part not in _begun:
-                _begun[part] = _begin(part)
+        for part in needed_parts(parts, set(re.findall(r"@(\w+)", text)))[0]:
+            if part.name not in _parts and part.name not in _begun:
+                _begun[part.name] = _begin(part)
 
 
-def runtime_library(part: str) -> Library:
+def is_loaded(part: Part) -> bool:
+    """Whether a part is there already."""
+    return part.name in _parts
+
+
+def part_library(part: Part) -> Library:
     """A part of the runtime, compiled and loaded once per process."""
     with _lock:
-        if part not in _parts:
-            finish = _begun.pop(part, None) or _begin(part)
-            _parts[part] = library = finish()
-            if part == "launch":
-                launch_settings.load(library.addresses)
-            if part == "signals":
-                signals.load(library.addresses)
-            return library
-        return _parts[part]
+        if part.name not in _parts:
+            finish = _begun.pop(part.name, None) or _begin(part)
+            _parts[part.name] = library = finish()
+            if part.loaded is not None:
+                part.loaded(library.addresses)
+        return _parts[part.name]
 
 
-def _begin(part: str) -> Callable[[], Library]:
+def _begin(part: Part) -> Callable[[], Library]:
     """Begin to load a part of the runtime, from the cache or made anew; what is returned ends it."""
 
     def make() -> Callable[[], bytes]:
-        from .lower import lower_runtime
+        from .lower import lower_library
 
-        text = lower_runtime(part)
-        # the first two run when something fails, the third once for a launch; others at every barrier, or for every element
-        passes, opt = {"reports": (0, 0), "signals": (0, 0), "launch": (0, 1)}.get(part, (2, 2))
-        return _beside(lambda: emit_object(optimize(text, passes), opt))
+        text = lower_library(part.code.build(), f"kiln_{part.name}", part.exports)
+        return _beside(lambda: emit_object(optimize(text, part.passes), part.opt))
 
-    exports = PARTS[part].exports
-    return cache.keeping(f"runtime: {part}", "/".join(host()), make, lambda data: Library(data, exports))
-
-
-def _variable(name: str, kind: Any) -> Any:
-    """A variable of the part of the runtime that runs kernels."""
-    return kind.from_address(runtime_library("launch").addresses[name])
-
-
-def _end_launches() -> None:
-    """In a forked process: launches of threads that are not there watch no signals."""
-    if "launch" in _parts:
-        watchers, before = (
-            _variable("kiln_cpu_watchers", ctypes.c_int32),
-            _variable("kiln_cpu_old_handler", ctypes.c_uint64),
-        )
-        if watchers.value and before.value > 1:
-            ctypes.CDLL(None).signal(int(signal.SIGINT), ctypes.c_void_p(before.value))
-        watchers.value = 0
-        ctypes.c_int32.from_address(runtime_library("reports").addresses[stop.symbol]).value = 0
-
-
-forks.in_child(_end_launches)
-
-
-def set_timeout(seconds: float) -> None:
-    """How long a launch may take, from now on; 0: as long as it likes."""
-    _variable("kiln_cpu_timeout", ctypes.c_int64).value = round(1000 * seconds)
-
-
-def set_max_steps(count: int) -> None:
-    """How many steps a launch may take, from now on; 0: as many as it likes."""
-    _variable("kiln_cpu_max_steps", ctypes.c_int64).value = count
-
-
-def set_seed(seed: int | None = None) -> None:
-    """The schedule from now on; 0: threads and blocks run in order, copies land at once. None: the setting's."""
-    seed = settings.get("KILN_CPU_SEED") if seed is None else seed
-    _variable("kiln_cpu_schedule", ctypes.c_int64).value = seed
-
-
-def set_workers(count: int | None = None) -> None:
-    """How many OS threads a launch may use, from now on: 1 to 256. None: the setting's number."""
-    if count is None:
-        count = int(settings.get("KILN_CPU_THREADS"))
-    if not 1 <= count <= launches.MAX_WORKERS:
-        raise DSLRuntimeError(f"{count} worker threads: expected 1 to {launches.MAX_WORKERS}")
-    _variable("kiln_cpu_workers", ctypes.c_int32).value = count
+    load = lambda data: Library(data, part.exports, parts=part.needs)
+    return cache.keeping(f"runtime: {part.name}", "/".join(host()), make, load)

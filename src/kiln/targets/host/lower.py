@@ -1,4 +1,4 @@
-"""From a module with `cute` operations to LLVM IR text: the pipeline of the CPU target."""
+"""From a module with `cute` operations to LLVM IR text of host code."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLRuntimeError
 from ...base_dsl.numeric.expand import expand_narrow_floats
 from ...base_dsl.target import slot_layout
 from ...mlir import context, ir
-from ..cpu.launch import LOOP_ANNOTATION, block_name
-from ..cpu.passes import coroutines
-from ..cpu.runtime import in_kernels, records, scheduler
-from ..cpu.runtime.parts import PARTS
+from ..lowering import arithmetic as shared_arithmetic
+from ..lowering import memory
 from ..lowering.builder import Builder, function, int_type, operations, ptr_type, symbol, translate
+from ..lowering.expansion import combined
 from ..lowering.llvm_text import bf16_as_integers, fix_float_literals
-from . import call_context as shared
+from ..lowering.memory import carrier_type, from_carrier, to_carrier
+from . import arithmetic, call_context, loops, math, ops
 from .call_context import WRAPPER
-from .expand import Expansion, carrier_type, expand_module, from_carrier, host_type, to_carrier
+from .expand import Expansion, expand_module, host_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+HANDLERS = combined(
+    shared_arithmetic.HANDLERS, memory.HANDLERS, arithmetic.HANDLERS, math.HANDLERS, loops.HANDLERS, ops.HANDLERS
+)
+"""How host code expands operations."""
 
 # Passes that find nothing to do still walk the module, so their number is kept small.
 TO_LLVM = (
@@ -29,37 +34,21 @@ TO_LLVM = (
 )
 
 
-def lower(compilation: Compilation, entry: str, kinds: Sequence[str] = ()) -> tuple[str, Expansion]:
-    """LLVM IR text of a module, and what its expansion found out; `kinds` are what an instrumented build is to look for."""
-    expansion = Expansion(compilation.module)
-    if "banks" in kinds:
-        from ..cpu.bank_counter import BankCounter
-
-        expansion.banks = BankCounter(expansion)
-    checked = [kind for kind in kinds if kind != "banks"]
-    if checked:
-        from ..cpu.sanitizer.instrument import Instrumentation
-
-        expansion.sanitizer = Instrumentation(checked)
+def lower(compilation: Compilation, expansion: Expansion) -> str:
+    """LLVM IR text of a module with the function that the compilation is named after; the expansion says how, and finds out."""
+    entry = compilation.name
     with context():
         compilation.run("expand-narrow-floats", expand_narrow_floats)
         signature = _signature(compilation.module, entry)
         compilation.run("expand-cute", lambda _: expand_module(expansion))
         compilation.run("wrap-entry", lambda module: _wrap(expansion, module, entry, *signature))
         compilation.run("to-llvm", TO_LLVM)
-        compilation.run("suspend", lambda module: _suspend(expansion, module))
+        compilation.run("finish", expansion.finish_lowered)
         compilation.run("attributes", lambda module: _attributes(expansion, module))
         missing = _missing_functions(compilation.module)
-        compilation.check_lowered(lambda op: _legal(op, missing))
+        compilation.check_lowered(lambda op: _legal(op, missing, expansion.target))
         with compilation.stage("translate"):
-            text = bf16_as_integers(fix_float_literals(translate(compilation.module)))
-    return text, expansion
-
-
-def lower_runtime(part: str) -> str:
-    """LLVM IR text of a part of the runtime."""
-    library = PARTS[part]
-    return lower_library(library.build(), "kiln_cpu_runtime", library.exports)
+            return bf16_as_integers(fix_float_literals(translate(compilation.module)))
 
 
 def lower_library(module: ir.Module, name: str, exports: Sequence[str]) -> str:
@@ -71,7 +60,7 @@ def lower_library(module: ir.Module, name: str, exports: Sequence[str]) -> str:
         for op in operations(module):
             if op.name == "llvm.func" and symbol(op) not in exports:
                 _set_internal(op)
-        compilation.check_lowered(lambda op: _legal(op, set()))
+        compilation.check_lowered(lambda op: _legal(op, set(), "the runtime"))
         return fix_float_literals(translate(module))
 
 
@@ -81,7 +70,7 @@ def _set_internal(func: ir.Operation) -> None:
 
 
 def _signature(module: ir.Module, entry: str) -> tuple[list[ir.Type], list[ir.Type], ir.Location, list[str | None]]:
-    """Types of arguments and results, the location, and the layouts of arrays that the language left for the sanitizer."""
+    """Types of arguments and results, the location, and the layouts of arrays that the language left for instrumented builds."""
     for func in operations(module):
         if func.name == "func.func" and symbol(func) == entry:
             type_ = func.attributes["function_type"].value
@@ -113,10 +102,7 @@ def _wrap(
 
     def body(b: Builder, slots: ir.Value, ctx: ir.Value) -> None:
         arguments = [_read(b, slots, offset, type_) for offset, type_ in zip(offsets, inputs)]
-        if expansion.sanitizer is not None:
-            from ..cpu.sanitizer.instrument import announce
-
-            announce(expansion, b, inputs, arguments, layouts)
+        expansion.announce(b, inputs, arguments, layouts)
         call = b.call(entry, [host_type(t) for t in results], [*arguments, ctx])
         for offset, value in zip(offsets[len(inputs) :], call.results, strict=True):
             _write(b, slots, offset, value)
@@ -125,9 +111,9 @@ def _wrap(
     block = made.regions[0].blocks[0]
     slots = block.arguments[0]
     b = Builder(ir.InsertionPoint(block), location)
-    ctx = b.alloca(i64, shared.SIZE // 8)
+    ctx = b.alloca(i64, call_context.SIZE // 8)
     for field, type_ in (("status", i32), ("lock", i32), ("stream", i64), ("stop", i32), ("details", i64)):
-        b.store(b.const(type_, 0), b.byte_gep(ctx, shared.offset(field)))
+        b.store(b.const(type_, 0), b.byte_gep(ctx, call_context.offset(field)))
     host = [state for state in expansion.functions.values() if not state.is_kernel]
     may_be_long = any(state.loops for state in host)
     if may_be_long:  # Ctrl-C stops its loops
@@ -170,12 +156,14 @@ def _guarded(
     failed = b.if_(b.compare("ne", signalled, b.i32(0)))
     expansion.declare("kiln_cpu_fault", [ptr, i32, *[i32] * 6, i32, ptr], [])
     where = [failed.i32(-1)] * 6
-    failed.call("kiln_cpu_fault", [], [ctx, failed.i32(site | shared.MEMORY_FAULT), *where, failed.i32(3), caught])
+    failed.call(
+        "kiln_cpu_fault", [], [ctx, failed.i32(site | call_context.MEMORY_FAULT), *where, failed.i32(3), caught]
+    )
 
 
 def _slot_type(type_: ir.Type) -> ir.Type:
     """How a value lies in its slot: integers of a width that is no machine width are widened."""
-    carrier = carrier_type(type_)
+    carrier = carrier_type(host_type(type_))
     if isinstance(carrier, ir.IntegerType):
         bytes_ = 1 << (((carrier.width + 7) // 8) - 1).bit_length()
         return int_type(8 * bytes_)
@@ -183,7 +171,7 @@ def _slot_type(type_: ir.Type) -> ir.Type:
 
 
 def _read(b: Builder, slots: ir.Value, offset: int, type_: ir.Type) -> ir.Value:
-    stored, carrier = _slot_type(type_), carrier_type(type_)
+    stored, carrier = _slot_type(type_), carrier_type(host_type(type_))
     value = b.load(stored, b.byte_gep(slots, offset), 8)
     if stored != carrier:
         value = b.value("arith.trunci", carrier, (value,))
@@ -198,52 +186,20 @@ def _write(b: Builder, slots: ir.Value, offset: int, value: ir.Value) -> None:
     b.store(value, b.byte_gep(slots, offset), 8)
 
 
-def _suspend(expansion: Expansion, module: ir.Module) -> None:
-    """Kernels whose threads wait become state machines."""
-    versions = {name for state in expansion.functions.values() for name in state.versions}
-    for func in operations(module):
-        if func.name != "llvm.func":
-            continue
-        state = expansion.functions.get(symbol(func))
-        coroutines.return_at_ends(func)
-        if symbol(func) in versions:
-            coroutines.return_at_leaves(func, waits=False)
-        if state is not None and state.is_kernel:
-            coroutines.return_at_leaves(func, state.waits)
-        if state is not None and state.waits:
-            frame_argument = len(func.regions[0].blocks[0].arguments) - 1
-            frame = coroutines.make_resumable(func, frame_argument, records.HEADER)
-            in_kernels.indices_from_frame(func)
-            scheduler.set_frame_size(module, state.name, frame.size)
-
-
 def _attributes(expansion: Expansion, module: ir.Module) -> None:
-    """Only the wrapper is visible; kernels are inlined into their loops, and those are not inlined into launches."""
-    kernels = {name for name, state in expansion.functions.items() if state.is_kernel}
-    versions = {name for state in expansion.functions.values() for name in state.versions}
-    blocks = {block_name(name) for name in kernels}
+    """Only the wrapper is visible; what is inlined is as the expansion says."""
     for func in operations(module):
         if func.name != "llvm.func":
             continue
         name = symbol(func)
         if name != WRAPPER:
             _set_internal(func)
-        if name in kernels and expansion.functions[name].waits:
-            continue
-        if name in kernels or name in versions:
+        if name in expansion.inlined:
             func.attributes["always_inline"] = ir.UnitAttr.get()
-        elif name in blocks or name in expansion.outlined:
+        elif name in expansion.outlined:
             func.attributes["no_inline"] = ir.UnitAttr.get()
         elif name == "kiln_cpu_fault":
             func.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("cold")])
-    module.operation.walk(_annotate_loop)
-
-
-def _annotate_loop(op: ir.Operation) -> ir.WalkResult:
-    """Lowering an `scf.for` leaves its hints on the branch back under a name that the translation does not read."""
-    if op.name in ("llvm.br", "llvm.cond_br") and LOOP_ANNOTATION in op.attributes:
-        op.attributes["loop_annotation"] = op.attributes[LOOP_ANNOTATION]
-    return ir.WalkResult.ADVANCE
 
 
 def _missing_functions(module: ir.Module) -> set[str]:
@@ -260,7 +216,7 @@ def _missing_functions(module: ir.Module) -> set[str]:
     }
 
 
-def _legal(op: ir.Operation, missing: set[str]) -> str:
+def _legal(op: ir.Operation, missing: set[str], who: str) -> str:
     """LLVM's code generators end the process on what they cannot select: refuse it before they see it."""
     name = op.name
     if name == "llvm.inline_asm":
@@ -268,9 +224,9 @@ def _legal(op: ir.Operation, missing: set[str]) -> str:
     if name == "llvm.call_intrinsic":
         intrinsic = op.attributes["intrin"].value
         if intrinsic.startswith(("llvm.nvvm.", "llvm.amdgcn.")):
-            return f"the CPU target has no intrinsic {intrinsic}"
+            return f"{who} has no intrinsic {intrinsic}"
     if missing and name == "llvm.call" and "callee" in op.attributes and op.attributes["callee"].value in missing:
         return f"this process has no function {op.attributes['callee'].value}"
     if name.startswith("llvm.") or name == "builtin.module":
         return ""
-    return f"the CPU target cannot lower {name}"
+    return f"{who} cannot lower {name}"

@@ -1,15 +1,18 @@
-"""What native code tells Python of a call: faults, printed text."""
+"""What native code tells Python of a call: faults, printed text; and Ctrl-C, which ends calls."""
 # pyright: reportReturnType=false
 
 from __future__ import annotations
 
-from ...native import Library, Ptr, atomic, i32, i64, native, ref, size_of
-from .call_context import FAULT, TEXT, Context
-from .libc import fclose, free, malloc, memcpy, open_memstream
+from ...native import Fn, Library, Ptr, address, atomic, i32, i64, native, ref, size_of, u64
+from .call_context import FAULT, STOP_INTERRUPT, TEXT, Context
+from .libc import fclose, free, malloc, memcpy, open_memstream, signal
 
 reports = Library("reports", prefix="kiln_cpu_")
 stop = reports.variable("stop", i32)
-"""Why all kernels have to stop."""
+"""Why all loops and kernels have to stop."""
+watchers = reports.variable("watchers", i32)
+old_handler = reports.variable("old_handler", u64)
+SIGINT = 2
 IN_HOST_CODE = (1 << 63) - 1
 
 
@@ -77,3 +80,32 @@ def finish(context: Ptr[Context]) -> Ptr:
         memcpy(report, context, size_of(Context))
     stop.value = 0
     return report
+
+
+# --- Ctrl-C ----------------------------------------------------------------------------------------------------------
+
+
+@native
+def interrupted(number: i32) -> None:
+    """The handler of SIGINT while something watches: it stops all loops and kernels, then does what the one before did."""
+    stop.value = STOP_INTERRUPT
+    if old_handler.value > 1:
+        Fn[[i32], None](old_handler.value)(number)
+
+
+@reports.export
+def watch() -> None:
+    """From now on Ctrl-C stops loops and kernels. Where SIGINT is ignored or ends the process, it stays so."""
+    if atomic("add", watchers.place, 1) == 0:
+        before = address(signal(SIGINT, interrupted))
+        if before != address(interrupted):  # another launch may have ended and not yet taken the handler away
+            old_handler.value = before
+        if before <= 1:
+            signal(SIGINT, Ptr(before))
+
+
+@reports.export
+def unwatch() -> None:
+    """The last who watches takes the handler away."""
+    if atomic("sub", watchers.place, 1) == 1 and old_handler.value > 1:
+        signal(SIGINT, Ptr(old_handler.value))

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+from typing import TYPE_CHECKING
 
 from .signal_handler import SAFE_PLACES, SIGINFO, SIGNALS, UNSAFE_RANGES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SIGNAL, ADDRESS, PLACE = range(3)
 """Words of what was caught."""
@@ -17,7 +21,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _addresses: dict[str, int] = {}
 
 
-def load(addresses: dict[str, int]) -> None:
+def load(addresses: Mapping[str, int]) -> None:
     """Make the handler ready, once its code is loaded, and install it."""
     key = ctypes.c_uint32.from_address(addresses["kiln_cpu_signal_key"])
     if _libc.pthread_key_create(ctypes.byref(key), ctypes.c_void_p(addresses["kiln_cpu_leave_thread"])):

@@ -1,4 +1,4 @@
-"""Building device code: pointers of address spaces, inline PTX, registers."""
+"""Building device code: pointers of address spaces, inline PTX, values as registers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import functools
 from typing import TYPE_CHECKING
 
 from ...mlir import context, ir
+from ..lowering.arithmetic import element_of
 from ..lowering.builder import Builder, gep_parts, int_type, parsed_type, ptr_type, struct_type
+from ..lowering.memory import carrier_type, from_carrier, to_carrier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,3 +82,55 @@ def _asm_attributes(code: str, constraints: str, pure: bool) -> dict[str, ir.Att
     if not pure:
         attributes["has_side_effects"] = ir.UnitAttr.get(context())
     return attributes
+
+
+def f32() -> ir.Type:
+    """The type of floats of 32 bits."""
+    return ir.F32Type.get(context())
+
+
+REGISTER = {16: "h", 32: "r", 64: "l"}
+"""Constraint letters of integer registers."""
+
+
+def is_float(type_: ir.Type) -> bool:
+    """Whether a type is a float, or a vector of them."""
+    return isinstance(element_of(type_), ir.FloatType)
+
+
+def bits_of(type_: ir.Type) -> int:
+    """The bits of a number or a vector."""
+    element = element_of(type_)
+    count = type_.shape[0] if isinstance(type_, ir.VectorType) else 1
+    return count * element.width
+
+
+def as_bits(b: DeviceBuilder, value: ir.Value) -> ir.Value:
+    """A value as an integer of its width."""
+    value = to_carrier(b, value)
+    want = int_type(bits_of(value.type))
+    return value if value.type == want else b.value("llvm.bitcast", want, (value,))
+
+
+def from_bits(b: DeviceBuilder, value: ir.Value, type_: ir.Type) -> ir.Value:
+    """The inverse of `as_bits`."""
+    carrier = carrier_type(type_)
+    if value.type != carrier:
+        value = b.value("llvm.bitcast", carrier, (value,))
+    return from_carrier(b, value, type_)
+
+
+def shared_address(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
+    """A shared-memory pointer as its address of 32 bits."""
+    return b.value("llvm.ptrtoint", int_type(32), (b.cast_space(pointer, pointer_type(3)),))
+
+
+def special_register(b: Builder, name: str) -> ir.Value:
+    """A 32-bit special register by its PTX name."""
+    return b.value(f"nvvm.read.ptx.sreg.{name}", int_type(32))
+
+
+def l2_policy(b: DeviceBuilder, name: str) -> ir.Value:
+    """The policy of the L2 cache that a hint such as `L2::evict_last` stands for."""
+    (made,) = b.asm(f"createpolicy.fractional.{name}.b64 $0, 1.0;", "=l", [], [int_type(64)], pure=True)
+    return made

@@ -8,18 +8,22 @@ until it is loaded.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ...dialects import cute
 from ...mlir import context, ir
 from ..host import call_context as shared
-from ..host.expand import expands, to_carrier
 from ..lowering.builder import Builder, int_type, parsed_type, ptr_type
+from ..lowering.expansion import Handlers, Types
+from ..lowering.memory import carrier_type, to_carrier
 from . import recent_launches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..host.expand import Expander
+
+HANDLERS = Handlers()
 
 TABLE = "kiln_cuda_table"
 LAUNCH, SLOW, AFTER, RECENT, OWNER, CLOCK, HANDLES = range(7)
@@ -67,10 +71,8 @@ def _known_ones(values: Sequence[ir.Value]) -> bool:
     return all(map(is_one, values))
 
 
-@expands("cute_nvgpu.driver_launch")
-def _driver_launch(x: Expander, op: ir.Operation, _o: Any, _r: Any, outside: Builder) -> list[ir.Value]:
-    from ...dialects import cute
-
+@HANDLERS.expands("cute_nvgpu.driver_launch")
+def _driver_launch(x: Expander, op: ir.Operation, _o: Types, _r: Types, outside: Builder) -> list[ir.Value]:
     *sizes, smem, stream, _packed = op.operands
     arguments, events = cute.launch_parts(op)
     index, site = op.attributes["index"].value, x.module.site(op, "launch", "", op.attributes["name"].value)
@@ -79,7 +81,7 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Any, _r: Any, outside: Bui
     config = entry.alloca(i64, _CONFIG_BYTES // 8)
     attributes = entry.alloca(i64, _MOST_ATTRIBUTES * ATTRIBUTE_BYTES // 8)
     pointers = entry.alloca(ptr_type(), max(len(arguments), 1))
-    places = [entry.alloca(to_carrier_type(value), 1, 16) for value in arguments]
+    places = [entry.alloca(carrier_type(value.type), 1, 16) for value in arguments]
 
     # a call that has failed launches nothing more
     status = outside.load(i32, outside.byte_gep(x.function.context, shared.offset("status")))
@@ -152,13 +154,6 @@ def _time(x: Expander, b: Builder) -> ir.Value:
     b.call_pointer(_entry(b, CLOCK), [b.i32(_MONOTONIC), now], int_type(32))
     seconds = b.binary("muli", b.load(i64, now), b.i64(1_000_000_000))
     return b.binary("addi", seconds, b.load(i64, b.gep(now, i64, 1)))
-
-
-def to_carrier_type(value: ir.Value) -> ir.Type:
-    """The type a kernel argument has in memory."""
-    from ..host.expand import carrier_type
-
-    return carrier_type(value.type)
 
 
 def _launch_attributes(

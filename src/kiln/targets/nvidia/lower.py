@@ -9,10 +9,16 @@ from ...base_dsl.compiler import source_span
 from ...base_dsl.numeric.expand import CONVERSIONS, expand_narrow_floats
 from ...hardware import features
 from ...mlir import context, find, ir, only_has
+from ..lowering import arithmetic as shared_arithmetic
+from ..lowering import memory as shared_memory
 from ..lowering.builder import constant_value, int_type, operations, symbol, translate
+from ..lowering.expansion import combined
 from ..lowering.llvm_text import fix_float_literals, mark_asm_convergent
 from .codegen import newest_ptx
-from .expand import OUTLINED, Expansion, expand_module
+from .expand import Expansion, expand_module
+from .math import f32
+from .math.f32 import OUTLINED
+from .ops import async_copy, cluster, control, cute, math, mbarrier, memory, mma, sync, warp
 from .ops.narrow_conversions import narrow_conversion
 from .passes.if_conversion import flatten_branches
 from .passes.vector_legalisation import cut_long_vectors
@@ -23,6 +29,12 @@ if TYPE_CHECKING:
     from ...base_dsl.compiler import Compilation
     from ...hardware.architectures import Architecture
     from .passes.kernel_outlining import LaunchFacts
+
+HANDLERS = combined(
+    shared_arithmetic.HANDLERS, shared_memory.HANDLERS, cute.HANDLERS, math.HANDLERS, f32.HANDLERS, sync.HANDLERS, warp.HANDLERS,
+    memory.HANDLERS, mbarrier.HANDLERS, async_copy.HANDLERS, cluster.HANDLERS, mma.HANDLERS, control.HANDLERS,
+)  # fmt: skip
+"""How the NVIDIA target expands operations."""
 
 _TO_LLVM = (
     "convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
@@ -37,7 +49,7 @@ def lower(compilation: Compilation, arch: Architecture, facts: list[LaunchFacts]
     blocks = {fact.name: fact.block for fact in facts if fact.block and not fact.max_threads}
     merged = frozenset(fact.name for fact in facts if fact.merge_smem)
     wide = features.WIDE_ACCESS.on(arch) and newest_ptx(arch) >= 88
-    expansion = Expansion(compilation.module, arch, blocks, merged, wide)
+    expansion = Expansion(compilation.module, HANDLERS, arch, blocks, merged, wide)
     with context(), ir.Location.unknown():
         if "fmad=false" not in compilation.options.ptxas_options:
             compilation.run("allow-fusion", allow_fusion)

@@ -19,8 +19,8 @@ from ...hardware.architectures import Architecture, of_capability
 from ..host.faults import AssertionFault, format_message
 from . import dry_run, recent_launches
 from .codegen import Resources
-from .expand import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES
 from .launch import AFTER, ATTRIBUTE_BYTES, CLOCK, CLUSTER, HANDLES, LAUNCH, OWNER, RECENT, SLOW, VALUE
+from .ops.cute import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -23,7 +23,7 @@ from ...hardware.architectures import Arch, Architecture
 from ..lowering.sites import Site
 from . import codegen, copy_hints, dry_run, remarks
 from .codegen import Resources
-from .expand import DYNAMIC_SMEM_ALIGNMENT, MAX_STATIC_SMEM
+from .passes.smem_allocation import DYNAMIC_SMEM_ALIGNMENT, MAX_STATIC_SMEM
 from .runtime import KernelInfo, Kernels
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class NvidiaExecutable(Executable):
     def __init__(self, code: Code, artifacts: Artifacts, options: CompileOptions) -> None:
         from ..host.call_context import WRAPPER
         from ..host.jit import Library
+        from ..host.runtime import PARTS
         from .launch import TABLE
 
         self.code = code
@@ -74,7 +75,7 @@ class NvidiaExecutable(Executable):
                 "sass", lambda: codegen.disassemble(code.cubin, options.nvdisasm_options) if code.cubin else None
             )
         artifacts.add("object", lambda: code.host)
-        library = Library(code.host, (WRAPPER, TABLE))
+        library = Library(code.host, (WRAPPER, TABLE), parts=PARTS)
         self.address = library.addresses[WRAPPER]
         image = code.cubin or code.ptx.encode() + b"\0"
         about = remarks.About(code.kernels, code.resources, code.cubin)
@@ -269,18 +270,22 @@ class NvidiaTarget(Target):
         self, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts
     ) -> None:
         from ...mlir import context
-        from ..host import jit
-        from ..host.lower import lower
+        from ..host import jit, runtime
+        from ..host.expand import Expansion
+        from ..host.lower import HANDLERS, lower
+        from ..lowering.expansion import combined
         from . import launch
 
         with compilation.stage("split"), context():
             _mark_launches(compilation.module, code.kernels, code.arch)
             launch.make_table(compilation.module, len(facts))
-        text, expansion = lower(compilation, compilation.name)
+        handlers = combined(HANDLERS, launch.HANDLERS)
+        expansion = Expansion(compilation.module, handlers, "host code of the NVIDIA target")
+        text = lower(compilation, expansion)
         try:
             with compilation.stage("host"):
                 code.host = jit.emit_object(jit.optimize(text, 1), 1)
-                jit.runtime_library("reports")  # the host code needs it, and ptxas is not done yet
+                jit.part_library(runtime.REPORTS)  # the host code needs it, and ptxas is not done yet
         except RuntimeError as failure:
             path = compilation.write_rejected("failed.host.ll", text)
             raise CompilerDiagnosticError(

@@ -6,14 +6,13 @@ import ctypes
 
 from test_threads import Group
 
-from kiln.targets.cpu.runtime import engines, orders
-from kiln.targets.cpu.runtime.parts import PARTS
+from kiln.targets.cpu.runtime import engines, orders, parts
 from kiln.targets.host import jit
 
 
 def exported(name: str, *kinds):
-    """A function of the library, whose schedule `jit.set_seed` sets."""
-    address = jit.runtime_library("waiting").addresses[f"kiln_cpu_{name}"]
+    """A function of the library, whose schedule `parts.set_seed` sets."""
+    address = jit.part_library(parts.WAITING).addresses[f"kiln_cpu_{name}"]
     return ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(address)
 
 
@@ -26,7 +25,7 @@ def test_operations_wait_for_what_needs_them():
     arrive, load, land = exported("copy_arrive", P, P), exported("bulk_load", P, P, P, N, P), exported("land_all", P, P)
     frame, at, word = ctypes.addressof(group.frame(0)), ctypes.addressof(target), ctypes.c_uint64(1 | 1 << 20 | 8 << 40)
     mbarrier = ctypes.addressof(word)
-    jit.set_seed(5)
+    parts.set_seed(5)
     try:
         copy(frame, at, source, 2, 4)
         commit(frame, engines.COPY)
@@ -43,7 +42,7 @@ def test_operations_wait_for_what_needs_them():
         assert bytes(target[4:16]) == b"\x07\x02\x03\x04\x07\x02\x03\x04\x05\x06\x07\x08"
         assert word.value == 1 | 1 << 20 | 1 << 63  # both the arrival and the bytes: the phase is over
     finally:
-        jit.set_seed(0)
+        parts.set_seed(0)
     copy(frame, at + 16, source, 4, 8)
     assert bytes(target[16:24]) == b"\x07\x02\x03\x04" + b"\x00" * 4
 
@@ -52,7 +51,7 @@ def test_an_arrival_lands_after_the_copies_of_its_thread():
     group, source, target = Group((64, 1, 1)), (ctypes.c_uint8 * 4)(1, 2, 3, 4), (ctypes.c_uint8 * 8)()
     copy, arrive, some = exported("copy", P, P, P, N, N), exported("copy_arrive", P, P), exported("land_some", P)
     word, block = ctypes.c_uint64(1 | 1 << 20), group.block()
-    jit.set_seed(5)
+    parts.set_seed(5)
     try:
         for thread in (0, 1):
             copy(ctypes.addressof(group.frame(thread)), ctypes.addressof(target) + 4 * thread, source, 4, 4)
@@ -61,10 +60,10 @@ def test_an_arrival_lands_after_the_copies_of_its_thread():
             assert some(ctypes.addressof(block)) == 1
         assert bytes(target[:4]) == b"\x01\x02\x03\x04"
     finally:
-        jit.set_seed(0)
+        parts.set_seed(0)
 
 
 def test_parts_export_what_they_define():
-    assert orders.schedule.symbol in PARTS["launch"].exports
-    names = [symbol for library in PARTS.values() for symbol in library.exports]
+    assert orders.schedule.symbol in parts.LAUNCH.exports
+    names = [symbol for part in parts.PARTS for symbol in part.exports]
     assert len(names) == len(set(names))

@@ -10,6 +10,7 @@ import pytest
 
 from kiln import cute
 from kiln.base_dsl.typing import Int32
+from kiln.targets.cpu.runtime.parts import LAUNCH
 from kiln.targets.cpu.runtime.stuck import TimeoutFault
 from kiln.targets.host import jit
 from kiln.targets.nvidia import codegen
@@ -57,7 +58,7 @@ def test_every_setting_reaches_the_runtime(monkeypatch):
         ("KILN_CPU_THREADS", "kiln_cpu_workers", ctypes.c_int32),
         ("KILN_CPU_SEED", "kiln_cpu_schedule", ctypes.c_int64),
     ):
-        variable = kind.from_address(jit.runtime_library("launch").addresses[symbol])
+        variable = kind.from_address(jit.part_library(LAUNCH).addresses[symbol])
         before = variable.value
         for value in (3, 2):
             monkeypatch.setenv(name, str(value))

@@ -15,8 +15,8 @@ from kernel_testing import launcher, run, runs
 import kiln
 from kiln import cute
 from kiln.cute import arch
+from kiln.targets.cpu.runtime import parts
 from kiln.targets.cpu.runtime.stuck import TimeoutFault
-from kiln.targets.host import jit
 
 
 def shared(count: int, kind=cute.Int32):
@@ -203,7 +203,7 @@ def waits_around(out: cute.Tensor):
 @pytest.mark.parametrize("limit", ["time", "steps"])
 @pytest.mark.parametrize("kernel", [endless, spinning, plain, guarded, waits_around])
 def test_a_limit_stops_a_kernel_that_never_ends(kernel, limit):
-    set_limit = jit.set_timeout if limit == "time" else jit.set_max_steps
+    set_limit = parts.set_timeout if limit == "time" else parts.set_max_steps
     set_limit(0.2 if limit == "time" else 1_000_000)
     start = time.monotonic()
     try:
@@ -237,27 +237,27 @@ def test_steps_are_counted_the_same_every_time():
         out[b * 32 + t] = total
 
     def goes(steps, count):
-        jit.set_max_steps(steps)
+        parts.set_max_steps(steps)
         try:
             run(kernel, np.zeros(64, np.int32), np.array([count], np.int32), grid=2)
             return True
         except TimeoutFault:
             return False
         finally:
-            jit.set_max_steps(0)
+            parts.set_max_steps(0)
 
     assert goes(64 * 100, 100) and not goes(64 * 100 - 1, 100)
     assert goes(64 * 100_000, 100_000) and not goes(64 * 100_000 - 1, 100_000)
 
 
 def test_a_limit_that_is_not_reached_changes_nothing():
-    jit.set_timeout(100)
+    parts.set_timeout(100)
     try:
         start = time.monotonic()
         test_early_returns_and_breaks_around_barriers()
         assert time.monotonic() - start < 60
     finally:
-        jit.set_timeout(0)
+        parts.set_timeout(0)
 
 
 @pytest.fixture

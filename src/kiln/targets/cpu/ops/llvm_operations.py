@@ -6,25 +6,22 @@ a loop around an atomic one lets others run.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....mlir import ir
-from ...host.expand import carrier_type, expands
+from ...lowering.expansion import Handlers, Types
+from ...lowering.memory import carrier_type
 from ..sanitizer.hooks import Hooks
-from .sync import let_others_run
 
 if TYPE_CHECKING:
-    from ...host.expand import Expander
     from ...lowering.builder import Builder
+    from ..expand import Expander
+
+HANDLERS = Handlers()
 
 _ORDERS = ("", "relaxed", "relaxed", "", "acquire", "release", "acq_rel", "acq_rel")
 """By LLVM's number of an order (not atomic, unordered, monotonic, -, acquire, ...), PTX's name."""
 _SCOPES = {"block": "cta", "workgroup": "cta", "cluster": "cluster", "device": "gpu", "agent": "gpu"}
-
-
-@expands("llvm.addrspacecast")
-def _addrspacecast(_x: Expander, op: ir.Operation, _operands: Any, _results: Any, _b: Builder) -> list[ir.Value]:
-    return [op.operands[0]]
 
 
 def _number(op: ir.Operation, name: str) -> int:
@@ -43,32 +40,32 @@ def _access(x: Expander, op: ir.Operation, b: Builder, at: int, type_: ir.Type, 
         return
     modifiers = _modifiers(op, "ordering")
     if modifiers and not stores:
-        let_others_run(x, op, b, "loop around a load")
+        x.let_others_run(op, b, "loop around a load")
     op.operands[at] = Hooks(x, op).ordered(b, op.operands[at], carrier_type(type_), modifiers, stores)
 
 
-@expands("llvm.load")
-def _load(x: Expander, op: ir.Operation, _operands: Any, results: Any, b: Builder) -> None:
+@HANDLERS.expands("llvm.load")
+def _load(x: Expander, op: ir.Operation, _operands: Types, results: Types, b: Builder) -> None:
     _access(x, op, b, 0, results[0], stores=False)
 
 
-@expands("llvm.store")
-def _store(x: Expander, op: ir.Operation, _operands: Any, _results: Any, b: Builder) -> None:
+@HANDLERS.expands("llvm.store")
+def _store(x: Expander, op: ir.Operation, _operands: Types, _results: Types, b: Builder) -> None:
     _access(x, op, b, 1, op.operands[0].type, stores=True)
 
 
 def _update(x: Expander, op: ir.Operation, b: Builder, ordering: str) -> None:
     if x.function.is_kernel:
-        let_others_run(x, op, b, "loop around an atomic operation")
+        x.let_others_run(op, b, "loop around an atomic operation")
         type_ = carrier_type(op.operands[1].type)
         op.operands[0] = Hooks(x, op).atomic(b, op.operands[0], type_, _modifiers(op, ordering))
 
 
-@expands("llvm.atomicrmw")
-def _atomicrmw(x: Expander, op: ir.Operation, _operands: Any, _results: Any, b: Builder) -> None:
+@HANDLERS.expands("llvm.atomicrmw")
+def _atomicrmw(x: Expander, op: ir.Operation, _operands: Types, _results: Types, b: Builder) -> None:
     _update(x, op, b, "ordering")
 
 
-@expands("llvm.cmpxchg")
-def _cmpxchg(x: Expander, op: ir.Operation, _operands: Any, _results: Any, b: Builder) -> None:
+@HANDLERS.expands("llvm.cmpxchg")
+def _cmpxchg(x: Expander, op: ir.Operation, _operands: Types, _results: Types, b: Builder) -> None:
     _update(x, op, b, "success_ordering")

@@ -14,20 +14,22 @@ and e elements to a register, element i of register r of a lane is
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....hardware import mma_shapes
 from ....mlir import context, ir
-from ...host.expand import Expander
 from ...lowering.builder import Builder, function, global_, int_type, parsed_type, ptr_type
+from ...lowering.expansion import Handlers, Types
+from ..expand import Expander
 from ..runtime.in_kernels import leave
 from ..runtime.records import PAYLOAD
 from ..sanitizer.hooks import Hooks
-from .sync import frame_of, hardware
 from .warp import lane_of, meet, once_for_warp, slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+HANDLERS = Handlers()
 
 A_AT, B_AT, C_AT = 0, 64, 96
 """Where fragments lie in a lane's slot."""
@@ -337,8 +339,8 @@ def _product(x: Expander, kind: Mma) -> str:
     return kind.name
 
 
-@hardware("mma_sync")
-def _mma_sync(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands("cute_nvgpu.mma_sync")
+def _mma_sync(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     return [mma(x, op, b, _kind_of(op), *op.operands)]
 
 
@@ -468,7 +470,7 @@ def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, lanes: i
     """In an instrumented build: so many lanes give the address of a row."""
     Hooks(x, op).rows(b, address, lanes, stores)
     if x.module.banks is not None:
-        frame_of(x, op)
+        x.frame_of(op)
         gives = b.if_(b.compare("ult", lane_of(x, b), b.i32(lanes)))
         x.module.banks.access(x, op, gives, address, 16, 16, "stmatrix" if stores else "ldmatrix")
 
@@ -521,15 +523,13 @@ def transpose_matrix(x: Expander, op: ir.Operation, b: Builder, register: ir.Val
     return made
 
 
-@hardware("ldmatrix")
-@hardware("ldmatrix_bytes")
-def _ldmatrix(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands("cute_nvgpu.ldmatrix", "cute_nvgpu.ldmatrix_bytes")
+def _ldmatrix(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     return [load_matrices(x, op, b, op.operands[0], _matrices_of(op))]
 
 
-@hardware("stmatrix")
-@hardware("stmatrix_bytes")
-def _stmatrix(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands("cute_nvgpu.stmatrix", "cute_nvgpu.stmatrix_bytes")
+def _stmatrix(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     pointer, value = op.operands
     store_matrices(x, op, b, pointer, value, _matrices_of(op))
     return []

@@ -6,18 +6,21 @@ Functions without an underscore work on values, so that inline PTX (`ptx/`) can 
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....mlir import ir
-from ...host.expand import Expander, carrier_type, from_carrier, to_carrier
 from ...lowering.builder import Builder, int_type, ptr_type
+from ...lowering.expansion import Handlers, Types
+from ...lowering.memory import carrier_type, from_carrier, to_carrier
+from ..expand import Expander
 from ..runtime.in_kernels import Fields, leave
 from ..runtime.records import PAYLOAD, FrameHeader, Meeting
 from ..sanitizer.hooks import Hooks
-from .sync import call, frame_of, hardware, site_of, suspend_if, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+HANDLERS = Handlers()
 
 
 def _kind(name: str) -> int:
@@ -27,12 +30,12 @@ def _kind(name: str) -> int:
 
 def meet_word(x: Expander, op: ir.Operation, b: Builder, name: str, mask: ir.Value, word: ir.Value) -> Fields:
     """Bring 32 bits to the lanes of a mask and wait for theirs."""
-    frame = frame_of(x, op)
+    frame = x.frame_of(op)
     x.function.meets = True
-    site = b.i32(site_of(x, op, name.partition(".")[0]))
+    site = b.i32(x.site_of(op, name.partition(".")[0]))
     operands = [frame, mask, b.i32(_kind(name)), site, word]
     Hooks(x, op).meet(b, mask, name.partition(".")[0])
-    suspend_if(x, b, call(x, b, "kiln_cpu_meet_word", operands, int_type(32)))
+    x.suspend_if(b, x.call(b, "kiln_cpu_meet_word", operands, int_type(32)))
     return Fields(b, Fields(b, frame, FrameHeader).load("meeting"), Meeting)
 
 
@@ -45,15 +48,15 @@ def meet(
     bring: Sequence[tuple[ir.Value, int]],
 ) -> Fields:
     """Bring values, each to its byte of this lane's slot, and wait for the lanes of a mask."""
-    frame = frame_of(x, op)
+    frame = x.frame_of(op)
     x.function.meets = True
-    slot = call(x, b, "kiln_cpu_join", [frame, mask, b.i32(_kind(name))], ptr_type())
+    slot = x.call(b, "kiln_cpu_join", [frame, mask, b.i32(_kind(name))], ptr_type())
     for value, offset in bring:
         b.store(value, b.byte_gep(slot, offset), 8)
-    site = b.i32(site_of(x, op, name.partition(".")[0]))
+    site = b.i32(x.site_of(op, name.partition(".")[0]))
     hooks = Hooks(x, op)
     hooks.meet(b, mask, name.partition(".")[0])
-    suspend_if(x, b, call(x, b, "kiln_cpu_meet", [frame, site], int_type(32)))
+    x.suspend_if(b, x.call(b, "kiln_cpu_meet", [frame, site], int_type(32)))
     hooks.met(b, name)
     return Fields(b, Fields(b, frame, FrameHeader).load("meeting"), Meeting)
 
@@ -84,12 +87,6 @@ def lane_of(x: Expander, b: Builder) -> ir.Value:
     """The lane of the running thread."""
     assert x.function.frame is not None
     return b.binary("andi", Fields(b, x.function.frame, FrameHeader).load("thread"), b.i32(31))
-
-
-@hardware("sync_warp")
-def _sync_warp(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    leave(b, meet(x, op, b, "sync_warp", op.operands[0], []))
-    return []
 
 
 def shuffle(
@@ -142,10 +139,10 @@ def from_word(b: Builder, word: ir.Value, type_: ir.Type) -> ir.Value:
     return from_carrier(b, word, type_)
 
 
-@hardware("shuffle")
-def _shuffle(x: Expander, op: ir.Operation, _o: Any, results: Any, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands("cute_nvgpu.shuffle")
+def _shuffle(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Builder) -> list[ir.Value]:
     value, offset, mask, clamp = op.operands
-    got, _ = shuffle(x, op, b, text(op, "kind"), as_word(b, value), offset, mask, clamp)
+    got, _ = shuffle(x, op, b, op.attributes["kind"].value, as_word(b, value), offset, mask, clamp)
     return [from_word(b, got, results[0])]
 
 
@@ -192,9 +189,9 @@ def vote(x: Expander, op: ir.Operation, b: Builder, kind: str, predicate: ir.Val
     return b.binary("ori", all_, none)
 
 
-@hardware("vote")
-def _vote(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    return [vote(x, op, b, text(op, "kind"), *op.operands)]
+@HANDLERS.expands("cute_nvgpu.vote")
+def _vote(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    return [vote(x, op, b, op.attributes["kind"].value, *op.operands)]
 
 
 _REDUX = {
@@ -227,9 +224,9 @@ def redux(x: Expander, op: ir.Operation, b: Builder, name: str, value: ir.Value,
     return _fold(b, meeting, value.type, combine)
 
 
-@hardware("redux")
-def _redux(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    return [redux(x, op, b, text(op, "kind"), *op.operands)]
+@HANDLERS.expands("cute_nvgpu.redux")
+def _redux(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    return [redux(x, op, b, op.attributes["kind"].value, *op.operands)]
 
 
 def match(
@@ -261,16 +258,16 @@ def elect(x: Expander, op: ir.Operation, b: Builder, mask: ir.Value) -> tuple[ir
     return chosen, b.compare("eq", lane_of(x, b), chosen)
 
 
-@hardware("elect_one")
-def _elect_one(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands("cute_nvgpu.elect_one")
+def _elect_one(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     return [elect(x, op, b, b.i32(-1))[1]]
 
 
-@hardware("warp_uniform")
-def _warp_uniform(_x: Expander, op: ir.Operation, _o: Any, _r: Any, _b: Builder) -> list[ir.Value]:
+@HANDLERS.expands("cute_nvgpu.warp_uniform")
+def _warp_uniform(_x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
     return [op.operands[0]]
 
 
-@hardware("match")
-def _match(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands("cute_nvgpu.match")
+def _match(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     return [match(x, op, b, op.attributes["kind"].value, *op.operands)[0]]

@@ -17,6 +17,7 @@ import dataclasses
 
 from ....base_dsl.target import size_and_alignment
 from ....mlir import context, ir
+from ...host.exits import calls, return_at
 from ...lowering.builder import int_attr, int_type, ptr_type
 
 SUSPEND = "kiln_suspend"
@@ -24,9 +25,6 @@ SUSPEND = "kiln_suspend"
 
 LEAVE = "kiln_leave"
 """The function that is called where a thread is given up: it looks suspended and is never resumed."""
-
-END = "kiln_end"
-"""The function that is called where a thread, or host code, ends before its time."""
 
 RESUME_OFFSET = 0
 """Byte offset in the frame of the i32 that says where to go on; 0: at the start."""
@@ -51,12 +49,8 @@ def has_suspends(func: ir.Operation) -> bool:
     return any(_is_suspend(op.operation) for block in func.regions[0].blocks for op in block.operations)
 
 
-def _calls(op: ir.Operation, name: str) -> bool:
-    return op.name == "llvm.call" and "callee" in op.attributes and op.attributes["callee"].value == name  # pyright: ignore[reportAttributeAccessIssue]
-
-
 def _is_suspend(op: ir.Operation) -> bool:
-    return _calls(op, SUSPEND)
+    return calls(op, SUSPEND)
 
 
 def make_resumable(func: ir.Operation, frame_argument: int, header: int) -> Frame:
@@ -71,34 +65,7 @@ def make_resumable(func: ir.Operation, frame_argument: int, header: int) -> Fram
 def return_at_leaves(func: ir.Operation, waits: bool) -> None:
     """Let a function end where it calls `LEAVE`, each time as the last thing in a block; with 1 if its threads wait."""
     i32 = int_type(32)
-    _return_at(func, LEAVE, ("llvm.mlir.constant", i32, {"value": int_attr(i32, 1)}) if waits else None)
-
-
-def return_at_ends(func: ir.Operation) -> None:
-    """Let a function end where it calls `END`, each time as the last thing in a block; its result is zero."""
-    returned = {op.operands[0].type for block in func.regions[0].blocks for op in _returns(block) if len(op.operands)}
-    _return_at(func, END, ("llvm.mlir.zero", returned.pop(), {}) if returned else None)
-
-
-def _returns(block: ir.Block) -> list[ir.Operation]:
-    last = list(block.operations)[-1].operation
-    return [last] if last.name == "llvm.return" else []
-
-
-def _return_at(func: ir.Operation, name: str, result: tuple[str, ir.Type, dict[str, ir.Attribute]] | None) -> None:
-    for block in func.regions[0].blocks:
-        operations = [op.operation for op in block.operations]
-        if len(operations) < 2 or not _calls(operations[-2], name):
-            continue
-        end = operations[-1]
-        at = ir.InsertionPoint(end)
-        values: list[ir.Value] = []
-        if result is not None:
-            kind, type_, attributes = result
-            values = [ir.Operation.create(kind, (type_,), (), attributes, loc=end.location, ip=at).result]
-        ir.Operation.create("llvm.return", (), values, loc=end.location, ip=at)
-        end.erase()
-        operations[-2].erase()
+    return_at(func, LEAVE, ("llvm.mlir.constant", i32, {"value": int_attr(i32, 1)}) if waits else None)
 
 
 class _Machine:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.target import size_and_alignment
 from ....mlir import ir
-from ...host.expand import Expander, carrier_type, from_carrier, to_carrier
 from ...lowering.builder import Builder, function, int_type, ptr_type
+from ...lowering.memory import carrier_type, from_carrier, to_carrier
+from ..expand import Expander
 from ..ops import mma
 from ..ops.warp import meet, once_for_warp
 from ..runtime.in_kernels import leave

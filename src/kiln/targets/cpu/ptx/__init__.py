@@ -7,14 +7,15 @@ user's line.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
 from ....mlir import context, ir
-from ...host.expand import Expander, expands, from_carrier, to_carrier
 from ...lowering.builder import Builder, int_type
-from ..ops.sync import OPEN_LOOP, stop_here
+from ...lowering.expansion import Handlers, Types, combined
+from ...lowering.memory import from_carrier, to_carrier
+from ..expand import OPEN_LOOP, Expander
 from . import arithmetic, matrices, memory, warps
 from .machine import Machine, Refused, resized
 from .syntax import Label, PtxSyntaxError, Register, Statement, parse
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-@expands("llvm.inline_asm")
-def _inline_asm(x: Expander, op: ir.Operation, _o: Any, results: list[ir.Type], b: Builder) -> list[ir.Value]:
+HANDLERS = Handlers()
+_INSTRUCTIONS = combined(arithmetic.INSTRUCTIONS, memory.INSTRUCTIONS, warps.INSTRUCTIONS, matrices.INSTRUCTIONS)
+
+
+@HANDLERS.expands("llvm.inline_asm")
+def _inline_asm(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Builder) -> list[ir.Value]:
     text = op.attributes["asm_string"].value
     constraints = [part.strip() for part in op.attributes["constraints"].value.split(",") if part.strip()]
     constraints = [part for part in constraints if not part.startswith("~")]
@@ -34,7 +39,7 @@ def _inline_asm(x: Expander, op: ir.Operation, _o: Any, results: list[ir.Type], 
         program = parse(text)
     except PtxSyntaxError as reason:
         raise report_at(op.location, DSLNotImplemented, f"inline PTX cannot be read: {reason}") from None
-    machine = Machine(x, op, b, program.registers)
+    machine = Machine(x, op, b, program.registers, _INSTRUCTIONS)
     outputs = [part for part in constraints if part.startswith(("=", "+"))]
     inputs = iter(op.operands)
     for number, part in enumerate(constraints):
@@ -107,7 +112,7 @@ def _run_pieces(machine: Machine, statements: Sequence[Statement | Label]) -> No
     b.store(b.i32(0), following)
     body, _ = b.while_(lambda c: (c.compare("slt", c.load(i32, following), c.i32(end)),))
     if OPEN_LOOP in op.attributes:
-        stop_here(x, op, body)
+        x.stop_if_asked(op, body, None)
     for number, piece in enumerate(pieces):
         inside = body.if_(body.compare("eq", body.load(i32, following), body.i32(number)))
         inside.store(inside.i32(number + 1), following)

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from ....base_dsl.numeric import formats
 from ....base_dsl.numeric.expand import Emitter, extend, truncate
 from ....mlir import ir
-from ...host.arithmetic import intrinsic
-from ...host.expand import Expander, shared_pointer
+from ...host import math
+from ...host.rounding import rounded, rounding_of, step
+from ...lowering.arithmetic import intrinsic
 from ...lowering.builder import Builder, int_type
-from ..ops import math
-from ..ops.rounding import rounded, rounding_of, step
+from ...lowering.expansion import Handlers
+from ..expand import Expander
+from ..ops.cute import shared_pointer
 from .machine import (
     BITS,
-    INSTRUCTIONS,
     INTEGER,
     PARTS,
     Machine,
@@ -23,7 +24,6 @@ from .machine import (
     expanded,
     float_bits,
     float_type,
-    instruction,
     is_float,
     resized,
     typed,
@@ -33,14 +33,16 @@ from .syntax import Immediate, Operand, Pair
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+INSTRUCTIONS = Handlers()
 
-@instruction("mov")
+
+@INSTRUCTIONS.expands("mov")
 def _mov(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     width = BITS[typed(modifiers)]
     m.set(operands[0], m.bits(operands[1], width))
 
 
-@instruction("cvta")
+@INSTRUCTIONS.expands("cvta")
 def _cvta(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     """Addresses of a state space and generic ones: shared addresses have 32 bits that mean something."""
     width = BITS[typed(modifiers)]
@@ -197,7 +199,7 @@ def _register_arithmetic() -> None:
 _register_arithmetic()
 
 
-@instruction("div")
+@INSTRUCTIONS.expands("div")
 def _div(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind = typed(modifiers)
     if is_float(kind):
@@ -208,7 +210,7 @@ def _div(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     m.set(operands[0], expanded(m.x, m.b, name, values[0].type, *values))
 
 
-@instruction("rem")
+@INSTRUCTIONS.expands("rem")
 def _rem(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind = typed(modifiers)
     values = [m.bits(o, BITS[kind]) for o in operands[1:]]
@@ -232,17 +234,17 @@ def _shift(m: Machine, name: str, modifiers: tuple[str, ...], operands: list[Ope
     m.set(operands[0], made)
 
 
-@instruction("shl")
+@INSTRUCTIONS.expands("shl")
 def _shl(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     _shift(m, "shl", modifiers, operands)
 
 
-@instruction("shr")
+@INSTRUCTIONS.expands("shr")
 def _shr(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     _shift(m, "shr", modifiers, operands)
 
 
-@instruction("shf")
+@INSTRUCTIONS.expands("shf")
 def _shf(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     """Funnel shift of (high, low) = (b, a)."""
     b = m.b
@@ -256,14 +258,14 @@ def _shf(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     m.set(operands[0], b.value("arith.trunci", int_type(32), (moved,)))
 
 
-@instruction("prmt")
+@INSTRUCTIONS.expands("prmt")
 def _prmt(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     if set(modifiers) != {"b32"}:
         raise Refused("modes of prmt")
     m.set(operands[0], math.prmt(m.b, *(m.bits(o, 32) for o in operands[1:])))
 
 
-@instruction("lop3")
+@INSTRUCTIONS.expands("lop3")
 def _lop3(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     *words, table = operands[1:]
     if not isinstance(table, Immediate):
@@ -299,7 +301,7 @@ def _field(m: Machine, start: Operand, length: Operand, width: int) -> tuple[ir.
     return resized(b, first, 2 * width), mask
 
 
-@instruction("bfe")
+@INSTRUCTIONS.expands("bfe")
 def _bfe(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     """A field of bits; of a signed type it is extended by its highest bit, or the value's where the field goes beyond."""
     kind, b = typed(modifiers), m.b
@@ -316,7 +318,7 @@ def _bfe(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     m.set(operands[0], resized(b, taken, width))
 
 
-@instruction("bfi")
+@INSTRUCTIONS.expands("bfi")
 def _bfi(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     """The lowest bits of the first value put into the second."""
     width, b = BITS[typed(modifiers)], m.b
@@ -327,7 +329,7 @@ def _bfi(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     m.set(operands[0], resized(b, b.binary("ori", kept, moved), width))
 
 
-@instruction("bfind")
+@INSTRUCTIONS.expands("bfind")
 def _bfind(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     """The place of the highest bit that differs from the sign (unsigned: that is set); -1: there is none."""
     kind, b = typed(modifiers), m.b
@@ -341,7 +343,7 @@ def _bfind(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> N
     m.set(operands[0], place)
 
 
-@instruction("sad")
+@INSTRUCTIONS.expands("sad")
 def _sad(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     """The distance of two integers, and a third."""
     kind, b = typed(modifiers), m.b
@@ -351,7 +353,7 @@ def _sad(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     m.set(operands[0], b.binary("addi", distance, third))
 
 
-@instruction("dp4a", "dp2a")
+@INSTRUCTIONS.expands("dp4a", "dp2a")
 def _dot(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     """Four products of bytes (`dp2a`: two, of a half word and a byte), and a third operand."""
     b = m.b
@@ -370,7 +372,7 @@ def _part(b: Builder, word: ir.Value, width: int, number: int, kind: str) -> ir.
     return b.value("arith.extsi" if kind == "s32" else "arith.extui", int_type(32), (part,))
 
 
-@instruction("copysign")
+@INSTRUCTIONS.expands("copysign")
 def _copysign(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     """The second number with the sign of the first."""
     width, b = BITS[typed(modifiers)], m.b
@@ -380,7 +382,7 @@ def _copysign(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -
     m.set(operands[0], b.binary("ori", b.binary("andi", sign, top), b.binary("andi", number, rest)))
 
 
-@instruction("trap")
+@INSTRUCTIONS.expands("trap")
 def _trap(m: Machine, _modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
     m.x.fault(m.b, m.x.module.site(m.op, "assert", "trap", m.x.function.name))
 
@@ -395,7 +397,7 @@ _FLOAT_TESTS = {
 """Numbers of `arith.cmpf`; PTX's `ne` is false for NaN, as `one` is."""
 
 
-@instruction("setp")
+@INSTRUCTIONS.expands("setp")
 def _setp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind, test = typed(modifiers), modifiers[0]
     b = m.b
@@ -418,7 +420,7 @@ def _setp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> No
     m.set(target, made)
 
 
-@instruction("selp")
+@INSTRUCTIONS.expands("selp")
 def _selp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     width = BITS[typed(modifiers)]
     target, first, second, condition = operands
@@ -433,7 +435,7 @@ _ROUNDINGS = {"rni": "math.roundeven", "rzi": "math.trunc", "rmi": "math.floor",
 _CONVERSION_MODIFIERS = {"rn", "rz", "rm", "rp", "rna", "ftz", "sat", "satfinite", "relu", *_ROUNDINGS}
 
 
-@instruction("cvt")
+@INSTRUCTIONS.expands("cvt")
 def _cvt(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kinds = [part for part in modifiers if part in BITS]
     if len(kinds) != 2:

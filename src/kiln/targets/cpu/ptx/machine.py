@@ -1,4 +1,4 @@
-"""The registers of inline PTX and the table of its instructions.
+"""The registers of inline PTX, and how a statement is expanded: by a table of instructions.
 
 A register is an integer of its width while it is not used; an instruction takes it as the type it names. In a program
 with branches registers lie in memory, and its pieces between labels and branches run in a loop around the number of the
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from ....mlir import context, ir
 from ...host.arithmetic import computes_in_f32, in_f32
-from ...host.expand import HANDLERS, Expander, shared_pointer
 from ...lowering.builder import Builder, int_type, ptr_type
-from ..ops import sync as hardware
+from ..expand import Expander
+from ..ops.cute import shared_pointer
 from ..runtime.in_kernels import Fields
 from ..runtime.records import BlockRecord, FrameHeader
 from .syntax import Address, Immediate, Operand, Register, Statement, Vector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
 BITS = {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "b128": 128} | {
     f"{kind}{width}": width for kind in "busf" for width in (16, 32, 64)
@@ -37,8 +37,10 @@ class Refused(Exception):
 class Machine:
     """One piece of inline PTX: its registers by name, and where it is expanded."""
 
-    def __init__(self, x: Expander, op: ir.Operation, b: Builder, registers: dict[str, str]) -> None:
-        self.x, self.op, self.b = x, op, b
+    def __init__(
+        self, x: Expander, op: ir.Operation, b: Builder, registers: dict[str, str], instructions: Mapping[str, Any]
+    ) -> None:
+        self.x, self.op, self.b, self.instructions = x, op, b, instructions
         self.types = registers
         self.values: dict[str, ir.Value] = {}
         self.cells: dict[str, tuple[ir.Value, int]] | None = None
@@ -167,11 +169,11 @@ class Machine:
                 "ge": b.binary("xori", below, b.i32(-1)),
             }[root.removeprefix("lanemask_")]  # fmt: skip
         if root in ("clock", "clock64", "globaltimer"):
-            now = hardware.call(x, b, "kiln_cpu_now", [], int_type(64))
+            now = x.call(b, "kiln_cpu_now", [], int_type(64))
             return now if root != "clock" else resized(b, now, 32)
         if root in ("smid", "gridid"):
             return b.i32(0)
-        record = Fields(b, Fields(b, hardware.frame_of(x, self.op), FrameHeader).load("block"), BlockRecord)
+        record = Fields(b, Fields(b, x.frame_of(self.op), FrameHeader).load("block"), BlockRecord)
         if root == "dynamic_smem_size":
             return record.load("dynamic_smem")
         if root == "cluster_ctarank":
@@ -209,7 +211,7 @@ class Machine:
 
     def run(self, statement: Statement) -> None:
         """Expand one statement."""
-        handler = INSTRUCTIONS.get(statement.name)
+        handler = self.instructions.get(statement.name)
         if handler is None:
             raise Refused("the instruction is not known to the CPU target")
         if statement.guard is None:
@@ -245,7 +247,7 @@ def resized(b: Builder, value: ir.Value, width: int) -> ir.Value:
 def expanded(x: Expander, b: Builder, name: str, result: ir.Type, *operands: ir.Value, **attributes: Any) -> ir.Value:
     """The result of an operation, expanded as the same operation of a program would be."""
     op = b.op(name, (result,), operands, attributes or None)
-    handler: Any = in_f32 if computes_in_f32(op) else HANDLERS.get(name)
+    handler: Any = in_f32 if computes_in_f32(op) else x.module.handlers.get(name)
     values = handler(x, op, [], [result], Builder(ir.InsertionPoint(op), b.location)) if handler else None
     if values is None:
         return op.result
@@ -283,17 +285,3 @@ def typed(modifiers: tuple[str, ...]) -> str:
         if part in BITS:
             return part
     raise Refused("it names no type")
-
-
-INSTRUCTIONS: dict[str, Any] = {}
-
-
-def instruction(*names: str) -> Callable[[Any], Any]:
-    """Register the expansion of an instruction."""
-
-    def register(handler: Any) -> Any:
-        for name in names:
-            INSTRUCTIONS[name] = handler
-        return handler
-
-    return register

@@ -7,9 +7,12 @@ import re
 from ....hardware import mma_shapes
 from ....mlir import context, ir
 from ...lowering.builder import int_type, parsed_type
+from ...lowering.expansion import Handlers
 from ..ops import mma
-from .machine import Machine, Refused, instruction
+from .machine import Machine, Refused
 from .syntax import Operand, Vector
+
+INSTRUCTIONS = Handlers()
 
 
 def _vector(m: Machine, operand: Operand, count: int, element: str) -> ir.Value:
@@ -24,7 +27,7 @@ def _set(m: Machine, operand: Operand, value: ir.Value) -> None:
     m.set(operand, m.b.value("llvm.bitcast", int_type(width), (value,)))
 
 
-@instruction("mma")
+@INSTRUCTIONS.expands("mma")
 def _mma(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     shape = next((found for part in modifiers if (found := re.fullmatch(r"m(\d+)n(\d+)k(\d+)", part))), None)
     bits = modifiers[-2] if modifiers[-1] == "popc" else ""
@@ -78,7 +81,7 @@ def _matrices(modifiers: tuple[str, ...], stores: bool) -> mma.Matrices:
     return mma.Matrices(stores, int(count[1:]), transpose, shape, unpack)
 
 
-@instruction("ldmatrix")
+@INSTRUCTIONS.expands("ldmatrix")
 def _ldmatrix(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind = _matrices(modifiers, stores=False)
     pointer = m.pointer(operands[1], "shared" if any(p.startswith("shared") for p in modifiers) else "")
@@ -86,7 +89,7 @@ def _ldmatrix(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -
     _set(m, operands[0] if isinstance(operands[0], Vector) else Vector((operands[0],)), made)
 
 
-@instruction("stmatrix")
+@INSTRUCTIONS.expands("stmatrix")
 def _stmatrix(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind = _matrices(modifiers, stores=True)
     pointer = m.pointer(operands[0], "shared" if any(p.startswith("shared") for p in modifiers) else "")
@@ -94,6 +97,6 @@ def _stmatrix(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -
     mma.store_matrices(m.x, m.op, m.b, pointer, value, kind)
 
 
-@instruction("movmatrix")
+@INSTRUCTIONS.expands("movmatrix")
 def _movmatrix(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     m.set(operands[0], mma.transpose_matrix(m.x, m.op, m.b, m.bits(operands[1], 32)))

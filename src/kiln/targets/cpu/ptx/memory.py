@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from ....mlir import context, ir
-from ...host.expand import shared_pointer
 from ...lowering.builder import int_type, ptr_type
-from ..ops import atomics
+from ...lowering.expansion import Handlers
+from ..ops import async_copy
 from ..ops import mbarrier as mbarrier_ops
-from ..ops import sync as hardware
+from ..ops import memory as memory_ops
+from ..ops.cluster import peer
+from ..ops.cute import shared_pointer
+from ..ops.sync import fence
 from ..runtime.engines import BULK, COPY
 from ..runtime.in_kernels import Fields
 from ..runtime.records import BlockRecord, FrameHeader
@@ -19,12 +22,13 @@ from .machine import (
     Machine,
     Refused,
     float_type,
-    instruction,
     is_float,
     resized,
     typed,
 )
 from .syntax import Address, Immediate, Operand, Register, Vector
+
+INSTRUCTIONS = Handlers()
 
 
 def _space(modifiers: tuple[str, ...]) -> str:
@@ -49,13 +53,13 @@ def _vector_type(m: Machine, kind: str, modifiers: tuple[str, ...]) -> tuple[ir.
     return ir.VectorType.get([count], element, loc=ir.Location.unknown(context())), count
 
 
-@instruction("ld", "ldu")
+@INSTRUCTIONS.expands("ld", "ldu")
 def _ld(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind = typed(modifiers)
     type_, count = _vector_type(m, kind, modifiers)
     pointer = m.pointer(operands[1], _space(modifiers))
     order = ".".join(part for part in modifiers if part in ORDERS)
-    made = atomics.ordered_load(m.x, m.op, m.b, pointer, type_, order, _is_local(modifiers))
+    made = memory_ops.ordered_load(m.x, m.op, m.b, pointer, type_, order, _is_local(modifiers))
     if count == 1:
         m.set(operands[0], made)
         return
@@ -66,7 +70,7 @@ def _ld(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None
         m.set(part, m.b.value("vector.extract", int_type(BITS[kind]), (made,), position))
 
 
-@instruction("st")
+@INSTRUCTIONS.expands("st")
 def _st(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind = typed(modifiers)
     if "async" in modifiers:
@@ -81,7 +85,7 @@ def _st(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None
             raise Refused("a vector store needs a vector")
         value = m.b.value("vector.from_elements", type_, [m.bits(part, BITS[kind]) for part in operands[1].parts])
     order = ".".join(part for part in modifiers if part in ORDERS)
-    atomics.ordered_store(m.x, m.op, m.b, pointer, value, order, _is_local(modifiers))
+    memory_ops.ordered_store(m.x, m.op, m.b, pointer, value, order, _is_local(modifiers))
 
 
 def _st_async(m: Machine, kind: str, operands: list[Operand]) -> None:
@@ -93,15 +97,15 @@ def _st_async(m: Machine, kind: str, operands: list[Operand]) -> None:
     for number, part in enumerate(parts):
         m.b.store(m.bits(part, BITS[kind]), m.b.byte_gep(pointer, number * BITS[kind] // 8))
     bytes_ = m.b.i32(-(BITS[kind] // 8) * len(parts))
-    hardware.frame_of(m.x, m.op)
-    hardware.call(m.x, m.b, "kiln_cpu_mbarrier", [mbarrier, m.b.i32(0), bytes_])
+    m.x.frame_of(m.op)
+    m.x.call(m.b, "kiln_cpu_mbarrier", [mbarrier, m.b.i32(0), bytes_])
     hooks.mbarrier_after(m.b, mbarrier)
 
 
 _ATOMIC_NAMES = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 
 
-@instruction("atom", "red")
+@INSTRUCTIONS.expands("atom", "red")
 def _atom(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind = typed(modifiers)
     name = next((part for part in modifiers if part in _ATOMIC_NAMES), "")
@@ -117,7 +121,7 @@ def _atom(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> No
     values = [m.bits(o, BITS[kind]) for o in operands[1:]]
     if name == "cas":
         compare, value = values
-        m.set(target, atomics.atomic_cas(m.x, m.op, b, pointer, compare, value, ".".join(modifiers)))
+        m.set(target, memory_ops.atomic_cas(m.x, m.op, b, pointer, compare, value, ".".join(modifiers)))
         return
     if is_float(kind):
         type_ = (
@@ -126,11 +130,11 @@ def _atom(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> No
             else float_type(kind)
         )
         value = b.value("llvm.bitcast", type_, (values[0],))
-        old = atomics.atomic_rmw(m.x, m.op, b, name, pointer, value, ".".join(modifiers))
+        old = memory_ops.atomic_rmw(m.x, m.op, b, name, pointer, value, ".".join(modifiers))
         m.set(target, b.value("llvm.bitcast", int_type(BITS[kind]), (old,)))
         return
     how = f"u{name}" if name in ("min", "max") and kind.startswith(("u", "b")) else name
-    m.set(target, atomics.atomic_rmw(m.x, m.op, b, how, pointer, values[0], ".".join(modifiers)))
+    m.set(target, memory_ops.atomic_rmw(m.x, m.op, b, how, pointer, values[0], ".".join(modifiers)))
 
 
 def _atom_of_each(m: Machine, modifiers: tuple[str, ...], operands: list[Operand], size: int) -> None:
@@ -144,17 +148,17 @@ def _atom_of_each(m: Machine, modifiers: tuple[str, ...], operands: list[Operand
         _atom(m, plain, [*target, Address(address.base, address.offset + number * size), value])
 
 
-@instruction("createpolicy")
+@INSTRUCTIONS.expands("createpolicy")
 def _createpolicy(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     """A hint for caches, which are not modelled."""
     m.set(operands[0], m.b.i64(0))
 
 
-@instruction("getctarank")
+@INSTRUCTIONS.expands("getctarank")
 def _getctarank(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     """The block of the cluster in whose shared memory an address is."""
     b = m.b
-    record = Fields(b, Fields(b, hardware.frame_of(m.x, m.op), FrameHeader).load("block"), BlockRecord)
+    record = Fields(b, Fields(b, m.x.frame_of(m.op), FrameHeader).load("block"), BlockRecord)
     address = m.bits(operands[1], BITS[typed(modifiers)] if "shared::cluster" not in modifiers else 32)
     if "shared::cluster" in modifiers:
         there = b.value("llvm.ptrtoint", int_type(64), (shared_pointer(m.x, b, address),))
@@ -166,36 +170,36 @@ def _getctarank(m: Machine, modifiers: tuple[str, ...], operands: list[Operand])
     m.set(operands[0], resized(b, b.binary("divui", b.binary("subi", there, first), chunk), 32))
 
 
-@instruction("membar")
+@INSTRUCTIONS.expands("membar")
 def _membar(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     _fence(m, ("sc", *({"gl": "gpu"}.get(part, part) for part in modifiers)), operands)
 
 
-@instruction("fence")
+@INSTRUCTIONS.expands("fence")
 def _fence(m: Machine, modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
     kind = ".".join(modifiers)
     Hooks(m.x, m.op).fence(m.b, kind)
-    hardware.fence(m.b, kind)
+    fence(m.b, kind)
 
 
-@instruction("griddepcontrol")
+@INSTRUCTIONS.expands("griddepcontrol")
 def _griddepcontrol(m: Machine, modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
     """Launches are made in order: when a kernel starts, those before it are complete."""
     if modifiers == ("wait",):
         Hooks(m.x, m.op).depends(m.b)
 
 
-@instruction("prefetch", "prefetchu", "setmaxnreg", "discard", "applypriority")
+@INSTRUCTIONS.expands("prefetch", "prefetchu", "setmaxnreg", "discard", "applypriority")
 def _nothing(_m: Machine, _modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
     """Caches and registers are not modelled."""
 
 
-@instruction("nanosleep")
+@INSTRUCTIONS.expands("nanosleep")
 def _nanosleep(m: Machine, _modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
-    hardware.let_others_run(m.x, m.op, m.b, "nanosleep")
+    m.x.let_others_run(m.op, m.b, "nanosleep")
 
 
-@instruction("mapa")
+@INSTRUCTIONS.expands("mapa")
 def _mapa(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     b = m.b
     width = BITS[typed(modifiers)]
@@ -204,14 +208,14 @@ def _mapa(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> No
         pointer = shared_pointer(m.x, b, resized(b, address, 32))
     else:
         pointer = b.value("llvm.inttoptr", ptr_type(), (address,))
-    there = hardware.peer(m.x, m.op, b, pointer, m.bits(operands[2], 32))
+    there = peer(m.x, m.op, b, pointer, m.bits(operands[2], 32))
     m.set(operands[0], b.value("llvm.ptrtoint", int_type(width), (there,)))
 
 
-@instruction("mbarrier")
+@INSTRUCTIONS.expands("mbarrier")
 def _mbarrier(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     x, op, b = m.x, m.op, m.b
-    hardware.frame_of(x, op)
+    x.frame_of(op)
     if "init" in modifiers:
         mbarrier_ops.mbarrier_init(x, op, b, m.pointer(operands[0], "shared"), m.bits(operands[1], 32))
     elif "inval" in modifiers:
@@ -247,7 +251,7 @@ def _mbarrier(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -
         raise Refused("this form of mbarrier")
 
 
-@instruction("cp")
+@INSTRUCTIONS.expands("cp")
 def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     x, op, b = m.x, m.op, m.b
     if modifiers[:1] != ("async",) or "reduce" in modifiers or "tensor" in modifiers:
@@ -255,47 +259,47 @@ def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None
     if "prefetch" in modifiers:
         return
     x.function.copies = True
-    frame, hooks, bulk = hardware.frame_of(x, op), Hooks(x, op), "bulk" in modifiers
+    frame, hooks, bulk = x.frame_of(op), Hooks(x, op), "bulk" in modifiers
     engine = b.i32(BULK if bulk else COPY)
     if "commit_group" in modifiers:
-        hardware.call(x, b, "kiln_cpu_commit", [frame, engine])
+        x.call(b, "kiln_cpu_commit", [frame, engine])
         hooks.commit(b, bulk)
     elif "wait_group" in modifiers or "wait_all" in modifiers:
         if "wait_all" in modifiers:
-            hardware.call(x, b, "kiln_cpu_commit", [frame, engine])
+            x.call(b, "kiln_cpu_commit", [frame, engine])
             hooks.commit(b, bulk)
         count = m.bits(operands[0], 32) if operands else b.i32(0)
-        hardware.call(x, b, "kiln_cpu_wait_for_groups", [frame, engine, count])
+        x.call(b, "kiln_cpu_wait_for_groups", [frame, engine, count])
         hooks.waited(b, count, bulk)
     elif "mbarrier" in modifiers:
         mbarrier = m.pointer(operands[0], "shared")
         if "noinc" not in modifiers:  # one more arrival is missing until this one comes
             hooks.mbarrier_after(b, mbarrier)
-            hardware.call(x, b, "kiln_cpu_mbarrier", [mbarrier, b.i32(-1), b.i32(0)])
+            x.call(b, "kiln_cpu_mbarrier", [mbarrier, b.i32(-1), b.i32(0)])
         hooks.copies_arrive(b, mbarrier)
-        hardware.call(x, b, "kiln_cpu_copy_arrive", [frame, mbarrier])
+        x.call(b, "kiln_cpu_copy_arrive", [frame, mbarrier])
         hooks.mbarrier_after(b, mbarrier)
     elif "bulk" in modifiers and len(operands) in (4, 5):
         spaces = [part for part in modifiers if part.split("::")[0] in ("shared", "global")]
         target, source = m.pointer(operands[0], "shared"), m.pointer(operands[1], spaces[-1])
         size, mbarrier = m.bits(operands[2], 32), m.pointer(operands[3], "shared")
         if "multicast::cluster" in modifiers:
-            mbarrier_ops.multicast(x, op, b, target, source, size, mbarrier, m.bits(operands[4], 16))
+            async_copy.multicast(x, op, b, target, source, size, mbarrier, m.bits(operands[4], 16))
             return
         if len(operands) == 5 and "L2::cache_hint" not in modifiers:
             raise Refused("five operands")
-        mbarrier_ops.bulk_load(x, op, b, target, source, size, mbarrier)
+        async_copy.bulk_load(x, op, b, target, source, size, mbarrier)
     elif "bulk" in modifiers and "bulk_group" in modifiers:
         target, source = m.pointer(operands[0], "global"), m.pointer(operands[1], "shared")
         size = m.bits(operands[2], 32)
         hooks.bulk_copy(b, target, source, size)
-        hardware.call(x, b, "kiln_cpu_bulk_store", [frame, target, source, size])
+        x.call(b, "kiln_cpu_bulk_store", [frame, target, source, size])
     elif "bulk" not in modifiers:
         size = operands[2]
         if not isinstance(size, Immediate):
             raise Refused("a copy of a size that is no number")
         taken = m.bits(operands[3], 32) if len(operands) > 3 else b.i32(int(size.value))
         target, source = m.pointer(operands[0], "shared"), m.pointer(operands[1], "global")
-        mbarrier_ops.copy_async(x, op, b, target, source, taken, int(size.value))
+        async_copy.copy_async(x, op, b, target, source, taken, int(size.value))
     else:
         raise Refused("this bulk copy")

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from ...lowering.builder import int_type
-from ..ops import sync as hardware
-from ..ops import warp
+from ...lowering.expansion import Handlers
+from ..ops import cluster, sync, warp
 from ..runtime.in_kernels import Fields, leave
 from ..runtime.records import FrameHeader, Warp
 from .machine import (
     BITS,
     Machine,
     Refused,
-    instruction,
     typed,
 )
 from .syntax import Operand, Pair
 
+INSTRUCTIONS = Handlers()
 
-@instruction("vote")
+
+@INSTRUCTIONS.expands("vote")
 def _vote(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind = next((part for part in modifiers if part in ("all", "any", "uni", "ballot")), "")
     mask = m.bits(operands[2], 32) if len(operands) > 2 else m.b.i32(-1)
     m.set(operands[0], warp.vote(m.x, m.op, m.b, kind, m.i1(operands[1]), mask))
 
 
-@instruction("shfl")
+@INSTRUCTIONS.expands("shfl")
 def _shfl(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind = next((part for part in modifiers if part in ("up", "down", "bfly", "idx")), "")
     target, value, offset, clamp, *mask = operands
@@ -38,7 +39,7 @@ def _shfl(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> No
     m.set(target, got)
 
 
-@instruction("redux")
+@INSTRUCTIONS.expands("redux")
 def _redux(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind, parts = typed(modifiers), list(modifiers)
     name = next(part for part in parts if part in ("add", "min", "max", "and", "or", "xor"))
@@ -53,7 +54,7 @@ def _redux(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> N
     m.set(operands[0], warp.redux(m.x, m.op, m.b, name, m.bits(operands[1], 32), m.bits(operands[2], 32)))
 
 
-@instruction("match")
+@INSTRUCTIONS.expands("match")
 def _match(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     kind = "any" if "any" in modifiers else "all"
     value = m.bits(operands[1], BITS[typed(modifiers)])
@@ -65,7 +66,7 @@ def _match(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> N
     m.set(target, same)
 
 
-@instruction("elect")
+@INSTRUCTIONS.expands("elect")
 def _elect(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     chosen, is_it = warp.elect(m.x, m.op, m.b, m.bits(operands[1], 32))
     target = operands[0]
@@ -75,21 +76,21 @@ def _elect(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> 
     m.set(target.second, is_it)
 
 
-@instruction("activemask")
+@INSTRUCTIONS.expands("activemask")
 def _activemask(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     """The lanes that have not exited: which of them are together is not modelled."""
-    its_warp = Fields(m.b, hardware.frame_of(m.x, m.op), FrameHeader).load("warp")
+    its_warp = Fields(m.b, m.x.frame_of(m.op), FrameHeader).load("warp")
     m.set(operands[0], Fields(m.b, its_warp, Warp).load("live"))
 
 
-@instruction("bar", "barrier")
+@INSTRUCTIONS.expands("bar", "barrier")
 def _bar(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     x, op, b = m.x, m.op, m.b
     if "cluster" in modifiers:
         if "arrive" in modifiers:
-            hardware.cluster_arrive(x, op, b, "relaxed" in modifiers)
+            cluster.cluster_arrive(x, op, b, "relaxed" in modifiers)
         else:
-            hardware.cluster_wait(x, op, b)
+            cluster.cluster_wait(x, op, b)
         return
     if "warp" in modifiers:
         leave(b, warp.meet(x, op, b, "sync_warp", m.bits(operands[0], 32), []))
@@ -98,8 +99,8 @@ def _bar(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
         target, first, *threads, predicate = operands
         kind = next(part for part in modifiers if part in ("popc", "and", "or"))
         count = m.bits(threads[0], 32) if threads else b.i32(0)
-        m.set(target, hardware.barrier_reduce(x, op, b, m.bits(first, 32), count, kind, m.i1(predicate)))
+        m.set(target, sync.barrier_reduce(x, op, b, m.bits(first, 32), count, kind, m.i1(predicate)))
         return
     number = m.bits(operands[0], 32)
     count = m.bits(operands[1], 32) if len(operands) > 1 else b.i32(0)
-    hardware.barrier(x, op, b, number, count, waits="arrive" not in modifiers)
+    sync.barrier(x, op, b, number, count, waits="arrive" not in modifiers)

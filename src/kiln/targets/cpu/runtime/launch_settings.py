@@ -1,7 +1,7 @@
 """Settings that launches read: variables of the native runtime, which follow the environment.
 
 Python looks at the environment in every call it makes; native code compares the environment with the table here, and leaves
-calls to Python where something has changed. What `jit.set_...` set stays until the environment changes.
+calls to Python where something has changed. What `parts.set_...` set stays until the environment changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ....base_dsl import settings
 from ....base_dsl.guards import NOTHING, Guard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _SETTINGS: dict[bytes, tuple[str, Any, Callable[[Any], int]]] = {
     b"KILN_CPU_THREADS": ("kiln_cpu_workers", ctypes.c_int32, int),
@@ -35,7 +35,7 @@ _table = (ctypes.c_uint64 * (1 + 4 * len(_names)))(len(_names))
 _GUARD = Guard(guarding.ALL_OF, _table)
 
 
-def load(addresses: dict[str, int]) -> None:
+def load(addresses: Mapping[str, int]) -> None:
     """Give the variables of the runtime, which was just loaded, their values."""
     _addresses.update(addresses)
     for position in range(len(_names)):

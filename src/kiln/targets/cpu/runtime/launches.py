@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from ....native import Array, Fn, Ptr, atomic, i32, i64, inline, local, native, ref, struct, u32, u64
 from ...host.call_context import COUNTS_STEPS, MAX_ARGS, MEMORY_FAULT, Context
+from ...host.launch_rules import LIMITS, MAX_COOPERATIVE, MAX_SMEM, MAX_THREADS
 from ...host.libc import aligned_alloc, free, pthread_create, pthread_join
-from ...host.reports import fault, has_fault
+from ...host.reports import fault, has_fault, unwatch, watch
 from ...host.signal_handler import guarded
 from .orders import launching, order, seed
 from .records import BLOCK_BYTES, SMEM_ALIGNMENT, WARP, WARP_BYTES, Sizes
-from .stops import Guard, end_guard, max_steps, now, start_guard, stop_reason, timeout, unwatch, watch
+from .stops import Guard, end_guard, max_steps, now, start_guard, stop_reason, timeout
 
 SPAWN_AFTER_NS = 20_000
 """Blocks run on the calling thread for at least this long before others are started."""
@@ -20,13 +21,6 @@ MAX_WORKERS = 256
 MAX_CHUNK = 32
 CHUNKS_PER_WORKER = 8
 """Threads take up to so many blocks at a time (an atomic operation between blocks costs 90 ns), but not too many of all."""
-MAX_SMEM = 232_448
-"""Bytes of shared memory of a block on the largest device."""
-LIMITS = (0x7FFFFFFF, 65535, 65535, 1024, 1024, 64)
-"""Largest grid and block along x, y, z."""
-MAX_THREADS = 1024
-MAX_COOPERATIVE = 132 * 2048
-"""Threads of a cooperative launch: what an H200 can hold at a time. Here it is memory that is limited."""
 MAX_RESIDENT = 4096
 """Blocks of a launch that are resident together if the kernel spins on memory; past that, each cluster on its own."""
 NEVER = (1 << 64) - 1

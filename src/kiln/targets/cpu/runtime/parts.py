@@ -1,17 +1,48 @@
-"""The native half of the CPU target that no program changes: libraries, which are compiled when they are first needed.
-
-Host code for GPUs needs reports and signals only.
-"""
+"""The parts of the native runtime that kernels need, and what can be set in them."""
 
 from __future__ import annotations
 
-from ....native import Library
-from ...host import reports, signal_handler, soft_float
-from . import engines, groups, launches, threads
+import ctypes
+from typing import Any
 
-assert engines.waiting is groups.waiting  # they add to it
+from ....base_dsl import settings
+from ....base_dsl.diagnostics import DSLRuntimeError
+from ...host import jit, runtime
+from . import engines, groups, launch_settings, launches, threads
 
-PARTS: dict[str, Library] = {
-    library.name: library
-    for library in (reports.reports, launches.launching, threads.waiting, soft_float.floats, signal_handler.signals)
-}
+assert engines.waiting is groups.waiting is threads.waiting  # they add to it
+
+LAUNCH = jit.Part(
+    launches.launching, passes=0, opt=1, needs=(runtime.REPORTS, runtime.SIGNALS), loaded=launch_settings.load
+)
+WAITING = jit.Part(threads.waiting, needs=(runtime.REPORTS, LAUNCH))
+PARTS = (*runtime.PARTS, LAUNCH, WAITING)
+
+
+def _variable(name: str, kind: Any) -> Any:
+    return kind.from_address(jit.part_library(LAUNCH).addresses[name])
+
+
+def set_timeout(seconds: float) -> None:
+    """How long a launch may take, from now on; 0: as long as it likes."""
+    _variable("kiln_cpu_timeout", ctypes.c_int64).value = round(1000 * seconds)
+
+
+def set_max_steps(count: int) -> None:
+    """How many steps a launch may take, from now on; 0: as many as it likes."""
+    _variable("kiln_cpu_max_steps", ctypes.c_int64).value = count
+
+
+def set_seed(seed: int | None = None) -> None:
+    """The schedule from now on; 0: threads and blocks run in order, copies land at once. None: the setting's."""
+    seed = settings.get("KILN_CPU_SEED") if seed is None else seed
+    _variable("kiln_cpu_schedule", ctypes.c_int64).value = seed
+
+
+def set_workers(count: int | None = None) -> None:
+    """How many OS threads a launch may use, from now on: 1 to 256. None: the setting's number."""
+    if count is None:
+        count = int(settings.get("KILN_CPU_THREADS"))
+    if not 1 <= count <= launches.MAX_WORKERS:
+        raise DSLRuntimeError(f"{count} worker threads: expected 1 to {launches.MAX_WORKERS}")
+    _variable("kiln_cpu_workers", ctypes.c_int32).value = count

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ....mlir import ir
 from ...host import call_context as shared
-from ...host.reports import stop
+from ...host.loops import stopped
 from ...lowering.builder import Builder, function, global_, int_attr, int_type, ptr_type
 from .in_kernels import Fields, waits_no_more
 from .orders import schedule
@@ -23,7 +23,7 @@ from .records import BLOCK_BYTES, FrameHeader, Sizes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...host.expand import Expansion, FunctionState
+    from ..expand import Expansion, FunctionState
 
 
 def _detector_call(expansion: Expansion, b: Builder, event: str, *operands: ir.Value) -> None:
@@ -108,9 +108,7 @@ class Shuffled:
 
 def seed_variable(expansion: Expansion) -> str:
     """The name of the variable with the seed, made known to a module."""
-    if schedule.symbol not in expansion.declared:
-        expansion.declared.add(schedule.symbol)
-        global_(expansion.module, schedule.symbol, int_type(64), None, linkage="external")
+    expansion.declare_variable(schedule.symbol, int_type(64))
     return schedule.symbol
 
 
@@ -217,20 +215,6 @@ def group_function(
     if state.copies:
         expansion.declare("kiln_cpu_land_all", [ptr, ptr], [])
         b.call("kiln_cpu_land_all", [], [arena, sizes])
-
-
-def stopped(expansion: Expansion, b: Builder, ctx: ir.Value) -> ir.Value:
-    """0 (i32), unless kernels may have to stop: `kiln_cpu_step` knows. Looked up anew each time."""
-    i32 = int_type(32)
-    if stop.symbol not in expansion.declared:
-        expansion.declared.add(stop.symbol)
-        global_(expansion.module, stop.symbol, i32, None, linkage="external")
-    everywhere = _volatile(b, b.address_of(stop.symbol))
-    return b.binary("ori", everywhere, _volatile(b, b.byte_gep(ctx, shared.offset("stop"))))
-
-
-def _volatile(b: Builder, address: ir.Value) -> ir.Value:
-    return b.value("llvm.load", int_type(32), (address,), {"volatile_": ir.UnitAttr.get()})
 
 
 def _pass_over(b: Builder, random: ir.Value, passed: ir.Value) -> None:

@@ -1,15 +1,14 @@
-"""Why kernels have to stop: Ctrl-C, the end of a launch's time, too many steps."""
+"""Why kernels have to stop: Ctrl-C (`host/reports.py`), the end of a launch's time, too many steps."""
 # pyright: reportReturnType=false
 
 from __future__ import annotations
 
-from ....native import Array, Fn, Ptr, address, atomic, i32, i64, local, native, ref, struct, u64, volatile
-from ...host.call_context import COUNTS_STEPS, STOP_INTERRUPT, STOP_STEPS, STOP_TIMEOUT, STOPS, Context
-from ...host.libc import clock_gettime, pthread_create, pthread_join, sem_init, sem_post, sem_timedwait, signal
+from ....native import Array, Ptr, atomic, i32, i64, local, native, ref, struct, u64, volatile
+from ...host.call_context import COUNTS_STEPS, STOP_STEPS, STOP_TIMEOUT, STOPS, Context
+from ...host.libc import clock_gettime, pthread_create, pthread_join, sem_init, sem_post, sem_timedwait
 from ...host.reports import stop
 from .orders import launching
 
-SIGINT = 2
 REALTIME, MONOTONIC = 0, 1
 SECOND = 1_000_000_000
 
@@ -17,8 +16,6 @@ timeout = launching.variable("timeout", i64)
 """Milliseconds that a launch may take (0: any): Python sets it."""
 max_steps = launching.variable("max_steps", i64)
 """Steps that a launch may take (0: any): Python sets it."""
-watchers = launching.variable("watchers", i32)
-old_handler = launching.variable("old_handler", u64)
 
 
 @native
@@ -43,35 +40,6 @@ def now() -> i64:
     time = local(i64, 2)
     clock_gettime(MONOTONIC, time)
     return time[0] * SECOND + time[1]
-
-
-# --- Ctrl-C ----------------------------------------------------------------------------------------------------------
-
-
-@native
-def interrupted(number: i32) -> None:
-    """The handler of SIGINT while something watches: it stops all kernels, then does what the one before did."""
-    stop.value = STOP_INTERRUPT
-    if old_handler.value > 1:
-        Fn[[i32], None](old_handler.value)(number)
-
-
-@launching.export
-def watch() -> None:
-    """From now on Ctrl-C stops kernels. Where SIGINT is ignored or ends the process, it stays so."""
-    if atomic("add", watchers.place, 1) == 0:
-        before = address(signal(SIGINT, interrupted))
-        if before != address(interrupted):  # another launch may have ended and not yet taken the handler away
-            old_handler.value = before
-        if before <= 1:
-            signal(SIGINT, Ptr(before))
-
-
-@launching.export
-def unwatch() -> None:
-    """The last who watches takes the handler away."""
-    if atomic("sub", watchers.place, 1) == 1 and old_handler.value > 1:
-        signal(SIGINT, Ptr(old_handler.value))
 
 
 # --- the end of a launch's time --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from ....mlir import ir
 from ...lowering.builder import Builder, int_type
 
 if TYPE_CHECKING:
-    from ...host.expand import Expander
+    from ..expand import Expander
 
 
 class Hooks:

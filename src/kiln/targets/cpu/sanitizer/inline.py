@@ -11,12 +11,12 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ....mlir import ir
-from ...lowering.builder import Builder, global_, int_type
+from ...lowering.builder import Builder, int_type
 from .independent_threads import LONE_CELL
 from .state import STATE, LoneCell, Object, State
 
 if TYPE_CHECKING:
-    from ...host.expand import Expander, Expansion
+    from ..expand import Expander, Expansion
     from .instrument import Instrumentation
 
 
@@ -37,9 +37,7 @@ class Access:
 
 def state_address(expansion: Expansion, b: Builder) -> ir.Value:
     """The detector's state."""
-    if STATE not in expansion.declared:
-        expansion.declared.add(STATE)
-        global_(expansion.module, STATE, int_type(64), None, linkage="external")
+    expansion.declare_variable(STATE, int_type(64))
     return b.address_of(STATE)
 
 

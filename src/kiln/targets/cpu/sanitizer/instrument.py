@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
     from ....base_dsl.diagnostics import Span
-    from ...host.expand import Expander, Expansion, FunctionState
+    from ..expand import Expander, Expansion, FunctionState
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,6 +12,7 @@ from ...host import jit
 from ...host.lower import TO_LLVM
 from ...lowering.builder import translate
 from ...lowering.llvm_text import fix_float_literals
+from ..runtime.parts import PARTS
 from . import detector
 from .state import STATE, State
 
@@ -34,7 +35,9 @@ def library() -> jit.Library:
     """Loaded once per process."""
     with lock:
         exports = (*detector.exports(), STATE)
-        return cache.keep("sanitizer", "/".join(jit.host()), _object, lambda data: jit.Library(data, exports))
+        return cache.keep(
+            "sanitizer", "/".join(jit.host()), _object, lambda data: jit.Library(data, exports, parts=PARTS)
+        )
 
 
 def state() -> State:

@@ -11,7 +11,7 @@ from ....mlir import context, ir
 from ...lowering.builder import Builder, int_type, like
 
 if TYPE_CHECKING:
-    from ...host.expand import Expander
+    from ..expand import Expander
     from .instrument import Instrumentation
 
 _MOVES = {"arith.constant", "arith.bitcast", "arith.select", "arith.negf"}

@@ -22,7 +22,7 @@ from .register_arrays import RegisterArray, RegisterPlace, unproven_arrays
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...host.expand import Expansion
+    from ..expand import Expansion
     from .instrument import Instrumentation
 
 _MOVED = {"cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter", "cute.through"}

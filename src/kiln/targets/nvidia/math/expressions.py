@@ -9,7 +9,7 @@ from ....mlir import ir
 from ...lowering.builder import int_type
 
 if TYPE_CHECKING:
-    from ..expand import DeviceBuilder
+    from ..device_builder import DeviceBuilder
 
 
 @dataclasses.dataclass(eq=False)

@@ -17,16 +17,21 @@ from typing import TYPE_CHECKING, Any
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
 from ....mlir import context, ir
+from ...lowering.arithmetic import element_of
 from ...lowering.builder import flat_type, int_type, reshape
 from ...lowering.builder import function as new_function
-from ..expand import OUTLINED, DeviceBuilder, Types, element_of, expands
-from ..ops.sync import approx
+from ...lowering.expansion import Handlers, Types
+from ..device_builder import DeviceBuilder
+from ..ops.math import approx
 from .expressions import Float, clamp, poly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..expand import Expander
+
+OUTLINED = "kiln_f64_"
+"""How the names of functions begin that LLVM may inline or call, as it sees fit; others are inlined."""
 
 
 def _f32() -> ir.Type:
@@ -473,4 +478,5 @@ def _each(
     return reshape(b, b.value("vector.from_elements", flat, made), result)
 
 
-expands(*(f"math.{name}" for name in (*_FUNCTIONS, *_ONLY_WIDE, "sqrt")))(_expand)
+HANDLERS = Handlers()
+HANDLERS.expands(*(f"math.{name}" for name in (*_FUNCTIONS, *_ONLY_WIDE, "sqrt")))(_expand)

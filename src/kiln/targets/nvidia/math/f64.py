@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ....mlir import context, ir
 from ...lowering.builder import int_type, parsed_type
-from ..expand import DeviceBuilder, pointer_type
+from ..device_builder import DeviceBuilder, pointer_type
 from .expressions import Float, clamp, poly
 
 if TYPE_CHECKING:

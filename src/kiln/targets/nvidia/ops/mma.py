@@ -1,4 +1,4 @@
-"""Tensor-core operations, matrix loads and stores, bulk copies as PTX."""
+"""Tensor-core operations, matrix loads and stores."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from ....hardware import features, mma_shapes
 from ....mlir import context, ir
+from ...lowering.arithmetic import element_of
 from ...lowering.builder import int_type
-from ..expand import Types, attribute, element_of, expands, pointer_type
+from ...lowering.expansion import Handlers, Types
+from ..device_builder import DeviceBuilder, shared_address
 from ..passes import store_forwarding
 
 if TYPE_CHECKING:
-    from ..expand import DeviceBuilder, Expander
+    from ..expand import Expander
+
+HANDLERS = Handlers()
 
 _LETTERS = {"i32": "r", "f32": "f", "f64": "d", "i64": "l"}
 _SUMS = {"i32": "s32"}
@@ -68,10 +72,10 @@ def _made_registers(x: Expander, vector: ir.Value) -> list[ir.Value] | None:
     return None if rest or more else found[first : first + count]
 
 
-@expands("cute_nvgpu.mma_sync")
+@HANDLERS.expands("cute_nvgpu.mma_sync")
 def _mma_sync(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> None:
-    m, n, k = (attribute(op, name) for name in "mnk")
-    left, right = attribute(op, "a_type"), attribute(op, "b_type")
+    m, n, k = (op.attributes[name].value for name in "mnk")
+    left, right = op.attributes["a_type"].value, op.attributes["b_type"].value
     a, second, c = op.operands
     d_type = _name(element_of(results[0]))
     sums = _SUMS.get(d_type, d_type)
@@ -115,19 +119,15 @@ def _mma_text(
     return code, ",".join(letters)
 
 
-def _shared_address(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
-    return b.value("llvm.ptrtoint", int_type(32), (b.cast_space(pointer, pointer_type(3)),))
-
-
 def _matrices(op: ir.Operation) -> tuple[int, str]:
-    return attribute(op, "count"), ".trans" if "transpose" in op.attributes else ""
+    return op.attributes["count"].value, ".trans" if "transpose" in op.attributes else ""
 
 
 def _source_format(x: Expander, op: ir.Operation, plain: str) -> str:
     """What elements are: as they are, or unpacked into bytes."""
     if "unpack" not in op.attributes:
         return plain
-    bits = attribute(op, "unpack")
+    bits = op.attributes["unpack"].value
     x.require(op, features.BYTE_MATRICES, f"ldmatrix that unpacks elements of {bits} bits")
     return f"b8x16.b{bits}x16_p{128 - 16 * bits}"
 
@@ -135,13 +135,13 @@ def _source_format(x: Expander, op: ir.Operation, plain: str) -> str:
 def _load(x: Expander, b: DeviceBuilder, op: ir.Operation, code: str, count: int) -> None:
     names = ", ".join(f"${n}" for n in range(count))
     words = [int_type(32)] * count
-    pointer = _shared_address(b, op.operands[0])
+    pointer = shared_address(b, op.operands[0])
     x.results[op.results[0]] = b.asm(
         f"{code} {{{names}}}, [${count}];", ",".join(["=r"] * count + ["r"]), [pointer], words
     )
 
 
-@expands("cute_nvgpu.ldmatrix")
+@HANDLERS.expands("cute_nvgpu.ldmatrix")
 def _ldmatrix(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> None:
     count, transpose = _matrices(op)
     shape = "m8n16" if "unpack" in op.attributes else "m8n8"
@@ -149,15 +149,15 @@ def _ldmatrix(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuil
     _load(x, b, op, code, count)
 
 
-@expands("cute_nvgpu.ldmatrix_bytes")
+@HANDLERS.expands("cute_nvgpu.ldmatrix_bytes")
 def _ldmatrix_bytes(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> None:
     x.require(op, features.BYTE_MATRICES, "ldmatrix of 16x16 matrices of bytes")
-    count = attribute(op, "count")
+    count = op.attributes["count"].value
     code = f"ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.{_source_format(x, op, 'b8')}"
     _load(x, b, op, code, 2 * count)
 
 
-@expands("cute_nvgpu.stmatrix_bytes")
+@HANDLERS.expands("cute_nvgpu.stmatrix_bytes")
 def _stmatrix_bytes(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
     x.require(op, features.BYTE_MATRICES, "stmatrix of 16x8 matrices of bytes")
     count, _ = _matrices(op)
@@ -167,44 +167,13 @@ def _stmatrix_bytes(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Devi
 
 def _store(x: Expander, b: DeviceBuilder, op: ir.Operation, code: str, count: int) -> None:
     names = ", ".join(f"${n + 1}" for n in range(count))
-    operands = [_shared_address(b, op.operands[0]), *x.elements(b, op.operands[1])]
+    operands = [shared_address(b, op.operands[0]), *x.elements(b, op.operands[1])]
     b.asm(f"{code} [$0], {{{names}}};", ",".join(["r"] * (count + 1)), operands)
 
 
-@expands("cute_nvgpu.stmatrix")
+@HANDLERS.expands("cute_nvgpu.stmatrix")
 def _stmatrix(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
     x.require(op, features.STMATRIX)
     count, transpose = _matrices(op)
     _store(x, b, op, f"stmatrix.sync.aligned.m8n8.x{count}{transpose}.shared.b16", count)
     return []
-
-
-@expands("cute_nvgpu.bulk_load")
-def _bulk_load(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, features.BULK_COPY)
-    target, source, size, mbarrier = op.operands
-    code = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];"
-    operands = [_shared_address(b, target), b.cast_space(source, pointer_type(1)), size, _shared_address(b, mbarrier)]
-    b.asm(code, "r,l,r,r", operands)
-    return []
-
-
-@expands("cute_nvgpu.bulk_store")
-def _bulk_store(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, features.BULK_COPY)
-    target, source, size = op.operands
-    code = "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2;"
-    b.asm(code, "l,r,r", [b.cast_space(target, pointer_type(1)), _shared_address(b, source), size])
-    return []
-
-
-@expands("cute_nvgpu.match")
-def _match(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    value, mask = op.operands
-    kind = attribute(op, "kind")
-    width = value.type.width  # pyright: ignore[reportAttributeAccessIssue]
-    target = "$0" if kind == "any" else "$0|p"
-    code = f"match.{kind}.sync.b{width} {target}, $1, $2;"
-    if kind == "all":
-        code = f"{{ .reg .pred p; {code} }}"
-    return b.asm(code, f"=r,{_LETTERS[f'i{width}']},r", [value, mask], [int_type(32)])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ....hardware import features
 from ....mlir import context, ir
 from ...lowering.builder import int_type
-from ..expand import DeviceBuilder
+from ..device_builder import DeviceBuilder
 
 if TYPE_CHECKING:
     from ....hardware.architectures import Architecture

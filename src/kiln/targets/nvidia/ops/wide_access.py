@@ -8,7 +8,7 @@ from ....mlir import context, ir
 from ...lowering.builder import int_type, parsed_type
 
 if TYPE_CHECKING:
-    from ..expand import DeviceBuilder
+    from ..device_builder import DeviceBuilder
 
 
 def is_wide(type_: ir.Type, address: ir.Value, alignment: int) -> bool:

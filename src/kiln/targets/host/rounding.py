@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ....mlir import context, ir
-from ...host.arithmetic import intrinsic
-from ...lowering.builder import Builder, function, int_attr, int_type
+from ...mlir import context, ir
+from ..lowering.arithmetic import intrinsic
+from ..lowering.builder import Builder, function, int_attr, int_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...host.expand import Expander
+    from .expand import Expander
 
 _MODES = {"rz": 0, "rp": 2, "rm": 3}
 """PTX's directions (towards zero, up, down), as `llvm.set.rounding` numbers them."""

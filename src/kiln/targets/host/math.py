@@ -1,17 +1,20 @@
-"""Units of arithmetic: permutations of bytes, logical functions, approximations, packed floats, clocks."""
+"""Arithmetic that GPUs have instructions for: permutations of bytes, logical functions, approximations, packed floats."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ....mlir import ir
-from ...host.expand import Expander
-from ...lowering.builder import Builder, int_type
+from ...mlir import ir
+from ..lowering.builder import Builder, int_type
+from ..lowering.expansion import Handlers, Types
 from .rounding import rounded
-from .sync import call, hardware, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from .expand import Expander
+
+HANDLERS = Handlers()
 
 
 def prmt(b: Builder, low: ir.Value, high: ir.Value, selector: ir.Value) -> ir.Value:
@@ -32,8 +35,8 @@ def prmt(b: Builder, low: ir.Value, high: ir.Value, selector: ir.Value) -> ir.Va
     return result
 
 
-@hardware("prmt")
-def _prmt(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands("cute_nvgpu.prmt")
+def _prmt(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     return [prmt(b, *op.operands)]
 
 
@@ -51,8 +54,8 @@ def lop3(b: Builder, table: int, words: Sequence[ir.Value]) -> ir.Value:
     return result
 
 
-@hardware("lop3")
-def _lop3(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands("cute_nvgpu.lop3")
+def _lop3(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     return [lop3(b, op.attributes["lut"].value, list(op.operands))]
 
 
@@ -69,15 +72,15 @@ def approx(b: Builder, kind: str, value: ir.Value) -> ir.Value:
     return b.value(f"math.{name}", f32, (value,))
 
 
-@hardware("approx")
-def _approx(_x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    return [approx(b, text(op, "kind"), op.operands[0])]
+@HANDLERS.expands("cute_nvgpu.approx")
+def _approx(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    return [approx(b, op.attributes["kind"].value, op.operands[0])]
 
 
-@hardware("packed_f32x2")
-def _packed_f32x2(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands("cute_nvgpu.packed_f32x2")
+def _packed_f32x2(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     first, second, third = op.operands
-    kind, rounding = text(op, "kind"), text(op, "rounding")
+    kind, rounding = op.attributes["kind"].value, op.attributes["rounding"].value
     if rounding != "rn":
         operands = [first, second, third] if kind == "fma" else [first, second]
         made, f32 = first, first.type.element_type  # pyright: ignore[reportAttributeAccessIssue]
@@ -89,9 +92,3 @@ def _packed_f32x2(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -
     if kind == "fma":
         return [b.value("math.fma", first.type, (first, second, third))]
     return [b.value(f"arith.{kind}f", first.type, (first, second))]
-
-
-@hardware("clock")
-def _clock(x: Expander, op: ir.Operation, _o: Any, results: Any, b: Builder) -> list[ir.Value]:
-    now = call(x, b, "kiln_cpu_now", [], int_type(64))
-    return [now if results[0] == int_type(64) else b.value("arith.trunci", results[0], (now,))]

@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING
 
 from ....hardware import features
 from ....mlir import context, ir
-from ...lowering.builder import int_type
-from ..expand import DeviceBuilder, Types, attribute, carrier_type, element_of, expands, like, to_carrier
-from .sync import REGISTER, as_bits, bits_of, from_bits, is_float, l2_policy
+from ...lowering.arithmetic import element_of
+from ...lowering.builder import int_type, like
+from ...lowering.expansion import Handlers, Types
+from ...lowering.memory import carrier_type, to_carrier
+from ..device_builder import REGISTER, DeviceBuilder, as_bits, bits_of, from_bits, is_float, l2_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..expand import Expander
+
+HANDLERS = Handlers()
 
 
 def _space(pointer: ir.Value) -> tuple[str, str]:
@@ -35,10 +39,10 @@ def _atomic_type(kind: str, type_: ir.Type) -> str:
     return f"u{bits}"  # add, umin, umax, inc, dec: the bits are the same for signed numbers
 
 
-@expands("cute_nvgpu.atomic_rmw")
+@HANDLERS.expands("cute_nvgpu.atomic_rmw")
 def _atomic_rmw(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
     pointer, value = op.operands
-    kind, order, scope = (attribute(op, name) for name in ("kind", "order", "scope"))
+    kind, order, scope = (op.attributes[name].value for name in ("kind", "order", "scope"))
     _check_scope(x, op, scope)
     type_ = value.type
     bits = as_bits(b, value)
@@ -97,7 +101,7 @@ def _compare_and_swap_loop(
 ) -> ir.Value:
     """Replace an element by a function of it, in one step as others see it; the bits of the old one."""
     pointer, value = op.operands
-    order, scope = attribute(op, "order"), attribute(op, "scope")
+    order, scope = op.attributes["order"].value, op.attributes["scope"].value
     width = bits_of(carrier_type(value.type))
     letter, bits = REGISTER[width], int_type(width)
     space, address = _space(pointer)
@@ -114,10 +118,10 @@ def _compare_and_swap_loop(
     return loop.results[0]
 
 
-@expands("cute_nvgpu.atomic_cas")
+@HANDLERS.expands("cute_nvgpu.atomic_cas")
 def _atomic_cas(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
     pointer, compare, value = op.operands
-    order, scope = attribute(op, "order"), attribute(op, "scope")
+    order, scope = op.attributes["order"].value, op.attributes["scope"].value
     _check_scope(x, op, scope)
     bits, expected = as_bits(b, value), as_bits(b, compare)
     letter = REGISTER[bits.type.width]
@@ -141,14 +145,14 @@ def _pieces(type_: ir.Type) -> tuple[int, int, str, str]:
     return width, count, vector, "h" if width == 8 else REGISTER[width]
 
 
-@expands("cute_nvgpu.ordered_load")
+@HANDLERS.expands("cute_nvgpu.ordered_load")
 def _ordered_load(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
     pointer = op.operands[0]
-    _check_scope(x, op, attribute(op, "modifiers"))
+    _check_scope(x, op, op.attributes["modifiers"].value)
     carrier = carrier_type(results[0])
     width, count, vector, letter = _pieces(carrier)
     space, address = _space(pointer)
-    modifiers, policy = _hinted(b, attribute(op, "modifiers"))
+    modifiers, policy = _hinted(b, op.attributes["modifiers"].value)
     names = ", ".join(f"${n}" for n in range(count))
     target = f"{{{names}}}" if count > 1 else names
     register = int_type(16 if width == 8 else width)
@@ -165,14 +169,14 @@ def _ordered_load(x: Expander, op: ir.Operation, _o: Types, results: Types, b: D
     return [from_bits(b, value, results[0])]
 
 
-@expands("cute_nvgpu.ordered_store")
+@HANDLERS.expands("cute_nvgpu.ordered_store")
 def _ordered_store(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
     pointer, value = op.operands
-    _check_scope(x, op, attribute(op, "modifiers"))
+    _check_scope(x, op, op.attributes["modifiers"].value)
     value = to_carrier(b, value)
     width, count, vector, letter = _pieces(value.type)
     space, address = _space(pointer)
-    modifiers, policy = _hinted(b, attribute(op, "modifiers"))
+    modifiers, policy = _hinted(b, op.attributes["modifiers"].value)
     names = ", ".join(f"${n + 1}" for n in range(count))
     source = f"{{{names}}}" if count > 1 else names
     register = int_type(width)
@@ -213,9 +217,9 @@ def _modified(name: str, modifiers: str, space: str, rest: str) -> str:
     return "".join([name, *(f".{p}" for p in before), space, *(f".{p}" for p in after), rest])
 
 
-@expands("cute_nvgpu.prefetch")
+@HANDLERS.expands("cute_nvgpu.prefetch")
 def _prefetch(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    level = attribute(op, "level")
+    level = op.attributes["level"].value
     space, letter = _space(op.operands[0])
     if level == "tensormap":
         x.require(op, features.TENSOR_MAP, "prefetch.tensormap")

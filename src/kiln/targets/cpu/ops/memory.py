@@ -1,11 +1,9 @@
-"""Atomic operations, and loads and stores with an order.
+"""Atomic operations, loads and stores with an order, prefetches.
 
 Blocks of other groups run on other OS threads: these are real atomic operations.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
@@ -13,10 +11,14 @@ from ....base_dsl.target import value_bytes
 from ....dialects import cute
 from ....mlir import ir
 from ...host.arithmetic import round_to_bf16, widen_bf16
-from ...host.expand import Expander, carrier_type, from_carrier, to_carrier
-from ...lowering.builder import Builder, int_type
+from ...lowering.builder import Builder, int_attr, int_type
+from ...lowering.expansion import Handlers, Types
+from ...lowering.memory import carrier_type, from_carrier, to_carrier
+from ..expand import Expander
 from ..sanitizer.hooks import Hooks
-from .sync import SEQUENTIAL, hardware, i64_attribute, let_others_run, text
+from .sync import SEQUENTIAL
+
+HANDLERS = Handlers()
 
 _ATOMICS = {
     "exch": 0, "add": 1, "and": 3, "or": 5, "xor": 6, "max": 7, "min": 8, "umax": 9, "umin": 10, "inc": 15, "dec": 16,
@@ -34,26 +36,31 @@ def atomic_rmw(
     x: Expander, op: ir.Operation, b: Builder, kind: str, pointer: ir.Value, value: ir.Value, modifiers: str = ""
 ) -> ir.Value:
     """The old element. Inline PTX gives its order and scope as modifiers."""
-    let_others_run(x, op, b, "loop around an atomic operation")
+    x.let_others_run(op, b, "loop around an atomic operation")
     pointer = Hooks(x, op).atomic(b, pointer, value.type, modifiers)
-    attributes = {"ordering": i64_attribute(SEQUENTIAL)}
+    attributes = {"ordering": int_attr(int_type(64), SEQUENTIAL)}
     if kind == "exch" and _is_float(value.type):
         bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]
         raw = b.value("arith.bitcast", bits, (value,))
-        old = b.value("llvm.atomicrmw", bits, (pointer, raw), {**attributes, "bin_op": i64_attribute(0)})
+        old = b.value("llvm.atomicrmw", bits, (pointer, raw), {**attributes, "bin_op": int_attr(int_type(64), 0)})
         return b.value("arith.bitcast", value.type, (old,))
     known = _FLOAT_ATOMICS if _is_float(value.type) else _ATOMICS
     if kind not in known:
         raise report_at(op.location, DSLNotImplemented, f"atomic {kind} of {value.type}")
     if isinstance(getattr(value.type, "element_type", value.type), ir.BF16Type):
         return _bf16_rmw(b, kind, pointer, value)
-    return b.value("llvm.atomicrmw", value.type, (pointer, value), {**attributes, "bin_op": i64_attribute(known[kind])})
+    return b.value(
+        "llvm.atomicrmw", value.type, (pointer, value), {**attributes, "bin_op": int_attr(int_type(64), known[kind])}
+    )
 
 
 def _bf16_rmw(b: Builder, kind: str, pointer: ir.Value, value: ir.Value) -> ir.Value:
     """The old element. In f32, as all arithmetic of bf16 is; again until no other thread came in between."""
     bits = int_type(8 * value_bytes(value.type))
-    ordered = {"ordering": i64_attribute(_RELAXED), "alignment": i64_attribute(value_bytes(value.type))}
+    ordered = {
+        "ordering": int_attr(int_type(64), _RELAXED),
+        "alignment": int_attr(int_type(64), value_bytes(value.type)),
+    }
     operation = {"add": "addf", "max": "maxnumf", "min": "minnumf"}[kind]
 
     def exchange(c: Builder) -> tuple[ir.Value, ir.Value]:
@@ -74,13 +81,16 @@ def _bitcast(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
 def _compare_exchange(b: Builder, pointer: ir.Value, compare: ir.Value, value: ir.Value) -> ir.Value:
     """The old element, and whether it was the one expected."""
     pair = ir.Type.parse(f"!llvm.struct<({value.type}, i1)>")
-    attributes = {"success_ordering": i64_attribute(SEQUENTIAL), "failure_ordering": i64_attribute(SEQUENTIAL)}
+    attributes = {
+        "success_ordering": int_attr(int_type(64), SEQUENTIAL),
+        "failure_ordering": int_attr(int_type(64), SEQUENTIAL),
+    }
     return b.value("llvm.cmpxchg", pair, (pointer, compare, value), attributes)
 
 
-@hardware("atomic_rmw")
-def _atomic_rmw(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
-    return [atomic_rmw(x, op, b, text(op, "kind"), *op.operands)]
+@HANDLERS.expands("cute_nvgpu.atomic_rmw")
+def _atomic_rmw(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    return [atomic_rmw(x, op, b, op.attributes["kind"].value, *op.operands)]
 
 
 def atomic_cas(
@@ -93,7 +103,7 @@ def atomic_cas(
     modifiers: str = "",
 ) -> ir.Value:
     """The old element. Inline PTX gives its order and scope as modifiers."""
-    let_others_run(x, op, b, "loop around an atomic operation")
+    x.let_others_run(op, b, "loop around an atomic operation")
     pointer = Hooks(x, op).atomic(b, pointer, value.type, modifiers)
     result, bits = value.type, value.type
     if _is_float(bits):
@@ -103,8 +113,8 @@ def atomic_cas(
     return old if old.type == result else b.value("arith.bitcast", result, (old,))
 
 
-@hardware("atomic_cas")
-def _atomic_cas(x: Expander, op: ir.Operation, _o: Any, _r: Any, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands("cute_nvgpu.atomic_cas")
+def _atomic_cas(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     return [atomic_cas(x, op, b, *op.operands)]
 
 
@@ -116,7 +126,7 @@ def _access(type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribut
     ):
         return {"volatile_": ir.UnitAttr.get()}
     return {
-        "volatile_": ir.UnitAttr.get(), "ordering": i64_attribute(order), "alignment": i64_attribute(width // 8),
+        "volatile_": ir.UnitAttr.get(), "ordering": int_attr(int_type(64), order), "alignment": int_attr(int_type(64), width // 8),
     }  # fmt: skip
 
 
@@ -124,7 +134,7 @@ def ordered_load(
     x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, type_: ir.Type, modifiers: str, shared: bool = False
 ) -> ir.Value:
     """A load that happens here. `shared`: it is known to be from shared memory."""
-    let_others_run(x, op, b, "loop around a load")
+    x.let_others_run(op, b, "loop around a load")
     carrier = carrier_type(type_)
     pointer = Hooks(x, op).ordered(b, pointer, carrier, modifiers, stores=False)
     if shared and x.module.banks is not None:
@@ -132,14 +142,14 @@ def ordered_load(
     attributes = _access(carrier, modifiers, _ACQUIRE)
     made = b.value("llvm.load", carrier, (pointer,), attributes)
     if "acquire" in modifiers and "ordering" not in attributes:  # x86-64 would keep the order anyway, aarch64 would not
-        b.op("llvm.fence", (), (), {"ordering": i64_attribute(_ACQUIRE)})
+        b.op("llvm.fence", (), (), {"ordering": int_attr(int_type(64), _ACQUIRE)})
     return from_carrier(b, made, type_)
 
 
-@hardware("ordered_load")
-def _ordered_load(x: Expander, op: ir.Operation, operands: Any, results: Any, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands("cute_nvgpu.ordered_load")
+def _ordered_load(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Builder) -> list[ir.Value]:
     shared = cute.info(operands[0]).space == "smem"
-    return [ordered_load(x, op, b, op.operands[0], results[0], text(op, "modifiers"), shared)]
+    return [ordered_load(x, op, b, op.operands[0], results[0], op.attributes["modifiers"].value, shared)]
 
 
 def ordered_store(
@@ -152,12 +162,17 @@ def ordered_store(
         x.module.banks.access(x, op, b, pointer, value_bytes(value.type), value_bytes(value.type), "st")
     attributes = _access(value.type, modifiers, _RELEASE)
     if "release" in modifiers and "ordering" not in attributes:
-        b.op("llvm.fence", (), (), {"ordering": i64_attribute(_RELEASE)})
+        b.op("llvm.fence", (), (), {"ordering": int_attr(int_type(64), _RELEASE)})
     b.op("llvm.store", (), (value, pointer), attributes)
 
 
-@hardware("ordered_store")
-def _ordered_store(x: Expander, op: ir.Operation, operands: Any, _r: Any, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands("cute_nvgpu.ordered_store")
+def _ordered_store(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Builder) -> list[ir.Value]:
     pointer, value = op.operands
-    ordered_store(x, op, b, pointer, value, text(op, "modifiers"), cute.info(operands[0]).space == "smem")
+    ordered_store(x, op, b, pointer, value, op.attributes["modifiers"].value, cute.info(operands[0]).space == "smem")
     return []
+
+
+@HANDLERS.expands("cute_nvgpu.prefetch")
+def _prefetch(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
+    return []  # caches are not modelled

@@ -1,0 +1,299 @@
+"""Kernels as host code: what is kept of each beyond what host functions have, and what an instrumented build adds."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.compiler import report_at
+from ...base_dsl.diagnostics import DSLNotImplemented
+from ...dialects import cute
+from ...mlir import context, ir
+from ..host import expand as host
+from ..host.exits import return_at_ends
+from ..host.loops import stopped
+from ..lowering.builder import Builder, int_type, operations, ptr_type, symbol
+from ..lowering.expansion import begin, expand_operations, find_work
+from ..lowering.memory import alignment_of
+from .passes import coroutines
+from .runtime import in_kernels, scheduler
+from .runtime.in_kernels import Fields
+from .runtime.records import HEADER, FrameHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .bank_counter import BankCounter
+    from .sanitizer.instrument import Instrumentation
+
+INDICES = ("thread_idx", "block_idx", "block_dim", "grid_dim")
+HIDDEN = 4 + 3 * len(INDICES)
+"""Number of hidden arguments of a kernel: context, static and dynamic shared memory, indices, the thread's frame."""
+
+
+@dataclasses.dataclass
+class FunctionState(host.FunctionState):
+    """A function, and what is known of a kernel: its hidden arguments, and what its threads do."""
+
+    smem: ir.Value | None = None
+    dynamic_smem: ir.Value | None = None
+    indices: dict[str, tuple[ir.Value, ir.Value, ir.Value]] = dataclasses.field(default_factory=dict)
+    smem_bytes: int = 0
+    """Static shared memory handed out so far."""
+    frame: ir.Value | None = None
+    waits: bool = False
+    """Whether its threads can wait: it is run by the scheduler then."""
+    meets: bool = False
+    """Whether lanes of a warp meet in it."""
+    copies: bool = False
+    """Whether it makes asynchronous copies."""
+    spins: bool = False
+    """Whether it looks at memory again and again: the blocks of a launch should be resident together."""
+
+    @property
+    def is_kernel(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return bool(self.indices)
+
+    def where(self, b: Builder) -> list[ir.Value]:
+        return [*self.indices["block_idx"], *self.indices["thread_idx"]] if self.is_kernel else super().where(b)
+
+
+@dataclasses.dataclass
+class Expansion(host.Expansion):
+    """The state of expanding one module with kernels."""
+
+    functions: dict[str, FunctionState] = dataclasses.field(default_factory=dict)  # pyright: ignore[reportIncompatibleVariableOverride]
+    launches: list[tuple[Expander, ir.Operation]] = dataclasses.field(default_factory=list)
+    sanitizer: Instrumentation | None = None
+    """What an instrumented build adds; None in a normal one."""
+    banks: BankCounter | None = None
+    """The same, for a build that counts bank conflicts."""
+
+    def enter(self, func: ir.Operation) -> FunctionState:
+        if self.sanitizer is not None:
+            self.sanitizer.remember(self, func)
+        if cute.KERNEL not in func.attributes:
+            return FunctionState(symbol(func), func, host.add_arguments(func, [ptr_type()])[0])
+        types = [*[ptr_type()] * 3, *[int_type(32)] * (3 * len(INDICES)), ptr_type()]
+        ctx, smem, dynamic_smem, *numbers, frame = host.add_arguments(func, types)
+        indices = {which: (x, y, z) for which, x, y, z in zip(INDICES, numbers[::3], numbers[1::3], numbers[2::3])}
+        positive = (*indices["block_dim"], *indices["grid_dim"])  # a launch checks them
+        return FunctionState(
+            symbol(func),
+            func,
+            ctx,
+            positive=positive,
+            smem=smem,
+            dynamic_smem=dynamic_smem,
+            indices=indices,
+            frame=frame,
+        )
+
+    def expand_function(self, state: host.FunctionState) -> list[ir.Operation]:
+        """Where lanes meet for matrices is decided when all else is expanded."""
+        from .passes import matrix_fusion
+
+        assert isinstance(state, FunctionState)
+        x = Expander(self, state)
+        work = find_work(x, state.operation)
+        tasks = begin(x, work)
+        plain = state.is_kernel and self.sanitizer is None and self.banks is None
+        later = [task for task in tasks if plain and task[1] in matrix_fusion.OPERATIONS]
+        expand_operations(x, [task for task in tasks if not plain or task[1] not in matrix_fusion.OPERATIONS])
+        left = matrix_fusion.fuse(x, [task[0] for task in later])
+        expand_operations(x, [later[position] for position in left])
+        if self.sanitizer is not None and state.is_kernel:
+            self.sanitizer.enter(x)
+        return work.casts
+
+    def announce(
+        self, b: Builder, inputs: Sequence[ir.Type], arguments: Sequence[ir.Value], layouts: Sequence[str | None]
+    ) -> None:
+        if self.sanitizer is not None:
+            from .sanitizer.instrument import announce
+
+            announce(self, b, inputs, arguments, layouts)
+
+    def finish(self) -> None:
+        """Now that everything is known about the kernels: launches, and what runs a block."""
+        from .launch import block_function, block_name, launch
+
+        kernels = [state for state in self.functions.values() if state.is_kernel]
+        for state in kernels:
+            if state.waits:
+                _return_status(state.operation)
+        for expander, op in self.launches:
+            launch(expander, op, Builder(ir.InsertionPoint(op), op.location))
+            op.erase()
+        for state in kernels:
+            self.inlined |= set() if state.waits else {state.name}
+            self.outlined.add(block_name(state.name))
+            block_function(self, state)
+        if self.banks is not None:
+            self.banks.finish()
+
+    def finish_lowered(self, module: ir.Module) -> None:
+        """Kernels whose threads wait become state machines."""
+        from .launch import keep_loop_annotations
+
+        for func in operations(module):
+            if func.name != "llvm.func":
+                continue
+            state = self.functions.get(symbol(func))
+            return_at_ends(func)
+            if state is not None and state.is_kernel:
+                coroutines.return_at_leaves(func, state.waits)
+            elif symbol(func) in self.inlined:  # a version of one
+                coroutines.return_at_leaves(func, waits=False)
+            if state is not None and state.waits:
+                frame_argument = len(func.regions[0].blocks[0].arguments) - 1
+                frame = coroutines.make_resumable(func, frame_argument, HEADER)
+                in_kernels.indices_from_frame(func)
+                scheduler.set_frame_size(module, state.name, frame.size)
+        keep_loop_annotations(module)
+
+
+def _return_status(func: ir.Operation) -> None:
+    """Let a kernel return an i32: 0 at its end. What it returns while it waits comes with `coroutines.make_resumable`."""
+    signature = func.attributes["function_type"].value
+    func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(signature.inputs, [int_type(32)], context()))
+    for block in func.regions[0].blocks:
+        last = list(block.operations)[-1].operation
+        if last.name == "func.return":
+            b = Builder(ir.InsertionPoint(last), last.location)
+            b.op("func.return", (), (b.i32(0),))
+            last.erase()
+
+
+_SUSPENDS = {
+    f"cute_nvgpu.{name}"
+    for name in (
+        "barrier", "sync_warp", "shuffle", "vote", "redux", "elect_one", "match", "mbarrier_wait", "mbarrier_try_wait",
+        "mbarrier_test_wait", "mma_sync", "ldmatrix", "ldmatrix_bytes", "stmatrix", "stmatrix_bytes", "cluster_wait",
+    )
+}  # fmt: skip
+
+
+class Expander(host.Expander):
+    """What the expansion of an operation in a kernel, or in host code that launches some, may use."""
+
+    module: Expansion  # pyright: ignore[reportIncompatibleVariableOverride]
+    function: FunctionState  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    # -- what an instrumented build adds -----------------------------------------------------------------
+
+    def accessed(
+        self, op: ir.Operation, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
+        value: ir.Value | None = None,
+    ) -> ir.Value:  # fmt: skip
+        """The address of an access; in an instrumented build it is checked first."""
+        sanitizer, banks = self.module.sanitizer, self.module.banks
+        if sanitizer is None and banks is None:
+            return address
+        element = cute.info(memory).element
+        count, alignment = 1, alignment_of(op, element)
+        for size in type_.shape if isinstance(type_, ir.VectorType) else ():
+            count *= size
+        bytes_ = max(1, count * cute.element_bits(element) // 8)
+        if banks is not None and cute.info(memory).space == "smem":
+            banks.access(self, op, b, address, bytes_, alignment, "st" if write else "ld")
+        if sanitizer is None:
+            return address
+        return sanitizer.access(self, op, b, address, memory, bytes_, write, alignment, value=value)
+
+    # -- threads that wait -------------------------------------------------------------------------------
+
+    def kernel_only(self, op: ir.Operation) -> None:
+        """Refuse an operation in host code."""
+        if not self.function.is_kernel:
+            raise report_at(op.location, DSLNotImplemented, f"{op.name} is only possible in a kernel")
+
+    def frame_of(self, op: ir.Operation) -> ir.Value:
+        """The frame of the running thread; the kernel becomes one that waits."""
+        self.kernel_only(op)
+        assert self.function.frame is not None
+        self.function.waits = True
+        return self.function.frame
+
+    def site_of(self, op: ir.Operation, what: str) -> int:
+        """The number of a place where threads wait."""
+        return self.module.site(op, "wait", what, self.function.name)
+
+    def call(self, b: Builder, name: str, operands: Sequence[ir.Value], result: ir.Type | None = None) -> Any:
+        """Call a function of the runtime."""
+        results = [] if result is None else [result]
+        self.module.declare(name, [v.type for v in operands], results)
+        made = b.call(name, results, operands)
+        return made.results[0] if result is not None else None
+
+    def suspend(self, b: Builder) -> None:
+        """Let the other threads run."""
+        self.module.declare(coroutines.SUSPEND, [], [])
+        b.call(coroutines.SUSPEND, [], [])
+
+    def suspend_if(self, b: Builder, must_wait: ir.Value) -> None:
+        """Let the other threads run, if a number is not 0."""
+        self.suspend(b.if_(b.compare("ne", must_wait, b.i32(0))))
+
+    def let_others_run(self, op: ir.Operation, b: Builder, what: str) -> None:
+        """A look at memory that a loop may repeat until another thread changes it: suspend without waiting for anything."""
+        if not _in_open_loop(op):
+            return
+        frame = self.frame_of(op)
+        self.function.spins = True
+        Fields(b, frame, FrameHeader).store("site", b.i32(self.site_of(op, what)))
+        self.suspend(b)
+
+    def stop_if_asked(self, op: ir.Operation, b: Builder, steps: Callable[[Builder], ir.Value] | None) -> None:
+        """In a loop of a kernel: give the thread up if kernels have to stop after so many more steps."""
+        if not self.function.is_kernel:
+            super().stop_if_asked(op, b, steps)
+            return
+        if steps is None:
+            self.frame_of(op)
+        else:
+            self.function.loops = True
+        ctx, frame = self.function.context, self.function.frame
+        assert frame is not None
+        asked = b.if_(b.compare("ne", stopped(self.module, b, ctx), b.i32(0)))
+        taken = asked.i32(1) if steps is None else steps(asked)
+        stop = self.call(asked, "kiln_cpu_step", [ctx, taken], int_type(32))
+        then = asked.if_(asked.compare("ne", stop, asked.i32(0)))
+        has_frame = then.compare("ne", then.value("llvm.ptrtoint", int_type(64), (frame,)), then.i64(0))
+        site = self.site_of(op, "loop")
+        waits, ends = then.if_else(has_frame)
+        Fields(waits, frame, FrameHeader).store("site", waits.i32(site))
+        self.fault(ends, site)
+        self.module.declare(coroutines.LEAVE, [], [])
+        then.call(coroutines.LEAVE, [], [])
+
+    def suspends(self, loop: ir.Operation) -> bool:
+        """Whether a loop's body has operations that suspend."""
+        found = False
+
+        def visit(op: ir.Operation) -> ir.WalkResult:
+            nonlocal found
+            found = found or op.name in _SUSPENDS
+            return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
+
+        loop.walk(visit)
+        return found
+
+
+OPEN_LOOP = "kiln.open_loop"
+"""An attribute of inline PTX that branches back."""
+
+
+def _in_open_loop(op: ir.Operation) -> bool:
+    """Whether an operation is in a loop that runs until a condition holds: it may be waiting for another thread."""
+    if OPEN_LOOP in op.attributes:
+        return True
+    parent = op.parent
+    while parent is not None:
+        name = parent.operation.name if hasattr(parent, "operation") else parent.name
+        if name == "scf.while":
+            return True
+        if name == "func.func":
+            return False
+        parent = parent.parent
+    return False

@@ -1,0 +1,36 @@
+"""Faults of kernels: threads that wait for ever, launches that take too long, lanes that are not there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...base_dsl.diagnostics import DSLUserCodeRuntimeError
+from ..host.call_context import STOP_STEPS, STOP_TIMEOUT, Context
+from ..host.faults import where_in_kernel
+from .runtime import stuck
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..lowering.sites import Site
+
+
+class WarpFault(DSLUserCodeRuntimeError):
+    """An operation of a whole warp that not all of its lanes execute."""
+
+
+def explain(record: Context, site: Site, sites: Sequence[Site], details: bytes) -> BaseException | None:
+    """What became of a kernel (see `host.faults.report`)."""
+    if record.stop & (STOP_TIMEOUT | STOP_STEPS):
+        alone = (tuple(record.block), tuple(record.thread)) if record.thread[0] >= 0 else None
+        return stuck.timeout(site, sites, details, alone, steps=not record.stop & STOP_TIMEOUT)
+    if details:
+        return stuck.deadlock(sites, details)
+    if site.kind == "lanes":
+        return WarpFault(
+            f"{site.message} is executed by {record.arguments[0]} lanes of a warp, the others having ended{where_in_kernel(record, site)}",
+            hint="all 32 lanes execute it together: move it out of the branch, or let blocks have whole warps",
+            span=site.span,
+            calls=site.calls,
+        )
+    return None

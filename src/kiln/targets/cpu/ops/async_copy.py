@@ -1,0 +1,108 @@
+"""Asynchronous copies. What becomes of them is in `runtime/engines.py`."""
+
+from __future__ import annotations
+
+from ....mlir import ir
+from ...lowering.builder import Builder, int_type
+from ...lowering.expansion import Handlers, Types
+from ..expand import Expander
+from ..runtime.engines import BULK, COPY
+from ..sanitizer.hooks import Hooks
+from .cluster import peer
+
+HANDLERS = Handlers()
+
+
+def _copies(x: Expander, op: ir.Operation) -> ir.Value:
+    x.function.copies = True
+    return x.frame_of(op)
+
+
+def copy_async(
+    x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, size: int
+) -> None:
+    """`bytes_` of `size` bytes, and zeros for the rest."""
+    target, source = Hooks(x, op).copy(b, target, source, bytes_, size)
+    if x.module.banks is not None:
+        x.module.banks.access(x, op, b, target, size, size, "cp.async")
+    x.call(b, "kiln_cpu_copy", [_copies(x, op), target, source, bytes_, b.i32(size)])
+
+
+@HANDLERS.expands("cute_nvgpu.cp_async")
+def _cp_async(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    target, source, bytes_ = op.operands
+    copy_async(x, op, b, target, source, bytes_, op.attributes["size"].value)
+    return []
+
+
+@HANDLERS.expands("cute_nvgpu.cp_async_commit")
+def _cp_async_commit(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    x.call(b, "kiln_cpu_commit", [_copies(x, op), b.i32(COPY)])
+    Hooks(x, op).commit(b)
+    return []
+
+
+@HANDLERS.expands("cute_nvgpu.cp_async_wait")
+def _cp_async_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    x.call(b, "kiln_cpu_wait_for_groups", [_copies(x, op), b.i32(COPY), b.i32(op.attributes["count"].value)])
+    Hooks(x, op).waited(b, op.attributes["count"].value)
+    return []
+
+
+@HANDLERS.expands("cute_nvgpu.cp_async_mbarrier_arrive")
+def _cp_async_mbarrier_arrive(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    hooks = Hooks(x, op)
+    hooks.copies_arrive(b, op.operands[0])
+    x.call(b, "kiln_cpu_copy_arrive", [_copies(x, op), op.operands[0]])
+    hooks.mbarrier_after(b, op.operands[0])
+    return []
+
+
+@HANDLERS.expands("cute_nvgpu.cp_async_bulk_commit")
+def _cp_async_bulk_commit(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    x.call(b, "kiln_cpu_commit", [_copies(x, op), b.i32(BULK)])
+    Hooks(x, op).commit(b, bulk=True)
+    return []
+
+
+@HANDLERS.expands("cute_nvgpu.cp_async_bulk_wait")
+def _cp_async_bulk_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    x.call(b, "kiln_cpu_wait_for_groups", [_copies(x, op), b.i32(BULK), b.i32(op.attributes["count"].value)])
+    Hooks(x, op).waited(b, op.attributes["count"].value, bulk=True)
+    return []
+
+
+def bulk_load(
+    x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value
+) -> None:
+    """A bulk copy to shared memory that takes its bytes from what an mbarrier misses."""
+    hooks = Hooks(x, op)
+    hooks.bulk_copy(b, target, source, bytes_, mbarrier)
+    x.call(b, "kiln_cpu_bulk_load", [_copies(x, op), target, source, bytes_, mbarrier])
+    hooks.mbarrier_after(b, mbarrier)
+
+
+def multicast(
+    x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value,
+    mask: ir.Value,
+) -> None:  # fmt: skip
+    """The same copy to each block of the cluster whose bit is set in `mask` (i16): to the same place there, and its mbarrier."""
+    each, rank = b.for_(b.i32(0), b.i32(16), b.i32(1))
+    wide = each.value("arith.extui", int_type(32), (mask,))
+    bit = each.binary("andi", each.binary("shrui", wide, rank), each.i32(1))
+    there = each.if_(each.compare("ne", bit, each.i32(0)))
+    places = [peer(x, op, there, pointer, rank) for pointer in (target, mbarrier)]
+    bulk_load(x, op, there, places[0], source, bytes_, places[1])
+
+
+@HANDLERS.expands("cute_nvgpu.bulk_load")
+def _bulk_load(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    bulk_load(x, op, b, *op.operands)
+    return []
+
+
+@HANDLERS.expands("cute_nvgpu.bulk_store")
+def _bulk_store(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    Hooks(x, op).bulk_copy(b, *op.operands)
+    x.call(b, "kiln_cpu_bulk_store", [_copies(x, op), *op.operands])
+    return []

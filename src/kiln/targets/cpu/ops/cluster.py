@@ -1,0 +1,75 @@
+"""Clusters: where a block is in one, its barrier, and the shared memory of its other blocks."""
+
+from __future__ import annotations
+
+from ....mlir import ir
+from ...lowering.builder import Builder, int_type
+from ...lowering.expansion import Handlers, Types
+from ..expand import Expander
+from ..runtime.in_kernels import Fields
+from ..runtime.records import BlockRecord, FrameHeader
+from ..sanitizer.hooks import Hooks
+
+HANDLERS = Handlers()
+
+
+@HANDLERS.expands("cute_nvgpu.cluster_index")
+def _cluster_index(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    record = Fields(b, Fields(b, x.frame_of(op), FrameHeader).load("block"), BlockRecord)
+    which, dim = op.attributes["which"].value, op.attributes["dim"].value
+    sizes = [record.load(f"cluster_{a}") for a in "xyz"]
+    if which == "cluster_size":
+        return [b.binary("muli", sizes[0], b.binary("muli", sizes[1], sizes[2]))]
+    if which == "block_idx_in_cluster":
+        return [record.load("rank")]
+    if which == "block_in_cluster_dim":
+        return [sizes[dim]]
+    if which == "block_in_cluster_idx":
+        return [b.binary("remui", x.function.indices["block_idx"][dim], sizes[dim])]
+    index = x.function.indices["block_idx" if which == "cluster_idx" else "grid_dim"]
+    return [b.binary("divui", index[dim], sizes[dim])]
+
+
+def cluster_arrive(x: Expander, op: ir.Operation, b: Builder, relaxed: bool) -> None:
+    """Arrive at the cluster's barrier."""
+    frame = x.frame_of(op)
+    mode = 3 if relaxed else 2
+    Hooks(x, op).arrival(b, frame, None, None, mode, lambda: x.call(b, "kiln_cpu_cluster_arrive", [frame]))
+
+
+def cluster_wait(x: Expander, op: ir.Operation, b: Builder) -> None:
+    """Wait for the cluster's barrier."""
+    site = b.i32(x.site_of(op, "cluster barrier"))
+    x.suspend_if(b, x.call(b, "kiln_cpu_cluster_wait", [x.frame_of(op), site], int_type(32)))
+    Hooks(x, op).passed(b, cluster=True)
+
+
+@HANDLERS.expands("cute_nvgpu.cluster_arrive")
+def _cluster_arrive(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    cluster_arrive(x, op, b, "relaxed" in op.attributes)
+    return []
+
+
+@HANDLERS.expands("cute_nvgpu.cluster_wait")
+def _cluster_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    cluster_wait(x, op, b)
+    return []
+
+
+def peer(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, rank: ir.Value) -> ir.Value:
+    """The address in the shared memory of block `rank` of the cluster; negative: the address itself.
+
+    The address may be another block's already: what counts is its place in its block.
+    """
+    record = Fields(b, Fields(b, x.frame_of(op), FrameHeader).load("block"), BlockRecord)
+    there = b.binary("subi", rank, record.load("rank"))
+    distance = b.binary("muli", there, record.load("chunk"))
+    here = b.compare("slt", rank, b.i32(0))
+    wide = b.value("arith.extsi", int_type(64), (b.select(here, b.i32(0), distance),))
+    return b.byte_gep(pointer, wide)
+
+
+@HANDLERS.expands("cute_nvgpu.map_shared")
+def _map_shared(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    pointer, rank = op.operands
+    return [peer(x, op, b, pointer, rank)]

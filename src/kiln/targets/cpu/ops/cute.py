@@ -1,0 +1,109 @@
+"""Operations of `cute` in kernels: where a thread is, shared memory, launches; and what instrumented builds see of others."""
+
+from __future__ import annotations
+
+from ....dialects import cute
+from ....mlir import ir
+from ...lowering import memory
+from ...lowering.builder import Builder, int_type
+from ...lowering.expansion import Handlers, Types
+from ..expand import INDICES, Expander
+
+HANDLERS = Handlers()
+OVERRIDES = Handlers()
+"""Instead of those of host code."""
+
+
+@HANDLERS.expands("cute.launch")
+def _launch(x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> None:
+    x.module.launches.append((x, op))  # until all is known of the kernels
+
+
+@HANDLERS.expands(*(f"cute.{which}" for which in INDICES))
+def _index(x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
+    x.kernel_only(op)
+    return [x.function.indices[op.name.removeprefix("cute.")][op.attributes["dim"].value]]
+
+
+def _linear_thread(x: Expander, b: Builder) -> ir.Value:
+    (tx, ty, tz), (dx, dy, _) = x.function.indices["thread_idx"], x.function.indices["block_dim"]
+    return b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
+
+
+@HANDLERS.expands("cute.lane_idx")
+def _lane_idx(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    x.kernel_only(op)
+    return [b.binary("andi", _linear_thread(x, b), b.i32(31))]
+
+
+@HANDLERS.expands("cute.warp_idx")
+def _warp_idx(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    x.kernel_only(op)
+    return [b.binary("shrui", _linear_thread(x, b), b.i32(5))]
+
+
+@HANDLERS.expands("cute.alloc_smem")
+def _alloc_smem(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    x.kernel_only(op)
+    assert x.function.smem is not None
+    alignment = op.attributes["alignment"].value
+    start = -(-x.function.smem_bytes // alignment) * alignment
+    x.function.smem_bytes = start + op.attributes["bytes"].value
+    memory = b.byte_gep(x.function.smem, start)
+    if x.module.sanitizer is not None:
+        x.module.sanitizer.allocated(op, memory, start, op.attributes["bytes"].value)
+    return [memory]
+
+
+@HANDLERS.expands("cute.dynamic_smem")
+def _dynamic_smem(x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
+    x.kernel_only(op)
+    assert x.function.dynamic_smem is not None
+    if x.module.sanitizer is not None:
+        x.module.sanitizer.allocated(op, x.function.dynamic_smem, 0, None)
+    return [x.function.dynamic_smem]
+
+
+def shared_pointer(x: Expander, b: Builder, address: ir.Value) -> ir.Value:
+    """The pointer whose lowest 32 bits are a shared-memory address: the one nearest to this block's shared memory."""
+    i32, i64 = int_type(32), int_type(64)
+    base = b.value("llvm.ptrtoint", i64, (x.function.smem,))
+    distance = b.binary("subi", address, b.value("arith.trunci", i32, (base,)))
+    return b.byte_gep(x.function.smem, b.value("arith.extsi", i64, (distance,)))  # pyright: ignore[reportArgumentType]
+
+
+@OVERRIDES.expands("cute.int_to_ptr")
+def _int_to_ptr(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Builder) -> list[ir.Value]:
+    if x.function.is_kernel and cute.info(results[0]).space in ("smem", "dsmem"):
+        return [shared_pointer(x, b, b.value("arith.trunci", int_type(32), (op.operands[0],)))]
+    return memory.int_to_ptr(x, op, operands, results, b)
+
+
+@OVERRIDES.expands("cute.view")
+def _view(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Builder) -> list[ir.Value]:
+    if x.module.sanitizer is not None:
+        x.module.sanitizer.viewed(x, op, op.operands[0], results[0])
+    return memory.view(x, op, operands, results, b)
+
+
+@OVERRIDES.expands("cute.bounds")
+def _bounds(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    if x.module.sanitizer is not None and x.function.is_kernel:
+        x.module.sanitizer.bounds(x, op, b, operands[0])
+    return []
+
+
+@OVERRIDES.expands("cute.through")
+def _through(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    pointer = op.operands[0]
+    if x.module.sanitizer is None or not x.function.is_kernel:
+        return [pointer]
+    return [x.module.sanitizer.through(op, b, pointer)]
+
+
+@OVERRIDES.expands("cute.alloc_rmem")
+def _alloc_rmem(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Builder) -> list[ir.Value]:
+    (pointer,) = memory.alloc_rmem(x, op, operands, results, b)
+    if x.module.sanitizer is not None:
+        x.module.sanitizer.allocated_private(pointer, memory.private_bytes(op, results[0]))
+    return [pointer]

@@ -1,0 +1,41 @@
+"""Functions that end before their time: where they call `END`, as the last thing in a block."""
+
+from __future__ import annotations
+
+from ...mlir import ir
+
+END = "kiln_end"
+"""The function that is called where a thread, or host code, ends before its time."""
+
+
+def calls(op: ir.Operation, name: str) -> bool:
+    """Whether an operation calls a function of a name."""
+    return op.name == "llvm.call" and "callee" in op.attributes and op.attributes["callee"].value == name  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def return_at_ends(func: ir.Operation) -> None:
+    """Let an `llvm.func` end where it calls `END`; its result is zero."""
+    returned = {op.operands[0].type for block in func.regions[0].blocks for op in _returns(block) if len(op.operands)}
+    return_at(func, END, ("llvm.mlir.zero", returned.pop(), {}) if returned else None)
+
+
+def _returns(block: ir.Block) -> list[ir.Operation]:
+    last = list(block.operations)[-1].operation
+    return [last] if last.name == "llvm.return" else []
+
+
+def return_at(func: ir.Operation, name: str, result: tuple[str, ir.Type, dict[str, ir.Attribute]] | None) -> None:
+    """Let an `llvm.func` end where it calls a function: what it returns is a new operation of that name, type and attributes."""
+    for block in func.regions[0].blocks:
+        operations = [op.operation for op in block.operations]
+        if len(operations) < 2 or not calls(operations[-2], name):
+            continue
+        end = operations[-1]
+        at = ir.InsertionPoint(end)
+        values: list[ir.Value] = []
+        if result is not None:
+            kind, type_, attributes = result
+            values = [ir.Operation.create(kind, (type_,), (), attributes, loc=end.location, ip=at).result]
+        ir.Operation.create("llvm.return", (), values, loc=end.location, ip=at)
+        end.erase()
+        operations[-2].erase()

@@ -1,0 +1,95 @@
+"""Arithmetic that LLVM leaves undefined, or lacks, given one meaning on all targets.
+
+Shifts by the width or more give 0 (-1 for an arithmetic shift of a negative number). Floats outside an integer type
+saturate, NaN gives 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...mlir import context, ir
+from .builder import Builder, constant_values, flat_type, int_type, reshape
+from .expansion import Expander, Handlers, Types
+
+HANDLERS = Handlers()
+
+
+def element_of(type_: ir.Type) -> Any:
+    """The element type of a vector; other types are themselves."""
+    return type_.element_type if isinstance(type_, ir.VectorType) else type_
+
+
+ROUNDED_QUOTIENTS = ("floordivsi", "ceildivsi", "ceildivui")
+
+
+def rounded_quotient(b: Builder, name: str, a: ir.Value, d: ir.Value) -> ir.Value:
+    """Quotients that C does not have, from the one it has and the remainder. (Upstream's expansion is wrong for i128.)"""
+    type_ = d.type
+    values = constant_values(d)
+    if name == "floordivsi" and values and len(values) == 1 and values[0] > 0 and not values[0] & (values[0] - 1):
+        return b.binary("shrsi", a, b.const(type_, values[0].bit_length() - 1))
+    quotient = b.binary("divui" if name == "ceildivui" else "divsi", a, d)
+    rest = b.binary("subi", a, b.binary("muli", quotient, d))
+    zero = b.const(type_, 0)
+    adjust = b.compare("ne", rest, zero)
+    if name != "ceildivui":  # the remainder has the sign of `a`: where it differs from that of `d`, C rounded up
+        signs = b.binary("xori", rest, d)
+        adjust = b.binary("andi", adjust, b.compare("slt" if name == "floordivsi" else "sge", signs, zero))
+    step = b.select(adjust, b.const(type_, 1), zero)
+    return b.binary("subi" if name == "floordivsi" else "addi", quotient, step)
+
+
+@HANDLERS.expands("arith.shli", "arith.shrui", "arith.shrsi")
+def _shift(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
+    value, amount = op.operands
+    element = element_of(value.type)
+    width = 64 if isinstance(element, ir.IndexType) else element.width
+    values = constant_values(amount)
+    if values is not None and all(0 <= v < width for v in values):
+        return None
+    if op.name == "arith.shrsi":
+        clamped = b.binary("minui", amount, b.const(amount.type, width - 1))
+        return [b.value(op.name, value.type, (value, clamped))]
+    inside = b.compare("ult", amount, b.const(amount.type, width))
+    # the unselected arm may be poison; the result is not
+    return [b.select(inside, b.value(op.name, value.type, (value, amount)), b.const(value.type, 0))]
+
+
+def mangle(type_: ir.Type) -> str:
+    """A type in the name of an intrinsic."""
+    return f"v{type_.shape[0]}{type_.element_type}" if isinstance(type_, ir.VectorType) else str(type_)
+
+
+def intrinsic(b: Builder, name: str, result: ir.Type | None, operands: list[ir.Value]) -> Any:
+    """A call of an LLVM intrinsic by its mangled name; its result, if it has one."""
+    made = b.op(
+        "llvm.call_intrinsic",
+        () if result is None else (result,),
+        operands,
+        {
+            "intrin": ir.StringAttr.get(name, context()),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([], context()),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0], context()),
+        },
+    )
+    return None if result is None else made.result
+
+
+def saturated(b: Builder, kind: str, value: ir.Value, result: ir.Type) -> ir.Value:
+    """A float as an integer: `kind` is "fptosi" or "fptoui"."""
+    value, flat = reshape(b, value, flat_type(value.type)), flat_type(result)
+    made = intrinsic(b, f"llvm.{kind}.sat.{mangle(flat)}.{mangle(value.type)}", flat, [value])
+    return reshape(b, made, result)
+
+
+# Bits of LLVM's is.fpclass: negative and positive of infinity, normal, subnormal, zero, around two kinds of NaN.
+_CLASSES = {"math.isnan": 0x003, "math.isinf": 0x204, "math.isnormal": 0x108, "math.isfinite": 0x1F8}
+
+
+@HANDLERS.expands(*_CLASSES)
+def _classify(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    value, result = op.operands[0], op.results[0].type
+    flat = reshape(b, value, flat_type(value.type))
+    bit = {"bit": ir.IntegerAttr.get(int_type(32), _CLASSES[op.name])}
+    return [reshape(b, b.value("llvm.intr.is.fpclass", flat_type(result), (flat,), bit), result)]

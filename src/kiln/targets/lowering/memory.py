@@ -1,0 +1,242 @@
+"""Pointers, tensors and their memory: operations of `cute` that all targets expand alike.
+
+Values of type `!cute.ptr` and `!cute.memref` are retyped in place (a pointer; a pointer and the dynamic leaves), so they
+cross regions, blocks and functions as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from ...dialects import cute
+from ...mlir import context, ir
+from .arithmetic import element_of
+from .builder import Builder, constant_value, int_type, like, parsed_type, struct_type
+from .expansion import Expander, Handlers, Types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HANDLERS = Handlers()
+
+
+# --- types -----------------------------------------------------------------------------------------------------------
+
+
+def lowered_type(type_: ir.Type, pointer_in: Callable[[str], ir.Type]) -> ir.Type:
+    """What a `cute` type is, given the pointers of each memory space; other types are themselves."""
+    if cute.is_ptr(type_):
+        return pointer_in(cute.info(type_).space)
+    if cute.is_memref(type_):
+        info = cute.info(type_)
+        pointer = pointer_in(info.space)
+        return struct_type([pointer, *map(int_type, info.leaves)]) if info.leaves else pointer
+    return type_
+
+
+@functools.lru_cache(maxsize=4096)
+def carrier_type(type_: ir.Type) -> ir.Type:
+    """The LLVM type that holds a value of a lowered type: narrow floats are integers of their width."""
+    element = element_of(type_)
+    if isinstance(element, ir.FloatTF32Type):
+        return like(type_, ir.F32Type.get(context()))  # `expand_narrow_floats` has made such values f32
+    if isinstance(element, ir.FloatType) and element.width < 16:
+        return like(type_, int_type(element.width))
+    if isinstance(element, ir.IndexType):
+        return like(type_, int_type(64))
+    return type_
+
+
+def to_carrier(b: Builder, value: ir.Value) -> ir.Value:
+    """A value as its `carrier_type`."""
+    want = carrier_type(value.type)
+    if want == value.type:
+        return value
+    cast = "arith.index_cast" if isinstance(element_of(value.type), ir.IndexType) else "arith.bitcast"
+    return b.value(cast, want, (value,))
+
+
+def from_carrier(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
+    """The inverse of `to_carrier`."""
+    if value.type == type_:
+        return value
+    cast = "arith.index_cast" if isinstance(element_of(type_), ir.IndexType) else "arith.bitcast"
+    return b.value(cast, type_, (value,))
+
+
+@functools.lru_cache(maxsize=1024)
+def _stored_type(element: ir.Type) -> ir.Type:
+    """The LLVM type of an element in memory."""
+    carrier = carrier_type(element)
+    if isinstance(carrier, ir.IntegerType) and cute.element_bits(element) != carrier.width:
+        return int_type(cute.element_bits(element))
+    return carrier
+
+
+# --- pointers and tensors --------------------------------------------------------------------------------------------
+
+
+@HANDLERS.expands("cute.int_to_ptr")
+def int_to_ptr(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Builder) -> list[ir.Value]:
+    return [b.value("llvm.inttoptr", x.lowered(results[0]), (op.operands[0],))]
+
+
+@HANDLERS.expands("cute.ptr_to_int")
+def _ptr_to_int(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    return [b.value("llvm.ptrtoint", int_type(64), (op.operands[0],))]
+
+
+@HANDLERS.expands("cute.cast_ptr")
+def _cast_ptr(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Builder) -> list[ir.Value]:
+    return [x.cast_pointer(b, op.operands[0], x.lowered(results[0]))]
+
+
+@HANDLERS.expands("cute.cast_memref")
+def _cast_memref(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Builder) -> list[ir.Value]:
+    value, want = op.operands[0], x.lowered(results[0])
+    if value.type == want:
+        return [value]
+    leaves = cute.info(operands[0]).leaves
+    pointer = x.cast_pointer(b, pointer_of(x, b, value, operands[0]), x.pointer_in(cute.info(results[0]).space))
+    return [_tensor(b, want, pointer, [b.extract(value, int_type(w), n + 1) for n, w in enumerate(leaves)])]
+
+
+def element_address(b: Builder, pointer: ir.Value, element: ir.Type, offset: ir.Value) -> ir.Value:
+    """The address of the byte in which the element `offset` elements on begins."""
+    bits = cute.element_bits(element)
+    if bits >= 8:
+        stored = int_type(bits) if bits in (8, 16, 32, 64) else parsed_type(f"!llvm.array<{bits // 8} x i8>")
+        return b.gep(pointer, stored, constant_value(offset, offset))
+    return b.byte_gep(pointer, b.binary("shrsi", offset, b.const(offset.type, {4: 1, 2: 2}[bits])))
+
+
+@HANDLERS.expands("cute.ptr_add")
+def _ptr_add(_x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    pointer, offset = op.operands
+    return [element_address(b, pointer, cute.info(operands[0]).element, offset)]
+
+
+def _tensor(b: Builder, type_: ir.Type, pointer: ir.Value, leaves: list[ir.Value]) -> ir.Value:
+    """A tensor of its parts."""
+    if not leaves:
+        return pointer
+    made = b.insert(b.value("llvm.mlir.undef", type_), pointer, 0)
+    for number, leaf in enumerate(leaves):
+        made = b.insert(made, leaf, number + 1)
+    return made
+
+
+@HANDLERS.expands("cute.view")
+def view(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Builder) -> list[ir.Value]:
+    pointer, *leaves = op.operands
+    widths = cute.info(results[0]).leaves if leaves else ()
+    narrow, wide = iter(leaves[: widths.count(32)]), iter(leaves[widths.count(32) :])
+    return [_tensor(b, x.lowered(results[0]), pointer, [next(narrow if width == 32 else wide) for width in widths])]
+
+
+def pointer_of(x: Expander, b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
+    """The pointer in a lowered value that had type `type_`."""
+    if cute.is_memref(type_) and cute.info(type_).leaves:
+        return b.extract(value, x.pointer_in(cute.info(type_).space), 0)
+    return value
+
+
+@HANDLERS.expands("cute.iter")
+def _iter(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Builder) -> list[ir.Value]:
+    return [x.cast_pointer(b, pointer_of(x, b, op.operands[0], operands[0]), x.lowered(results[0]))]
+
+
+@HANDLERS.expands("cute.leaf")
+def _leaf(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: Builder) -> list[ir.Value]:
+    return [b.extract(op.operands[0], results[0], op.attributes["index"].value + 1)]
+
+
+# --- accesses --------------------------------------------------------------------------------------------------------
+
+
+def alignment_of(op: ir.Operation, element: ir.Type) -> int:
+    """The alignment that an access promises, else that of an element."""
+    return op.attributes["alignment"].value if "alignment" in op.attributes else cute.element_bytes(element)
+
+
+def _bit_position(b: Builder, offset: ir.Value, element: ir.Type) -> ir.Value:
+    """Where a packed element starts in its byte, as an i8."""
+    bits = cute.element_bits(element)
+    low = b.value("arith.trunci", int_type(8), (offset,))
+    return b.binary("muli", b.binary("andi", low, b.const(int_type(8), 8 // bits - 1)), b.const(int_type(8), bits))
+
+
+@HANDLERS.expands("cute.load")
+def _load(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Builder) -> list[ir.Value]:
+    source, offset = op.operands
+    memory, type_ = operands[0], results[0]
+    element = cute.info(memory).element
+    address = element_address(b, pointer_of(x, b, source, memory), element, offset)
+    address = x.accessed(op, b, address, memory, type_, write=False)
+    stored = _stored_type(element)
+    if cute.element_bits(element) < 8 and not isinstance(type_, ir.VectorType):
+        byte = b.load(int_type(8), address, 1)
+        value = b.value("arith.trunci", stored, (b.binary("shrui", byte, _bit_position(b, offset, element)),))
+        return [from_carrier(b, value, type_)]
+    value = x.load(b, like(type_, stored), address, alignment_of(op, element))
+    carrier = carrier_type(type_)
+    if value.type != carrier:  # a byte per boolean, a byte per 6-bit float
+        if str(element) == "i1":
+            value = b.compare("ne", value, b.const(value.type, 0))
+        else:
+            value = b.value("arith.trunci", carrier, (value,))
+    return [from_carrier(b, value, type_)]
+
+
+@HANDLERS.expands("cute.store")
+def _store(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    value, target, offset = op.operands
+    type_, memory = operands[:2]
+    element = cute.info(memory).element
+    address = element_address(b, pointer_of(x, b, target, memory), element, offset)
+    value = to_carrier(b, value)
+    if cute.element_bits(element) < 8 and not isinstance(type_, ir.VectorType):
+        address = x.accessed(op, b, address, memory, type_, write=True)
+        position = _bit_position(b, offset, element)
+        byte = b.load(int_type(8), address, 1)
+        mask = b.binary("shli", b.const(int_type(8), (1 << cute.element_bits(element)) - 1), position)
+        kept = b.binary("andi", byte, b.binary("xori", mask, b.const(int_type(8), 255)))
+        new = b.binary("shli", b.value("arith.extui", int_type(8), (value,)), position)
+        b.store(b.binary("ori", kept, new), address, 1)
+        return []
+    stored = like(type_, _stored_type(element))
+    if value.type != stored:
+        value = b.value("arith.extui", stored, (value,))
+    address = x.accessed(op, b, address, memory, type_, write=True, value=value)
+    x.store(b, value, address, alignment_of(op, element))
+    return []
+
+
+def private_bytes(op: ir.Operation, type_: ir.Type) -> int:
+    """How many bytes `cute.alloc_rmem` takes."""
+    return (cute.element_bits(cute.info(type_).element) * op.attributes["count"].value + 7) // 8
+
+
+@HANDLERS.expands("cute.alloc_rmem")
+def alloc_rmem(x: Expander, op: ir.Operation, _o: Types, results: Types, _b: Builder) -> list[ir.Value]:
+    # at the function's entry: in a loop it would take new stack every time, and LLVM keeps only such memory in registers
+    size, alignment = private_bytes(op, results[0]), cute.info(results[0]).alignment
+    return [x.at_entry(op.location).alloca(int_type(8), max(size, 1), max(alignment, 1))]
+
+
+@HANDLERS.expands("cute.bounds")
+def _bounds(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
+    return []  # for instrumented builds
+
+
+@HANDLERS.expands("cute.through")
+def _through(_x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
+    return [op.operands[0]]  # the same
+
+
+@HANDLERS.expands("cute.undef")
+def _undef(x: Expander, _op: ir.Operation, _o: Types, results: Types, b: Builder) -> list[ir.Value]:
+    # zero, not undef: what depends on it by mistake is at least the same every time
+    type_ = x.lowered(results[0])
+    return [from_carrier(b, b.value("llvm.mlir.zero", carrier_type(type_)), type_)]
