@@ -13,6 +13,7 @@ from kernel_testing import asm, run
 import kiln
 from kiln import cute
 from kiln.cute import arch
+from kiln.cute.nvgpu import cpasync
 from kiln.dialects import nvgpu
 from kiln.mlir import ir
 
@@ -265,14 +266,17 @@ def test_a_swizzled_layout(swizzled, ways):
 
 
 def test_asynchronous_copies():
-    from test_mbarriers import cp_async
+    def cp_async(target, source, elements: int):
+        atom = cute.make_copy_atom(cpasync.CopyG2SOp(), cute.Float32, num_bits_per_copy=32 * elements)
+        tensors = (cute.make_tensor(at.align(4 * elements), cute.make_layout(elements)) for at in (source, target))
+        cute.copy(atom, *tensors)
 
     @cute.kernel
     def kernel(x: cute.Tensor):
         tile = tile_of(cute.Float32, 32 * 64)
         t = arch.thread_idx()[0]
-        cp_async(tile.iterator + t * 4, x.iterator + t * 4, 16)
-        cp_async(tile.iterator + t * 32, x.iterator + t, 4)
+        cp_async(tile.iterator + t * 4, x.iterator + t * 4, 4)
+        cp_async(tile.iterator + t * 32, x.iterator + t, 1)
         arch.cp_async_commit_group()
         arch.cp_async_wait_group(0)
 
@@ -302,7 +306,7 @@ def test_the_report():
     assert [place.operation for place in report] == ["ld", "st"]  # what loses most comes first
     assert report.conflicts == 2 * 32 * 31 and report.places[0].accesses == 64
     text = str(report)
-    assert "32-way" in text and "dst[y + i, x] = tile[x, y + i]" in text and "test_bank_conflicts.py" in text
+    assert "32-way" in text and "dst[y + i, x] = tile[x, y + i]" in text and "test_bank_counter.py" in text
     assert text.endswith("1984 of 2112 wavefronts are lost to bank conflicts (94 %)")
     first, second = json.loads(report.json())
     assert first["conflicts"] == 1984 and second["conflicts"] == 0 and first["kernel"] == "kernel"

@@ -19,10 +19,10 @@ from kiln import cute, kernels
 from kiln.base_dsl.compiler import Compilation
 from kiln.calls.caller import code
 from kiln.cute import arch
-from kiln.targets.cpu import bank_counter
+from kiln.targets.cpu import bank_counts
 from kiln.targets.cpu.lower import lower
 from kiln.targets.cpu.runtime.parts import PARTS
-from kiln.targets.cpu.sanitizer import detector
+from kiln.targets.cpu.sanitizer.detector import detector
 from kiln.targets.host import jit
 from kiln.targets.host.lower import lower_library
 from kiln.targets.host.object_code import undefined_symbols
@@ -178,8 +178,8 @@ def managing() -> dict[str, str]:
     """LLVM IR of the parts of Kiln that are native code."""
     return {
         **{part.name: _of_part(part) for part in PARTS},
-        "sanitizer": lower_library(detector.build(), "sanitizer", detector.exports()),
-        "banks": lower_library(bank_counter.build(), "banks", (bank_counter.ACCESS, bank_counter.FLUSH)),
+        "sanitizer": lower_library(detector.build(), "sanitizer", detector.exports),
+        "banks": lower_library(bank_counts.counter.build(), "banks", bank_counts.counter.exports),
         **{
             f"python call {part}": lower_library(code.build(part), "python_call", exports)
             for part, exports in enumerate(code.EXPORTS)

@@ -3,262 +3,247 @@
 A clock that nobody else changes is shared by all threads that know the same: after a barrier of a block there is one.
 """
 
+# pyright: reportReturnType=false, reportArgumentType=false
+# native code: None is null where a pointer is declared, and a Python number becomes one of the type
+
 from __future__ import annotations
 
-import ctypes
-from typing import Any
-
-from .native import Code, Value, Variable
-from .registry import CLOCK_HEADER, call, exported, maximum, state_of
-from .state import STATE, Clock, Foreign, Thread
+from ....native import Ptr, inline, native, ref, size_of, u32, u64
+from .memory import allocate, clear, greater, lesser, many, raise_to
+from .state import GENERIC, SECTIONS, Clock, Foreign, state
 
 
-def clock_entry(c: Code, clock: Value, index: Value) -> Value:
-    """The address of an element of a clock."""
-    return clock + CLOCK_HEADER + index.wide() * 4
+@inline
+def numbers(clock):
+    """A clock's array, by identity."""
+    return Ptr[u32](clock + 1)
 
 
-@exported([], 64)
-def clock_new(c: Code) -> Variable:
+@native
+def clock_new() -> Ptr[Clock]:
     """A clock of this group that knows nothing, held once."""
-    st = state_of(c)
-    made = c.variable(st.free_clocks)
-    with c.when(made.get() == 0):
-        made.set(call(c, "alloc", st.length.wide() * 4 + CLOCK_HEADER))
-    with c.otherwise():
-        st.free_clocks = c.struct(made.get(), Clock).next
-        c.call_c("memset", [(made.get() + CLOCK_HEADER,), c.i32(0), st.length.wide() * 4])
-    clock = c.struct(made.get(), Clock)
-    clock.holders = 1
-    clock.lowest = 0
-    clock.unfenced = 0
-    clock.group = st.group
-    clock.last = 0
-    clock.foreign = 0
+    st = state.place
+    made = st.free_clocks
+    if made == None:
+        made = Ptr[Clock](allocate(u64(st.length) * 4 + size_of(Clock)))
+    else:
+        st.free_clocks = made.next
+        clear(numbers(made), st.length)
+    made.holders = 1
+    made.lowest = 0
+    made.unfenced = 0
+    made.group = st.group
+    made.last = None
+    made.foreign = None
     return made
 
 
-@exported([64], 32)
-def clock_lowest(c: Code, clock: Value) -> Value:
+@native
+def clock_lowest(clock: Ptr[Clock]) -> u32:
     """The least of a clock's numbers for threads. Nobody changes the clock any more."""
-    st, fields = state_of(c), c.struct(clock, Clock)
-    with c.when(fields.lowest == 0):
-        least = c.variable(0xFFFF_FFFE, 32)
-        with c.loop(st.threads) as i:
-            entry = c.load(clock_entry(c, clock, i), 32)
-            least.set((entry < least.get()).choose(entry, least.get()))
-        fields.lowest = least.get() + 1
-    return fields.lowest - 1
+    if clock.lowest == 0:
+        known = numbers(clock)
+        least = u32(0xFFFF_FFFE)
+        for i in range(state.place.threads):
+            least = lesser(known[i], least)
+        clock.lowest = least + 1
+    return clock.lowest - 1
 
 
-@exported([64])
-def clock_hold(c: Code, clock: Value) -> None:
-    with c.when(clock != 0):
-        fields = c.struct(clock, Clock)
-        fields.holders = fields.holders + 1
+@native
+def clock_hold(clock: Ptr[Clock]) -> None:
+    if clock != None:
+        clock.holders += 1
 
 
-@exported([64])
-def clock_drop(c: Code, clock: Value) -> None:
-    st = state_of(c)
-    at = c.variable(clock)
-    with c.repeat(lambda: at.get() != 0):
-        fields = c.struct(at.get(), Clock)
-        left = fields.holders - 1
-        fields.holders = left
-        following = c.variable(0)
-        with c.when(left == 0):
-            following.set(fields.last)
-            fields.next = st.free_clocks
-            st.free_clocks = at.get()
-        at.set(following.get())
+@native
+def clock_drop(clock: Ptr[Clock]) -> None:
+    st = state.place
+    while clock != None:
+        left = clock.holders - 1
+        clock.holders = left
+        following = Ptr[Clock](None)
+        if left == 0:
+            following = clock.last
+            clock.next = st.free_clocks
+            st.free_clocks = clock
+        clock = following
 
 
-@exported([64, 64, 64], 64)
-def foreign_add(c: Code, known: Value, group: Value, clock: Value) -> Variable:
+@native
+def foreign_find(known: Ptr[Foreign], group: u32) -> Ptr[Clock]:
+    """What a list knows of a group; None if nothing."""
+    while known != None:
+        if known.group == group:
+            return known.clock
+        known = known.next
+    return None
+
+
+@native
+def foreign_add(known: Ptr[Foreign], group: u32, clock: Ptr[Clock]) -> Ptr[Foreign]:
     """A list of what is known of other groups, with what `clock` knows of `group`."""
-    st = state_of(c)
-    result = c.variable(known)
-    at = c.variable(known)
-    with c.repeat(lambda: (at.get() != 0) & (c.struct(or_state(c, at.get()), Foreign).group != group)):
-        at.set(c.struct(at.get(), Foreign).next)
-    old = c.variable(0)
-    with c.when(at.get() != 0):
-        old.set(c.struct(at.get(), Foreign).clock)
-    with c.when(old.get() != clock):
-        joined = c.variable(clock)
-        with c.when(old.get() != 0):
-            made = call(c, "clock_new")
-            c.struct(made, Clock).group = group.narrow()
-            call(c, "clock_max", made, old.get())
-            call(c, "clock_max", made, clock)
-            joined.set(made)
-        with c.otherwise():
-            call(c, "clock_hold", clock)
-        node = call(c, "alloc", ctypes.sizeof(Foreign))
-        fields = c.struct(node, Foreign)
-        fields.next = known
-        fields.group = group
-        fields.clock = joined.get()
-        result.set(node)
-    del st
-    return result
+    old = foreign_find(known, group)
+    if old == clock:
+        return known
+    joined = clock
+    if old != None:
+        joined = clock_new()
+        joined.group = group
+        clock_max(joined, old)
+        clock_max(joined, clock)
+    else:
+        clock_hold(clock)
+    node = many(Foreign, 1)
+    node.next = known
+    node.group = group
+    node.clock = joined
+    return node
 
 
-def or_state(c: Code, address: Value) -> Value:
-    """An address that can be read: itself, or the state's where it is null."""
-    return (address == 0).choose(c.symbol(STATE), address)
+@native
+def foreign_merge(known: Ptr[Foreign], other: Ptr[Foreign]) -> Ptr[Foreign]:
+    if known == None:
+        return other
+    if known != other:
+        while other != None:
+            known = foreign_add(known, other.group, other.clock)
+            other = other.next
+    return known
 
 
-@exported([64, 64], 64)
-def foreign_merge(c: Code, known: Value, other: Value) -> Variable:
-    result = c.variable(known)
-    at = c.variable(other)
-    with c.when(known == 0):
-        result.set(other)
-        at.set(0)
-    with c.when(known == other):
-        at.set(0)
-    with c.repeat(lambda: at.get() != 0):
-        node = c.struct(at.get(), Foreign)
-        result.set(call(c, "foreign_add", result.get(), node.group, node.clock))
-        at.set(c.struct(at.get(), Foreign).next)
-    return result
-
-
-@exported([64, 64])
-def clock_max(c: Code, into: Value, clock: Value) -> None:
+@native
+def clock_max(into: Ptr[Clock], clock: Ptr[Clock]) -> None:
     """Element by element."""
-    with c.loop(state_of(c).length.wide()) as i:
-        a, b = into + CLOCK_HEADER + i * 4, clock + CLOCK_HEADER + i * 4
-        c.store(maximum(c.load(a, 32), c.load(b, 32)), a, 32)
+    mine, others = numbers(into), numbers(clock)
+    for i in range(u64(state.place.length)):
+        mine[i] = greater(mine[i], others[i])
 
 
-@exported([64, 64])
-def clock_join(c: Code, into: Value, clock: Value) -> None:
+@native
+def clock_join(into: Ptr[Clock], clock: Ptr[Clock]) -> None:
     """Let a clock that nobody else has taken know all that another one knows."""
-    st, fields = state_of(c), c.struct(into, Clock)
-    with c.when((clock != 0) & (clock != into) & (clock != fields.last)):
-        other = c.struct(clock, Clock)
-        foreign = call(c, "foreign_merge", fields.foreign, other.foreign)
-        fields.foreign = foreign
-        with c.when(other.group == st.group):
-            call(c, "clock_max", into, clock)
-        with c.otherwise():
-            fields.foreign = call(c, "foreign_add", foreign, other.group.wide(), clock)
-        call(c, "clock_hold", clock)
-        call(c, "clock_drop", fields.last)
-        fields.last = clock
+    if clock == None or clock == into or clock == into.last:
+        return
+    into.foreign = foreign_merge(into.foreign, clock.foreign)
+    if clock.group == state.place.group:
+        clock_max(into, clock)
+    else:
+        into.foreign = foreign_add(into.foreign, clock.group, clock)
+    clock_hold(clock)
+    clock_drop(into.last)
+    into.last = clock
 
 
-@exported([64, 64, 64])
-def release_into(c: Code, into: Value, base: Value, own: Value) -> None:
-    """Add what the running thread knows, as (base, address of its own elements)."""
-    st = state_of(c)
-    call(c, "clock_join", into, base)
-    sections = st.length // st.threads
-    with c.loop(sections) as s:
-        at = clock_entry(c, into, s * st.threads + st.tid)
-        c.store(maximum(c.load(at, 32), c.load(own + s.wide() * 4, 32)), at, 32)
+@native
+def release_into(into: Ptr[Clock], base: Ptr[Clock], own: Ptr[u32]) -> None:
+    """Add what the running thread knows, as (base, its own elements)."""
+    st = state.place
+    clock_join(into, base)
+    known = numbers(into)
+    for section in range(st.length // st.threads):
+        raise_to(ref(known)[section * st.threads + st.tid], own[section])
 
 
-@exported([64, 64], 64)
-def clock_union(c: Code, a: Value, b: Value) -> Variable:
+@native
+def clock_union(a: Ptr[Clock], b: Ptr[Clock]) -> Ptr[Clock]:
     """A clock that knows what both know, held once for the caller; one of them, where possible."""
-    st = state_of(c)
-    result = c.variable(0)
-    memo = [st.at("memo", i) for i in range(3)]
-    hit = (memo[2] != 0) & (memo[0] == a) & (memo[1] == b)
-    with c.when((b == 0) | (a == b)):
-        result.set(a)
-    with c.otherwise():
-        with c.when(hit):
-            result.set(memo[2])
-        with c.otherwise():
-            same_group = c.struct(b, Clock).group == st.group
-            with c.when((a == 0) & same_group):
-                result.set(b)
-            with c.otherwise():
-                a_more, b_more = c.variable(0, 32), c.variable(0, 32)
-                with c.when((a != 0) & same_group):
-                    with c.loop(st.length.wide()) as i:
-                        x, y = c.load(a + CLOCK_HEADER + i * 4, 32), c.load(b + CLOCK_HEADER + i * 4, 32)
-                        a_more.set(a_more.get() | (x > y).narrow())
-                        b_more.set(b_more.get() | (y > x).narrow())
-                    fa, fb = c.struct(a, Clock).foreign, c.struct(b, Clock).foreign
-                    same = fa == fb
-                    with c.when((a_more.get() == 0) & (same | (fa == 0))):
-                        result.set(b)
-                    with c.otherwise():
-                        with c.when((b_more.get() == 0) & (same | (fb == 0))):
-                            result.set(a)
-                with c.when(result.get() == 0):
-                    made = call(c, "clock_new")
-                    call(c, "clock_join", made, a)
-                    call(c, "clock_join", made, b)
-                    c.struct(made, Clock).holders = 0
-                    result.set(made)
-                for clock in (a, b, result.get()):
-                    call(c, "clock_hold", clock)
-                for clock in memo:
-                    call(c, "clock_drop", clock)
-                for i, clock in enumerate((a, b, result.get())):
-                    st.set_at("memo", i, clock)
-    call(c, "clock_hold", result.get())
+    st = state.place
+    result = a
+    if b != None and a != b:
+        if st.memo[2] != None and st.memo[0] == a and st.memo[1] == b:
+            result = st.memo[2]
+        elif a == None and b.group == st.group:
+            result = b
+        else:
+            result = which_knows_all(a, b)
+            if result == None:
+                result = clock_new()
+                clock_join(result, a)
+                clock_join(result, b)
+                result.holders = 0
+            for clock in (a, b, result):
+                clock_hold(clock)
+            for i in (0, 1, 2):
+                clock_drop(st.memo[i])
+            st.memo[0] = a
+            st.memo[1] = b
+            st.memo[2] = result
+    clock_hold(result)
     return result
 
 
-@exported([64])
-def acquire(c: Code, clock: Value) -> None:
+@native
+def which_knows_all(a: Ptr[Clock], b: Ptr[Clock]) -> Ptr[Clock]:
+    """The one of two clocks that knows all that the other one knows; None if neither does."""
+    st = state.place
+    if a == None or b.group != st.group:
+        return None
+    a_more, b_more = u32(0), u32(0)
+    mine, others = numbers(a), numbers(b)
+    for i in range(u64(st.length)):
+        a_more |= u32(mine[i] > others[i])
+        b_more |= u32(others[i] > mine[i])
+    same = a.foreign == b.foreign
+    if a_more == 0 and (same or a.foreign == None):
+        return b
+    if b_more == 0 and (same or b.foreign == None):
+        return a
+    return None
+
+
+@native
+def acquire(clock: Ptr[Clock]) -> None:
     """The running thread takes a clock."""
-    with c.when(clock != 0):
-        thread = c.struct(state_of(c).current, Thread)
+    if clock != None:
+        thread = state.place.current
         base = thread.base
-        thread.base = call(c, "clock_union", base, clock)
-        call(c, "clock_drop", base)
+        thread.base = clock_union(base, clock)
+        clock_drop(base)
 
 
-def tick(c: Code, thread: Any) -> None:
+@inline
+def tick(thread):
     """What the thread does from now on is not what it has just released."""
-    thread.set_at("own", 0, thread.at("own", 0) + 1)
+    thread.own[0] += 1
 
 
-@exported([64])
-def release(c: Code, into: Value) -> None:
-    thread = c.struct(state_of(c).current, Thread)
-    call(c, "release_into", into, thread.base, thread.place("own"))
-    tick(c, thread)
+@native
+def release(into: Ptr[Clock]) -> None:
+    thread = state.place.current
+    release_into(into, thread.base, ref(thread).own)
+    tick(thread)
 
 
-@exported([32, 32, 32, 32], 32)
-def ordered(c: Code, group: Value, tid: Value, clock: Value, proxy: Value) -> Variable:
+@native
+def ordered(group: u32, tid: u32, clock: u32, proxy: bool) -> bool:
     """Whether an access of another identity at `clock` happened before now, for the running thread.
 
     With `proxy`, for the async proxy of the running thread: what the generic proxy did counts if it was fenced.
     """
-    st = state_of(c)
-    thread = c.struct(st.current, Thread)
-    result = c.variable(0, 32)
+    st = state.place
+    thread = st.current
     base = thread.base
     n = st.threads
-    with c.when(group == st.group):
-        index = ((proxy != 0) & (tid < n * 2)).choose(tid + n * 3, tid)
-        with c.when(base != 0):
-            result.set((c.load(clock_entry(c, base, index), 32) >= clock).narrow())
-        with c.when(result.get() == 0):
-            with c.when(index % n == st.tid):
-                result.set((thread.at("own", index // n) >= clock).narrow())
-    with c.otherwise():
-        with c.when(group < st.first_group):  # another launch: over, unless it is the one before
-            over = (group < st.before_group) | ((st.programmatic != 0) & (thread.depended != 0))
-            result.set(over.narrow())
-        with c.otherwise():
-            at = c.variable(0)
-            with c.when(base != 0):
-                at.set(c.struct(base, Clock).foreign)
-            with c.repeat(lambda: (at.get() != 0) & (c.struct(or_state(c, at.get()), Foreign).group != group.wide())):
-                at.set(c.struct(at.get(), Foreign).next)
-            with c.when(at.get() != 0):
-                known = c.struct(at.get(), Foreign).clock
-                result.set((c.load(clock_entry(c, known, tid), 32) >= clock).narrow())
-    return result
+    if group == st.group:
+        index = tid
+        if proxy and tid < n * GENERIC:
+            index = tid + n * st.engines
+        if base != None:
+            if numbers(base)[index] >= clock:
+                return True
+        return index % n == st.tid and thread.own[index // n] >= clock
+    if group < st.first_group:  # another launch: over, unless it is the one before
+        return group < st.before_group or (st.programmatic != 0 and thread.depended != 0)
+    if base == None:
+        return False
+    known = foreign_find(base.foreign, group)
+    if known == None:
+        return False
+    return numbers(known)[tid] >= clock
+
+
+@inline
+def sections(engines):
+    """Of a clock, where so many engines are in use."""
+    return u32(SECTIONS) if engines > GENERIC else engines

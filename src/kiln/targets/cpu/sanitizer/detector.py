@@ -7,18 +7,30 @@ called by instrumented code (`instrument.py`); each file defines those of one su
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 from . import (  # noqa: F401 - they define functions
     barriers,
-    clocks,
     independent_threads,
     launches,
     mbarriers,
     orders,
-    reporting,
     shadow,
-    swizzles,
+    tiles,
 )
-from .registry import PREFIX, build, exports
-from .shadow import NO_INIT
+from .state import detector
 
-__all__ = ["NO_INIT", "PREFIX", "build", "exports"]
+
+@functools.lru_cache(maxsize=1)
+def functions() -> dict[str, tuple[str, list[int], int]]:
+    """What instrumented code may call, by name: the symbol, the widths of its arguments (addresses are numbers), of its result."""
+
+    def width(kind: Any) -> int:
+        return 0 if kind is None else getattr(kind, "width", 64)
+
+    found: dict[str, tuple[str, list[int], int]] = {}
+    for function in detector.functions:
+        inputs, result = function.signature
+        found[function.name.strip("_")] = function.symbol, [width(kind) for kind in inputs.values()], width(result)
+    return found

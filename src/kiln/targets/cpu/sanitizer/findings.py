@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl import sanitizing
+from ..runtime.records import Sizes
 from ..runtime.stuck import DeadlockFault
 from . import state as native
 from .instrument import SanitizedSite, layout_leaves, swizzled_layout
@@ -117,15 +118,15 @@ def _cause(finding: Finding) -> int:
 # --- who and where ---------------------------------------------------------------------------------------------------
 
 
-def _place(sizes: list[int], group: int, tid: int) -> tuple[Triple, Triple, int]:
+def _place(sizes: Sizes, group: int, tid: int) -> tuple[Triple, Triple, int]:
     """(block, thread, engine) of an identity: the engine is 0 for a thread itself."""
-    grid, block, cluster = sizes[:3], sizes[3:6], sizes[6:9]
+    grid, block, cluster = list(sizes.grid), list(sizes.block), list(sizes.cluster)
     per_block = block[0] * block[1] * block[2]
-    threads = max(1, per_block * sizes[11])
+    threads = max(1, per_block * sizes.group)
     engine, tid = divmod(tid, threads)
     rank, thread = divmod(tid, per_block)
     volume = cluster[0] * cluster[1] * cluster[2]
-    number = group * max(1, sizes[11] // volume) + rank // volume
+    number = group * max(1, sizes.group // volume) + rank // volume
     index: list[int] = []
     within = rank % volume
     for g, c in zip(grid, cluster):
@@ -137,7 +138,7 @@ def _place(sizes: list[int], group: int, tid: int) -> tuple[Triple, Triple, int]
 
 
 def _who(block: Triple, thread: Triple, engine: int = 0, of: Triple | None = None, kernel: str = "") -> str:
-    text = ("", "an asynchronous copy of ", "a bulk copy of ")[min(engine, 2)] + f"thread {triple(thread)}"
+    text = native.ENGINES[engine].of + f"thread {triple(thread)}"
     if kernel:
         return f"{text} of block {triple(block)} of {kernel}, launched before,"
     return text if of == block else f"{text} of block {triple(block)}"
@@ -178,7 +179,7 @@ class _Memory:
         self.offset: int | None = None
         bits = site.element_bits or 8
         if record.modes:
-            self.space = {native.SHARED: "shared", native.GLOBAL: "global"}.get(record.space, "")
+            self.space = native.SPACES.get(record.space, "")
             self.coordinate = tuple(record.place[: record.modes])
             place = f"[{', '.join(map(str, self.coordinate))}]"
             self.text = (site.memory or "a tensor") + place
@@ -232,8 +233,8 @@ def _words(record: native.Finding, sanitizer: Instrumentation) -> Finding:
     rule = native.RULES[record.rule]
     kind = native.KIND_OF_RULE[rule]
     site, other_site = sanitizer.sites[record.site], sanitizer.sites[record.other_site]
-    block, thread, _ = _place(list(record.sizes), record.group, record.tid)
-    other_block, other_thread, engine = _place(list(record.other_sizes), record.other_group, record.other_tid)
+    block, thread, _ = _place(record.sizes, record.group, record.tid)
+    other_block, other_thread, engine = _place(record.other_sizes, record.other_group, record.other_tid)
     memory = _Memory(record, site, sanitizer)
     two_sided = kind == "race" or other_site is not site
     kernel = sanitizer.kernels[record.kernel].name

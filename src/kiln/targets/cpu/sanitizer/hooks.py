@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ....base_dsl.target import value_bytes
 from ....mlir import ir
 from ...lowering.builder import Builder, int_type
+from .state import BULK, COPY, THREAD
 
 if TYPE_CHECKING:
     from ..expand import Expander
@@ -166,7 +167,7 @@ class Hooks:
             return
         if how is None:
             how = int(self._attribute("order", "release") == "relaxed")
-        self._use(b, address, "arrival at an mbarrier", engine=2 if how == 3 else 0)
+        self._use(b, address, "arrival at an mbarrier", engine=BULK if how == 1 + BULK else THREAD)
         self._call(b, "mbarrier_arrive", address, count, bytes_, self._mbarrier_site(address, "mbarrier arrive"), how)
 
     def _use(self, b: Builder, address: ir.Value, what: str, engine: int = 0) -> None:
@@ -197,9 +198,9 @@ class Hooks:
         """Before a non-bulk copy; the addresses to use."""
         if self.sanitizer is None:
             return target, source
-        self.sanitizer.level = max(self.sanitizer.level, 1)
-        target = self.access(b, target, size, write=True, alignment=size, engine=1, what="asynchronous copy to")
-        return target, self.access(b, source, bytes_, write=False, engine=1, what="asynchronous copy from")
+        self.sanitizer.use(COPY)
+        target = self.access(b, target, size, write=True, alignment=size, engine=COPY, what="asynchronous copy to")
+        return target, self.access(b, source, bytes_, write=False, engine=COPY, what="asynchronous copy from")
 
     def bulk_copy(
         self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value | None = None
@@ -207,33 +208,33 @@ class Hooks:
         """Before a bulk copy; with an mbarrier, it takes its bytes from there."""
         if self.sanitizer is None:
             return
-        self.sanitizer.level = 2
-        self.access(b, source, bytes_, write=False, alignment=16, engine=2, what="bulk copy from")
-        self.access(b, target, bytes_, write=True, alignment=16, engine=2, what="bulk copy to")
+        self.sanitizer.use(BULK)
+        self.access(b, source, bytes_, write=False, alignment=16, engine=BULK, what="bulk copy from")
+        self.access(b, target, bytes_, write=True, alignment=16, engine=BULK, what="bulk copy to")
         if mbarrier is not None:
-            self.mbarrier_arrive(b, mbarrier, 0, bytes_, 3)
+            self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK)
 
     def store_async(self, b: Builder, target: ir.Value, bytes_: int, mbarrier: ir.Value) -> None:
         """Before an asynchronous store that takes its bytes from an mbarrier."""
         if self.sanitizer is not None:
-            self.sanitizer.level = 2
-            self.access(b, target, bytes_, write=True, alignment=4, engine=2, what="asynchronous store to")
-            self.mbarrier_arrive(b, mbarrier, 0, bytes_, 3)
+            self.sanitizer.use(BULK)
+            self.access(b, target, bytes_, write=True, alignment=4, engine=BULK, what="asynchronous store to")
+            self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK)
 
     def copies_arrive(self, b: Builder, mbarrier: ir.Value) -> None:
         """Before an arrival when copies are complete."""
         if self.sanitizer is not None:
-            self.sanitizer.level = max(self.sanitizer.level, 1)
-            self.mbarrier_arrive(b, mbarrier, 1, 0, 2)
+            self.sanitizer.use(COPY)
+            self.mbarrier_arrive(b, mbarrier, 1, 0, 1 + COPY)
 
     def commit(self, b: Builder, bulk: bool = False) -> None:
         """A group of copies is committed."""
         if self.sanitizer is not None:
-            self.sanitizer.level = max(self.sanitizer.level, 1 + bulk)
-            self._call(b, "commit", int(bulk))
+            self.sanitizer.use(BULK if bulk else COPY)
+            self._call(b, "commit", BULK if bulk else COPY)
 
     def waited(self, b: Builder, left: int | ir.Value, bulk: bool = False) -> None:
         """After a wait for groups of copies."""
         if self.sanitizer is not None:
-            self.sanitizer.level = max(self.sanitizer.level, 1 + bulk)
-            self._call(b, "waited", int(bulk), left)
+            self.sanitizer.use(BULK if bulk else COPY)
+            self._call(b, "waited", BULK if bulk else COPY, left)

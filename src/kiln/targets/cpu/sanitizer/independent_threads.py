@@ -7,114 +7,112 @@ detector only where something is not as it should be.
 
 from __future__ import annotations
 
-import ctypes
-from typing import Any
-
-from .native import Code, Value
-from .registry import call, exported, state_of
-from .state import RULE, WRITE, LoneCell, Object
-
-LONE_CELL = ctypes.sizeof(LoneCell)
+from ....native import Ptr, address, inline, native, size_of, u32, u64
+from .memory import allocate, greater, lesser
+from .reporting import report, writes_what_is_there
+from .state import RULE, WRITE, LoneCell, detector, state
 
 
-@exported([32, 32])
-def prepare(c: Code, lone: Value, unknown: Value) -> None:
+@detector.export
+def prepare(lone: u32, unknown: u32) -> None:
     """The arguments of a launch are known: which of them nobody writes, and cells for the others.
 
     `lone`: the kernel's threads never meet. `unknown`: memory that may be anybody's is written, by it or by a kernel beside it.
     """
-    st = state_of(c)
+    st = state.place
     st.lone = lone
-    with c.loop(st.object_count) as i:
-        o = c.struct(st.place("objects", i), Object)
-        clash = c.variable(o.written | unknown.wide())
+    for i in range(st.object_count):
+        o = st.objects[i]
         o.reach_low = o.low
         o.reach_high = o.high
-        with c.loop(st.object_count) as j:
-            p = c.struct(st.place("objects", j), Object)
-            with c.when((p.written != 0) & (p.low < o.high) & (o.low < p.high)):
-                clash.set(1)
-        o.quiet = ((clash.get() == 0) & (o.high != 0)).choose(c.i64(1), c.i64(0))
-    sizes = [st.at("sizes", i).wide() for i in range(6)]
-    threads = sizes[0] * sizes[1] * sizes[2] * sizes[3] * sizes[4] * sizes[5]
-    with c.when((lone != 0) & (threads < 0xFFFF_FFFF)):
-        _share(c, st)
-        with c.loop(st.object_count) as i:
-            _cells(c, st, i)
+        clash = o.written != 0 or unknown != 0
+        for j in range(st.object_count):
+            p = st.objects[j]
+            if p.written != 0 and p.low < o.high and o.low < p.high:
+                clash = True
+        o.quiet = u64(not clash and o.high != 0)
+    sizes = st.sizes
+    threads = u64(1)
+    for part in (sizes.grid, sizes.block):
+        for i in range(3):
+            threads *= part[i]
+    if lone != 0 and threads < 0xFFFF_FFFF:
+        share_cells()
+        for i in range(st.object_count):
+            make_cells(i)
 
 
-def _share(c: Code, st: Any) -> None:
+@native
+def share_cells() -> None:
     """Arguments that share memory share cells."""
-    with c.loop(st.object_count), c.loop(st.object_count) as i, c.loop(st.object_count) as j:
-        o = c.struct(st.place("objects", i), Object)
-        p = c.struct(st.place("objects", j), Object)
-        with c.when((p.reach_low < o.reach_high) & (o.reach_low < p.reach_high)):
-            o.reach_low = (p.reach_low < o.reach_low).choose(p.reach_low, o.reach_low)
-            o.reach_high = (p.reach_high > o.reach_high).choose(p.reach_high, o.reach_high)
+    st = state.place
+    for _ in range(st.object_count):
+        for i in range(st.object_count):
+            for j in range(st.object_count):
+                o, p = st.objects[i], st.objects[j]
+                if p.reach_low < o.reach_high and o.reach_low < p.reach_high:
+                    o.reach_low = lesser(p.reach_low, o.reach_low)
+                    o.reach_high = greater(p.reach_high, o.reach_high)
 
 
-def _cells(c: Code, st: Any, i: Value) -> None:
-    o = c.struct(st.place("objects", i), Object)
-    with c.when((o.high != 0) & (o.quiet == 0)):
-        with c.loop(i) as j:
-            p = c.struct(st.place("objects", j), Object)
-            with c.when((p.reach_low == o.reach_low) & (p.reach_high == o.reach_high)):
-                o.bias = p.bias
-        shift = st.shift.wide()
-        first = o.reach_low >> shift
-        size = (((o.reach_high - 1) >> shift) - first + 1) * LONE_CELL
-        with c.when((o.bias == 0) & (st.allocated + size < st.limit)):
-            o.bias = call(c, "alloc", size) - first * LONE_CELL
+@native
+def make_cells(number: u32) -> None:
+    st = state.place
+    o = st.objects[number]
+    if o.high == 0 or o.quiet != 0:
+        return
+    for j in range(number):
+        p = st.objects[j]
+        if p.reach_low == o.reach_low and p.reach_high == o.reach_high:
+            o.bias = p.bias
+    first = o.reach_low >> st.shift
+    size = (((o.reach_high - 1) >> st.shift) - first + 1) * size_of(LoneCell)
+    if o.bias == 0 and st.allocated + size < st.limit:
+        o.bias = address(allocate(size)) - first * size_of(LoneCell)
 
 
-@exported([32, 32, 32, 32, 32, 32])
-def lone_sizes(c: Code, gx: Value, gy: Value, gz: Value, bx: Value, by: Value, bz: Value) -> None:
+@detector.export
+def lone_sizes(gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32) -> None:
     """The sizes of a launch that no scheduler runs."""
-    st = state_of(c)
-    for i, value in enumerate((gx, gy, gz, bx, by, bz)):
-        st.set_at("sizes", i, value)
-    for i in (6, 7, 8, 11):
-        st.set_at("sizes", i, 1)
+    st = state.place
+    sizes = st.sizes
+    for i, size in ((0, gx), (1, gy), (2, gz)):
+        sizes.grid[i] = size
+    for i, size in ((0, bx), (1, by), (2, bz)):
+        sizes.block[i] = size
+    for i in range(3):
+        sizes.cluster[i] = 1
+    sizes.group = 1
     st.per_block = bx * by * bz
 
 
-@exported([64, 32, 32, 64, 32])
-def lone_touch(c: Code, at: Value, flags: Value, site: Value, address: Value, bytes_: Value) -> None:
+@native
+def lone_touch(cell: Ptr[LoneCell], flags: u32, site: u32, place: u64, size: u32) -> None:
     """One access to the bytes of one cell."""
-    st = state_of(c)
-    cell = c.struct(at, LoneCell)
-    me = st.who
-
-    def collide(rule: str, who: str) -> None:
-        other = getattr(cell, f"{who}_who") - 1
-        place = (other // st.per_block, other % st.per_block)
-        call(c, "report", RULE[rule], site, getattr(cell, f"{who}_site"), *place, address, bytes_, 0, 0)
-
-    with c.when((flags & WRITE) != 0):
-        with c.when((cell.w_who != 0) & (cell.w_who != me)):
-            same = c.variable(0, 32)
-            with c.when((st.value != 0) & (cell.w_site == site)):
-                same.set(1)
-                with c.loop(c.i64(1) << st.shift.wide()) as i:
-                    new = c.load(st.value + (address - st.value_for) + i, 8)
-                    with c.when(new != c.load(address + i, 8)):
-                        same.set(0)
-            with c.when(same.get() == 0):
-                collide("write-write", "w")
-        with c.when((cell.r_who != 0) & (cell.r_who != me)):
-            collide("read-write", "r")
-        with c.otherwise():
-            with c.when((cell.o_who != 0) & (cell.o_who != me)):
-                collide("read-write", "o")
+    me = state.place.who
+    if flags & WRITE != 0:
+        if cell.w_who != 0 and cell.w_who != me:
+            if not (cell.w_site == site and writes_what_is_there(place)):
+                collide("write-write", cell.w_who, cell.w_site, site, place, size)
+        if cell.r_who != 0 and cell.r_who != me:
+            collide("read-write", cell.r_who, cell.r_site, site, place, size)
+        elif cell.o_who != 0 and cell.o_who != me:
+            collide("read-write", cell.o_who, cell.o_site, site, place, size)
         cell.w_who = me
         cell.w_site = site
-    with c.otherwise():
-        with c.when((cell.w_who != 0) & (cell.w_who != me)):
-            collide("write-read", "w")
-        for who in "ro":
-            mine = (getattr(cell, f"{who}_who") == 0) | (getattr(cell, f"{who}_who") == me)
-            if who == "o":
-                mine = mine & (cell.r_who != me)
-            with c.when(mine):
-                setattr(cell, f"{who}_who", me)
-                setattr(cell, f"{who}_site", site)
+    else:
+        if cell.w_who != 0 and cell.w_who != me:
+            collide("write-read", cell.w_who, cell.w_site, site, place, size)
+        if cell.r_who == 0 or cell.r_who == me:
+            cell.r_who = me
+            cell.r_site = site
+        if (cell.o_who == 0 or cell.o_who == me) and cell.r_who != me:
+            cell.o_who = me
+            cell.o_site = site
+
+
+@inline
+def collide(rule, other, other_site, site, place, size):
+    st = state.place
+    number = other - 1
+    report(RULE[rule], site, other_site, number // st.per_block, number % st.per_block, place, size)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ....mlir import ir
 from ...lowering.builder import Builder, int_type
-from .independent_threads import LONE_CELL
-from .state import STATE, LoneCell, Object, State
+from .state import LoneCell, Object, State
+from .state import state as memory
 
 if TYPE_CHECKING:
     from ..expand import Expander, Expansion
@@ -37,8 +37,8 @@ class Access:
 
 def state_address(expansion: Expansion, b: Builder) -> ir.Value:
     """The detector's state."""
-    expansion.declare_variable(STATE, int_type(64))
-    return b.address_of(STATE)
+    expansion.declare_variable(memory.symbol, int_type(64))
+    return b.address_of(memory.symbol)
 
 
 def _offset(kind: type[ctypes.Structure], name: str) -> int:
@@ -97,7 +97,7 @@ def _shorten(sanitizer: Instrumentation, x: Expander, access: Access, written: b
         fine.append(b.compare("ne", field("bias"), b.i64(0)))
         inside = _all(b, fine)
         number = b.binary("shrui", address, b.value("arith.extui", i64, (shift,)))
-        at = b.binary("addi", field("bias"), b.binary("muli", number, b.i64(LONE_CELL)))
+        at = b.binary("addi", field("bias"), b.binary("muli", number, b.i64(ctypes.sizeof(LoneCell))))
         # where there is no cell, look at memory that is there: the state itself
         here = b.value("llvm.ptrtoint", i64, (state,))
         cell = b.value("llvm.inttoptr", state.type, (b.select(inside, at, here),))

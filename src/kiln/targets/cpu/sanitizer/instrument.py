@@ -19,7 +19,19 @@ from ....dialects import cute
 from ....mlir import ir
 from ...lowering.builder import Builder, constant_values, int_type, ptr_type
 from . import detector, inline, numeric, swizzles, undefined
-from .state import ALIGNMENT_SHIFT, ATOMIC, ENGINE_SHIFT, GLOBAL, KINDS, MAX_LEAVES, MAX_OBJECTS, SHARED, WRITE
+from .state import (
+    ALIGNMENT_SHIFT,
+    ATOMIC,
+    BULK,
+    ENGINE_SHIFT,
+    GLOBAL,
+    KINDS,
+    MAX_LEAVES,
+    MAX_OBJECTS,
+    NO_INIT,
+    SHARED,
+    WRITE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -131,8 +143,8 @@ class Instrumentation:
         self.kernels: list[KernelInfo] = []
         self.granule = 4
         """Bytes that no access of the program divides."""
-        self.level = 0
-        """1: it has asynchronous copies, 2: bulk ones."""
+        self.engines = 1
+        """How many of `state.ENGINES` are in use."""
         self.together = False
         """Whether launches may run at the same time."""
         self._site_numbers: dict[SanitizedSite, int] = {}
@@ -326,6 +338,10 @@ class Instrumentation:
             value = sources[0]
         return "unknown", None
 
+    def use(self, engine: int) -> None:
+        """The program gives work to an engine."""
+        self.engines = max(self.engines, engine + 1)
+
     def access(
         self,
         x: Expander,
@@ -369,7 +385,7 @@ class Instrumentation:
         low, high, name, start = 0, _DYNAMIC_END, "", 0
         flags = WRITE * write | ATOMIC * atomic | engine << ENGINE_SHIFT
         if not written:
-            flags |= detector.NO_INIT
+            flags |= NO_INIT
         if origin == "shared":
             low, high, name, start = source.start, source.end, source.name, source.start
             start = -1 if high == _DYNAMIC_END else start
@@ -392,7 +408,7 @@ class Instrumentation:
             self.granule = min(self.granule, whole & -whole)
         facts = self.facts[x.function.name]
         looks = facts.swizzled and flags & SHARED and space != "dsmem"
-        plain = engine != 2 and not atomic and written and not swizzles.is_uniform(value)
+        plain = engine != BULK and not atomic and written and not swizzles.is_uniform(value)
         through = self._swizzle_of(address) if looks and plain else None
         more = {"swizzle": through.name} if through is not None else {}
         site = self.site(op, x, what, memory=name, start=start, element=element, element_bits=bits, **more)
@@ -457,13 +473,13 @@ class Instrumentation:
         self.kernels[number].dynamic_start = static_smem(state)
         shift = self.granule.bit_length() - 1
         stream, programmatic = op.operands[-2], int(_PROGRAMMATIC in op.attributes)
-        self.call(x, b, "launch", self.bits, number, shift, self.level, smem, stream, programmatic)
+        self.call(x, b, "launch", self.bits, number, shift, self.engines, smem, stream, programmatic)
         for index, (argument, value) in enumerate(zip(self.kernels[number].arguments, arguments, strict=True)):
             if argument is None or index >= MAX_OBJECTS:
                 continue
             pointer, leaves = _parts(b, value, argument)
             size = extent(b, argument.layout, argument.element_bits, leaves)
-            self.call(x, b, "object_", index, pointer, size, int(index in facts.written))
+            self.call(x, b, "object", index, pointer, size, int(index in facts.written))
             for k, leaf in enumerate(leaves[:MAX_LEAVES]):
                 self.call(x, b, "leaf", index, k, leaf)
         if facts.lone:
@@ -540,8 +556,7 @@ def call(expansion: Any, b: Builder, name: str, *arguments: Any) -> ir.Value | N
 
 def call_operation(expansion: Any, b: Builder, name: str, *arguments: Any) -> ir.Operation:
     """The call of a function of the detector."""
-    symbol = detector.PREFIX + name.strip("_")
-    inputs, result = detector.exports()[symbol]
+    symbol, inputs, result = detector.functions()[name]
     values: list[ir.Value] = []
     for argument, width in zip(arguments, inputs, strict=True):
         if isinstance(argument, int):

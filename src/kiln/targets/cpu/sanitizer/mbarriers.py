@@ -1,220 +1,197 @@
 """Mbarriers, and groups of asynchronous copies."""
 
+# pyright: reportReturnType=false, reportArgumentType=false
+# native code: None is null where a pointer is declared, and a Python number becomes one of the type
+
 from __future__ import annotations
 
-import ctypes
-from typing import Any
+from ....native import Ptr, native, ref, u32, u64
+from .clocks import acquire, clock_drop, clock_join, clock_new, numbers, release, release_into
+from .memory import clear, lesser, many, raise_to
+from .orders import location
+from .reporting import about, report, report_alone
+from .state import BULK, LOCATIONS, LOOKED, PASSED, PENDING, RING, RULE, Location, detector, state
 
-from .clocks import clock_entry
-from .native import Code, Value, Variable
-from .registry import call, exported, maximum, state_of
-from .state import LOCATIONS, LOOKED, PASSED, PENDING, RING, RULE, Location, Thread
-
-
-@exported([64, 32, 32])
-def mbarrier_init(c: Code, address: Value, count: Value, site: Value) -> None:
-    st = state_of(c)
-    at = call(c, "location", address, 1)
-    with c.when(at != 0):
-        loc = c.struct(at, Location)
-        with c.when(loc.mbarrier != 0):
-            call(
-                c, "report", RULE["mbarrier-twice"], site, loc.site, st.group, loc.who, address, 8,
-                loc.used.wide(), count.wide(),
-            )  # fmt: skip
-        for i in range(2):
-            call(c, "clock_drop", loc.at("published", i))
-            loc.set_at("published", i, 0)
-        call(c, "clock_drop", loc.local)
-        loc.local = 0
-        loc.mbarrier = 1
-        loc.site = site
-        loc.who = st.tid
-        loc.parity = 0
-        loc.used = 0
-        loc.expected = 0
-        loc.got = 0
-        with c.when(loc.waits == 0):
-            loc.waits = call(c, "alloc", st.threads.wide() * 4)
-        c.call_c("memset", [(loc.waits,), c.i32(0), st.threads.wide() * 4])
+ARRIVALS = (1 << 20) - 1
+"""The bits of an mbarrier that count the arrivals it waits for."""
 
 
-@exported([64, 32], 64)
-def mbarrier_at(c: Code, address: Value, site: Value) -> Variable:
-    """The record of an mbarrier that is used, or 0: it is none, which is reported."""
-    st = state_of(c)
-    result = c.variable(0)
-    call(c, "mbarrier_after", address)  # a copy may have landed meanwhile
-    at = call(c, "location", address, 1)
-    with c.when(at != 0):
-        loc = c.struct(at, Location)
-        with c.when(loc.mbarrier == 0):
-            call(c, "report", RULE["mbarrier-init"], site, site, st.group, st.tid, address, 8, 0, 0)
-        with c.otherwise():
-            loc.used = 1
-            result.set(at)
-    return result
+@detector.export
+def mbarrier_init(address: u64, count: u32, site: u32) -> None:
+    st = state.place
+    found = location(address, True)
+    if found == None:
+        return
+    if found.mbarrier != 0:
+        report(RULE["mbarrier-twice"], site, found.site, st.group, found.who, address, 8, found.used, count)
+    for clock in (found.published[0], found.published[1], found.local):
+        clock_drop(clock)
+    found.published[0] = None
+    found.published[1] = None
+    found.local = None
+    found.mbarrier = 1
+    found.site = site
+    found.who = st.tid
+    found.parity = 0
+    found.used = 0
+    found.expected = 0
+    found.got = 0
+    if found.waits == None:
+        found.waits = many(u32, st.threads)
+    clear(found.waits, st.threads)
 
 
-@exported([64])
-def mbarrier_inval(c: Code, address: Value) -> None:
-    at = call(c, "location", address, 0)
-    with c.when(at != 0):
-        c.struct(at, Location).mbarrier = 0
+@native
+def mbarrier_at(address: u64, site: u32) -> Ptr[Location]:
+    """The record of an mbarrier that is used, or None: it is none, which is reported."""
+    mbarrier_after(address)  # a copy may have landed meanwhile
+    found = location(address, True)
+    if found != None:
+        if found.mbarrier == 0:
+            report_alone("mbarrier-init", site, address, 8)
+            return None
+        found.used = 1
+    return found
 
 
-def _accumulator(c: Code, loc: Any) -> None:
-    """The clock of the phase that is going on: all that was released here so far."""
-    with c.when(loc.local == 0):
-        made = call(c, "clock_new")
-        call(c, "clock_join", made, loc.at("published", (loc.parity ^ 1) & 1))
-        loc.local = made
+@detector.export
+def mbarrier_inval(address: u64) -> None:
+    found = location(address, False)
+    if found != None:
+        found.mbarrier = 0
 
 
-@exported([64, 32, 32, 32, 32])
-def mbarrier_arrive(c: Code, address: Value, arrivals: Value, bytes_: Value, site: Value, how: Value) -> None:
-    """Before an arrival. `how`: 0 releases, 1 is relaxed, 2 is that of the thread's copies, 3 of its bulk copies."""
-    st = state_of(c)
-    thread = c.struct(st.current, Thread)
-    at = call(c, "mbarrier_at", address, site)
-    with c.when(at != 0):
-        loc = c.struct(at, Location)
-        missing = c.load(address).narrow() & ((1 << 20) - 1)
-        with c.when(missing < arrivals):
-            call(
-                c, "report", RULE["mbarrier-overflow"], site, loc.site, st.group, loc.who, address, 8, missing.wide(),
-                arrivals.wide(),
-            )  # fmt: skip
-        _accumulator(c, loc)
-        with c.when(arrivals != 0):
-            loc.arrive_site = site
-        clock = loc.local
-        with c.when(bytes_ != 0):
-            with c.when(how == 3):
-                loc.got = loc.got + bytes_.wide()
-            with c.otherwise():
-                loc.expected = loc.expected + bytes_.wide()
-                loc.bytes_site = site
-        with c.when((how == 0) & (arrivals != 0)):
-            call(c, "release", clock)
-        with c.when(how == 1):
-            call(c, "release_into", clock, thread.at("fence_base", 0), thread.place("fence_own"))
-        with c.when(how >= 2):
-            engine = how - 1
-            with c.when(st.length > st.threads * engine):
-                place = clock_entry(c, clock, engine * st.threads + st.tid)
-                epoch = thread.at("epoch", engine - 1)
-                c.store(maximum(c.load(place, 32), epoch), place, 32)
-                thread.set_at("epoch", engine - 1, epoch + 1)
+@detector.export
+def mbarrier_arrive(address: u64, arrivals: u32, size: u32, site: u32, how: u32) -> None:
+    """Before an arrival. `how`: 0 releases, 1 is relaxed, 1 + e is that of what the thread gave to engine e."""
+    st = state.place
+    thread = st.current
+    found = mbarrier_at(address, site)
+    if found == None:
+        return
+    missing = u32(Ptr[u64](address)[0]) & ARRIVALS
+    if missing < arrivals:
+        report(RULE["mbarrier-overflow"], site, found.site, st.group, found.who, address, 8, missing, arrivals)
+    if found.local == None:  # all that was released in this phase so far
+        found.local = clock_new()
+        clock_join(found.local, found.published[found.parity ^ 1])
+    if arrivals != 0:
+        found.arrive_site = site
+    if size != 0:
+        if how == 1 + BULK:
+            found.got += size
+        else:
+            found.expected += size
+            found.bytes_site = site
+    if how == 0 and arrivals != 0:
+        release(found.local)
+    if how == 1:
+        release_into(found.local, thread.fences[0].base, ref(thread.fences[0]).own)
+    if how >= 2:
+        engine = how - 1
+        if engine < st.engines:
+            epoch = thread.epoch[engine]
+            raise_to(ref(numbers(found.local))[engine * st.threads + st.tid], epoch)
+            thread.epoch[engine] = epoch + 1
 
 
-@exported([64])
-def mbarrier_after(c: Code, address: Value) -> None:
+@detector.export
+def mbarrier_after(address: u64) -> None:
     """After an mbarrier changed: if that completed its phase, publish the clock."""
-    at = call(c, "location", address, 0)
-    with c.when(at != 0):
-        loc = c.struct(at, Location)
-        parity = (c.load(address) >> 63).narrow()
-        with c.when((loc.mbarrier != 0) & (parity != loc.parity)):
-            _phase_ends(c, loc, address)
-            call(c, "clock_drop", loc.at("published", loc.parity))
-            loc.set_at("published", loc.parity, loc.local)
-            loc.local = 0
-            loc.parity = parity
-            loc.expected = 0
-            loc.got = 0
+    found = location(address, False)
+    if found == None:
+        return
+    parity = u32(Ptr[u64](address)[0] >> 63)
+    if found.mbarrier != 0 and parity != found.parity:
+        phase_ends(found, address)
+        clock_drop(found.published[found.parity])
+        found.published[found.parity] = found.local
+        found.local = None
+        found.parity = parity
+        found.expected = 0
+        found.got = 0
 
 
-def _phase_ends(c: Code, loc: Any, address: Value) -> None:
+@native
+def phase_ends(found: Ptr[Location], address: u64) -> None:
     """Who waited for the phase before this one, and has not looked since, has missed it: its parity is that of the next one.
 
     The lanes of a warp count as one: where one of them has looked, the others are taken to be there, too.
     """
-    st = state_of(c)
+    st = state.place
     warps = (st.per_block + 31) >> 5
-    with c.loop((st.threads // st.per_block) * warps) as w:
+    for w in range((st.threads // st.per_block) * warps):
         first = (w // warps) * st.per_block + (w % warps << 5)
         left = st.per_block - (w % warps << 5)
-        looked, late = c.variable(0, 32), c.variable(0, 32)
-        with c.loop((left < 32).choose(left, c.i32(32))) as lane:
-            place = loc.waits + (first + lane).wide() * 4
-            state = c.load(place, 32)
-            with c.when(state == LOOKED):
-                looked.set(1)
-            with c.when(state == PASSED):
-                late.set(first + lane + 1)
-            with c.when((state == LOOKED) | (state == PASSED)):
-                c.store(0, place, 32)
-            with c.when(state == (loc.parity | PENDING)):
-                c.store(c.i32(PASSED), place, 32)
-        with c.when((late.get() != 0) & (looked.get() == 0)):
-            me = c.variable(st.tid, 32)
-            st.tid = late.get() - 1  # the finding is about who waits
-            call(
-                c, "report", RULE["mbarrier-phase"], loc.wait_site, loc.arrive_site, st.group, me.get(), address, 8,
-                (loc.parity ^ 1).wide(), 0,
-            )  # fmt: skip
-            st.tid = me.get()
+        looked, late = False, u32(0)
+        for lane in range(lesser(left, u32(32))):
+            waits = found.waits[first + lane]
+            if waits == LOOKED:
+                looked = True
+                found.waits[first + lane] = 0
+            elif waits == PASSED:
+                late = first + lane + 1
+                found.waits[first + lane] = 0
+            elif waits == found.parity | PENDING:
+                found.waits[first + lane] = PASSED
+        if late != 0 and not looked:
+            other = found.parity ^ 1
+            about(late - 1, "mbarrier-phase", found.wait_site, found.arrive_site, st.group, st.tid, address, 8, other)
 
 
-@exported([64, 32, 32])
-def mbarrier_waits(c: Code, address: Value, phase: Value, site: Value) -> None:
+@detector.export
+def mbarrier_waits(address: u64, phase: u32, site: u32) -> None:
     """Before a wait for the phase of a parity."""
-    st = state_of(c)
-    at = call(c, "mbarrier_at", address, site)
-    with c.when(at != 0):
-        loc = c.struct(at, Location)
-        loc.wait_site = site
-        c.store((phase & 1) | PENDING, loc.waits + st.tid.wide() * 4, 32)
+    found = mbarrier_at(address, site)
+    if found != None:
+        found.wait_site = site
+        found.waits[state.place.tid] = (phase & 1) | PENDING
 
 
-@exported([64, 32, 32])
-def mbarrier_waited(c: Code, address: Value, phase: Value, done: Value) -> None:
+@detector.export
+def mbarrier_waited(address: u64, phase: u32, done: u32) -> None:
     """After a wait for the phase of a parity; `done`: it was complete."""
-    call(c, "mbarrier_after", address)
-    at = call(c, "location", address, 0)
-    st = state_of(c)
-    with c.when(at != 0):
-        loc = c.struct(at, Location)
-        with c.when(loc.waits != 0):
-            c.store((done != 0).choose(c.i32(LOOKED), 0), loc.waits + st.tid.wide() * 4, 32)
-        with c.when(done != 0):
-            call(c, "acquire", loc.at("published", phase & 1))
+    mbarrier_after(address)
+    found = location(address, False)
+    if found == None:
+        return
+    if found.waits != None:
+        found.waits[state.place.tid] = u32(LOOKED) if done != 0 else u32(0)
+    if done != 0:
+        acquire(found.published[phase & 1])
 
 
-@exported([])
-def stuck(c: Code) -> None:
+@detector.export
+def stuck() -> None:
     """No thread can go on: mbarriers that wait for bytes say how many were announced and how many came."""
-    st = state_of(c)
-    with c.when(st.locations != 0):
-        with c.loop(c.i64(LOCATIONS)) as i:
-            loc = c.struct(st.locations + i * ctypes.sizeof(Location), Location)
-            here = (loc.mbarrier != 0) & (loc.born == st.group + 1)
-            with c.when(here & (loc.expected != loc.got)):
-                call(
-                    c, "report", RULE["mbarrier-bytes"], loc.bytes_site, loc.site, st.group, loc.who, loc.key, 8,
-                    loc.expected, loc.got,
-                )  # fmt: skip
+    st = state.place
+    if st.locations == None:
+        return
+    for i in range(LOCATIONS):
+        found = st.locations[i]
+        if found.mbarrier != 0 and found.born == st.group + 1 and found.expected != found.got:
+            report(
+                RULE["mbarrier-bytes"], found.bytes_site, found.site, st.group, found.who, found.key, 8, found.expected, found.got,
+            )  # fmt: skip
 
 
 # --- asynchronous copies ---------------------------------------------------------------------------------------------
 
 
-@exported([32])
-def commit(c: Code, engine: Value) -> None:
-    st = state_of(c)
-    thread = c.struct(st.current, Thread)
-    count, epoch = thread.at("groups", engine), thread.at("epoch", engine)
-    thread.set_at("ring", engine * RING + (count & (RING - 1)), epoch)
-    thread.set_at("groups", engine, count + 1)
-    thread.set_at("epoch", engine, epoch + 1)
+@detector.export
+def commit(engine: u32) -> None:
+    """What the running thread gave to an engine so far is a group."""
+    thread = state.place.current
+    count, epoch = thread.groups[engine], thread.epoch[engine]
+    thread.ring[engine * RING + (count & (RING - 1))] = epoch
+    thread.groups[engine] = count + 1
+    thread.epoch[engine] = epoch + 1
 
 
-@exported([32, 32])
-def waited(c: Code, engine: Value, left: Value) -> None:
-    st = state_of(c)
-    thread = c.struct(st.current, Thread)
-    count = thread.at("groups", engine)
-    with c.when(count > left):
-        epoch = thread.at("ring", engine * RING + ((count - left - 1) & (RING - 1)))
-        thread.set_at("own", engine + 1, maximum(thread.at("own", engine + 1), epoch))
+@detector.export
+def waited(engine: u32, left: u32) -> None:
+    """The running thread has waited until at most `left` groups are on their way."""
+    thread = state.place.current
+    count = thread.groups[engine]
+    if count > left:
+        raise_to(ref(thread).own + engine, thread.ring[engine * RING + ((count - left - 1) & (RING - 1))])

@@ -1,192 +1,196 @@
 """Addresses that order memory: atomics, ordered loads and stores; and fences."""
 
+# pyright: reportReturnType=false, reportArgumentType=false
+# native code: None is null where a pointer is declared, and a Python number becomes one of the type
+
 from __future__ import annotations
 
-import ctypes
-from typing import Any
+from ....native import Ptr, inline, native, ref, u32, u64
+from .clocks import acquire, clock_drop, clock_hold, clock_join, clock_new, clock_union, numbers, release_into, tick
+from .memory import clear, many, raise_to
+from .state import GENERIC, LOCATIONS, SECTIONS, Clock, Location, Thread, detector, state
 
-from .clocks import tick
-from .native import Code, Value, Variable
-from .registry import CLOCK_HEADER, call, exported, maximum, state_of
-from .state import LOCATIONS, Clock, Location, Thread
+_MIX = 0x9E37_79B9_7F4A_7C15
 
 
-@exported([64, 32], 64)
-def location(c: Code, address: Value, create: Value) -> Variable:
-    """The record of an address, or 0: it has none and `create` is 0, or there is no place."""
-    st = state_of(c)
-    size = ctypes.sizeof(Location)
-    result = c.variable(0)
-    with c.when(st.locations == 0):
-        st.locations = call(c, "alloc", size * LOCATIONS)
-    slot = c.variable((address * -0x61C8864680B583EB) >> (64 - LOCATIONS.bit_length() + 1))
-    tries = c.variable(0)
+@inline
+def hashed(key, entries):
+    """A place for a key among a power of two of entries."""
+    return (key * u64(_MIX)) >> (64 - entries.bit_length() + 1)
 
-    def probing() -> Value:
-        key = c.load(st.locations + slot.get() * size)
-        return (key != 0) & (key != address) & (tries.get() < LOCATIONS - 1)
 
-    with c.repeat(probing):
-        slot.set((slot.get() + 1) & (LOCATIONS - 1))
-        tries.set(tries.get() + 1)
-    at = st.locations + slot.get() * size
-    loc = c.struct(at, Location)
-    with c.when(loc.key == address):
-        result.set(at)
+@native
+def location(address: u64, create: bool) -> Ptr[Location]:
+    """The record of an address, or None: it has none and `create` is false, or there is no place."""
+    st = state.place
+    if st.locations == None:
+        st.locations = many(Location, LOCATIONS)
+    slot = hashed(address, LOCATIONS)
+    tries = u64(0)
+    while st.locations[slot].key != 0 and st.locations[slot].key != address and tries < LOCATIONS - 1:
+        slot = (slot + 1) & (LOCATIONS - 1)
+        tries += 1
+    found = st.locations[slot]
+    if found.key == address:
         # an address in shared memory is another thing in another group
-        with c.when((loc.born != 0) & (loc.born != st.group + 1)):
-            with c.when(create != 0):
-                for name in ("local", "wide"):
-                    call(c, "clock_drop", getattr(loc, name))
-                for i in range(2):
-                    call(c, "clock_drop", loc.at("published", i))
-                waits = loc.waits
-                c.call_c("memset", [(at,), c.i32(0), c.i64(size)])
-                loc.waits = waits
-                loc.key = address
-                loc.born = st.group + 1
-            with c.otherwise():
-                result.set(0)
-    with c.otherwise():
-        with c.when((create != 0) & (loc.key == 0)):
-            loc.key = address
-            in_arena = (address >= st.arena) & (address < st.arena_end)
-            loc.born = in_arena.choose(st.group + 1, 0)
-            result.set(at)
-    return result
+        if found.born != 0 and found.born != st.group + 1:
+            if not create:
+                return None
+            for clock in (found.local, found.wide, found.published[0], found.published[1]):
+                clock_drop(clock)
+            waits = found.waits
+            clear(found)
+            found.waits = waits
+            found.key = address
+            found.born = st.group + 1
+        return found
+    if not create or found.key != 0:
+        return None
+    found.key = address
+    if address >= st.arena and address < st.arena_end:
+        found.born = st.group + 1
+    return found
 
 
-@exported([64, 64, 32, 64, 64], 64)
-def chained(c: Code, old: Value, chain: Value, released: Value, base: Value, own: Value) -> Variable:
+@native
+def chained(old: Ptr[Clock], chain: bool, released: bool, base: Ptr[Clock], own: Ptr[u32]) -> Ptr[Clock]:
     """The clock of an address after a write: what was released there before, if the write continues it (`chain`), and
     what the writer releases now."""
-    made = c.variable(0)
-    with c.when((released != 0) | ((chain != 0) & (old != 0))):
-        made.set(call(c, "clock_new"))
-        with c.when(chain != 0):
-            call(c, "clock_join", made.get(), old)
-        with c.when(released != 0):
-            call(c, "release_into", made.get(), base, own)
-    call(c, "clock_drop", old)
+    made = Ptr[Clock](None)
+    if released or (chain and old != None):
+        made = clock_new()
+        if chain:
+            clock_join(made, old)
+        if released:
+            release_into(made, base, own)
+    clock_drop(old)
     return made
 
 
-@exported([64, 32, 32, 32])
-def atomic(c: Code, address: Value, order: Value, scope: Value, how: Value) -> None:
+@detector.export
+def atomic(address: u64, order: u32, scope: u32, how: u32) -> None:
     """An atomic access. `order`: 1 acquires, 2 releases; `scope`: 0 the block, 1 more; `how`: 0 load, 1 store, 2 both."""
-    st = state_of(c)
-    with c.when(st.active != 0):
-        thread = c.struct(st.current, Thread)
-        fenced = thread.at("fence_own", 0) != 0
-        releases = (how != 0) & (((order & 2) != 0) | fenced)
-        at = call(c, "location", address, releases.narrow())
-        with c.when(at != 0):
-            loc = c.struct(at, Location)
-            block = st.group * st.at("sizes", 11) + st.tid // st.per_block
-            here = (loc.local_block == block) & (loc.local != 0)
-            with c.when(how != 1):
-                with c.when((order & 1) != 0):
-                    with c.when(here):
-                        call(c, "acquire", loc.local)
-                    with c.when(scope != 0):
-                        call(c, "acquire", loc.wide)
-                with c.otherwise():
-                    with c.when(here):
-                        _see(c, thread, 0, loc.local)
-                    with c.when(scope != 0):
-                        _see(c, thread, 1, loc.wide)
-            with c.when(how != 0):
-                explicit = (order & 2) != 0
-                own = [explicit.choose(thread.place("own"), thread.place("fence_own", 6 * i)) for i in range(2)]
-                base = [explicit.choose(thread.base, thread.at("fence_base", i)) for i in range(2)]
-                is_rmw = (how == 2).narrow()
-                chain = c.variable(is_rmw, 32)
-                with c.when(loc.local_block != block):
-                    chain.set(0)
-                released = (explicit | fenced).narrow()
-                loc.local = call(c, "chained", loc.local, chain.get().wide(), released, base[0], own[0])
-                loc.local_block = block
-                with c.when(scope != 0):
-                    wide_fence = thread.at("fence_own", 6) != 0
-                    released = (explicit | wide_fence).narrow()
-                    loc.wide = call(c, "chained", loc.wide, is_rmw.wide(), released, base[1], own[1])
-        with c.when((order & 2) != 0):
-            tick(c, thread)
+    st = state.place
+    if st.active == 0:
+        return
+    thread = st.current
+    explicit = order & 2 != 0
+    fenced = thread.fences[0].own[0] != 0
+    found = location(address, how != 0 and (explicit or fenced))
+    if found != None:
+        block = st.group * st.sizes.group + st.tid // st.per_block
+        here = found.local_block == block and found.local != None
+        if how != 1:
+            if order & 1 != 0:
+                if here:
+                    acquire(found.local)
+                if scope != 0:
+                    acquire(found.wide)
+            else:
+                if here:
+                    see(ref(thread).seen, found.local)
+                if scope != 0:
+                    see(ref(thread).seen + 1, found.wide)
+        if how != 0:
+            chain = how == 2
+            base, own = released_by(thread, explicit, 0)
+            found.local = chained(found.local, chain and found.local_block == block, explicit or fenced, base, own)
+            found.local_block = block
+            if scope != 0:
+                base, own = released_by(thread, explicit, 1)
+                wide_fence = thread.fences[1].own[0] != 0
+                found.wide = chained(found.wide, chain, explicit or wide_fence, base, own)
+    if explicit:
+        tick(thread)
 
 
-def _see(c: Code, thread: Any, which: int, clock: Value) -> None:
-    with c.when(clock != 0):
-        before = thread.at("seen", which)
-        thread.set_at("seen", which, call(c, "clock_union", before, clock))
-        call(c, "clock_drop", before)
+@inline
+def released_by(thread, explicit, scope):
+    """What a write releases: all that the thread knows, or what it knew at its last fence."""
+    base, own = thread.base, ref(thread).own
+    if not explicit:
+        base, own = thread.fences[scope].base, ref(thread.fences[scope]).own
+    return base, own
 
 
-@exported([32, 32])
-def fence(c: Code, scope: Value, sequential: Value) -> None:
+@native
+def see(place: Ptr[Ptr[Clock]], clock: Ptr[Clock]) -> None:
+    if clock != None:
+        before = place[0]
+        place[0] = clock_union(before, clock)
+        clock_drop(before)
+
+
+@detector.export
+def fence(scope: u32, sequential: u32) -> None:
     """What relaxed reads saw is acquired; what relaxed writes write from now on is released as of now.
 
     Sequentially consistent fences are in one order with all others of their kind, so that a barrier may come between the fence and
     the write: if all who come to it have made one, what a thread writes after it is released as of the barrier.
     """
-    st = state_of(c)
-    with c.when(st.active != 0):
-        thread = c.struct(st.current, Thread)
-        for i in range(2):
-            with c.when((scope != 0) | (c.i32(i) == 0)):
-                call(c, "acquire", thread.at("seen", i))
-        _fenced(c, thread, scope)
-        with c.when((scope != 0) & (sequential != 0)):
+    st = state.place
+    if st.active == 0:
+        return
+    thread = st.current
+    acquire(thread.seen[0])
+    if scope != 0:
+        acquire(thread.seen[1])
+    remember(thread, 0)
+    if scope != 0:
+        remember(thread, 1)
+        if sequential != 0:
             st.sequential = 1
             thread.fenced = 1
-        tick(c, thread)
+    tick(thread)
 
 
-def _fenced(c: Code, thread: Any, scope: Any) -> None:
+@native
+def remember(thread: Ptr[Thread], scope: u32) -> None:
     """What the thread knows now is what its relaxed writes release."""
-    for i in range(2):
-        with c.when((scope != 0) | (c.i32(i) == 0)):
-            call(c, "clock_hold", thread.base)
-            call(c, "clock_drop", thread.at("fence_base", i))
-            thread.set_at("fence_base", i, thread.base)
-            for s in range(6):
-                thread.set_at("fence_own", 6 * i + s, thread.at("own", s))
+    fence = thread.fences[scope]
+    clock_hold(thread.base)
+    clock_drop(fence.base)
+    fence.base = thread.base
+    for section in range(SECTIONS):
+        fence.own[section] = thread.own[section]
 
 
-@exported([64])
-def fenced_barrier(c: Code, clock: Value) -> None:
+@native
+def fenced_barrier(clock: Ptr[Clock]) -> None:
     """The running thread has passed a barrier to which all came fenced."""
-    st = state_of(c)
-    with c.when((st.sequential != 0) & (c.struct(clock, Clock).unfenced == 0)):
-        thread = c.struct(st.current, Thread)
-        _fenced(c, thread, c.i32(1))
+    st = state.place
+    if st.sequential != 0 and clock.unfenced == 0:
+        thread = st.current
+        remember(thread, 0)
+        remember(thread, 1)
         thread.fenced = 1
-        tick(c, thread)
+        tick(thread)
 
 
-@exported([])
-def proxy_fence(c: Code) -> None:
+@detector.export
+def proxy_fence() -> None:
     """The async proxy of this thread learns what the thread knows."""
-    st = state_of(c)
-    with c.when((st.active != 0) & (st.level == 2)):
-        thread = c.struct(st.current, Thread)
-        thread.set_at("own", 3, thread.at("own", 0))
-        thread.set_at("own", 4, thread.at("own", 1))
-        base = thread.base
-        with c.when(base != 0):
-            with c.when(st.at("proxy_memo", 0) != base):
-                made = call(c, "clock_new")
-                call(c, "clock_join", made, base)
-                n = st.threads.wide()
-                with c.loop(n * 2) as i:
-                    told = made + CLOCK_HEADER + (i + n * 3) * 4
-                    c.store(maximum(c.load(told, 32), c.load(made + CLOCK_HEADER + i * 4, 32)), told, 32)
-                call(c, "clock_hold", base)
-                for i in range(2):
-                    call(c, "clock_drop", st.at("proxy_memo", i))
-                st.set_at("proxy_memo", 0, base)
-                st.set_at("proxy_memo", 1, made)
-            made = st.at("proxy_memo", 1)
-            call(c, "clock_hold", made)
-            call(c, "clock_drop", base)
-            thread.base = made
-        tick(c, thread)
+    st = state.place
+    if st.active == 0 or st.engines <= GENERIC:
+        return
+    thread = st.current
+    for engine in range(GENERIC):
+        thread.own[st.engines + engine] = thread.own[engine]
+    base = thread.base
+    if base != None:
+        if st.proxy_memo[0] != base:
+            made = clock_new()
+            clock_join(made, base)
+            known = numbers(made)
+            n = u64(st.threads)
+            for i in range(n * GENERIC):
+                raise_to(ref(known)[n * st.engines + i], known[i])
+            clock_hold(base)
+            clock_drop(st.proxy_memo[0])
+            clock_drop(st.proxy_memo[1])
+            st.proxy_memo[0] = base
+            st.proxy_memo[1] = made
+        clock_hold(st.proxy_memo[1])
+        clock_drop(base)
+        thread.base = st.proxy_memo[1]
+    tick(thread)

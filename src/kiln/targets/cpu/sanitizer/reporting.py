@@ -1,109 +1,149 @@
 """Findings as the detector records them: one for each rule and pair of places."""
 
+# pyright: reportReturnType=false, reportArgumentType=false
+# native code: None is null where a pointer is declared, and a Python number becomes one of the type
+
 from __future__ import annotations
 
-import ctypes
-from typing import Any
-
-from .native import Code, Value, Variable
-from .registry import exported, state_of
-from .state import GLOBAL, KIND_OF_RULE, KINDS, MAX_FINDINGS, RULE, RULES, SHARED, Finding, Object
+from ....native import Ptr, inline, native, u8, u32, u64
+from .memory import copy
+from .state import GLOBAL, KIND_OF_RULE, KINDS, MAX_FINDINGS, RULE, RULES, SHARED, Finding, Object, state
 
 _SYMMETRIC = ("write-write", "divergent", "count", "lanes-site")
 """Rules about two places that are alike: which of them comes second is the schedule's choice."""
 
 
-@exported([32, 32, 32, 32, 32, 64, 32, 64, 64], 64)
+@inline
+def _bits(rules):
+    """A word with the bits of some rules."""
+    return sum(1 << RULE[name] for name in rules)
+
+
+@native
+def is_wanted(rule: u32) -> bool:
+    """Whether the build looks for findings of a rule."""
+    st = state.place
+    wanted = u32(0)
+    for number, kind in tuple(enumerate(KINDS)):
+        if st.kinds & (1 << number) != 0:
+            wanted |= _bits([name for name in RULES if KIND_OF_RULE[name] == kind])
+    return (wanted >> rule) & 1 != 0
+
+
+@native
 def report(
-    c: Code, rule: Value, site: Value, other_site: Value, other_group: Value, other_tid: Value, address: Value,
-    bytes_: Value, extra0: Value, extra1: Value,
-) -> Variable:  # fmt: skip
+    rule: u32, site: u32, other_site: u32, other_group: u32, other_tid: u32, address: u64 = 0, size: u32 = 0, first: u64 = 0,
+    second: u64 = 0,
+) -> Ptr[Finding]:  # fmt: skip
     """Record a finding, once for each rule and pair of places. `address` 0: it is about no memory.
 
     What is recorded is the case of the lowest block and thread, so that it does not depend on the schedule. Gives the record
-    that was filled in; 0 if none was.
+    that was filled in; None if none was.
     """
-    st = state_of(c)
-    wanted = c.variable(0, 32)
-    for kind_number, kind in enumerate(KINDS):
-        rules = [RULE[name] for name in RULES if KIND_OF_RULE[name] == kind]
-        inside = (rule >= rules[0]) & (rule <= rules[-1]) & ((st.kinds & (1 << kind_number)) != 0)
-        wanted.set(wanted.get() | inside.narrow())
-    found, filled = c.variable(0), c.variable(0)
-    either_way = rule == RULE[_SYMMETRIC[0]]
-    for name in _SYMMETRIC[1:]:
-        either_way = either_way | (rule == RULE[name])
-    with c.loop(st.findings_count) as i:
-        at = st.place("findings", i)
-        f = c.struct(at, Finding)
-        straight = (f.site == site) & (f.other_site == other_site)
-        swapped = either_way & (f.site == other_site) & (f.other_site == site)
-        same = (f.rule == rule) & (straight | swapped) & (f.kernel == st.kernel)
-        found.set(same.choose(at, found.get()))
-    with c.when(wanted.get() != 0):
-        with c.when(found.get() != 0):
-            f = c.struct(found.get(), Finding)
-            f.count = f.count + 1
-            group = st.group - st.first_group
-            lower = (group < f.group) | ((group == f.group) & (st.tid < f.tid))
-            with c.when(lower):
-                filled.set(found.get())
-        with c.otherwise():
-            with c.when(st.findings_count < MAX_FINDINGS):
-                filled.set(st.place("findings", st.findings_count))
-                st.findings_count = st.findings_count + 1
-                c.struct(filled.get(), Finding).count = 1
-            with c.otherwise():
-                st.overflow = st.overflow + 1
-    with c.when(filled.get() != 0):
-        f = c.struct(filled.get(), Finding)
-        _fill(c, st, f, rule, site, other_site, other_group, other_tid, address, bytes_, extra0, extra1)
-    return filled
+    st = state.place
+    if not is_wanted(rule):
+        return None
+    either_way = (u32(_bits(_SYMMETRIC)) >> rule) & 1 != 0
+    found = Ptr[Finding](None)
+    for i in range(st.findings_count):
+        f = st.findings[i]
+        straight = f.site == site and f.other_site == other_site
+        swapped = either_way and f.site == other_site and f.other_site == site
+        if f.rule == rule and (straight or swapped) and f.kernel == st.kernel:
+            found = f
+    if found != None:
+        found.count += 1
+        group = st.group - st.first_group
+        if group > found.group or (group == found.group and st.tid >= found.tid):
+            return None
+    elif st.findings_count < MAX_FINDINGS:
+        found = st.findings[st.findings_count]
+        st.findings_count += 1
+        found.count = 1
+    else:
+        st.overflow += 1
+        return None
+    found.rule = rule
+    found.site = site
+    found.other_site = other_site
+    found.tid = st.tid
+    found.other_tid = other_tid
+    found.bytes = size
+    found.address = address
+    found.kernel = st.kernel
+    found.space = 0
+    found.rank = 0
+    found.object = 0
+    found.offset = 0
+    found.modes = 0
+    found.extra[0] = first
+    found.extra[1] = second
+    found.group = st.group - st.first_group
+    copy(found.sizes, st.sizes)
+    if other_group < st.first_group:
+        found.before = 1
+        found.other_group = other_group - st.before_group
+        found.other_kernel = st.before_kernel
+        copy(found.other_sizes, st.before_sizes)
+    else:
+        found.before = 0
+        found.other_group = other_group - st.first_group
+        found.other_kernel = st.kernel
+        copy(found.other_sizes, st.sizes)
+    say_where(found, address)
+    return found
 
 
-def _fill(
-    c: Code, st: Any, f: Any, rule: Value, site: Value, other_site: Value, other_group: Value, other_tid: Value, address: Value,
-    bytes_: Value, extra0: Value, extra1: Value,
-) -> None:  # fmt: skip
-    for name, value in (
-        ("rule", rule), ("site", site), ("other_site", other_site), ("tid", st.tid), ("other_tid", other_tid), ("bytes", bytes_), ("address", address),
-        ("kernel", st.kernel), ("space", c.i32(0)), ("flags", c.i32(0)), ("rank", c.i32(0)), ("object", c.i32(0)), ("offset", c.i64(0)),
-        ("modes", c.i32(0)),
-    ):  # fmt: skip
-        setattr(f, name, value)
-    f.set_at("extra", 0, extra0)
-    f.set_at("extra", 1, extra1)
-    before = other_group < st.first_group
-    f.group = st.group - st.first_group
-    f.other_group = other_group - before.choose(st.before_group, st.first_group)
-    f.before = before.narrow()
-    f.other_kernel = before.choose(st.before_kernel, st.kernel)
-    for i in range(13):
-        f.set_at("sizes", i, st.at("sizes", i))
-        f.set_at("other_sizes", i, before.choose(st.at("before_sizes", i), st.at("sizes", i)))
-    placed(c, st, f, address)
+@inline
+def report_alone(rule, site, *more):
+    """A finding about the running thread and no other."""
+    st = state.place
+    return report(RULE[rule], site, site, st.group, st.tid, *more)
 
 
-def placed(c: Code, st: Any, f: Any, address: Value) -> None:
+@native
+def say_where(f: Ptr[Finding], address: u64) -> None:
     """The memory of a finding is at an address."""
-    with c.when((address >= st.arena) & (address < st.arena_end)):
+    st = state.place
+    if address >= st.arena and address < st.arena_end:
         inside = address - st.arena
         f.space = SHARED
-        f.rank = (inside // st.chunk).narrow()
+        f.rank = u32(inside // st.chunk)
         f.offset = inside % st.chunk
-    with c.otherwise():
-        with c.when(address != 0):
-            f.space = GLOBAL
-            with c.loop(st.object_count) as i:
-                o = c.struct(st.place("objects", i), Object)
-                with c.when((address >= o.low) & (address < o.high)):
-                    attribute(c, f, o, i, address)
+    elif address != 0:
+        f.space = GLOBAL
+        for i in range(st.object_count):
+            o = st.objects[i]
+            if address >= o.low and address < o.high:
+                attribute(f, o, i, address)
 
 
-def attribute(c: Code, f: Any, o: Any, index: Value, address: Value) -> None:
+@native
+def attribute(f: Ptr[Finding], o: Ptr[Object], index: u32, address: u64) -> None:
     """The memory of a finding is that of an argument."""
     f.object = index + 1
     f.offset = address - o.base
-    known = f.place("known")
-    for word in range(ctypes.sizeof(Object) // 8):
-        c.store(c.load(o.address + 8 * word), known + 8 * word)
+    copy(f.known, o)
+
+
+@inline
+def about(tid, rule, *more):
+    """A finding that is about another thread than the running one."""
+    st = state.place
+    me = st.tid
+    st.tid = tid
+    report(RULE[rule], *more)
+    st.tid = me
+
+
+@native
+def writes_what_is_there(place: u64) -> bool:
+    """Whether the access writes, at the bytes of a cell, what they hold already."""
+    st = state.place
+    if st.value == 0:
+        return False
+    new, old = Ptr[u8](st.value + (place - st.value_for)), Ptr[u8](place)
+    for i in range(u64(1) << st.shift):
+        if new[i] != old[i]:
+            return False
+    return True

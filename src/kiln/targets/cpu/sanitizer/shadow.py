@@ -1,437 +1,404 @@
 """Accesses: who read and wrote each few bytes last, and whether a new access comes after that."""
 
+# pyright: reportReturnType=false, reportArgumentType=false
+# native code: None is null where a pointer is declared, and a Python number becomes one of the type
+
 from __future__ import annotations
 
-from typing import Any
-
-from .independent_threads import LONE_CELL
-from .native import Code, Value, Variable
-from .registry import CELL, CLOCK_HEADER, call, exported, maximum, state_of
-from .reporting import attribute, placed
+from ....native import Ptr, i64, inline, native, ref, size_of, u32, u64
+from .clocks import clock_lowest, numbers, ordered
+from .independent_threads import lone_touch
+from .launches import remote_access
+from .memory import allocate, clear, copy, greater, lesser, many
+from .orders import hashed
+from .reporting import attribute, report, report_alone, say_where, writes_what_is_there
 from .state import (
     ALIGNMENT_SHIFT,
     ATOMIC,
     DENSE,
     ENGINE_SHIFT,
+    GENERIC,
     GLOBAL,
     MAX_PAGES,
+    NO_INIT,
     PAGE_SHIFT,
     RULE,
     SHARED,
+    SPACE_MASK,
     WRITE,
     Cell,
-    Finding,
-    Object,
-    Thread,
+    LoneCell,
+    Page,
+    Reader,
+    Readers,
+    Spare,
+    detector,
+    state,
 )
 
-NO_INIT = 1 << 6
-"""Flag of an access: what it reads need not have been written."""
 _ATOMIC_BIT = 1 << 31
 
 
-@exported([64], 64)
-def global_cell(c: Code, address: Value) -> Variable:
-    """The cell of a global address, or 0 where there is no memory for it."""
-    st = state_of(c)
+@native
+def global_cell(address: u64) -> Ptr[Cell]:
+    """The cell of a global address, or None where there is no memory for it."""
+    st = state.place
     key = (address >> PAGE_SHIFT) + 1
-    page = c.variable(0)
-    with c.when(st.last_page == key):
-        page.set(st.last_page_at)
-    with c.otherwise():
-        with c.when(st.pages == 0):
-            st.pages = call(c, "alloc", 16 * MAX_PAGES)
-        slot = c.variable((key * -0x61C8864680B583EB) >> (64 - MAX_PAGES.bit_length() + 1))
-
-        def probing() -> Value:
-            at = c.load(st.pages + slot.get() * 16)
-            return (at != 0) & (at != key)
-
-        with c.repeat(probing):
-            slot.set((slot.get() + 1) & (MAX_PAGES - 1))
-        entry = st.pages + slot.get() * 16
-        with c.when(c.load(entry) == key):
-            page.set(c.load(entry + 8))
-        with c.otherwise():
-            cells = c.i64(1 << PAGE_SHIFT) >> st.shift.wide()
-            with c.when((st.allocated < st.limit) & (st.page_count < MAX_PAGES // 2)):
-                page.set(call(c, "alloc", cells * CELL))
-                c.store(key, entry)
-                c.store(page.get(), entry + 8)
-                st.page_count = st.page_count + 1
+    if st.last_page != key:
+        st.last_page_at = find_page(key)
         st.last_page = key
-        st.last_page_at = page.get()
-    result = c.variable(0)
-    with c.when(page.get() != 0):
-        result.set(page.get() + ((address & ((1 << PAGE_SHIFT) - 1)) >> st.shift.wide()) * CELL)
-    return result
+    if st.last_page_at == None:
+        return None
+    return ref(st.last_page_at)[(address & ((1 << PAGE_SHIFT) - 1)) >> st.shift]
 
 
-@exported([], 64)
-def dense_new(c: Code) -> Variable:
-    """An array of (clock, site) over all identities, or 0 where there is no memory for it."""
-    st = state_of(c)
-    size = st.identities.wide() * 8
-    made = c.variable(st.free_arrays)
-    with c.when(made.get() == 0):
-        with c.when(st.allocated < st.limit):
-            # the word before it links all of them, so that a new group gets them back
-            block = call(c, "alloc", size + 8)
-            c.store(st.dense, block)
-            st.dense = block
-            made.set(block + 8)
-    with c.otherwise():
-        st.free_arrays = c.load(made.get())
-        c.call_c("memset", [(made.get(),), c.i32(0), size])
-    return made
+@native
+def find_page(key: u64) -> Ptr[Cell]:
+    """The cells of a page, made if there is memory for them."""
+    st = state.place
+    if st.pages == None:
+        st.pages = many(Page, MAX_PAGES)
+    slot = hashed(key, MAX_PAGES)
+    while st.pages[slot].key != 0 and st.pages[slot].key != key:
+        slot = (slot + 1) & (MAX_PAGES - 1)
+    page = st.pages[slot]
+    if page.key == 0:
+        if st.allocated >= st.limit or st.page_count >= MAX_PAGES // 2:
+            return None
+        page.key = key
+        page.cells = many(Cell, u64(1 << PAGE_SHIFT) >> st.shift)
+        st.page_count += 1
+    return page.cells
 
 
-_REPORT_ORDER = ("site", "group", "tid")
+@native
+def readers_new() -> Ptr[Reader]:
+    """An array over all identities, or None where there is no memory for it."""
+    st = state.place
+    spare = st.free_arrays
+    if spare != None:
+        st.free_arrays = spare.next
+        clear(Ptr[Reader](spare + 1), st.identities)
+    else:
+        if st.allocated >= st.limit:
+            return None
+        spare = Ptr[Spare](allocate(u64(st.identities) * size_of(Reader) + size_of(Spare)))
+        spare.before = st.arrays  # all are linked, so that a new group gets them back
+        st.arrays = spare
+    return Ptr[Reader](spare + 1)
 
 
-def _collide(c: Code, rule: Any, site: Value, cell: Any, who: str, address: Value, bytes_: Value) -> None:
-    other = [getattr(cell, f"{who}_{name}") for name in _REPORT_ORDER]
-    other[2] = other[2] & (_ATOMIC_BIT - 1)
-    rule = c.i32(RULE[rule]) if isinstance(rule, str) else rule
-    call(c, "report", rule, site, other[0], other[1], other[2], address, bytes_, 0, 0)
+@inline
+def readers_of(cell):
+    return Ptr[Readers](cell.other)
 
 
-@exported([64, 32, 32, 64, 32])
-def touch(c: Code, at: Value, flags: Value, site: Value, address: Value, bytes_: Value) -> None:
+@inline
+def is_dense(cell, shared):
+    return shared and cell.read.clock != 0 and cell.read.tid == DENSE
+
+
+@inline
+def set_access(target, clock, tid, site, group):
+    target.clock = clock
+    target.tid = tid
+    target.site = site
+    target.group = group
+
+
+@inline
+def collide(rule, site, other, address, size):
+    report(rule, site, other.site, other.group, other.tid & (_ATOMIC_BIT - 1), address, size)
+
+
+@native
+def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> None:
     """One access to the bytes of one cell, by the running thread or one of its engines."""
-    st = state_of(c)
-    thread = c.struct(st.current, Thread)
-    cell = c.struct(at, Cell)
+    st = state.place
+    thread = st.current
     group = st.group
-    engine = (flags >> ENGINE_SHIFT) & 3
+    engine = (flags >> ENGINE_SHIFT) & 15
     me = engine * st.threads + st.tid
-    now = c.variable(thread.at("own", 0), 32)
-    with c.when(engine != 0):
-        now.set(thread.at("epoch", engine - 1))
-    clock = now.get()
-    writes, atomic = (flags & WRITE) != 0, (flags & ATOMIC) != 0
-    shared = (flags & SHARED) != 0
-    again_r = (~writes) & (cell.r_clock == clock) & (cell.r_tid == me) & (cell.r_group == group)
-    again_w = writes & (~atomic) & (cell.w_clock == clock) & (cell.w_tid == me) & (cell.w_group == group)
-    again_w = again_w & (cell.r_clock == 0) & (cell.a_clock == 0)
-    again = (again_r | again_w) & (engine == 0)
-    with c.when(~again):
-        proxy = (engine == 2).narrow()
-        other = cell.w_tid & (_ATOMIC_BIT - 1)
-        other_atomic = (cell.w_tid & _ATOMIC_BIT) != 0
-        unordered = c.variable(0, 32)
-        with c.when((cell.w_clock != 0) & ~((other == me) & (cell.w_group == group) & (engine == 0))):
-            unordered.set(call(c, "ordered", cell.w_group, other, cell.w_clock, proxy) ^ 1)
-        same = c.variable(0, 32)
-        with c.when((unordered.get() != 0) & writes & (st.value != 0) & (cell.w_site == site)):
-            same.set(1)
-            with c.loop(c.i64(1) << st.shift.wide()) as i:
-                new = c.load(st.value + (address - st.value_for) + i, 8)
-                with c.when(new != c.load(address + i, 8)):
-                    same.set(0)
-        with c.when((unordered.get() != 0) & (same.get() == 0) & ~(atomic & other_atomic)):
-            rule = writes.choose(c.i32(RULE["write-write"]), c.i32(RULE["write-read"]))
-            rule = other_atomic.choose(c.i32(RULE["atomic"]), rule)
-            only_proxy = (proxy != 0) & (other < st.threads * 2)
-            with c.when(only_proxy):
-                in_order = call(c, "ordered", cell.w_group, other, cell.w_clock, 0)
-                _collide(c, (in_order != 0).choose(c.i32(RULE["proxy"]), rule), site, cell, "w", address, bytes_)
-            with c.otherwise():
-                _collide(c, rule, site, cell, "w", address, bytes_)
-        with c.when((cell.a_clock != 0) & (~atomic)):
-            before = cell.a_tid & (_ATOMIC_BIT - 1)
-            fine = call(c, "ordered", cell.a_group, before, cell.a_clock, proxy)
-            with c.when((fine == 0) & ~((before == me) & (cell.a_group == group))):
-                _collide(c, "atomic", site, cell, "a", address, bytes_)
-        with c.when(writes):
-            _check_readers(c, st, cell, me, engine, group, site, shared, address, bytes_)
-            with c.when(atomic & other_atomic & (unordered.get() != 0)):
-                for name in ("clock", "tid", "site", "group"):
-                    setattr(cell, f"a_{name}", getattr(cell, f"w_{name}"))
-            with c.when(~atomic):
-                cell.a_clock = 0
-            cell.w_clock = clock
-            cell.w_tid = me | (atomic.narrow() << 31)
-            cell.w_site = site
-            cell.w_group = group
-            cell.r_clock = 0
-            cell.o_clock = 0
-        with c.otherwise():
-            with c.when(shared & (cell.w_clock == 0) & ((flags & NO_INIT) == 0)):
-                call(c, "report", RULE["uninitialized"], site, site, group, me, address, bytes_, 0, 0)
-            with c.when(~atomic):
-                _record_read(c, st, cell, me, clock, site, group, shared)
+    clock = thread.own[0] if engine == 0 else thread.epoch[engine]
+    writes, atomic = flags & WRITE != 0, flags & ATOMIC != 0
+    shared = flags & SPACE_MASK == SHARED
+    if engine == 0:  # once more?
+        last = cell.write if writes else cell.read
+        if last.clock == clock and last.tid == me and last.group == group:
+            if not writes or (not atomic and cell.read.clock == 0 and cell.atomic.clock == 0):
+                return
+    proxy = engine >= GENERIC
+    unordered = False
+    other = cell.write.tid & (_ATOMIC_BIT - 1)
+    other_atomic = cell.write.tid & _ATOMIC_BIT != 0
+    if cell.write.clock != 0 and not (other == me and cell.write.group == group and engine == 0):
+        unordered = not ordered(cell.write.group, other, cell.write.clock, proxy)
+    if unordered and not (atomic and other_atomic):
+        if not (writes and cell.write.site == site and writes_what_is_there(address)):
+            rule = u32(RULE["write-write"]) if writes else u32(RULE["write-read"])
+            if other_atomic:
+                rule = u32(RULE["atomic"])
+            if proxy and other < st.threads * GENERIC and ordered(cell.write.group, other, cell.write.clock, False):
+                rule = u32(RULE["proxy"])
+            collide(rule, site, cell.write, address, size)
+    if cell.atomic.clock != 0 and not atomic:
+        before = cell.atomic.tid & (_ATOMIC_BIT - 1)
+        if not (before == me and cell.atomic.group == group):
+            if not ordered(cell.atomic.group, before, cell.atomic.clock, proxy):
+                collide(RULE["atomic"], site, cell.atomic, address, size)
+    if writes:
+        check_readers(cell, me, engine, site, shared, address, size)
+        if atomic and other_atomic and unordered:
+            copy(cell.atomic, cell.write)
+        if not atomic:
+            cell.atomic.clock = 0
+        set_access(cell.write, clock, me | (u32(atomic) << 31), site, group)
+        cell.read.clock = 0
+        cell.other.clock = 0
+    else:
+        if shared and cell.write.clock == 0 and flags & NO_INIT == 0:
+            report(RULE["uninitialized"], site, site, group, me, address, size)
+        if not atomic:
+            record_read(cell, me, clock, site, shared)
 
 
-def _check_readers(
-    c: Code, st: Any, cell: Any, me: Value, engine: Value, group: Value, site: Value, shared: Value, address: Value,
-    bytes_: Value,
-) -> None:  # fmt: skip
-    dense = shared & (cell.r_clock != 0) & (cell.r_tid == DENSE)
-    with c.when(dense):
-        array = c.load(cell.place("o_clock"))
-        # most often all readers are ordered: without branches that is quick to see
-        late = c.variable(1, 32)
-        base = c.struct(st.current, Thread).base
-        with c.when((base != 0) & (engine == 0)):
-            # a barrier of all threads: what any of them did before is known without looking at each
-            late.set((cell.o_site > call(c, "clock_lowest", base)).narrow())
-        with c.when((base != 0) & (late.get() != 0)):
-            late.set(0)
-            with c.loop(st.identities.wide()) as i:
-                behind = c.load(array + i * 8, 32) > c.load(base + CLOCK_HEADER + i * 4, 32)
-                late.set(late.get() | (behind & (i != me.wide())).narrow())
-        with c.when((late.get() == 0) & (engine != 0)):  # an engine is not ordered with itself
-            late.set(1)
-        last = (late.get() != 0).choose(st.identities, 0)
-        with c.loop(last) as i:
-            clock = c.load(array + i.wide() * 8, 32)
-            with c.when((clock != 0) & ~((i == me) & (engine == 0))):
-                with c.when(call(c, "ordered", group, i, clock, 0) == 0):
-                    where = c.load(array + i.wide() * 8 + 4, 32)
-                    call(c, "report", RULE["read-write"], site, where, group, i, address, bytes_, 0, 0)
-        c.store(st.free_arrays, array)
-        st.free_arrays = array
-    with c.otherwise():
-        for who in "ro":
-            tid = getattr(cell, f"{who}_tid")
-            known = (tid == me) & (getattr(cell, f"{who}_group") == group) & (engine == 0)
-            present = (getattr(cell, f"{who}_clock") != 0) & ~known
-            if who == "o":
-                present = present & ~shared
-            with c.when(present):
-                fine = call(c, "ordered", getattr(cell, f"{who}_group"), tid, getattr(cell, f"{who}_clock"), 0)
-                with c.when(fine == 0):
-                    _collide(c, "read-write", site, cell, who, address, bytes_)
+@native
+def check_readers(cell: Ptr[Cell], me: u32, engine: u32, site: u32, shared: bool, address: u64, size: u32) -> None:
+    """A write comes after all reads."""
+    st = state.place
+    if is_dense(cell, shared):
+        array = readers_of(cell).array
+        if may_be_late(array, readers_of(cell).latest, me, engine):
+            for i in range(st.identities):
+                reader = array[i]
+                if reader.clock != 0 and not (i == me and engine == 0):
+                    if not ordered(st.group, i, reader.clock, False):
+                        report(RULE["read-write"], site, reader.site, st.group, i, address, size)
+        spare = Ptr[Spare](array) - 1
+        spare.next = st.free_arrays
+        st.free_arrays = spare
+        return
+    for number, reader in ((0, cell.read), (1, cell.other)):
+        known = reader.tid == me and reader.group == st.group and engine == 0
+        if reader.clock != 0 and not known and not (number == 1 and shared):
+            if not ordered(reader.group, reader.tid, reader.clock, False):
+                collide(RULE["read-write"], site, reader, address, size)
 
 
-def _record_read(
-    c: Code, st: Any, cell: Any, me: Value, clock: Value, site: Value, group: Value, shared: Value
-) -> None:
-    alone = c.variable((cell.r_clock == 0).narrow(), 32)
-    dense = shared & (cell.r_clock != 0) & (cell.r_tid == DENSE)
-    with c.when(dense):
-        array = c.load(cell.place("o_clock"))
-        c.store(clock, array + me.wide() * 8, 32)
-        c.store(site, array + me.wide() * 8 + 4, 32)
-        cell.o_site = maximum(cell.o_site, (me < st.threads).choose(clock, c.i32(-1)))
-    with c.otherwise():
-        with c.when(alone.get() == 0):
-            mine = (cell.r_tid == me) & (cell.r_group == group)
-            with c.when(mine):
-                alone.set(1)
-            with c.otherwise():
-                alone.set(call(c, "ordered", cell.r_group, cell.r_tid, cell.r_clock, 0))
-        with c.when((alone.get() == 0) & shared):
-            array = call(c, "dense_new")
-            with c.when(array == 0):
-                alone.set(1)
-            with c.otherwise():
-                for who, when, where in ((cell.r_tid, cell.r_clock, cell.r_site), (me, clock, site)):
-                    c.store(when, array + who.wide() * 8, 32)
-                    c.store(where, array + who.wide() * 8 + 4, 32)
-                engines = (me >= st.threads) | (cell.r_tid >= st.threads)
-                cell.o_site = engines.choose(c.i32(-1), maximum(clock, cell.r_clock))
-                cell.r_tid = DENSE
-                c.store(array, cell.place("o_clock"))
-        with c.when((alone.get() == 0) & ~shared):
-            for name in ("clock", "tid", "site", "group"):
-                setattr(cell, f"o_{name}", getattr(cell, f"r_{name}"))
-            alone.set(1)
-        with c.when(alone.get() != 0):
-            cell.r_clock = clock
-            cell.r_tid = me
-            cell.r_site = site
-            cell.r_group = group
+@native
+def may_be_late(array: Ptr[Reader], latest: u32, me: u32, engine: u32) -> bool:
+    """Whether it has to be looked at each reader: most often all are ordered, which is quick to see without branches."""
+    st = state.place
+    base = st.current.base
+    if base == None or engine != 0:  # an engine is not ordered with itself
+        return True
+    # a barrier of all threads: what any of them did before is known without looking at each
+    if latest <= clock_lowest(base):
+        return False
+    late = u32(0)
+    known = numbers(base)
+    for i in range(u64(st.identities)):
+        late |= u32(array[i].clock > known[i]) & u32(i != me)
+    return late != 0
 
 
-@exported([64, 32, 32, 32, 32, 32], 64)
-def access(c: Code, address: Value, bytes_: Value, flags: Value, site: Value, low: Value, high: Value) -> Variable:
+@native
+def record_read(cell: Ptr[Cell], me: u32, clock: u32, site: u32, shared: bool) -> None:
+    st = state.place
+    readers = readers_of(cell)
+    if is_dense(cell, shared):
+        readers.array[me].clock = clock
+        readers.array[me].site = site
+        readers.latest = greater(readers.latest, clock if me < st.threads else u32(DENSE))
+        return
+    read = cell.read
+    if read.clock != 0:
+        mine = read.tid == me and read.group == st.group
+        if not mine and not ordered(read.group, read.tid, read.clock, False):
+            if not shared:
+                copy(cell.other, read)
+            else:
+                array = readers_new()
+                if array != None:
+                    array[read.tid].clock = read.clock
+                    array[read.tid].site = read.site
+                    array[me].clock = clock
+                    array[me].site = site
+                    engines = me >= st.threads or read.tid >= st.threads
+                    readers.latest = u32(DENSE) if engines else greater(clock, read.clock)
+                    readers.array = array
+                    read.tid = DENSE
+                    return
+    set_access(read, clock, me, site, st.group)
+
+
+@detector.export
+def access(address: u64, size: u32, flags: u32, site: u32, low: u32, high: u32) -> u64:
     """Check an access; the address to use instead: elsewhere if it must not be made.
 
     In shared memory `low` and `high` bound the allocation, as offsets; in global memory `low` is the number of the
     argument plus 1, 0 if that is not known.
     """
-    st = state_of(c)
-    result = c.variable(address)
-    with c.when((st.active != 0) & (bytes_ != 0)):
-        bad = c.variable(0, 32)
-        with c.when(st.sequential != 0):
-            c.struct(st.current, Thread).fenced = 0
-        alignment = (flags >> ALIGNMENT_SHIFT) & 63
-        mask = (c.i64(1) << alignment.wide()) - 1
-        with c.when((address & mask) != 0):
-            call(c, "report", RULE["alignment"], site, site, st.group, st.tid, address, bytes_, mask + 1, 0)
-            bad.set(1)
-        in_arena = (address >= st.arena) & (address < st.arena_end)
-        said_shared = (flags & SHARED) != 0
-        with c.when(in_arena):
-            inside = address - st.arena
-            in_block, at = c.variable(0), c.variable(inside)
-            with c.when(inside >= st.chunk):
-                in_block.set(inside // st.chunk)
-                at.set(inside % st.chunk)
-            rank, offset = in_block.get(), at.get()
-            with c.when((st.remote != 0) & (rank != (st.tid // st.per_block).wide())):
-                call(c, "remote_access", rank.narrow(), (flags >> ENGINE_SHIFT) & 3, site)
-            end = offset + bytes_.wide()
-            limit = (high < st.smem).choose(high, st.smem).wide()
-            outside = said_shared & ((offset < low.wide()) | (end > limit))
-            with c.when(outside):
-                call(c, "report", RULE["bounds"], site, site, st.group, st.tid, address, bytes_, low.wide(), limit)
-                bad.set(1)
-            with c.otherwise():
-                # frames of threads lie in the arena too, past the shared memory
-                with c.when(end <= st.smem.wide()):
-                    first = offset >> st.shift.wide()
-                    last = (end - 1) >> st.shift.wide()
-                    start = st.cells + rank * (st.cells_per_block.wide() * CELL)
-                    with c.loop(last + 1, first) as i:
-                        where = address + (i - first) * (c.i64(1) << st.shift.wide())
-                        call(c, "touch", start + i * CELL, flags | SHARED, site, where, bytes_)
-        with c.otherwise():
-            with c.when(said_shared):
-                call(c, "report", RULE["bounds"], site, site, st.group, st.tid, address, bytes_, 0, 0)
-                bad.set(1)
-            with c.otherwise():
-                _global_access(c, st, address, bytes_, flags, site, low, bad)
-        with c.when(bad.get() != 0):
-            result.set(st.scratch)
+    st = state.place
+    fine = True
+    if st.active != 0 and size != 0:
+        if st.sequential != 0:
+            st.current.fenced = 0
+        mask = (u64(1) << ((flags >> ALIGNMENT_SHIFT) & 63)) - 1
+        if address & mask != 0:
+            report_alone("alignment", site, address, size, mask + 1)
+            fine = False
+        said_shared = flags & SPACE_MASK == SHARED
+        if address >= st.arena and address < st.arena_end:
+            fine = shared_access(address, size, flags, site, low, high, said_shared) and fine
+        elif said_shared:
+            report_alone("bounds", site, address, size)
+            fine = False
+        else:
+            fine = global_access(address, size, flags, site, low, fine)
     st.value = 0
-    return result
+    return address if fine else st.scratch
 
 
-@exported([64, 64])
-def writes(c: Code, address: Value, value: Value) -> None:
+@native
+def shared_access(address: u64, size: u32, flags: u32, site: u32, low: u32, high: u32, said_shared: bool) -> bool:
+    """Check an access to shared memory, or to a frame of a thread, which lies past it; whether it may be made."""
+    st = state.place
+    rank, offset = u64(0), address - st.arena
+    if offset >= st.chunk:
+        rank = offset // st.chunk
+        offset = offset % st.chunk
+    if st.remote != None and rank != st.tid // st.per_block:
+        remote_access(u32(rank), (flags >> ENGINE_SHIFT) & 15, site)
+    end = offset + size
+    limit = lesser(high, st.smem)
+    if said_shared and (offset < low or end > limit):
+        report_alone("bounds", site, address, size, low, limit)
+        return False
+    if end <= st.smem:
+        first, last = offset >> st.shift, (end - 1) >> st.shift
+        cells = ref(st.cells)[rank * st.cells_per_block]
+        flags = (flags & ~u32(SPACE_MASK)) | SHARED
+        for i in range(first, last + 1):
+            touch(ref(cells)[i], flags, site, address + ((i - first) << st.shift), size)
+    return True
+
+
+@native
+def global_access(address: u64, size: u32, flags: u32, site: u32, number: u32, fine: bool) -> bool:
+    """Check an access to global memory, by argument `number` - 1 if that is not 0; whether it may be made."""
+    st = state.place
+    end = address + size
+    known = flags & SPACE_MASK == GLOBAL
+    quiet = u64(0)
+    if number != 0 and number <= st.object_count:
+        o = st.objects[number - 1]
+        quiet = o.quiet
+        if o.high != 0 and (address < o.low or end > o.high):
+            made = report_alone("bounds", site, address, size, o.low, o.high)
+            if made != None:
+                attribute(made, o, number - 1, address)
+            fine = False
+    if not known:
+        for i in range(st.object_count):
+            if address >= st.objects[i].low and end <= st.objects[i].high:
+                known = True
+    if st.readonly != 0 and flags & WRITE != 0 and fine:
+        constant, writable = False, False
+        for i in range(st.object_count):
+            o = st.objects[i]
+            if (number == 0 or number == i + 1) and address >= o.low and address < o.high:
+                constant = constant or o.readonly != 0
+                writable = writable or o.readonly == 0
+        if constant and not writable:
+            report_alone("read-only", site, address, size)
+            fine = False
+    if fine and known and quiet == 0:
+        for i in range(address >> st.shift, ((end - 1) >> st.shift) + 1):
+            where = i << st.shift
+            at = greater(where, address)
+            if st.lone != 0:
+                bias = u64(0)
+                for k in range(st.object_count):
+                    o = st.objects[k]
+                    if at >= o.low and at < o.high and o.bias != 0:
+                        bias = o.bias
+                if bias != 0:
+                    lone_touch(Ptr[LoneCell](bias + i * size_of(LoneCell)), flags, site, at, size)
+            else:
+                cell = global_cell(where)
+                if cell != None:
+                    touch(cell, flags, site, at, size)
+    return fine
+
+
+@detector.export
+def writes(address: u64, value: u64) -> None:
     """The next access writes the bytes at `value`."""
-    st = state_of(c)
+    st = state.place
     st.value = value
     st.value_for = address
 
 
-def _global_access(
-    c: Code, st: Any, address: Value, bytes_: Value, flags: Value, site: Value, number: Value, bad: Variable
-) -> None:
-    end = address + bytes_.wide()
-    known = c.variable(((flags & GLOBAL) != 0).narrow(), 32)
-    with c.when((number != 0) & (number <= st.object_count)):
-        o = c.struct(st.place("objects", number - 1), Object)
-        outside = (o.high != 0) & ((address < o.low) | (end > o.high))
-        with c.when(outside):
-            made = call(c, "report", RULE["bounds"], site, site, st.group, st.tid, address, bytes_, o.low, o.high)
-            with c.when(made != 0):
-                attribute(c, c.struct(made, Finding), o, number - 1, address)
-            bad.set(1)
-    with c.when(known.get() == 0):
-        with c.loop(st.object_count) as i:
-            o = c.struct(st.place("objects", i), Object)
-            with c.when((address >= o.low) & (end <= o.high)):
-                known.set(1)
-    with c.when((st.readonly != 0) & ((flags & WRITE) != 0)):
-        constant, writable = c.variable(0), c.variable(0)
-        with c.loop(st.object_count) as i:
-            o = c.struct(st.place("objects", i), Object)
-            mine = (number == 0) | (number == i + 1)
-            with c.when(mine & (address >= o.low) & (address < o.high)):
-                constant.set(constant.get() | o.readonly)
-                writable.set(writable.get() | (o.readonly ^ 1))
-        with c.when((constant.get() != 0) & (writable.get() == 0) & (bad.get() == 0)):
-            call(c, "report", RULE["read-only"], site, site, st.group, st.tid, address, bytes_, 0, 0)
-            bad.set(1)
-    quiet = c.variable(0)
-    with c.when(number != 0):
-        quiet.set(c.struct(st.place("objects", number - 1), Object).quiet)
-    with c.when((bad.get() == 0) & (known.get() != 0) & (quiet.get() == 0)):
-        step = c.i64(1) << st.shift.wide()
-        first, last = address >> st.shift.wide(), (end - 1) >> st.shift.wide()
-        with c.loop(last + 1, first) as i:
-            where = i * step
-            at = (where < address).choose(address, where)
-            with c.when(st.lone != 0):
-                bias = c.variable(0)
-                with c.loop(st.object_count) as k:
-                    o = c.struct(st.place("objects", k), Object)
-                    with c.when((at >= o.low) & (at < o.high) & (o.bias != 0)):
-                        bias.set(o.bias)
-                with c.when(bias.get() != 0):
-                    call(c, "lone_touch", bias.get() + i * LONE_CELL, flags, site, at, bytes_)
-            with c.otherwise():
-                cell = call(c, "global_cell", where)
-                with c.when(cell != 0):
-                    call(c, "touch", cell, flags, site, at, bytes_)
-
-
-@exported([64, 64, 32, 32, 32], 64)
-def private(c: Code, address: Value, base: Value, size: Value, bytes_: Value, site: Value) -> Variable:
-    """Check an access to a register array of `size` bytes at `base`."""
-    st = state_of(c)
-    result = c.variable(address)
+@detector.export
+def private(address: u64, base: u64, extent: u32, size: u32, site: u32) -> u64:
+    """Check an access to a register array of `extent` bytes at `base`."""
+    st = state.place
     offset = address - base
-    with c.when((st.active != 0) & ((offset + bytes_.wide() > size.wide()) | (address < base))):
-        call(c, "report", RULE["bounds"], site, site, st.group, st.tid, 0, bytes_, offset, size.wide())
-        result.set(st.scratch)
-    return result
+    if st.active != 0 and (offset + size > extent or address < base):
+        report_alone("bounds", site, 0, size, offset, extent)
+        return st.scratch
+    return address
 
 
-@exported([32, 32, 32, 64])
-def outside(c: Code, site: Value, space: Value, modes: Value, numbers: Value) -> None:
+@detector.export
+def outside(site: u32, space: u32, modes: u32, numbers: Ptr[i64]) -> None:
     """An access at coordinates outside a tensor; `numbers`: for each mode the lowest, then the highest, then the extents."""
-    st = state_of(c)
-    with c.when(st.active != 0):
-        made = call(c, "report", RULE["bounds"], site, site, st.group, st.tid, 0, 0, 0, 0)
-        with c.when(made != 0):
-            f = c.struct(made, Finding)
+    st = state.place
+    if st.active != 0:
+        f = report_alone("bounds", site)
+        if f != None:
             f.modes = modes
             f.space = space
-            with c.loop(modes) as i:
-                at = numbers + i.wide() * 8
-                low, high = c.load(at), c.load(at + modes.wide() * 8)
-                size = c.load(at + modes.wide() * 16)
-                f.set_at("place", i, ((low >> 63) != 0).choose(low, high))
-                f.set_at("extents", i, size)
+            for i in range(modes):
+                lowest = numbers[i]
+                f.place[i] = lowest if lowest < 0 else numbers[modes + i]
+                f.extents[i] = numbers[2 * modes + i]
 
 
-@exported([64, 32, 32, 32, 32])
-def undefined(c: Code, address: Value, bytes_: Value, site: Value, source: Value, element: Value) -> None:
+@detector.export
+def undefined(address: u64, size: u32, site: u32, source: u32, element: u32) -> None:
     """A value that nobody set decides something: it is written to `address`, or that is 0."""
-    st = state_of(c)
-    with c.when(st.active != 0):
-        call(
-            c, "report", RULE["uninitialized"], site, source, st.group, st.tid, address, bytes_, element.wide(), 1
-        )  # fmt: skip
+    st = state.place
+    if st.active != 0:
+        report(RULE["uninitialized"], site, source, st.group, st.tid, address, size, element, 1)
 
 
-@exported([32, 32, 32, 32, 64, 64, 64])
-def number(
-    c: Code, site: Value, index: Value, count: Value, operands: Value, result: Value, left: Value, right: Value
-) -> None:
+@detector.export
+def number(site: u32, index: u32, count: u32, operands: u32, result: u64, left: u64, right: u64) -> None:
     """A result that is not finite, of operands that are: element `index` of `count`; numbers are the bits of doubles."""
-    st = state_of(c)
-    with c.when(st.active != 0):
-        packed = index.wide() | (count.wide() << 32)
-        made = call(c, "report", RULE["not-finite"], site, site, st.group, st.tid, 0, operands, packed, result)
-        with c.when(made != 0):
-            f = c.struct(made, Finding)
-            f.set_at("numbers", 0, left)
-            f.set_at("numbers", 1, right)
-            st.unplaced = made
-            st.unplaced_tid = st.tid.wide()
+    st = state.place
+    if st.active != 0:
+        f = report_alone("not-finite", site, 0, operands, index | (u64(count) << 32), result)
+        if f != None:
+            f.numbers[0] = left
+            f.numbers[1] = right
+            st.unplaced = f
+            st.unplaced_tid = st.tid
 
 
-@exported([64])
-def stored(c: Code, address: Value) -> None:
+@detector.export
+def stored(address: u64) -> None:
     """A number that is not finite is stored: that is where the running thread's last one of which this is not known went."""
-    st = state_of(c)
-    with c.when((st.unplaced != 0) & (st.unplaced_tid == st.tid.wide())):
-        f = c.struct(st.unplaced, Finding)
-        f.address = address
-        placed(c, st, f, address)
-        st.unplaced = 0
+    st = state.place
+    if st.unplaced != None and st.unplaced_tid == st.tid:
+        st.unplaced.address = address
+        say_where(st.unplaced, address)
+        st.unplaced = None
 
 
-@exported([32, 64, 64])
-def overflowed(c: Code, site: Value, left: Value, right: Value) -> None:
+@detector.export
+def overflowed(site: u32, left: u64, right: u64) -> None:
     """A 32-bit sum, difference or product of which an address is made does not fit."""
-    st = state_of(c)
-    with c.when(st.active != 0):
-        call(c, "report", RULE["index-overflow"], site, site, st.group, st.tid, 0, 0, left, right)
+    if state.place.active != 0:
+        report_alone("index-overflow", site, 0, 0, left, right)

@@ -1,0 +1,77 @@
+"""Tiles of shared memory that are written through one swizzle and read through another: what the detector remembers of them.
+
+`swizzles.py` says what it is about.
+"""
+
+from __future__ import annotations
+
+from ....native import Ptr, inline, native, ref, u8, u32, u64
+from .memory import many
+from .reporting import report
+from .state import RULE, detector, state
+
+BITS = 6
+"""For each of the bits, base and shift of a swizzle, in its code."""
+UNKNOWN = 0xFFFF_FFFF
+"""In place of a code: the bytes are written, and where they lie without it is not known."""
+_NEAR = 1024
+"""Bytes that a swizzle moves an element by at most, as far as it is looked for."""
+
+
+@inline
+def mark_of(plain):
+    """What is remembered of an address without its swizzle; not 0."""
+    return (u32(plain) & 0x7FFF_FFFF) + 1
+
+
+@native
+def differ(a: u64, b: u64) -> bool:
+    """Whether the bytes of two cells do."""
+    first, second = Ptr[u8](a), Ptr[u8](b)
+    for i in range(u64(1) << state.place.shift):
+        if first[i] != second[i]:
+            return True
+    return False
+
+
+@native
+def brings_another(rank: u64, cell: u64, plain: u64) -> bool:
+    """Whether what was written as the element of address `plain` lies somewhere, with another value than a cell has."""
+    st = state.place
+    start, cells = st.arena + rank * st.chunk, u64(st.cells_per_block)
+    marks = ref(st.tiles)[rank * cells]
+    other = False
+    first = ((plain - start) >> st.shift) - (u64(_NEAR) >> st.shift)
+    for i in range((u64(2 * _NEAR) >> st.shift) + 1):
+        there = first + i
+        if there < cells and marks[there] == mark_of(plain):  # unsigned: not before the first one, either
+            if not differ(start + (there << st.shift), start + (cell << st.shift)):
+                return False
+            other = True
+    return other
+
+
+@detector.export
+def tile(address: u64, size: u32, base: u64, code: u32, writes: u32, site: u32) -> None:
+    """An access through a swizzle of addresses relative to `base`."""
+    st = state.place
+    if st.active == 0 or size == 0 or address < st.arena or address >= st.arena_end:
+        return
+    rank, offset = (address - st.arena) // st.chunk, (address - st.arena) % st.chunk
+    if offset + size > st.smem:
+        return
+    if st.tiles == None:
+        st.tiles = many(u32, u64(st.cells_per_block) * st.sizes.group)
+    bits, low, shift = code & 63, (code >> BITS) & 63, (code >> 2 * BITS) & 63
+    mask = ((u64(1) << bits) - 1) << low
+    for i in range(offset >> st.shift, ((offset + size - 1) >> st.shift) + 1):
+        cell = rank * st.cells_per_block + i
+        at = st.arena + rank * st.chunk + (i << st.shift) - base
+        plain = base + (at ^ ((at >> shift) & mask))
+        if writes != 0:
+            st.tiles[cell] = u32(0) if code == UNKNOWN else mark_of(plain)
+        else:
+            before = st.tiles[cell]
+            if before != 0 and before != mark_of(plain) and brings_another(rank, i, plain):
+                writer = st.cells[cell].write
+                report(RULE["swizzle"], site, writer.site, writer.group, writer.tid & 0x7FFF_FFFF, address, size)
