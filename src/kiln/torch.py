@@ -15,12 +15,13 @@ import torch
 from .base_dsl.diagnostics import DSLUserCodeTypeError, error
 from .base_dsl.typing import (
     Boolean,
+    Float8E4M3FN,
+    Float8E5M2,
     Float8E8M0FNU,
 )
 from .cute.arrays import torch_dtype
 from .cute.pointer import AddressSpace
 from .cute.runtime import from_dlpack
-from .utils.tensor_helpers import is_fp8_dtype
 
 __all__ = [
     "GaussianInitConfig",
@@ -256,11 +257,11 @@ def create_cute_tensor_for_fp8(
     For 8-bit floats the torch tensor has bytes; `source_f32_tensor` gives their values, which are converted into it.
     """
     tensor = from_dlpack(storage_tensor, assumed_align=assumed_align)
-    if is_fp8_dtype(dtype):
+    if dtype in (Float8E4M3FN, Float8E5M2):
         tensor.element_type = dtype
     if mark_dynamic_layout:
         tensor = tensor.mark_layout_dynamic(leading_dim=leading_dim)
-    if is_fp8_dtype(dtype) and source_f32_tensor is not None:
+    if dtype in (Float8E4M3FN, Float8E5M2) and source_f32_tensor is not None:
         tensor = convert_cute_tensor(source_f32_tensor, tensor, dtype)
     return tensor
 
