@@ -26,6 +26,21 @@ NOT_EXPANDED = {
 """Operations without an expansion on a target, and why."""
 
 
+_WAITS = "waits or orders memory"
+_COPIES = "copies bytes"
+_TELLS = "tells where a thread is, or the time"
+_HINT = "changes no value"
+NOT_DEFINED = {
+    "barrier": _WAITS, "barrier_arrive": _WAITS, "sync_warp": _WAITS, "fence": _WAITS, "cluster_arrive": _WAITS,
+    "cluster_wait": _WAITS, "nanosleep": _WAITS, "grid_dependency": _WAITS, "cp_async_commit": _WAITS, "cp_async_wait": _WAITS,
+    "cp_async_bulk_commit": _WAITS, "cp_async_bulk_wait": _WAITS, "cp_async": _COPIES, "bulk_load": _COPIES,
+    "bulk_store": _COPIES, "ordered_load": _COPIES, "ordered_store": _COPIES, "cluster_index": _TELLS, "clock": _TELLS,
+    "dynamic_smem_size": _TELLS, "map_shared": _TELLS, "prefetch": _HINT, "warp_uniform": _HINT, "set_max_register": _HINT,
+    "elect_one": "chooses any lane", "driver_launch": "runs a kernel",
+}  # fmt: skip
+"""Operations of the hardware without a plain definition, and why."""
+
+
 def verified(text: str) -> None:
     """Verify a function with one operation, as a compilation does."""
     arguments = ", ".join(f"{name}: {type_}" for name, type_ in ARGUMENTS.items())
@@ -73,6 +88,12 @@ def test_every_operation_is_expanded_or_a_reason_is_given(target: str) -> None:
 def handlers_of(target: str) -> dict[str, object]:
     """The expansions of a target."""
     return importlib.import_module(f"kiln.targets.{target}.lower").HANDLERS
+
+
+def test_every_operation_of_the_hardware_has_a_plain_definition_or_a_reason_why_not() -> None:
+    for kind in nvgpu.OPERATIONS:
+        name = kind.OPERATION_NAME.removeprefix("cute_nvgpu.")
+        assert (docs.definition_of(name) != "") != (name in NOT_DEFINED), name
 
 
 def test_operations_are_built_by_their_builders_alone() -> None:

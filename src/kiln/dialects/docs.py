@@ -9,6 +9,7 @@ from typing import Any
 from . import cute, nvgpu
 from .cute import grid, memory, reports
 from .definition import choices
+from .nvgpu import definitions
 
 _HEAD = """# The dialects
 
@@ -19,7 +20,8 @@ is about tiles, memory and the grid, and `cute_nvgpu` for what NVIDIA hardware d
 generic form: here `name(operands) {attributes} -> results`, an attribute with what it can be, and with `?` if it may be
 left out. Operands of mixed types travel as one `tuple` made by `builtin.unrealized_conversion_cast`. A kernel is a
 `func.func` with the unit attribute `cute.kernel`. Rules beyond types (`check` beside each operation) are verified once for
-a module.
+a module. What operations of the hardware compute is written in plain Python in `src/kiln/dialects/nvgpu/definitions.py`; tests
+compare the CPU target with it.
 """
 
 
@@ -45,6 +47,13 @@ def _attribute(name: str, constraint: Any) -> str:
     return f"{name}: {' | '.join(map(str, known))}" if known else name
 
 
+def definition_of(name: str) -> str:
+    """Where the plain definition of an operation of the hardware is, or an empty text."""
+    if "mbarrier" in name:
+        return "Mbarrier"
+    return name if callable(getattr(definitions, name, None)) else ""
+
+
 def _entry(title: str, thing: Any) -> str:
     return f"### `{title}`\n\n{inspect.cleandoc(thing.__doc__ or '')}\n"
 
@@ -53,10 +62,12 @@ def _unit(module: Any, operations: Any) -> list[str]:
     """The operations that a module defines, under what it says of itself."""
     own = [op for op in operations if op.__module__ == module.__name__]
     name = module.__name__.removeprefix("kiln.dialects.").replace(".", "/")
-    return [
-        f"## `{name}.py`\n\n{inspect.cleandoc(module.__doc__ or '')}\n",
-        *(_entry(_signature(op), op) for op in own),
-    ]
+    parts = [f"## `{name}.py`\n\n{inspect.cleandoc(module.__doc__ or '')}\n"]
+    for op in own:
+        parts.append(_entry(_signature(op), op))
+        if plain := definition_of(op.OPERATION_NAME.removeprefix("cute_nvgpu.")):
+            parts.append(f"In plain Python: `definitions.{plain}`.\n")
+    return parts
 
 
 def page() -> str:

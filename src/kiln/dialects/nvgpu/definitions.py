@@ -4,7 +4,8 @@ There is one for each operation that computes something; targets have faster one
 operation of a warp takes a list of what its 32 lanes bring and gives a list of what they get. Words are numbers from 0 to
 2^32 - 1, floats are Python's (exact for f16, bf16, tf32, f32 and 8-bit floats).
 
-What waits or orders memory (barriers, fences, mbarriers, asynchronous copies) is defined by the words of its class.
+What only waits, orders memory, copies or tells something (barriers, fences, asynchronous copies, indices) is defined by
+the words of its class.
 """
 
 from __future__ import annotations
@@ -178,6 +179,42 @@ def atomic_rmw(kind: str, old: int, value: int, bits: int = 32) -> int:
         "inc": lambda: 0 if old >= value else old + 1, "dec": lambda: value if old == 0 or old > value else old - 1,
     }  # fmt: skip
     return new[kind]() & ((1 << bits) - 1)
+
+
+def atomic_cas(old: int, compare: int, value: int) -> int:
+    """The new element of a compare-and-swap."""
+    return value if old == compare else old
+
+
+class Mbarrier:
+    """The state of an mbarrier; the functions are those of `mbarrier_init`, `mbarrier_arrive`, ... and of copies that land."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        """Arrivals of a phase."""
+        self.parity = 0
+        self.missing_arrivals = count
+        self.missing_bytes = 0
+
+    def arrive(self, count: int = 1, bytes_: int = 0) -> None:
+        """Expect bytes, then count arrivals."""
+        self.missing_bytes += bytes_
+        self.missing_arrivals -= count
+        self._complete()
+
+    def expect_tx(self, bytes_: int) -> None:
+        """Expect bytes; what a copy brings counts as a negative number of them."""
+        self.missing_bytes += bytes_
+        self._complete()
+
+    def test_wait(self, parity: int) -> bool:
+        """Whether the phase of a parity is complete."""
+        return self.parity != parity & 1
+
+    def _complete(self) -> None:
+        if self.missing_arrivals == 0 and self.missing_bytes == 0:
+            self.parity ^= 1
+            self.missing_arrivals = self.count
 
 
 # --- matrices in shared memory ---------------------------------------------------------------------------------------

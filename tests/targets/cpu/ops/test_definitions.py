@@ -195,6 +195,57 @@ def test_atomic_operations():
         np.testing.assert_array_equal(x[n].view(np.uint32), want, kind)
 
 
+def test_mbarriers():
+    """Arrivals and bytes in any order, also such as complete several phases."""
+    count = 10
+
+    @cute.kernel
+    def kernel(steps: cute.Tensor, out: cute.Tensor):
+        barrier, row = arch.alloc_smem(cute.Int64, 1), arch.block_idx()[0]
+        if arch.thread_idx()[0] == 0:
+            arch.mbarrier_init(barrier, 3)
+            for i in kiln.range_constexpr(
+                count
+            ):  # trying again at the same place what failed there would be a deadlock
+                if steps[row, i, 0] != 0:
+                    arch.mbarrier_arrive(barrier, arrive_count=steps[row, i, 0])
+                else:
+                    arch.mbarrier_expect_tx(barrier, steps[row, i, 1])
+                for parity in kiln.range_constexpr(2):
+                    out[row, i, parity] = cute.Int32(arch.mbarrier_test_wait(barrier, parity))
+
+    rng = np.random.default_rng(9)
+    steps, want = np.zeros((ROWS, count, 2), np.int32), np.zeros((ROWS, count, 2), np.int32)
+    for row in range(ROWS):
+        plain = definitions.Mbarrier(3)
+        for i in range(count):
+            if plain.missing_arrivals and rng.random() < 0.6:
+                steps[row, i, 0] = rng.integers(1, plain.missing_arrivals + 1)
+                plain.arrive(int(steps[row, i, 0]))
+            else:
+                open_ = plain.missing_bytes
+                steps[row, i, 1] = -open_ if open_ and rng.random() < 0.7 else 16 * rng.integers(1, 9)
+                plain.expect_tx(int(steps[row, i, 1]))
+            want[row, i] = [plain.test_wait(parity) for parity in range(2)]
+    assert (np.diff(want[:, :, 0], axis=1) != 0).sum() > ROWS  # phases
+    out = np.zeros_like(want)
+    run(kernel, steps, out, grid=ROWS)
+    np.testing.assert_array_equal(out, want)
+
+
+def test_compare_and_swap():
+    @cute.kernel
+    def kernel(x: cute.Tensor, compare: cute.Tensor, values: cute.Tensor):
+        t = arch.thread_idx()[0]
+        arch.atomic_cas(x.iterator + t, compare[t], values[t])
+
+    rng = np.random.default_rng(10)
+    x, compare, values = (rng.integers(0, 3, 128).astype(np.int32) for _ in range(3))
+    want = [definitions.atomic_cas(*parts) for parts in zip(x.tolist(), compare.tolist(), values.tolist(), strict=True)]
+    run(kernel, x, compare, values, block=128)
+    np.testing.assert_array_equal(x, want)
+
+
 # --- matrices --------------------------------------------------------------------------------------------------------
 
 LOADS = [(n, transpose, 0) for n in (1, 2, 4) for transpose in (False, True)] + [

@@ -1,0 +1,91 @@
+"""The table of matrix products: ptxas takes what it lists from the architecture on that it names, and the language shows the same."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from kiln.cute.nvgpu import warp
+from kiln.dialects.nvgpu import definitions
+from kiln.hardware import mma_shapes, toolchain
+from kiln.hardware.mma_shapes import BITS, PRODUCTS
+
+PTXAS = toolchain.find("ptxas")
+needs_ptxas = pytest.mark.skipif(PTXAS is None, reason="there is no ptxas")
+
+CASES = [(row, shape, sums) for row in PRODUCTS for shape in row.shapes for sums in row.sums]
+
+
+def _registers(name: str, count: int) -> str:
+    return "{" + ", ".join(f"%{name}{n}" for n in range(count)) + "}"
+
+
+def instruction(row: mma_shapes.Product, shape: mma_shapes.Shape, sums: str) -> str:
+    """A product of registers that nobody set, in a block of its own."""
+    m, n, k = shape
+    a, b = row.inputs[0], row.inputs[-1]
+    wide = 64 if a == "f64" else 32
+    held = {"a": m * k * BITS[a] // 32 // wide, "b": k * n * BITS[b] // 32 // wide}
+    held["c"] = held["d"] = m * n // 32 // (2 if sums == "f16" else 1)
+    kinds = {"a": f"b{wide}", "b": f"b{wide}", "c": {"f16": "b32"}.get(sums, sums), "d": {"f16": "b32"}.get(sums, sums)}
+    if a == "f64":
+        kinds["a"] = kinds["b"] = "f64"
+    names = [part.partition(".")[0] for part in (a, b)]
+    how = f".{a.partition('.')[2]}.popc" if a.startswith("b1") else ""
+    registers = " ".join(f".reg .{kinds[x]} %{x}<{held[x]}>;" for x in "abcd")
+    operands = ", ".join(_registers(x, held[x]) for x in "dabc")
+    return (
+        f"{{ {registers} mma.sync.aligned.m{m}n{n}k{k}.row.col.{sums}.{names[0]}.{names[1]}.{sums}{how} {operands}; }}"
+    )
+
+
+def accepted(architecture: int, code: str) -> bool:
+    assert PTXAS is not None
+    text = f".version 8.7\n.target sm_{architecture}\n.address_size 64\n.visible .entry k() {{ {code} ret; }}"
+    words = [str(PTXAS.path), "-arch", f"sm_{architecture}", "-o", "/dev/null", "/dev/stdin"]
+    return subprocess.run(words, input=text, capture_output=True, text=True, check=False).returncode == 0
+
+
+@needs_ptxas
+@pytest.mark.parametrize("architecture", sorted({row.feature.since for row in PRODUCTS}))
+def test_an_architecture_has_the_products_up_to_it(architecture):
+    code = "\n".join(instruction(*case) for case in CASES if case[0].feature.since <= architecture)
+    assert accepted(architecture, code)
+
+
+BEFORE = {80: 75, 89: 80, 90: 89}
+
+
+@needs_ptxas
+@pytest.mark.parametrize(
+    "row", [row for row in PRODUCTS if row.feature.since in BEFORE], ids=lambda row: row.feature.what
+)
+def test_the_architecture_before_has_none_of_them(row):
+    for shape in row.shapes:
+        assert not accepted(BEFORE[row.feature.since], instruction(row, shape, row.sums[0]))
+
+
+def test_what_is_not_there():
+    assert mma_shapes.refusal("mma.sync", (16, 8, 16), "f16", "f16", "f32") == ""
+    assert mma_shapes.refusal("mma.sync", (16, 8, 32), "f16", "f16", "f32") == (
+        "there is no mma.sync m16n8k32 of f16 and f16 with sums in f32 (shapes of f16: m16n8k8, m16n8k16; sums: f32, f16)"
+    )
+    assert "shapes of i3: none; sums: none" in mma_shapes.refusal("mma.sync", (16, 8, 32), "i3", "i3", "f32")
+    assert mma_shapes.find("mma.sync", (16, 8, 32), "s8", "u8", "s32") is not None
+    assert mma_shapes.find("mma.sync", (16, 8, 32), "s8", "s4", "s32") is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "bits"), sorted({(shape, BITS[row.inputs[0]]) for row, shape, _ in CASES if BITS[row.inputs[0]] >= 8})
+)
+def test_fragments_of_the_language_are_those_of_the_definition(shape, bits):
+    m, n, k = shape
+    a, b, c = warp.operand_layout(m, k, bits), warp.operand_layout(n, k, bits), warp.accumulator_layout(m)
+    for lane in range(32):
+        for i, (r, column) in enumerate(definitions.a_places(m, k, bits, lane)):
+            assert a((lane, i)) == r + m * column
+        for i, (r, column) in enumerate(definitions.b_places(k, bits, lane)):
+            assert b((lane, i)) == column + n * r
+        for i, (r, column) in enumerate(definitions.c_places(m, lane)):
+            assert c((lane, i)) == r + m * column
