@@ -11,6 +11,7 @@ the constructors that the bindings generate. Nothing else makes operations of th
 
 # No `from __future__ import annotations` here or in the dialects: the bindings read the fields' annotations as objects.
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -91,26 +92,47 @@ def number(op: ir.Operation, name: str) -> int:
     return op.attributes[name].value  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Rules:
+    """What is checked of a kind of operation beyond the types that MLIR checks."""
+
+    fields: "dict[str, tuple[str | int, ...]]"
+    """The attributes it has, and their choices."""
+    optional: "dict[str, tuple[str | int, ...]]"
+    chosen: "tuple[tuple[str, tuple[str | int, ...]], ...]"
+    """The fields that have choices."""
+    check: Callable[[ir.Operation], str] | None
+    often: bool
+
+
 @functools.lru_cache(maxsize=256)
-def _declared(kind: Any) -> "dict[str, tuple[str | int, ...]]":
-    """The attributes a kind of operation has or may have, with their choices."""
-    fields = {field.name: field.constraint for field in kind._fields if type(field) is ext.AttributeDef}
-    return {name: choices(constraint) for name, constraint in {**fields, **getattr(kind, "OPTIONAL", {})}.items()}
+def _rules(kind: Any) -> _Rules:
+    fields = {field.name: choices(field.constraint) for field in kind._fields if type(field) is ext.AttributeDef}
+    optional = {name: choices(constraint) for name, constraint in getattr(kind, "OPTIONAL", {}).items()}
+    chosen = tuple((name, known) for name, known in fields.items() if known)
+    return _Rules(fields, optional, chosen, getattr(kind, "check", None), hasattr(kind, "OFTEN"))
 
 
 def broken_rule(op: ir.Operation, kind: Any) -> str:
     """The rule that an operation of class `kind` breaks, with the value that breaks it, or an empty text."""
-    declared = _declared(kind)
-    given = op.attributes
-    for name in given:
-        known = declared.get(name)
-        if known is None:
-            if "." not in name and name != "operandSegmentSizes":
-                return f"has no attribute '{name}': it has {', '.join(declared) or 'none'}"
-        elif known and given[name].value not in known:  # pyright: ignore[reportAttributeAccessIssue]
-            return f"has the {name} {given[name]}: it is one of {', '.join(map(str, known))}"
-    check = getattr(kind, "check", None)
-    return check(op) if check is not None else ""
+    rules, given = _rules(kind), op.attributes
+    if len(given) != len(rules.fields):
+        for name in given:
+            if name in rules.optional:
+                if rule := _wrong_choice(name, given[name], rules.optional[name]):
+                    return rule
+            elif name not in rules.fields and "." not in name and name != "operandSegmentSizes":
+                return f"has no attribute '{name}': it has {', '.join([*rules.fields, *rules.optional]) or 'none'}"
+    for name, known in rules.chosen:
+        if rule := _wrong_choice(name, given[name], known):
+            return rule
+    return rules.check(op) if rules.check is not None else ""
+
+
+def _wrong_choice(name: str, attribute: Any, known: "tuple[str | int, ...]") -> str:
+    if not known or attribute.value in known:
+        return ""
+    return f"has the {name} {attribute}: it is one of {', '.join(map(str, known))}"
 
 
 _loaded: list[Any] = []
@@ -132,7 +154,7 @@ def verify(module: ir.Module) -> None:
         kind.OPERATION_NAME: kind
         for dialect in _loaded
         for kind in dialect.operations
-        if _has_rules(kind) and (every or not hasattr(kind, "OFTEN"))
+        if _has_rules(_rules(kind), every)
     }
     for op in find(module.operation, kinds):
         rule = broken_rule(op, kinds[op.name])
@@ -140,6 +162,5 @@ def verify(module: ir.Module) -> None:
             raise report_at(op.location, CompilerDiagnosticError, f"the program is not valid: {op.name} {rule}")
 
 
-@functools.lru_cache(maxsize=256)
-def _has_rules(kind: Any) -> bool:
-    return hasattr(kind, "check") or hasattr(kind, "OPTIONAL") or any(_declared(kind).values())
+def _has_rules(rules: _Rules, every: bool) -> bool:
+    return (every or not rules.often) and bool(rules.check or rules.optional or rules.chosen)

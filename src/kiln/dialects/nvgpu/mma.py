@@ -70,6 +70,7 @@ def mma_sync(shape: tuple[int, int, int], a_type: str, b_type: str, a: ir.Value,
     return emit_value("cute_nvgpu.mma_sync", c.type, (a, b, c), given)
 
 
+@functools.lru_cache(maxsize=64)
 def _wrong_registers(type_: ir.Type, count: int) -> str:
     words = isinstance(type_, ir.VectorType) and str(type_.element_type) == "i32"
     return "" if words and list(type_.shape) == [count] else f"has registers of {type_}: it has {count} i32"
