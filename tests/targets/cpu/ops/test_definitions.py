@@ -39,8 +39,8 @@ def test_shuffles():
     def kernel(x: cute.Tensor, offsets: cute.Tensor, clamps: cute.Tensor, out: cute.Tensor):
         t, row = arch.thread_idx()[0], arch.block_idx()[0]
         for n, kind in enumerate(SHUFFLES):
-            operands = [v[row, t].ir_value() for v in (x, offsets)], clamps[row, t].ir_value()
-            made = nvgpu.warp.shuffle(kind, *operands[0], word(-1), operands[1])
+            value, offset, clamp = (v[row, t].ir_value() for v in (x, offsets, clamps))
+            made = nvgpu.warp.shuffle(kind, value, offset, word(-1), clamp)
             out[row, n, t] = cute.Int32._make(made)
 
     rng = np.random.default_rng(1)
@@ -147,7 +147,7 @@ def test_pairs_of_floats():
     out = np.zeros((len(cases), 128), np.float32)
     run(kernel, x, out, block=64)
     for n, (kind, rounding) in enumerate(cases):
-        want = definitions.packed_f32x2(kind, *x.tolist(), rounding)
+        want = definitions.packed_f32x2(kind, *x.tolist(), rounding=rounding)
         np.testing.assert_array_equal(out[n], np.array(want, np.float32), f"{kind} {rounding}")
 
 
@@ -362,7 +362,7 @@ def test_products(shape, a, b, sums):
     out = np.zeros((32, 2 * counts[2]), c.dtype)
     registers = [side.view(np.float64 if a == "f64" else np.int32) for side in sides]
     run(kernel, *registers, c, out)
-    bits = [side.view(f"u{side.dtype.itemsize}").tolist() for side in sides]
-    once = definitions.mma_sync(shape, a, b, sums, *bits, c.tolist())
-    twice = definitions.mma_sync(shape, a, b, sums, *bits, once)
+    x, y = (side.view(f"u{side.dtype.itemsize}").tolist() for side in sides)
+    once = definitions.mma_sync(shape, a, b, sums, x, y, c.tolist())
+    twice = definitions.mma_sync(shape, a, b, sums, x, y, once)
     np.testing.assert_array_equal(out, np.concatenate([np.array(part, c.dtype) for part in (once, twice)], 1))
