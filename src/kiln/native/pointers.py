@@ -130,7 +130,7 @@ class _Function(_Pointer):
     def __call__(self, *arguments: Any) -> Any:
         inputs, result = self._signature
         if len(inputs) != len(arguments):
-            raise _refuse(f"{type(self).__name__} is called with {len(arguments)} arguments", "see its type")
+            raise _refuse(f"{type(self).__name__} is called with {len(arguments)} arguments", f"it takes {len(inputs)}")
         operands = [leaf(convert(a, t, f"argument {n}")) for n, (a, t) in enumerate(zip(arguments, inputs))]
         return wrapped(_emit().call_pointer(self._value, operands, ir_types(result)), result)
 
@@ -231,7 +231,9 @@ def convert(value: Any, kind: Any, what: str) -> Any:
     if kind is None:
         if value is None:
             return None
-        raise _refuse(f"{what} is {_describe(value)}, and there is nothing to be", "write -> and its type")
+        raise _refuse(
+            f"{what} is {_describe(value)}, and none is declared", "declare its type with ->, or return nothing"
+        )
     if not is_number(kind):
         return _as_pointer(value, kind, what)
     if isinstance(value, (bool, int)) and isinstance(kind, IntegerMeta):
@@ -241,7 +243,9 @@ def convert(value: Any, kind: Any, what: str) -> Any:
             return kind(int(value))
         raise _refuse(f"{what} is {value!r}, which is no {name_of(kind)}", f"{name_of(kind)}(x) wraps")
     if not isinstance(value, (float, Numeric)) or (isinstance(value, float) and isinstance(kind, IntegerMeta)):
-        raise _refuse(f"{what} is {_describe(value)} and has to be {name_of(kind)}", "convert it")
+        raise _refuse(
+            f"{what} is {_describe(value)} and has to be {name_of(kind)}", "it takes numbers: address(p) is one"
+        )
     given: Any = kind if isinstance(value, float) else type(value)
     if given is kind or _widens(given, kind):
         return kind(value)
@@ -263,7 +267,9 @@ def _as_pointer(value: Any, kind: Any, what: str) -> Any:
     if function is not None:
         value = function()
         if kind is not Ptr and not (issubclass(kind, _Function) and _same_signature(value, kind)):
-            raise _refuse(f"{what} is {type(value).__name__} and has to be {kind.__name__}", "see its type")
+            raise _refuse(
+                f"{what} is {type(value).__name__} and has to be {kind.__name__}", "the function must be called alike"
+            )
         return kind._of(value._value)
     if type(value) is kind:
         return value

@@ -54,15 +54,9 @@ def waits_no_more(frame):
 
 @waiting.export
 def initialize(
-    context: Ptr[Context],
-    arena: Ptr,
-    sizes: Ptr[Sizes],
-    frame_size: u32,
-    number: u32,
-    meets: i32,
-    static: u32,
+    context: Ptr[Context], arena: Ptr, sizes: Ptr[Sizes], frame_size: u32, number: u32, meets: i32, static: u32,
     state: Ptr[u64],
-) -> None:
+) -> None:  # fmt: skip
     """Fresh records, frames and meetings. Shared memory keeps what was in it: it starts undefined."""
     threads, cluster_size = volume(sizes.block), volume(sizes.cluster)
     clusters = sizes.group // cluster_size

@@ -122,27 +122,11 @@ def round_up(bytes_):
 
 @launching.export
 def launch(
-    context: Ptr[Context],
-    block: Fn[[Ptr, Ptr[Context], Ptr, Ptr[Sizes], u32, u32, u32], None],
-    arguments: Ptr,
-    site: i32,
-    grid_x: u64,
-    grid_y: u64,
-    grid_z: u64,
-    block_x: u64,
-    block_y: u64,
-    block_z: u64,
-    cluster_x: u64,
-    cluster_y: u64,
-    cluster_z: u64,
-    dynamic: u64,
-    static: u32,
-    serial: i32,
-    frame: u32,
-    meets: i32,
-    resident: i32,
-    name: Ptr,
-) -> None:
+    context: Ptr[Context], block: Fn[[Ptr, Ptr[Context], Ptr, Ptr[Sizes], u32, u32, u32], None], arguments: Ptr, site: i32,
+    grid_x: u64, grid_y: u64, grid_z: u64, block_x: u64, block_y: u64, block_z: u64,
+    cluster_x: u64, cluster_y: u64, cluster_z: u64,
+    dynamic: u64, static: u32, serial: i32, frame: u32, meets: i32, resident: i32, name: Ptr,
+) -> None:  # fmt: skip
     """Run a grid. `dynamic` and `static` are bytes of shared memory; `serial`: bit 0, blocks run in order, bit 1, a block may
     take long; `frame`: bytes of a thread's, 0 for a kernel whose threads never wait; `meets`: whether lanes meet; `resident`:
     1 if all blocks have to be resident together, 2 if that is desirable."""
