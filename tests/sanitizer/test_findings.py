@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -442,6 +443,33 @@ def test_a_barrier_for_all_threads_is_reached_by_all(limit: int) -> None:
     (finding,) = found(run_ends_early, y, limit, False)
     assert (finding.kind, finding.rule) == ("sync", "barrier-exited")
     assert f"thread 0 of block 0 waits at barrier 0 for all threads of the block, and thread {limit}" in finding.message
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_warp_comes_to_a_named_barrier_with_all_its_threads(early: bool) -> None:
+    (y,) = arrays(64)
+    (finding,) = found(run_part_of_a_warp, y, 50, early)
+    assert (finding.kind, finding.rule) == ("sync", "barrier-exited")
+    assert re.search(
+        r"thread (3[2-9]|4\d) of block 0 comes to barrier 1 for 64 threads, and thread 5\d", finding.message
+    )
+    assert found(run_part_of_a_warp, y, 64, early) == []
+
+
+@cute.kernel
+def part_of_a_warp(y: cute.Tensor, limit: Constexpr, early: Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    if kiln.const_expr(early):
+        if t >= limit:
+            return
+    if t < limit:
+        cute.arch.barrier(barrier_id=1, number_of_threads=64)
+    y[t] = Float32(1.0)
+
+
+@cute.jit
+def run_part_of_a_warp(y: cute.Tensor, limit: Constexpr, early: Constexpr):
+    part_of_a_warp(y, limit, early).launch(grid=1, block=64)
 
 
 def test_threads_that_a_barrier_does_not_count_may_end() -> None:

@@ -79,6 +79,13 @@ def check_ways(slot: Ptr[BarrierSlot], number: u32, count: u32, site: u32, rank:
                 if st.thread_array[first + i].exited != 0:
                     report(RULE["barrier-exited"], site, site, st.group, first + i, 0, 0, number)
                     break
+    elif st.exits != 0:  # the warp comes with all its threads; who only arrives may have ended since
+        first = st.tid - (local & 31)
+        for i in range(32):
+            if (warp << 5) + i < st.per_block and (slot.warp_lanes[warp] >> i) & 1 == 0:
+                if st.thread_array[first + i].exited != 0:
+                    report(RULE["barrier-exited"], site, site, st.group, first + i, 0, 0, number, count)
+                    break
 
 
 @detector.export
@@ -173,9 +180,13 @@ def leave_meetings() -> None:
     lane = local & 31
     for i in range(u32(BARRIERS - 1)):
         slot = st.slots[block * BARRIERS + i]
-        came = (slot.warp_lanes[local >> 5] >> lane) & 1
-        if slot.clock != None and slot.count == 0 and came == 0:
-            about(slot.who, "barrier-exited", slot.site, slot.site, st.group, me, 0, 0, i)
+        lanes = slot.warp_lanes[local >> 5]
+        if slot.clock != None and (lanes >> lane) & 1 == 0:
+            if slot.count == 0:
+                about(slot.who, "barrier-exited", slot.site, slot.site, st.group, me, 0, 0, i)
+            elif lanes != 0:  # others of the warp came
+                first = me - lane + popcount((lanes & (u32(0) - lanes)) - 1)
+                about(first, "barrier-exited", slot.site, slot.site, st.group, me, 0, 0, i, slot.count)
     meetings = meetings_of_warp(st)
     for i in range(32):
         meeting = meetings[i]

@@ -224,6 +224,13 @@ def _other_way(case: Case) -> Words:
 
 
 def _barrier_exited(case: Case) -> Words:
+    if case.extra[1]:
+        return (
+            f"{case.me} comes to barrier {case.extra[0]} for {case.extra[1]} threads, and {case.other} of the same warp ended "
+            "without coming to it",
+            "warps come to a barrier with all their threads: guard the work, not the barrier, or guard it for whole warps",
+            "",
+        )
     return (
         f"{case.me} waits at barrier {case.extra[0]} for all threads of the block, and {case.other} ended without coming to it",
         "let every thread reach the barrier (guard the work, not the barrier), or use a named barrier with a count of threads",
