@@ -143,7 +143,7 @@ def test_a_dump_directory_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_rejected_is_told_where_it_cannot_be_dumped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from kiln.targets.cpu import jit
+    from kiln.targets.host import jit
 
     def fail(text: str, opt: int) -> None:
         raise RuntimeError("LLVM says no")

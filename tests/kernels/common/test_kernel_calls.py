@@ -753,7 +753,7 @@ def test_functions_look_like_functions():
     import inspect
     import pickle
 
-    assert "tiling" in inspect.signature(kernels.softmax).parameters
+    assert "plan" in inspect.signature(kernels.softmax).parameters
     assert kernels.softmax.__doc__ and kernels.softmax.__name__ == "softmax"
     assert pickle.loads(pickle.dumps(kernels.softmax)) is kernels.softmax
     assert "softmax" in repr(kernels.softmax)

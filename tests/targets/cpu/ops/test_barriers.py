@@ -8,6 +8,7 @@ from kernel_testing import run, runs
 
 from kiln import cute
 from kiln.cute import arch
+from kiln.targets.cpu.runtime import parts
 from kiln.targets.cpu.runtime.stuck import DeadlockFault
 
 pytestmark = pytest.mark.isa
@@ -308,3 +309,28 @@ def test_the_lowest_block_is_reported():
     for _ in range(3):
         with pytest.raises(DeadlockFault, match=r"thread 5 \(warp 0\) of block \(3, 0, 0\) waits"):
             run(kernel, np.zeros(40, np.int32), grid=40, block=32)
+
+
+@pytest.mark.usefixtures("in_order")
+def test_a_block_that_takes_long_is_reported_before_later_ones():
+    @cute.kernel
+    def kernel(out: cute.Tensor, rounds: cute.Tensor):
+        t, b = arch.thread_idx()[0], arch.block_idx()[0]
+        for _ in range(rounds[b]):
+            arch.sync_threads()
+        if b >= 3 and t == 5:
+            arch.barrier(barrier_id=1, number_of_threads=64)
+        out[b] = 1
+
+    parts.set_workers(2)
+    try:
+        with pytest.raises(DeadlockFault, match=r"of block \(3, 0, 0\) waits"):
+            run(
+                kernel,
+                np.zeros(40, np.int32),
+                np.where(np.arange(40) < 4, 20000, 1).astype(np.int32),
+                grid=40,
+                block=32,
+            )
+    finally:
+        parts.set_workers()

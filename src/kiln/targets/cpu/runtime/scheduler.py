@@ -146,9 +146,20 @@ def group_function(
     b.store(b.binary("muli", group.threads, group.size), alive)
     blocks, threads = _Order(b, group.size), _Order(b, group.threads)
 
+    def fault_free(c: Builder) -> ir.Value:
+        """Whether there is no fault. One in a later block does not count: of several, that of the lowest block is reported."""
+        none = c.compare(
+            "eq", c.binary("andi", c.load(i32, c.byte_gep(ctx, shared.offset("status"))), c.i32(shared.FAULT)), c.i32(0)
+        )
+        if state.spins:  # it may wait for the block that is no more
+            return none
+        later = c.compare(
+            "ult", c.value("arith.extui", i64, (number,)), c.load(i64, c.byte_gep(ctx, shared.offset("order")))
+        )
+        return c.binary("ori", none, c.binary("andi", later, c.compare("eq", group.size, c.i32(1))))
+
     def goes_on(c: Builder) -> tuple[ir.Value]:
-        status = c.load(i32, ctx)  # the first field of the context
-        healthy = c.compare("eq", c.binary("andi", status, c.i32(shared.FAULT)), c.i32(0))
+        healthy = fault_free(c)
         c.store(c.i32(0), halts)
         asked = c.if_(c.compare("ne", stopped(expansion, c, ctx), c.i32(0)))
         expansion.declare("kiln_cpu_step", [ptr, i32], [i32])
@@ -206,9 +217,8 @@ def group_function(
     expansion.declare("kiln_cpu_stuck", [ptr, ptr, ptr, i32], [])
     report.call("kiln_cpu_stuck", [], [ctx, arena, sizes, frame_size])
 
-    healthy = b.compare("eq", b.binary("andi", b.load(i32, ctx), b.i32(shared.FAULT)), b.i32(0))
     left = b.compare("ne", b.load(i32, alive), b.i32(0))
-    halted = b.if_(b.binary("andi", healthy, left))
+    halted = b.if_(b.binary("andi", fault_free(b), left))
     halted.call("kiln_cpu_stuck", [], [ctx, arena, sizes, frame_size])
     if expansion.banks is not None:
         expansion.banks.end_of_block(b)
