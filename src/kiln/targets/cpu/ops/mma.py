@@ -3,16 +3,13 @@
 The lanes of a warp meet; the first that goes on does the work of all, in a function of the module that is made once for each
 kind of operation. A lane's slot (`threads.PAYLOAD`) holds what it brings and finds what it gets.
 
-Fragments follow the PTX manual ("Matrix Fragments for mma.m16n8k16" and its neighbours). With g = lane / 4 and t = lane % 4,
-and e elements to a register, element i of register r of a lane is
-
-    A   row g + 8 (r % 2), column t e + i + 4 e (r / 2)
-    B   row t e + i + 4 e r, column g
-    C   row g + 8 (n / 2), column 2 t + n % 2, for its n-th element
+Which elements a lane holds, and what is computed of them, is in the plain definitions (`dialects/nvgpu/definitions.py`). Here g is
+lane / 4 and t is lane % 4.
 """
 
 from __future__ import annotations
 
+import array
 import dataclasses
 from typing import TYPE_CHECKING
 
@@ -66,48 +63,6 @@ class Mma:
         return "i32" if self.d == "i32" else _product_type(self.a)
 
 
-@dataclasses.dataclass(frozen=True)
-class Position:
-    """Row `row + row_g * g + row_t * t`, and the column alike."""
-
-    row: int
-    row_g: int
-    row_t: int
-    column: int
-    column_g: int
-    column_t: int
-
-
-def fragment_a(m: int, k: int, bits: int) -> list[Position]:
-    """The elements of A that a lane holds, in the order of its registers."""
-    per_register = max(1, 32 // bits)
-    count = m * k // 32
-    made: list[Position] = []
-    for number in range(count):
-        register, i = divmod(number, per_register)
-        made.append(
-            Position(
-                8 * (register % 2) if m == 16 else 0, 1, 0, i + 4 * per_register * (register // 2), 0, per_register
-            )
-        )
-    return made
-
-
-def fragment_b(n: int, k: int, bits: int) -> list[Position]:
-    """The elements of B that a lane holds."""
-    per_register = max(1, 32 // bits)
-    made: list[Position] = []
-    for number in range(n * k // 32):
-        register, i = divmod(number, per_register)
-        made.append(Position(i + 4 * per_register * register, 0, per_register, 0, 1, 0))
-    return made
-
-
-def fragment_c(m: int, n: int) -> list[Position]:
-    """The elements of C and D that a lane holds."""
-    return [Position(8 * (i // 2), 1, 0, i % 2, 0, 2) for i in range(m * n // 32)]
-
-
 # --- mma.sync --------------------------------------------------------------------------------------------------------
 
 
@@ -133,11 +88,9 @@ def _table(x: Expander, name: str) -> str:
     symbol = f"kiln.{name}"
     if symbol not in x.module.declared:
         x.module.declared.add(symbol)
-        import ml_dtypes
-        import numpy as np
+        from ....dialects.nvgpu import definitions
 
-        dtype = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}[name]
-        values = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
+        values = array.array("f", [definitions.decode(name, code) for code in range(256)])
         f32 = ir.F32Type.get(context())
         tensor = ir.RankedTensorType.get([256], f32, loc=ir.Location.unknown(context()))
         value = ir.DenseElementsAttr.get(values, type=tensor, context=context())
@@ -194,8 +147,13 @@ def _shuffled(b: Builder, first: ir.Value, second: ir.Value, order: list[int]) -
     return b.value("vector.shuffle", type_, (first, second), {"mask": ir.DenseI64ArrayAttr.get(order, context())})
 
 
-def _rows_of_b(x: Expander, b: Builder, slots: ir.Value, rows: ir.Value, kind: Mma, places: list[Position]) -> None:
+def _rows_of_b(x: Expander, b: Builder, slots: ir.Value, rows: ir.Value, kind: Mma) -> None:
     """Widen B and store it by rows: lane 4 g + t holds parts of column g."""
+    from ....dialects.nvgpu import definitions  # when there is a product: it loads the dialect
+
+    # the rows that lane 0 holds; lane t holds those `step` t further on
+    places, (next_, *_) = ([row for row, _ in definitions.b_places(kind.k, bits_of(kind.b), t)] for t in range(2))
+    step = next_ - places[0]
     type_ = parsed_type(_product_type(kind.b))
 
     def element(c: Builder, vector: ir.Value, number: int) -> ir.Value:
@@ -207,12 +165,12 @@ def _rows_of_b(x: Expander, b: Builder, slots: ir.Value, rows: ir.Value, kind: M
         return _elements(x, c, c.byte_gep(own, B_AT), kind.b, len(places))
 
     columns, t = b.for_(b.i32(0), b.i32(4), b.i32(1))
-    start = columns.gep(rows, type_, columns.binary("muli", t, columns.i32(places[0].row_t * kind.n)))
+    start = columns.gep(rows, type_, columns.binary("muli", t, columns.i32(step * kind.n)))
     if len(places) % 4:
         each, g = columns.for_(columns.i32(0), columns.i32(8), columns.i32(1))
         widened = held(each, each.binary("addi", each.binary("muli", g, each.i32(4)), t))
         for number, place in enumerate(places):
-            where = each.gep(each.gep(start, type_, g), type_, place.row * kind.n)
+            where = each.gep(each.gep(start, type_, g), type_, place * kind.n)
             each.store(element(each, widened, number), where)
         return
     for first in (0, 4):  # four columns at a time: parts of four rows
@@ -229,7 +187,7 @@ def _rows_of_b(x: Expander, b: Builder, slots: ir.Value, rows: ir.Value, kind: M
             for number, (pairs, order) in enumerate(
                 ((low, [0, 1, 4, 5]), (low, [2, 3, 6, 7]), (high, [0, 1, 4, 5]), (high, [2, 3, 6, 7]))
             ):
-                where = columns.gep(start, type_, places[part + number].row * kind.n + first)
+                where = columns.gep(start, type_, places[part + number] * kind.n + first)
                 columns.store(_shuffled(columns, pairs[0], pairs[1], order), where, 16)
 
 
@@ -239,24 +197,23 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
     A sum starts with C and takes the products in the order of k, each by one fused multiplication and addition. For
     integers C comes last, modulo 2**32.
     """
+    from ....dialects.nvgpu import definitions  # when there is a product: it loads the dialect
+
     type_, is_integer = parsed_type(_product_type(kind.a)), kind.sum == "i32"
     row_type, d_type = _vector(kind.n, type_), parsed_type(kind.d)
-    in_a, in_b = fragment_a(kind.m, kind.k, bits_of(kind.a)), fragment_b(kind.n, kind.k, bits_of(kind.b))
+    in_a = [definitions.a_places(kind.m, kind.k, bits_of(kind.a), t) for t in range(4)]
+    held = len(in_a[0])
     a = b.alloca(type_, kind.m * kind.k, 64)  # as the lanes hold it
     rows = b.alloca(type_, kind.k * kind.n, 64)  # of B
 
     each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
     own = each.byte_gep(slots, each.binary("muli", lane, each.i32(PAYLOAD)))
-    widened = _elements(x, each, each.byte_gep(own, A_AT), kind.a, len(in_a))
-    each.store(widened, each.gep(a, type_, each.binary("muli", lane, each.i32(len(in_a)))), 8)
-    _rows_of_b(x, b, slots, rows, kind, in_b)
+    widened = _elements(x, each, each.byte_gep(own, A_AT), kind.a, held)
+    each.store(widened, each.gep(a, type_, each.binary("muli", lane, each.i32(held))), 8)
+    _rows_of_b(x, b, slots, rows, kind)
 
     # element (8 half + g, k) of A: element `number` of lane 4 g + t
-    holder = {
-        (place.row // 8, place.column + place.column_t * t): (t, number)
-        for number, place in enumerate(in_a)
-        for t in range(4)
-    }
+    holder = {(row // 8, k): (t, number) for t in range(4) for number, (row, k) in enumerate(in_a[t])}
     halves, together = kind.m // 8, 2
     outer, start = b.for_(b.i32(0), b.i32(8), b.i32(together))
     groups = [outer.binary("addi", start, outer.i32(n)) for n in range(together)]
@@ -281,12 +238,12 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
         totals = dict(starts)
     else:
         totals = {place: outer.value("arith.extf", row_type, (row,)) for place, row in starts.items()}
-    fragments = [outer.gep(a, type_, outer.binary("muli", group, outer.i32(4 * len(in_a)))) for group in groups]
+    fragments = [outer.gep(a, type_, outer.binary("muli", group, outer.i32(4 * held))) for group in groups]
     for k in range(kind.k):
         right = outer.load(row_type, outer.gep(rows, type_, k * kind.n), 16)
         for which, half in list(totals):
             t, number = holder[half, k]
-            left = outer.load(type_, outer.gep(fragments[which], type_, t * len(in_a) + number))
+            left = outer.load(type_, outer.gep(fragments[which], type_, t * held + number))
             spread = outer.value("vector.broadcast", row_type, (left,))
             if kind.a.startswith("b1"):
                 same = outer.binary("andi" if kind.a == "b1.and" else "xori", spread, right)
