@@ -171,6 +171,35 @@ def apply(cell: Ptr[Cell], multiplies: bool, a: i32, b: i32) -> i32:
 
 
 @native
+def is_small(x: i32) -> bool:
+    return x < 10
+
+
+@native
+def grid(table: Ptr[Array[u32, 3]], test: Fn[[i32], bool], row: i32) -> u32:
+    chosen = table[0]
+    if test(row):
+        chosen = table[row]
+    return chosen[2] + row_sum(ref(table)[row])
+
+
+@native
+def row_sum(row: Ptr[Array[u32, 3]]) -> u32:
+    return row[0][0] + row[0][1]
+
+
+@native
+def use_grid(table: Ptr[Array[u32, 3]], row: i32) -> u32:
+    return grid(table, is_small, row)
+
+
+def test_arrays_of_arrays_and_functions_of_truths():
+    table = (ctypes.c_uint32 * 3 * 12)(*[(n, 10 * n, 100 * n) for n in range(12)])
+    assert use_grid(table, 3) == 300 + 33
+    assert use_grid(table, 11) == 0 + 121
+
+
+@native
 def shifted(p: Ptr, bytes_: i64) -> u64:
     return address(Ptr[u32](p + bytes_) + 2)
 
@@ -278,7 +307,7 @@ def test_inline_functions_take_python_values():
 
 counting = Library("counting", prefix="test_")
 count = counting.variable("count", i64, 40)
-table = counting.variable("table", Array[u64, 4])
+table = counting.variable("table", Array[u32, 5])
 using = Library("using", prefix="test_")
 
 
@@ -308,6 +337,8 @@ def test_libraries_export_and_import():
     assert "llvm.mlir.global external @test_count() " in listing
     first = str(counting.build())
     assert "@test_count(40 : i64)" in first
+    assert "@test_table(#llvm.zero)" in first
+    assert "!llvm.array<3 x i64>" in first
     assert first.count("func.func private @native.double(%") == 1
 
 

@@ -365,7 +365,7 @@ class Unit(tracing.Trace):
         if isinstance(kind, NumericMeta):
             type_, value = kind.mlir_type, emit.number(variable.initial, kind.width)
         else:
-            type_ = emit.type_(f"!llvm.array<{types.size_of(kind) // 8} x i64>")
+            type_ = emit.type_(f"!llvm.array<{-(-types.size_of(kind) // 8)} x i64>")
             value = ir.Attribute.parse("#llvm.zero")
         emit.variable(self.module, variable.symbol, type_, value if own else None, "external", False)
 

@@ -34,10 +34,9 @@ class _Pointer:
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __class_getitem__(cls, to: Any) -> Any:
-        key = (repr(to), to) if is_array(to) else to
-        found = cls._kinds.get(key)
+        found = cls._kinds.get(to)
         if found is None:
-            found = cls._kinds[key] = type(f"Ptr[{name_of(to)}]", (_Pointer,), {"__slots__": (), "_to": to})
+            found = cls._kinds[to] = type(f"Ptr[{name_of(to)}]", (_Pointer,), {"__slots__": (), "_to": to})
         return found
 
     def __new__(cls, x: Any = None) -> Any:
@@ -118,7 +117,7 @@ class _Function(_Pointer):
     _signature: tuple[tuple[Any, ...], Any] = ((), None)
 
     def __class_getitem__(cls, of: Any) -> Any:
-        inputs, result = of
+        inputs, result = [Boolean if t is bool else t for t in of[0]], Boolean if of[1] is bool else of[1]
         key = ("function", tuple(inputs), result)
         found = cls._kinds.get(key)
         if found is None:

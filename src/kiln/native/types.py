@@ -6,6 +6,7 @@ A structure is a `ctypes.Structure`: native code and Python read and write the s
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,9 +34,10 @@ else:
             return _ArrayOf(*of)
 
 
+@dataclasses.dataclass(frozen=True)
 class _ArrayOf:
-    def __init__(self, element: Any, count: int) -> None:
-        self.element, self.count = element, count
+    element: Any
+    count: int
 
     def __repr__(self) -> str:
         return f"Array[{name_of(self.element)}, {self.count}]"
