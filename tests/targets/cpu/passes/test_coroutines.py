@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 
 import pytest
+from ir_testing import after, check
 
 from kiln.mlir import context, dialect_module, ir, passmanager
 from kiln.targets.cpu.passes import coroutines
@@ -157,3 +158,84 @@ def test_vectors_in_a_frame_are_aligned_as_a_plain_access_takes_them_to_be() -> 
     assert count == 1
     assert four % 16 == 0
     assert eight == 0
+
+
+# --- as IR -----------------------------------------------------------------------------------------------------------
+
+
+def resumable(body: str) -> str:
+    """An `llvm.func` with a frame, after the pass."""
+    source = f"""
+    llvm.func @kiln_suspend()
+    llvm.func @use(i32)
+    llvm.func @make() -> i32
+    llvm.func @k(%frame: !llvm.ptr, %n: i32) -> i32 {{
+      %zero = llvm.mlir.constant(0 : i32) : i32
+      {body}
+      llvm.return %zero : i32
+    }}"""
+
+    def run(module: ir.Module) -> None:
+        kernel = next(op.operation for op in module.body.operations if op.operation.attributes["sym_name"].value == "k")
+        coroutines.make_resumable(kernel, 0, _HEADER)
+
+    return after(source, run)
+
+
+def test_a_suspend_point_returns_and_is_entered_again() -> None:
+    text = resumable("llvm.call @kiln_suspend() : () -> ()\nllvm.call @use(%n) : (i32) -> ()")
+    check(
+        text,
+        """
+        llvm.func @k(%frame: !llvm.ptr, %n: i32) -> i32
+        %resume = llvm.load %p : !llvm.ptr -> i32
+        llvm.switch %resume : i32, ^
+        1: ^
+        not: llvm.call @kiln_suspend
+        llvm.store %one, %place : i32, !llvm.ptr
+        llvm.return %status : i32
+        llvm.call @use(%n)
+        llvm.return
+        """,
+    )
+
+
+def test_only_what_is_needed_later_and_cannot_be_made_again_lies_in_the_frame() -> None:
+    text = resumable(
+        """
+        %kept = llvm.call @make() : () -> i32
+        %dropped = llvm.call @make() : () -> i32
+        %seven = llvm.mlir.constant(7 : i32) : i32
+        llvm.call @use(%dropped) : (i32) -> ()
+        llvm.call @kiln_suspend() : () -> ()
+        llvm.call @use(%kept) : (i32) -> ()
+        llvm.call @use(%seven) : (i32) -> ()
+        llvm.call @use(%n) : (i32) -> ()
+        """
+    )
+    check(
+        text,
+        """
+        llvm.func @k(%frame: !llvm.ptr, %n: i32) -> i32
+        %kept = llvm.call @make
+        %slot = llvm.getelementptr %frame[64]
+        llvm.store %kept, %slot
+        %dropped = llvm.call @make
+        not: llvm.store %dropped
+        llvm.call @use(%dropped)
+        llvm.return
+        %again = llvm.getelementptr %frame[64]
+        %loaded = llvm.load %again
+        llvm.call @use(%loaded)
+        llvm.call @use(%seven)
+        llvm.call @use(%n)
+        """,
+    )
+    assert text.count("llvm.load") == 2  # where to go on, and `kept`
+
+
+def test_a_function_without_suspend_points_says_so() -> None:
+    assert "llvm.switch" in resumable("llvm.call @kiln_suspend() : () -> ()")
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse("llvm.func @k() { llvm.return }")
+        assert not coroutines.has_suspends(module.body.operations[0].operation)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cpu_testing import CONSTANTS, SIZES, Compiled, indices, launch
+from ir_testing import after, check
+
+from kiln.mlir import ir
+from kiln.targets.cpu.passes.loop_versioning import Versions, guarded_versions
 
 
 def guarded(condition: str, index: str = "%i") -> Compiled:
@@ -120,3 +124,64 @@ def test_what_corners_do_not_decide_stays(name: str) -> None:
 
 def test_the_loop_over_threads_is_vectorized() -> None:
     assert "vector.body" in guarded(CONDITIONS["x < n"][0]).executable.artifacts["llvm"]
+
+
+# --- as IR -----------------------------------------------------------------------------------------------------------
+
+
+def versioned(condition: str, rest: str = "}") -> str | None:
+    """The module after the pass, or None if the kernel has no guard of the kind; thread indices are %x, %y, %z."""
+    source = f"""
+    func.func @k(%n: i32, %m: i32, %flag: i1, %x: i32, %y: i32, %z: i32, %base: i32) {{
+      {condition}
+      scf.if %c {{ func.call @work(%x) : (i32) -> ()
+      {rest}
+      func.return
+    }}
+    func.func private @work(i32)
+    """
+    found: list[Versions | None] = []
+
+    def run(module: ir.Module) -> None:
+        kernel = next(op.operation for op in module.body.operations if op.operation.attributes["sym_name"].value == "k")
+        found.append(guarded_versions(module, kernel, "k", 3))
+
+    text = after(source, run)
+    return None if found[0] is None else text
+
+
+def test_a_guard_becomes_a_function_and_the_kernel_a_version_without_it() -> None:
+    text = versioned("%i = arith.addi %base, %x : i32\n%c = arith.cmpi slt, %i, %n : i32")
+    assert text is not None
+    check(
+        text,
+        """
+        func.func @k(
+        %c = arith.cmpi slt
+        scf.if %c {
+        func.func private @k.guard(%n: i32, %m: i32, %flag: i1, %x: i32, %y: i32, %z: i32, %base: i32) -> i1
+        %t = arith.extsi %x : i32 to i64
+        %s = arith.addi
+        %fits = arith.cmpi slt, %s
+        %inside = arith.cmpi slt, %s, %limit : i64
+        %holds = arith.andi %all, %inside
+        return %holds
+        func.func @k.inside(
+        %true = arith.constant true
+        scf.if %true {
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    ("condition", "rest"),
+    [
+        ("%c = arith.cmpi ne, %x, %n : i32", "}"),  # its ends do not decide it
+        ("%s = arith.muli %x, %x : i32\n%c = arith.cmpi slt, %s, %n : i32", "}"),  # not linear
+        ("%a = arith.cmpi slt, %x, %n : i32\n%c = arith.ori %a, %flag : i1", "}"),
+        ("%c = arith.cmpi slt, %x, %n : i32", "} else { func.call @work(%y) : (i32) -> () }"),
+    ],
+    ids=["not equal", "square", "either", "else"],
+)
+def test_other_branches_make_no_versions(condition: str, rest: str) -> None:
+    assert versioned(condition, rest) is None

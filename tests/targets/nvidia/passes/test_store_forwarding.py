@@ -6,13 +6,14 @@ import random
 
 import numpy as np
 import pytest
+from ir_testing import after, check
 from nvidia_testing import compile_for, floats
 
 import kiln
 from kiln import cute
 from kiln.base_dsl.typing import BFloat16, Float16, Float32, Int16, Int32
 from kiln.cute.runtime import from_dlpack
-from kiln.mlir import ir
+from kiln.mlir import find, ir
 from kiln.targets.host import lower as cpu_lower
 from kiln.targets.nvidia.passes import store_forwarding
 from kiln.targets.nvidia.passes.if_conversion import flatten_branches
@@ -192,6 +193,85 @@ def test_memory_at_places_only_known_later_stays(handed_on):
     np.testing.assert_array_equal(b, [0, 1, -1, 3])
     before, after = handed_on[0]
     assert before == after
+
+
+# --- as IR -----------------------------------------------------------------------------------------------------------
+
+
+def forwarded(body: str) -> str:
+    """A function with memory of its own, `%own`, after the pass."""
+    source = f"""
+    func.func @k(%c: i1, %v: f32, %u: f32, %w: vector<4xf32>, %n: i32, %out: P<f32>) {{
+      %own = "cute.alloc_rmem"() {{count = 4 : i64}} : () -> R<f32>
+      %i0 = arith.constant 0 : i32
+      %i1 = arith.constant 1 : i32
+      {body}
+      func.return
+    }}"""
+
+    def run(module):
+        accesses = [
+            (op, op.name)
+            for op in find(module.operation, store_forwarding.ACCESSES)
+            if op.parent.name != "builtin.module"
+        ]
+        store_forwarding.hand_on(dict(enumerate(accesses)))
+
+    return after(source, run)
+
+
+def write(value: str, place: str = "%i0", type_: str = "f32", memory: str = "%own", kind: str = "R<f32>") -> str:
+    return f'"cute.store"({value}, {memory}, {place}) : ({type_}, {kind}, i32) -> ()\n'
+
+
+def read(name: str, place: str = "%i0", type_: str = "f32") -> str:
+    return f'{name} = "cute.load"(%own, {place}) : (R<f32>, i32) -> {type_}\n'
+
+
+def give(value: str) -> str:
+    return write(value, memory="%out", kind="P<f32>")
+
+
+def test_a_read_is_the_value_that_was_written():
+    text = forwarded(write("%v") + write("%u", "%i1") + read("%x", "%i1") + give("%x"))
+    check(
+        text,
+        """
+        func.func @k(%c: i1, %v: f32, %u: f32, %w: vector<4xf32>, %n: i32, %out:
+        not: cute.load
+        "cute.store"(%u, %out,
+        not: cute.store
+        return
+        """,
+    )
+
+
+def test_a_part_of_a_vector_that_was_written():
+    text = forwarded(write("%w", type_="vector<4xf32>") + read("%x", "%i1") + give("%x"))
+    check(
+        text, 'func.func @k(%c: i1, %v: f32, %u: f32, %w:\n%x = vector.extract %w[1]\n"cute.store"(%x,\nnot: cute.load'
+    )
+
+
+def test_the_last_write_counts_and_the_first_is_gone():
+    text = forwarded(write("%v") + write("%u") + read("%x") + give("%x"))
+    check(text, 'func.func @k(%c: i1, %v: f32, %u: f32,\nnot: %v\n"cute.store"(%u,\nnot: cute.store')
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        write("%v") + "scf.if %c {" + write("%u") + "}" + read("%x") + give("%x"),  # one of two
+        write("%v") + write("%u", "%n") + read("%x") + give("%x"),  # one of four
+        "scf.if %c {" + write("%v") + "}" + read("%x") + give("%x"),
+        read("%x") + give("%x"),  # nobody wrote it
+    ],
+    ids=["a branch wrote", "somewhere", "perhaps", "never written"],
+)
+def test_reads_that_stay(body: str):
+    text = forwarded(body)
+    check(text, '%x = "cute.load"\n"cute.store"(%x,')
+    assert text.count("cute.store") == body.count("cute.store")
 
 
 # --- programs made at random -----------------------------------------------------------------------------------------

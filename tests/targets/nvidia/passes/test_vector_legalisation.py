@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from ir_testing import after, check
 
 import kiln
 from kiln import cute
@@ -201,3 +202,48 @@ def test_all_arithmetic_is_known(dialect):
     assert len(names) > 40
     not_element_wise = {"arith.flush_denormals", "arith.scaling_extf", "arith.scaling_truncf"}
     assert names - not_element_wise <= set(vector_legalisation.NAMES)
+
+
+# --- as IR -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_chain_of_operations_is_cut_once():
+    """Pieces go from one operation to the next; they are put together where the whole is needed, and only there."""
+    text = after(
+        """
+        func.func @f(%a: vector<32xf32>, %b: vector<32xf32>) -> vector<32xf32> {
+          %s = arith.addf %a, %b : vector<32xf32>
+          %r = arith.mulf %s, %s : vector<32xf32>
+          func.return %r : vector<32xf32>
+        }""",
+        cut_long_vectors,
+    )
+    check(
+        text,
+        """
+        func.func @f(%a: vector<32xf32>, %b: vector<32xf32>)
+        %first = vector.extract_strided_slice %a {offsets = [0], sizes = [4], strides = [1]}
+        %last = vector.extract_strided_slice %a {offsets = [28], sizes = [4], strides = [1]}
+        %s = arith.addf %first, %t : vector<4xf32>
+        %e = arith.addf %last, %u : vector<4xf32>
+        not: vector<32xf32>
+        %r = arith.mulf %s, %s : vector<4xf32>
+        %q = arith.mulf %e, %e : vector<4xf32>
+        vector.insert_strided_slice %r, %p {offsets = [0], strides = [1]} : vector<4xf32> into vector<32xf32>
+        %all = vector.insert_strided_slice %q, %o {offsets = [28]
+        return %all
+        """,
+    )
+    assert text.count("arith.addf") == text.count("arith.mulf") == 8
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%r = arith.addf %a, %a : vector<8xf32>",  # short
+        "%r = vector.shuffle %a, %a [7, 6, 5, 4, 3, 2, 1, 0] : vector<8xf32>, vector<8xf32>",
+    ],
+)
+def test_what_stays_as_it_is(body: str):
+    source = f"func.func @f(%a: vector<8xf32>) -> vector<8xf32> {{ {body} func.return %r : vector<8xf32> }}"
+    assert after(source, cut_long_vectors) == after(source, lambda module: None)
