@@ -24,8 +24,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-from kiln.cute import layout_algebra as cute
-from kiln.cute.algebra import clear_caches
+from kiln.cute import layout as cute
+from kiln.cute.layout.algebra import clear_caches
 
 
 def imported(name: str) -> Any:

@@ -46,7 +46,7 @@ from .base_dsl.target import target
 from .base_dsl.typing import *
 from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_values
 
-base_dsl.dsl.default_language = lambda: importlib.import_module(f"{__name__}.cute.dsl").DSL
+base_dsl.dsl.default_language = lambda: importlib.import_module(f"{__name__}.cute.program.dsl").DSL
 
 _LAZY = (
     "cute",
@@ -66,12 +66,12 @@ _LAZY = (
 
 
 _PLACES = {
-    "AddressSpace": ".cute.pointer",
+    "AddressSpace": ".cute.tensor.pointer",
     "CUDA_VERSION": ".cuda",
     "Layout": ".cute.layout",
-    "Pointer": ".cute.wrapped_values",
-    "Vector": ".cute.wrapped_values",
-    **dict.fromkeys(("for_generate", "if_generate", "while_generate", "yield_out"), ".cute.control"),
+    "Pointer": ".cute.program.wrapped_values",
+    "Vector": ".cute.program.wrapped_values",
+    **dict.fromkeys(("for_generate", "if_generate", "while_generate", "yield_out"), ".cute.program.control"),
     "target_version": ".cuda",
 }
 """Where names are defined that are not loaded with the package."""

@@ -19,8 +19,8 @@ from .base_dsl.ranges import const_expr, dynamic_expr, range_constexpr, range_dy
 from .base_dsl.typing import *  # noqa: F403
 from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_values
 from .cuda import target_version
-from .cute.control import for_generate, if_generate, while_generate, yield_out
-from .cute.dsl import CuteDSL as CuTeDSL
+from .cute.program.control import for_generate, if_generate, while_generate, yield_out
+from .cute.program.dsl import CuteDSL as CuTeDSL
 from .hardware.architectures import Arch
 
 __all__ = [

@@ -19,9 +19,9 @@ from .base_dsl.typing import (
     Float8E5M2,
     Float8E8M0FNU,
 )
-from .cute.arrays import torch_dtype
-from .cute.pointer import AddressSpace
+from .cute.host.arrays import torch_dtype
 from .cute.runtime import from_dlpack
+from .cute.tensor.pointer import AddressSpace
 
 __all__ = [
     "GaussianInitConfig",

@@ -15,8 +15,8 @@ from kiln import Float32, Int32, Int64
 from kiln.base_dsl import target
 from kiln.base_dsl.diagnostics import DSLBaseError, DSLUserCodeTypeError
 from kiln.calls import loading
-from kiln.cute.array_keys import array_key, stream_of
-from kiln.cute.arrays import introduce_array
+from kiln.cute.host.array_keys import array_key, stream_of
+from kiln.cute.host.arrays import introduce_array
 from kiln.cute.runtime import from_dlpack, make_fake_compact_tensor, make_fake_stream, make_ptr, sym_int
 
 pytestmark = pytest.mark.usefixtures("taker")

@@ -5,26 +5,27 @@ from __future__ import annotations
 from .. import lazy
 from ..base_dsl.typing import *
 from ..base_dsl.user_op import dsl_user_op
-from . import arch, picture
-from .addresses import *
-from .assumptions import *
-from .atom import *
-from .compiling import *
-from .compiling import compile
-from .copying import *
-from .dsl import DSL, CuteDSL
-from .fast_divmod import *
-from .layout_algebra import *
-from .mma import *
-from .pointer import *
-from .printing import printf
-from .structures import *
-from .tensor import *
-from .tensor_ssa import *
+from . import arch
+from .atoms.atom import *
+from .atoms.copying import *
+from .atoms.mma import *
+from .host.addresses import *
+from .layout import *
+from .layout import picture
+from .program.compiling import *
+from .program.compiling import compile
+from .program.dsl import DSL, CuteDSL
+from .program.fast_divmod import *
+from .tensor.assumptions import *
+from .tensor.pointer import *
+from .tensor.printing import printf
+from .tensor.structures import *
+from .tensor.tensor import *
+from .tensor.tensor_ssa import *
 
 
 def _picture(x: object) -> str | None:
-    from . import draw
+    from .atoms import draw
 
     return draw.picture(x)
 
@@ -45,7 +46,7 @@ _LAZY_NAMES = {
     "log": ".math",
     "log10": ".math",
     "log2": ".math",
-    "print_tensor": ".tensor_printing",
+    "print_tensor": ".program.tensor_printing",
     "rsqrt": ".math",
     "sin": ".math",
     "sqrt": ".math",

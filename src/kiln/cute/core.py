@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .addresses import *  # noqa: F403
-from .assumptions import *  # noqa: F403
-from .composed_layout import ComposedLayout as _ComposedLayout  # noqa: F401 - a name programs know
-from .layout_algebra import *  # noqa: F403
-from .pointer import *  # noqa: F403
-from .structures import *  # noqa: F403
-from .tensor import *  # noqa: F403
-from .tensor_ssa import *  # noqa: F403
+from .host.addresses import *  # noqa: F403
+from .layout import *  # noqa: F403
+from .layout.composed_layout import ComposedLayout as _ComposedLayout  # noqa: F401 - a name programs know
+from .tensor.assumptions import *  # noqa: F403
+from .tensor.pointer import *  # noqa: F403
+from .tensor.structures import *  # noqa: F403
+from .tensor.tensor import *  # noqa: F403
+from .tensor.tensor_ssa import *  # noqa: F403

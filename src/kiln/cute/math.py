@@ -20,8 +20,8 @@ from ..base_dsl.numeric.convert import convert
 from ..base_dsl.numeric.operators import arithmetic_type, check_chosen, select
 from ..base_dsl.numeric.promotion import float_of, weak_type
 from ..base_dsl.typing import Boolean, Float32, Numeric, as_numeric, common_type, plain_scalar
-from .int_tuple import product
-from .tensor_ssa import TensorSSA, _broadcast_shape, splat, where
+from .layout.int_tuple import product
+from .tensor.tensor_ssa import TensorSSA, _broadcast_shape, splat, where
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -281,7 +281,7 @@ def _extremum(name: str, x: Any, y: Any, propagate_nan: bool) -> Any:
             return (maximum if name == "max" else minimum)(x, y)
         x, y = y, x
     if isinstance(x, TensorSSA):
-        from .tensor_ssa import _meet, _operands
+        from .tensor.tensor_ssa import _meet, _operands
 
         t = _meet(x, y, weak_type)
         if t is None:

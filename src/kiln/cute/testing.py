@@ -16,10 +16,10 @@ from ..base_dsl.target import target_key
 from ..base_dsl.typing import Boolean, Constexpr, Int32
 from ..measure.timing import CantImplementError, JitArguments, benchmark, get_workspace_count
 from . import arch
-from .dsl import DSL
-from .layout import size
-from .tensor import Tensor
-from .tiling import zipped_divide
+from .layout.layout import size
+from .layout.tiling import zipped_divide
+from .program.dsl import DSL
+from .tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

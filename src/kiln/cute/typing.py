@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from .. import lazy
 from ..base_dsl.typing import *  # noqa: F403
-from .composed_layout import ComposedLayout
-from .int_tuple import Coord, IntTuple, Shape, XTuple
-from .layout import Layout, Stride, Tile
-from .pointer import AddressSpace, Pointer
-from .tensor import Tensor
+from .layout.composed_layout import ComposedLayout
+from .layout.int_tuple import Coord, IntTuple, Shape, XTuple
+from .layout.layout import Layout, Stride, Tile
+from .tensor.pointer import AddressSpace, Pointer
+from .tensor.tensor import Tensor
 
 Int = IntTuple
 

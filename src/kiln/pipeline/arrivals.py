@@ -20,7 +20,7 @@ from ..cute import arch
 from .groups import PipelineOp
 
 if TYPE_CHECKING:
-    from ..cute.pointer import Pointer
+    from ..cute.tensor.pointer import Pointer
 
 
 class Arrival:

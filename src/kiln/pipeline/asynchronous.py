@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Boolean
 from ..cute import arch
-from ..cute.copying import guarded
-from ..cute.pointer import Pointer
+from ..cute.atoms.copying import guarded
+from ..cute.tensor.pointer import Pointer
 from .arrivals import Arrival, CopyArrival, ThreadArrival, TransactionArrival
 from .barriers import MbarrierArray, SyncObject, agent_sync, alloc_reserved_mbarrier, in_cluster
 from .groups import Agent, CooperativeGroup, PipelineOp, PipelineUserType

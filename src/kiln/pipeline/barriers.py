@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Boolean, Int64
 from ..cute import arch
-from ..cute.copying import guarded
-from ..cute.layout import Layout, size
-from ..cute.pointer import Pointer, recast_ptr
+from ..cute.atoms.copying import guarded
+from ..cute.layout.layout import Layout, size
+from ..cute.tensor.pointer import Pointer, recast_ptr
 from .arrivals import Arrival, TransactionArrival
 from .groups import Agent, CooperativeGroup, PipelineOp
 

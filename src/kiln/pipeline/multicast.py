@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..cute import arch
-from ..cute.layout import rank, size
+from ..cute.layout.layout import rank, size
 from .barriers import in_cluster
 
 if TYPE_CHECKING:

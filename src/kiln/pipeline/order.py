@@ -13,7 +13,7 @@ from .state import PipelineState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..cute.pointer import Pointer
+    from ..cute.tensor.pointer import Pointer
 
 
 class PipelineOrder:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..base_dsl.typing import Boolean, Int32
-    from ..cute.pointer import Pointer
+    from ..cute.tensor.pointer import Pointer
     from .state import PipelineState
 
 

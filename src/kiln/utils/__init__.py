@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .. import lazy
 
 if TYPE_CHECKING:
-    from ..cute.draw import print_latex, print_latex_tv
+    from ..cute.atoms.draw import print_latex, print_latex_tv
     from ..torch import create_cute_tensor_for_fp8
     from .hardware_info import HardwareInfo
     from .layout_enum import LayoutEnum
@@ -24,8 +24,8 @@ _PLACES = {
     "SmemAllocator": ".smem_allocator",
     "SmemPartition": ".smem_allocator",
     "get_smem_capacity_in_bytes": ".smem_capacity",
-    "print_latex": "..cute.draw",
-    "print_latex_tv": "..cute.draw",
+    "print_latex": "..cute.atoms.draw",
+    "print_latex_tv": "..cute.atoms.draw",
     "create_cute_tensor_for_fp8": "..torch",
     "is_fp8_dtype": ".tensor_helpers",
     "reduce_in_block": ".reductions",

@@ -11,7 +11,7 @@ from typing import Any
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int32
 from ..cute import arch
-from ..cute.dsl import DSL
+from ..cute.program.dsl import DSL
 
 __all__ = [
     "multimem_ld_reduce",

@@ -7,9 +7,9 @@ from typing import Any
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Int32
 from ..cute import arch
-from ..cute.copying import guarded
-from ..cute.layout import make_layout
-from ..cute.tensor import make_tensor
+from ..cute.atoms.copying import guarded
+from ..cute.layout.layout import make_layout
+from ..cute.tensor.tensor import make_tensor
 
 __all__ = ["reduce_in_block", "reduce_in_warp"]
 

@@ -8,11 +8,11 @@ from typing import Any
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
 from ..base_dsl.typing import Int8, Int32, NumericMeta
-from ..cute.composed_layout import ComposedLayout
-from ..cute.layout import cosize, make_layout
-from ..cute.pointer import AddressSpace, Pointer, natural_alignment, recast_ptr
-from ..cute.structures import struct
-from ..cute.tensor import make_tensor
+from ..cute.layout.composed_layout import ComposedLayout
+from ..cute.layout.layout import cosize, make_layout
+from ..cute.tensor.pointer import AddressSpace, Pointer, natural_alignment, recast_ptr
+from ..cute.tensor.structures import struct
+from ..cute.tensor.tensor import make_tensor
 
 _MOST_ALIGNED = 1024
 """Bytes all of a block's shared memory is aligned to."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from kiln.base_dsl.diagnostics import DSLBaseError
-from kiln.cute.draw import atom_latex, atom_svg, layout_latex, layout_svg, tv_latex, tv_svg
-from kiln.cute.layout_text import parse_layout, parse_tuple
-from kiln.cute.leaf import LayoutError
+from kiln.cute.atoms.draw import atom_latex, atom_svg, layout_latex, layout_svg, tv_latex, tv_svg
+from kiln.cute.layout.layout_text import parse_layout, parse_tuple
+from kiln.cute.layout.leaf import LayoutError
 
 
 def main(argv: Sequence[str]) -> int:

@@ -20,8 +20,7 @@ from layout_testing import (
     shapes,
 )
 
-from kiln.cute.basis import add_coords
-from kiln.cute.layout_algebra import (
+from kiln.cute.layout import (
     Layout,
     LayoutError,
     coalesce,
@@ -48,6 +47,7 @@ from kiln.cute.layout_algebra import (
     size,
     stride,
 )
+from kiln.cute.layout.basis import add_coords
 
 POWERS = st.sampled_from([1, 2, 4, 8, 16])
 

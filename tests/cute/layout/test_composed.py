@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layout_testing import SymInt, cases, concrete, dynamic, offsets, value_of
 
-from kiln.cute.basis import add_coords
-from kiln.cute.layout_algebra import (
+from kiln.cute.layout import (
     ComposedLayout,
     E,
     Layout,
@@ -45,6 +44,7 @@ from kiln.cute.layout_algebra import (
     tiled_divide,
     zipped_divide,
 )
+from kiln.cute.layout.basis import add_coords
 
 SWIZZLES = st.builds(
     lambda b, m, s, sign: Swizzle(b, m, sign * (b + s)),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kiln.cute import layout_algebra as cute
+from kiln.cute import layout as cute
 
 NAMES, *LINES = json.loads((Path(__file__).parent / "cute_dsl_facts.json").read_text())
 

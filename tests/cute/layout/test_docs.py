@@ -5,7 +5,7 @@ from pathlib import Path
 
 from layout_testing import SymInt
 
-from kiln.cute.layout_algebra import make_layout, zipped_divide
+from kiln.cute.layout import make_layout, zipped_divide
 
 GUIDE = Path(__file__).parents[3] / "docs" / "layouts.md"
 

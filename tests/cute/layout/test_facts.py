@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from layout_testing import SymInt, concrete
 
-from kiln.cute import layout_algebra as cute
-from kiln.cute.layout_algebra import Layout, make_layout
+from kiln.cute import layout as cute
+from kiln.cute.layout import Layout, make_layout
 
 FACTS = json.loads((Path(__file__).parent / "pycute_facts.json").read_text())
 

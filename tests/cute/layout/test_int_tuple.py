@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layout_testing import SymBool, SymInt, cases, concrete, dynamic, shapes
 
-from kiln.cute.layout_algebra import (
+from kiln.cute.layout import (
     LayoutError,
     ScaledBasis,
     ceil_div,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layout_testing import SymInt, cases, compact_layouts, concrete, dynamic, dynamic_layouts, layouts, offsets, shapes
 
-from kiln.cute.layout_algebra import (
+from kiln.cute.layout import (
     Layout,
     LayoutError,
     append,

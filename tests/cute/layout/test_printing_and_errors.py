@@ -3,7 +3,7 @@
 import pytest
 from layout_testing import SymBool, SymInt
 
-from kiln.cute.layout_algebra import (
+from kiln.cute.layout import (
     E,
     Layout,
     LayoutError,

@@ -18,8 +18,7 @@ from layout_testing import (
     shapes,
 )
 
-from kiln.cute.basis import add_coords
-from kiln.cute.layout_algebra import (
+from kiln.cute.layout import (
     Layout,
     LayoutError,
     blocked_product,
@@ -51,6 +50,7 @@ from kiln.cute.layout_algebra import (
     zipped_divide,
     zipped_product,
 )
+from kiln.cute.layout.basis import add_coords
 
 POWERS = st.sampled_from([1, 2, 4, 8])
 DIVISORS = st.sampled_from([1, 2, 3, 4, 6])

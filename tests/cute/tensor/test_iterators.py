@@ -9,8 +9,8 @@ import pytest
 
 import kiln
 from kiln import cute
-from kiln.cute.iterator import TensorIterator
 from kiln.cute.runtime import from_dlpack
+from kiln.cute.tensor.iterator import TensorIterator
 
 
 class Descriptor(TensorIterator):

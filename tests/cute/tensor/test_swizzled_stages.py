@@ -110,7 +110,7 @@ def test_the_period_of_a_swizzle():
 
 
 def test_whole_periods_are_told_apart():
-    from kiln.cute.layout import crd2idx_apart
+    from kiln.cute.layout.layout import crd2idx_apart
 
     layout = cute.make_layout((ROWS, COLUMNS, STAGES), stride=(COLUMNS, 1, ROWS * COLUMNS))
     assert crd2idx_apart((3, None, 2), layout, PERIOD) == (2 * PERIOD, 3 * COLUMNS)

@@ -79,7 +79,7 @@ def cluster_wait(*, loc: Any = None, ip: Any = None) -> None:
 def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """The generic pointer into the shared memory of a block of the cluster that corresponds to one into this block's."""
     from ...dialects import cute, nvgpu
-    from ..pointer import AddressSpace, Pointer
+    from ..tensor.pointer import AddressSpace, Pointer
 
     kernel_only("map_dsmem_ptr")
     source = pointer(smem_ptr, "map_dsmem_ptr", "smem")

@@ -17,7 +17,7 @@ def alloc_smem(
 ) -> Any:
     """A pointer to static shared memory for so many elements; its own for each call."""
     from ...dialects import cute
-    from ..pointer import AddressSpace, Pointer
+    from ..tensor.pointer import AddressSpace, Pointer
 
     kernel_only("alloc_smem")
     if not isinstance(size_in_elems, int) or size_in_elems < 1:
@@ -32,7 +32,7 @@ def alloc_smem(
 def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
     """A pointer to the start of the block's dynamic shared memory."""
     from ...dialects import cute
-    from ..pointer import AddressSpace, Pointer
+    from ..tensor.pointer import AddressSpace, Pointer
 
     kernel_only("get_dyn_smem")
     alignment = alignment or 1024

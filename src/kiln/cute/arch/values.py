@@ -50,7 +50,7 @@ def pointer(value: Any, what: str, space: str = "") -> ir.Value:
     from ...dialects import cute
 
     if hasattr(made, "type") and str(made.type).startswith("!llvm.ptr"):
-        from ..pointer import pointer_to, space_of_llvm_pointer
+        from ..tensor.pointer import pointer_to, space_of_llvm_pointer
 
         made = pointer_to(Int8, made, space_of_llvm_pointer(made.type)).ir_value()
     if not hasattr(made, "type") or not cute.is_ptr(made.type):

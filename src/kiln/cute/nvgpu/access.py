@@ -5,18 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
-from ..algebra import coalesce
-from ..composed_layout import ComposedLayout
-from ..extents import check_elements
-from ..int_tuple import flatten_to_tuple, pretty_str, product
-from ..leaf import is_one, leaf_add
-from ..pointer import (
-    AddressSpace,
-    Pointer,
-    known_alignment,
-)
-from ..swizzle import Swizzle
-from ..tensor import TracedTensor
+from ..layout.algebra import coalesce
+from ..layout.composed_layout import ComposedLayout
+from ..layout.int_tuple import flatten_to_tuple, pretty_str, product
+from ..layout.leaf import is_one, leaf_add
+from ..layout.swizzle import Swizzle
+from ..tensor.extents import check_elements
+from ..tensor.pointer import AddressSpace, Pointer, known_alignment
+from ..tensor.tensor import TracedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..arch.values import i32, pointer
-from ..atom import CopyOp, CopyTrait
-from ..copying import checker, guarded
-from ..int_tuple import pretty_str, product
-from ..layout import make_layout
-from ..pointer import AddressSpace, address_at, element_bits
-from ..tensor import TracedTensor
+from ..atoms.atom import CopyOp, CopyTrait
+from ..atoms.copying import checker, guarded
+from ..layout.int_tuple import pretty_str, product
+from ..layout.layout import make_layout
+from ..tensor.pointer import AddressSpace, address_at, element_bits
+from ..tensor.tensor import TracedTensor
 from .access import calls, memory, offsets, require_alignment, require_rows
 
 if TYPE_CHECKING:

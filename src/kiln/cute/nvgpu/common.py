@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl import trace as tracing
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ...base_dsl.typing import BFloat16, Float, Float16, Float32, Float64, Int32, Int64, Uint32, Uint64
-from ..access_modifiers import CacheEvictionPriority, MemoryOrder, MemoryScope, modifiers_of
-from ..atom import CopyOp, CopyTrait, UniversalCopyTrait
-from ..layout import make_layout
-from ..mma import MmaOp, RegisterMmaTrait
-from ..pointer import store_vector
+from ..atoms.access_modifiers import CacheEvictionPriority, MemoryOrder, MemoryScope, modifiers_of
+from ..atoms.atom import CopyOp, CopyTrait, UniversalCopyTrait
+from ..atoms.mma import MmaOp, RegisterMmaTrait
+from ..layout.layout import make_layout
+from ..tensor.pointer import store_vector
 
 if TYPE_CHECKING:
     from ...mlir import ir
-    from ..pointer import Pointer
-    from ..tensor import TracedTensor
-    from ..vector_access import Registers
+    from ..tensor.pointer import Pointer
+    from ..tensor.tensor import TracedTensor
+    from ..tensor.vector_access import Registers
 
 __all__ = [
     "CacheEvictionPriority", "CopyG2ROp", "CopyR2GOp", "CopyR2SOp", "CopyS2ROp", "CopyUniversalOp", "LoadCacheMode",

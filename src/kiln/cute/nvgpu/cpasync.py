@@ -7,12 +7,12 @@ from typing import Any
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ...base_dsl.numeric.operators import select
 from ...base_dsl.typing import Int32
-from ..access_modifiers import CacheEvictionPriority, l2_modifier
 from ..arch.values import i32
-from ..atom import CopyOp, CopyTrait
-from ..copying import guarded, predicates
-from ..layout import make_layout
-from ..pointer import AddressSpace, address_at, element_bits
+from ..atoms.access_modifiers import CacheEvictionPriority, l2_modifier
+from ..atoms.atom import CopyOp, CopyTrait
+from ..atoms.copying import guarded, predicates
+from ..layout.layout import make_layout
+from ..tensor.pointer import AddressSpace, address_at, element_bits
 from .access import calls, check_call, memory, offsets, require_alignment, require_rows
 from .bulk_copy import CopyBulkG2SOp, CopyBulkS2GOp
 from .common import LoadCacheMode

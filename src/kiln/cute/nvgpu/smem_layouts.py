@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ...base_dsl.typing import NumericMeta
-from ..composed_layout import make_composed_layout
-from ..layout import make_layout
-from ..pointer import element_bits
-from ..swizzle import make_swizzle
+from ..layout.composed_layout import make_composed_layout
+from ..layout.layout import make_layout
+from ..layout.swizzle import make_swizzle
+from ..tensor.pointer import element_bits
 
 if TYPE_CHECKING:
-    from ..composed_layout import ComposedLayout
+    from ..layout.composed_layout import ComposedLayout
 
 __all__ = ["SmemLayoutAtomKind", "make_smem_layout_atom"]
 

@@ -24,14 +24,14 @@ from ...base_dsl.typing import (
     Uint8,
 )
 from ...hardware import mma_shapes
-from ..atom import CopyOp, CopyTrait
-from ..copying import guarded, predicates
-from ..layout import Layout, make_layout, size
-from ..mma import MmaOp, RegisterMmaTrait
-from ..pointer import AddressSpace, address_at, element_bits
-from ..recast import recast_layout
-from ..tensor import TracedTensor, make_fragment_like
-from ..vector_access import Registers, bits_pointer
+from ..atoms.atom import CopyOp, CopyTrait
+from ..atoms.copying import guarded, predicates
+from ..atoms.mma import MmaOp, RegisterMmaTrait
+from ..layout.layout import Layout, make_layout, size
+from ..layout.recast import recast_layout
+from ..tensor.pointer import AddressSpace, address_at, element_bits
+from ..tensor.tensor import TracedTensor, make_fragment_like
+from ..tensor.vector_access import Registers, bits_pointer
 from .access import (
     calls,
     check_call,
@@ -43,7 +43,7 @@ from .access import (
 
 if TYPE_CHECKING:
     from ...mlir import ir
-    from ..pointer import Pointer
+    from ..tensor.pointer import Pointer
 
 __all__ = [
     "LdMatrix8x8x16bOp", "LdMatrix8x16x8bOp", "LdMatrix16x16x8bOp", "MmaF16BF16Op", "MmaF64Op", "MmaFP8Op", "MmaI8Op",

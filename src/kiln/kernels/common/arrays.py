@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl import target as targets
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from ...calls import program as call_program
-from ...cute.addresses import make_ptr
-from ...cute.arrays import has_mask, numpy_element_type, torch_dtype, torch_element_type
-from ...cute.pointer import AddressSpace, element_bits, natural_alignment
+from ...cute.host.addresses import make_ptr
+from ...cute.host.arrays import has_mask, numpy_element_type, torch_dtype, torch_element_type
 from ...cute.runtime import from_dlpack
-from ...cute.tensor import TracedTensor
+from ...cute.tensor.pointer import AddressSpace, element_bits, natural_alignment
+from ...cute.tensor.tensor import TracedTensor
 from ...hardware import current as hardware
 
 if TYPE_CHECKING:

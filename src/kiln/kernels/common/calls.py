@@ -24,7 +24,7 @@ from ...base_dsl.static_key import Met, static_key
 from ...calls import loading, plan
 from ...calls import program as call_program
 from ...calls.program import Passed, Program, Recorder
-from ...cute.arrays import introduce_array
+from ...cute.host.arrays import introduce_array
 from . import arrays
 
 if TYPE_CHECKING:

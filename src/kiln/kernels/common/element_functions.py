@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import cute
 from ...base_dsl.numeric.promotion import array_rules
-from ...cute.tensor_ssa import TensorSSA
+from ...cute.tensor.tensor_ssa import TensorSSA
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from ...base_dsl.ranges import const_expr, range_constexpr
 from ...base_dsl.static_key import static_key
 from ...base_dsl.typing import Int32, Int64, NumericMeta
 from ...cute import arch
-from ...cute.tensor_ssa import TensorSSA, VectorTruthError
+from ...cute.tensor.tensor_ssa import TensorSSA, VectorTruthError
 from .. import devices
 from ..common import arrays, launches
 from ..common.calls import Reads, kernel_function

@@ -11,7 +11,7 @@ from ... import cute
 from ...base_dsl.dependencies import Dependencies
 from ...base_dsl.static_key import static_key
 from ...base_dsl.typing import BFloat16, Float16, Float32, Int8, NumericMeta, Uint8
-from ...cute.tensor_ssa import VectorTruthError
+from ...cute.tensor.tensor_ssa import VectorTruthError
 from .. import devices
 from ..common import arrays, launches
 from ..common.calls import kernel_function, mode

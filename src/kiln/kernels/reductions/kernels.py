@@ -15,7 +15,7 @@ from ...base_dsl.ranges import const_expr, range_constexpr
 from ...base_dsl.typing import BFloat16, Boolean, Float16, Float32, Float64, Int32, Int64
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
-from ...cute.pointer import element_bits
+from ...cute.tensor.pointer import element_bits
 from ..common import arrays
 from ..rows.edges import Span
 from ..rows.kernel import as_f32, total

@@ -1,0 +1,77 @@
+"""`cutlass._mlir.dialects.nvvm`: the bindings' dialect, and operations that programs know by it and it does not have."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.tree import is_mlir_value
+from ...base_dsl.typing import Float32, Int32, Int64, Numeric, NumericMeta, Uint32, Uint64
+from ...mlir import dialect_module, ir
+from ..tensor.pointer import pointer_to, space_of_llvm_pointer
+from . import arithmetic, atomic
+
+AtomicOpKind = enum.Enum(
+    "AtomicOpKind", "AND OR XOR ADD MAX MIN UMAX UMIN INC DEC EXCH CAS FADD FMAX FMIN", module=__name__
+)
+"""What `atomicrmw` does with the element: U for unsigned integers, F for floats."""
+
+
+def fmax(*operands: Any, c: Any = None, nan: bool = False, abs: bool = False, loc: Any = None, **_: Any) -> ir.Value:
+    """The largest of two or three floats, as a value of the bindings. A result type may come first."""
+    return _extreme(arithmetic.fmax, operands, c, nan, abs)
+
+
+def fmin(*operands: Any, c: Any = None, nan: bool = False, abs: bool = False, loc: Any = None, **_: Any) -> ir.Value:
+    """The smallest of two or three floats, as a value of the bindings. A result type may come first."""
+    return _extreme(arithmetic.fmin, operands, c, nan, abs)
+
+
+def _extreme(choose: Any, operands: tuple[Any, ...], c: Any, nan: bool, abs_: bool) -> ir.Value:
+    values = [Float32(_number(x)) for x in (*operands, c) if x is not None and not isinstance(x, ir.Type)]
+    found = values[0]
+    for value in values[1:]:
+        found = choose(found, value, abs=abs_, nan=nan)
+    return found.ir_value()
+
+
+def _number(x: Any) -> Any:
+    return NumericMeta.from_mlir_type(x.type)._make(x) if is_mlir_value(x) else x
+
+
+def atomicrmw(
+    res: Any = None, op: Any = None, ptr: Any = None, a: Any = None, *, b: Any = None, mem_order: Any = None,
+    syncscope: Any = None, loc: Any = None, ip: Any = None,
+) -> ir.Value:  # fmt: skip
+    """An atomic update of the element at a pointer (`!llvm.ptr` or one of the language): the element before.
+
+    `b` is what CAS compares with. The type of the result may be given first, and is that of `a`.
+    """
+    if not isinstance(res, (ir.Type, type(None))):
+        res, op, ptr, a = None, res, op, ptr if a is None else a
+    number = _number(a)
+    kind = type(number) if isinstance(number, Numeric) else Float32 if isinstance(number, float) else Int32
+    name = getattr(op, "name", str(op)).lower()
+    if name in ("umax", "umin"):
+        kind = {Int32: Uint32, Int64: Uint64}.get(kind, kind)
+    memory: Any = ptr if hasattr(ptr, "memspace") else pointer_to(kind, ptr, space_of_llvm_pointer(ptr.type))
+    how = {"sem": mem_order, "scope": syncscope}
+    if name == "cas":
+        return atomic.atomic_cas(memory, kind(_number(b)), kind(number), **how).ir_value()
+    if name in ("fmax", "fmin"):
+        return getattr(atomic, f"atomic_{name}")(memory, Float32(number)).ir_value()
+    name = name.removeprefix("u") if name in ("umax", "umin") else "add" if name == "fadd" else name
+    if name not in ("and", "or", "xor", "add", "max", "min", "inc", "dec", "exch"):
+        raise error(DSLUserCodeTypeError, f"atomicrmw has no {op!r}", hint=", ".join(AtomicOpKind.__members__))
+    return atomic._rmw("atomicrmw", name, memory, kind(number), **how).ir_value()
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__all__":  # `from ... import *` takes both
+        return [known for known in __dir__() if not known.startswith("_")]
+    return getattr(dialect_module("nvvm"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *dir(dialect_module("nvvm"))})

@@ -1,0 +1,559 @@
+"""Copy atoms and tiled copies: which thread of a tile holds which of its values.
+
+An atom is the smallest copy an operation does: `thr_id` threads with the values that `layout_src_tv` and
+`layout_dst_tv` name, maps (thread, value) -> index in the data of one call. A tiled copy repeats an atom over
+a tile by a map (thread, value) -> index in the tile. New operations subclass `CopyOp` and give their `CopyTrait`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.diagnostics import DSLOptimizationWarning, DSLUserCodeTypeError, error, user_frame
+from ...base_dsl.typing import Integer, NumericMeta
+from ..layout.algebra import coalesce, composition
+from ..layout.algebra import filter as filter_layout
+from ..layout.int_tuple import product, product_each, wrap
+from ..layout.inverses import left_inverse, right_inverse
+from ..layout.layout import Layout, layouts_of, make_layout, rank, size
+from ..layout.modes import slice_
+from ..layout.picture import Drawn
+from ..layout.recast import recast_layout
+from ..layout.tiling import logical_product, make_layout_tv, zipped_divide
+from ..tensor.pointer import element_bits
+from ..tensor.tensor import TracedTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...mlir import ir
+
+__all__ = [
+    "Atom", "CopyAtom", "CopyOp", "CopyTrait", "Op", "ThrCopy", "TiledCopy", "make_copy_atom", "make_cotiled_copy",
+    "make_tiled_copy", "make_tiled_copy_A", "make_tiled_copy_B", "make_tiled_copy_C", "make_tiled_copy_C_atom",
+    "make_tiled_copy_D", "make_tiled_copy_S", "make_tiled_copy_tv",
+]  # fmt: skip
+
+
+class Op:
+    """An operation of the hardware (or of every processor) that atoms are made of. Equal by type and fields."""
+
+    def _fields(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._fields() == other._fields()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self), tuple(sorted((k, str(v)) for k, v in self._fields().items()))))
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{k}={v}" for k, v in self._fields().items())
+        return f"{type(self).__name__}({fields})"
+
+
+class CopyTrait:
+    """A copy operation for elements of one type: its threads, its values, and how it is done."""
+
+    def __init__(self, value_type: Any, thr_id: Layout, layout_src_tv: Layout, layout_dst_tv: Layout) -> None:
+        self.value_type = value_type
+        self.thr_id = thr_id
+        self.layout_src_tv = layout_src_tv
+        self.layout_dst_tv = layout_dst_tv
+
+    @property
+    def layout_ref_tv(self) -> Layout:
+        """The side whose values number the tile: the source, unless an operation says otherwise."""
+        return self.layout_src_tv
+
+    def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
+        """Copy as many times the atom as `src` and `dst` hold."""
+        raise NotImplementedError
+
+    def with_fields(self, **fields: Any) -> CopyTrait:
+        """The same with fields set that are known only at run time; by default there are none."""
+        raise error(DSLUserCodeTypeError, f"{type(self).__name__} has no field {sorted(fields)[0]!r}")
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        return []
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> CopyTrait:
+        return self
+
+
+class CopyOp(Op):
+    """An operation that copies."""
+
+    def make_trait(self, copy_internal_type: Any, **kwargs: Any) -> CopyTrait:
+        """The trait for elements of a type."""
+        raise NotImplementedError
+
+
+class UniversalCopyTrait(CopyTrait):
+    """Loads and stores of one thread, `bits` wide; 0: as wide as layouts and alignment allow.
+
+    `modifiers` are those of PTX for its loads and for its stores.
+    """
+
+    def __init__(self, value_type: Any, bits: int, modifiers: tuple[str, str] = ("", "")) -> None:
+        self.modifiers = modifiers
+        width = element_bits(value_type)
+        if bits and bits % width:
+            raise error(
+                DSLUserCodeTypeError,
+                f"num_bits_per_copy={bits} is not a multiple of the {width} bits of {value_type.__name__}",
+            )
+        self.bits = bits
+        self.values = bits // width if bits else 1
+        layout = make_layout((1, self.values), stride=(0, 1))
+        super().__init__(value_type, make_layout(1), layout, layout)
+
+    def copy(self, src: Any, dst: Any, pred: Any) -> None:
+        from ..tensor.vector_access import WIDEST_ACCESS
+        from .copying import transfer
+
+        widest = min(WIDEST_ACCESS, self.bits // 8) if self.bits else WIDEST_ACCESS
+        count = product(dst.shape) if isinstance(dst, TracedTensor) else 0
+        if isinstance(count, int) and count % self.values:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{count} elements are copied with an atom of {self.values} values (num_bits_per_copy={self.bits})",
+                hint="mode 0 of source and destination holds the values of the atom, or a multiple",
+            )
+        narrowest = transfer(src, dst, pred, self.values, widest, self.modifiers)
+        if any(self.modifiers):
+            widest = 0 if "mmio" in self.modifiers[0] else min(widest, 16)
+        if narrowest * element_bits(self.value_type) < widest * 8 and self.bits:
+            _warn_narrow(self.bits, narrowest * element_bits(self.value_type), src, dst)
+
+
+def _warn_narrow(wanted: int, got: int, src: Any, dst: Any) -> None:
+    frame = user_frame()
+    place = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("<unknown>", 0)
+    warnings.warn_explicit(
+        f"a copy with num_bits_per_copy={wanted} is done with accesses of {got} bits: more is not known to be contiguous "
+        f"and aligned, from {src} to {dst}",
+        DSLOptimizationWarning,
+        *place,
+    )
+
+
+class Atom:
+    """An operation with all that is known about it. `set` changes it; a change in a region is carried out of it."""
+
+    def __init__(self, op: Any, trait: Any) -> None:
+        self._op = op
+        self._trait = trait
+
+    @property
+    def op(self) -> Any:
+        """The operation."""
+        return self._op
+
+    @property
+    def trait(self) -> Any:
+        """What it needs to be done."""
+        return self._trait
+
+    @property
+    def type(self) -> str:
+        """How the atom prints in the intermediate representation."""
+        return f'!cute.atom<"{self._op}">'
+
+    def _with_trait(self, trait: Any) -> Any:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made._trait = trait
+        return made
+
+    def set(self, modifier: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
+        """Set a field of the atom that is known only at run time."""
+        name = getattr(modifier, "name", modifier)
+        self._trait = self._trait.with_fields(**{str(name).lower(): value})
+
+    def get(self, field: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        """A field of the atom."""
+        return getattr(self._trait, str(getattr(field, "name", field)).lower())
+
+    def with_(self, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> Any:
+        """The atom with fields set."""
+        return self._with_trait(self._trait.with_fields(**kwargs))
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        return self._trait.__extract_mlir_values__()
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+        return self._with_trait(self._trait.__new_from_mlir_values__(values)) if values else self
+
+    def __kiln_static_key__(self) -> Any:
+        return (
+            type(self),
+            self._op,
+            self._trait.value_type,
+            str(self._trait.layout_src_tv),
+            str(self._trait.layout_dst_tv),
+        )
+
+    def __kiln_join__(self, other: Any) -> Any:
+        return (self, other) if self.__kiln_static_key__() == other.__kiln_static_key__() else None
+
+    def __kiln_coerce__(self, like: Any) -> Any:
+        return self if self.__kiln_static_key__() == like.__kiln_static_key__() else None
+
+    __kiln_key__ = __kiln_static_key__
+
+
+class CopyAtom(Atom):
+    """A copy operation for elements of a type."""
+
+    @property
+    def value_type(self) -> Any:
+        """The type of the elements it copies."""
+        return self._trait.value_type
+
+    @property
+    def thr_id(self) -> Layout:
+        """The threads that do it together."""
+        return self._trait.thr_id
+
+    @property
+    def layout_src_tv(self) -> Layout:
+        """(thread, value) -> index in the source of one call."""
+        return self._trait.layout_src_tv
+
+    @property
+    def layout_dst_tv(self) -> Layout:
+        """(thread, value) -> index in the destination of one call."""
+        return self._trait.layout_dst_tv
+
+    def __str__(self) -> str:
+        return f"Copy Atom\n  ThrID:         {self.thr_id}\n  TV Layout Src: {self.layout_src_tv}\n  TV Layout Dst: {self.layout_dst_tv}\n  Value type:    {self.value_type.__name__}"
+
+    __repr__ = __str__
+
+
+def _transform(tile_tv: Layout, atom: CopyAtom, own: Layout) -> Layout:
+    """((thread of the tile), (value of the thread)) -> index in the tile, as one side of the atom holds the values."""
+    ref = atom.trait.layout_ref_tv
+    threads, values = size(ref[0]), size(ref[1])
+    split = zipped_divide(tile_tv, (threads, values))  # ((atom thread, atom value), (rest of threads, rest of values))
+    if own != ref:
+        inside = composition(right_inverse(ref), own)
+        split = make_layout([composition(split[0], inside), split[1]])
+    inner, outer = split
+    zipped = make_layout([make_layout([inner[0], outer[0]]), make_layout([inner[1], outer[1]])])
+    return coalesce(zipped, target_profile=(1, (1, 1)))
+
+
+class TiledCopy(CopyAtom, Drawn):
+    """An atom repeated over a tile: `layout_tv_tiled` maps (thread, value) to the index in a tile `tiler_mn`."""
+
+    def __init__(self, op: Any, trait: Any, layout_tv: Layout, tiler_mn: Any) -> None:
+        super().__init__(op, trait)
+        self._layout_tv = layout_tv
+        self._tiler_mn = tiler_mn
+
+    @property
+    def layout_tv_tiled(self) -> Layout:
+        """(thread, value) -> index in the tile."""
+        return self._layout_tv
+
+    @property
+    def tiler_mn(self) -> Any:
+        """The tile, as a tiler of layouts: `8:1` for the extent 8."""
+        return tile_of_layouts(self._tiler_mn)
+
+    @property
+    def size(self) -> int:
+        """The number of threads."""
+        return size(self._layout_tv[0])
+
+    @property
+    def layout_src_tv_tiled(self) -> Layout:
+        """(thread, value) -> index in the tile, for the source."""
+        return self._tiled(self.layout_src_tv)
+
+    @property
+    def layout_dst_tv_tiled(self) -> Layout:
+        """(thread, value) -> index in the tile, for the destination."""
+        return self._tiled(self.layout_dst_tv)
+
+    def _tiled(self, own: Layout) -> Layout:
+        return _transform(self._layout_tv, self, own)
+
+    @property
+    def _reaches_past_its_tile(self) -> bool:
+        """Whether one call of the atom has more values than a thread has in the tile."""
+        return size(self.trait.layout_ref_tv[1]) > size(self._layout_tv[1])
+
+    def require_whole_calls(self) -> None:
+        """Refuse a tile with fewer values for a thread than one call of the atom has: nothing holds the others."""
+        if self._reaches_past_its_tile:
+            held, wanted = size(self._layout_tv[1]), size(self.trait.layout_ref_tv[1])
+            raise error(
+                DSLUserCodeTypeError,
+                f"one call of {self.op} has {wanted} values for a thread, which has {held} in a tile {self.tiler_mn}",
+                hint="take fewer matrices or bits for a call, or a larger tile (permutation_mnk of the tiled MMA)",
+                depth=2,
+            )
+
+    def get_slice(self, thr_idx: Any) -> ThrCopy:
+        """What one thread does."""
+        return ThrCopy(self, thr_idx)
+
+    def retile(self, src: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        """A thread's registers, partitioned for another operation, with the values of this atom in mode 0."""
+        self.require_whole_calls()
+        layout = src.layout if isinstance(src, TracedTensor) else src
+        modes = rank(layout)
+        values = size(layout, mode=[0])
+        # (m, n) -> which group of values, in the tile of all threads
+        inverse = composition(right_inverse(self._layout_tv), make_layout(_tile_shape(self._tiler_mn)))
+        groups = recast_layout(size(self._layout_tv[0]) * values, 1, inverse)
+        order = logical_product(make_layout(values), right_inverse(groups))
+        by_atom = zipped_divide(order, make_layout(size(self.trait.layout_ref_tv[1])))
+        tile = zipped_divide(src, (values, *product_each(wrap(groups.shape))))
+        moved = composition(tile, (by_atom, None))
+        return (
+            moved[(None, (0, *(None,) * (modes - 1)))]
+            if isinstance(moved, TracedTensor)
+            else slice_(moved, (None, (0, *(None,) * (modes - 1))))
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"Tiled Copy\n  Tiler MN:        {self.tiler_mn}\n  TV Layout tiled: {self._layout_tv}\n{super().__str__()}"
+        )
+
+    __repr__ = __str__
+
+    def __kiln_static_key__(self) -> Any:
+        return (*super().__kiln_static_key__(), str(self._layout_tv), str(self._tiler_mn))
+
+    __kiln_key__ = __kiln_static_key__
+
+
+class ThrCopy(TiledCopy):
+    """The part of a tiled copy that one thread does."""
+
+    def __init__(self, tiled: TiledCopy, thr_idx: Any) -> None:
+        super().__init__(tiled.op, tiled.trait, tiled.layout_tv_tiled, tiled._tiler_mn)
+        self._thr_idx = thr_idx
+
+    @property
+    def thr_idx(self) -> Any:
+        """The thread."""
+        return self._thr_idx
+
+    def partition_S(self, src: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        """The thread's part of a source tile: (values of the atom and its repetitions, rests...)."""
+        return self._partition(src, self.layout_src_tv)
+
+    def partition_D(self, dst: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        """The thread's part of a destination tile."""
+        return self._partition(dst, self.layout_dst_tv)
+
+    def _partition(self, tensor: Any, own: Layout) -> Any:
+        if not isinstance(tensor, TracedTensor):
+            raise error(DSLUserCodeTypeError, f"a tensor is partitioned, got {type(tensor).__name__}")
+        modes = rank(tensor)
+        if modes < len(wrap(self._tiler_mn)):
+            raise error(
+                DSLUserCodeTypeError,
+                f"a tensor of {modes} modes is partitioned by a tiler of {len(wrap(self._tiler_mn))} ({self._tiler_mn})",
+            )
+        tiles = zipped_divide(tensor, self._tiler_mn)
+        tiled = self._tiled(own)
+        if self._reaches_past_its_tile:
+            # past the tile the modes of the atom together need not be a layout, each by itself is
+            split = layouts_of(tiles, lambda x: make_layout([_compose_each(x[0], tiled), x[1]]), "partition")
+        else:
+            split = composition(tiles, (tiled, None))
+        rest = split.shape[1]
+        outside: Any = (None,) * len(rest) if isinstance(rest, tuple) else None
+        return split._slice(((self._thr_idx, None), outside), by_thread=True)
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        own = [self._thr_idx.ir_value()] if isinstance(self._thr_idx, Integer) else []
+        return [*own, *super().__extract_mlir_values__()]
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+        if not isinstance(self._thr_idx, Integer):
+            return super().__new_from_mlir_values__(values)
+        made = self._with_trait(self._trait.__new_from_mlir_values__(values[1:]) if values[1:] else self._trait)
+        kind = type(self._thr_idx)
+        made._thr_idx = kind._make(values[0], self._thr_idx.nonneg, self._thr_idx.divisibility)
+        return made
+
+
+def _compose_each(tile: Layout, layout: Layout) -> Layout:
+    """`tile` after each leaf of `layout`."""
+    if isinstance(layout.shape, tuple):
+        return make_layout([_compose_each(tile, mode) for mode in layout])
+    return composition(tile, layout)
+
+
+def tile_of_layouts(tiler: Any) -> Any:
+    """A tiler whose extents are layouts; None and layouts stay as they are."""
+    if isinstance(tiler, tuple):
+        return tuple(tile_of_layouts(t) for t in tiler)
+    return tiler if tiler is None or isinstance(tiler, Layout) else make_layout(tiler)
+
+
+def _tile_shape(tiler: Any) -> Any:
+    """The extents of a tile."""
+    if isinstance(tiler, Layout):
+        return (product(tiler.shape),)
+    return tuple(product(t.shape) if isinstance(t, Layout) else t for t in wrap(tiler))
+
+
+# --- making them -----------------------------------------------------------------------------------------------------
+
+
+def make_copy_atom(op: Any, copy_internal_type: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> CopyAtom:
+    """A copy operation for elements of a type. `num_bits_per_copy` says how wide one call of the universal copy is."""
+    if not isinstance(op, CopyOp):
+        hint = (
+            f"pass an instance: {op.__name__}()" if isinstance(op, type) else "for example cute.nvgpu.CopyUniversalOp()"
+        )
+        raise error(DSLUserCodeTypeError, f"make_copy_atom takes a copy operation, got {op!r}", hint=hint)
+    if not isinstance(copy_internal_type, NumericMeta) or copy_internal_type.is_abstract:
+        raise error(
+            DSLUserCodeTypeError, f"make_copy_atom takes a numeric type such as Float16, got {copy_internal_type!r}"
+        )
+    options = known_keywords(op.make_trait, type(op).__name__, kwargs)
+    return CopyAtom(op, op.make_trait(copy_internal_type, **options))
+
+
+def known_keywords(
+    function: Callable[..., Any], name: str, given: dict[str, Any], others: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The keywords that are passed on to what an operation does; refuses those it does not know, unless they are None.
+
+    `others` are keywords that it has besides.
+    """
+    if not given:
+        return given
+    known = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        return given
+    for keyword, value in given.items():
+        if keyword not in known and value is not None:
+            options = [*others, *(p.name for p in known.values() if p.kind is p.KEYWORD_ONLY)]
+            raise error(
+                DSLUserCodeTypeError,
+                f"{name} takes no {keyword!r}",
+                hint=f"it takes {', '.join(options)}" if options else "it takes no options",
+                depth=2,
+            )
+    return {keyword: value for keyword, value in given.items() if keyword in known}
+
+
+def make_tiled_copy(atom: CopyAtom, layout_tv: Layout, tiler_mn: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
+    """An atom over a tile: `layout_tv` maps (thread, value) to the index in the tile that `tiler_mn` cuts."""
+    if not isinstance(atom, CopyAtom):
+        raise error(DSLUserCodeTypeError, f"make_tiled_copy takes a copy atom, got {type(atom).__name__}")
+    ref = atom.trait.layout_ref_tv
+    for what, wanted, got in (
+        ("threads", size(ref[0]), size(layout_tv[0])),
+        ("values", size(ref[1]), size(layout_tv[1])),
+    ):
+        # A tile with fewer values than a warp's atom has can be looked at and partitioned, but not copied (`require_whole_calls`).
+        part_of_call = what == "values" and size(ref[0]) > 1
+        if isinstance(wanted, int) and isinstance(got, int) and got % wanted and (not part_of_call or wanted % got):
+            raise error(
+                DSLUserCodeTypeError,
+                f"a tiled copy of {got} {what} from an atom of {wanted}",
+                hint=f"the {what} of the layout ({layout_tv}) are a multiple of the atom's",
+            )
+    return TiledCopy(atom.op, atom.trait, layout_tv, tiler_mn)
+
+
+def make_tiled_copy_tv(
+    atom: CopyAtom, thr_layout: Layout, val_layout: Layout, *, loc: Any = None, ip: Any = None
+) -> TiledCopy:
+    """An atom over a tile of threads laid out by `thr_layout`, each with values laid out by `val_layout`."""
+    tiler_mn, layout_tv = make_layout_tv(thr_layout, val_layout)
+    return make_tiled_copy(atom, layout_tv, tiler_mn)
+
+
+def _tiled_copy(tiled: Any, name: str) -> None:
+    if not isinstance(tiled, TiledCopy):
+        raise error(
+            DSLUserCodeTypeError,
+            f"{name} takes a tiled copy, got {type(tiled).__name__}",
+            hint="make_tiled_copy_A, make_tiled_copy_B and make_tiled_copy_C take a tiled MMA",
+            depth=2,
+        )
+
+
+def make_tiled_copy_S(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: Any = None, ip: Any = None) -> TiledCopy:
+    """An atom over the tile of another tiled copy, each thread with the values it has there as a source."""
+    _tiled_copy(tiled_copy, "make_tiled_copy_S")
+    return make_tiled_copy(atom, tiled_copy.layout_src_tv_tiled, tiled_copy._tiler_mn)
+
+
+def make_tiled_copy_D(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: Any = None, ip: Any = None) -> TiledCopy:
+    """An atom over the tile of another tiled copy, each thread with the values it has there as a destination."""
+    _tiled_copy(tiled_copy, "make_tiled_copy_D")
+    return make_tiled_copy(atom, tiled_copy.layout_dst_tv_tiled, tiled_copy._tiler_mn)
+
+
+def _tiled_mma(mma: Any, name: str) -> None:
+    if not hasattr(mma, "get_tile_size"):
+        raise error(
+            DSLUserCodeTypeError,
+            f"{name} takes a tiled MMA, got {type(mma).__name__}",
+            hint="cute.make_tiled_mma(...); make_tiled_copy_S and make_tiled_copy_D take a tiled copy",
+            depth=2,
+        )
+
+
+def make_tiled_copy_A(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
+    """An atom over the A tile of a tiled MMA."""
+    _tiled_mma(tiled_mma, "make_tiled_copy_A")
+    return make_tiled_copy(atom, tiled_mma.tv_layout_A_tiled, (tiled_mma.get_tile_size(0), tiled_mma.get_tile_size(2)))
+
+
+def make_tiled_copy_B(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
+    """An atom over the B tile of a tiled MMA."""
+    _tiled_mma(tiled_mma, "make_tiled_copy_B")
+    return make_tiled_copy(atom, tiled_mma.tv_layout_B_tiled, (tiled_mma.get_tile_size(1), tiled_mma.get_tile_size(2)))
+
+
+def make_tiled_copy_C(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
+    """An atom over the C tile of a tiled MMA."""
+    _tiled_mma(tiled_mma, "make_tiled_copy_C")
+    return make_tiled_copy(atom, tiled_mma.tv_layout_C_tiled, (tiled_mma.get_tile_size(0), tiled_mma.get_tile_size(1)))
+
+
+def make_tiled_copy_C_atom(atom: CopyAtom, mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
+    """The smallest tiled copy of an atom that holds the C values of a tiled MMA in whole calls."""
+    layout_tv = mma.tv_layout_C_tiled
+    shape_mn = (mma.get_tile_size(0), mma.get_tile_size(1))
+    values = size(atom.layout_src_tv[1])
+    # the values of one call, of all threads: (thread, value) -> index in the whole tile
+    part = composition(layout_tv, make_layout((size(layout_tv[0]), values)))
+    tiler = tuple(
+        filter_layout(composition(make_layout(shape_mn, stride=tuple(int(i == j) for j in range(2))), part))
+        for i in range(2)
+    )
+    whole_of_part = composition(make_layout(shape_mn), tiler)
+    return make_tiled_copy(atom, composition(left_inverse(whole_of_part), part), tiler)
+
+
+def make_cotiled_copy(
+    atom: CopyAtom, atom_layout_tv: Layout, data_layout: Layout, *, loc: Any = None, ip: Any = None
+) -> TiledCopy:
+    """A tiled copy whose (thread, value) layout is given in offsets of the data rather than in its coordinates."""
+    coords = composition(left_inverse(data_layout), atom_layout_tv)
+    shape = wrap(data_layout.shape)
+    extents = product_each(shape)
+    tiler = tuple(
+        filter_layout(composition(make_layout(extents, stride=tuple(int(i == j) for j in range(len(extents)))), coords))
+        for i in range(len(extents))
+    )
+    whole_of_tile = composition(make_layout(extents), tiler)
+    return make_tiled_copy(atom, composition(left_inverse(whole_of_tile), coords), tiler)

@@ -1,0 +1,524 @@
+"""MMA atoms and tiled MMAs: which thread holds which values of A (M, K), B (N, K) and C (M, N), and `gemm`.
+
+An atom is the smallest D = A * B + C an operation does: `thr_id` threads with the values that `tv_layout_A/B/C` name,
+maps (thread, value) -> index in the (column-major) operand of one call. A tiled MMA repeats an atom over M, N and K.
+New operations subclass `MmaOp` and give their `MmaTrait`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.trace import at_one_location
+from ...base_dsl.typing import Integer
+from ..layout.algebra import complement, composition
+from ..layout.int_tuple import pretty_str, product, wrap
+from ..layout.inverses import right_inverse
+from ..layout.layout import Layout, make_layout, rank, size
+from ..layout.modes import UNIT, append
+from ..layout.picture import Drawn
+from ..layout.tiling import logical_divide, tiled_product, zipped_divide
+from ..tensor.tensor import TracedTensor, make_fragment_like, make_rmem_tensor
+from ..tensor.vector_access import Registers
+from .atom import Atom, Op, known_keywords, tile_of_layouts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...mlir import ir
+    from ..tensor.pointer import Pointer
+
+__all__ = [
+    "MmaAtom", "MmaOp", "MmaTrait", "RegisterMmaTrait", "ThrMma", "TiledMma", "gemm", "make_mma_atom",
+    "make_tiled_mma", "mma_atom_call",
+]  # fmt: skip
+
+_OPERAND_MODES = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
+"""The modes of (M, N, K) that an operand has."""
+
+
+class MmaTrait:
+    """A multiply-accumulate operation: its shape, its threads, and the values each of them holds."""
+
+    def __init__(
+        self,
+        shape_mnk: tuple[int, int, int],
+        thr_id: Layout,
+        layouts_tv: tuple[Layout, Layout, Layout],
+        types: tuple[Any, Any, Any],
+    ) -> None:
+        self.shape_mnk = shape_mnk
+        self.thr_id = thr_id
+        self.layouts_tv = dict(zip("ABC", layouts_tv, strict=True))
+        self._values = {name: size(layout[1]) for name, layout in self.layouts_tv.items()}
+        """How many values of an operand a thread holds."""
+        self.types = dict(zip("ABC", types, strict=True))
+
+    def make_fragment(self, operand: str, of: Any) -> Any:
+        """What a call takes for an operand that was partitioned (or has a partitioned shape)."""
+        raise NotImplementedError
+
+    def call(self, d: Any, a: Any, b: Any, c: Any, **kwargs: Any) -> None:
+        """One call: the tensors hold the values of one atom."""
+        raise NotImplementedError
+
+    def with_fields(self, **fields: Any) -> MmaTrait:
+        """The same with fields set that are known only at run time; by default there are none."""
+        raise error(DSLUserCodeTypeError, f"{type(self).__name__} has no field {sorted(fields)[0]!r}")
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        return []
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> MmaTrait:
+        return self
+
+
+class RegisterMmaTrait(MmaTrait):
+    """An operation whose operands all lie in registers, each a vector of a thread's values."""
+
+    def multiply(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        """The thread's values of A * B + C."""
+        raise NotImplementedError
+
+    def make_fragment(self, operand: str, of: Any) -> Any:
+        dtype = self.types[operand]
+        if isinstance(of, TracedTensor) and operand != "C":
+            return make_fragment_like(of, dtype)
+        return make_rmem_tensor(of.shape if isinstance(of, TracedTensor) else of, dtype)
+
+    def registers(self, operand: str, tensor: TracedTensor) -> Registers:
+        """An operand as the values of its calls."""
+        wanted = self._values[operand]
+        shape = tensor.shape
+        if product(shape) != wanted and isinstance(shape, tuple):
+            shape = shape[0]
+        if product(shape) != wanted:
+            raise error(
+                DSLUserCodeTypeError,
+                f"an MMA takes {wanted} values of {operand}, got the shape {pretty_str(shape)}",
+                hint="mode 0 holds the values of one call: partition with the tiled MMA",
+            )
+        if wanted > 1 and not tensor.layout.is_static():
+            raise error(
+                DSLUserCodeTypeError,
+                f"an MMA takes {operand} from registers, got a tensor with the layout {tensor.layout}",
+                hint=f"copy it to what make_fragment_{operand} makes",
+            )
+        return Registers(self.pointer_to(operand, tensor), tensor.offset_layout, wanted)
+
+    def pointer_to(self, operand: str, tensor: TracedTensor) -> Pointer:
+        """The pointer that the values of an operand are read through."""
+        return tensor._memory("gemm()", operand)
+
+    def load(self, operand: str, registers: Registers, call: int) -> ir.Value:
+        """The values of a call."""
+        return registers.load(call)
+
+    def store(self, registers: Registers, call: int, value: ir.Value) -> None:
+        """Write the values of D of a call."""
+        registers.store(call, value)
+
+    def call(self, d: Any, a: Any, b: Any, c: Any) -> None:
+        left, right, start = (self.load(name, self.registers(name, x), 0) for name, x in zip("ABC", (a, b, c)))
+        self.store(self.registers("C", d), 0, self.multiply(left, right, start))
+
+
+class MmaOp(Op):
+    """An operation that multiplies and accumulates."""
+
+    def make_trait(self, **kwargs: Any) -> MmaTrait:
+        """Its trait."""
+        raise NotImplementedError
+
+
+class MmaAtom(Atom, Drawn):
+    """A multiply-accumulate operation."""
+
+    @property
+    def shape_mnk(self) -> tuple[int, int, int]:
+        """The extents of one call."""
+        return self._trait.shape_mnk
+
+    @property
+    def thr_id(self) -> Layout:
+        """The threads that do it together."""
+        return self._trait.thr_id
+
+    @property
+    def tv_layout_A(self) -> Layout:
+        """(thread, value) -> index in the (M, K) of one call."""
+        return self._trait.layouts_tv["A"]
+
+    @property
+    def tv_layout_B(self) -> Layout:
+        """(thread, value) -> index in the (N, K) of one call."""
+        return self._trait.layouts_tv["B"]
+
+    @property
+    def tv_layout_C(self) -> Layout:
+        """(thread, value) -> index in the (M, N) of one call."""
+        return self._trait.layouts_tv["C"]
+
+    def make_fragment_A(self, input: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        """What `gemm` takes for A: registers like a partitioned tensor, or of a partitioned shape."""
+        return self._trait.make_fragment("A", input)
+
+    def make_fragment_B(self, input: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        """What `gemm` takes for B."""
+        return self._trait.make_fragment("B", input)
+
+    def make_fragment_C(self, input: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        """What `gemm` takes for C and D, undefined at first."""
+        return self._trait.make_fragment("C", input)
+
+    def __str__(self) -> str:
+        return (
+            f"MMA Atom\n  ThrID:       {self.thr_id}\n  Shape MNK:   {pretty_str(self.shape_mnk)}\n"
+            f"  TV Layout A: {self.tv_layout_A}\n  TV Layout B: {self.tv_layout_B}\n  TV Layout C: {self.tv_layout_C}"
+        )
+
+    __repr__ = __str__
+
+    def __kiln_static_key__(self) -> Any:
+        trait = self._trait
+        return (type(self), self._op, trait.shape_mnk, *(str(x) for x in trait.layouts_tv.values()))
+
+    __kiln_key__ = __kiln_static_key__
+
+
+class TiledMma(MmaAtom):
+    """An atom repeated over M, N and K: by more threads (`atom_layout_mnk`) and over a tile (`permutation_mnk`)."""
+
+    def __init__(self, op: Any, trait: Any, atom_layout_mnk: Layout, permutation_mnk: tuple[Any, ...]) -> None:
+        super().__init__(op, trait)
+        self._atom_layout_mnk = atom_layout_mnk
+        self._permutation_mnk = permutation_mnk
+
+    @property
+    def atom_layout_mnk(self) -> Layout:
+        """Where the atoms lie that different threads do: (m, n, k) -> number of the atom."""
+        return self._atom_layout_mnk
+
+    @property
+    def permutation_mnk(self) -> tuple[Any, ...]:
+        """How each mode of the tile is reordered before atoms cover it, a tiler of layouts; None: as it is."""
+        return tile_of_layouts(self._permutation_mnk)
+
+    @property
+    def thr_layout_vmnk(self) -> Layout:
+        """(thread of the atom, atom in M, N, K) -> thread."""
+        return tiled_product(self.thr_id, self._atom_layout_mnk)
+
+    @property
+    def size(self) -> int:
+        """The number of threads."""
+        return size(self.thr_layout_vmnk)
+
+    def _permutation(self, mode: int) -> Any:
+        found = self._permutation_mnk[mode]
+        if found is None:
+            return self.shape_mnk[mode] * size(self.thr_layout_vmnk[mode + 1])
+        return found
+
+    def get_tile_size(self, mode_idx: int) -> int:
+        """The extent of the tile in M (0), N (1) or K (2)."""
+        found = self._permutation(mode_idx)
+        return product(found.shape if isinstance(found, Layout) else found)
+
+    def get_slice(self, thr_idx: Any) -> ThrMma:
+        """What one thread does."""
+        return ThrMma(self, thr_idx)
+
+    def _split(self, operand: str, x: Any) -> Any:
+        """An operand (i, j, ...) as ((thread, value) of the atom, ((thread i, rest i), (thread j, rest j), ...))."""
+        i, j = _OPERAND_MODES[operand]
+        if rank(x) < 2:
+            raise error(
+                DSLUserCodeTypeError,
+                f"the operand {operand} of an MMA has at least two modes, got {_describe(x)}",
+                hint=f"a tile of it is ({'MNK'[i]}, {'MNK'[j]}, ...)",
+            )
+        shape, threads = self.shape_mnk, self.thr_layout_vmnk
+        ordered = logical_divide(x, (self._permutation(i), self._permutation(j)))
+        by_atom = zipped_divide(ordered, (make_layout(shape[i]), make_layout(shape[j])))
+        by_value = composition(by_atom, (self._trait.layouts_tv[operand], None))
+        return logical_divide(by_value, (None, (make_layout(size(threads[i + 1])), make_layout(size(threads[j + 1])))))
+
+    def _tv_layout(self, operand: str) -> Layout:
+        """(thread, value) -> index in the operand's part of the tile."""
+        i, j = _OPERAND_MODES[operand]
+        split = self._split(operand, make_layout((self.get_tile_size(i), self.get_tile_size(j))))
+        thread, value = split[0]
+        (thread_i, rest_i), (thread_j, rest_j) = split[1]
+        # Threads that differ only in the mode the operand lacks hold the same values.
+        extents = [size(self.thr_layout_vmnk[mode + 1]) for mode in range(3)]
+        modes: list[Layout] = [make_layout(extent, stride=0) for extent in extents]
+        modes[i], modes[j] = thread_i, thread_j
+        by_thread = make_layout([thread, *modes])
+        threads = self.thr_layout_vmnk
+        number = composition(
+            make_layout((size(threads), 1), stride=(1, 0)), right_inverse(make_layout([threads, complement(threads)]))
+        )
+        return make_layout([composition(by_thread, number), make_layout([value, make_layout([rest_i, rest_j])])])
+
+    @property
+    def tv_layout_A_tiled(self) -> Layout:
+        """(thread, value) -> index in the (M, K) of the tile."""
+        return self._tv_layout("A")
+
+    @property
+    def tv_layout_B_tiled(self) -> Layout:
+        """(thread, value) -> index in the (N, K) of the tile."""
+        return self._tv_layout("B")
+
+    @property
+    def tv_layout_C_tiled(self) -> Layout:
+        """(thread, value) -> index in the (M, N) of the tile."""
+        return self._tv_layout("C")
+
+    def _partition_shape(self, operand: str, shape: Any) -> Any:
+        split = self._split(operand, make_layout(shape))
+        return _sliced(split, 0, 0, 0).shape
+
+    def partition_shape_A(self, shape_mk: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        """The shape of a thread's part of an A of a shape: (values, rest of M, rest of K, ...)."""
+        return self._partition_shape("A", shape_mk)
+
+    def partition_shape_B(self, shape_nk: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        """The shape of a thread's part of a B of a shape."""
+        return self._partition_shape("B", shape_nk)
+
+    def partition_shape_C(self, shape_mn: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        """The shape of a thread's part of a C of a shape."""
+        return self._partition_shape("C", shape_mn)
+
+    def __str__(self) -> str:
+        return (
+            f"Tiled MMA\n  Thr Layout VMNK: {self.thr_layout_vmnk}\n"
+            f"  Permutation MNK: {_tiler_text(self.permutation_mnk)}\n{super().__str__()}"
+        )
+
+    __repr__ = __str__
+
+    def __kiln_static_key__(self) -> Any:
+        return (*super().__kiln_static_key__(), str(self._atom_layout_mnk), _tiler_text(self._permutation_mnk))
+
+    __kiln_key__ = __kiln_static_key__
+
+
+def _sliced(split: Any, thread: Any, thread_i: Any, thread_j: Any) -> Any:
+    """One thread's part of a split operand: (values, rest i, rest j, further modes...)."""
+    further = len(split.shape[1]) - 2
+    coord = ((thread, None), ((thread_i, None), (thread_j, None), *(None,) * further))
+    if isinstance(split, TracedTensor):
+        return split._slice(coord, by_thread=True)
+    from ..layout.modes import slice_
+
+    return slice_(split, coord)
+
+
+class ThrMma(TiledMma):
+    """The part of a tiled MMA that one thread does."""
+
+    def __init__(self, tiled: TiledMma, thr_idx: Any) -> None:
+        super().__init__(tiled.op, tiled.trait, tiled.atom_layout_mnk, tiled._permutation_mnk)
+        self._thr_idx = thr_idx
+
+    @property
+    def thr_idx(self) -> Any:
+        """The thread."""
+        return self._thr_idx
+
+    def _partition(self, operand: str, tensor: Any) -> Any:
+        if not isinstance(tensor, TracedTensor):
+            raise error(
+                DSLUserCodeTypeError, f"partition_{operand} takes a tensor, got {type(tensor).__name__}", depth=2
+            )
+        i, j = _OPERAND_MODES[operand]
+        place = self.thr_layout_vmnk.get_flat_coord(self._thr_idx)
+        return _sliced(self._split(operand, tensor), place[0], place[i + 1], place[j + 1])
+
+    def partition_A(self, input_mk: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        """The thread's part of a tensor (M, K, ...): (values of the atom, rest of M, rest of K, ...)."""
+        return self._partition("A", input_mk)
+
+    def partition_B(self, input_nk: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        """The thread's part of a tensor (N, K, ...)."""
+        return self._partition("B", input_nk)
+
+    def partition_C(self, input_mn: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        """The thread's part of a tensor (M, N, ...)."""
+        return self._partition("C", input_mn)
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        own = [self._thr_idx.ir_value()] if isinstance(self._thr_idx, Integer) else []
+        return [*own, *super().__extract_mlir_values__()]
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+        if not isinstance(self._thr_idx, Integer):
+            return super().__new_from_mlir_values__(values)
+        made = self._with_trait(self._trait.__new_from_mlir_values__(values[1:]) if values[1:] else self._trait)
+        made._thr_idx = type(self._thr_idx)._make(values[0], self._thr_idx.nonneg, self._thr_idx.divisibility)
+        return made
+
+
+def _tiler_text(tiler: Any) -> str:
+    return f"({', '.join('_' if t is None else str(t) for t in tiler)})"
+
+
+def _describe(x: Any) -> str:
+    return f"the layout {x.layout if isinstance(x, TracedTensor) else x}"
+
+
+# --- making them -----------------------------------------------------------------------------------------------------
+
+
+def make_mma_atom(op: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> MmaAtom:
+    """An MMA operation with all that is known about it."""
+    if not isinstance(op, MmaOp):
+        hint = (
+            f"pass an instance: {op.__name__}(...)" if isinstance(op, type) else "for example MmaUniversalOp(Float32)"
+        )
+        raise error(DSLUserCodeTypeError, f"make_mma_atom takes an MMA operation, got {op!r}", hint=hint)
+    return MmaAtom(op, op.make_trait(**known_keywords(op.make_trait, type(op).__name__, kwargs)))
+
+
+def make_tiled_mma(
+    op_or_atom: Any,
+    atom_layout_mnk: Any = (1, 1, 1),
+    permutation_mnk: Any = None,
+    *,
+    loc: Any = None,
+    ip: Any = None,
+    **kwargs: Any,
+) -> TiledMma:
+    """An atom done by the threads of `atom_layout_mnk`, over a tile whose modes `permutation_mnk` sizes and reorders.
+
+    A permutation is an extent, a layout (place in the atoms' order -> place in the tile) or None: just as large as all
+    threads cover with one atom each. Each is a multiple of that.
+    """
+    atom = op_or_atom if isinstance(op_or_atom, MmaAtom) else make_mma_atom(op_or_atom, **kwargs)
+    layout = atom_layout_mnk if isinstance(atom_layout_mnk, Layout) else make_layout(atom_layout_mnk)
+    if rank(layout) > 3:
+        raise error(DSLUserCodeTypeError, f"atom_layout_mnk has the modes M, N and K, got {layout}")
+    layout = append(layout, UNIT, 3)
+    given = () if permutation_mnk is None else wrap(permutation_mnk)
+    if len(given) > 3:
+        raise error(DSLUserCodeTypeError, f"permutation_mnk has the modes M, N and K, got {_tiler_text(given)}")
+    permutation = (*given, *(None,) * (3 - len(given)))
+    for mode, extent in enumerate(permutation):
+        found = product(extent.shape) if isinstance(extent, Layout) else None if extent is None else product(extent)
+        least = atom.shape_mnk[mode] * size(layout[mode])
+        if found is not None and (not isinstance(found, int) or found % least):
+            raise error(
+                DSLUserCodeTypeError,
+                f"permutation_mnk[{mode}] has the extent {found}, and the atoms of all threads cover {least} in {'MNK'[mode]}",
+                hint=f"the extent is a multiple of {least}, or None",
+            )
+    return TiledMma(atom.op, atom.trait, layout, permutation)
+
+
+# --- calling them ----------------------------------------------------------------------------------------------------
+
+
+def _atom(atom: Any, what: str) -> MmaAtom:
+    if not isinstance(atom, MmaAtom):
+        raise error(
+            DSLUserCodeTypeError,
+            f"{what}() takes an MMA atom first, got {type(atom).__name__}",
+            hint="cute.make_mma_atom(op) or cute.make_tiled_mma(op, ...)",
+            depth=2,
+        )
+    return atom
+
+
+def mma_atom_call(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> None:
+    """One call of an MMA atom, D = A * B + C: the tensors hold exactly its values."""
+    trait = _atom(atom, "mma_atom_call").trait
+    trait.call(d, a, b, c, **known_keywords(trait.call, f"a call of {type(atom.op).__name__}", kwargs))
+
+
+@at_one_location
+def gemm(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> None:
+    """D = A * B + C with an atom, as many calls as the tensors hold.
+
+    By their modes: (V) x (V) => (V), one call; (V, M) x (V, N) => (V, M, N); (V, M, K) x (V, N, K) => (V, M, N), summed
+    over K. With an atom of one value each V may be left out: (M) x (N) => (M, N) and (M, K) x (N, K) => (M, N).
+    """
+    trait = _atom(atom, "gemm").trait
+    kwargs = known_keywords(trait.call, f"gemm() with {type(atom.op).__name__}", kwargs)
+    ranks = tuple(rank(_first(x)) for x in (a, b, c, d))
+    if ranks == (1, 1, 1, 1):
+        trait.call(d, a, b, c, **kwargs)
+        return
+    if ranks[2:] == (2, 2):  # without V
+        a, b, c, d = (_with_unit_mode(x) for x in (a, b, c, d))
+        ranks = (ranks[0] + 1, ranks[1] + 1, 3, 3)
+    if ranks not in ((2, 2, 3, 3), (3, 3, 3, 3)):
+        raise error(
+            DSLUserCodeTypeError,
+            f"gemm() of tensors with {ranks[0]}, {ranks[1]}, {ranks[2]} and {ranks[3]} modes (A, B, C, D)",
+            hint="(V, M, K) x (V, N, K) => (V, M, N), (V, M) x (V, N) => (V, M, N) or (V) x (V) => (V)",
+        )
+    rows, *depth = _extents(a)
+    columns, *depth_b = _extents(b)
+    if depth != depth_b or not _extents(c) == _extents(d) == [rows, columns]:
+        raise error(
+            DSLUserCodeTypeError,
+            f"gemm() of A {_shape(a)} and B {_shape(b)} into C {_shape(c)} and D {_shape(d)}",
+            hint="A is (V, M, K), B is (V, N, K), C and D are (V, M, N)",
+        )
+    if isinstance(trait, RegisterMmaTrait):
+        _register_gemm(trait, d, a, b, c, rows, columns, depth[0] if depth else 1)
+        return
+    for k in range(depth[0]) if depth else (None,):
+        for m, n in _order(rows, columns):
+            start = d if k else c
+            trait.call(d[None, m, n], _part(a, m, k), _part(b, n, k), start[None, m, n], **kwargs)
+
+
+def _first(x: Any) -> Any:
+    """An operand, or the first of the tensors it is made of."""
+    return x[0] if isinstance(x, (tuple, list)) else x
+
+
+def _shape(x: Any) -> str:
+    return ", ".join(pretty_str(t.shape) for t in (x if isinstance(x, (tuple, list)) else (x,)))
+
+
+def _extents(x: Any) -> list[int]:
+    """The sizes of the modes after the first."""
+    return [product(s) for s in _first(x).shape[1:]]
+
+
+def _with_unit_mode(x: TracedTensor) -> TracedTensor:
+    return x._map_layout(lambda layout: make_layout([UNIT, *(layout[i] for i in range(rank(layout)))]))
+
+
+def _part(x: Any, i: int, k: int | None) -> Any:
+    """The values of one call; of an operand that is several tensors, of each."""
+    if isinstance(x, (tuple, list)):
+        return type(x)(_part(t, i, k) for t in x)
+    return x[None, i] if k is None else x[None, i, k]
+
+
+def _order(rows: int, columns: int) -> list[tuple[int, int]]:
+    """All (m, n), to and fro, so that neighbours share an operand."""
+    return [(m, n if m % 2 == 0 else columns - 1 - n) for m in range(rows) for n in range(columns)]
+
+
+def _register_gemm(
+    trait: RegisterMmaTrait, d: Any, a: Any, b: Any, c: Any, rows: int, columns: int, depth: int
+) -> None:
+    """Each operand is read once, and each result written once."""
+    sources = {name: trait.registers(name, x) for name, x in zip("ABC", (a, b, c), strict=True)}
+    target = sources["C"] if d is c else trait.registers("C", d)
+    sums = {(m, n): trait.load("C", sources["C"], m + rows * n) for m in range(rows) for n in range(columns)}
+    for k in range(depth):
+        left = [trait.load("A", sources["A"], m + rows * k) for m in range(rows)]
+        right = [trait.load("B", sources["B"], n + columns * k) for n in range(columns)]
+        for m, n in _order(rows, columns):
+            sums[m, n] = trait.multiply(left[m], right[n], sums[m, n])
+    for (m, n), value in sums.items():
+        trait.store(target, m + rows * n, value)

@@ -1,0 +1,32 @@
+"""Pointers to addresses, inside a trace and outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import trace as tracing
+from ..tensor.pointer import AddressSpace, pointer_to
+
+if TYPE_CHECKING:
+    from ..layout.swizzle import Swizzle
+
+__all__ = ["make_ptr"]
+
+
+def make_ptr(
+    dtype: Any,
+    value: Any,
+    mem_space: AddressSpace | None = None,
+    *,
+    assumed_align: int | None = None,
+    swizzle_: Swizzle | None = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> Any:
+    """A pointer to an address: an integer, dynamic inside a trace; outside a trace a pointer to pass as an argument."""
+    space = AddressSpace.generic if mem_space is None else mem_space
+    if tracing.current() is None:
+        from . import runtime
+
+        return runtime.make_ptr(dtype, value, space, assumed_align)
+    return pointer_to(dtype, value, space, assumed_align, swizzle_)

@@ -1,0 +1,450 @@
+"""How tensors, pointers, layouts and shapes are passed to compiled functions and from host functions to kernels."""
+
+from __future__ import annotations
+
+import sys
+import types
+import typing
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import promises, tree
+from ...base_dsl.arguments import GroupNode, Node, NumericNode
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.static_key import static_key
+from ...base_dsl.typing import Boolean, Int64, Numeric, is_constexpr
+from ...hardware import current as hardware
+from ..atoms.atom import Atom, Op
+from ..layout.composed_layout import ComposedLayout
+from ..layout.int_tuple import Coord, IntTuple, Shape
+from ..layout.layout import Layout, Stride, Tile
+from ..layout.offset_width import extent_width
+from ..layout.swizzle import Swizzle
+from ..tensor.pointer import AddressSpace, Pointer, natural_alignment
+from ..tensor.tensor import Tensor, TracedTensor
+from . import runtime
+from .arrays import (
+    Array,
+    find_leading,
+    is_array,
+    is_torch_tensor,
+    numpy_element_type,
+    read_array,
+    row_major,
+    torch_element_type,
+)
+from .runtime import DynamicLeaf, FakeStream, FakeTensor, RuntimePointer, RuntimeTensor, TensorSignature
+from .stream import HANDLES, current_stream, handle_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+
+    from ...mlir import ir
+
+
+class TensorNode(Node):
+    """A tensor given from Python."""
+
+    key: TensorSignature
+
+    def __init__(
+        self,
+        found: TensorSignature,
+        leaves: tuple[int, ...] | None,
+        array: Array | None,
+        alignment: int = 0,
+        symbols: list[tuple[Any, str]] | None = None,
+    ) -> None:
+        self.key = found
+        self.symbols = symbols
+        self.formats = found.formats
+        self._leaves = leaves
+        self._array = array
+        self._alignment = alignment
+
+    def types(self) -> list[ir.Type]:
+        return self.key.types()
+
+    def leaves(self) -> list[Any]:
+        if self._leaves is None:
+            raise error(
+                DSLUserCodeTypeError,
+                "a fake tensor is passed in a call",
+                hint="it describes an argument for cute.compile; call the compiled function with real tensors",
+            )
+        return list(self._leaves)
+
+    def fit(self, expected: Hashable) -> Node | str:
+        """This tensor as an argument of the expected signature, or why it is none."""
+        if not isinstance(expected, TensorSignature) or self._array is None:
+            return ""
+        reason = expected.misfit(self._array, self._alignment)
+        if reason:
+            return reason
+        array = self._array
+        return TensorNode(
+            expected, expected.leaves_of(array.address, array.shape, array.strides), array, self._alignment
+        )
+
+    def rebuild(self, values: Iterator[ir.Value]) -> Any:
+        return self.key.rebuild(values)
+
+
+class PointerNode(Node):
+    """An address given from Python."""
+
+    key: runtime.PointerSignature
+    formats = "Q"
+
+    def __init__(self, pointer: RuntimePointer) -> None:
+        self._pointer = pointer  # holds the memory: what the argument was taken of may let go of it during the call
+        self.key, self._leaves = pointer._argument
+
+    def types(self) -> list[ir.Type]:
+        from ...dialects import cute
+
+        cute.load_dialect()
+        return [cute.ptr_type(self.key.dtype.mlir_type, self.key.memspace.name, self.key.alignment)]
+
+    def leaves(self) -> list[Any]:
+        return list(self._leaves)
+
+    def fit(self, expected: Hashable) -> Node | str:
+        """This pointer where one of another alignment is expected, or one into global memory: all that Python gives are."""
+        if not isinstance(expected, runtime.PointerSignature):
+            return ""
+        if expected.dtype is not self.key.dtype or (
+            expected.memspace is not self.key.memspace and self.key.memspace is not AddressSpace.generic
+        ):
+            return "its type or memory differs"
+        address = self._leaves[0]
+        if address % expected.alignment:
+            return f"its address {address:#x} is not a multiple of {expected.alignment}"
+        return PointerNode(
+            RuntimePointer(expected.dtype, address, expected.memspace, expected.alignment, self._pointer)
+        )
+
+    def rebuild(self, values: Iterator[ir.Value]) -> Any:
+        return Pointer(next(values), *self.key)
+
+
+class ValueNode(Node):
+    """Inside a trace: a value that says itself what it is made of, taken apart once."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        self._values = list(value.__extract_mlir_values__())
+        self.key = ()
+
+    def types(self) -> list[ir.Type]:
+        return [v.type for v in self._values]
+
+    def values(self) -> list[ir.Value]:
+        return self._values
+
+    def rebuild(self, values: Iterator[ir.Value]) -> Any:
+        return tree.rebuilt(self._value, [next(values) for _ in self._values])
+
+
+class TreeNode(Node):
+    """Integers in a structure: a shape, a layout. Python ints are static, typed integers are passed."""
+
+    def __init__(self, key: Hashable, leaves: list[Any], rebuild: Callable[[Iterator[Any]], Any]) -> None:
+        self._children = [NumericNode(type(leaf), leaf) for leaf in leaves]
+        self._facts = [(leaf.nonneg, leaf.divisibility if not leaf.is_static else 1) for leaf in leaves]
+        self._rebuild = rebuild
+        self.key = (key, *(c.key for c in self._children))
+        self.formats = "".join(c.formats for c in self._children)
+
+    def types(self) -> list[ir.Type]:
+        return [t for c in self._children for t in c.types()]
+
+    def leaves(self) -> list[Any]:
+        return [leaf for c in self._children for leaf in c.leaves()]
+
+    def values(self) -> list[ir.Value]:
+        return [v for c in self._children for v in c.values()]
+
+    def rebuild(self, values: Iterator[ir.Value]) -> Any:
+        made = [
+            c.kind._make(next(values), nonneg, divisibility)
+            for c, (nonneg, divisibility) in zip(self._children, self._facts, strict=True)
+        ]
+        return self._rebuild(iter(made))
+
+
+def layout_node(layout: Any) -> Node:
+    """A layout: static leaves stay static."""
+    leaves = list(layout._leaves())
+    inner = getattr(layout, "inner", None)
+    key: Any = (type(layout).__name__, str(layout))
+    if inner is not None and callable(inner) and not isinstance(inner, Layout) and hasattr(inner, "__code__"):
+        key = (*key, static_key(inner))
+    if not leaves:
+        return _StaticTree(layout, key)
+    return TreeNode(key, leaves, layout._with_leaves)
+
+
+class _StaticTree(Node):
+    """A layout or shape without dynamic leaves."""
+
+    def __init__(self, value: Any, key: Hashable) -> None:
+        self._value = value
+        self.key = key
+
+    def rebuild(self, values: Iterator[ir.Value]) -> Any:
+        return self._value
+
+    def known(self) -> list[Any]:
+        return [self._value]
+
+
+def shape_node(value: Any) -> Node:
+    """An argument annotated as a shape, stride, coordinate or tile: Python ints in it are static."""
+    if isinstance(value, (Layout, ComposedLayout)):
+        return layout_node(value)
+    if isinstance(value, (tuple, list)):
+        children = [shape_node(v) for v in value]
+        return GroupNode(tuple, children, tuple)
+    if isinstance(value, Numeric):
+        return TreeNode((), [value], next) if type(value).is_integer else NumericNode(type(value), value)
+    return _StaticTree(value, static_key(value))
+
+
+class StreamNode(Node):
+    """A stream, passed as its handle."""
+
+    formats = "Q"
+    key = "a stream"
+
+    def __init__(self, handle: int | None, stream: Any, ambient: bool = False) -> None:
+        self._handle = handle
+        self._stream = stream  # its handle is worth nothing when it is gone
+        self.ambient = current_stream if ambient else None
+        """What to pass where a call leaves it out."""
+
+    def types(self) -> list[ir.Type]:
+        return [Int64.mlir_type]
+
+    def leaves(self) -> list[Any]:
+        return [self._handle or 0]
+
+    def rebuild(self, values: Iterator[ir.Value]) -> Any:
+        return Int64._make(next(values))
+
+
+def argument_node(value: Any, annotation: Any) -> Node | None:
+    """The node of a value of this language, or None."""
+    kind = type(value)
+    if kind is RuntimeTensor:
+        _check_device(value._array.device)
+        found, leaves = value._argument
+        return TensorNode(found, leaves, value._array, value._alignment)
+    if kind is TracedTensor or kind is Pointer:
+        return ValueNode(value)
+    if kind is RuntimePointer:
+        return PointerNode(value)
+    if kind is FakeTensor:
+        return TensorNode(value._signature, None, None, symbols=value.symbols)
+    if kind is Layout or kind is ComposedLayout:
+        return layout_node(value)
+    if kind is FakeStream:
+        return StreamNode(None, value, value.use_tvm_ffi_env_stream)
+    handle = handle_of(value)
+    if handle is not None:
+        return StreamNode(handle, value)
+    if is_array(kind):
+        return array_node(value)
+    if hasattr(kind, "__extract_mlir_values__") and _in_trace():
+        return ValueNode(value)
+    return None
+
+
+def _in_trace() -> bool:
+    from ...base_dsl import trace
+
+    return trace.current() is not None
+
+
+def _check_device(device: str) -> None:
+    if device == "cpu":
+        return
+    from ...base_dsl import target
+
+    if target.target_name() == "cpu" and not hardware.cuda_is_host_memory:
+        raise error(
+            DSLUserCodeTypeError,
+            "a tensor on a CUDA device is passed to a function compiled for the CPU",
+            hint="pass a CPU tensor, or choose the GPU: kiln.target('nvidia')",
+        )
+
+
+# --- arrays passed as they are ---------------------------------------------------------------------------------------
+
+
+def array_node(x: Any) -> Node:
+    """An array of another library: all of its layout is dynamic but the stride 1 of the leading mode."""
+    array = read_array(x)
+    _check_device(array.device)
+    alignment = natural_alignment(array.dtype)
+    runtime._check_address(array, alignment)
+    found, leaves = _array_argument(
+        array.dtype, array.address, array.shape, array.strides, array.device, array.readonly
+    )
+    return TensorNode(found, leaves, array, alignment)
+
+
+def _array_argument(
+    dtype: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], device: str, readonly: bool
+) -> tuple[TensorSignature, tuple[int, ...]]:
+    if 0 in shape:  # strides of an array without elements say nothing
+        strides = row_major(shape)
+    leading = find_leading(shape, strides)
+    width = extent_width(shape)
+    # strides of 0 stay static, so the pattern depends on where they are
+    zeros = tuple([i for i, d in enumerate(strides) if d == 0]) if 0 in strides else ()
+    key = (dtype, len(shape), leading, zeros, device, readonly, width)
+    found = _array_signatures.get(key)
+    if found is None:
+        extents = tuple(DynamicLeaf(width, 1) for _ in shape)
+        steps = tuple(d if i == leading or d == 0 else DynamicLeaf(64, 1) for i, d in enumerate(strides))
+        space = AddressSpace.gmem if device == "cuda" else AddressSpace.generic
+        found = runtime.signature(dtype, space, natural_alignment(dtype), extents, steps, readonly)
+        _array_signatures[key] = found
+    if leading is None and not zeros:
+        return found, (address, *shape, *strides)
+    return found, (address, *shape, *[d for i, d in enumerate(strides) if i != leading and d != 0])
+
+
+_array_signatures: dict[tuple[Any, ...], TensorSignature] = {}
+
+
+def quick_array(kind: type) -> Callable[[Any], Any] | None:
+    """For arrays of numpy and torch: (key, leaves) without making a node. None for other types."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and kind is numpy.ndarray:
+        return _quick_numpy
+    if is_torch_tensor(kind) and kind.__name__ in ("Tensor", "Parameter"):
+        return _quick_torch
+    return None
+
+
+# What a layout of an array becomes, by its dtype, shape and strides: calls repeat them, so only the address is new.
+_seen: dict[Any, tuple[TensorSignature, tuple[int, ...], int]] = {}
+_SEEN_LIMIT = 4096
+
+
+def _remember(key: Any, found: TensorSignature, leaves: tuple[int, ...], alignment: int) -> tuple[Any, Any, int]:
+    if len(_seen) >= _SEEN_LIMIT:
+        _seen.clear()
+    made = _seen[key] = (found, leaves[1:], alignment)
+    return made
+
+
+def _quick_numpy(x: Any) -> Any:
+    address, readonly = x.__array_interface__["data"]
+    key = (x.dtype, x.shape, x.strides, readonly)
+    known = _seen.get(key)
+    if known is None:
+        dtype, size = numpy_element_type(x.dtype), x.itemsize
+        strides = tuple([s // size for s in x.strides])
+        if min(strides, default=0) < 0 or any(s % size for s in x.strides):
+            return None  # the node says what is wrong
+        known = _remember(key, *_array_argument(dtype, 0, x.shape, strides, "cpu", readonly), natural_alignment(dtype))
+    found, leaves, alignment = known
+    return None if address % alignment else (found, (address, *leaves))
+
+
+def _quick_torch(x: Any) -> Any:
+    if x.is_cuda:
+        device = "cuda"
+    elif x.is_cpu:
+        device = "cpu"
+    else:
+        return None
+    key = (x.dtype, x.shape, x.stride(), device)
+    known = _seen.get(key)
+    if known is None:
+        _check_device(device)
+        dtype = torch_element_type(x.dtype)
+        if dtype.width < 8 and dtype is not Boolean:
+            return None
+        found, leaves = _array_argument(dtype, 0, tuple(x.shape), x.stride(), device, False)
+        known = _remember(key, found, leaves, natural_alignment(dtype))
+    found, leaves, alignment = known
+    address = x.data_ptr()
+    return None if address % alignment else (found, (address, *leaves))
+
+
+# --- annotations -----------------------------------------------------------------------------------------------------
+
+_SHAPE_LIKE = (Shape, Stride, Coord, Tile, IntTuple)
+_known: dict[int, tuple[Any, str]] = {}
+
+
+def annotation_kind(annotation: Any) -> str:
+    """ "static" (Constexpr), "shape" (Shape, Stride, Coord, Tile, IntTuple, also beside None) or ""."""
+    known = _known.get(id(annotation))
+    if known is not None and known[0] is annotation:  # the entry keeps the annotation, so the id is not reused
+        return known[1]
+    kind = "static" if is_constexpr(annotation) else "shape" if _is_shape_like(annotation) else ""
+    _known[id(annotation)] = (annotation, kind)
+    return kind
+
+
+def _is_shape_like(annotation: Any) -> bool:
+    if any(annotation is known for known in _SHAPE_LIKE):
+        return True
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+        # a union flattens: Optional[Shape] has the members of Shape and None
+        members = set(map(str, typing.get_args(annotation))) - {"<class 'NoneType'>"}
+        return any(members == set(map(str, typing.get_args(known))) - {"<class 'NoneType'>"} for known in _SHAPE_LIKE)
+    return False
+
+
+TENSOR, POINTER, LAYOUT, STREAM = "tensor", "pointer", "layout", "stream"
+_SHAPES = frozenset((promises.NUMBER, promises.SEQUENCE, promises.NONE, LAYOUT))
+
+
+def kind_of(value: Any) -> str:
+    """The kind of a value of this language (see `promises`), empty for others."""
+    if isinstance(value, Tensor) or is_array(type(value)):
+        return TENSOR
+    if isinstance(value, Pointer):
+        return POINTER
+    if isinstance(value, (Layout, ComposedLayout)):
+        return LAYOUT
+    return STREAM if isinstance(value, FakeStream) or handle_of(value) is not None else ""
+
+
+def kinds_promised(annotation: Any) -> promises.Kinds | None:
+    """The kinds of values that an annotation of this language allows; None for other annotations."""
+    if annotation_kind(annotation) == "shape":
+        return _SHAPES
+    if not isinstance(annotation, type):
+        return None
+    if issubclass(annotation, Tensor):
+        return frozenset((TENSOR,))
+    if issubclass(annotation, Pointer):
+        return frozenset((POINTER,))
+    if issubclass(annotation, (Layout, ComposedLayout)):
+        return frozenset((LAYOUT,))
+    if annotation.__name__ in HANDLES:
+        return frozenset((STREAM, promises.NUMBER))
+    if issubclass(annotation, (Atom, Op, Swizzle)):
+        return frozenset()  # objects of their own kind
+    return None
+
+
+def array_layouts(nodes: Sequence[Node]) -> list[str | None]:
+    """For each leaf of some arguments: the layout of the array whose address it is, with `?` for the leaves that follow, and
+    with `const ` before it if the array is read-only."""
+    found: list[str | None] = []
+    for node in nodes:
+        if isinstance(node, GroupNode):
+            found += array_layouts(node.children)
+        elif isinstance(node, TensorNode):
+            const = "const " if node.key.readonly else ""
+            found += [const + node.key.layout, *[None] * (len(node.types()) - 1)]
+        else:
+            found += [None] * len(node.types())
+    return found

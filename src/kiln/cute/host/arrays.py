@@ -1,0 +1,386 @@
+"""Reading arrays of other libraries: address, shape, strides, element type, device. No copies."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.numeric.meta import TYPES
+from ...calls import loading, plan
+from ...hardware import current as hardware
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...calls.caller.engine import Engine
+
+
+class Array(NamedTuple):
+    """An array as memory. Strides are in elements. `keep` is what holds the memory."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+    device: str
+    """"cpu" or "cuda"."""
+    readonly: bool
+    keep: Any
+
+
+def read_array(x: Any) -> Array:
+    """An array of any library that numpy, torch or the DLPack protocol knows."""
+    kind = type(x)
+    read = _readers.get(kind)
+    if read is not None:
+        return read(x)
+    if has_mask(kind):
+        raise _no_type(
+            f"{kind.__module__}.{kind.__qualname__} has a mask, which kernels do not know",
+            "pass its values and its mask as two arrays, or its values with the masked ones filled in",
+        )
+    if kind.__module__ == "numpy" and hasattr(kind, "__array_interface__"):
+        _readers[kind] = _read_numpy
+        return _read_numpy(x)
+    if is_torch_tensor(kind):
+        _readers[kind] = _read_torch
+        return _read_torch(x)
+    if hasattr(x, "__dlpack__"):
+        return _read_dlpack(x)
+    if hasattr(x, "__array_interface__"):
+        import numpy
+
+        return _read_numpy(numpy.asarray(x))
+    raise error(
+        DSLUserCodeTypeError,
+        f"{kind.__module__}.{kind.__qualname__} has no DLPack protocol",
+        hint="pass an array of numpy, torch, jax or cupy",
+    )
+
+
+_readers: dict[type, Callable[[Any], Array]] = {}
+
+
+def has_mask(kind: type) -> bool:
+    """Whether a type is numpy's MaskedArray, torch's MaskedTensor or a subclass: some of their elements are none."""
+    return any(base.__name__ in ("MaskedArray", "MaskedTensor") for base in kind.__mro__)
+
+
+def is_array(kind: type) -> bool:
+    """Whether values of a type are arrays that become tensors by themselves."""
+    return hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")
+
+
+def is_torch_tensor(kind: type) -> bool:
+    """Whether a type is torch's Tensor or a subclass; torch is not imported for it."""
+    torch = sys.modules.get("torch")
+    tensor = getattr(torch, "Tensor", None)
+    return tensor is not None and issubclass(kind, tensor)
+
+
+# --- numpy -----------------------------------------------------------------------------------------------------------
+
+
+def _read_numpy(x: Any) -> Array:
+    dtype = numpy_element_type(x.dtype)
+    interface = x.__array_interface__
+    size = x.itemsize
+    strides = x.strides
+    if any(s % size for s in strides):
+        raise error(
+            DSLUserCodeTypeError,
+            f"the array's strides {strides} (bytes) are not multiples of its element size {size}",
+            hint="pass a copy: numpy.ascontiguousarray(x)",
+        )
+    strides = tuple(s // size for s in strides)
+    address, readonly = interface["data"]
+    return Array(address, x.shape, strides, dtype, "cpu", readonly, x)
+
+
+@functools.lru_cache(maxsize=64)
+def numpy_element_type(dtype: Any) -> Any:
+    """The element type of a numpy dtype, ml_dtypes included."""
+    name: str = dtype.name
+    if dtype.byteorder not in "=|<":
+        raise _no_type(
+            f"numpy's {dtype.str} has the other byte order", "convert it: x.astype(x.dtype.newbyteorder('='))"
+        )
+    for kind in TYPES.values():
+        known = kind._numpy_name
+        if known is not None and known.rstrip("_") == name:
+            if kind.width < 8 and kind.width in (2, 4):
+                raise _no_type(
+                    f"numpy keeps each {name} in a byte of its own, and {kind.__name__} elements are packed",
+                    f"pack two to a byte into a uint8 array and set from_dlpack(x).element_type = {kind.__name__}",
+                )
+            return kind
+    raise _no_type(f"no element type corresponds to numpy's {name}")
+
+
+def _no_type(message: str, hint: str = "") -> Exception:
+    return error(DSLUserCodeTypeError, message, hint=hint)
+
+
+# --- torch -----------------------------------------------------------------------------------------------------------
+
+_TORCH_NAMES = {
+    "bool": "Boolean", "uint8": "Uint8", "uint16": "Uint16", "uint32": "Uint32", "uint64": "Uint64", "int8": "Int8",
+    "int16": "Int16", "int32": "Int32", "int64": "Int64", "float16": "Float16", "bfloat16": "BFloat16",
+    "float32": "Float32", "float64": "Float64", "float8_e4m3fn": "Float8E4M3FN", "float8_e5m2": "Float8E5M2",
+    "float8_e8m0fnu": "Float8E8M0FNU", "float4_e2m1fn_x2": "Float4E2M1FN",
+}  # fmt: skip
+
+
+@functools.lru_cache(maxsize=64)
+def torch_element_type(dtype: Any) -> Any:
+    """The element type of a torch dtype."""
+    name = str(dtype).removeprefix("torch.")
+    if name not in _TORCH_NAMES:
+        raise _no_type(f"no element type corresponds to torch's {name}")
+    return TYPES[_TORCH_NAMES[name]]
+
+
+def torch_dtype(ty: Any) -> Any:
+    """The torch dtype of an element type. Two Float4E2M1FN make one element of torch's."""
+    import torch
+
+    wanted = "Float32" if ty is TYPES["TFloat32"] else getattr(ty, "__name__", ty)
+    for name, known in _TORCH_NAMES.items():
+        if known == wanted and hasattr(torch, name):
+            return getattr(torch, name)
+    raise TypeError(f"torch has no dtype for {getattr(ty, '__name__', ty)}")
+
+
+def _read_torch(x: Any) -> Array:
+    dtype = torch_element_type(x.dtype)
+    device = "cuda" if x.is_cuda else "cpu" if x.is_cpu else x.device.type
+    if device not in ("cpu", "cuda"):
+        raise _no_type(f"a torch tensor on the device {device!r}", "tensors live on the CPU or on a CUDA device")
+    if x.layout is not sys.modules["torch"].strided:
+        raise _no_type(f"a torch tensor of layout {x.layout}", "pass a dense tensor: x.to_dense()")
+    if x.is_neg():
+        raise _no_type("a torch tensor that stands for the negative of what is in memory", "pass x.resolve_neg()")
+    shape, strides = tuple(x.shape), tuple(x.stride())
+    if dtype.width == 4:
+        shape, strides = unpacked(shape, strides, 2)
+    address = torch_address(x)
+    if not address and x.numel() and not hasattr(x, "fake_mode"):
+        raise _no_type(f"a {type(x).__qualname__} of torch has no memory of its own", "pass the tensors it is made of")
+    return Array(address, shape, strides, dtype, device, False, x)
+
+
+def torch_address(x: Any) -> int:
+    """The address of a torch tensor's first element; 0 for a fake tensor, which has no memory."""
+    if hasattr(x, "fake_mode"):
+        return 0
+    return x.data_ptr()
+
+
+def unpacked(shape: tuple[int, ...], strides: tuple[int, ...], factor: int) -> tuple[Any, Any]:
+    """The layout of elements of which `factor` lie in one stored element, along the mode with stride 1."""
+    leading = find_leading(shape, strides)
+    if leading is None:
+        raise _no_type(f"packed elements in strides {strides}: no mode has stride 1", "make the array contiguous")
+    made_shape = tuple(s * factor if i == leading else s for i, s in enumerate(shape))
+    made_strides = tuple(1 if i == leading else d * factor for i, d in enumerate(strides))
+    return made_shape, made_strides
+
+
+def find_leading(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
+    """The mode of stride 1; of several, the last whose extent is not 1, or else the last."""
+    found: int | None = None
+    for i, d in enumerate(strides):
+        if d == 1 and (found is None or shape[i] != 1 or shape[found] == 1):
+            found = i
+    return found
+
+
+# --- DLPack ----------------------------------------------------------------------------------------------------------
+
+
+class _Device(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int32), ("number", ctypes.c_int32)]
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _DLTensor),
+    ]
+
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_capsule_is = ctypes.pythonapi.PyCapsule_IsValid
+_capsule_is.restype = ctypes.c_int
+_capsule_is.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+_CPU, _CUDA, _CUDA_HOST, _MANAGED = 1, 2, 3, 13
+_READ_ONLY, _PADDED = 1, 4
+_CODES: dict[tuple[int, int], str] = {
+    (6, 8): "Boolean", (4, 16): "BFloat16", (8, 8): "Float8E4M3", (9, 8): "Float8E4M3B11FNUZ",
+    (10, 8): "Float8E4M3FN", (12, 8): "Float8E5M2", (14, 8): "Float8E8M0FNU", (15, 6): "Float6E2M3FN",
+    (16, 6): "Float6E3M2FN", (17, 4): "Float4E2M1FN",
+    **{(0, bits): f"Int{bits}" for bits in (4, 8, 16, 32, 64)},
+    **{(1, bits): f"Uint{bits}" for bits in (4, 8, 16, 32, 64)},
+    **{(2, bits): f"Float{bits}" for bits in (16, 32, 64)},
+}  # fmt: skip
+
+
+def _capsule(x: Any) -> Any:
+    device = x.__dlpack_device__()[0]
+    # -1: the producer need not wait for its stream; the launch is ordered by the stream it is given
+    arguments: dict[str, Any] = {"stream": -1} if device == _CUDA else {}
+    try:
+        return x.__dlpack__(max_version=(1, 0), **arguments)
+    except TypeError:
+        return x.__dlpack__(**arguments)
+
+
+def _read_dlpack(x: Any) -> Array:
+    capsule = _capsule(x)
+    readonly = False
+    if _capsule_is(capsule, b"dltensor_versioned"):
+        managed = _Versioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
+        if managed.major > 1:
+            raise _no_type(f"DLPack version {managed.major}.{managed.minor}: only versions 0 and 1 are known")
+        tensor, readonly = managed.tensor, bool(managed.flags & _READ_ONLY)
+        if managed.flags & _PADDED and tensor.dtype.bits in (2, 4):
+            raise _no_type(
+                f"the array keeps each element of {tensor.dtype.bits} bits in a byte of its own, and ours are packed",
+                "pack them, and pass the bytes: from_dlpack(bytes).element_type = T",
+            )
+    else:
+        tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    code = (tensor.dtype.code, tensor.dtype.bits)
+    if code not in _CODES:
+        raise _no_type(f"no element type corresponds to DLPack's type code {code[0]} of {code[1]} bits")
+    dtype = TYPES[_CODES[code]]
+    lanes = tensor.dtype.lanes
+    if lanes != 1 and lanes * dtype.width != 8:  # elements of 4 bits come two to a byte
+        raise _no_type(
+            f"the array's elements are vectors of {lanes} {dtype.__name__} (DLPack's lanes)",
+            "pass an array of numbers, with a dimension more",
+        )
+    if tensor.device.kind not in (_CPU, _CUDA, _CUDA_HOST, _MANAGED):
+        raise _no_type(
+            f"an array on DLPack's device type {tensor.device.kind}", "arrays live on the CPU or on a CUDA device"
+        )
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    if tensor.strides:
+        strides = tuple(tensor.strides[i] for i in range(tensor.ndim))
+    else:
+        strides = row_major(shape)
+    if lanes > 1:
+        shape, strides = unpacked(shape, strides, lanes)
+    device = "cpu" if tensor.device.kind in (_CPU, _CUDA_HOST) else "cuda"
+    address = (tensor.data or 0) + tensor.byte_offset
+    return Array(address, shape, strides, dtype, device, readonly, (x, capsule))
+
+
+def dlpack_type(dtype: Any) -> int:
+    """DLPack's type of an element type (code, bits, one lane) as it lies in a DLTensor; -1 if there is none."""
+    for (code, bits), name in _CODES.items():
+        if TYPES[name] is dtype:
+            return code | bits << 8 | 1 << 16
+    return -1
+
+
+def introduce_array(native: Engine, kind: type) -> bool:
+    """Tell native code about a type of arrays; whether it can read arrays of that type."""
+    if kind in _native_kinds:
+        return True
+    if kind is getattr(sys.modules.get("numpy"), "ndarray", None):
+        native.add_numpy(kind)
+    elif is_torch_tensor(kind) and kind.__name__ in ("Tensor", "Parameter") and not hardware.cuda_is_host_memory:
+        found = exchange_functions(kind)
+        if found is None:
+            return False
+        native.add_array(kind, *found)
+    else:
+        return False
+    _native_kinds.add(kind)
+    return True
+
+
+_native_kinds: set[type] = set()
+
+
+def reading_natively(x: Any) -> Engine | None:
+    """Native code if it is there already and can read an array."""
+    native = loading.loaded()
+    return native if native is not None and introduce_array(native, type(x)) else None
+
+
+def exchange_functions(kind: type) -> tuple[int, int] | None:
+    """DLPack's C functions of a type of arrays: to read one without taking hold of it, and for the stream that its
+    framework is working on."""
+    offered = getattr(kind, "__dlpack_c_exchange_api__", None)
+    if offered is None or not _capsule_is(offered, b"dlpack_exchange_api"):
+        return None
+    found = _ExchangeFunctions.from_address(_capsule_pointer(offered, b"dlpack_exchange_api"))
+    if found.major != 1 or not found.read:
+        return None
+    return found.read, found.stream
+
+
+class _ExchangeFunctions(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("previous", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p),
+        ("take", ctypes.c_void_p),
+        ("give", ctypes.c_void_p),
+        ("read", ctypes.c_void_p),
+        ("stream", ctypes.c_void_p),
+    ]
+
+
+def numpy_type(dtype: Any) -> int:
+    """What native code compares of the numpy dtype of an element type; -1 if there is none."""
+    name = dtype._numpy_name
+    numpy = sys.modules.get("numpy")
+    if name is None or numpy is None:
+        return -1
+    try:
+        found = numpy.dtype(name.rstrip("_"))
+        if numpy_element_type(found) is not dtype:
+            return -1
+    except (TypeError, DSLUserCodeTypeError):
+        return -1
+    return plan.numpy_type(found)
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a compact array, last mode fastest."""
+    strides: list[int] = []
+    step = 1
+    for s in reversed(shape):
+        strides.append(step)
+        step *= s
+    return tuple(reversed(strides))

@@ -1,0 +1,628 @@
+"""Tensors and pointers outside a trace: made from other libraries' arrays, or of nothing but a description.
+
+A runtime tensor is the address of an array with a layout, each leaf of which is static (compiled in) or dynamic
+(passed in every call). `from_dlpack` gives a static layout; `mark_layout_dynamic` and `mark_compact_shape_dynamic`
+make leaves dynamic. What is compiled in is the tensor's `TensorSignature`: tensors of one signature share code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import Float32, NumericMeta, TFloat32
+from ...calls import plan
+from ..layout.layout import Layout
+from ..tensor.pointer import AddressSpace, Pointer, element_bits, natural_alignment
+from ..tensor.tensor import Tensor
+from .arrays import Array, find_leading, read_array, reading_natively
+from .symbols import symbols_of
+from .tensor_forms import DynamicLeaf, Form, TensorSignature, form, marked, marked_compact, signature
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...mlir import ir
+
+
+__all__ = [
+    "Pointer",
+    "RuntimePointer",
+    "RuntimeTensor",
+    "SymInt",
+    "find_runtime_libraries",
+    "from_dlpack",
+    "make_fake_compact_tensor",
+    "make_fake_stream",
+    "make_fake_tensor",
+    "make_ptr",
+    "nullptr",
+    "sym_int",
+    "sym_int32",
+    "sym_int64",
+]
+
+
+# --- tensors ---------------------------------------------------------------------------------------------------------
+
+
+class _Passed(Tensor):
+    """A tensor outside a trace, as a part of an argument whose class has the protocol `JitArgument`: one value."""
+
+    __slots__ = ()
+    _signature: TensorSignature
+
+    def __get_mlir_types__(self) -> list[ir.Type]:
+        from ...mlir import context
+
+        with context():
+            return [self._signature.memref_type()]
+
+    def __new_from_mlir_values__(self, values: Sequence[ir.Value]) -> Tensor:
+        (memref,) = values
+        return self._signature.rebuild_from_memref(memref)
+
+
+class RuntimeTensor(_Passed):
+    """A tensor to pass to compiled functions. It keeps the array it was made of alive.
+
+    `shape` and `stride` are the array's; `dynamic_shapes_mask` and `dynamic_strides_mask` say which of them are
+    passed in every call rather than compiled in. The slot `_passport` is what native code reads (see `calls.plan`).
+    """
+
+    __kiln_static__ = True
+    __slots__ = ("__dict__", "__weakref__", "_address", "_form", "_keep", "_narrow_strides", "_order", "_passport")
+
+    def __init__(self, made: Form, address: int, keep: Any, use_32bit_stride: bool = False) -> None:
+        """A tensor of a form at an address; `keep` is what holds the memory."""
+        self._address = address
+        self._keep = keep
+        self._narrow_strides = use_32bit_stride
+        self._order: tuple[int, ...] | None = None
+        self._form = made
+        self._passport = made.passport(address)
+
+    def _set(self, made: Form) -> None:
+        """State which leaves are static and dynamic."""
+        self._form = made
+        self._passport = made.passport(self._address)
+
+    @property
+    def _array(self) -> Array:
+        found = self._form
+        device = "cuda" if self._memspace is AddressSpace.gmem else "cpu"
+        known = found.signature
+        return Array(self._address, found.shape, found.strides, known.dtype, device, known.readonly, self._keep)
+
+    @property
+    def _signature(self) -> TensorSignature:
+        return self._form.signature
+
+    @property
+    def _alignment(self) -> int:
+        return self._form.signature.alignment
+
+    @property
+    def _memspace(self) -> AddressSpace:
+        return self._form.signature.memspace
+
+    @property
+    def _argument(self) -> tuple[TensorSignature, tuple[int, ...]]:
+        return self._form.signature, (self._address, *self._form.tail)
+
+    def __kiln_argument__(self) -> tuple[TensorSignature, tuple[int, ...]]:
+        return self._argument
+
+    def __c_pointers__(self) -> list[int]:
+        """Where its address and its dynamic leaves lie in memory, as a C struct. It is kept with the tensor."""
+        found, leaves = self._argument
+        packed = struct.pack("@" + found.formats.replace("4x", ""), *leaves)
+        known = self.__dict__.get("_struct")
+        if known is None or known.raw[: len(packed)] != packed:  # an argument may ask more than once
+            known = self._struct = ctypes.create_string_buffer(packed, len(packed) + 8)
+        return [ctypes.addressof(known)]
+
+    def __kiln_content__(self) -> Any:
+        """What a trace can know of it: not what is in its memory."""
+        return self._argument
+
+    # -- what it is --------------------------------------------------------------------------------------
+
+    @property
+    def layout(self) -> Layout:  # type: ignore[override]
+        """The layout with all its numbers."""
+        return Layout(self._form.shape, self._form.strides)
+
+    @property
+    def iterator(self) -> RuntimePointer:  # type: ignore[override]
+        """The address, as a pointer to pass to compiled functions."""
+        return RuntimePointer(self.element_type, self._address, self._memspace, self._alignment, self._keep)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._form.shape
+
+    @property
+    def stride(self) -> tuple[int, ...]:
+        return self._form.strides
+
+    @property
+    def memspace(self) -> AddressSpace:
+        return self._memspace
+
+    @property
+    def data_ptr(self) -> int:
+        """The address."""
+        return self._address
+
+    @property
+    def element_type(self) -> Any:
+        """The numeric type of the elements. Assigning another type reinterprets the memory."""
+        return self._form.signature.dtype
+
+    @element_type.setter
+    def element_type(self, dtype: Any) -> None:
+        if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
+            raise error(DSLUserCodeTypeError, f"element_type takes a numeric type such as Float16, got {dtype!r}")
+        array = _reinterpreted(self._array, dtype)
+        self._set(_static_form(array, max(self._alignment, natural_alignment(dtype))))
+
+    @property
+    def dynamic_shapes_mask(self) -> tuple[int, ...]:
+        """1 for each extent that is dynamic, 0 for each that is compiled in."""
+        return tuple(int(isinstance(leaf, DynamicLeaf)) for leaf in self._signature.shape)
+
+    @property
+    def dynamic_strides_mask(self) -> tuple[int, ...]:
+        """1 for each stride that is dynamic, 0 for each that is compiled in."""
+        return tuple(int(isinstance(leaf, DynamicLeaf)) for leaf in self._signature.stride)
+
+    def __str__(self) -> str:
+        found = self._signature
+        if any(isinstance(leaf, DynamicLeaf) for leaf in (*found.shape, *found.stride)):
+            layout = found.layout
+        else:
+            layout = f"{self.shape}:{self.stride}"
+        return f"Tensor<0x{self._address:016x}@{self._memspace} o {layout}>"
+
+    __repr__ = __str__
+
+    def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        raise error(
+            DSLUserCodeTypeError,
+            "an element of a tensor is taken outside a traced function",
+            hint="pass the tensor to a @jit function, or index the array it was made of",
+        )
+
+    def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
+        self[coord]
+
+    def load(self, *, loc: Any = None, ip: Any = None) -> Any:
+        """Only inside a traced function."""
+        return self[None]
+
+    store = fill = load
+
+    # -- dynamic layouts ---------------------------------------------------------------------------------
+
+    def mark_layout_dynamic(self, leading_dim: int | None = None) -> RuntimeTensor:
+        """Make all extents and strides dynamic but the stride 1 of the leading mode and strides of 0.
+
+        The leading mode is found if one mode has stride 1 (of several, the one whose extent is not 1).
+        """
+        self._set(marked(self._form, leading_dim, self._narrow_strides))
+        return self
+
+    def mark_compact_shape_dynamic(
+        self, mode: int, stride_order: Sequence[int] | None = None, divisibility: int = 1
+    ) -> RuntimeTensor:
+        """Make one extent of a compact layout dynamic, and the strides that depend on it.
+
+        `stride_order` lists the modes from the outermost to the innermost (as torch's `dim_order`); it must be given
+        where the strides do not tell. `divisibility` is a number the extent will always be a multiple of.
+        """
+        given = None if stride_order is None else tuple(stride_order)
+        made, self._order = marked_compact(self._form, self._order, mode, given, divisibility, self._narrow_strides)
+        self._set(made)
+        return self
+
+
+def _static_form(array: Array, alignment: int | None) -> Form:
+    """The form of an array with a static layout, whose address is a multiple of `alignment`."""
+    natural = natural_alignment(array.dtype)
+    alignment = natural if alignment is None else alignment
+    if (
+        alignment & (alignment - 1)
+        or alignment < natural
+        or array.address % alignment
+        or min(array.strides, default=0) < 0
+    ):
+        _check_address(array, alignment)
+    space = AddressSpace.gmem if array.device == "cuda" else AddressSpace.generic
+    return form(array.dtype, space, alignment, array.readonly, tuple(array.shape), tuple(array.strides))
+
+
+def _check_address(array: Array, alignment: int) -> None:
+    if alignment < 1 or alignment & (alignment - 1):
+        raise error(DSLUserCodeTypeError, f"an alignment of {alignment}: expected a power of two")
+    if alignment < natural_alignment(array.dtype):
+        raise error(
+            DSLUserCodeTypeError,
+            f"an alignment of {alignment} bytes is less than {array.dtype.__name__} elements need ({natural_alignment(array.dtype)})",
+        )
+    if array.address % alignment and 0 not in array.shape:
+        raise error(
+            DSLUserCodeTypeError,
+            f"the array's address {array.address:#x} is not a multiple of {alignment}",
+            hint="pass a smaller assumed_align, or an array that is aligned",
+        )
+    if any(d < 0 for d in array.strides):
+        raise error(
+            DSLUserCodeTypeError,
+            f"the array has negative strides {array.strides}",
+            hint="pass a copy, for example numpy.ascontiguousarray(x)",
+        )
+
+
+def _reinterpreted(array: Array, dtype: Any) -> Array:
+    """The same memory as elements of another type."""
+    old, new = element_bits(array.dtype), element_bits(dtype)
+    if old == new:
+        return array._replace(dtype=dtype)
+    leading = find_leading(array.shape, array.strides)
+    if (
+        leading is None
+        or (array.shape[leading] * old) % new
+        or any((d * old) % new for i, d in enumerate(array.strides) if i != leading)
+    ):
+        raise error(
+            DSLUserCodeTypeError,
+            f"a layout {array.shape}:{array.strides} of {array.dtype.__name__} does not divide into {dtype.__name__} elements",
+        )
+    shape = tuple(s * old // new if i == leading else s for i, s in enumerate(array.shape))
+    strides = tuple(1 if i == leading else d * old // new for i, d in enumerate(array.strides))
+    return array._replace(dtype=dtype, shape=shape, strides=strides)
+
+
+def from_dlpack(
+    tensor_dlpack: Any,
+    assumed_align: int | None = None,
+    use_32bit_stride: bool = False,
+    *,
+    enable_tvm_ffi: bool = False,
+    force_tf32: bool = False,
+) -> RuntimeTensor:
+    """A tensor on the memory of an array: numpy, torch, jax, cupy or whatever has the DLPack protocol. No copy.
+
+    The layout is static. `assumed_align` promises a multiple in bytes of the address (default: of the element type),
+    and is checked. `use_32bit_stride` passes dynamic strides in 32 bits. `force_tf32` takes Float32 as TFloat32.
+    """
+    native, key = reading_natively(tensor_dlpack), None
+    if native is not None and (assumed_align is None or assumed_align <= plan.DESCRIBED_ALIGNMENT):
+        key = (native.describe(tensor_dlpack), assumed_align, force_tf32)
+        made, address = _forms.get(key), native.address(tensor_dlpack)
+        if made is not None and address is not None:
+            return RuntimeTensor(made, address, tensor_dlpack, use_32bit_stride)
+    if type(tensor_dlpack) is RuntimeTensor:
+        array = tensor_dlpack._array
+    else:
+        array = read_array(tensor_dlpack)
+    if force_tf32 and array.dtype is Float32:
+        array = array._replace(dtype=TFloat32)
+    made = _static_form(array, assumed_align)
+    if key is not None and key[0] is not None:
+        if len(_forms) >= _MOST_FORMS:
+            _forms.clear()
+        _forms[key] = made
+    return RuntimeTensor(made, array.address, array.keep, use_32bit_stride)
+
+
+_forms: dict[Any, Form] = {}
+"""What arrays become that native code described so, by the arguments of `from_dlpack`."""
+_MOST_FORMS = 4096
+
+
+# --- descriptions ----------------------------------------------------------------------------------------------------
+
+
+class SymInt:
+    """An extent or stride that is known only when a compiled function is called."""
+
+    __kiln_static__ = True
+
+    def __init__(self, width: int = 32, *, divisibility: int = 1, symbol: str | None = None) -> None:
+        if width not in (32, 64):
+            raise error(DSLUserCodeTypeError, f"a symbolic integer has 32 or 64 bits, not {width}")
+        if divisibility < 1:
+            raise error(DSLUserCodeTypeError, f"a divisibility of {divisibility}: expected a positive number")
+        self.width = width
+        self.divisibility = divisibility
+        self.symbol = symbol
+
+    def __str__(self) -> str:
+        return str(DynamicLeaf(self.width, self.divisibility))
+
+    __repr__ = __str__
+
+    def __mul__(self, other: int) -> SymInt:
+        return SymInt(self.width, divisibility=self.divisibility * abs(int(other)))
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: int) -> SymInt:
+        if self.divisibility % other:
+            return SymInt(self.width)
+        return SymInt(self.width, divisibility=self.divisibility // other)
+
+    def __mod__(self, other: int) -> Any:
+        return 0 if self.divisibility % other == 0 else SymInt(self.width)
+
+    def __key(self) -> tuple[int, int, str | None]:
+        return (self.width, self.divisibility, self.symbol)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SymInt) and self.__key() == other.__key()
+
+    def __hash__(self) -> int:
+        return hash(self.__key())
+
+
+def sym_int(width: int = 32, *, divisibility: int = 1, symbol: str | None = None) -> SymInt:
+    """A symbolic extent or stride for `make_fake_tensor`."""
+    return SymInt(width, divisibility=divisibility, symbol=symbol)
+
+
+def sym_int32(divisibility: int = 1, symbol: str | None = None) -> SymInt:
+    """A symbolic integer of 32 bits."""
+    return SymInt(32, divisibility=divisibility, symbol=symbol)
+
+
+def sym_int64(divisibility: int = 1, symbol: str | None = None) -> SymInt:
+    """A symbolic integer of 64 bits."""
+    return SymInt(64, divisibility=divisibility, symbol=symbol)
+
+
+class FakeTensor(_Passed):
+    """The description of a tensor, to compile for. It has no memory and cannot be passed in a call."""
+
+    __kiln_static__ = True
+
+    def __init__(self, found: TensorSignature, shape: Any, stride: Any) -> None:
+        self._signature = found
+        self._shape = shape
+        self._stride = stride
+        self.symbols = symbols_of(shape, stride)
+        """What its dynamic leaves share with others."""
+
+    def __c_pointers__(self) -> list[int]:
+        """A null address: it has no memory, so that it can be compiled for and not be passed in a call."""
+        return [0]
+
+    @property
+    def shape(self) -> Any:
+        return self._shape
+
+    @property
+    def stride(self) -> Any:
+        return self._stride
+
+    @property
+    def element_type(self) -> Any:
+        return self._signature.dtype
+
+    @property
+    def memspace(self) -> AddressSpace:
+        return self._signature.memspace
+
+    @property
+    def leading_dim(self) -> Any:
+        return next((i for i, d in enumerate(self._stride) if d == 1), None)
+
+    def mark_layout_dynamic(self, leading_dim: int | None = None) -> FakeTensor:
+        """The description as it is: its leaves say themselves what is dynamic."""
+        return self
+
+    def __str__(self) -> str:
+        return f"FakeTensor<{self._signature.dtype.__name__}@{self._signature.memspace} o {self._signature.layout}>"
+
+    __repr__ = __str__
+
+
+def _pattern(x: Any, what: str) -> Any:
+    if isinstance(x, SymInt):
+        return DynamicLeaf(x.width, x.divisibility)
+    if isinstance(x, DynamicLeaf) or (isinstance(x, int) and not isinstance(x, bool)):
+        return x
+    raise error(DSLUserCodeTypeError, f"{what} {x!r}: expected an int or sym_int()")
+
+
+def make_fake_tensor(
+    dtype: Any, shape: Any, stride: Any, *, memspace: AddressSpace = AddressSpace.gmem, assumed_align: int | None = None
+) -> FakeTensor:
+    """The description of a tensor, for `cute.compile`. Symbolic integers stand for dynamic extents and strides."""
+    shape, stride = _as_tuple(shape), _as_tuple(stride)
+    if len(shape) != len(stride):
+        raise error(DSLUserCodeTypeError, f"shape {shape} and stride {stride} have different numbers of modes")
+    extents = tuple(_pattern(s, "extent") for s in shape)
+    strides = tuple(_pattern(d, "stride") for d in stride)
+    found = signature(dtype, memspace, assumed_align or natural_alignment(dtype), extents, strides)
+    return FakeTensor(found, shape, stride)
+
+
+def _as_tuple(x: Any) -> tuple[Any, ...]:
+    return tuple(x) if isinstance(x, (tuple, list)) else (x,)
+
+
+def make_fake_compact_tensor(
+    dtype: Any,
+    shape: Any,
+    *,
+    stride_order: Sequence[int] | None = None,
+    memspace: AddressSpace = AddressSpace.gmem,
+    assumed_align: int | None = None,
+    use_32bit_stride: bool = False,
+) -> FakeTensor:
+    """The description of a compact tensor. The mode with number 0 in `stride_order` is the fastest; default: mode 0."""
+    shape = _as_tuple(shape)
+    order = tuple(range(len(shape))) if stride_order is None else tuple(stride_order)
+    if sorted(order) != list(range(len(shape))):
+        raise error(DSLUserCodeTypeError, f"stride_order {order} is not an order of {len(shape)} modes")
+    strides: list[Any] = [None] * len(shape)
+    step: Any = 1
+    width = 32 if use_32bit_stride else 64
+    for mode in sorted(range(len(shape)), key=lambda m: order[m]):
+        strides[mode] = step
+        extent = _pattern(shape[mode], "extent")
+        if isinstance(extent, DynamicLeaf):
+            known = step.divisibility if isinstance(step, SymInt) else step
+            step = SymInt(width, divisibility=known * extent.divisibility)
+        else:
+            step = step * extent
+    return make_fake_tensor(dtype, shape, tuple(strides), memspace=memspace, assumed_align=assumed_align)
+
+
+class FakeStream:
+    """A stream to compile for. With `use_tvm_ffi_env_stream`, calls that leave it out run on PyTorch's current stream."""
+
+    __kiln_static__ = True
+
+    def __init__(self, use_tvm_ffi_env_stream: bool = False) -> None:
+        self.use_tvm_ffi_env_stream = use_tvm_ffi_env_stream
+
+
+def make_fake_stream(*, use_tvm_ffi_env_stream: bool = False) -> FakeStream:
+    """A stream to compile for; with `use_tvm_ffi_env_stream`, calls leave it out and run on PyTorch's current stream."""
+    return FakeStream(use_tvm_ffi_env_stream)
+
+
+# --- pointers --------------------------------------------------------------------------------------------------------
+
+
+class PointerSignature(NamedTuple):
+    """What compiled code knows about a pointer argument."""
+
+    dtype: Any
+    memspace: AddressSpace
+    alignment: int
+
+    def __str__(self) -> str:
+        return f"a pointer to {self.dtype.__name__} ({self.memspace}, align {self.alignment})"
+
+
+@functools.cache
+def pointer_signature(dtype: Any, memspace: AddressSpace, alignment: int) -> tuple[PointerSignature, plan.Passport]:
+    """The signature of a description, one object for equal ones, and how passports of such pointers are made."""
+    made = PointerSignature(dtype, memspace, alignment)
+    return made, plan.Passport(made, plan.CPU, dtype, False, (), (), "Q", ())
+
+
+class RuntimePointer(Pointer):
+    """An address to pass to compiled functions. `keep` is what holds the memory, if known."""
+
+    __kiln_static__ = True
+    __slots__ = ("_address_value", "_argument", "_memory", "_passport", "keep")
+
+    def __init__(
+        self, dtype: Any, address: int, memspace: AddressSpace, alignment: int | None = None, keep: Any = None
+    ) -> None:
+        alignment = natural_alignment(dtype) if alignment is None else alignment
+        if alignment < 1 or alignment & (alignment - 1):
+            raise error(DSLUserCodeTypeError, f"an alignment of {alignment}: expected a power of two")
+        if address % alignment:
+            raise error(
+                DSLUserCodeTypeError,
+                f"the address {address:#x} is not a multiple of {alignment}",
+                hint="pass a smaller assumed_align",
+            )
+        self._base = None
+        self._offset = self._inside = 0
+        self._apart = True
+        self._dtype = dtype
+        self._memspace = memspace
+        self._alignment = alignment
+        self._swizzle = None
+        self._readonly = False
+        self._address_value = address
+        self._memory: ctypes.c_uint64 | None = None
+        found, passport = pointer_signature(dtype, memspace, alignment)
+        self._argument = (found, (address,))
+        self._passport = passport(address)
+        self.keep = keep
+
+    def __kiln_argument__(self) -> Any:
+        return self._argument
+
+    def __kiln_content__(self) -> Any:
+        """What a trace can know of it: not what is in its memory."""
+        return self._argument
+
+    def toint(self, *, loc: Any = None, ip: Any = None) -> int:
+        """The address."""
+        return self._address_value
+
+    def __c_pointers__(self) -> list[int]:
+        """Where the address lies in memory, for objects that pass a pointer on as part of themselves."""
+        if self._memory is None:
+            self._memory = ctypes.c_uint64(self._address_value)
+        return [ctypes.addressof(self._memory)]
+
+    @property
+    def _pointer(self) -> int:
+        """The address, by the name that programs use to free the memory."""
+        return self._address_value
+
+    def __add__(self, offset: Any) -> Any:
+        if not isinstance(offset, int):
+            return NotImplemented
+        step = offset * element_bits(self._dtype)
+        if step % 8:
+            raise error(DSLUserCodeTypeError, f"{offset} packed elements are not whole bytes")
+        address = self._address_value + step // 8
+        alignment = self._alignment
+        while address % alignment:
+            alignment //= 2
+        return RuntimePointer(self._dtype, address, self._memspace, alignment, self.keep)
+
+    __radd__ = __add__
+
+    def __str__(self) -> str:
+        return f"Ptr<0x{self._address_value:016x}@{self._memspace}>"
+
+    __repr__ = __str__
+
+
+def make_ptr(
+    dtype: Any, value: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_align: int | None = None
+) -> Pointer:
+    """A pointer to an address: an int, or a ctypes pointer. The memory must outlive the calls it is passed to."""
+    if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
+        raise error(DSLUserCodeTypeError, f"make_ptr takes a numeric type such as Float16, got {dtype!r}")
+    if isinstance(value, ctypes.c_void_p):
+        address = value.value or 0
+    elif isinstance(value, ctypes._Pointer):
+        address = ctypes.cast(value, ctypes.c_void_p).value or 0
+    elif hasattr(value, "__index__"):
+        address = int(value.__index__())
+    elif hasattr(value, "__int__"):
+        address = int(value)
+    else:
+        raise error(
+            DSLUserCodeTypeError, f"make_ptr takes an address (int or ctypes pointer), got {type(value).__name__}"
+        )
+    if not 0 <= address < 1 << 64:
+        what = "the negative address" if address < 0 else "an address of more than 64 bits:"
+        raise error(DSLUserCodeTypeError, f"make_ptr got {what} {address}", hint="addresses are 0 to 2**64 - 1")
+    return RuntimePointer(dtype, address, mem_space, assumed_align)
+
+
+def nullptr(dtype: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_align: int | None = None) -> Pointer:
+    """The pointer with address 0."""
+    return make_ptr(dtype, 0, mem_space, assumed_align)
+
+
+def find_runtime_libraries(*, enable_tvm_ffi: bool = True) -> list[str]:
+    """Libraries that compiled code needs at run time: none."""
+    return []

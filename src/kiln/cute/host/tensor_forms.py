@@ -1,0 +1,352 @@
+"""What compiled code knows about a tensor argument (its signature), and prepared tensors but for where they lie (forms)."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...base_dsl import target
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import Float32, Int32, Int64, TFloat32
+from ...calls import plan
+from ...hardware import current as hardware
+from ..layout.layout import fast_layout
+from ..layout.offset_width import INT32_MAX, broken_promise, extent_width
+from ..tensor.extents import extents_of
+from ..tensor.pointer import AddressSpace, Pointer
+from ..tensor.tensor import TracedTensor
+from .arrays import Array
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ...mlir import ir
+
+
+# --- signatures ------------------------------------------------------------------------------------------------------
+
+
+class DynamicLeaf(NamedTuple):
+    """A leaf of a layout that is passed in every call."""
+
+    width: int = 32
+    divisibility: int = 1
+
+    def __str__(self) -> str:
+        notes = (["i64"] if self.width == 64 else []) + ([f"div={self.divisibility}"] if self.divisibility > 1 else [])
+        return "?{" + " ".join(notes) + "}" if notes else "?"
+
+
+def _leaf_texts(leaves: Sequence[Any]) -> str:
+    inside = ",".join(map(str, leaves))
+    return f"({inside})"
+
+
+class TensorSignature:
+    """What compiled code knows about a tensor argument. One object for equal signatures, so `is` compares them."""
+
+    __kiln_static__ = True
+    __slots__ = (
+        "_dynamic", "_types", "alignment", "dtype", "formats", "memspace", "promised", "readonly", "shape", "stride",
+    )  # fmt: skip
+
+    def __init__(
+        self, dtype: Any, memspace: AddressSpace, alignment: int, shape: Any, stride: Any, readonly: bool
+    ) -> None:
+        self.dtype = dtype
+        self.memspace = memspace
+        self.alignment = alignment
+        self.shape: tuple[Any, ...] = shape
+        self.stride: tuple[Any, ...] = stride
+        self.readonly = readonly
+        self._dynamic = [leaf for leaf in (*shape, *stride) if isinstance(leaf, DynamicLeaf)]
+        self.formats = "Q" + "".join("q" if leaf.width == 64 else "i4x" for leaf in self._dynamic)
+        self._types: list[ir.Type] | None = None
+        self.promised = not any(isinstance(s, DynamicLeaf) and s.width == 64 for s in shape)
+        """Whether 32-bit extents promise 32-bit offsets, see `offset_width`."""
+
+    @property
+    def layout(self) -> str:
+        """The layout, with `?` for dynamic leaves."""
+        return f"{_leaf_texts(self.shape)}:{_leaf_texts(self.stride)}"
+
+    @property
+    def brief(self) -> str:
+        """As signatures of functions show it."""
+        return f"Tensor([{', '.join('?' if isinstance(s, DynamicLeaf) else str(s) for s in self.shape)}], {self.dtype.__name__})"
+
+    def __str__(self) -> str:
+        space = f"{self.memspace}, align {self.alignment}" + (", read-only" if self.readonly else "")
+        return f"a tensor of {self.dtype.__name__} ({space}) with layout {self.layout}"
+
+    __repr__ = __str__
+
+    def types(self) -> list[ir.Type]:
+        """IR types of the leaves: the address, then the dynamic leaves of shape and stride."""
+        if self._types is None:
+            from ...dialects import cute
+
+            cute.load_dialect()
+            pointer = cute.ptr_type(self.dtype.mlir_type, self.memspace.name, self.alignment)
+            widths = [Int64 if leaf.width == 64 else Int32 for leaf in self._dynamic]
+            self._types = [pointer, *(t.mlir_type for t in widths)]
+        return self._types
+
+    def rebuild(self, values: Iterator[ir.Value]) -> TracedTensor:
+        """The tensor inside the function."""
+        base = Pointer(next(values), self.dtype, self.memspace, self.alignment, readonly=self.readonly)
+
+        def leaf(x: Any) -> Any:
+            if not isinstance(x, DynamicLeaf):
+                return x
+            kind = Int64 if x.width == 64 else Int32
+            return kind._make(next(values), True, x.divisibility)
+
+        shape = tuple(leaf(s) for s in self.shape)
+        stride = tuple(leaf(d) for d in self.stride)
+        layout = fast_layout(shape, stride)
+        return TracedTensor(base, layout, self.promised, extents_of(layout))
+
+    def memref_type(self) -> ir.Type:
+        """The IR type of the tensor as one value."""
+        from ...dialects import cute
+
+        cute.load_dialect()
+        return cute.memref_type(self.dtype.mlir_type, self.memspace.name, self.alignment, self.layout)
+
+    def rebuild_from_memref(self, memref: ir.Value) -> TracedTensor:
+        """The tensor inside the function, of one value."""
+        from ...dialects import cute
+
+        leaves = [cute.leaf(memref, i, leaf.width) for i, leaf in enumerate(self._dynamic)]
+        return self.rebuild(iter([cute.iter_(memref, self.types()[0]), *leaves]))
+
+    def leaves_of(self, address: int, shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
+        """The leaves of a tensor that fits."""
+        if not self._dynamic:
+            return (address,)
+        dynamic = [
+            n
+            for n, leaf in zip((*shape, *stride), (*self.shape, *self.stride), strict=True)
+            if isinstance(leaf, DynamicLeaf)
+        ]
+        return (address, *dynamic)
+
+    def misfit(self, array: Array, alignment: int) -> str:
+        """Why an array cannot be passed where this is expected; empty if it can."""
+        if array.dtype is not self.dtype and not (self.dtype is TFloat32 and array.dtype is Float32):
+            return f"its elements are {array.dtype.__name__}"
+        if len(array.shape) != len(self.shape):
+            return f"it has {len(array.shape)} modes"
+        if array.readonly and not self.readonly:
+            return "it is read-only"
+        if array.device == "cuda" and self.memspace is AddressSpace.generic:
+            return "it is on a CUDA device"
+        on_gpu = target.target_name() != "cpu" or hardware.cuda_is_host_memory
+        if array.device == "cpu" and self.memspace is AddressSpace.gmem and on_gpu:
+            return "it is in the memory of the host"
+        if self.alignment > alignment and array.address % self.alignment:
+            return f"its address {array.address:#x} is not a multiple of {self.alignment}"
+        for what, wanted, got in (("extent", self.shape, array.shape), ("stride", self.stride, array.strides)):
+            for mode, (w, g) in enumerate(zip(wanted, got, strict=True)):
+                if isinstance(w, DynamicLeaf):
+                    if g % w.divisibility:
+                        return f"the {what} of mode {mode} is {g}, not a multiple of {w.divisibility}"
+                    if w.width == 32 and g > INT32_MAX:
+                        return f"the {what} of mode {mode} is {g}, beyond 32 bits"
+                elif w != g and not (what == "stride" and array.shape[mode] == 1):
+                    return f"the {what} of mode {mode} is {g}, not {w}"
+        if not self.promised or not self._dynamic:
+            return ""
+        passed_wide = [isinstance(d, DynamicLeaf) and d.width == 64 for d in self.stride]
+        return broken_promise(array.shape, [0 if w else d for d, w in zip(array.strides, passed_wide, strict=True)])
+
+
+_signatures: dict[tuple[Any, ...], TensorSignature] = {}
+
+
+def signature(
+    dtype: Any,
+    memspace: AddressSpace,
+    alignment: int,
+    shape: tuple[Any, ...],
+    stride: tuple[Any, ...],
+    readonly: bool = False,
+) -> TensorSignature:
+    """The signature of a description."""
+    # DynamicLeaf(32, 1) equals the tuple (32, 1) only; ints never equal tuples
+    key = (dtype, memspace, alignment, shape, stride, readonly)
+    found = _signatures.get(key)
+    if found is None:
+        found = _signatures.setdefault(key, TensorSignature(*key))
+    return found
+
+
+# --- forms -----------------------------------------------------------------------------------------------------------
+
+
+class Form:
+    """What prepared tensors have in common that differ only in where they lie."""
+
+    __slots__ = ("passport", "shape", "signature", "strides", "tail")
+
+    def __init__(self, found: TensorSignature, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+        self.signature = found
+        self.shape = shape
+        """The extents, all of them numbers."""
+        self.strides = strides
+        self.tail = found.leaves_of(0, shape, strides)[1:]
+        """What is passed after the address."""
+        device = plan.CUDA if found.memspace is AddressSpace.gmem else plan.CPU
+        self.passport = plan.Passport(
+            found, device, found.dtype, found.readonly, shape, strides, found.formats, self.tail
+        )
+        """Makes what native code reads of a tensor, of its address."""
+
+
+@functools.lru_cache(maxsize=4096)
+def form(
+    dtype: Any,
+    memspace: AddressSpace,
+    alignment: int,
+    readonly: bool,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    leaves: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None,
+) -> Form:
+    """The form of a layout; `leaves` are its extents and strides as they are compiled in, by default the numbers."""
+    return Form(signature(dtype, memspace, alignment, *(leaves or (shape, strides)), readonly), shape, strides)
+
+
+def _with_leaves(old: Form, strides: tuple[int, ...], extents: tuple[Any, ...], steps: tuple[Any, ...]) -> Form:
+    found = old.signature
+    return form(found.dtype, found.memspace, found.alignment, found.readonly, old.shape, strides, (extents, steps))
+
+
+@functools.lru_cache(maxsize=4096)
+def marked(old: Form, leading_dim: int | None, narrow: bool) -> Form:
+    """As `RuntimeTensor.mark_layout_dynamic` says."""
+    shape, strides = old.shape, old.strides
+    leading = _leading_mode(shape, strides, leading_dim)
+    made = tuple(
+        d if i == leading or d == 0 else DynamicLeaf(_stride_width(shape, strides, narrow), 1)
+        for i, d in enumerate(strides)
+    )
+    extent = extent_width(
+        shape, [0 if isinstance(d, DynamicLeaf) and d.width == 64 else n for d, n in zip(made, strides)]
+    )
+    return _with_leaves(old, strides, tuple(DynamicLeaf(extent, 1) for _ in shape), made)
+
+
+@functools.lru_cache(maxsize=4096)
+def marked_compact(
+    old: Form,
+    known_order: tuple[int, ...] | None,
+    mode: int,
+    stride_order: tuple[int, ...] | None,
+    divisibility: int,
+    narrow: bool,
+) -> tuple[Form, tuple[int, ...]]:
+    """As `RuntimeTensor.mark_compact_shape_dynamic` says; the form, and the order of the modes."""
+    shape, strides = old.shape, old.strides
+    rank = len(shape)
+    if not 0 <= mode < rank:
+        raise _marking(f"mode {mode} is not in the range [0, {rank})")
+    if divisibility < 1 or shape[mode] % divisibility:
+        raise _marking(f"the extent {shape[mode]} of mode {mode} is not a multiple of the divisibility {divisibility}")
+    order = _compact_order(shape, strides, known_order, stride_order)
+    extents: list[Any] = list(old.signature.shape)
+    extents[mode] = DynamicLeaf(extent_width(shape, strides), divisibility)
+    made: list[Any] = [0] * rank
+    static, step, known = True, 1, 1
+    for m in reversed(order):
+        if extents[m] == 1:
+            made[m] = 0
+            continue
+        made[m] = step if static else DynamicLeaf(_stride_width(shape, strides, narrow), step)
+        if shape[m] != 1 and strides[m] != known:
+            raise _marking(f"the layout {shape}:{strides} is not compact in the order {tuple(order)}")
+        known *= shape[m]
+        if isinstance(extents[m], DynamicLeaf):
+            static = False
+            step *= extents[m].divisibility
+        else:
+            step *= extents[m]
+    actual = tuple(
+        0 if s == 1 and isinstance(d, int) and d == 0 else strides[i]
+        for i, (s, d) in enumerate(zip(extents, made, strict=True))
+    )
+    actual = _compact_strides(shape, order, actual, made)
+    return _with_leaves(old, actual, tuple(extents), tuple(made)), order
+
+
+def _compact_order(
+    shape: tuple[int, ...], strides: tuple[int, ...], known: tuple[int, ...] | None, given: tuple[int, ...] | None
+) -> tuple[int, ...]:
+    rank = len(shape)
+    if given is None:
+        if known is not None:
+            return known
+        if sum(1 for d in strides if d == 1) > 1:
+            raise _marking(
+                f"the order of the modes cannot be told from the layout {shape}:{strides}: pass stride_order"
+            )
+        return tuple(sorted(range(rank), key=lambda m: -strides[m]))
+    if len(given) != rank:
+        raise _marking(f"stride_order has {len(given)} elements for {rank} modes")
+    missing = sorted(set(range(rank)) - set(given))
+    if missing:
+        raise _marking(f"stride_order {given} does not contain mode {missing[0]}")
+    if known is not None and given != known:
+        raise _marking(f"stride_order {given} is not the order {known} given before")
+    longer = [m for m in given if shape[m] != 1]
+    if any(strides[a] < strides[b] for a, b in itertools.pairwise(longer)):
+        raise _marking(f"stride_order {given} does not agree with the layout {shape}:{strides}")
+    return given
+
+
+def _stride_width(shape: tuple[int, ...], strides: tuple[int, ...], narrow: bool) -> int:
+    if not narrow:
+        return 64
+    reach = sum((s - 1) * abs(d) for s, d in zip(shape, strides, strict=True))
+    if reach > INT32_MAX:
+        raise _marking(f"32-bit strides cannot address the layout {shape}:{strides}: leave out use_32bit_stride")
+    return 32
+
+
+def _leading_mode(shape: Sequence[int], strides: Sequence[int], wanted: int | None) -> int | None:
+    rank = len(shape)
+    if wanted is not None:
+        if not -rank <= wanted < rank:
+            raise _marking(f"leading_dim {wanted} is not in the range [{-rank}, {rank})")
+        mode = wanted % rank
+        if strides[mode] != 1 and shape[mode] != 1:
+            raise _marking(f"the leading mode must have stride 1, and the stride of mode {mode} is {strides[mode]}")
+        return mode
+    ones = [m for m in range(rank) if strides[m] == 1]
+    if len(ones) > 1:
+        longer = [m for m in ones if shape[m] > 1]
+        if len(longer) != 1:
+            raise _marking(
+                f"the leading mode cannot be told from the layout {tuple(shape)}:{tuple(strides)}: pass leading_dim"
+            )
+        return longer[0]
+    return ones[0] if ones else None
+
+
+def _marking(message: str) -> Exception:
+    return error(DSLUserCodeTypeError, message)
+
+
+def _compact_strides(shape: Any, order: Any, strides: Any, made: Any) -> tuple[int, ...]:
+    """The strides that the code will be passed: those of a compact layout, also where the array's are arbitrary."""
+    step = 1
+    found = list(strides)
+    for m in reversed(order):
+        if isinstance(made[m], int) and made[m] == 0:
+            found[m] = 0
+            continue
+        found[m] = step
+        step *= shape[m]
+    return tuple(found)

@@ -1,0 +1,127 @@
+"""`cute.compile`: a function and example arguments in, a compiled function out."""
+
+from __future__ import annotations
+
+import types
+import warnings
+from typing import Any
+
+from ...base_dsl.diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLWarning, error
+from ...base_dsl.dsl import shorten_traceback
+from ...base_dsl.function import CompiledFunction, JitFunction
+from ...base_dsl.options import (
+    CompileOptions,
+    EnableAssertions,
+    EnableTVMFFI,
+    FrontendNext,
+    GenerateLineInfo,
+    OptLevel,
+)
+from ...base_dsl.target import target_name
+from ...hardware.current import compiling_with
+from ...hardware.options import (
+    RDC,
+    DeviceTarget,
+    DisableCuteExtCompile,
+    GPUArch,
+    KeepCUBIN,
+    KeepPTX,
+    KeepSASS,
+    LinkLibraries,
+    NvdisasmOptions,
+    PtxasOptions,
+    RemarkFilter,
+    RemarkOutput,
+)
+from .dsl import DSL, KernelFunction, KernelLaunch
+
+__all__ = [
+    "RDC",
+    "DeviceTarget",
+    "DisableCuteExtCompile",
+    "EnableAssertions",
+    "EnableTVMFFI",
+    "FrontendNext",
+    "GPUArch",
+    "GenerateLineInfo",
+    "KeepCUBIN",
+    "KeepPTX",
+    "KeepSASS",
+    "LinkLibraries",
+    "NvdisasmOptions",
+    "OptLevel",
+    "PtxasOptions",
+    "RemarkFilter",
+    "RemarkOutput",
+    "compile",
+]  # fmt: skip
+
+
+_ARTIFACTS = {"ptx": "ptx", "cubin": "cubin", "sass": "sass"}
+
+
+class _Compile:
+    """`compile(fn, *args, options="...")` or `compile[OptLevel(2), KeepPTX](fn, *args)`.
+
+    Always traces and compiles. Constexpr arguments are compiled in; the result takes the others.
+    """
+
+    def __init__(self, *options: Any) -> None:
+        self._options = options
+
+    def __getitem__(self, options: Any) -> _Compile:
+        return _Compile(*self._options, *(options if isinstance(options, tuple) else (options,)))
+
+    def __call__(
+        self, function: Any, *args: Any, options: Any = None, target: str | None = None, **kwargs: Any
+    ) -> CompiledFunction:
+        try:
+            jit, args = _jit_function(function, args)
+            parsed = CompileOptions(*self._options, options)
+            arguments = jit.parameters.bind(args, kwargs)
+            nodes = jit.parameters.nodes(jit.dsl, arguments)
+            with compiling_with(parsed, target):
+                compiled = jit.compile(nodes, arguments, parsed, target)
+            jit.dsl.caller.learn_compiled(compiled, arguments.values())
+            for kind in sorted(parsed.kept()):
+                if kind in _ARTIFACTS and _ARTIFACTS[kind] not in compiled.artifacts:
+                    warnings.warn(
+                        f"the target {target or target_name()} makes no {kind}: __{kind}__ is None",
+                        DSLWarning,
+                        stacklevel=2,
+                    )
+            return compiled
+        except DSLBaseError as failure:
+            shorten_traceback(failure)
+            raise
+
+
+def _jit_function(function: Any, args: tuple[Any, ...]) -> tuple[JitFunction, tuple[Any, ...]]:
+    """The jit function to compile, with `self` put before the arguments of a method."""
+    if isinstance(function, types.MethodType):
+        inner, more = _jit_function(function.__func__, args)
+        return inner, (function.__self__, *more)
+    if isinstance(function, JitFunction):
+        return function, args
+    if isinstance(function, (KernelFunction, KernelLaunch)):
+        name = function.name if isinstance(function, KernelFunction) else function.kernel.name
+        raise error(
+            DSLUserCodeTypeError,
+            f"compile() got the kernel {name!r}",
+            hint="a kernel is compiled with the @jit function that launches it: compile that one",
+            depth=2,
+        )
+    if isinstance(function, types.FunctionType):
+        return DSL.jit(function), args
+    call = getattr(type(function), "__call__", None)  # noqa: B004 - which one, not whether
+    if isinstance(call, JitFunction):
+        return call, (function, *args)
+    raise error(
+        DSLUserCodeTypeError,
+        f"compile() takes a function decorated with @jit, or an object whose __call__ is one, not {type(function).__name__}",
+        hint="decorate the function with @jit",
+        depth=2,
+    )
+
+
+compile = _Compile()

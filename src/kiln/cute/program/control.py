@@ -1,0 +1,126 @@
+"""Loops and branches built by hand, for code that is not rewritten: the region is whatever runs inside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import trace as tracing
+from ...base_dsl.typing import Boolean, Int32, Numeric, as_numeric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ...mlir import ir
+
+
+def _value(x: Any) -> ir.Value:
+    return as_numeric(x).ir_value() if isinstance(x, (Numeric, bool, int, float)) else x
+
+
+def yield_out(args: Sequence[Any] = (), loc: Any = None, ip: Any = None) -> None:
+    """End the region of a loop built by hand with the next values of what it carries."""
+    tracing.emit("scf.yield", (), [_value(a) for a in args])
+
+
+def for_generate(
+    start: Any,
+    stop: Any = None,
+    step: Any = None,
+    iter_args: Sequence[Any] | None = None,
+    *,
+    unroll: Any = None,
+    prefetch_stages: int | None = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> Iterator[Any]:
+    """`for i in for_generate(0, n): ...; yield_out()`: a loop whose body is what runs for the one item it gives.
+
+    With `iter_args` the item is (i, carried values, results of the loop).
+    """
+    from ...mlir import ir
+
+    if stop is None:
+        start, stop = 0, start
+    carried = [_value(a) for a in iter_args or ()]
+    bounds = [Int32(b).ir_value() for b in (start, stop, 1 if step is None else step)]
+    operation = tracing.emit("scf.for", [c.type for c in carried], [*bounds, *carried], regions=1)
+    types = [Int32.mlir_type, *(c.type for c in carried)]
+    block = operation.regions[0].blocks.append(*types, arg_locs=[ir.Location.unknown()] * len(types))
+    index, *inside = block.arguments
+    with ir.InsertionPoint(block):
+        if iter_args is None:
+            yield Int32._make(index)
+        else:
+            yield Int32._make(index), _like(iter_args, inside), list(operation.results)
+
+
+def _like(examples: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    return [type(e)._make(v) if isinstance(e, Numeric) else v for e, v in zip(examples, values, strict=True)]
+
+
+class while_generate:
+    """`with while_generate(inputs, condition) as values: ...; yield_out(next)`: a loop while `condition(*values)` holds.
+
+    `results` are the values at its end.
+    """
+
+    def __init__(
+        self, inputs: Sequence[Any], condition: Callable[..., Any], *, loc: Any = None, ip: Any = None
+    ) -> None:
+        from ...mlir import ir
+
+        self._examples = [_typed(i) for i in inputs]
+        values = [_value(i) for i in inputs]
+        types = [v.type for v in values]
+        unknown = [ir.Location.unknown()] * len(types)
+        operation = tracing.emit("scf.while", types, values, regions=2)
+        before = operation.regions[0].blocks.append(*types, arg_locs=unknown)
+        self._after = operation.regions[1].blocks.append(*types, arg_locs=unknown)
+        with ir.InsertionPoint(before):
+            goes_on = condition(*_like(self._examples, list(before.arguments)))
+            tracing.emit("scf.condition", (), [Boolean(goes_on).ir_value(), *before.arguments])
+        self.results = _like(self._examples, list(operation.results))
+
+    def __enter__(self) -> tuple[Any, ...]:
+        from ...mlir import ir
+
+        self._point = ir.InsertionPoint(self._after)
+        self._point.__enter__()
+        return tuple(_like(self._examples, list(self._after.arguments)))
+
+    def __exit__(self, *failure: Any) -> None:
+        self._point.__exit__(*failure)
+
+
+def _typed(x: Any) -> Any:
+    """A raw Boolean value of the bindings as a Boolean, so that conditions read naturally."""
+    if isinstance(x, (bool, int, float)):
+        return as_numeric(x)
+    return Boolean._make(x) if not isinstance(x, Numeric) and getattr(x, "type", None) == Boolean.mlir_type else x
+
+
+def if_generate(
+    condition: Any,
+    then: Callable[..., Any],
+    orelse: Callable[..., Any] | None = None,
+    input_args: Sequence[Any] | None = None,
+    return_types: Sequence[Any] | None = None,
+    *,
+    loc: Any = None,
+    ip: Any = None,
+) -> Any:
+    """A branch: the value (or list of values) of `then(*input_args)` or `orelse(*input_args)`, of `return_types`."""
+    from ...mlir import ir
+
+    kinds = list(return_types or ())
+    arguments = list(input_args or ())
+    operation = tracing.emit("scf.if", [k.mlir_type for k in kinds], [Boolean(condition).ir_value()], regions=2)
+    for region, arm in zip(operation.regions, (then, orelse), strict=True):
+        if arm is None and not kinds:
+            continue
+        with ir.InsertionPoint(region.blocks.append()):
+            made = arm(*arguments) if arm is not None else arguments
+            values = made if isinstance(made, (list, tuple)) else [] if made is None else [made]
+            yield_out([k(v).ir_value() for k, v in zip(kinds, values, strict=True)])
+    results = [k._make(v) for k, v in zip(kinds, operation.results, strict=True)]
+    return results[0] if len(results) == 1 else results or None

@@ -1,0 +1,478 @@
+"""The CuTe language: `scf` control flow, kernels and launches on the `cute` dialect."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import trace as tracing
+from ...base_dsl.arguments import GroupNode, Node, Quick
+from ...base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error, frame_span, user_frame
+from ...base_dsl.function import JitFunction
+from ...base_dsl.log import logger
+from ...base_dsl.operators import max as max_
+from ...base_dsl.operators import min as min_
+from ...base_dsl.promises import Kinds
+from ...base_dsl.scf import ScfDSL
+from ...base_dsl.traced_function import TracedFunction
+from ...base_dsl.typing import Int32, Int64, Numeric
+from ...hardware import current
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ...base_dsl.caller import Caller
+    from ...hardware.architectures import Architecture
+    from ...mlir import ext, ir
+
+
+class CuteDSL(ScfDSL):
+    """CuTe in Python."""
+
+    name = "cute"
+
+    @functools.cached_property
+    def caller(self) -> Caller:  # type: ignore[override]
+        """Native code, where that can be."""
+        from ..host.native_calls import CuteCaller
+
+        return CuteCaller()
+
+    def get_arch_enum(self) -> Architecture:
+        """The GPU architecture that is compiled for, as an `Arch`."""
+        return current.architecture()
+
+    def dialects(self) -> Sequence[type[ext.Dialect]]:
+        from ...dialects import cute
+
+        return (cute.Cute,)
+
+    def describe_arguments(self, function: Any, nodes: Sequence[Node]) -> None:
+        """For the sanitizer: the layout of each array, on the argument that is its address."""
+        from ...base_dsl import sanitizing
+
+        if not sanitizing.kinds():
+            return
+        from ...mlir import ir
+        from ..host.arguments import array_layouts
+
+        attributes = [{} if text is None else {"cute.layout": ir.StringAttr.get(text)} for text in array_layouts(nodes)]
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
+
+    def check_arguments(self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[Any]) -> Any:
+        """Symbols that several descriptions of tensors share have one value."""
+        from ..host.symbols import check_shared
+
+        return check_shared(nodes, names, values)
+
+    def loop_attributes(self, hints: dict[str, Any]) -> dict[str, ir.Attribute]:
+        from ...mlir import ir
+
+        return {
+            f"cute.{name}": ir.UnitAttr.get() if value is True else ir.IntegerAttr.get(Int32.mlir_type, int(value))
+            for name, value in hints.items()
+        }
+
+    def make_undefined(self, type_: ir.Type) -> ir.Value:
+        from ...dialects import cute
+
+        return cute.undef(type_)
+
+    def make_assert(self, condition: ir.Value, message: str) -> None:
+        from ...dialects import cute
+
+        cute.assert_(condition, message.replace("%", "%%"))  # noqa: PT009
+
+    def convert(self, value: Any, annotation: Any) -> Node | None:
+        from ..host.arguments import argument_node
+
+        return argument_node(value, annotation)
+
+    def is_static_annotation(self, annotation: Any) -> bool:
+        from ..host.arguments import annotation_kind
+
+        return annotation_kind(annotation) == "static"
+
+    def kind_of(self, value: Any) -> str:
+        from ..host.arguments import kind_of
+
+        return kind_of(value) or super().kind_of(value)
+
+    def own_promise(self, annotation: Any) -> Kinds | None:
+        from ..host.arguments import kinds_promised
+
+        return kinds_promised(annotation)
+
+    def node(self, value: Any, annotation: Any, path: str) -> Node:
+        if annotation is not None:
+            from ..host.arguments import annotation_kind, shape_node
+
+            if annotation_kind(annotation) == "shape" and not self.breaks(value, annotation):
+                return shape_node(value)
+        return super().node(value, annotation, path)
+
+    def quick(self, kind: type, annotation: Any) -> Quick | None:
+        from ..host.arguments import annotation_kind, quick_array
+
+        if annotation is not None and annotation_kind(annotation) == "shape":
+            return None
+        return super().quick(kind, annotation) or quick_array(kind)
+
+    # -- decorators --------------------------------------------------------------------------------------
+
+    def jit(self, function: Any = None, *, preprocess: bool = True, preprocessor: bool | None = None) -> Any:
+        """Decorator of host functions and of functions to be inlined."""
+        preprocess = preprocess if preprocessor is None else preprocessor
+        if function is None:
+            return functools.partial(self.jit, preprocess=preprocess)
+        return JitFunction(self, _plain_function(function, "jit"), preprocess)
+
+    def kernel(self, function: Any = None, *, preprocess: bool = True, preprocessor: bool | None = None) -> Any:
+        """Decorator of kernels: functions that a grid of threads runs."""
+        preprocess = preprocess if preprocessor is None else preprocessor
+        if function is None:
+            return functools.partial(self.kernel, preprocess=preprocess)
+        return KernelFunction(self, _plain_function(function, "kernel"), preprocess)
+
+
+def _plain_function(function: Any, decorator: str) -> types.FunctionType:
+    if isinstance(function, (staticmethod, classmethod)):
+        raise error(
+            DSLUserCodeTypeError,
+            f"@{decorator} stands above @{type(function).__name__}",
+            hint=f"write @{type(function).__name__} above @{decorator}",
+        )
+    if isinstance(function, TracedFunction):
+        return function.function
+    if not isinstance(function, types.FunctionType):
+        raise error(
+            DSLUserCodeTypeError,
+            f"@{decorator} takes a function, not {type(function).__name__}",
+            hint="put the decorator on a def",
+        )
+    return function
+
+
+DSL = CuteDSL()
+
+
+class KernelFunction(TracedFunction):
+    """A kernel. Called in a jit function it gives something to launch."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> KernelLaunch:
+        active = tracing.current()
+        if active is None:
+            raise error(
+                DSLRuntimeError,
+                f"the kernel {self.name!r} was called from Python",
+                hint=f"launch it from a @jit function: {self.name}(...).launch(grid=..., block=...)",
+            )
+        if active.function.kind == "kernel":
+            raise error(
+                DSLRuntimeError,
+                f"the kernel {self.name!r} was called from a kernel",
+                hint="decorate it with @jit to inline it into the other kernel",
+            )
+        arguments = self.parameters.bind(args, kwargs)
+        return KernelLaunch(self, arguments)
+
+
+class KernelLaunch:
+    """A kernel with its arguments, ready to be launched."""
+
+    __kiln_static__ = True
+
+    def __init__(self, kernel: KernelFunction, arguments: dict[str, Any]) -> None:
+        self.kernel = kernel
+        self.arguments = arguments
+        self._trace_of = tracing.current()
+        frame = user_frame()
+        self._made_in, self._made_at = id(frame), None if frame is None else frame_span(frame)
+        self._launched = False
+
+    def __del__(self) -> None:
+        """Dropped without a launch: an error if the statement that made it did, for then nobody can have meant it."""
+        active = tracing.current()
+        if self._launched or active is None or active is not self._trace_of or self._made_at is None:
+            return
+        at, name = self._made_at, self.kernel.name
+        frame = user_frame()
+        if frame is not None and id(frame) == self._made_in and at.line <= frame.f_lineno <= max(at.line, at.end_line):
+            complaint = error(
+                DSLRuntimeError,
+                f"the kernel {name!r} is called and not launched: nothing would run",
+                hint=f"launch it: {name}(...).launch(grid=..., block=...)",
+                span=at,
+            )
+            active.complaints.append(complaint)
+        else:
+            logger().warning("%s:%d: the kernel %r is called and never launched", at.filename, at.line, name)
+
+    def launch(
+        self,
+        *,
+        grid: Any,
+        block: Any,
+        cluster: Any = None,
+        smem: Any = None,
+        stream: Any = None,
+        max_number_threads: Any = None,
+        min_blocks_per_mp: Any = None,
+        use_pdl: bool = False,
+        cooperative: bool = False,
+        fallback_cluster: Any = None,
+        launch_completion_event: Any = None,
+        launch_completion_event_flags: Any = None,
+        programmatic_event: Any = None,
+        programmatic_event_flags: Any = None,
+        programmatic_event_trigger_at_block_start: Any = None,
+        smem_merge_branch_allocs: bool = False,
+        preferred_smem_carveout: int | None = None,
+        async_deps: Any = None,
+        has_cluster: bool = False,
+        has_fallback_cluster: bool = False,
+        hint_smem_base_uniform: bool = True,
+        **unknown: Any,
+    ) -> None:
+        """Run the kernel over a grid of blocks of threads; sizes are (x, y, z), or fewer numbers.
+
+        With `fallback_cluster`, which then is the size that clusters are sure to have, GPUs that can choose form
+        clusters of the larger size `cluster` where they have room. `preferred_smem_carveout` is how many percent of a
+        multiprocessor's memory are to be shared memory; without it, as many as `min_blocks_per_mp` blocks need.
+        `async_deps` is another way to give the stream. The address of shared memory is uniform as it is, so
+        `hint_smem_base_uniform` changes nothing.
+        """
+        from ...dialects import cute
+        from ...mlir import ir
+
+        if unknown:
+            known = list(inspect.signature(KernelLaunch.launch).parameters)[1:-1]
+            import difflib
+
+            close = difflib.get_close_matches(next(iter(unknown)), known, 1)
+            raise error(
+                DSLUserCodeTypeError,
+                f"launch() got an unknown option {next(iter(unknown))!r}",
+                hint=f"did you mean {close[0]}?" if close else ", ".join(known),
+            )
+        active = tracing.require("a launch")
+        self._launched = True
+        if active.function.kind == "kernel":
+            raise error(DSLRuntimeError, "a kernel cannot launch a kernel", hint="launch it from the @jit function")
+        kernel = self.kernel
+        certain = cluster if fallback_cluster is None else fallback_cluster
+        sizes = [
+            *_extent("grid", grid),
+            *_extent("block", block),
+            *_extent("cluster", certain if certain is not None else 1),
+        ]
+        nodes = kernel.parameters.nodes(kernel.dsl, self.arguments)
+        values = [v for node in nodes for v in node.values()]
+        name = self._trace(active, nodes, [v.type for v in values])
+        attributes: dict[str, ir.Attribute] = {}
+        if cooperative:
+            attributes["cute.cooperative"] = ir.UnitAttr.get()
+        if use_pdl:
+            attributes["cute.use_pdl"] = ir.UnitAttr.get()
+        most = _threads_of(max_number_threads)
+        if most:
+            attributes["cute.max_threads"] = ir.IntegerAttr.get(Int32.mlir_type, most)
+        if min_blocks_per_mp:
+            least = _in_range("min_blocks_per_mp", int(min_blocks_per_mp))
+            attributes["cute.min_blocks"] = ir.IntegerAttr.get(Int32.mlir_type, least)
+        if fallback_cluster is not None and cluster is not None:
+            preferred = _preferred_cluster(cluster, fallback_cluster)
+            attributes["cute.preferred_cluster"] = ir.DenseI32ArrayAttr.get(preferred)
+        if preferred_smem_carveout is not None:
+            attributes["cute.carveout"] = ir.IntegerAttr.get(Int32.mlir_type, _percent(preferred_smem_carveout))
+        if smem_merge_branch_allocs:
+            attributes["cute.merge_smem"] = ir.UnitAttr.get()
+        events: dict[str, list[Any]] = {}
+        if launch_completion_event is not None:
+            events["launch_completion"] = [launch_completion_event, launch_completion_event_flags, None]
+        if programmatic_event is not None:
+            trigger = programmatic_event_trigger_at_block_start
+            events["programmatic"] = [programmatic_event, programmatic_event_flags, trigger]
+        if events:
+            attributes[cute.EVENTS] = ir.ArrayAttr.get([ir.StringAttr.get(event) for event in events])
+        for event, flags, trigger in events.values():
+            numbers = [Int32(0 if number is None else number).ir_value() for number in (flags, trigger)]
+            values += [_stream_value(event), *numbers]
+        cute.launch(
+            name,
+            [s.ir_value() for s in sizes[:3]],
+            [s.ir_value() for s in sizes[3:6]],
+            [s.ir_value() for s in sizes[6:]],
+            _size("smem", smem if smem is not None else 0).ir_value(),
+            _stream_value(stream if stream is not None else _only_stream(async_deps)),
+            values,
+            attributes,
+        )
+
+    def _trace(self, active: tracing.Trace, nodes: Sequence[Node], types_: list[ir.Type]) -> str:
+        """Trace the kernel's body as a function of the module; its name."""
+        from ...dialects import cute
+        from ...mlir import ir
+
+        kernel = self.kernel
+        taken = {op.attributes["sym_name"].value for op in active.module.body.operations if "sym_name" in op.attributes}
+        base = (kernel.name_prefix or "") + _symbol(kernel)
+        name = base
+        number = 1
+        while name in taken:
+            name = f"{base}_{number}"
+            number += 1
+        location = ir.Location.file(kernel.span.filename, kernel.span.line, 1)
+        with ir.InsertionPoint(active.module.body):
+            function, entry = kernel.dsl.make_function(name, types_, location)
+        function.attributes[cute.KERNEL] = ir.UnitAttr.get()
+        _name_arguments(entry, self.arguments, nodes, location)
+        with tracing.inside_function(active, entry, "kernel"):
+            arguments = iter(list(entry.arguments))
+            traced = dict(zip(self.arguments, [node.rebuild(arguments) for node in nodes], strict=True))
+            args, kwargs = kernel.parameters.call_arguments(traced)
+            with active.inlined_call():
+                returned = kernel.run(args, kwargs)
+            if returned is not None:
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"the kernel {kernel.name!r} returns a value",
+                    hint="a kernel returns nothing: write results to a tensor",
+                    span=kernel.span,
+                )
+            kernel.dsl.finish_function(function, types_, [])
+        return name
+
+
+def _symbol(kernel: KernelFunction) -> str:
+    """What a kernel is called in compiled code and profiles: a method's name goes with that of its class."""
+    return kernel.function.__qualname__.rpartition("<locals>.")[2].replace(".", "_").lstrip("_") or kernel.name
+
+
+def _name_arguments(entry: Any, names: Iterable[str], nodes: Sequence[Node], location: Any) -> None:
+    """Let the arguments of a function carry their parameters' names, for reports."""
+    from ...mlir import ir
+
+    values = iter(list(entry.arguments))
+    for name, node in zip(names, nodes, strict=True):
+        for text in _argument_names(name, node):
+            next(values).set_location(ir.Location.name(text, location))
+
+
+def _argument_names(name: str, node: Node) -> Iterable[str]:
+    """A name for each value of an argument."""
+    if not isinstance(node, GroupNode):
+        return [name] * len(node.types())
+    parts = node.children
+    return [
+        text
+        for i, part in enumerate(parts)
+        for text in _argument_names(name if len(parts) == 1 else f"{name}[{i}]", part)
+    ]
+
+
+def _preferred_cluster(preferred: Any, certain: Any) -> list[int]:
+    """The extents of the cluster that is preferred to another; both are known when compiling."""
+    both: list[list[int]] = []
+    for what, size in (("cluster", preferred), ("fallback_cluster", certain)):
+        parts = list(size) if isinstance(size, (tuple, list)) else [size]
+        if len(parts) > 3 or any(isinstance(part, bool) or not isinstance(part, int) or part < 1 for part in parts):
+            raise error(DSLUserCodeTypeError, f"{what} is {size!r}", hint="Python integers: (x, y, z)", depth=2)
+        both.append(parts + [1] * (3 - len(parts)))
+    if any(large % small for large, small in zip(*both, strict=True)):
+        raise error(
+            DSLUserCodeTypeError,
+            f"cluster is {tuple(both[0])} and fallback_cluster {tuple(both[1])}",
+            hint="each extent of cluster is a multiple of the other's",
+            depth=2,
+        )
+    return both[0]
+
+
+def _percent(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100:
+        raise error(
+            DSLUserCodeTypeError,
+            f"preferred_smem_carveout is {value!r}",
+            hint="a percentage, 0 to 100; None for the default",
+            depth=2,
+        )
+    return value
+
+
+def _only_stream(dependencies: Any) -> Any:
+    """The stream of `async_deps`: itself, or the only one of a list."""
+    if not isinstance(dependencies, (list, tuple)):
+        return dependencies
+    if len(dependencies) > 1:
+        raise error(
+            DSLUserCodeTypeError,
+            f"async_deps has {len(dependencies)} streams",
+            hint="a launch waits for one stream: pass stream=",
+            depth=2,
+        )
+    return dependencies[0] if dependencies else None
+
+
+def _extent(what: str, size: Any) -> list[Int64]:
+    parts = list(size) if isinstance(size, (tuple, list)) else [size]
+    if not 1 <= len(parts) <= 3:
+        raise error(DSLUserCodeTypeError, f"{what} has {len(parts)} extents", hint=f"{what}=(x, y, z)")
+    made = [_size(f"{what}.{axis}", part) for axis, part in zip("xyz", parts, strict=False)]
+    return made + [Int64(1)] * (3 - len(made))
+
+
+_LARGEST_SIZE = (1 << 31) - 1
+"""No number of a launch may be larger: the driver takes 32 bits."""
+
+
+def _size(what: str, value: Any) -> Int64:
+    """A number of a launch. One that is known only when the launch is made is checked then, as it is here: with 64 bits."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, Numeric))
+        or (isinstance(value, Numeric) and type(value).is_float)
+    ):
+        raise error(
+            DSLUserCodeTypeError, f"{what} is {value!r} of type {type(value).__name__}", hint="extents are integers"
+        )
+    if isinstance(value, int):
+        return Int64(_in_range(what, value))
+    kind: Any = type(value)
+    if kind.width > 64 and kind.signed:
+        value = max_(value, kind(-(1 << 63)))
+    if kind.width > 64 or (kind.width == 64 and not kind.signed):
+        value = min_(value, kind((1 << 63) - 1))  # the largest that can be told: it is refused
+    return Int64(value)
+
+
+def _in_range(what: str, value: int) -> int:
+    if not -_LARGEST_SIZE <= value <= _LARGEST_SIZE:
+        raise error(DSLUserCodeTypeError, f"{what} is {value}", hint=f"it is at most {_LARGEST_SIZE}")
+    return value
+
+
+def _threads_of(most: Any) -> int:
+    """The largest number of threads of a block: a number, or one along each axis; 0 if it is not given."""
+    parts = [] if most is None else list(most) if isinstance(most, (tuple, list)) else [most]
+    if any(isinstance(part, bool) or not isinstance(part, int) for part in parts):
+        raise error(DSLUserCodeTypeError, f"max_number_threads is {most!r}", hint="Python integers: (x, y, z)", depth=2)
+    total = 1 if parts else 0
+    for part in parts:
+        total *= part
+    return _in_range("max_number_threads", total)
+
+
+def _stream_value(stream: Any) -> ir.Value:
+    if stream is None:
+        return Int64(0).ir_value()
+    if hasattr(stream, "ir_value"):
+        return Int64(stream).ir_value()
+    if hasattr(stream, "__extract_mlir_values__"):
+        return stream.__extract_mlir_values__()[0]
+    from ..host.stream import handle_of
+
+    handle = handle_of(stream)
+    return Int64(int(stream) if handle is None else handle).ir_value()

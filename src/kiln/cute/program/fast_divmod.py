@@ -1,0 +1,116 @@
+"""Division by a number that stays the same: a multiplication and shifts in place of a division.
+
+A scheduler that turns tile numbers into coordinates divides by extents that are fixed for a launch. What such a division
+needs is computed once, where a division is cheap (on the host), and passed to the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import Integer, Uint32, Uint64
+from ..arch.arithmetic import clz, mul_hi
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...mlir import ir
+
+__all__ = ["FastDivmodDivisor", "fast_divmod_create_divisor"]
+
+
+class FastDivmodDivisor:
+    """A divisor of 32 bits: `x // d`, `x % d` and `divmod(x, d)` for x >= 0, with the quotient in the type of x.
+
+    It is one 64-bit value: the divisor, and above it the number that dividends are multiplied with. The divisor is at
+    least 1.
+    """
+
+    __kiln_immutable__ = True
+    __slots__ = ("_divisor", "_packed")
+
+    def __init__(self, divisor: Any, is_power_of_2: bool | None = None) -> None:
+        kind = type(divisor) if isinstance(divisor, Integer) else None
+        if kind is None and not isinstance(divisor, int):
+            raise error(DSLUserCodeTypeError, f"a divisor is an integer, got {type(divisor).__name__}")
+        if kind is not None and kind.width != 32:
+            raise error(
+                DSLUserCodeTypeError,
+                f"FastDivmodDivisor takes an integer of 32 bits, got {kind.__name__}",
+                hint="convert it: Int32(x)",
+            )
+        if isinstance(divisor, int) and not 1 <= divisor < 1 << 31:
+            raise error(DSLUserCodeTypeError, f"a divisor is at least 1 and below 2**31, got {divisor}")
+        self._divisor = divisor
+        narrow = Uint32(divisor)
+        # With 2**(bits - 1) < d <= 2**bits, n // d is the upper half of n * (2**32 * (2**bits - d) // d + 1), corrected.
+        above = (Uint64(1) << Uint64(_bits(narrow))) - Uint64(narrow)
+        multiplier = (above << 32) // Uint64(narrow) + 1
+        self._packed = (multiplier << 32) | Uint64(narrow)
+
+    @property
+    def divisor(self) -> Any:
+        """The number divided by."""
+        return self._divisor
+
+    def _quotient(self, dividend: Any) -> tuple[Any, Any]:
+        """The dividend, typed, and the quotient."""
+        if isinstance(dividend, int):
+            dividend = type(self._divisor)(dividend) if isinstance(self._divisor, Integer) else Uint32(dividend)
+        kind = type(dividend)
+        if not isinstance(dividend, Integer) or kind.width > 32:
+            raise error(
+                DSLUserCodeTypeError,
+                f"a dividend of FastDivmodDivisor is an integer of up to 32 bits, got {kind.__name__}",
+            )
+        number, divisor = Uint32(dividend), Uint32(self._packed)
+        bits = _bits(divisor)
+        high = mul_hi(number, Uint32(self._packed >> 32))
+        one = Uint32(bits != 0)  # the first shift: 1, or 0 for a divisor of 1
+        quotient = (high + ((number - high) >> one)) >> (bits - one)
+        # no more than the dividend, which is not negative
+        return dividend, kind(quotient)._assume(nonneg=True)
+
+    def __rdivmod__(self, dividend: Any) -> tuple[Any, Any]:
+        dividend, quotient = self._quotient(dividend)
+        return quotient, dividend - quotient * type(dividend)(Uint32(self._packed))
+
+    def __rfloordiv__(self, dividend: Any) -> Any:
+        return self._quotient(dividend)[1]
+
+    def __rmod__(self, dividend: Any) -> Any:
+        return self.__rdivmod__(dividend)[1]
+
+    def __str__(self) -> str:
+        return f"FastDivmodDivisor({self._divisor})"
+
+    __repr__ = __str__
+
+    # -- crossing regions and functions ------------------------------------------------------------------
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        return [self._packed.ir_value()]
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> FastDivmodDivisor:
+        made = object.__new__(FastDivmodDivisor)
+        made._packed = Uint64._make(values[0])
+        kind: Any = type(self._divisor) if isinstance(self._divisor, Integer) else Uint32
+        made._divisor = self._divisor if isinstance(self._divisor, int) else kind(Uint32(made._packed))
+        return made
+
+    def __get_mlir_types__(self) -> list[ir.Type]:
+        return [Uint64.mlir_type]
+
+    def __kiln_static_key__(self) -> Any:
+        return self._divisor if isinstance(self._divisor, int) else type(self._divisor)
+
+
+def _bits(divisor: Any) -> Any:
+    """How many doublings of 1 reach the divisor."""
+    return 32 - clz(divisor - 1)
+
+
+def fast_divmod_create_divisor(divisor: Any, *, loc: Any = None, ip: Any = None) -> FastDivmodDivisor:
+    """The divisor for fast divisions by a number."""
+    return FastDivmodDivisor(divisor)

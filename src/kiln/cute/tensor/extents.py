@@ -1,0 +1,184 @@
+"""Where the elements of a tensor lie in the tensor that it was cut from, so that the sanitizer sees coordinates outside of it.
+
+Address and memory do not tell: column 9 of a view of 8 columns is memory of its array, and the column after the last one is
+the start of the next row. So a tensor whose accesses are watched carries the coordinates of its elements, as a coordinate tensor
+does, through slices, tiles and partitions. Predicated accesses check where their predicate holds. Where coordinates cannot be
+followed (`recast_tensor`, a layout made by hand) the tensor is not watched, or is one of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import sanitizing, target
+from ...base_dsl.typing import Int32, Int64
+from ..layout.basis import ScaledBasis, add_coords
+from ..layout.composed_layout import ComposedLayout
+from ..layout.int_tuple import flatten_to_tuple, product
+from ..layout.layout import Layout, crd2idx
+from ..layout.leaf import LayoutError
+from ..layout.modes import slice_
+from ..layout.offset_width import leaf_width
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ...mlir import ir
+    from .pointer import Pointer
+
+_MOST_MODES = 8
+_UNBOUNDED = 1 << 62
+
+
+class Extents:
+    """`origin` plus `layout(c)` is the coordinate that c has in the first tensor, whose extents are `sizes`. Immutable.
+
+    Coordinates are flat: one number for each leaf of that tensor's shape.
+    """
+
+    __slots__ = ("layout", "origin", "sizes")
+
+    def __init__(self, layout: Layout, origin: tuple[Any, ...], sizes: tuple[Any, ...]) -> None:
+        self.layout, self.origin, self.sizes = layout, origin, sizes
+
+    def sliced(self, coord: Any) -> Extents | None:
+        """For what a slice leaves."""
+        return self._changed(lambda: (slice_(self.layout, coord), crd2idx(coord, self.layout)))
+
+    def moved(self, coord: Any) -> Extents | None:
+        """For the same layout from a coordinate on."""
+        return self._changed(lambda: (self.layout, crd2idx(coord, self.layout)))
+
+    def mapped(self, f: Callable[[Any], Any], shape: Any) -> Extents | None:
+        """For a tensor whose layout `f` has changed to one of this shape; None if the coordinates do not follow."""
+        made = self._changed(lambda: (f(self.layout), 0))
+        return made if made is not None and _covers(shape, made.layout.shape) else None
+
+    def _changed(self, change: Callable[[], tuple[Any, Any]]) -> Extents | None:
+        try:
+            layout, offset = change()
+            origin = add_coords(self.origin, offset)
+        except (LayoutError, TypeError, ValueError):
+            return None
+        return Extents(layout, origin, self.sizes) if isinstance(layout, Layout) else None
+
+    # -- crossing regions and functions: origin and sizes become values, the layout keeps what is static ------------------
+
+    def values(self) -> list[ir.Value]:
+        """What has to be carried."""
+        numbers = [Int64(x).ir_value() for x in (*self.origin, *self.sizes)]
+        return [*numbers, *(_leaf_of(leaf)(leaf).ir_value() for leaf in self.layout._leaves())]
+
+    def count(self) -> int:
+        """How many values that are."""
+        return 2 * len(self.origin) + len(self.layout._leaves())
+
+    def rebuilt(self, values: Sequence[Any]) -> Extents:
+        """The same of other values."""
+        modes = len(self.origin)
+        numbers = tuple(Int64._make(v) for v in values[: 2 * modes])
+        leaves = [
+            _leaf_of(leaf)._make(v, leaf.nonneg, leaf.divisibility)
+            for leaf, v in zip(self.layout._leaves(), values[2 * modes :], strict=True)
+        ]
+        layout = self.layout._with_leaves(leaves) if leaves else self.layout
+        return Extents(layout, numbers[:modes], numbers[modes:])
+
+    def key(self) -> tuple[Any, ...]:
+        """Two that agree in it can be carried as one."""
+        return (str(self.layout), len(self.origin), [leaf_width(leaf) for leaf in self.layout._leaves()])
+
+    def unbounded(self) -> Extents:
+        """One of the same key that has no end."""
+        leaves = [_leaf_of(leaf)(0) for leaf in self.layout._leaves()]
+        layout = self.layout._with_leaves(leaves) if leaves else self.layout
+        return Extents(layout, (0,) * len(self.origin), (_UNBOUNDED,) * len(self.sizes))
+
+
+def _leaf_of(leaf: Any) -> Any:
+    return Int64 if leaf_width(leaf) == 64 else Int32
+
+
+def watched() -> bool:
+    """Whether accesses are compared with the extents of tensors."""
+    return "memory" in sanitizing.kinds() and target.target_name() == "cpu"
+
+
+def extents_of(layout: Any) -> Extents | None:
+    """Those of a new tensor: its own shape. None where nobody looks."""
+    if not watched():
+        return None
+    shape = (layout.outer if isinstance(layout, ComposedLayout) else layout).shape
+    sizes = flatten_to_tuple(shape)
+    if not 0 < len(sizes) <= _MOST_MODES:
+        return None
+    return Extents(Layout(shape, _numbered(shape, iter(range(len(sizes))))), (0,) * len(sizes), sizes)
+
+
+def _numbered(shape: Any, numbers: Any) -> Any:
+    if isinstance(shape, tuple):
+        return tuple(_numbered(s, numbers) for s in shape)
+    return ScaledBasis(1, next(numbers))
+
+
+def _covers(shape: Any, other: Any) -> bool:
+    """Whether coordinates of a shape are coordinates of another one, of the same extents."""
+    if isinstance(shape, tuple):
+        return isinstance(other, tuple) and len(shape) == len(other) and all(map(_covers, shape, other))
+    mine, theirs = product(shape), product(other)
+    return not (isinstance(mine, int) and isinstance(theirs, int)) or mine == theirs
+
+
+def join(a: Extents | None, b: Extents | None) -> tuple[Extents | None, Extents | None]:
+    """Two under one description; none if there is none."""
+    return (a, b) if a is not None and b is not None and a.key() == b.key() else (None, None)
+
+
+def coerce(x: Extents | None, like: Extents | None) -> Extents | None:
+    """One that can be carried where `like` was."""
+    if like is None:
+        return None
+    return x if x is not None and x.key() == like.key() else like.unbounded()
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+def check_element(extents: Extents | None, pointer: Pointer, coord: Any, write: bool) -> None:
+    """Before an access to the element at a coordinate."""
+    if extents is not None:
+        try:
+            place = add_coords(extents.origin, extents.layout(coord))
+        except (LayoutError, TypeError, ValueError):
+            return
+        _check(extents, pointer, place, place, write)
+
+
+def check_elements(extents: Extents | None, pointer: Pointer, indices: Iterable[int], write: bool) -> None:
+    """Before an access to the elements at some indices."""
+    if extents is None:
+        return
+    if all(isinstance(leaf, int) for leaf in flatten_to_tuple(extents.layout.shape)) and not extents.layout._leaves():
+        low, high = _box(extents.layout, tuple(indices), len(extents.origin))
+        _check(extents, pointer, add_coords(extents.origin, low), add_coords(extents.origin, high), write)
+        return
+    for index in indices:
+        check_element(extents, pointer, index, write)
+
+
+@functools.lru_cache(maxsize=1024)
+def _box(layout: Layout, indices: tuple[int, ...], modes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The lowest and the highest number of each mode among the coordinates at some indices."""
+    places = [add_coords((0,) * modes, layout(i)) for i in indices]
+    return tuple(map(min, zip(*places))), tuple(map(max, zip(*places)))
+
+
+def _check(extents: Extents, pointer: Pointer, low: Any, high: Any, write: bool) -> None:
+    modes = list(zip(low, high, extents.sizes, strict=True))
+    if all(isinstance(x, int) for mode in modes for x in mode) and all(a >= 0 and b < n for a, b, n in modes):
+        return
+    from ...dialects import cute
+
+    values = [Int64(x).ir_value() for part in zip(*modes) for x in part]
+    cute.bounds(pointer._base, values, write)

@@ -1,0 +1,211 @@
+"""Iterators: what the layout of a tensor leads into.
+
+A tensor is an iterator and a layout; its element at a coordinate is what the iterator has `layout(coordinate)` further on. Four
+kinds of thing can stand there:
+
+- a `Pointer`: memory that any thread reaches by its address. Offsets count elements.
+- `Coordinates`: the layout gives coordinates (its strides are basis elements), and the element is their sum with the origin.
+- a matrix descriptor, which the tensor cores read shared memory through: offsets count 16 bytes, the element is the descriptor.
+- a pointer into tensor memory: offsets move it, but only copy operations of the tensor cores reach what is there.
+
+`TensorIterator` is all that tensors ask of one of them; what a kind does not have is refused, in its own words. A new kind is a
+subclass that says its element type and memory, how it moves, what an element is, and which IR values it is made of.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import Int32
+from ..layout.basis import add_coords
+from ..layout.composed_layout import ComposedLayout
+from ..layout.int_tuple import dynamic_leaves, pretty_str, with_dynamic_leaves
+from ..layout.layout import crd2idx
+from ..layout.modes import slice_
+from .leaf_values import join_coords, leaf_like, leaf_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...mlir import ir
+
+__all__ = ["AddressSpace", "Coordinates", "TensorIterator"]
+
+
+class AddressSpace(enum.Enum):
+    """The kinds of memory: global, shared (of a block), registers (of a thread), tensor memory; generic is any."""
+
+    generic = 0
+    gmem = 1
+    smem = 3
+    rmem = 5
+    tmem = 6
+    dsmem = 7
+
+    def __str__(self) -> str:
+        return self.name
+
+    __hash__ = object.__hash__  # the members are single objects; Enum's own costs a call in Python
+
+
+class TensorIterator:
+    """One kind of thing that tensors are made of. Immutable.
+
+    Values cross regions and functions by the protocol of all objects: `__extract_mlir_values__`, `__new_from_mlir_values__`,
+    `__kiln_static_key__` (what is not a value), `__kiln_join__` and `__kiln_coerce__` (two of them under one description).
+    """
+
+    __kiln_immutable__ = True
+    __slots__ = ()
+
+    holds: ClassVar[str]
+    """What a tensor of it holds, as errors say it."""
+    instead: ClassVar[str] = "its elements are t[i]"
+    """What to write where memory was needed."""
+    dtype: Any
+    """The type of the elements."""
+    memspace: Any
+    """The memory they lie in."""
+    alignment: Any
+    """Bytes its place is known to be a multiple of."""
+    in_memory: Any = False
+    """Whether it is a pointer to memory that loads, stores and plain copies reach."""
+    far: Any = False
+    """Whether offsets may need more than 32 bits without a promise, see `offset_width`."""
+    number_format: Any = None
+    """How `print_tensor` shows an element: "f" or "d"; None: as `printf` does."""
+
+    @property
+    def exposed(self) -> Any:
+        """What `tensor.iterator` gives to programs, and `make_tensor` takes."""
+        return self
+
+    # -- moving ------------------------------------------------------------------------------------------
+
+    def moved(self, offset: Any) -> Any:
+        """The iterator so much further on: `offset` is a result of the tensor's layout, static or dynamic."""
+        raise NotImplementedError
+
+    def sliced(self, layout: Any, coord: Any, offsets: Any, by_thread: bool) -> tuple[Any, Any]:
+        """The iterator and the layout of what a coordinate with None in it leaves.
+
+        `offsets` is the layout with leaves as wide as its results have to be; `by_thread`: threads have different coordinates.
+        """
+        if isinstance(layout, ComposedLayout):
+            return self, layout._slice(coord)
+        return self.moved(crd2idx(coord, offsets)), slice_(layout, coord)
+
+    def viewed(self, layout: Any) -> Any:
+        """The iterator as a new tensor with this layout has it: where the sanitizer notes how memory is seen."""
+        return self
+
+    # -- elements ----------------------------------------------------------------------------------------
+
+    def element(self, offset: Any) -> Any:
+        """The element so much further on."""
+        raise NotImplementedError
+
+    def set_element(self, offset: Any, value: Any) -> None:
+        """Write the element so much further on."""
+        self.refuse("writing an element")
+
+    def recast(self, dtype: Any, swizzle: Any) -> Any:
+        """The same memory as elements of another type, seen through a swizzle; None: its own."""
+        self.refuse("recast_tensor")
+
+    def refuse(self, what: str, who: str = "the tensor") -> NoReturn:
+        """Say that something needs memory."""
+        message = f"{what} needs memory that has addresses, and {who} holds {self.holds}"
+        raise error(DSLUserCodeTypeError, message, hint=self.instead)
+
+    # -- text --------------------------------------------------------------------------------------------
+
+    def tensor_type(self, layout: Any) -> Any:
+        """The type of a tensor, as the IR shows it."""
+        return f'!cute.tensor<"{self}", "{layout}">'
+
+    def __kiln_print__(self) -> list[Any]:
+        """What `printf` shows of it."""
+        return [str(self)]
+
+    # -- crossing regions and functions ------------------------------------------------------------------
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        raise NotImplementedError
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+        raise NotImplementedError
+
+    def __kiln_static_key__(self) -> Any:
+        raise NotImplementedError
+
+    def __kiln_join__(self, other: Any) -> tuple[Any, Any] | None:
+        return (self, other) if self.__kiln_static_key__() == other.__kiln_static_key__() else None
+
+    def __kiln_coerce__(self, like: Any) -> Any:
+        return self if self.__kiln_static_key__() == like.__kiln_static_key__() else None
+
+    def packed(self, layout: Any, leaves: list[ir.Value]) -> list[ir.Value]:
+        """The values of a tensor; `leaves` are those of its layout."""
+        return [*self.__extract_mlir_values__(), *leaves]
+
+    def unpacked(self, layout: Any, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+        """The iterator made of the values of a tensor, and those of its layout."""
+        own = len(values) - len(layout._leaves())
+        return self.__new_from_mlir_values__(values[:own]), values[own:]
+
+
+class Coordinates(TensorIterator):
+    """The coordinate of the origin of a tensor whose elements are coordinates."""
+
+    __slots__ = ("_value",)
+
+    holds = "coordinates"
+    dtype = Int32
+    memspace = AddressSpace.rmem
+    alignment = 1
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    @property
+    def exposed(self) -> Any:
+        """The coordinate, an integer or a tuple of them."""
+        return self._value
+
+    def moved(self, offset: Any) -> Coordinates:
+        return Coordinates(add_coords(self._value, offset))
+
+    def element(self, offset: Any) -> Any:
+        return add_coords(self._value, offset)
+
+    def tensor_type(self, layout: Any) -> str:
+        return f'!cute.coord_tensor<"{self}", "{layout}">'
+
+    def __str__(self) -> str:
+        return pretty_str(self._value)
+
+    __repr__ = __str__
+
+    def __kiln_print__(self) -> list[Any]:
+        return [self._value]
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        return [leaf_value(leaf) for leaf in dynamic_leaves(self._value)]
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Coordinates:
+        leaves = [leaf_like(leaf, v) for leaf, v in zip(dynamic_leaves(self._value), values, strict=True)]
+        return Coordinates(with_dynamic_leaves(self._value, leaves))
+
+    def __kiln_static_key__(self) -> Any:
+        return (Coordinates, str(self))
+
+    def __kiln_join__(self, other: Any) -> tuple[Coordinates, Coordinates] | None:
+        joined = join_coords(self._value, other._value) if isinstance(other, Coordinates) else None
+        return None if joined is None else (Coordinates(joined[0]), Coordinates(joined[1]))
+
+    def __kiln_coerce__(self, like: Any) -> Coordinates | None:
+        joined = like.__kiln_join__(self) if isinstance(like, Coordinates) else None
+        return None if joined is None or str(joined[0]) != str(like) else joined[1]

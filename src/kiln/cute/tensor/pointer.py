@@ -1,0 +1,622 @@
+"""Pointers: where elements lie, in which memory, and what their address is known to be a multiple of."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import sanitizing
+from ...base_dsl import trace as tracing
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.numeric.operators import integer_constant
+from ...base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
+from ..layout.composed_layout import ComposedLayout
+from ..layout.int_tuple import pretty_str
+from ..layout.layout import Layout, crd2idx_apart
+from ..layout.leaf import get_divisibility, is_dynamic_leaf, is_zero, leaf_add
+from ..layout.modes import slice_
+from ..layout.offset_width import leaf_width
+from ..layout.swizzle import Swizzle, downcast_swizzle, upcast_swizzle
+from .extents import watched
+from .iterator import AddressSpace, TensorIterator
+from .leaf_values import leaf_value
+from .printing import Formatted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...mlir import ir
+
+__all__ = ["AddressSpace", "Pointer", "recast_ptr"]
+
+
+class _Dialect:
+    """The `cute` dialect, loaded when something of it is first used, as it brings the MLIR bindings with it.
+
+    An import inside of each function would cost as much as the rest of it.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        from ...dialects import cute
+
+        found = self.__dict__[name] = getattr(cute, name)
+        return found
+
+
+cute: Any = _Dialect()
+
+_FAR = (AddressSpace.gmem, AddressSpace.generic)
+_SMEM, _TMEM = AddressSpace.smem, AddressSpace.tmem  # a name of a class of names takes longer to look up
+
+
+@functools.cache
+def element_bits(dtype: Any) -> int:
+    """Bits an element takes in memory: a Boolean takes a byte, 2 and 4 bits are packed, others take whole bytes."""
+    width: int = dtype.width
+    return width if width in (2, 4) else max(8, (width + 7) // 8 * 8)
+
+
+@functools.cache
+def natural_alignment(dtype: Any) -> int:
+    """Bytes the address of an element is a multiple of without being told: its size, at most 16."""
+    size = min(16, max(1, element_bits(dtype) // 8))
+    return 1 << (size.bit_length() - 1)
+
+
+def alignment_after(alignment: int, offset: Any, dtype: Any) -> int:
+    """What is left of an alignment `offset` elements further on."""
+    step = get_divisibility(offset) * element_bits(dtype) // 8
+    if step == 0:
+        return alignment if get_divisibility(offset) == 0 else 1
+    return min(alignment, step & -step)
+
+
+def _whole_bytes(offset: Any, dtype: Any) -> bool:
+    """Whether `offset` elements are known to be whole bytes."""
+    return get_divisibility(offset) * element_bits(dtype) % 8 == 0
+
+
+def index_value(offset: Any) -> ir.Value:
+    """An offset (int or dynamic) as an IR value of 32 bits, or 64 where it needs them."""
+    if isinstance(offset, int):
+        return integer_constant(Int32 if -(1 << 31) <= offset < 1 << 31 else Int64, offset)
+    kind = type(offset)
+    if kind is tuple:
+        raise _no_offset(offset)
+    if kind.width > 32:
+        return (offset if kind is Int64 else Int64(offset)).ir_value()
+    return (offset if kind is Int32 else Int32(offset)).ir_value()
+
+
+def _no_offset(offset: Any) -> Exception:
+    return error(
+        DSLUserCodeTypeError,
+        f"a tensor with a pointer has a layout that gives coordinates: {pretty_str(offset)}",
+        hint="a pointer is moved by a number: the strides of its layout are integers",
+        depth=2,
+    )
+
+
+class Pointer(TensorIterator):
+    """The address of elements of a type, inside a function being traced. Immutable.
+
+    `p + n` is n elements on; `n` may be dynamic. A pointer may carry a swizzle, which is applied to the address (in
+    bytes) of every access. `p.load()` and `p.store(x)` access the element it points to.
+    """
+
+    __slots__ = ("_alignment", "_apart", "_base", "_dtype", "_inside", "_memspace", "_offset", "_readonly", "_swizzle")
+
+    def __init__(
+        self,
+        value: ir.Value,
+        dtype: Any,
+        memspace: AddressSpace = AddressSpace.generic,
+        alignment: int = 0,
+        *,
+        offset: Any = 0,
+        swizzle: Swizzle | None = None,
+        readonly: bool = False,
+    ) -> None:
+        self._base = value  # of the type `_base_type`; `offset` elements are still to be added
+        self._offset = offset
+        self._inside: Any = 0
+        """Elements still to be added before the swizzle, only known at run time; see `_period`."""
+        self._apart = True
+        """Whether the base and what is inside the swizzle are kept apart where that is possible."""
+        self._dtype = dtype
+        self._memspace = memspace
+        self._alignment = alignment or natural_alignment(dtype)
+        """What `base + offset` is known to be a multiple of."""
+        self._swizzle = swizzle
+        self._readonly = readonly
+        tracing.hold(self)
+
+    def _copy(self, **changes: Any) -> Pointer:
+        made = object.__new__(Pointer)  # also of an address from Python: inside a trace it is a pointer like any other
+        # name by name: every slice is a copy, and a loop over the names takes three times as long
+        made._base, made._offset, made._inside = self._base, self._offset, self._inside
+        made._dtype, made._memspace, made._alignment = self._dtype, self._memspace, self._alignment
+        made._swizzle, made._readonly, made._apart = self._swizzle, self._readonly, self._apart
+        for name, value in changes.items():
+            setattr(made, name, value)
+        tracing.hold(made)
+        return made
+
+    # -- what is known about it --------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> Any:
+        """The numeric type of the elements."""
+        return self._dtype
+
+    value_type = element_type = dtype
+
+    @property
+    def memspace(self) -> AddressSpace:
+        """The memory it points into."""
+        return self._memspace
+
+    @property
+    def alignment(self) -> int:
+        """Bytes the address is known to be a multiple of."""
+        return self._alignment
+
+    max_alignment = alignment
+
+    @property
+    def swizzle(self) -> Swizzle | None:
+        """The swizzle of the addresses, or None."""
+        return self._swizzle
+
+    @property
+    def type(self) -> ir.Type:
+        """Its IR type."""
+        return cute.ptr_type(self._dtype.mlir_type, self._memspace.name, self._alignment)
+
+    def __str__(self) -> str:
+        parts = [type_name(self._dtype), self._memspace.name]
+        if self._alignment != natural_alignment(self._dtype):
+            parts.append(f"align<{self._alignment}>")
+        if self._swizzle is not None:
+            parts.append(str(self._swizzle))
+        return f"ptr<{', '.join(parts)}>"
+
+    __repr__ = __str__
+
+    # -- arithmetic --------------------------------------------------------------------------------------
+
+    def __add__(self, offset: Any) -> Pointer:
+        if isinstance(offset, int):
+            if offset == 0:
+                return self
+            alignment = alignment_after(self._alignment, offset, self._dtype)
+            return self._copy(_offset=leaf_add(self._offset, int(offset)), _alignment=alignment)
+        if not is_dynamic_leaf(offset):
+            return NotImplemented
+        return self._plus(offset)
+
+    def _plus(self, offset: Any, by_thread: bool = False) -> Pointer:
+        """So many elements on, known at run time; `by_thread`: they differ from thread to thread."""
+        period = self._period()
+        if period and (by_thread or get_divisibility(offset) % period):
+            after = alignment_after(self._alignment, offset, self._dtype)
+            return self._copy(_inside=leaf_add(self._inside, offset), _alignment=after)
+        if not _whole_bytes(offset, self._dtype):  # packed elements: only an access can split the byte
+            after = alignment_after(self._alignment, offset, self._dtype)
+            return self._copy(_offset=leaf_add(self._offset, offset), _alignment=after)
+        # The constant part stays last, where the code generators fold it into the access.
+        if period:
+            base_alignment = cute.info(self._base.type).alignment
+        else:
+            base_alignment = alignment_after(self._alignment, self._offset, self._dtype)
+        after = alignment_after(base_alignment, offset, self._dtype)
+        type_ = cute.ptr_type(self._dtype.mlir_type, self._memspace.name, after)
+        moved = cute.ptr_add(self._base, index_value(offset), type_)
+        return self._copy(_base=moved, _alignment=alignment_after(self._alignment, offset, self._dtype))
+
+    __radd__ = __add__
+
+    def _period(self) -> int:
+        """Elements after which the swizzle repeats, if the base is aligned to it; 0 without.
+
+        Then only what is added to the base is swizzled, `_inside` and the constant offset, and whole periods are added to the
+        base: what a loop adds, a stage of a ring of buffers, leaves the swizzled part the same in every turn.
+        """
+        swizzle = self._swizzle
+        if swizzle is None or not self._apart or self._memspace is not _SMEM:
+            return 0
+        bits = element_bits(self._dtype)
+        if bits < 8 or bits > 8 << swizzle.num_base:
+            return 0
+        return 0 if cute.info(self._base.type).alignment % swizzle.period else swizzle.period * 8 // bits
+
+    def _swizzled(self, offset: Any, period: int) -> Any:
+        """Where the element `offset` elements on lies, in elements from the base."""
+        assert self._swizzle is not None
+        swizzle = upcast_swizzle(self._swizzle, element_bits(self._dtype) // 8)
+        known = leaf_add(self._offset, offset) if isinstance(offset, int) else self._offset
+        inside = self._inside if isinstance(offset, int) else leaf_add(self._inside, offset)
+        return leaf_add(swizzle(leaf_add(inside, known % period)), known - known % period)
+
+    def _unswizzled_base(self, offset: Any, alignment: int) -> Pointer:
+        """The pointer without swizzle so many elements past the base."""
+        base = Pointer(self._base, self._dtype, self._memspace, alignment, readonly=self._readonly)
+        return (base + offset).with_alignment(alignment)
+
+    def __sub__(self, offset: Any) -> Pointer:
+        if isinstance(offset, int) or is_dynamic_leaf(offset):
+            return self + (-offset)
+        return NotImplemented
+
+    def align(self, min_align: int, *, loc: Any = None, ip: Any = None) -> Pointer:
+        """The first address from here on that is a multiple of `min_align` bytes."""
+        if min_align < 1 or min_align & (min_align - 1):
+            raise error(DSLUserCodeTypeError, f"align({min_align}): an alignment is a power of two")
+        if min_align <= self._alignment:
+            return self
+        rounded = (self._address() + (min_align - 1)) & -min_align
+        return pointer_from_address(rounded, self._dtype, self._memspace, min_align, self._swizzle)
+
+    def with_alignment(self, alignment: int) -> Pointer:
+        """The same address, taken to be a multiple of `alignment` bytes."""
+        return self._copy(_alignment=alignment)
+
+    # -- values ------------------------------------------------------------------------------------------
+
+    @property
+    def value(self) -> ir.Value:
+        """The IR value, of type `type`."""
+        return self.ir_value()
+
+    def ir_value(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
+        """The IR value of the address, of type `type`."""
+        if not is_zero(self._inside):
+            return cute.ptr_add(self._base, index_value(leaf_add(self._inside, self._offset)), self.type)
+        if not is_zero(self._offset):
+            if not _whole_bytes(self._offset, self._dtype):
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"a pointer to {self._dtype.__name__} may stand in the middle of a byte here",
+                    hint="packed elements are passed on, stored and joined by whole bytes only: slice at even indices, "
+                    "or say so with cute.assume",
+                )
+            return cute.ptr_add(self._base, index_value(self._offset), self.type)
+        wanted = self.type
+        return self._base if self._base.type == wanted else cute.cast_ptr(self._base, wanted)
+
+    def toint(self, *, loc: Any = None, ip: Any = None) -> Any:
+        """The address: 32 bits in shared and tensor memory, else 64."""
+        address = self._address()
+        if self._memspace in (AddressSpace.smem, AddressSpace.tmem, AddressSpace.dsmem):
+            # On the CPU target these are the lowest bits of a host address, so the sign can be set.
+            return Int32._make(Int32(address).ir_value(), False, self._alignment)
+        return address
+
+    def _address(self) -> Any:
+        """The address, 64 bits in every memory."""
+        return Int64._make(cute.ptr_to_int(self.ir_value()), True, self._alignment)
+
+    def to_llvm_ptr(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
+        """The address as `!llvm.ptr`."""
+        from ...mlir import context, ir
+
+        space = _LLVM_SPACES.get(self._memspace, 0)
+        type_ = ir.Type.parse(f"!llvm.ptr<{space}>" if space else "!llvm.ptr", context())
+        return tracing.emit_value("builtin.unrealized_conversion_cast", type_, (self.ir_value(),))
+
+    @property
+    def llvm_ptr(self) -> ir.Value:
+        """The address as `!llvm.ptr`."""
+        return self.to_llvm_ptr()
+
+    def load(self, *, loc: Any = None, ip: Any = None) -> Any:
+        """The element it points to."""
+        return self.element(0)
+
+    def store(self, value: Any, *, loc: Any = None, ip: Any = None) -> None:
+        """Write the element it points to."""
+        self.set_element(0, value)
+
+    # -- as the iterator of a tensor ---------------------------------------------------------------------
+
+    holds = "elements in tensor memory"
+    instead = "copy it with an operation of the tensor cores"
+
+    @property
+    def in_memory(self) -> bool:
+        return self._memspace is not _TMEM
+
+    @property
+    def far(self) -> bool:
+        """Nothing on a GPU is too large for 32 bits but global memory."""
+        return self._memspace in _FAR
+
+    @property
+    def number_format(self) -> str:
+        return "f" if self._dtype.is_float else "d"
+
+    def moved(self, offset: Any) -> Pointer:
+        made = self.__add__(offset)
+        if made is NotImplemented:
+            raise _no_offset(offset)
+        return made
+
+    def sliced(self, layout: Any, coord: Any, offsets: Any, by_thread: bool) -> tuple[Pointer, Any]:
+        """Whole periods of a swizzle move the pointer, but not a thread's: a pointer that all threads share is kept in a uniform
+        register."""
+        if isinstance(layout, ComposedLayout):
+            moved, rest = (0, layout._slice(coord)) if by_thread else layout._slice_and_move(coord)
+            return self + moved, rest
+        if period := self._period():
+            moved, inside = crd2idx_apart(coord, layout, 0 if by_thread else period)
+            pointer = self + moved
+            pointer = pointer + inside if isinstance(inside, int) else pointer._plus(inside, by_thread)
+            return pointer, slice_(layout, coord)
+        return super().sliced(layout, coord, offsets, by_thread)
+
+    def viewed(self, layout: Any) -> Pointer:
+        if self._memspace is not _SMEM or not sanitizing.kinds():
+            return self
+        self._note_view(layout)
+        if self._swizzle is not None:
+            return self  # what it is seen through, an access says
+        swizzle = layout.inner if isinstance(layout, ComposedLayout) and isinstance(layout.inner, Swizzle) else None
+        if swizzle is None and not isinstance(layout, Layout):
+            return self
+        return self._copy(_base=seen_through(self.ir_value(), swizzle, element_bits(self._dtype)), _offset=0)
+
+    def _note_view(self, layout: Any) -> None:
+        """Let the module say what lies in shared memory, for the sanitizer: a view that nobody uses."""
+        if self._swizzle is None or not self._period() or not isinstance(layout, Layout) or not layout.is_static():
+            self.packed(layout, [leaf_value(leaf) for leaf in layout._leaves()])
+            return
+        swizzle = upcast_swizzle(self._swizzle, element_bits(self._dtype) // 8)
+        cute.view(self._base_value(), self._memref_type(ComposedLayout(swizzle, 0, layout)), [])
+
+    def element(self, offset: Any) -> Any:
+        base, index = _accessed(self, offset)
+        dtype = self._dtype
+        return dtype._make(cute.load(base, index, dtype.mlir_type))
+
+    def set_element(self, offset: Any, value: Any) -> None:
+        """The value is of the element type, or a Python number."""
+        require_writable(self)
+        base, index = _accessed(self, offset)
+        cute.store(element_value(value, self._dtype), base, index)
+
+    def recast(self, dtype: Any, swizzle: Swizzle | None) -> Pointer:
+        return recast_ptr(self, self._swizzle if swizzle is None else swizzle, dtype)
+
+    def tensor_type(self, layout: Any) -> ir.Type:
+        return cute.memref_type(self._dtype.mlir_type, self._memspace.name, self._alignment, str(layout))
+
+    def _memref_type(self, layout: Any) -> ir.Type:
+        """The type of the memref that crosses a region."""
+        alignment = cute.info(self._base_type()).alignment
+        return cute.memref_type(self._dtype.mlir_type, self._memspace.name, alignment, str(layout))
+
+    def packed(self, layout: Any, leaves: list[ir.Value]) -> list[ir.Value]:
+        """One memref of the address and the leaves, so that the module says which layout lies where."""
+        return [cute.view(self._base_value(), self._memref_type(layout), leaves), *self._inside_values()]
+
+    def unpacked(self, layout: Any, values: Sequence[Any]) -> tuple[Pointer, list[ir.Value]]:
+        memref, *inside = values
+        leaves = [cute.leaf(memref, i, leaf_width(leaf)) for i, leaf in enumerate(layout._leaves())]
+        return self.__new_from_mlir_values__([cute.iter_(memref, self._base_type()), *inside]), leaves
+
+    # -- protocols ---------------------------------------------------------------------------------------
+
+    @tracing.taking_apart
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        return [self._base_value(), *self._inside_values()]
+
+    def _base_type(self) -> ir.Type:
+        """The type of what crosses a region: the address or, kept apart from what is swizzled, the base."""
+        if self._swizzle is None or not self._period():
+            return self.type
+        return cute.ptr_type(self._dtype.mlir_type, self._memspace.name, self._swizzle.period)
+
+    def _base_value(self) -> ir.Value:
+        if not self._period():
+            return self.ir_value()
+        wanted = self._base_type()
+        return self._base if self._base.type == wanted else cute.cast_ptr(self._base, wanted)
+
+    def _inside_values(self) -> list[ir.Value]:
+        """What is swizzled, if it is kept apart."""
+        return [Int32(leaf_add(self._inside, self._offset)).ir_value()] if self._period() else []
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Pointer:
+        inside: Any = 0
+        if len(values) > 1:
+            inside = Int32._make(values[1], True, max(1, self._alignment * 8 // element_bits(self._dtype)))
+        return self._copy(_base=values[0], _offset=0, _inside=inside)
+
+    def __get_mlir_types__(self) -> list[ir.Type]:
+        return [self.type]
+
+    def __kiln_static_key__(self) -> Any:
+        return (self._dtype, self._memspace, self._swizzle)
+
+    def __kiln_join__(self, other: Pointer) -> tuple[Pointer, Pointer] | None:
+        if self.__kiln_static_key__() != other.__kiln_static_key__():
+            return None
+        common = min(self._alignment, other._alignment)
+        changes = {"_alignment": common, "_readonly": self._readonly or other._readonly}
+        if bool(self._period()) != bool(other._period()):
+            changes["_apart"] = False
+        return self._copy(**changes), other._copy(**changes)
+
+    def __kiln_coerce__(self, like: Pointer) -> Pointer | None:
+        if self.__kiln_static_key__() != like.__kiln_static_key__() or self._alignment < like._alignment:
+            return None
+        if like._period() and not self._period():
+            return None
+        return self._copy(_alignment=like._alignment, _apart=bool(like._period()))
+
+    def __kiln_print__(self) -> list[Any]:
+        space, bits = self._memspace.name, type_name(self._dtype)
+        return ["raw_ptr(0x", Formatted(self._address(), "016x"), f": {bits}, {space}, align<{self._alignment}>)"]
+
+
+def type_name(dtype: Any) -> str:
+    """An element type as pointers print it: `f32`, `i8`."""
+    return dtype._mlir_name
+
+
+def pointer_from_address(
+    address: Any, dtype: Any, memspace: AddressSpace, alignment: int = 0, swizzle: Swizzle | None = None
+) -> Pointer:
+    """The pointer with an address that is known when the program runs."""
+    alignment = alignment or natural_alignment(dtype)
+    type_ = cute.ptr_type(dtype.mlir_type, memspace.name, alignment)
+    wide = Int64(address) if not isinstance(address, Integer) or type(address).width != 64 else address
+    return Pointer(cute.int_to_ptr(wide.ir_value(), type_), dtype, memspace, alignment, swizzle=swizzle)
+
+
+def recast_ptr(
+    ptr: Pointer, swizzle_: Swizzle | None = None, dtype: Any = None, *, loc: Any = None, ip: Any = None
+) -> Pointer:
+    """The same address as a pointer to another element type (if given), with another swizzle (None: without one)."""
+    if not isinstance(ptr, Pointer):
+        raise error(
+            DSLUserCodeTypeError,
+            f"recast_ptr takes a pointer, got {type(ptr).__name__}",
+            hint="a tensor's is .iterator",
+        )
+    dtype = ptr.dtype if dtype is None else dtype
+    if not isinstance(dtype, NumericMeta):
+        raise error(DSLUserCodeTypeError, f"recast_ptr takes a numeric type such as Float32, got {dtype!r}")
+    if dtype is ptr.dtype:
+        return ptr._copy(_swizzle=swizzle_)
+    wanted = cute.ptr_type(dtype.mlir_type, ptr.memspace.name, ptr.alignment)
+    made = cute.cast_ptr(ptr.ir_value(), wanted)
+    return Pointer(made, dtype, ptr.memspace, ptr.alignment, swizzle=swizzle_, readonly=ptr._readonly)
+
+
+def address_at(pointer: Pointer, offset: Any) -> ir.Value:
+    """The address `offset` elements past a pointer, its swizzle applied, as an IR value."""
+    if pointer.swizzle is not None and (period := pointer._period()):
+        base = pointer._unswizzled_base(pointer._swizzled(offset, period), known_alignment(pointer, offset))
+        return seen_through(base.ir_value(), pointer.swizzle)
+    moved = pointer + offset
+    if pointer.swizzle is None:
+        return moved.ir_value()
+    swizzled = pointer.swizzle(moved._address())
+    moved = pointer_from_address(swizzled, pointer.dtype, pointer.memspace, known_alignment(pointer, offset))
+    return seen_through(moved.ir_value(), pointer.swizzle)
+
+
+def pointer_to(
+    dtype: Any, value: Any, space: AddressSpace, alignment: int | None = None, swizzle: Swizzle | None = None
+) -> Pointer:
+    """A pointer to an address, in a trace: an integer or an LLVM pointer."""
+    if hasattr(value, "type") and not isinstance(value, Numeric):
+        made = _from_llvm_pointer(dtype, value, space, alignment)
+    else:
+        made = pointer_from_address(value, dtype, space, alignment or 0)
+    return made if swizzle is None else recast_ptr(made, swizzle)
+
+
+_LLVM_SPACES = {AddressSpace.gmem: 1, AddressSpace.smem: 3, AddressSpace.dsmem: 7, AddressSpace.tmem: 6}
+
+
+def space_of_llvm_pointer(type_: ir.Type) -> AddressSpace:
+    """The memory that values of a type `!llvm.ptr<N>` point into."""
+    spellings = {f"!llvm.ptr<{number}>": space for space, number in _LLVM_SPACES.items()}
+    return spellings.get(str(type_), AddressSpace.generic)
+
+
+def _from_llvm_pointer(dtype: Any, value: Any, memspace: AddressSpace, alignment: int | None) -> Pointer:
+    alignment = alignment or natural_alignment(dtype)
+    type_ = cute.ptr_type(dtype.mlir_type, memspace.name, alignment)
+    if not str(value.type).startswith("!llvm.ptr"):
+        return pointer_from_address(value, dtype, memspace, alignment)
+    return Pointer(
+        tracing.emit_value("builtin.unrealized_conversion_cast", type_, (value,)), dtype, memspace, alignment
+    )
+
+
+# --- accesses --------------------------------------------------------------------------------------------------------
+
+
+def seen_through(pointer: ir.Value, swizzle: Swizzle | None, layout_bits: int = 0) -> ir.Value:
+    """A pointer of which the sanitizer knows what its accesses see shared memory through: a swizzle of addresses or,
+    with `layout_bits`, one that a layout of elements of so many bits has, or none."""
+    if not (watched() and cute.info(pointer.type).space == "smem"):
+        return pointer
+    name = "" if swizzle is None else str(swizzle)
+    if swizzle is not None and layout_bits:
+        wider = layout_bits // 8
+        swizzle = downcast_swizzle(swizzle, wider) if wider else upcast_swizzle(swizzle, 8 // layout_bits)
+    numbers = [] if swizzle is None else [swizzle.num_bits, swizzle.num_base, swizzle.num_shift]
+    return cute.through(pointer, numbers, not layout_bits, name)
+
+
+def _accessed(pointer: Pointer, offset: Any) -> tuple[ir.Value, ir.Value]:
+    """The base and the offset in elements of an access, the swizzle applied."""
+    if pointer._memspace is _TMEM:
+        pointer.refuse("a load or store")
+    if pointer._swizzle is not None:
+        if period := pointer._period():
+            return seen_through(pointer._base, pointer._swizzle), index_value(pointer._swizzled(offset, period))
+        address = (pointer + offset)._address()
+        swizzled = pointer._swizzle(address)
+        moved = pointer_from_address(swizzled, pointer._dtype, pointer._memspace)
+        return seen_through(moved._base, pointer._swizzle), index_value(0)
+    if not isinstance(offset, int) and not is_zero(pointer._offset):
+        pointer, offset = pointer + offset, 0
+    return pointer._base, index_value(leaf_add(pointer._offset, offset))
+
+
+def known_alignment(pointer: Pointer, offset: Any) -> int:
+    """Bytes the address `offset` elements past a pointer is a multiple of; a swizzle keeps its lowest bits."""
+    found = alignment_after(pointer._alignment, offset, pointer._dtype)
+    return found if pointer._swizzle is None else min(found, 1 << pointer._swizzle.num_base)
+
+
+def load_vector(pointer: Pointer, offset: Any, count: int) -> ir.Value:
+    """`count` elements in a row, as a vector."""
+    base, index = _accessed(pointer, offset)
+    dtype = pointer._dtype
+    return cute.load(base, index, dtype.vector_type(count), known_alignment(pointer, offset))
+
+
+def store_vector(pointer: Pointer, offset: Any, value: ir.Value) -> None:
+    """Write a vector of elements in a row."""
+    base, index = _accessed(pointer, offset)
+    cute.store(value, base, index, known_alignment(pointer, offset))
+
+
+def require_writable(pointer: Pointer) -> None:
+    """Refuse to write where the caller's array is read-only."""
+    if pointer._readonly:
+        raise error(
+            DSLUserCodeTypeError,
+            "the program writes to a tensor whose array is read-only",
+            hint="pass a writable array: a copy, or one with flags.writeable set",
+        )
+
+
+def element_value(value: Any, dtype: Any) -> ir.Value:
+    """A value to be stored as an element, as an IR value: Python numbers convert, typed values must have the type."""
+    kind = type(value)
+    if kind is dtype:
+        return value.ir_value()
+    if isinstance(kind, NumericMeta):
+        raise error(
+            DSLUserCodeTypeError,
+            f"a value of type {kind.__name__} is stored in a tensor of {dtype.__name__}",
+            hint=f"convert it: x.to({dtype.__name__})",
+        )
+    if isinstance(value, (bool, int, float)) or (hasattr(value, "item") and getattr(value, "shape", None) == ()):
+        return dtype(value).ir_value()
+    from ...mlir import ir
+
+    if isinstance(value, ir.Value):
+        return dtype(value).ir_value()
+    raise error(
+        DSLUserCodeTypeError,
+        f"an element of type {dtype.__name__} is set to {kind.__name__}",
+        hint="an element is a number; whole tensors are written with .store(...) or t[None] = ...",
+    )

@@ -1,0 +1,162 @@
+"""`printf`: text at run time, from host functions and from kernels."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ...base_dsl import trace as tracing
+from ...base_dsl import tree
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import Boolean, Float64, Int32, Int64, Integer, Numeric, Uint32, Uint64, as_numeric
+
+# One place of a format: a C conversion, or braces as in str.format.
+_PLACE = re.compile(
+    r"%%|\{\{|\}\}"
+    r"|%(?P<flags>[-+ #0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|z|j)?(?P<letter>[diouxXeEfFgGaAcsp])"
+    r"|\{(?P<index>\d*)(?::(?P<spec>[^{}]*))?\}"
+)
+
+
+class Formatted:
+    """Among the parts that `__kiln_print__` gives: a value with the format it is printed in (`"016x"`)."""
+
+    __slots__ = ("spec", "value")
+
+    def __init__(self, value: Any, spec: str) -> None:
+        self.value = value
+        self.spec = spec
+
+
+def layout_parts(layout: Any) -> list[Any]:
+    """A layout as parts to print: text, and its leaves."""
+    if hasattr(layout, "outer"):
+        name = getattr(layout.inner, "__name__", None) or str(layout.inner)
+        inner = layout_parts(layout.inner) if hasattr(layout.inner, "_with_leaves") else [name]
+        return [*inner, " o ", layout.offset, " o ", *layout_parts(layout.outer)]
+    if hasattr(layout, "mode"):  # a scaled basis element
+        return [layout.value, "".join(f"@{m}" for m in reversed(layout.mode))]
+    return [layout.shape, ":", layout.stride]
+
+
+def printf(*args: Any, end: str = "\n", loc: Any = None, ip: Any = None) -> None:
+    """Print when the program runs.
+
+    The first argument may be a format: C conversions (`"%d"`) or braces (`"{}"`, `"{:.3f}"`). Arguments without a
+    place in it are appended, separated by spaces. Static arguments are printed as Python prints them.
+    """
+    from ...dialects import cute
+
+    tracing.require("printf")
+    if args and isinstance(args[0], str):
+        text, values = _format(args[0], list(args[1:]))
+    else:
+        text, values = _format("", list(args))
+    cute.printf(text + end.replace("%", "%%"), values)
+
+
+def _format(fmt: str, args: list[Any]) -> tuple[str, list[Any]]:
+    pieces: list[str] = []
+    values: list[Any] = []
+    position, used = 0, 0
+    for found in _PLACE.finditer(fmt):
+        pieces.append(fmt[position : found.start()].replace("%", "%%"))
+        position = found.end()
+        if found.group() in ("%%", "{{", "}}"):
+            pieces.append("%%" if found.group() == "%%" else found.group()[0])
+            continue
+        index = int(found["index"]) if found["index"] else used
+        used = max(used, index + 1)
+        if index >= len(args):
+            raise _too_few(fmt, len(args))
+        if found["letter"]:
+            _convert(args[index], found["flags"], found["letter"], pieces, values)
+        else:
+            _append(args[index], found["spec"] or "", pieces, values)
+    pieces.append(fmt[position:].replace("%", "%%"))
+    for i, arg in enumerate(args[used:]):
+        if i or (fmt and not fmt[-1].isspace()):
+            pieces.append(" ")
+        _append(arg, "", pieces, values)
+    return "".join(pieces), values
+
+
+def _too_few(fmt: str, given: int) -> Exception:
+    return error(
+        DSLUserCodeTypeError,
+        f"the format {fmt!r} has more places than the {given} arguments given",
+        hint="pass one for each place",
+        depth=3,
+    )
+
+
+def _append(arg: Any, spec: str, pieces: list[str], values: list[Any]) -> None:
+    """An argument by its own type."""
+    if isinstance(arg, Formatted):
+        arg, spec = arg.value, arg.spec
+    if isinstance(arg, (tuple, list)):
+        pieces.append("(" if isinstance(arg, tuple) else "[")
+        for i, part in enumerate(arg):
+            if i:
+                pieces.append(",")
+            _append(part, spec, pieces, values)
+        pieces.append(")" if isinstance(arg, tuple) else "]")
+        return
+    if hasattr(arg, "__kiln_print__") or hasattr(arg, "_with_leaves"):
+        for part in arg.__kiln_print__() if hasattr(arg, "__kiln_print__") else layout_parts(arg):
+            pieces.append(part.replace("%", "%%")) if isinstance(part, str) else _append(part, spec, pieces, values)
+        return
+    if not tree.is_dynamic(arg):
+        if isinstance(arg, Numeric):
+            arg = arg.value
+        if isinstance(arg, float) and not spec:
+            spec = "f"
+        pieces.append(format(arg, spec).replace("%", "%%") if spec else str(arg).replace("%", "%%"))
+        return
+    found = re.fullmatch(r"([<>^]?)([-+ 0]*\d*(?:\.\d+)?)([a-zA-Z]?)", spec)
+    if found is None:
+        raise error(
+            DSLUserCodeTypeError,
+            f"printf cannot apply the format {spec!r} to a value at run time",
+            hint="use for example {:8.3f}",
+        )
+    flags = ("-" if found.group(1) == "<" else "") + found.group(2)
+    is_float = isinstance(arg, Numeric) and type(arg).is_float
+    _convert(arg, flags, found.group(3) or ("f" if is_float else "d"), pieces, values)
+
+
+def _convert(arg: Any, flags: str, conversion: str, pieces: list[str], values: list[Any]) -> None:
+    """An argument by a C conversion; an argument of another kind is converted."""
+    if not tree.is_dynamic(arg) and not isinstance(arg, (bool, int, float, Numeric)):
+        pieces.append(str(arg).replace("%", "%%"))
+        return
+    if conversion == "s" and not tree.is_dynamic(arg):
+        pieces.append(str(arg).replace("%", "%%"))
+        return
+    try:
+        number = as_numeric(arg)
+    except TypeError:
+        hint = "wrap it in a numeric type"
+        raise error(DSLUserCodeTypeError, f"printf got {tree.describe(arg)}", hint=hint, depth=3) from None
+    if conversion in "eEfFgGaA":
+        pieces.append(f"%{flags}{conversion}")
+        values.append(number.to(Float64).ir_value())
+        return
+    if type(number).is_float:
+        if conversion in "ds":
+            pieces.append(f"%{flags}f")
+            values.append(number.to(Float64).ir_value())
+            return
+        number = number.to(Int64)
+    if conversion in "cs":
+        conversion = "c" if conversion == "c" else "d"
+    assert isinstance(number, Integer)
+    unsigned = not type(number).signed and not isinstance(number, Boolean)
+    if unsigned and conversion in "di":
+        conversion = "u"
+    if type(number).width > 32 or conversion == "p":
+        pieces.append(f"%{flags}ll{'x' if conversion == 'p' else conversion}")
+        values.append(number.to(Uint64 if unsigned else Int64).ir_value())
+    else:
+        pieces.append(f"%{flags}{conversion}")
+        values.append(number.to(Uint32 if unsigned else Int32).ir_value())

@@ -1,0 +1,552 @@
+"""Tensors: a pointer, or another iterator (`iterator.py`), seen through a layout, inside a function being traced."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import trace as tracing
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
+from ..layout.composed_layout import ComposedLayout
+from ..layout.int_tuple import as_int_tuple, has_underscore, pretty_str, product
+from ..layout.layout import (
+    Layout,
+    cosize,
+    crd2idx,
+    leading_dim,
+    make_identity_layout,
+    make_layout,
+    make_layout_like,
+    rank,
+)
+from ..layout.leaf import is_dynamic_leaf
+from ..layout.modes import slice_
+from ..layout.offset_width import needs_wide_offsets, with_wide_strides
+from ..layout.recast import recast_layout
+from ..layout.tiling import make_fragment_layout
+from . import vector_access
+from .extents import Extents, check_element, check_elements, coerce, extents_of, join
+from .iterator import Coordinates, TensorIterator
+from .leaf_values import join_layouts, leaf_like, leaf_value
+from .pointer import AddressSpace, Pointer, element_bits
+from .printing import layout_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...mlir import ir
+
+__all__ = [
+    "Tensor",
+    "make_fragment",
+    "make_fragment_like",
+    "make_identity_tensor",
+    "make_rmem_tensor",
+    "make_rmem_tensor_like",
+    "make_tensor",
+    "rank",
+    "recast_tensor",
+]
+
+_PRINTED_ELEMENTS = 256
+"""Up to so many elements `printf` prints with a tensor; `print_tensor` prints any number."""
+RMEM_ALIGNMENT = 32
+"""Bytes the memory of a register tensor is aligned to."""
+
+
+class Tensor:
+    """Elements and the layout they lie in: what annotations and `isinstance` name.
+
+    Inside a trace tensors are made by `make_tensor` and its relatives and arrive as arguments; outside, by
+    `cute.runtime.from_dlpack`.
+    """
+
+    __slots__ = ()
+
+    def __class_getitem__(cls, parameters: Any) -> Any:
+        return cls
+
+    layout: Any
+    iterator: Any
+
+    if TYPE_CHECKING:  # what tensors of a program have besides
+        load: Any
+        store: Any
+        fill: Any
+
+        def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any: ...
+        def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None: ...
+
+    @property
+    def shape(self) -> Any:
+        """The extents of the layout."""
+        return self.layout.shape
+
+    @property
+    def stride(self) -> Any:
+        """The strides of the layout."""
+        return self.layout.stride
+
+    @property
+    def element_type(self) -> Any:
+        """The numeric type of the elements."""
+        return self.iterator.dtype
+
+    @property
+    def dtype(self) -> Any:
+        """The numeric type of the elements."""
+        return self.element_type
+
+    @property
+    def memspace(self) -> AddressSpace:
+        """The memory the elements lie in."""
+        return self.iterator.memspace
+
+    @property
+    def leading_dim(self) -> Any:
+        """The mode along which elements are adjacent; None without one. See `cute.leading_dim`."""
+        layout = self.layout
+        if isinstance(layout, ComposedLayout):
+            layout = layout.outer
+        return leading_dim(layout.shape, layout.stride)
+
+
+class TracedTensor(Tensor):
+    """A tensor of the object program. Immutable; the elements are not.
+
+    `iterator` is a pointer, for a coordinate tensor the coordinate of its origin, or another `TensorIterator`. `t[coord]` is an element,
+    `t[coord with None]` the tensor that is left; `t[...] = x` writes an element or all elements of a slice.
+    """
+
+    __kiln_immutable__ = True
+    __slots__ = ("_extents", "_iterator", "_layout", "_promised", "_wide")
+
+    def __init__(
+        self, iterator: TensorIterator, layout: Any, promised: bool | None = None, extents: Extents | None = None
+    ) -> None:
+        self._iterator: Any = iterator
+        self._layout = layout
+        self._extents = extents
+        """Where its elements lie in the tensor that it was cut from, if accesses are compared with that."""
+        self._promised = not iterator.far if promised is None else promised
+        """Whether offsets are promised to fit 32 bits, see `offset_width`."""
+        self._wide: bool | None = None
+
+    @property
+    def iterator(self) -> Any:  # type: ignore[override]
+        """The pointer to the first element, the coordinate of the origin, or another iterator."""
+        return self._iterator.exposed
+
+    @property
+    def layout(self) -> Any:  # type: ignore[override]
+        """The layout, plain or composed."""
+        return self._layout
+
+    @property
+    def element_type(self) -> Any:
+        """The numeric type of the elements; Int32 for coordinates."""
+        return self._iterator.dtype
+
+    @property
+    def memspace(self) -> AddressSpace:
+        """The memory the elements lie in; coordinates are in registers."""
+        return self._iterator.memspace
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether loads, stores and plain copies reach the elements."""
+        return self._iterator.in_memory
+
+    @property
+    def type(self) -> Any:
+        """The IR type, with the layout in it."""
+        return self._iterator.tensor_type(self._layout)
+
+    def __str__(self) -> str:
+        return f"tensor<{self._iterator} o {self._layout}>"
+
+    __repr__ = __str__
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
+    def __len__(self) -> int:
+        return len(self._layout)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Any:
+        raise error(
+            DSLUserCodeTypeError,
+            "a tensor cannot be iterated over",
+            hint="loop over indices: for i in range(cute.size(t))",
+        )
+
+    def mark_layout_dynamic(self, leading_dim: int | None = None) -> Tensor:
+        """Only for tensors outside a trace."""
+        raise error(
+            DSLUserCodeTypeError,
+            "mark_layout_dynamic is called on arguments, before the call",
+            hint="from_dlpack(x).mark_layout_dynamic()",
+        )
+
+    mark_compact_shape_dynamic = mark_layout_dynamic
+
+    # -- elements and slices -----------------------------------------------------------------------------
+
+    def _coordinate(self, coord: Any) -> Any:
+        """An index expression as a coordinate whose dynamic parts are as wide as offsets in this tensor need."""
+        return _as_coordinate(coord, self._layout, self._is_wide())
+
+    def _is_wide(self) -> bool:
+        wide = self._wide
+        if wide is None:
+            wide = self._wide = needs_wide_offsets(self._layout, self._promised)
+        return wide
+
+    @property
+    def offset_layout(self) -> Any:
+        """The layout, with leaves as wide as the offsets it gives have to be."""
+        return with_wide_strides(self._layout) if self._is_wide() else self._layout
+
+    def _at(self, coord: Any) -> tuple[Any, Any]:
+        """A coordinate and the offset of its element, or the tensor that is left."""
+        layout = self._layout
+        if type(layout) is Layout and layout.is_static() and _is_known(coord):
+            offset, rest = _known_access(layout, coord)
+            return coord, offset if rest is None else self._known_slice(coord, offset, rest)
+        if type(coord) is not int:
+            coord = self._coordinate(coord)
+            if has_underscore(coord):
+                return coord, self._slice(coord)
+        return coord, self.offset_layout(coord)
+
+    def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        coord, found = self._at(coord)
+        if type(found) is TracedTensor:
+            return found
+        if self._extents is not None:
+            check_element(self._extents, self._iterator, coord, write=False)
+        return self._iterator.element(found)
+
+    def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
+        coord, part = self._at(coord)
+        if type(part) is not TracedTensor:
+            if self._extents is not None:
+                check_element(self._extents, self._iterator, coord, write=True)
+            self._iterator.set_element(part, value)
+            return
+        if isinstance(value, TracedTensor):
+            value = value.load()
+        if isinstance(value, (bool, int, float, Numeric)):
+            part.fill(value)
+        else:
+            part.store(value)
+
+    def _slice(self, coord: Any, by_thread: bool = False) -> TracedTensor:
+        """What is left; `by_thread`: the coordinate is that of a thread."""
+        coord = self._coordinate(coord)
+        extents = None if self._extents is None else self._extents.sliced(coord)
+        iterator, rest = self._iterator.sliced(self._layout, coord, self.offset_layout, by_thread)
+        return TracedTensor(iterator, rest, self._promised, extents)
+
+    def _known_slice(self, coord: Any, offset: Any, rest: Layout) -> TracedTensor:
+        """What is left, of a static layout at a static coordinate."""
+        extents = None if self._extents is None else self._extents.sliced(coord)
+        made = TracedTensor(self._iterator.moved(offset), rest, self._promised, extents)
+        if self._wide is False:  # then no part of it is
+            made._wide = False
+        return made
+
+    def _domain_offset(self, coord: Any) -> TracedTensor:
+        layout, coord = self._layout, self._coordinate(coord)
+        extents = None if self._extents is None else self._extents.moved(coord)
+        if isinstance(layout, ComposedLayout):
+            return TracedTensor(self._iterator, layout._domain_offset(coord), self._promised, extents)
+        moved = self._iterator.moved(crd2idx(coord, self.offset_layout))
+        return TracedTensor(moved, layout, self._promised, extents)
+
+    def _map_layout(self, f: Callable[[Any], Any]) -> TracedTensor:
+        layout = f(self._layout)
+        extents = None if self._extents is None else self._extents.mapped(f, layout.shape)
+        return TracedTensor(self._iterator, layout, self._promised, extents)
+
+    # -- all elements ------------------------------------------------------------------------------------
+
+    def load(self, *, loc: Any = None, ip: Any = None) -> Any:
+        """All elements as one value (`TensorSSA`). The shape must be static."""
+        from .tensor_ssa import TensorSSA
+
+        iterator = self._memory("load()")
+        count = vector_access.static_size(self._layout, "load()")
+        check_elements(self._extents, iterator, range(count), write=False)
+        return TensorSSA(vector_access.load(iterator, self.offset_layout, count), self._layout.shape, iterator.dtype)
+
+    def store(self, data: Any, *, loc: Any = None, ip: Any = None) -> None:
+        """Write all elements. The value has as many elements, in the same order, of the same type."""
+        from .tensor_ssa import TensorSSA
+
+        iterator = self._memory("store()")
+        count = vector_access.static_size(self._layout, "store()")
+        if not isinstance(data, TensorSSA):
+            raise error(
+                DSLUserCodeTypeError,
+                f"store() takes the value of a tensor (TensorSSA), got {type(data).__name__}",
+                hint="load the other tensor first, or use .fill(x) for one number",
+            )
+        if data.dtype is not iterator.dtype:
+            raise error(
+                DSLUserCodeTypeError,
+                f"a value of {data.dtype.__name__} elements is stored in a tensor of {iterator.dtype.__name__}",
+                hint=f"convert it: x.to({iterator.dtype.__name__})",
+            )
+        if data.numel() != count or _extents(data.shape) != _extents(self._layout.shape):
+            raise error(
+                DSLUserCodeTypeError,
+                f"a value of shape {pretty_str(data.shape)} is stored in a tensor of shape {pretty_str(self._layout.shape)}",
+                hint="shapes must agree mode by mode; reshape or broadcast_to makes them",
+            )
+        check_elements(self._extents, iterator, range(count), write=True)
+        vector_access.store(iterator, self.offset_layout, count, data.value)
+
+    def fill(self, value: Any, *, loc: Any = None, ip: Any = None) -> None:
+        """Write the same number to all elements."""
+        from ...base_dsl.numeric import emit
+        from .pointer import element_value
+
+        iterator = self._memory("fill()")
+        count = vector_access.static_size(self._layout, "fill()")
+        dtype = iterator.dtype
+        if isinstance(value, (bool, int, float)):
+            from ...base_dsl.numeric import host
+
+            vector = emit.constant(dtype, host.cast(dtype, value), count)
+        else:
+            vector = tracing.emit_value("vector.broadcast", dtype.vector_type(count), (element_value(value, dtype),))
+        check_elements(self._extents, iterator, range(count), write=True)
+        vector_access.store(iterator, self.offset_layout, count, vector)
+
+    def _memory(self, what: str, who: str = "the tensor") -> Pointer:
+        if not self._iterator.in_memory:
+            self._iterator.refuse(what, who)
+        return self._iterator
+
+    # -- crossing regions and functions ------------------------------------------------------------------
+
+    @tracing.taking_apart
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        values = self._iterator.packed(self._layout, [leaf_value(leaf) for leaf in self._layout._leaves()])
+        return values if self._extents is None else [*values, *self._extents.values()]
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> TracedTensor:
+        extents = None
+        if self._extents is not None:
+            own = len(values) - self._extents.count()
+            extents, values = self._extents.rebuilt(values[own:]), values[:own]
+        iterator, rest = self._iterator.unpacked(self._layout, values)
+        layout = self._layout
+        if rest:
+            layout = layout._with_leaves([leaf_like(leaf, v) for leaf, v in zip(layout._leaves(), rest, strict=True)])
+        return TracedTensor(iterator, layout, self._promised, extents)
+
+    def __kiln_static_key__(self) -> Any:
+        extents = None if self._extents is None else self._extents.key()
+        origin = self._iterator.__kiln_static_key__()
+        return (origin, str(self._layout), getattr(self._layout, "inner", None), self._promised, extents)
+
+    def __kiln_join__(self, other: TracedTensor) -> tuple[TracedTensor, TracedTensor] | None:
+        layouts = join_layouts(self._layout, other._layout)
+        iterators = None if layouts is None else self._iterator.__kiln_join__(other._iterator)
+        if layouts is None or iterators is None:
+            return None
+        promised = self._promised and other._promised
+        extents = join(self._extents, other._extents)
+        first, second = zip(iterators, layouts, (promised, promised), extents, strict=True)
+        return TracedTensor(*first), TracedTensor(*second)
+
+    def __kiln_coerce__(self, like: TracedTensor) -> TracedTensor | None:
+        layouts = join_layouts(like._layout, self._layout)
+        if layouts is None or str(layouts[0]) != str(like._layout):
+            return None
+        iterator = self._iterator.__kiln_coerce__(like._iterator)
+        if iterator is None:
+            return None
+        return TracedTensor(iterator, layouts[1], like._promised, coerce(self._extents, like._extents))
+
+    def _head_parts(self) -> list[Any]:
+        """Where it lies and its layout, for printing."""
+        return [*self._iterator.__kiln_print__(), " o ", *layout_parts(self._layout)]
+
+    def __kiln_print__(self) -> list[Any]:
+        parts = self._head_parts()
+        count = product(self._layout.shape)
+        if not isinstance(count, int) or count > _PRINTED_ELEMENTS:
+            return parts
+        parts.append(" = \n  ( ")
+        for i in range(count):
+            parts += [", "] if i else []
+            parts.append(self[i])
+        return [*parts, " )"]
+
+
+def _is_known(coord: Any) -> bool:
+    """Whether a coordinate is made of ints and None."""
+    if type(coord) is tuple:
+        for c in coord:  # noqa: SIM110  a generator costs twice as much
+            if c is not None and type(c) is not int and not _is_known(c):
+                return False
+        return True
+    return coord is None or type(coord) is int
+
+
+@functools.lru_cache(maxsize=8192)
+def _known_access(layout: Layout, coord: Any) -> tuple[Any, Layout | None]:
+    """The offset of a static coordinate in a static layout, and what is left; None of an element."""
+    return crd2idx(coord, layout), slice_(layout, coord) if has_underscore(coord) else None
+
+
+def _extents(shape: Any) -> list[int]:
+    """The extents of the top-level modes that are not 1: what two shapes must agree in to be stored into each other."""
+    modes = shape if isinstance(shape, tuple) else (shape,)
+    sizes = [product(m) for m in modes]
+    sizes = [s for s in sizes if s != 1]
+    return sizes if len(sizes) > 1 else [product(shape)]
+
+
+def _as_coordinate(coord: Any, layout: Any, wide: bool) -> Any:
+    if isinstance(coord, (tuple, list)):
+        return tuple(_as_coordinate(c, layout, wide) for c in coord)
+    if coord is None or type(coord) is int:
+        return coord
+    if isinstance(coord, Integer) and not coord.is_static:
+        width = type(coord).width
+        if width >= 64 or (width == 32 and not wide):
+            return coord
+        return (Int64 if wide else Int32)(coord)
+    if isinstance(coord, Integer):
+        return int(coord)
+    if isinstance(coord, slice) or coord is Ellipsis:
+        raise error(
+            DSLUserCodeTypeError,
+            f"a tensor of layout {layout} is indexed by {'a slice' if isinstance(coord, slice) else '...'}",
+            hint="write None for a whole mode: t[None, 0]; cut tiles with cute.local_tile",
+        )
+    if isinstance(coord, (bool, float, Numeric)) or not hasattr(coord, "__index__"):
+        raise error(
+            DSLUserCodeTypeError,
+            f"a tensor is indexed by {type(coord).__name__}",
+            hint="an index is an integer, None or a tuple of those",
+        )
+    return int(coord.__index__())
+
+
+# --- making tensors --------------------------------------------------------------------------------------------------
+
+
+def _as_layout(layout: Any) -> Any:
+    return layout if isinstance(layout, (Layout, ComposedLayout)) else make_layout(as_int_tuple(layout, "a shape"))
+
+
+def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """A pointer seen through a layout (or a shape, which stands for its compact layout, first mode fastest).
+
+    With a coordinate (an integer or a tuple of them) in place of the pointer, a coordinate tensor; any `TensorIterator` will do.
+    """
+    layout = _as_layout(layout)
+    if isinstance(iterator, TracedTensor):
+        iterator = iterator._iterator
+    if isinstance(iterator, TensorIterator):
+        extents = extents_of(layout) if iterator.in_memory else None
+        return TracedTensor(iterator.viewed(layout), layout, extents=extents)
+    if isinstance(iterator, (int, tuple, list)) or is_dynamic_leaf(iterator):
+        return TracedTensor(Coordinates(as_int_tuple(iterator, "a coordinate")), layout)
+    raise error(
+        DSLUserCodeTypeError,
+        f"make_tensor takes a pointer or a coordinate, got {type(iterator).__name__}",
+        hint="a pointer is t.iterator, cute.make_ptr(...) or what an allocator returns",
+    )
+
+
+def make_identity_tensor(shape: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
+    """The tensor whose element at a coordinate is that coordinate."""
+    layout = make_identity_layout(shape)
+    return TracedTensor(Coordinates(_zeros(layout.shape)), layout)
+
+
+def _zeros(shape: Any) -> Any:
+    return tuple(_zeros(s) for s in shape) if isinstance(shape, tuple) else 0
+
+
+def make_rmem_tensor(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
+    """A tensor in the registers of a thread, undefined at first. The layout must be static."""
+    if not isinstance(dtype, NumericMeta) and isinstance(layout_or_shape, NumericMeta):
+        raise error(DSLUserCodeTypeError, "make_rmem_tensor takes the layout or shape first, then the type")
+    if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
+        raise error(DSLUserCodeTypeError, f"make_rmem_tensor takes a numeric type such as Float32, got {dtype!r}")
+    layout = _as_layout(layout_or_shape)
+    plain = layout.outer if isinstance(layout, ComposedLayout) else layout
+    count = cosize(plain)
+    if not isinstance(count, int) or not layout.is_static():
+        raise error(
+            DSLUserCodeTypeError,
+            f"a register tensor needs a static layout, got {layout}",
+            hint="registers are allocated when compiling: use static shapes (Constexpr)",
+        )
+    tracing.require("a register tensor")
+    from ...dialects import cute
+
+    type_ = cute.ptr_type(dtype.mlir_type, "rmem", RMEM_ALIGNMENT)
+    base = cute.alloc_rmem(max(count, 1), type_)
+    return TracedTensor(Pointer(base, dtype, AddressSpace.rmem, RMEM_ALIGNMENT), layout, extents=extents_of(layout))
+
+
+def make_fragment(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
+    """The older name of `make_rmem_tensor`."""
+    return make_rmem_tensor(layout_or_shape, dtype)
+
+
+def _type_like(src: Any, dtype: Any, what: str) -> Any:
+    found = dtype if dtype is not None else getattr(src, "element_type", None)
+    if found is None:
+        raise error(
+            DSLUserCodeTypeError,
+            f"{what} of a layout needs the element type",
+            hint=f"cute.{what}(layout, Float32)",
+        )
+    return found
+
+
+def make_rmem_tensor_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TracedTensor:
+    """A register tensor of the same shape, compact, with strides in the same order."""
+    from .tensor_ssa import TensorSSA
+
+    found = _type_like(src, dtype, "make_rmem_tensor_like")
+    if isinstance(src, TensorSSA):
+        return make_rmem_tensor(src.shape, found)
+    layout = src.layout if isinstance(src, Tensor) else src
+    return make_rmem_tensor(make_layout_like(layout), found)
+
+
+def make_fragment_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
+    """A register tensor for what a thread holds of `src`: mode 0 compact, the others in the order of their strides.
+
+    Of a layout without an element type: that layout.
+    """
+    if isinstance(src, (Layout, ComposedLayout)) and dtype is None:
+        return make_fragment_layout(src)
+    found = _type_like(src, dtype, "make_fragment_like")
+    layout = src.layout if isinstance(src, Tensor) else src
+    return make_rmem_tensor(make_fragment_layout(layout), found)
+
+
+def recast_tensor(
+    src: TracedTensor, dtype: Any, swizzle_: Any = None, *, loc: Any = None, ip: Any = None
+) -> TracedTensor:
+    """The same memory as elements of another type; the mode with stride 1 gets longer or shorter."""
+    if not isinstance(src, TracedTensor):
+        raise error(DSLUserCodeTypeError, f"recast_tensor takes a tensor in memory, got {type(src).__name__}")
+    old, new = element_bits(src.element_type), element_bits(dtype)
+    made = src._iterator.recast(dtype, swizzle_)
+    return TracedTensor(made, recast_layout(new, old, src.layout), True if src._promised and new >= old else None)

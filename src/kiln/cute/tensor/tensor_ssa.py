@@ -1,0 +1,766 @@
+"""`TensorSSA`: the value of a tensor, held in registers. Element-wise arithmetic on it keeps the shape.
+
+Its elements are one MLIR vector, ordered by index: the first mode of the shape runs fastest.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import trace as tracing
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.numeric import emit, host
+from ...base_dsl.numeric.convert import bitcast as emit_bitcast
+from ...base_dsl.numeric.convert import convert as emit_convert
+from ...base_dsl.numeric.operators import arithmetic_type, check_chosen
+from ...base_dsl.numeric.promotion import (
+    by_array_rules,
+    common_type,
+    float_of,
+    holding_both,
+    operand_type,
+    weak_type,
+)
+from ...base_dsl.typing import Boolean, Numeric, NumericMeta, plain_scalar
+from ..layout.int_tuple import flatten_to_tuple, has_underscore, pretty_str, product, unflatten
+from ..layout.layout import crd2idx, make_layout
+from ..layout.modes import slice_
+from . import vector_access
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...mlir import ir
+
+__all__ = [
+    "ReductionOp",
+    "TensorSSA",
+    "all_",
+    "any_",
+    "empty_like",
+    "full",
+    "full_like",
+    "ones_like",
+    "where",
+    "zeros_like",
+]
+
+
+class ReductionOp(enum.Enum):
+    """How `TensorSSA.reduce` combines elements."""
+
+    ADD = enum.auto()
+    MUL = enum.auto()
+    MAX = enum.auto()
+    MIN = enum.auto()
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+class VectorTruthError(DSLUserCodeTypeError):
+    """A branch, or a logical operator, asks whether a vector is true."""
+
+
+class TensorSSA:
+    """The elements of a tensor as a value. Immutable.
+
+    Operators work element by element; shapes broadcast as numpy's do, mode by mode. Python numbers take the element
+    type by their kind (an fp16 value times 2 stays fp16). `v[i]` is an element, `v[None, 0]` a part.
+    """
+
+    __kiln_immutable__ = True
+    __slots__ = ("_count", "_dtype", "_shape", "_value")
+
+    def __init__(self, value: ir.Value, shape: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> None:
+        if isinstance(value, TensorSSA):
+            value = value._value
+        self._value = value
+        self._shape = _tuple_shape(shape)
+        self._count: int = product(shape)
+        if dtype is None:
+            dtype = NumericMeta.from_mlir_type(value.type.element_type)  # pyright: ignore[reportAttributeAccessIssue]
+        self._dtype = dtype
+        tracing.hold(self)
+
+    # -- what it is --------------------------------------------------------------------------------------
+
+    @property
+    def value(self) -> ir.Value:
+        """The vector."""
+        return self._value
+
+    def ir_value(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
+        """The vector."""
+        return self._value
+
+    def to_vector(self, *, force_flatten: bool = False, loc: Any = None, ip: Any = None) -> TensorSSA:
+        """The same elements in one mode."""
+        return self.reshape((self._count,))
+
+    def maybe_downcast(self) -> ir.Value:
+        """The vector."""
+        return self._value
+
+    @property
+    def shape(self) -> Any:
+        """The shape."""
+        return self._shape
+
+    @property
+    def element_type(self) -> Any:
+        """The numeric type of the elements."""
+        return self._dtype
+
+    dtype = element_type
+
+    @property
+    def type(self) -> ir.Type:
+        """The IR type."""
+        return self._dtype.vector_type(self._count)
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return self._count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __str__(self) -> str:
+        return f"vector<{self._count}x{self._dtype._mlir_name}> o {self._shape}"
+
+    __repr__ = __str__
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
+    def __bool__(self) -> bool:
+        raise error(
+            VectorTruthError,
+            "the truth of a vector is not one value",
+            hint="cute.where(v, a, b) chooses element by element; cute.any_(v) and cute.all_(v) are one value",
+        )
+
+    __array_ufunc__ = None
+    """numpy's numbers leave arithmetic with a vector to it, and numpy's functions refuse one."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise error(
+            DSLUserCodeTypeError,
+            "the elements of a vector are not known until the program runs: it is no array of numpy",
+            hint="functions of vectors are in cute.math",
+        )
+
+    def _with(self, value: ir.Value, dtype: Any = None) -> TensorSSA:
+        return TensorSSA(value, self._shape, dtype or self._dtype)
+
+    # -- elements and parts ------------------------------------------------------------------------------
+
+    def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        if isinstance(coord, list):
+            coord = tuple(coord)
+        if isinstance(coord, (slice, float, bool)) or coord is Ellipsis:
+            raise error(
+                DSLUserCodeTypeError,
+                f"a vector is indexed by {type(coord).__name__}",
+                hint="write None for a whole mode",
+            )
+        layout = make_layout(self._shape)
+        if has_underscore(coord):
+            return self._part(coord, layout)
+        index = crd2idx(coord, layout)
+        if isinstance(index, int):
+            if not 0 <= index < self._count:
+                raise IndexError(f"index {coord} is out of range for a value of shape {pretty_str(self._shape)}")
+            return self._dtype._make(vector_access.extract(self._value, index, self._dtype))
+        return self._dtype._make(_extract_dynamic(self._value, index, self._dtype))
+
+    def _part(self, coord: Any, layout: Any) -> TensorSSA:
+        part = slice_(layout, coord)
+        offset = crd2idx(coord, layout)
+        if not isinstance(offset, int):
+            raise error(
+                DSLUserCodeTypeError,
+                "a part of a vector is taken at a dynamic index",
+                hint="indices of registers must be known when compiling (range_constexpr)",
+            )
+        positions = [offset + crd2idx(i, part) for i in range(product(part.shape))]
+        if any(not 0 <= p < self._count for p in positions):
+            raise IndexError(f"index {coord} is out of range for a value of shape {pretty_str(self._shape)}")
+        return TensorSSA(self._pick(positions), part.shape, self._dtype)
+
+    def _pick(self, positions: Sequence[int]) -> ir.Value:
+        if len(positions) == 1:
+            element = vector_access.extract(self._value, positions[0], self._dtype)
+            return tracing.emit_value("vector.from_elements", self._dtype.vector_type(1), (element,))
+        return vector_access.pick(self._value, self._count, positions, self._dtype)
+
+    def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
+        raise error(
+            DSLUserCodeTypeError,
+            "an element of a vector cannot be assigned",
+            hint="store it in a register tensor: r = cute.make_rmem_tensor_like(v); r.store(v); r[i] = x",
+        )
+
+    def to_elements(self, *, loc: Any = None, ip: Any = None) -> tuple[Any, ...]:
+        """All elements, as scalars."""
+        return tuple(self._dtype._make(vector_access.extract(self._value, i, self._dtype)) for i in range(self._count))
+
+    @staticmethod
+    def from_elements(scalars: Sequence[Any], dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+        """A vector of scalars."""
+        values = [dtype(x).ir_value() for x in scalars]
+        made = tracing.emit_value("vector.from_elements", dtype.vector_type(len(values)), values)
+        return TensorSSA(made, (len(values),), dtype)
+
+    @staticmethod
+    def from_vector(value: Any, *, dtype: Any = None, shape: Any = None, loc: Any = None, ip: Any = None) -> TensorSSA:
+        """An MLIR vector, with a shape (default: one mode)."""
+        if isinstance(value, TensorSSA):
+            dtype, value = dtype or value.dtype, value.value
+        count = value.type.shape[0]
+        return TensorSSA(value, (count,) if shape is None else shape, dtype)
+
+    # -- shapes ------------------------------------------------------------------------------------------
+
+    def reshape(self, shape: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+        """The same elements in the same order under another shape."""
+        if product(shape) != self._count:
+            raise error(
+                DSLUserCodeTypeError,
+                f"a value of shape {pretty_str(self._shape)} cannot be reshaped to {pretty_str(shape)}",
+                hint="the number of elements stays the same",
+            )
+        return TensorSSA(self._value, shape, self._dtype)
+
+    def broadcast_to(self, target_shape: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+        """The value repeated along modes of extent 1 until it has the target shape.
+
+        Modes that are missing count as 1 and are added in front, as numpy does.
+        """
+        target = _tuple_shape(target_shape)
+        if target == self._shape:
+            return self
+        own = _aligned(self._shape, target)
+        if own is None:
+            raise error(
+                DSLUserCodeTypeError,
+                f"a value of shape {pretty_str(self._shape)} does not broadcast to {pretty_str(target)}",
+                hint="each extent must be equal or 1",
+            )
+        if self._count == 1:
+            element = vector_access.extract(self._value, 0, self._dtype)
+            made = tracing.emit_value("vector.broadcast", self._dtype.vector_type(product(target)), (element,))
+            return TensorSSA(made, target, self._dtype)
+        strides: list[int] = []
+        step = 1
+        for s in own:
+            strides.append(0 if s == 1 else step)
+            step *= s
+        flat = flatten_to_tuple(target)
+        positions = [
+            sum(c * d for c, d in zip(reversed(coord), strides, strict=True))
+            for coord in itertools.product(*(range(s) for s in reversed(flat)))
+        ]
+        made = tracing.emit_value(
+            "vector.shuffle",
+            self._dtype.vector_type(len(positions)),
+            (self._value, self._value),
+            vector_access._mask(tuple(positions)),
+        )
+        return TensorSSA(made, target, self._dtype)
+
+    # -- types -------------------------------------------------------------------------------------------
+
+    def to(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+        """The elements converted. Floats round to nearest even; to an integer they lose the fraction and saturate."""
+        if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
+            raise error(DSLUserCodeTypeError, f".to() takes a numeric type such as Float32, got {dtype!r}")
+        if dtype is self._dtype:
+            return self
+        return self._with(emit_convert(self._value, self._dtype, dtype, self._count), dtype)
+
+    def bitcast(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+        """The same bits as elements of another type; mode 0 gets longer or shorter if the width differs."""
+        old, new = self._dtype.width, dtype.width
+        if old == new:
+            return self._with(emit_bitcast(self._value, self._dtype, dtype, self._count), dtype)
+        if (self._count * old) % new:
+            raise error(DSLUserCodeTypeError, f"{self._count} elements of {old} bits are no whole number of {new} bits")
+        count = self._count * old // new
+        made = tracing.emit_value("vector.bitcast", dtype.vector_type(count), (self._value,))
+        flat = flatten_to_tuple(self._shape)
+        first = flat[0] * old
+        shape: Any = (first // new, *flat[1:]) if first % new == 0 else (count,)
+        return TensorSSA(made, shape, dtype)
+
+    def with_signedness(self, signed: bool | None) -> TensorSSA:
+        """The same bits as signed or unsigned integers."""
+        if signed is None or not self._dtype.is_integer or self._dtype.signed == signed:
+            return self
+        from ...base_dsl.numeric.meta import INTEGERS
+
+        return self._with(self._value, INTEGERS[self._dtype.width, signed])
+
+    # -- operators ---------------------------------------------------------------------------------------
+
+    def apply_op(
+        self, op: Callable[..., Any], other: Any, flip: bool = False, *, loc: Any = None, ip: Any = None
+    ) -> Any:
+        """`op(self, other)`, or `op(other, self)` with `flip`, for an operator of the module `operator`."""
+        return op(other, self) if flip else op(self, other)
+
+    def _binary(self, name: str, other: Any, flip: bool = False) -> Any:
+        found = _meet(self, other)
+        if found is None:
+            return NotImplemented
+        t = found
+        if t.is_integer:
+            if name == "truediv" and by_array_rules():
+                t = float_of(t)
+            elif name not in ("and", "or", "xor"):
+                t = arithmetic_type(t)
+        elif name in ("and", "or", "xor"):
+            return NotImplemented
+        known = plain_scalar(other) if not isinstance(other, (TensorSSA, Numeric)) else None
+        a, b, shape = _operands(self, other, t)
+        if flip:
+            a, b, known = b, a, None
+        count = product(shape)
+        if not t.is_integer:
+            return TensorSSA(emit.floating(name, t, a, b, count), shape, t)
+        if name in _DIVISIONS:
+            divisor = int(host.cast(t, known)) if known is not None else None
+            if divisor == 0:
+                raise error(DSLUserCodeTypeError, "an integer vector is divided by the constant 0")
+            made = _DIVISIONS[name](t, a, b, count, divisor=divisor)
+        else:
+            made = emit.integer(name, t, a, b, count)
+        return TensorSSA(made, shape, t)
+
+    def _compare(self, name: str, other: Any) -> Any:
+        t = _meet(self, other, operand_type if self._dtype.is_float else weak_type)
+        if t is None:
+            return NotImplemented
+        if t.is_integer and isinstance(other, (TensorSSA, Numeric)):
+            s = other.dtype
+            if not s.is_boolean and not self._dtype.is_boolean:
+                t = holding_both(self._dtype, s)
+        a, b, shape = _operands(self, other, t)
+        return TensorSSA(emit.compare(name, t, a, b, product(shape)), shape, Boolean)
+
+    def _shift(self, name: str, other: Any, flip: bool = False) -> Any:
+        t = _meet(self, other)
+        if t is None or not t.is_integer:
+            return NotImplemented
+        t = arithmetic_type(t)
+        a, b, shape = _operands(self, other, t)
+        if flip:
+            a, b = b, a
+        made = (emit.shift_left if name == "lshift" else emit.shift_right)(t, a, b, product(shape))
+        return TensorSSA(made, shape, t)
+
+    def __add__(self, other: Any) -> Any:
+        return self._binary("add", other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._binary("add", other, True)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._binary("sub", other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._binary("sub", other, True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._binary("mul", other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._binary("mul", other, True)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._binary("truediv", other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._binary("truediv", other, True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._binary("floordiv", other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._binary("floordiv", other, True)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._binary("mod", other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._binary("mod", other, True)
+
+    def __and__(self, other: Any) -> Any:
+        return self._binary("and", other)
+
+    def __rand__(self, other: Any) -> Any:
+        return self._binary("and", other, True)
+
+    def __or__(self, other: Any) -> Any:
+        return self._binary("or", other)
+
+    def __ror__(self, other: Any) -> Any:
+        return self._binary("or", other, True)
+
+    def __xor__(self, other: Any) -> Any:
+        return self._binary("xor", other)
+
+    def __rxor__(self, other: Any) -> Any:
+        return self._binary("xor", other, True)
+
+    def __lshift__(self, other: Any) -> Any:
+        return self._shift("lshift", other)
+
+    def __rlshift__(self, other: Any) -> Any:
+        return self._shift("lshift", other, True)
+
+    def __rshift__(self, other: Any) -> Any:
+        return self._shift("rshift", other)
+
+    def __rrshift__(self, other: Any) -> Any:
+        return self._shift("rshift", other, True)
+
+    def __pow__(self, other: Any) -> Any:
+        t = _meet(self, other)
+        if t is None:
+            return NotImplemented
+        if type(other) is int and 0 <= other <= 64:
+            return self.to(arithmetic_type(t))._power(other)
+        t = float_of(t)
+        a, b, shape = _operands(self, other, t)
+        return TensorSSA(emit.floating("pow", t, a, b, product(shape)), shape, t)
+
+    def _power(self, exponent: int) -> TensorSSA:
+        """By repeated squaring."""
+        base, result = self, None
+        while exponent:
+            if exponent & 1:
+                result = base if result is None else result * base
+            exponent >>= 1
+            if exponent:
+                base = base * base
+        return full_like(self, 1) if result is None else result
+
+    def __rpow__(self, other: Any) -> Any:
+        t = _meet(self, other)
+        if t is None:
+            return NotImplemented
+        t = float_of(t)
+        b, a, shape = _operands(self, other, t)
+        return TensorSSA(emit.floating("pow", t, a, b, product(shape)), shape, t)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare("lt", other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare("le", other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare("gt", other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare("ge", other)
+
+    def __eq__(self, other: Any) -> Any:
+        return self._compare("eq", other)
+
+    def __ne__(self, other: Any) -> Any:
+        return self._compare("ne", other)
+
+    def __pos__(self) -> TensorSSA:
+        return self
+
+    def __neg__(self) -> TensorSSA:
+        t = arithmetic_type(self._dtype)
+        x = self.to(t)
+        return self._with(emit.negate(t, x._value, self._count), t)
+
+    def __invert__(self) -> TensorSSA:
+        if not self._dtype.is_integer:
+            raise error(DSLUserCodeTypeError, f"~ needs integers, and the elements are {self._dtype.__name__}")
+        return self._with(emit.invert(self._dtype, self._value, self._count))
+
+    def __abs__(self) -> TensorSSA:
+        t = arithmetic_type(self._dtype)
+        x = self.to(t)
+        if t.is_integer:
+            return self._with(emit.integer_abs(t, x._value, self._count), t)
+        return self._with(emit.float_unary("math.absf", t, x._value, self._count), t)
+
+    # -- reductions --------------------------------------------------------------------------------------
+
+    def reduce(
+        self, op: ReductionOp, init_val: Any, reduction_profile: Any = 0, *, loc: Any = None, ip: Any = None
+    ) -> Any:
+        """Combine elements, beginning with `init_val`.
+
+        `reduction_profile` has None for each mode that is kept and an integer for each that is reduced; an integer alone
+        reduces everything, to one number. Elements are combined in order of their index.
+        """
+        if not isinstance(op, ReductionOp):
+            raise error(DSLUserCodeTypeError, f"reduce() takes a ReductionOp, got {op!r}")
+        t = self._dtype
+        start = init_val if type(init_val) is t else t(init_val)
+        if not isinstance(reduction_profile, tuple) or not has_underscore(reduction_profile):
+            if isinstance(reduction_profile, tuple) and len(reduction_profile) != len(_tuple_shape(self._shape)):
+                raise self._bad_profile(reduction_profile)
+            return t._make(self._combine(op, start.ir_value(), range(self._count)))
+        if len(reduction_profile) != len(self._shape):
+            raise self._bad_profile(reduction_profile)
+        layout = make_layout(self._shape)
+        kept = slice_(layout, reduction_profile)
+        reduced = slice_(layout, _opposite(reduction_profile))
+        inner = [crd2idx(i, reduced) for i in range(product(reduced.shape))]
+        elements: list[ir.Value] = []
+        for i in range(product(kept.shape)):
+            base = crd2idx(i, kept)
+            elements.append(self._combine(op, start.ir_value(), [base + offset for offset in inner]))
+        made = tracing.emit_value("vector.from_elements", t.vector_type(len(elements)), elements)
+        return TensorSSA(made, kept.shape, t)
+
+    def _bad_profile(self, profile: Any) -> Exception:
+        return error(
+            DSLUserCodeTypeError,
+            f"the reduction profile {profile} does not fit the shape {pretty_str(self._shape)}",
+            hint="one entry for each mode: None keeps it, an integer reduces it; 0 alone reduces everything",
+        )
+
+    def _combine(self, op: ReductionOp, start: ir.Value, positions: Sequence[int]) -> ir.Value:
+        t = self._dtype
+        if len(positions) == self._count and not t.is_float and not t.is_boolean:
+            kind = _REDUCTIONS[op][0 if t._zero_extends else 1]
+            return tracing.emit_value("vector.reduction", t.mlir_type, (self._value, start), _reduction(kind))
+        found = start
+        for position in positions:
+            found = _combine_two(op, t, found, vector_access.extract(self._value, position, t))
+        return found
+
+    # -- protocols ---------------------------------------------------------------------------------------
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        return [self._value]
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> TensorSSA:
+        return self._with(values[0])
+
+    def __kiln_static_key__(self) -> Any:
+        return (self._dtype, self._shape)
+
+    def __kiln_join__(self, other: TensorSSA) -> tuple[TensorSSA, TensorSSA] | None:
+        return (self, other) if self.__kiln_static_key__() == other.__kiln_static_key__() else None
+
+    def __kiln_coerce__(self, like: TensorSSA) -> TensorSSA | None:
+        return self if self.__kiln_static_key__() == like.__kiln_static_key__() else None
+
+    def __kiln_print__(self) -> list[Any]:
+        parts: list[Any] = ["["]
+        for i, x in enumerate(self.to_elements()):
+            parts += [", "] if i else []
+            parts.append(x)
+        return [*parts, "]"]
+
+
+def _opposite(profile: Any) -> Any:
+    """A coordinate with None where `profile` has a number, and the other way round."""
+    if isinstance(profile, tuple):
+        return tuple(_opposite(p) for p in profile)
+    return 0 if profile is None else None
+
+
+_DIVISIONS = {
+    "floordiv": emit.integer_floordiv,
+    "mod": emit.integer_mod,
+    "truediv": emit.integer_division,
+}
+"""Of vectors of integers: `/` is C's, as CuTe has it, and not Python's."""
+
+_REDUCTIONS = {
+    ReductionOp.ADD: ("add", "add"),
+    ReductionOp.MUL: ("mul", "mul"),
+    ReductionOp.MAX: ("maxui", "maxsi"),
+    ReductionOp.MIN: ("minui", "minsi"),
+}
+
+
+def _reduction(kind: str) -> dict[str, ir.Attribute]:
+    from ...mlir import context, ir
+
+    return {"kind": ir.Attribute.parse(f"#vector.kind<{kind}>", context())}
+
+
+def _combine_two(op: ReductionOp, t: Any, a: ir.Value, b: ir.Value) -> ir.Value:
+    if t.is_float:
+        name = {ReductionOp.ADD: "add", ReductionOp.MUL: "mul", ReductionOp.MAX: "max", ReductionOp.MIN: "min"}[op]
+        return emit.floating(name, t, a, b)
+    if op is ReductionOp.MAX:
+        return emit.integer_max(t, a, b)
+    if op is ReductionOp.MIN:
+        return emit.integer_min(t, a, b)
+    return emit.integer("add" if op is ReductionOp.ADD else "mul", t, a, b)
+
+
+# --- operands --------------------------------------------------------------------------------------------------------
+
+
+def _tuple_shape(shape: Any) -> Any:
+    return shape if isinstance(shape, tuple) else (shape,)
+
+
+def _meet(a: TensorSSA, b: Any, of_python: Callable[[Any, Any], Any] = operand_type) -> Any:
+    """The type in which a value meets another value, a scalar or a Python number; None for anything else.
+
+    `of_python` says what it is beside a Python number: `operand_type` in arithmetic, `weak_type` where one of the two is chosen.
+    """
+    if isinstance(b, (TensorSSA, Numeric)):
+        return common_type(a._dtype, b.dtype)
+    plain = plain_scalar(b)
+    return None if plain is None else of_python(a._dtype, plain)
+
+
+def _operands(a: TensorSSA, b: Any, t: Any) -> tuple[ir.Value, ir.Value, Any]:
+    """Both sides as vectors of `t` of one shape, and that shape."""
+    if not isinstance(b, TensorSSA):
+        return a.to(t)._value, splat(b, t, a._count), a._shape
+    if a._shape != b._shape:
+        shape = _broadcast_shape(a._shape, b._shape)
+        if shape is None:
+            raise error(
+                DSLUserCodeTypeError,
+                f"values of shapes {pretty_str(a._shape)} and {pretty_str(b._shape)} do not go together",
+                hint="shapes must be equal, or broadcast: each extent equal or 1",
+            )
+        a, b = a.broadcast_to(shape), b.broadcast_to(shape)
+    return a.to(t)._value, b.to(t)._value, a._shape
+
+
+def splat(x: Any, t: Any, count: int) -> ir.Value:
+    """A number in every element of a vector."""
+    plain = plain_scalar(x) if not isinstance(x, Numeric) else (x.value if x.is_static else None)
+    if plain is not None:
+        return emit.constant(t, host.cast(t, plain), count)
+    return tracing.emit_value("vector.broadcast", t.vector_type(count), (t(x).ir_value(),))
+
+
+def _aligned(shape: Any, target: Any) -> tuple[int, ...] | None:
+    """The flat extents of `shape` beside those of `target`, with 1s for modes it lacks; None if they do not fit."""
+    own, wanted = flatten_to_tuple(shape), flatten_to_tuple(target)
+    own = (1,) * (len(wanted) - len(own)) + own
+    if len(own) != len(wanted) or any(s not in (1, w) for s, w in zip(own, wanted, strict=True)):
+        return None
+    return own
+
+
+def _broadcast_shape(a: Any, b: Any) -> Any:
+    x, y = flatten_to_tuple(a), flatten_to_tuple(b)
+    longer = a if len(x) >= len(y) else b
+    n = max(len(x), len(y))
+    x, y = (1,) * (n - len(x)) + x, (1,) * (n - len(y)) + y
+    if any(s != d and 1 not in (s, d) for s, d in zip(x, y, strict=True)):
+        return None
+    return unflatten(tuple(d if s == 1 else s for s, d in zip(x, y, strict=True)), longer)
+
+
+def _extract_dynamic(value: ir.Value, index: Any, dtype: Any) -> ir.Value:
+    from ...mlir import ir
+
+    at = tracing.emit_value("arith.index_cast", ir.IndexType.get(), (index.ir_value(),))
+    attributes = {"static_position": ir.DenseI64ArrayAttr.get([-(1 << 63)])}
+    return tracing.emit_value("vector.extract", dtype.mlir_type, (value, at), attributes)
+
+
+# --- functions -------------------------------------------------------------------------------------------------------
+
+
+def full(shape: Any, fill_value: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+    """A value with the same number in every element; a value with one element is repeated."""
+    count = product(shape)
+    if isinstance(fill_value, TensorSSA):
+        return fill_value.to(dtype).broadcast_to(shape)
+    return TensorSSA(splat(fill_value, dtype, count), shape, dtype)
+
+
+def full_like(a: Any, fill_value: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+    """`full` with the shape and element type (unless given) of a value or tensor."""
+    return full(a.shape, fill_value, a.element_type if dtype is None else dtype)
+
+
+def zeros_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+    """Zeros in the shape of a value or tensor."""
+    return full_like(a, 0, dtype)
+
+
+def ones_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+    """Ones in the shape of a value or tensor."""
+    return full_like(a, 1, dtype)
+
+
+def empty_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+    """A value in the shape of a value or tensor whose elements nobody may depend on; they are zero."""
+    return full_like(a, 0, dtype)
+
+
+def where(cond: Any, x: Any, y: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+    """The element of `x` where the condition holds, else that of `y`. Numbers stand for all elements."""
+    if not isinstance(cond, TensorSSA):
+        raise error(
+            DSLUserCodeTypeError,
+            f"where() takes a vector of Booleans as its condition, got {type(cond).__name__}",
+            hint="for one condition write x if c else y",
+        )
+    if cond.dtype is not Boolean:
+        raise error(
+            DSLUserCodeTypeError, f"where() takes Booleans, and the condition has {cond.dtype.__name__} elements"
+        )
+    if isinstance(x, TensorSSA):
+        t = _meet(x, y, weak_type)
+    elif isinstance(y, TensorSSA):
+        t = _meet(y, x, weak_type)
+    else:
+        from ...base_dsl.typing import as_numeric
+
+        first, second = as_numeric(x), as_numeric(y)
+        t = common_type(first.dtype, second.dtype)
+    if t is None:
+        raise error(DSLUserCodeTypeError, f"where() cannot choose between {type(x).__name__} and {type(y).__name__}")
+    check_chosen("where()", t, x, y)
+    shape = cond.shape
+    for side in (x, y):
+        if isinstance(side, TensorSSA):
+            found = _broadcast_shape(shape, side.shape)
+            if found is None:
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"where(): shapes {pretty_str(shape)} and {pretty_str(side.shape)} do not go together",
+                )
+            shape = found
+    count = product(shape)
+    a, b = (
+        side.to(t).broadcast_to(shape).value if isinstance(side, TensorSSA) else splat(side, t, count)
+        for side in (x, y)
+    )
+    return TensorSSA(emit.select(t, cond.broadcast_to(shape).value, a, b, count), shape, t)
+
+
+def _truth(x: Any, kind: str) -> Any:
+    if not isinstance(x, TensorSSA):
+        raise error(DSLUserCodeTypeError, f"expected a vector of Booleans, got {type(x).__name__}")
+    truth = x.to(Boolean)
+    return Boolean._make(tracing.emit_value("vector.reduction", Boolean.mlir_type, (truth.value,), _reduction(kind)))
+
+
+def any_(x: TensorSSA, *, loc: Any = None, ip: Any = None) -> Any:
+    """Whether any element is not zero."""
+    return _truth(x, "or")
+
+
+def all_(x: TensorSSA, *, loc: Any = None, ip: Any = None) -> Any:
+    """Whether all elements are not zero."""
+    return _truth(x, "and")

@@ -1,0 +1,205 @@
+"""Arrays of jax, and of libraries that keep them on a GPU, by the DLPack protocol."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kiln
+from kiln import cute
+from kiln.cute.host import arrays
+from kiln.cute.runtime import from_dlpack
+from kiln.hardware import current as hardware
+
+
+@cute.jit
+def copy(src: cute.Tensor, dst: cute.Tensor):
+    for i in range(cute.size(src)):
+        dst[i] = src[i].to(dst.element_type)
+
+
+class TestJax:
+    """The arrays of jax itself."""
+
+    @pytest.fixture
+    def jnp(self) -> Any:
+        pytest.importorskip("jax")
+        import jax.numpy
+
+        return jax.numpy
+
+    @pytest.mark.parametrize(
+        "name",
+        "float32 float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e8m0fnu float4_e2m1fn int8 uint8 int32 uint32 bool_".split(),
+    )
+    def test_element_types(self, jnp: Any, name: str):
+        dtype = getattr(jnp, name, None)
+        if dtype is None:
+            pytest.skip(f"this jax has no {name}")
+        numbers = [1.0, 2.0, 4.0, 0.5, 1.0, 2.0] if "float" in name else [1, 0, 1, 1, 0, 1]
+        x = jnp.asarray(numbers, jnp.float32).astype(dtype).reshape(2, 3)
+        if name == "float4_e2m1fn":
+            x = x.reshape(6)  # rows of three half bytes have no addresses
+        for given in (x, from_dlpack(x), from_dlpack(x).mark_layout_dynamic()):
+            got = np.zeros(x.shape, np.float32)
+            copy(given, got)
+            assert np.array_equal(got, np.asarray(x.astype(jnp.float32)))
+
+    def test_layout_lifetime_and_devices(self, jnp: Any):
+        x = jnp.arange(12.0).reshape(3, 4)
+        t = from_dlpack(x)
+        assert t.shape == (3, 4) and t.stride == (4, 1) and t.element_type is kiln.Float32
+        assert str(t.memspace) == "generic" and t.data_ptr == x.unsafe_buffer_pointer()
+        del x
+        gc.collect()
+        got = np.zeros((3, 4), np.float32)
+        copy(t, got)
+        assert np.array_equal(got, np.arange(12.0).reshape(3, 4))
+        with pytest.raises(kiln.DSLUserCodeTypeError, match="argument 'src'"):
+            cute.compile(copy, t, got)(jnp.arange(12.0), got)
+
+
+class OnGpu:
+    """An array that says it is in the memory of a GPU, as cupy's do: DLPack 0, a `stream` and no `max_version`."""
+
+    def __init__(self, data: np.ndarray, device: int = 2) -> None:
+        self.data, self.device = data, device
+        self.streams: list[Any] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device, 0
+
+    def __dlpack__(self, stream: Any = None) -> Any:
+        self.streams.append(stream)
+        capsule = self.data.__dlpack__()
+        tensor = arrays._DLTensor.from_address(arrays._capsule_pointer(capsule, b"dltensor"))
+        tensor.device.kind = self.device
+        return capsule
+
+
+def test_an_array_on_a_gpu():
+    x = OnGpu(np.arange(8, dtype=np.float32).reshape(2, 4))
+    t = from_dlpack(x, assumed_align=4)
+    assert str(t.memspace) == "gmem" and t.shape == (2, 4) and t.stride == (4, 1)
+    assert t.data_ptr == x.data.ctypes.data
+    assert x.streams == [-1]  # no wait: the launch is ordered by the stream it is given
+    out = np.zeros((2, 4), np.float32)
+    with kiln.target("cpu"):
+        for given in (x, t):
+            with pytest.raises(kiln.DSLUserCodeTypeError, match="on a CUDA device"):
+                copy(given, out)
+
+
+def test_a_gpu_served_from_host_memory(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hardware, "cuda_is_host_memory", True)
+    out = OnGpu(np.zeros((2, 4), np.float32))
+    with kiln.target("cpu"):
+        copy(OnGpu(np.arange(8, dtype=np.int16).reshape(4, 2).T), out)
+        copy(from_dlpack(OnGpu(np.ones((2, 4), np.uint8))), OnGpu(np.zeros((2, 4), np.float32)))
+    assert np.array_equal(out.data, np.arange(8).reshape(4, 2).T)
+
+
+@pytest.mark.parametrize("device, space", [(3, "generic"), (13, "gmem")])
+def test_memory_that_both_reach(device: int, space: str):
+    assert str(from_dlpack(OnGpu(np.zeros(4, np.float32), device)).memspace) == space
+
+
+def test_what_is_refused():
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="DLPack's device type 10"):
+        from_dlpack(OnGpu(np.zeros(4, np.float32), 10))
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="no DLPack protocol"):
+        from_dlpack([1.0, 2.0])
+
+
+class Versioned:
+    """An array of DLPack 1 with flags."""
+
+    def __init__(self, data: np.ndarray, flags: int, bits: int) -> None:
+        self.data, self.flags, self.bits = data, flags, bits
+        self.keep: list[Any] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, max_version: Any = None) -> Any:
+        made = arrays._Versioned(1, 0, None, None, self.flags)
+        shape = (ctypes.c_int64 * 1)(self.data.size * 8 // self.bits)
+        made.tensor.data, made.tensor.device.kind, made.tensor.ndim = self.data.ctypes.data, 1, 1
+        made.tensor.dtype.code, made.tensor.dtype.bits, made.tensor.dtype.lanes = 1, self.bits, 1
+        made.tensor.shape = shape
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        self.keep += [made, shape]
+        return new(ctypes.addressof(made), b"dltensor_versioned", None)
+
+
+def test_flags_of_the_protocol():
+    data = np.array([0x21, 0x43], np.uint8)
+    got = np.zeros(4, np.uint8)
+    copy(Versioned(data, 0, 4), got)
+    assert got.tolist() == [1, 2, 3, 4]
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="a byte of its own"):
+        from_dlpack(Versioned(data, 4, 4))
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="read-only"):
+        copy(got[:2], Versioned(data, 1, 8))
+
+
+# --- arrays whose elements are not what lies in memory ---------------------------------------------------------------
+
+
+class Vectors:
+    """An array that says its elements are vectors."""
+
+    def __init__(self, data: np.ndarray, lanes: int) -> None:
+        self.data, self.lanes = data, lanes
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        capsule = self.data.__dlpack__()
+        arrays._DLTensor.from_address(arrays._capsule_pointer(capsule, b"dltensor")).dtype.lanes = self.lanes
+        return capsule
+
+
+@cute.jit
+def size(x: cute.Tensor):
+    return cute.size(x)
+
+
+@cute.jit
+def size_of_first(xs: list):
+    return cute.size(xs[0])
+
+
+class Masked(np.ma.MaskedArray):
+    pass
+
+
+@pytest.mark.parametrize("lanes", [0, 2, 4])
+def test_elements_that_are_vectors_are_refused(lanes: int):
+    data = np.zeros(8, np.float32)
+    assert size(Vectors(data, 1)) == size_of_first([Vectors(data, 1)]) == 8
+    for call in (size, lambda x: size_of_first([x]), from_dlpack, cute.compile(size, data)):
+        with pytest.raises(kiln.DSLUserCodeTypeError, match=f"vectors of {lanes} Float32"):
+            call(Vectors(data, lanes))
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="lanes"):
+        kiln.kernels.softmax(Vectors(data, lanes))
+
+
+@pytest.mark.parametrize("kind", [np.ma.MaskedArray, Masked])
+def test_arrays_with_a_mask_are_refused(kind: type):
+    data = np.zeros(8, np.float32)
+    masked = np.ma.masked_array(data, mask=np.arange(8) < 4).view(kind)
+    compiled = cute.compile(size, data)
+    for _ in range(8):  # native code has seen arrays
+        assert size(data) == compiled(data) == 8
+    for call in (size, lambda x: size_of_first([x]), from_dlpack, compiled):
+        with pytest.raises(kiln.DSLUserCodeTypeError, match="has a mask"):
+            call(masked)
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="masked array"):
+        kiln.kernels.softmax(masked)
