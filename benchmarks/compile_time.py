@@ -24,10 +24,10 @@ GEMM, ATTENTION = "dense_gemm/tensorop_gemm.py", "attention/flash_attention_v2.p
 LIBRARY = ("elementwise", "softmax", "gemm", "attention")
 STAGES = {
     "lower": (
-        "split", "verify", "allow-fusion", "expand-narrow-floats", "cut-vectors", "flatten-branches", "expand-cute",
+        "outline-kernels", "verify", "allow-contraction", "expand-narrow-floats", "legalise-vectors", "convert-branches", "expand-cute",
         "mark-loops", "to-llvm",
     ),
-    "text": ("translate", "check", "keep-loop-marks", "kernel-attributes", "lines"),
+    "text": ("translate", "check", "keep-loop-annotations", "kernel-attributes", "lines"),
     "llvm": ("optimize",),
     "ptx": ("codegen",),
     "ptxas": ("ptxas",),

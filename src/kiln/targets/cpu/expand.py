@@ -14,6 +14,7 @@ from ..host.exits import return_at_ends
 from ..host.loops import stopped
 from ..lowering.builder import Builder, int_type, operations, ptr_type, symbol
 from ..lowering.expansion import begin, expand_operations, find_work
+from ..lowering.loop_annotations import keep_loop_annotations
 from ..lowering.memory import alignment_of
 from .passes import coroutines
 from .runtime import in_kernels, scheduler
@@ -134,8 +135,6 @@ class Expansion(host.Expansion):
 
     def finish_lowered(self, module: ir.Module) -> None:
         """Kernels whose threads wait become state machines."""
-        from .launch import keep_loop_annotations
-
         for func in operations(module):
             if func.name != "llvm.func":
                 continue

@@ -16,6 +16,7 @@ from ...dialects import cute
 from ...mlir import context, ir
 from ..host.expand import host_type
 from ..lowering.builder import Builder, function, int_type, ptr_type, struct_type
+from ..lowering.loop_annotations import LOOP_ANNOTATION
 from ..lowering.memory import carrier_type, from_carrier, to_carrier
 from .expand import HIDDEN, Expander, Expansion, FunctionState
 from .passes.loop_versioning import guarded_versions
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 LAUNCH_FUNCTION = "kiln_cpu_launch"
 
-LOOP_ANNOTATION = "llvm.loop_annotation"
-"""Attribute of an `scf.for` with hints for LLVM."""
 _VECTOR_LOOP = "#llvm.loop_annotation<unroll = <disable = true>>"
 _PLAIN_LOOP = "#llvm.loop_annotation<vectorize = <disable = true>, unroll = <disable = true>>"
 
@@ -204,14 +203,3 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
     b.call(LAUNCH_FUNCTION, [], [x.function.context, block, memory, *numbers])
     if x.module.sanitizer is not None:
         x.module.sanitizer.launched(x, b)
-
-
-def keep_loop_annotations(module: ir.Module) -> None:
-    """Lowering an `scf.for` leaves its hints on the branch back under a name that the translation does not read."""
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name in ("llvm.br", "llvm.cond_br") and LOOP_ANNOTATION in op.attributes:
-            op.attributes["loop_annotation"] = op.attributes[LOOP_ANNOTATION]
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)

@@ -253,7 +253,7 @@ def _expand_function(expansion: Expansion, kernel: Kernel) -> None:
     x = Expander(expansion, kernel, func.regions[0].blocks[0])
     work = find_work(x, func)
     accesses = enumerate(work.operations)
-    gone = store_forwarding.hand_on(
+    gone = store_forwarding.forward_stores(
         {n: (op, name) for n, (op, name, _) in accesses if name in store_forwarding.ACCESSES}
     )
     tasks = begin(x, work, gone)

@@ -184,7 +184,7 @@ class NvidiaTarget(Target):
         """Compile the function `entry` of a module and the kernels it launches. The module is changed."""
         from ...dialects import nvgpu
         from ...dialects.definition import verify
-        from .passes.kernel_outlining import split
+        from .passes.kernel_outlining import outline_kernels
 
         nvgpu.load_dialect()
         compilation = Compilation(module, entry, options)
@@ -193,8 +193,8 @@ class NvidiaTarget(Target):
         source = module.operation.clone()
         artifacts.add("mlir", source.get_asm)
         arch = current.architecture(compilation.options, self)
-        with compilation.stage("split"):
-            device, facts = split(module)
+        with compilation.stage("outline-kernels"):
+            device, facts = outline_kernels(module)
         code = Code(arch, b"", "", b"", [], {}, [], [])
         with contextlib.ExitStack() as running:
             if facts:
@@ -276,7 +276,7 @@ class NvidiaTarget(Target):
         from ..lowering.expansion import combined
         from . import launch
 
-        with compilation.stage("split"), context():
+        with compilation.stage("outline-kernels"), context():
             _mark_launches(compilation.module, code.kernels, code.arch)
             launch.make_table(compilation.module, len(facts))
         handlers = combined(HANDLERS, launch.HANDLERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ir_testing import after, check
 
-from kiln.targets.nvidia.passes.if_conversion import flatten_branches
+from kiln.targets.nvidia.passes.if_conversion import convert_branches
 
 
 def kernel(branch: str) -> str:
@@ -26,7 +26,7 @@ def store(
 
 
 def test_an_element_that_a_branch_sets_is_chosen() -> None:
-    text = after(kernel(f"scf.if %c {{ {store()} }}"), flatten_branches)
+    text = after(kernel(f"scf.if %c {{ {store()} }}"), convert_branches)
     check(
         text,
         """
@@ -44,7 +44,7 @@ def test_an_element_that_a_branch_sets_is_chosen() -> None:
 
 def test_each_branch_of_a_mask() -> None:
     branches = "\n".join(f"scf.if %c {{ {store()} }}" for _ in range(3))
-    text = after(kernel(branches), flatten_branches)
+    text = after(kernel(branches), convert_branches)
     assert text.count("arith.select") == 3
     assert "scf.if" not in text
 
@@ -64,4 +64,4 @@ def test_each_branch_of_a_mask() -> None:
 )
 def test_branches_that_stay(branch: str) -> None:
     source = kernel(branch)
-    assert after(source, flatten_branches) == after(source, lambda module: None)
+    assert after(source, convert_branches) == after(source, lambda module: None)

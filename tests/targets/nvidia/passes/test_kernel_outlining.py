@@ -8,7 +8,7 @@ from ir_testing import check
 
 from kiln.base_dsl.diagnostics import CompilerDiagnosticError
 from kiln.mlir import context, ir
-from kiln.targets.nvidia.passes.kernel_outlining import LaunchFacts, split
+from kiln.targets.nvidia.passes.kernel_outlining import LaunchFacts, outline_kernels
 
 KERNELS = """
 func.func @twice(%x: i32) -> i32 { %y = arith.addi %x, %x : i32 func.return %y : i32 }
@@ -22,7 +22,7 @@ def outlined(body: str, kernels: str = KERNELS) -> tuple[str, str, list[LaunchFa
     module = parse(f"{kernels}\nfunc.func @f(%n: i32, {SIZES}) {{ {CONSTANTS} {body} func.return }}")
     with context(), ir.Location.unknown():
         module.operation.verify()
-        device, facts = split(module)
+        device, facts = outline_kernels(module)
         module.operation.verify()
         device.operation.verify()
     return str(module), str(device), facts

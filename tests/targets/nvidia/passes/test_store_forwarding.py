@@ -16,7 +16,7 @@ from kiln.cute.runtime import from_dlpack
 from kiln.mlir import find, ir
 from kiln.targets.host import lower as cpu_lower
 from kiln.targets.nvidia.passes import store_forwarding
-from kiln.targets.nvidia.passes.if_conversion import flatten_branches
+from kiln.targets.nvidia.passes.if_conversion import convert_branches
 
 SIZE = 16
 
@@ -44,12 +44,12 @@ def handed_on(monkeypatch):
 
     def expand(module):
         original(module)
-        flatten_branches(module)
+        convert_branches(module)
         module.operation.verify()
         for op in module.body.operations:
             if op.operation.name == "func.func":
                 before = count(op.operation)
-                store_forwarding.hand_on(dict(enumerate(accesses(op.operation))))
+                store_forwarding.forward_stores(dict(enumerate(accesses(op.operation))))
                 module.operation.verify()
                 seen.append((before, count(op.operation)))
 
@@ -215,7 +215,7 @@ def forwarded(body: str) -> str:
             for op in find(module.operation, store_forwarding.ACCESSES)
             if op.parent.name != "builtin.module"
         ]
-        store_forwarding.hand_on(dict(enumerate(accesses)))
+        store_forwarding.forward_stores(dict(enumerate(accesses)))
 
     return after(source, run)
 

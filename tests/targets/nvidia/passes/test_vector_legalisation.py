@@ -16,7 +16,7 @@ from kiln.cute.runtime import from_dlpack
 from kiln.mlir import PACKAGE, context, ir
 from kiln.targets.host import lower as cpu_lower
 from kiln.targets.nvidia.passes import vector_legalisation
-from kiln.targets.nvidia.passes.vector_legalisation import cut_long_vectors
+from kiln.targets.nvidia.passes.vector_legalisation import legalise_vectors
 
 SIZE = 64
 
@@ -41,7 +41,7 @@ def cut(monkeypatch):
     def expand(module):
         original(module)
         before = long_ones(module)
-        cut_long_vectors(module)
+        legalise_vectors(module)
         module.operation.verify()
         seen.append((before, long_ones(module)))
 
@@ -169,7 +169,7 @@ def test_what_stays_gets_what_it_needs(name):
         before, ctx.allow_unregistered_dialects = ctx.allow_unregistered_dialects, True
         try:
             made = module(CASES[name])
-            cut_long_vectors(made)
+            legalise_vectors(made)
             made.operation.verify()
             text = str(made)
             assert not re.search(r"(addf|mulf|select) .*: vector<32xf32>", text)
@@ -216,7 +216,7 @@ def test_a_chain_of_operations_is_cut_once():
           %r = arith.mulf %s, %s : vector<32xf32>
           func.return %r : vector<32xf32>
         }""",
-        cut_long_vectors,
+        legalise_vectors,
     )
     check(
         text,
@@ -246,4 +246,4 @@ def test_a_chain_of_operations_is_cut_once():
 )
 def test_what_stays_as_it_is(body: str):
     source = f"func.func @f(%a: vector<8xf32>) -> vector<8xf32> {{ {body} func.return %r : vector<8xf32> }}"
-    assert after(source, cut_long_vectors) == after(source, lambda module: None)
+    assert after(source, legalise_vectors) == after(source, lambda module: None)

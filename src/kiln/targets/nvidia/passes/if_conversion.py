@@ -11,7 +11,7 @@ from ....mlir import find, ir
 from ...lowering.builder import constant_value
 
 
-def flatten_branches(module: ir.Module) -> None:
+def convert_branches(module: ir.Module) -> None:
     """Replace branches by choices."""
     for branch in find(module.operation, ("scf.if",)):
         store = _only_store(branch)

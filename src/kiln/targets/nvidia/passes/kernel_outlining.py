@@ -45,7 +45,7 @@ def _functions(module: ir.Module) -> dict[str, ir.Operation]:
     }
 
 
-def split(module: ir.Module) -> tuple[ir.Module, list[LaunchFacts]]:
+def outline_kernels(module: ir.Module) -> tuple[ir.Module, list[LaunchFacts]]:
     """Take the kernels out of a module; the module of device code, and its kernels in the order of their numbers."""
     functions = _functions(module)
     kernels = [name for name, func in functions.items() if cute.KERNEL in func.attributes]

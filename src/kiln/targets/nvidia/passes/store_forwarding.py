@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 ACCESSES = frozenset(("cute.alloc_rmem", "cute.load", "cute.store"))
-"""The operations that `hand_on` wants to know of."""
+"""The operations that `forward_stores` wants to know of."""
 _ALIASES = frozenset(("cute.cast_ptr", "cute.view", "cute.iter", "cute.cast_memref"))
 _MOST_GATHERED = 4
 """Elements of a vector that is put together of what several writes wrote."""
@@ -82,7 +82,7 @@ class _Source:
     place: int
 
 
-def hand_on(operations: Mapping[int, tuple[ir.Operation, str]]) -> set[int]:
+def forward_stores(operations: Mapping[int, tuple[ir.Operation, str]]) -> set[int]:
     """Replace reads by what was written, and remove writes that nobody reads; the numbers of operations that are gone.
 
     `operations` are those of a function whose names are in `ACCESSES`, with their names, in order. Memory is looked at whose

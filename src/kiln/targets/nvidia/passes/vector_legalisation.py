@@ -37,7 +37,7 @@ def _vector(type_: ir.Type, count: int) -> ir.Type:
     return ir.VectorType.get([count], element.element_type, loc=ir.Location.unknown(context()))
 
 
-def cut_long_vectors(module: ir.Module) -> None:
+def legalise_vectors(module: ir.Module) -> None:
     """Do the arithmetic on long vectors piece by piece."""
     operations = [op for op in find(module.operation, NAMES) if any(is_long(result.type) for result in op.results)]
     if operations:

@@ -1,0 +1,107 @@
+"""How each loop is to be unrolled, said to LLVM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....base_dsl.compiler import source_span
+from ....mlir import context, find, ir
+from ...lowering.builder import constant_value, symbol
+from ...lowering.loop_annotations import LOOP_ANNOTATION
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .kernel_outlining import LaunchFacts
+
+
+def _unroll(inside: str) -> ir.Attribute:
+    return ir.Attribute.parse(f"#llvm.loop_annotation<unroll = <{inside}>>", context())
+
+
+def mark_loops(module: ir.Module, facts: Sequence[LaunchFacts]) -> None:
+    """Say how each loop is to be unrolled: as the program asks; else only loops of constant length are.
+
+    Loops that are to be pipelined stay as they are: that copies of later turns may be made early is not known here. So do those
+    that are to be vectorized: a thread has no vectors. The facts of their kernel note them, for a remark.
+
+    A loop of constant length whose body indexes a thread's own memory by its counter is unrolled fully: only then can
+    that memory live in registers.
+    """
+    by_name = {fact.name: fact for fact in facts}
+    for op in find(module.operation, ("scf.for", "scf.while")):
+        if (hint := _unheeded(op)) and (fact := by_name.get(_function_name(op))):
+            fact.unheeded.append((source_span(op.location)[0], hint))
+        wish = _wish(op)
+        if wish:
+            op.attributes[LOOP_ANNOTATION] = _unroll(wish)
+
+
+def _unheeded(loop: ir.Operation) -> str:
+    """The hint of a loop that changes nothing."""
+    if "cute.prefetch_stages" in loop.attributes:
+        return f"prefetch_stages={loop.attributes['cute.prefetch_stages'].value}"
+    asked = "cute.vectorize" in loop.attributes and isinstance(loop.attributes["cute.vectorize"], ir.UnitAttr)
+    return "vectorize=True" if asked else ""
+
+
+def _function_name(op: ir.Operation) -> str:
+    while op.name != "func.func":
+        op = op.parent.operation  # pyright: ignore[reportOptionalMemberAccess]
+    return symbol(op)
+
+
+_FULL, _NEVER = "disable = false, full = true", "disable = true"
+
+
+def _wish(op: ir.Operation) -> str:
+    if op.name == "scf.while":
+        return _NEVER
+    if "cute.unroll_full" in op.attributes:
+        return _FULL
+    if "cute.unroll" in op.attributes:
+        count = op.attributes["cute.unroll"].value
+        return f"disable = false, count = {count} : i32" if count > 1 else _NEVER
+    bounds = [constant_value(v) for v in list(op.operands)[:3]]
+    if None in bounds:
+        return _NEVER
+    return _FULL if _indexes_memory(op) else ""
+
+
+def _indexes_memory(loop: ir.Operation) -> bool:
+    """Whether an address of a thread's own memory in a loop depends on its counter."""
+    reached = [loop.regions[0].blocks[0].arguments[0]]
+    seen = set(reached)
+    while reached:
+        for use in reached.pop().uses:
+            user = use.owner.operation
+            if user.name == "llvm.getelementptr" and _is_local(user.operands[0]):
+                return True
+            if user.name.startswith(("arith.", "llvm.getelementptr")):
+                new = [r for r in user.results if r not in seen]
+                reached += new
+                seen.update(new)
+    return False
+
+
+def _is_local(pointer: ir.Value) -> bool:
+    """Whether a pointer comes from an allocation of this function."""
+    while True:
+        owner = pointer.owner
+        if isinstance(owner, ir.Block):
+            return False
+        name = owner.operation.name
+        if name == "llvm.alloca":
+            return True
+        if name not in ("llvm.getelementptr", "llvm.extractvalue", "llvm.insertvalue", "llvm.addrspacecast"):
+            return False
+        operands = owner.operation.operands
+        pointer = (
+            operands[1]
+            if name == "llvm.insertvalue" and len(operands) > 1 and _is_pointer(operands[1])
+            else operands[0]
+        )
+
+
+def _is_pointer(value: ir.Value) -> bool:
+    return str(value.type).startswith("!llvm.ptr")

@@ -1,0 +1,83 @@
+"""How loops are to be unrolled, as IR."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from ir_testing import after
+
+from kiln.mlir import ir
+from kiln.targets.nvidia.passes.fma_contraction import allow_contraction
+from kiln.targets.nvidia.passes.kernel_outlining import LaunchFacts
+from kiln.targets.nvidia.passes.loop_unrolling import mark_loops
+
+FULL, NEVER = "<disable = false, full = true>", "<disable = true>"
+
+
+def marked(loop: str, facts: LaunchFacts | None = None) -> str:
+    source = f"""
+    func.func @k(%n: i32, %c: i1, %p: !llvm.ptr) {{
+      %zero = arith.constant 0 : i32
+      %one = arith.constant 1 : i32
+      %eight = arith.constant 8 : i32
+      %own = llvm.alloca %eight x f32 : (i32) -> !llvm.ptr
+      {loop}
+      func.return
+    }}"""
+    text = after(source, lambda module: mark_loops(module, [facts] if facts else []))
+    found = re.search(r"#llvm\.loop_unroll(<[^>]*>)", text)
+    return found.group(1) if found else ""
+
+
+def counted(bound: str, body: str = "", hints: str = "") -> str:
+    return f"scf.for %i = %zero to {bound} step %one : i32 {{ {body} }} {{{hints}}}"
+
+
+def indexing(memory: str) -> str:
+    return f"%q = llvm.getelementptr {memory}[%i] : (!llvm.ptr, i32) -> !llvm.ptr, f32"
+
+
+@pytest.mark.parametrize(
+    ("loop", "mark"),
+    [
+        (counted("%n"), NEVER),
+        (counted("%eight"), ""),  # as LLVM sees fit
+        (counted("%eight", indexing("%own")), FULL),  # or its memory could not be registers
+        (counted("%eight", indexing("%p")), ""),
+        (counted("%n", hints="cute.unroll_full"), FULL),
+        (counted("%n", hints="cute.unroll = 4 : i32"), "<disable = false, count = 4 : i32>"),
+        (counted("%eight", hints="cute.unroll = 1 : i32"), NEVER),
+        ("scf.while : () -> () { scf.condition(%c) } do { scf.yield }", NEVER),
+    ],
+    ids=["unknown length", "known", "own memory", "others' memory", "full", "four", "one", "while"],
+)
+def test_marks(loop: str, mark: str) -> None:
+    assert marked(loop) == mark
+
+
+@pytest.mark.parametrize(
+    ("hints", "noted"),
+    [("cute.prefetch_stages = 3 : i32", ["prefetch_stages=3"]), ("cute.vectorize", ["vectorize=True"]), ("", [])],
+)
+def test_hints_that_change_nothing_are_noted(hints: str, noted: list[str]) -> None:
+    facts = LaunchFacts("k")
+    marked(counted("%n", hints=hints), facts)
+    assert [hint for _, hint in facts.unheeded] == noted
+
+
+def test_products_and_sums_that_say_nothing_may_be_contracted() -> None:
+    source = """
+    func.func @f(%x: f32, %y: f32) -> f32 {
+      %p = arith.mulf %x, %y : f32
+      %s = arith.addf %p, %y fastmath<nnan> : f32
+      %q = arith.divf %s, %y : f32
+      func.return %q : f32
+    }"""
+
+    def run(module: ir.Module) -> None:
+        allow_contraction(module)
+
+    text = after(source, run)
+    assert "arith.mulf %arg0, %arg1 fastmath<contract>" in text
+    assert "fastmath<nnan>" in text and text.count("fastmath") == 2
