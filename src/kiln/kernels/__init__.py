@@ -7,6 +7,7 @@ from .. import lazy
 _PLACES = {
     "AttentionTiling": ".attentions.plan",
     "ElementTiling": ".pointwise.functions",
+    "Implementation": ".common.family",
     "ReductionTiling": ".reductions.functions",
     "RowTiling": ".rows.kernel",
     "StreamTiling": ".rows.stream",

@@ -11,6 +11,9 @@ import pytest
 
 import kiln
 from kiln import kernels
+from kiln.kernels.attentions import FAMILY, Attention
+from kiln.kernels.attentions.plan import default_tiling
+from kiln.kernels.devices import device_of
 
 SMALL = kernels.AttentionTiling(16, 16, 1, 1)
 RNG = np.random.default_rng(0)
@@ -231,22 +234,40 @@ def test_every_part_counts_as_its_sum_does():
 
 
 def test_the_plan_cuts_keys_where_blocks_are_few():
-    from kiln.kernels.attentions.plan import Problem, default_tiling
-    from kiln.kernels.devices import device_of
-
     hopper = device_of("sm_90a")
-    serving = Problem(1, 1, 32768, 32, 8, 128, 128)
+    serving = Attention(1, 1, 32768, 32, 8, 128, 128)
     few = default_tiling(serving, hopper)
     assert few.grouped
     assert 132 <= 8 * few.splits <= 132 * 8
-    assert default_tiling(serving._replace(keys=64), hopper).splits == 1
-    training = default_tiling(Problem(4, 8192, 8192, 16, 16, 128, 128), hopper)
+    assert default_tiling(dataclasses.replace(serving, keys=64), hopper).splits == 1
+    training = default_tiling(Attention(4, 8192, 8192, 16, 16, 128, 128), hopper)
     assert (training.splits, training.grouped) == (1, False)
+
+
+def test_problems_count_what_is_seen():
+    problem = Attention(3, 5, 9, 4, 2, 32, 64)
+    assert problem.seen == 5 * 9
+    assert dataclasses.replace(problem, right=0).seen == 5 + 6 + 7 + 8 + 9
+    assert dataclasses.replace(problem, left=1, right=0).seen == 5 * 2
+    assert dataclasses.replace(problem, keys=2, right=0).seen == 1 + 2  # the last query is aligned with the last key
+    assert problem.flops == 2 * 3 * 4 * 5 * 9 * (32 + 64)
+    assert problem.bytes == 3 * 2 * (32 + 64) * (5 * 4 + 9 * 2)
+    assert dataclasses.replace(problem, lse=True).bytes == problem.bytes + 4 * 3 * 4 * 5
+
+
+def test_plans_are_for_tuners():
+    problem, device = Attention(1, 1, 32768, 32, 8, 128, 128), device_of("sm_90a")
+    choices = FAMILY.choices(problem, device)
+    assert FAMILY.choose(problem, device).plan == default_tiling(problem, device)
+    assert len({choice.plan for choice in choices}) == len(choices) > 3
+    for choice in choices:
+        choice.implementation.check(problem, choice.plan, device)
+        assert choice.cost > 0
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_more_sequences_than_a_grid_has(packed, monkeypatch):
-    monkeypatch.setattr("kiln.kernels.attentions.functions._MOST_LAYERS", 2)
+    monkeypatch.setattr("kiln.kernels.attentions.functions.MOST_LAYERS", 2)
     q, k, v = normal(5, 3, 2, 32), normal(5, 20, 1, 32), normal(5, 20, 1, 32)
     wanted = exact(q, k, v)
     if not packed:
@@ -343,12 +364,9 @@ def test_refused(call, says):
 
 
 def test_default_tilings_fit():
-    from kiln.kernels.attentions.plan import Problem, default_tiling
-    from kiln.kernels.devices import device_of
-
     for device in map(device_of, ("sm_86", "sm_80", "sm_90a")):
         for dim in range(8, 257, 8):
             for dim_v in (dim, 64, 256):
                 for queries in (1, 20, 64, 1000):
-                    problem = Problem(1, queries, 4096, 8, 2, dim, dim_v)
+                    problem = Attention(1, queries, 4096, 8, 2, dim, dim_v)
                     default_tiling(problem, device).check(dim, dim_v, device.smem)

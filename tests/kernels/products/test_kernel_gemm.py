@@ -11,6 +11,9 @@ import pytest
 
 import kiln
 from kiln import cute, kernels
+from kiln.kernels.common.problem import Laid
+from kiln.kernels.devices import Device, device_of
+from kiln.kernels.products import FAMILY, Product
 
 SMALL = kernels.Tiling((32, 32, 32), (1, 2), 3)
 RNG = np.random.default_rng(0)
@@ -340,30 +343,85 @@ def test_refused(call, says):
         call()
 
 
-def test_chosen_tilings_fit():
-    from kiln.kernels.devices import device_of
-    from kiln.kernels.products.cost import Problem, chosen
-    from kiln.kernels.products.plan import k_step
+H200, A100, ADA = map(device_of, ("sm_90a", "sm_80", "sm_89"))
 
-    h200, a100, ada = map(device_of, ("sm_90a", "sm_80", "sm_89"))
+
+def product(dtype: Any, shape: tuple[int, int, int], k: int, out: Any = kiln.Float32, **options: Any) -> Product:
+    """The problem of arrays without gaps."""
+    batches, m, n = shape
+    a, b = Laid.dense(dtype, batches, m, k), Laid.dense(dtype, batches, k, n)
+    return Product(a, b, Laid.dense(out, batches, m, n), **options)
+
+
+def test_chosen_plans_fit():
     shapes = ((1, 8192, 8192), (1, 3000, 3000), (1, 100, 100), (16, 512, 512), (1, 64, 4096), (1, 1, 1))
-    for device in (h200, a100, ada):
+    for device in (H200, A100, ADA):
         for shape in shapes:
             for dtype in (kiln.Float16, kiln.Float32, kiln.Int8, kiln.Float8E4M3FN):
                 for k in (8, 4096):
-                    tiling = chosen(Problem(dtype, False, 32, shape, k), device)
-                    tiling.check(dtype.width, k_step(dtype), device.smem)
-                    if device.cluster == 1:
-                        tiling.check_splits(k, shape[0])
-            chosen(Problem(kiln.Float32, True, 32, shape, 4096), device).check_simt(device.smem)
-    f16 = kiln.Float16
-    assert chosen(Problem(f16, False, 16, (1, 8192, 8192), 8192), h200).block_mnk == (128, 256, 64)
-    assert chosen(Problem(f16, False, 16, (1, 3072, 3072), 3072), h200).block_mnk == (192, 192, 64)
-    few = (1, 64, 256)
-    assert chosen(Problem(f16, False, 16, few, 8192), h200).splits > 1
-    assert chosen(Problem(f16, False, 16, few, 8192), a100).splits > 1
-    assert chosen(Problem(f16, False, 16, few, 8192, in_parts=False), a100).splits == 1
-    assert chosen(Problem(f16, False, 16, (2, 64, 256), 8192), a100).splits == 1
+                    problem = product(dtype, shape, k, precision="tf32" if dtype is kiln.Float32 else "ieee")
+                    chosen = FAMILY.choose(problem, device)
+                    chosen.implementation.check(problem, chosen.plan, device)
+                    assert chosen.cost == chosen.implementation.cost(problem, chosen.plan, device)
+            FAMILY.choose(product(kiln.Float32, shape, 4096), device)
+
+    def plan(shape: tuple[int, int, int], k: int, device: Device) -> kernels.Tiling:
+        return FAMILY.choose(product(kiln.Float16, shape, k, kiln.Float16), device).plan
+
+    assert plan((1, 8192, 8192), 8192, H200).block_mnk == (128, 256, 64)
+    assert plan((1, 3072, 3072), 3072, H200).block_mnk == (192, 192, 64)
+    assert plan((1, 64, 256), 8192, H200).splits > 1
+    assert plan((1, 64, 256), 8192, A100).splits > 1
+    assert plan((2, 64, 256), 8192, A100).splits == 1
+
+
+def test_problems_count_their_work():
+    problem = product(kiln.Float16, (2, 64, 48), 32)
+    assert problem.flops == 2 * 2 * 64 * 48 * 32
+    assert problem.bytes == 2 * (2 * (64 + 48) * 32 + 2 * 64 * 48 * 2)
+    row = Laid(kiln.Float16, (2, 64, 48), (0, 0, 1))
+    assert dataclasses.replace(problem, others=(row,)).bytes == problem.bytes + 2 * 48
+
+
+def test_plans_are_for_tuners():
+    """Every plan works, the first is the one that is taken, and plans print as what makes them."""
+    problem = product(kiln.Float16, (1, 100, 100), 1024)
+    choices = FAMILY.choices(problem, H200)
+    assert choices[0] == FAMILY.choose(problem, H200)
+    assert len({choice.plan for choice in choices}) == len(choices) > 10
+    for choice in choices:
+        choice.implementation.check(problem, choice.plan, H200)
+    assert eval(repr(choices[0].plan), {"Tiling": kernels.Tiling}) == choices[0].plan
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (lambda: product(kiln.Float64, (1, 8, 8), 8), "Float64 and Float64"),
+        (lambda: product(kiln.Float16, (1, 8, 8), 8, precision="fast"), "precision 'fast'"),
+        (
+            lambda: dataclasses.replace(product(kiln.Float16, (1, 8, 8), 8), b=Laid.dense(kiln.Float16, 1, 9, 8)),
+            "shapes",
+        ),
+        (
+            lambda: dataclasses.replace(
+                product(kiln.Float16, (1, 8, 8), 8), out=Laid(kiln.Float16, (1, 8, 8), (128, 16, 2))
+            ),
+            "rows or columns are contiguous",
+        ),
+    ],
+)
+def test_problems_that_make_no_sense(asked, says):
+    with pytest.raises(TypeError, match=says):
+        asked()
+
+
+def test_an_epilogue_of_columns_in_parts():
+    """A second kernel adds parts of K, into a result whose columns are contiguous, too."""
+    a, b, bias = normal((16, 1024), np.float16), normal((1024, 24), np.float16), normal((24,), np.float32)
+    out = np.zeros((24, 16), np.float32).T
+    kernels.gemm(a, b, bias=bias, out=out, plan=kernels.Tiling((32, 32, 32), (1, 2), 2, 16))
+    close(out, exact(a, b) + bias, 64.0)
 
 
 def test_empty_results():

@@ -1,1 +1,6 @@
 """Attention."""
+
+from .implementations import FAMILY, Given
+from .problem import Attention
+
+__all__ = ["FAMILY", "Attention", "Given"]

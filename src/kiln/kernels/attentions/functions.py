@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from typing import TYPE_CHECKING, Any
 
-from ... import cute
-from ...base_dsl.typing import BFloat16, Float16, Float32, Int32
 from .. import devices
-from ..common import arrays, launches
-from ..common.calls import cannot_repeat, kernel_function, mode
-from .forward import forward
-from .parts import columns_of_a_part
-from .plan import AttentionTiling, Problem, default_tiling
+from ..common import arrays
+from ..common.calls import cannot_repeat, kernel_function
+from .forward import Lengths
+from .implementations import FAMILY, Given
+from .problem import ELEMENTS, MOST_LAYERS, Attention
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["AttentionTiling", "flash_attention"]
+__all__ = ["flash_attention"]
 
-_LOG2_E = 1.4426950408889634
-_L2_SHARE = 24 << 20
-"""Bytes of keys and values that blocks of threads which run at the same time may need: about half of a large L2 cache."""
 _FAR = 1 << 28
 """Further than any key."""
-_MOST_LAYERS = 65535
-"""Extent of a grid in its last mode, which has sequences and the parts of their keys."""
 
 
 @kernel_function("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "out")
@@ -47,7 +39,7 @@ def flash_attention(
     max_seqlen_k: int | None = None,
     out: Any = None,
     return_lse: bool = False,
-    plan: AttentionTiling | None = None,
+    plan: Any = None,
 ) -> Any:
     """softmax(scale * q k^T) v over the keys of each query; with `return_lse` also the logarithms of the sums.
 
@@ -64,8 +56,7 @@ def flash_attention(
     (batch, heads, queries) or (heads, all queries), f32. The same call gives the same bits.
     """
     given = (q, k, v, out, cu_seqlens_q, cu_seqlens_k, seqused_k)
-    request = _Request(given, causal, window, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, plan)
-    return request.run()
+    return Asked(given, causal, window, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, plan).run()
 
 
 def _limits(causal: bool, window: Any) -> tuple[int | None, int | None]:
@@ -87,7 +78,7 @@ def _as_rows(given: Sequence[Any]) -> list[Any]:
 
 
 @dataclasses.dataclass
-class _Request:
+class Asked:
     """What `flash_attention` is asked for."""
 
     given: tuple[Any, ...]
@@ -98,7 +89,7 @@ class _Request:
     max_q: int | None
     max_k: int | None
     return_lse: bool
-    tiling: AttentionTiling | None
+    plan: Any
 
     # --- what is refused ---
 
@@ -125,25 +116,15 @@ class _Request:
         shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
         modes = "(all rows, heads, D)" if packed else "(batch, rows, heads, D)"
         require(all(x.ndim == 4 - packed for x in (q, k, v)), f"flash_attention of shapes {shapes}: they are {modes}")
-        heads, heads_k = q.shape[-2], k.shape[-2]
         require(
             k.shape[:-1] == v.shape[:-1] and q.shape[-1] == k.shape[-1] and (packed or q.shape[0] == k.shape[0]),
             f"flash_attention of shapes {shapes}: batch, keys and heads of k and v agree, and D of q and k",
         )
         require(
-            heads_k > 0 and heads % heads_k == 0,
-            f"flash_attention of {heads} heads with {heads_k} of keys: the latter divide the former",
-        )
-        for dim in (q.shape[-1], v.shape[-1]):
-            require(
-                0 < dim <= 256 and dim % 8 == 0,
-                f"flash_attention with heads of {dim} elements: a multiple of 8, up to 256",
-                hint="fill heads up with zeros, and give the scale that they have without" if dim <= 256 else "",
-            )
-        require(
-            str(q.dtype).rpartition(".")[2] in _ELEMENTS, f"flash_attention of {q.dtype}", hint="float16 or bfloat16"
+            str(q.dtype).rpartition(".")[2] in ELEMENTS, f"flash_attention of {q.dtype}", hint="float16 or bfloat16"
         )
         require(q.dtype == k.dtype == v.dtype, f"flash_attention of {q.dtype}, {k.dtype} and {v.dtype}")
+        self.problem()
         self._check_numbers(names[4:])
         if out is not None:
             shape = (*q.shape[:-1], v.shape[-1])
@@ -215,11 +196,26 @@ class _Request:
         cannot_repeat("the longest sequence is looked up in the array")
         return max(1, int((starts[1:] - starts[:-1]).max()))
 
+    def mean(self) -> int:
+        """Keys of a sequence, on average."""
+        k = self.given[1]
+        return k.shape[1] if self.given[4] is None else -(-k.shape[0] // max(1, self.batches))
+
+    def problem(self, longest: int = 1) -> Attention:
+        """What is asked for, of so many queries."""
+        q, k, v, _, starts, _, used = self.given
+        left, right = _limits(self.causal, self.window)
+        keys = self.mean() if self.max_k is None else min(int(self.max_k), k.shape[-3])
+        return Attention(
+            self.batches, longest, keys, q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1],
+            ELEMENTS[str(q.dtype).rpartition(".")[2]], left, right, self.softcap > 0.0, self.return_lse,
+            starts is not None, used is not None,
+        )  # fmt: skip
+
     def run(self) -> Any:
         """Make the call."""
         self.check()
         q, k, v, out, *_ = self.given
-        left, right = _limits(self.causal, self.window)
         if out is None:
             out = arrays.empty(q, (*q.shape[:-1], v.shape[-1]), None)
         lse = None
@@ -233,57 +229,24 @@ class _Request:
             arrays.fill(out, 0.0)
             if lse is not None:
                 arrays.fill(lse, -math.inf)
-        elif self.batches > _MOST_LAYERS:
+        elif self.batches > MOST_LAYERS:
             self._run_in_turns(out, lse)
         else:
             for x in (q, k, v, out):
                 _check_rows(x)
-            self._run(out, lse, left, right)
+            longest = self.longest()
+            q, k, v, rows = _as_rows((q, k, v, out))
+            numbers = (longest, self.mean(), self.factor, float(self.softcap))
+            given = Given(q, k, v, rows, lse, Lengths(*self.given[4:]), *numbers)
+            FAMILY.run(self.problem(longest), devices.current(), given, self.plan)
         return out if lse is None else (out, lse)
-
-    def _run(self, out: Any, lse: Any, left: int | None, right: int | None) -> None:
-        q, k, v, _, *lengths = self.given
-        packed = lengths[0] is not None
-        head_dims = q.shape[-1], v.shape[-1]
-        longest = self.longest()
-        mean = -(-k.shape[0] // self.batches) if packed else k.shape[1]
-        keys = mean if self.max_k is None else min(int(self.max_k), k.shape[-3])
-        if left is not None and right is not None:
-            keys = min(keys, left + right + longest)
-        tiling = self.tiling
-        if tiling is None:
-            problem = Problem(self.batches, longest, keys, q.shape[-2], k.shape[-2], *head_dims)
-            tiling = default_tiling(problem, devices.current())
-        tiling.check(*head_dims, devices.current().smem)
-        arrays.require(
-            self.batches * tiling.splits <= _MOST_LAYERS,
-            f"{tiling}: {self.batches} sequences in {tiling.splits} parts are more than {_MOST_LAYERS} together",
-        )
-        rows = _as_rows((q, k, v, out))
-        found = None
-        if tiling.splits > 1:
-            shape = (tiling.splits, *rows[0].shape[:3], columns_of_a_part(head_dims[1]))
-            found = arrays.empty(q, shape, arrays.named_type(q, "float32"))
-        share = q.shape[-2] // k.shape[-2] if tiling.grouped else 1
-        compiled = _compiled(
-            mode(), str(q.dtype).rpartition(".")[2], _memory_of(q), head_dims,
-            dataclasses.replace(tiling, splits=1), (right is not None, left is not None, self.softcap > 0.0),
-            share, found is not None, lse is not None, tuple(x is not None for x in lengths),
-        )  # fmt: skip
-        factor, softcap = self.factor, float(self.softcap)
-        numbers = (
-            longest, (softcap or factor) * _LOG2_E, 2.0 * _LOG2_E * factor / softcap if softcap else 0.0,
-            _FAR if left is None else left, _FAR if right is None else right,
-            _side_by_side(q.shape[-2] // share, 2 * mean * sum(head_dims)), tiling.splits,
-        )  # fmt: skip
-        launches.run_arguments(compiled, [*rows, found, lse, *lengths, *numbers, arrays.stream_of(q)])
 
     def _run_in_turns(self, out: Any, lse: Any) -> None:
         """Sequences in turns, where there are more than a grid can have."""
         cannot_repeat("parts of the arrays are computed in turns")
         q, k, v, _, starts_q, starts_k, used = self.given
-        for first in range(0, self.batches, _MOST_LAYERS):
-            turn, ends = slice(first, first + _MOST_LAYERS), slice(first, first + _MOST_LAYERS + 1)
+        for first in range(0, self.batches, MOST_LAYERS):
+            turn, ends = slice(first, first + MOST_LAYERS), slice(first, first + MOST_LAYERS + 1)
             some = (q, k, v, out) if starts_q is not None else tuple(x[turn] for x in (q, k, v, out))
             starts = (None if x is None else x[ends] for x in (starts_q, starts_k))
             result = dataclasses.replace(self, given=(*some, *starts, None if used is None else used[turn])).run()
@@ -292,14 +255,8 @@ class _Request:
             if starts_q is None:
                 lse[turn] = result[1]
             else:
-                rows = slice(int(starts_q[first]), int(starts_q[min(first + _MOST_LAYERS, self.batches)]))
+                rows = slice(int(starts_q[first]), int(starts_q[min(first + MOST_LAYERS, self.batches)]))
                 lse[:, rows] = result[1][:, rows]
-
-
-def _side_by_side(heads: int, size: int) -> int:
-    """Heads that are done side by side, with keys and values of some size in bytes each: equally many each time."""
-    turns = -(-heads // max(1, _L2_SHARE // max(1, size)))
-    return -(-heads // turns)
 
 
 def _place(x: Any) -> str:
@@ -310,40 +267,8 @@ def _check_rows(x: Any) -> None:
     """Refuse an array whose heads cannot be copied 16 bytes at a time."""
     last = x.ndim - 1
     arrays.require(
-        arrays.strides(x)[last] == 1 and arrays.access_width(x, last) * arrays.itemsize(x) == arrays.WIDEST,
+        arrays.strides(x)[last] == 1 and arrays.laid(x).width(last) * arrays.itemsize(x) == arrays.WIDEST,
         f"flash_attention of an array with strides {arrays.strides(x)} at {arrays.address(x):#x}: the elements of a head are "
         "contiguous, and heads begin at multiples of 16 bytes",
         hint="make a contiguous copy",
-    )
-
-
-@functools.lru_cache(maxsize=1024)
-def _compiled(
-    _mode: Any, dtype: str, space: Any, head_dims: tuple[int, int], tiling: AttentionTiling,
-    masks: tuple[bool, bool, bool], share: int, parts: bool, lse: bool, lengths: tuple[bool, bool, bool],
-) -> Any:  # fmt: skip
-    """The function for arrays of any shape and strides with heads of some dimensions."""
-    element = _ELEMENTS[dtype]
-    rows = [_fake(element, 4, space) for _ in range(4)]
-    more = [_fake(Float32, 5, space) if parts else None, _fake(Float32, 2 if lengths[0] else 3, space) if lse else None]
-    more += [_fake(Int32, 1, space) if there else None for there in lengths]
-    kernel = forward(element, head_dims, tiling, masks, share, parts)
-    return cute.compile(kernel, *rows, *more, Int32(1), Float32(1.0), Float32(1.0), 0, 0, 1, 1, 0)
-
-
-_ELEMENTS = {"float16": Float16, "bfloat16": BFloat16}
-
-
-def _memory_of(x: Any) -> Any:
-    """Where an array lies: in a GPU, or anywhere."""
-    on_gpu = arrays.is_torch(x) and x.device.type == "cuda"
-    return cute.AddressSpace.gmem if on_gpu else cute.AddressSpace.generic
-
-
-def _fake(element: Any, modes: int, space: Any) -> Any:
-    """The description of an array with the last mode contiguous."""
-    strides = [cute.sym_int(64) for _ in range(modes - 1)]
-    align = arrays.WIDEST if element.width == 16 or modes == 5 else element.width // 8
-    return cute.runtime.make_fake_tensor(
-        element, tuple(cute.sym_int() for _ in range(modes)), (*strides, 1), memspace=space, assumed_align=align
     )

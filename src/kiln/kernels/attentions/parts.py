@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import cute, utils
-from ...base_dsl.ranges import const_expr, range_constexpr
-from ...base_dsl.typing import Float32, Int32, Int64
+from ... import Float32, Int32, Int64, const_expr, cute, range_constexpr, utils
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
 from .. import devices
+from .epilogue import LN_2
 
 _THREADS = 128
 _WIDTH = 4
@@ -22,7 +21,6 @@ _AT_ONCE = 4
 """Parts that a thread loads before it adds them."""
 _LOWEST = -1e30
 """The least logarithm: finite, so that differences of two are numbers."""
-_LN_2 = 0.6931471805599453
 
 
 def columns_of_a_part(head_dim_v: int) -> int:
@@ -79,7 +77,7 @@ class PartsSum:
                     if lane == 0:
                         value = Float32(-float("inf"))
                         if state[1] != 0.0:
-                            value = (state[0] + cute.math.log2(state[1])) * _LN_2
+                            value = (state[0] + cute.math.log2(state[1])) * LN_2
                         if const_expr(starts is None):
                             lse[batch, head, query] = value
                         else:

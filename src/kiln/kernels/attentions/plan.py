@@ -5,35 +5,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..common import arrays
 
 if TYPE_CHECKING:
     from ..devices import Device
+    from .problem import Attention
 
 _REGISTERS = 65536
 """Registers of a multiprocessor."""
 MOST_SPLITS = 256
 _FEW = 64
 """Up to so many queries those of the heads that share keys are put into one tile."""
-
-
-class Problem(NamedTuple):
-    """What is to be computed: sequences, their queries and keys (the most, or as many as they have on average), heads."""
-
-    batches: int
-    queries: int
-    keys: int
-    heads: int
-    heads_k: int
-    head_dim: int
-    head_dim_v: int
-
-    @property
-    def share(self) -> int:
-        """Heads that share keys."""
-        return self.heads // self.heads_k
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,25 +99,47 @@ def lanes(head_dim: int) -> int:
     return 8 if padded(head_dim) % 64 == 0 else 4
 
 
-def default_tiling(problem: Problem, device: Device) -> AttentionTiling:
+def default_tiling(problem: Attention, device: Device) -> AttentionTiling:
     """The tiling for a problem on a device.
 
     As many keys in a step as registers allow, since every step has its own costs.
     """
-    few = problem.queries <= _FEW
-    share = problem.share if few else 1
+    share = problem.share if problem.queries <= _FEW else 1
     chosen = _rows_tiling(problem.queries * share, problem, device)
     chosen = dataclasses.replace(chosen, grouped=share > 1)
+    return dataclasses.replace(chosen, splits=splits_for(*_work(problem, chosen), device.multiprocessors))
+
+
+def _work(problem: Attention, plan: AttentionTiling) -> tuple[int, int, float, int]:
+    """Tiles, the steps of each, what writing and reading a part of one takes in steps, blocks on a multiprocessor."""
+    share = problem.share if plan.grouped else 1
     rows = problem.queries * share
-    tiles = -(-rows // chosen.block_q) * (problem.heads // share) * problem.batches
-    steps = -(-problem.keys // chosen.block_k)
-    written_and_read = 8 * min(rows, chosen.block_q) * problem.head_dim_v
-    part_steps = _OF_PARTS * written_and_read / (2 * chosen.block_k * (problem.head_dim + problem.head_dim_v))
-    splits = splits_for(tiles, steps, part_steps, chosen.blocks_per_sm, device.multiprocessors)
-    return dataclasses.replace(chosen, splits=splits)
+    tiles = -(-rows // plan.block_q) * (problem.heads // share) * problem.batches
+    steps = -(-_visible(problem) // plan.block_k)
+    written_and_read = 8 * min(rows, plan.block_q) * problem.head_dim_v
+    part_steps = _OF_PARTS * written_and_read / (2 * plan.block_k * (problem.head_dim + problem.head_dim_v))
+    return tiles, steps, part_steps, plan.blocks_per_sm
 
 
-def _rows_tiling(rows: int, problem: Problem, device: Device) -> AttentionTiling:
+def _visible(problem: Attention) -> int:
+    """Keys that a query may see, at most."""
+    if problem.left is None or problem.right is None:
+        return problem.keys
+    return min(problem.keys, problem.left + problem.right + problem.queries)
+
+
+_SPEED = 3.5e6
+"""Multiplications and additions that a multiprocessor does in a microsecond."""
+
+
+def expected(problem: Attention, plan: AttentionTiling, device: Device) -> float:
+    """Microseconds that attention takes."""
+    work = _work(problem, plan)
+    step = 2 * plan.block_q * plan.block_k * (problem.head_dim + problem.head_dim_v) / _SPEED
+    return step * _time(*work, device.multiprocessors, plan.splits)
+
+
+def _rows_tiling(rows: int, problem: Attention, device: Device) -> AttentionTiling:
     """The tiling for tiles of so many rows, not cut."""
     head_dim, head_dim_v = problem.head_dim, problem.head_dim_v
     outputs = padded(head_dim_v)
@@ -174,16 +180,21 @@ def splits_for(tiles: int, steps: int, part_steps: float, blocks_per_sm: int, mu
 
     Writing and reading the outputs of a part takes as long as `part_steps` steps.
     """
-    at_once = blocks_per_sm * multiprocessors
 
     def cost(splits: int) -> float:
-        rounds, rest = divmod(tiles * splits, at_once)
-        rounds += _last_round(rounds, rest / at_once, blocks_per_sm)
-        time = blocks_per_sm * (-(-steps // splits) + _STEPS_OF_A_BLOCK) * rounds
-        return time if splits == 1 else time + _STEPS_OF_PARTS + part_steps * tiles * splits / multiprocessors
+        return _time(tiles, steps, part_steps, blocks_per_sm, multiprocessors, splits)
 
     best = min(range(1, max(1, min(steps, MOST_SPLITS)) + 1), key=cost)
     return best if cost(best) < _WORTH_IT * cost(1) else 1
+
+
+def _time(tiles: int, steps: int, part_steps: float, blocks_per_sm: int, multiprocessors: int, splits: int) -> float:
+    """Steps of a block that has a multiprocessor to itself that tiles take whose keys are cut into parts."""
+    at_once = blocks_per_sm * multiprocessors
+    rounds, rest = divmod(tiles * splits, at_once)
+    whole = rounds + _last_round(rounds, rest / at_once, blocks_per_sm)
+    time = blocks_per_sm * (-(-steps // splits) + _STEPS_OF_A_BLOCK) * whole
+    return time if splits == 1 else time + _STEPS_OF_PARTS + part_steps * tiles * splits / multiprocessors
 
 
 def _last_round(rounds: int, share: float, blocks_per_sm: int) -> float:

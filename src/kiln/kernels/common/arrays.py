@@ -16,12 +16,10 @@ from ...cute.runtime import from_dlpack
 from ...cute.tensor.pointer import AddressSpace, element_bits, natural_alignment
 from ...cute.tensor.tensor import TracedTensor
 from ...hardware import current as hardware
+from .problem import WIDEST, Laid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-WIDEST = 16
-"""Bytes of the widest access."""
 
 
 def is_torch(x: Any) -> bool:
@@ -400,21 +398,10 @@ def stream_of(x: Any) -> int:
     return 0
 
 
-def leading_mode(x: Any, modes: tuple[int, ...]) -> int | None:
-    """The one of some modes along which elements are adjacent; the last of several."""
-    found = [m for m in modes if strides(x)[m] == 1]
-    longer = [m for m in found if x.shape[m] != 1]
-    return (longer or found or [None])[-1]
-
-
-def access_width(x: Any, leading: int) -> int:
-    """How many elements along the leading mode can be accessed at once everywhere, at most `WIDEST` bytes' worth."""
-    size = itemsize(x)
-    width = max(1, WIDEST // size)
-    other = [abs(s) for m, s in enumerate(strides(x)) if m != leading and x.shape[m] != 1]
-    while width > 1 and (address(x) % (width * size) or x.shape[leading] % width or any(s % width for s in other)):
-        width //= 2
-    return width
+def laid(x: Any) -> Laid:
+    """How an array lies."""
+    where = address(x)
+    return Laid(element_type(x), tuple(x.shape), strides(x), min(WIDEST, where & -where) or WIDEST)
 
 
 def dynamic(x: Any, leading: int | None, width: int) -> Any:

@@ -7,11 +7,11 @@ by their values, and on the target in force. So it is run by Python once for eac
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import sys
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import guards, sanitizing
@@ -68,9 +68,6 @@ class _Parameters:
         others = any(p.name in self.named for p in found if p.kind is p.VAR_POSITIONAL)
         self.positions = tuple(before + [others] * (64 - len(before)))
         """By position, whether an argument may be an array; those after the last as the last."""
-        annotation = next((str(p.annotation) for p in found if p.name == "plan"), "")
-        self.plans = tuple(kind for kind in annotation.split(" | ") if kind != "None")
-        """Names of the types of plans."""
 
     def holder(self) -> tuple[Any, ...]:
         """What native code is told (see `calls.caller.engine.Engine.install`)."""
@@ -153,6 +150,15 @@ def _replaced(
     return first, {name: numbers[name] if name in numbers else rest[name] for name in options}
 
 
+_functions: weakref.WeakSet[KernelFunction] = weakref.WeakSet()
+
+
+def forget() -> None:
+    """Forget all programs of all functions: they would be others now."""
+    for function in list(_functions):
+        function.forget()
+
+
 class KernelFunction:
     """A function of arrays; what it does is recorded and repeated. Its slot `_native` holds programs for native code."""
 
@@ -164,6 +170,7 @@ class KernelFunction:
         self._function = function
         self._parameters = parameters
         self._programs: dict[Any, Program | None] = {}
+        _functions.add(self)
 
     def _run_in_python(self, *given: Any, **options: Any) -> Any:
         if call_program.recorder() is not None:
@@ -229,12 +236,6 @@ class KernelFunction:
             if name in parameters.arrays:
                 for x in value if name == "extras" and isinstance(value, (list, tuple)) else [value]:
                     arrays.require_array(x, self.__name__, name)
-        plan = options.get("plan")
-        arrays.require(
-            plan is None or type(plan).__name__ in parameters.plans,
-            f"{self.__name__}: plan is {type(plan).__name__}",
-            hint=" or ".join(f"kernels.{kind}(...)" for kind in parameters.plans),
-        )
         for x in walk.arrays:
             arrays.require_plain(x, self.__name__)
         out = options.get("out")
@@ -319,11 +320,19 @@ def _has_attributes(values: list[Any]) -> bool:
 
 
 def _is_constant(value: Any) -> bool:
-    """Whether objects of a type never change: types of elements, and tilings of this library."""
-    if type(value).__module__.startswith("kiln.kernels."):
-        return dataclasses.is_dataclass(value) and type(value).__hash__ is not None
+    """Whether objects of a type never change: types of elements, and plans."""
+    if type(value) in _constants:
+        return True
     libraries = [sys.modules.get(name) for name in ("numpy", "torch")]
     return any(library is not None and isinstance(value, library.dtype) for library in libraries)
+
+
+_constants: set[type] = set()
+
+
+def add_constant(kind: type) -> None:
+    """Objects of a type never change."""
+    _constants.add(kind)
 
 
 class Reads:

@@ -8,10 +8,46 @@ from typing import TYPE_CHECKING, Any
 
 from ... import cute
 from ...base_dsl.numeric.promotion import array_rules
-from ...cute.tensor.tensor_ssa import TensorSSA
+from ...base_dsl.static_key import static_key
+from ...cute.tensor.tensor_ssa import TensorSSA, VectorTruthError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+class Functions:
+    """Functions that are part of what a kernel is made for: equal if code, closures and defaults are. What else they read,
+    globals for example, is compared by who keeps what was made of them (`launches.made_of`).
+
+    `branching`: they are given one element at a time, and may branch on it.
+    """
+
+    def __init__(self, *given: Callable[..., Any], branching: bool = False) -> None:
+        self.given = given
+        self.branching = branching
+
+    @functools.cached_property
+    def key(self) -> Any:
+        """Equal for equal functions."""
+        return self.branching, *map(static_key, self.given)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Functions) and (self.given == other.given or self.key == other.key)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def callables(self) -> list[Callable[..., Any]]:
+        """As they are called with vectors of elements."""
+        return [one_by_one(function) for function in self.given] if self.branching else list(self.given)
+
+
+def vectors_first(run: Callable[[bool], Any]) -> Any:
+    """`run(False)`, with functions of vectors; if one branches on what it is given, `run(True)`, with one element at a time."""
+    try:
+        return run(False)
+    except VectorTruthError:
+        return run(True)
 
 
 def of_arrays(function: Callable[..., Any], *values: Any) -> Any:

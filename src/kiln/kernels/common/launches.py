@@ -16,6 +16,8 @@ from . import arrays, calls
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from .element_functions import Functions
+
 _MOST = 4096
 
 _compiled: dict[Any, Any] = {}
@@ -25,6 +27,21 @@ _compiled: dict[Any, Any] = {}
 def made(kind: type[Any], *arguments: Any) -> Any:
     """One kernel object for equal arguments, so that equal kernels are compiled once."""
     return kind(*arguments)
+
+
+def made_of(functions: Functions, make: Callable[[], Any], *key: Any) -> Any:
+    """One kernel object `make()` for an equal key and equal functions, as long as what they read is the same."""
+    key = (functions, *key)
+    found = _with_functions.get(key)
+    if found is None or not found[1].unchanged():
+        if len(_with_functions) >= _MOST:
+            _with_functions.clear()
+        reads = calls.Reads(functions.given)
+        found = _with_functions[key] = (make(), reads)
+    return found[0]
+
+
+_with_functions: dict[Any, tuple[Any, calls.Reads]] = {}
 
 
 def launcher(kernel: Any, given: Sequence[Any], *numbers: Any) -> Callable[[Sequence[Any]], None]:
@@ -52,16 +69,19 @@ def launcher(kernel: Any, given: Sequence[Any], *numbers: Any) -> Callable[[Sequ
     return run
 
 
-def run_on(
-    compiled: Any, given: Sequence[Any], tensors: Sequence[Any], numbers: tuple[Any, ...], whole: tuple[Any, ...]
-) -> None:
-    """Run compiled code on arrays that are these tensors, then numbers, on the stream of the first.
+def run_tensors(kernel: Any, given: Sequence[Any], tensors: Sequence[Any], first: int, *numbers: float) -> None:
+    """Run a kernel object on arrays, which are these tensors, of which those after the first few go into a list, and numbers.
 
-    `whole` are its arguments without the stream, as it is called under the sanitizer.
+    It is called on the stream of the first array. Code is kept for each kernel object and the types of the tensors.
     """
+    whole = (*tensors[:first], list(tensors[first:]))
+    key = (kernel, calls.mode(), first, *(t.__kiln_argument__()[0] for t in tensors))
+    compiled = _compiled.get(key)
+    if compiled is None:
+        compiled = _keep(key, cute.compile(kernel, *whole, *(1.0 for _ in numbers), 0))
     stream = arrays.stream_of(given[0])
     if sanitizing.kinds():
-        compiled(*whole, stream)
+        compiled(*whole, *map(float, numbers), stream)
         return
     leaves: list[Any] = []
     places: list[tuple[int, Any]] = []
@@ -73,29 +93,40 @@ def run_on(
 
 
 def run_arguments(compiled: Any, given: Sequence[Any]) -> None:
-    """Call compiled code with arrays and numbers, the last of which is the stream; it writes to none that is read-only.
+    """Call compiled code with arrays, numbers and tuples of such, the last of which is the stream; it writes to none that is
+    read-only.
 
     What it was compiled without is None.
     """
     if sanitizing.kinds():
-        compiled(*map(arrays.unlocked, given))
+        compiled(*map(_unlocked, given))
         return
     given = [value for value in given if value is not None]
     leaves: list[Any] = []
     places: list[tuple[int, Any]] = []
-    for value, own in zip(given, compiled.leaves_of(list(map(arrays.unlocked, given))), strict=True):
-        if arrays.is_array(value):
-            places.append((len(leaves), value))  # the address first
+    for value, own in zip(given, compiled.leaves_of(list(map(_unlocked, given))), strict=True):
+        at = 0
+        for x in filter(arrays.is_array, value if isinstance(value, tuple) else (value,)):
+            at = own.index(arrays.address(x), at)  # of the leaves of an array the address is the first
+            places.append((len(leaves) + at, x))
+            at += 1
         leaves += own
     calls.launch(compiled, leaves, places, len(leaves) - 1)
 
 
+def _unlocked(value: Any) -> Any:
+    return type(value)(*map(arrays.unlocked, value)) if isinstance(value, tuple) else arrays.unlocked(value)
+
+
 def _code(key: Any, kernel: Any, places: tuple[Any, ...], numbers: tuple[Any, ...]) -> Any:
     code = _compiled.get(key)
-    if code is None:
-        if len(_compiled) >= _MOST:
-            _compiled.clear()
-        code = _compiled[key] = cute.compile(kernel, places, *numbers, Int64(0))
+    return _keep(key, cute.compile(kernel, places, *numbers, Int64(0))) if code is None else code
+
+
+def _keep(key: Any, code: Any) -> Any:
+    if len(_compiled) >= _MOST:
+        _compiled.clear()
+    _compiled[key] = code
     return code
 
 

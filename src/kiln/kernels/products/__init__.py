@@ -1,1 +1,6 @@
 """Matrix products."""
+
+from .implementations import FAMILY, Given
+from .problem import Product
+
+__all__ = ["FAMILY", "Given", "Product"]

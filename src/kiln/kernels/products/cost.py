@@ -1,4 +1,4 @@
-"""Which tiling suits a matrix product: the one that is expected to take least time.
+"""What a matrix product cut by a `Tiling` is expected to take.
 
 A multiprocessor computes its tiles in waves of as many blocks as fit on it. A wave takes a start and an end, in which nothing
 is multiplied, and its multiplications, at a speed measured for each tiling; and no product is faster than its operands come
@@ -9,13 +9,17 @@ H200: half of them are met within 4 %, nine in ten within 11 %.
 from __future__ import annotations
 
 import dataclasses
-import functools
+import math
 from typing import TYPE_CHECKING, Any
 
-from .plan import MOST_IN_CLUSTER, Tiling, k_step
+from .plan import Tiling
+from .problem import INTEGERS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from ..devices import Device
+    from .problem import Product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,28 +85,11 @@ SIMT = (
 """Tilings without tensor cores."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """What is to be chosen for: types, the result (batches, M, N), K, and how the operands lie.
-
-    `aligned`: rows of both begin at multiples of 128 bytes. `in_parts`: K may be cut for a second kernel to add.
-    """
-
-    dtype: Any
-    simt: bool
-    out_bits: int
-    shape: tuple[int, int, int]
-    k: int
-    aligned: bool = True
-    in_parts: bool = True
-
-    def candidates(self) -> tuple[Candidate, ...]:
-        """What to choose from."""
-        if self.simt:
-            return SIMT
-        if self.dtype.width == 8:
-            return TENSOR_CORE_INTEGERS if self.dtype.is_integer else TENSOR_CORE_FLOAT8
-        return TENSOR_CORE_32 if self.dtype.width == 32 else TENSOR_CORE
+def tensor_core_candidates(dtype: Any) -> tuple[Candidate, ...]:
+    """What to choose from for operands of a type."""
+    if dtype.width == 8:
+        return TENSOR_CORE_INTEGERS if dtype.is_integer else TENSOR_CORE_FLOAT8
+    return TENSOR_CORE_32 if dtype.width == 32 else TENSOR_CORE
 
 
 # Microseconds, and TB/s, of an H200.
@@ -130,30 +117,30 @@ _SLOTS = (1.0, 1.0, 0.886, 0.909, 0.833, 0.773, 0.795, 0.909)
 """The share of multiprocessors that clusters of 1, 2, ... blocks can have: they lie within groups of multiprocessors."""
 
 
-@functools.lru_cache(maxsize=1024)
-def chosen(problem: Problem, device: Device) -> Tiling:
-    """The tiling that is expected to take least time on a device, of those that fit in its shared memory."""
-    step = 1 if problem.simt else k_step(problem.dtype)
-    best, least = Tiling(), float("inf")
-    for candidate in problem.candidates():
+def cuts(
+    problem: Product, candidates: Iterable[Candidate], step: int, device: Device
+) -> Iterator[tuple[Candidate, Tiling]]:
+    """Candidates with instructions of so much K, and as many parts of K as may be worth it."""
+    for candidate in candidates:
         for splits in (1, 2, 3, 4, 5, 6, 7, 8, 16):
             tiling = dataclasses.replace(candidate.tiling(step), splits=splits)
-            if splits > 1 and not _may_cut(problem, tiling, device):
-                continue
-            took = expected(problem, candidate, tiling, device)
-            if took < least:
-                best, least = tiling, took
-    return best
+            if splits == 1 or _may_cut(problem, tiling, device):
+                yield candidate, tiling
 
 
-def expected(problem: Problem, candidate: Candidate, tiling: Tiling, device: Device) -> float:
-    """Microseconds that a product takes; infinite if shared memory is too small."""
+def nearest(tiling: Tiling, candidates: Iterable[Candidate]) -> Candidate:
+    """The candidate whose tile is most like that of any tiling."""
+    m, n, _ = tiling.block_mnk
+    return min(candidates, key=lambda c: abs(math.log(c.block_mn[0] / m)) + abs(math.log(c.block_mn[1] / n)))
+
+
+def expected(problem: Product, candidate: Candidate, tiling: Tiling, used: int, device: Device) -> float:
+    """Microseconds that a product takes whose blocks use so much shared memory; infinite if that is too much."""
     (batches, m, n), k, bits = problem.shape, problem.k, problem.dtype.width
-    used = tiling.simt_smem_bytes() if problem.simt else tiling.smem_bytes(bits)
     if used > device.smem:
         return float("inf")
     tile_m, tile_n, tile_k = tiling.block_mnk
-    clustered = 1 < tiling.splits <= min(MOST_IN_CLUSTER, device.cluster)
+    clustered = tiling.in_clusters(device)
     slots = int(device.multiprocessors * (_SLOTS[tiling.splits - 1] if clustered else 1))
     slots = max(1, slots - slots % tiling.splits if clustered else slots)
     blocks = batches * _ceil(m, tile_m) * _ceil(n, tile_n) * tiling.splits
@@ -169,7 +156,7 @@ def expected(problem: Problem, candidate: Candidate, tiling: Tiling, device: Dev
     took += _ceil(each, resident) * (_WAVE[0] + _WAVE[1] * area)
     read = blocks * (min(tile_m, m) + min(tile_n, n)) * depth * bits / 8 / 1e6
     bounds = [took, _WAVE[0] + read / (_CACHE if problem.aligned else _CACHE / 2)]
-    moved = batches * ((m + n) * k * bits + m * n * problem.out_bits) / 8
+    moved = batches * ((m + n) * k * bits + m * n * problem.out.dtype.width) / 8
     if moved > _L2:
         waiting = min(blocks, resident * slots) * (tile_m + tile_n) * tile_k * (tiling.stages - 1) * bits / 8 / 1e6
         bounds.append(_WAVE[0] + moved / 1e6 / min(_MEMORY, waiting / _LATENCY))
@@ -185,12 +172,12 @@ def _ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _may_cut(problem: Problem, tiling: Tiling, device: Device) -> bool:
+def _may_cut(problem: Product, tiling: Tiling, device: Device) -> bool:
     m, n, _ = tiling.block_mnk
     if m * n > _MOST_SUMS:
         return False
     part, rest = divmod(problem.k, tiling.splits)
-    if tiling.splits <= min(MOST_IN_CLUSTER, device.cluster):
+    if tiling.in_clusters(device):
         return part >= _LEAST_PART
     whole = rest == 0 and part % tiling.block_mnk[2] == 0 and part >= _LEAST_PART_ALONE
-    return problem.in_parts and problem.shape[0] == 1 and whole and tiling.splits in (2, 4, 8, 16)
+    return problem.dtype not in INTEGERS and problem.shape[0] == 1 and whole and tiling.splits in (2, 4, 8, 16)

@@ -8,36 +8,13 @@ need no predicate but whether they exist.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ... import cute
-from ...base_dsl.numeric.operators import select
-from ...base_dsl.typing import Int8, Int32, Int64, Uint32, minimum
+from ... import Int8, Int32, Int64, Uint32, cute, minimum, select_
 from ...cute.nvgpu import CopyUniversalOp, cpasync
 
-
-@dataclasses.dataclass(frozen=True)
-class Operand:
-    """A or B: its elements, whether K is contiguous, and how many elements are copied at once."""
-
-    dtype: Any
-    k_major: bool
-    width: int
-    wide: bool = False
-    """Whether offsets inside a tile need 64 bits."""
-    half: bool = False
-    """Whether its elements become f16 in registers."""
-    few: bool = False
-    """Whether it has fewer rows than a tile: what is not there is not read."""
-
-    def atom(self, width: int) -> Any:
-        """The copy of some neighbours from global to shared memory: asynchronous, of at least 4 bytes, or else by registers."""
-        bits = width * self.dtype.width
-        if bits < 32:
-            return cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=bits)
-        mode = cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS
-        return cute.make_copy_atom(cpasync.CopyG2SOp(mode), self.dtype, num_bits_per_copy=bits)
+if TYPE_CHECKING:
+    from .problem import Operand
 
 
 class Feed:
@@ -54,7 +31,7 @@ class Feed:
         self.width = width
         self.rows = rows
         self.depth = depth
-        self.atom = operand.atom(width)
+        self.atom = _atom(operand.dtype, width)
         others = threads // lanes
         if operand.k_major:
             order = cute.make_layout((others, lanes), stride=(lanes, 1))
@@ -85,7 +62,7 @@ class Feed:
             if operand.k_major:
                 row = minimum(row, left - 1)
             else:  # whole pieces: the extent is a multiple of their width
-                row = cute.assume(select(row < left, row, Int32(0)), divby=self.width)
+                row = cute.assume(select_(row < left, row, Int32(0)), divby=self.width)
             offset: Any = 0
             for j in range(cute.size(places, mode=[2])):
                 k = places[0, i, j][1]
@@ -126,3 +103,12 @@ def _times(kind: Any, count: Any, stride: Any) -> Any:
     if isinstance(stride, int):
         return count * stride if stride > 1 else count if stride else 0
     return kind(count) * kind(stride)
+
+
+def _atom(dtype: Any, width: int) -> Any:
+    """The copy of some neighbours from global to shared memory: asynchronous, of at least 4 bytes, or else by registers."""
+    bits = width * dtype.width
+    if bits < 32:
+        return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=bits)
+    mode = cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS
+    return cute.make_copy_atom(cpasync.CopyG2SOp(mode), dtype, num_bits_per_copy=bits)

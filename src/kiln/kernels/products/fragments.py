@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import cute
-from ...base_dsl.typing import Float8E4M3FN, Float8E5M2, Float16, Float32, Int32, TFloat32, Uint16
+from ... import Float8E4M3FN, Float8E5M2, Float16, Float32, Int32, TFloat32, Uint16, cute
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp, warp
 from ..common.smem import swizzled
 from .plan import k_step
 
 if TYPE_CHECKING:
-    from .feed import Operand
     from .plan import Tiling
+    from .problem import Operand
 
 _EVEN, _ODD = 0x6420, 0x7531
 """The first, and the second, bytes of the four pairs in two words."""
@@ -55,6 +54,10 @@ class Fragments:
         rows, *others = self.shape
         rows = rows * self.operand.dtype.width // dtype.width
         return swizzled(dtype, (rows, *others), int(self.operand.k_major), self.in_pairs)
+
+    def ring_bytes(self) -> int:
+        """Shared memory of the ring."""
+        return cute.cosize(self.ring_layout()) * self.operand.dtype.width // 8
 
     def start(self, mma: Any, ring: Any, thread: Any) -> int:
         """Make room for the fragments of a whole tile; how many steps in K it has."""

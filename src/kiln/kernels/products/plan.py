@@ -1,12 +1,14 @@
-"""How a matrix product is cut into tiles."""
+"""How a matrix product is cut into tiles, by implementations whose threads copy and multiply in turn."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.typing import Float32
 from ..common import arrays
+
+if TYPE_CHECKING:
+    from ..devices import Device
 
 SIMT_WARP = (8, 4)
 """How the threads of a warp lie over M and N where each thread multiplies by itself."""
@@ -46,6 +48,10 @@ class Tiling:
     def threads(self) -> int:
         """Threads of a block."""
         return 32 * self.warps_mn[0] * self.warps_mn[1]
+
+    def in_clusters(self, device: Device) -> bool:
+        """Whether the blocks that share a tile add their sums themselves."""
+        return 1 < self.splits <= min(MOST_IN_CLUSTER, device.cluster)
 
     def smem_bytes(self, bits: int) -> int:
         """Shared memory of a block on the tensor cores: the ring, or the sums of a tile after it."""
@@ -133,8 +139,3 @@ _PART = 16
 def k_step(dtype: Any) -> int:
     """K of a tensor-core instruction: 32 bytes of it."""
     return 256 // dtype.width
-
-
-def uses_simt(dtype: Any, precision: str) -> bool:
-    """Whether each thread multiplies by itself: f32, unless fewer bits will do."""
-    return dtype is Float32 and precision == "ieee"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import cute
-from ...base_dsl.ranges import range_constexpr
-from ...base_dsl.typing import Float32, Int64
+from ... import Float32, Int64, cute, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
 

@@ -1,133 +1,50 @@
-"""What the kernels of matrix products have in common: which tile a block computes, and how sums become a result."""
+"""How the sums of a tile become elements of a result.
+
+An epilogue is given the sums of each thread and how they lie in the tile (a slice of the tiled MMA that made them), whatever the main
+loop was; shared memory is free by then.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any
 
-from ... import cute
-from ...base_dsl.ranges import const_expr, range_constexpr
-from ...base_dsl.typing import Boolean, Float32, Int8, Int32, Int64, Uint8
+from ... import Boolean, Float32, Int32, const_expr, cute, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
-from ...utils import swizzled_tile
 from ..common.smem import swizzled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .feed import Operand
-    from .plan import Tiling
-
-_GROUP = 16
-"""So many rows of tiles are computed side by side, to find each other's operands in the L2 cache."""
-
-
 _HELD = 64
 """Registers for what is loaded ahead when results are written."""
 
 
-class Product:
-    """D = combine(A B): the kernel for operands of some kinds, without its main loop."""
+class Epilogue:
+    """Writes combine(sums, alpha, beta, *others) of a tile. The `splits` blocks that share a tile add their sums first.
+
+    `other_widths`: how many neighbours in N of each of the other tensors can be loaded at once; None: sums are at most scaled.
+    """
 
     def __init__(
-        self,
-        a: Operand,
-        b: Operand,
-        out_dtype: Any,
-        out_width: int,
-        tiling: Tiling,
-        combine: Callable[..., Any],
-        other_widths: tuple[int, ...] | None = None,
-    ) -> None:
-        self.a = a
-        self.b = b
+        self, tile: tuple[int, int], threads: int, splits: int, acc_dtype: Any, out_dtype: Any, out_width: int,
+        combine: Callable[..., Any], other_widths: tuple[int, ...] | None,
+    ) -> None:  # fmt: skip
+        self.tile = tile
+        self.threads = threads
+        self.splits = splits
+        self.acc_dtype = acc_dtype
         self.out_dtype = out_dtype
         self.out_width = out_width
-        self.tiling = tiling
         self.combine = combine
         self.other_widths = other_widths
-        """How many neighbours in N of each of the other tensors can be loaded at once; None: sums are at most scaled."""
-
-    @property
-    def acc_dtype(self) -> Any:
-        """What sums are made in."""
-        return Int32 if self.a.dtype in (Int8, Uint8) else Float32
-
-    kernel: Any
-
-    def blocks_together(self) -> int:
-        """How many blocks at least are to fit on a multiprocessor; 0: as many as do. (Told 1, ptxas takes 255 registers for
-        8-bit floats, and runs out of them, where it needs 178.)
-        """
-        return 0
-
-    @cute.jit
-    def __call__(
-        self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32, stream: Int64
-    ):
-        """Launch it for (L, M, K), (L, K, N) and (L, M, N)."""
-        a = self.arranged(a, [1, 2, 0], self.a.width)  # (M, K, L)
-        b = self.arranged(b, [2, 1, 0], self.b.width)  # (N, K, L)
-        d = self.arranged(d, [1, 2, 0], self.out_width)  # (M, N, L)
-        extras = [self.arranged(x, [1, 2, 0], w) for x, w in zip(extras, self.other_widths or ())]
-        block_m, block_n, _ = self.tiling.block_mnk
-        tiles = cute.ceil_div(d.shape[0], block_m) * cute.ceil_div(d.shape[1], block_n)
-        splits = self.tiling.splits
-        self.kernel(a, b, d, extras, alpha, beta).launch(
-            grid=(tiles * splits, d.shape[2], 1),
-            block=(self.tiling.threads, 1, 1),
-            cluster=(splits, 1, 1) if splits > 1 else None,
-            stream=stream,
-            min_blocks_per_mp=self.blocks_together(),
-        )
-
-    def arranged(self, x: Any, modes: list[int], width: int) -> Any:
-        """A tensor with its modes in another order, strides known to be multiples of the width of an access."""
-        layout = cute.select(x.layout, mode=modes)
-        stride = tuple(s if isinstance(s, int) else cute.assume(s, divby=width) for s in layout.stride)
-        return cute.make_tensor(x.iterator, cute.make_layout(layout.shape, stride=stride))
-
-    def place(self, number: Int32, d: cute.Tensor) -> tuple[Any, Any]:
-        """The tile of a block."""
-        block_m, block_n, _ = self.tiling.block_mnk
-        tiles_m, tiles_n = cute.ceil_div(d.shape[0], block_m), cute.ceil_div(d.shape[1], block_n)
-        return swizzled_tile(number, tiles_m, tiles_n, _GROUP)
-
-    @cute.jit
-    def begin(self, feeds: Any, a: cute.Tensor, b: cute.Tensor, rings: Any, where: Any, thread: Int32, rank: Any):
-        """Begin to fill the ring with this block's tiles of K: where those that follow are, and how many there are in all."""
-        splits, stages, depth = self.tiling.splits, self.tiling.stages, self.tiling.block_mnk[2]
-        a_feed, b_feed = feeds
-        a_next = a_feed.start(a, rings[0], where[0], thread)
-        b_next = b_feed.start(b, rings[1], where[1], thread)
-        tiles = cute.ceil_div(a.shape[1], depth)
-        rest = a.shape[1] - (tiles - 1) * depth  # of the first tile; the others are whole
-        exists = Boolean(True)
-        if const_expr(splits > 1):
-            first = tiles * rank // splits
-            tiles = tiles * (rank + 1) // splits - first
-            exists = tiles > 0
-            before = rest + (first - 1) * depth if first > 0 else Int32(0)
-            a_next, b_next = a_feed.advanced(a_next, before), b_feed.advanced(b_next, before)
-            rest = Int32(depth) if first > 0 else rest
-        a_feed.fetch(a_next, 0, exists, rest)
-        b_feed.fetch(b_next, 0, exists, rest)
-        arch.cp_async_commit_group()
-        a_next, b_next = a_feed.advanced(a_next, rest), b_feed.advanced(b_next, rest)
-        for stage in range_constexpr(1, stages - 1):
-            if stage <= tiles:  # one more than there are: what is read ahead of the last is zeros
-                a_feed.fetch(a_next, stage, stage < tiles)
-                b_feed.fetch(b_next, stage, stage < tiles)
-            arch.cp_async_commit_group()
-            a_next, b_next = a_feed.advanced(a_next, depth), b_feed.advanced(b_next, depth)
-        return a_next, b_next, tiles
 
     @cute.jit
     def write(self, part: Any, thread: Int32, rank: Any, acc: cute.Tensor, memory: Any, d: Any, rest: Any, where: Any):
         """Write a thread's results of a tile. `rest`: the other tensors, alpha, beta. Nobody uses shared memory any more."""
         extras, alpha, beta = rest
-        if const_expr(self.tiling.splits > 1 or self.other_widths is not None):
+        if const_expr(self.splits > 1 or self.other_widths is not None):
             self.write_combined(part, thread, rank, acc, memory, d, extras, alpha, beta, where)
         else:
             result = cute.make_rmem_tensor(acc.shape, self.out_dtype)
@@ -137,7 +54,7 @@ class Product:
     @cute.jit
     def write_plain(self, part: Any, thread: Int32, result: cute.Tensor, memory: Any, d: cute.Tensor, where: Any):
         """Write results by way of shared memory, in whole rows."""
-        block_m, block_n, _ = self.tiling.block_mnk
+        block_m, block_n = self.tile
         places = cute.local_tile(cute.make_identity_tensor(d.shape), (block_m, block_n), where)
         staged = cute.make_tensor(
             cute.recast_ptr(memory, dtype=self.out_dtype), swizzled(self.out_dtype, (block_m, block_n), 1)
@@ -146,8 +63,8 @@ class Product:
         arch.sync_threads()
         width = self.out_width
         atom = cute.make_copy_atom(CopyUniversalOp(), self.out_dtype, num_bits_per_copy=width * self.out_dtype.width)
-        lanes = math.gcd(block_n // width, self.tiling.threads)
-        threads = cute.make_layout((self.tiling.threads // lanes, lanes), stride=(lanes, 1))
+        lanes = math.gcd(block_n // width, self.threads)
+        threads = cute.make_layout((self.threads // lanes, lanes), stride=(lanes, 1))
         copy = cute.make_tiled_copy_tv(atom, threads, cute.make_layout((1, width))).get_slice(thread)
         d_part = copy.partition_D(cute.local_tile(d, (block_m, block_n), where))
         s_part, coords = copy.partition_S(staged), copy.partition_S(places)
@@ -169,8 +86,7 @@ class Product:
 
         The blocks of a cluster add their sums, in order, each block for a part of the tile.
         """
-        block_m, block_n, _ = self.tiling.block_mnk
-        tile, splits, threads = (block_m, block_n), self.tiling.splits, self.tiling.threads
+        tile, splits, threads = self.tile, self.splits, self.threads
         layout = swizzled(self.acc_dtype, tile, 1)
         own = cute.make_tensor(cute.recast_ptr(memory, dtype=self.acc_dtype), layout)
         cute.autovec_copy(acc, part.partition_C(own))
@@ -182,7 +98,7 @@ class Product:
 
         width = min(self.out_width, 128 // self.acc_dtype.width)
         load, store = self.access(self.acc_dtype, width), self.access(self.out_dtype, width)
-        lanes = math.gcd(block_n // width, threads)
+        lanes = math.gcd(tile[1] // width, threads)
         order = cute.make_layout((threads // lanes, lanes), stride=(lanes, 1))
         copy = cute.make_tiled_copy_tv(load, order, cute.make_layout((1, width))).get_slice(thread)
         blocks = [
@@ -234,3 +150,24 @@ class Product:
         """How many pieces of so many registers each are loaded before the first is used: a divisor of their number."""
         most = max(1, _HELD // registers)
         return max(n for n in range(1, count + 1) if count % n == 0 and n <= most)
+
+
+class DirectEpilogue(Epilogue):
+    """The same, with results written from registers where they are at most scaled: a thread has `vector` neighbours in N."""
+
+    vector = 4
+
+    @cute.jit
+    def write_plain(self, part: Any, thread: Int32, result: cute.Tensor, memory: Any, d: cute.Tensor, where: Any):
+        """Write a thread's results, neighbours in N at once where D is aligned."""
+        tile = self.tile
+        width = min(self.vector, self.out_width)
+        to = part.partition_C(cute.local_tile(d, tile, where))  # (1, (4, M), (4, N))
+        coords = part.partition_C(cute.local_tile(cute.make_identity_tensor(d.shape), tile, where))
+        atom = cute.make_copy_atom(CopyUniversalOp(), self.out_dtype, num_bits_per_copy=width * self.out_dtype.width)
+        for i in range_constexpr(cute.size(to, mode=[1])):
+            lines = cute.logical_divide(to[0, i, None], width)  # (width, N)
+            parts = cute.logical_divide(result[0, i, None], width)
+            for j in range_constexpr(cute.size(lines, mode=[1])):
+                inside = cute.elem_less(coords[0, i, j * width], d.shape)
+                cute.copy(atom, parts[None, j], lines[None, j], pred=inside)

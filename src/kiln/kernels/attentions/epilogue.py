@@ -1,0 +1,110 @@
+"""How what was summed over the keys becomes outputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ... import Boolean, Float32, Int32, const_expr, cute, range_constexpr
+from ...cute import arch
+from ...cute.nvgpu import CopyUniversalOp
+from .tile import only_here, piece
+
+if TYPE_CHECKING:
+    from .tile import Tile
+
+LN_2 = 0.6931471805599453
+
+
+class Epilogue:
+    """Writes the outputs of a tile, given what each thread has: sums of values, minus the references of its rows, sums of weights."""
+
+    __kiln_immutable__ = True
+
+    def __init__(self, of: Tile) -> None:
+        self.of = of
+
+    @cute.jit
+    def finish(self, memory: cute.Tensor, result: Any, out: cute.Tensor, lse: Any, tile: Int32, queries: Int32):
+        """Divide by the sums, and write the outputs by way of shared memory, in whole rows."""
+        block_q, m_tiles = self.of.tiling.block_q, self.of.tiling.m_tiles
+        out_acc, lowered, sums = result
+        thread = only_here(arch.thread_idx()[0])
+        mma = self.of.mma()
+        places = mma.get_slice(thread).partition_C(cute.make_identity_tensor((block_q, self.of.padded_v)))
+        for m in range_constexpr(m_tiles):
+            for half in range_constexpr(2):
+                number = 2 * m + half
+                total = sums[number]
+                total = total + arch.shuffle_sync_bfly(total, offset=1)
+                total = total + arch.shuffle_sync_bfly(total, offset=2)
+                inverse = Float32(0.0)
+                if total != 0.0:
+                    inverse = arch.rcp_approx(total)
+                for n in range_constexpr(self.of.padded_v // 8):
+                    for c in range_constexpr(2):
+                        out_acc[(c, half), m, n] = out_acc[(c, half), m, n] * inverse
+                if const_expr(lse is not None):
+                    row, column = places[(0, half), m, 0]
+                    row = row + tile * block_q
+                    if column == 0 and row < queries * self.of.share:
+                        value = Float32(-float("inf"))
+                        if total != 0.0:
+                            value = (cute.math.log2(total) - lowered[number]) * LN_2
+                        lse[row] = value
+        rounded = cute.make_rmem_tensor(out_acc.shape, self.of.dtype)
+        rounded.store(out_acc.load().to(self.of.dtype))
+        # All have read the queries and what else was there.
+        arch.sync_threads()
+        store = cute.make_copy_atom(CopyUniversalOp(), self.of.dtype, num_bits_per_copy=32)
+        writer = cute.make_tiled_copy_C(store, mma).get_slice(thread)
+        cute.copy(store, writer.retile(rounded), writer.partition_D(memory))
+        arch.sync_threads()
+        copy = self.of.row_copy(self.of.padded_v, False).get_slice(thread)
+        from_ = copy.partition_S(memory)
+        coords = copy.partition_S(cute.make_identity_tensor((block_q, self.of.padded_v)))
+        held = cute.make_fragment_like(from_)
+        cute.copy(copy, from_, held)
+        inside = cute.make_rmem_tensor((1, *held.shape[1:]), Boolean)
+        for i in range_constexpr(cute.size(held, mode=[1])):
+            for j in range_constexpr(cute.size(held, mode=[2])):
+                row, column = coords[0, i, j]
+                there = tile * block_q + row < queries * self.of.share
+                if const_expr(self.of.dim_v != self.of.padded_v):
+                    there = there & (column < self.of.dim_v)
+                inside[0, i, j] = there
+                if const_expr(self.of.share > 1):
+                    place = piece(out, tile * block_q + row, column)
+                    cute.copy(copy, held[None, i, j], place, pred=inside[None, i, j])
+        if const_expr(self.of.share == 1):
+            to = copy.partition_D(cute.local_tile(out, (block_q, self.of.padded_v), (tile, 0)))
+            cute.copy(copy, held, to, pred=inside)
+
+    @cute.jit
+    def finish_part(self, result: Any, found: cute.Tensor, tile: Int32, queries: Int32):
+        """Write what a part of the keys gives: outputs, divided by the sums, and the binary logarithm after them."""
+        out_acc, lowered, sums = result
+        part = self.of.mma().get_slice(only_here(arch.thread_idx()[0]))
+        places = part.partition_C(cute.make_identity_tensor((self.of.tiling.block_q, self.of.padded_v)))
+        store = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=64)
+        pair = cute.make_rmem_tensor((2,), Float32)
+        for m in range_constexpr(self.of.tiling.m_tiles):
+            for half in range_constexpr(2):
+                number = 2 * m + half
+                total = sums[number]
+                total = total + arch.shuffle_sync_bfly(total, offset=1)
+                total = total + arch.shuffle_sync_bfly(total, offset=2)
+                inverse, logarithm = Float32(0.0), Float32(-float("inf"))
+                if total != 0.0:
+                    inverse = arch.rcp_approx(total)
+                    logarithm = cute.math.log2(total) - lowered[number]
+                row, column = places[(0, half), m, 0]
+                row = row + tile * self.of.tiling.block_q
+                if row < queries * self.of.share:
+                    target = found[row, None]
+                    for n in range_constexpr(self.of.dim_v // 8):
+                        for c in range_constexpr(2):
+                            pair[c] = out_acc[(c, half), m, n] * inverse
+                        place = (target.iterator + (column + 8 * n)).with_alignment(8)
+                        cute.copy(store, pair, cute.make_tensor(place, cute.make_layout((2,))))
+                    if column == 0:
+                        target[self.of.dim_v] = logarithm

@@ -1,0 +1,133 @@
+"""The implementations of attention."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ... import Float32, Int32, cute
+from ..common import arrays, calls, launches
+from ..common.family import Family, Implementation, varied
+from .forward import Lengths, Numbers, forward
+from .parts import columns_of_a_part
+from .plan import AttentionTiling, default_tiling, expected
+from .problem import MOST_LAYERS, Attention
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..devices import Device
+
+FAMILY = Family("attentions")
+
+_LOG2_E = 1.4426950408889634
+_L2_SHARE = 24 << 20
+"""Bytes of keys and values that blocks of threads which run at the same time may need: about half of a large L2 cache."""
+_FAR = 1 << 28
+"""Further than any key."""
+
+
+class Given(NamedTuple):
+    """The arrays of attention: (batch, rows, heads, D), batch 1 for sequences one after another; logarithms, or None; lengths.
+
+    `longest`: queries of the longest sequence, or more. `mean`: keys of a sequence on average.
+    """
+
+    q: Any
+    k: Any
+    v: Any
+    out: Any
+    lse: Any
+    lengths: Lengths
+    longest: int
+    mean: int
+    scale: float
+    softcap: float
+
+
+@FAMILY.register
+class TensorCoreAttention(Implementation):
+    """FlashAttention-2 with `mma.sync`."""
+
+    plan = AttentionTiling
+    repeats = True
+
+    def supports(self, problem: Attention, device: Device) -> str | None:
+        return None
+
+    def plans(self, problem: Attention, device: Device) -> Iterator[AttentionTiling]:
+        def check(plan: AttentionTiling) -> None:
+            self.check(problem, plan, device)
+
+        first = default_tiling(problem, device)
+        return varied(first, check, block_k=(32, 64, 96), blocks_per_sm=(1, 2), splits=sorted({1, first.splits}))
+
+    def cost(self, problem: Attention, plan: AttentionTiling, device: Device) -> float:
+        return expected(problem, plan, device)
+
+    def check(self, problem: Attention, plan: AttentionTiling, device: Device) -> None:
+        plan.check(*problem.head_dims, device.smem)
+        arrays.require(
+            problem.batches * plan.splits <= MOST_LAYERS,
+            f"{plan}: {problem.batches} sequences in {plan.splits} parts are more than {MOST_LAYERS} together",
+        )
+
+    def run(self, problem: Attention, plan: AttentionTiling, given: Given) -> None:
+        q, head_dims = given.q, problem.head_dims
+        found = None
+        if plan.splits > 1:
+            shape = (plan.splits, *q.shape[:3], columns_of_a_part(problem.head_dim_v))
+            found = arrays.empty(q, shape, arrays.named_type(q, "float32"))
+        share = problem.share if plan.grouped else 1
+        compiled = _compiled(
+            calls.mode(), problem.dtype, _memory_of(q), head_dims, dataclasses.replace(plan, splits=1),
+            (problem.right is not None, problem.left is not None, problem.capped), share, found is not None,
+            problem.lse, tuple(x is not None for x in given.lengths),
+        )  # fmt: skip
+        scale, softcap = given.scale, given.softcap
+        numbers = Numbers(
+            scale=(softcap or scale) * _LOG2_E,
+            cap=2.0 * _LOG2_E * scale / softcap if softcap else 0.0,
+            left=_FAR if problem.left is None else problem.left,
+            right=_FAR if problem.right is None else problem.right,
+            group=_side_by_side(problem.heads // share, 2 * given.mean * sum(head_dims)),
+            splits=plan.splits,
+        )
+        rows = (q, given.k, given.v, given.out, found, given.lse)
+        launches.run_arguments(compiled, [*rows, given.lengths, given.longest, numbers, arrays.stream_of(q)])
+
+
+def _side_by_side(heads: int, size: int) -> int:
+    """Heads that are done side by side, with keys and values of some size in bytes each: equally many each time."""
+    turns = -(-heads // max(1, _L2_SHARE // max(1, size)))
+    return -(-heads // turns)
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(
+    _mode: Any, element: Any, space: Any, head_dims: tuple[int, int], tiling: AttentionTiling,
+    masks: tuple[bool, bool, bool], share: int, parts: bool, lse: bool, lengths: tuple[bool, ...],
+) -> Any:  # fmt: skip
+    """The function for arrays of any shape and strides with heads of some dimensions."""
+    rows = [_fake(element, 4, space) for _ in range(4)]
+    more = [_fake(Float32, 5, space) if parts else None, _fake(Float32, 2 if lengths[0] else 3, space) if lse else None]
+    vectors = Lengths(*(_fake(Int32, 1, space) if there else None for there in lengths))
+    kernel = forward(element, head_dims, tiling, masks, share, parts)
+    numbers = Numbers(Float32(1.0), Float32(1.0), 0, 0, 1, 1)
+    return cute.compile(kernel, *rows, *more, vectors, Int32(1), numbers, 0)
+
+
+def _memory_of(x: Any) -> Any:
+    """Where an array lies: in a GPU, or anywhere."""
+    on_gpu = arrays.is_torch(x) and x.device.type == "cuda"
+    return cute.AddressSpace.gmem if on_gpu else cute.AddressSpace.generic
+
+
+def _fake(element: Any, modes: int, space: Any) -> Any:
+    """The description of an array with the last mode contiguous."""
+    strides = [cute.sym_int(64) for _ in range(modes - 1)]
+    align = arrays.WIDEST if element.width == 16 or modes == 5 else element.width // 8
+    return cute.runtime.make_fake_tensor(
+        element, tuple(cute.sym_int() for _ in range(modes)), (*strides, 1), memspace=space, assumed_align=align
+    )

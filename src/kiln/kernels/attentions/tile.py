@@ -1,0 +1,60 @@
+"""A tile of queries: how the threads of a block share it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ... import Float32, cute
+from ...cute import arch
+from ...cute.nvgpu import CopyUniversalOp, cpasync, warp
+from .plan import padded
+
+if TYPE_CHECKING:
+    from .plan import AttentionTiling
+
+VALUES = 8
+"""Elements of 16 bits that are copied at once."""
+
+
+class Tile:
+    """Queries of some element type and head dimensions, cut like this.
+
+    The rows of a tile are queries, of each `share` heads which share their keys in succession.
+    """
+
+    def __init__(self, dtype: Any, head_dims: tuple[int, int], tiling: AttentionTiling, share: int = 1) -> None:
+        self.dtype = dtype
+        self.dim, self.dim_v = head_dims
+        self.padded, self.padded_v = map(padded, head_dims)
+        self.tiling = tiling
+        self.share = share
+
+    def mma(self) -> Any:
+        """The tiled MMA: warps over the queries, 16 columns at a time, so that four matrices of B are loaded at once."""
+        warps = self.tiling.warps
+        op = warp.MmaF16BF16Op(self.dtype, Float32, (16, 8, 16))
+        return cute.make_tiled_mma(op, (warps, 1, 1), (16 * warps, 16, 16))
+
+    def row_copy(self, padded: int, asynchronous: bool) -> Any:
+        """How the threads copy rows between global and shared memory."""
+        op: Any = CopyUniversalOp()
+        if asynchronous:
+            op = cpasync.CopyG2SOp(cpasync.LoadCacheMode.GLOBAL)
+        atom = cute.make_copy_atom(op, self.dtype, num_bits_per_copy=VALUES * self.dtype.width)
+        lanes = (64 if padded % 64 == 0 else 32) // VALUES
+        threads = cute.make_layout((self.tiling.threads // lanes, lanes), stride=(lanes, 1))
+        return cute.make_tiled_copy_tv(atom, threads, cute.make_layout((1, VALUES)))
+
+
+def piece(rows: Any, row: Any, column: Any) -> Any:
+    """What is copied at once of a row."""
+    start = cute.domain_offset((row, column), rows).iterator
+    return cute.make_tensor(start.with_alignment(2 * VALUES), cute.make_layout((VALUES,)))
+
+
+def only_here(value: Any) -> Any:
+    """A number as a value that exists from here on only.
+
+    What is computed from the number itself would be kept from its first to its last use, in registers that the loop needs.
+    """
+    return arch.shuffle_sync_bfly(value, offset=0)

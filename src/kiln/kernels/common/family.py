@@ -1,0 +1,182 @@
+"""Families of kernels: who can compute a problem, in which plans, and who does.
+
+A *problem* says what is asked for (`common/problem.py`), a *plan* how it is cut: a frozen dataclass, so that it can be compared,
+printed and made by a tuner. An *implementation* computes problems of a family by plans of a type of its own. Implementations stand in
+the table of their family; a call takes the one whose best plan is expected to take least time, or the one that takes the plan
+it was given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError
+from . import arrays, calls
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ..devices import Device
+
+_MOST = 4096
+
+
+class Implementation:
+    """One way to compute the problems of a family. A subclass says what its plans are of, and has the methods below."""
+
+    plan: type[Any]
+    """The type of its plans."""
+    repeats = False
+    """Whether all it does to arrays is done by `common.launches` and `common.arrays`, so that a call can be recorded and repeated.
+    Otherwise Python works out every call anew."""
+
+    def supports(self, problem: Any, device: Device) -> str | None:
+        """Why it cannot compute a problem on a device; None: it can."""
+        raise NotImplementedError
+
+    def plans(self, problem: Any, device: Device) -> Iterable[Any]:
+        """Plans that work for a problem it supports, the most promising first: what a tuner tries. None: there is no such plan."""
+        raise NotImplementedError
+
+    def cost(self, problem: Any, plan: Any, device: Device) -> float:
+        """Microseconds that a plan is expected to take."""
+        raise NotImplementedError
+
+    def check(self, problem: Any, plan: Any, device: Device) -> None:
+        """Refuse a plan that cannot work for a problem it supports, and say why."""
+
+    def run(self, problem: Any, plan: Any, given: Any) -> Any:
+        """Compute a problem on arrays that lie as it says; each family says what `given` is and what is returned."""
+        raise NotImplementedError
+
+
+class Choice(NamedTuple):
+    """Who computes a problem, how, and the microseconds that is expected to take."""
+
+    implementation: Any
+    plan: Any
+    cost: float
+
+
+class Family:
+    """The table of implementations of one kind of problem."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.table: list[Implementation] = []
+        self._chosen: dict[Any, Choice] = {}
+        self._used = False
+
+    def register(self, implementation: Any) -> Any:
+        """Put an implementation (or one of a class: a decorator) into the table. Calls that were recorded choose again."""
+        made = implementation() if isinstance(implementation, type) else implementation
+        parameters = getattr(made.plan, "__dataclass_params__", None)
+        arrays.require(
+            parameters is not None and parameters.frozen,
+            f"{type(made).__name__}.plan is {made.plan.__name__}: plans are compared, kept and printed",
+            hint="@dataclasses.dataclass(frozen=True)",
+        )
+        self.table.append(made)
+        calls.add_constant(made.plan)
+        self._changed()
+        return implementation
+
+    def unregister(self, implementation: Any) -> None:
+        """Take an implementation, or those of a class, out of the table."""
+        self.table = [x for x in self.table if x is not implementation and type(x) is not implementation]
+        self._changed()
+
+    def _changed(self) -> None:
+        self._chosen.clear()
+        if self._used:
+            calls.forget()
+
+    def choices(self, problem: Any, device: Device) -> list[Choice]:
+        """All that can be chosen for a problem, the cheapest first."""
+        found = [
+            Choice(implementation, plan, implementation.cost(problem, plan, device))
+            for implementation in self.table
+            if implementation.supports(problem, device) is None
+            for plan in implementation.plans(problem, device)
+        ]
+        return sorted(found, key=lambda choice: choice.cost)
+
+    def choose(self, problem: Any, device: Device, plan: Any = None) -> Choice:
+        """Who computes a problem on a device, by the given plan or by the one that is expected to take least time."""
+        self._used = True
+        if plan is not None:
+            return self._taking(plan, problem, device)
+        key = (problem, device)
+        found = self._chosen.get(key)
+        if found is None:
+            if len(self._chosen) >= _MOST:
+                self._chosen.clear()
+            found = self._chosen[key] = self._cheapest(problem, device)
+        return found
+
+    def _cheapest(self, problem: Any, device: Device) -> Choice:
+        """Of the first plans of all implementations; the last registered of equals."""
+        best: Choice | None = None
+        reasons: list[str] = []
+        for implementation in self.table:
+            reason = implementation.supports(problem, device)
+            plan = next(iter(implementation.plans(problem, device)), None) if reason is None else None
+            if plan is None:
+                reasons.append(f"{type(implementation).__name__}: {reason or 'no plan works for it'}")
+                continue
+            cost = implementation.cost(problem, plan, device)
+            if best is None or cost <= best.cost:
+                best = Choice(implementation, plan, cost)
+        if best is None:
+            raise self._refusal(problem, reasons)
+        best.implementation.check(problem, best.plan, device)
+        return best
+
+    def _taking(self, plan: Any, problem: Any, device: Device) -> Choice:
+        takers = [x for x in self.table if type(plan) is x.plan]
+        names = dict.fromkeys(x.plan.__name__ for x in self.table)
+        arrays.require(
+            bool(takers),
+            f"{problem.name}: plan is {type(plan).__name__}",
+            hint=" or ".join(f"kernels.{name}(...)" for name in names),
+        )
+        reasons = [(x, x.supports(problem, device)) for x in takers]
+        able = [x for x, reason in reasons if reason is None]
+        if not able:
+            raise self._refusal(problem, [f"{type(x).__name__}: {reason}" for x, reason in reasons])
+        for implementation in able:
+            implementation.check(problem, plan, device)
+        costs = [(x.cost(problem, plan, device), -n) for n, x in enumerate(able)] if len(able) > 1 else [(0.0, 0)]
+        cost, place = min(costs)
+        return Choice(able[-place], plan, cost)
+
+    def _refusal(self, problem: Any, reasons: list[str]) -> Exception:
+        return DSLUserCodeTypeError(
+            f"{problem.name}: no implementation computes this: {'; '.join(reasons) or 'there is none'}",
+            hint=f"{problem}",
+        )
+
+    def run(self, problem: Any, device: Device, given: Any, plan: Any = None) -> Any:
+        """Choose, and compute."""
+        implementation, plan, _ = self.choose(problem, device, plan)
+        if not implementation.repeats:
+            calls.cannot_repeat(f"{type(implementation).__name__} launches kernels by itself")
+        return implementation.run(problem, plan, given)
+
+
+def varied(first: Any, check: Any, **choices: Any) -> Iterator[Any]:
+    """A plan, then those with other values of some fields that pass a check."""
+    yield first
+    seen = {first}
+    for values in itertools.product(*choices.values()):
+        plan = dataclasses.replace(first, **dict(zip(choices, values, strict=True)))
+        if plan in seen:
+            continue
+        seen.add(plan)
+        try:
+            check(plan)
+        except DSLUserCodeTypeError:
+            continue
+        yield plan

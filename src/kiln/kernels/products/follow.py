@@ -1,0 +1,122 @@
+"""What follows the sums of a product: factors, other arrays, an activation, a user's function."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from ... import Float32, cute
+from ..common.arrays import refusal, require
+from ..common.element_functions import Functions, of_arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _identity(x: Any) -> Any:
+    return x
+
+
+def _relu(x: Any) -> Any:
+    return cute.where(x > 0.0, x, cute.full_like(x, 0.0))
+
+
+def _silu(x: Any) -> Any:
+    return x / (cute.math.exp(-x) + 1.0)
+
+
+def _gelu(x: Any) -> Any:
+    return x * 0.5 * (cute.math.erf(x * 0.7071067811865476) + 1.0)
+
+
+ACTIVATIONS: dict[Any, Callable[[Any], Any]] = {"relu": _relu, "silu": _silu, "gelu": _gelu}
+
+
+NO_FUNCTIONS = Functions(_identity)
+
+
+@dataclasses.dataclass(frozen=True)
+class Follow:
+    """epilogue(activation(alpha * sums + beta * c + bias), *extras).
+
+    `functions` are the activation and, if there is one, the epilogue. Sums that are not `scaled` stay as they are: integers.
+    """
+
+    c: bool = False
+    bias: bool = False
+    functions: Functions = NO_FUNCTIONS
+    scaled: bool = True
+
+    @classmethod
+    def of(cls, c: bool, bias: bool, activation: Any, epilogue: Any, scaled: bool, branching: bool) -> Follow:
+        """What `gemm` was asked for; `branching`: functions are given one element at a time."""
+        chosen: Any = activation if callable(activation) else ACTIVATIONS.get(activation)
+        if activation is None:
+            chosen = _identity
+        require(
+            chosen is not None, f"gemm with activation {activation!r}: one of {', '.join(ACTIVATIONS)}, or a function"
+        )
+        functions = (chosen,) if epilogue is None else (chosen, epilogue)
+        return cls(c, bias, Functions(*functions, branching=branching), scaled)
+
+    @property
+    def plain(self) -> bool:
+        """Whether sums are at most scaled."""
+        return not (self.c or self.bias) and self.functions == NO_FUNCTIONS
+
+    def combiner(self) -> Callable[..., Any]:
+        """The function of a thread's sums and its parts of the other tensors: C, the bias, extras."""
+        activation, *epilogue = self.functions.callables()
+        c, bias, scaled = self.c, self.bias, self.scaled  # what a loop looks through is what kernels hold
+
+        def combine(acc: Any, alpha: Any, beta: Any, *others: Any) -> Any:
+            added = c + bias  # integers and truth values among the extras stay what they are
+            rest = [
+                x.to(Float32) if x.dtype is not Float32 and (n < added or x.dtype.is_float) else x
+                for n, x in enumerate(others)
+            ]
+            value = acc.to(Float32) if scaled and acc.dtype is not Float32 else acc
+            if scaled:
+                value = value * alpha
+            if c:
+                value = value + rest.pop(0) * beta
+            if bias:
+                value = value + rest.pop(0)
+            value = _returned("activation", of_arrays(activation, value), value)
+            for function in epilogue:
+                value = _returned("epilogue", of_arrays(function, value, *rest), value)
+            return value
+
+        return combine
+
+
+NOTHING = Follow()
+"""Sums are scaled, no more."""
+
+
+def _returned(what: str, made: Any, value: Any) -> Any:
+    """What a user's function made of a value: another one, or a number for all of them."""
+    if isinstance(made, (bool, int, float)):
+        return cute.full_like(value, float(made))
+    require(
+        isinstance(made, type(value)) and made.shape == value.shape,
+        f"gemm: the {what} returned {'None' if made is None else type(made).__name__}",
+        hint="it returns the value for each element it is given, and may change its type",
+    )
+    return made
+
+
+def check_parameters(what: str, function: Any, extras: int) -> None:
+    """Refuse a user's function that does not take the value and the extras."""
+    if not callable(function):
+        return
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of something built in
+        return
+    try:
+        signature.bind(*range(1 + extras))
+    except TypeError as wrong:
+        given = f"the value and {extras} extras" if extras else "the value"
+        raise refusal(f"gemm: the {what} is called with {given}: {wrong}") from None

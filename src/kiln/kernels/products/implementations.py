@@ -1,0 +1,194 @@
+"""The implementations of matrix products.
+
+One for another architecture has a main loop of its own and the type of its plans; schedulers and epilogues can be those that are here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ... import Float32
+from .. import devices
+from ..common import arrays, launches
+from ..common.family import Family, Implementation
+from . import cost
+from .epilogue import DirectEpilogue, Epilogue
+from .plan import Tiling, k_step
+from .problem import FLOATS8, INTEGERS, Product
+from .scheduler import TileScheduler
+from .simt import SimtGemm
+from .split_sum import SplitSum
+from .tensor_core import TensorCoreGemm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..devices import Device
+    from .mainloop import MultistageGemm
+
+FAMILY = Family("products")
+
+
+class Given(NamedTuple):
+    """The arrays of a product, as its problem says they lie, and its numbers. The result is written to `out`."""
+
+    a: Any
+    b: Any
+    out: Any
+    others: Sequence[Any] = ()
+    alpha: float = 1.0
+    beta: float = 1.0
+
+
+class Multistage(Implementation):
+    """Threads that copy and multiply in turn; K may be cut among the blocks of a cluster, or for a second kernel to add."""
+
+    plan = Tiling
+    repeats = True
+    kernel: type[MultistageGemm]
+    epilogue: type[Epilogue]
+
+    def candidates(self, problem: Product) -> tuple[cost.Candidate, ...]:
+        """Tilings that were measured."""
+        raise NotImplementedError
+
+    def step(self, problem: Product) -> int:
+        """K of an instruction."""
+        raise NotImplementedError
+
+    def smem_bytes(self, problem: Product, plan: Tiling) -> int:
+        """Shared memory of a block."""
+        raise NotImplementedError
+
+    def plans(self, problem: Product, device: Device) -> list[Tiling]:
+        """Those that were measured, with K in parts; what is expected to take least time first."""
+        found: list[tuple[float, Tiling]] = []
+        for candidate, plan in cost.cuts(problem, self.candidates(problem), self.step(problem), device):
+            took = cost.expected(problem, candidate, plan, self.smem_bytes(problem, plan), device)
+            if took < float("inf"):
+                found.append((took, plan))
+        return [plan for _, plan in sorted(found, key=lambda pair: pair[0])]
+
+    def cost(self, problem: Product, plan: Tiling, device: Device) -> float:
+        like = cost.nearest(plan, self.candidates(problem))
+        return cost.expected(problem, like, plan, self.smem_bytes(problem, plan), device)
+
+    def check(self, problem: Product, plan: Tiling, device: Device) -> None:
+        if plan.in_clusters(device):
+            return
+        plan.check_splits(problem.k, problem.shape[0])
+        arrays.require(
+            plan.splits == 1 or problem.dtype not in INTEGERS,
+            f"{plan}: K is cut into parts that a second kernel adds only for floats",
+        )
+
+    def run(self, problem: Product, plan: Tiling, given: Given) -> None:
+        device = devices.current()
+        if plan.splits > 1 and not plan.in_clusters(device):
+            self._run_parts(problem, plan, given)
+            return
+        half = problem.dtype in FLOATS8 and not device.float8
+        a, b = (
+            dataclasses.replace(operand, half=half, few=rows < tile)
+            for operand, rows, tile in zip(problem.operands(), problem.shape[1:], plan.block_mnk[:2], strict=True)
+        )
+        follow, tile = problem.follow, plan.block_mnk[:2]
+        widths = None if follow.plain else problem.other_widths
+        out = (problem.acc_dtype, problem.out.dtype, problem.out_width)
+
+        def make() -> MultistageGemm:
+            epilogue = self.epilogue(tile, plan.threads, plan.splits, *out, follow.combiner(), widths)
+            return self.kernel(a, b, plan, TileScheduler(tile, plan.splits), epilogue)
+
+        key = (self.kernel, a, b, out, plan, widths, follow.c, follow.bias, follow.scaled)
+        kernel = launches.made_of(follow.functions, make, *key)
+        leading = problem.a.leading((1, 2)), problem.b.leading((2, 1))
+        tensors = [
+            arrays.dynamic(x, mode, operand.width)
+            for x, mode, operand in zip((given.a, given.b), leading, (a, b), strict=True)
+        ]
+        result = arrays.dynamic(given.out, 2, problem.out_width)
+        launches.run_tensors(
+            kernel, [given.a, given.b, given.out, *given.others], [*tensors, result, *_others(problem, given)], 3,
+            given.alpha, given.beta,
+        )  # fmt: skip
+
+    def _run_parts(self, problem: Product, plan: Tiling, given: Given) -> None:
+        """Two kernels: the parts of K as a batch, then their sum and what follows it."""
+        _, m, n = problem.shape
+        splits, k = plan.splits, problem.k // plan.splits
+        a = arrays.permuted(arrays.reshaped(given.a, (m, splits, k)), [1, 0, 2])
+        b = arrays.reshaped(given.b, (splits, k, n))
+        sums = arrays.empty(given.a, (splits, m, n), arrays.named_type(given.a, "float32"))
+        laid = Product(arrays.laid(a), arrays.laid(b), arrays.laid(sums), precision=problem.precision)
+        self.run(laid, dataclasses.replace(plan, splits=1), Given(a, b, sums))
+        follow, out = problem.follow, problem.out.dtype
+        width = min(problem.out_width, laid.out_width)
+        kernel = launches.made_of(
+            follow.functions, lambda: SplitSum(out, width, follow.combiner()), SplitSum, out, width, follow.c,
+            follow.bias, follow.scaled,
+        )  # fmt: skip
+        tensors = [arrays.dynamic(sums, 2, width), arrays.dynamic(given.out, 2, width), *_others(problem, given)]
+        launches.run_tensors(kernel, [sums, given.out, *given.others], tensors, 2, given.alpha, given.beta)
+
+
+def _others(problem: Product, given: Given) -> list[Any]:
+    """The other arrays as arguments."""
+    found = []
+    for x, laid, width in zip(given.others, problem.others, problem.other_widths, strict=True):
+        rows = laid.leading((2,)) == 2
+        found.append(arrays.dynamic(x, 2 if rows else laid.leading((0, 1)), width))
+    return found
+
+
+@FAMILY.register
+class TensorCoreProducts(Multistage):
+    """`mma.sync`; f32 is rounded to TF32."""
+
+    kernel = TensorCoreGemm
+    epilogue = Epilogue
+
+    def supports(self, problem: Product, device: Device) -> str | None:
+        if problem.dtype is Float32 and problem.precision == "ieee":
+            return "f32 is rounded to TF32, which precision='ieee' rules out"
+        return None
+
+    def candidates(self, problem: Product) -> tuple[cost.Candidate, ...]:
+        return cost.tensor_core_candidates(problem.dtype)
+
+    def step(self, problem: Product) -> int:
+        return k_step(problem.dtype)
+
+    def smem_bytes(self, problem: Product, plan: Tiling) -> int:
+        return plan.smem_bytes(problem.dtype.width)
+
+    def check(self, problem: Product, plan: Tiling, device: Device) -> None:
+        super().check(problem, plan, device)
+        plan.check(problem.dtype.width, self.step(problem), device.smem)
+
+
+@FAMILY.register
+class SimtProducts(Multistage):
+    """Each thread multiplies by itself, in f32 as it is."""
+
+    kernel = SimtGemm
+    epilogue = DirectEpilogue
+
+    def supports(self, problem: Product, device: Device) -> str | None:
+        if problem.dtype is not Float32:
+            return f"it multiplies Float32, not {problem.dtype.__name__}"
+        return None if problem.precision == "ieee" else "tensor cores are faster where 10 bits of mantissa will do"
+
+    def candidates(self, problem: Product) -> tuple[cost.Candidate, ...]:
+        return cost.SIMT
+
+    def step(self, problem: Product) -> int:
+        return 1
+
+    def smem_bytes(self, problem: Product, plan: Tiling) -> int:
+        return plan.simt_smem_bytes()
+
+    def check(self, problem: Product, plan: Tiling, device: Device) -> None:
+        super().check(problem, plan, device)
+        plan.check_simt(device.smem)

@@ -1,0 +1,131 @@
+"""The main loop of products whose threads copy and multiply in turn (`cp.async`, `mma.sync` or single multiplications).
+
+A block of threads computes a tile of D. Tiles of A and B stream through a ring of buffers in shared memory, several steps ahead;
+what a thread multiplies is loaded from there a step ahead of the multiplications. Which tile that is the scheduler says; what
+becomes of the sums is the epilogue's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ... import Float32, Int32, Int64, const_expr, cute, range_constexpr, utils
+from ...cute import arch
+from .ring import Ring
+
+if TYPE_CHECKING:
+    from .epilogue import Epilogue
+    from .feed import Feed
+    from .plan import Tiling
+    from .problem import Operand
+    from .scheduler import TileScheduler
+
+
+class MultistageGemm:
+    """The kernel for operands of some kinds. A subclass says how tiles are copied, lie in shared memory, and are multiplied."""
+
+    def __init__(self, a: Operand, b: Operand, tiling: Tiling, scheduler: TileScheduler, epilogue: Epilogue) -> None:
+        self.a = a
+        self.b = b
+        self.tiling = tiling
+        self.scheduler = scheduler
+        self.epilogue = epilogue
+
+    kernel: Any
+
+    def blocks_together(self) -> int:
+        """How many blocks at least are to fit on a multiprocessor; 0: as many as do. (Told 1, ptxas takes 255 registers for
+        8-bit floats, and runs out of them, where it needs 178.)
+        """
+        return 0
+
+    def smem_bytes(self) -> int:
+        """Shared memory of a block."""
+        raise NotImplementedError
+
+    def feed(self, operand: Operand, rows: int) -> Feed:
+        """How the threads copy tiles of an operand."""
+        raise NotImplementedError
+
+    def fragments(self, side: int) -> Any:
+        """How tiles of A (0) or B (1) lie in the ring, and come into registers from there."""
+        raise NotImplementedError
+
+    def mma(self, fragments: Any, half: bool) -> Any:
+        """The tiled MMA; with `half`, for 8-bit floats that have become f16."""
+        raise NotImplementedError
+
+    @cute.jit
+    def __call__(
+        self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32, stream: Int64
+    ):
+        """Launch it for (L, M, K), (L, K, N) and (L, M, N)."""
+        a = self.arranged(a, [1, 2, 0], self.a.width)  # (M, K, L)
+        b = self.arranged(b, [2, 1, 0], self.b.width)  # (N, K, L)
+        d = self.arranged(d, [1, 2, 0], self.epilogue.out_width)  # (M, N, L)
+        extras = [self.arranged(x, [1, 2, 0], w) for x, w in zip(extras, self.epilogue.other_widths or ())]
+        self.kernel(a, b, d, extras, alpha, beta).launch(
+            grid=self.scheduler.grid(d),
+            block=(self.tiling.threads, 1, 1),
+            cluster=self.scheduler.cluster(),
+            stream=stream,
+            min_blocks_per_mp=self.blocks_together(),
+        )
+
+    def arranged(self, x: Any, modes: list[int], width: int) -> Any:
+        """A tensor with its modes in another order, strides known to be multiples of the width of an access."""
+        layout = cute.select(x.layout, mode=modes)
+        stride = tuple(s if isinstance(s, int) else cute.assume(s, divby=width) for s in layout.stride)
+        return cute.make_tensor(x.iterator, cute.make_layout(layout.shape, stride=stride))
+
+    @cute.jit
+    def compute(self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32):
+        """What a block does: the body of the kernel."""
+        thread = arch.thread_idx()[0]
+        where, batch, rank = self.scheduler.work(d)
+        block_m, block_n, depth = self.tiling.block_mnk
+        stages = self.tiling.stages
+        a_frag, b_frag = self.fragments(0), self.fragments(1)
+        mma = self.mma((a_frag, b_frag), self.a.half)
+        loaded = self.mma((a_frag, b_frag), False)
+
+        # Shared memory: the ring of A, then that of B; later D in the same place.
+        memory = utils.SmemAllocator().allocate(self.smem_bytes(), 128)
+        a_ring = cute.make_tensor(cute.recast_ptr(memory, dtype=self.a.dtype), a_frag.ring_layout())
+        b_ring = cute.make_tensor(
+            cute.recast_ptr(memory + a_frag.ring_bytes(), dtype=self.b.dtype), b_frag.ring_layout()
+        )
+        feeds = self.feed(self.a, block_m), self.feed(self.b, block_n)
+        ring = Ring(feeds, stages, depth, self.tiling.splits)
+        a_next, b_next, tiles = ring.begin(
+            a[None, None, batch], b[None, None, batch], (a_ring, b_ring), where, thread, rank
+        )
+
+        # What this thread multiplies: fragments loaded one step in K ahead.
+        part = mma.get_slice(thread)
+        acc = cute.make_rmem_tensor(mma.partition_shape_C((block_m, block_n)), self.epilogue.acc_dtype)
+        acc.fill(0)
+        steps = a_frag.start(loaded, a_ring, thread)
+        b_frag.start(loaded, b_ring, thread)
+
+        ring.wait()
+        a_frag.load(0, 0)
+        b_frag.load(0, 0)
+        reading, filling = Int32(0), Int32(stages - 1)
+        for tile in range(tiles):
+            for step in range_constexpr(steps):
+                if const_expr(step == steps - 1):
+                    reading = reading + 1 if reading + 1 < stages else Int32(0)
+                    ring.wait()
+                following = (step + 1) % steps
+                a_frag.load(following, reading)
+                b_frag.load(following, reading)
+                if const_expr(step == 0):
+                    a_next, b_next = ring.fill(a_next, b_next, filling, tile + (stages - 1) < tiles)
+                    filling = filling + 1 if filling + 1 < stages else Int32(0)
+                for left, right in zip(a_frag.taken(step), b_frag.taken(step)):
+                    cute.gemm(mma, acc, left, right, acc)
+
+        rest = ([x[None, None, batch] for x in extras], alpha, beta)
+        ring.end()
+        self.epilogue.write(part, thread, rank, acc, memory, d[None, None, batch], rest, where)

@@ -1,0 +1,128 @@
+"""What a matrix product is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ... import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, Int32, Uint8
+from ..common.arrays import require
+from ..common.problem import Laid, Problem
+from .follow import NOTHING, Follow
+
+PRECISIONS = ("ieee", "tf32")
+FLOATS = (Float16, BFloat16, Float32)
+FLOATS8 = (Float8E4M3FN, Float8E5M2)
+INTEGERS = (Int8, Uint8)
+
+
+@dataclasses.dataclass(frozen=True)
+class Product(Problem):
+    """D = follow(A B, others) for A (L, M, K), B (L, K, N), D and others (L, M, N); rows of D are contiguous.
+
+    (A product whose columns are to be contiguous is the one of its transpose.)
+    """
+
+    a: Laid
+    b: Laid
+    out: Laid
+    others: tuple[Laid, ...] = ()
+    follow: Follow = NOTHING
+    precision: str = "ieee"
+
+    name = "gemm"
+
+    def __post_init__(self) -> None:
+        a, b, out = self.a, self.b, self.out
+        require(self.precision in PRECISIONS, f"gemm with precision {self.precision!r}: one of {', '.join(PRECISIONS)}")
+        require(
+            len(a.shape) == len(b.shape) == len(out.shape) == 3
+            and (*a.shape[:2], b.shape[2]) == out.shape
+            and b.shape[:2] == (a.shape[0], a.shape[2])
+            and all(x.shape == out.shape for x in self.others),
+            f"gemm of shapes {a.shape} and {b.shape} into {out.shape}: (L, M, K), (L, K, N), (L, M, N)",
+        )
+        left, right = a.dtype, b.dtype
+        mixed = {left, right} <= set(FLOATS8) or {left, right} <= set(INTEGERS)
+        require(
+            mixed or (left is right and left in FLOATS),
+            f"gemm of {left.__name__} and {right.__name__}",
+            hint="both Float16, BFloat16 or Float32, or 8-bit floats, or 8-bit integers",
+        )
+        require(out.strides[2] == 1, f"gemm into strides {out.strides}: rows or columns are contiguous")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Batches, M, N."""
+        batches, m, n = self.out.shape
+        return batches, m, n
+
+    @property
+    def k(self) -> int:
+        return self.a.shape[2]
+
+    @property
+    def dtype(self) -> Any:
+        """The elements of A; those of B have as many bits."""
+        return self.a.dtype
+
+    @property
+    def acc_dtype(self) -> Any:
+        """What sums are made in."""
+        return Int32 if self.dtype in INTEGERS else Float32
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions of the products; what follows them is not counted."""
+        batches, m, n = self.shape
+        return 2 * batches * m * n * self.k
+
+    @property
+    def bytes(self) -> int:
+        """Operands and others read once, the result written once."""
+        return sum(x.bytes for x in (self.a, self.b, self.out, *self.others))
+
+    @property
+    def aligned(self) -> bool:
+        """Whether rows of both operands begin at multiples of 128 bytes."""
+        return all(s * x.size % 128 == 0 or s == 1 for x in (self.a, self.b) for s in x.strides)
+
+    def operands(self) -> tuple[Operand, Operand]:
+        """How A and B are read."""
+        return _operand(self.a, self.a.leading((1, 2)), 2), _operand(self.b, self.b.leading((2, 1)), 1)
+
+    @property
+    def out_width(self) -> int:
+        """How many elements of a row of the result can be written at once."""
+        return self.out.width(2)
+
+    @property
+    def other_widths(self) -> tuple[int, ...]:
+        """The same of the others, where they are read."""
+        return tuple(x.width(x.leading((2,))) for x in self.others)
+
+
+@dataclasses.dataclass(frozen=True)
+class Operand:
+    """A or B: its elements, whether K is contiguous, and how many elements are copied at once."""
+
+    dtype: Any
+    k_major: bool
+    width: int
+    wide: bool = False
+    """Whether offsets inside a tile need 64 bits."""
+    half: bool = False
+    """Whether its elements become f16 in registers."""
+    few: bool = False
+    """Whether it has fewer rows than a tile: what is not there is not read."""
+
+
+_NARROW = 1 << 31
+"""Bytes a tile may reach over for offsets of 32 bits, each mode by itself."""
+_MOST_ROWS = 1 << 12
+"""More than any tile has, in rows or in K."""
+
+
+def _operand(x: Laid, leading: int | None, k_mode: int) -> Operand:
+    wide = any(s * _MOST_ROWS * x.size >= _NARROW for s in x.strides[1:])
+    return Operand(x.dtype, leading == k_mode, x.width(leading), wide)
