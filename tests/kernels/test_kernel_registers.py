@@ -9,17 +9,18 @@ from kiln.base_dsl.typing import BFloat16, Float16, Float32, Int32, Int64
 from kiln.hardware import toolchain
 from kiln.kernels.common import launches
 from kiln.kernels.devices import device_of
-from kiln.kernels.losses.functions import loss_tiling, loss_vectors
+from kiln.kernels.losses.implementations import loss_tiling, loss_vectors
 from kiln.kernels.losses.kernels import CrossEntropy, CrossEntropyGradient, Loss, Total
-from kiln.kernels.pointwise.functions import ElementTiling, Elementwise, Operand
+from kiln.kernels.pointwise.kernel import Elementwise, Operand
+from kiln.kernels.pointwise.plan import ElementTiling
 from kiln.kernels.reductions.kernels import ColumnReduction, Operation, RowReduction, Shape
 from kiln.kernels.rows import functions as rows
 from kiln.kernels.rows import gradients as row_gradients
 from kiln.kernels.rows.kernel import RowProblem
 from kiln.kernels.rows.norm_sums import NormSums
 from kiln.kernels.rows.odd import OddRows, odd_problem, odd_tiling
+from kiln.kernels.rows.plans import tiling_for
 from kiln.kernels.rows.stream import RowStream, StreamProblem, StreamTiling
-from kiln.kernels.rows.stream_launching import tiling_for
 from kiln.testing import assert_no_spills
 
 HOPPER = device_of("sm_90a")

@@ -6,9 +6,9 @@ from .. import lazy
 
 _PLACES = {
     "AttentionTiling": ".attentions.plan",
-    "ElementTiling": ".pointwise.functions",
+    "ElementTiling": ".pointwise.plan",
     "Implementation": ".common.family",
-    "ReductionTiling": ".reductions.functions",
+    "ReductionTiling": ".reductions.plan",
     "RowTiling": ".rows.kernel",
     "StreamTiling": ".rows.stream",
     "Tiling": ".products.plan",

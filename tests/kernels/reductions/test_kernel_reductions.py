@@ -120,9 +120,7 @@ def test_nothing_to_reduce():
 @pytest.mark.parametrize("name", ["sum", "argmax"])
 def test_more_elements_than_32_bits_count(name, monkeypatch):
     """As if 32 bits were fewer: everything is counted in 64."""
-    from kiln.kernels.reductions import functions as reductions
-
-    monkeypatch.setattr(reductions, "_INT32", 50)
+    monkeypatch.setattr("kiln.kernels.reductions.problem._INT32", 50)
     x = normal(3, 1111)
     check(name, x, 1, plan=kernels.ReductionTiling(64, 32, 1, 3))
     check(name, x, None)

@@ -11,8 +11,9 @@ import row_formulas
 
 import kiln
 from kiln import kernels
-from kiln.kernels.rows import functions, launching
-from kiln.kernels.rows.edges import in_step
+from kiln.kernels.common import arrays
+from kiln.kernels.common.matrices import in_step
+from kiln.kernels.rows import calling, functions, implementations
 from kiln.kernels.rows.odd import OddRows, OddTiling
 
 BF16, F16, F32 = ml_dtypes.bfloat16, np.float16, np.float32
@@ -135,7 +136,7 @@ def test_the_first_of_equals_at_the_edges():
 def cut(k: int, x: Any, out: Any, columns: Any, tiling: OddTiling) -> None:
     """Softmax (0) or LayerNorm (1), cut like this."""
     kind, numbers = ((functions.Softmax, ()), (functions.LayerNorm, (1e-5, 1.0 / x.shape[-1])))[k]
-    launching.row_plan("", kind, [x], [out], columns, numbers, tiling)([x, out, *columns])
+    calling.run_rows("", kind, [x], out, columns, numbers, functions.SOFTMAX_RULE, tiling)
 
 
 def check_rows(
@@ -226,7 +227,7 @@ def test_which_rows_have_edges():
     x = RNG.standard_normal((4, 1031)).astype(BF16)
     launches = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launching, "OddRows", lambda *given: launches.append(given) or OddRows(*given))
+        patch.setattr(implementations, "OddRows", lambda *given: launches.append(given) or OddRows(*given))
         for given in (x[:, :1024].copy(), x[:, :33].copy()):
             kernels.softmax(given, out=np.empty_like(given))
         kernels.softmax(x, out=placed(4, 1031, BF16, 1, 0)[1])
@@ -238,13 +239,17 @@ def test_which_rows_have_edges():
 
 def test_arrays_in_step():
     x = np.zeros(64, BF16)
-    assert in_step([x], [5]) == (8, 0)
-    assert in_step([x[3:], x[11:]], [5, 13]) == (8, 3)
-    assert in_step([x[3:], x[4:]], [5, 5]) is None
-    assert in_step([x, x], [5, 6]) is None
-    assert in_step([x[1:], np.zeros(64, F32)[5:]], [7, 3]) == (4, 1)
-    assert in_step([x[1:]], [7], [np.zeros(64, F32)]) == (4, 1)
-    assert in_step([x[1:]], [7], [x[1:]]) is None
+
+    def found(given: list[Any], steps: list[int], columns: Any = ()) -> Any:
+        return in_step([arrays.laid(y) for y in given], steps, [arrays.laid(y) for y in columns])
+
+    assert found([x], [5]) == (8, 0)
+    assert found([x[3:], x[11:]], [5, 13]) == (8, 3)
+    assert found([x[3:], x[4:]], [5, 5]) is None
+    assert found([x, x], [5, 6]) is None
+    assert found([x[1:], np.zeros(64, F32)[5:]], [7, 3]) == (4, 1)
+    assert found([x[1:]], [7], [np.zeros(64, F32)]) == (4, 1)
+    assert found([x[1:]], [7], [x[1:]]) is None
 
 
 def test_clean_under_the_sanitizer():

@@ -400,8 +400,7 @@ def stream_of(x: Any) -> int:
 
 def laid(x: Any) -> Laid:
     """How an array lies."""
-    where = address(x)
-    return Laid(element_type(x), tuple(x.shape), strides(x), min(WIDEST, where & -where) or WIDEST)
+    return Laid(element_type(x), tuple(x.shape), strides(x), address(x) % WIDEST)
 
 
 def dynamic(x: Any, leading: int | None, width: int) -> Any:

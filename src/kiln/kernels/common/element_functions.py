@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+def key_of(value: Any) -> Any:
+    """Equal for values, functions too, that make equal programs."""
+    return static_key(value)
+
+
 class Functions:
     """Functions that are part of what a kernel is made for: equal if code, closures and defaults are. What else they read,
     globals for example, is compared by who keeps what was made of them (`launches.made_of`).

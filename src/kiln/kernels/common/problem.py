@@ -10,12 +10,12 @@ WIDEST = 16
 
 
 class Laid(NamedTuple):
-    """How an array lies: elements, extents, strides in elements, and what its address is a multiple of, up to 16 bytes."""
+    """How an array lies: elements, extents, strides in elements, and its address modulo 16 bytes."""
 
     dtype: Any
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    alignment: int = WIDEST
+    offset: int = 0
 
     @classmethod
     def dense(cls, dtype: Any, *shape: int) -> Laid:
@@ -45,7 +45,7 @@ class Laid(NamedTuple):
         size, width = self.size, max(1, WIDEST // self.size)
         others = [abs(s) for m, s in enumerate(self.strides) if m != leading and self.shape[m] != 1]
         while width > 1 and (
-            self.alignment % (width * size) or self.shape[leading] % width or any(s % width for s in others)
+            self.offset % (width * size) or self.shape[leading] % width or any(s % width for s in others)
         ):
             width //= 2
         return width

@@ -6,16 +6,14 @@ import dataclasses
 from math import inf
 from typing import Any
 
-from ... import cute
-from ...base_dsl.numeric.operators import select
-from ...base_dsl.ranges import const_expr, range_constexpr
-from ...base_dsl.typing import Boolean, Float32, Int32, Int64
+from ... import Boolean, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
 from ...cute import arch
 from ...utils.reductions import reduce_in_block
 from ..common import arrays
-from ..rows.edges import Span, element_at, vector_atom, vectors_at
+from ..common.edges import Span, element_at, vector_atom, vectors_at
+from ..common.vectors import across, as_f32, larger, maximum, plus, total
 from ..rows.functions import LOG2_E, exp2
-from ..rows.kernel import RowKernel, RowProblem, State, across, as_f32, larger, launch, maximum, plus, total
+from ..rows.kernel import RowKernel, RowProblem, State, launch
 
 LN_2 = 0.6931471805599453
 _LOWEST = -3.0e38
@@ -154,7 +152,7 @@ class CrossEntropy(RowKernel):
         """What is known after one more element, which may not be there."""
         highest = maximum(state[0], value * LOG2_E)
         summed = state[1] * exp2(state[0] - highest) + exp2(cute.math.fma(value, LOG2_E, -highest))
-        return (highest, summed, *(x + select(there, value, Float32(0.0)) for x in state[2:]))
+        return (highest, summed, *(x + select_(there, value, Float32(0.0)) for x in state[2:]))
 
     def merge(self, states: list[State], lanes: int) -> State:
         highest = states[0][0]

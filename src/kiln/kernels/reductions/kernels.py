@@ -10,15 +10,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-from ... import cute
-from ...base_dsl.ranges import const_expr, range_constexpr
-from ...base_dsl.typing import BFloat16, Boolean, Float16, Float32, Float64, Int32, Int64
+from ... import BFloat16, Boolean, Float16, Float32, Float64, Int32, Int64, const_expr, cute, range_constexpr, select_
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
-from ...cute.tensor.pointer import element_bits
 from ..common import arrays
-from ..rows.edges import Span
-from ..rows.kernel import as_f32, total
+from ..common.edges import Span
+from ..common.vectors import as_f32, total
 
 WARP = 32
 State = tuple[Any, ...]
@@ -125,9 +122,7 @@ class Operation:
 def where(condition: Any, a: Any, b: Any) -> Any:
     """`a` where the condition holds, else `b`; of numbers or values."""
     if isinstance(condition, Boolean):
-        from ...base_dsl.numeric.operators import select
-
-        return select(condition, a, b)
+        return select_(condition, a, b)
     return cute.where(condition, a, b)
 
 
@@ -223,9 +218,9 @@ class Reduction:
         """Some neighbouring elements, or a number where they do not exist."""
         held = cute.make_rmem_tensor((self.width,), source.dtype)
         atom = cute.make_copy_atom(
-            CopyUniversalOp(), source.dtype, num_bits_per_copy=self.width * element_bits(source.dtype)
+            CopyUniversalOp(), source.dtype, num_bits_per_copy=self.width * arrays.element_bits(source.dtype)
         )
-        moved = (source + offset).with_alignment(self.width * element_bits(source.dtype) // 8)
+        moved = (source + offset).with_alignment(self.width * arrays.element_bits(source.dtype) // 8)
         part = cute.make_tensor(moved, cute.make_layout(self.width))
         if const_expr(inside is None):
             cute.copy(atom, part, held)

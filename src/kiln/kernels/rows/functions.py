@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import cute
-from ...base_dsl.typing import Float32
+from ... import Float32, cute
 from ...cute import arch
 from ...cute.nvgpu import CacheEvictionPriority
 from ..common import arrays
 from ..common.calls import kernel_function
-from .kernel import WARP, Part, RowKernel, RowTiling, State, across, larger, maximum, plus, total
-from .launching import default_tiling, row_plan
+from ..common.vectors import across, larger, maximum, plus, total
+from .calling import run_rows
+from .kernel import WARP, Part, RowKernel, RowTiling, State
+from .plans import default_tiling
+from .problem import by_length
 from .stream import StreamTiling
 
 if TYPE_CHECKING:
@@ -233,31 +235,32 @@ def layer_norm_tiling(n: int, width: int, bits: int, device: Device, columns: in
     return StreamTiling(512, 512, cluster, 8, overlapped=cluster == 16)
 
 
+SOFTMAX_RULE, RMS_NORM_RULE, LAYER_NORM_RULE = map(by_length, (softmax_tiling, rms_norm_tiling, layer_norm_tiling))
+
+
 def norm_numbers(x: Any, eps: float) -> tuple[float, float]:
     """What a norm passes beside sizes."""
     return eps, 1.0 / max(1, x.shape[-1]) if x.ndim else 1.0
 
 
 @kernel_function("x", "out")
-def softmax(x: Any, *, out: Any = None, plan: RowTiling | StreamTiling | None = None) -> Any:
+def softmax(x: Any, *, out: Any = None, plan: Any = None) -> Any:
     """exp(x) over its sum, along the last mode.
 
     A row with a NaN or with plus infinity, or of minus infinity alone, becomes NaN.
     """
     if out is None:
         out = arrays.empty_like(x)
-    row_plan("softmax", Softmax, [x], [out], [], (), plan, softmax_tiling)([x, out])
+    run_rows("softmax", Softmax, [x], out, [], (), SOFTMAX_RULE, plan)
     return out
 
 
 @kernel_function("x", "weight", "out")
-def rms_norm(
-    x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, plan: RowTiling | StreamTiling | None = None
-) -> Any:
+def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, plan: Any = None) -> Any:
     """x over the root of the mean of its squares plus `eps`, along the last mode, times a weight for each column."""
     if out is None:
         out = arrays.empty_like(x)
-    row_plan("rms_norm", RmsNorm, [x], [out], [weight], norm_numbers(x, eps), plan, rms_norm_tiling)([x, out, weight])
+    run_rows("rms_norm", RmsNorm, [x], out, [weight], norm_numbers(x, eps), RMS_NORM_RULE, plan)
     return out
 
 
@@ -269,12 +272,10 @@ def layer_norm(
     *,
     eps: float = 1e-5,
     out: Any = None,
-    plan: RowTiling | StreamTiling | None = None,
+    plan: Any = None,
 ) -> Any:
     """x less its mean over the root of its variance plus `eps`, along the last mode, times a weight, plus a bias."""
     if out is None:
         out = arrays.empty_like(x)
-    numbers = norm_numbers(x, eps)
-    run = row_plan("layer_norm", LayerNorm, [x], [out], [weight, bias], numbers, plan, layer_norm_tiling)
-    run([x, out, weight, bias])
+    run_rows("layer_norm", LayerNorm, [x], out, [weight, bias], norm_numbers(x, eps), LAYER_NORM_RULE, plan)
     return out

@@ -1,7 +1,7 @@
 """Gradients of softmax, RMSNorm and LayerNorm.
 
 Statistics of a row are found again from the row itself, which must be read anyway: nothing but the inputs is needed of the
-forward pass. Gradients of weights and biases are sums over rows: rows are streamed (`row_stream.py`), and each block sums over
+forward pass. Gradients of weights and biases are sums over rows: rows are streamed (`stream.py`), and each block sums over
 those it takes. Rows that cannot be, because they are too long or their elements are accessed one by one, are read again by a
 kernel that sums over columns, with the statistics noted by the first. Sums are made in a fixed order.
 """
@@ -11,23 +11,19 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ... import cute
-from ...base_dsl.typing import Float32, Int32, Int64
+from ... import Float32, cute
 from ...cute.nvgpu import CacheEvictionPriority
-from .. import devices
-from ..common import arrays, launches
+from ..common import arrays
 from ..common.calls import kernel_function
-from ..reductions.functions import sum as sum_over
+from ..common.vectors import across, plus, total
+from .calling import run_rows
 from .functions import joined_spread, norm_numbers, reciprocal
-from .kernel import WARP, Part, RowKernel, RowTiling, State, across, plus, total
-from .launching import RowLaunch, check, chosen_tiling, default_tiling, row_plan, taken_as_rows, target_for
-from .matrices import common_width
-from .norm_sums import NormSums, rows_at_once
-from .stream import StreamTiling
-from .stream_launching import StreamLaunch, stream_tiling
+from .kernel import Part, RowKernel, RowTiling, State
+from .plans import default_tiling, stream_tiling
 
 if TYPE_CHECKING:
     from ..devices import Device
+    from .problem import Rows
 
 __all__ = ["layer_norm_backward", "rms_norm_backward", "softmax_backward"]
 
@@ -81,6 +77,7 @@ class RmsNormGradient(RowKernel):
 
     fields = 2
     priority = CacheEvictionPriority.EVICT_LAST
+    between_edges = False
 
     def fresh(self) -> State:
         return Float32(0.0), Float32(0.0)
@@ -126,6 +123,7 @@ class LayerNormGradient(RowKernel):
     fields = 5
     counted = True
     priority = CacheEvictionPriority.EVICT_LAST
+    between_edges = False
 
     def fresh(self) -> State:
         return tuple(Float32(0.0) for _ in range(5))
@@ -226,104 +224,48 @@ def read_twice_tiling(n: int, width: int, bits: int, device: Device, columns: in
     return dataclasses.replace(chosen, together=1 if chosen.shared else min(2, chosen.together))
 
 
+def softmax_gradient_rule(problem: Rows, device: Device) -> Any:
+    """Long rows are streamed, where all accesses are as wide as can be."""
+    least = min(x.size for x in (*problem.sources, *problem.outs))
+    if problem.width * least == arrays.WIDEST and problem.n > LONGEST_UNSTREAMED:
+        plan = stream_tiling(problem, device)
+        if plan is not None:
+            return plan
+    return softmax_gradient_tiling(problem.n, problem.width, problem.bits, device)
+
+
+def norm_gradient_rule(problem: Rows, device: Device) -> Any:
+    """Rows are streamed where they can be, else read twice."""
+    found = stream_tiling(problem, device)
+    return found or read_twice_tiling(problem.n, problem.width, problem.bits, device)
+
+
 def _norm_backward(
-    name: str, kind: type[Any], dy: Any, x: Any, weight: Any, bias: bool, eps: float, out: Any, tiling: Any
+    name: str, kind: type[Any], dy: Any, x: Any, weight: Any, bias: bool, eps: float, out: Any, plan: Any
 ) -> tuple[Any, ...]:
     arrays.require(
         isinstance(bias, (bool, int)),
         f"{name} with bias {type(bias).__name__}",
         hint="True, if its gradient is wanted: the bias itself has no influence on it",
     )
+    arrays.require(x.ndim >= 1, f"{name} of an array without modes")
     if out is None:
         out = arrays.empty_like(x)
-    check(name, [x, dy], [out], [weight])
-    given = [
-        taken_as_rows(x),
-        taken_as_rows(dy),
-        target_for(out),
-        None if weight is None else arrays.contiguous(weight),
-    ]
     made = [arrays.empty(like, (x.shape[-1],), None) for like in [*([] if weight is None else [weight]), *[x] * bias]]
-    if 0 in x.shape:
-        for vector in made:
-            arrays.fill(vector, 0)
-    else:
-        columns = [] if weight is None else given[3:]
-        totals = [arrays.element_type(vector) for vector in made]
-        chosen = tiling or stream_tiling(kind, given[:3], columns, len(made))
-        if isinstance(chosen, StreamTiling):
-            launch = StreamLaunch(kind, given[:2], given[2:3], columns, totals, norm_numbers(x, eps), chosen)
-            _run_streamed(launch, [*given[:3], *columns], made)
-        else:
-            _run_read_twice(kind, given, made, norm_numbers(x, eps), chosen)
-        if given[2] is not out:
-            arrays.assign(out, given[2])
+    run_rows(name, kind, [x, dy], out, [weight], norm_numbers(x, eps), norm_gradient_rule, plan, made)
     left = iter(made)
     return out, None if weight is None else next(left), next(left) if bias else None
-
-
-def _run_streamed(launch: StreamLaunch, given: list[Any], made: list[Any]) -> None:
-    """Write what is made of rows, and sums over rows, in one go."""
-    wanted = arrays.framework_dtype(Float32, given[0])
-    taken = [*given, *(arrays.empty(given[0], (launch.lines, launch.n), wanted) for _ in made), *made]
-    launch.launcher(taken)(taken)
-
-
-def _run_read_twice(
-    kind: type[Any], given: list[Any], made: list[Any], numbers: tuple[float, ...], tiling: RowTiling | None
-) -> None:
-    """Write what is made of rows and the statistics of each, then sum over rows, which are read again."""
-    weighted, biased = given[3] is not None, len(made) > int(given[3] is not None)
-    groups = given[:2], given[2:3], given[3:]
-    launch = RowLaunch(kind, *groups, numbers, tiling or chosen_tiling(read_twice_tiling, *groups), 2 if made else 0)
-    wanted = arrays.framework_dtype(Float32, given[0])
-    notes = [arrays.empty(given[0], (launch.rows,), wanted) for _ in range(2 if made else 0)]
-    taken = [a for a in (*given, *notes) if a is not None]
-    launch.launcher(taken)(taken)
-    if not made:
-        return
-    parts, each = _parts(launch)
-    partial = [arrays.empty(given[0], (parts, launch.n), wanted) for _ in made]
-    types = tuple(map(arrays.element_type, given[:2]))
-    kernel = launches.made(NormSums, types, launch.width, launch.n % (WARP * launch.width) == 0, weighted, biased)
-    taken = [*given[:2], *notes, *partial]
-    steps = tuple(Int64(step) for step in launch.steps[:2])
-    launches.launcher(kernel, taken, Int32(launch.rows), Int32(launch.n), steps, Int32(parts), Int32(each))(taken)
-    for vector, found in zip(made, partial, strict=True):
-        sum_over(found, 0, out=vector)
-
-
-def _parts(launch: RowLaunch) -> tuple[int, int]:
-    """Over how many blocks rows are spread, for each column, and how many rows each has."""
-    columns = -(-launch.n // (WARP * launch.width))
-    step = NormSums.threads // WARP * rows_at_once(launch.width)
-    wanted = -(-16 * devices.current().multiprocessors // columns)
-    each = -(-launch.rows // (wanted * step)) * step
-    return -(-launch.rows // each), each
 
 
 # --- the functions ---------------------------------------------------------------------------------------------------
 
 
 @kernel_function("dy", "y", "out")
-def softmax_backward(dy: Any, y: Any, *, out: Any = None, plan: RowTiling | StreamTiling | None = None) -> Any:
+def softmax_backward(dy: Any, y: Any, *, out: Any = None, plan: Any = None) -> Any:
     """The gradient of what `softmax` was given, from that of its result `y`: y (dy - sum(y dy)), along the last mode."""
     if out is None:
         out = arrays.empty_like(dy)
-    check("softmax_backward", [y, dy], [out], [])
-    given = [taken_as_rows(y), taken_as_rows(dy), target_for(out)]
-    if 0 in y.shape:
-        return out
-    aligned = common_width(given, []) * min(map(arrays.itemsize, given)) == arrays.WIDEST
-    if plan is None and aligned and y.shape[-1] > LONGEST_UNSTREAMED:
-        plan = stream_tiling(SoftmaxGradient, given, [], 0)
-    if isinstance(plan, StreamTiling):
-        _run_streamed(StreamLaunch(SoftmaxGradient, given[:2], given[2:], [], [], (), plan), given, [])
-    else:
-        run = row_plan("softmax_backward", SoftmaxGradient, given[:2], given[2:], [], (), plan, softmax_gradient_tiling)
-        run(given)
-    if given[2] is not out:
-        arrays.assign(out, given[2])
+    run_rows("softmax_backward", SoftmaxGradient, [y, dy], out, [], (), softmax_gradient_rule, plan)
     return out
 
 
@@ -335,7 +277,7 @@ def rms_norm_backward(
     *,
     eps: float = 1e-6,
     out: Any = None,
-    plan: RowTiling | StreamTiling | None = None,
+    plan: Any = None,
 ) -> tuple[Any, Any]:
     """The gradients of what `rms_norm` was given, from that of its result: of `x`, and of `weight` (None without).
 
@@ -353,7 +295,7 @@ def layer_norm_backward(
     bias: bool = False,
     eps: float = 1e-5,
     out: Any = None,
-    plan: RowTiling | StreamTiling | None = None,
+    plan: Any = None,
 ) -> tuple[Any, Any, Any]:
     """The gradients of what `layer_norm` was given, from that of its result: of `x`, `weight` and the bias.
 

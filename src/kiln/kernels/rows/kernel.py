@@ -11,14 +11,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from ... import cute
-from ...base_dsl.numeric.operators import select
-from ...base_dsl.ranges import const_expr, range_constexpr
-from ...base_dsl.typing import BFloat16, Boolean, Float32, Int32, Int64, Uint32
+from ... import Boolean, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
 from ...cute import arch
 from ...cute.nvgpu import CacheEvictionPriority, CopyUniversalOp, cpasync
 from .. import devices
 from ..common import arrays
+from ..common.vectors import as_f32
 
 WARP = 32
 MOST_IN_REGISTERS, MOST_ELEMENTS = 64, 128
@@ -116,47 +114,6 @@ def launch(call: Any, tiling: RowTiling, blocks: Any, stream: Any, overlaps: boo
     )
 
 
-def maximum(a: Any, b: Any) -> Any:
-    """The larger number."""
-    return arch.fmax(a, b)
-
-
-def plus(a: Any, b: Any) -> Any:
-    """The sum."""
-    return a + b
-
-
-def across(value: Any, op: Any, lanes: int) -> Any:
-    """The combination of the values of so many neighbouring lanes. A Python number is the same in all of them: it is summed."""
-    if isinstance(value, float):
-        return value * lanes
-    return arch.warp_reduction(value, op, threads_in_group=lanes) if lanes > 1 else value
-
-
-def total(values: Any, op: Any = None) -> Any:
-    """One number of the elements of a vector, in pairs, so that sums do not wait for each other."""
-    while len(values) > 1:
-        half = values.reshape((len(values) // 2, 2))
-        left, right = half[None, 0], half[None, 1]
-        values = left + right if op is None else op(left, right)
-    return values[0]
-
-
-def larger(a: Any, b: Any) -> Any:
-    """The larger numbers of two vectors."""
-    return cute.math.max(a, b)
-
-
-def as_f32(value: Any) -> Any:
-    """A vector as f32. Two bf16 are the halves of a word, and each is an f32 with the other half of the word zero."""
-    if value.dtype is not BFloat16 or len(value) % 2:
-        return value.to(Float32)
-    words = value.bitcast(Uint32)
-    low, high = (words << 16).bitcast(Float32), (words & 0xFFFF0000).bitcast(Float32)
-    pairs = zip(low.to_elements(), high.to_elements(), strict=True)
-    return cute.TensorSSA.from_elements([x for pair in pairs for x in pair], Float32)
-
-
 _AHEAD = 4
 """Vectors of columns that are read ahead of their use, all columns together; half as many where a thread holds many."""
 
@@ -228,7 +185,7 @@ class Part:
             return float(self._kernel.width * self.count)
         found = Float32(0.0)
         for v in range(self.count):
-            found = found + select(self.exists(v), Float32(float(self._kernel.width)), Float32(0.0))
+            found = found + select_(self.exists(v), Float32(float(self._kernel.width)), Float32(0.0))
         return found
 
     def release(self) -> None:
@@ -279,6 +236,8 @@ class RowKernel:
     """How long lines that were read stay in the L2 cache, beside those that were written."""
     overlaps = False
     """Whether its blocks are launched while the kernel before it ends, on devices that can."""
+    between_edges = True
+    """Whether rows that begin anywhere may be taken between edges."""
 
     def __init__(self, problem: RowProblem) -> None:
         self.problem = problem
@@ -443,7 +402,7 @@ class RowKernel:
 
     def part(self, x: Any, row: Any, exists: Any, unit: Any) -> Any:
         """A vector of a row; of the first row where there is none."""
-        place = row if self.tiling.rows == 1 else select(exists, row, Int32(0))
+        place = row if self.tiling.rows == 1 else select_(exists, row, Int32(0))
         return cute.local_tile(x[place, None], (self.width,), (unit,))
 
     @cute.jit

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import cute
-from ...base_dsl.ranges import const_expr, range_constexpr
-from ...base_dsl.typing import Float32, Int32, Int64
+from ... import Float32, Int32, Int64, const_expr, cute, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
 from ..common import arrays
-from .kernel import WARP, as_f32
+from ..common.vectors import as_f32
+from .kernel import WARP
 
 
 def rows_at_once(width: int) -> int:

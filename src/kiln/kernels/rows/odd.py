@@ -12,15 +12,13 @@ import dataclasses
 import itertools
 from typing import Any
 
-from ... import cute
-from ...base_dsl.numeric.operators import select
-from ...base_dsl.ranges import const_expr, range_constexpr
-from ...base_dsl.typing import Boolean, Float32, Int32, Int64, Uint32
+from ... import Boolean, Float32, Int32, Int64, Uint32, const_expr, cute, range_constexpr, select_
 from ...cute import arch
 from .. import devices
 from ..common import arrays
-from .edges import Span, element_at, vectors_at
-from .kernel import WARP, RowKernel, RowProblem, RowTiling, as_f32, check_threads, launch
+from ..common.edges import Span, element_at, vectors_at
+from ..common.vectors import as_f32
+from .kernel import WARP, RowKernel, RowProblem, RowTiling, check_threads, launch
 
 LINE = 128
 """Bytes of a line of the caches."""
@@ -157,7 +155,7 @@ class OddPart:
         first = self.values(0)[0][0]
         if self._kernel.problem.lined == 1 or self.count == 1:
             return first
-        return select(self._kernel.inside(self._unit, self._span, 0), first, self.values(1)[0][0])
+        return select_(self._kernel.inside(self._unit, self._span, 0), first, self.values(1)[0][0])
 
     def kept(self, v: int, value: Any, instead: float) -> Any:
         """A value where the row has elements, else a number."""
@@ -171,7 +169,7 @@ class OddPart:
         found, width = Float32(0.0), float(self._kernel.width)
         for v in range(self.count):
             there = self._kernel.inside(self._unit, self._span, v)
-            found = found + (width if there is None else select(there, Float32(width), Float32(0.0)))
+            found = found + (width if there is None else select_(there, Float32(width), Float32(0.0)))
         return found
 
     def again(self) -> None:
@@ -227,11 +225,11 @@ class EdgePart:
 
     def kept(self, v: int, value: Any, instead: float) -> Any:
         """A value if there is an element, else a number."""
-        return cute.TensorSSA.from_elements([select(self._there, value[0], Float32(instead))], Float32)
+        return cute.TensorSSA.from_elements([select_(self._there, value[0], Float32(instead))], Float32)
 
     def elements(self) -> Any:
         """How many elements there are."""
-        return select(self._there, Float32(1.0), Float32(0.0))
+        return select_(self._there, Float32(1.0), Float32(0.0))
 
     def again(self) -> None:
         """Values are held."""
@@ -278,14 +276,14 @@ class OddRows:
             first = index // self.width * (tiling.held * self.width) + index % self.width
             if first < rows:
                 more = [first + k * self.width for k in range(1, tiling.held)]
-                places = [first, *(select(row < rows, row, first) for row in more)]
+                places = [first, *(select_(row < rows, row, first) for row in more)]
                 self.work(given, places, n, n, lead + first * skew)
         elif const_expr(tiling.rows == 1):
             self.work(given, [index], n, n, lead + index * skew)
         else:
             row = index * tiling.rows + within
-            place = select(row < rows, row, Int32(0))
-            self.work(given, [place], n, select(row < rows, n, Int32(0)), lead + place * skew)
+            place = select_(row < rows, row, Int32(0))
+            self.work(given, [place], n, select_(row < rows, n, Int32(0)), lead + place * skew)
 
     @cute.jit
     def work(self, given: Any, places: Any, n: Any, length: Any, begin: Any):
@@ -395,7 +393,7 @@ class OddRows:
         The first three stand for those of a vector that the row does not have.
         """
         half = self.width // 2
-        first = select((unit >= 0) & (unit < span.units), (span.head + unit * self.width) // half, 0)
+        first = select_((unit >= 0) & (unit < span.units), (span.head + unit * self.width) // half, 0)
         return vectors_at(column, half, 3, first, 1, None)
 
     def shifted(self, held: Any, head: Any) -> Any:
@@ -405,10 +403,10 @@ class OddRows:
         words = [word for k in range(3) for word in held[None, k].load().bitcast(Uint32).to_elements()]
         odd = (head & 1) != 0
         if each == 1:
-            words = [select(odd, high, low) for low, high in itertools.pairwise(words)]
+            words = [select_(odd, high, low) for low, high in itertools.pairwise(words)]
         else:
             if width == 8:
-                words = [select((head & 2) != 0, high, low) for low, high in itertools.pairwise(words)]
-            chosen = select(odd, Int32(0x5432), Int32(0x3210))
+                words = [select_((head & 2) != 0, high, low) for low, high in itertools.pairwise(words)]
+            chosen = select_(odd, Int32(0x5432), Int32(0x3210))
             words = [Uint32(arch.prmt(low, high, chosen)) for low, high in itertools.pairwise(words)]
         return cute.TensorSSA.from_elements(words[: width // each], Uint32).bitcast(dtype)

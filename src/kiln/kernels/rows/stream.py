@@ -12,14 +12,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ... import cute
-from ...base_dsl.numeric.operators import select
-from ...base_dsl.ranges import const_expr, range_constexpr
-from ...base_dsl.typing import Boolean, Float32, Int32, Int64
+from ... import Boolean, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp, cpasync
 from ..common import arrays
-from .kernel import WARP, as_f32, check_threads
+from ..common.vectors import as_f32
+from .kernel import WARP, check_threads
 
 if TYPE_CHECKING:
     from ..devices import Device
@@ -188,7 +186,7 @@ class StreamPart:
         """How many elements there are: a Python number where that is known."""
         width, last = self._stream.problem.width, self._stream.inside(self._unit, self._units, self.count - 1)
         most, fewer = float(width * self.count), float(width * (self.count - 1))
-        return most if last is None else select(last, Float32(most), Float32(fewer))
+        return most if last is None else select_(last, Float32(most), Float32(fewer))
 
 
 class Board:
@@ -330,7 +328,7 @@ class RowStream:
         width, there, place = self.problem.width, self.inside(unit, units, v), row
         if const_expr(self.each > 1):  # the last rows of a warp may not exist
             there = row < rows if const_expr(there is None) else there & (row < rows)
-            place = select(row < rows, row, Int32(0))
+            place = select_(row < rows, row, Int32(0))
         made = self.rule.results(part.arrived(v), part.columns(v), None, state, state, numbers, n)
         for out, value in zip(outs, made[: len(outs)], strict=True):
             held = cute.make_rmem_tensor((width,), out.element_type)
@@ -359,7 +357,7 @@ class RowStream:
 
     def wrapped(self, slot: Any) -> Any:
         """A place in the ring, given one less than two rounds on."""
-        return select(slot >= self.problem.slots, slot - self.problem.slots, slot)
+        return select_(slot >= self.problem.slots, slot - self.problem.slots, slot)
 
     def atom(self, dtype: Any) -> Any:
         """A copy of one vector."""
@@ -395,7 +393,7 @@ class RowStream:
         """Begin to copy a vector of a row to a slot, where nobody else touches it; zeros where there is none."""
         exists, inside = row < rows, self.inside(unit, units, v)
         there = exists if const_expr(inside is None) else inside & exists
-        place = select(exists, row, Int32(0))
+        place = select_(exists, row, Int32(0))
         for x, buffer in zip(sources, ring, strict=True):
             bits = self.problem.width * x.element_type.width
             mode = cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS
@@ -487,7 +485,7 @@ class RowStream:
         if self.problem.exact:
             return float(width * vectors * threads)
         rest = units - self.at(first, vectors - 1)
-        last = select(rest < 0, Int32(0), select(rest > threads, Int32(threads), rest))
+        last = select_(rest < 0, Int32(0), select_(rest > threads, Int32(threads), rest))
         return (last * width).to(Float32) + float(width * (vectors - 1) * threads)
 
     # -- sums over rows --------------------------------------------------------------------------------------------

@@ -7,32 +7,10 @@ thread. Arrays whose rows all begin equally far from such multiples are in step:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ... import cute
-from ...base_dsl.numeric.operators import select
-from ...base_dsl.ranges import const_expr, range_constexpr
-from ...base_dsl.typing import Float32
+from ... import Float32, const_expr, cute, range_constexpr, select_
 from ...cute.nvgpu import CopyUniversalOp
-from ..common import arrays
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-def in_step(given: Sequence[Any], steps: Sequence[int], columns: Sequence[Any] = ()) -> tuple[int, int] | None:
-    """Elements of the widest access to arrays whose rows are so far apart, and how many after a multiple of it the first begins.
-
-    None if that is not the same in all arrays and all rows, or if a vector of `columns` does not begin at a multiple.
-    """
-    sizes = [arrays.itemsize(x) for x in given]
-    width = arrays.WIDEST // max(*sizes, *(arrays.itemsize(x) for x in columns), 1)
-    if any(arrays.address(x) % (width * arrays.itemsize(x)) for x in columns):
-        return None
-    leads = {arrays.address(x) // size % width for x, size in zip(given, sizes, strict=True)}
-    if len(leads) > 1 or len({step % width for step in steps}) > 1:
-        return None
-    return (width, leads.pop()) if all(arrays.address(x) % s == 0 for x, s in zip(given, sizes, strict=True)) else None
 
 
 class Span:
@@ -51,10 +29,10 @@ class Span:
         self.head: Any = 0
         if begin is not None:
             head = -begin & (width - 1)
-            self.head = select(head < n, head, n)
+            self.head = select_(head < n, head, n)
         self.units = (n - self.head) // width
         if spare:
-            self.units = select(self.units > spare, self.units - spare, 0)
+            self.units = select_(self.units > spare, self.units - spare, 0)
 
     def middle(self, row: Any) -> Any:
         """The vectors of a row, given as a tensor of one mode: one that begins at a multiple of theirs."""
@@ -68,7 +46,7 @@ class Span:
         if not self.odd:
             return []
         taken = [lane + k for k in range(0, self._most, lanes)]
-        return [select(k < self.head, k, k + self.units * self.width) for k in taken]
+        return [select_(k < self.head, k, k + self.units * self.width) for k in taken]
 
 
 @cute.jit

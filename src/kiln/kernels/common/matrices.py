@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..common import arrays
+from .problem import WIDEST, Laid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +20,9 @@ class Matrix(NamedTuple):
     width: int
 
 
-def matrix_of(x: Any) -> Matrix | None:
+def matrix_of(x: Laid) -> Matrix | None:
     """An array as the rows along its last mode; None if they are not contiguous, or not at even distances."""
-    shape, strides = tuple(x.shape), arrays.strides(x)
+    shape, strides = x.shape, x.strides
     n = shape[-1]
     if (n != 1 and strides[-1] != 1) or any(s < 0 for s in strides):
         return None
@@ -37,16 +37,24 @@ def matrix_of(x: Any) -> Matrix | None:
     return Matrix(rows, n, step, width_of(x, n, step))
 
 
-def width_of(x: Any, n: int, step: int) -> int:
+def width_of(x: Laid, n: int, step: int) -> int:
     """How many elements of a row can be accessed at once."""
-    size = arrays.itemsize(x)
-    width = max(1, arrays.WIDEST // size)
-    while width > 1 and (n % width or step % width or arrays.address(x) % (width * size)):
+    size = x.size
+    width = max(1, WIDEST // size)
+    while width > 1 and (n % width or step % width or x.offset % (width * size)):
         width //= 2
     return width
 
 
-def common_width(matrices: Sequence[Any], columns: Sequence[Any]) -> int:
-    """How many elements of rows, and of numbers for each column, can be accessed at once everywhere."""
-    laid = [m for m in map(matrix_of, matrices) if m is not None]
-    return min([m.width for m in laid] + [width_of(c, laid[0].n, laid[0].n) for c in columns])
+def in_step(given: Sequence[Laid], steps: Sequence[int], columns: Sequence[Laid] = ()) -> tuple[int, int] | None:
+    """Elements of the widest access to arrays whose rows are so far apart, and how many after a multiple of it the first begins.
+
+    None if that is not the same in all arrays and all rows, or if a vector of `columns` does not begin at a multiple.
+    """
+    width = WIDEST // max(x.size for x in (*given, *columns))
+    if any(x.offset % (width * x.size) for x in columns):
+        return None
+    leads = {x.offset // x.size % width for x in given}
+    if len(leads) > 1 or len({step % width for step in steps}) > 1:
+        return None
+    return (width, leads.pop()) if all(x.offset % x.size == 0 for x in given) else None

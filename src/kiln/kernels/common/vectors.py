@@ -1,0 +1,49 @@
+"""Vectors of elements in registers, and one number of the lanes of a warp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import BFloat16, Float32, Uint32, cute
+from ...cute import arch
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """The larger number."""
+    return arch.fmax(a, b)
+
+
+def plus(a: Any, b: Any) -> Any:
+    """The sum."""
+    return a + b
+
+
+def across(value: Any, op: Any, lanes: int) -> Any:
+    """The combination of the values of so many neighbouring lanes. A Python number is the same in all of them: it is summed."""
+    if isinstance(value, float):
+        return value * lanes
+    return arch.warp_reduction(value, op, threads_in_group=lanes) if lanes > 1 else value
+
+
+def total(values: Any, op: Any = None) -> Any:
+    """One number of the elements of a vector, in pairs, so that sums do not wait for each other."""
+    while len(values) > 1:
+        half = values.reshape((len(values) // 2, 2))
+        left, right = half[None, 0], half[None, 1]
+        values = left + right if op is None else op(left, right)
+    return values[0]
+
+
+def larger(a: Any, b: Any) -> Any:
+    """The larger numbers of two vectors."""
+    return cute.math.max(a, b)
+
+
+def as_f32(value: Any) -> Any:
+    """A vector as f32. Two bf16 are the halves of a word, and each is an f32 with the other half of the word zero."""
+    if value.dtype is not BFloat16 or len(value) % 2:
+        return value.to(Float32)
+    words = value.bitcast(Uint32)
+    low, high = (words << 16).bitcast(Float32), (words & 0xFFFF0000).bitcast(Float32)
+    pairs = zip(low.to_elements(), high.to_elements(), strict=True)
+    return cute.TensorSSA.from_elements([x for pair in pairs for x in pair], Float32)

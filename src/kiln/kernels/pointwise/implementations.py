@@ -1,0 +1,90 @@
+"""The implementation of element-wise functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ... import Int32, Int64
+from .. import devices
+from ..common import arrays, launches
+from ..common.family import Family, Implementation, varied
+from ..common.problem import WIDEST, Laid
+from .kernel import Elementwise, Operand
+from .plan import ElementTiling
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..devices import Device
+    from .problem import Pointwise
+
+FAMILY = Family("pointwise")
+
+_MOST_GRID = (1 << 31) - 1
+_LAUNCH, _MEMORY = 2.0, 4.0e6
+"""Microseconds, and bytes in a microsecond, of an H200."""
+
+
+class Given(NamedTuple):
+    """The arrays of an element-wise function, not broadcast, and the one that is written."""
+
+    inputs: Sequence[Any]
+    out: Any
+
+
+@FAMILY.register
+class Vectors(Implementation):
+    """A thread computes a few neighbouring elements."""
+
+    plan = ElementTiling
+    repeats = True
+
+    def supports(self, problem: Pointwise, device: Device) -> str | None:
+        return None
+
+    def plans(self, problem: Pointwise, device: Device) -> Iterator[ElementTiling]:
+        def check(plan: ElementTiling) -> None:
+            self.check(problem, plan, device)
+
+        return varied(ElementTiling(), check, threads=(128, 256, 512), elements=(0, 4, 8, 16))
+
+    def cost(self, problem: Pointwise, plan: ElementTiling, device: Device) -> float:
+        return _LAUNCH + problem.bytes / _MEMORY
+
+    def check(self, problem: Pointwise, plan: ElementTiling, device: Device) -> None:
+        plan.check(1, device)
+
+    def run(self, problem: Pointwise, plan: ElementTiling, given: Given) -> None:
+        laid = [*problem.inputs, problem.out]
+        plan = plan.check(max(x.size for x in laid), devices.current())
+        extents, steps = problem.walk
+        elements, modes = plan.elements, len(extents) - 1
+        operands = tuple(_operand(x, extents, own, elements) for x, own in zip(laid, steps, strict=True))
+        units = -(-extents[-1] // elements)
+        for extent in extents[:-1]:
+            units *= extent
+        blocks = -(-units // plan.threads)
+        arrays.require(
+            blocks <= _MOST_GRID,
+            f"elementwise of shape {problem.out.shape}: {blocks} blocks, and a grid has {_MOST_GRID}",
+        )
+        wide = (units + plan.threads) * elements >= 1 << 31
+        cut = (operands, modes, extents[-1] % elements == 0, wide, plan)
+        kernel = launches.made_of(
+            problem.functions, lambda: Elementwise(problem.applied(), *cut), Elementwise, problem.numbers_key, *cut
+        )
+        strides = tuple(tuple(Int64(s) for s in own) for own in steps)
+        taken = [*given.inputs, given.out]
+        launches.launcher(kernel, taken, tuple(kernel.index(e) for e in extents), strides, Int32(blocks))(taken)
+
+
+def _operand(x: Laid, extents: list[int], steps: list[int], elements: int) -> Operand:
+    if steps[-1] == 0 and extents[-1] > 1:
+        return Operand(x.dtype, 0, False)
+    if steps[-1] != 1:
+        return Operand(x.dtype, 1, False)
+    size = x.size
+    width = min(elements, max(1, WIDEST // size))
+    while width > 1 and (x.offset % (width * size) or any(s % width for s in steps[:-1])):
+        width //= 2
+    return Operand(x.dtype, width, True)

@@ -1,0 +1,230 @@
+"""The implementations of functions of rows: held by threads, held between edges, streamed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ... import Float32, Int32, Int64
+from .. import devices
+from ..common import arrays, launches
+from ..common.family import Family, Implementation, varied
+from ..common.matrices import in_step
+from ..reductions.functions import sum as sum_over
+from .kernel import WARP, RowProblem, RowTiling
+from .norm_sums import NormSums, rows_at_once
+from .odd import LINE, OddRows, OddTiling, odd_problem, odd_tiling
+from .plans import default_tiling, held_bits, stream_tiling
+from .stream import RowStream, StreamProblem, StreamTiling
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..devices import Device
+    from .problem import Rows
+
+FAMILY = Family("rows")
+
+_LAUNCH, _MEMORY = 2.0, 4.0e6
+"""Microseconds, and bytes in a microsecond, of an H200."""
+_WORSE = 1.25
+"""What a plan that is not the measured one is expected to take, as a multiple."""
+
+
+class Given(NamedTuple):
+    """The arrays of a function of rows, as its problem says they lie (no columns that are not there), and its numbers.
+
+    `totals` are vectors for sums over rows.
+    """
+
+    sources: Sequence[Any]
+    outs: Sequence[Any]
+    columns: Sequence[Any] = ()
+    totals: Sequence[Any] = ()
+    numbers: tuple[float, ...] = ()
+
+
+def _odd(problem: Rows, device: Device) -> OddTiling | None:
+    """The plan for rows that begin anywhere, where that is best. Several sources of 32 bits are as fast one by one."""
+    if not _between_edges(problem) or (len(problem.sources) > 1 and problem.bits > 16):
+        return None
+    width, _ = _steps(problem)
+    return odd_tiling(problem.n, width, len(problem.sources), len(problem.present), problem.rows, device)
+
+
+def _steps(problem: Rows) -> tuple[int, int]:
+    """Elements of an access to rows in step, and how far after a multiple of it they begin; 0: they are not."""
+    steps = [m.step for m in problem.matrices]
+    return in_step([*problem.sources, *problem.outs], steps, problem.present) or (0, 0)
+
+
+def _between_edges(problem: Rows) -> bool:
+    """Whether rows are accessed in wider vectors where edges are taken one by one."""
+    narrow = min(m.width for m in problem.matrices)
+    return problem.kind.between_edges and _steps(problem)[0] > narrow and max(problem.rows, problem.n) < 1 << 31
+
+
+class RowImplementation(Implementation):
+    """What they have in common: which plan was measured to be best, and what that says of the others."""
+
+    repeats = True
+
+    def supports(self, problem: Rows, device: Device) -> str | None:
+        if problem.rows >= 1 << 31 or problem.n >= 1 << 31:
+            return f"{problem.rows} rows of {problem.n} elements: more than 32 bits count"
+        return None
+
+    def cost(self, problem: Rows, plan: Any, device: Device) -> float:
+        took = _LAUNCH + problem.bytes / _MEMORY
+        return took if plan == (_odd(problem, device) or problem.rule(problem, device)) else _WORSE * took
+
+    def first(self, problem: Rows, device: Device) -> Any:
+        """The plan of its type that suits a problem best; None: there is none."""
+        raise NotImplementedError
+
+    def plans(self, problem: Rows, device: Device) -> Iterator[Any]:
+        def check(plan: Any) -> None:
+            self.check(problem, plan, device)
+
+        first = self.first(problem, device)
+        if first is None:
+            return
+        sizes = [size for size in (64, 128, 256, 512) if size >= min(first.row_threads, 512)]
+        alone = first.row_threads == first.threads
+        for plan in varied(first, check, threads=sizes):
+            yield plan
+            if alone and plan is not first:
+                yield from varied(dataclasses.replace(plan, row_threads=plan.threads), check)
+
+
+@FAMILY.register
+class HeldRows(RowImplementation):
+    """A row is held by threads of a block or of a cluster; longer ones are read twice. So are those that are summed over."""
+
+    plan = RowTiling
+
+    def first(self, problem: Rows, device: Device) -> RowTiling:
+        plan = problem.rule(problem, device)
+        if type(plan) is RowTiling:
+            return plan
+        return default_tiling(problem.n, problem.width, problem.bits, device, len(problem.present))
+
+    def check(self, problem: Rows, plan: RowTiling, device: Device) -> None:
+        plan.check(problem.n, problem.width, problem.bits, len(problem.sources), device)
+
+    def run(self, problem: Rows, plan: RowTiling, given: Given) -> None:
+        device, n, width = devices.current(), problem.n, problem.width
+        vectors = plan.vectors(n, width)
+        exact = n == plan.cluster * plan.row_threads * vectors * width
+        overlaps = problem.kind.overlaps and device.overlaps
+        wanted = arrays.framework_dtype(Float32, given.sources[0])
+        notes = [arrays.empty(given.sources[0], (problem.rows,), wanted) for _ in range(2 if problem.totals else 0)]
+        kernel = launches.made(
+            problem.kind, RowProblem(*problem.types, len(notes), width, vectors, exact, plan, overlaps=overlaps)
+        )
+        taken = [*given.sources, *given.outs, *given.columns, *notes]
+        blocks = -(-problem.rows // plan.rows) * plan.cluster
+        launches.launcher(kernel, taken, *_sizes(problem), _typed(given.numbers), Int32(blocks))(taken)
+        if problem.totals:
+            self._sum(problem, given, notes, device)
+
+    def _sum(self, problem: Rows, given: Given, notes: list[Any], device: Device) -> None:
+        """Sum over rows, which are read again, given the statistics of each."""
+        n, width, first = problem.n, problem.width, given.sources[0]
+        weighted = bool(problem.present)
+        across = -(-n // (WARP * width))
+        step = NormSums.threads // WARP * rows_at_once(width)
+        each = -(-problem.rows // (-(-16 * device.multiprocessors // across) * step)) * step
+        parts = -(-problem.rows // each)
+        partial = [arrays.empty(first, (parts, n), arrays.framework_dtype(Float32, first)) for _ in given.totals]
+        kernel = launches.made(
+            NormSums, problem.types[0], width, n % (WARP * width) == 0, weighted, len(given.totals) > weighted
+        )
+        taken = [*given.sources, *notes, *partial]
+        rows, length, steps = _sizes(problem)
+        launches.launcher(kernel, taken, rows, length, steps[:2], Int32(parts), Int32(each))(taken)
+        for vector, found in zip(given.totals, partial, strict=True):
+            sum_over(found, 0, out=vector)
+
+
+@FAMILY.register
+class StreamedRows(RowImplementation):
+    """Blocks take rows in turn, with the next ones on the way; sums over rows stay in registers."""
+
+    plan = StreamTiling
+
+    def supports(self, problem: Rows, device: Device) -> str | None:
+        least = min(x.dtype.width for x in problem.sources)
+        if problem.width * least < 32:
+            return (
+                f"copies into shared memory take 4 bytes or more, and {problem.width} elements of {least} bits can be "
+                "copied at once"
+            )
+        return super().supports(problem, device)
+
+    def first(self, problem: Rows, device: Device) -> StreamTiling | None:
+        plan = problem.rule(problem, device)
+        return plan if type(plan) is StreamTiling else stream_tiling(problem, device)
+
+    def check(self, problem: Rows, plan: StreamTiling, device: Device) -> None:
+        plan.check(problem.n, problem.width, min(x.dtype.width for x in problem.sources), *held_bits(problem), device)
+
+    def run(self, problem: Rows, plan: StreamTiling, given: Given) -> None:
+        rows, n, width = problem.rows, problem.n, problem.width
+        vectors = plan.vectors(n, width)
+        exact = n == plan.cluster * plan.row_threads * vectors * width
+        lines = min(-(-rows // plan.rows), devices.clusters(plan.cluster))  # so many sums there are for each column
+        if not problem.totals:  # as few as take as long: none has a row to itself at the end
+            lines = -(-rows // (plan.rows * -(-rows // (plan.rows * lines))))
+        kernel = launches.made(
+            RowStream, problem.kind,
+            StreamProblem(
+                *problem.types, problem.totals, width, vectors, plan.slots(n, width), exact, plan,
+                devices.current().overlaps,
+            ),
+        )  # fmt: skip
+        first = given.sources[0]
+        wanted = arrays.framework_dtype(Float32, first)
+        partial = [arrays.empty(first, (lines, n), wanted) for _ in given.totals]
+        taken = [*given.sources, *given.outs, *given.columns, *partial, *given.totals]
+        launches.launcher(kernel, taken, *_sizes(problem), _typed(given.numbers), Int32(lines))(taken)
+
+
+@FAMILY.register
+class RowsBetweenEdges(RowImplementation):
+    """Rows that begin anywhere, all equally far from a vector, are held between a few elements at their edges."""
+
+    plan = OddTiling
+
+    def supports(self, problem: Rows, device: Device) -> str | None:
+        if not _between_edges(problem):
+            return "it is for rows that begin anywhere, but equally far from vectors in all arrays"
+        return None
+
+    def first(self, problem: Rows, device: Device) -> OddTiling | None:
+        return _odd(problem, device)
+
+    def check(self, problem: Rows, plan: OddTiling, device: Device) -> None:
+        plan.check(problem.n, _steps(problem)[0], problem.bits, len(problem.sources), device)
+
+    def run(self, problem: Rows, plan: OddTiling, given: Given) -> None:
+        width, _ = _steps(problem)
+        overlaps = problem.kind.overlaps and devices.current().overlaps
+        made = odd_problem(problem.types, problem.n, width, plan, overlaps)
+        first = given.sources[0]
+        lead = arrays.address(first) % LINE // arrays.itemsize(first)
+        taken = [*given.sources, *given.outs, *given.columns]
+        rows, n, steps = _sizes(problem)
+        launches.launcher(
+            launches.made(OddRows, problem.kind, made), taken, rows, n, Int32(lead), steps, _typed(given.numbers),
+            Int32(plan.blocks(problem.rows, width)),
+        )(taken)  # fmt: skip
+
+
+def _sizes(problem: Rows) -> tuple[Any, Any, Any]:
+    """Rows, their length, and how far they are apart in each matrix, as kernels take them."""
+    return Int32(problem.rows), Int32(problem.n), tuple(Int64(m.step) for m in problem.matrices)
+
+
+def _typed(numbers: tuple[float, ...]) -> tuple[Any, ...]:
+    return tuple(Float32(x) for x in numbers)

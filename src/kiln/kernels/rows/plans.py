@@ -1,0 +1,87 @@
+"""How rows are cut by default, as measured on an H200."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..common import arrays
+from .kernel import MOST_IN_REGISTERS, WARP, RowTiling
+from .stream import StreamTiling
+
+if TYPE_CHECKING:
+    from .. import devices
+    from ..devices import Device
+    from .problem import Rows
+
+
+def default_tiling(n: int, width: int, bits: int, device: devices.Device, columns: int = 0) -> RowTiling:
+    """Few vectors to a thread, for a row's threads wait for each other; from 16 kB on more, and then more blocks to a row.
+
+    Measured on an H200, with and without `columns` of weights. Rows of up to 32 kB are held in registers or, where they are
+    short, in shared memory, longer ones in 64 kB of it for each block, so that three blocks have rows on the way.
+    """
+    units = -(-n // width)
+    if width * bits < 128:  # rows that begin anywhere: narrow accesses, many of them to a thread
+        threads = min(512, arrays.power_of_two(-(-n // 32)))
+        cluster = arrays.power_of_two(-(-n // (512 * MOST_IN_REGISTERS)))
+        if cluster <= device.cluster:
+            return RowTiling(max(128, threads), threads, cluster)
+        return RowTiling(512, 512)
+    if units <= 1024:
+        threads = arrays.power_of_two(-(-units // (2 if units <= (256 if columns > 1 else 512) else 4)))
+        block = max(128, threads)
+        return RowTiling(block, threads, 1, 4 * (threads >= 128), (1024 if threads >= 128 else 768) // block)
+    if units <= 2048:
+        return RowTiling(512, 512, 1, 0, 2)
+    cluster = arrays.power_of_two(-(-units // 4096))
+    if cluster > device.cluster:
+        return RowTiling(512, 512)
+    exact = units % (512 * cluster) == 0  # else there are more predicates than registers for three blocks
+    return RowTiling(512, 512, cluster, 8, 3 if exact and (cluster > 1 or columns > 1) else 2)
+
+
+def held_bits(problem: Rows) -> tuple[int, int, int, int]:
+    """What streaming holds: bits of sources and of columns for each element, numbers of a finding, sums over rows."""
+    sources, columns = (sum(x.dtype.width for x in group) for group in (problem.sources, problem.present))
+    return sources, columns, problem.kind.fields - problem.kind.counted, len(problem.totals)
+
+
+def stream_tiling(problem: Rows, device: Device) -> StreamTiling | None:
+    """How rows are streamed by default; None: they cannot be."""
+    if problem.width * min(x.dtype.width for x in problem.sources) < 32:
+        return None
+    return tiling_for(problem.n, problem.width, *held_bits(problem), device)
+
+
+LONG_FEW = {1: (False, 1), 2: (False, 2), 4: (True, 0), 8: (True, 0), 16: (False, 4)}
+"""Of rows that fill all threads: whether exchanges are hidden and how many vectors are read ahead, by the size of the cluster."""
+LONG_MANY = {1: (True, 1), 2: (True, 1), 4: (False, 4), 8: (False, 4), 16: (True, 4)}
+"""The same where findings have more than two numbers."""
+
+
+def tiling_for(
+    n: int, width: int, sources: int, columns: int, fields: int, sums: int, device: devices.Device
+) -> StreamTiling | None:
+    """The same, for sources and columns of so many bits for each element.
+
+    As measured on an H200: a block of 512 threads on each multiprocessor, four vectors of a row to a thread, or two where that makes
+    it half of the threads of a block or all of them, or fewer than a warp. More on the way is slower where a block, or two, have a row:
+    those multiprocessors that reach memory first take it from the others, and all wait for the last. Rows that do not fill all
+    threads need registers for predicates, and are kept in a ring of whole rows.
+    """
+    units = -(-n // width)
+    vectors = 2 if units <= 2 * WARP or 256 < units <= 1024 else 4
+    across = arrays.power_of_two(-(-units // vectors))
+    threads, cluster, many = min(512, across), max(1, across // 512), fields > 2
+    if cluster > device.cluster:
+        return None
+    if threads < 512 or vectors < 4:
+        overlapped, ahead = False, 2 if vectors == 2 and threads > WARP else 1
+    elif units == across * vectors:
+        overlapped, ahead = (LONG_MANY if many else LONG_FEW)[cluster]
+    elif cluster == 1:
+        overlapped, ahead = many, 0 if many else 1
+    else:
+        overlapped, ahead = (False, vectors) if cluster in (2, 16) else (True, 0)
+    tiling = StreamTiling(512, threads, cluster, ahead, overlapped)
+    return tiling if tiling.fits(n, width, sources, columns, fields, sums, device) else None
