@@ -13,7 +13,7 @@ import kiln
 PAGE = Path(__file__).parents[2] / "docs" / "kernels.md"
 
 
-def test_the_page_runs():
+def test_the_page_runs(tmp_path):
     rng = np.random.default_rng(0)
     names: dict[str, Any] = {
         name: rng.standard_normal(shape).astype(np.float16)
@@ -35,11 +35,20 @@ def test_the_page_runs():
     names["starts"] = np.array([0, 5, 12], np.int32)
     names["lengths"] = np.array([9], np.int32)
     with kiln.target("cpu"):
-        for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
-            exec(code, names)
+        for number, code in enumerate(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)):
+            file = tmp_path / f"block_{number}.py"  # programs are read from files
+            file.write_text(code)
+            exec(compile(code, str(file), "exec"), names)
     np.testing.assert_allclose(
         names["d"].astype(np.float64),
         (names["a"].astype(np.float64) @ names["b"].astype(np.float64)) * names["gate"],
         rtol=5e-3,
         atol=5e-3,
     )
+    np.testing.assert_allclose(
+        names["small"].astype(np.float64),
+        names["a"].astype(np.float64) @ names["b"].astype(np.float64),
+        rtol=5e-3,
+        atol=5e-3,
+    )
+    assert names["best"] == names["choices"][0].plan
