@@ -165,3 +165,11 @@ def test_work_tiles_are_carried_through_loops():
     y = np.zeros(5, np.int32)
     _run(kernel, y, block=1)
     np.testing.assert_array_equal(y, [1, 2, 4, 8, 16])
+
+
+def test_one_of_two_values():
+    @cute.jit
+    def chosen(x: Int32):
+        return kiln.select_(x > 3, x, -1)
+
+    assert [chosen(x) for x in (2, 5)] == [-1, 5]

@@ -1,5 +1,5 @@
 # pyright: reportIndexIssue=false, reportOperatorIssue=false
-"""Architectures as programs compare them, and helpers of kernels that communicate."""
+"""Helpers of kernels that communicate: locks and multicast memory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,6 @@ from kiln.targets.nvidia import codegen
 from kiln.utils import distributed
 
 needs_ptxas = pytest.mark.skipif(codegen.ptxas_version() is None, reason="there is no ptxas")
-
-
-def test_one_of_two_values():
-    @cute.jit
-    def chosen(x: Int32):
-        return kiln.select_(x > 3, x, -1)
-
-    assert [chosen(x) for x in (2, 5)] == [-1, 5]
 
 
 def test_locks():
