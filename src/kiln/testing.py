@@ -7,8 +7,8 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from .base_dsl.target import target
-from .hardware.architectures import DEFAULT
+from .base_dsl.target import get_target, target
+from .hardware import current
 from .measure.timing import CantImplementError, JitArguments, benchmark, get_workspace_count
 
 if TYPE_CHECKING:
@@ -31,12 +31,13 @@ __all__ = [
 def dry_run(arch: str | None = None) -> Iterator[list[Any]]:
     """While open, calls compile for an NVIDIA GPU of an architecture as they would on one, and launch nothing.
 
-    The architecture is by default that of `CUTE_DSL_ARCH`, or `DEFAULT`.
+    The architecture is by default the one that programs would be compiled for.
     Gives a list that every launch is noted in: `kernel`, `grid`, `block`, `cluster`, `smem`, `resources`, `remarks`.
     Needs no GPU; arrays may lie in host memory. Functions that were called before keep what was compiled for them, so
     a process does this for one architecture. Code has line information, so remarks name lines of the program.
     """
-    wanted = {"CUTE_DSL_ARCH": arch or os.environ.get("CUTE_DSL_ARCH") or DEFAULT, "CUTE_DSL_LINEINFO": "1"}
+    arch = arch or current.architecture(target=get_target("nvidia")).name
+    wanted = {"CUTE_DSL_ARCH": arch, "CUTE_DSL_LINEINFO": "1"}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

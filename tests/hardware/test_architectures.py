@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kiln.base_dsl.diagnostics import DSLRuntimeError
 from kiln.hardware import features
 from kiln.hardware.architectures import DEFAULT, GENERATIONS, Arch, generation_of, of_capability
 from kiln.hardware.devices import device_of
@@ -54,7 +55,7 @@ def test_what_a_gpu_is_compiled_for(capability, name):
 
 
 def test_a_gpu_for_which_there_is_no_code():
-    with pytest.raises(ValueError, match=r"compute capability 7\.5"):
+    with pytest.raises(DSLRuntimeError, match=r"compute capability 7\.5"):
         of_capability(7, 5)
 
 

@@ -10,6 +10,8 @@ import enum
 import re
 from typing import TYPE_CHECKING, Any
 
+from ..base_dsl.diagnostics import DSLRuntimeError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -212,8 +214,9 @@ def of_capability(major: int, minor: int) -> Architecture:
     """The architecture to compile for to use all of a GPU; for a newer one than Kiln knows, all that it can run."""
     found = [arch for arch in Arch if arch.suffix != "f" and arch.runs_on((major, minor))]
     if not found:
-        raise ValueError(
+        raise DSLRuntimeError(
             f"Kiln knows no architecture whose code runs on a GPU of compute capability {major}.{minor}; there are: "
-            + ", ".join(Arch.__members__)
+            + ", ".join(Arch.__members__),
+            hint='run on the CPU: kiln.target("cpu") or KILN_TARGET=cpu; to compile only, name one with --gpu-arch',
         )
     return found[-1]
