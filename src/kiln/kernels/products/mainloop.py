@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Float32, Int32, Int64, const_expr, cute, range_constexpr, utils
+from ... import Float32, Int64, const_expr, cute, range_constexpr, utils
 from ...cute import arch
 from .ring import Ring
 
@@ -97,8 +97,9 @@ class MultistageGemm:
         )
         feeds = self.feed(self.a, block_m), self.feed(self.b, block_n)
         ring = Ring(feeds, stages, depth, self.tiling.splits)
+        producer, consumer = ring.pipe.make_participants()
         a_next, b_next, tiles = ring.begin(
-            a[None, None, batch], b[None, None, batch], (a_ring, b_ring), where, thread, rank
+            producer, a[None, None, batch], b[None, None, batch], (a_ring, b_ring), where, thread, rank
         )
 
         # What this thread multiplies: fragments loaded one step in K ahead.
@@ -108,24 +109,25 @@ class MultistageGemm:
         steps = a_frag.start(loaded, a_ring, thread)
         b_frag.start(loaded, b_ring, thread)
 
-        ring.wait()
+        consumer.wait()
+        reading = consumer.current_handle().index
         a_frag.load(0, 0)
         b_frag.load(0, 0)
-        reading, filling = Int32(0), Int32(stages - 1)
         for tile in range(tiles):
             for step in range_constexpr(steps):
                 if const_expr(step == steps - 1):
-                    reading = reading + 1 if reading + 1 < stages else Int32(0)
-                    ring.wait()
+                    consumer.advance()
+                    consumer.wait()
+                    reading = consumer.current_handle().index
                 following = (step + 1) % steps
                 a_frag.load(following, reading)
                 b_frag.load(following, reading)
                 if const_expr(step == 0):
-                    a_next, b_next = ring.fill(a_next, b_next, filling, tile + (stages - 1) < tiles)
-                    filling = filling + 1 if filling + 1 < stages else Int32(0)
+                    a_next, b_next = ring.fill(producer, a_next, b_next, tile + (stages - 1) < tiles)
                 for left, right in zip(a_frag.taken(step), b_frag.taken(step)):
                     cute.gemm(mma, acc, left, right, acc)
 
         rest = ([x[None, None, batch] for x in extras], alpha, beta)
-        ring.end()
+        producer.tail()
+        arch.sync_threads()
         self.epilogue.write(part, thread, rank, acc, memory, d[None, None, batch], rest, where)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import Boolean, Int32, const_expr, cute, range_constexpr
-from ...cute import arch
+from ... import Boolean, Int32, const_expr, cute, pipeline, range_constexpr
 
 
 class Ring:
-    """What a thread does for the ring: `stages` buffers, filled by `cp.async`, all but one of them ahead.
+    """What a thread copies into the ring: the `stages` buffers of a pipeline, all but one of them ahead, `depth` of K at a time.
 
-    The `splits` blocks that share a tile of the result take `depth` of K at a time, each its own part of K.
+    The `splits` blocks that share a tile of the result each take their own part of K.
     """
 
     __kiln_immutable__ = True
@@ -21,9 +20,10 @@ class Ring:
         self.stages = stages
         self.depth = depth
         self.splits = splits
+        self.pipe = pipeline.PipelineCpAsyncGroups.create(num_stages=stages)
 
     @cute.jit
-    def begin(self, a: cute.Tensor, b: cute.Tensor, buffers: Any, where: Any, thread: Int32, rank: Any):
+    def begin(self, producer: Any, a: cute.Tensor, b: cute.Tensor, buffers: Any, where: Any, thread: Int32, rank: Any):
         """Begin to fill it with this block's tiles of K: where those that follow are, and how many there are in all."""
         splits, stages, depth = self.splits, self.stages, self.depth
         a_feed, b_feed = self.feeds
@@ -41,30 +41,24 @@ class Ring:
             rest = Int32(depth) if first > 0 else rest
         a_feed.fetch(a_next, 0, exists, rest)
         b_feed.fetch(b_next, 0, exists, rest)
-        arch.cp_async_commit_group()
+        producer.commit()
+        producer.advance()
         a_next, b_next = a_feed.advanced(a_next, rest), b_feed.advanced(b_next, rest)
         for stage in range_constexpr(1, stages - 1):
             if stage <= tiles:  # one more than there are: what is read ahead of the last is zeros
                 a_feed.fetch(a_next, stage, stage < tiles)
                 b_feed.fetch(b_next, stage, stage < tiles)
-            arch.cp_async_commit_group()
+            producer.commit()
+            producer.advance()
             a_next, b_next = a_feed.advanced(a_next, depth), b_feed.advanced(b_next, depth)
         return a_next, b_next, tiles
 
-    def wait(self) -> None:
-        """Wait for the next tile, and until everybody is done with the one before the present one."""
-        arch.cp_async_wait_group(self.stages - 2)
-        arch.sync_threads()
-
-    def fill(self, a_next: Any, b_next: Any, stage: Any, exists: Any) -> tuple[Any, Any]:
-        """Begin to fill a buffer with the next tile, or with zeros: where the tile after it is."""
+    def fill(self, producer: Any, a_next: Any, b_next: Any, exists: Any) -> tuple[Any, Any]:
+        """Begin to fill the next buffer with the next tile, or with zeros: where the tile after it is."""
         a_feed, b_feed = self.feeds
-        a_feed.fetch(a_next, stage, exists)
-        b_feed.fetch(b_next, stage, exists)
-        arch.cp_async_commit_group()
+        buffer = producer.acquire()
+        a_feed.fetch(a_next, buffer.index, exists)
+        b_feed.fetch(b_next, buffer.index, exists)
+        buffer.commit()
+        producer.advance()  # not before: two numbers of buffers would be held in registers
         return a_feed.advanced(a_next, self.depth), b_feed.advanced(b_next, self.depth)
-
-    def end(self) -> None:
-        """Wait until nobody uses the buffers any more."""
-        arch.cp_async_wait_group(0)
-        arch.sync_threads()
