@@ -16,7 +16,7 @@ test: .venv/.dev
 
 # The same tests on the CPU target under five schedules, with one and with two worker threads.
 seeds: .venv/.dev
-	$(BIN)/python tests/schedules.py -n $(WORKERS)
+	$(BIN)/python tools/schedules.py -n $(WORKERS)
 
 # Compile a corpus with the revision BASE and with the working tree, and compare IR, PTX, SASS and sizes.
 BASE ?= HEAD

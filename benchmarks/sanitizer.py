@@ -17,7 +17,7 @@ import kiln
 from kiln import Float32, Int32, cute
 from kiln.targets.cpu.runtime import parts
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "sanitizer" / "mutants"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "targets" / "cpu" / "sanitizer" / "mutants"))
 import copy_ring
 import mbarrier_ring
 

@@ -17,13 +17,13 @@ os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
 
 # Folders whose tests say what programs mean, not how quick they are: LLVM would take most of their time. Those of the CPU
 # target and of arithmetic optimize, as users' programs do; `KILN_CPU_OPT=2 make test` lets all of them.
-UNOPTIMIZED = ("frontend", "kernels", "sanitizer")
+UNOPTIMIZED = ("base_dsl/frontend", "kernels", "targets/cpu/sanitizer")
 
 
 @pytest.fixture(autouse=True)
 def _unoptimized(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = request.path.relative_to(Path(__file__).parent).parts[0]
-    if folder in UNOPTIMIZED and "KILN_CPU_OPT" not in os.environ:
+    folder = request.path.relative_to(Path(__file__).parent).parent.as_posix() + "/"
+    if folder.startswith(tuple(f"{name}/" for name in UNOPTIMIZED)) and "KILN_CPU_OPT" not in os.environ:
         monkeypatch.setenv("KILN_CPU_OPT", "0")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+import re
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -236,3 +238,11 @@ def test_outside_a_trace():
 def test_refused(function, message):
     with pytest.raises(kiln.DSLUserCodeError, match=message):
         apply(function, np.ones(2, np.float32))
+
+
+def test_the_stated_errors_are_the_tested_ones():
+    page = (Path(__file__).parents[2] / "docs" / "tensors.md").read_text()
+    table = {}
+    for error, names in re.findall(r"^\| ([\d.]+) \| (.*) \|$", page, re.MULTILINE):
+        table |= {name: float(error) for name in names.split(", ")}
+    assert {name: allowed for name, (_, allowed) in UNARY.items()} == {name: table[name] for name in UNARY}

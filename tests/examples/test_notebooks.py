@@ -1,11 +1,7 @@
-"""The notebooks of `examples/notebooks/` say what they said when they were saved, in text and pictures.
-
-python tests/examples/test_notebooks.py      # run all notebooks and save what they say now
-"""
+"""The notebooks of `examples/notebooks/` say what they said when they were saved, in text and pictures."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -35,20 +31,3 @@ def test_a_notebook_says_what_it_said(path: Path, monkeypatch: pytest.MonkeyPatc
             where = f"{path.name}, cell {program.count}"
             assert cell["execution_count"] == program.count, where
             assert found == cell["outputs"], where
-
-
-def save(path: Path) -> None:
-    """Run a notebook and put what it says into the file."""
-    notebook = json.loads(path.read_text())
-    program = Program(path.stem)
-    sys.modules[program.module.__name__] = program.module
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            cell["outputs"] = program.outputs("".join(cell["source"]))
-            cell["execution_count"] = program.count
-    path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
-
-
-if __name__ == "__main__":
-    for path in NOTEBOOKS:
-        save(path)

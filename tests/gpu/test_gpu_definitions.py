@@ -3,19 +3,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import definition_cases as cases
 import numpy as np
 import pytest
+from kernel_testing import launcher
 
 import kiln.cute as cute
 from kiln.cute.runtime import from_dlpack
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[1] / "targets"))
-import definition_cases as cases  # noqa: E402
-from kernel_testing import launcher  # noqa: E402
 
 
 def run(kernel, *arrays: np.ndarray, grid=1, block=32) -> None:

@@ -3,19 +3,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from kernel_testing import launcher
+from mma_cases import CASES, a_places, b_places, c_places, mma_kernel, random_matrix, spread
 
 import kiln.cute as cute
 from kiln.cute.runtime import from_dlpack
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[1] / "targets"))
-from kernel_testing import launcher  # noqa: E402
-from mma_cases import CASES, a_places, b_places, c_places, mma_kernel, random_matrix, spread  # noqa: E402
 
 
 @pytest.mark.parametrize(("a_kind", "b_kind", "k", "d_kind"), CASES)

@@ -37,7 +37,7 @@ def git(*words: str, cwd: Path = ROOT) -> str:
 def corpus_digest() -> str:
     """Of everything the corpus is made of, and of the tools that compile it."""
     made = hashlib.sha256()
-    folders = (HERE, ROOT / "examples", ROOT / "tests" / "sanitizer" / "mutants")
+    folders = (HERE, ROOT / "examples", ROOT / "tests" / "targets" / "cpu" / "sanitizer" / "mutants")
     for file in sorted(f for folder in folders for f in folder.rglob("*.py")):
         made.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
     made.update(subprocess.run([sys.executable, "-m", "pip", "freeze"], capture_output=True, check=False).stdout)

@@ -36,7 +36,7 @@ def cases(target: str) -> dict[str, Callable[[], Any]]:
     found: dict[str, Callable[[], Any]] = {}
     found |= {f"library/{name}": call for name, call in (library.SMALL if target == "cpu" else library.SHIPPED).items()}
     found |= {f"operations/{name}": call for name, call in operations.CASES.items()}
-    for file in sorted((ROOT / "tests" / "sanitizer" / "mutants").glob("*.py")):
+    for file in sorted((ROOT / "tests" / "targets" / "cpu" / "sanitizer" / "mutants").glob("*.py")):
         if not file.name.startswith("library_"):
             found[f"programs/{file.stem}"] = lambda file=file: _module(file).run()
     for file in sorted((ROOT / "examples").glob("*.py")):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from test_threads import Group
+from thread_groups import Group
 
 from kiln.targets.cpu.runtime import engines, orders, parts
 from kiln.targets.host import jit

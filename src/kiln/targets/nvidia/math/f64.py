@@ -1,6 +1,6 @@
 """Functions of f64, in double arithmetic alone: no library is needed.
 
-The largest error found over sweeps of arguments (`tests/targets/nvidia/test_nvidia_math64.py`), in units of the last place:
+The largest error found over sweeps of arguments (`tests/targets/nvidia/math/test_nvidia_math64.py`), in units of the last place:
 log2, log10, rsqrt, cbrt 0.51; exp, exp2, log, pow, sin, cos, acos, erf 1; expm1, log1p, cosh, asin 1.5; tan, atan,
 atan2, asinh, atanh 2; tanh, sinh, acosh 2.5; erfc 4. Subnormal arguments and results are kept.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -228,3 +230,19 @@ class FakeDriver:
 
     def _cuStreamSynchronize(self, stream: int) -> int:
         return 0
+
+
+def stated_errors(kind: str) -> dict[str, float]:
+    """The largest errors of functions of f32 or f64 that the page of the target states, in units of the last place."""
+    page = Path(__file__).parents[2] / "docs" / "nvidia-target.md"
+    column = ("f32", "f64").index(kind) + 1
+    stated: dict[str, float] = {}
+    for line in page.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) != 3:
+            continue
+        names = [name.strip() for name in cells[0].replace(", of any argument", "").split(",")]
+        numbers = re.findall(r"\d+(?:\.\d+)?", cells[column])
+        if len(numbers) == len(names) and set(names) & {"exp", "log", "sin", "asin", "sinh", "asinh", "pow"}:
+            stated |= dict(zip(names, map(float, numbers), strict=True))
+    return stated

@@ -91,5 +91,5 @@ def test_log_follows_the_environment(
 
 
 def test_docs_are_current() -> None:
-    page = Path(__file__).parents[3] / "docs" / "settings.md"
+    page = Path(__file__).parents[2] / "docs" / "settings.md"
     assert settings.markdown_table() in page.read_text(), "run: python -m kiln.base_dsl.settings"

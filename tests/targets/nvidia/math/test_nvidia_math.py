@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from nvidia_testing import run_on_host
+from nvidia_testing import run_on_host, stated_errors
 
 from kiln.targets.nvidia.math import f32 as device_math
 
@@ -120,3 +120,10 @@ def test_angle_of_a_point():
     assert ulps(got, want) <= 4.0
     signed = ~np.isnan(want)
     assert np.array_equal(np.signbit(got[signed]), np.signbit(want[signed]))
+
+
+def test_the_errors_are_those_that_the_page_states():
+    stated = stated_errors("f32")
+    assert len(stated) > 10
+    for name, _, _, _, bound in CASES:
+        assert bound <= stated.get(name, bound), name

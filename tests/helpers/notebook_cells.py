@@ -1,6 +1,7 @@
 """Running the code cells of a notebook in order as parts of one program, without Jupyter, and comparing what they say.
 
-    python tests/examples/notebook_cells.py FILE.ipynb ...      # which cells say what is saved in the file
+    python tests/helpers/notebook_cells.py FILE.ipynb ...           # which cells say what is saved in the file
+    python tests/helpers/notebook_cells.py --save FILE.ipynb ...    # save what they say now
 
 Notebooks written for a GPU run too: `cutlass` is served by Kiln, and torch's `cuda` device from host memory. Cells are
 counted that say the same, something else (with the difference), or whose output was not saved. Addresses are left out,
@@ -116,6 +117,18 @@ def compare(path: Path) -> tuple[int, int, int]:
     return same, other, unsaved
 
 
+def save(path: Path) -> None:
+    """Run a notebook and put what it says into the file."""
+    notebook = json.loads(path.read_text())
+    program = Program(path.stem)
+    sys.modules[program.module.__name__] = program.module
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            cell["outputs"] = program.outputs("".join(cell["source"]))
+            cell["execution_count"] = program.count
+    path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+
+
 def main(files: list[str]) -> None:
     os.environ["KILN_TARGET"] = "cpu"
     from kiln import _alias
@@ -123,7 +136,10 @@ def main(files: list[str]) -> None:
 
     _alias.take_over()
     host_cuda.activate()
-    for path in map(Path, files):
+    for path in map(Path, filter(lambda word: word != "--save", files)):
+        if "--save" in files:
+            save(path)
+            continue
         same, other, unsaved = compare(path)
         print(f"{path.stem}: {same} cells say the same, {other} something else, {unsaved} have no output saved")
 

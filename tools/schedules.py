@@ -1,4 +1,4 @@
-"""Run tests on the CPU target under several schedules: `python tests/schedules.py [--seeds N] [-n PROCESSES] [paths ...]`.
+"""Run tests on the CPU target under several schedules: `python tools/schedules.py [--seeds N] [-n PROCESSES] [paths ...]`.
 
 Every seed is another order of threads and blocks, and other moments at which asynchronous copies land; each is tried with one
 and with two worker threads. Prints a table; the exit status says whether all passed.
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 PATHS = ("targets/cpu", "pipeline", "kernels", "cute", "examples")
-"""Tests that run kernels, in this folder."""
+"""Folders of tests that run kernels."""
 WITHOUT = ("kernels/test_kernel_resources.py", "examples/test_import_weight.py", "examples/test_docs_language.py")
 """Those of them that run none."""
 
@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("-n", default="0", help="processes that pytest starts")
     parser.add_argument("paths", nargs="*", help=f"tests to run; default: {', '.join(PATHS)}")
     options = parser.parse_args()
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1] / "tests"
     paths = options.paths or [str(here / path) for path in PATHS]
     paths += [f"--ignore={here / path}" for path in WITHOUT]
     print("| seed | workers | passed | failed | skipped | seconds |\n|---|---|---|---|---|---|", flush=True)

@@ -1,7 +1,7 @@
 """The mutation corpus: every synchronizing statement of some kernels, deleted or weakened, one at a time.
 
-    python tests/sanitizer/mutation.py             # the tables of docs/sanitizer.md: all of it, some minutes
-    python tests/sanitizer/mutation.py -v ring     # of the programs with "ring" in their name, with what was found
+    python tests/helpers/mutation.py             # the tables of docs/sanitizer.md: all of it, some minutes
+    python tests/helpers/mutation.py -v ring     # of the programs with "ring" in their name, with what was found
 
 The programs are the files in `mutants`. One that names a `LIBRARY` mutates those modules of Kiln's kernels, from their source as
 it is, and runs the library with them. In one that says `GUARDS = True` comparisons that guard accesses, predicates of copies and
@@ -33,7 +33,7 @@ from kiln.base_dsl import settings
 from kiln.sanitize import SanitizerError
 from kiln.targets.cpu.runtime import parts
 
-FOLDER = Path(__file__).parent / "mutants"
+FOLDER = Path(__file__).parents[1] / "targets" / "cpu" / "sanitizer" / "mutants"
 SEEDS = (0, 1, 2)
 """Schedules: in order, and two permuted ones."""
 
