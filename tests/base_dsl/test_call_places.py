@@ -9,7 +9,8 @@ import pytest
 
 import kiln
 from kiln import Constexpr, Float32, Int32, cute
-from kiln.cute.runtime import FakeStream, make_fake_stream
+from kiln.cute.host.runtime import FakeStream
+from kiln.cute.runtime import make_fake_stream
 
 X = np.ones(4, np.float32)
 _CALLS = 12
