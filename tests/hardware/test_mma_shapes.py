@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
+from kiln.base_dsl.typing import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32
 from kiln.cute.nvgpu import warp
 from kiln.dialects.nvgpu import definitions
 from kiln.hardware import mma_shapes, toolchain
@@ -74,6 +78,27 @@ def test_what_is_not_there():
     assert "shapes of i3: none; sums: none" in mma_shapes.refusal("mma.sync", (16, 8, 32), "i3", "i3", "f32")
     assert mma_shapes.find("mma.sync", (16, 8, 32), "s8", "u8", "s32") is not None
     assert mma_shapes.find("mma.sync", (16, 8, 32), "s8", "s4", "s32") is None
+
+
+OPERATIONS = {
+    warp.MmaF16BF16Op: "f16", warp.MmaTF32Op: "tf32", warp.MmaI8Op: "s8", warp.MmaF64Op: "f64", warp.MmaFP8Op: "e4m3",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", OPERATIONS, ids=lambda op: op.__name__)
+def test_the_docs_list_the_shapes(op):
+    page = (Path(__file__).parents[2] / "docs" / "tiles.md").read_text()
+    (row,) = (line for line in page.splitlines() if line.startswith(f"| `{op.__name__}("))
+    listed = [tuple(map(int, found)) for found in re.findall(r"\((\d+), (\d+), (\d+)\)", row)]
+    assert sorted(listed) == mma_shapes.shapes("mma.sync", OPERATIONS[op])
+
+
+def test_the_language_has_what_the_table_has():
+    assert warp.MmaFP8Op(Float8E4M3FN, Float16, (16, 8, 16), b_dtype=Float8E5M2).shape_mnk == (16, 8, 16)
+    with pytest.raises(DSLUserCodeTypeError, match="Float8E4M3FN with Float32, Float8E4M3FN with Float16"):
+        warp.MmaFP8Op(Float8E4M3FN, BFloat16)
+    with pytest.raises(DSLUserCodeTypeError, match=r"the shapes \(M, N, K\) are \(16, 8, 16\), \(16, 8, 32\)"):
+        warp.MmaFP8Op(Float8E4M3FN, Float32, (16, 8, 8))
 
 
 @pytest.mark.parametrize(
