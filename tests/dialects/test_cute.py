@@ -86,11 +86,11 @@ def test_builders(building: ir.Module) -> None:
     cute.index("lane_idx")
     cute.printf("%d %lld\n", [one, wide])
     cute.assert_(trace.constant(ir.IntegerType.get_signless(1), 1), "x = %d", [one])
-    cute.launch("k", [wide] * 3, [wide] * 3, [wide] * 3, wide, wide, [p, v, one], {"use_pdl": ir.UnitAttr.get()})
+    cute.launch("k", [wide] * 3, [wide] * 3, [wide] * 3, wide, wide, [p, v, one], use_pdl=True, events=["programmatic"])
     building.operation.verify()
     text = str(building)
     assert "operandSegmentSizes = array<i32: 1, 2, 1>" in text
-    assert "use_pdl" in text
+    assert "cute.use_pdl" in text
     with context():
         assert str(ir.Module.parse(text)) == text
 

@@ -40,15 +40,15 @@ def _index(name: str) -> tuple[str, dict[str, str]]:
 
 
 def _launch(name: str, attributes: str) -> tuple[str, dict[str, str]]:
-    return (
-        "%packed = builtin.unrealized_conversion_cast %n : i32 to tuple<i32>\n"
-        + _op(name, f"{_SIZES}, %packed", f"{_SIZE_TYPES}, tuple<i32>", attributes=attributes),
-        {
-            _op(
-                name, f"{_SIZES}, %none", f"{_SIZE_TYPES}, tuple<>", attributes=attributes
-            ): "takes its arguments as a tuple"
-        },
-    )
+    pack = "%packed = builtin.unrealized_conversion_cast %n : i32 to tuple<i32>\n"
+
+    def launch(more: str) -> str:
+        return pack + _op(name, f"{_SIZES}, %packed", f"{_SIZE_TYPES}, tuple<i32>", attributes=attributes + more)
+
+    bare = _op(name, f"{_SIZES}, %none", f"{_SIZE_TYPES}, tuple<>", attributes=attributes)
+    return launch(", cute.use_pdl"), {
+        bare: "takes its arguments as a tuple", launch(", cute.coperative"): "has no attribute 'cute.coperative'"
+    }  # fmt: skip
 
 
 def _report(name: str, operands: str, types: str, text: str) -> tuple[str, dict[str, str]]:

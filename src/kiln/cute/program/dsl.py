@@ -245,7 +245,6 @@ class KernelLaunch:
         `hint_smem_base_uniform` changes nothing.
         """
         from ...dialects import cute
-        from ...mlir import ir
 
         if unknown:
             known = list(inspect.signature(KernelLaunch.launch).parameters)[1:-1]
@@ -263,6 +262,7 @@ class KernelLaunch:
             raise error(DSLRuntimeError, "a kernel cannot launch a kernel", hint="launch it from the @jit function")
         kernel = self.kernel
         certain = cluster if fallback_cluster is None else fallback_cluster
+        has_fallback = fallback_cluster is not None and cluster is not None
         sizes = [
             *_extent("grid", grid),
             *_extent("block", block),
@@ -271,32 +271,12 @@ class KernelLaunch:
         nodes = kernel.parameters.nodes(kernel.dsl, self.arguments)
         values = [v for node in nodes for v in node.values()]
         name = self._trace(active, nodes, [v.type for v in values])
-        attributes: dict[str, ir.Attribute] = {}
-        if cooperative:
-            attributes["cute.cooperative"] = ir.UnitAttr.get()
-        if use_pdl:
-            attributes["cute.use_pdl"] = ir.UnitAttr.get()
-        most = _threads_of(max_number_threads)
-        if most:
-            attributes["cute.max_threads"] = ir.IntegerAttr.get(Int32.mlir_type, most)
-        if min_blocks_per_mp:
-            least = _in_range("min_blocks_per_mp", int(min_blocks_per_mp))
-            attributes["cute.min_blocks"] = ir.IntegerAttr.get(Int32.mlir_type, least)
-        if fallback_cluster is not None and cluster is not None:
-            preferred = _preferred_cluster(cluster, fallback_cluster)
-            attributes["cute.preferred_cluster"] = ir.DenseI32ArrayAttr.get(preferred)
-        if preferred_smem_carveout is not None:
-            attributes["cute.carveout"] = ir.IntegerAttr.get(Int32.mlir_type, _percent(preferred_smem_carveout))
-        if smem_merge_branch_allocs:
-            attributes["cute.merge_smem"] = ir.UnitAttr.get()
         events: dict[str, list[Any]] = {}
         if launch_completion_event is not None:
             events["launch_completion"] = [launch_completion_event, launch_completion_event_flags, None]
         if programmatic_event is not None:
             trigger = programmatic_event_trigger_at_block_start
             events["programmatic"] = [programmatic_event, programmatic_event_flags, trigger]
-        if events:
-            attributes[cute.EVENTS] = ir.ArrayAttr.get([ir.StringAttr.get(event) for event in events])
         for event, flags, trigger in events.values():
             numbers = [Int32(0 if number is None else number).ir_value() for number in (flags, trigger)]
             values += [_stream_value(event), *numbers]
@@ -308,7 +288,14 @@ class KernelLaunch:
             _size("smem", smem if smem is not None else 0).ir_value(),
             _stream_value(stream if stream is not None else _only_stream(async_deps)),
             values,
-            attributes,
+            cooperative=bool(cooperative),
+            use_pdl=bool(use_pdl),
+            max_threads=_threads_of(max_number_threads),
+            min_blocks=_in_range("min_blocks_per_mp", int(min_blocks_per_mp)) if min_blocks_per_mp else 0,
+            preferred_cluster=_preferred_cluster(cluster, fallback_cluster) if has_fallback else (),
+            carveout=None if preferred_smem_carveout is None else _percent(preferred_smem_carveout),
+            merge_smem=bool(smem_merge_branch_allocs),
+            events=list(events),
         )
 
     def _trace(self, active: tracing.Trace, nodes: Sequence[Node], types_: list[ir.Type]) -> str:

@@ -1,6 +1,6 @@
 """Where a thread is, and launches: `cute` operations about the grid."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
@@ -62,6 +62,13 @@ def index(which: str, dim: int | None = None) -> ir.Value:
     return emit_value(f"cute.{which}", int_type(32), (), attributes(dim=dim))
 
 
+LAUNCH_OPTIONS = {
+    "cute.cooperative": ir.UnitAttr, "cute.use_pdl": ir.UnitAttr, "cute.max_threads": ir.IntegerAttr,
+    "cute.min_blocks": ir.IntegerAttr, "cute.preferred_cluster": ir.DenseI32ArrayAttr, "cute.carveout": ir.IntegerAttr,
+    "cute.merge_smem": ir.UnitAttr, EVENTS: ir.ArrayAttr,
+}  # fmt: skip
+
+
 class Launch(Cute.Operation, name="launch"):
     """Run the function `kernel` once for each thread of a grid. Host functions only.
 
@@ -70,8 +77,13 @@ class Launch(Cute.Operation, name="launch"):
     bytes of dynamic shared memory of each block. `stream` is a stream handle (0: the default stream). `arguments` is a
     tuple (see `pack`) of values of the kernel's argument types, and after them for each name in `cute.events`
     (`launch_completion`, `programmatic`) an event to record: its handle, an i64, its flags and whether it triggers at
-    the start of blocks, i32. Further attributes of a launch are discardable ones. The launch may run asynchronously on
-    a device with streams. A grid that no device takes is a fault, and nothing runs.
+    the start of blocks, i32. The launch may run asynchronously on a device with streams. A grid that no device takes is
+    a fault, and nothing runs.
+
+    `cute.cooperative`: all blocks run at the same time. `cute.use_pdl`: the kernel may start before those in front of it
+    are complete. `cute.max_threads` of a block and `cute.min_blocks` of a multiprocessor limit registers.
+    `cute.preferred_cluster`: a larger cluster that blocks may be launched in. `cute.carveout`: percent of the L1 cache that
+    is shared memory. `cute.merge_smem`: static shared memory of branches that exclude each other overlaps.
     """
 
     grid_x: ext.Operand[I64]
@@ -87,6 +99,7 @@ class Launch(Cute.Operation, name="launch"):
     stream: ext.Operand[I64]
     arguments: ext.Operand[Any]
     kernel: ir.FlatSymbolRefAttr
+    OPTIONAL = LAUNCH_OPTIONS
 
     @staticmethod
     def check(op: ir.Operation) -> str:
@@ -94,22 +107,26 @@ class Launch(Cute.Operation, name="launch"):
 
 
 def launch(
-    kernel: str,
-    grid: Sequence[ir.Value],
-    block: Sequence[ir.Value],
-    cluster: Sequence[ir.Value],
-    smem: ir.Value,
-    stream: ir.Value,
-    arguments: Sequence[ir.Value],
-    attributes: Mapping[str, ir.Attribute] | None = None,
-) -> ir.Operation:
+    kernel: str, grid: Sequence[ir.Value], block: Sequence[ir.Value], cluster: Sequence[ir.Value], smem: ir.Value,
+    stream: ir.Value, arguments: Sequence[ir.Value], *, cooperative: bool = False, use_pdl: bool = False,
+    max_threads: int = 0, min_blocks: int = 0, preferred_cluster: Sequence[int] = (), carveout: int | None = None,
+    merge_smem: bool = False, events: Sequence[str] = (),
+) -> ir.Operation:  # fmt: skip
     """Launch the kernel named `kernel`; sizes are three i64 values each, `smem` and `stream` are i64."""
-    return emit(
-        "cute.launch",
-        (),
-        (*grid, *block, *cluster, smem, stream, pack(arguments)),
-        {"kernel": ir.FlatSymbolRefAttr.get(kernel), **(attributes or {})},
-    )
+    unit, i32 = ir.UnitAttr.get(), int_type(32)
+    options = {
+        "cute.cooperative": unit if cooperative else None,
+        "cute.use_pdl": unit if use_pdl else None,
+        "cute.max_threads": ir.IntegerAttr.get(i32, max_threads) if max_threads else None,
+        "cute.min_blocks": ir.IntegerAttr.get(i32, min_blocks) if min_blocks else None,
+        "cute.preferred_cluster": ir.DenseI32ArrayAttr.get(list(preferred_cluster)) if preferred_cluster else None,
+        "cute.carveout": None if carveout is None else ir.IntegerAttr.get(i32, carveout),
+        "cute.merge_smem": unit if merge_smem else None,
+        EVENTS: ir.ArrayAttr.get([ir.StringAttr.get(name) for name in events]) if events else None,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    operands = (*grid, *block, *cluster, smem, stream, pack(arguments))
+    return emit("cute.launch", (), operands, {"kernel": ir.FlatSymbolRefAttr.get(kernel), **given})
 
 
 def launch_parts(op: ir.Operation) -> tuple[list[ir.Value], dict[str, list[ir.Value]]]:

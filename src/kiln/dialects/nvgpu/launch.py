@@ -3,6 +3,7 @@
 from typing import Any
 
 from ...mlir import ext, ir
+from ..cute.grid import LAUNCH_OPTIONS
 from ..cute.packing import is_pack
 from ..definition import I64, int_type
 from .dialect import CuteNvgpu
@@ -10,8 +11,8 @@ from .dialect import CuteNvgpu
 
 class DriverLaunch(CuteNvgpu.Operation, name="driver_launch"):
     """`cute.launch` through the CUDA driver: kernel number `index` of the executable, by name `name`. Host functions only;
-    made by the NVIDIA target from `cute.launch`, whose operands and discardable attributes it has. `preferred_cluster`: a
-    larger cluster, (x, y, z), that blocks may be launched in.
+    made by the NVIDIA target from `cute.launch`, whose operands and options it has. `preferred_cluster`: that of the launch, where
+    the architecture has it.
     """
 
     grid_x: ext.Operand[I64]
@@ -28,7 +29,7 @@ class DriverLaunch(CuteNvgpu.Operation, name="driver_launch"):
     arguments: ext.Operand[Any]
     index: ir.IntegerAttr
     name: ir.StringAttr
-    OPTIONAL = {"preferred_cluster": ir.DenseI32ArrayAttr}
+    OPTIONAL = {**LAUNCH_OPTIONS, "preferred_cluster": ir.DenseI32ArrayAttr}
 
     @staticmethod
     def check(op: ir.Operation) -> str:
