@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import cute
-from ...base_dsl.ranges import const_expr, range_constexpr
-from ...base_dsl.typing import Boolean, Float32, Int32
+from ... import Boolean, Float32, Int32, const_expr, cute, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
 from .tile import only_here, piece
