@@ -1,6 +1,6 @@
 """The mutation corpus: every synchronizing statement of some kernels, deleted or weakened, one at a time.
 
-    python tests/helpers/mutation.py             # the tables of docs/sanitizer.md: all of it, some minutes
+    python tests/helpers/mutation.py --save      # all of it into docs/data/mutants.md: some minutes
     python tests/helpers/mutation.py -v ring     # of the programs with "ring" in their name, with what was found
 
 The programs are the files in `mutants`. One that names a `LIBRARY` mutates those modules of Kiln's kernels, from their source as
@@ -34,6 +34,8 @@ from kiln.sanitize import SanitizerError
 from kiln.targets.cpu.runtime import parts
 
 FOLDER = Path(__file__).parents[1] / "targets" / "cpu" / "sanitizer" / "mutants"
+RECORD = Path(__file__).parents[2] / "docs" / "data" / "mutants.md"
+WRITTEN = "Written by `python tests/helpers/mutation.py --save`; nothing here is edited by hand."
 SEEDS = (0, 1, 2)
 """Schedules: in order, and two permuted ones."""
 
@@ -440,7 +442,10 @@ def main(words: list[str]) -> int:
                 verdicts.append(verdict)
                 if verbose:
                     print(f"{verdict.outcome:10} {mutant.name}: {verdict.reason}", flush=True)
-    print(summary(verdicts), table(verdicts), sep="\n\n")
+    text = f"{summary(verdicts)}\n\n{table(verdicts)}"
+    print(text)
+    if "--save" in words and not wanted:
+        RECORD.write_text(f"# The mutation corpus\n\n<!-- {WRITTEN} -->\n\n{text}\n")
     counts = {kind: sum(v.outcome == kind for v in verdicts) for kind in ("detected", "equivalent", "missed")}
     print(f"\n{len(verdicts)} mutants: {counts}; false alarms on originals: {false_alarms}")
     return int(bool(counts["missed"] or false_alarms))
