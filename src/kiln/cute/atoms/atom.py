@@ -8,10 +8,9 @@ a tile by a map (thread, value) -> index in the tile. New operations subclass `C
 from __future__ import annotations
 
 import inspect
-import warnings
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.diagnostics import DSLOptimizationWarning, DSLUserCodeTypeError, error, user_frame
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ...base_dsl.typing import Integer, NumericMeta
 from ..layout.algebra import coalesce, composition
 from ..layout.algebra import filter as filter_layout
@@ -22,7 +21,6 @@ from ..layout.modes import slice_
 from ..layout.picture import Drawn
 from ..layout.recast import recast_layout
 from ..layout.tiling import logical_product, make_layout_tv, zipped_divide
-from ..tensor.pointer import element_bits
 from ..tensor.tensor import TracedTensor
 
 if TYPE_CHECKING:
@@ -89,55 +87,6 @@ class CopyOp(Op):
     def make_trait(self, copy_internal_type: Any, **kwargs: Any) -> CopyTrait:
         """The trait for elements of a type."""
         raise NotImplementedError
-
-
-class UniversalCopyTrait(CopyTrait):
-    """Loads and stores of one thread, `bits` wide; 0: as wide as layouts and alignment allow.
-
-    `modifiers` are those of PTX for its loads and for its stores.
-    """
-
-    def __init__(self, value_type: Any, bits: int, modifiers: tuple[str, str] = ("", "")) -> None:
-        self.modifiers = modifiers
-        width = element_bits(value_type)
-        if bits and bits % width:
-            raise error(
-                DSLUserCodeTypeError,
-                f"num_bits_per_copy={bits} is not a multiple of the {width} bits of {value_type.__name__}",
-            )
-        self.bits = bits
-        self.values = bits // width if bits else 1
-        layout = make_layout((1, self.values), stride=(0, 1))
-        super().__init__(value_type, make_layout(1), layout, layout)
-
-    def copy(self, src: Any, dst: Any, pred: Any) -> None:
-        from ..tensor.vector_access import WIDEST_ACCESS
-        from .copying import transfer
-
-        widest = min(WIDEST_ACCESS, self.bits // 8) if self.bits else WIDEST_ACCESS
-        count = product(dst.shape) if isinstance(dst, TracedTensor) else 0
-        if isinstance(count, int) and count % self.values:
-            raise error(
-                DSLUserCodeTypeError,
-                f"{count} elements are copied with an atom of {self.values} values (num_bits_per_copy={self.bits})",
-                hint="mode 0 of source and destination holds the values of the atom, or a multiple",
-            )
-        narrowest = transfer(src, dst, pred, self.values, widest, self.modifiers)
-        if any(self.modifiers):
-            widest = 0 if "mmio" in self.modifiers[0] else min(widest, 16)
-        if narrowest * element_bits(self.value_type) < widest * 8 and self.bits:
-            _warn_narrow(self.bits, narrowest * element_bits(self.value_type), src, dst)
-
-
-def _warn_narrow(wanted: int, got: int, src: Any, dst: Any) -> None:
-    frame = user_frame()
-    place = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("<unknown>", 0)
-    warnings.warn_explicit(
-        f"a copy with num_bits_per_copy={wanted} is done with accesses of {got} bits: more is not known to be contiguous "
-        f"and aligned, from {src} to {dst}",
-        DSLOptimizationWarning,
-        *place,
-    )
 
 
 class Atom:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import enum
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import DSLOptimizationWarning, DSLUserCodeTypeError, error, user_frame
 from ...base_dsl.typing import BFloat16, Float, Float16, Float32, Float64, Int32, Int64, Uint32, Uint64
 from ..atoms.access_modifiers import CacheEvictionPriority, MemoryOrder, MemoryScope, modifiers_of
-from ..atoms.atom import CopyOp, CopyTrait, UniversalCopyTrait
+from ..atoms.atom import CopyOp, CopyTrait
+from ..atoms.copying import transfer
 from ..atoms.mma import MmaOp, RegisterMmaTrait
+from ..layout.int_tuple import product
 from ..layout.layout import make_layout
-from ..tensor.pointer import store_vector
+from ..tensor.pointer import element_bits, store_vector
+from ..tensor.tensor import TracedTensor
+from ..tensor.vector_access import WIDEST_ACCESS
 
 if TYPE_CHECKING:
     from ...mlir import ir
     from ..tensor.pointer import Pointer
-    from ..tensor.tensor import TracedTensor
     from ..tensor.vector_access import Registers
 
 __all__ = [
@@ -59,6 +63,52 @@ class CopyUniversalOp(CopyOp):
     ) -> CopyTrait:
         modifiers = modifiers_of(memory_order, memory_scope, l1c_evict_priority, invariant, l2_evict_priority)
         return UniversalCopyTrait(copy_internal_type, num_bits_per_copy, modifiers)
+
+
+class UniversalCopyTrait(CopyTrait):
+    """Loads and stores of one thread, `bits` wide; 0: as wide as layouts and alignment allow.
+
+    `modifiers` are those of PTX for its loads and for its stores.
+    """
+
+    def __init__(self, value_type: Any, bits: int, modifiers: tuple[str, str] = ("", "")) -> None:
+        self.modifiers = modifiers
+        width = element_bits(value_type)
+        if bits and bits % width:
+            raise error(
+                DSLUserCodeTypeError,
+                f"num_bits_per_copy={bits} is not a multiple of the {width} bits of {value_type.__name__}",
+            )
+        self.bits = bits
+        self.values = bits // width if bits else 1
+        layout = make_layout((1, self.values), stride=(0, 1))
+        super().__init__(value_type, make_layout(1), layout, layout)
+
+    def copy(self, src: Any, dst: Any, pred: Any) -> None:
+        widest = min(WIDEST_ACCESS, self.bits // 8) if self.bits else WIDEST_ACCESS
+        count = product(dst.shape) if isinstance(dst, TracedTensor) else 0
+        if isinstance(count, int) and count % self.values:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{count} elements are copied with an atom of {self.values} values (num_bits_per_copy={self.bits})",
+                hint="mode 0 of source and destination holds the values of the atom, or a multiple",
+            )
+        narrowest = transfer(src, dst, pred, self.values, widest, self.modifiers)
+        if any(self.modifiers):
+            widest = 0 if "mmio" in self.modifiers[0] else min(widest, 16)
+        if narrowest * element_bits(self.value_type) < widest * 8 and self.bits:
+            _warn_narrow(self.bits, narrowest * element_bits(self.value_type), src, dst)
+
+
+def _warn_narrow(wanted: int, got: int, src: Any, dst: Any) -> None:
+    frame = user_frame()
+    place = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("<unknown>", 0)
+    warnings.warn_explicit(
+        f"a copy with num_bits_per_copy={wanted} is done with accesses of {got} bits: more is not known to be contiguous "
+        f"and aligned, from {src} to {dst}",
+        DSLOptimizationWarning,
+        *place,
+    )
 
 
 class CopyG2ROp(CopyUniversalOp):
