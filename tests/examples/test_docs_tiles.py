@@ -1,4 +1,4 @@
-"""Every example of `docs/tiles.md` is run."""
+"""Every example of `docs/tiles.md` and `docs/hopper.md` is run."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 import kiln
 
-PAGE = Path(__file__).parents[2] / "docs" / "tiles.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_page_runs(tmp_path, monkeypatch):
-    program = ModuleType("docs_tiles")
-    monkeypatch.setitem(sys.modules, "docs_tiles", program)
-    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) > 6
+@pytest.mark.parametrize(("page", "examples"), [("tiles", 7), ("hopper", 2)])
+def test_the_page_runs(page, examples, tmp_path, monkeypatch):
+    program = ModuleType(f"docs_{page}")
+    monkeypatch.setitem(sys.modules, program.__name__, program)
+    blocks = re.findall(r"^```python\n(.*?)^```$", (DOCS / f"{page}.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= examples
     with kiln.target("cpu"):
         for number, code in enumerate(blocks):
             file = tmp_path / f"block_{number}.py"

@@ -1,0 +1,53 @@
+"""Objects whose attributes are their values: carried through control flow and into kernels attribute by attribute."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..base_dsl import tree
+from ..base_dsl.typing import Numeric
+from ..base_dsl.user_op import extract_mlir_values, new_from_mlir_values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["ValueParts"]
+
+
+class ValueParts:
+    """The value protocols of an object: numbers in its attributes (also in tuples and in other such objects) are values.
+
+    All else, Python's integers too, is what the object is: it stays known, and objects meet only where it is the same.
+    """
+
+    def __extract_mlir_values__(self) -> list[Any]:
+        return [value for part in vars(self).values() for value in extract_mlir_values(part)]
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+        made, first = {}, 0
+        for name, part in vars(self).items():
+            last = first + len(extract_mlir_values(part))
+            made[name] = new_from_mlir_values(part, values[first:last])
+            first = last
+        return tree.copy_with(self, made)
+
+    def __kiln_static_key__(self) -> Any:
+        return tuple(_known(part) for part in vars(self).values())
+
+    def __kiln_join__(self, other: Any) -> Any:
+        return (self, other) if self.__kiln_static_key__() == other.__kiln_static_key__() else None
+
+    def __kiln_coerce__(self, like: Any) -> Any:
+        return self if self.__kiln_static_key__() == like.__kiln_static_key__() else None
+
+
+def _known(part: Any) -> Any:
+    """What is known of a part when compiling."""
+    if isinstance(part, tuple):
+        return tuple(map(_known, part))
+    if isinstance(part, Numeric):
+        return type(part)
+    if tree.is_protocol(part):
+        key = getattr(part, "__kiln_static_key__", None)
+        return type(part), key and key()
+    return part
