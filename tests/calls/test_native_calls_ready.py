@@ -134,20 +134,16 @@ def test_no_call_prepares_anything(cached, tmp_path, monkeypatch):
 
 # --- what is made beside compiling -----------------------------------------------------------------------------------
 
-_TEXT = "define i32 @three() {\n  ret i32 3\n}\n"
 
-
-def test_object_code_is_made_by_another_thread(monkeypatch):
+def test_object_code_is_made_by_another_thread():
     makers = []
 
-    def emit(text, opt):
+    def make():
         makers.append(threading.current_thread())
-        return real(text, opt)
+        return b"code"
 
-    real = jit.emit_plain
-    monkeypatch.setattr(jit, "emit_plain", emit)
-    wait = jit.emitting(_TEXT, 1)
-    assert wait() == real(_TEXT, 1) == wait()
+    wait = jit.beside(make)
+    assert wait() == b"code" == wait()
     assert len(makers) == 1
     assert makers[0] is not threading.current_thread()
     assert not makers[0].is_alive()
@@ -158,13 +154,16 @@ def test_without_another_thread_whoever_waits_makes_it(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", no_more)
-    assert jit.emitting(_TEXT, 1)() == jit.emit_plain(_TEXT, 1)
+    assert jit.beside(lambda: b"code")() == b"code"
 
 
 def test_what_fails_beside_fails_for_whoever_waits():
-    wait = jit.emitting("this is no module", 1)
+    def make():
+        raise RuntimeError("no module")
+
+    wait = jit.beside(make)
     for _ in range(2):
-        with pytest.raises(RuntimeError):
+        with pytest.raises(RuntimeError, match="no module"):
             wait()
 
 
@@ -174,60 +173,74 @@ import threading
 
 from kiln.targets.host import jit
 
-text = {text!r}
-begun, end = threading.Event(), threading.Event()
-real = jit.emit_plain
+begun, end, makers = threading.Event(), threading.Event(), []
 
 
-def slow(*given):
+def make():
+    makers.append(threading.current_thread())
     begun.set()
-    end.wait()
-    return real(*given)
+    if makers[0] is threading.current_thread():
+        end.wait()
+    return b"code"
 
 
-jit.emit_plain = slow
-wait = jit.emitting(text, 1)
+wait = jit.beside(make)
 begun.wait()
-jit.emit_plain = real
 child = os.fork()
 if child == 0:  # the thread is not here
-    os._exit(0 if wait() == real(text, 1) else 1)
+    os._exit(0 if wait() == b"code" and len(makers) == 2 else 1)
 assert os.waitpid(child, 0)[1] == 0
 end.set()
-assert wait() == real(text, 1)
+assert wait() == b"code"
 print("done")
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_fork_meanwhile(tmp_path):
+def test_a_fork_meanwhile(child, tmp_path):
     program = tmp_path / "program.py"
-    program.write_text(_FORKED.format(text=_TEXT))
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=False)
+    program.write_text(_FORKED)
+    done = child(program)
     assert done.stdout == "done\n", done.stderr
 
 
 def test_loading_begins_once_and_is_waited_for(monkeypatch):
     events, made = [], object()
 
-    def begin(load):
-        events.append(("begun", load))
+    class Begun:
+        def __init__(self, load):
+            events.append(load)
 
-        def finish():
+        def begin_programs(self):
+            events.append("programs")
+
+        def finish(self):
             events.append("ended")
             return made
 
-        return finish
-
     monkeypatch.setattr(loading, "_engine", None)
-    monkeypatch.setattr(loading, "_finish", None)
-    monkeypatch.setattr(loading, "_provider", lambda: "loader")
-    monkeypatch.setattr(engine, "begin", begin)
+    monkeypatch.setattr(loading, "_begun", None)
+    monkeypatch.setattr(loading, "_provider", lambda: "begun")
+    monkeypatch.setattr(engine, "begin", Begun)
     loading.prepare()
     loading.prepare()
-    assert events == [("begun", "loader")]
+    assert events == ["begun"]
     assert loading.loaded() is None
     assert loading.engine() is made
     assert loading.engine() is loading.loaded() is made
     loading.prepare()
-    assert events == [("begun", "loader"), "ended"]
+    assert events == ["begun", "ended"]
+    loading.prepare(programs=True)
+    assert events == ["begun", "ended", "programs"]
+
+
+@pytest.mark.parametrize("setting", ["0", "1"])
+def test_a_setting_leaves_all_calls_to_python(setting, child):
+    done = child(
+        "-c",
+        """if True:
+            from kiln.calls import loading
+            print(loading.engine() is None)""",
+        KILN_NATIVE_CALLS=setting,
+    )
+    assert (done.stdout, done.stderr) == (f"{setting == '0'}\n", "")

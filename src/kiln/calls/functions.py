@@ -162,18 +162,21 @@ class _Plans:
                 records += plan.record(plan.AMBIENT, planner.slot("Q"), [array])
         interned = [sys.intern(name) for name in names]
         table, guard_table = plan.words([id(name) for name in interned]), guarding.table(guards)
-        header = [0] * plan.HEADER
-        header[plan.ENTRY] = compiled.executable.address
-        header[plan.SLOTS_BYTES] = max(compiled.slot_bytes, 8)
-        header[plan.COUNT], header[plan.RECORDS] = len(names), len(names) + len(ambient)
-        header[plan.RESULT], header[plan.RESULT_AT] = result, compiled.results_at
-        header[plan.VALUE] = id(compiled.static_result)
-        header[plan.REPORT] = id(report)
-        header[plan.NAMES] = plan.address_of(table)
-        header[plan.GUARDS] = plan.address_of(guard_table)
-        header[plan.OWNER] = id(compiled)
-        header[plan.HELD_BYTES] = planner.held_bytes
-        made = plan.words([*header, *records])
+        head = plan.Plan(
+            entry=compiled.executable.address,
+            slots_bytes=max(compiled.slot_bytes, 8),
+            count=len(names),
+            record_count=len(names) + len(ambient),
+            result=result,
+            result_at=compiled.results_at,
+            value=id(compiled.static_result),
+            report=id(report),
+            names=plan.address_of(table),
+            guards=plan.address_of(guard_table),
+            owner=id(compiled),
+            held_bytes=planner.held_bytes,
+        )
+        made = bytes(head) + plan.words(records)
         # also this plan: another thread may be in a call by it when another one replaces it
         self._kept += [planner.keep, interned, table, guards, guard_table, report, made]
         return made

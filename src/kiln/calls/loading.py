@@ -14,14 +14,14 @@ from ..base_dsl.settings import TRUTH, Setting, truth
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .caller.engine import Engine
+    from .caller.engine import Begun, Engine
 
 settings.register(
     Setting("KILN_NATIVE_CALLS", TRUTH, True, "Native code takes calls from Python. 0: Python takes them all, with the same results and errors, slower. Read once, when the first function is compiled.", truth),
 )  # fmt: skip
 
 _provider: Callable[[], Any] | None = None
-_finish: Callable[[], Engine | None] | None = None
+_begun: Begun | None = None
 _engine: Engine | None = None
 _lock = forks.rlock()
 
@@ -37,29 +37,26 @@ def loaded() -> Engine | None:
     return _engine
 
 
-def prepare() -> None:
-    """Begin to load it, beside what follows; `engine` waits for it."""
-    global _finish
-    if _provider is not None:
+def prepare(programs: bool = False) -> None:
+    """Begin to load it, beside what follows; `engine` waits for it. `programs`: also what only the kernel library needs."""
+    global _provider, _begun
+    if _provider is not None or programs:
         with _lock:
-            if _provider is not None and _finish is None:
-                _finish = _begin(_provider)
+            if _provider is not None:
+                from .caller.engine import begin
 
-
-def _begin(provider: Callable[[], Any]) -> Callable[[], Engine | None]:
-    from .caller import engine
-
-    return engine.begin(provider()) if settings.get("KILN_NATIVE_CALLS") else lambda: None
+                provider, _provider = _provider, None
+                _begun = begin(provider()) if settings.get("KILN_NATIVE_CALLS") else None
+            if _begun is not None and programs:
+                _begun.begin_programs()
 
 
 def engine() -> Engine | None:
     """The native code, or None where Python has to do."""
-    global _provider, _finish, _engine
-    if _provider is None:
-        return _engine
-    with _lock:
-        prepare()
-        if _finish is not None:
-            _engine = _finish()
-            _provider = _finish = None
-        return _engine
+    global _engine
+    if _engine is None:
+        with _lock:
+            prepare()
+            if _engine is None and _begun is not None:
+                _engine = _begun.finish()
+    return _engine

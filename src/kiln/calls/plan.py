@@ -1,61 +1,194 @@
-"""Plans: how native code takes a call from Python, in words of 8 bytes.
+"""Plans: how native code takes a call from Python, in memory.
 
-A plan is a `bytes` object: a header, then a record for each parameter. Native code reads the arguments by it, fills the
+A plan is a `bytes` object: a `Plan`, then a record for each parameter. Native code reads the arguments by it, fills the
 slots of the compiled function and calls it; whatever a plan does not foresee is left to the Python function that takes
 the same call. So a plan never has to be complete, only right, and errors have one source.
 
-A record is its kind, its size in words, the offset of its first slot, and
-
-    INTEGER  types, typed, least, greatest, hole    types: which of int, bool and float may come; typed: the numeric
-    REAL     types, typed, bytes                    type; hole: 1 if integers of 32 bits are another specialization's
-    STREAM
-    ARRAY    signature, words of its leaves, rank, DLPack's type, element type, another element type, devices (bits),
-             alignment - 1, flags, numpy's type, log2 of an element's bytes, leading mode, limit (of the number of
-             elements, and of offsets that strides of less than 64 bits make up), then (kind, number) for each extent and
-             each stride
-    GROUP    type, how many, where a tuple of a list's elements is held (in bytes from the slots; 0: not a list), then the
-             records of its elements
-    SAME     object                                 a value known while tracing: the very object
-    NUMBER   value                                  a value known while tracing: an int of this value
-    AMBIENT  number of another argument             not passed: the stream on which the framework of that array works
-
-`ARRAY` also takes prepared arguments: objects of a registered type, a slot of which holds a passport. One with the
-record's signature is taken as it is, another is looked at as any array.
+A record is its kind, its size in bytes, the offset of its first slot, and what the structure for its kind says; all are
+words of 8 bytes. `ARRAY` also takes prepared arguments: objects of a registered type, a slot of which holds a passport. One
+with the record's signature is taken as it is, another is looked at as any array.
 """
 
 from __future__ import annotations
 
 import ctypes
-import struct
+import struct as packing
 from typing import TYPE_CHECKING, Any
+
+from ..native import Array, Fn, Ptr, i64, struct, u64
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 INTEGER, REAL, STREAM, ARRAY, GROUP, SAME, NUMBER, AMBIENT = range(1, 9)
-KIND, SIZE, SLOT, BODY = range(4)
-"""The words every record begins with."""
+"""Kinds of records."""
 
-ENTRY, SLOTS_BYTES, COUNT, RECORDS, RESULT, RESULT_AT, VALUE, REPORT, NAMES, GUARDS, OWNER, HELD_BYTES, HEADER = range(
-    13
-)
-"""The words of a header, and how many they are. COUNT is how many arguments are passed, RECORDS how many records there are:
-those that are not passed come last. HELD_BYTES of memory before the slots hold what belongs to no argument."""
+
+@struct
+class Record:
+    """What every record begins with; of a stream all of it."""
+
+    kind: i64
+    size: i64
+    slot: i64
+
+
+@struct
+class IntegerRecord:
+    kind: i64
+    size: i64
+    slot: i64
+    types: i64
+    """Which of int, bool and float may come."""
+    typed: Ptr
+    """The numeric type."""
+    least: i64
+    greatest: i64
+    hole: i64
+    """1 if integers of 32 bits are another specialization's."""
+
+
+@struct
+class RealRecord:
+    kind: i64
+    size: i64
+    slot: i64
+    types: i64
+    typed: Ptr
+    bytes: i64
+
+
+@struct
+class Leaf:
+    """An extent or a stride. The number of a static one is its value, of a dynamic one its divisibility."""
+
+    kind: i64
+    number: i64
+
+
+@struct
+class ArrayRecord:
+    kind: i64
+    size: i64
+    slot: i64
+    signature: u64
+    words: i64
+    """Of its leaves."""
+    rank: i64
+    dlpack: i64
+    """DLPack's type."""
+    element: u64
+    other_element: u64
+    devices: u64
+    """Bits by DLPack's numbers."""
+    alignment: u64
+    """Less 1."""
+    flags: i64
+    numpy: u64
+    """numpy's type."""
+    shift: i64
+    """log2 of an element's bytes."""
+    leading: i64
+    limit: i64
+    """Of the number of elements, and of offsets that strides of less than 64 bits make up."""
+    leaves: Array[Leaf, 0]
+
+
+@struct
+class GroupRecord:
+    """A tuple or list."""
+
+    kind: i64
+    size: i64
+    slot: i64
+    type: Ptr
+    count: i64
+    hold: i64
+    """Where a tuple of a list's elements is held, in bytes from the slots; 0: not a list."""
+    elements: Array[Record, 0]
+
+
+@struct
+class ValueRecord:
+    """SAME: a value known while tracing, the very object. NUMBER: an int of this value. AMBIENT, which is not passed: the number of
+    the argument on whose stream its framework works."""
+
+    kind: i64
+    size: i64
+    slot: i64
+    value: i64
+
+
+@struct
+class GuardWords:
+    """As `base_dsl/guards.py` says."""
+
+    kind: i64
+    owner: Ptr
+    key: Ptr
+    wanted: Ptr
+
+
+@struct
+class Guards:
+    count: i64
+    guards: Array[GuardWords, 0]
+
+
+@struct
+class Plan:
+    """The head of a plan."""
+
+    entry: Fn[[Ptr], Ptr]
+    slots_bytes: u64
+    count: i64
+    """Arguments that are passed."""
+    record_count: i64
+    """The records of those that are not passed come last."""
+    result: i64
+    """What a call gives (see `NO_RESULT`), with the bytes of an integer above its kind."""
+    result_at: i64
+    value: Ptr
+    report: Ptr
+    names: Ptr[Ptr]
+    guards: Ptr[Guards]
+    owner: Ptr
+    held_bytes: u64
+    """Of memory before the slots, for what belongs to no argument."""
+    records: Array[Record, 0]
+
+
+@struct
+class Candidates:
+    """Specializations of a jit function."""
+
+    count: i64
+    guards: Ptr[Guards]
+    plans: Array[Ptr[Plan], 0]
+
+
+@struct
+class PassportHead:
+    """What a passport begins with; then extents, strides, and the leaves as they go into slots."""
+
+    signature: u64
+    device: u64
+    element: u64
+    only_read: u64
+    rank: i64
+    address: u64
+    layout: Array[i64, 0]
+
 
 INT, BOOL, FLOAT = 1, 2, 4
 """Bits of `types`: exact Python types."""
 TYPED = 15
 """The types of the value in a number that comes with its numeric type."""
 
-# words of an ARRAY
-(
-    A_SIGNATURE, A_WORDS, A_RANK, A_DLPACK, A_ELEMENT, A_OTHER_ELEMENT, A_DEVICES, A_ALIGNMENT, A_FLAGS, A_NUMPY, A_SHIFT,
-    A_LEADING, A_LIMIT, A_LEAVES,
-) = range(BODY, BODY + 14)  # fmt: skip
 EXACT, READONLY = 1, 2
-"""Flags: only what would be compiled to this very signature fits; the memory may be read-only."""
+"""Flags of arrays: only what would be compiled to this very signature fits; the memory may be read-only."""
 STATIC, DYNAMIC32, DYNAMIC64 = range(3)
-"""Leaves. The number of a static one is its value, of a dynamic one its divisibility."""
+"""Kinds of leaves."""
 MAX_RANK = 16
 
 DESCRIBED_ALIGNMENT = 128
@@ -63,9 +196,6 @@ DESCRIBED_ALIGNMENT = 128
 
 NO_RESULT, SIGNED, UNSIGNED, REAL32, REAL64, TRUTH = range(6)
 """What a call gives: the object VALUE, or the number in a slot."""
-
-SIGNATURE, DEVICE, ELEMENT, ONLY_READ, RANK, ADDRESS, LAYOUT = range(7)
-"""The words of a passport; from LAYOUT on extents, strides, and the leaves as they go into slots."""
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 """Devices, by DLPack's numbers."""
@@ -75,7 +205,7 @@ _MASK = (1 << 64) - 1
 
 def words(values: Sequence[int]) -> bytes:
     """Words in memory; each may be given signed or unsigned."""
-    return struct.pack(f"<{len(values)}Q", *[value & _MASK for value in values])
+    return packing.pack(f"<{len(values)}Q", *[value & _MASK for value in values])
 
 
 BYTES_DATA = bytes.__basicsize__ - 1
@@ -99,7 +229,7 @@ def numpy_type(dtype: Any) -> int:
 
 def record(kind: int, slot: int, body: Sequence[int]) -> list[int]:
     """A record of a plan."""
-    return [kind, BODY + len(body), slot, *body]
+    return [kind, 8 * (3 + len(body)), slot, *body]
 
 
 class Passport:
@@ -123,9 +253,9 @@ class Passport:
         tail: Sequence[int],
     ) -> None:
         rank = len(shape)
-        self._before = struct.pack("<5Q", id(signature), device, id(element), readonly, rank)
-        self._between = struct.pack(f"<{2 * rank}q", *shape, *strides)
-        self._after = struct.pack("<" + formats, 0, *tail)[8:]
+        self._before = packing.pack("<5Q", id(signature), device, id(element), readonly, rank)
+        self._between = packing.pack(f"<{2 * rank}q", *shape, *strides)
+        self._after = packing.pack("<" + formats, 0, *tail)[8:]
 
     def __call__(self, address: int) -> bytes:
         """The passport of an argument at an address."""
@@ -158,7 +288,7 @@ class Planner:
     def slot(self, formats: str) -> int:
         """The offset of the next slots, of these `struct` formats."""
         offset = self._offset
-        self._offset += struct.calcsize("<" + formats)
+        self._offset += packing.calcsize("<" + formats)
         return offset
 
     def reference(self, value: Any) -> int:

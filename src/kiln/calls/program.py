@@ -6,24 +6,19 @@ functions (that make, copy or fill arrays) and launches of compiled code, in ord
 repeats the program on its own arrays. Native code does that where it can (`calls/caller/programs.py`), Python
 everywhere else.
 
-In memory a program is words of 8 bytes: a header, then the steps, then the results.
-
-    CALL    function, positional arguments, names of the others or 0, register of what it gives or -1, how many arguments, then
-            (kind, object or register) for each
-    LAUNCH  address of the code, address of its slots as they were packed, their bytes, what takes a report, how many slots
-            differ from call to call, then (offset, kind, register or number, how far from where the array begins) for each
-
-A step begins with its kind and its size in words. Registers hold arrays: first those of the arguments, as a walk through
-positional and named arguments meets them, then those that are made.
+In memory a program is a `ProgramHead`, the steps, each of a kind and a size in bytes, and the items of its results. Registers hold
+arrays: first those of the arguments, as a walk through positional and named arguments meets them, then those that are made.
 """
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import forks
 from ..base_dsl.guards import table as guard_table
+from ..native import Array, Fn, Ptr, i64, struct, u64
 from . import plan
 
 if TYPE_CHECKING:
@@ -33,18 +28,85 @@ if TYPE_CHECKING:
     from ..base_dsl.guards import Guard
 
 CALL, LAUNCH = 1, 2
-KIND, SIZE, BODY = range(3)
-"""The words every step begins with."""
-C_FUNCTION, C_POSITIONAL, C_NAMES, C_REGISTER, C_COUNT, C_ITEMS = range(BODY, BODY + 6)
-L_ENTRY, L_SLOTS, L_BYTES, L_REPORT, L_COUNT, L_PATCHES = range(BODY, BODY + 6)
+"""Kinds of steps."""
 OBJECT, REGISTER = 0, 1
 """Kinds of arguments and results."""
 ADDRESS, STREAM, NUMBER32, NUMBER64 = range(4)
 """Kinds of slots that differ from call to call: where the array of a register lies, the stream, a number of the arguments."""
 
-GUARDS, STEPS, RESULTS, RESULTS_AT, SLOT_BYTES, ITEMS, ADDRESS_OF, HEADER = range(8)
-"""The words of a header, and how many they are. ADDRESS_OF is a function that tells where an array lies. RESULTS is how many there are in a tuple, or -1 for one that is no tuple;
-RESULTS_AT the word where they begin; SLOT_BYTES and ITEMS the most that a launch or a call has."""
+
+@struct
+class Item:
+    """An argument or a result: an object, or the number of a register."""
+
+    kind: i64
+    value: i64
+
+
+@struct
+class Step:
+    kind: i64
+    size: i64
+
+
+@struct
+class CallStep:
+    """A call of a Python function."""
+
+    kind: i64
+    size: i64
+    function: Ptr
+    positional: u64
+    names: Ptr
+    """Of the other arguments; null: there are none."""
+    register: i64
+    """For what it gives, or -1."""
+    count: i64
+    items: Array[Item, 0]
+
+
+@struct
+class Patch:
+    """A slot that differs from call to call."""
+
+    offset: i64
+    kind: i64
+    place: i64
+    """Register or number."""
+    further: i64
+    """How far from where the array begins."""
+
+
+@struct
+class LaunchStep:
+    """A launch of compiled code."""
+
+    kind: i64
+    size: i64
+    entry: Fn[[Ptr], Ptr]
+    slots: Ptr
+    """As they were packed."""
+    bytes: u64
+    report: Ptr
+    count: i64
+    patches: Array[Patch, 0]
+
+
+@struct
+class ProgramHead:
+    guards: Ptr
+    step_count: i64
+    result_count: i64
+    """How many there are in a tuple, or -1 for one that is no tuple."""
+    results_at: i64
+    """In bytes."""
+    slot_bytes: u64
+    items: i64
+    """The most slots of a launch, and arguments of a call."""
+    address_of: Ptr
+    """A function that tells where an array lies."""
+    steps: Array[Step, 0]
+
 
 MOST_REGISTERS, MOST_NUMBERS = 48, 8
 
@@ -150,22 +212,24 @@ class Program:
                 words = self._encoded_call(step)
                 items = max(items, len(step.items))
             else:
-                words = self._encoded_launch(step)
-                if words is None:
+                launch = self._encoded_launch(step)
+                if launch is None:
                     return None
-                slot_bytes = max(slot_bytes, words[L_BYTES])
-            words[SIZE] = len(words)
-            body += words
+                words, size = launch
+                slot_bytes = max(slot_bytes, size)
+            body += [CALL if isinstance(step, Call) else LAUNCH, 8 * (2 + len(words)), *words]
         result = self.result if isinstance(self.result, list) else [self.result]
-        header = [0] * HEADER
         self._keep.append(guards)
-        header[GUARDS] = self._data(guard_table(guards))
-        header[STEPS] = len(self.steps)
-        header[RESULTS] = len(result) if isinstance(self.result, list) else -1
-        header[RESULTS_AT] = HEADER + len(body)
-        header[SLOT_BYTES], header[ITEMS] = max(slot_bytes, 8), items
-        header[ADDRESS_OF] = self._reference(self._address_of)
-        return plan.words([*header, *body, *(word for item in result for word in self._item(item))])
+        head = ProgramHead(
+            guards=self._data(guard_table(guards)),
+            step_count=len(self.steps),
+            result_count=len(result) if isinstance(self.result, list) else -1,
+            results_at=ctypes.sizeof(ProgramHead) + 8 * len(body),
+            slot_bytes=max(slot_bytes, 8),
+            items=items,
+            address_of=self._reference(self._address_of),
+        )
+        return bytes(head) + plan.words([*body, *(word for item in result for word in self._item(item))])
 
     def _item(self, item: tuple[int, Any]) -> tuple[int, int]:
         kind, value = item
@@ -174,10 +238,10 @@ class Program:
     def _encoded_call(self, step: Call) -> list[int]:
         names = self._reference(step.names) if step.names else 0
         positional = len(step.items) - len(step.names)
-        words = [CALL, 0, self._reference(step.function), positional, names, step.register, len(step.items)]
+        words = [self._reference(step.function), positional, names, step.register, len(step.items)]
         return words + [word for item in step.items for word in self._item(item)]
 
-    def _encoded_launch(self, step: Launch) -> list[int] | None:
+    def _encoded_launch(self, step: Launch) -> tuple[list[int], int] | None:
         compiled = step.compiled
         report = compiled.reporter()
         if report is None or compiled.has_results:
@@ -186,7 +250,7 @@ class Program:
         size = -(-max(len(slots), compiled.slot_bytes) // 8) * 8
         self._keep.append(compiled)
         entry, data = compiled.executable.address, self._data(slots.ljust(size, b"\0"))
-        words = [LAUNCH, 0, entry, data, size, self._reference(report)]
+        words = [entry, data, size, self._reference(report)]
         words.append(len(step.patches))
         for leaf, kind, place, further in step.patches:
             offset, format_ = offsets[leaf]
@@ -195,7 +259,7 @@ class Program:
                     return None
                 kind = _NUMBER_KINDS[format_]
             words += [offset, kind, place, further]
-        return words
+        return words, size
 
 
 _NUMBER_KINDS = {"f": NUMBER32, "d": NUMBER64}

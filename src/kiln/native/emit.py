@@ -83,6 +83,12 @@ def allocate(bytes_: int, alignment: int) -> ir.Value:
         return emit_value("llvm.alloca", pointer_type(), (one,), attributes)
 
 
+def allocate_here(bytes_: ir.Value, alignment: int) -> ir.Value:
+    """Memory of the current call, of a size that the program knows."""
+    attributes = {"elem_type": ir.TypeAttr.get(type_("i8")), "alignment": number(alignment)}
+    return emit_value("llvm.alloca", pointer_type(), (bytes_,), attributes)
+
+
 def null() -> ir.Value:
     return emit_value("llvm.mlir.zero", pointer_type())
 

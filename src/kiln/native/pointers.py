@@ -321,10 +321,13 @@ def address(pointer: Any) -> Any:
     return u64._make(tracing.emit_value("llvm.ptrtoint", u64.mlir_type, (convert(pointer, Ptr, "it")._value,)))
 
 
-def local(kind: Any, count: int = 1) -> Any:
-    """Memory of this call for some values: a pointer to the first. It is not initialized, and one place in a loop."""
+def local(kind: Any, count: Any = 1) -> Any:
+    """Memory of this call for some values: a pointer to the first. It is not initialized, and one place in a loop; of a count that is
+    a number of the program, memory is taken anew each time."""
     of = types.in_memory(kind)
     element = kind.element if is_array(kind) else kind
+    if not isinstance(count, int):
+        return Ptr[element]._of(_emit().allocate_here((u64(count) * ctypes.sizeof(of)).ir_value(), 16))
     bytes_ = ctypes.sizeof(of) * count
     return Ptr[element]._of(_emit().allocate(bytes_, 16 if bytes_ >= 16 else 8))
 

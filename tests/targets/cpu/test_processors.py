@@ -17,7 +17,9 @@ from kernel_testing import asm, run
 import kiln
 from kiln import cute, kernels
 from kiln.base_dsl.compiler import Compilation
-from kiln.calls.caller import code
+from kiln.calls.caller.cpython import API
+from kiln.calls.caller.plans import calls
+from kiln.calls.caller.programs import programs
 from kiln.cute import arch
 from kiln.targets.cpu import bank_counts
 from kiln.targets.cpu.lower import lower
@@ -180,17 +182,14 @@ def managing() -> dict[str, str]:
         **{part.name: _of_part(part) for part in PARTS},
         "sanitizer": lower_library(detector.build(), "sanitizer", detector.exports),
         "banks": lower_library(bank_counts.counter.build(), "banks", bank_counts.counter.exports),
-        **{
-            f"python call {part}": lower_library(code.build(part), "python_call", exports)
-            for part, exports in enumerate(code.EXPORTS)
-        },
+        **{part.name: lower_library(part.build(), part.name, part.exports) for part in (calls, programs)},
     }
 
 
 def _check(texts: dict[str, str], processor: tuple[str, str, str]) -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    known = {*LIBC, *LIBGCC, *(name for name, _, _ in code.API), *code.EXPORTS[0]}
+    known = {*LIBC, *LIBGCC, *API, *calls.exports}
     used = jit.supported(*processor)
     for name, text in texts.items():
         needed = undefined_symbols(jit.emit_object(jit.optimize(text, 1, used), 1, used))

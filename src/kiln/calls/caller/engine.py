@@ -7,7 +7,6 @@ is not as expected, calls stay with Python.
 from __future__ import annotations
 
 import ctypes
-import functools
 import sys
 import sysconfig
 import types
@@ -16,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 from ... import forks
 from ...base_dsl.log import logger
 from .. import plan
-from .world import FIELDS, PLACES, ROOM, WORLD, WORLD_WORDS
+from .cpython import API
+from .world import World, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ...native import Library
 
 _FAST, _KEYWORDS, _ONE = 0x80, 0x02, 0x08
 """METH_FASTCALL, METH_KEYWORDS, METH_O."""
@@ -90,40 +92,56 @@ def _layout_is_known() -> bool:
     )
 
 
-def begin(load: Callable[..., Callable[[], Any]]) -> Callable[[], Engine | None]:
-    """Begin to load the native code of this process; a function that ends it, and gives None where it cannot work."""
+def begin(load: Callable[..., Callable[[], Any]]) -> Begun | None:
+    """Begin to load the native code of this process; None where it cannot work."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return _nothing
+        return None
     if ctypes.sizeof(ctypes.c_void_p) != 8 or sys.byteorder != "little" or not _layout_is_known():
-        return _nothing
-    from .code import API
-
+        return None
     try:
-        functions = {name: _pointer_of(getattr(ctypes.pythonapi, name)) for name, _, _ in API}
+        return Begun(load, {name: _pointer_of(getattr(ctypes.pythonapi, name)) for name in API})
     except AttributeError as missing:
         logger().info("calls are made by Python: %s", missing)
-        return _nothing
-    load = functools.partial(_load, load, functions)
-    first = load(0)
-
-    def finish() -> Engine:
-        made = Engine(load, first())
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))  # classes call it until the very end of the process
-        return made
-
-    return finish
+        return None
 
 
-def _nothing() -> None:
-    return None
+class Begun:
+    """Native code that is being loaded."""
 
+    def __init__(self, load: Callable[..., Callable[[], Any]], functions: dict[str, int]) -> None:
+        from .plans import calls
 
-def _load(load: Callable[..., Any], functions: dict[str, int], part: int, *others: Any) -> Callable[[], Any]:
-    """Begin to load a part of the native code (see `code.build`); a function that ends it."""
-    from . import code
+        self.parts: list[Any] = []
+        self._load, self._functions = load, functions
+        self._calls = self._library(calls, 1)
+        self._programs: Callable[[], Any] | None = None
+        self._engine: Engine | None = None
 
-    name, build = f"calls {part}", functools.partial(code.build, part)
-    return load(name, build, code.EXPORTS[part], others, functions, opt=0 if part else 1)
+    def _library(self, library: Library, opt: int) -> Callable[[], Any]:
+        name = f"calls: {library.name}"
+        return self._load(name, library.build, library.exports, self.parts, self._functions, opt=opt)
+
+    def finish(self) -> Engine:
+        """The native code, once it is loaded."""
+        if self._engine is None:
+            self.parts.append(self._calls())
+            self._engine = Engine(self)
+            # classes call it until the very end of the process
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._engine))
+        return self._engine
+
+    def begin_programs(self) -> None:
+        """Begin to load what only the kernel library needs."""
+        if self._programs is None:
+            from .programs import programs
+
+            self._programs = self._library(programs, 0)
+
+    def finish_programs(self) -> None:
+        """Wait for that."""
+        self.begin_programs()
+        if self._programs is not None and len(self.parts) == 1:
+            self.parts.append(self._programs())
 
 
 def _pointer_of(function: Any) -> int:
@@ -145,25 +163,21 @@ class Engine:
     """`call_key(holder, *args, **kwargs)`: equal for calls for which the same program serves; None if an argument is not known.
     `holder` is what a slot of the role `recorded` holds. A key names functions, constants and parameters by their addresses."""
 
-    def __init__(self, load: Callable[..., Callable[[], Any]], first: Any) -> None:
-        self._load = load
+    def __init__(self, begun: Begun) -> None:
+        self._begun = begun
         self._lock = forks.lock()
-        self._parts = [first]
-        self._world = (ctypes.c_uint64 * WORLD_WORDS).from_address(self._address(WORLD))
+        self._world: Any = World.from_address(self._address(world.symbol))
         self._keep: list[Any] = []
         for kind in (int, bool, float, str, list, tuple, bytes, type, types.FunctionType):
-            self._set(kind.__name__, id(kind))
-        self._set("none", id(None))
+            setattr(self._world, f"{kind.__name__}_type", id(kind))
+        self._world.none = id(None)
         self._known: set[type] = set()
         self.describe = self._function("kiln_describe", _FAST)
-        self.address = self._function("kiln_address", _ONE)
+        self.address = self._function("kiln_address_of", _ONE)
         self.stream = self._function("kiln_stream", _ONE)
 
     def _address(self, symbol: str) -> int:
-        return next(part.addresses[symbol] for part in self._parts if symbol in part.addresses)
-
-    def _set(self, name: str, value: int) -> None:
-        self._world[PLACES[name]] = value
+        return next(part.addresses[symbol] for part in self._begun.parts if symbol in part.addresses)
 
     def _definition(self, name: str, symbol: str, flags: int, signature: str = "") -> _MethodDef:
         doc = f"{name}({signature})\n--\n\n".encode() if signature else None  # the form `inspect` reads
@@ -192,8 +206,8 @@ class Engine:
         if not offset:
             return
         self._keep.append(python)
-        self._set(f"{role} slot", offset)
-        self._set(f"{role} python", id(python))
+        known = getattr(self._world, role)
+        known.slot, known.python = offset, id(python)
         make = ctypes.pythonapi.PyDescr_NewMethod
         make.restype, make.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.c_void_p]
         definition = self._definition(name, f"kiln_call_{role}", _FAST | _KEYWORDS, "$self, /, *args, **kwargs")
@@ -202,18 +216,18 @@ class Engine:
     def _add(self, table: str, kind: type, *values: int) -> None:
         if kind in self._known:
             return
-        for number in range(ROOM[table]):
-            if not self._world[PLACES[f"{table} type {number}"]]:
+        for entry in getattr(self._world, table):
+            if not entry.type:
                 self._keep.append(kind)
                 self._known.add(kind)
-                for field, value in zip(FIELDS[table][1:], values, strict=True):
-                    self._set(f"{table} {field} {number}", value)
-                self._set(f"{table} type {number}", id(kind))  # last: other threads look for it
+                for (field, _), value in zip(entry._fields_[1:], values, strict=True):
+                    setattr(entry, field, value)
+                entry.type = id(kind)  # last: other threads look for it
                 return
 
     def add_numbers(self, kind: type, slot: str) -> None:
         """Where instances of the numeric types, all derived from this class, keep their values."""
-        self._set("number slot", slot_offset(kind, slot))
+        self._world.number_slot = slot_offset(kind, slot)
 
     def add_prepared(self, kind: type, slot: str) -> None:
         """Take objects of this very type as prepared arguments, by the passport in a slot."""
@@ -223,23 +237,22 @@ class Engine:
 
     def add_array(self, kind: type, read: int, stream: int) -> None:
         """Take objects of this very type as arrays: DLPack's `dltensor_from_py_object_no_sync` and `current_work_stream`."""
-        self._add("array", kind, read, stream)
+        self._add("arrays", kind, read, stream)
 
     def add_programs(self, kind: type, slot: str) -> None:
         """Where programs keep themselves in memory. It is loading the native code for them, too."""
         with self._lock:
-            if len(self._parts) == 1:
-                self._parts.append(self._load(1, *self._parts)())
-                self.call_key = self._function("kiln_call_key", _FAST | _KEYWORDS)
-        self._set("program slot", slot_offset(kind, slot))
+            self._begun.finish_programs()
+            self.call_key = self._function("kiln_call_key", _FAST | _KEYWORDS)
+        self._world.program_slot = slot_offset(kind, slot)
 
     def add_constant(self, kind: type) -> None:
         """Take objects of this very type, which never change, as parts of keys of calls: by their addresses."""
-        self._add("constant", kind)
+        self._add("constants", kind)
 
     def add_stream(self, kind: type, attribute: str) -> None:
         """Take objects of this very type as streams: by an attribute, or, if that is empty, by `int()`."""
-        self._add("stream", kind, id(self._kept_name(attribute)) if attribute else 0)
+        self._add("streams", kind, id(self._kept_name(attribute)) if attribute else 0)
 
     def _kept_name(self, name: str) -> str:
         name = sys.intern(name)
@@ -250,34 +263,32 @@ class Engine:
         """Take `numpy.ndarray`."""
         if kind not in self._known and _numpy_is_known():
             self._known.add(kind)
-            self._set("ndarray", id(kind))
+            self._world.ndarray = id(kind)
 
 
 def _numpy_is_known() -> bool:
     """Whether numpy's arrays lie in memory as the native code takes them to."""
     import numpy as np
 
-    from . import arrays as at
+    from .arrays import WRITEABLE, NumpyArray
 
     x = np.zeros((3, 5, 7), np.float32)[:, ::2, 1:]
-    base = id(x)
-
-    def numbers(place: int) -> tuple[int, ...]:
-        return tuple((ctypes.c_int64 * 3).from_address(_pointer_at(base + place)))
-
-    def flags(array: Any) -> int:
-        return ctypes.c_int32.from_address(id(array) + at.NUMPY_FLAGS).value & 0x400
-
+    seen: Any = NumpyArray.from_address(id(x))
     readonly = np.zeros(1)
     readonly.flags.writeable = False
+    frozen: Any = NumpyArray.from_address(id(readonly))
     kinds = [np.dtype(name) for name in ("float32", "float64", "int32", "uint8", "int64", ">f4", "bool")]
+
+    def numbers(address: int) -> tuple[int, ...]:
+        return tuple((ctypes.c_int64 * 3).from_address(address))
+
     return (
-        _pointer_at(base + at.NUMPY_DATA) == x.__array_interface__["data"][0]
-        and ctypes.c_int32.from_address(base + at.NUMPY_RANK).value == 3
-        and numbers(at.NUMPY_SHAPE) == x.shape
-        and numbers(at.NUMPY_STRIDES) == x.strides
-        and _pointer_at(base + at.NUMPY_DTYPE) == id(x.dtype)
-        and (flags(x), flags(readonly)) == (0x400, 0)
+        seen.data == x.__array_interface__["data"][0]
+        and seen.rank == 3
+        and numbers(seen.shape) == x.shape
+        and numbers(seen.strides) == x.strides
+        and seen.dtype == id(x.dtype)
+        and (seen.flags & WRITEABLE, frozen.flags & WRITEABLE) == (WRITEABLE, 0)
         and len({plan.numpy_type(kind) for kind in kinds}) == len(kinds)
         and all(
             plan.numpy_type(kind) & 0xFF == ord(kind.kind) and plan.numpy_type(kind) >> 32 == kind.num for kind in kinds

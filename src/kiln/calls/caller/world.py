@@ -1,60 +1,82 @@
-"""What native code knows of this process: types, offsets and functions, in a table of words that Python fills."""
+"""What native code knows of this process: types, offsets and functions, in memory that Python fills."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ...mlir import ir
-from ...targets.lowering.builder import Builder
-
-if TYPE_CHECKING:
-    from .body import Body
-
-WORLD = "kiln_python_world"
-"""The symbol of the table."""
-
-_SINGLE = (
-    "int", "bool", "float", "str", "list", "tuple", "bytes", "type", "function", "none", "ndarray",
-    "compiled slot", "compiled python", "jit slot", "jit python", "recorded slot", "recorded python",
-    "number slot", "program slot",
-)  # fmt: skip
-PREPARED, ARRAYS, STREAMS, CONSTANTS = 3, 6, 8, 24
-"""How many types of each kind there is room for."""
-FIELDS = {
-    "prepared": ("type", "slot"), "array": ("type", "read", "stream"), "stream": ("type", "attribute"), "constant": ("type",),
-}  # fmt: skip
-ROOM = {"prepared": PREPARED, "array": ARRAYS, "stream": STREAMS, "constant": CONSTANTS}
+from ...native import Array, Fn, Library, Ptr, i32, inline, struct, u64
+from .cpython import Object
 
 
-def _places() -> dict[str, int]:
-    names = list(_SINGLE)
-    for kind, room in ROOM.items():
-        names += [f"{kind} {field} {number}" for number in range(room) for field in FIELDS[kind]]
-    return {name: place for place, name in enumerate(names)}
+@struct
+class PreparedType:
+    type: Ptr[Object]
+    slot: u64
 
 
-PLACES = _places()
-"""The place of each word, by name."""
-WORLD_WORDS = len(PLACES)
+@struct
+class ArrayType:
+    type: Ptr[Object]
+    read: Fn[[Ptr[Object], Ptr], i32]
+    """Fills a DLTensor; 0 if it could."""
+    stream: Fn[[i32, i32, Ptr[u64]], i32]
+    """Tells the stream of a device, by its kind and number; 0 if it could."""
 
 
+@struct
+class StreamType:
+    type: Ptr[Object]
+    attribute: Ptr[Object]
+    """The name of the handle; null: `int()` of the stream."""
+
+
+@struct
+class ConstantType:
+    type: Ptr[Object]
+
+
+@struct
+class Role:
+    """Of a class whose calls native code takes: where its instances keep what is known, and who takes the other calls."""
+
+    slot: u64
+    python: Ptr[Object]
+
+
+@struct
 class World:
-    """Access to the table in generated code."""
+    """Addresses of Python's types and of None; types of arguments, at the end of each list there may be room for more."""
 
-    def __init__(self, c: Body) -> None:
-        self._c: Builder = c
+    int_type: Ptr[Object]
+    bool_type: Ptr[Object]
+    float_type: Ptr[Object]
+    str_type: Ptr[Object]
+    list_type: Ptr[Object]
+    tuple_type: Ptr[Object]
+    bytes_type: Ptr[Object]
+    type_type: Ptr[Object]
+    function_type: Ptr[Object]
+    none: Ptr[Object]
+    ndarray: Ptr[Object]
+    number_slot: u64
+    program_slot: u64
+    compiled: Role
+    jit: Role
+    recorded: Role
+    prepared: Array[PreparedType, 3]
+    arrays: Array[ArrayType, 6]
+    streams: Array[StreamType, 8]
+    constants: Array[ConstantType, 24]
 
-    def word(self, name: str) -> ir.Value:
-        """An offset."""
-        from ...targets.lowering.builder import int_type
 
-        return self._c.load(int_type(64), self._at(name))
+PREPARED, ARRAYS, STREAMS, CONSTANTS = 3, 6, 8, 24
 
-    def pointer(self, name: str) -> ir.Value:
-        """The address of a type, an object or a function."""
-        from ...targets.lowering.builder import ptr_type
+calls = Library("calls", prefix="kiln_")
+"""What every process needs."""
+programs = Library("programs", prefix="kiln_")
+"""What only the kernel library needs."""
+world = calls.variable("world", World)
 
-        return self._c.load(ptr_type(), self._at(name))
 
-    def _at(self, name: str) -> ir.Value:
-        return self._c.byte_gep(self._c.address_of(WORLD), 8 * PLACES[name])
+@inline
+def at(value, offset):
+    """The object that another one holds in a slot; null: none."""
+    return Ptr[Ptr[Object]](Ptr(value) + offset)[0]

@@ -249,6 +249,7 @@ class KernelFunction:
     def _record(
         self, key: Any, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any], device: int | None
     ) -> Any:
+        loading.prepare(programs=True)
         self._check(walk, given, options)
         numbers = {name: Passed(options[name]) for name in self._parameters.numbers if type(options.get(name)) is float}
         for place, number in enumerate(numbers[name] for name in options if name in numbers):

@@ -44,7 +44,7 @@ class CpuExecutable(Executable):
     ) -> None:
         from ..host.call_context import WRAPPER
         from ..host.jit import Library
-        from .runtime.parts import PARTS
+        from .runtime.parts import LAUNCH, PARTS
 
         self.object = data
         self.timings: dict[str, float] = {}
@@ -78,7 +78,8 @@ class CpuExecutable(Executable):
             self.call = watched(self.call, sanitizer)
         if not self.instrumented:  # calls may be made by native code
             self.report = functools.partial(_report, self.sites)
-        self.guards = launch_settings.guards()
+        if LAUNCH in library.parts:
+            self.guards = launch_settings.guards()
         signals.install()  # others may have come before it
 
 

@@ -19,6 +19,7 @@ import llvmlite.binding as llvm
 
 from ... import forks, thread_stack
 from ...base_dsl import cache
+from ...base_dsl.dsl import no_collection
 from ...native import functions
 from ..lowering.pass_managers import free
 from .object_code import undefined_symbols
@@ -30,6 +31,8 @@ _numbers = itertools.count()
 _lock = forks.wait_for(forks.rlock())
 _working = forks.wait_for(forks.Shared())
 """Held by threads that LLVM works for. Taken after the lock, before llvmlite's: it waits for what those threads do."""
+_building = forks.wait_for(forks.rlock())
+"""Held by a thread that builds a module beside others."""
 _around_calls: Any = getattr(getattr(llvm.ffi, "lib", None), "_lock", None)
 if hasattr(_around_calls, "_lock"):
     forks.wait_for(_around_calls._lock)  # llvmlite's own
@@ -145,18 +148,7 @@ def emit_object(module: llvm.ModuleRef, opt: int, processor: Processor | None = 
             llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
-def emit_plain(text: str, opt: int = 1) -> bytes:
-    """Object code of a module that is straight-line code with early exits: passes over its IR take most of the time that
-    making it takes, and gain nothing. Without optimizing (0) it is made in an eighth of the time, and slower by a third."""
-    return emit_object(optimize(text, 0), opt)
-
-
-def emitting(text: str, opt: int) -> Callable[[], bytes]:
-    """Begin `emit_plain` in another thread. What is returned waits for it."""
-    return _beside(lambda: emit_plain(text, opt))
-
-
-def _beside(make: Callable[[], bytes]) -> Callable[[], bytes]:
+def beside(make: Callable[[], bytes]) -> Callable[[], bytes]:
     """Begin to make object code in another thread: LLVM works without the GIL. What is returned waits for it."""
     made: list[bytes] = []
 
@@ -181,19 +173,23 @@ def loading(
     name: str,
     build: Callable[[], Any],
     exports: tuple[str, ...],
-    others: tuple[Library, ...] = (),
+    others: Sequence[Library] = (),
     imports: Mapping[str, int] | None = None,
     opt: int = 1,
 ) -> Callable[[], Library]:
-    """Begin to load a module that depends on Kiln's sources and this machine only: from the disk cache, or compiled by
-    `emitting`. What is returned ends it (see `Library` for the rest)."""
+    """Begin to load a module that depends on Kiln's sources and this machine only: from the disk cache, or made beside what
+    follows. What is returned ends it (see `Library` for the rest)."""
 
-    def make() -> Callable[[], bytes]:
+    def make() -> bytes:
         from .lower import lower_library
 
-        return emitting(lower_library(build(), name, exports), opt)
+        with _building, no_collection:
+            text = lower_library(build(), name, exports)
+        return emit_object(optimize(text, opt), opt)
 
-    return cache.keeping(name, "/".join(host()), make, lambda data: Library(data, exports, others, imports))
+    return cache.keeping(
+        name, "/".join(host()), lambda: beside(make), lambda data: Library(data, exports, tuple(others), imports)
+    )
 
 
 class Library:
@@ -214,14 +210,14 @@ class Library:
         with _lock:
             imports = imports or {}
             needed = undefined_symbols(data).difference(imports, *(other.addresses for other in others))
-            parts, rest = needed_parts(parts, needed)
+            self.parts, rest = needed_parts(parts, needed)
             missing = sorted(itertools.filterfalse(has_symbol, rest))
             if missing:
                 raise RuntimeError(
                     f"the code needs {', '.join(missing)}, which neither the runtime nor this process has"
                 )
             builder = llvm.JITLibraryBuilder().add_object_img(data)
-            for other in (*map(part_library, parts), *others):
+            for other in (*map(part_library, self.parts), *others):
                 builder.add_jit_library(other.name)
             for name, address in imports.items():
                 builder.import_symbol(name, address)
@@ -315,7 +311,7 @@ def _begin(part: Part) -> Callable[[], Library]:
         from .lower import lower_library
 
         text = lower_library(part.code.build(), f"kiln_{part.name}", part.exports)
-        return _beside(lambda: emit_object(optimize(text, part.passes), part.opt))
+        return beside(lambda: emit_object(optimize(text, part.passes), part.opt))
 
     load = lambda data: Library(data, part.exports, parts=part.needs)
     return cache.keeping(f"runtime: {part.name}", "/".join(host()), make, load)

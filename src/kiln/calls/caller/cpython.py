@@ -1,0 +1,151 @@
+# pyright: reportReturnType=false
+"""What native code uses of CPython: functions that it exports since 3.9 or longer, and the words that every object begins with."""
+
+from __future__ import annotations
+
+from ...native import Fn, Ptr, address, extern, f64, i32, i64, inline, local, native, struct, u64
+from ...native.functions import Function
+
+
+@struct
+class Object:
+    """The head of a Python object."""
+
+    count: u64
+    kind: Ptr[Object]
+
+
+@extern
+def PyLong_AsLongLongAndOverflow(value: Ptr[Object], overflow: Ptr[i32]) -> i64: ...
+@extern
+def PyLong_AsUnsignedLongLongMask(value: Ptr[Object]) -> u64: ...
+@extern
+def PyLong_AsDouble(value: Ptr[Object]) -> f64: ...
+@extern
+def PyLong_FromLongLong(value: i64) -> Ptr[Object]: ...
+@extern
+def PyLong_FromUnsignedLongLong(value: u64) -> Ptr[Object]: ...
+@extern
+def PyFloat_AsDouble(value: Ptr[Object]) -> f64: ...
+@extern
+def PyFloat_FromDouble(value: f64) -> Ptr[Object]: ...
+@extern
+def PyBool_FromLong(value: i64) -> Ptr[Object]: ...
+@extern
+def PyBytes_FromStringAndSize(data: Ptr, size: u64) -> Ptr[Object]: ...
+@extern
+def PyNumber_Long(value: Ptr[Object]) -> Ptr[Object]: ...
+@extern
+def PyErr_Occurred() -> Ptr[Object]: ...
+@extern
+def PyErr_Clear() -> None: ...
+@extern
+def PyObject_GetAttr(value: Ptr[Object], name: Ptr[Object]) -> Ptr[Object]: ...
+@extern
+def PyObject_IsTrue(value: Ptr[Object]) -> i32: ...
+@extern
+def PyObject_CallNoArgs(function: Ptr[Object]) -> Ptr[Object]: ...
+@extern
+def PyObject_Vectorcall(
+    function: Ptr[Object], arguments: Ptr[Ptr[Object]], count: u64, names: Ptr[Object]
+) -> Ptr[Object]: ...
+@extern
+def PyFunction_GetCode(function: Ptr[Object]) -> Ptr[Object]: ...
+@extern
+def PyFunction_GetGlobals(function: Ptr[Object]) -> Ptr[Object]: ...
+@extern
+def PyFunction_GetDefaults(function: Ptr[Object]) -> Ptr[Object]: ...
+@extern
+def PyFunction_GetKwDefaults(function: Ptr[Object]) -> Ptr[Object]: ...
+@extern
+def PyFunction_GetClosure(function: Ptr[Object]) -> Ptr[Object]: ...
+@extern
+def PyUnicode_AsUTF8AndSize(text: Ptr[Object], size: Ptr[u64]) -> Ptr: ...
+@extern
+def PyTuple_New(count: i64) -> Ptr[Object]: ...
+@extern
+def PyTuple_SetItem(made: Ptr[Object], index: i64, value: Ptr[Object]) -> i32: ...
+@extern
+def PyTuple_Size(value: Ptr[Object]) -> i64: ...
+@extern
+def PyTuple_GetItem(value: Ptr[Object], index: i64) -> Ptr[Object]: ...
+@extern
+def PyList_AsTuple(value: Ptr[Object]) -> Ptr[Object]: ...
+@extern
+def PyDict_GetItemWithError(value: Ptr[Object], key: Ptr[Object]) -> Ptr[Object]: ...
+@extern
+def PyCell_Get(cell: Ptr[Object]) -> Ptr[Object]: ...
+@extern
+def PyEval_SaveThread() -> Ptr: ...
+@extern
+def PyEval_RestoreThread(thread: Ptr) -> None: ...
+@extern
+def Py_IncRef(value: Ptr[Object]) -> None: ...
+@extern
+def Py_DecRef(value: Ptr[Object]) -> None: ...
+
+
+API = tuple(name for name, value in list(globals().items()) if isinstance(value, Function))
+
+
+@extern
+def memcpy(to: Ptr, source: Ptr, size: u64) -> Ptr: ...
+@extern
+def memset(to: Ptr, value: i32, size: u64) -> Ptr: ...
+
+
+FREE_BEFORE = 1 << 63
+"""To Vectorcall: the place before the arguments may be used."""
+
+
+@native
+def leave(
+    python: Ptr[Object], first: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]
+) -> Ptr[Object]:
+    """Call a Python function with one more argument at first; the others are as METH_FASTCALL gives them."""
+    count = positional
+    if names != None:
+        count += PyTuple_Size(names)
+    given = local(Ptr[Object], count + 2)
+    given[1] = first
+    memcpy(given + 2, arguments, 8 * u64(count))
+    return PyObject_Vectorcall(python, given + 1, u64(positional + 1) | FREE_BEFORE, names)
+
+
+@native
+def drop(objects: Ptr[Ptr[Object]], count: i64) -> None:
+    """Let go of some objects; null is none."""
+    for number in range(count):
+        Py_DecRef(objects[number])
+
+
+@native
+def execute(entry: Fn[[Ptr], Ptr], slots: Ptr, report: Ptr[Object]) -> bool:
+    """Run compiled code while other threads run Python. What it reports is given to `report`, which may raise: then False."""
+    thread = PyEval_SaveThread()
+    record = entry(slots)
+    PyEval_RestoreThread(thread)
+    if record == None:
+        return True
+    number = PyLong_FromUnsignedLongLong(address(record))
+    if number == None:
+        return False
+    returned = leave(report, number, None, 0, None)
+    Py_DecRef(number)
+    Py_DecRef(returned)
+    return returned != None
+
+
+@native
+def whole_number(value: Ptr[Object], number: Ptr[i64]) -> bool:
+    """Read an int; whether it has 64 bits."""
+    overflow = local(i32)
+    number[0] = PyLong_AsLongLongAndOverflow(value, overflow)
+    return overflow[0] == 0
+
+
+@inline
+def no_error():
+    """False, with no error set."""
+    PyErr_Clear()
+    return False
