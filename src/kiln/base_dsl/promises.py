@@ -14,6 +14,7 @@ import re
 import sys
 import types
 import typing
+import weakref
 from typing import TYPE_CHECKING, Annotated, Any
 
 from .diagnostics import DSLUserCodeTypeError, error
@@ -157,8 +158,10 @@ def _shown(value: Any) -> str:
 
 def annotations_of(owner: Any) -> dict[str, Any]:
     """The evaluated annotations of a function or class. One that cannot be evaluated is left out, or, if its text
-    names Constexpr, is Constexpr."""
+    names Constexpr, is Constexpr. Those of a class are evaluated once, if all of them can be."""
     if isinstance(owner, type):
+        if owner in _of_classes:
+            return _of_classes[owner]
         found: dict[str, Any] = {}
         for base in reversed(owner.__mro__):
             found.update(_raw_annotations(base))
@@ -185,7 +188,12 @@ def annotations_of(owner: Any) -> dict[str, Any]:
                     continue
                 annotation = Constexpr
         result[name] = annotation
+    if isinstance(owner, type) and len(result) == len(found):
+        _of_classes[owner] = result
     return result
+
+
+_of_classes: weakref.WeakKeyDictionary[type, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 def _raw_annotations(owner: Any) -> dict[str, Any]:

@@ -30,17 +30,15 @@ class Functions:
     def __init__(self, *given: Callable[..., Any], branching: bool = False) -> None:
         self.given = given
         self.branching = branching
-
-    @functools.cached_property
-    def key(self) -> Any:
+        self.key = (branching, *map(static_key, given))
         """Equal for equal functions."""
-        return self.branching, *map(static_key, self.given)
+        self._hash = hash(self.key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Functions) and (self.given == other.given or self.key == other.key)
+        return isinstance(other, Functions) and self.key == other.key
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        return self._hash
 
     def callables(self) -> list[Callable[..., Any]]:
         """As they are called with vectors of elements."""

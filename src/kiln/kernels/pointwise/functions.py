@@ -99,7 +99,7 @@ def _form(function: Callable[..., Any], numbers: dict[int, Any], key: Any, dtype
         return Form(functions, _result_type(with_numbers(functions.callables()[0], numbers, key[0]), dtypes))
 
     found = launches.made_of(whole, lambda: vectors_first(tried), Form, key, *dtypes)
-    return found._replace(functions=Functions(function, branching=found.functions.branching))
+    return found._replace(functions=Functions(function, branching=True) if found.functions.branching else whole)
 
 
 def _result_type(function: Callable[..., Any], dtypes: Sequence[Any]) -> Any:

@@ -57,7 +57,7 @@ class Vectors(Implementation):
     def run(self, problem: Pointwise, plan: ElementTiling, given: Given) -> None:
         laid = [*problem.inputs, problem.out]
         plan = plan.check(max(x.size for x in laid), devices.current())
-        extents, steps = problem.walk
+        extents, steps = problem.walk()
         elements, modes = plan.elements, len(extents) - 1
         operands = tuple(_operand(x, extents, own, elements) for x, own in zip(laid, steps, strict=True))
         units = -(-extents[-1] // elements)

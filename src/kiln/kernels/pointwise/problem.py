@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +47,6 @@ class Pointwise(Problem):
         """The function of the values of the inputs alone."""
         return with_numbers(self.functions.callables()[0], self.numbers, len(self.inputs) + len(self.numbers))
 
-    @functools.cached_property
     def walk(self) -> tuple[list[int], list[list[int]]]:
         """Extents and strides of the fewest modes that reach all elements."""
         found = walked(self.out.shape, [x.strides for x in (*self.inputs, self.out)])

@@ -81,6 +81,7 @@ def width_of(x: Laid, n: int, steps: Sequence[int]) -> int:
     return width or 1
 
 
+@functools.lru_cache(maxsize=256)
 def types_of(name: str, dtype: Any) -> tuple[Any, Any]:
     """The type a reduction computes in, and that of its result."""
     require(

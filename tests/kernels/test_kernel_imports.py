@@ -1,0 +1,60 @@
+"""Kernels are written with public names only, and families do not import each other in circles."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import kiln
+
+FOLDER = Path(kiln.__file__).parent / "kernels"
+PUBLIC = ("kiln", "kiln.cute", "kiln.cute.nvgpu", "kiln.utils", "kiln.utils.reductions", "kiln.pipeline")
+"""What families may import besides the library itself; `common` brings arrays to the parts below."""
+ABOVE = {"rows": {"reductions"}, "losses": {"rows"}}
+"""Families that a family uses."""
+
+
+def imported(file: Path) -> set[str]:
+    """The modules that a file imports, lazily too; standard modules are left out."""
+    package = ("kiln", *file.relative_to(FOLDER.parent).parts[:-1])
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level + 1]
+            found.add(".".join((*base, *([node.module] if node.module else []))))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kiln"):
+            found.add(node.module or "")
+        elif isinstance(node, ast.Import):
+            found.update(name.name for name in node.names if name.name.startswith("kiln"))
+    return found
+
+
+def families() -> dict[str, set[str]]:
+    """What each family imports."""
+    folders = [f for f in FOLDER.iterdir() if f.is_dir() and f.name not in ("common", "__pycache__")]
+    return {f.name: set[str]().union(*map(imported, f.rglob("*.py"))) for f in folders}
+
+
+def test_families_import_public_names():
+    for family, names in families().items():
+        private = {name for name in names if not name.startswith("kiln.kernels")} - set(PUBLIC)
+        assert not private, f"{family} imports {sorted(private)}"
+
+
+def test_families_do_not_import_each_other_in_circles():
+    found = families()
+    assert len(found) == 6
+    for family, names in found.items():
+        used = {name.split(".")[2] for name in names if name.count(".") >= 2 and name.startswith("kiln.kernels.")}
+        assert used & found.keys() - {family} <= ABOVE.get(family, set()), family
+
+
+def test_no_folder_bears_the_name_of_a_function():
+    from kiln import kernels
+
+    assert not families().keys() & kernels._PLACES.keys()
+
+
+def test_common_imports_no_family():
+    names = set[str]().union(*map(imported, (FOLDER / "common").rglob("*.py")))
+    assert not {name for name in names for family in families() if f"kernels.{family}" in name}
