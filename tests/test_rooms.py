@@ -61,11 +61,9 @@ def imports(module: str, file: Path, known: dict[str, Path]) -> Iterator[tuple[s
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "import_module":
             found = [_text(node.args[0], module)]
         elif loads_names and isinstance(node, ast.Constant) and isinstance(node.value, str):
-            # names that load when they are used: by their relative place, or modules below this one
+            # names that load when they are used, by their relative place; to give modules below out is no import
             if re.fullmatch(r"\.+\w[\w.]*", node.value):
                 found = [_resolved(node.value, package)]
-            elif f"{module}.{node.value}" in known:
-                found = [f"{module}.{node.value}"]
         for name in found:
             if name.split(".")[0] == "kiln":
                 yield _innermost(name, known), getattr(node, "lineno", 0)
