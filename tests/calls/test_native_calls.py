@@ -204,6 +204,9 @@ def test_values_known_while_tracing():
         for name in ("plus", "minus"):
             assert strays(scaled, 7, factor, name) == 0
             assert scaled(7, int(str(factor)), name) == (7 if name == "plus" else -7) * factor
+    for factor in (np.int64(7), np.float32(2.0)):  # the very object; another one is looked at by Python
+        assert strays(scaled, 7, factor, "plus") == 0
+        assert scaled(7, factor, "plus") == scaled(7, type(factor)(factor), "plus") == 7 * factor
     changing = [1, 2]
 
     @cute.jit
@@ -291,6 +294,11 @@ def test_failures_and_output(capfd):
 
     assert strays_of(run, 3) == 0
     assert capfd.readouterr().out.split() == ["x=7", "x=3", "x=8"]
+
+
+def test_only_launches_depend_on_settings_of_launches():
+    assert not cute.compile(divide, 1, 1).executable.guards
+    assert cute.compile(launch_check, 1).executable.guards
 
 
 def test_python_can_look_at_them():

@@ -233,6 +233,9 @@ def _is_immutable(value: Any) -> bool:
         met = Met()
         static_key(value, met)
         return not met.changeable
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, (numpy.number, numpy.bool_)):
+        return True
     return value is None or type(value) in (int, bool, float, str, bytes) or isinstance(value, type)
 
 
