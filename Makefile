@@ -11,8 +11,15 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 demo: .venv/.installed
 	$(BIN)/python -m kiln run examples/hello_world.py
 
+# Tests run in stages: `make test STAGE=long`. One that needs more time, another machine or other packages is a line here.
+STAGE  ?= quick
+STAGES := quick long gpu
+quick  := $(BIN)/python -m pytest -q -n $(WORKERS)
+long   := KILN_LONG_TESTS=1 KILN_MUTANTS=all $(quick)
+gpu    := $(BIN)/python -m pytest -q tests/gpu
+
 test: .venv/.dev
-	$(BIN)/python -m pytest -q -n $(WORKERS)
+	$(if $(filter $(STAGE),$(STAGES)),$($(STAGE)),$(error STAGE is one of: $(STAGES)))
 
 # The same tests on the CPU target under five schedules, with one and with two worker threads.
 seeds: .venv/.dev

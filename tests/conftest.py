@@ -16,8 +16,8 @@ import kiln
 os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
 
 # Folders whose tests say what programs mean, not how quick they are: LLVM would take most of their time. Those of the CPU
-# target and of arithmetic optimize, as users' programs do; `KILN_CPU_OPT=2 make test` lets all of them.
-UNOPTIMIZED = ("base_dsl/frontend", "kernels", "targets/cpu/sanitizer")
+# target, of arithmetic and of the kernel library optimize, as users' programs do; `KILN_CPU_OPT=2 make test` lets all of them.
+UNOPTIMIZED = ("base_dsl/frontend", "targets/cpu/sanitizer")
 
 
 @pytest.fixture(autouse=True)
