@@ -152,6 +152,8 @@ class TensorCoreProducts(Multistage):
     def supports(self, problem: Product, device: Device) -> str | None:
         if problem.dtype is Float32 and problem.precision == "ieee":
             return "f32 is rounded to TF32, which precision='ieee' rules out"
+        if problem.dtype in FLOATS8 and device.capability < (8, 9):
+            return f"8-bit floats are converted from sm_89 on, and {device.name} is sm_{device.capability[0]}{device.capability[1]}"
         return None
 
     def candidates(self, problem: Product) -> tuple[cost.Candidate, ...]:
