@@ -14,7 +14,7 @@ import kiln
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize(("page", "examples"), [("tiles", 7), ("hopper", 2)])
+@pytest.mark.parametrize(("page", "examples"), [("tiles", 7), ("hopper", 3)])
 def test_the_page_runs(page, examples, tmp_path, monkeypatch):
     program = ModuleType(f"docs_{page}")
     monkeypatch.setitem(sys.modules, program.__name__, program)

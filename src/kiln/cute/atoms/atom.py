@@ -21,6 +21,7 @@ from ..layout.modes import slice_
 from ..layout.picture import Drawn
 from ..layout.recast import recast_layout
 from ..layout.tiling import logical_product, make_layout_tv, zipped_divide
+from ..tensor.pointer import type_name
 from ..tensor.tensor import TracedTensor
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ class CopyAtom(Atom):
         return self._trait.layout_dst_tv
 
     def __str__(self) -> str:
-        return f"Copy Atom\n  ThrID:         {self.thr_id}\n  TV Layout Src: {self.layout_src_tv}\n  TV Layout Dst: {self.layout_dst_tv}\n  Value type:    {self.value_type.__name__}"
+        return f"Copy Atom\n  ThrID:         {self.thr_id}\n  TV Layout Src: {self.layout_src_tv}\n  TV Layout Dst: {self.layout_dst_tv}\n  Value type:    {type_name(self.value_type)}"
 
     __repr__ = __str__
 

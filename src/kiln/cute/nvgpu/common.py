@@ -81,7 +81,7 @@ class UniversalCopyTrait(CopyTrait):
             )
         self.bits = bits
         self.values = bits // width if bits else 1
-        layout = make_layout((1, self.values), stride=(0, 1))
+        layout = make_layout((1, self.values), stride=(0, 1 if self.values > 1 else 0))
         super().__init__(value_type, make_layout(1), layout, layout)
 
     def copy(self, src: Any, dst: Any, pred: Any) -> None:

@@ -1,0 +1,132 @@
+"""What GEMMs for sm_90 begin with: layouts of operands in shared memory, tiles of the epilogue, how results are stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.typing import NumericMeta
+from ..cute import make_copy_atom, size, tile_to_shape
+from ..cute.nvgpu import CopyUniversalOp
+from ..cute.nvgpu.warp import StMatrix8x8x16bOp
+from ..cute.nvgpu.warpgroup import SmemLayoutAtomKind, make_smem_layout_atom
+from .layout_enum import LayoutEnum
+
+__all__ = [
+    "SmemLayoutAtomKind", "compute_tile_shape_or_override", "get_smem_layout_atom", "make_smem_layout_a", "make_smem_layout_atom",
+    "make_smem_layout_b", "make_smem_layout_epi", "sm90_get_smem_store_op",
+]  # fmt: skip
+
+
+def get_smem_layout_atom(
+    layout: LayoutEnum, element_type: Any, major_mode_size: int, *, loc: Any = None, ip: Any = None
+) -> SmemLayoutAtomKind:
+    """The kind of layout with the widest permutation that rows of so many elements are a multiple of."""
+    _check_layout(layout)
+    bits = _whole("major_mode_size", major_mode_size) * _width(element_type)
+    if bits % 8:
+        raise error(
+            DSLUserCodeTypeError,
+            f"rows of {major_mode_size} {element_type.__name__}",
+            hint="whole bytes",
+        )
+    swizzle = next((f"SW{row}" for row in (128, 64, 32) if bits % (row * 8) == 0), "INTER")
+    return SmemLayoutAtomKind[f"{'K' if layout is LayoutEnum.ROW_MAJOR else 'MN'}_{swizzle}"]
+
+
+def make_smem_layout_a(
+    a_layout: LayoutEnum, mma_tiler_mnk: Any, a_dtype: Any, num_stages: int, *, loc: Any = None, ip: Any = None
+) -> Any:
+    """How the (M, K, stages) of an operand A lie in shared memory."""
+    m, _, k = _tile("mma_tiler_mnk", mma_tiler_mnk, 3)
+    return _staged(a_layout, a_dtype, (m, k), num_stages)
+
+
+def make_smem_layout_b(
+    b_layout: LayoutEnum, mma_tiler_mnk: Any, b_dtype: Any, num_stages: int, *, loc: Any = None, ip: Any = None
+) -> Any:
+    """How the (N, K, stages) of an operand B lie in shared memory."""
+    _, n, k = _tile("mma_tiler_mnk", mma_tiler_mnk, 3)
+    return _staged(b_layout, b_dtype, (n, k), num_stages)
+
+
+def make_smem_layout_epi(
+    epi_dtype: Any,
+    epi_layout: LayoutEnum,
+    epi_tile: Any,
+    epi_stage: int,
+    smem_trg_shape: Any = None,
+    smem_order: Any = None,
+    *,
+    loc: Any = None,
+    ip: Any = None,
+) -> Any:
+    """How the (M, N, stages) of the epilogue's tile lie in shared memory.
+
+    `smem_trg_shape` and `smem_order` are another shape to fill, and the order of its modes.
+    """
+    return _staged(epi_layout, epi_dtype, _tile("epi_tile", epi_tile, 2), epi_stage, smem_trg_shape, smem_order)
+
+
+def _staged(layout: Any, dtype: Any, tile: Any, stages: int, shape: Any = None, order: Any = None) -> Any:
+    """The atom for the tile's contiguous mode, repeated along the other mode first, then along this one, then for each stage."""
+    _check_layout(layout)
+    rows = layout is LayoutEnum.ROW_MAJOR
+    atom = make_smem_layout_atom(get_smem_layout_atom(layout, dtype, tile[1 if rows else 0]), dtype)
+    if shape is None:
+        shape = (*tile, _whole("the number of stages", stages))
+    if order is None:
+        order = (0, 1, 2) if rows else (1, 0, 2)
+    return tile_to_shape(atom, shape, order)
+
+
+def compute_tile_shape_or_override(
+    tile_shape_mnk: Any, element_type: Any, is_cooperative: bool = False, epi_tile_override: Any = None
+) -> tuple[int, int]:
+    """The (M, N) of an epilogue's tile: the one asked for, or what one warp group (cooperative: two) stores at a time."""
+    if epi_tile_override is not None:
+        return epi_tile_override
+    m, n, _ = _tile("tile_shape_mnk", tile_shape_mnk, 3)
+    if is_cooperative:
+        return min(128, m), min(32, n)
+    return min(64, m), min(64 if _width(element_type) == 8 else 32, n)
+
+
+def sm90_get_smem_store_op(
+    layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, *, loc: Any = None, ip: Any = None
+) -> Any:
+    """The atom that stores results to shared memory: `stmatrix` for 16 bits, which transposes where M is contiguous."""
+    _check_layout(layout_d)
+    _width(elem_ty_acc)
+    if _width(elem_ty_d) == 16:
+        return make_copy_atom(StMatrix8x8x16bOp(layout_d.is_m_major_c(), 4), elem_ty_d)
+    return make_copy_atom(CopyUniversalOp(), elem_ty_d)
+
+
+def _check_layout(layout: Any) -> None:
+    if not isinstance(layout, LayoutEnum):
+        raise error(
+            DSLUserCodeTypeError,
+            f"a layout {layout!r}",
+            hint="LayoutEnum.ROW_MAJOR, LayoutEnum.COL_MAJOR, or LayoutEnum.from_tensor(tensor)",
+            depth=2,
+        )
+
+
+def _width(dtype: Any) -> int:
+    if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
+        raise error(DSLUserCodeTypeError, f"elements {dtype!r}", hint="a numeric type such as Float16", depth=2)
+    return dtype.width
+
+
+def _whole(what: str, x: Any) -> int:
+    if isinstance(x, bool) or not isinstance(x, int) or x < 1:
+        raise error(DSLUserCodeTypeError, f"{what} is {x!r}", hint="at least 1, known when compiling", depth=2)
+    return x
+
+
+def _tile(what: str, tile: Any, rank: int) -> tuple[int, ...]:
+    """The extents of a tile; modes of modes, and layouts, count as their size."""
+    if not isinstance(tile, tuple) or len(tile) != rank:
+        raise error(DSLUserCodeTypeError, f"{what} is {tile!r}", hint=f"{rank} extents", depth=2)
+    return tuple(_whole(f"an extent of {what}", size(extent)) for extent in tile)
