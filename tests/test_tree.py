@@ -22,6 +22,11 @@ def test_folders_are_those_of_the_source() -> None:
     assert [folder for folder in sorted(folders) if not (SOURCE / folder).is_dir()] == []
 
 
+def test_every_room_has_a_folder() -> None:
+    rooms = [file.parent for pattern in ("*", "targets/*") for file in SOURCE.glob(f"{pattern}/__init__.py")]
+    assert [room.name for room in rooms if not (TESTS / room.relative_to(SOURCE)).is_dir()] == []
+
+
 def test_every_file_has_a_name_of_its_own() -> None:
     names = Counter(file.name for file in files() if file.name != "conftest.py")
     assert [name for name, count in names.items() if count > 1] == []

@@ -1,4 +1,4 @@
-"""What functions of rows come to, by their formulas in float64."""
+"""What functions of rows come to, by their formulas in float64, and rows to try them on."""
 
 from __future__ import annotations
 
@@ -54,3 +54,19 @@ def loss_and_gradient(logits: Any, target: Any, smoothing: float, ignored: int =
     wanted = np.full(x.shape, smoothing / n)
     wanted[np.arange(len(x)), np.where(counts, target, 0)] += 1 - smoothing
     return (sums - (wanted * x).sum(-1)) * counts, (np.exp(x - sums[:, None]) - wanted) * counts[:, None], sums
+
+
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def uneven(rows: int, n: int, dtype: Any = np.float32) -> np.ndarray:
+    """Rows that begin at no multiple of 16 bytes, with something between them."""
+    return normal(rows * (n + 1) + 1, dtype=dtype)[1:].reshape(rows, n + 1)[:, :n]
+
+
+def close(got: Any, wanted: Any, tolerance: float = 3e-5) -> None:
+    np.testing.assert_allclose(np.asarray(got).astype(np.float64), wanted, rtol=tolerance, atol=tolerance)
