@@ -9,7 +9,7 @@ from cutlass.cutlass_dsl import T  # pyright: ignore[reportMissingImports]
 
 import cutlass
 import kiln
-from kiln import Float32, Int32, Uint32, cute
+from kiln import Float32, Int32, Int64, Uint32, cute
 from kiln.cute.nvgpu import OperandMajorMode
 from kiln.cute.runtime import from_dlpack
 
@@ -136,6 +136,44 @@ def test_atomic_operations_by_kind():
     assert f[0] == 2.0
     np.testing.assert_array_equal(n, [6, 3, 0, 15, 9, 3, 8])
     assert old[0] == 7
+
+
+def test_waits_with_a_limit():
+    """As programs build them: of raw values, until the phase is complete."""
+
+    @cute.kernel
+    def kernel(y: cute.Tensor):
+        barrier = cute.arch.alloc_smem(Int64, 1)
+        thread = cute.arch.thread_idx()[0]
+        if thread == 0:
+            cute.arch.mbarrier_init(barrier, 1)
+        cute.arch.sync_threads()
+        limit = Int32(1000).ir_value()
+        early = cutlass.Boolean(nvvm.mbarrier_try_wait_parity_timelimit(barrier.llvm_ptr, Int32(0).ir_value(), limit))
+        cute.arch.sync_threads()
+        if thread == 32:
+            y[32] = Int32(7)
+            cute.arch.mbarrier_arrive(barrier)
+        done = cutlass.Boolean(False)
+        while not done:
+            done = cutlass.Boolean(nvvm.mbarrier_try_wait_parity_timelimit(barrier.llvm_ptr, 0, limit))
+        if thread < 32:
+            y[thread] = y[32] + Int32(early)
+
+    y = np.zeros(33, np.int32)
+    _run(kernel, y, block=64)
+    assert (y == 7).all()
+
+    @cute.jit
+    def main(y: cute.Tensor):
+        kernel(y).launch(grid=1, block=64)
+
+    for arch, found in (("sm_90a", "try_wait"), ("sm_80", "test_wait")):
+        ptx = cute.compile(main, from_dlpack(y), target="nvidia", options=f"--gpu-arch {arch}").__ptx__
+        lines = [line for line in ptx.splitlines() if f"mbarrier.{found}.parity.shared.b64" in line]
+        assert len(lines) >= 2
+        operands = 4 if arch == "sm_90a" else 3
+        assert all(len(line.split(f"{found}.parity")[1].split(";")[0].split(",")) == operands for line in lines)
 
 
 def test_pointers_of_values():

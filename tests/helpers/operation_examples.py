@@ -267,7 +267,13 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
         _op("cute_nvgpu.mbarrier_expect_tx", "%s, %n, %minus", f"{_SMEM}, i32, i32", attributes='scope = "cta"'),
         {_op("cute_nvgpu.mbarrier_expect_tx", "%s, %huge, %minus", f"{_SMEM}, i32, i32", attributes='scope = "cta"'): "counts 1048576 bytes"},
     ),
-    "cute_nvgpu.mbarrier_try_wait": _wait("mbarrier_try_wait"),
+    "cute_nvgpu.mbarrier_try_wait": (
+        _op("cute_nvgpu.mbarrier_try_wait", "%s, %n, %n", f"{_SMEM}, i32, i32", "i1"),
+        {
+            _op("cute_nvgpu.mbarrier_try_wait", "%g, %n", f"{_PTR}, i32", "i1"): "has its mbarrier in gmem",
+            _op("cute_nvgpu.mbarrier_try_wait", "%s, %n, %n, %n", f"{_SMEM}, i32, i32, i32", "i1"): "more than one limit",
+        },
+    ),
     "cute_nvgpu.mbarrier_test_wait": _wait("mbarrier_test_wait"),
     "cute_nvgpu.mbarrier_wait": _wait("mbarrier_wait", "()"),
     "cute_nvgpu.cp_async": (

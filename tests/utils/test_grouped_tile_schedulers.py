@@ -118,3 +118,57 @@ def test_what_is_refused() -> None:
     }.items():
         with pytest.raises(TypeError, match=message):
             utils.GroupedGemmTileSchedulerHelper(*arguments)
+
+
+class OwnScheduler:
+    """A program's own scheduler: made of one of ours and of a search, and carried by its values."""
+
+    def __init__(self, scheduler: Any, search: Any) -> None:
+        self.scheduler, self.search = scheduler, search
+
+    def __extract_mlir_values__(self) -> list[Any]:
+        return [*kiln.extract_mlir_values(self.scheduler), *kiln.extract_mlir_values(self.search)]
+
+    def __new_from_mlir_values__(self, values: Any) -> OwnScheduler:
+        first = len(kiln.extract_mlir_values(self.scheduler))
+        return OwnScheduler(
+            kiln.new_from_mlir_values(self.scheduler, values[:first]),
+            kiln.new_from_mlir_values(self.search, values[first:]),
+        )
+
+    def work(self, shapes: Any) -> tuple[Any, Any]:
+        tile = self.scheduler.get_current_work()
+        x, y, cluster = tile.tile_idx
+        return tile.is_valid_tile, self.search.delinearize_z((x, y, cluster * Int32(tile.is_valid_tile)), shapes)
+
+
+def test_schedulers_of_programs() -> None:
+    order = model(SHAPES, along_m=True)
+
+    @cute.kernel
+    def kernel(params: utils.PersistentTileSchedulerParams, groups: Int32, shapes: cute.Tensor, out: cute.Tensor):
+        bx, _, bz = cute.arch.block_idx()
+        if cute.arch.thread_idx()[0] == 0:
+            own = OwnScheduler(
+                utils.StaticPersistentTileScheduler.create(params, cute.arch.block_idx(), cute.arch.grid_dim()),
+                utils.GroupedGemmTileSchedulerHelper(groups, params, TILE, utils.create_initial_search_state()),
+            )
+            valid, found = own.work(shapes)
+            while valid:
+                for i in kiln.range_constexpr(len(FIELDS)):
+                    out[bx, bz, own.scheduler.num_tiles_executed, i] = getattr(found, FIELDS[i])
+                own.scheduler.advance_to_next_work()
+                valid, found = own.work(shapes)
+
+    @cute.jit
+    def run(total: Int32, groups: Int32, shapes: cute.Tensor, out: cute.Tensor):
+        params = utils.PersistentTileSchedulerParams((2, 1, total), (2, 1, 1))
+        kernel(params, groups, shapes, out).launch(grid=params.get_grid_shape(3), block=32, cluster=(2, 1, 1))
+
+    out = np.full((2, 3, 20, len(FIELDS)), -1, np.int32)
+    arguments = (Int32(len(order)), Int32(len(SHAPES)), from_dlpack(SHAPES), from_dlpack(out))
+    run(*arguments)
+    for x, z in itertools.product(range(2), range(3)):
+        expected = [(g, 2 * m + x, *rest) for g, m, *rest in order[z::3]]
+        assert [tuple(row) for row in out[x, z].tolist() if row[0] >= 0] == expected
+    assert cute.compile(run, *arguments, target="nvidia", options="--gpu-arch sm_90a").__ptx__

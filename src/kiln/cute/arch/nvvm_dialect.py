@@ -11,6 +11,7 @@ from ...base_dsl.typing import Float32, Int32, Int64, Numeric, NumericMeta, Uint
 from ...mlir import dialect_module, ir
 from ..tensor.pointer import pointer_to, space_of_llvm_pointer
 from . import arithmetic, atomic
+from .values import i32, kernel_only, pointer
 
 AtomicOpKind = enum.Enum(
     "AtomicOpKind", "AND OR XOR ADD MAX MIN UMAX UMIN INC DEC EXCH CAS FADD FMAX FMIN", module=__name__
@@ -65,6 +66,18 @@ def atomicrmw(
     if name not in ("and", "or", "xor", "add", "max", "min", "inc", "dec", "exch"):
         raise error(DSLUserCodeTypeError, f"atomicrmw has no {op!r}", hint=", ".join(AtomicOpKind.__members__))
     return atomic._rmw("atomicrmw", name, memory, kind(number), **how).ir_value()
+
+
+def mbarrier_try_wait_parity_timelimit(
+    addr: Any, phase_parity: Any, ticks: Any, *, loc: Any = None, ip: Any = None
+) -> ir.Value:
+    """Whether the phase of a parity is complete, an i1; may wait for it, for `ticks` nanoseconds at most."""
+    from ...dialects import nvgpu
+
+    kernel_only("mbarrier_try_wait_parity_timelimit")
+    where = pointer(addr, "mbarrier_try_wait_parity_timelimit", "smem")
+    phase, limit = (i32(_number(x)) for x in (phase_parity, ticks))
+    return nvgpu.mbarrier.mbarrier_try_wait(where, phase, limit)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,8 @@
 from the phase. A phase is complete when neither is missing; then the parity flips and the arrivals start over.
 """
 
+from collections.abc import Sequence
+
 from ...base_dsl.trace import emit, emit_value
 from ...mlir import ext, ir
 from ..definition import I1, I32, Pointer, attributes, constant, int_type, one_of
@@ -100,20 +102,24 @@ def mbarrier_expect_tx(pointer: ir.Value, bytes_: ir.Value, peer: ir.Value, scop
 
 
 class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait"):
-    """Whether the phase of parity `phase` is complete; may wait a while for it. Acquires what was released."""
+    """Whether the phase of parity `phase` is complete; may wait a while for it. Acquires what was released.
+
+    A `limit` says for how many nanoseconds it may wait at most; else the hardware decides.
+    """
 
     pointer: ext.Operand[Pointer]
     phase: ext.Operand[I32]
+    limit: Sequence[ext.Operand[I32]]
     result: ext.Result[I1]
 
     @staticmethod
     def check(op: ir.Operation) -> str:
-        return _wrong_mbarrier(op)
+        return _wrong_mbarrier(op) or ("has more than one limit" if len(op.operands) > 3 else "")
 
 
-def mbarrier_try_wait(pointer: ir.Value, phase: ir.Value) -> ir.Value:
-    """Whether a phase is complete, an i1; may wait."""
-    return emit_value("cute_nvgpu.mbarrier_try_wait", int_type(1), (pointer, phase))
+def mbarrier_try_wait(pointer: ir.Value, phase: ir.Value, *limit: ir.Value) -> ir.Value:
+    """Whether a phase is complete, an i1; may wait, at most for `limit` nanoseconds."""
+    return emit_value("cute_nvgpu.mbarrier_try_wait", int_type(1), (pointer, phase, *limit))
 
 
 class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait"):

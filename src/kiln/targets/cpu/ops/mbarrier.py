@@ -104,4 +104,5 @@ def _mbarrier_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Build
 
 @HANDLERS.expands("cute_nvgpu.mbarrier_try_wait", "cute_nvgpu.mbarrier_test_wait")
 def _mbarrier_try_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    return [mbarrier_wait(x, op, b, *op.operands, may_fail=True)]
+    where, phase, *_ = op.operands  # how long a wait may take is up to the scheduler
+    return [mbarrier_wait(x, op, b, where, phase, may_fail=True)]

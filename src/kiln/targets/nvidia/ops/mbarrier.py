@@ -74,8 +74,13 @@ def _mbarrier_expect_tx(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: 
 def _poll(x: Expander, op: ir.Operation, b: DeviceBuilder, kind: str) -> ir.Value:
     if kind == "try_wait" and not features.MBARRIER_TRY_WAIT.on(x.arch):
         kind = "test_wait"
-    code = f"{{ .reg .pred p; mbarrier.{kind}.parity.shared.b64 p, [$1], $2; selp.u32 $0, 1, 0, p; }}"
-    (made,) = b.asm(code, "=r,r,r", [shared_address(b, op.operands[0]), op.operands[1]], [int_type(32)])
+    where, *rest = op.operands
+    if kind == "test_wait":  # it does not wait
+        rest = rest[:1]
+    operands = ", ".join(f"${n + 2}" for n in range(len(rest)))
+    code = f"{{ .reg .pred p; mbarrier.{kind}.parity.shared.b64 p, [$1], {operands}; selp.u32 $0, 1, 0, p; }}"
+    constraints = ",".join(["=r", "r", *("r" for _ in rest)])
+    (made,) = b.asm(code, constraints, [shared_address(b, where), *rest], [int_type(32)])
     return b.compare("ne", made, b.i32(0))
 
 
