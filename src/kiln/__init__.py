@@ -55,7 +55,6 @@ _LAZY = (
     "pipeline",
     "utils",
     "torch",
-    "jax",
     "cutlass_dsl",
     "testing",
     "kernels",

@@ -43,7 +43,7 @@ def test_families_import_public_names():
 
 def test_families_do_not_import_each_other_in_circles():
     found = families()
-    assert len(found) == 6
+    assert {"products", "rows"} <= set(found)
     for family, names in found.items():
         used = {name.split(".")[2] for name in names if name.count(".") >= 2 and name.startswith("kiln.kernels.")}
         assert used & found.keys() - {family} <= ABOVE.get(family, set()), family

@@ -40,7 +40,6 @@ _INTERNAL_ROOMS = tuple(
         "lazy.py",
         "mlir.py",
         "torch.py",
-        "jax.py",
     )
 )
 
