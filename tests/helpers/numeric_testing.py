@@ -12,6 +12,7 @@ from kiln.base_dsl.numeric.expand import expand_narrow_floats, saturate_float_to
 from kiln.base_dsl.typing import Float32, Int64, TFloat32, Uint32, Uint64, Uint128, as_numeric
 from kiln.mlir import context, dialect_module, ir, passmanager
 from kiln.targets.host import jit
+from kiln.targets.host.runtime import SOFT_FLOAT
 from kiln.targets.lowering.llvm_text import fix_float_literals
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class Compiled:
 def _compile(text: str, names: list[str]) -> tuple[Any, dict[str, Any]]:
     optimized = jit.optimize(text, 1)
     arities = {f.name: len(list(f.arguments)) for f in optimized.functions}
-    library = jit.Library(jit.emit_object(optimized, 1), tuple(names))
+    library = jit.Library(jit.emit_object(optimized, 1), tuple(names), parts=[SOFT_FLOAT])
     addresses = {
         name: ctypes.CFUNCTYPE(ctypes.c_uint64, *[ctypes.c_uint64] * arities[name])(library.addresses[name])
         for name in names

@@ -15,6 +15,7 @@ import kiln.cute as cute
 from kiln.base_dsl.compiler import Compilation
 from kiln.mlir import context, dialect_module, ir
 from kiln.targets.host import jit
+from kiln.targets.host.runtime import SOFT_FLOAT
 from kiln.targets.lowering.builder import Builder, function, ptr_type
 from kiln.targets.lowering.llvm_text import fix_float_literals
 from kiln.targets.nvidia import codegen
@@ -71,7 +72,7 @@ def run_on_host(compute: Any, dtype: Any, *arguments: np.ndarray) -> np.ndarray:
         module.operation.verify()
         Compilation(module, symbol).run("to-llvm", _PASSES)
         text = fix_float_literals(dialect_module("llvm").translate_module_to_llvmir(module.operation))
-    library = jit.Library(jit.emit_object(jit.optimize(text, 1), 1), (symbol,))
+    library = jit.Library(jit.emit_object(jit.optimize(text, 1), 1), (symbol,), parts=[SOFT_FLOAT])
     native = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(arguments) + 1), ctypes.c_int64)(
         library.addresses[symbol]
     )

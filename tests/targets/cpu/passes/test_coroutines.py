@@ -10,6 +10,7 @@ from ir_testing import after, check
 from kiln.mlir import context, dialect_module, ir, passmanager
 from kiln.targets.cpu.passes import coroutines
 from kiln.targets.host import jit
+from kiln.targets.host.runtime import SOFT_FLOAT
 from kiln.targets.lowering.llvm_text import fix_float_literals
 
 _PASSES = (
@@ -34,7 +35,7 @@ def _compile(body: str, suspends: bool):
                 frame = coroutines.make_resumable(op.operation, 0, _HEADER)
         module.operation.verify()
         text = fix_float_literals(dialect_module("llvm").translate_module_to_llvmir(module.operation))
-    library = jit.Library(jit.emit_object(jit.optimize(text, 2), 2), ("k",))
+    library = jit.Library(jit.emit_object(jit.optimize(text, 2), 2), ("k",), parts=[SOFT_FLOAT])
     native = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)(library.addresses["k"])
     return native, frame, library
 
