@@ -53,7 +53,21 @@ class Op:
         return f"{type(self).__name__}({fields})"
 
 
-class CopyTrait:
+class Trait:
+    """What an operation is for an atom. Its fields are values of the program; by default it has none."""
+
+    def with_fields(self, **fields: Any) -> Any:
+        """The same with fields set that are known only at run time."""
+        raise error(DSLUserCodeTypeError, f"{type(self).__name__} has no field {sorted(fields)[0]!r}")
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        return []
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+        return self
+
+
+class CopyTrait(Trait):
     """A copy operation for elements of one type: its threads, its values, and how it is done."""
 
     def __init__(self, value_type: Any, thr_id: Layout, layout_src_tv: Layout, layout_dst_tv: Layout) -> None:
@@ -70,16 +84,6 @@ class CopyTrait:
     def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
         """Copy as many times the atom as `src` and `dst` hold."""
         raise NotImplementedError
-
-    def with_fields(self, **fields: Any) -> CopyTrait:
-        """The same with fields set that are known only at run time; by default there are none."""
-        raise error(DSLUserCodeTypeError, f"{type(self).__name__} has no field {sorted(fields)[0]!r}")
-
-    def __extract_mlir_values__(self) -> list[ir.Value]:
-        return []
-
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> CopyTrait:
-        return self
 
 
 class CopyOp(Op):

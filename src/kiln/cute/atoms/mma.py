@@ -21,7 +21,7 @@ from ..layout.picture import Drawn
 from ..layout.tiling import logical_divide, tiled_product, zipped_divide
 from ..tensor.tensor import TracedTensor, make_fragment_like, make_rmem_tensor
 from ..tensor.vector_access import Registers
-from .atom import Atom, Op, known_keywords, tile_of_layouts
+from .atom import Atom, Op, Trait, known_keywords, tile_of_layouts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ _OPERAND_MODES = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
 """The modes of (M, N, K) that an operand has."""
 
 
-class MmaTrait:
+class MmaTrait(Trait):
     """A multiply-accumulate operation: its shape, its threads, and the values each of them holds."""
 
     def __init__(
@@ -62,16 +62,6 @@ class MmaTrait:
     def call(self, d: Any, a: Any, b: Any, c: Any, **kwargs: Any) -> None:
         """One call: the tensors hold the values of one atom."""
         raise NotImplementedError
-
-    def with_fields(self, **fields: Any) -> MmaTrait:
-        """The same with fields set that are known only at run time; by default there are none."""
-        raise error(DSLUserCodeTypeError, f"{type(self).__name__} has no field {sorted(fields)[0]!r}")
-
-    def __extract_mlir_values__(self) -> list[ir.Value]:
-        return []
-
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> MmaTrait:
-        return self
 
 
 class RegisterMmaTrait(MmaTrait):

@@ -15,8 +15,6 @@ from ..runtime.records import Sizes
 
 KINDS = ("race", "memory", "sync", "numeric")
 DEFAULT_KINDS = ("race", "memory", "sync")
-RACE, MEMORY, SYNC, NUMERIC = 1, 2, 4, 8
-"""Bits of the kinds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +36,6 @@ ENGINES = (
 THREAD, COPY, BULK = range(len(ENGINES))
 GENERIC = sum(engine.proxy == "generic" for engine in ENGINES)
 assert all(engine.proxy == "generic" for engine in ENGINES[:GENERIC])
-ASYNCHRONOUS = len(ENGINES) - 1
 SECTIONS = len(ENGINES) + GENERIC
 """Of a clock, at most: one for each engine, and what the async proxy was told of each generic one."""
 
@@ -280,7 +277,7 @@ class Chunk:
     """What lies before allocated memory."""
 
     before: Ptr[Chunk]
-    size: u64
+    unused: u64  # so that what follows is aligned to 16 bytes
 
 
 @struct
@@ -298,7 +295,6 @@ class Finding:
     count: i64  # how often
     address: u64
     space: u32  # one of `SPACES`, or 0
-    flags: u32
     rank: u32  # of the block whose shared memory it is
     object: u32  # number of the argument, plus 1
     offset: i64  # from the start of the block's shared memory, or of the argument
