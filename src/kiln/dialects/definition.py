@@ -22,6 +22,7 @@ from ..base_dsl.diagnostics import CompilerDiagnosticError
 from ..mlir import context, ext, find, ir, require_dialect
 
 I1 = ir.IntegerType[1]
+I16 = ir.IntegerType[16]
 I32 = ir.IntegerType[32]
 I64 = ir.IntegerType[64]
 Integer = I32 | I64

@@ -8,7 +8,7 @@ shape (m, n, k) counts elements.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from .features import Feature
 
@@ -35,11 +35,18 @@ class Product:
     """The architectures that have it."""
 
 
-_MMA = "mma.sync"
+_MMA, _WGMMA = "mma.sync", "wgmma"
 
 
 def _since(number: int, what: str) -> Feature:
     return Feature(f"mma.sync of {what}", number)
+
+
+WARP_GROUP_MMA = Feature("wgmma", 90, specific=True, before=100)
+
+
+def _warp_group(k: int, columns: Iterable[int] = range(8, 257, 8)) -> tuple[Shape, ...]:
+    return tuple((64, n, k) for n in columns)
 
 
 PRODUCTS = (
@@ -58,6 +65,11 @@ PRODUCTS = (
     Product(_MMA, ("b1.xor",), ("s32",), ((8, 8, 128),), _since(75, "b1.xor")),
     Product(_MMA, ("b1.xor",), ("s32",), ((16, 8, 128), (16, 8, 256)), _since(80, "b1.xor")),
     Product(_MMA, ("b1.and",), ("s32",), ((8, 8, 128), (16, 8, 128), (16, 8, 256)), _since(80, "b1.and")),
+    Product(_WGMMA, ("f16",), ("f32", "f16"), _warp_group(16), WARP_GROUP_MMA),
+    Product(_WGMMA, ("bf16",), ("f32",), _warp_group(16), WARP_GROUP_MMA),
+    Product(_WGMMA, ("tf32",), ("f32",), _warp_group(8), WARP_GROUP_MMA),
+    Product(_WGMMA, ("e4m3", "e5m2"), ("f32", "f16"), _warp_group(32), WARP_GROUP_MMA),
+    Product(_WGMMA, ("s8", "u8"), ("s32",), _warp_group(32, (8, 16, 24, *range(32, 257, 16))), WARP_GROUP_MMA),
 )
 
 

@@ -6,15 +6,15 @@ they say otherwise. Importing this package makes the dialect known to the contex
 
 from ..cute import load_dialect as _load_cute
 from ..definition import load
-from . import async_copy, cluster, control, launch, mbarrier, memory, mma, sync, units, warp
+from . import async_copy, cluster, control, launch, mbarrier, memory, mma, sync, tma, units, warp, wgmma
 from .dialect import CuteNvgpu
 
-UNITS = (sync, warp, memory, mbarrier, async_copy, cluster, mma, units, control, launch)
+UNITS = (sync, warp, memory, mbarrier, async_copy, tma, cluster, mma, wgmma, units, control, launch)
 OPERATIONS = tuple(CuteNvgpu.operations)  # pyright: ignore[reportAttributeAccessIssue]
 
 __all__ = [
     "OPERATIONS", "UNITS", "CuteNvgpu", "async_copy", "cluster", "control", "launch", "load_dialect", "mbarrier", "memory",
-    "mma", "sync", "units", "warp",
+    "mma", "sync", "tma", "units", "warp", "wgmma",
 ]  # fmt: skip
 
 

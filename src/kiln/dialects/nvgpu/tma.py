@@ -1,0 +1,326 @@
+"""The tensor memory accelerator: boxes of tensors between global and shared memory, and the tensor maps that describe the tensors.
+
+A tensor map is 128 bytes aligned to 128. Host functions encode it (`tensor_map_encode`), kernels get it as an argument of type
+`!cute_nvgpu.tensor_map` that lies in constant memory, and `tensor_map_address` says where; or they edit a copy of it in memory. Modes
+of tensors are counted from the contiguous one on, as coordinates are.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...base_dsl.trace import emit, emit_value
+from ...mlir import context, ext, ir
+from ..cute import pack, ptr_type, unpack
+from ..cute.packing import is_pack
+from ..definition import I16, I64, Integer, Pointer, attributes, int_type, load, number, one_of, text
+from .dialect import CuteNvgpu, wrong_space
+
+ELEMENTS = {
+    "u8": 8, "u16": 16, "u32": 32, "s32": 32, "u64": 64, "s64": 64, "f16": 16, "f32": 32, "f64": 64, "bf16": 16, "f32_ftz": 32,
+    "tf32": 32, "tf32_ftz": 32, "16u4_align8b": 4, "16u4_align16b": 4, "16u6_align16b": 6,
+}  # fmt: skip
+"""Element types of tensor maps in the order of the driver's numbers, and their bits."""
+SWIZZLES = {"none": 0, "32b": 32, "64b": 64, "128b": 128}
+"""How pieces of 16 bytes are permuted in shared memory, and the bytes a row of the pattern has."""
+REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
+FIELDS = (
+    "global_address", "rank", "box_dim", "global_dim", "global_stride", "element_stride", "elemtype", "interleave_layout",
+    "swizzle_mode", "fill_mode",
+)  # fmt: skip
+"""What `tensor_map_replace` can replace; those with an ordinal: box_dim, global_dim, global_stride, element_stride."""
+
+
+class TensorMap(CuteNvgpu.Type, name="tensor_map"):
+    """`!cute_nvgpu.tensor_map`: a tensor map, as the host passes it to a kernel."""
+
+
+def tensor_map_type() -> ir.Type:
+    """`!cute_nvgpu.tensor_map`."""
+    load(CuteNvgpu)
+    kind: Any = TensorMap
+    with context():
+        return kind(ir.DynamicType.get(kind.type_name, []))
+
+
+class TensorMapEncode(CuteNvgpu.Operation, name="tensor_map_encode"):
+    """Encode the tensor map of a tensor in global memory. Host functions only.
+
+    `base` is where it starts; `sizes` (a tuple, see `pack`, of 1 to 5 i64) its extents, contiguous mode first, and `strides` (one
+    i64 less) the bytes from one element to the next in each further mode. `box` are the extents of what is copied at a time,
+    `element_strides` the steps in which elements are taken. What the driver would refuse is a fault that names the rule, the value and `tensor`,
+    a text that says which tensor it is.
+
+    With `pixel_box` (lower corners, then upper corners, of the modes between the first and the last; im2col) a copy takes `box[0]` channels of `box[1]` pixels.
+    """
+
+    base: ext.Operand[Pointer]
+    sizes: ext.Operand[Any]
+    strides: ext.Operand[Any]
+    result: ext.Result[Any]
+    element: one_of(*ELEMENTS)
+    swizzle: one_of(*SWIZZLES)
+    interleave: one_of("none", "16b", "32b")
+    promotion: one_of("none", "64b", "128b", "256b")
+    fill: one_of("zeros", "nan")
+    tensor: ir.StringAttr
+    # the bindings know no fields that are arrays: `check` asks for the first two
+    OPTIONAL = {
+        "box": ir.DenseI32ArrayAttr,
+        "element_strides": ir.DenseI32ArrayAttr,
+        "pixel_box": ir.DenseI32ArrayAttr,
+    }
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        base, sizes, strides = op.operands
+        if not is_pack(sizes) or not is_pack(strides):
+            return "takes its sizes and strides as tuples (`pack`)"
+        rank = len(unpack(sizes))
+        if not 1 <= rank <= 5:
+            return f"is of {rank} modes: 1 to 5"
+        if len(unpack(strides)) != rank - 1:
+            return f"has {len(unpack(strides))} strides for {rank} modes: the first mode is contiguous"
+        if "box" not in op.attributes or "element_strides" not in op.attributes:
+            return "has no box or no element strides"
+        box: Any = op.attributes["box"]
+        if "pixel_box" not in op.attributes and len(box) != rank:
+            return f"has a box of {len(box)} modes for {rank}"
+        return wrong_space(base, "tensor", "gmem")
+
+
+def tensor_map_encode(
+    base: ir.Value, sizes: Sequence[ir.Value], strides: Sequence[ir.Value], *, element: str, box: Sequence[int],
+    element_strides: Sequence[int] = (), swizzle: str = "none", interleave: str = "none", promotion: str = "128b",
+    fill: str = "zeros", tensor: str = "", pixel_box: Sequence[int] | None = None,
+) -> ir.Value:  # fmt: skip
+    """The tensor map of a tensor; sizes and strides (bytes) are i64."""
+    given = {
+        **(attributes(
+            element=element, swizzle=swizzle, interleave=interleave, promotion=promotion, fill=fill, tensor=tensor
+        ) or {}),
+        "box": ir.DenseI32ArrayAttr.get(list(box)),
+        "element_strides": ir.DenseI32ArrayAttr.get(list(element_strides) or [1] * len(sizes)),
+    }  # fmt: skip
+    if pixel_box is not None:
+        given["pixel_box"] = ir.DenseI32ArrayAttr.get(list(pixel_box))
+    return emit_value("cute_nvgpu.tensor_map_encode", tensor_map_type(), (base, pack(sizes), pack(strides)), given)
+
+
+class TensorMapAddress(CuteNvgpu.Operation, name="tensor_map_address", traits=[ext.Pure]):
+    """Where a tensor map that is an argument of the kernel lies: a generic pointer to 16 words that nobody writes."""
+
+    map: ext.Operand[Any]
+    result: ext.Result[Pointer]
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        kind = op.operands[0].type
+        return "" if isinstance(kind, TensorMap) else f"is of {kind}: it takes a tensor map"
+
+
+def tensor_map_address(map_: ir.Value) -> ir.Value:
+    """The address of a tensor map."""
+    return emit_value("cute_nvgpu.tensor_map_address", ptr_type(int_type(64), "generic", 128), (map_,))
+
+
+def _wrong_coordinates(value: ir.Value) -> str:
+    if not is_pack(value):
+        return "takes its coordinates as a tuple (`pack`)"
+    kinds = [str(x.type) for x in unpack(value)]
+    if not 1 <= len(kinds) <= 5:
+        return f"has {len(kinds)} coordinates: 1 to 5"
+    return "" if set(kinds) == {"i32"} else f"has coordinates of {', '.join(kinds)}: they are i32"
+
+
+def _wrong_map(pointer: ir.Value) -> str:
+    return wrong_space(pointer, "tensor map", "gmem")
+
+
+class TmaLoad(CuteNvgpu.Operation, name="tma_load"):
+    """Copy a box of a tensor to shared memory later, then take its bytes from what an mbarrier misses.
+
+    The box starts at `coordinates`, a tuple (see `pack`) of i32; what lies outside the tensor is filled, and its bytes count. `target`
+    is aligned to 128 bytes. Through the async proxy. One thread executes it.
+
+    `multicast`: to the same place, with the mbarrier at the same place, of every block of the cluster whose bit is set in `mask`
+    (i16). `hint`: `policy` (i64) is the cache policy. `offsets` (a tuple of i16, empty without im2col): how far pixels lie from
+    those of the box.
+    """
+
+    map: ext.Operand[Pointer]
+    target: ext.Operand[Pointer]
+    mbarrier: ext.Operand[Pointer]
+    coordinates: ext.Operand[Any]
+    offsets: ext.Operand[Any]
+    mask: ext.Operand[I16]
+    policy: ext.Operand[I64]
+    OPTIONAL = {"multicast": ir.BoolAttr, "hint": ir.BoolAttr}
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        map_, target, mbarrier, coordinates, offsets, _mask, _policy = op.operands
+        if not is_pack(offsets):
+            return "takes its offsets as a tuple (`pack`)"
+        if unpack(offsets) and len(unpack(offsets)) != len(unpack(coordinates)) - 2:
+            return f"has {len(unpack(offsets))} offsets: two less than coordinates"
+        return (
+            _wrong_map(map_) or wrong_space(target, "target", "smem") or wrong_space(mbarrier, "mbarrier", "smem")
+            or _wrong_coordinates(coordinates)
+        )  # fmt: skip
+
+
+def tma_load(
+    map_: ir.Value, target: ir.Value, mbarrier: ir.Value, coordinates: Sequence[ir.Value], *, offsets: Sequence[ir.Value] = (),
+    mask: ir.Value | None = None, policy: ir.Value | None = None,
+) -> None:  # fmt: skip
+    """Copy a box to shared memory."""
+    given = attributes(multicast=None if mask is None else True, hint=None if policy is None else True)
+    operands = (map_, target, mbarrier, pack(coordinates), pack(offsets), *_optional(mask, policy))
+    emit("cute_nvgpu.tma_load", (), operands, given)
+
+
+def _zero(bits: int) -> ir.Value:
+    type_ = int_type(bits)
+    return emit_value("arith.constant", type_, (), {"value": ir.IntegerAttr.get(type_, 0)})
+
+
+def _optional(mask: ir.Value | None, policy: ir.Value | None) -> tuple[ir.Value, ir.Value]:
+    return mask if mask is not None else _zero(16), policy if policy is not None else _zero(64)
+
+
+class TmaStore(CuteNvgpu.Operation, name="tma_store"):
+    """Copy a box of a tensor from shared to global memory later, as part of the thread's current bulk group.
+
+    What lies outside the tensor is not written; no coordinate is negative. `reduction`: elements are combined with those there, each atomically
+    (`hardware` types: see PTX's `cp.reduce.async.bulk.tensor`). Otherwise as `tma_load`.
+    """
+
+    map: ext.Operand[Pointer]
+    source: ext.Operand[Pointer]
+    coordinates: ext.Operand[Any]
+    policy: ext.Operand[I64]
+    OPTIONAL = {"reduction": one_of(*REDUCTIONS), "im2col": ir.BoolAttr, "hint": ir.BoolAttr}
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        map_, source, coordinates, _policy = op.operands
+        return _wrong_map(map_) or wrong_space(source, "source", "smem") or _wrong_coordinates(coordinates)
+
+
+def tma_store(
+    map_: ir.Value, source: ir.Value, coordinates: Sequence[ir.Value], *, reduction: str | None = None, im2col: bool = False,
+    policy: ir.Value | None = None,
+) -> None:  # fmt: skip
+    """Copy a box to global memory, or combine it with what is there."""
+    given = attributes(reduction=reduction, im2col=im2col or None, hint=None if policy is None else True)
+    operands = (map_, source, pack(coordinates), policy if policy is not None else _zero(64))
+    emit("cute_nvgpu.tma_store", (), operands, given)
+
+
+class TmaPrefetch(CuteNvgpu.Operation, name="tma_prefetch"):
+    """Ask for a box of a tensor to be brought into the L2 cache. Has no effect that a program could see."""
+
+    map: ext.Operand[Pointer]
+    coordinates: ext.Operand[Any]
+    offsets: ext.Operand[Any]
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_map(op.operands[0]) or _wrong_coordinates(op.operands[1])
+
+
+def tma_prefetch(map_: ir.Value, coordinates: Sequence[ir.Value], offsets: Sequence[ir.Value] = ()) -> None:
+    """Ask for a box."""
+    emit("cute_nvgpu.tma_prefetch", (), (map_, pack(coordinates), pack(offsets)))
+
+
+class TensorMapPrefetch(CuteNvgpu.Operation, name="tensor_map_prefetch"):
+    """Ask for a tensor map to be brought close. Has no effect that a program could see."""
+
+    map: ext.Operand[Pointer]
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_map(op.operands[0])
+
+
+def tensor_map_prefetch(map_: ir.Value) -> None:
+    """Ask for a tensor map."""
+    emit("cute_nvgpu.tensor_map_prefetch", (), (map_,))
+
+
+# --- maps that kernels edit ------------------------------------------------------------------------------------------
+
+
+class TensorMapReplace(CuteNvgpu.Operation, name="tensor_map_replace"):
+    """Replace a field of a tensor map in shared or global memory; of mode `ordinal` where there is one for each (sm_90a).
+
+    `value` is the address (i64), bytes (i64) for `global_stride`, an i32 else. One thread executes it.
+    """
+
+    map: ext.Operand[Pointer]
+    value: ext.Operand[Integer]
+    field: one_of(*FIELDS)
+    ordinal: ir.IntegerAttr
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        wide = text(op, "field") in ("global_address", "global_stride")
+        if (str(op.operands[1].type) == "i64") != wide:
+            return f"has the {text(op, 'field')} as {op.operands[1].type}: it is {'i64' if wide else 'i32'}"
+        if not 0 <= number(op, "ordinal") < 5:
+            return f"is of mode {number(op, 'ordinal')}: 0 to 4"
+        return wrong_space(op.operands[0], "tensor map", "gmem", "smem")
+
+
+def tensor_map_replace(map_: ir.Value, field: str, value: ir.Value, ordinal: int = 0) -> None:
+    """Replace a field."""
+    emit("cute_nvgpu.tensor_map_replace", (), (map_, value), attributes(field=field, ordinal=ordinal))
+
+
+class TensorMapPublish(CuteNvgpu.Operation, name="tensor_map_publish"):
+    """Copy a tensor map from shared to global memory and release it to copies of the GPU that acquire it. All threads of the warp
+    execute it together.
+    """
+
+    target: ext.Operand[Pointer]
+    source: ext.Operand[Pointer]
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return wrong_space(op.operands[0], "target", "gmem") or wrong_space(op.operands[1], "source", "smem")
+
+
+def tensor_map_publish(target: ir.Value, source: ir.Value) -> None:
+    """Copy and release a tensor map."""
+    emit("cute_nvgpu.tensor_map_publish", (), (target, source))
+
+
+SCOPES = ("cta", "cluster", "gpu", "sys")
+
+
+class TensorMapRelease(CuteNvgpu.Operation, name="tensor_map_release"):
+    """What this thread wrote to tensor maps is released to copies that acquire it, at `scope`."""
+
+    scope: one_of(*SCOPES)
+
+
+def tensor_map_release(scope: str = "gpu") -> None:
+    """Release tensor maps."""
+    emit("cute_nvgpu.tensor_map_release", (), (), attributes(scope=scope))
+
+
+class TensorMapAcquire(CuteNvgpu.Operation, name="tensor_map_acquire"):
+    """Copies after it see what was released to the tensor map, at `scope`."""
+
+    map: ext.Operand[Pointer]
+    scope: one_of(*SCOPES)
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_map(op.operands[0])
+
+
+def tensor_map_acquire(map_: ir.Value, scope: str = "gpu") -> None:
+    """Acquire a tensor map."""
+    emit("cute_nvgpu.tensor_map_acquire", (), (map_,), attributes(scope=scope))
