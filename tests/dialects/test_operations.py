@@ -22,6 +22,8 @@ OPERATIONS = {kind.OPERATION_NAME: kind for kind in (*cute.OPERATIONS, *nvgpu.OP
 NOT_EXPANDED = {
     ("cpu", "cute_nvgpu.driver_launch"): "made by the NVIDIA target, in place of cute.launch",
     ("nvidia", "cute_nvgpu.driver_launch"): "of host functions: `targets/nvidia/launch.py` expands it there",
+    ("cpu", "cute_nvgpu.tensor_map_encode"): "of host functions: `targets/host/tensor_maps.py` expands it there",
+    ("nvidia", "cute_nvgpu.tensor_map_encode"): "of host functions: `targets/host/tensor_maps.py` expands it there",
 }
 """Operations without an expansion on a target, and why."""
 
@@ -30,12 +32,15 @@ _WAITS = "waits or orders memory"
 _COPIES = "copies bytes"
 _TELLS = "tells where a thread is, or the time"
 _HINT = "changes no value"
+_MAPS = "writes a tensor map, whose bits are the target's own"
 NOT_DEFINED = {
     "barrier": _WAITS, "barrier_arrive": _WAITS, "sync_warp": _WAITS, "fence": _WAITS, "cluster_arrive": _WAITS,
     "cluster_wait": _WAITS, "nanosleep": _WAITS, "grid_dependency": _WAITS, "cp_async_commit": _WAITS, "cp_async_wait": _WAITS,
     "cp_async_bulk_commit": _WAITS, "cp_async_bulk_wait": _WAITS, "cp_async": _COPIES, "bulk_load": _COPIES,
     "bulk_store": _COPIES, "ordered_load": _COPIES, "ordered_store": _COPIES, "cluster_index": _TELLS, "clock": _TELLS,
-    "dynamic_smem_size": _TELLS, "map_shared": _TELLS, "prefetch": _HINT, "warp_uniform": _HINT, "set_max_register": _HINT,
+    "tma_load": _COPIES, "tma_store": _COPIES, "tensor_map_publish": _COPIES, "tma_prefetch": _HINT, "tensor_map_prefetch": _HINT,
+    "tensor_map_encode": _MAPS, "tensor_map_replace": _MAPS, "tensor_map_address": _TELLS, "tensor_map_release": _WAITS,
+    "tensor_map_acquire": _WAITS, "dynamic_smem_size": _TELLS, "map_shared": _TELLS, "prefetch": _HINT, "warp_uniform": _HINT, "set_max_register": _HINT,
     "elect_one": "chooses any lane", "driver_launch": "runs a kernel",
 }  # fmt: skip
 """Operations of the hardware without a plain definition, and why."""

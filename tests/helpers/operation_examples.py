@@ -9,7 +9,7 @@ ARGUMENTS = {
     "%g": '!cute.ptr<f32, "gmem", 16>', "%s": '!cute.ptr<f32, "smem", 16>', "%any": '!cute.ptr<f32, "generic", 16>',
     "%m": '!cute.memref<f32, "gmem", 16, "(?,?{i64}):(1,?)">', "%n": "i32", "%w": "i64", "%c": "i1", "%x": "f32", "%h": "f16",
     "%small": "i8", "%pair": "vector<2xf32>", "%halves": "vector<2xf16>", "%words": "vector<4xi32>", "%two": "vector<2xi32>",
-    "%sums": "vector<4xf32>", "%none": "tuple<>",
+    "%sums": "vector<4xf32>", "%none": "tuple<>", "%map": "!cute_nvgpu.tensor_map", "%half": "i16",
 }  # fmt: skip
 CONSTANTS = {
     "%zero": 0,
@@ -84,6 +84,73 @@ def _matrix_store(name: str) -> tuple[str, dict[str, str]]:
         right.replace("%s", "%g").replace(_SMEM, _PTR): "has its rows in gmem",
         right.replace("4 : i32", "4 : i32, unpack = 4 : i32"): "has no attribute 'unpack'",
     }
+
+
+_COORDINATES = """%one_at = builtin.unrealized_conversion_cast %n : i32 to tuple<i32>
+    %at = builtin.unrealized_conversion_cast %n, %n, %n, %n : i32, i32, i32, i32 to tuple<i32, i32, i32, i32>
+    %off = builtin.unrealized_conversion_cast %half, %half : i16, i16 to tuple<i16, i16>
+    %sizes = builtin.unrealized_conversion_cast %w, %w : i64, i64 to tuple<i64, i64>
+    %stride = builtin.unrealized_conversion_cast %w : i64 to tuple<i64>
+    %wide_at = builtin.unrealized_conversion_cast %w : i64 to tuple<i64>
+    """
+_FOUR, _TWO = "tuple<i32, i32, i32, i32>", "tuple<i16, i16>"
+
+
+def _encode() -> tuple[str, dict[str, str]]:
+    given = (
+        'element = "f16", swizzle = "128b", interleave = "none", promotion = "128b", fill = "zeros", tensor = "A", '
+        "box = array<i32: 64, 8>, element_strides = array<i32: 1, 1>"
+    )
+    types = f"{_PTR}, tuple<i64, i64>, tuple<i64>"
+    right = _COORDINATES + _op(
+        "cute_nvgpu.tensor_map_encode", "%g, %sizes, %stride", types, "!cute_nvgpu.tensor_map", given
+    )
+    return right, {
+        right.replace('"f16"', '"e4m3"'): 'has the element "e4m3": it is one of u8',
+        right.replace('"128b", i', '"96b", i'): 'has the swizzle "96b"',
+        right.replace("64, 8>", "64>"): "has a box of 1 modes for 2",
+        right.replace(", box = array<i32: 64, 8>", ""): "has no box or no element strides",
+        right.replace("%g, %sizes, %stride", "%g, %sizes, %sizes").replace(types, types.replace("tuple<i64>", "tuple<i64, i64>")):
+        "has 2 strides for 2 modes",
+        right.replace("%g, %sizes, %stride", "%g, %w, %stride").replace(types, f"{_PTR}, i64, tuple<i64>"):
+        "takes its sizes and strides as tuples",
+        right.replace("%g,", "%s,").replace(types, types.replace("gmem", "smem")): "has its tensor in smem: it is in gmem",
+    }  # fmt: skip
+
+
+def _tma_load() -> tuple[str, dict[str, str]]:
+    operands, types = "%g, %s, %s, %at, %off, %half, %w", f"{_PTR}, {_SMEM}, {_SMEM}, {_FOUR}, {_TWO}, i16, i64"
+
+    def load(new: str = operands, new_types: str = types, given: str = "multicast = true, hint = true") -> str:
+        return _COORDINATES + _op("cute_nvgpu.tma_load", new, new_types, attributes=given)
+
+    return load(), {
+        load(given="multicst = true"): "has no attribute 'multicst': it has multicast, hint",
+        load(operands.replace("%g", "%s"), types.replace(_PTR, _SMEM)): "has its tensor map in smem: it is in gmem",
+        load(operands.replace("%s, %s", "%g, %s"), types.replace(_SMEM, _PTR, 1)): "has its target in gmem: it is in smem",
+        load(operands.replace("%at", "%n"), types.replace(_FOUR, "i32")): "takes its coordinates as a tuple",
+        load(operands.replace("%at, %off", "%wide_at, %none"), types.replace(f"{_FOUR}, {_TWO}", "tuple<i64>, tuple<>")):
+        "has coordinates of i64: they are i32",
+        load(operands.replace("%at", "%one_at"), types.replace(_FOUR, "tuple<i32>")): "has 2 offsets: two less than coordinates",
+    }  # fmt: skip
+
+
+def _tma_store() -> tuple[str, dict[str, str]]:
+    operands, types = "%g, %s, %at, %w", f"{_PTR}, {_SMEM}, {_FOUR}, i64"
+    right = _COORDINATES + _op("cute_nvgpu.tma_store", operands, types, attributes='reduction = "add", hint = true')
+    return right, {
+        right.replace('"add"', '"mul"'): 'has the reduction "mul": it is one of add',
+        right.replace(operands, operands.replace("%s", "%g")).replace(types, types.replace(_SMEM, _PTR)): "has its source in gmem",
+        right.replace(operands, operands.replace("%at", "%n")).replace(types, types.replace(_FOUR, "i32")):
+        "takes its coordinates as a tuple",
+    }  # fmt: skip
+
+
+def _replace(field: str, value: str, kind: str, ordinal: int = 0, pointer: str = "%s") -> str:
+    given = f'field = "{field}", ordinal = {ordinal} : i32'
+    return _op(
+        "cute_nvgpu.tensor_map_replace", f"{pointer}, {value}", f"{ARGUMENTS[pointer]}, {kind}", attributes=given
+    )
 
 
 EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
@@ -315,6 +382,45 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
     "cute_nvgpu.bulk_store": (
         _op("cute_nvgpu.bulk_store", "%g, %s, %n", f"{_PTR}, {_SMEM}, i32"),
         {_op("cute_nvgpu.bulk_store", "%g, %s, %twelve", f"{_PTR}, {_SMEM}, i32"): "copies 12 bytes: multiples of 16"},
+    ),
+    "cute_nvgpu.tensor_map_encode": _encode(),
+    "cute_nvgpu.tensor_map_address": (
+        _op("cute_nvgpu.tensor_map_address", "%map", "!cute_nvgpu.tensor_map", _ANY),
+        {_op("cute_nvgpu.tensor_map_address", "%g", _PTR, _ANY): "it takes a tensor map"},
+    ),
+    "cute_nvgpu.tma_load": _tma_load(),
+    "cute_nvgpu.tma_store": _tma_store(),
+    "cute_nvgpu.tma_prefetch": (
+        _COORDINATES + _op("cute_nvgpu.tma_prefetch", "%any, %at, %off", f"{_ANY}, {_FOUR}, {_TWO}"),
+        {
+            _COORDINATES + _op("cute_nvgpu.tma_prefetch", "%any, %none, %none", f"{_ANY}, tuple<>, tuple<>"): "takes its coordinates as a tuple",
+            _COORDINATES + _op("cute_nvgpu.tma_prefetch", "%any, %one_at, %off", f"{_ANY}, tuple<i32>, {_TWO}"): "has 2 offsets: two less than coordinates",
+        },
+    ),
+    "cute_nvgpu.tensor_map_prefetch": (
+        _op("cute_nvgpu.tensor_map_prefetch", "%any", _ANY),
+        {_op("cute_nvgpu.tensor_map_prefetch", "%s", _SMEM): "has its tensor map in smem: it is in gmem"},
+    ),
+    "cute_nvgpu.tensor_map_replace": (
+        _replace("global_stride", "%w", "i64", 3),
+        {
+            _replace("global_address", "%n", "i32"): "has the global_address as i32: it is i64",
+            _replace("box_dim", "%w", "i64"): "has the box_dim as i64: it is i32",
+            _replace("box_dim", "%n", "i32", 5): "is of mode 5: 0 to 4",
+            _replace("size", "%n", "i32"): 'has the field "size": it is one of global_address',
+        },
+    ),
+    "cute_nvgpu.tensor_map_publish": (
+        _op("cute_nvgpu.tensor_map_publish", "%g, %s", f"{_PTR}, {_SMEM}"),
+        {_op("cute_nvgpu.tensor_map_publish", "%s, %g", f"{_SMEM}, {_PTR}"): "has its target in smem: it is in gmem"},
+    ),
+    "cute_nvgpu.tensor_map_release": (
+        _op("cute_nvgpu.tensor_map_release", attributes='scope = "gpu"'),
+        {_op("cute_nvgpu.tensor_map_release", attributes='scope = "warp"'): 'has the scope "warp": it is one of cta'},
+    ),
+    "cute_nvgpu.tensor_map_acquire": (
+        _op("cute_nvgpu.tensor_map_acquire", "%any", _ANY, attributes='scope = "gpu"'),
+        {_op("cute_nvgpu.tensor_map_acquire", "%s", _SMEM, attributes='scope = "gpu"'): "has its tensor map in smem: it is in gmem"},
     ),
     "cute_nvgpu.cluster_index": (
         _op("cute_nvgpu.cluster_index", result="i32", attributes='which = "cluster_idx", dim = 2 : i32'),

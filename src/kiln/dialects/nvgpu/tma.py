@@ -132,6 +132,15 @@ def _wrong_coordinates(value: ir.Value) -> str:
     return "" if set(kinds) == {"i32"} else f"has coordinates of {', '.join(kinds)}: they are i32"
 
 
+def _wrong_offsets(offsets: ir.Value, coordinates: ir.Value) -> str:
+    if not is_pack(offsets):
+        return "takes its offsets as a tuple (`pack`)"
+    kinds = [str(x.type) for x in unpack(offsets)]
+    if kinds and len(kinds) != len(unpack(coordinates)) - 2:
+        return f"has {len(kinds)} offsets: two less than coordinates"
+    return "" if set(kinds) <= {"i16"} else f"has offsets of {', '.join(kinds)}: they are i16"
+
+
 def _wrong_map(pointer: ir.Value) -> str:
     return wrong_space(pointer, "tensor map", "gmem")
 
@@ -159,13 +168,9 @@ class TmaLoad(CuteNvgpu.Operation, name="tma_load"):
     @staticmethod
     def check(op: ir.Operation) -> str:
         map_, target, mbarrier, coordinates, offsets, _mask, _policy = op.operands
-        if not is_pack(offsets):
-            return "takes its offsets as a tuple (`pack`)"
-        if unpack(offsets) and len(unpack(offsets)) != len(unpack(coordinates)) - 2:
-            return f"has {len(unpack(offsets))} offsets: two less than coordinates"
         return (
             _wrong_map(map_) or wrong_space(target, "target", "smem") or wrong_space(mbarrier, "mbarrier", "smem")
-            or _wrong_coordinates(coordinates)
+            or _wrong_coordinates(coordinates) or _wrong_offsets(offsets, coordinates)
         )  # fmt: skip
 
 
@@ -226,7 +231,8 @@ class TmaPrefetch(CuteNvgpu.Operation, name="tma_prefetch"):
 
     @staticmethod
     def check(op: ir.Operation) -> str:
-        return _wrong_map(op.operands[0]) or _wrong_coordinates(op.operands[1])
+        map_, coordinates, offsets = op.operands
+        return _wrong_map(map_) or _wrong_coordinates(coordinates) or _wrong_offsets(offsets, coordinates)
 
 
 def tma_prefetch(map_: ir.Value, coordinates: Sequence[ir.Value], offsets: Sequence[ir.Value] = ()) -> None:
