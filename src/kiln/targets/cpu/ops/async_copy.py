@@ -7,6 +7,7 @@ from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import Handlers, Types
 from ..expand import Expander
 from ..runtime.engines import BULK, COPY
+from ..sanitizer import state
 from ..sanitizer.hooks import Hooks
 from .cluster import peer
 
@@ -38,14 +39,14 @@ def _cp_async(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -
 @HANDLERS.expands("cute_nvgpu.cp_async_commit")
 def _cp_async_commit(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     x.call(b, "kiln_cpu_commit", [_copies(x, op), b.i32(COPY)])
-    Hooks(x, op).commit(b)
+    Hooks(x, op).commit(b, state.COPY)
     return []
 
 
 @HANDLERS.expands("cute_nvgpu.cp_async_wait")
 def _cp_async_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     x.call(b, "kiln_cpu_wait_for_groups", [_copies(x, op), b.i32(COPY), b.i32(op.attributes["count"].value)])
-    Hooks(x, op).waited(b, op.attributes["count"].value)
+    Hooks(x, op).waited(b, op.attributes["count"].value, state.COPY)
     return []
 
 
@@ -61,14 +62,14 @@ def _cp_async_mbarrier_arrive(x: Expander, op: ir.Operation, _o: Types, _r: Type
 @HANDLERS.expands("cute_nvgpu.cp_async_bulk_commit")
 def _cp_async_bulk_commit(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     x.call(b, "kiln_cpu_commit", [_copies(x, op), b.i32(BULK)])
-    Hooks(x, op).commit(b, bulk=True)
+    Hooks(x, op).commit(b, state.BULK)
     return []
 
 
 @HANDLERS.expands("cute_nvgpu.cp_async_bulk_wait")
 def _cp_async_bulk_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     x.call(b, "kiln_cpu_wait_for_groups", [_copies(x, op), b.i32(BULK), b.i32(op.attributes["count"].value)])
-    Hooks(x, op).waited(b, op.attributes["count"].value, bulk=True)
+    Hooks(x, op).waited(b, op.attributes["count"].value, state.BULK)
     return []
 
 

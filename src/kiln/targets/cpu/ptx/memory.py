@@ -14,6 +14,7 @@ from ..ops.sync import fence
 from ..runtime.engines import BULK, COPY
 from ..runtime.in_kernels import Fields
 from ..runtime.records import BlockRecord, FrameHeader
+from ..sanitizer import state
 from ..sanitizer.hooks import Hooks
 from .machine import (
     BITS,
@@ -260,17 +261,17 @@ def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None
         return
     x.function.copies = True
     frame, hooks, bulk = x.frame_of(op), Hooks(x, op), "bulk" in modifiers
-    engine = b.i32(BULK if bulk else COPY)
+    engine, watched = (b.i32(BULK), state.BULK) if bulk else (b.i32(COPY), state.COPY)
     if "commit_group" in modifiers:
         x.call(b, "kiln_cpu_commit", [frame, engine])
-        hooks.commit(b, bulk)
+        hooks.commit(b, watched)
     elif "wait_group" in modifiers or "wait_all" in modifiers:
         if "wait_all" in modifiers:
             x.call(b, "kiln_cpu_commit", [frame, engine])
-            hooks.commit(b, bulk)
+            hooks.commit(b, watched)
         count = m.bits(operands[0], 32) if operands else b.i32(0)
         x.call(b, "kiln_cpu_wait_for_groups", [frame, engine, count])
-        hooks.waited(b, count, bulk)
+        hooks.waited(b, count, watched)
     elif "mbarrier" in modifiers:
         mbarrier = m.pointer(operands[0], "shared")
         if "noinc" not in modifiers:  # one more arrival is missing until this one comes

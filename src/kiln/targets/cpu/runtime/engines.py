@@ -10,7 +10,7 @@ block's record. An operation reads its source when it is carried out, so a sourc
 | `cp.async.bulk`, to shared memory | BULK | `copy_bytes` | BYTES: taken from what an mbarrier misses |
 | `cp.async.bulk`, to global memory | BULK | `copy_bytes` | GROUP |
 
-A further engine has a number, for which `FrameHeader.groups` has room, and its operations a work and a completion.
+A further engine has a number (`ENGINES`), and its operations a work and a completion.
 """
 # pyright: reportReturnType=false
 
@@ -19,10 +19,11 @@ from __future__ import annotations
 from ....native import Ptr, address, i32, inline, local, native, ref, size_of, u32, u64
 from ...host.libc import free, memcpy, memset, realloc
 from .orders import random, schedule
-from .records import BlockRecord, FrameHeader, Operation, Sizes
+from .records import ENGINES, BlockRecord, FrameHeader, Operation, Sizes
 from .threads import mbarrier, waiting
 
-COPY, BULK, DONE = 0, 1, 2
+COPY, BULK = range(ENGINES)
+DONE = -1
 """Engines: those of `FrameHeader.groups`, and what an operation has that is complete."""
 GROUP, BYTES, ARRIVAL = range(3)
 """Ways to see that an operation is complete."""

@@ -12,7 +12,7 @@ from ...host.call_context import Context
 from ...host.libc import malloc, memset
 from ...host.reports import fault_with
 from .orders import random
-from .records import BARRIERS, BLOCK_BYTES, FREE, WARP, BlockRecord, FrameHeader, Meeting, Sizes
+from .records import BARRIERS, BLOCK_BYTES, ENGINES, FREE, WARP, BlockRecord, FrameHeader, Meeting, Sizes
 from .threads import ALL, waiting
 
 DETAILS_HEADER = 4
@@ -138,8 +138,8 @@ def initialize_frames(block: Ptr[BlockRecord], frame_size: u32, dim_x: u32, dim_
                 frame.cluster_phase = 0
                 frame.soft = 0
                 frame.woken_site = -1
-                frame.groups[0] = 0
-                frame.groups[1] = 0
+                for engine in range(ENGINES):
+                    frame.groups[engine] = 0
 
 
 @waiting.export

@@ -227,14 +227,14 @@ class Hooks:
             self.sanitizer.use(COPY)
             self.mbarrier_arrive(b, mbarrier, 1, 0, 1 + COPY)
 
-    def commit(self, b: Builder, bulk: bool = False) -> None:
-        """A group of copies is committed."""
+    def commit(self, b: Builder, engine: int) -> None:
+        """A group of what was given to an engine (`state.ENGINES`) is committed."""
         if self.sanitizer is not None:
-            self.sanitizer.use(BULK if bulk else COPY)
-            self._call(b, "commit", BULK if bulk else COPY)
+            self.sanitizer.use(engine)
+            self._call(b, "commit", engine)
 
-    def waited(self, b: Builder, left: int | ir.Value, bulk: bool = False) -> None:
-        """After a wait for groups of copies."""
+    def waited(self, b: Builder, left: int | ir.Value, engine: int) -> None:
+        """After a wait for groups of an engine."""
         if self.sanitizer is not None:
-            self.sanitizer.use(BULK if bulk else COPY)
-            self._call(b, "waited", BULK if bulk else COPY, left)
+            self.sanitizer.use(engine)
+            self._call(b, "waited", engine, left)
