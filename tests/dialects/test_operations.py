@@ -36,6 +36,7 @@ _MAPS = "writes a tensor map, whose bits are the target's own"
 NOT_DEFINED = {
     "barrier": _WAITS, "barrier_arrive": _WAITS, "sync_warp": _WAITS, "fence": _WAITS, "cluster_arrive": _WAITS,
     "cluster_wait": _WAITS, "nanosleep": _WAITS, "grid_dependency": _WAITS, "cp_async_commit": _WAITS, "cp_async_wait": _WAITS,
+    "wgmma_fence": _WAITS, "wgmma_commit": _WAITS, "wgmma_wait": _WAITS,
     "cp_async_bulk_commit": _WAITS, "cp_async_bulk_wait": _WAITS, "cp_async": _COPIES, "bulk_load": _COPIES,
     "bulk_store": _COPIES, "ordered_load": _COPIES, "ordered_store": _COPIES, "cluster_index": _TELLS, "clock": _TELLS,
     "tma_load": _COPIES, "tma_store": _COPIES, "tensor_map_publish": _COPIES, "tma_prefetch": _HINT, "tensor_map_prefetch": _HINT,

@@ -337,7 +337,7 @@ OF_DIALECT = ("f16", "bf16", "tf32", "f64", "s8", "u8", "e4m3", "e5m2")
 PRODUCTS = [
     (shape, a, b, sums)
     for row in mma_shapes.PRODUCTS
-    if row.inputs[0] in OF_DIALECT
+    if row.instruction == "mma.sync" and row.inputs[0] in OF_DIALECT
     for shape in row.shapes
     for sums in row.sums
     for a, b in ((row.inputs[0], row.inputs[-1]),)

@@ -10,6 +10,7 @@ ARGUMENTS = {
     "%m": '!cute.memref<f32, "gmem", 16, "(?,?{i64}):(1,?)">', "%n": "i32", "%w": "i64", "%c": "i1", "%x": "f32", "%h": "f16",
     "%small": "i8", "%pair": "vector<2xf32>", "%halves": "vector<2xf16>", "%words": "vector<4xi32>", "%two": "vector<2xi32>",
     "%sums": "vector<4xf32>", "%none": "tuple<>", "%map": "!cute_nvgpu.tensor_map", "%half": "i16",
+    "%r": '!cute.ptr<f32, "rmem", 16>', "%bytes": '!cute.ptr<i8, "rmem", 16>',
 }  # fmt: skip
 CONSTANTS = {
     "%zero": 0,
@@ -74,6 +75,18 @@ def _wait(name: str, result: str = "i1") -> tuple[str, dict[str, str]]:
         _op(f"cute_nvgpu.{name}", "%s, %n", f"{_SMEM}, i32", result),
         {_op(f"cute_nvgpu.{name}", "%g, %n", f"{_PTR}, i32", result): "has its mbarrier in gmem"},
     )
+
+
+def _wgmma(
+    n: int, k: int, a_type: str, b_type: str, a: str = "%w", d: str = "%r", a_major: str = "k", b_major: str = "k"
+) -> str:
+    given = f'n = {n} : i32, k = {k} : i32, a_type = "{a_type}", b_type = "{b_type}", a_major = "{a_major}", b_major = "{b_major}"'
+    return _op("cute_nvgpu.wgmma", f"{d}, {a}, %w, %c", f"{ARGUMENTS[d]}, {ARGUMENTS[a]}, i64, i1", attributes=given)
+
+
+def _matrix_descriptor(pointer: str = "%s", leading: int = 16, swizzle: str = "128b") -> str:
+    given = f'leading = {leading} : i32, stride = 1024 : i32, swizzle = "{swizzle}"'
+    return _op("cute_nvgpu.matrix_descriptor", pointer, ARGUMENTS[pointer], "i64", given)
 
 
 def _matrix_store(name: str) -> tuple[str, dict[str, str]]:
@@ -503,4 +516,34 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "cute_nvgpu.stmatrix": _matrix_store("stmatrix"),
     "cute_nvgpu.stmatrix_bytes": _matrix_store("stmatrix_bytes"),
+    "cute_nvgpu.matrix_descriptor": (
+        _matrix_descriptor(),
+        {
+            _matrix_descriptor("%g"): "has its operand in gmem: it is in smem",
+            _matrix_descriptor(leading=8): "has leading=8: a multiple of 16 below 262144",
+            _matrix_descriptor(swizzle="256b"): 'has the swizzle "256b": it is one of none, 128b, 64b, 32b',
+        },
+    ),
+    "cute_nvgpu.wgmma": (
+        _wgmma(256, 16, "f16", "f16", b_major="mn"),
+        {
+            _wgmma(260, 16, "f16", "f16"): "there is no wgmma m64n260k16 of f16 and f16 with sums in f32",
+            _wgmma(64, 32, "s8", "u8"): "with sums in f32",
+            _wgmma(64, 32, "e4m3", "e5m2", d="%bytes"): "has sums of i8: f32, f16, i32",
+            _wgmma(64, 32, "e4m3", "e5m2", b_major="mn"): "has B of e5m2 contiguous along N: only 16-bit elements are",
+            _wgmma(64, 16, "f16", "f16", a="%r", a_major="mn"): "has A in registers contiguous along M",
+            _wgmma(64, 16, "f16", "f16", a="%s"): "has its A in smem: it is in rmem",
+            _wgmma(64, 16, "f16", "f16", d="%g"): "has its sums in gmem: it is in rmem",
+        },
+    ),
+    "cute_nvgpu.wgmma_fence": (
+        _op("cute_nvgpu.wgmma_fence"), {_op("cute_nvgpu.wgmma_fence", "%n", "i32"): "expects exactly 0 operands"}
+    ),
+    "cute_nvgpu.wgmma_commit": (
+        _op("cute_nvgpu.wgmma_commit"), {_op("cute_nvgpu.wgmma_commit", "%n", "i32"): "expects exactly 0 operands"}
+    ),
+    "cute_nvgpu.wgmma_wait": (
+        _op("cute_nvgpu.wgmma_wait", attributes="count = 7 : i32"),
+        {_op("cute_nvgpu.wgmma_wait", attributes="count = 8 : i32"): "leaves 8 groups: 0 to 7"},
+    ),
 }  # fmt: skip

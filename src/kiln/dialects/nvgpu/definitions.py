@@ -16,7 +16,10 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from ...hardware import mma_shapes
+from .wgmma import SWIZZLES
 
 LANES = range(32)
 _WORD = (1 << 32) - 1
@@ -405,3 +408,104 @@ def _fused(x: float, y: float, z: float, double: bool) -> float:
 
 def _to_f16(value: float) -> float:
     return value if not math.isfinite(value) else round_float(Fraction(value), "rn", 11, -24, 15)
+
+
+# --- products of a warp group ----------------------------------------------------------------------------------------
+# An operand lies in shared memory as a descriptor says. A thread's elements of D, and of A where it comes from registers, are those
+# that `mma.sync` spreads: warp w of the group has rows 16 w to 16 w + 15.
+
+_CHUNKS = {0: 1, 1: 8, 2: 4, 3: 2}
+"""How many 16 bytes a row of the canonical layout has, by the number of the swizzle."""
+
+
+def matrix_descriptor(address: int, leading: int, stride: int, swizzle: str) -> int:
+    """The descriptor of an operand at an address of shared memory; `leading` and `stride` are bytes."""
+    field = [(size & 0x3FFFF) >> 4 for size in (address, leading, stride)]
+    return field[0] | field[1] << 16 | field[2] << 32 | SWIZZLES[swizzle] << 62
+
+
+def operand_address(descriptor: int, major: str, bits: int, row: int, k: int) -> int:
+    """The address in shared memory of an element of A (or B): row (or column) `row`, place `k` along the products.
+
+    16 bytes that lie together are a chunk of `each` elements; 8 rows (K-major) or 8 k (MN-major) of chunks are a block. The swizzle
+    exchanges chunks by bits of the absolute address.
+    """
+    start, leading, stride = ((descriptor >> bit & 0x3FFF) << 4 for bit in (0, 16, 32))
+    chunks, each = _CHUNKS[descriptor >> 62], 128 // bits
+    if major == "k":
+        chunk, inside = divmod(k, each)
+        offset = row % 8 * chunks * 16 + row // 8 * stride + chunk * (16 if chunks > 1 else leading)
+    else:
+        chunk, inside = divmod(row, each)
+        along, across = (stride, leading) if chunks == 1 else (leading, stride)
+        offset = chunk % chunks * 16 + chunk // chunks * along + k % 8 * chunks * 16 + k // 8 * across
+    address = start + offset + inside * bits // 8
+    return address ^ (address >> 7 & (chunks - 1)) << 4
+
+
+def wgmma_c_places(n: int, thread: int) -> list[tuple[int, int]]:
+    """(row, column) of the elements of D that a thread of the group holds, in their order."""
+    warp, lane = divmod(thread, 32)
+    return [(16 * warp + row, 8 * j + column) for j in range(n // 8) for row, column in c_places(16, lane)]
+
+
+def wgmma_a_places(k: int, bits: int, thread: int) -> list[tuple[int, int]]:
+    """(row, column) of the elements of A that a thread of the group holds where A comes from registers, in their order."""
+    warp, lane = divmod(thread, 32)
+    return [(16 * warp + row, column) for row, column in a_places(16, k, bits, lane)]
+
+
+_LEAST_EXPONENT = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14, "f32": -126}
+"""The exponents of the smallest normal numbers."""
+
+
+def wgmma(a_type: str, b_type: str, sums: str, a: Any, b: Any, c: Any) -> np.ndarray:
+    """D = A B + C of one instruction: matrices of numbers, as numpy's; C is 0 where it does not accumulate.
+
+    PTX leaves order and rounding open; this is what H100s were observed to do (the model of MMA-Sim, arXiv 2511.10909). All products
+    of a row and C are added at once: each is cut off (towards zero) below 2^-F of the largest exponent among them, an exponent of a
+    product being the sum of its factors'; the sum of these is exact. It is cut off to f32, or rounded to the nearest f16. F is 25;
+    of 8-bit floats it is 13, and so many bits of the fraction are kept. Integers wrap.
+    """
+    a, b = np.asarray(a), np.asarray(b)
+    if sums == "s32":
+        total = a.astype(np.int64) @ b.astype(np.int64) + np.asarray(c, np.int64)
+        return (total & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    start = np.broadcast_to(np.asarray(c, np.float64), (len(a), b.shape[1]))
+    with np.errstate(invalid="ignore", over="ignore"):
+        terms = np.concatenate([a[:, None, :] * b.T[None], start[..., None]], axis=2)
+        exponents = np.concatenate(
+            [
+                _exponents(a, a_type)[:, None, :] + _exponents(b, b_type).T[None],
+                _exponents(start, sums)[..., None],
+            ],
+            axis=2,
+        )
+        special = np.logical_not(np.isfinite(terms).all(axis=2))
+        special_sums = terms.sum(axis=2)  # infinite, or no number
+        finite = np.where(np.expand_dims(special, 2), 0.0, terms)
+        largest = np.where(finite == 0, -(1 << 20), exponents).max(axis=2)
+        largest = np.where(largest == -(1 << 20), 0, largest)
+        fraction = 13 if mma_shapes.BITS[a_type] == 8 else 25
+        parts = np.trunc(np.ldexp(finite, fraction - largest[..., None])).astype(np.int64)
+        exact = np.ldexp(parts.sum(axis=2).astype(np.float64), largest - fraction)
+        made = _nearest_f16(exact) if sums == "f16" else _cut_off(exact, min(fraction, 23))
+        return np.where(special, special_sums, made).astype(np.float16 if sums == "f16" else np.float32)
+
+
+def _exponents(numbers: np.ndarray, kind: str) -> np.ndarray:
+    """e with 1 <= |number| / 2^e < 2; that of the smallest normal number if it is smaller."""
+    return np.maximum(np.frexp(numbers)[1] - 1, _LEAST_EXPONENT[kind])
+
+
+def _cut_off(numbers: np.ndarray, fraction: int) -> np.ndarray:
+    """Numbers as f32 of so many bits after the point, towards zero."""
+    step = np.maximum(np.frexp(numbers)[1] - 1, -126) - fraction
+    return np.ldexp(np.trunc(np.ldexp(numbers, -step)), step)
+
+
+def _nearest_f16(numbers: np.ndarray) -> np.ndarray:
+    """Numbers as f16, ties to even."""
+    step = np.maximum(np.frexp(numbers)[1] - 1, -14) - 10
+    return np.ldexp(np.rint(np.ldexp(numbers, -step)), step)
