@@ -22,8 +22,10 @@ OPERATIONS = {kind.OPERATION_NAME: kind for kind in (*cute.OPERATIONS, *nvgpu.OP
 NOT_EXPANDED = {
     ("cpu", "cute_nvgpu.driver_launch"): "made by the NVIDIA target, in place of cute.launch",
     ("nvidia", "cute_nvgpu.driver_launch"): "of host functions: `targets/nvidia/launch.py` expands it there",
-    ("cpu", "cute_nvgpu.tensor_map_encode"): "of host functions: `targets/host/tensor_maps.py` expands it there",
-    ("nvidia", "cute_nvgpu.tensor_map_encode"): "of host functions: `targets/host/tensor_maps.py` expands it there",
+    (
+        "nvidia",
+        "cute_nvgpu.tensor_map_encode",
+    ): "of host functions: `targets/host/tensor_map_encode.py` expands it there",
 }
 """Operations without an expansion on a target, and why."""
 

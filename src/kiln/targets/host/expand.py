@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from ...base_dsl.compiler import report_at, source_span
 from ...base_dsl.diagnostics import CompilerDiagnosticError
-from ...dialects import cute
 from ...mlir import context, ir
 from ..lowering import expansion as lowering
 from ..lowering.builder import (
@@ -175,7 +174,7 @@ class Expander(lowering.Expander):
         return ptr_type() if _is_llvm_pointer(type_) else host_type(type_)
 
     def is_retyped(self, type_: ir.Type) -> bool:
-        return isinstance(type_, (cute.Ptr, cute.Memref)) or _is_llvm_pointer(type_)
+        return super().is_retyped(type_) or _is_llvm_pointer(type_)
 
     def fault(self, b: Builder, site: int, arguments: Sequence[ir.Value] = ()) -> None:
         """Record a fault; the values are i32, i64 or f64."""

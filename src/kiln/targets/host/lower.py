@@ -15,7 +15,7 @@ from ..lowering.builder import Builder, function, int_type, operations, ptr_type
 from ..lowering.expansion import combined
 from ..lowering.llvm_text import bf16_as_integers, fix_float_literals
 from ..lowering.memory import carrier_type, from_carrier, to_carrier
-from . import arithmetic, call_context, loops, math, ops
+from . import arithmetic, call_context, loops, math, ops, tensor_map_encode
 from .call_context import WRAPPER
 from .expand import Expansion, expand_module, host_type
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 HANDLERS = combined(
-    shared_arithmetic.HANDLERS, memory.HANDLERS, arithmetic.HANDLERS, math.HANDLERS, loops.HANDLERS, ops.HANDLERS
-)
+    shared_arithmetic.HANDLERS, memory.HANDLERS, arithmetic.HANDLERS, math.HANDLERS, loops.HANDLERS, ops.HANDLERS,
+    tensor_map_encode.HANDLERS,
+)  # fmt: skip
 """How host code expands operations."""
 
 # Passes that find nothing to do still walk the module, so their number is kept small.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
 from ...dialects import cute
+from ...dialects.nvgpu.tma import TensorMap
 from ...mlir import ir
 from .builder import Builder
 
@@ -79,7 +80,7 @@ class Expander:
 
     def is_retyped(self, type_: ir.Type) -> bool:
         """Whether values of a type, which operations that stay have, are to be `lowered`."""
-        return isinstance(type_, (cute.Ptr, cute.Memref))
+        return isinstance(type_, (cute.Ptr, cute.Memref, TensorMap))
 
     def at_entry(self, location: ir.Location) -> Any:
         """A builder at the start of the function, for memory that lives as long as the call."""

@@ -10,6 +10,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from ...dialects import cute
+from ...dialects.nvgpu.tma import TensorMap
 from ...mlir import context, ir
 from .arithmetic import element_of
 from .builder import Builder, constant_value, int_type, like, parsed_type, struct_type
@@ -25,14 +26,14 @@ HANDLERS = Handlers()
 
 
 def lowered_type(type_: ir.Type, pointer_in: Callable[[str], ir.Type]) -> ir.Type:
-    """What a `cute` type is, given the pointers of each memory space; other types are themselves."""
+    """What a `cute` type is, given the pointers of each memory space; other types are themselves. A tensor map is a pointer to it."""
     if cute.is_ptr(type_):
         return pointer_in(cute.info(type_).space)
     if cute.is_memref(type_):
         info = cute.info(type_)
         pointer = pointer_in(info.space)
         return struct_type([pointer, *map(int_type, info.leaves)]) if info.leaves else pointer
-    return type_
+    return pointer_in("generic") if isinstance(type_, TensorMap) else type_
 
 
 @functools.lru_cache(maxsize=4096)

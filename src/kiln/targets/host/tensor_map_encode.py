@@ -1,0 +1,94 @@
+"""Host code that encodes a tensor map: it fills a request and hands it to the target's encoder.
+
+A tensor map is a pointer to its bytes in host code. They are memory of the function, made once for each place that encodes: a
+value that outlives the next round of a loop, or the function, would see others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.compiler import report_at
+from ...base_dsl.diagnostics import CompilerDiagnosticError
+from ...dialects import cute
+from ...dialects.definition import text
+from ...dialects.nvgpu.tma import ELEMENTS, SWIZZLES
+from ...mlir import ir
+from ..lowering.builder import Builder, int_type, ptr_type
+from ..lowering.expansion import Handlers, Types
+from .tensor_maps import ENCODER, Finding, Request
+
+if TYPE_CHECKING:
+    from .expand import Expander
+
+HANDLERS = Handlers()
+
+MAP_BYTES = 128
+_INTERLEAVES, _PROMOTIONS, _FILLS = ("none", "16b", "32b"), ("none", "64b", "128b", "256b"), ("zeros", "nan")
+
+
+@HANDLERS.expands("cute_nvgpu.tensor_map_encode")
+def _encode(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    _refuse_outliving(op.results[0], op)
+    base, sizes, strides = op.operands
+    i64, ptr = int_type(64), ptr_type()
+    entry = x.at_entry(op.location)
+    map_ = entry.alloca(i64, MAP_BYTES // 8, MAP_BYTES)
+    request, words = entry.alloca(i64, _words(Request)), memoryview(bytes(_fixed_part(op))).cast("q")
+    finding = entry.alloca(i64, _words(Finding))
+    given = {
+        Request.base.offset: b.value("llvm.ptrtoint", i64, (base,)),
+        **{Request.sizes.offset + 8 * n: size for n, size in enumerate(cute.unpack(sizes))},
+        **{Request.strides.offset + 8 * n: stride for n, stride in enumerate(cute.unpack(strides))},
+    }
+    for number, word in enumerate(words):
+        b.store(given.get(8 * number) or b.i64(word), b.byte_gep(request, 8 * number))
+    name = f"kiln_cpu_{ENCODER}"
+    x.module.declare(name, [ptr, ptr, ptr], [int_type(32)])
+    rule = b.call(name, [int_type(32)], [request, map_, finding]).results[0]
+    failed = b.if_(b.compare("ne", rule, b.i32(0)))
+    numbers = [failed.load(i64, failed.byte_gep(finding, 8 * n)) for n in range(_words(Finding))]
+    x.fault(failed, x.module.site(op, "tensor_map", text(op, "tensor"), ""), numbers)
+    x.end(failed)
+    return [map_]
+
+
+def _words(record: Any) -> int:
+    return len(bytes(record())) // 8
+
+
+def _fixed_part(op: ir.Operation) -> Any:
+    """A request with what is known when compiling."""
+    attributes: Any = op.attributes
+    request: Any = Request()
+    for field in ("box", "element_strides"):
+        for number, extent in enumerate(attributes[field]):
+            getattr(request, field)[number] = extent
+    corners = list(attributes["pixel_box"]) if "pixel_box" in attributes else []
+    for number, corner in enumerate(corners):
+        half = len(corners) // 2
+        request.corners[number if number < half else 3 + number - half] = corner
+    request.rank = len(cute.unpack(op.operands[1]))
+    request.im2col = bool(corners)
+    request.element, request.swizzle = _index(ELEMENTS, op, "element"), _index(SWIZZLES, op, "swizzle")
+    request.interleave, request.promotion = _index(_INTERLEAVES, op, "interleave"), _index(_PROMOTIONS, op, "promotion")
+    request.fill = _index(_FILLS, op, "fill")
+    return request
+
+
+def _index(names: Any, op: ir.Operation, field: str) -> int:
+    return list(names).index(text(op, field))
+
+
+def _refuse_outliving(value: ir.Value, encode: ir.Operation) -> None:
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name in ("scf.yield", "scf.condition", "func.return"):
+            holder = user.parent
+            if holder is not None and holder.name in ("scf.if", "scf.execute_region", "scf.index_switch"):
+                _refuse_outliving(holder.results[use.operand_number], encode)
+                continue
+            raise report_at(
+                encode.location, CompilerDiagnosticError, "a tensor map outlives the round of the loop, or the function, that makes it",
+                hint="make it where it is used: a map that was made before costs next to nothing",
+            )  # fmt: skip
