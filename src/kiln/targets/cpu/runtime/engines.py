@@ -9,6 +9,7 @@ block's record. An operation reads its source when it is carried out, so a sourc
 | `cp.async.mbarrier.arrive` | COPY | `nothing` | ARRIVAL: when all earlier ones of its thread are complete |
 | `cp.async.bulk`, to shared memory | BULK | `copy_bytes` | BYTES: taken from what an mbarrier misses |
 | `cp.async.bulk`, to global memory | BULK | `copy_bytes` | GROUP |
+| `cp.async.bulk.tensor` (`tma.py`) | BULK | `load_box`, `store_box` | BYTES, GROUP |
 
 A further engine has a number (`ENGINES`), and its operations a work and a completion.
 """
@@ -103,16 +104,22 @@ def describe(operation, work, target, source, bytes_, size, place):
 
 
 @inline
-def give(frame, engine: int, completion: int, work, target=None, source=None, bytes_=0, size=0, mbarrier=None):
-    """Give an operation to an engine: the schedule decides when it is done."""
+def give(
+    frame, engine: int, completion: int, work, target=None, source=None, bytes_=0, size=0, mbarrier=None, more=None
+):
+    """Give an operation to an engine: the schedule decides when it is done. `more` sets what only some have."""
     if schedule.value == 0:
         now = local(Operation)
         describe(now, work, target, source, bytes_, size, mbarrier)
+        if more is not None:
+            more(now)
         work(now)
         announce(now, completion)
     else:
         later = new_operation(frame.block)
         describe(later, work, target, source, bytes_, size, mbarrier)
+        if more is not None:
+            more(later)
         later.engine = engine
         later.completion = completion
         later.thread = frame.thread

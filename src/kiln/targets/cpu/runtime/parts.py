@@ -8,15 +8,17 @@ from typing import Any
 from ....base_dsl import settings
 from ....base_dsl.diagnostics import DSLRuntimeError
 from ...host import jit, runtime
-from . import engines, groups, launch_settings, launches, threads
+from . import engines, groups, launch_settings, launches, tensor_maps, threads, tma
 
 assert engines.waiting is groups.waiting is threads.waiting  # they add to it
+assert tma.accelerator is tensor_maps.accelerator
 
 LAUNCH = jit.Part(
     launches.launching, passes=0, opt=1, needs=(runtime.REPORTS, runtime.SIGNALS), loaded=launch_settings.load
 )
 WAITING = jit.Part(threads.waiting, needs=(runtime.REPORTS, LAUNCH))
-PARTS = (*runtime.PARTS, LAUNCH, WAITING)
+ACCELERATOR = jit.Part(tensor_maps.accelerator, needs=(LAUNCH, WAITING))
+PARTS = (*runtime.PARTS, LAUNCH, WAITING, ACCELERATOR)
 
 
 def _variable(name: str, kind: Any) -> Any:

@@ -10,7 +10,7 @@ The memory of a group is one chunk for each block: shared memory, then the block
 
 from __future__ import annotations
 
-from ....native import Array, Fn, Ptr, i32, size_of, struct, u8, u32, u64
+from ....native import Array, Fn, Ptr, i16, i32, size_of, struct, u8, u32, u64
 from ...host.call_context import Context
 
 BARRIERS = 16
@@ -112,6 +112,9 @@ class Operation:
     target: Ptr
     source: Ptr
     mbarrier: Ptr[u64]
+    coordinates: Array[i32, 5]  # of a box (`tma.py`)
+    offsets: Array[i16, 3]
+    reduction: i32
 
 
 @struct

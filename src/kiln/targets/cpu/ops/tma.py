@@ -1,0 +1,175 @@
+"""The tensor memory accelerator: tensor maps, and copies of boxes. What becomes of those is in `runtime/tma.py`.
+
+A tensor map is a pointer to a record (`runtime/tensor_maps.py`) in the frame of the host function that encodes it, which outlives
+the launches that it makes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....dialects import cute
+from ....dialects.nvgpu.tma import ELEMENTS, FIELDS, REDUCTIONS
+from ....mlir import ir
+from ...lowering.builder import Builder, int_type
+from ...lowering.expansion import Handlers, Types
+from ..expand import Expander
+from ..runtime import tensor_maps, tma
+from ..runtime.in_kernels import leave
+from .sync import fence
+from .warp import meet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HANDLERS = Handlers()
+
+
+def refused_copy(why: int, what: str) -> tuple[str, str]:
+    """Why a copy cannot be made, and what to do, by what `runtime/tma.py` says of it."""
+    more = why >> 8
+    return {
+        tma.NOT_A_MAP: (
+            f"{what}: not a tensor map: the address points to something else",
+            "pass the map that the host encoded, or a copy of its 128 bytes",
+        ),
+        tma.RANK: (f"{what}: the tensor map has {more} modes", f"give {more} coordinates"),
+        tma.ALIGNMENT: (
+            f"{what}: the address in shared memory is {more} bytes past a multiple of 128",
+            "allocate tiles of such copies with an alignment of 128 bytes, or of 1024 with a swizzle",
+        ),
+        tma.IM2COL: (f"{what}: offsets of pixels, and the tensor map is a tiled one", "encode it with a box of pixels"),
+        tma.REDUCTION: (
+            f"{what}: there is no such reduction of {list(ELEMENTS)[min(more, len(ELEMENTS) - 1)]}",
+            "add takes u32, s32, u64, f32, f16, bf16; min and max no f32; inc and dec u32; and, or, xor integers",
+        ),
+        tma.ELEMENT: (f"{what}: the CPU target has no maps of interleaved or of padded elements", "use other elements"),
+        tma.RECEIVER: (f"{what}: the mask names blocks that a cluster of {more} does not have", "set only their bits"),
+    }[why & 0xFF]
+
+
+# --- maps ------------------------------------------------------------------------------------------------------------
+
+
+@HANDLERS.expands("cute_nvgpu.tensor_map_address")
+def _address(_x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
+    return [op.operands[0]]
+
+
+@HANDLERS.expands("cute_nvgpu.tensor_map_prefetch", "cute_nvgpu.tma_prefetch")
+def _prefetch(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
+    return []  # caches are not modelled
+
+
+def replace(
+    x: Expander, op: ir.Operation, b: Builder, map_: ir.Value, field: str, ordinal: int, value: ir.Value
+) -> None:
+    """Replace a field of a map in memory."""
+    x.frame_of(op)
+    wide = value if value.type == int_type(64) else b.value("arith.extsi", int_type(64), (value,))
+    operands = [map_, b.i32(FIELDS.index(field)), b.i32(ordinal), wide]
+    _may_fail(x, op, b, x.call(b, "kiln_cpu_tensor_map_replace", operands, int_type(32)), "tensor_map_replace")
+
+
+@HANDLERS.expands("cute_nvgpu.tensor_map_replace")
+def _replace(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    map_, value = op.operands
+    replace(x, op, b, map_, op.attributes["field"].value, op.attributes["ordinal"].value, value)
+    return []
+
+
+def publish(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value) -> None:
+    """Copy a map to global memory: every lane does when it comes, so that none does after others went on."""
+    words = [b.load(int_type(64), b.byte_gep(source, 8 * n)) for n in range(tensor_maps.BYTES // 8)]
+    for n, word in enumerate(words):
+        b.store(word, b.byte_gep(target, 8 * n))
+    fence(b, "acq_rel.gpu")
+    leave(b, meet(x, op, b, "tensor_map_publish", b.i32(-1), []))
+
+
+@HANDLERS.expands("cute_nvgpu.tensor_map_publish")
+def _publish(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    publish(x, op, b, *op.operands)
+    return []
+
+
+@HANDLERS.expands("cute_nvgpu.tensor_map_release", "cute_nvgpu.tensor_map_acquire")
+def _order(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    fence(b, op.attributes["scope"].value)
+    return []
+
+
+# --- copies ----------------------------------------------------------------------------------------------------------
+
+
+def _may_fail(x: Expander, op: ir.Operation, b: Builder, why: ir.Value, what: str) -> None:
+    """A fault that ends the thread, if a number is not 0."""
+    site = x.module.site(op, "tensor map", what, x.function.name, ("i64",))
+    failed = b.if_(b.compare("ne", why, b.i32(0)))
+    x.fault(failed, site, [failed.value("arith.extui", int_type(64), (why,))])
+    x.end(failed)
+
+
+def _numbers(x: Expander, op: ir.Operation, b: Builder, values: Sequence[ir.Value], width: int, count: int) -> ir.Value:
+    """Numbers in memory that a call reads; those that are not given are 0."""
+    memory = x.at_entry(op.location).alloca(int_type(width), count)
+    for n in range(count):
+        b.store(values[n] if n < len(values) else b.const(int_type(width), 0), b.byte_gep(memory, n * width // 8))
+    return memory
+
+
+def _places(
+    x: Expander, op: ir.Operation, b: Builder, coordinates: Sequence[ir.Value], offsets: Sequence[ir.Value]
+) -> list[ir.Value]:
+    places = [
+        _numbers(x, op, b, coordinates, 32, tensor_maps.MODES),
+        _numbers(x, op, b, offsets, 16, tensor_maps.MODES - 2),
+    ]
+    return [*places, b.i32(len(coordinates))]
+
+
+def load(
+    x: Expander, op: ir.Operation, b: Builder, map_: ir.Value, target: ir.Value, mbarrier: ir.Value,
+    coordinates: Sequence[ir.Value], offsets: Sequence[ir.Value] = (), mask: ir.Value | None = None,
+) -> None:  # fmt: skip
+    """A box to shared memory of this block, or of those in `mask` (i16)."""
+    x.function.copies = True
+    wide = b.i32(-1) if mask is None else b.value("arith.extui", int_type(32), (mask,))
+    operands = [
+        x.frame_of(op),
+        map_,
+        target,
+        mbarrier,
+        *_places(x, op, b, coordinates, offsets),
+        b.i32(int(bool(offsets))),
+        wide,
+    ]
+    _may_fail(x, op, b, x.call(b, "kiln_cpu_tma_load", operands, int_type(32)), "TMA load")
+
+
+def store(
+    x: Expander, op: ir.Operation, b: Builder, map_: ir.Value, source: ir.Value, coordinates: Sequence[ir.Value],
+    reduction: str = "", im2col: bool = False,
+) -> None:  # fmt: skip
+    """A box to global memory, or combined with what is there."""
+    x.function.copies = True
+    kind = REDUCTIONS.index(reduction) + 1 if reduction else 0
+    operands = [x.frame_of(op), map_, source, *_places(x, op, b, coordinates, ()), b.i32(int(im2col)), b.i32(kind)]
+    what = f"TMA reduction {reduction}" if reduction else "TMA store"
+    _may_fail(x, op, b, x.call(b, "kiln_cpu_tma_store", operands, int_type(32)), what)
+
+
+@HANDLERS.expands("cute_nvgpu.tma_load")
+def _load(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    map_, target, mbarrier, coordinates, offsets, mask, _policy = op.operands
+    many = mask if "multicast" in op.attributes else None
+    load(x, op, b, map_, target, mbarrier, cute.unpack(coordinates), cute.unpack(offsets), many)
+    return []
+
+
+@HANDLERS.expands("cute_nvgpu.tma_store")
+def _store(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    map_, source, coordinates, _policy = op.operands
+    reduction = op.attributes["reduction"].value if "reduction" in op.attributes else ""
+    store(x, op, b, map_, source, cute.unpack(coordinates), reduction, "im2col" in op.attributes)
+    return []

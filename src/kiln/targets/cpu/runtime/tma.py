@@ -1,0 +1,418 @@
+"""The tensor memory accelerator: boxes of tensors between global and shared memory, as operations of the bulk engine.
+
+A box lies densely in shared memory, its rows one after the other; a swizzle moves pieces of 16 bytes by bits of their addresses.
+Rows are what is copied at a time. What a copy needs is read when it is carried out, also its tensor map.
+"""
+# pyright: reportReturnType=false
+
+from __future__ import annotations
+
+from ....base_dsl.numeric.formats import BFLOAT16, FLOAT16, FLOAT32
+from ....native import (
+    Ptr,
+    address,
+    atomic_load,
+    compare_exchange,
+    f32,
+    i16,
+    i32,
+    i64,
+    inline,
+    local,
+    native,
+    u8,
+    u16,
+    u32,
+    u64,
+)
+from ...host.libc import memcpy, memset
+from ...host.soft_float import extended, truncated
+from .engines import BULK, BYTES, GROUP, give
+from .records import FrameHeader, Operation
+from .tensor_maps import MAGIC, MODES, TensorMap, accelerator
+
+BITS = (8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6)
+"""Of elements, by the driver's numbers."""
+U32, S32, U64, S64, F16, F32, BF16, F32_FTZ, TF32, TF32_FTZ, PACKED = 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13
+ROW = 2048
+"""Bytes of the longest row: 256 elements of 8 bytes."""
+ADD, MIN, MAX, INC, DEC, AND, OR, XOR = range(1, 9)
+"""Reductions, as `Operation.reduction`; 0: none."""
+REDUCED = {
+    ADD: (U32, S32, U64, F32, F16, BF16, F32_FTZ), MIN: (U32, S32, U64, S64, F16, BF16), MAX: (U32, S32, U64, S64, F16, BF16),
+    INC: (U32,), DEC: (U32,), AND: (U32, S32, U64, S64), OR: (U32, S32, U64, S64), XOR: (U32, S32, U64, S64),
+}  # fmt: skip
+"""Elements that each reduction is for."""
+NOT_A_MAP, RANK, ALIGNMENT, IM2COL, NEGATIVE, REDUCTION, ELEMENT, RECEIVER = range(1, 9)
+"""Why a copy cannot be made: what `tma_load` and `tma_store` give in their low byte, above it a number that says more."""
+
+
+@inline
+def bits_of(map):
+    """Bits of an element."""
+    found = u32(0)
+    for number, bits in tuple(enumerate(BITS)):
+        found = u32(bits) if map.element == number else found
+    return found
+
+
+@inline
+def ceil_div(a, b):
+    return (u32(a) + u32(b) - 1) // u32(b)
+
+
+@native
+def box_bytes(map: Ptr[TensorMap]) -> u32:
+    """Bytes of a box in shared memory."""
+    elements = u32(map.box[0])
+    if map.im2col != 0:
+        elements *= map.box[1]
+    else:
+        for mode in range(1, u32(map.rank)):
+            elements *= ceil_div(map.box[mode], map.steps[mode])
+    return elements * bits_of(map) >> 3
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+@inline
+def swizzled(at, mask):
+    """Where a byte of shared memory lies: bits 4 on of its address are changed by bits 7 on."""
+    return at ^ ((at >> 7 & mask) << 4)
+
+
+@native
+def to_shared(target: u64, source: Ptr, bytes_: u32, mask: u64) -> None:
+    """A row to shared memory."""
+    if mask == 0:
+        memcpy(Ptr(target), source, bytes_)
+    else:
+        for piece in range(0, bytes_, 16):
+            memcpy(Ptr(swizzled(target + piece, mask)), source + piece, 16)
+
+
+@native
+def from_shared(row: Ptr, source: u64, bytes_: u32, mask: u64) -> None:
+    """A row from shared memory."""
+    for piece in range(0, bytes_, 16):
+        memcpy(row + piece, Ptr(swizzled(source + piece, mask)), 16)
+
+
+@native
+def fill_row(row: Ptr, bytes_: u32, map: Ptr[TensorMap]) -> None:
+    """What lies outside of a tensor: zeros, or numbers that are none."""
+    memset(row, 0, bytes_)
+    if map.fill != 0:
+        if map.element == F16 or map.element == BF16:
+            for number in range(bytes_ >> 1):
+                Ptr[u16](row)[number] = u16(0x7FFF)
+        elif bits_of(map) == 32:
+            for number in range(bytes_ >> 2):
+                Ptr[u32](row)[number] = u32(0x7FFF_FFFF)
+        elif bits_of(map) == 64:
+            for number in range(bytes_ >> 3):
+                Ptr[u64](row)[number] = u64(0x7FFF_FFFF_FFFF_FFFF)
+
+
+@native
+def convert_row(row: Ptr[u32], count: u32, element: u32) -> None:
+    """Numbers of f32 as elements of a map are: without subnormal ones, or rounded to tf32."""
+    for number in range(count):
+        bits = row[number]
+        if element != TF32 and bits & 0x7F80_0000 == 0:
+            bits &= 0x8000_0000
+        if element != F32_FTZ and bits & 0x7F80_0000 != 0x7F80_0000:
+            bits = bits + 0xFFF + (bits >> 13 & 1) & ~u32(0x1FFF)
+        row[number] = bits
+
+
+@inline
+def part_inside(start, count, size):
+    """(elements of a row before the tensor, elements of it inside)."""
+    first = max(i64(0), -i64(start))
+    last = min(i64(count), i64(size) - start)
+    return u32(min(first, i64(count))), u32(max(last - min(first, i64(count)), i64(0)))
+
+
+@native
+def load_row(map: Ptr[TensorMap], source: u64, start: i32, inside: bool, target: u64, mask: u64) -> None:
+    """One row of a box: `source` is where the row of the tensor begins, `start` the coordinate in it."""
+    bits = bits_of(map)
+    whole = u32(map.box[0]) * bits >> 3
+    before, count = part_inside(start, map.box[0], map.sizes[0])
+    if not inside:
+        count = u32(0)
+    first = source + u64(i64(start) * bits >> 3)
+    converts = map.element >= F32_FTZ and map.element <= TF32_FTZ
+    if count == map.box[0] and not converts:
+        to_shared(target, Ptr(first), whole, mask)
+    else:
+        row = local(u8, ROW)
+        if count < map.box[0]:
+            fill_row(row, whole, map)
+        skipped, taken = before * bits >> 3, count * bits >> 3
+        memcpy(row + skipped, Ptr(first + skipped), taken)
+        if converts:
+            convert_row(Ptr[u32](row + skipped), count, u32(map.element))
+        to_shared(target, row, whole, mask)
+
+
+@native
+def store_row(
+    map: Ptr[TensorMap], target: u64, start: i32, inside: bool, source: u64, mask: u64, reduction: i32
+) -> None:
+    """The other way round; what is outside is not written."""
+    bits = bits_of(map)
+    before, count = part_inside(start, map.box[0], map.sizes[0])
+    if inside and count != 0:
+        row = local(u8, ROW)
+        from_shared(row, source, u32(map.box[0]) * bits >> 3, mask)
+        skipped, taken = before * bits >> 3, count * bits >> 3
+        first = Ptr(target + u64((i64(start) + before) * bits >> 3))
+        if reduction == 0:
+            memcpy(first, row + skipped, taken)
+        else:
+            reduce_row(first, row + skipped, count, u32(map.element), reduction)
+
+
+# --- reductions ------------------------------------------------------------------------------------------------------
+
+
+@inline
+def combined_numbers(old, new, reduction):
+    """Integers: the signs are those of the numbers' types."""
+    result = old + new
+    if reduction == MIN:
+        result = min(old, new)
+    elif reduction == MAX:
+        result = max(old, new)
+    elif reduction == INC:
+        result = type(old)(0) if old >= new else old + 1
+    elif reduction == DEC:
+        result = new if old == 0 or old > new else old - 1
+    elif reduction == AND:
+        result = old & new
+    elif reduction == OR:
+        result = old | new
+    elif reduction == XOR:
+        result = old ^ new
+    return result
+
+
+@native
+def combined_floats(old: f32, new: f32, reduction: i32) -> f32:
+    """A number beats what is none."""
+    result = old + new
+    if reduction != ADD:
+        least = reduction == MIN
+        takes_old = (old < new) == least if old == old and new == new else old == old
+        result = old if takes_old else new
+    return result
+
+
+@inline
+def change(place, combine):
+    """Change an element; again until no other thread came in between."""
+    done = False
+    while not done:
+        old = atomic_load(place, "relaxed")
+        _, done = compare_exchange(place, old, combine(old))
+
+
+@inline
+def each(row, values, kind, count, combine):
+    target, source = Ptr[kind](row), Ptr[kind](values)
+    for number in range(count):
+        new = source[number]
+        change(target + number, lambda old, new=new: combine(old, new))
+
+
+@inline
+def half(bits, format_):
+    return extended(bits, format_, FLOAT32).bitcast(f32)
+
+
+@native
+def reduce_row(target: Ptr, values: Ptr, count: u32, element: u32, reduction: i32) -> None:
+    """Combine elements with those there, each atomically."""
+    for number, kind in ((U32, u32), (S32, i32), (U64, u64), (S64, i64)):
+        if element == number:
+            each(target, values, kind, count, lambda old, new: combined_numbers(old, new, reduction))
+    for number, format_ in ((F16, FLOAT16), (BF16, BFLOAT16)):
+        if element == number:
+            each(
+                target, values, u16, count,
+                lambda old, new, of=format_: truncated(
+                    combined_floats(half(old, of), half(new, of), reduction).bitcast(u32), FLOAT32, of
+                ),
+            )  # fmt: skip
+    for number in (F32, F32_FTZ):
+        if element == number:
+            each(
+                target, values, u32, count,
+                lambda old, new: combined_floats(old.bitcast(f32), new.bitcast(f32), reduction).bitcast(u32),
+            )  # fmt: skip
+
+
+# --- boxes -----------------------------------------------------------------------------------------------------------
+
+
+@inline
+def extent(map, mode):
+    """Rows of a box in a mode."""
+    return u32(1) if mode >= map.rank else ceil_div(map.box[mode], map.steps[mode])
+
+
+@inline
+def for_each_row(map, coordinates, shared, act):
+    """Call `act` with (where the row begins in the tensor, whether it is inside, where it lies in shared memory)."""
+    bytes_ = u64(u32(map.box[0]) * bits_of(map) >> 3)
+    at = shared
+    for l in range(extent(map, 4)):
+        for k in range(extent(map, 3)):
+            for j in range(extent(map, 2)):
+                for i in range(extent(map, 1)):
+                    place, inside = map.base, True
+                    for mode, index in ((1, i), (2, j), (3, k), (4, l)):
+                        if mode < map.rank:
+                            coordinate = i64(coordinates[mode]) + index * map.steps[mode]
+                            inside = inside and coordinate >= 0 and coordinate < map.sizes[mode]
+                            place += u64(coordinate) * map.strides[mode - 1]
+                    act(place, inside, at)
+                    at += bytes_
+
+
+@inline
+def for_each_pixel(map, coordinates, offsets, shared, act):
+    """The same of im2col: pixels follow each other in their box, a row after the other, an image after the other."""
+    bytes_ = u64(u32(map.box[0]) * bits_of(map) >> 3)
+    spatial = u32(map.rank) - 2
+    at, place_of = shared, local(i64, MODES)
+    for mode in range(1, u32(map.rank)):
+        place_of[mode] = coordinates[mode]
+    for _ in range(u32(map.box[1])):
+        place, inside = map.base, True
+        for mode in range(1, u32(map.rank)):
+            coordinate = place_of[mode]
+            if mode <= spatial:
+                coordinate += offsets[mode - 1]
+            inside = inside and coordinate >= 0 and coordinate < map.sizes[mode]
+            place += u64(coordinate) * map.strides[mode - 1]
+        act(place, inside, at)
+        at += bytes_
+        mode, carries = u32(1), True
+        while carries and mode <= spatial:
+            place_of[mode] += map.steps[mode]
+            carries = place_of[mode] >= i64(map.sizes[mode]) + map.upper[mode - 1]
+            if carries:
+                place_of[mode] = map.lower[mode - 1]
+                mode += 1
+        if carries:
+            place_of[mode] += 1
+
+
+@inline
+def mask_of(map):
+    """Bits of an address that a swizzle takes."""
+    return (u64(1) << map.swizzle) - 1
+
+
+@native
+def load_box(operation: Ptr[Operation]) -> None:
+    map, target, start = Ptr[TensorMap](operation.source), address(operation.target), operation.coordinates[0]
+    if map.magic == MAGIC:
+        mask = mask_of(map)
+        act = lambda place, inside, at: load_row(map, place, start, inside, at, mask)
+        if map.im2col != 0:
+            for_each_pixel(map, operation.coordinates, operation.offsets, target, act)
+        else:
+            for_each_row(map, operation.coordinates, target, act)
+
+
+@native
+def store_box(operation: Ptr[Operation]) -> None:
+    map, source, start = Ptr[TensorMap](operation.target), address(operation.source), operation.coordinates[0]
+    if map.magic == MAGIC:
+        mask, reduction = mask_of(map), operation.reduction
+        act = lambda place, inside, at: store_row(map, place, start, inside, at, mask, reduction)
+        if map.im2col != 0:
+            for_each_pixel(map, operation.coordinates, operation.offsets, source, act)
+        else:
+            for_each_row(map, operation.coordinates, source, act)
+
+
+# --- what kernels call -----------------------------------------------------------------------------------------------
+
+
+@native
+def refused(map: Ptr[TensorMap], shared: Ptr, rank: i32, im2col: i32) -> i32:
+    """Why a copy cannot be made, 0 if it can."""
+    if map.magic != MAGIC:
+        return NOT_A_MAP
+    if map.rank != rank:
+        return RANK | i32(map.rank) << 8
+    if address(shared) & 127 != 0:
+        return ALIGNMENT | i32(address(shared) & 127) << 8
+    if map.element > PACKED or map.interleave != 0:
+        return ELEMENT
+    if im2col != 0 and map.im2col == 0:
+        return IM2COL
+    return 0
+
+
+@inline
+def set_coordinates(operation, coordinates, offsets, reduction):
+    for mode in range(MODES):
+        operation.coordinates[mode] = coordinates[mode]
+    for mode in range(MODES - 2):
+        operation.offsets[mode] = offsets[mode]
+    operation.reduction = reduction
+
+
+@accelerator.export
+def tma_load(
+    frame: Ptr[FrameHeader], map: Ptr[TensorMap], target: Ptr, mbarrier: Ptr[u64], coordinates: Ptr[i32], offsets: Ptr[i16],
+    rank: i32, im2col: i32, mask: i32,
+) -> i32:  # fmt: skip
+    """A box to shared memory: of this block, or with a mask of those blocks of the cluster."""
+    why = refused(map, target, rank, im2col)
+    if why != 0:
+        return why
+    bytes_ = box_bytes(map)
+    block = frame.block
+    more = lambda operation: set_coordinates(operation, coordinates, offsets, 0)
+    if mask < 0:
+        give(frame, BULK, BYTES, load_box, target, map, bytes_, bytes_, mbarrier, more)
+    else:
+        blocks = block.cluster_x * block.cluster_y * block.cluster_z
+        if u32(mask) >> blocks != 0:
+            return RECEIVER | i32(blocks) << 8
+        for rank_there in range(blocks):
+            if u32(mask) >> rank_there & 1 != 0:
+                distance = (i64(rank_there) - block.rank) * block.chunk
+                there = Ptr[u64](Ptr(mbarrier) + distance)
+                give(frame, BULK, BYTES, load_box, target + distance, map, bytes_, bytes_, there, more)
+    return 0
+
+
+@accelerator.export
+def tma_store(
+    frame: Ptr[FrameHeader], map: Ptr[TensorMap], source: Ptr, coordinates: Ptr[i32], offsets: Ptr[i16], rank: i32, im2col: i32,
+    reduction: i32,
+) -> i32:  # fmt: skip
+    """A box to global memory, or combined with what is there."""
+    why = refused(map, source, rank, im2col)
+    if why != 0:
+        return why
+    if reduction != 0:
+        known = False
+        for kind, elements in tuple(REDUCED.items()):
+            for element in elements:
+                known = known or (reduction == kind and map.element == element)
+        if not known:
+            return REDUCTION | i32(map.element) << 8
+    bytes_ = box_bytes(map)
+    more = lambda operation: set_coordinates(operation, coordinates, offsets, reduction)
+    give(frame, BULK, GROUP, store_box, map, source, bytes_, bytes_, None, more)
+    return 0
