@@ -66,6 +66,10 @@ class Trait:
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
         return self
 
+    def __kiln_static_key__(self) -> Any:
+        """What two atoms of an operation, a type and layouts must also agree in to be one value of the program."""
+        return ()
+
 
 class CopyTrait(Trait):
     """A copy operation for elements of one type: its threads, its values, and how it is done."""
@@ -148,6 +152,7 @@ class Atom:
             self._trait.value_type,
             str(self._trait.layout_src_tv),
             str(self._trait.layout_dst_tv),
+            self._trait.__kiln_static_key__(),
         )
 
     def __kiln_join__(self, other: Any) -> Any:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ..tensor.vector_access import Registers
 
 __all__ = [
-    "CacheEvictionPriority", "CopyG2ROp", "CopyR2GOp", "CopyR2SOp", "CopyS2ROp", "CopyUniversalOp", "LoadCacheMode",
-    "MemoryOrder", "MemoryScope", "MmaUniversalOp", "OperandMajorMode",
+    "CacheEvictionPriority", "CopyG2ROp", "CopyR2GOp", "CopyR2SOp", "CopyS2ROp", "CopyUniversalOp", "CtaGroup",
+    "LoadCacheMode", "MemoryOrder", "MemoryScope", "MmaUniversalOp", "OperandMajorMode",
 ]  # fmt: skip
 
 
@@ -45,6 +45,13 @@ class OperandMajorMode(enum.Enum):
 
     MN = enum.auto()
     K = enum.auto()
+
+
+class CtaGroup(enum.Enum):
+    """How many blocks do an operation together."""
+
+    ONE = 1
+    TWO = 2
 
 
 class CopyUniversalOp(CopyOp):

@@ -16,8 +16,28 @@ from ..tensor.pointer import AddressSpace, address_at, element_bits
 from .access import calls, check_call, memory, offsets, require_alignment, require_rows
 from .bulk_copy import CopyBulkG2SOp, CopyBulkS2GOp
 from .common import LoadCacheMode
+from .tma_atom import (
+    TmaInfo,
+    create_tma_multicast_mask,
+    make_tiled_tma_atom,
+    make_tiled_tma_atom_A,
+    make_tiled_tma_atom_B,
+    prefetch_descriptor,
+)
+from .tma_ops import (
+    CopyBulkTensorTileG2SMulticastOp,
+    CopyBulkTensorTileG2SOp,
+    CopyBulkTensorTileS2GOp,
+    CopyReduceBulkTensorTileS2GOp,
+    ReductionKind,
+)
+from .tma_partition import tma_partition
 
-__all__ = ["CopyBulkG2SOp", "CopyBulkS2GOp", "CopyG2SOp", "LoadCacheMode"]
+__all__ = [
+    "CopyBulkG2SOp", "CopyBulkS2GOp", "CopyBulkTensorTileG2SMulticastOp", "CopyBulkTensorTileG2SOp", "CopyBulkTensorTileS2GOp",
+    "CopyG2SOp", "CopyReduceBulkTensorTileS2GOp", "LoadCacheMode", "ReductionKind", "TmaInfo", "create_tma_multicast_mask",
+    "make_tiled_tma_atom", "make_tiled_tma_atom_A", "make_tiled_tma_atom_B", "prefetch_descriptor", "tma_partition",
+]  # fmt: skip
 
 
 class CopyG2SOp(CopyOp):

@@ -1,0 +1,330 @@
+"""Tensor maps of tensors: which box a copy of the tensor memory accelerator takes, and what describes the tensor to it.
+
+A tile of a tensor lies in shared memory by a layout. The longest run of shared memory that holds consecutive elements of modes of the
+tensor is the box of one instruction; what is left of the tile takes further instructions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd, prod
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import (
+    BFloat16,
+    Float4E2M1FN,
+    Float16,
+    Float32,
+    Float64,
+    Int4,
+    Int16,
+    Int32,
+    Int64,
+    TFloat32,
+    Uint16,
+    Uint32,
+    Uint64,
+)  # fmt: skip
+from ..layout.algebra import coalesce, composition, flat_modes
+from ..layout.basis import ScaledBasis
+from ..layout.composed_layout import ComposedLayout
+from ..layout.int_tuple import flatten_to_tuple, pretty_str, product
+from ..layout.inverses import right_inverse
+from ..layout.layout import Layout, make_identity_layout, make_layout
+from ..layout.leaf import get_divisibility, is_one, is_zero
+from ..layout.swizzle import Swizzle
+from ..tensor.pointer import element_bits
+
+if TYPE_CHECKING:
+    from ..tensor.tensor import TracedTensor
+
+_RANK = 5
+"""Modes a map has at most."""
+_BOX = 256
+"""Elements a box has at most in a mode."""
+_UNIT = 16
+"""Bytes that strides and rows of boxes are multiples of."""
+_KINDS = {
+    Float16: "f16", BFloat16: "bf16", Float32: "f32", TFloat32: "tf32", Float64: "f64", Int16: "u16", Uint16: "u16",
+    Int32: "s32", Uint32: "u32", Int64: "s64", Uint64: "u64", Int4: "16u4_align8b", Float4E2M1FN: "16u4_align8b",
+}  # fmt: skip
+_SWIZZLES = {"none": 0, "32b": 32, "64b": 64, "128b": 128}
+"""Bytes a row of the pattern has, by name."""
+
+
+@dataclass(frozen=True)
+class TensorMapFacts:
+    """What a tensor map says of every tensor of a kind: all but the address, the extents and the strides."""
+
+    element: str
+    """Its element type, as the dialect names it."""
+    bits: int
+    """The bits of an element."""
+    swizzle: str
+    """How rows of the box lie in shared memory, as the dialect names it."""
+    modes: tuple[tuple[int, ...], ...]
+    """For each mode of the map, the contiguous one first, the modes of the tensor that it walks through, counted flat."""
+    box: tuple[int, ...]
+    """The extents of what one instruction copies, in elements of the map."""
+    values: int
+    """The elements of the tensor that the instructions of all blocks of a multicast copy together."""
+    ratio: tuple[int, int]
+    """Bits of an element of the tensor and of one of the map, in lowest terms: coordinates of mode 0 are scaled by it."""
+
+    @property
+    def rank(self) -> int:
+        """How many coordinates a copy takes."""
+        return len(self.box)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of a box."""
+        return prod(self.box) * self.bits // 8
+
+
+def refuse(rule: str, tensor: Any, hint: str = "") -> Exception:
+    """The error that no tensor map describes a tensor."""
+    return error(DSLUserCodeTypeError, f"{rule}, for {tensor}", hint=hint, depth=3)
+
+
+def element_kind(dtype: Any, tensor: Any) -> str:
+    """The element type of maps of tensors of a type."""
+    bits = element_bits(dtype)
+    kind = _KINDS.get(dtype) or ("u8" if bits == 8 else None)
+    if kind is None:
+        raise refuse(
+            f"no tensor map has elements of {dtype.__name__}", tensor, "internal_type=Uint8 copies them as bytes"
+        )
+    return kind
+
+
+def swizzle_kind(swizzle: Swizzle, tensor: Any) -> str:
+    """The swizzle of maps that shared memory seen through a swizzle (of byte addresses) asks for."""
+    if swizzle.num_bits == 0:
+        return "none"
+    if (swizzle.num_base, swizzle.num_shift) != (4, 3) or swizzle.num_bits > 3:
+        raise refuse(
+            f"the tensor memory accelerator has the swizzles S<1,4,3>, S<2,4,3> and S<3,4,3> of bytes, got {swizzle}",
+            tensor,
+            "make_smem_layout_atom of cute.nvgpu.warpgroup gives layouts with one of them",
+        )
+    return f"{16 << swizzle.num_bits}b"
+
+
+def describe(
+    tensor: TracedTensor, smem_layout: Any, tile: Layout, multicast: int, internal_type: Any
+) -> TensorMapFacts:
+    """The map of a tensor of which tiles lie in shared memory by a layout. `tile` maps the coordinates of a tile to those of the tensor."""
+    dtype = tensor.element_type
+    own = dtype if internal_type is None else internal_type
+    element, wide, narrow = element_kind(own, tensor), element_bits(dtype), element_bits(own)
+    ratio = (wide // gcd(wide, narrow), narrow // gcd(wide, narrow))
+    plain, swizzle = _taken_apart(smem_layout, tile, tensor)
+    kind = swizzle_kind(swizzle, tensor)
+    groups = _merged(_run(tensor, plain, tile), tensor, ratio, _SWIZZLES[kind] * 8 // narrow)
+    inside = {mode for group in groups for mode, _ in group}
+    for mode, (s, d) in enumerate(zip(*_flat(tensor.layout), strict=True)):
+        if mode not in inside and not is_one(s) and not is_zero(d):
+            groups.append([(mode, 1)])
+    groups = (
+        [*groups[: _RANK - 1], [x for group in groups[_RANK - 1 :] for x in group]] if len(groups) > _RANK else groups
+    )
+    box = [prod(extent for _, extent in group) for group in groups]
+    values = prod(box)
+    box[0] = box[0] * ratio[0] // ratio[1]
+    modes = tuple(tuple(mode for mode, _ in group) for group in groups)
+    facts = TensorMapFacts(element, narrow, kind, modes, _shared_out(box, multicast, tensor), values, ratio)
+    _check_box(facts, tensor)
+    return facts
+
+
+def _taken_apart(layout: Any, tile: Layout, tensor: Any) -> tuple[Layout, Swizzle]:
+    """The layout of a tile in shared memory and its swizzle; modes past those of the tile (stages) do not count."""
+    swizzle = Swizzle(0, 4, 3)
+    if isinstance(layout, ComposedLayout):
+        if not isinstance(layout.inner, Swizzle) or not is_zero(layout.offset):
+            raise refuse(f"a tile in shared memory lies by a swizzle, no offset and a layout, got {layout}", tensor)
+        layout, swizzle = layout.outer, layout.inner
+    if not isinstance(layout, Layout):
+        raise refuse(f"smem_layout_ is a layout or composed layout, got {layout!r}", tensor)
+    if not layout.is_static():
+        raise refuse(f"the layout of a tile in shared memory is static, got {layout}", tensor)
+    wanted = [product(s) for s in (m.shape for m in tile)]
+    found = [product(s) for s in (m.shape for m in layout)][: len(wanted)]
+    if found != wanted:
+        raise refuse(
+            f"the tile is {pretty_str(tuple(wanted))} and its layout in shared memory {layout} is {pretty_str(tuple(found))}",
+            tensor,
+            "the first modes of smem_layout_ have the extents of cta_tiler; cute.slice_ takes stages off",
+        )
+    return make_layout([layout[i] for i in range(len(wanted))]), swizzle
+
+
+def _flat(layout: Layout) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    return flatten_to_tuple(layout.shape), flatten_to_tuple(layout.stride)
+
+
+def _run(tensor: TracedTensor, smem: Layout, tile: Layout) -> list[tuple[int, int]]:
+    """The modes of the tensor that shared memory walks through first, counted flat, each with the elements taken of it."""
+    walked = coalesce(composition(tile, right_inverse(smem)))
+    shapes, strides = flat_modes(walked)
+    count = 0
+    while count < len(strides) and isinstance(strides[count], ScaledBasis) and is_one(strides[count].value):
+        count += 1
+    if not count:
+        raise refuse(
+            f"shared memory {smem} walks through the tile by {walked}: not along a mode of the tensor",
+            tensor,
+            "the mode of stride 1 in shared memory is a mode of the tile, taken from its first element on",
+        )
+    within = make_layout(tuple(shapes[:count]), stride=tuple(strides[:count]))
+    numbers = _numbered(tensor.shape)
+    shapes, strides = flat_modes(composition(make_identity_layout(tensor.shape), within))
+    found: list[tuple[int, int]] = []
+    for s, d in zip(shapes, strides, strict=True):
+        if not isinstance(s, int):
+            raise refuse(f"the box of a tile is static, but {within} takes {pretty_str(s)} elements of a mode", tensor)
+        if s > 1:
+            found.append((numbers[tuple(d.mode)], s))
+    if not found or not is_one(_flat(tensor.layout)[1][found[0][0]]):
+        raise refuse(
+            f"majorness: the contiguous mode of shared memory ({smem}) is mode {found[0][0] if found else '?'} of the tensor, whose "
+            "stride is not a static 1",
+            tensor,
+            "take a layout in shared memory of the tensor's major mode; mark_layout_dynamic(leading_dim=...) keeps that stride static",
+        )
+    return found
+
+
+def _numbered(shape: Any) -> dict[tuple[int, ...], int]:
+    """The number of each leaf of a shape by its path."""
+    paths: list[tuple[int, ...]] = []
+
+    def walk(s: Any, path: tuple[int, ...]) -> None:
+        if isinstance(s, tuple):
+            for i, x in enumerate(s):
+                walk(x, (*path, i))
+        else:
+            paths.append(path or (0,))
+
+    walk(shape, ())
+    return {path: number for number, path in enumerate(paths)}
+
+
+def _merged(
+    run: list[tuple[int, int]], tensor: TracedTensor, ratio: tuple[int, int], span: int
+) -> list[list[tuple[int, int]]]:
+    """Modes that are one run of global memory and small enough as one mode of the map; a row is no longer than the swizzle's."""
+    shapes, strides = _flat(tensor.layout)
+    groups: list[list[tuple[int, int]]] = []
+    for mode, extent in run:
+        if groups:
+            group = groups[-1]
+            first, before = group[0][0], group[-1]
+            length = prod(e for _, e in group)
+            limit = min(_BOX, span or _BOX) * ratio[1] // ratio[0] if len(groups) == 1 else _BOX
+            # past the end of a mode there is nothing: it is one with the next only if the tile has all of it
+            whole = isinstance(shapes[before[0]], int) and shapes[before[0]] == before[1]
+            step = strides[first]
+            if whole and isinstance(step, int) and is_same(strides[mode], step * length) and length * extent <= limit:
+                group.append((mode, extent))
+                continue
+        groups.append([(mode, extent)])
+    return groups
+
+
+def is_same(leaf: Any, number: int) -> bool:
+    """Whether a leaf is a certain static number."""
+    return isinstance(leaf, int) and leaf == number
+
+
+def _shared_out(box: list[int], multicast: int, tensor: Any) -> tuple[int, ...]:
+    """The part of a box that each of so many blocks copies: outer modes are cut first."""
+    box, left = list(box), multicast
+    for i in reversed(range(len(box))):
+        if left == 1:
+            break
+        if box[i] % left and left % box[i]:
+            raise refuse(
+                f"a box {tuple(box)} is not cut into {multicast} equal parts for num_multicast={multicast}", tensor
+            )
+        box[i], left = max(1, box[i] // left), max(1, left // box[i])
+    if left != 1:
+        raise refuse(f"a box of {prod(box)} elements has no {multicast} parts for num_multicast={multicast}", tensor)
+    return tuple(box)
+
+
+def _check_box(facts: TensorMapFacts, tensor: TracedTensor) -> None:
+    """Refuse boxes that the driver would refuse."""
+    for i, extent in enumerate(facts.box):
+        if extent > _BOX:
+            raise refuse(
+                f"a box has at most {_BOX} elements in each mode, and mode {i} of {facts.box} has {extent}",
+                tensor,
+                "take a smaller tile, or a layout in shared memory that breaks the mode up",
+            )
+    row = facts.box[0] * facts.bits
+    if row % (8 * _UNIT):
+        raise refuse(
+            f"rows of a box are multiples of {_UNIT} bytes, and {facts.box} has rows of {row / 8:g} bytes", tensor
+        )
+    span = _SWIZZLES[facts.swizzle]
+    if span and row > 8 * span:
+        raise refuse(f"rows of a box are at most {span} bytes with the swizzle {facts.swizzle}, got {row // 8}", tensor)
+
+
+def extents(facts: TensorMapFacts, tensor: TracedTensor) -> tuple[list[Any], list[Any], dict[int, Any]]:
+    """The extents of a map's modes in its elements; the bytes between elements of each mode but the first; by how much a step
+    along a mode of the tensor moves the coordinate, by the number of the mode.
+    """
+    shapes, steps = _flat(tensor.layout)
+    bits = element_bits(tensor.element_type)
+    sizes: list[Any] = []
+    strides: list[Any] = []
+    scales: dict[int, Any] = {}
+    for group in facts.modes:
+        common: Any = steps[group[0]]
+        for mode in group[1:]:
+            common = _common_divisor(common, steps[mode])
+        size: Any = 1
+        for mode in group:
+            scales[mode] = 1 if len(group) == 1 else _quotient(steps[mode], common)
+            size = shapes[mode] if len(group) == 1 else size + (_wide(shapes[mode]) - 1) * _wide(scales[mode])
+        sizes.append(size)
+        strides.append(_bytes(common, bits))
+    over, under = facts.ratio
+    if over != under:
+        sizes[0] = _wide(sizes[0]) * over // under
+    for i, stride in enumerate(strides[1:]):
+        if isinstance(stride, int) and (stride % _UNIT or not 0 <= stride < 1 << 40):
+            raise refuse(
+                f"strides are multiples of {_UNIT} bytes below 2**40, and mode {i + 1} has {stride} bytes", tensor
+            )
+    return sizes, strides[1:], scales
+
+
+def _wide(leaf: Any) -> Any:
+    return leaf if isinstance(leaf, int) else Int64(leaf)
+
+
+def _bytes(stride: Any, bits: int) -> Any:
+    return _wide(stride) * bits // 8 if bits % 8 else _wide(stride) * (bits // 8)
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    return a // b if isinstance(a, int) and isinstance(b, int) else Int32(_wide(a) // _wide(b))
+
+
+def _common_divisor(a: Any, b: Any) -> Any:
+    if isinstance(a, int) and isinstance(b, int):
+        return gcd(a, b)
+    if is_one(a) or is_one(b):
+        return 1
+    raise error(
+        DSLUserCodeTypeError,
+        f"more than {_RANK} modes are folded into one by the common divisor of their strides, which is not known for "
+        f"{pretty_str(a)} and {pretty_str(b)} (multiples of {get_divisibility(a)} and {get_divisibility(b)})",
+        hint="static strides, or a tensor of at most five modes",
+        depth=4,
+    )

@@ -1,0 +1,205 @@
+"""Atoms of the tensor memory accelerator, made from a tensor and the layout of its tiles in shared memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import trace as tracing
+from ...base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ...base_dsl.typing import Int16, Int64, NumericMeta
+from ..arch.values import kernel_only
+from ..atoms.atom import CopyAtom
+from ..layout.algebra import composition
+from ..layout.basis import ScaledBasis
+from ..layout.int_tuple import product_each, wrap
+from ..layout.layout import Layout, make_identity_layout
+from ..layout.tiling import make_layout_image_mask
+from ..tensor.iterator import AddressSpace, Coordinates
+from ..tensor.pointer import Pointer
+from ..tensor.tensor import TracedTensor
+from .tensor_map import describe, extents
+from .tma_ops import CopyBulkTensorTileG2SMulticastOp, TmaOp, TmaTrait
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .tensor_map import TensorMapFacts
+
+__all__ = [
+    "TmaInfo", "create_tma_multicast_mask", "make_tiled_tma_atom", "make_tiled_tma_atom_A", "make_tiled_tma_atom_B",
+    "prefetch_descriptor",
+]  # fmt: skip
+
+
+class TmaInfo:
+    """An atom, its coordinate tensor, and the layout of its tiles in shared memory. Unpacks into the first two."""
+
+    def __init__(self, atom: CopyAtom, tma_tensor: Any, smem_layout: Any = None) -> None:
+        self.atom = atom
+        self.tma_tensor = tma_tensor
+        self.smem_layout = smem_layout
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.atom, self.tma_tensor))
+
+    def __getitem__(self, index: int) -> Any:
+        return (self.atom, self.tma_tensor)[index]
+
+    def __len__(self) -> int:
+        return 2
+
+    def __repr__(self) -> str:
+        return f"TmaInfo({self.atom.op}, {self.tma_tensor}, {self.smem_layout})"
+
+
+def _tensor(tensor: Any, what: str) -> TracedTensor:
+    if not isinstance(tensor, TracedTensor) or not isinstance(tensor._iterator, Pointer):
+        raise error(
+            DSLUserCodeTypeError, f"{what} takes a tensor in global memory, got {type(tensor).__name__}", depth=3
+        )
+    if tensor.memspace not in (AddressSpace.gmem, AddressSpace.generic):
+        raise error(DSLUserCodeTypeError, f"{what} takes a tensor in global memory, got {tensor}", depth=3)
+    if not isinstance(tensor.layout, Layout):
+        raise error(DSLUserCodeTypeError, f"{what} takes a tensor with a plain layout, got {tensor}", depth=3)
+    return tensor
+
+
+def make_tiled_tma_atom(
+    op: Any,
+    gmem_tensor: Any,
+    smem_layout_: Any,
+    cta_tiler: Any,
+    num_multicast: int = 1,
+    *,
+    gmem_coord_tensor: Any = None,
+    internal_type: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> TmaInfo:
+    """The atom that copies tiles `cta_tiler` of a tensor to or from shared memory, where they lie by `smem_layout_`, and its coordinate tensor.
+
+    The coordinate tensor has the shape of the tensor; its elements are the coordinates that copies take. Called in host functions, which
+    encode the tensor map. Of `num_multicast` blocks each copies an equal part of a tile. `internal_type` is the element type of the map.
+    """
+    tensor = _tensor(gmem_tensor, "make_tiled_tma_atom")
+    if gmem_coord_tensor is not None:
+        raise error(DSLUserCodeTypeError, "make_tiled_tma_atom takes no gmem_coord_tensor", depth=2)
+    tiler = wrap(tuple(cta_tiler) if isinstance(cta_tiler, list) else cta_tiler)
+    if len(tiler) > len(tensor.layout):
+        raise error(
+            DSLUserCodeTypeError, f"a tile {cta_tiler} has more modes than {tensor}: one for each of the first", depth=2
+        )
+    tile = composition(make_identity_layout(tensor.shape), tiler)
+    return _atom(op, tensor, smem_layout_, tile, num_multicast, internal_type)
+
+
+def _atom(op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multicast: Any, internal_type: Any) -> TmaInfo:
+    if not isinstance(op, TmaOp):
+        raise error(
+            DSLUserCodeTypeError,
+            f"{op!r} is no copy of the tensor memory accelerator",
+            hint="CopyBulkTensorTileG2SOp(), CopyBulkTensorTileG2SMulticastOp() or CopyBulkTensorTileS2GOp() of cute.nvgpu.cpasync",
+            depth=3,
+        )
+    if not isinstance(multicast, int) or multicast < 1:
+        raise error(DSLUserCodeTypeError, f"num_multicast is {multicast!r}: a static number from 1 on", depth=3)
+    if internal_type is not None and not isinstance(internal_type, NumericMeta):
+        raise error(
+            DSLUserCodeTypeError, f"internal_type is a numeric type such as Uint8, got {internal_type!r}", depth=3
+        )
+    if tracing.require("make_tiled_tma_atom()").function.kind == "kernel":
+        raise error(
+            DSLRuntimeError,
+            "make_tiled_tma_atom was called in a kernel: the tensor map is encoded on the host",
+            hint="call it in the @jit function and pass the atom and the coordinate tensor to the kernel",
+            depth=3,
+        )
+    facts = describe(tensor, smem_layout, tile, multicast, internal_type)
+    sizes, strides, scales = extents(facts, tensor)
+    from ...dialects import nvgpu
+
+    map_ = nvgpu.tma.tensor_map_encode(
+        tensor.iterator.ir_value(), [Int64(s).ir_value() for s in sizes], [Int64(s).ir_value() for s in strides],
+        element=facts.element, box=facts.box, swizzle=facts.swizzle, tensor=str(tensor),
+    )  # fmt: skip
+    atom = CopyAtom(op, op.trait(tensor.element_type, facts, map_))
+    return TmaInfo(atom, _coordinate_tensor(tensor, facts, scales), smem_layout)
+
+
+def _coordinate_tensor(tensor: TracedTensor, facts: TensorMapFacts, scales: dict[int, Any]) -> TracedTensor:
+    """The tensor of the coordinates that copies take for the elements of a tensor; modes that a map leaves out count nothing."""
+    place = {mode: i for i, modes in enumerate(facts.modes) for mode in modes}
+    count = 0
+
+    def strides(s: Any) -> Any:
+        nonlocal count
+        if isinstance(s, tuple):
+            return tuple(strides(x) for x in s)
+        mode, count = count, count + 1
+        known = mode in place and not (isinstance(s, int) and s == 1)
+        return ScaledBasis(scales[mode], place[mode]) if known else 0
+
+    return TracedTensor(Coordinates((0,) * facts.rank), Layout(tensor.shape, strides(tensor.shape)))
+
+
+def _operand(
+    operand: str, op: Any, tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any, internal_type: Any
+) -> TmaInfo:  # fmt: skip
+    """The atom of an operand of a tiled MMA, whose tiles lie in shared memory as (MMA, MMA_M or MMA_N, MMA_K, ...)."""
+    name = f"make_tiled_tma_atom_{operand}"
+    tensor = _tensor(tensor, name)
+    if not hasattr(tiled_mma, "partition_shape_A"):
+        raise error(DSLUserCodeTypeError, f"{name} takes a tiled MMA, got {type(tiled_mma).__name__}", depth=3)
+    rows, depth = mma_tiler_mnk[0 if operand == "A" else 1], mma_tiler_mnk[2]
+    whole = composition(make_identity_layout(tensor.shape), (rows, depth))
+    thread = tiled_mma.get_slice(0)
+    part = getattr(thread, f"partition_{operand}")(TracedTensor(Coordinates((0,) * len(tensor.layout)), whole))
+    # of (V, M, N, K) the blocks along N share A, those along M share B
+    multicast = 1
+    if isinstance(op, CopyBulkTensorTileG2SMulticastOp):
+        if cluster_shape_vmnk is None:
+            raise error(DSLUserCodeTypeError, f"{name} of a multicast needs cluster_shape_vmnk", depth=3)
+        shape = getattr(cluster_shape_vmnk, "shape", cluster_shape_vmnk)
+        multicast = product_each(shape)[2 if operand == "A" else 1]
+    return _atom(op, tensor, smem_layout, part.layout, multicast, internal_type)
+
+
+def make_tiled_tma_atom_A(
+    op: Any, gmem_tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any = None, *,
+    internal_type: Any = None, loc: Any = None, ip: Any = None,
+) -> TmaInfo:  # fmt: skip
+    """The atom for tiles (M, K) of A, which lie in shared memory as a tiled MMA takes them: (MMA, MMA_M, MMA_K, ...)."""
+    return _operand("A", op, gmem_tensor, smem_layout, mma_tiler_mnk, tiled_mma, cluster_shape_vmnk, internal_type)
+
+
+def make_tiled_tma_atom_B(
+    op: Any, gmem_tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any = None, *,
+    internal_type: Any = None, loc: Any = None, ip: Any = None,
+) -> TmaInfo:  # fmt: skip
+    """The atom for tiles (N, K) of B: (MMA, MMA_N, MMA_K, ...)."""
+    return _operand("B", op, gmem_tensor, smem_layout, mma_tiler_mnk, tiled_mma, cluster_shape_vmnk, internal_type)
+
+
+def create_tma_multicast_mask(
+    cta_layout_vmnk: Layout, cta_coord_vmnk: Any, mcast_mode: int, *, loc: Any = None, ip: Any = None
+) -> Int16:
+    """The blocks of a cluster that differ from one only in a mode of (V, M, N, K), a bit for each: 2 for A, 1 for B."""
+    return Int16(make_layout_image_mask(cta_layout_vmnk, cta_coord_vmnk, mcast_mode))
+
+
+def tma_trait(atom: Any, what: str) -> TmaTrait:
+    """The trait of an atom of the tensor memory accelerator."""
+    atom = atom.atom if isinstance(atom, TmaInfo) else atom
+    trait = atom.trait if isinstance(atom, CopyAtom) else None
+    if not isinstance(trait, TmaTrait):
+        got = f"an atom of {atom.op}" if isinstance(atom, CopyAtom) else type(atom).__name__
+        raise error(DSLUserCodeTypeError, f"{what} takes an atom of make_tiled_tma_atom, got {got}", depth=3)
+    return trait
+
+
+def prefetch_descriptor(tma_atom: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Ask for the tensor map of an atom to be brought close. Has no effect that a program could see."""
+    from ...dialects import nvgpu
+
+    kernel_only("prefetch_descriptor")
+    nvgpu.tma.tensor_map_prefetch(tma_trait(tma_atom, "prefetch_descriptor").address())

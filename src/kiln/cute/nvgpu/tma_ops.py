@@ -1,0 +1,358 @@
+"""Copies of boxes by the tensor memory accelerator as atoms (`cp.async.bulk.tensor`, from sm_90 on).
+
+All threads of a warp call `cute.copy` together, and one of them, always the same, starts the copies. What they need is computed before
+that thread is chosen: addresses and coordinates are then the same in all threads, and stay in uniform registers.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import (
+    BFloat16,
+    Float16,
+    Float32,
+    Int16,
+    Int32,
+    Int64,
+    Uint32,
+    Uint64,
+)  # fmt: skip
+from ..arch.values import choice, i32, kernel_only, pointer
+from ..arch.warp import elect_one
+from ..atoms.atom import CopyOp, CopyTrait
+from ..atoms.copying import guarded
+from ..layout.composed_layout import ComposedLayout
+from ..layout.int_tuple import pretty_str, product
+from ..layout.layout import make_layout
+from ..layout.leaf import leaf_add
+from ..tensor.iterator import Coordinates
+from ..tensor.pointer import AddressSpace, element_bits, known_alignment, recast_ptr
+from ..tensor.tensor import TracedTensor
+from .access import memory
+from .common import CtaGroup
+from .tensor_map import swizzle_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...mlir import ir
+    from .tensor_map import TensorMapFacts
+
+_ALIGNMENT = 128
+"""Bytes a box in shared memory is aligned to."""
+
+
+class ReductionKind(enum.Enum):
+    """What a reducing copy does with an element and the one that is there."""
+
+    ADD = "add"
+    MIN = "min"
+    MAX = "max"
+    INC = "inc"
+    DEC = "dec"
+    AND = "and"
+    OR = "or"
+    XOR = "xor"
+
+
+_WORDS = (Int32, Uint32, Int64, Uint64)
+_REDUCED = {
+    "add": (Uint32, Int32, Uint64, Float32, Float16, BFloat16),
+    "min": (*_WORDS, Float16, BFloat16), "max": (*_WORDS, Float16, BFloat16),
+    "inc": (Uint32,), "dec": (Uint32,), "and": _WORDS, "or": _WORDS, "xor": _WORDS,
+}  # fmt: skip
+"""The element types that each reduction takes."""
+
+
+class TmaOp(CopyOp):
+    """A copy of boxes; its atoms are made from tensors."""
+
+    def make_trait(self, copy_internal_type: Any, **kwargs: Any) -> CopyTrait:
+        raise error(
+            DSLUserCodeTypeError,
+            f"make_copy_atom of {type(self).__name__}: its atoms belong to a tensor",
+            hint="cute.nvgpu.cpasync.make_tiled_tma_atom(op, gmem_tensor, smem_layout, cta_tiler)",
+            depth=2,
+        )
+
+    def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any) -> TmaTrait:
+        """The trait of an atom with a tensor map."""
+        raise NotImplementedError
+
+
+class _TmaLoadOp(TmaOp):
+    multicast = False
+
+    def __init__(self, cta_group: Any = CtaGroup.ONE) -> None:
+        if not isinstance(cta_group, CtaGroup):
+            raise error(DSLUserCodeTypeError, f"cta_group is {cta_group!r}", hint="CtaGroup.ONE or CtaGroup.TWO")
+        if cta_group is not CtaGroup.ONE:
+            raise error(DSLUserCodeTypeError, "copies of two blocks together (CtaGroup.TWO) need sm_100", depth=2)
+        self.cta_group = cta_group
+
+    def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any) -> TmaTrait:
+        return TmaLoadTrait(value_type, facts, map_, self.multicast)
+
+
+class CopyBulkTensorTileG2SOp(_TmaLoadOp):
+    """Copy a tile of a tensor in global memory to shared memory; its bytes are taken from what an mbarrier expects."""
+
+
+class CopyBulkTensorTileG2SMulticastOp(_TmaLoadOp):
+    """The same, to every block of the cluster whose bit is set in a mask, at the same place in each."""
+
+    multicast = True
+
+
+class CopyBulkTensorTileS2GOp(TmaOp):
+    """Copy a tile from shared memory to a tensor in global memory, as part of the chosen thread's bulk group."""
+
+    def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any) -> TmaTrait:
+        return TmaStoreTrait(value_type, facts, map_, None)
+
+
+class CopyReduceBulkTensorTileS2GOp(TmaOp):
+    """Combine the elements of a tensor in global memory with a tile in shared memory, each atomically."""
+
+    def __init__(self, reduction_kind: Any = ReductionKind.ADD) -> None:
+        self.reduction_kind = ReductionKind(choice("reduction_kind", reduction_kind, tuple(_REDUCED)))
+
+    def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any) -> TmaTrait:
+        kind = self.reduction_kind.value
+        if value_type not in _REDUCED[kind]:
+            names = ", ".join(t.__name__ for t in _REDUCED[kind])
+            raise error(
+                DSLUserCodeTypeError,
+                f"a reducing copy ({kind}) of {value_type.__name__} elements",
+                hint=f"{kind} takes {names}",
+                depth=3,
+            )
+        return TmaStoreTrait(value_type, facts, map_, kind)
+
+
+class TmaTrait(CopyTrait):
+    """Boxes between a tensor and shared memory. `facts` say what its map does not change; `map` is a value of the program."""
+
+    def __init__(self, value_type: Any, facts: TensorMapFacts, map_: Any) -> None:
+        self.facts = facts
+        self.map = map_
+        layout = make_layout((1, facts.values), stride=(0, 1))
+        super().__init__(value_type, make_layout(1), layout, layout)
+
+    def _with_map(self, map_: Any) -> Any:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made.map = map_
+        return made
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        return [self.map]
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+        return self._with_map(values[0])
+
+    def __kiln_static_key__(self) -> Any:
+        return self.facts
+
+    def address(self, tma_desc_ptr: Any = None) -> ir.Value:
+        """Where the tensor map lies: the atom's, or another of the same kind."""
+        from ...dialects import nvgpu
+
+        if tma_desc_ptr is None:
+            return nvgpu.tma.tensor_map_address(self.map)
+        return pointer(tma_desc_ptr, "tma_desc_ptr")
+
+    def places(self, tensor: Any, what: str) -> list[list[ir.Value]]:
+        """The coordinates of each box of a coordinate tensor."""
+        if not isinstance(tensor, TracedTensor) or not isinstance(tensor._iterator, Coordinates):
+            got = f"a tensor in {tensor.memspace}" if isinstance(tensor, TracedTensor) else type(tensor).__name__
+            raise error(
+                DSLUserCodeTypeError,
+                f"{what} of this copy is a coordinate tensor, got {got}",
+                hint="partition the second result of make_tiled_tma_atom with tma_partition",
+                depth=4,
+            )
+        return [self._coordinates(tensor, i * self.facts.values) for i in range(self._count(tensor, what))]
+
+    def _count(self, tensor: TracedTensor, what: str) -> int:
+        count = product(tensor.shape)
+        if not isinstance(count, int) or count % self.facts.values or not count:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{what} of shape {pretty_str(tensor.shape)} is copied by boxes of {self.facts.values} elements",
+                hint="mode 0 is (TMA, TMA_Iter) of tma_partition, other modes are sliced or static: t[(None, stage)]",
+                depth=5,
+            )
+        return count // self.facts.values
+
+    def _coordinates(self, tensor: TracedTensor, index: int) -> list[ir.Value]:
+        found = tensor._iterator.element(tensor.layout(index))
+        found = list(found) if isinstance(found, tuple) else [found]
+        if len(found) != self.facts.rank or any(isinstance(c, tuple) for c in found):
+            raise error(
+                DSLUserCodeTypeError,
+                f"a coordinate {pretty_str(tuple(found))} for a tensor map of {self.facts.rank} modes",
+                hint="the coordinate tensor comes from the same make_tiled_tma_atom as the atom",
+                depth=5,
+            )
+        over, under = self.facts.ratio
+        if over != under:
+            found[0] = found[0] * over // under
+        return [i32(c) for c in found]
+
+    def boxes(self, tensor: Any, what: str) -> list[ir.Value]:
+        """The address of each box in shared memory. The accelerator swizzles by itself: addresses are those before the swizzle."""
+        memory(tensor, what, AddressSpace.smem)
+        if tensor.element_type is not self.value_type:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{what} has {tensor.element_type.__name__} elements, and the atom copies {self.value_type.__name__}",
+                hint="a copy does not convert; recast_tensor sees the same memory as another type",
+                depth=4,
+            )
+        layout, seen = tensor.layout, tensor.iterator.swizzle
+        start: Any = 0
+        if isinstance(layout, ComposedLayout):
+            layout, start, seen = layout.outer, layout.offset, layout.inner
+        if seen is not None and seen.num_bits and swizzle_kind(seen, tensor) != self.facts.swizzle:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{what} is seen through {seen}, and the tensor map swizzles by {self.facts.swizzle}",
+                hint="make the atom with the layout that shared memory is seen through",
+                depth=4,
+            )
+        base, found = recast_ptr(tensor.iterator, None), []
+        for i in range(self._count(tensor, what)):
+            offset = leaf_add(start, layout(i * self.facts.values))
+            known = known_alignment(base, offset)
+            if known % _ALIGNMENT and isinstance(offset, int) and base.alignment % _ALIGNMENT == 0:
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"box {i} of {what} starts {offset * element_bits(self.value_type) // 8} bytes into it, at a multiple of "
+                    f"{known} bytes: boxes are aligned to {_ALIGNMENT}",
+                    hint="take a layout in shared memory whose boxes are larger",
+                    depth=4,
+                )
+            if base.alignment % _ALIGNMENT:
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"boxes in shared memory are aligned to {_ALIGNMENT} bytes, and {what} is only known to be to {base.alignment}",
+                    hint=f"allocate it aligned: byte_alignment={_ALIGNMENT}, cute.struct.Align[..., 1024]",
+                    depth=4,
+                )
+            found.append((base + offset).ir_value())
+        return found
+
+    def pairs(self, boxes: list[Any], places: list[Any]) -> list[tuple[Any, Any]]:
+        """Each box with its place."""
+        if len(boxes) != len(places):
+            raise error(
+                DSLUserCodeTypeError,
+                f"a copy of {len(places)} boxes of the tensor and {len(boxes)} in shared memory, of {self.facts.values} elements each",
+                hint="slice both so that the same number of tiles is left: t[(None, stage)]",
+                depth=4,
+            )
+        return list(zip(boxes, places, strict=True))
+
+    def prefetch(self, src: Any) -> None:
+        """Ask for boxes to be brought into the L2 cache."""
+        from ...dialects import nvgpu
+
+        kernel_only("prefetch")
+        map_, places = self.address(), self.places(src, "the source")
+        with elect_one():
+            for place in places:
+                nvgpu.tma.tma_prefetch(map_, place)
+
+
+def _policy(cache_policy: Any) -> ir.Value | None:
+    return None if cache_policy is None else Int64(cache_policy).ir_value()
+
+
+def _under(pred: Any, move: Any) -> None:
+    def chosen() -> None:
+        with elect_one():
+            move()
+
+    if pred is None:
+        chosen()
+    elif isinstance(pred, TracedTensor):
+        raise error(DSLUserCodeTypeError, "a copy of boxes has one predicate, a Boolean", depth=4)
+    else:
+        guarded(pred, chosen)
+
+
+class TmaLoadTrait(TmaTrait):
+    """Boxes from a tensor to shared memory, of this block or of several."""
+
+    def __init__(self, value_type: Any, facts: TensorMapFacts, map_: Any, multicast: bool) -> None:
+        super().__init__(value_type, facts, map_)
+        self.multicast = multicast
+
+    def copy(
+        self, src: Any, dst: Any, pred: Any, *, tma_bar_ptr: Any = None, mcast_mask: Any = None, tma_desc_ptr: Any = None,
+        cache_policy: Any = None,
+    ) -> None:  # fmt: skip
+        from ...dialects import nvgpu
+
+        kernel_only("copy")
+        if tma_bar_ptr is None:
+            raise error(
+                DSLUserCodeTypeError,
+                "a copy of a tile to shared memory needs an mbarrier",
+                hint="cute.copy(atom, src, dst, tma_bar_ptr=...): its bytes are taken from what the mbarrier expects",
+                depth=3,
+            )
+        if self.multicast and mcast_mask is None:
+            raise error(
+                DSLUserCodeTypeError,
+                "a copy to several blocks of a cluster needs a mask of them",
+                hint="cute.copy(atom, ..., mcast_mask=cute.make_layout_image_mask(cluster_layout, coordinate, mode))",
+                depth=3,
+            )
+        places, boxes = self.places(src, "the source"), self.boxes(dst, "the destination")
+        pairs = self.pairs(boxes, places)
+        barrier, map_, policy = (
+            pointer(tma_bar_ptr, "tma_bar_ptr", "smem"),
+            self.address(tma_desc_ptr),
+            _policy(cache_policy),
+        )
+        mask = _mask(mcast_mask) if self.multicast else None
+
+        def move() -> None:
+            for box, place in pairs:
+                nvgpu.tma.tma_load(map_, box, barrier, place, mask=mask, policy=policy)
+
+        _under(pred, move)
+
+
+def _mask(mask: Any) -> ir.Value:
+    if isinstance(mask, int):
+        if not 0 < mask < 1 << 16:
+            raise error(DSLUserCodeTypeError, f"mcast_mask is {mask:#x}: 1 to 16 bits, one of each block", depth=4)
+        mask = mask - (1 << 16) if mask >> 15 else mask
+    return Int16(mask).ir_value()
+
+
+class TmaStoreTrait(TmaTrait):
+    """Boxes from shared memory to a tensor, or combined with what is there."""
+
+    def __init__(self, value_type: Any, facts: TensorMapFacts, map_: Any, reduction: str | None) -> None:
+        super().__init__(value_type, facts, map_)
+        self.reduction = reduction
+
+    def copy(self, src: Any, dst: Any, pred: Any, *, tma_desc_ptr: Any = None, cache_policy: Any = None) -> None:
+        from ...dialects import nvgpu
+
+        kernel_only("copy")
+        places, boxes = self.places(dst, "the destination"), self.boxes(src, "the source")
+        pairs, map_, policy = self.pairs(boxes, places), self.address(tma_desc_ptr), _policy(cache_policy)
+
+        def move() -> None:
+            for box, place in pairs:
+                nvgpu.tma.tma_store(map_, box, place, reduction=self.reduction, policy=policy)
+
+        _under(pred, move)

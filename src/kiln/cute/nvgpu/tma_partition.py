@@ -1,0 +1,84 @@
+"""What one block copies of tiles with an atom of the tensor memory accelerator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..layout.algebra import coalesce, composition
+from ..layout.composed_layout import ComposedLayout
+from ..layout.int_tuple import pretty_str
+from ..layout.inverses import right_inverse
+from ..layout.layout import Layout, cosize, make_layout, rank, size
+from ..layout.leaf import is_zero
+from ..layout.tiling import logical_divide, tile_to_shape
+from ..tensor.tensor import TracedTensor
+from .tma_atom import tma_trait
+
+__all__ = ["tma_partition"]
+
+
+def tma_partition(
+    atom: Any, cta_coord: Any, cta_layout: Any, smem_tensor: Any, gmem_tensor: Any, *, loc: Any = None, ip: Any = None
+) -> tuple[Any, ...]:
+    """A tensor in shared memory and one or several coordinate tensors, mode 0 of each a tile, as an atom copies them.
+
+    Mode 0 becomes (TMA, TMA_Iter): what one instruction copies, and how many there are; other modes stay. `cta_layout` maps the
+    coordinate of the block to its number among those that share the tile: the results start at its part.
+    """
+    values = tma_trait(atom, "tma_partition").facts.values
+    several = isinstance(gmem_tensor, (tuple, list))
+    tensors = [smem_tensor, *(gmem_tensor if several else [gmem_tensor])]
+    for tensor in tensors:
+        if not isinstance(tensor, TracedTensor):
+            raise error(DSLUserCodeTypeError, f"tma_partition takes tensors, got {type(tensor).__name__}", depth=2)
+    order = _order(smem_tensor, values)
+    for tensor in tensors[1:]:
+        if size(tensor, mode=[0]) != size(smem_tensor, mode=[0]):
+            raise error(
+                DSLUserCodeTypeError,
+                f"mode 0 of {tensor} and of {smem_tensor} are tiles of {pretty_str(size(tensor, mode=[0]))} and "
+                f"{size(smem_tensor, mode=[0])} elements: they are the same tile",
+                hint="group the modes of the tile first: cute.group_modes(t, 0, 2)",
+                depth=2,
+            )
+    start = _start(cta_coord, cta_layout, values)
+    return tuple(_part(tensor, order, start) for tensor in tensors)
+
+
+def _order(tensor: TracedTensor, values: int) -> Layout:
+    """(element of an instruction, instruction) -> index in the tile: as elements follow each other in shared memory."""
+    layout = tensor.layout.outer if isinstance(tensor.layout, ComposedLayout) else tensor.layout
+    count = size(layout, mode=[0])
+    if not layout[0].is_static() or count % values:
+        raise error(
+            DSLUserCodeTypeError,
+            f"mode 0 of {tensor} is copied by boxes of {values} elements",
+            hint="it is the tile that the atom was made for, static: cute.group_modes(t, 0, 2)",
+            depth=3,
+        )
+    inverse = right_inverse(layout[0])
+    if size(inverse) != count:
+        inverse = tile_to_shape(make_layout(inverse), count)
+    return logical_divide(inverse, make_layout(values))
+
+
+def _start(cta_coord: Any, cta_layout: Any, values: int) -> Any:
+    """The first element of a block's part of what an instruction copies."""
+    if not isinstance(cta_layout, Layout):
+        raise error(
+            DSLUserCodeTypeError,
+            f"cta_layout is a layout of the blocks that share a tile, got {cta_layout!r}",
+            hint="cute.make_layout(1) without multicast",
+            depth=3,
+        )
+    blocks = cosize(cta_layout)
+    if not isinstance(blocks, int) or values % blocks:
+        raise error(DSLUserCodeTypeError, f"{values} elements are shared out to the blocks {cta_layout}", depth=3)
+    return cta_layout(cta_coord) * (values // blocks)
+
+
+def _part(tensor: TracedTensor, order: Layout, start: Any) -> TracedTensor:
+    rest = (None,) * (rank(tensor) - 1)
+    split = coalesce(composition(tensor, (order, *rest)), target_profile=((1, 1),))
+    return split if is_zero(start) else split._domain_offset(((start, 0), *(0,) * len(rest)))
