@@ -261,7 +261,8 @@ def tensor_map_prefetch(map_: ir.Value) -> None:
 class TensorMapReplace(CuteNvgpu.Operation, name="tensor_map_replace"):
     """Replace a field of a tensor map in shared or global memory; of mode `ordinal` where there is one for each (sm_90a).
 
-    `value` is the address (i64), bytes (i64) for `global_stride`, an i32 else. One thread executes it.
+    `value` is the address (i64), bytes (i64) for `global_stride`, an i32 else, with PTX's numbers: the rank less one, and constants
+    for `elemtype`, `interleave_layout`, `swizzle_mode` and `fill_mode`. One thread executes it.
     """
 
     map: ext.Operand[Pointer]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLArchitectureError
 from ...dialects import cute
+from ...dialects.nvgpu.tma import TensorMap
 from ...mlir import context, ir
 from ..lowering import expansion as lowering
 from ..lowering.arithmetic import element_of
@@ -48,6 +49,8 @@ class Kernel:
     dynamic: bool = False
     """Whether it uses dynamic shared memory."""
 
+    tensor_maps: list[int] = dataclasses.field(default_factory=list)
+    """Positions of the arguments that are tensor maps."""
     merge_smem: bool = False
     """Whether branches that exclude each other share memory."""
     smem_bytes: int = 0
@@ -264,6 +267,7 @@ def _expand_function(expansion: Expansion, kernel: Kernel) -> None:
         )
     )
     if cute.KERNEL in func.attributes:
+        kernel.tensor_maps = [n for n, type_ in enumerate(signature.inputs) if isinstance(type_, TensorMap)]
         _global_arguments(func, list(signature.inputs))
     expand_operations(x, tasks)
     for op in work.casts:

@@ -8,9 +8,10 @@ until it is loaded.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...dialects import cute
+from ...dialects.nvgpu.tma import TensorMap
 from ...mlir import context, ir
 from ..host import call_context as shared
 from ..lowering.builder import Builder, int_type, parsed_type, ptr_type
@@ -73,15 +74,20 @@ def _known_ones(values: Sequence[ir.Value]) -> bool:
 
 @HANDLERS.expands("cute_nvgpu.driver_launch")
 def _driver_launch(x: Expander, op: ir.Operation, _o: Types, _r: Types, outside: Builder) -> list[ir.Value]:
-    *sizes, smem, stream, _packed = op.operands
+    *sizes, smem, stream, packed = op.operands
     arguments, events = cute.launch_parts(op)
+    types: Any = packed.type  # those of the dialect
+    are_maps = [isinstance(types.get_type(number), TensorMap) for number in range(len(arguments))]
     index, site = op.attributes["index"].value, x.module.site(op, "launch", "", op.attributes["name"].value)
     i32, i64 = int_type(32), int_type(64)
     entry = x.at_entry(op.location)
     config = entry.alloca(i64, _CONFIG_BYTES // 8)
     attributes = entry.alloca(i64, _MOST_ATTRIBUTES * ATTRIBUTE_BYTES // 8)
     pointers = entry.alloca(ptr_type(), max(len(arguments), 1))
-    places = [entry.alloca(carrier_type(value.type), 1, 16) for value in arguments]
+    places = [  # a map is a pointer to what the kernel gets
+        value if is_map else entry.alloca(carrier_type(value.type), 1, 16)
+        for value, is_map in zip(arguments, are_maps, strict=True)
+    ]
 
     # a call that has failed launches nothing more
     status = outside.load(i32, outside.byte_gep(x.function.context, shared.offset("status")))
@@ -99,7 +105,8 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Types, _r: Types, outside:
     *sizes, smem = narrow
 
     for number, (value, place) in enumerate(zip(arguments, places, strict=True)):
-        b.store(to_carrier(b, value), place)
+        if place != value:
+            b.store(to_carrier(b, value), place)
         b.store(place, b.gep(pointers, ptr_type(), number))
     for number, size in enumerate(sizes[:3]):
         b.store(size, b.byte_gep(config, _GRID + 4 * number))

@@ -18,7 +18,7 @@ from .codegen import newest_ptx
 from .expand import Expansion, expand_module
 from .math import f32
 from .math.f32 import OUTLINED
-from .ops import async_copy, cluster, control, cute, math, mbarrier, memory, mma, sync, warp
+from .ops import async_copy, cluster, control, cute, math, mbarrier, memory, mma, sync, tma, warp
 from .ops.narrow_conversions import narrow_conversion
 from .passes.fma_contraction import allow_contraction
 from .passes.if_conversion import convert_branches
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 HANDLERS = combined(
     shared_arithmetic.HANDLERS, shared_memory.HANDLERS, cute.HANDLERS, math.HANDLERS, f32.HANDLERS, sync.HANDLERS, warp.HANDLERS,
-    memory.HANDLERS, mbarrier.HANDLERS, async_copy.HANDLERS, cluster.HANDLERS, mma.HANDLERS, control.HANDLERS,
+    memory.HANDLERS, mbarrier.HANDLERS, async_copy.HANDLERS, tma.HANDLERS, cluster.HANDLERS, mma.HANDLERS, control.HANDLERS,
 )  # fmt: skip
 """How the NVIDIA target expands operations."""
 
@@ -103,6 +103,8 @@ def _attributes(module: ir.Module, expansion: Expansion, facts: list[LaunchFacts
                 func.attributes["always_inline"] = ir.UnitAttr.get()
             continue
         func.attributes["nvvm.kernel"] = ir.UnitAttr.get()
+        if expansion.kernels[name].tensor_maps:
+            _pass_by_value(func, expansion.kernels[name].tensor_maps)
         fact = by_name[name]
         if fact.max_threads:
             func.attributes["nvvm.maxntid"] = ir.DenseI32ArrayAttr.get([fact.max_threads])
@@ -112,6 +114,17 @@ def _attributes(module: ir.Module, expansion: Expansion, facts: list[LaunchFacts
             func.attributes["nvvm.minctasm"] = ir.IntegerAttr.get(int_type(32), fact.min_blocks)
         if fact.cluster and fact.cluster != (1, 1, 1) and features.CLUSTERS.on(expansion.arch):
             func.attributes["nvvm.cluster_dim"] = ir.DenseI32ArrayAttr.get(list(fact.cluster))
+
+
+def _pass_by_value(func: ir.Operation, arguments: list[int]) -> None:
+    """Let arguments be the tensor maps that they point to, in constant memory: without `grid_constant` LLVM would copy them."""
+    count = len(func.regions[0].blocks[0].arguments)
+    given = list(func.attributes["arg_attrs"]) if "arg_attrs" in func.attributes else [ir.DictAttr.get({})] * count
+    for number in arguments:
+        given[number] = ir.Attribute.parse(
+            "{llvm.byval = !llvm.array<128 x i8>, llvm.align = 128 : i64, nvvm.grid_constant}"
+        )
+    func.attributes["arg_attrs"] = ir.ArrayAttr.get(given)
 
 
 # Intrinsics that NVPTX cannot select: it would end the process. What reaches LLVM of them is a mistake of the lowering.

@@ -61,8 +61,8 @@ class NvidiaExecutable(Executable):
     def __init__(self, code: Code, artifacts: Artifacts, options: CompileOptions) -> None:
         from ..host.call_context import WRAPPER
         from ..host.jit import Library
-        from ..host.runtime import PARTS
         from .launch import TABLE
+        from .parts import PARTS
 
         self.code = code
         self.artifacts = artifacts
@@ -274,7 +274,7 @@ class NvidiaTarget(Target):
         from ..host.expand import Expansion
         from ..host.lower import HANDLERS, lower
         from ..lowering.expansion import combined
-        from . import launch
+        from . import launch, parts
 
         with compilation.stage("outline-kernels"), context():
             _mark_launches(compilation.module, code.kernels, code.arch)
@@ -286,6 +286,8 @@ class NvidiaTarget(Target):
             with compilation.stage("host"):
                 code.host = jit.emit_object(jit.optimize(text, 1), 1)
                 jit.part_library(runtime.REPORTS)  # the host code needs it, and ptxas is not done yet
+                if parts.TENSOR_MAPS.exports[0] in text:
+                    jit.part_library(parts.TENSOR_MAPS)
         except RuntimeError as failure:
             path = compilation.write_rejected("failed.host.ll", text)
             raise CompilerDiagnosticError(

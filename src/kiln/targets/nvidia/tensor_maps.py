@@ -1,0 +1,144 @@
+"""Encoding tensor maps with the CUDA driver, and keeping those that were made: asking the driver again takes a microsecond."""
+# pyright: reportReturnType=false
+
+from __future__ import annotations
+
+from ...native import (
+    Array,
+    Fn,
+    Library,
+    Ptr,
+    address,
+    atomic,
+    atomic_store,
+    extern,
+    i32,
+    native,
+    ref,
+    struct,
+    text,
+    u32,
+    u64,
+)
+from ..host.libc import memcpy, memset
+from ..host.tensor_map_rules import REFUSED
+from ..host.tensor_maps import Finding, Request, broken, broken_rule
+
+maps = Library("cuda_tensor_maps", prefix="kiln_cpu_")
+
+WORDS = 22
+"""Words of a request."""
+MAP_BYTES = 128
+ENTRIES = 256
+"""A power of two."""
+
+
+@struct
+class Entry:
+    """A map that was made, for the request whose hash has this place. All zeros: none, since no request has a rank of 0."""
+
+    lock: u64
+    request: Array[u64, 22]
+    map: Array[u64, 16]
+
+
+NOT_LOOKED_FOR, THERE, NOT_THERE = range(3)
+_RTLD_NOW = 2
+_NOT_FOUND = 500
+"""The driver's own number for a function that it lacks."""
+
+driver = maps.variable("map_driver", i32)
+tiled = maps.variable("map_tiled", u64)
+im2col = maps.variable("map_im2col", u64)
+entries = maps.variable("map_entries", Array[Entry, ENTRIES])
+
+
+@extern
+def dlopen(name: Ptr, flags: i32) -> Ptr: ...
+
+
+@extern
+def dlsym(library: Ptr, name: Ptr) -> Ptr: ...
+
+
+@extern
+def memcmp(left: Ptr, right: Ptr, bytes_: u64) -> i32: ...
+
+
+@native
+def find_driver() -> None:
+    """Look for the driver and its functions. Threads that do so at a time find the same."""
+    found = i32(NOT_THERE)
+    library = dlopen(text("libcuda.so.1"), _RTLD_NOW)
+    if library != None:
+        tiled.value = address(dlsym(library, text("cuTensorMapEncodeTiled")))
+        im2col.value = address(dlsym(library, text("cuTensorMapEncodeIm2col")))
+        start = address(dlsym(library, text("cuInit")))
+        if start != 0 and Fn[[u32], i32](start)(0) == 0:
+            found = i32(THERE)
+    atomic_store(driver.place, found, "release")
+
+
+@native
+def ask_driver(request: Ptr[Request], map_: Ptr) -> i32:
+    """The driver's status."""
+    sizes, strides, steps = ref(request).sizes, ref(request).strides, ref(request).element_strides
+    if request.im2col != 0:
+        if im2col.value == 0:
+            return _NOT_FOUND
+        encode_pixels = Fn[[Ptr, i32, i32, u64, Ptr, Ptr, Ptr, Ptr, u32, u32, Ptr, i32, i32, i32, i32], i32](
+            im2col.value
+        )
+        return encode_pixels(
+            map_, request.element, request.rank, request.base, sizes, strides, ref(request).corners, ref(request.corners)[3],
+            request.box[0], request.box[1], steps, request.interleave, request.swizzle, request.promotion, request.fill,
+        )  # fmt: skip
+    if tiled.value == 0:
+        return _NOT_FOUND
+    encode = Fn[[Ptr, i32, i32, u64, Ptr, Ptr, Ptr, Ptr, i32, i32, i32, i32], i32](tiled.value)
+    return encode(
+        map_, request.element, request.rank, request.base, sizes, strides, ref(request).box, steps, request.interleave,
+        request.swizzle, request.promotion, request.fill,
+    )  # fmt: skip
+
+
+@native
+def place_of(request: Ptr[u64]) -> Ptr[Entry]:
+    """Where a request is kept."""
+    hash_ = u64(0)
+    for number in range(WORDS):
+        hash_ = (hash_ ^ request[number]) * 0x9E3779B97F4A7C15
+        hash_ = hash_ ^ (hash_ >> 29)
+    return ref(entries.place)[(hash_ >> 32) & (ENTRIES - 1)]
+
+
+@maps.export
+def encode_tensor_map(request: Ptr[Request], map_: Ptr, finding: Ptr[Finding]) -> i32:
+    """Write the tensor map that a request asks for: 0, or the rule it breaks.
+
+    Where there is no driver the map is zeros: the launch will say so. An entry in use is passed by, so that nobody waits.
+    """
+    entry = place_of(Ptr[u64](request))
+    if atomic("xchg", ref(entry).lock, 1, "acquire") == 0:
+        known = memcmp(ref(entry).request, request, 8 * WORDS) == 0
+        if known:
+            memcpy(map_, ref(entry).map, MAP_BYTES)
+        atomic_store(ref(entry).lock, 0, "release")
+        if known:
+            return 0
+    rule = broken_rule(request, finding)
+    if rule != 0:
+        return rule
+    if driver.value == NOT_LOOKED_FOR:
+        find_driver()
+    if driver.value == NOT_THERE:
+        memset(map_, 0, MAP_BYTES)
+        return 0
+    status = ask_driver(request, map_)
+    if status != 0:
+        return broken(finding, REFUSED, 0, status)
+    if atomic("xchg", ref(entry).lock, 1, "acquire") == 0:
+        memcpy(ref(entry).request, request, 8 * WORDS)
+        memcpy(ref(entry).map, map_, MAP_BYTES)
+        atomic_store(ref(entry).lock, 0, "release")
+    return 0
