@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from kiln import cute
+from kiln.base_dsl.trace import emit_value
 from kiln.cute import arch
 from kiln.dialects import nvgpu
+from kiln.dialects.definition import int_type
 from kiln.dialects.nvgpu.tma import ELEMENTS, SWIZZLES
 
 BITS = ELEMENTS
@@ -30,6 +32,10 @@ class Map:
 
     def address(self) -> Any:
         return nvgpu.tma.tensor_map_address(self.value)
+
+    def number(self) -> Any:
+        """Its address as a number."""
+        return cute.Int64(emit_value("cute.ptr_to_int", int_type(64), (self.address(),)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -82,6 +82,14 @@ def swizzled(at, mask):
     return at ^ ((at >> 7 & mask) << 4)
 
 
+@inline
+def move(target, source):
+    """16 bytes."""
+    first, second = Ptr[u64](source)[0], Ptr[u64](source)[1]
+    Ptr[u64](target)[0] = first
+    Ptr[u64](target)[1] = second
+
+
 @native
 def to_shared(target: u64, source: Ptr, bytes_: u32, mask: u64) -> None:
     """A row to shared memory."""
@@ -89,14 +97,14 @@ def to_shared(target: u64, source: Ptr, bytes_: u32, mask: u64) -> None:
         memcpy(Ptr(target), source, bytes_)
     else:
         for piece in range(0, bytes_, 16):
-            memcpy(Ptr(swizzled(target + piece, mask)), source + piece, 16)
+            move(Ptr(swizzled(target + piece, mask)), source + piece)
 
 
 @native
 def from_shared(row: Ptr, source: u64, bytes_: u32, mask: u64) -> None:
     """A row from shared memory."""
     for piece in range(0, bytes_, 16):
-        memcpy(row + piece, Ptr(swizzled(source + piece, mask)), 16)
+        move(row + piece, Ptr(swizzled(source + piece, mask)))
 
 
 @native
@@ -136,9 +144,8 @@ def part_inside(start, count, size):
 
 
 @native
-def load_row(map: Ptr[TensorMap], source: u64, start: i32, inside: bool, target: u64, mask: u64) -> None:
+def load_row(map: Ptr[TensorMap], bits: u32, source: u64, start: i32, inside: bool, target: u64, mask: u64) -> None:
     """One row of a box: `source` is where the row of the tensor begins, `start` the coordinate in it."""
-    bits = bits_of(map)
     whole = u32(map.box[0]) * bits >> 3
     before, count = part_inside(start, map.box[0], map.sizes[0])
     if not inside:
@@ -160,20 +167,24 @@ def load_row(map: Ptr[TensorMap], source: u64, start: i32, inside: bool, target:
 
 @native
 def store_row(
-    map: Ptr[TensorMap], target: u64, start: i32, inside: bool, source: u64, mask: u64, reduction: i32
+    map: Ptr[TensorMap], bits: u32, target: u64, start: i32, inside: bool, source: u64, mask: u64, reduction: i32
 ) -> None:
     """The other way round; what is outside is not written."""
-    bits = bits_of(map)
     before, count = part_inside(start, map.box[0], map.sizes[0])
-    if inside and count != 0:
-        row = local(u8, ROW)
-        from_shared(row, source, u32(map.box[0]) * bits >> 3, mask)
-        skipped, taken = before * bits >> 3, count * bits >> 3
-        first = Ptr(target + u64((i64(start) + before) * bits >> 3))
-        if reduction == 0:
-            memcpy(first, row + skipped, taken)
-        else:
-            reduce_row(first, row + skipped, count, u32(map.element), reduction)
+    whole = u32(map.box[0]) * bits >> 3
+    first = target + u64(i64(start) * bits >> 3)
+    if not inside or count == 0:
+        return
+    if count == map.box[0] and reduction == 0:
+        from_shared(Ptr(first), source, whole, mask)
+        return
+    row = local(u8, ROW)
+    from_shared(row, source, whole, mask)
+    skipped = before * bits >> 3
+    if reduction == 0:
+        memcpy(Ptr(first + skipped), row + skipped, count * bits >> 3)
+    else:
+        reduce_row(Ptr(first + skipped), row + skipped, count, u32(map.element), reduction)
 
 
 # --- reductions ------------------------------------------------------------------------------------------------------
@@ -265,9 +276,9 @@ def extent(map, mode):
 
 
 @inline
-def for_each_row(map, coordinates, shared, act):
+def for_each_row(map, bits, coordinates, shared, act):
     """Call `act` with (where the row begins in the tensor, whether it is inside, where it lies in shared memory)."""
-    bytes_ = u64(u32(map.box[0]) * bits_of(map) >> 3)
+    bytes_ = u64(u32(map.box[0]) * bits >> 3)
     at = shared
     for l in range(extent(map, 4)):
         for k in range(extent(map, 3)):
@@ -284,9 +295,9 @@ def for_each_row(map, coordinates, shared, act):
 
 
 @inline
-def for_each_pixel(map, coordinates, offsets, shared, act):
+def for_each_pixel(map, bits, coordinates, offsets, shared, act):
     """The same of im2col: pixels follow each other in their box, a row after the other, an image after the other."""
-    bytes_ = u64(u32(map.box[0]) * bits_of(map) >> 3)
+    bytes_ = u64(u32(map.box[0]) * bits >> 3)
     spatial = u32(map.rank) - 2
     at, place_of = shared, local(i64, MODES)
     for mode in range(1, u32(map.rank)):
@@ -322,24 +333,24 @@ def mask_of(map):
 def load_box(operation: Ptr[Operation]) -> None:
     map, target, start = Ptr[TensorMap](operation.source), address(operation.target), operation.coordinates[0]
     if map.magic == MAGIC:
-        mask = mask_of(map)
-        act = lambda place, inside, at: load_row(map, place, start, inside, at, mask)
+        mask, bits = mask_of(map), bits_of(map)
+        act = lambda place, inside, at: load_row(map, bits, place, start, inside, at, mask)
         if map.im2col != 0:
-            for_each_pixel(map, operation.coordinates, operation.offsets, target, act)
+            for_each_pixel(map, bits, operation.coordinates, operation.offsets, target, act)
         else:
-            for_each_row(map, operation.coordinates, target, act)
+            for_each_row(map, bits, operation.coordinates, target, act)
 
 
 @native
 def store_box(operation: Ptr[Operation]) -> None:
     map, source, start = Ptr[TensorMap](operation.target), address(operation.source), operation.coordinates[0]
     if map.magic == MAGIC:
-        mask, reduction = mask_of(map), operation.reduction
-        act = lambda place, inside, at: store_row(map, place, start, inside, at, mask, reduction)
+        mask, bits, reduction = mask_of(map), bits_of(map), operation.reduction
+        act = lambda place, inside, at: store_row(map, bits, place, start, inside, at, mask, reduction)
         if map.im2col != 0:
-            for_each_pixel(map, operation.coordinates, operation.offsets, source, act)
+            for_each_pixel(map, bits, operation.coordinates, operation.offsets, source, act)
         else:
-            for_each_row(map, operation.coordinates, source, act)
+            for_each_row(map, bits, operation.coordinates, source, act)
 
 
 # --- what kernels call -----------------------------------------------------------------------------------------------

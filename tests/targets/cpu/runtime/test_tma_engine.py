@@ -1,0 +1,232 @@
+"""The tensor memory accelerator by itself: random boxes against a model in numpy, all reductions, edited maps."""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+
+import ml_dtypes
+import numpy as np
+import pytest
+from thread_groups import Group
+from tma_testing import Box
+
+from kiln.dialects.nvgpu.tma import ELEMENTS, FIELDS, REDUCTIONS, SWIZZLES
+from kiln.targets.cpu.runtime import parts, tensor_maps, tma
+from kiln.targets.host import jit
+from kiln.targets.host.tensor_maps import Finding, Request
+
+P, N = ctypes.c_void_p, ctypes.c_int32
+FLOATS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}
+INTEGERS = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "s32": np.int32, "u64": np.uint64, "s64": np.int64}
+
+
+def exported(name: str, *kinds):
+    address = jit.part_library(parts.ACCELERATOR).addresses[f"kiln_cpu_{name}"]
+    return ctypes.CFUNCTYPE(N, *kinds)(address)
+
+
+def aligned(bytes_: int, alignment: int = 1024) -> np.ndarray:
+    raw = np.zeros(bytes_ + alignment, np.uint8)
+    start = -raw.ctypes.data % alignment
+    return raw[start : start + bytes_]
+
+
+def encoded(box: Box, memory: np.ndarray) -> np.ndarray:
+    """The map of a box, as bytes."""
+    request = Request(base=memory.ctypes.data, rank=len(box.sizes), element=list(ELEMENTS).index(box.element))
+    request.swizzle, request.fill = list(SWIZZLES).index(box.swizzle), int(box.fill == "nan")
+    for mode, size in enumerate(box.sizes):
+        request.sizes[mode] = size
+        request.element_strides[mode] = box.steps[mode] if box.steps else 1
+    for mode, extent in enumerate(box.box):
+        request.box[mode] = extent
+    for mode, stride in enumerate(box.strides):
+        request.strides[mode] = stride
+    for number, corner in enumerate(box.pixel_box or ()):
+        half = len(box.pixel_box) // 2
+        request.corners[number if number < half else 3 + number - half] = corner
+    request.im2col = int(box.pixel_box is not None)
+    record, finding = aligned(128, 128), Finding()
+    rule = exported("encode_tensor_map", P, P, P)(
+        ctypes.addressof(request), record.ctypes.data, ctypes.addressof(finding)
+    )
+    assert rule == 0, finding.rule
+    return record
+
+
+def load(box: Box, record: np.ndarray, at, offsets=()) -> np.ndarray:
+    group, shared, word = Group((32, 1, 1)), aligned(-(-box.bytes // 1024) * 1024), ctypes.c_uint64(1 | 1 << 20)
+    shared[:] = 0xEE
+    word.value |= box.bytes << 40
+    failed = exported("tma_load", P, P, P, P, P, P, N, N, N)(
+        ctypes.addressof(group.frame(0)), record.ctypes.data, shared.ctypes.data, ctypes.addressof(word),
+        (N * 5)(*at), (ctypes.c_int16 * 3)(*offsets), len(at), int(bool(offsets)), -1,
+    )  # fmt: skip
+    assert not failed
+    assert word.value == 1 | 1 << 20  # all bytes have come
+    return shared
+
+
+def store(box: Box, record: np.ndarray, shared: np.ndarray, at, reduction: int = 0, im2col: bool = False) -> int:
+    return exported("tma_store", P, P, P, P, P, N, N, N)(
+        ctypes.addressof(Group((32, 1, 1)).frame(0)), record.ctypes.data, shared.ctypes.data, (N * 5)(*at),
+        (ctypes.c_int16 * 3)(), len(at), int(im2col), reduction,
+    )  # fmt: skip
+
+
+def random_box(r: np.random.Generator) -> Box:
+    rank = int(r.integers(1, 6))
+    element = str(r.choice(["u8", "u16", "f16", "bf16", "f32", "u32", "s64", "f64"]))
+    swizzle = str(r.choice(list(SWIZZLES)))
+    width = ELEMENTS[element] // 8
+    pieces = int(r.integers(1, (SWIZZLES[swizzle] or 256) // 16 + 1))
+    inner = min(pieces * 16 // width, 256)
+    sizes = (int(r.integers(1, 2 * inner + 2)), *(int(r.integers(1, 9)) for _ in range(rank - 1)))
+    box = (inner, *(int(r.integers(1, 6)) for _ in range(rank - 1)))
+    steps = tuple(int(r.choice([1, 1, 1, 2, 3])) for _ in range(rank))
+    fill = str(r.choice(["zeros", "nan"])) if element in ("f16", "bf16", "f32", "f64") else "zeros"
+    return Box(element, sizes, box, swizzle, steps, fill)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_boxes(seed):
+    r = np.random.default_rng(seed)
+    for _ in range(40):
+        box = random_box(r)
+        memory = aligned(box.memory)
+        memory[:] = r.integers(0, 256, box.memory)
+        record = encoded(box, memory)
+        low = tuple(int(r.integers(-b, s + 2)) for b, s in zip(box.box, box.sizes))
+        got, want = load(box, record, low), box.load(memory, low)
+        mine, theirs = box.swizzled(got), box.swizzled(want)
+        np.testing.assert_array_equal(mine[: box.bytes], theirs[: box.bytes], str((box, low)))
+        at = tuple(max(0, c) for c in low)
+        shared = aligned(-(-box.bytes // 1024) * 1024)
+        shared[:] = r.integers(0, 256, shared.size)
+        want = box.store(memory, shared, at)
+        assert store(box, record, shared, at) == 0
+        np.testing.assert_array_equal(memory, want, str((box, at)))
+
+
+def test_boxes_of_pixels():
+    r = np.random.default_rng(5)
+    for rank, corners, steps in (
+        (3, (-1, 1), (1, 1, 1)),
+        (4, (-1, -2, -1, 1), (1, 1, 1, 1)),
+        (4, (0, 0, 0, -2), (1, 2, 2, 1)),
+        (5, (-1, 0, -1, 0, -1, 1), (1, 1, 1, 1, 1)),
+    ):
+        sizes = (16, *(int(r.integers(3, 7)) for _ in range(rank - 2)), 3)
+        box = Box("f16", sizes, (8, 40), "none", steps, pixel_box=corners)
+        memory = aligned(box.memory)
+        memory[:] = r.integers(0, 256, box.memory)
+        record = encoded(box, memory)
+        at, offsets = (8, *corners[: rank - 2], 1), (1, 2, 1)[: rank - 2]
+        got = load(box, record, at, offsets)
+        np.testing.assert_array_equal(got[: box.bytes], box.load(memory, at, offsets)[: box.bytes], str(box))
+        at = (8, *(max(0, c) for c in corners[: rank - 2]), 1)
+        shared = aligned(1024)
+        shared[:] = r.integers(0, 256, 1024)
+        want = box.store(memory, shared, at)
+        assert store(box, record, shared, at, im2col=True) == 0
+        np.testing.assert_array_equal(memory, want)
+
+
+def test_packed_elements():
+    box, r = Box("16u4_align8b", (64, 4), (32, 2)), np.random.default_rng(6)
+    memory = aligned(box.memory)
+    memory[:] = r.integers(0, 256, memory.size)
+    got = load(box, encoded(box, memory), (32, 3))
+    np.testing.assert_array_equal(got[:32], [*memory[96 + 16 : 128], *[0] * 16])
+
+
+def test_numbers_as_the_map_has_them():
+    values = aligned(64).view(np.uint32)
+    values[:4] = [0x3F801000, 0x3F803000, 0x80000001, 0x7F800001]
+    for element, want in (
+        ("f32_ftz", [0x3F801000, 0x3F803000, 0x80000000, 0x7F800001]),
+        ("tf32", [0x3F800000, 0x3F804000, 0x80000000, 0x7F800001]),
+    ):
+        box = Box(element, (16,), (16,))
+        got = load(box, encoded(box, values.view(np.uint8)), (0,)).view(np.uint32)[:4]
+        np.testing.assert_array_equal(got, np.array(want, np.uint32))
+
+
+def combined(kind: str, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    if kind == "inc":
+        return np.where(old >= new, 0, old + 1)
+    if kind == "dec":
+        return np.where((old == 0) | (old > new), new, old - 1)
+    known = {"add": operator.add, "min": np.fmin, "max": np.fmax, "and": operator.and_, "or": operator.or_}
+    return {**known, "xor": operator.xor}[kind](old, new)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_reductions(reduction):
+    r = np.random.default_rng(7)
+    number = REDUCTIONS.index(reduction) + 1
+    known = [list(ELEMENTS)[element] for element in tma.REDUCED[number] if element != tma.F32_FTZ]
+    for element in (*FLOATS, *INTEGERS):
+        kind = {**FLOATS, **INTEGERS}[element]
+        box = Box(element, (40, 3), (128 // np.dtype(kind).itemsize, 2), "128b")
+        memory, shared = aligned(box.memory), aligned(1024)
+        record = encoded(box, memory)
+        if element not in known:
+            assert store(box, record, shared, (0, 0), number) & 255 == tma.REDUCTION
+            continue
+        for part in (memory, shared):
+            part[:] = (
+                r.integers(0, 256, part.size)
+                if element in INTEGERS
+                else r.standard_normal(part.size // np.dtype(kind).itemsize).astype(kind).view(np.uint8)
+            )
+        combine = lambda old, new, kind=kind: combined(reduction, old.view(kind), new.view(kind)).astype(kind).view(np.uint8)  # fmt: skip
+        with np.errstate(all="ignore"):
+            want = box.store(memory, shared, (8, 1), combine)
+        assert store(box, record, shared, (8, 1), number) == 0
+        np.testing.assert_array_equal(memory, want, element)
+
+
+def test_maps_are_edited():
+    box = Box("f16", (64, 16), (32, 4), "64b")
+    memory, other = aligned(box.memory), aligned(4 * box.memory)
+    other[:] = np.random.default_rng(8).integers(0, 256, other.size)
+    record = encoded(box, memory)
+    replace = exported("tensor_map_replace", P, N, N, ctypes.c_int64)
+    want = Box("f32", (100, 3, 5), (32, 2, 2), "128b", (1, 2, 1))
+    edits = [
+        ("global_address", 0, other.ctypes.data),
+        ("rank", 0, 2),
+        ("elemtype", 0, 7),
+        ("swizzle_mode", 0, 3),
+        ("fill_mode", 0, 0),
+    ]
+    for field in ("box_dim", "global_dim", "element_stride", "global_stride"):
+        values = {
+            "box_dim": want.box,
+            "global_dim": want.sizes,
+            "element_stride": want.steps,
+            "global_stride": want.strides,
+        }
+        edits += [(field, mode, value) for mode, value in enumerate(values[field])]
+    made = aligned(128, 128)  # a map of zeros becomes one
+    for target in (record, made):
+        for field, ordinal, value in edits:
+            assert replace(target.ctypes.data, FIELDS.index(field), ordinal, value) == 0
+        np.testing.assert_array_equal(
+            load(want, target, (8, 1, 3))[: want.bytes], want.load(other, (8, 1, 3))[: want.bytes]
+        )
+    nothing = aligned(128, 128)
+    nothing[:] = 7
+    assert replace(nothing.ctypes.data, 0, 0, 0) == tma.NOT_A_MAP
+
+
+def test_the_runtime_knows_the_lists_of_the_dialect():
+    assert tensor_maps.FIELDS == FIELDS
+    assert tma.BITS == tuple(ELEMENTS.values())
+    names = list(ELEMENTS)
+    for name, number in (("f16", tma.F16), ("f32", tma.F32), ("bf16", tma.BF16), ("tf32_ftz", tma.TF32_FTZ)):
+        assert names.index(name) == number
+    assert names.index("s64") == tma.S64
+    assert len(tma.REDUCED) == len(REDUCTIONS)
