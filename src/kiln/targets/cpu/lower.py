@@ -8,7 +8,7 @@ from ...mlir import find
 from ..host import lower as host
 from ..lowering.expansion import Handlers, combined
 from .expand import Expansion
-from .ops import async_copy, cluster, control, cute, llvm_operations, mbarrier, memory, mma, sync, tma, warp
+from .ops import async_copy, cluster, control, cute, llvm_operations, mbarrier, memory, mma, sync, tma, warp, wgmma
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _KERNELS = combined(
     cute.HANDLERS, sync.HANDLERS, warp.HANDLERS, memory.HANDLERS, mbarrier.HANDLERS, async_copy.HANDLERS, cluster.HANDLERS,
-    tma.HANDLERS, mma.HANDLERS, control.HANDLERS, llvm_operations.HANDLERS,
+    tma.HANDLERS, mma.HANDLERS, wgmma.HANDLERS, control.HANDLERS, llvm_operations.HANDLERS,
 )  # fmt: skip
 HANDLERS = combined(Handlers(host.HANDLERS | cute.OVERRIDES), _KERNELS)
 """How the CPU target expands operations, besides inline PTX."""

@@ -10,6 +10,7 @@ block's record. An operation reads its source when it is carried out, so a sourc
 | `cp.async.bulk`, to shared memory | BULK | `copy_bytes` | BYTES: taken from what an mbarrier misses |
 | `cp.async.bulk`, to global memory | BULK | `copy_bytes` | GROUP |
 | `cp.async.bulk.tensor` (`tma.py`) | BULK | `load_box`, `store_box` | BYTES, GROUP |
+| `wgmma` | WGMMA | `wgmma.next_product` | by the counts of its warp group (`wgmma.py`) |
 
 A further engine has a number (`ENGINES`), and its operations a work and a completion.
 """
@@ -20,10 +21,10 @@ from __future__ import annotations
 from ....native import Ptr, address, i32, inline, local, native, ref, size_of, u32, u64
 from ...host.libc import free, memcpy, memset, realloc
 from .orders import random, schedule
-from .records import ENGINES, BlockRecord, FrameHeader, Operation, Sizes
+from .records import ENGINES, WARP, WARP_GROUP, WARPS, BlockRecord, FrameHeader, Operation, Sizes
 from .threads import mbarrier, waiting
 
-COPY, BULK = range(ENGINES)
+COPY, BULK, WGMMA = range(ENGINES)
 DONE = -1
 """Engines: those of `FrameHeader.groups`, and what an operation has that is complete."""
 GROUP, BYTES, ARRIVAL = range(3)
@@ -190,3 +191,5 @@ def land_all(arena: Ptr, sizes: Ptr[Sizes]) -> None:
                 if block.operations[number].engine != DONE:
                     land(block, block.operations[number])
         free(block.operations)
+        for number in range(WARPS * WARP // WARP_GROUP):
+            free(block.warp_groups[number].products)

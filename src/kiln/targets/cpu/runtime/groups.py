@@ -140,6 +140,7 @@ def initialize_frames(block: Ptr[BlockRecord], frame_size: u32, dim_x: u32, dim_
                 frame.woken_site = -1
                 for engine in range(ENGINES):
                     frame.groups[engine] = 0
+                frame.products = 0
 
 
 @waiting.export

@@ -8,7 +8,7 @@ from typing import Any
 from ....base_dsl import settings
 from ....base_dsl.diagnostics import DSLRuntimeError
 from ...host import jit, runtime
-from . import engines, groups, launch_settings, launches, tensor_maps, threads, tma
+from . import engines, groups, launch_settings, launches, tensor_maps, threads, tma, wgmma
 
 assert engines.waiting is groups.waiting is threads.waiting  # they add to it
 assert tma.accelerator is tensor_maps.accelerator
@@ -18,7 +18,8 @@ LAUNCH = jit.Part(
 )
 WAITING = jit.Part(threads.waiting, needs=(runtime.REPORTS, LAUNCH))
 ACCELERATOR = jit.Part(tensor_maps.accelerator, needs=(LAUNCH, WAITING))
-PARTS = (*runtime.PARTS, LAUNCH, WAITING, ACCELERATOR)
+PRODUCTS = jit.Part(wgmma.products, needs=(runtime.REPORTS, LAUNCH))
+PARTS = (*runtime.PARTS, LAUNCH, WAITING, ACCELERATOR, PRODUCTS)
 
 
 def _variable(name: str, kind: Any) -> Any:

@@ -26,7 +26,9 @@ FREE, OPEN, COMPLETE = 0, 1, 2
 """States of a meeting."""
 SMEM_ALIGNMENT = 1024
 """Alignment of a block's shared memory, static and dynamic, and of its chunk."""
-ENGINES = 2
+WARP_GROUP = 128
+"""Threads of a warp group."""
+ENGINES = 3
 """Asynchronous engines whose operations a thread can group (`engines.py`)."""
 
 
@@ -52,6 +54,7 @@ class FrameHeader:
     woken_address: Ptr[u32]
     woken_value: u32
     groups: Array[i32, ENGINES]  # of an engine's operations that this thread has committed
+    products: u32  # of its warp group that this thread has come to
 
 
 @struct
@@ -118,6 +121,34 @@ class Operation:
 
 
 @struct
+class Product:
+    """A product of a warp group's tensor core, from when the first thread comes to it until it is carried out (`wgmma.py`)."""
+
+    kind: u32  # types, shape, and where operands are (`tensor_core.py`)
+    accumulate: u32
+    site: i32
+    group: i32  # committed together
+    came: Array[u32, WARP_GROUP // WARP]  # threads of each warp
+    a_descriptor: u64
+    b_descriptor: u64
+    d: Array[Ptr, WARP_GROUP]  # registers of threads
+    a: Array[Ptr, WARP_GROUP]  # if A is in registers
+
+
+@struct
+class WarpGroup:
+    """Products of a warp group, numbered in the order of the program."""
+
+    complete: u32  # products that all threads have come to
+    missing: u32  # warps, as bits, that have yet to come to the next one
+    done: u32  # products that are carried out
+    begun: u32  # products that some thread has come to
+    room: u32  # for products that are not done: a power of two
+    padding: u32
+    products: Ptr[Product]  # number i is at i % room
+
+
+@struct
 class BlockRecord:
     """What the threads of a block share besides shared memory; frames and warps' meetings follow it in memory."""
 
@@ -150,6 +181,7 @@ class BlockRecord:
     tallies: Array[Array[Tally, TALLIES], BARRIERS]
     arriving: Array[Array[u32, WARPS], BARRIERS]  # lanes of warps of which others have yet to arrive
     warps: Array[Warp, WARPS]
+    warp_groups: Array[WarpGroup, WARPS * WARP // WARP_GROUP]
 
 
 @struct

@@ -1,0 +1,71 @@
+"""Tensor cores of a warp group. What becomes of products is in `runtime/wgmma.py`, what they compute in `runtime/tensor_core.py`."""
+
+from __future__ import annotations
+
+from ....dialects import cute
+from ....mlir import ir
+from ...lowering.builder import Builder, int_type
+from ...lowering.expansion import Handlers, Types
+from ..expand import Expander
+from ..runtime.engines import WGMMA
+from ..runtime.tensor_core import kind_of
+
+HANDLERS = Handlers()
+
+
+def _frame(x: Expander, op: ir.Operation) -> ir.Value:
+    x.function.copies = True
+    return x.frame_of(op)
+
+
+@HANDLERS.expands("cute_nvgpu.matrix_descriptor")
+def _matrix_descriptor(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    """Addresses count from the start of the block's shared memory: it is aligned as swizzles need it."""
+    from ....dialects.nvgpu.wgmma import SWIZZLES
+
+    x.kernel_only(op)
+    leading, stride, swizzle = (op.attributes[name].value for name in ("leading", "stride", "swizzle"))
+    i64 = int_type(64)
+    pointer, start = (b.value("llvm.ptrtoint", i64, (p,)) for p in (op.operands[0], x.function.smem))
+    address = b.binary("andi", b.binary("shrui", b.binary("subi", pointer, start), b.i64(4)), b.i64(0x3FFF))
+    rest = (leading >> 4) << 16 | (stride >> 4) << 32 | SWIZZLES[swizzle] << 62
+    return [b.binary("ori", address, b.i64(rest - (rest >> 63 << 64)))]
+
+
+@HANDLERS.expands("cute_nvgpu.wgmma")
+def _wgmma(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    d, a, right, accumulate = op.operands
+    n, a_type, b_type, a_major, b_major = (op.attributes[k].value for k in ("n", "a_type", "b_type", "a_major", "b_major"))
+    in_registers = str(a.type) != "i64"
+    kind = kind_of(a_type, b_type, str(cute.info(operands[0]).element), n, in_registers, a_major, b_major)
+    if in_registers:
+        a = b.value("llvm.ptrtoint", int_type(64), (a,))
+    site = x.module.site(op, "wgmma", f"wgmma m64n{n}k{op.attributes['k'].value}", x.function.name)
+    adds = b.value("arith.extui", int_type(32), (accumulate,))
+    x.call(b, "kiln_cpu_wgmma", [_frame(x, op), d, a, right, adds, b.i32(kind), b.i32(site)])
+    return []
+
+
+@HANDLERS.expands("cute_nvgpu.wgmma_fence")
+def _wgmma_fence(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
+    return []
+
+
+@HANDLERS.expands("cute_nvgpu.wgmma_commit")
+def _wgmma_commit(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    x.call(b, "kiln_cpu_commit", [_frame(x, op), b.i32(WGMMA)])
+    return []
+
+
+@HANDLERS.expands("cute_nvgpu.wgmma_wait")
+def _wgmma_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    frame, site = _frame(x, op), x.site_of(op, "wgmma wait")
+
+    def again(c: Builder) -> tuple[ir.Value]:
+        status = x.call(c, "kiln_cpu_wgmma_wait", [frame, c.i32(op.attributes["count"].value), c.i32(site)], int_type(32))
+        must_wait = c.compare("ne", status, c.i32(0))
+        x.suspend(c.if_(must_wait))
+        return (must_wait,)
+
+    b.while_(again)
+    return []

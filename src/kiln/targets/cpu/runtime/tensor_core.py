@@ -1,0 +1,393 @@
+"""The arithmetic of a warp group's tensor core: D = A B + C, bit for bit as the model says.
+
+PTX leaves order and rounding of `wgmma` open. The model (`dialects/nvgpu/definitions.py`; MMA-Sim, arXiv 2511.10909) adds all
+products of a sum and C at once: each term is cut off (towards zero) at F bits after the point of the largest exponent
+among them, which is the sum of two factors' for a product, and is that of the smallest normal number for smaller ones. These are added exactly, and
+the sum is cut off to f32, or rounded to the nearest f16. F is 25; with 8-bit floats it is 13, and so many bits of a fraction of f32
+are kept. Integers wrap.
+
+An element is kept as exponent, significand and sign (0 or -1). A is 64 rows of `K`, B a row of `COLUMNS` for each k, so that
+loops over columns run on vectors: places of rows are constants, and no two arrays share memory.
+"""
+# pyright: reportReturnType=false, reportArgumentType=false, reportOperatorIssue=false
+
+from __future__ import annotations
+
+from ....native import Ptr, f32, f64, i32, i64, inline, leading_zeros, local, native, u8, u16, u32, u64
+from .records import Product
+
+ROWS, COLUMNS, K = 64, 256, 32
+"""Of A and D; of B and D at most; of A and B at most."""
+FLOATS = {"f16": (5, 10), "bf16": (8, 7), "tf32": (8, 10), "e4m3": (4, 3), "e5m2": (5, 2)}
+"""Bits of exponent and fraction."""
+INPUTS = (*FLOATS, "s8", "u8")
+"""Element types of A and B; numbers of them are bits of `Product.kind`."""
+F16, BF16, TF32, E4M3, E5M2, S8, U8 = range(len(INPUTS))
+SUMS = ("f32", "f16", "i32")
+IN_F32, IN_F16, IN_I32 = range(len(SUMS))
+A_SHIFT, B_SHIFT, SUM_SHIFT, N_SHIFT = 0, 4, 8, 12
+A_IN_REGISTERS, A_ALONG_M, B_ALONG_N = 1 << 24, 1 << 25, 1 << 26
+"""Bits of `Product.kind`: types of A, B and sums, n; where A is, and along which mode operands are contiguous."""
+NONE, SPECIAL = -(1 << 20), 1 << 20
+"""Exponents of zeros, and of what is no finite number: infinite if its significand is 0, else none at all."""
+OUTSIDE = 2
+"""Of what reading an operand says: it is not in shared memory."""
+TOGETHER = tuple(range(8))
+"""Products of a sum that are added in one turn of a loop."""
+
+
+def kind_of(a: str, b: str, sums: str, n: int, a_in_registers: bool, a_major: str, b_major: str) -> int:
+    """The number that `Product.kind` has."""
+    types = INPUTS.index(a) << A_SHIFT | INPUTS.index(b) << B_SHIFT | SUMS.index(sums) << SUM_SHIFT
+    return types | n << N_SHIFT | A_IN_REGISTERS * a_in_registers | A_ALONG_M * (a_major == "mn") | B_ALONG_N * (b_major == "mn")
+
+
+# --- operands --------------------------------------------------------------------------------------------------------
+
+
+@inline
+def bytes_of(type_):
+    return u32(4) if type_ == TF32 else u32(2) if type_ <= BF16 else u32(1)
+
+
+@inline
+def fraction_of(type_):
+    return u32(7) if type_ == BF16 else u32(3) if type_ == E4M3 else u32(2) if type_ == E5M2 else u32(10)
+
+
+@inline
+def exponent_bits_of(type_):
+    return u32(4) if type_ == E4M3 else u32(8) if (type_ == BF16) | (type_ == TF32) else u32(5)
+
+
+@inline
+def split(bits, exponent_bits, fraction, all_finite, raised, exponents, significands, signs, at):
+    """Put a float's exponent, significand (moved up by `raised` bits) and sign where they belong; whether it is not finite.
+
+    `all_finite`: all but the highest exponent and fraction together are numbers.
+    """
+    field_mask = (u32(1) << (exponent_bits & 31)) - 1
+    field = (bits >> (fraction & 31)) & field_mask
+    rest = bits & ((u32(1) << (fraction & 31)) - 1)
+    bias = i32(field_mask >> 1)
+    significand = rest | (u32(field != 0) << (fraction & 31))
+    exponent = max(i32(field), i32(1)) - bias
+    exponent = exponent if significand != 0 else i32(NONE)
+    full = rest == (u32(1) << (fraction & 31)) - 1
+    special = (field == field_mask) & (full | (all_finite == 0))
+    exponents[at] = i32(SPECIAL) if special else exponent
+    significands[at] = (u32(rest != 0) if special else significand << (raised & 31))
+    signs[at] = -i32((bits >> ((fraction + exponent_bits) & 31)) & 1)
+    return special
+
+
+@inline
+def element(place, number, size):
+    """Element `number` of some bytes: its bits. A tf32's lowest 13 are ignored."""
+    bits = u32(0)
+    if size == 2:
+        bits = u32(Ptr[u16](place)[number])
+    elif size == 4:
+        bits = Ptr[u32](place)[number] >> 13
+    else:
+        bits = u32(Ptr[u8](place)[number])
+    return bits
+
+
+@native
+def put(bits: u32, type_: u32, raised: u32, exponents: Ptr[i32], significands: Ptr[u32], signs: Ptr[i32], at: u32) -> u32:
+    """An element of A or B; 1 if it is not finite. Of integers only the significand counts."""
+    if type_ >= S8:
+        significands[at] = bits
+        if type_ == S8 and bits >= 128:
+            significands[at] = bits - 256
+        return 0
+    special = split(
+        bits, exponent_bits_of(type_), fraction_of(type_), u32(type_ == E4M3), raised, exponents, significands, signs, at
+    )
+    return u32(special)
+
+
+@inline
+def field(descriptor, first):
+    """14 bits of a descriptor, which count 16 bytes."""
+    return u32((descriptor >> first) & 0x3FFF) << 4
+
+
+@inline
+def repeats_of(descriptor):
+    """How many times 16 bytes the pattern of a swizzle is wide."""
+    swizzle = u32(descriptor >> 62)
+    return u32(1) if swizzle == 0 else u32(16) >> swizzle
+
+
+@native
+def piece(descriptor: u64, along_mn: bool, major: u32, minor: u32) -> u32:
+    """Where 16 bytes of an operand lie, from the start of shared memory: number `major` along the mode that is contiguous, and
+    row `minor` of the other one."""
+    start, leading, stride = field(descriptor, 0), field(descriptor, 16), field(descriptor, 32)
+    wide = repeats_of(descriptor)
+    eight, within = minor >> 3, minor & 7
+    where = start
+    if along_mn:
+        if wide == 1:
+            where = start + major * stride + within * 16 + eight * leading
+        else:
+            where = start + major % wide * 16 + major // wide * leading + within * wide * 16 + eight * stride
+    elif wide == 1:
+        where = start + major * leading + within * 16 + eight * stride
+    else:
+        where = start + major * 16 + within * wide * 16 + eight * stride
+    return where ^ (((where >> 7) & (wide - 1)) << 4)
+
+
+@inline
+def read(smem, bytes_, descriptor, type_, along_mn, rows, k, raised, parts, row_step, k_step):
+    """Take an operand apart; 1 if something in it is not finite, `OUTSIDE` if it is not in shared memory."""
+    special = u32(0)
+    size = bytes_of(type_)
+    per = u32(16) // size
+    if along_mn:
+        for minor in range(k):
+            for major in range(rows // per):
+                where = piece(descriptor, True, major, minor)
+                special |= u32(where + 16 > bytes_) * OUTSIDE
+                place = smem + where % bytes_
+                for i in range(per):
+                    at = (major * per + i) * row_step + minor * k_step
+                    special |= put(element(place, i, size), type_, raised, *parts, at)
+    else:
+        for minor in range(rows):
+            for major in (u32(0), u32(1)):
+                where = piece(descriptor, False, major, minor)
+                special |= u32(where + 16 > bytes_) * OUTSIDE
+                place = smem + where % bytes_
+                for i in range(per):
+                    special |= put(
+                        element(place, i, size), type_, raised, *parts, minor * row_step + (major * per + i) * k_step
+                    )
+    return special
+
+
+@inline
+def read_registers(product, type_, parts):
+    """Take A apart as threads hold it: thread 4 g + t of a warp has pairs of 32 bits of rows g and g + 8."""
+    special = u32(0)
+    size = bytes_of(type_)
+    per = u32(4) // size
+    for thread in range(u32(128)):
+        held = product.a[thread]
+        for register in (u32(0), u32(1), u32(2), u32(3)):
+            row = (thread >> 5) * 16 + ((thread >> 2) & 7) + register % 2 * 8
+            for i in range(per):
+                column = ((thread & 3) + register // 2 * 4) * per + i
+                bits = element(held + register * 4, i, size)
+                special |= put(bits, type_, u32(0), *parts, row * K + column)
+    return special
+
+
+# --- sums ------------------------------------------------------------------------------------------------------------
+
+
+@inline
+def exchange(product, row, size, line, out: bool):
+    """Load a row of C from registers, or store one of D: thread 4 g + t of a warp has columns 2 t and 2 t + 1 of each eight."""
+    half = ((row >> 3) & 1) * 2
+    for t in (u32(0), u32(1), u32(2), u32(3)):
+        held = product.d[(row >> 4) * 32 + (row & 7) * 4 + t]
+        for j in range(((product.kind >> N_SHIFT) & 511) >> 3):
+            column, at = j * 8 + t * 2, j * 4 + half
+            if size == 4:
+                pair, here = Ptr[u64](Ptr[u32](held) + at), Ptr[u64](line + column)
+                if out:
+                    pair[0] = here[0]
+                else:
+                    here[0] = pair[0]
+            else:
+                for c in (0, 1):
+                    if out:
+                        Ptr[u16](held)[at + c] = u16(line[column + c])
+                    else:
+                        line[column + c] = u32(Ptr[u16](held)[at + c])
+
+
+@native
+def multiply_integers(product: Ptr[Product], a: Ptr[i32], b: Ptr[i32]) -> None:
+    n = (product.kind >> N_SHIFT) & 511
+    line = local(i32, COLUMNS)
+    for row in range(u32(ROWS)):
+        for column in range(u32(COLUMNS)):
+            line[column] = 0
+        if product.accumulate != 0:
+            exchange(product, row, 4, Ptr[u32](line), out=False)
+        for k in range(u32(K)):
+            left = a[row * K + k]
+            for column in range(n):
+                line[column] += left * b[k * COLUMNS + column]
+        exchange(product, row, 4, Ptr[u32](line), out=True)
+
+
+@native
+def to_f32(total: i64, exponent: i32, kept: u32) -> u32:
+    """total * 2^exponent as f32 of so many bits after the point, cut off."""
+    size = u64(-total if total < 0 else total)
+    if size == 0:
+        return 0
+    top = i32(63) - i32(leading_zeros(size))
+    significand = size >> u64(top - 23) if top >= 23 else size << u64(23 - top)
+    power = exponent + top
+    if power > 127:
+        significand, power = u64(1) << 23, i32(128)
+    elif power < -126:
+        significand = significand >> u64(-126 - power)
+        power = i32(-127)
+    significand = significand & ~((u64(1) << (23 - kept)) - 1)
+    return (u32(total < 0) << 31) | (u32(power + 127) << 23) | (u32(significand) & 0x7FFFFF)
+
+
+@native
+def to_f16(total: i64, exponent: i32) -> u32:
+    """total * 2^exponent as the nearest f16, ties to even."""
+    size = u64(-total if total < 0 else total)
+    if size == 0:
+        return 0
+    power = max(exponent + i32(63) - i32(leading_zeros(size)), i32(-14))
+    if power > 15:
+        return (u32(total < 0) << 15) | 0x7C00
+    down = power - 10 - exponent
+    rounded = size << u64(min(-down, 63)) if down <= 0 else u64(0)
+    if down > 0 and down < 63:
+        rounded = (size + (u64(1) << u64(down - 1)) - 1 + ((size >> u64(down)) & 1)) >> u64(down)
+    bits = (u64(power + 14) << 10) + rounded
+    return (u32(total < 0) << 15) | min(u32(bits), u32(0x7C00))
+
+
+@native
+def special_sum(
+    k: u32, ea: Ptr[i32], sa: Ptr[u32], ga: Ptr[i32], eb: Ptr[i32], sb: Ptr[u32], gb: Ptr[i32], ec: i32, sc: u32, gc: i32
+) -> u32:
+    """What a sum with terms that are not finite is: 1 or 2 for a positive or negative infinity, 3 for none; 0: it has no such terms."""
+    found = u32(0)
+    if ec == SPECIAL:
+        found = u32(3) if sc != 0 else u32(1) - u32(gc)
+    for i in range(k):
+        a_special, b_special = ea[i] == SPECIAL, eb[i * COLUMNS] == SPECIAL
+        if a_special or b_special:
+            none = (a_special and sa[i] != 0) or (b_special and sb[i * COLUMNS] != 0)
+            zero = ea[i] == NONE or eb[i * COLUMNS] == NONE
+            found |= u32(3) if none or zero else u32(1) - u32(ga[i] ^ gb[i * COLUMNS])
+    return found
+
+
+@native
+def multiply_floats(
+    product: Ptr[Product], k: u32, special: u32, ea: Ptr[i32], sa: Ptr[u32], ga: Ptr[i32], eb: Ptr[i32], sb: Ptr[u32],
+    gb: Ptr[i32],
+) -> None:  # fmt: skip
+    """The sums of all rows; the significands of products have F bits after the point."""
+    n = (product.kind >> N_SHIFT) & 511
+    fraction = i32(25) if (product.kind & 15) <= TF32 else i32(13)
+    wide = (product.kind >> SUM_SHIFT) & 15 == IN_F32
+    size = u32(4) if wide else u32(2)
+    point, width = (u32(23), u32(8)) if wide else (u32(10), u32(5))
+    up, down = max(fraction - i32(point), i32(0)), max(i32(point) - fraction, i32(0))
+    kept = u32(min(fraction, i32(23)))
+    mask = ~((u64(1) << (52 - u64(kept))) - 1)
+    line, largest, total = local(u32, COLUMNS), local(i32, COLUMNS), local(i32, COLUMNS)
+    ec, sc, gc = local(i32, COLUMNS), local(u32, COLUMNS), local(i32, COLUMNS)
+    scale, value = local(u64, COLUMNS), local(f64, COLUMNS)
+    for row in range(u32(ROWS)):
+        for column in range(n):
+            line[column] = 0
+        if product.accumulate != 0:
+            exchange(product, row, size, line, out=False)
+        c_special = u32(0)
+        for column in range(n):
+            c_special |= u32(split(line[column], width, point, u32(0), u32(0), ec, sc, gc, column))
+            largest[column] = ec[column]
+            total[column] = 0
+        own = row * K
+        for first in range(u32(0), k, len(TOGETHER)):
+            for column in range(n):
+                most = largest[column]
+                for i in TOGETHER:
+                    most = max(most, ea[own + first + i] + eb[(first + i) * COLUMNS + column])
+                largest[column] = most
+        for first in range(u32(0), k, len(TOGETHER)):
+            for column in range(n):
+                sum_, most = total[column], largest[column]
+                for i in TOGETHER:
+                    at = (first + i) * COLUMNS + column
+                    lower = u32(min(most - ea[own + first + i] - eb[at], i32(31)))
+                    sign = ga[own + first + i] ^ gb[at]
+                    term = i32((sa[own + first + i] * sb[at]) >> (lower & 31))
+                    sum_ += (term ^ sign) - sign
+                total[column] = sum_
+        if wide:
+            small = u32(0)
+            for column in range(n):
+                scale[column] = u64(i64(max(largest[column], i32(-900)) - fraction + 1023)) << 52
+            for column in range(n):
+                value[column] = (f64(total[column]) + f64(c_term(column, largest, ec, sc, gc, up, down))) * Ptr[f64](scale)[
+                    column
+                ]
+            for column in range(n):
+                bits = Ptr[u64](value)[column]
+                small |= u32((bits << 1 != 0) & (bits << 1 >> 53 < 1023 - 126))
+                scale[column] = bits & mask
+            for column in range(n):
+                Ptr[f32](line)[column] = f32(Ptr[f64](scale)[column])
+            if small != 0:
+                for column in range(n):
+                    exact = i64(total[column]) + c_term(column, largest, ec, sc, gc, up, down)
+                    line[column] = to_f32(exact, largest[column] - fraction, kept)
+        else:
+            for column in range(n):
+                exact = i64(total[column]) + c_term(column, largest, ec, sc, gc, up, down)
+                line[column] = to_f16(exact, largest[column] - fraction)
+        if (special | c_special) != 0:
+            for column in range(n):
+                found = special_sum(
+                    k, ea + own, sa + own, ga + own, eb + column, sb + column, gb + column, ec[column], sc[column], gc[column]
+                )
+                if found != 0:
+                    infinite = ((u32(1) << width) - 1) << point
+                    sign = u32(found == 2) << (point + width)
+                    line[column] = (u32(1) << (point + width)) - 1 if found == 3 else infinite | sign
+        exchange(product, row, size, line, out=True)
+
+
+@inline
+def c_term(column, largest, ec, sc, gc, up, down):
+    """C's part of a sum."""
+    lower = u32(min(largest[column] - ec[column] + down, i32(31)))
+    term = i32((sc[column] << (u32(up) & 31)) >> (lower & 31))
+    return (term ^ gc[column]) - gc[column]
+
+
+@native
+def multiply(product: Ptr[Product], smem: Ptr, bytes_: u32) -> u32:
+    """One product of a warp group of a block with so many bytes of shared memory; 0 unless an operand is not in it."""
+    kind = product.kind
+    a_type, b_type = (kind >> A_SHIFT) & 15, (kind >> B_SHIFT) & 15
+    n, k = (kind >> N_SHIFT) & 511, u32(32) // bytes_of(a_type)
+    ea, sa, ga = local(i32, ROWS * K), local(u32, ROWS * K), local(i32, ROWS * K)
+    eb, sb, gb = local(i32, COLUMNS * K), local(u32, COLUMNS * K), local(i32, COLUMNS * K)
+    raised = u32(0)
+    if a_type <= E5M2:
+        raised = (u32(25) if a_type <= TF32 else u32(13)) - fraction_of(a_type) - fraction_of(b_type)
+    special = u32(0)
+    if kind & A_IN_REGISTERS != 0:
+        special = read_registers(product, a_type, (ea, sa, ga))
+    else:
+        along = kind & A_ALONG_M != 0
+        special = read(smem, bytes_, product.a_descriptor, a_type, along, u32(ROWS), k, u32(0), (ea, sa, ga), K, 1)
+    along = kind & B_ALONG_N != 0
+    special |= read(smem, bytes_, product.b_descriptor, b_type, along, n, k, raised, (eb, sb, gb), 1, COLUMNS)
+    if special & OUTSIDE != 0:
+        return OUTSIDE
+    if a_type >= S8:
+        multiply_integers(product, Ptr[i32](sa), Ptr[i32](sb))
+    else:
+        multiply_floats(product, k, special, ea, sa, ga, eb, sb, gb)
+    return 0
