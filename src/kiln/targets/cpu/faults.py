@@ -8,6 +8,7 @@ from ...base_dsl.diagnostics import DSLUserCodeRuntimeError
 from ..host.call_context import STOP_STEPS, STOP_TIMEOUT, Context
 from ..host.faults import where_in_kernel
 from .ops.tma import refused_copy
+from .ops.wgmma import refused_product
 from .runtime import stuck
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 class WarpFault(DSLUserCodeRuntimeError):
     """An operation of a whole warp that not all of its lanes execute."""
+
+
+class WarpGroupFault(DSLUserCodeRuntimeError):
+    """A product of a warp group that cannot be carried out."""
 
 
 def explain(record: Context, site: Site, sites: Sequence[Site], details: bytes) -> BaseException | None:
@@ -38,4 +43,8 @@ def explain(record: Context, site: Site, sites: Sequence[Site], details: bytes) 
         message, hint = refused_copy(record.arguments[0], site.message)
         where = where_in_kernel(record, site)
         return DSLUserCodeRuntimeError(f"{message}{where}", hint=hint, span=site.span, calls=site.calls)
+    if site.kind == "wgmma":
+        what, hint = refused_product(record.arguments[0])
+        where = where_in_kernel(record, site)
+        return WarpGroupFault(f"{site.message} {what}{where}", hint=hint, span=site.span, calls=site.calls)
     return None

@@ -9,8 +9,22 @@ from ...lowering.expansion import Handlers, Types
 from ..expand import Expander
 from ..runtime.engines import WGMMA
 from ..runtime.tensor_core import kind_of
+from ..runtime.wgmma import DIFFERENT
 
 HANDLERS = Handlers()
+
+
+def refused_product(why: int) -> tuple[str, str]:
+    """Why a product cannot be carried out (`runtime/wgmma.py`), and what to do about it."""
+    if why == DIFFERENT:
+        return (
+            "is executed with operands that differ between the threads of a warp group",
+            "all 128 threads give the same descriptors, the same shape and the same choice whether to accumulate",
+        )
+    return (
+        "has an operand that does not lie in the block's shared memory",
+        "look at start, leading and stride of the descriptor: operands end where the block's shared memory does",
+    )
 
 
 def _frame(x: Expander, op: ir.Operation) -> ir.Value:
@@ -35,7 +49,9 @@ def _matrix_descriptor(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: B
 @HANDLERS.expands("cute_nvgpu.wgmma")
 def _wgmma(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Builder) -> list[ir.Value]:
     d, a, right, accumulate = op.operands
-    n, a_type, b_type, a_major, b_major = (op.attributes[k].value for k in ("n", "a_type", "b_type", "a_major", "b_major"))
+    n, a_type, b_type, a_major, b_major = (
+        op.attributes[k].value for k in ("n", "a_type", "b_type", "a_major", "b_major")
+    )
     in_registers = str(a.type) != "i64"
     kind = kind_of(a_type, b_type, str(cute.info(operands[0]).element), n, in_registers, a_major, b_major)
     if in_registers:
@@ -62,7 +78,9 @@ def _wgmma_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder)
     frame, site = _frame(x, op), x.site_of(op, "wgmma wait")
 
     def again(c: Builder) -> tuple[ir.Value]:
-        status = x.call(c, "kiln_cpu_wgmma_wait", [frame, c.i32(op.attributes["count"].value), c.i32(site)], int_type(32))
+        status = x.call(
+            c, "kiln_cpu_wgmma_wait", [frame, c.i32(op.attributes["count"].value), c.i32(site)], int_type(32)
+        )
         must_wait = c.compare("ne", status, c.i32(0))
         x.suspend(c.if_(must_wait))
         return (must_wait,)

@@ -109,6 +109,10 @@ def _missing(site: Site, threads: Sequence[Thread], group: Group) -> str:
             what += [f"{missing} bytes"] if missing else []
             states.append(f"phase {parity} misses {' and '.join(what) or 'nothing'}")
         return f" ({'; '.join(states)})"
+    if site.message == "wgmma wait":
+        # the second word: warps of the group that have not come to its next product
+        warps = {t.number // 128 * 4 + w for t in threads for w in range(4) if t.word >> 32 + w & 1}
+        return f" (wgmma is not executed by the whole warp group: warp{'s' * (len(warps) > 1)} {ranges(warps)} did not come)"
     if site.message == "barrier":
         counts = {
             (arrived, expected)

@@ -39,7 +39,13 @@ TOGETHER = tuple(range(8))
 def kind_of(a: str, b: str, sums: str, n: int, a_in_registers: bool, a_major: str, b_major: str) -> int:
     """The number that `Product.kind` has."""
     types = INPUTS.index(a) << A_SHIFT | INPUTS.index(b) << B_SHIFT | SUMS.index(sums) << SUM_SHIFT
-    return types | n << N_SHIFT | A_IN_REGISTERS * a_in_registers | A_ALONG_M * (a_major == "mn") | B_ALONG_N * (b_major == "mn")
+    return (
+        types
+        | n << N_SHIFT
+        | A_IN_REGISTERS * a_in_registers
+        | A_ALONG_M * (a_major == "mn")
+        | B_ALONG_N * (b_major == "mn")
+    )
 
 
 # --- operands --------------------------------------------------------------------------------------------------------
@@ -76,7 +82,7 @@ def split(bits, exponent_bits, fraction, all_finite, raised, exponents, signific
     full = rest == (u32(1) << (fraction & 31)) - 1
     special = (field == field_mask) & (full | (all_finite == 0))
     exponents[at] = i32(SPECIAL) if special else exponent
-    significands[at] = (u32(rest != 0) if special else significand << (raised & 31))
+    significands[at] = u32(rest != 0) if special else significand << (raised & 31)
     signs[at] = -i32((bits >> ((fraction + exponent_bits) & 31)) & 1)
     return special
 
@@ -95,7 +101,9 @@ def element(place, number, size):
 
 
 @native
-def put(bits: u32, type_: u32, raised: u32, exponents: Ptr[i32], significands: Ptr[u32], signs: Ptr[i32], at: u32) -> u32:
+def put(
+    bits: u32, type_: u32, raised: u32, exponents: Ptr[i32], significands: Ptr[u32], signs: Ptr[i32], at: u32
+) -> u32:
     """An element of A or B; 1 if it is not finite. Of integers only the significand counts."""
     if type_ >= S8:
         significands[at] = bits
@@ -103,7 +111,15 @@ def put(bits: u32, type_: u32, raised: u32, exponents: Ptr[i32], significands: P
             significands[at] = bits - 256
         return 0
     special = split(
-        bits, exponent_bits_of(type_), fraction_of(type_), u32(type_ == E4M3), raised, exponents, significands, signs, at
+        bits,
+        exponent_bits_of(type_),
+        fraction_of(type_),
+        u32(type_ == E4M3),
+        raised,
+        exponents,
+        significands,
+        signs,
+        at,
     )
     return u32(special)
 
@@ -264,7 +280,16 @@ def to_f16(total: i64, exponent: i32) -> u32:
 
 @native
 def special_sum(
-    k: u32, ea: Ptr[i32], sa: Ptr[u32], ga: Ptr[i32], eb: Ptr[i32], sb: Ptr[u32], gb: Ptr[i32], ec: i32, sc: u32, gc: i32
+    k: u32,
+    ea: Ptr[i32],
+    sa: Ptr[u32],
+    ga: Ptr[i32],
+    eb: Ptr[i32],
+    sb: Ptr[u32],
+    gb: Ptr[i32],
+    ec: i32,
+    sc: u32,
+    gc: i32,
 ) -> u32:
     """What a sum with terms that are not finite is: 1 or 2 for a positive or negative infinity, 3 for none; 0: it has no such terms."""
     found = u32(0)
@@ -328,9 +353,9 @@ def multiply_floats(
             for column in range(n):
                 scale[column] = u64(i64(max(largest[column], i32(-900)) - fraction + 1023)) << 52
             for column in range(n):
-                value[column] = (f64(total[column]) + f64(c_term(column, largest, ec, sc, gc, up, down))) * Ptr[f64](scale)[
-                    column
-                ]
+                value[column] = (f64(total[column]) + f64(c_term(column, largest, ec, sc, gc, up, down))) * Ptr[f64](
+                    scale
+                )[column]
             for column in range(n):
                 bits = Ptr[u64](value)[column]
                 small |= u32((bits << 1 != 0) & (bits << 1 >> 53 < 1023 - 126))
@@ -348,7 +373,16 @@ def multiply_floats(
         if (special | c_special) != 0:
             for column in range(n):
                 found = special_sum(
-                    k, ea + own, sa + own, ga + own, eb + column, sb + column, gb + column, ec[column], sc[column], gc[column]
+                    k,
+                    ea + own,
+                    sa + own,
+                    ga + own,
+                    eb + column,
+                    sb + column,
+                    gb + column,
+                    ec[column],
+                    sc[column],
+                    gc[column],
                 )
                 if found != 0:
                     infinite = ((u32(1) << width) - 1) << point
