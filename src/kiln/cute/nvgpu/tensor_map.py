@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any
 
+from ...base_dsl import trace as tracing
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ...base_dsl.typing import (
     BFloat16,
@@ -32,7 +33,7 @@ from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import flatten_to_tuple, pretty_str, product
 from ..layout.inverses import right_inverse
 from ..layout.layout import Layout, make_identity_layout, make_layout
-from ..layout.leaf import get_divisibility, is_one, is_zero
+from ..layout.leaf import is_one, is_zero
 from ..layout.swizzle import Swizzle
 from ..tensor.pointer import element_bits
 
@@ -85,7 +86,7 @@ class TensorMapFacts:
 
 def refuse(rule: str, tensor: Any, hint: str = "") -> Exception:
     """The error that no tensor map describes a tensor."""
-    return error(DSLUserCodeTypeError, f"{rule}, for {tensor}", hint=hint, depth=3)
+    return error(DSLUserCodeTypeError, f"{rule}, for {tensor}", hint=hint)
 
 
 def element_kind(dtype: Any, tensor: Any) -> str:
@@ -321,10 +322,16 @@ def _common_divisor(a: Any, b: Any) -> Any:
         return gcd(a, b)
     if is_one(a) or is_one(b):
         return 1
-    raise error(
-        DSLUserCodeTypeError,
-        f"more than {_RANK} modes are folded into one by the common divisor of their strides, which is not known for "
-        f"{pretty_str(a)} and {pretty_str(b)} (multiples of {get_divisibility(a)} and {get_divisibility(b)})",
-        hint="static strides, or a tensor of at most five modes",
-        depth=4,
-    )
+    from ...mlir import ir
+
+    first, second = Int64(a), Int64(b)
+    kind = Int64.mlir_type
+    loop = tracing.emit("scf.while", [kind, kind], [first.ir_value(), second.ir_value()], regions=2)
+    before, after = (region.blocks.append(kind, kind) for region in loop.regions)
+    with ir.InsertionPoint(before):
+        going = Int64._make(before.arguments[1]) != 0
+        tracing.emit("scf.condition", [], [going.ir_value(), *before.arguments])
+    with ir.InsertionPoint(after):
+        x, y = (Int64._make(v, True) for v in after.arguments)
+        tracing.emit("scf.yield", [], [y.ir_value(), (x % y).ir_value()])
+    return Int64._make(loop.results[0], True)

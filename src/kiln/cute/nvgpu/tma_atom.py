@@ -54,13 +54,11 @@ class TmaInfo:
 
 def _tensor(tensor: Any, what: str) -> TracedTensor:
     if not isinstance(tensor, TracedTensor) or not isinstance(tensor._iterator, Pointer):
-        raise error(
-            DSLUserCodeTypeError, f"{what} takes a tensor in global memory, got {type(tensor).__name__}", depth=3
-        )
+        raise error(DSLUserCodeTypeError, f"{what} takes a tensor in global memory, got {type(tensor).__name__}")
     if tensor.memspace not in (AddressSpace.gmem, AddressSpace.generic):
-        raise error(DSLUserCodeTypeError, f"{what} takes a tensor in global memory, got {tensor}", depth=3)
+        raise error(DSLUserCodeTypeError, f"{what} takes a tensor in global memory, got {tensor}")
     if not isinstance(tensor.layout, Layout):
-        raise error(DSLUserCodeTypeError, f"{what} takes a tensor with a plain layout, got {tensor}", depth=3)
+        raise error(DSLUserCodeTypeError, f"{what} takes a tensor with a plain layout, got {tensor}")
     return tensor
 
 
@@ -83,12 +81,10 @@ def make_tiled_tma_atom(
     """
     tensor = _tensor(gmem_tensor, "make_tiled_tma_atom")
     if gmem_coord_tensor is not None:
-        raise error(DSLUserCodeTypeError, "make_tiled_tma_atom takes no gmem_coord_tensor", depth=2)
+        raise error(DSLUserCodeTypeError, "make_tiled_tma_atom takes no gmem_coord_tensor")
     tiler = wrap(tuple(cta_tiler) if isinstance(cta_tiler, list) else cta_tiler)
     if len(tiler) > len(tensor.layout):
-        raise error(
-            DSLUserCodeTypeError, f"a tile {cta_tiler} has more modes than {tensor}: one for each of the first", depth=2
-        )
+        raise error(DSLUserCodeTypeError, f"a tile {cta_tiler} has more modes than {tensor}: one for each of the first")
     tile = composition(make_identity_layout(tensor.shape), tiler)
     return _atom(op, tensor, smem_layout_, tile, num_multicast, internal_type)
 
@@ -99,20 +95,16 @@ def _atom(op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multica
             DSLUserCodeTypeError,
             f"{op!r} is no copy of the tensor memory accelerator",
             hint="CopyBulkTensorTileG2SOp(), CopyBulkTensorTileG2SMulticastOp() or CopyBulkTensorTileS2GOp() of cute.nvgpu.cpasync",
-            depth=3,
         )
     if not isinstance(multicast, int) or multicast < 1:
-        raise error(DSLUserCodeTypeError, f"num_multicast is {multicast!r}: a static number from 1 on", depth=3)
+        raise error(DSLUserCodeTypeError, f"num_multicast is {multicast!r}: a static number from 1 on")
     if internal_type is not None and not isinstance(internal_type, NumericMeta):
-        raise error(
-            DSLUserCodeTypeError, f"internal_type is a numeric type such as Uint8, got {internal_type!r}", depth=3
-        )
+        raise error(DSLUserCodeTypeError, f"internal_type is a numeric type such as Uint8, got {internal_type!r}")
     if tracing.require("make_tiled_tma_atom()").function.kind == "kernel":
         raise error(
             DSLRuntimeError,
             "make_tiled_tma_atom was called in a kernel: the tensor map is encoded on the host",
             hint="call it in the @jit function and pass the atom and the coordinate tensor to the kernel",
-            depth=3,
         )
     facts = describe(tensor, smem_layout, tile, multicast, internal_type)
     sizes, strides, scales = extents(facts, tensor)
@@ -149,7 +141,7 @@ def _operand(
     name = f"make_tiled_tma_atom_{operand}"
     tensor = _tensor(tensor, name)
     if not hasattr(tiled_mma, "partition_shape_A"):
-        raise error(DSLUserCodeTypeError, f"{name} takes a tiled MMA, got {type(tiled_mma).__name__}", depth=3)
+        raise error(DSLUserCodeTypeError, f"{name} takes a tiled MMA, got {type(tiled_mma).__name__}")
     rows, depth = mma_tiler_mnk[0 if operand == "A" else 1], mma_tiler_mnk[2]
     whole = composition(make_identity_layout(tensor.shape), (rows, depth))
     thread = tiled_mma.get_slice(0)
@@ -158,7 +150,7 @@ def _operand(
     multicast = 1
     if isinstance(op, CopyBulkTensorTileG2SMulticastOp):
         if cluster_shape_vmnk is None:
-            raise error(DSLUserCodeTypeError, f"{name} of a multicast needs cluster_shape_vmnk", depth=3)
+            raise error(DSLUserCodeTypeError, f"{name} of a multicast needs cluster_shape_vmnk")
         shape = getattr(cluster_shape_vmnk, "shape", cluster_shape_vmnk)
         multicast = product_each(shape)[2 if operand == "A" else 1]
     return _atom(op, tensor, smem_layout, part.layout, multicast, internal_type)
@@ -193,7 +185,7 @@ def tma_trait(atom: Any, what: str) -> TmaTrait:
     trait = atom.trait if isinstance(atom, CopyAtom) else None
     if not isinstance(trait, TmaTrait):
         got = f"an atom of {atom.op}" if isinstance(atom, CopyAtom) else type(atom).__name__
-        raise error(DSLUserCodeTypeError, f"{what} takes an atom of make_tiled_tma_atom, got {got}", depth=3)
+        raise error(DSLUserCodeTypeError, f"{what} takes an atom of make_tiled_tma_atom, got {got}")
     return trait
 
 

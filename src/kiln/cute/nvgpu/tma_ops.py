@@ -75,7 +75,6 @@ class TmaOp(CopyOp):
             DSLUserCodeTypeError,
             f"make_copy_atom of {type(self).__name__}: its atoms belong to a tensor",
             hint="cute.nvgpu.cpasync.make_tiled_tma_atom(op, gmem_tensor, smem_layout, cta_tiler)",
-            depth=2,
         )
 
     def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any) -> TmaTrait:
@@ -90,7 +89,7 @@ class _TmaLoadOp(TmaOp):
         if not isinstance(cta_group, CtaGroup):
             raise error(DSLUserCodeTypeError, f"cta_group is {cta_group!r}", hint="CtaGroup.ONE or CtaGroup.TWO")
         if cta_group is not CtaGroup.ONE:
-            raise error(DSLUserCodeTypeError, "copies of two blocks together (CtaGroup.TWO) need sm_100", depth=2)
+            raise error(DSLUserCodeTypeError, "copies of two blocks together (CtaGroup.TWO) need sm_100")
         self.cta_group = cta_group
 
     def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any) -> TmaTrait:
@@ -128,7 +127,6 @@ class CopyReduceBulkTensorTileS2GOp(TmaOp):
                 DSLUserCodeTypeError,
                 f"a reducing copy ({kind}) of {value_type.__name__} elements",
                 hint=f"{kind} takes {names}",
-                depth=3,
             )
         return TmaStoreTrait(value_type, facts, map_, kind)
 
@@ -173,7 +171,6 @@ class TmaTrait(CopyTrait):
                 DSLUserCodeTypeError,
                 f"{what} of this copy is a coordinate tensor, got {got}",
                 hint="partition the second result of make_tiled_tma_atom with tma_partition",
-                depth=4,
             )
         return [self._coordinates(tensor, i * self.facts.values) for i in range(self._count(tensor, what))]
 
@@ -184,7 +181,6 @@ class TmaTrait(CopyTrait):
                 DSLUserCodeTypeError,
                 f"{what} of shape {pretty_str(tensor.shape)} is copied by boxes of {self.facts.values} elements",
                 hint="mode 0 is (TMA, TMA_Iter) of tma_partition, other modes are sliced or static: t[(None, stage)]",
-                depth=5,
             )
         return count // self.facts.values
 
@@ -196,7 +192,6 @@ class TmaTrait(CopyTrait):
                 DSLUserCodeTypeError,
                 f"a coordinate {pretty_str(tuple(found))} for a tensor map of {self.facts.rank} modes",
                 hint="the coordinate tensor comes from the same make_tiled_tma_atom as the atom",
-                depth=5,
             )
         over, under = self.facts.ratio
         if over != under:
@@ -211,7 +206,6 @@ class TmaTrait(CopyTrait):
                 DSLUserCodeTypeError,
                 f"{what} has {tensor.element_type.__name__} elements, and the atom copies {self.value_type.__name__}",
                 hint="a copy does not convert; recast_tensor sees the same memory as another type",
-                depth=4,
             )
         layout, seen = tensor.layout, tensor.iterator.swizzle
         start: Any = 0
@@ -222,7 +216,6 @@ class TmaTrait(CopyTrait):
                 DSLUserCodeTypeError,
                 f"{what} is seen through {seen}, and the tensor map swizzles by {self.facts.swizzle}",
                 hint="make the atom with the layout that shared memory is seen through",
-                depth=4,
             )
         base, found = recast_ptr(tensor.iterator, None), []
         for i in range(self._count(tensor, what)):
@@ -234,14 +227,12 @@ class TmaTrait(CopyTrait):
                     f"box {i} of {what} starts {offset * element_bits(self.value_type) // 8} bytes into it, at a multiple of "
                     f"{known} bytes: boxes are aligned to {_ALIGNMENT}",
                     hint="take a layout in shared memory whose boxes are larger",
-                    depth=4,
                 )
             if base.alignment % _ALIGNMENT:
                 raise error(
                     DSLUserCodeTypeError,
                     f"boxes in shared memory are aligned to {_ALIGNMENT} bytes, and {what} is only known to be to {base.alignment}",
                     hint=f"allocate it aligned: byte_alignment={_ALIGNMENT}, cute.struct.Align[..., 1024]",
-                    depth=4,
                 )
             found.append((base + offset).ir_value())
         return found
@@ -253,7 +244,6 @@ class TmaTrait(CopyTrait):
                 DSLUserCodeTypeError,
                 f"a copy of {len(places)} boxes of the tensor and {len(boxes)} in shared memory, of {self.facts.values} elements each",
                 hint="slice both so that the same number of tiles is left: t[(None, stage)]",
-                depth=4,
             )
         return list(zip(boxes, places, strict=True))
 
@@ -280,7 +270,7 @@ def _under(pred: Any, move: Any) -> None:
     if pred is None:
         chosen()
     elif isinstance(pred, TracedTensor):
-        raise error(DSLUserCodeTypeError, "a copy of boxes has one predicate, a Boolean", depth=4)
+        raise error(DSLUserCodeTypeError, "a copy of boxes has one predicate, a Boolean")
     else:
         guarded(pred, chosen)
 
@@ -304,14 +294,12 @@ class TmaLoadTrait(TmaTrait):
                 DSLUserCodeTypeError,
                 "a copy of a tile to shared memory needs an mbarrier",
                 hint="cute.copy(atom, src, dst, tma_bar_ptr=...): its bytes are taken from what the mbarrier expects",
-                depth=3,
             )
         if self.multicast and mcast_mask is None:
             raise error(
                 DSLUserCodeTypeError,
                 "a copy to several blocks of a cluster needs a mask of them",
                 hint="cute.copy(atom, ..., mcast_mask=cute.make_layout_image_mask(cluster_layout, coordinate, mode))",
-                depth=3,
             )
         places, boxes = self.places(src, "the source"), self.boxes(dst, "the destination")
         pairs = self.pairs(boxes, places)
@@ -332,7 +320,7 @@ class TmaLoadTrait(TmaTrait):
 def _mask(mask: Any) -> ir.Value:
     if isinstance(mask, int):
         if not 0 < mask < 1 << 16:
-            raise error(DSLUserCodeTypeError, f"mcast_mask is {mask:#x}: 1 to 16 bits, one of each block", depth=4)
+            raise error(DSLUserCodeTypeError, f"mcast_mask is {mask:#x}: 1 to 16 bits, one of each block")
         mask = mask - (1 << 16) if mask >> 15 else mask
     return Int16(mask).ir_value()
 

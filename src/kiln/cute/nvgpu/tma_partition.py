@@ -31,16 +31,16 @@ def tma_partition(
     tensors = [smem_tensor, *(gmem_tensor if several else [gmem_tensor])]
     for tensor in tensors:
         if not isinstance(tensor, TracedTensor):
-            raise error(DSLUserCodeTypeError, f"tma_partition takes tensors, got {type(tensor).__name__}", depth=2)
+            raise error(DSLUserCodeTypeError, f"tma_partition takes tensors, got {type(tensor).__name__}")
     order = _order(smem_tensor, values)
     for tensor in tensors[1:]:
-        if size(tensor, mode=[0]) != size(smem_tensor, mode=[0]):
+        found = size(tensor, mode=[0])
+        if not isinstance(found, int) or found != size(smem_tensor, mode=[0]):
             raise error(
                 DSLUserCodeTypeError,
-                f"mode 0 of {tensor} and of {smem_tensor} are tiles of {pretty_str(size(tensor, mode=[0]))} and "
+                f"mode 0 of {tensor} and of {smem_tensor} are tiles of {pretty_str(found)} and "
                 f"{size(smem_tensor, mode=[0])} elements: they are the same tile",
                 hint="group the modes of the tile first: cute.group_modes(t, 0, 2)",
-                depth=2,
             )
     start = _start(cta_coord, cta_layout, values)
     return tuple(_part(tensor, order, start) for tensor in tensors)
@@ -55,7 +55,6 @@ def _order(tensor: TracedTensor, values: int) -> Layout:
             DSLUserCodeTypeError,
             f"mode 0 of {tensor} is copied by boxes of {values} elements",
             hint="it is the tile that the atom was made for, static: cute.group_modes(t, 0, 2)",
-            depth=3,
         )
     inverse = right_inverse(layout[0])
     if size(inverse) != count:
@@ -70,11 +69,10 @@ def _start(cta_coord: Any, cta_layout: Any, values: int) -> Any:
             DSLUserCodeTypeError,
             f"cta_layout is a layout of the blocks that share a tile, got {cta_layout!r}",
             hint="cute.make_layout(1) without multicast",
-            depth=3,
         )
     blocks = cosize(cta_layout)
     if not isinstance(blocks, int) or values % blocks:
-        raise error(DSLUserCodeTypeError, f"{values} elements are shared out to the blocks {cta_layout}", depth=3)
+        raise error(DSLUserCodeTypeError, f"{values} elements are shared out to the blocks {cta_layout}")
     return cta_layout(cta_coord) * (values // blocks)
 
 
