@@ -18,7 +18,9 @@ from kiln.hardware.mma_shapes import BITS, PRODUCTS
 PTXAS = toolchain.find("ptxas")
 needs_ptxas = pytest.mark.skipif(PTXAS is None, reason="there is no ptxas")
 
-CASES = [(row, shape, sums) for row in PRODUCTS for shape in row.shapes for sums in row.sums]
+WARP = [row for row in PRODUCTS if row.instruction == "mma.sync"]
+WARP_GROUP = [row for row in PRODUCTS if row.instruction == "wgmma"]
+CASES = [(row, shape, sums) for row in WARP for shape in row.shapes for sums in row.sums]
 
 
 def _registers(name: str, count: int) -> str:
@@ -44,7 +46,18 @@ def instruction(row: mma_shapes.Product, shape: mma_shapes.Shape, sums: str) -> 
     )
 
 
-def accepted(architecture: int, code: str) -> bool:
+def warp_group_instruction(row: mma_shapes.Product, shape: mma_shapes.Shape, sums: str) -> str:
+    """A product of a warp group, of descriptors that nobody set."""
+    m, n, k = shape
+    held, kind = (n // 4, "b32") if sums == "f16" else (n // 2, sums)
+    numbers = {"f16": ", 1, 1, 0, 0", "bf16": ", 1, 1, 0, 0", "s8": ""}.get(row.inputs[0], ", 1, 1")
+    return (
+        f"{{ .reg .{kind} %d<{held}>; .reg .b64 %a, %b; .reg .pred %p; wgmma.mma_async.sync.aligned.m{m}n{n}k{k}"
+        f".{sums}.{row.inputs[0]}.{row.inputs[-1]} {_registers('d', held)}, %a, %b, %p{numbers}; }}"
+    )
+
+
+def accepted(architecture: int | str, code: str) -> bool:
     assert PTXAS is not None
     text = f".version 8.7\n.target sm_{architecture}\n.address_size 64\n.visible .entry k() {{ {code} ret; }}"
     words = [str(PTXAS.path), "-arch", f"sm_{architecture}", "-o", "/dev/null", "/dev/stdin"]
@@ -52,10 +65,27 @@ def accepted(architecture: int, code: str) -> bool:
 
 
 @needs_ptxas
-@pytest.mark.parametrize("architecture", sorted({row.feature.since for row in PRODUCTS}))
+@pytest.mark.parametrize("architecture", sorted({row.feature.since for row in WARP}))
 def test_an_architecture_has_the_products_up_to_it(architecture):
     code = "\n".join(instruction(*case) for case in CASES if case[0].feature.since <= architecture)
     assert accepted(architecture, code)
+
+
+@needs_ptxas
+@pytest.mark.parametrize("row", WARP_GROUP, ids=lambda row: row.inputs[0])
+def test_products_of_warp_groups(row):
+    cases = [warp_group_instruction(row, shape, sums) for shape in row.shapes for sums in row.sums]
+    assert accepted("90a", "\n".join(cases))
+    assert not accepted("90", cases[0])
+
+
+def test_a_refusal_lists_the_shapes_of_warp_groups_in_short():
+    for element, sums, listed in (
+        ("f16", "f32", "m64, n8 to n256 in steps of 8, k16; sums: f32, f16"),
+        ("u8", "s32", "m64, n8, n16, n24, n32 to n256 in steps of 16, k32; sums: s32"),
+    ):
+        rule = mma_shapes.refusal("wgmma", (64, 12, 16), element, element, sums)
+        assert rule.endswith(f"(shapes of {element}: {listed})")
 
 
 BEFORE = {80: 75, 89: 80, 90: 89}
@@ -63,7 +93,7 @@ BEFORE = {80: 75, 89: 80, 90: 89}
 
 @needs_ptxas
 @pytest.mark.parametrize(
-    "row", [row for row in PRODUCTS if row.feature.since in BEFORE], ids=lambda row: row.feature.what
+    "row", [row for row in WARP if row.feature.since in BEFORE], ids=lambda row: row.feature.what
 )
 def test_the_architecture_before_has_none_of_them(row):
     for shape in row.shapes:

@@ -100,8 +100,19 @@ def refusal(instruction: str, shape: Shape, a: str, b: str, sum_: str) -> str:
     """Why there is no such product: what was asked for and what there is; empty if there is one."""
     if find(instruction, shape, a, b, sum_) is not None:
         return ""
-    known = ", ".join("m{}n{}k{}".format(*s) for s in shapes(instruction, a)) or "none"
     return (
         f"there is no {instruction} m{shape[0]}n{shape[1]}k{shape[2]} of {a} and {b} with sums in {sum_} "
-        f"(shapes of {a}: {known}; sums: {', '.join(sums(instruction, a)) or 'none'})"
+        f"(shapes of {a}: {_listed(instruction, a) or 'none'}; sums: {', '.join(sums(instruction, a)) or 'none'})"
     )
+
+
+def _listed(instruction: str, a: str) -> str:
+    """The shapes for A of a type; those of warp groups, of which there are many, by their steps in N."""
+    found = shapes(instruction, a)
+    if instruction != _WGMMA or not found:
+        return ", ".join("m{}n{}k{}".format(*s) for s in found)
+    columns, k = [n for _, n, _ in found], found[0][2]
+    step = columns[-1] - columns[-2]
+    first = next(n for i, n in enumerate(columns) if columns[i:] == list(range(n, columns[-1] + 1, step)))
+    others = "".join(f"n{n}, " for n in columns if n < first)
+    return f"m64, {others}n{first} to n{columns[-1]} in steps of {step}, k{k}"

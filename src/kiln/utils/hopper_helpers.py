@@ -1,21 +1,80 @@
-"""What GEMMs for sm_90 begin with: layouts of operands in shared memory, tiles of the epilogue, how results are stored."""
+"""What GEMMs for sm_90 begin with: their MMA, layouts of operands in shared memory, tiles of the epilogue, how results are stored."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
-from ..base_dsl.typing import NumericMeta
-from ..cute import make_copy_atom, size, tile_to_shape
+from ..base_dsl.typing import (
+    BFloat16,
+    Float8E4M3FN,
+    Float8E5M2,
+    Float16,
+    Float32,
+    Int8,
+    NumericMeta,
+    TFloat32,
+    Uint8,
+)
+from ..cute import TiledMma, make_copy_atom, make_tiled_mma, size, tile_to_shape
 from ..cute.nvgpu import CopyUniversalOp
 from ..cute.nvgpu.warp import StMatrix8x8x16bOp
-from ..cute.nvgpu.warpgroup import SmemLayoutAtomKind, make_smem_layout_atom
+from ..cute.nvgpu.warpgroup import (
+    MmaF8Op,
+    MmaF16BF16Op,
+    MmaI8Op,
+    MmaTF32Op,
+    OperandSource,
+    SmemLayoutAtomKind,
+    make_smem_layout_atom,
+)
 from .layout_enum import LayoutEnum
 
 __all__ = [
     "SmemLayoutAtomKind", "compute_tile_shape_or_override", "get_smem_layout_atom", "make_smem_layout_a", "make_smem_layout_atom",
-    "make_smem_layout_b", "make_smem_layout_epi", "sm90_get_smem_store_op",
+    "make_smem_layout_b", "make_smem_layout_epi", "make_trivial_tiled_mma", "sm90_get_smem_store_op",
 ]  # fmt: skip
+
+
+def make_trivial_tiled_mma(
+    a_dtype: Any,
+    b_dtype: Any,
+    a_leading_mode: Any,
+    b_leading_mode: Any,
+    acc_dtype: Any,
+    atom_layout_mnk: Any,
+    tiler_mn: Any,
+    a_source: OperandSource = OperandSource.SMEM,
+    *,
+    loc: Any = None,
+    ip: Any = None,
+) -> TiledMma:
+    """A warp-group MMA for operands of some types, `tiler_mn` = (64, N) in one call, by the warp groups of `atom_layout_mnk`.
+
+    The leading modes are those along which operands are contiguous (`OperandMajorMode`). Float32 is multiplied as TFloat32.
+    """
+    m, n = _tile("tiler_mn", tiler_mn, 2)
+    places = (a_source, a_leading_mode, b_leading_mode)
+    if a_dtype in (Float16, BFloat16) and a_dtype is b_dtype:
+        op: Any = MmaF16BF16Op(a_dtype, acc_dtype, (m, n, 16), *places)
+    elif a_dtype in _BYTE_FLOATS and b_dtype in _BYTE_FLOATS:
+        op = MmaF8Op(a_dtype, b_dtype, acc_dtype, (m, n, 32), *places)
+    elif a_dtype in _BYTES and b_dtype in _BYTES:
+        op = MmaI8Op(a_dtype, b_dtype, acc_dtype, (m, n, 32), *places)
+    elif a_dtype in _WORDS and b_dtype in _WORDS and acc_dtype is Float32:
+        op = MmaTF32Op((m, n, 8), *places)
+    else:
+        a, b, acc = (getattr(x, "__name__", repr(x)) for x in (a_dtype, b_dtype, acc_dtype))
+        raise error(
+            DSLUserCodeTypeError,
+            f"there is no warp-group MMA of {a} and {b} with sums in {acc}",
+            hint="Float16 twice, BFloat16 twice, two of Float8E4M3FN and Float8E5M2, of Int8 and Uint8, or of Float32 and TFloat32 "
+            "(sums in Float32)",
+        )
+    return make_tiled_mma(op, atom_layout_mnk)
+
+
+_BYTE_FLOATS, _BYTES, _WORDS = (Float8E4M3FN, Float8E5M2), (Int8, Uint8), (TFloat32, Float32)
 
 
 def get_smem_layout_atom(

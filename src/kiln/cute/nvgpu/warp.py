@@ -40,6 +40,7 @@ from .access import (
     require_alignment,
     require_rows,
 )
+from .ptx_types import DTYPES, PTX_NAMES
 
 if TYPE_CHECKING:
     from ...mlir import ir
@@ -54,7 +55,7 @@ __all__ = [
 # --- multiply-accumulate ---------------------------------------------------------------------------------------------
 
 
-def _joined(*modes: tuple[int, int]) -> Layout:
+def joined_layout(*modes: tuple[int, int]) -> Layout:
     """Modes (extent, stride) as one, those of extent 1 left out."""
     kept = [(s, d) for s, d in modes if s != 1] or [(1, 0)]
     if len(kept) == 1:
@@ -67,13 +68,13 @@ def operand_layout(rows: int, k: int, bits: int) -> Layout:
     packed = max(1, 32 // bits)
     step = rows * packed  # from a lane to the next in K
     lanes = make_layout((4, 8), stride=(step, 1))
-    values = _joined((packed, rows), (rows // 8, 8), (k // (4 * packed), 4 * step))
+    values = joined_layout((packed, rows), (rows // 8, 8), (k // (4 * packed), 4 * step))
     return make_layout([lanes, values])
 
 
 def accumulator_layout(m: int) -> Layout:
     """(lane, value) -> index in a fragment (m, 8) of C."""
-    return make_layout([make_layout((4, 8), stride=(2 * m, 1)), _joined((2, m), (m // 8, 8))])
+    return make_layout([make_layout((4, 8), stride=(2 * m, 1)), joined_layout((2, m), (m // 8, 8))])
 
 
 class WarpMmaTrait(RegisterMmaTrait):
@@ -117,17 +118,8 @@ class WarpMmaTrait(RegisterMmaTrait):
     def multiply(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         from ...dialects import nvgpu
 
-        a_type, b_type = _PTX_NAMES[self.types["A"]], _PTX_NAMES[self.types["B"]]
+        a_type, b_type = PTX_NAMES[self.types["A"]], PTX_NAMES[self.types["B"]]
         return nvgpu.mma.mma_sync(self.shape_mnk, a_type, b_type, a, b, c)
-
-
-_PTX_NAMES = {
-    Float16: "f16", BFloat16: "bf16", Float32: "f32", Float64: "f64", TFloat32: "tf32", Float8E4M3FN: "e4m3",
-    Float8E5M2: "e5m2", Int8: "s8", Uint8: "u8", Int32: "s32",
-}  # fmt: skip
-
-
-_DTYPES = {name: dtype for dtype, name in _PTX_NAMES.items()}
 
 
 class WarpMmaOp(MmaOp):
@@ -148,7 +140,7 @@ class WarpMmaOp(MmaOp):
                     hint=f"the hardware has {', '.join(known)}",
                     depth=2,
                 )
-        a, b, acc = (_PTX_NAMES[dtype] for dtype in (a_dtype, b_dtype, acc_dtype))
+        a, b, acc = (PTX_NAMES[dtype] for dtype in (a_dtype, b_dtype, acc_dtype))
         if mma_shapes.find("mma.sync", shape_mnk, a, b, acc) is None:
             raise error(
                 DSLUserCodeTypeError,
@@ -166,7 +158,7 @@ class WarpMmaOp(MmaOp):
 
 
 def _accumulators(dtype: Any) -> list[Any]:
-    return [_DTYPES[name] for name in mma_shapes.sums("mma.sync", _PTX_NAMES[dtype])]
+    return [DTYPES[name] for name in mma_shapes.sums("mma.sync", PTX_NAMES[dtype])]
 
 
 def _name(dtype: Any) -> str:
@@ -263,9 +255,9 @@ def _row_layout(matrices: int) -> Layout:
 def _fragment_layout(matrices: int, transpose: bool) -> Layout:
     """(lane, bit) -> bit of the matrices: a lane holds two neighbours of row l / 4 (transposed: column) of each."""
     if transpose:
-        values = _joined((16, 1), (2, 128), (matrices, 1024))
+        values = joined_layout((16, 1), (2, 128), (matrices, 1024))
         return make_layout([make_layout((4, 8), stride=(256, 16)), values])
-    return make_layout([make_layout(32, stride=32), _joined((32, 1), (matrices, 1024))])
+    return make_layout([make_layout(32, stride=32), joined_layout((32, 1), (matrices, 1024))])
 
 
 class _MatrixTrait(CopyTrait):
@@ -466,7 +458,7 @@ class LdMatrix16x16x8bOp(_MatrixOp):
         # lane 16 j + r gives row r of matrix j; a lane gets rows 4 t ... 4 t + 3 of the columns g and g + 8
         matrices = self.num_matrices
         rows = make_layout(((16 * matrices, 2 // matrices), 16), stride=((16, 0), 1))
-        fragments = make_layout([make_layout((4, 8), stride=(64, 1)), _joined((4, 16), (2, 8), (matrices, 256))])
+        fragments = make_layout([make_layout((4, 8), stride=(64, 1)), joined_layout((4, 16), (2, 8), (matrices, 256))])
         return LoadByteMatrixTrait(dtype, rows, fragments, True, matrices, unpack=self.unpack_bits)
 
 
@@ -496,5 +488,5 @@ class StMatrix16x8x8bOp(_MatrixOp):
         # lane 8 j + c gives column c of matrix j; a lane has rows g, then g + 8, of the columns 2 t and 2 t + 1
         matrices = self.num_matrices
         rows = recast_layout(8, 1, _row_layout(matrices))
-        fragments = make_layout([make_layout((4, 8), stride=(32, 1)), _joined((2, 16), (2, 8), (matrices, 128))])
+        fragments = make_layout([make_layout((4, 8), stride=(32, 1)), joined_layout((2, 16), (2, 8), (matrices, 128))])
         return StoreByteMatrixTrait(dtype, rows, fragments, False, matrices)

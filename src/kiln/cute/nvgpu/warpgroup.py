@@ -1,8 +1,352 @@
-"""What the matrix operations of warp groups take: how their operands lie in shared memory."""
+"""Matrix operations of a warp group (`wgmma`, sm_90a): four warps multiply together, later, and read operands from shared memory.
+
+B and, unless it lies in registers, A are read through descriptors (`matrix_descriptor.py`): `make_fragment_A` and `make_fragment_B` of
+a partitioned tensor in shared memory give tensors of them. Sums lie in registers. Thread t of the 128, w = t / 32 its warp,
+g = t % 32 / 4, q = t % 4, has of the sums the rows 16 w + g (and + 8) and the columns 2 q, 2 q + 1 of each eight; of A in registers the
+same rows and, in each register of 32 bits, p neighbours from k = p q on, then those 4 p further on.
+
+    warpgroup.fence()
+    for k in cutlass.range_constexpr(cute.size(tCrA, mode=[2])):
+        cute.gemm(tiled_mma, acc, tCrA[None, None, k], tCrB[None, None, k], acc)
+        tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
+    warpgroup.commit_group()
+    warpgroup.wait_group(0)
+"""
 
 from __future__ import annotations
 
-from .common import OperandMajorMode
-from .smem_layouts import SmemLayoutAtomKind, make_smem_layout_atom
+import enum
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["OperandMajorMode", "SmemLayoutAtomKind", "make_smem_layout_atom"]
+from ...base_dsl import trace as tracing
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import (
+    BFloat16,
+    Boolean,
+    Float8E4M3FN,
+    Float8E5M2,
+    Float16,
+    Float32,
+    Int8,
+    TFloat32,
+    Uint8,
+)
+from ...hardware import mma_shapes
+from ..atoms.mma import MmaOp, MmaTrait
+from ..layout.algebra import coalesce
+from ..layout.layout import Layout, make_layout, size
+from ..tensor.pointer import AddressSpace, element_bits
+from ..tensor.tensor import TracedTensor, make_fragment_like, make_rmem_tensor
+from .access import memory
+from .common import OperandMajorMode
+from .matrix_descriptor import MatrixDescriptor, make_descriptors
+from .ptx_types import PTX_NAMES
+from .smem_layouts import SmemLayoutAtomKind, make_smem_layout_atom
+from .warp import joined_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...mlir import ir
+    from ..tensor.pointer import Pointer
+
+__all__ = [
+    "Field", "MmaF8Op", "MmaF16BF16Op", "MmaI8Op", "MmaTF32Op", "OperandMajorMode", "OperandSource", "SmemLayoutAtomKind",
+    "commit_group", "fence", "make_smem_layout_atom", "wait_group",
+]  # fmt: skip
+
+_THREADS = 128
+_ROWS = 64
+_MOST_GROUPS = 7
+
+
+class OperandSource(enum.Enum):
+    """Where A of a warp-group MMA lies."""
+
+    RMEM = enum.auto()
+    SMEM = enum.auto()
+
+
+class Field(enum.Enum):
+    """What of a warp-group MMA is known only when the program runs."""
+
+    ACCUMULATE = "accumulate"
+    """Whether products are added to what D holds; if not, D is overwritten."""
+
+
+def _operand_layout(rows: int, k: int) -> Layout:
+    """(thread, value) -> index in an operand (rows, k) in shared memory: every thread has all of it."""
+    return make_layout((_THREADS, (rows, k)), stride=(0, (1, rows)))
+
+
+def _register_layout(packed: int, columns: int) -> Layout:
+    """(thread, value) -> index in a (64, columns) in registers, `packed` neighbours of a row together."""
+    step = _ROWS * packed
+    threads = make_layout((4, 8, 4), stride=(step, 1, 16))
+    return make_layout([threads, joined_layout((packed, _ROWS), (2, 8), (columns // (4 * packed), 4 * step))])
+
+
+class WarpGroupMmaTrait(MmaTrait):
+    """`wgmma` of the 128 threads of a warp group."""
+
+    def __init__(self, op: WarpGroupMmaOp) -> None:
+        _, n, k = op.shape_mnk
+        self.accumulate: Any = False
+        in_registers = op.a_src is OperandSource.RMEM
+        a = _register_layout(32 // element_bits(op.a_dtype), k) if in_registers else _operand_layout(_ROWS, k)
+        layouts = (a, _operand_layout(n, k), _register_layout(2, n))
+        super().__init__(op.shape_mnk, make_layout(_THREADS), layouts, (op.a_dtype, op.b_dtype, op.acc_dtype))
+        self._major = {"A": op.a_major_mode, "B": op.b_major_mode}
+        self._descriptors = ("B",) if in_registers else ("A", "B")
+
+    # -- fields ------------------------------------------------------------------------------------------
+
+    def with_fields(self, **fields: Any) -> WarpGroupMmaTrait:
+        unknown = sorted(fields.keys() - {"accumulate"})
+        if unknown:
+            raise error(
+                DSLUserCodeTypeError,
+                f"a warp-group MMA has no field {unknown[0]!r}",
+                hint="warpgroup.Field.ACCUMULATE",
+                depth=3,
+            )
+        return self._with_accumulate(fields.get("accumulate", self.accumulate))
+
+    def _with_accumulate(self, value: Any) -> WarpGroupMmaTrait:
+        if not isinstance(value, bool):
+            made = Boolean(value)
+            value = bool(made) if made.is_static else made
+        found = object.__new__(type(self))
+        found.__dict__.update(self.__dict__)
+        found.accumulate = value
+        return found
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        """The flag, also where it is known: a region may change it."""
+        if tracing.current() is None:
+            return []
+        return [Boolean(self.accumulate).ir_value()]
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> WarpGroupMmaTrait:
+        return self._with_accumulate(Boolean._make(values[0])) if values else self
+
+    # -- operands ----------------------------------------------------------------------------------------
+
+    def _check_type(self, operand: str, dtype: Any) -> None:
+        wanted = self.types[operand]
+        if dtype is wanted or (wanted is TFloat32 and dtype is Float32):  # the hardware ignores the lowest bits
+            return
+        raise error(
+            DSLUserCodeTypeError,
+            f"the MMA takes {wanted.__name__} elements of {operand}, got {dtype.__name__}",
+            hint="make the operation for the type of the operands, or convert them with .to(T)",
+            depth=4,
+        )
+
+    def make_fragment(self, operand: str, of: Any) -> Any:
+        if operand in self._descriptors:
+            tensor = memory(of, f"operand {operand} of a warp-group MMA", AddressSpace.smem)
+            self._check_type(operand, tensor.element_type)
+            return make_descriptors(tensor, operand, self._major[operand])
+        if operand == "A" and isinstance(of, TracedTensor):
+            return make_fragment_like(of, self.types["A"])
+        return make_rmem_tensor(of.shape if isinstance(of, TracedTensor) else of, self.types[operand])
+
+    def _descriptor(self, operand: str, x: Any) -> ir.Value:
+        iterator = x._iterator if isinstance(x, TracedTensor) else None
+        if not isinstance(iterator, MatrixDescriptor) or size(x) != 1:
+            raise error(
+                DSLUserCodeTypeError,
+                f"a warp-group MMA takes {operand} as the descriptor of one call, got {x}",
+                hint=f"tiled_mma.make_fragment_{operand}(thr_mma.partition_{operand}(tensor in shared memory))",
+                depth=3,
+            )
+        self._check_type(operand, iterator.dtype)
+        if iterator.major is not self._major[operand]:
+            raise error(
+                DSLUserCodeTypeError,
+                f"the MMA takes {operand} {self._major[operand].name}-major, and its descriptor is {iterator.major.name}-major",
+                hint=f"make_fragment_{operand} of the same MMA",
+                depth=3,
+            )
+        return iterator.element(0).ir_value()
+
+    def _registers(self, operand: str, x: Any) -> Pointer:
+        """The first of a thread's values of an operand in registers, which lie one after the other."""
+        tensor = memory(x, f"operand {operand} of a warp-group MMA", AddressSpace.rmem)
+        self._check_type(operand, tensor.element_type)
+        wanted = self._values[operand]
+        if size(tensor) != wanted or coalesce(tensor.layout) != make_layout(wanted):
+            raise error(
+                DSLUserCodeTypeError,
+                f"a warp-group MMA takes the {wanted} values of {operand} of a call from registers in a row, got the layout "
+                f"{tensor.layout}",
+                hint=f"mode 0 holds the values of one call, as in what make_fragment_{operand} makes",
+                depth=3,
+            )
+        return tensor.iterator
+
+    def call(self, d: Any, a: Any, b: Any, c: Any) -> None:
+        from ...dialects import nvgpu
+
+        sums = self._registers("C", d)
+        if c is not d and not _same_registers(sums, self._registers("C", c)):
+            raise error(
+                DSLUserCodeTypeError,
+                "a warp-group MMA adds to its accumulator: C and D are the same tensor",
+                hint="cute.gemm(tiled_mma, acc, a, b, acc); set(Field.ACCUMULATE, False) overwrites it",
+                depth=2,
+            )
+        in_registers = "A" not in self._descriptors
+        left = self._registers("A", a).ir_value() if in_registers else self._descriptor("A", a)
+        names = {operand: "k" if major is OperandMajorMode.K else "mn" for operand, major in self._major.items()}
+        nvgpu.wgmma.wgmma(
+            sums.ir_value(), left, self._descriptor("B", b), Boolean(self.accumulate).ir_value(),
+            n=self.shape_mnk[1], k=self.shape_mnk[2], a_type=PTX_NAMES[self.types["A"]], b_type=PTX_NAMES[self.types["B"]],
+            a_major="k" if in_registers else names["A"], b_major=names["B"],
+        )  # fmt: skip
+
+
+def _same_registers(first: Pointer, second: Pointer) -> bool:
+    same = first._offset == second._offset
+    return first._base == second._base and isinstance(same, bool) and same
+
+
+class WarpGroupMmaOp(MmaOp):
+    """`wgmma` with operands of some types, a shape, and places; `hardware/mma_shapes.py` says which there are."""
+
+    _INPUTS: tuple[Any, ...] = ()
+    """What A and B may be."""
+
+    def __init__(
+        self,
+        a_dtype: Any,
+        b_dtype: Any,
+        acc_dtype: Any,
+        instruction_shape: Any,
+        a_src: Any,
+        a_major_mode: Any,
+        b_major_mode: Any,
+    ) -> None:
+        name = type(self).__name__
+        shape = tuple(instruction_shape) if isinstance(instruction_shape, (tuple, list)) else instruction_shape
+        for what, dtype in (("A", a_dtype), ("B", b_dtype)):
+            if dtype not in self._INPUTS:
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"{name} of {_name(dtype)} ({what})",
+                    hint=f"its operands are {' or '.join(t.__name__ for t in self._INPUTS)}",
+                    depth=2,
+                )
+        for what, value, kind in (
+            ("a_src", a_src, OperandSource), ("a_major_mode", a_major_mode, OperandMajorMode),
+            ("b_major_mode", b_major_mode, OperandMajorMode),
+        ):  # fmt: skip
+            if not isinstance(value, kind):
+                names = " or ".join(f"{kind.__name__}.{member.name}" for member in kind)
+                raise error(DSLUserCodeTypeError, f"{what} of {name} is {value!r}", hint=names, depth=2)
+        if not isinstance(shape, tuple) or len(shape) != 3:
+            raise error(
+                DSLUserCodeTypeError,
+                f"instruction_shape of {name} is {instruction_shape!r}",
+                hint="(64, N, K)",
+                depth=2,
+            )
+        if rule := mma_shapes.refusal("wgmma", shape, PTX_NAMES[a_dtype], PTX_NAMES[b_dtype], _ptx_name(acc_dtype)):
+            raise error(DSLUserCodeTypeError, f"{name}: {rule}", depth=2)
+        for what, dtype, major in (("A", a_dtype, a_major_mode), ("B", b_dtype, b_major_mode)):
+            if what == "A" and a_src is OperandSource.RMEM:
+                continue  # registers have no major mode
+            if major is OperandMajorMode.MN and element_bits(dtype) != 16:
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"{name} of {dtype.__name__} with {what} {'MN'[what == 'B']}-major",
+                    hint="the tensor cores transpose 16-bit elements only: others are K-major in shared memory",
+                    depth=2,
+                )
+        self.a_dtype = a_dtype
+        self.b_dtype = b_dtype
+        self.acc_dtype = acc_dtype
+        self.shape_mnk = shape
+        self.a_src = a_src
+        self.a_major_mode = a_major_mode
+        self.b_major_mode = b_major_mode
+
+    def make_trait(self) -> WarpGroupMmaTrait:
+        return WarpGroupMmaTrait(self)
+
+
+def _name(dtype: Any) -> str:
+    return getattr(dtype, "__name__", repr(dtype))
+
+
+def _ptx_name(dtype: Any) -> str:
+    return PTX_NAMES[dtype] if isinstance(dtype, type) and dtype in PTX_NAMES else _name(dtype)
+
+
+class MmaF16BF16Op(WarpGroupMmaOp):
+    """Float16 or BFloat16, accumulated in Float32, or Float16 in Float16. K = 16."""
+
+    _INPUTS = (Float16, BFloat16)
+
+    def __init__(
+        self, ab_dtype: Any, acc_dtype: Any, instruction_shape: Any, a_src: Any, a_major_mode: Any, b_major_mode: Any
+    ) -> None:
+        super().__init__(ab_dtype, ab_dtype, acc_dtype, instruction_shape, a_src, a_major_mode, b_major_mode)
+
+
+class MmaF8Op(WarpGroupMmaOp):
+    """Float8E4M3FN or Float8E5M2, also mixed, accumulated in Float32 or Float16; K-major. K = 32."""
+
+    _INPUTS = (Float8E4M3FN, Float8E5M2)
+
+
+class MmaI8Op(WarpGroupMmaOp):
+    """Int8 or Uint8, also mixed, accumulated in Int32; K-major. K = 32."""
+
+    _INPUTS = (Int8, Uint8)
+
+
+class MmaTF32Op(WarpGroupMmaOp):
+    """Float32 of which 10 bits of mantissa count, accumulated in Float32; K-major. K = 8."""
+
+    _INPUTS = (TFloat32,)
+
+    def __init__(
+        self, instruction_shape: Any, a_src: Any = OperandSource.SMEM, a_major_mode: Any = OperandMajorMode.K,
+        b_major_mode: Any = OperandMajorMode.K,
+    ) -> None:  # fmt: skip
+        super().__init__(TFloat32, TFloat32, Float32, instruction_shape, a_src, a_major_mode, b_major_mode)
+
+
+# --- order -----------------------------------------------------------------------------------------------------------
+
+
+def fence(*, loc: Any = None, ip: Any = None) -> None:
+    """Let products after it see what the warp group did to registers before it: to accumulators, and to A there.
+
+    Products that add to the same accumulator one after the other need none between them.
+    """
+    from ...dialects import nvgpu
+
+    nvgpu.wgmma.wgmma_fence()
+
+
+def commit_group(*, loc: Any = None, ip: Any = None) -> None:
+    """Make a group of the warp group's products since the last one."""
+    from ...dialects import nvgpu
+
+    nvgpu.wgmma.wgmma_commit()
+
+
+def wait_group(group: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Wait until all but the latest `group` groups are complete: then their accumulators may be read, their operands overwritten."""
+    from ...dialects import nvgpu
+
+    if isinstance(group, bool) or not isinstance(group, int) or not 0 <= group <= _MOST_GROUPS:
+        raise error(
+            DSLUserCodeTypeError,
+            f"wait_group({group}): how many groups may be under way",
+            hint=f"a number from 0 to {_MOST_GROUPS}, known when compiling",
+        )
+    nvgpu.wgmma.wgmma_wait(group)

@@ -1,0 +1,22 @@
+"""The names that PTX has for the types of elements that tensor cores multiply."""
+
+from __future__ import annotations
+
+from ...base_dsl.typing import (
+    BFloat16,
+    Float8E4M3FN,
+    Float8E5M2,
+    Float16,
+    Float32,
+    Float64,
+    Int8,
+    Int32,
+    TFloat32,
+    Uint8,
+)
+
+PTX_NAMES = {
+    Float16: "f16", BFloat16: "bf16", Float32: "f32", Float64: "f64", TFloat32: "tf32", Float8E4M3FN: "e4m3",
+    Float8E5M2: "e5m2", Int8: "s8", Uint8: "u8", Int32: "s32",
+}  # fmt: skip
+DTYPES = {name: dtype for dtype, name in PTX_NAMES.items()}
