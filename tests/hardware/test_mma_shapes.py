@@ -92,9 +92,7 @@ BEFORE = {80: 75, 89: 80, 90: 89}
 
 
 @needs_ptxas
-@pytest.mark.parametrize(
-    "row", [row for row in WARP if row.feature.since in BEFORE], ids=lambda row: row.feature.what
-)
+@pytest.mark.parametrize("row", [row for row in WARP if row.feature.since in BEFORE], ids=lambda row: row.feature.what)
 def test_the_architecture_before_has_none_of_them(row):
     for shape in row.shapes:
         assert not accepted(BEFORE[row.feature.since], instruction(row, shape, row.sums[0]))

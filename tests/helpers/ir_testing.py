@@ -62,3 +62,13 @@ def _pattern(wanted: str, values: dict[str, str]) -> str:
             pattern += rf"(?P<{name}>%[\w#]+)"
             seen.add(name)
     return pattern
+
+
+def traced(function: Any, *arguments: Any) -> str:
+    """The module that a jit function is traced to, verified; nothing is compiled."""
+    bound = function.parameters.bind(arguments, {})
+    nodes = function.parameters.nodes(function.dsl, bound)
+    module = function._trace(nodes, bound).module
+    with context(), ir.Location.unknown():
+        module.operation.verify()
+    return str(module)

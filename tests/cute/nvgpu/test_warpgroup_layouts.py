@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 from pathlib import Path
@@ -25,15 +26,19 @@ K, MN = OperandMajorMode.K, OperandMajorMode.MN
 MAJORS = {"KK": (K, K), "KMN": (K, MN), "MNK": (MN, K), "MNMN": (MN, MN)}
 
 
+@functools.cache
+def tiled_mma(ab: str, acc: str, major: str, atoms: str, n: str, source: str) -> Any:
+    dtype, layout = getattr(kiln, ab), ast.literal_eval(atoms)
+    sums = getattr(kiln, acc)
+    made = sm90.make_trivial_tiled_mma(dtype, dtype, *MAJORS[major], sums, layout, (64, int(n)), OperandSource[source])
+    return made, layout
+
+
 def answer(question: str) -> str:
     """What Kiln says, as it was printed there."""
     found = QUESTION.fullmatch(question)
     assert found is not None, question
-    atoms, ab = ast.literal_eval(found["atoms"]), getattr(kiln, found["ab"])
-    mma = sm90.make_trivial_tiled_mma(
-        ab, ab, *MAJORS[found["major"]], getattr(kiln, found["acc"]), atoms, (64, int(found["n"])),
-        OperandSource[found["source"]],
-    )  # fmt: skip
+    mma, atoms = tiled_mma(*found.group("ab", "acc", "major", "atoms", "n", "source"))
     name = found["what"].removeprefix("tiled_mma.")
     if name.startswith("partition_shape"):
         return str(getattr(mma, name)(ast.literal_eval(found["tile"])))

@@ -75,7 +75,7 @@ class MatrixDescriptor(TensorIterator):
         return found._high | Int64(found._whole_low())
 
     def _whole_low(self) -> Int32:
-        return Int32._make((self._low + self._offset).ir_value(), True) if self._offset else self._low
+        return Int32._make((self._low + self._offset).ir_value(), True)  # its highest bit is never set
 
     def __str__(self) -> str:
         return f"smem_desc<{type_name(self.dtype)}, {self.major.name.lower()}, {self.swizzle}>"
