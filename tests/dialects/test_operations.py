@@ -21,6 +21,7 @@ OPERATIONS = {kind.OPERATION_NAME: kind for kind in (*cute.OPERATIONS, *nvgpu.OP
 
 NOT_EXPANDED = {
     ("cpu", "cute_nvgpu.driver_launch"): "made by the NVIDIA target, in place of cute.launch",
+    ("cpu", "cute_nvgpu.hold_registers"): "made by the NVIDIA target, for LLVM",
     ("nvidia", "cute_nvgpu.driver_launch"): "of host functions: `targets/nvidia/launch.py` expands it there",
     (
         "nvidia",
@@ -43,7 +44,7 @@ NOT_DEFINED = {
     "bulk_store": _COPIES, "ordered_load": _COPIES, "ordered_store": _COPIES, "cluster_index": _TELLS, "clock": _TELLS,
     "tma_load": _COPIES, "tma_store": _COPIES, "tensor_map_publish": _COPIES, "tma_prefetch": _HINT, "tensor_map_prefetch": _HINT,
     "tensor_map_encode": _MAPS, "tensor_map_replace": _MAPS, "tensor_map_address": _TELLS, "tensor_map_release": _WAITS,
-    "tensor_map_acquire": _WAITS, "dynamic_smem_size": _TELLS, "map_shared": _TELLS, "prefetch": _HINT, "warp_uniform": _HINT, "set_max_register": _HINT,
+    "tensor_map_acquire": _WAITS, "dynamic_smem_size": _TELLS, "map_shared": _TELLS, "prefetch": _HINT, "warp_uniform": _HINT, "hold_registers": _HINT, "set_max_register": _HINT,
     "elect_one": "chooses any lane", "driver_launch": "runs a kernel",
 }  # fmt: skip
 """Operations of the hardware without a plain definition, and why."""

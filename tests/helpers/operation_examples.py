@@ -536,6 +536,10 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
             _wgmma(64, 16, "f16", "f16", d="%g"): "has its sums in gmem: it is in rmem",
         },
     ),
+    "cute_nvgpu.hold_registers": (
+        _op("cute_nvgpu.hold_registers", "%r", ARGUMENTS["%r"], attributes="count = 4 : i32"),
+        {_op("cute_nvgpu.hold_registers", "%s", _SMEM, attributes="count = 4 : i32"): "has its elements in smem: it is in rmem"},
+    ),
     "cute_nvgpu.wgmma_fence": (
         _op("cute_nvgpu.wgmma_fence"), {_op("cute_nvgpu.wgmma_fence", "%n", "i32"): "expects exactly 0 operands"}
     ),

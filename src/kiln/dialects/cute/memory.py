@@ -243,6 +243,15 @@ def load_before(store: ir.Operation, point: ir.Operation) -> ir.Value:
     ).result
 
 
+def loads_before(load: ir.Operation, offsets: Sequence[ir.Value], type_: ir.Type, alignment: int) -> list[ir.Value]:
+    """Parts of what an operation loads, each of type `type_` and with its own offset, loaded before it."""
+    point, location, source, given = ir.InsertionPoint(load), load.location, load.operands[0], _alignment(alignment)
+    return [
+        ir.Operation.create("cute.load", (type_,), (source, offset), given, None, 0, location, point).result
+        for offset in offsets
+    ]
+
+
 class Store(Cute.Operation, name="store", traits=[_Writes]):
     """Write an element, or a vector of elements in a row, `offset` elements past the pointer. As `load`."""
 
@@ -260,6 +269,13 @@ class Store(Cute.Operation, name="store", traits=[_Writes]):
 def store(value: ir.Value, target: ir.Value, offset: ir.Value, alignment: int = 0) -> ir.Operation:
     """Write an element or a vector of elements."""
     return emit("cute.store", (), (value, target, offset), _alignment(alignment))
+
+
+def stores_before(store: ir.Operation, offsets: Sequence[ir.Value], values: Sequence[ir.Value], alignment: int) -> None:
+    """Store parts of what an operation stores before it, each with its own offset."""
+    point, location, target, given = ir.InsertionPoint(store), store.location, store.operands[1], _alignment(alignment)
+    for value, offset in zip(values, offsets, strict=True):
+        ir.Operation.create("cute.store", (), (value, target, offset), given, None, 0, location, point)
 
 
 class Bounds(Cute.Operation, name="bounds"):

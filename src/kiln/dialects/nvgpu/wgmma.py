@@ -126,3 +126,24 @@ class WgmmaWait(CuteNvgpu.Operation, name="wgmma_wait"):
 def wgmma_wait(count: int) -> None:
     """Wait for all groups but the latest `count`."""
     emit("cute_nvgpu.wgmma_wait", (), (), attributes(count=count))
+
+
+class HoldRegisters(CuteNvgpu.Operation, name="hold_registers"):
+    """What `count` elements in registers are is computed before it, and what is computed of them is computed after it.
+
+    The NVIDIA target makes it before `wgmma_fence` and after `wgmma_wait`, which order registers: LLVM knows only values, and would move
+    what computes or uses them across.
+    """
+
+    pointer: ext.Operand[Pointer]
+    count: ir.IntegerAttr
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return wrong_space(op.operands[0], "elements", "rmem")
+
+
+def hold_registers(pointer: ir.Value, count: int, point: ir.InsertionPoint, location: ir.Location) -> None:
+    """Keep computations of registers where they are."""
+    given = attributes(count=count)
+    ir.Operation.create("cute_nvgpu.hold_registers", (), (pointer,), given, None, 0, location, point)

@@ -131,6 +131,8 @@ class Resources:
     """Bytes of static shared memory."""
     constant: int = 0
     barriers: int = 0
+    messages: tuple[str, ...] = ()
+    """What ptxas says of products that wait for each other, and of requests for registers that it ignores."""
 
 
 _WHERE_PTXAS_IS = ("KILN_PTXAS", "CUDA_HOME", "CUDA_PATH", "PATH")
@@ -222,7 +224,7 @@ class Assembly:
                     hint="the PTX is in __ptx__, or kept with CUTE_DSL_KEEP=ptx",
                 )
             with open(self._target, "rb") as file:
-                return file.read(), parse_resources(said)
+                return file.read(), parse_resources(said, self._ptx)
         finally:
             self.end()
 
@@ -249,14 +251,36 @@ def _ptxas_message(said: str, ptx: str, name: str, arch: Architecture) -> str:
     return f"ptxas rejected the code of {name} for {arch.name}:\n" + "\n".join(shown)
 
 
-def parse_resources(said: str) -> dict[str, Resources]:
+_MESSAGE = re.compile(r"\((C75\d\d)\) (?:Potential Performance Loss: )?(.*?)\.?$")
+
+
+def _messages(said: str, ptx: str) -> dict[str, tuple[str, ...]]:
+    """By kernel, what ptxas says about it besides its resources."""
+    found: dict[str, dict[str, None]] = {}
+    for line in said.splitlines():
+        if match := _MESSAGE.search(line):
+            code, text = match.groups()
+            named = re.search(r" (?:in|for) (?:the )?function '([^']+)'", text)
+            text = re.sub(r" (?:in|for) (?:the )?function '[^']+'(?: in line \d+)?|in around line \d+ ", "", text)
+            for name in [named.group(1)] if named else _kernels_with(ptx, "setmaxnreg"):
+                found.setdefault(name, {})[f"{code}: {text}"] = None
+    return {name: tuple(texts) for name, texts in found.items()}
+
+
+def _kernels_with(ptx: str, word: str) -> list[str]:
+    """The kernels whose code has a word."""
+    return [body.split("(", 1)[0].strip() for body in ptx.split(".entry ")[1:] if word in body]
+
+
+def parse_resources(said: str, ptx: str = "") -> dict[str, Resources]:
     """The resources of each kernel in what `ptxas -v` printed."""
+    messages = _messages(said, ptx)
     found: dict[str, Resources] = {}
     name = ""
     for line in said.splitlines():
         if match := re.search(r"Compiling entry function '([^']+)'", line):
             name = match.group(1)
-            found[name] = Resources()
+            found[name] = Resources(messages=messages.get(name, ()))
         elif name and (
             match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)
         ):

@@ -18,12 +18,13 @@ from .codegen import newest_ptx
 from .expand import Expansion, expand_module
 from .math import f32
 from .math.f32 import OUTLINED
-from .ops import async_copy, cluster, control, cute, math, mbarrier, memory, mma, sync, tma, warp
+from .ops import async_copy, cluster, control, cute, math, mbarrier, memory, mma, sync, tma, warp, wgmma
 from .ops.narrow_conversions import narrow_conversion
 from .passes.fma_contraction import allow_contraction
 from .passes.if_conversion import convert_branches
 from .passes.loop_unrolling import mark_loops
 from .passes.vector_legalisation import legalise_vectors
+from .passes.wgmma_registers import order_registers
 
 if TYPE_CHECKING:
     from ...base_dsl.compiler import Compilation
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 HANDLERS = combined(
     shared_arithmetic.HANDLERS, shared_memory.HANDLERS, cute.HANDLERS, math.HANDLERS, f32.HANDLERS, sync.HANDLERS, warp.HANDLERS,
-    memory.HANDLERS, mbarrier.HANDLERS, async_copy.HANDLERS, tma.HANDLERS, cluster.HANDLERS, mma.HANDLERS, control.HANDLERS,
+    memory.HANDLERS, mbarrier.HANDLERS, async_copy.HANDLERS, tma.HANDLERS, cluster.HANDLERS, mma.HANDLERS, wgmma.HANDLERS,
+    control.HANDLERS,
 )  # fmt: skip
 """How the NVIDIA target expands operations."""
 
@@ -54,6 +56,7 @@ def lower(compilation: Compilation, arch: Architecture, facts: list[LaunchFacts]
         if "fmad=false" not in compilation.options.ptxas_options:
             compilation.run("allow-contraction", allow_contraction)
         compilation.run("expand-narrow-floats", lambda module: _expand_narrow_floats(module, arch))
+        compilation.run("order-registers", order_registers)
         compilation.run("legalise-vectors", legalise_vectors)
         compilation.run("convert-branches", convert_branches)
         compilation.run("expand-cute", lambda _: expand_module(expansion))

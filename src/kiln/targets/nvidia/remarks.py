@@ -11,9 +11,10 @@ import dataclasses
 import functools
 import re
 import sys
+import warnings
 from typing import TYPE_CHECKING
 
-from ...base_dsl.diagnostics import DSLRuntimeError
+from ...base_dsl.diagnostics import DSLOptimizationWarning, DSLRuntimeError
 from ...hardware import toolchain
 from . import codegen
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Remark:
-    """One remark. `kind` is "resources", "spill", "local-memory" or "loop"."""
+    """One remark. `kind` is "resources", "spill", "local-memory", "loop" or "products"."""
 
     kind: str
     kernel: str
@@ -76,6 +77,7 @@ def local_accesses(sass: str) -> dict[str, dict[tuple[str, int], list[int]]]:
 def collect(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources], cubin: bytes) -> list[Remark]:
     """All remarks on compiled kernels. Lines come from the code's line information."""
     remarks = [_summary(info, resources[info.name]) for info in kernels if info.name in resources]
+    remarks += slow_products(kernels, resources)
     for info in kernels:
         for file, line, hint in info.unheeded:
             text = f"{hint} changes nothing: the loop runs as it is written"
@@ -94,6 +96,42 @@ def collect(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources], c
             place = (file, line) if file else (info.file, info.line)
             remarks.append(Remark(kind, info.name, f"{here}{total}", *place))
     return remarks
+
+
+_ADVICE = {
+    "C7505": "compile without debug information",
+    "C7507": "setmaxregister_decrease to more registers",
+    "C7508": "launch it with min_blocks_per_mp=1",
+    "C7509": "printf, asserts and other calls may not be in a kernel with products",
+    "C7506": "printf, asserts and other calls may not be in a kernel that asks for registers",
+    "C7510": "issue products and wait for them in one function",
+    "C7511": "make tiles smaller, share them among more warp groups, or launch with min_blocks_per_mp=1",
+    "C7512": "make tiles smaller, share them among more warp groups, or launch with min_blocks_per_mp=1",
+    "C7513": "write registers of A before warpgroup.fence() or after the warpgroup.wait_group() of the product that reads them",
+    "C7514": "read sums after the warpgroup.wait_group() that completes their product",
+    "C7515": "write sums before warpgroup.fence() or after the warpgroup.wait_group() that completes their product",
+    "C7516": "call warpgroup.fence() before the first product and warpgroup.commit_group() after the last",
+    "C7517": "call warpgroup.wait_group() before sums are used",
+    "C7518": "call warpgroup.wait_group() where all threads of the warp group come by",
+    "C7519": "call warpgroup.fence() before the product, where all threads of the warp group come by",
+}
+"""What to do about a message of ptxas."""
+
+
+def slow_products(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources]) -> list[Remark]:
+    """What ptxas says of products that wait for each other, and of requests for registers that it ignores."""
+    return [
+        Remark("products", info.name, f"{text} (ptxas); {_ADVICE.get(text[:5], '')}".rstrip("; "), info.file, info.line)
+        for info in kernels
+        for text in (resources[info.name].messages if info.name in resources else ())
+    ]
+
+
+def warn(remarks: Iterable[Remark]) -> None:
+    """Remarks as Python's warnings, at the kernels."""
+    for remark in remarks:
+        place = (remark.file or "<unknown>", remark.line)
+        warnings.warn_explicit(f"kernel {remark.kernel}: {remark.message}", DSLOptimizationWarning, *place)
 
 
 def _summary(info: KernelInfo, used: Resources) -> Remark:

@@ -1,0 +1,156 @@
+"""Products of warp groups: descriptors, and instructions whose registers are those that LLVM gives to a thread's memory."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from ....dialects import cute
+from ....dialects.definition import constant
+from ....dialects.nvgpu.wgmma import SWIZZLES
+from ....hardware import mma_shapes
+from ....mlir import context, ir
+from ...lowering.builder import int_type
+from ...lowering.expansion import Handlers, Types
+from ..device_builder import DeviceBuilder, f32, shared_address
+
+if TYPE_CHECKING:
+    from ..expand import Expander
+
+HANDLERS = Handlers()
+
+_LETTERS = {"f32": "f", "i32": "r"}
+_SUMS = {"i32": "s32"}
+
+
+@HANDLERS.expands("cute_nvgpu.matrix_descriptor")
+def _matrix_descriptor(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    x.require(op, mma_shapes.WARP_GROUP_MMA)
+    leading, stride = (op.attributes[name].value >> 4 for name in ("leading", "stride"))
+    address = b.binary("shrui", shared_address(b, op.operands[0]), b.i32(4))
+    low = b.binary("ori", b.binary("andi", address, b.i32(0x3FFF)), b.i32(leading << 16))
+    high = (stride | SWIZZLES[op.attributes["swizzle"].value] << 30) << 32
+    return [b.binary("ori", b.value("arith.extui", int_type(64), (low,)), b.i64(high))]
+
+
+# --- registers -------------------------------------------------------------------------------------------------------
+
+
+class _Registers:
+    """Elements of a thread's memory as registers of 32 bits: f32 and i32 as they are, smaller ones together in an i32."""
+
+    def __init__(self, x: Expander, b: DeviceBuilder, pointer: ir.Value, element: ir.Type, count: int) -> None:
+        self._b = b
+        self.type = f32() if isinstance(element, (ir.F32Type, ir.FloatTF32Type)) else int_type(32)
+        self.count = count
+        self._places = _places(x, pointer, self.count)
+
+    def read(self) -> list[ir.Value]:
+        return [self._b.load(self.type, place, 4) for place in self._places]
+
+    def write(self, values: list[ir.Value]) -> None:
+        for value, place in zip(values, self._places, strict=True):
+            self._b.store(value, place, 4)
+
+
+def _places(x: Expander, pointer: ir.Value, count: int) -> list[ir.Value]:
+    """The addresses of words from a pointer on: made once, where the pointer is."""
+    found = x.taken_apart.setdefault(pointer, [])
+    if len(found) < count:
+        owner = pointer.owner
+        if isinstance(owner, ir.Block):
+            b = DeviceBuilder(ir.InsertionPoint.at_block_begin(owner), ir.Location.unknown(context()))
+        else:
+            b = DeviceBuilder(ir.InsertionPoint.after(owner.operation), owner.operation.location)
+        found += [b.gep(pointer, int_type(32), n) for n in range(len(found), count)]
+    return found[:count]
+
+
+@HANDLERS.expands("cute_nvgpu.hold_registers")
+def _hold_registers(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    element = cute.info(operands[0]).element
+    held = _Registers(x, b, op.operands[0], element, op.attributes["count"].value * cute.element_bits(element) // 32)
+    letter = _LETTERS[str(held.type)]
+    made = b.asm("", _tied(letter, held.count), held.read(), [held.type] * held.count)
+    held.write(made)
+    return []
+
+
+@functools.lru_cache(maxsize=256)
+def _tied(letter: str, count: int) -> str:
+    """Constraints of registers that go in and come out."""
+    return ",".join([f"={letter}"] * count + [str(n) for n in range(count)])
+
+
+# --- products --------------------------------------------------------------------------------------------------------
+
+
+@HANDLERS.expands("cute_nvgpu.wgmma")
+def _wgmma(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    x.require(op, mma_shapes.WARP_GROUP_MMA)
+    d, a, second, accumulate = op.operands
+    n, k = (op.attributes[name].value for name in "nk")
+    left, right, a_major, b_major = (op.attributes[name].value for name in ("a_type", "b_type", "a_major", "b_major"))
+    element = cute.info(operands[0]).element
+    sums = _Registers(x, b, d, element, n // 2 * cute.element_bits(element) // 32)
+    given = [a]
+    if in_registers := cute.is_ptr(operands[1]):
+        words = _Registers(x, b, a, cute.info(operands[1]).element, 4)
+        given = [_as_word(b, value) for value in words.read()]
+    always = constant(accumulate)
+    flag = [] if always is not None else [b.value("arith.extui", int_type(32), (accumulate,))]
+    name = str(element)
+    text = _wgmma_text(
+        n, k, _SUMS.get(name, name), left, right, a_major, b_major, in_registers, None if always is None else bool(always),
+        _LETTERS[str(sums.type)], sums.count,
+    )  # fmt: skip
+    # what is not added to need not be kept until then
+    start = sums.read() if always is None or always else [b.value("llvm.mlir.undef", sums.type)] * sums.count
+    sums.write(b.asm(*text, [*start, *given, second, *flag], [sums.type] * sums.count))
+    return []
+
+
+def _as_word(b: DeviceBuilder, value: ir.Value) -> ir.Value:
+    return value if value.type == int_type(32) else b.value("llvm.bitcast", int_type(32), (value,))
+
+
+@functools.lru_cache(maxsize=256)
+def _wgmma_text(
+    n: int, k: int, sums: str, left: str, right: str, a_major: str, b_major: str, in_registers: bool, always: bool | None, letter: str,
+    count: int,
+) -> tuple[str, str]:  # fmt: skip
+    """The instruction and its constraints. Registers that go in and come out are counted twice."""
+    place = 2 * count
+    registers = ", ".join(f"${i}" for i in range(count))
+    if in_registers:
+        first, letters = "{" + ", ".join(f"${place + i}" for i in range(4)) + "}", ["r"] * 4
+    else:
+        first, letters = f"${place}", ["l"]
+    place += len(letters)
+    flag = int(always) if always is not None else f"${place + 1}"
+    majors = ""
+    if mma_shapes.BITS[left] == 16:
+        transposed = [int(major == "mn") for major in ((b_major,) if in_registers else (a_major, b_major))]
+        majors = "".join(f", {number}" for number in transposed)
+    scales = "" if sums == "s32" else ", 1, 1"
+    code = (
+        f"{{ .reg .pred p; setp.ne.b32 p, {flag}, 0; wgmma.mma_async.sync.aligned.m64n{n}k{k}.{sums}.{left}.{right} "
+        f"{{{registers}}}, {first}, ${place}, p{scales}{majors}; }}"
+    )
+    letters += ["l"] + ["r"] * (always is None)
+    return code, ",".join([_tied(letter, count), *letters])
+
+
+@HANDLERS.expands("cute_nvgpu.wgmma_fence", "cute_nvgpu.wgmma_commit")
+def _order(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    x.require(op, mma_shapes.WARP_GROUP_MMA)
+    kind = {"cute_nvgpu.wgmma_fence": "fence", "cute_nvgpu.wgmma_commit": "commit_group"}[op.name]
+    b.asm(f"wgmma.{kind}.sync.aligned;", "")
+    return []
+
+
+@HANDLERS.expands("cute_nvgpu.wgmma_wait")
+def _wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+    x.require(op, mma_shapes.WARP_GROUP_MMA)
+    b.asm(f"wgmma.wait_group.sync.aligned {op.attributes['count'].value};", "")
+    return []

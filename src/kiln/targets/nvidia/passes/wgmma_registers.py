@@ -1,0 +1,366 @@
+"""Registers that asynchronous products use: when code may touch them, and how.
+
+A product of a warp group reads and writes registers after it was issued. In the dialect these are arrays of a thread's own memory; LLVM
+makes values of them, and knows nothing of registers: it would compute with sums above the `wgmma_wait` that completes them, and
+what a product starts with below the `wgmma_fence` that orders it. So
+
+- after a wait the arrays are held whose products it completes,
+- before a fence those that were written since the last one, or, if all that happened before a loop with the fence, before the loop:
+  in the loop they may be in flight
+
+(`cute_nvgpu.hold_registers`). Which arrays these are is found by following the groups of products through the function. Accesses to
+vectors of the arrays become accesses to single registers: else LLVM would keep the whole array as one vector, and take it apart and
+put it together for every product.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any
+
+from ....base_dsl.compiler import report_at
+from ....base_dsl.diagnostics import DSLNotImplemented
+from ....dialects import cute, nvgpu
+from ....mlir import context, find, ir
+from ...lowering.builder import constant_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_WGMMA, _FENCE, _COMMIT, _WAIT = (f"cute_nvgpu.wgmma{end}" for end in ("", "_fence", "_commit", "_wait"))
+_ALIASES = frozenset(("cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.iter", "cute.cast_memref", "cute.through"))
+_NEVER = 9
+"""The age, in groups, of products that are complete or were never issued: waits leave at most 7 groups."""
+
+
+@dataclasses.dataclass(eq=False)
+class _Array:
+    """Registers that products use: memory that one `cute.alloc_rmem` makes."""
+
+    alloc: ir.Operation
+    accesses: list[ir.Operation]
+    """Loads and stores."""
+
+    @property
+    def count(self) -> int:
+        return self.alloc.attributes["count"].value  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def order_registers(module: ir.Module) -> None:
+    """Hold registers around fences and waits of products."""
+    products: dict[ir.Operation, list[ir.Operation]] = {}
+    for op in find(module.operation, (_WGMMA,)):
+        products.setdefault(_function(op), []).append(op)
+    for function, found in products.items():
+        _Function(function, found).run()
+
+
+def _function(op: ir.Operation) -> ir.Operation:
+    while op.name != "func.func":
+        op = op.parent.operation  # pyright: ignore[reportOptionalMemberAccess]
+    return op
+
+
+class _Function:
+    """A function with products."""
+
+    def __init__(self, function: ir.Operation, products: list[ir.Operation]) -> None:
+        self._function = function
+        self._entry = function.regions[0].blocks[0]
+        self._constants: dict[tuple[ir.Type, int], ir.Value] = {}
+        self._arrays: list[_Array] = []
+        self._of: dict[ir.Operation, list[_Array]] = {}
+        """The arrays that a product adds to, or that an operation writes."""
+        for alloc in self._allocations(products):
+            self._enter(alloc)
+        for op in products:
+            if op not in self._of:
+                raise report_at(
+                    op.location, DSLNotImplemented, "the sums of this product are not in registers that are known here",
+                    hint="make them with cute.make_rmem_tensor (or make_fragment_C) in the kernel that multiplies",
+                )  # fmt: skip
+
+    def run(self) -> None:
+        """Insert what holds registers, and make accesses those of registers."""
+        held = _Flow(self._of).follow(_events(self._function, self._of))
+        for array in self._arrays:
+            if array.alloc.block != self._entry:  # what holds them may be outside
+                array.alloc.move_before(self._entry.operations[0])
+        for (op, is_before), arrays in held.items():
+            point = ir.InsertionPoint(op) if is_before else ir.InsertionPoint.after(op)
+            for array in arrays:
+                nvgpu.wgmma.hold_registers(array.alloc.results[0], array.count, point, op.location)
+        for array in self._arrays:
+            for op in array.accesses:
+                self._split(op)
+
+    # -- arrays ------------------------------------------------------------------------------------------------------
+
+    def _allocations(self, products: Iterable[ir.Operation]) -> Iterable[ir.Operation]:
+        """What makes the registers of products; all of the function where they cannot be followed to it."""
+        found: dict[ir.Operation, None] = {}
+        for op in products:
+            for pointer in list(op.operands)[:2]:
+                if not cute.is_ptr(pointer.type):
+                    continue
+                while not isinstance(owner := pointer.owner, ir.Block) and owner.operation.name in _ALIASES:
+                    pointer = owner.operation.operands[0]
+                if isinstance(owner, ir.Block) or owner.operation.name != "cute.alloc_rmem":
+                    return find(self._function, ("cute.alloc_rmem",))
+                found[owner.operation] = None
+        return found
+
+    def _enter(self, alloc: ir.Operation) -> None:
+        array = _Array(alloc, [])
+        is_used = False
+        writers: list[ir.Operation] = []
+        for op, number in _uses(alloc.results[0]):
+            name = op.name
+            if name == _WGMMA:
+                is_used = True
+                if number == 0:
+                    writers.append(op)
+            elif name == "cute.load":
+                array.accesses.append(op)
+            else:  # a store, or who knows what
+                writers.append(op)
+                if name == "cute.store":
+                    array.accesses.append(op)
+        if is_used:
+            self._arrays.append(array)
+            for op in writers:
+                self._of.setdefault(op, []).append(array)
+
+    # -- accesses ----------------------------------------------------------------------------------------------------
+
+    def _split(self, op: ir.Operation) -> None:
+        """Make of an access to a vector accesses to its registers."""
+        is_store = op.name == "cute.store"
+        value, memory, offset = op.operands if is_store else (op.results[0], *op.operands)
+        type_, first = value.type, constant_value(offset)
+        if not isinstance(type_, ir.VectorType) or len(type_.shape) != 1 or first is None:
+            return
+        element, count = type_.element_type, type_.shape[0]
+        bits = cute.element_bits(cute.info(memory.type).element)
+        each = max(1, 32 // bits)
+        if bits < 8 or count % each or first % each or count == each:
+            return
+        part, alignment = _part_type(element, each), each * bits // 8
+        offsets = [self._constant(offset.type, first + n) for n in range(0, count, each)]
+        if is_store:
+            take = "vector.extract" if each == 1 else "vector.extract_strided_slice"
+            point, location = ir.InsertionPoint(op), op.location
+            values = [
+                ir.Operation.create(take, (part,), (value,), _place(n, each), None, 0, location, point).result
+                for n in range(0, count, each)
+            ]
+            cute.stores_before(op, offsets, values, alignment)
+        else:
+            parts = cute.loads_before(op, offsets, part, alignment)
+            value.replace_all_uses_with(_joined(op, type_, parts))
+        op.erase()
+
+    def _constant(self, type_: ir.Type, number: int) -> ir.Value:
+        found = self._constants.get((type_, number))
+        if found is None:
+            found = self._constants[type_, number] = ir.Operation.create(
+                "arith.constant", (type_,), (), {"value": ir.IntegerAttr.get(type_, number)}, None, 0, self._function.location,
+                ir.InsertionPoint.at_block_begin(self._entry),
+            ).result  # fmt: skip
+        return found
+
+
+@functools.lru_cache(maxsize=64)
+def _part_type(element: ir.Type, each: int) -> ir.Type:
+    return element if each == 1 else ir.VectorType.get([each], element, loc=ir.Location.unknown(context()))
+
+
+@functools.lru_cache(maxsize=1024)
+def _place(first: int, count: int) -> dict[str, ir.Attribute]:
+    """Which element, or elements, to take out of a vector, or where to put them."""
+    if count == 1:
+        return {"static_position": ir.DenseI64ArrayAttr.get([first], context())}
+    numbers = (("offsets", first), ("sizes", count), ("strides", 1))
+    return {name: ir.Attribute.parse(f"[{number} : i64]", context()) for name, number in numbers}
+
+
+def _joined(op: ir.Operation, type_: ir.Type, parts: list[ir.Value]) -> ir.Value:
+    """A vector of its registers, made before an operation."""
+    point, location = ir.InsertionPoint(op), op.location
+    if not isinstance(parts[0].type, ir.VectorType):
+        return ir.Operation.create("vector.from_elements", (type_,), parts, None, None, 0, location, point).result
+    each = parts[0].type.shape[0]
+    poison = {"value": ir.Attribute.parse("#ub.poison", context())}
+    made = ir.Operation.create("ub.poison", (type_,), (), poison, None, 0, location, point).result
+    for number, part in enumerate(parts):
+        given = {name: _place(number * each, each)[name] for name in ("offsets", "strides")}
+        made = ir.Operation.create(
+            "vector.insert_strided_slice", (type_,), (part, made), given, None, 0, location, point
+        ).result
+    return made
+
+
+def _uses(pointer: ir.Value) -> Iterator[tuple[ir.Operation, int]]:
+    """Operations that use a pointer, or one made of it, and which of their operands it is."""
+    todo, seen = [pointer], {pointer}
+    while todo:
+        for use in todo.pop().uses:
+            op, number = use.owner.operation, use.operand_number
+            found = list(op.results) if op.name in _ALIASES else _carried(op, number)
+            if found is None:
+                yield op, number
+                continue
+            todo += [value for value in found if value not in seen]
+            seen.update(found)
+
+
+def _carried(op: ir.Operation, number: int) -> list[ir.Value] | None:
+    """The values that an operand of control flow becomes; None if it is none of that."""
+    name = op.name
+    if name == "scf.for":
+        return [op.regions[0].blocks[0].arguments[number - 2], op.results[number - 3]]
+    if name == "scf.while":
+        return [op.regions[0].blocks[0].arguments[number]]
+    if name == "scf.condition":
+        loop = op.parent.operation  # pyright: ignore[reportOptionalMemberAccess]
+        return [loop.regions[1].blocks[0].arguments[number - 1], loop.results[number - 1]]
+    if name != "scf.yield":
+        return None
+    parent: Any = op.parent
+    parent = parent.operation
+    if parent.name == "scf.for":
+        return [parent.regions[0].blocks[0].arguments[number + 1], parent.results[number]]
+    return [parent.regions[0].blocks[0].arguments[number] if parent.name == "scf.while" else parent.results[number]]
+
+
+# --- groups of products ----------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(eq=False)
+class _Region:
+    """What happens in an operation with regions, or to registers; `bodies` of an operation without regions is empty."""
+
+    op: ir.Operation
+    bodies: list[list[_Region]]
+
+
+def _events(function: ir.Operation, writers: dict[ir.Operation, Any]) -> list[_Region]:
+    """Operations about products, and those that write their registers, in the regions that they stand in."""
+    bodies: dict[ir.Block, list[_Region]] = {}
+
+    def body_of(block: ir.Block) -> list[_Region]:
+        found = bodies.get(block)
+        if found is None:
+            found = bodies[block] = []
+            owner = block.owner.operation
+            if owner != function:
+                region = regions.get(owner)
+                if region is None:
+                    region = regions[owner] = _Region(owner, [[] for _ in owner.regions])
+                    body_of(owner.block).append(region)
+                number = next(n for n, r in enumerate(owner.regions) if len(r.blocks) and r.blocks[0] == block)
+                region.bodies[number] = found
+        return found
+
+    regions: dict[ir.Operation, _Region] = {}
+    other = {op.name for op in writers} - {_WGMMA}
+    for op in find(function, (_WGMMA, _FENCE, _COMMIT, _WAIT, *other)):
+        if op in writers or op.name in (_FENCE, _COMMIT, _WAIT):
+            body_of(op.block).append(_Region(op, []))
+    return bodies.get(function.regions[0].blocks[0], [])
+
+
+@dataclasses.dataclass
+class _State:
+    """What is known of arrays at a place of the function, whichever way it was reached."""
+
+    written: set[_Array]
+    """Those that may have been written since a fence, or since they were held."""
+    ages: dict[_Array, tuple[int, int]]
+    """How many groups were begun since the latest product of an array, at least and at most; those that are not here have none in flight."""
+
+    def copy(self) -> _State:
+        return _State(set(self.written), dict(self.ages))
+
+    def join(self, other: _State) -> _State:
+        ages: dict[_Array, tuple[int, int]] = {}
+        for array in {**self.ages, **other.ages}:
+            ours, theirs = (state.ages.get(array, (_NEVER, _NEVER)) for state in (self, other))
+            ages[array] = (min(ours[0], theirs[0]), max(ours[1], theirs[1]))
+        return _State(self.written | other.written, ages)
+
+
+class _Flow:
+    """Follows the groups of products."""
+
+    def __init__(self, arrays: dict[ir.Operation, list[_Array]]) -> None:
+        self._of = arrays
+        self._held: dict[tuple[ir.Operation, bool], dict[_Array, None]] = {}
+
+    def follow(self, body: list[_Region]) -> dict[tuple[ir.Operation, bool], dict[_Array, None]]:
+        """The arrays to hold before (True) and after operations."""
+        self._body(body, _State(set(), {}))
+        return self._held
+
+    def _hold(self, op: ir.Operation, is_before: bool, arrays: Iterable[_Array]) -> None:
+        for array in arrays:
+            self._held.setdefault((op, is_before), {})[array] = None
+
+    def _body(self, body: list[_Region], state: _State) -> _State:
+        for event in body:
+            state = self._event(event, state)
+        return state
+
+    def _event(self, event: _Region, state: _State) -> _State:
+        op = event.op
+        name = op.name
+        if event.bodies:
+            return self._regions(event, state)
+        if name == _WGMMA:
+            state.ages.update(dict.fromkeys(self._of[op], (0, 0)))
+        elif name == _FENCE:
+            self._hold(op, True, state.written)
+            state.written.clear()
+        elif name == _COMMIT:
+            state.ages = {array: (_older(least), _older(most)) for array, (least, most) in state.ages.items()}
+        elif name == _WAIT:
+            left = op.attributes["count"].value
+            complete = [array for array, (_, most) in state.ages.items() if most > left or not left]
+            self._hold(op, False, complete)
+            for array in complete:
+                least = state.ages[array][0]
+                if left and least <= left:  # there is a way on which some are in flight still
+                    state.ages[array] = (least, _NEVER)
+                else:
+                    del state.ages[array]
+        else:
+            state.written.update(self._of[op])
+        return state
+
+    def _regions(self, event: _Region, state: _State) -> _State:
+        if event.op.name == "scf.if":
+            outcomes = [self._body(body, state.copy()) for body in event.bodies]
+            return outcomes[0].join(outcomes[1])
+        if any(_has_fence(body) for body in event.bodies):
+            self._hold(event.op, True, state.written)
+            state.written.clear()
+        while True:
+            if event.op.name == "scf.while":
+                left = self._body(event.bodies[0], state.copy())
+                after = self._body(event.bodies[1], left.copy())
+            else:
+                left = state
+                after = self._body(event.bodies[0], state.copy())
+            joined = state.join(after)
+            if joined == state:
+                return left.copy()
+            state = joined
+
+
+def _older(age: int) -> int:
+    return min(age + 1, _NEVER)
+
+
+def _has_fence(body: list[_Region]) -> bool:
+    return any(event.op.name == _FENCE or any(map(_has_fence, event.bodies)) for event in body)
