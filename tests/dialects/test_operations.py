@@ -41,7 +41,7 @@ NOT_DEFINED = {
     "cluster_wait": _WAITS, "nanosleep": _WAITS, "grid_dependency": _WAITS, "cp_async_commit": _WAITS, "cp_async_wait": _WAITS,
     "wgmma_fence": _WAITS, "wgmma_commit": _WAITS, "wgmma_wait": _WAITS,
     "cp_async_bulk_commit": _WAITS, "cp_async_bulk_wait": _WAITS, "cp_async": _COPIES, "bulk_load": _COPIES,
-    "bulk_store": _COPIES, "ordered_load": _COPIES, "ordered_store": _COPIES, "cluster_index": _TELLS, "clock": _TELLS,
+    "bulk_store": _COPIES, "bulk_send": _COPIES, "store_async": _COPIES, "bulk_prefetch": _HINT, "cache_policy": _HINT, "ordered_load": _COPIES, "ordered_store": _COPIES, "cluster_index": _TELLS, "clock": _TELLS,
     "tma_load": _COPIES, "tma_store": _COPIES, "tensor_map_publish": _COPIES, "tma_prefetch": _HINT, "tensor_map_prefetch": _HINT,
     "tensor_map_encode": _MAPS, "tensor_map_replace": _MAPS, "tensor_map_address": _TELLS, "tensor_map_release": _WAITS,
     "tensor_map_acquire": _WAITS, "dynamic_smem_size": _TELLS, "map_shared": _TELLS, "prefetch": _HINT, "warp_uniform": _HINT, "hold_registers": _HINT, "set_max_register": _HINT,

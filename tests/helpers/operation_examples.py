@@ -70,6 +70,11 @@ def _atomic(kind: str, value: str, type_: str, order: str = "relaxed") -> str:
     return _op("cute_nvgpu.atomic_rmw", f"%g, {value}", f"{_PTR}, {type_}", type_, given)
 
 
+def _bulk_load(operands: str, attributes: str = "") -> str:
+    types = f"{_SMEM}, {_PTR if '%g' in operands else _SMEM}, i32, {_SMEM}, i16, i64"
+    return _op("cute_nvgpu.bulk_load", f"{operands}, %half, %w", types, attributes=attributes)
+
+
 def _wait(name: str, result: str = "i1") -> tuple[str, dict[str, str]]:
     return (
         _op(f"cute_nvgpu.{name}", "%s, %n", f"{_SMEM}, i32", result),
@@ -386,15 +391,43 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
         {_op("cute_nvgpu.cp_async_bulk_wait", attributes="count = -2 : i32"): "leaves -2 groups"},
     ),
     "cute_nvgpu.bulk_load": (
-        _op("cute_nvgpu.bulk_load", "%s, %g, %sixteen, %s", f"{_SMEM}, {_PTR}, i32, {_SMEM}"),
+        _bulk_load("%s, %g, %sixteen, %s", attributes="multicast = true, hint = true"),
         {
-            _op("cute_nvgpu.bulk_load", "%s, %g, %twelve, %s", f"{_SMEM}, {_PTR}, i32, {_SMEM}"): "copies 12 bytes: multiples of 16",
-            _op("cute_nvgpu.bulk_load", "%s, %s, %sixteen, %s", f"{_SMEM}, {_SMEM}, i32, {_SMEM}"): "has its source in smem: it is in gmem",
+            _bulk_load("%s, %g, %twelve, %s"): "copies 12 bytes: multiples of 16",
+            _bulk_load("%s, %s, %sixteen, %s"): "has its source in smem: it is in gmem",
         },
     ),
     "cute_nvgpu.bulk_store": (
-        _op("cute_nvgpu.bulk_store", "%g, %s, %n", f"{_PTR}, {_SMEM}, i32"),
-        {_op("cute_nvgpu.bulk_store", "%g, %s, %twelve", f"{_PTR}, {_SMEM}, i32"): "copies 12 bytes: multiples of 16"},
+        _op("cute_nvgpu.bulk_store", "%g, %s, %n, %w", f"{_PTR}, {_SMEM}, i32, i64", attributes='reduction = "add", element = "bf16", hint = true'),
+        {
+            _op("cute_nvgpu.bulk_store", "%g, %s, %twelve, %w", f"{_PTR}, {_SMEM}, i32, i64"): "copies 12 bytes: multiples of 16",
+            _op("cute_nvgpu.bulk_store", "%g, %s, %n, %w", f"{_PTR}, {_SMEM}, i32, i64", attributes='reduction = "max", element = "f32"'):
+            "reduces by max of f32: of u32, s32, u64, s64, f16, bf16",
+            _op("cute_nvgpu.bulk_store", "%g, %s, %n, %w", f"{_PTR}, {_SMEM}, i32, i64", attributes='reduction = "add"'): "without an element type",
+        },
+    ),
+    "cute_nvgpu.bulk_send": (
+        _op("cute_nvgpu.bulk_send", "%any, %s, %n, %any", f"{_ANY}, {_SMEM}, i32, {_ANY}", attributes='reduction = "add", element = "u64"'),
+        {
+            _op("cute_nvgpu.bulk_send", "%g, %s, %n, %any", f"{_PTR}, {_SMEM}, i32, {_ANY}"): "has its target in gmem: it is in smem",
+            _op("cute_nvgpu.bulk_send", "%any, %s, %n, %any", f"{_ANY}, {_SMEM}, i32, {_ANY}", attributes='reduction = "add", element = "f32"'):
+            "reduces by add of f32: of u32, s32, u64",
+        },
+    ),
+    "cute_nvgpu.bulk_prefetch": (
+        _op("cute_nvgpu.bulk_prefetch", "%g, %sixteen, %w", f"{_PTR}, i32, i64", attributes="hint = true"),
+        {_op("cute_nvgpu.bulk_prefetch", "%s, %sixteen, %w", f"{_SMEM}, i32, i64"): "has its source in smem: it is in gmem"},
+    ),
+    "cute_nvgpu.store_async": (
+        _op("cute_nvgpu.store_async", "%any, %words, %any", f"{_ANY}, vector<4xi32>, {_ANY}"),
+        {
+            _op("cute_nvgpu.store_async", "%any, %pair, %any", f"{_ANY}, vector<2xf32>, {_ANY}"): "stores vector<2xf32>: a vector of 1, 2 or 4 i32",
+            _op("cute_nvgpu.store_async", "%g, %words, %any", f"{_PTR}, vector<4xi32>, {_ANY}"): "has its target in gmem",
+        },
+    ),
+    "cute_nvgpu.cache_policy": (
+        _op("cute_nvgpu.cache_policy", result="i64", attributes='priority = "L2::evict_first"'),
+        {_op("cute_nvgpu.cache_policy", result="i64", attributes='priority = "L1::evict_first"'): "has the priority"},
     ),
     "cute_nvgpu.tensor_map_encode": _encode(),
     "cute_nvgpu.tensor_map_address": (

@@ -6,10 +6,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import kiln
 import kiln.cute as cute
-from kiln import Float16, Float32, Int64
+from kiln import BFloat16, Float16, Float32, Float64, Int32, Int64, Uint32, Uint64
 from kiln.base_dsl.diagnostics import DSLUserCodeError, DSLUserCodeTypeError
 from kiln.cute.nvgpu import cpasync
+from kiln.dialects.nvgpu import async_copy
 from kiln.targets.nvidia import codegen
 
 arch = cute.arch
@@ -70,6 +72,174 @@ def test_instructions():
         cute.compile(mover(64 * 32), *tensors, target="nvidia", options="--gpu-arch sm_80")
 
 
+def aligned(shape, dtype=np.float32):
+    """Zeros at an address that bulk copies can take."""
+    memory = np.zeros(int(np.prod(shape)) * np.dtype(dtype).itemsize + 16, np.uint8)
+    start = -memory.ctypes.data % 16
+    return memory[start : start + memory.size - 16].view(dtype).reshape(shape)
+
+
+def run(kernel, *arrays, blocks=1, threads=32):
+    """Run a kernel of a cluster on the CPU target, under the sanitizer."""
+
+    @cute.jit
+    def launch(x: cute.Tensor, y: cute.Tensor):
+        kernel(x, y).launch(grid=blocks, block=threads, cluster=(blocks, 1, 1))
+
+    with kiln.target("cpu"), kiln.sanitize():
+        launch(*(cute.runtime.from_dlpack(a, assumed_align=16) for a in arrays))
+
+
+def compiled(kernel, dtype, shape):
+    """The PTX of a kernel, which ptxas takes."""
+
+    @cute.jit
+    def launch(x: cute.Tensor, y: cute.Tensor):
+        kernel(x, y).launch(grid=2, block=32, cluster=(2, 1, 1))
+
+    tensors = [cute.runtime.make_fake_compact_tensor(dtype, shape, assumed_align=16) for _ in range(2)]
+    return cute.compile(launch, *tensors, target="nvidia", options="--gpu-arch sm_90a").__ptx__
+
+
+def multicaster(priority):
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        t, block = arch.thread_idx()[0], arch.block_idx_in_cluster()
+        barrier = arch.alloc_smem(Int64, 1, 8)
+        shared = cute.make_tensor(arch.alloc_smem(Float32, 64, 128), cute.make_layout((32, 2)))
+        load = cute.make_copy_atom(cpasync.CopyBulkG2SMulticastOp(), Float32)
+        if t == 0:
+            arch.mbarrier_init(barrier, 1)
+            arch.mbarrier_init_fence()
+            arch.mbarrier_arrive_and_expect_tx(barrier, 256)
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        if t == 0:  # each block sends its half to both
+            cute.prefetch(cute.make_copy_atom(cpasync.CopyBulkG2SOp(), Float32), x[None, block])
+            half = shared[None, block]
+            cute.copy(load, x[None, block], half, mbar_ptr=barrier, mcast_mask=3, cache_policy=priority)
+        arch.mbarrier_wait(barrier, 0)
+        y[t, block] = shared[31 - t, 0] + shared[31 - t, 1]
+        arch.cluster_arrive()
+        arch.cluster_wait()
+
+    return kernel
+
+
+def test_a_row_goes_to_several_blocks():
+    x, y = aligned((2, 32)).T, aligned((2, 32)).T
+    x[:] = np.arange(64).reshape(32, 2)
+    run(multicaster(cute.nvgpu.CacheEvictionPriority.EVICT_FIRST), x, y, blocks=2)
+    np.testing.assert_array_equal(y, np.stack([x.sum(axis=1)[::-1]] * 2, axis=1))
+
+
+@pytest.mark.skipif(codegen.ptxas_version() is None, reason="there is no ptxas")
+def test_instructions_with_hints():
+    ptx = compiled(multicaster(cute.nvgpu.CacheEvictionPriority.EVICT_FIRST), Float32, (32, 2))
+    assert "complete_tx::bytes.multicast::cluster.L2::cache_hint" in ptx
+    assert "createpolicy.fractional.L2::evict_first.b64" in ptx
+    assert "cp.async.bulk.prefetch.L2.global" in ptx
+    assert "multicast::cluster [" in compiled(multicaster(None), Float32, (32, 2))
+
+
+def sender(copy_op, dtype):
+    """Each block sends what it has to the other one."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        t, block = arch.thread_idx()[0], arch.block_idx_in_cluster()
+        barrier = arch.alloc_smem(Int64, 1, 8)
+        mine = cute.make_tensor(arch.alloc_smem(dtype, 32, 128), cute.make_layout(32))
+        box = cute.make_tensor(arch.alloc_smem(dtype, 32, 128), cute.make_layout(32))
+        mine[t] = x[t, block]
+        box[t] = dtype(100)
+        arch.fence_proxy("async.shared", space="cluster")
+        if t == 0:
+            arch.mbarrier_init(barrier, 1)
+            arch.mbarrier_init_fence()
+            arch.mbarrier_arrive_and_expect_tx(barrier, 32 * dtype.width // 8)
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        there = cute.make_tensor(arch.map_dsmem_ptr(box.iterator, 1 - block), box.layout)
+        full = arch.map_dsmem_ptr(barrier, 1 - block)
+        if isinstance(copy_op, cpasync.CopyDsmemStoreOp):
+            atom = cute.make_copy_atom(copy_op, dtype, num_bits_per_copy=32)
+            count = 32 // dtype.width
+            if t < 32 // count:
+                values = cute.make_rmem_tensor(count, dtype)
+                for n in cutlass_range(count):
+                    values[n] = mine[t * count + n]
+                cute.copy(atom, values, cute.local_tile(there, (count,), (t,)), mbar_ptr=full)
+        else:
+            atom = cute.make_copy_atom(copy_op, dtype)
+            if t == 0:
+                cute.copy(atom, mine, there, mbar_ptr=full)
+        arch.mbarrier_wait(barrier, 0)
+        y[t, block] = box[t]
+        arch.cluster_arrive()
+        arch.cluster_wait()
+
+    return kernel
+
+
+cutlass_range = kiln.range_constexpr
+SENDERS = [
+    (cpasync.CopyBulkS2SOp(), Float32, "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes ["),
+    (cpasync.CopyReduceBulkS2SOp(), Int32, "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.s32"),
+    (cpasync.CopyDsmemStoreOp(), Float32, "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32"),
+    (cpasync.CopyDsmemStoreOp(), Float16, "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("copy_op", "dtype", "instruction"), SENDERS)
+def test_another_block_gets_what_is_sent(copy_op, dtype, instruction):
+    numbers = {Float32: np.float32, Float16: np.float16, Int32: np.int32}[dtype]
+    x, y = aligned((2, 32), numbers).T, aligned((2, 32), numbers).T
+    x[:] = np.arange(64).reshape(32, 2)
+    run(sender(copy_op, dtype), x, y, blocks=2)
+    np.testing.assert_array_equal(y, x[:, ::-1] + (100 if "Reduce" in type(copy_op).__name__ else 0))
+    if codegen.ptxas_version() is not None:
+        assert instruction in compiled(sender(copy_op, dtype), dtype, (32, 2))
+
+
+def reducer(kind, priority=None):
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        t, block = arch.thread_idx()[0], arch.block_idx()[0]
+        shared = cute.make_tensor(arch.alloc_smem(x.element_type, 32, 128), cute.make_layout(32))
+        shared[t] = x[t, block]
+        arch.fence_view_async_shared()
+        arch.sync_threads()
+        if t == 0:
+            atom = cute.make_copy_atom(cpasync.CopyReduceBulkS2GOp(kind), x.element_type)
+            cute.copy(atom, shared, y[None, 0], cache_policy=priority)
+            arch.cp_async_bulk_commit_group()
+            arch.cp_async_bulk_wait_group(0)
+
+    return kernel
+
+
+def test_rows_are_combined_in_global_memory():
+    for kind, wanted in ((cpasync.ReductionOp.ADD, 100), (cpasync.ReductionOp.MAX, 2)):
+        x, y = aligned((4, 32), np.float16).T, aligned((4, 32), np.float16).T
+        x[:], y[:] = np.arange(128).reshape(32, 4), 2
+        run(reducer(kind), x, y, blocks=4)
+        total = x.sum(axis=1) + 2 if wanted == 100 else np.maximum(x.max(axis=1), 2)
+        np.testing.assert_array_equal(y[:, 0], total)
+
+
+@pytest.mark.skipif(codegen.ptxas_version() is None, reason="there is no ptxas")
+@pytest.mark.parametrize("how", async_copy.BULK_REDUCTIONS)
+def test_reductions_are_instructions(how):
+    kinds = {
+        "u32": Uint32, "s32": Int32, "u64": Uint64, "s64": Int64, "f16": Float16, "bf16": BFloat16, "f32": Float32, "f64": Float64
+    }  # fmt: skip
+    for element in {*async_copy.BULK_REDUCTIONS[how][::3]}:
+        priority = cute.nvgpu.CacheEvictionPriority.EVICT_LAST if element == "u32" else None
+        ptx = compiled(reducer(cpasync.ReductionOp[how.upper()], priority), kinds[element], (32, 2))
+        assert f"cp.reduce.async.bulk.global.shared::cta.bulk_group{'.L2::cache_hint' if priority else ''}.{how}" in ptx
+
+
 def refused(dtype, shape, stride, body, words):
     @cute.kernel
     def kernel(x: cute.Tensor):
@@ -100,3 +270,21 @@ def test_what_is_refused():
     refused(Float32, (8, 2), (1, 16), with_barrier, "lie in a row in the destination")
     refused(Float16, (4,), (1,), with_barrier, "a bulk copy of 8 bytes: it takes multiples of 16")
     refused(Float32, (8,), (1,), load(96), "num_bits_per_copy=96")
+
+    def without_mask(x, shared):
+        atom = cute.make_copy_atom(cpasync.CopyBulkG2SMulticastOp(), x.element_type)
+        cute.copy(atom, x, shared, mbar_ptr=arch.alloc_smem(Int64, 1))
+
+    def reduce(kind):
+        return lambda x, shared: cute.make_copy_atom(cpasync.CopyReduceBulkS2GOp(kind), x.element_type)
+
+    def policy(x, shared):
+        atom = cute.make_copy_atom(cpasync.CopyBulkS2GOp(), x.element_type)
+        cute.copy(atom, shared, x, cache_policy="first")
+
+    refused(Float32, (8,), (1,), without_mask, "the blocks it goes to")
+    refused(Float32, (8,), (1,), reduce(cpasync.ReductionOp.MAX), "a bulk reduction by max of Float32")
+    refused(Float32, (8,), (1,), reduce("mul"), "reduction_kind is .mul.")
+    refused(Float32, (8,), (1,), policy, "cache_policy is 'first'")
+    refused(Float16, (8,), (1,), lambda x, _: cute.make_copy_atom(cpasync.CopyDsmemStoreOp(), x.element_type, num_bits_per_copy=16),
+            "takes 32, 64 or 128 bits")  # fmt: skip

@@ -1,10 +1,13 @@
-"""How copy operations of the hardware reach memory: the address of each call."""
+"""How copy operations of the hardware reach memory: the address of each call; hints and reductions that they can have."""
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import Int64, Numeric
+from ..atoms.access_modifiers import CacheEvictionPriority, l2_modifier
 from ..layout.algebra import coalesce
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import flatten_to_tuple, pretty_str, product
@@ -16,6 +19,8 @@ from ..tensor.tensor import TracedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from ...mlir import ir
 
 
 def memory(x: Any, what: str, space: AddressSpace) -> TracedTensor:
@@ -89,3 +94,37 @@ def offsets(layout: Any, indices: Iterable[int]) -> list[Any]:
     patterns = {p % period: None for p in plain}
     swizzled = {r: swizzle(leaf_add(layout.offset, r)) for r in patterns}
     return [leaf_add(swizzled[p % period], p - p % period) for p in plain]
+
+
+class ReductionKind(enum.Enum):
+    """What a reducing copy does with an element and the one that is there."""
+
+    ADD = "add"
+    MIN = "min"
+    MAX = "max"
+    INC = "inc"
+    DEC = "dec"
+    AND = "and"
+    OR = "or"
+    XOR = "xor"
+
+
+REDUCTIONS = tuple(kind.value for kind in ReductionKind)
+
+
+def policy_of(value: Any) -> ir.Value | None:
+    """The cache policy of a copy as programs give it: its 64 bits, or how long lines should stay in the L2 cache; None: none."""
+    if value is None:
+        return None
+    if isinstance(value, CacheEvictionPriority):
+        from ...dialects import nvgpu
+
+        return nvgpu.async_copy.cache_policy(l2_modifier(value) or "L2::evict_normal")
+    if not isinstance(value, (int, Numeric)) or isinstance(value, bool):
+        raise error(
+            DSLUserCodeTypeError,
+            f"cache_policy is {value!r}",
+            hint="a CacheEvictionPriority, or an Int64 with the bits of a policy",
+            depth=3,
+        )
+    return Int64(value).ir_value()

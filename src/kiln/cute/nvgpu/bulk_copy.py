@@ -1,18 +1,33 @@
-"""Bulk copies (`cp.async.bulk`): one thread copies a row of bytes between global and shared memory (from sm_90 on)."""
+"""Bulk copies (`cp.async.bulk`): one thread copies a row of bytes between global and shared memory, or to another block of the cluster
+(from sm_90 on). Stores to another block that its mbarrier counts (`st.async`) are here as well.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...base_dsl import trace as tracing
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
-from ..arch.values import i32, pointer
+from ...base_dsl.typing import (
+    BFloat16,
+    Float16,
+    Float32,
+    Float64,
+    Int16,
+    Int32,
+    Int64,
+    Uint32,
+    Uint64,
+)
+from ..arch.values import choice, i32, kernel_only, pointer
 from ..atoms.atom import CopyOp, CopyTrait
 from ..atoms.copying import checker, guarded
 from ..layout.int_tuple import pretty_str, product
 from ..layout.layout import make_layout
 from ..tensor.pointer import AddressSpace, address_at, element_bits
 from ..tensor.tensor import TracedTensor
-from .access import calls, memory, offsets, require_alignment, require_rows
+from ..tensor.vector_access import Registers, bits_pointer
+from .access import REDUCTIONS, ReductionKind, calls, memory, offsets, policy_of, require_alignment, require_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,48 +90,186 @@ class _BulkTrait(CopyTrait):
         return pairs, size, lambda: check(range(count * values)) if check is not None else None
 
 
-class BulkLoadTrait(_BulkTrait):
+def _mbarrier(mbar_ptr: Any) -> ir.Value:
+    if mbar_ptr is None:
+        raise error(
+            DSLUserCodeTypeError,
+            "a bulk copy to shared memory needs an mbarrier",
+            hint="cute.copy(atom, src, dst, mbar_ptr=...): its bytes are taken from what the mbarrier expects",
+            depth=3,
+        )
+    return pointer(mbar_ptr, "a bulk copy")
+
+
+class _BulkToSharedTrait(_BulkTrait):
     """From global to shared memory."""
 
-    def copy(self, src: Any, dst: Any, pred: Any, *, mbar_ptr: Any = None) -> None:
+    def _load(self, src: Any, dst: Any, pred: Any, mbar_ptr: Any, policy: Any, mask: Any = None) -> None:
         from ...dialects import nvgpu
 
-        if mbar_ptr is None:
-            raise error(
-                DSLUserCodeTypeError,
-                "a bulk copy to shared memory needs an mbarrier",
-                hint="cute.copy(atom, src, dst, mbar_ptr=...): its bytes are taken from what the mbarrier expects",
-                depth=2,
-            )
+        where = _mbarrier(mbar_ptr)
         rows, size, check = self._rows(
             memory(src, "the source of a bulk copy", AddressSpace.gmem),
             memory(dst, "the destination of a bulk copy", AddressSpace.smem),
         )
-        where = pointer(mbar_ptr, "a bulk copy")
+        hint = policy_of(policy)
 
         def move() -> None:
             check()
             for target, source in rows:
-                nvgpu.async_copy.bulk_load(target, source, i32(size), where)
+                nvgpu.async_copy.bulk_load(target, source, i32(size), where, mask=mask, policy=hint)
 
         _under(pred, move)
 
+    def prefetch(self, src: Any) -> None:
+        """Ask for rows to be brought into the L2 cache."""
+        from ...dialects import nvgpu
+
+        kernel_only("prefetch")
+        source = memory(src, "the source of a bulk copy", AddressSpace.gmem)
+        pairs, size, check = self._rows(source, source)
+        check()
+        for row, _ in pairs:
+            nvgpu.async_copy.bulk_prefetch(row, i32(size))
+
+
+class BulkLoadTrait(_BulkToSharedTrait):
+    """From global to shared memory."""
+
+    def copy(self, src: Any, dst: Any, pred: Any, *, mbar_ptr: Any = None, cache_policy: Any = None) -> None:
+        self._load(src, dst, pred, mbar_ptr, cache_policy)
+
+
+class BulkMulticastTrait(_BulkToSharedTrait):
+    """From global memory to the shared memory of several blocks of the cluster."""
+
+    def copy(
+        self, src: Any, dst: Any, pred: Any, *, mbar_ptr: Any = None, mcast_mask: Any = None, cache_policy: Any = None
+    ) -> None:
+        if mcast_mask is None:
+            raise error(
+                DSLUserCodeTypeError,
+                "a multicast copy needs to know the blocks it goes to",
+                hint="cute.copy(atom, src, dst, mbar_ptr=..., mcast_mask=...): a bit for each block of the cluster",
+                depth=2,
+            )
+        self._load(src, dst, pred, mbar_ptr, cache_policy, Int16(mcast_mask).ir_value())
+
 
 class BulkStoreTrait(_BulkTrait):
-    """From shared to global memory."""
+    """From shared to global memory; `reduction`: combined with what is there."""
 
-    def copy(self, src: Any, dst: Any, pred: Any) -> None:
+    def __init__(self, value_type: Any, bits: int, reduction: str | None = None) -> None:
+        super().__init__(value_type, bits)
+        self.reduction = _reduction(reduction, value_type, "BULK_REDUCTIONS")
+
+    def copy(self, src: Any, dst: Any, pred: Any, *, cache_policy: Any = None) -> None:
         from ...dialects import nvgpu
 
         rows, size, check = self._rows(
             memory(src, "the source of a bulk copy", AddressSpace.smem),
             memory(dst, "the destination of a bulk copy", AddressSpace.gmem),
         )
+        hint = policy_of(cache_policy)
 
         def move() -> None:
             check()
             for target, source in rows:
-                nvgpu.async_copy.bulk_store(target, source, i32(size))
+                nvgpu.async_copy.bulk_store(target, source, i32(size), policy=hint, **self.reduction)
+
+        _under(pred, move)
+
+
+class BulkSendTrait(_BulkTrait):
+    """From shared memory to that of a block of the cluster; `reduction`: combined with what is there."""
+
+    def __init__(self, value_type: Any, bits: int, reduction: str | None = None) -> None:
+        super().__init__(value_type, bits)
+        self.reduction = _reduction(reduction, value_type, "SHARED_REDUCTIONS")
+
+    def copy(self, src: Any, dst: Any, pred: Any, *, mbar_ptr: Any = None) -> None:
+        from ...dialects import nvgpu
+
+        where = _mbarrier(mbar_ptr)
+        rows, size, check = self._rows(
+            memory(src, "the source of a bulk copy", AddressSpace.smem),
+            memory(dst, "the destination of a bulk copy", AddressSpace.smem),
+        )
+
+        def move() -> None:
+            check()
+            for target, source in rows:
+                nvgpu.async_copy.bulk_send(target, source, i32(size), where, **self.reduction)
+
+        _under(pred, move)
+
+
+_ELEMENTS = {
+    Uint32: "u32", Int32: "s32", Uint64: "u64", Int64: "s64", Float16: "f16", BFloat16: "bf16", Float32: "f32", Float64: "f64",
+}  # fmt: skip
+
+
+def _reduction(reduction: str | None, value_type: Any, table: str) -> dict[str, str]:
+    """The attributes of a reduction of elements of a type, which a table of the dialect has to know."""
+    if reduction is None:
+        return {}
+    from ...dialects import nvgpu
+
+    known, element = getattr(nvgpu.async_copy, table)[reduction], _ELEMENTS.get(value_type, "")
+    if element not in known:
+        names = [kind.__name__ for kind, name in _ELEMENTS.items() if name in known]
+        raise error(
+            DSLUserCodeTypeError,
+            f"a bulk reduction by {reduction} of {value_type.__name__}",
+            hint=f"of {', '.join(names)}",
+            depth=3,
+        )
+    return {"reduction": reduction, "element": element}
+
+
+class DsmemStoreTrait(CopyTrait):
+    """Stores of a thread's registers to the shared memory of a block of the cluster, `bits` (32, 64 or 128) at a time."""
+
+    def __init__(self, value_type: Any, bits: int) -> None:
+        width = element_bits(value_type)
+        bits = bits or max(width, 32)
+        if bits not in (32, 64, 128) or bits % width:
+            raise error(
+                DSLUserCodeTypeError,
+                f"num_bits_per_copy={bits} of an asynchronous store of elements of {width} bits",
+                hint="it takes 32, 64 or 128 bits, a whole number of elements",
+            )
+        self.bits, self.values = bits, bits // width
+        layout = make_layout((1, self.values), stride=(0, 1))
+        super().__init__(value_type, make_layout(1), layout, layout)
+
+    def copy(self, src: Any, dst: Any, pred: Any, *, mbar_ptr: Any = None) -> None:
+        from ...dialects import nvgpu
+
+        source = memory(src, "the source of an asynchronous store", AddressSpace.rmem)
+        target = memory(dst, "the destination of an asynchronous store", AddressSpace.smem)
+        where = _mbarrier(mbar_ptr)
+        if source.element_type is not target.element_type:
+            raise error(
+                DSLUserCodeTypeError,
+                f"an asynchronous store of {source.element_type.__name__} to {target.element_type.__name__} elements",
+                hint="it does not convert",
+                depth=2,
+            )
+        count = calls(target, self.values, "the destination")
+        if calls(source, self.values, "the source") != count:
+            raise error(DSLUserCodeTypeError, f"an asynchronous store from {source.layout} to {target.layout}", depth=2)
+        require_rows(target, self.values, "the destination")
+        places = offsets(target.offset_layout, range(0, count * self.values, self.values))
+        for place in places:
+            require_alignment(target.iterator, place, self.bits // 8, "the destination")
+        registers = Registers(bits_pointer(source.iterator), source.layout, self.values)
+        words = Int32.vector_type(self.bits // 32)
+
+        def move() -> None:
+            for call, place in enumerate(places):
+                value = tracing.emit_value("vector.bitcast", words, (registers.load(call),))
+                nvgpu.async_copy.store_async(address_at(target.iterator, place), value, where)
 
         _under(pred, move)
 
@@ -134,11 +287,21 @@ class CopyBulkG2SOp(CopyOp):
     """Bulk copy from global to shared memory: one thread copies rows of bytes, which arrive later.
 
     `cute.copy(atom, src, dst, mbar_ptr=...)` takes their bytes from what the mbarrier expects. Addresses and sizes are
-    multiples of 16 bytes.
+    multiples of 16 bytes. `cache_policy` says how long lines should stay in the L2 cache: a `CacheEvictionPriority`, or the bits
+    of a policy. `cute.prefetch(atom, src)` asks for the rows to be brought there.
     """
 
     def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
         return BulkLoadTrait(copy_internal_type, num_bits_per_copy)
+
+
+class CopyBulkG2SMulticastOp(CopyOp):
+    """As `CopyBulkG2SOp`, to several blocks of the cluster: to the same place in each whose bit is set in `mcast_mask`, where the bytes
+    are taken from what the mbarrier at the same place expects.
+    """
+
+    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
+        return BulkMulticastTrait(copy_internal_type, num_bits_per_copy)
 
 
 class CopyBulkS2GOp(CopyOp):
@@ -146,3 +309,38 @@ class CopyBulkS2GOp(CopyOp):
 
     def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
         return BulkStoreTrait(copy_internal_type, num_bits_per_copy)
+
+
+class CopyBulkS2SOp(CopyOp):
+    """Bulk copy from shared memory to that of a block of the cluster: `dst` and `mbar_ptr` are there (`cute.arch.map_dsmem_ptr`)."""
+
+    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
+        return BulkSendTrait(copy_internal_type, num_bits_per_copy)
+
+
+class _Reducing(CopyOp):
+    def __init__(self, reduction_kind: Any = ReductionKind.ADD) -> None:
+        self.reduction_kind = ReductionKind(choice("reduction_kind", reduction_kind, REDUCTIONS))
+
+
+class CopyReduceBulkS2GOp(_Reducing):
+    """As `CopyBulkS2GOp`, but elements are combined with those in global memory, each atomically."""
+
+    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
+        return BulkStoreTrait(copy_internal_type, num_bits_per_copy, self.reduction_kind.value)
+
+
+class CopyReduceBulkS2SOp(_Reducing):
+    """As `CopyBulkS2SOp`, but elements (integers) are combined with those in the other block's shared memory, each atomically."""
+
+    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
+        return BulkSendTrait(copy_internal_type, num_bits_per_copy, self.reduction_kind.value)
+
+
+class CopyDsmemStoreOp(CopyOp):
+    """Asynchronous store of registers to the shared memory of a block of the cluster: `dst` and `mbar_ptr` are there
+    (`cute.arch.map_dsmem_ptr`), and the bytes are taken from what the mbarrier expects. Each thread stores its own.
+    """
+
+    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
+        return DsmemStoreTrait(copy_internal_type, num_bits_per_copy)

@@ -14,7 +14,15 @@ from ..atoms.copying import guarded, predicates
 from ..layout.layout import make_layout
 from ..tensor.pointer import AddressSpace, address_at, element_bits
 from .access import calls, check_call, memory, offsets, require_alignment, require_rows
-from .bulk_copy import CopyBulkG2SOp, CopyBulkS2GOp
+from .bulk_copy import (
+    CopyBulkG2SMulticastOp,
+    CopyBulkG2SOp,
+    CopyBulkS2GOp,
+    CopyBulkS2SOp,
+    CopyDsmemStoreOp,
+    CopyReduceBulkS2GOp,
+    CopyReduceBulkS2SOp,
+)
 from .common import LoadCacheMode
 from .tma_atom import (
     TmaInfo,
@@ -34,10 +42,15 @@ from .tma_ops import (
 from .tma_partition import tma_partition
 
 __all__ = [
-    "CopyBulkG2SOp", "CopyBulkS2GOp", "CopyBulkTensorTileG2SMulticastOp", "CopyBulkTensorTileG2SOp", "CopyBulkTensorTileS2GOp",
-    "CopyG2SOp", "CopyReduceBulkTensorTileS2GOp", "LoadCacheMode", "ReductionKind", "TmaInfo", "create_tma_multicast_mask",
-    "make_tiled_tma_atom", "make_tiled_tma_atom_A", "make_tiled_tma_atom_B", "prefetch_descriptor", "tma_partition",
+    "CopyBulkG2SMulticastOp", "CopyBulkG2SOp", "CopyBulkS2GOp", "CopyBulkS2SOp", "CopyBulkTensorTileG2SMulticastOp",
+    "CopyBulkTensorTileG2SOp", "CopyBulkTensorTileS2GOp", "CopyDsmemStoreOp", "CopyG2SOp", "CopyReduceBulkS2GOp",
+    "CopyReduceBulkS2SOp", "CopyReduceBulkTensorTileS2GOp", "LoadCacheMode", "ReductionKind", "ReductionOp", "TmaInfo",
+    "create_tma_multicast_mask", "make_tiled_tma_atom", "make_tiled_tma_atom_A", "make_tiled_tma_atom_B", "prefetch_descriptor",
+    "tma_partition",
 ]  # fmt: skip
+
+ReductionOp = ReductionKind
+"""Another name that programs know it by."""
 
 
 class CopyG2SOp(CopyOp):

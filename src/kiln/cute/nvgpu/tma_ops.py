@@ -6,7 +6,6 @@ that thread is chosen: addresses and coordinates are then the same in all thread
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
@@ -31,7 +30,7 @@ from ..layout.leaf import leaf_add
 from ..tensor.iterator import Coordinates
 from ..tensor.pointer import AddressSpace, element_bits, known_alignment, recast_ptr
 from ..tensor.tensor import TracedTensor
-from .access import memory
+from .access import ReductionKind, memory, policy_of
 from .common import CtaGroup
 from .tensor_map import swizzle_kind
 
@@ -43,19 +42,6 @@ if TYPE_CHECKING:
 
 _ALIGNMENT = 128
 """Bytes a box in shared memory is aligned to."""
-
-
-class ReductionKind(enum.Enum):
-    """What a reducing copy does with an element and the one that is there."""
-
-    ADD = "add"
-    MIN = "min"
-    MAX = "max"
-    INC = "inc"
-    DEC = "dec"
-    AND = "and"
-    OR = "or"
-    XOR = "xor"
 
 
 _WORDS = (Int32, Uint32, Int64, Uint64)
@@ -258,10 +244,6 @@ class TmaTrait(CopyTrait):
                 nvgpu.tma.tma_prefetch(map_, place)
 
 
-def _policy(cache_policy: Any) -> ir.Value | None:
-    return None if cache_policy is None else Int64(cache_policy).ir_value()
-
-
 def _under(pred: Any, move: Any) -> None:
     def chosen() -> None:
         with elect_one():
@@ -306,7 +288,7 @@ class TmaLoadTrait(TmaTrait):
         barrier, map_, policy = (
             pointer(tma_bar_ptr, "tma_bar_ptr", "smem"),
             self.address(tma_desc_ptr),
-            _policy(cache_policy),
+            policy_of(cache_policy),
         )
         mask = _mask(mcast_mask) if self.multicast else None
 
@@ -337,7 +319,7 @@ class TmaStoreTrait(TmaTrait):
 
         kernel_only("copy")
         places, boxes = self.places(dst, "the destination"), self.boxes(src, "the source")
-        pairs, map_, policy = self.pairs(boxes, places), self.address(tma_desc_ptr), _policy(cache_policy)
+        pairs, map_, policy = self.pairs(boxes, places), self.address(tma_desc_ptr), policy_of(cache_policy)
 
         def move() -> None:
             for box, place in pairs:

@@ -1,9 +1,14 @@
-"""Asynchronous copies between global and shared memory: `cp.async` of a few bytes a thread, and bulk copies of rows."""
+"""Asynchronous copies between global and shared memory: `cp.async` of a few bytes a thread, bulk copies of rows, stores to other
+blocks of the cluster.
+"""
 
-from ...base_dsl.trace import emit
+from ...base_dsl.trace import emit, emit_value
 from ...mlir import ext, ir
-from ..definition import I32, Pointer, attributes, constant, number, one_of, text
+from ..definition import I16, I32, I64, Pointer, attributes, constant, int_type, number, one_of, text
 from .dialect import CuteNvgpu, wrong_space
+
+L2_PRIORITIES = ("L2::evict_first", "L2::evict_last", "L2::evict_normal", "L2::evict_unchanged")
+"""How long lines should stay in the L2 cache."""
 
 
 def _wrong_group_count(op: ir.Operation) -> str:
@@ -24,7 +29,7 @@ class CpAsync(CuteNvgpu.Operation, name="cp_async"):
     size: one_of(4, 8, 16)
     cache: one_of("ca", "cg")
     OPTIONAL = {
-        "hint": one_of("L2::evict_first", "L2::evict_last", "L2::evict_normal", "L2::evict_unchanged"),
+        "hint": one_of(*L2_PRIORITIES),
         "prefetch": one_of(64, 128, 256),
     }
 
@@ -117,44 +122,191 @@ def _wrong_bytes(value: ir.Value) -> str:
     return "" if size is None or (size >= 0 and not size % 16) else f"copies {size} bytes: multiples of 16"
 
 
+class CachePolicy(CuteNvgpu.Operation, name="cache_policy", traits=[ext.Pure]):
+    """The cache policy (i64) that lines should stay in the L2 cache for so long. What policies look like is the GPU's business."""
+
+    result: ext.Result[I64]
+    priority: one_of(*L2_PRIORITIES)
+
+
+def cache_policy(priority: str) -> ir.Value:
+    """A cache policy, an i64."""
+    return emit_value("cute_nvgpu.cache_policy", int_type(64), (), attributes(priority=priority))
+
+
+def optional(value: "ir.Value | None", bits: int) -> ir.Value:
+    """An operand that only counts where an attribute says so: a zero if it is not given."""
+    if value is not None:
+        return value
+    type_ = int_type(bits)
+    return emit_value("arith.constant", type_, (), {"value": ir.IntegerAttr.get(type_, 0)})
+
+
 class BulkLoad(CuteNvgpu.Operation, name="bulk_load"):
     """Copy `bytes` (a multiple of 16) from global to shared memory later, then take them from what an mbarrier misses.
 
     Addresses are aligned to 16 bytes. Through the async proxy. One thread executes it.
+
+    `multicast`: to the same place, with the mbarrier at the same place, of every block of the cluster whose bit is set in `mask`
+    (i16). `hint`: `policy` (i64) is the cache policy.
     """
 
     target: ext.Operand[Pointer]
     source: ext.Operand[Pointer]
     bytes: ext.Operand[I32]
     mbarrier: ext.Operand[Pointer]
+    mask: ext.Operand[I16]
+    policy: ext.Operand[I64]
+    OPTIONAL = {"multicast": ir.BoolAttr, "hint": ir.BoolAttr}
 
     @staticmethod
     def check(op: ir.Operation) -> str:
-        target, source, bytes_, mbarrier = op.operands
+        target, source, bytes_, mbarrier, _mask, _policy = op.operands
         return (
             _wrong_bytes(bytes_) or wrong_space(target, "target", "smem") or wrong_space(source, "source", "gmem")
             or wrong_space(mbarrier, "mbarrier", "smem")
         )  # fmt: skip
 
 
-def bulk_load(target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value) -> None:
+def bulk_load(
+    target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value, *, mask: ir.Value | None = None,
+    policy: ir.Value | None = None,
+) -> None:  # fmt: skip
     """Copy a row to shared memory; `bytes_` is an i32."""
-    emit("cute_nvgpu.bulk_load", (), (target, source, bytes_, mbarrier))
+    given = attributes(multicast=None if mask is None else True, hint=None if policy is None else True)
+    operands = (target, source, bytes_, mbarrier, optional(mask, 16), optional(policy, 64))
+    emit("cute_nvgpu.bulk_load", (), operands, given)
 
 
-class BulkStore(CuteNvgpu.Operation, name="bulk_store"):
-    """Copy `bytes` (a multiple of 16) from shared to global memory later, as part of the thread's current bulk group."""
+_INTEGERS = ("u32", "s32", "u64", "s64")
+BULK_REDUCTIONS: dict[str, tuple[str, ...]] = {
+    "add": ("u32", "s32", "u64", "f16", "bf16", "f32", "f64"), "min": ("u32", "s32", "u64", "s64", "f16", "bf16"),
+    "max": ("u32", "s32", "u64", "s64", "f16", "bf16"), "inc": ("u32",), "dec": ("u32",), "and": _INTEGERS, "or": _INTEGERS,
+    "xor": _INTEGERS,
+}  # fmt: skip
+"""How bulk copies to global memory combine elements, and of which types."""
+SHARED_REDUCTIONS: dict[str, tuple[str, ...]] = {
+    "add": ("u32", "s32", "u64"), "min": ("u32", "s32"), "max": ("u32", "s32"), "inc": ("u32",), "dec": ("u32",),
+    "and": ("u32", "s32"), "or": ("u32", "s32"), "xor": ("u32", "s32"),
+}  # fmt: skip
+"""As `BULK_REDUCTIONS`, to the shared memory of a block of the cluster."""
+_REDUCES = {
+    "reduction": one_of(*BULK_REDUCTIONS),
+    "element": one_of("u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64"),
+}
+
+
+def _wrong_reduction(op: ir.Operation, known: "dict[str, tuple[str, ...]]") -> str:
+    given = [text(op, name) if name in op.attributes else "" for name in ("reduction", "element")]
+    if not any(given):
+        return ""
+    if not all(given):
+        return "has a reduction without an element type, or the other way round"
+    reduction, element = given
+    return (
+        "" if element in known[reduction] else f"reduces by {reduction} of {element}: of {', '.join(known[reduction])}"
+    )
+
+
+class BulkSend(CuteNvgpu.Operation, name="bulk_send"):
+    """Copy `bytes` (a multiple of 16) from shared memory to that of a block of the cluster later, then take them from what an mbarrier
+    there misses.
+
+    `target` and `mbarrier` are what `map_shared` gives. `reduction`: elements are combined with those there, each atomically.
+    Otherwise as `bulk_load`.
+    """
 
     target: ext.Operand[Pointer]
     source: ext.Operand[Pointer]
     bytes: ext.Operand[I32]
+    mbarrier: ext.Operand[Pointer]
+    OPTIONAL = _REDUCES
 
     @staticmethod
     def check(op: ir.Operation) -> str:
-        target, source, bytes_ = op.operands
-        return _wrong_bytes(bytes_) or wrong_space(target, "target", "gmem") or wrong_space(source, "source", "smem")
+        target, source, bytes_, mbarrier = op.operands
+        return (
+            _wrong_bytes(bytes_) or wrong_space(target, "target", "smem") or wrong_space(source, "source", "smem")
+            or wrong_space(mbarrier, "mbarrier", "smem") or _wrong_reduction(op, SHARED_REDUCTIONS)
+        )  # fmt: skip
 
 
-def bulk_store(target: ir.Value, source: ir.Value, bytes_: ir.Value) -> None:
-    """Copy a row to global memory; `bytes_` is an i32."""
-    emit("cute_nvgpu.bulk_store", (), (target, source, bytes_))
+def bulk_send(
+    target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value, *, reduction: str | None = None,
+    element: str | None = None,
+) -> None:  # fmt: skip
+    """Copy a row to a block of the cluster, or combine it with what is there; `bytes_` is an i32."""
+    given = attributes(reduction=reduction, element=element)
+    emit("cute_nvgpu.bulk_send", (), (target, source, bytes_, mbarrier), given)
+
+
+class BulkStore(CuteNvgpu.Operation, name="bulk_store"):
+    """Copy `bytes` (a multiple of 16) from shared to global memory later, as part of the thread's current bulk group.
+
+    `reduction`: elements are combined with those there, each atomically. `hint`: `policy` (i64) is the cache policy.
+    """
+
+    target: ext.Operand[Pointer]
+    source: ext.Operand[Pointer]
+    bytes: ext.Operand[I32]
+    policy: ext.Operand[I64]
+    OPTIONAL = {**_REDUCES, "hint": ir.BoolAttr}
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        target, source, bytes_, _policy = op.operands
+        return (
+            _wrong_bytes(bytes_) or wrong_space(target, "target", "gmem") or wrong_space(source, "source", "smem")
+            or _wrong_reduction(op, BULK_REDUCTIONS)
+        )  # fmt: skip
+
+
+def bulk_store(
+    target: ir.Value, source: ir.Value, bytes_: ir.Value, *, reduction: str | None = None, element: str | None = None,
+    policy: ir.Value | None = None,
+) -> None:  # fmt: skip
+    """Copy a row to global memory, or combine it with what is there; `bytes_` is an i32."""
+    given = attributes(reduction=reduction, element=element, hint=None if policy is None else True)
+    emit("cute_nvgpu.bulk_store", (), (target, source, bytes_, optional(policy, 64)), given)
+
+
+class BulkPrefetch(CuteNvgpu.Operation, name="bulk_prefetch"):
+    """Ask for `bytes` (a multiple of 16) of global memory to be brought into the L2 cache. Has no effect that a program could see."""
+
+    source: ext.Operand[Pointer]
+    bytes: ext.Operand[I32]
+    policy: ext.Operand[I64]
+    OPTIONAL = {"hint": ir.BoolAttr}
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        return _wrong_bytes(op.operands[1]) or wrong_space(op.operands[0], "source", "gmem")
+
+
+def bulk_prefetch(source: ir.Value, bytes_: ir.Value, *, policy: ir.Value | None = None) -> None:
+    """Ask for a row."""
+    given = attributes(hint=None if policy is None else True)
+    emit("cute_nvgpu.bulk_prefetch", (), (source, bytes_, optional(policy, 64)), given)
+
+
+class StoreAsync(CuteNvgpu.Operation, name="store_async"):
+    """Store 1, 2 or 4 words to the shared memory of a block of the cluster later, then take their bytes from what an mbarrier there misses.
+
+    `target` and `mbarrier` are what `map_shared` gives; `target` is aligned to the words' bytes. Each thread stores its own.
+    """
+
+    target: ext.Operand[Pointer]
+    value: ext.Operand[ir.VectorType]
+    mbarrier: ext.Operand[Pointer]
+
+    @staticmethod
+    def check(op: ir.Operation) -> str:
+        target, value, mbarrier = op.operands
+        if str(value.type) not in ("vector<1xi32>", "vector<2xi32>", "vector<4xi32>"):
+            return f"stores {value.type}: a vector of 1, 2 or 4 i32"
+        return wrong_space(target, "target", "smem") or wrong_space(mbarrier, "mbarrier", "smem")
+
+
+def store_async(target: ir.Value, value: ir.Value, mbarrier: ir.Value) -> None:
+    """Store words to a block of the cluster."""
+    emit("cute_nvgpu.store_async", (), (target, value, mbarrier))

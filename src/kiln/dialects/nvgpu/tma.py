@@ -13,6 +13,7 @@ from ...mlir import context, ext, ir
 from ..cute import pack, ptr_type, unpack
 from ..cute.packing import is_pack
 from ..definition import I16, I64, Integer, Pointer, attributes, int_type, load, number, one_of, text
+from .async_copy import optional
 from .dialect import CuteNvgpu, wrong_space
 
 ELEMENTS = {
@@ -180,17 +181,8 @@ def tma_load(
 ) -> None:  # fmt: skip
     """Copy a box to shared memory."""
     given = attributes(multicast=None if mask is None else True, hint=None if policy is None else True)
-    operands = (map_, target, mbarrier, pack(coordinates), pack(offsets), *_optional(mask, policy))
+    operands = (map_, target, mbarrier, pack(coordinates), pack(offsets), optional(mask, 16), optional(policy, 64))
     emit("cute_nvgpu.tma_load", (), operands, given)
-
-
-def _zero(bits: int) -> ir.Value:
-    type_ = int_type(bits)
-    return emit_value("arith.constant", type_, (), {"value": ir.IntegerAttr.get(type_, 0)})
-
-
-def _optional(mask: ir.Value | None, policy: ir.Value | None) -> tuple[ir.Value, ir.Value]:
-    return mask if mask is not None else _zero(16), policy if policy is not None else _zero(64)
 
 
 class TmaStore(CuteNvgpu.Operation, name="tma_store"):
@@ -218,7 +210,7 @@ def tma_store(
 ) -> None:  # fmt: skip
     """Copy a box to global memory, or combine it with what is there."""
     given = attributes(reduction=reduction, im2col=im2col or None, hint=None if policy is None else True)
-    operands = (map_, source, pack(coordinates), policy if policy is not None else _zero(64))
+    operands = (map_, source, pack(coordinates), optional(policy, 64))
     emit("cute_nvgpu.tma_store", (), operands, given)
 
 

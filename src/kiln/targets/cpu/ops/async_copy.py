@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ....mlir import ir
-from ...lowering.builder import Builder, int_type
+from ....dialects.nvgpu.tma import ELEMENTS, REDUCTIONS
+from ....mlir import context, ir
+from ...lowering.builder import Builder, int_type, ptr_type
 from ...lowering.expansion import Handlers, Types
 from ..expand import Expander
 from ..runtime.engines import BULK, COPY
@@ -76,7 +77,7 @@ def _cp_async_bulk_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: 
 def bulk_load(
     x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value
 ) -> None:
-    """A bulk copy to shared memory that takes its bytes from what an mbarrier misses."""
+    """A bulk copy to shared memory, this block's or another's, that takes its bytes from what an mbarrier there misses."""
     hooks = Hooks(x, op)
     hooks.bulk_copy(b, target, source, bytes_, mbarrier)
     x.call(b, "kiln_cpu_bulk_load", [_copies(x, op), target, source, bytes_, mbarrier])
@@ -96,14 +97,96 @@ def multicast(
     bulk_load(x, op, there, places[0], source, bytes_, places[1])
 
 
+def bulk_store(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value) -> None:
+    """A bulk copy to global memory."""
+    Hooks(x, op).bulk_copy(b, target, source, bytes_)
+    x.call(b, "kiln_cpu_bulk_store", [_copies(x, op), target, source, bytes_])
+
+
+def bulk_reduce(
+    x: Expander, op: ir.Operation, b: Builder, how: tuple[str, str], target: ir.Value, source: ir.Value, bytes_: ir.Value,
+    mbarrier: ir.Value | None = None,
+) -> None:  # fmt: skip
+    """A bulk reduction (its name, the type of elements): of global memory, or with an mbarrier of a block's shared memory."""
+    hooks = Hooks(x, op)
+    hooks.bulk_copy(b, target, source, bytes_, mbarrier, combines=True)
+    number = REDUCTIONS.index(how[0]) + 1 | list(ELEMENTS).index(how[1]) << 8
+    place = mbarrier if mbarrier is not None else b.value("llvm.mlir.zero", ptr_type())
+    x.call(
+        b,
+        "kiln_cpu_bulk_reduce",
+        [_copies(x, op), target, source, bytes_, b.i32(ELEMENTS[how[1]] // 8), place, b.i32(number)],
+    )
+    if mbarrier is not None:
+        hooks.mbarrier_after(b, mbarrier)
+
+
+def store_async(
+    x: Expander, op: ir.Operation, b: Builder, target: ir.Value, parts: list[ir.Value], mbarrier: ir.Value
+) -> None:
+    """Store integers one after the other, then take their bytes from what an mbarrier misses."""
+    hooks, each = Hooks(x, op), parts[0].type.width // 8  # pyright: ignore[reportAttributeAccessIssue]
+    hooks.store_async(b, target, each * len(parts), mbarrier)
+    for number, part in enumerate(parts):
+        b.store(part, b.byte_gep(target, number * each))
+    x.frame_of(op)
+    x.call(b, "kiln_cpu_mbarrier", [mbarrier, b.i32(0), b.i32(-each * len(parts))])
+    hooks.mbarrier_after(b, mbarrier)
+
+
+def _reduction(op: ir.Operation) -> tuple[str, str] | None:
+    """How an operation combines elements, if it does."""
+    if "reduction" not in op.attributes:
+        return None
+    return op.attributes["reduction"].value, op.attributes["element"].value
+
+
+@HANDLERS.expands("cute_nvgpu.cache_policy")
+def _cache_policy(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    return [b.i64(0)]  # caches are not modelled
+
+
 @HANDLERS.expands("cute_nvgpu.bulk_load")
 def _bulk_load(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    bulk_load(x, op, b, *op.operands)
+    target, source, bytes_, mbarrier, mask, _policy = op.operands
+    if "multicast" in op.attributes:
+        multicast(x, op, b, target, source, bytes_, mbarrier, mask)
+    else:
+        bulk_load(x, op, b, target, source, bytes_, mbarrier)
+    return []
+
+
+@HANDLERS.expands("cute_nvgpu.bulk_send")
+def _bulk_send(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    how = _reduction(op)
+    if how is None:
+        bulk_load(x, op, b, *op.operands)
+    else:
+        bulk_reduce(x, op, b, how, *op.operands)
     return []
 
 
 @HANDLERS.expands("cute_nvgpu.bulk_store")
 def _bulk_store(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    Hooks(x, op).bulk_copy(b, *op.operands)
-    x.call(b, "kiln_cpu_bulk_store", [_copies(x, op), *op.operands])
+    *operands, _policy = op.operands
+    how = _reduction(op)
+    if how is None:
+        bulk_store(x, op, b, *operands)
+    else:
+        bulk_reduce(x, op, b, how, *operands)
+    return []
+
+
+@HANDLERS.expands("cute_nvgpu.bulk_prefetch")
+def _bulk_prefetch(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
+    return []
+
+
+@HANDLERS.expands("cute_nvgpu.store_async")
+def _store_async(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    target, value, mbarrier = op.operands
+    count = value.type.shape[0]  # pyright: ignore[reportAttributeAccessIssue]
+    positions = [{"static_position": ir.DenseI64ArrayAttr.get([n], context())} for n in range(count)]
+    parts = [b.value("vector.extract", int_type(32), (value,), position) for position in positions]
+    store_async(x, op, b, target, parts, mbarrier)
     return []

@@ -93,14 +93,8 @@ def _st_async(m: Machine, kind: str, operands: list[Operand]) -> None:
     """Store to another block of the cluster, then take the bytes from what its mbarrier misses."""
     parts = operands[1].parts if isinstance(operands[1], Vector) else (operands[1],)
     pointer = m.pointer(operands[0], "shared::cluster")
-    hooks, mbarrier = Hooks(m.x, m.op), m.pointer(operands[2], "shared::cluster")
-    hooks.store_async(m.b, pointer, BITS[kind] // 8 * len(parts), mbarrier)
-    for number, part in enumerate(parts):
-        m.b.store(m.bits(part, BITS[kind]), m.b.byte_gep(pointer, number * BITS[kind] // 8))
-    bytes_ = m.b.i32(-(BITS[kind] // 8) * len(parts))
-    m.x.frame_of(m.op)
-    m.x.call(m.b, "kiln_cpu_mbarrier", [mbarrier, m.b.i32(0), bytes_])
-    hooks.mbarrier_after(m.b, mbarrier)
+    mbarrier = m.pointer(operands[2], "shared::cluster")
+    async_copy.store_async(m.x, m.op, m.b, pointer, [m.bits(part, BITS[kind]) for part in parts], mbarrier)
 
 
 _ATOMIC_NAMES = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
@@ -292,9 +286,7 @@ def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None
         async_copy.bulk_load(x, op, b, target, source, size, mbarrier)
     elif "bulk" in modifiers and "bulk_group" in modifiers:
         target, source = m.pointer(operands[0], "global"), m.pointer(operands[1], "shared")
-        size = m.bits(operands[2], 32)
-        hooks.bulk_copy(b, target, source, size)
-        x.call(b, "kiln_cpu_bulk_store", [frame, target, source, size])
+        async_copy.bulk_store(x, op, b, target, source, m.bits(operands[2], 32))
     elif "bulk" not in modifiers:
         size = operands[2]
         if not isinstance(size, Immediate):

@@ -9,6 +9,7 @@ block's record. An operation reads its source when it is carried out, so a sourc
 | `cp.async.mbarrier.arrive` | COPY | `nothing` | ARRIVAL: when all earlier ones of its thread are complete |
 | `cp.async.bulk`, to shared memory | BULK | `copy_bytes` | BYTES: taken from what an mbarrier misses |
 | `cp.async.bulk`, to global memory | BULK | `copy_bytes` | GROUP |
+| `cp.reduce.async.bulk` (`reductions.py`) | BULK | `reduce_bytes` | BYTES, GROUP |
 | `cp.async.bulk.tensor` (`tma.py`) | BULK | `load_box`, `store_box` | BYTES, GROUP |
 | `wgmma` | WGMMA | `wgmma.next_product` | by the counts of its warp group (`wgmma.py`) |
 

@@ -203,14 +203,16 @@ class Hooks:
         return target, self.access(b, source, bytes_, write=False, engine=COPY, what="asynchronous copy from")
 
     def bulk_copy(
-        self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value | None = None
-    ) -> None:
-        """Before a bulk copy; with an mbarrier, it takes its bytes from there."""
+        self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value | None = None,
+        combines: bool = False,
+    ) -> None:  # fmt: skip
+        """Before a bulk copy; with an mbarrier, it takes its bytes from there. `combines`: with what is there, atomically."""
         if self.sanitizer is None:
             return
         self.sanitizer.use(BULK)
         self.access(b, source, bytes_, write=False, alignment=16, engine=BULK, what="bulk copy from")
-        self.access(b, target, bytes_, write=True, alignment=16, engine=BULK, what="bulk copy to")
+        what = "bulk reduction of" if combines else "bulk copy to"
+        self.access(b, target, bytes_, write=True, alignment=16, engine=BULK, atomic=combines, what=what)
         if mbarrier is not None:
             self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK)
 

@@ -1,0 +1,127 @@
+"""Reductions that the bulk engine does in memory: elements are combined with those that are there, each atomically.
+
+Other groups run on other OS threads, so each is a compare and exchange of the element's bits.
+"""
+# pyright: reportReturnType=false
+
+from __future__ import annotations
+
+from ....base_dsl.numeric.formats import BFLOAT16, FLOAT16, FLOAT32
+from ....native import Ptr, atomic_load, compare_exchange, f32, f64, i32, i64, inline, native, u16, u32, u64
+from ...host.soft_float import extended, truncated
+from .engines import BULK, BYTES, GROUP, give
+from .records import FrameHeader, Operation
+from .tensor_maps import accelerator
+
+U32, S32, U64, S64, F16, F32, F64, BF16, F32_FTZ, TF32, TF32_FTZ, PACKED = 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13
+"""Elements by the driver's numbers."""
+ADD, MIN, MAX, INC, DEC, AND, OR, XOR = range(1, 9)
+"""Reductions, as `Operation.reduction`; 0: none."""
+REDUCED = {
+    ADD: (U32, S32, U64, F32, F16, BF16, F32_FTZ), MIN: (U32, S32, U64, S64, F16, BF16), MAX: (U32, S32, U64, S64, F16, BF16),
+    INC: (U32,), DEC: (U32,), AND: (U32, S32, U64, S64), OR: (U32, S32, U64, S64), XOR: (U32, S32, U64, S64),
+}  # fmt: skip
+"""Elements that each reduction is for."""
+
+
+@inline
+def combined_numbers(old, new, reduction):
+    """Integers: the signs are those of the numbers' types."""
+    result = old + new
+    if reduction == MIN:
+        result = min(old, new)
+    elif reduction == MAX:
+        result = max(old, new)
+    elif reduction == INC:
+        result = type(old)(0) if old >= new else old + 1
+    elif reduction == DEC:
+        result = new if old == 0 or old > new else old - 1
+    elif reduction == AND:
+        result = old & new
+    elif reduction == OR:
+        result = old | new
+    elif reduction == XOR:
+        result = old ^ new
+    return result
+
+
+@native
+def combined_floats(old: f32, new: f32, reduction: i32) -> f32:
+    """A number beats what is none."""
+    result = old + new
+    if reduction != ADD:
+        least = reduction == MIN
+        takes_old = (old < new) == least if old == old and new == new else old == old
+        result = old if takes_old else new
+    return result
+
+
+@inline
+def change(place, combine):
+    """Change an element; again until no other thread came in between."""
+    done = False
+    while not done:
+        old = atomic_load(place, "relaxed")
+        _, done = compare_exchange(place, old, combine(old))
+
+
+@inline
+def each(row, values, kind, count, combine):
+    target, source = Ptr[kind](row), Ptr[kind](values)
+    for number in range(count):
+        new = source[number]
+        change(target + number, lambda old, new=new: combine(old, new))
+
+
+@inline
+def half(bits, format_):
+    return extended(bits, format_, FLOAT32).bitcast(f32)
+
+
+@native
+def reduce_row(target: Ptr, values: Ptr, count: u32, element: u32, reduction: i32) -> None:
+    """Combine elements with those there, each atomically."""
+    for number, kind in ((U32, u32), (S32, i32), (U64, u64), (S64, i64)):
+        if element == number:
+            each(target, values, kind, count, lambda old, new: combined_numbers(old, new, reduction))
+    for number, format_ in ((F16, FLOAT16), (BF16, BFLOAT16)):
+        if element == number:
+            each(
+                target, values, u16, count,
+                lambda old, new, of=format_: truncated(
+                    combined_floats(half(old, of), half(new, of), reduction).bitcast(u32), FLOAT32, of
+                ),
+            )  # fmt: skip
+    if element == F64:
+        each(target, values, u64, count, lambda old, new: (old.bitcast(f64) + new.bitcast(f64)).bitcast(u64))
+    for number in (F32, F32_FTZ):
+        if element == number:
+            each(
+                target, values, u32, count,
+                lambda old, new: combined_floats(old.bitcast(f32), new.bitcast(f32), reduction).bitcast(u32),
+            )  # fmt: skip
+
+
+@native
+def reduce_bytes(operation: Ptr[Operation]) -> None:
+    count = operation.bytes // operation.size
+    reduce_row(operation.target, operation.source, count, u32(operation.reduction >> 8), operation.reduction & 255)
+
+
+@inline
+def set_reduction(operation, reduction):
+    operation.reduction = reduction
+
+
+@accelerator.export
+def bulk_reduce(
+    frame: Ptr[FrameHeader], target: Ptr, source: Ptr, bytes_: u32, width: u32, mbarrier: Ptr[u64], reduction: i32
+) -> None:
+    """A row of elements of `width` bytes combined with what is in shared memory, where an mbarrier counts its bytes, or without one in
+    global memory. `reduction` has the number of the elements' type in its second byte.
+    """
+    more = lambda operation: set_reduction(operation, reduction)
+    if mbarrier == None:
+        give(frame, BULK, GROUP, reduce_bytes, target, source, bytes_, width, mbarrier, more)
+    else:
+        give(frame, BULK, BYTES, reduce_bytes, target, source, bytes_, width, mbarrier, more)
