@@ -12,7 +12,7 @@ from thread_groups import Group
 from tma_testing import Box
 
 from kiln.dialects.nvgpu.tma import ELEMENTS, FIELDS, REDUCTIONS, SWIZZLES
-from kiln.targets.cpu.runtime import parts, tensor_maps, tma
+from kiln.targets.cpu.runtime import parts, reductions, tensor_maps, tma
 from kiln.targets.host import jit
 from kiln.targets.host.tensor_maps import Finding, Request
 
@@ -226,7 +226,12 @@ def test_the_runtime_knows_the_lists_of_the_dialect():
     assert tensor_maps.FIELDS == FIELDS
     assert tma.BITS == tuple(ELEMENTS.values())
     names = list(ELEMENTS)
-    for name, number in (("f16", tma.F16), ("f32", tma.F32), ("bf16", tma.BF16), ("tf32_ftz", tma.TF32_FTZ)):
+    for name, number in (
+        ("f16", reductions.F16),
+        ("f32", reductions.F32),
+        ("f64", reductions.F64),
+        ("bf16", reductions.BF16),
+    ):
         assert names.index(name) == number
-    assert names.index("s64") == tma.S64
-    assert len(tma.REDUCED) == len(REDUCTIONS)
+    assert names.index("s64") == reductions.S64
+    assert len(reductions.REDUCED) == len(REDUCTIONS)
