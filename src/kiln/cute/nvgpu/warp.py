@@ -278,6 +278,13 @@ class _MatrixTrait(CopyTrait):
 
     def _each(self, rows: Any, lanes: Any, pred: Any, call: Any) -> None:
         """`call(address, registers, n)` for each call, where its predicate holds."""
+        if self.modes.get("transpose") and element_bits(self.value_type) != 16:
+            raise error(
+                DSLUserCodeTypeError,
+                f"a transposing copy of matrices of {self.value_type.__name__}",
+                hint="the hardware transposes elements of 16 bits: store others with CopyUniversalOp",
+                depth=2,
+            )
         rows = memory(rows, "a matrix", AddressSpace.smem)
         lanes = memory(lanes, "a fragment of a matrix", AddressSpace.rmem)
         for x in (rows, lanes):
@@ -374,7 +381,8 @@ class _MatrixOp(CopyOp):
     _TRANSPOSES = True
     _UNPACKS = False
     _BITS: tuple[int, ...] = (16,)
-    """Widths of elements for which the operation has a fragment; transposed only the first."""
+    """Widths of elements for which the operation has a fragment; transposed only the first. Atoms that store the others transposed
+    can be made, as epilogues do for the layout alone, but copy nothing."""
 
     def __init__(self, transpose: bool = False, num_matrices: int = 1, unpack_bits: int | None = None) -> None:
         name = type(self).__name__
@@ -399,7 +407,7 @@ class _MatrixOp(CopyOp):
 
     def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
         bits = element_bits(copy_internal_type)
-        allowed = self._BITS[:1] if self.transpose else self._BITS
+        allowed = self._BITS[:1] if self.transpose and self._LOAD else self._BITS
         if bits not in allowed:
             raise error(
                 DSLUserCodeTypeError,
