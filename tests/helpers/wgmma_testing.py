@@ -13,6 +13,7 @@ from kiln.dialects.nvgpu import definitions, wgmma
 from kiln.hardware.mma_shapes import BITS
 
 SUMS = {"f32": (cute.Float32, np.float32), "f16": (cute.Float16, np.float16), "s32": (cute.Int32, np.int32)}
+SIZES = {8: np.uint8, 16: np.uint16, 32: np.uint32}
 B_AT = 16384
 """Where B starts in shared memory; A is at 0."""
 
@@ -54,6 +55,25 @@ class Case:
             for (row, k), value in np.ndenumerate(matrix):
                 memory[definitions.operand_address(descriptor, major, bits, row, k) // a.itemsize] = value
         return memory.view(np.int32)
+
+
+def operands(case: Case, spread_exponents: bool = False, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Random A and B as bits: any bits at all, or numbers about 1."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for kind, shape in ((case.a_type, (64, case.k)), (case.b_type, (case.k, case.n))):
+        bits = BITS[kind]
+        if spread_exponents or kind in ("s8", "u8"):
+            made.append(rng.integers(0, 1 << bits, shape, dtype=np.uint64).astype(SIZES[bits]))
+        elif kind == "f16":
+            made.append(rng.standard_normal(shape).astype(np.float16).view(np.uint16))
+        elif bits >= 16:
+            made.append(
+                (rng.standard_normal(shape).astype(np.float32).view(np.uint32) >> (32 - bits)).astype(SIZES[bits])
+            )
+        else:
+            made.append(rng.integers(0, 0x70, shape).astype(np.uint8))
+    return made[0], made[1]
 
 
 def values(kind: str, bits: np.ndarray) -> np.ndarray:

@@ -5,35 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernel_testing import run, runs
-from wgmma_testing import SUMS, Case, product_kernel, spread, spread_a, values
+from wgmma_testing import SUMS, Case, operands, product_kernel, spread, spread_a, values
 
 from kiln import cute
 from kiln.cute import arch
 from kiln.dialects.nvgpu import definitions, wgmma
-from kiln.hardware.mma_shapes import BITS
 from kiln.targets.cpu.faults import WarpGroupFault
 from kiln.targets.cpu.runtime.stuck import DeadlockFault
-
-SIZES = {8: np.uint8, 16: np.uint16, 32: np.uint32}
-
-
-def operands(case: Case, spread_exponents: bool = False, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Random A and B as bits: any bits at all, or numbers about 1."""
-    rng = np.random.default_rng(seed)
-    made = []
-    for kind, shape in ((case.a_type, (64, case.k)), (case.b_type, (case.k, case.n))):
-        bits = BITS[kind]
-        if spread_exponents or kind in ("s8", "u8"):
-            made.append(rng.integers(0, 1 << bits, shape, dtype=np.uint64).astype(SIZES[bits]))
-        elif kind == "f16":
-            made.append(rng.standard_normal(shape).astype(np.float16).view(np.uint16))
-        elif bits >= 16:
-            made.append(
-                (rng.standard_normal(shape).astype(np.float32).view(np.uint32) >> (32 - bits)).astype(SIZES[bits])
-            )
-        else:
-            made.append(rng.integers(0, 0x70, shape).astype(np.uint8))
-    return made[0], made[1]
 
 
 def check(case: Case, accumulate: bool = True, spread_exponents: bool = False) -> None:
