@@ -174,6 +174,8 @@ def test_projections_pick_modes():
     mk = make_layout((128, 64), stride=(64, 1))
     tiler, coord = (32, 16, 8), (1, 2, None)
     assert str(local_tile(mk, tiler, coord, proj=(1, None, 1))) == "(32,8,8):(64,1,8)"
+    batched = make_layout((128, 64, 3), stride=(64, 1, 1 << 20))
+    assert str(local_tile(batched, tiler, (*coord, 2), proj=(1, None, 1))) == "(32,8,8):(64,1,8)"
     workers = make_layout((4, 2, 8))
     assert str(local_partition(mk, workers, 3, proj=(1, None, 1))) == "(32,8):(256,8)"
 

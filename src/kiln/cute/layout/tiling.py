@@ -157,10 +157,15 @@ def local_tile(input: Any, tiler: Any, coord: Any, proj: Any = None, *, loc: Any
     """The tile at ``coord`` of a tensor (or layout) divided by ``tiler``: tile modes first, then those where ``coord`` is None.
 
     ``coord`` counts tiles, per mode; modes it lacks are kept. With ``proj`` only the modes of ``tiler`` and
-    ``coord`` that are not None in ``proj`` are used: ``proj=(1,None,1)`` picks M and K of ``(M,N,K)``.
+    ``coord`` that are not None in ``proj`` are used: ``proj=(1,None,1)`` picks M and K of ``(M,N,K)``; modes of ``coord``
+    past those of ``proj`` (a batch) stay.
     """
     if proj is not None:
-        tiler, coord = dice(tiler, proj), dice(coord, proj)
+        tiler = dice(tiler, proj)
+        if isinstance(coord, tuple) and isinstance(proj, tuple):
+            coord = dice(coord[: len(proj)], proj) + coord[len(proj) :]
+        else:
+            coord = dice(coord, proj)
     tiled = zipped_divide(input, tiler)
     tile_rank, rest_rank = _zipped_ranks(tiled)
     inside: Any = (None,) * tile_rank if tile_rank > 1 or isinstance(_mode_shape(tiled, 0), tuple) else None
