@@ -51,6 +51,7 @@ clean:
 
 .venv/.installed: pyproject.toml | .venv/bin/python
 	$(PIP) -e .
+	$(BIN)/python tools/native_objects.py --here
 	@touch $@
 
 # The development install holds everything the plain one does. torch's build for the CPU is a version of its own on x86-64,
@@ -60,4 +61,5 @@ clean:
 	@$(PIP) $(TORCH)+cpu 2> /dev/null \
 	  || if [ "$$(uname -m)" = x86_64 ]; then $(PIP) $(TORCH)+cpu --extra-index-url $(TORCH_INDEX); else $(PIP) $(TORCH); fi \
 	  || echo "== NO TORCH: $(TORCH)+cpu cannot be installed here, so the tests that need it will be skipped" >&2
+	$(BIN)/python tools/native_objects.py --here
 	@touch .venv/.installed $@

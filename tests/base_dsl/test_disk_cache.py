@@ -54,6 +54,14 @@ def program(tmp_path: Path, target: str = "cpu", factor: int = 3, options: str =
     return path
 
 
+def program_without_native_objects(tmp_path: Path) -> Path:
+    """One for which native code does not come with Kiln, so that the cache keeps it."""
+    path = program(tmp_path)
+    lines = "import pathlib\nfrom kiln.targets.host import native_objects\nnative_objects.FOLDER = pathlib.Path('no/where')\n"
+    path.write_text(lines + path.read_text())
+    return path
+
+
 @pytest.fixture
 def run(child, tmp_path):
     """Run the program in a new process with a cache in `tmp_path`; what it printed, as Python."""
@@ -135,7 +143,7 @@ def test_damage_is_found_and_compiled_again(run, tmp_path, damage):
 
 
 def test_malformed_entries_with_a_correct_checksum_are_compiled_again(run, tmp_path):
-    path = program(tmp_path)
+    path = program_without_native_objects(tmp_path)
     first = run(path)
     bodies = sorted((tmp_path / "cache").glob("*/*.kiln"))
     assert len(bodies) >= 2  # the program's, and the runtime's
@@ -316,7 +324,7 @@ def test_code_from_the_cache_loads_nothing_that_compiles(run, tmp_path):
 
 def test_the_verb(child, tmp_path):
     env = {"CUTE_DSL_CACHE_DIR": str(tmp_path / "cache"), "CUTE_DSL_DISABLE_FILE_CACHING": "0"}
-    child(program(tmp_path), **env)
+    child(program_without_native_objects(tmp_path), **env)
     done = child("-m", "kiln", "cache", "info", **env)
     assert "3 entries" in done.stdout  # the program's, the runtime's and that of native calls
     assert str(tmp_path / "cache") in done.stdout

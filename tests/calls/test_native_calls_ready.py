@@ -107,7 +107,7 @@ def refuse(*given, **named):
 
 
 for owner, name in (
-    (cache, "load"), (cache, "keep"), (cache, "compile_module"), (jit, "optimize"), (jit, "emit_object"),
+    (cache, "load"), (cache, "keeping"), (cache, "compile_module"), (jit, "optimize"), (jit, "emit_object"),
     (jit.Library, "__init__"),
 ):
     setattr(owner, name, refuse)

@@ -88,15 +88,11 @@ def compile_module(target: Target, module: ir.Module, entry: str, options: Compi
     return executable
 
 
-def keep(what: str, fingerprint: str, make: Callable[[], bytes], use: Callable[[bytes], Loaded]) -> Loaded:
-    """`use` of object code that depends on Kiln's own sources and a fingerprint only: from the cache, or made and stored."""
-    return keeping(what, fingerprint, lambda: make, use)()
-
-
 def keeping(
     what: str, fingerprint: str, begin: Callable[[], Callable[[], bytes]], use: Callable[[bytes], Loaded]
 ) -> Callable[[], Loaded]:
-    """`keep` in two steps: what it takes is begun, and what is returned ends it."""
+    """`use` of object code that depends on Kiln's own sources and a fingerprint only: from the cache, or made and stored. What
+    it takes is begun, and what is returned ends it."""
     folder = None if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") else directory()
     if folder is None:
         making = begin()

@@ -252,8 +252,10 @@ class Library:
 
     __kiln_static__ = True
 
-    def __init__(self, name: str, prefix: str = "") -> None:
+    def __init__(self, name: str, prefix: str = "", passes: int = 2, opt: int = 2) -> None:
+        """How much its IR is optimized (`passes`) and its code (`opt`): 0 to 3, 0 for what hardly runs."""
         self.name, self.prefix = name, prefix
+        self.passes, self.opt = passes, opt
         self.functions: list[Function] = []
         self.variables: list[Variable] = []
 

@@ -21,8 +21,6 @@ from .world import World, world
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...native import Library
-
 _FAST, _KEYWORDS, _ONE = 0x80, 0x02, 0x08
 """METH_FASTCALL, METH_KEYWORDS, METH_O."""
 
@@ -113,13 +111,9 @@ class Begun:
 
         self.parts: list[Any] = []
         self._load, self._functions = load, functions
-        self._calls = self._library(calls, 1)
+        self._calls = load(calls, imports=functions)
         self._programs: Callable[[], Any] | None = None
         self._engine: Engine | None = None
-
-    def _library(self, library: Library, opt: int) -> Callable[[], Any]:
-        name = f"calls: {library.name}"
-        return self._load(name, library.build, library.exports, self.parts, self._functions, opt=opt)
 
     def finish(self) -> Engine:
         """The native code, once it is loaded."""
@@ -135,7 +129,7 @@ class Begun:
         if self._programs is None:
             from .programs import programs
 
-            self._programs = self._library(programs, 0)
+            self._programs = self._load(programs, self.parts, self._functions)
 
     def finish_programs(self) -> None:
         """Wait for that."""

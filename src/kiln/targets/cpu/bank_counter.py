@@ -17,7 +17,6 @@ import functools
 from typing import TYPE_CHECKING
 
 from ... import forks
-from ...base_dsl import cache
 from ...base_dsl.compiler import source_span
 from ...hardware.bank_conflicts import SharedAccess, count
 from ...mlir import context, ir
@@ -37,13 +36,6 @@ ACCESS, FLUSH = access.symbol, flush.symbol
 _MIX = MIX - (1 << 64)
 
 
-def _object() -> bytes:
-    from ..host import jit
-    from ..host.lower import lower_library
-
-    return jit.emit_object(jit.optimize(lower_library(counter.build(), "kiln_cpu_banks", counter.exports), 2), 2)
-
-
 _lock = forks.rlock()
 """Held during an instrumented call: there is one counter."""
 
@@ -55,9 +47,7 @@ def library() -> Library:
     from .runtime.parts import PARTS
 
     with _lock:
-        return cache.keep(
-            "banks", "/".join(jit.host()), _object, lambda data: jit.Library(data, counter.exports, parts=PARTS)
-        )
+        return jit.loading(counter, parts=PARTS)()
 
 
 # --- what expansions add ---------------------------------------------------------------------------------------------

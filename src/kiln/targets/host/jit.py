@@ -22,6 +22,7 @@ from ...base_dsl import cache
 from ...base_dsl.dsl import no_collection
 from ...native import functions
 from ..lowering.pass_managers import free
+from . import native_objects
 from .object_code import undefined_symbols
 
 if TYPE_CHECKING:
@@ -69,6 +70,21 @@ def host() -> Processor:
 def supported(triple: str, name: str, features: str) -> Processor:
     """A processor, less the features that are not used. They come last: others may bring them along."""
     return triple, name, (features + _NOT_USED.get(triple.partition("-")[0], "")).lstrip(",")
+
+
+def common_processor(architecture: str) -> Processor:
+    """The processor that native functions are compiled for if they are kept for all machines of an architecture."""
+    name, features = native_objects.COMMON[architecture]
+    return supported(f"{architecture}-unknown-linux-gnu", name, ",".join(f"+{x}" for x in features.split()))
+
+
+@functools.lru_cache(maxsize=1)
+def common() -> tuple[str, Processor]:
+    """This machine's architecture and the common processor of it; "" and this machine's own if it cannot do as much."""
+    architecture, has = host()[0].partition("-")[0], llvm.get_host_cpu_features()
+    if architecture in native_objects.COMMON and all(map(has.get, native_objects.COMMON[architecture][1].split())):
+        return architecture, common_processor(architecture)
+    return "", host()
 
 
 class _Machines(threading.local):
@@ -169,27 +185,38 @@ def beside(make: Callable[[], bytes]) -> Callable[[], bytes]:
     return wait
 
 
+def native_object(library: functions.Library, processor: Processor) -> bytes:
+    """Object code of native functions that no program changes."""
+    from .lower import lower_library
+
+    with _building, no_collection:
+        text = lower_library(library.build(), library.name, library.exports)
+    return emit_object(optimize(text, library.passes, processor), library.opt, processor)
+
+
 def loading(
-    name: str,
-    build: Callable[[], Any],
-    exports: tuple[str, ...],
+    library: functions.Library,
     others: Sequence[Library] = (),
     imports: Mapping[str, int] | None = None,
-    opt: int = 1,
+    parts: Sequence[Part] = (),
 ) -> Callable[[], Library]:
-    """Begin to load a module that depends on Kiln's sources and this machine only: from the disk cache, or made beside what
-    follows. What is returned ends it (see `Library` for the rest)."""
+    """Begin to load such functions: they come with Kiln, or from the disk cache, or are made beside what follows. What is
+    returned ends it (see `Library` for the rest)."""
+    architecture, processor = common()
+
+    def load(data: bytes) -> Library:
+        return Library(data, library.exports, tuple(others), imports, parts)
 
     def make() -> bytes:
-        from .lower import lower_library
+        data = native_object(library, processor)
+        if architecture:
+            native_objects.keep(library, architecture, data)
+        return data
 
-        with _building, no_collection:
-            text = lower_library(build(), name, exports)
-        return emit_object(optimize(text, opt), opt)
-
-    return cache.keeping(
-        name, "/".join(host()), lambda: beside(make), lambda data: Library(data, exports, tuple(others), imports)
-    )
+    kept = native_objects.kept(library, architecture) if architecture else None
+    if kept is not None:
+        return lambda: load(kept)
+    return cache.keeping(f"native: {library.name}", "/".join(processor), lambda: beside(make), load)
 
 
 class Library:
@@ -251,9 +278,6 @@ class Part:
     """Native code that no program changes: compiled when it is first needed, kept on disk, loaded once per process."""
 
     code: functions.Library
-    passes: int = 2
-    """How much its IR is optimized, and its code (`opt`): 0 where it hardly runs."""
-    opt: int = 2
     needs: tuple[Part, ...] = ()
     """Where it finds what it calls."""
     loaded: Callable[[Mapping[str, int]], None] | None = None
@@ -284,8 +308,15 @@ def begin_parts(parts: Sequence[Part], text: str) -> None:
         if all(part.name in _parts for part in parts):
             return
         for part in needed_parts(parts, set(re.findall(r"@(\w+)", text)))[0]:
-            if part.name not in _parts and part.name not in _begun:
-                _begun[part.name] = _begin(part)
+            _begin(part)
+
+
+def _begin(part: Part) -> None:
+    """Begin to load a part and what it needs."""
+    if part.name not in _parts and part.name not in _begun:
+        _begun[part.name] = loading(part.code, parts=part.needs)
+        for other in part.needs:
+            _begin(other)
 
 
 def is_loaded(part: Part) -> bool:
@@ -297,21 +328,8 @@ def part_library(part: Part) -> Library:
     """A part of the runtime, compiled and loaded once per process."""
     with _lock:
         if part.name not in _parts:
-            finish = _begun.pop(part.name, None) or _begin(part)
-            _parts[part.name] = library = finish()
+            _begin(part)
+            _parts[part.name] = library = _begun.pop(part.name)()
             if part.loaded is not None:
                 part.loaded(library.addresses)
         return _parts[part.name]
-
-
-def _begin(part: Part) -> Callable[[], Library]:
-    """Begin to load a part of the runtime, from the cache or made anew; what is returned ends it."""
-
-    def make() -> Callable[[], bytes]:
-        from .lower import lower_library
-
-        text = lower_library(part.code.build(), f"kiln_{part.name}", part.exports)
-        return beside(lambda: emit_object(optimize(text, part.passes), part.opt))
-
-    load = lambda data: Library(data, part.exports, parts=part.needs)
-    return cache.keeping(f"runtime: {part.name}", "/".join(host()), make, load)

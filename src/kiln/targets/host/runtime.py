@@ -8,8 +8,8 @@ import signal
 from ... import forks
 from . import jit, reports, signal_handler, signals, soft_float
 
-REPORTS = jit.Part(reports.reports, passes=0, opt=0)
-SIGNALS = jit.Part(signal_handler.signals, passes=0, opt=0, loaded=signals.load)
+REPORTS = jit.Part(reports.reports)
+SIGNALS = jit.Part(signal_handler.signals, loaded=signals.load)
 SOFT_FLOAT = jit.Part(soft_float.floats)
 PARTS = (REPORTS, SOFT_FLOAT, SIGNALS)
 

@@ -10,7 +10,6 @@ A signal of anything else goes to the handler that was there before, unchanged.
 
 from __future__ import annotations
 
-import platform
 from signal import SIG_UNBLOCK, SIGBUS, SIGFPE, SIGSEGV
 
 from ...native import Array, Fn, Library, Ptr, i32, i64, local, native, size_of, struct, text, u32, u64
@@ -25,15 +24,13 @@ _COPY_BYTES = 4096
 _STACK_BYTES = 1 << 16
 _DISABLE = 2
 _SIGNAL_SET_WORDS = 16
-_PROGRAM_COUNTER = 440 if platform.machine() in ("aarch64", "arm64") else 168
-"""Byte offset in a `ucontext_t` of Linux."""
 _WORDS = (
     "kiln: kernel ",
     " accessed memory that is not there, and damaged memory of the process before;"
     " `kiln run --sanitize` finds the line\n",
 )
 
-signals = Library("signals", prefix="kiln_cpu_")
+signals = Library("signals", prefix="kiln_cpu_", passes=0, opt=0)
 key = signals.variable("signal_key", u32)
 previous = signals.variable("signal_previous", Array[u64, 2 * len(SIGNALS)])
 """The handler and its flags that were there before, of each signal."""
@@ -41,6 +38,8 @@ unsafe = signals.variable("signal_unsafe", Array[u64, 2 * UNSAFE_RANGES])
 """Begin and end of code that may hold locks."""
 safe = signals.variable("signal_safe", Array[u64, SAFE_PLACES])
 """Functions in there that hold none."""
+counter = signals.variable("signal_counter", u64)
+"""Where a `ucontext_t` of this machine has the program counter, in bytes."""
 chaining = signals.variable("signal_chaining", u64)
 """The thread that calls the handler before ours."""
 
@@ -191,7 +190,7 @@ def signal(number: i32, info: Ptr[SignalInfo], machine: Ptr) -> None:
         chain(number, info, machine)
         return
     thread.current = record.previous
-    place = Ptr[u64](machine + _PROGRAM_COUNTER)[0]
+    place = Ptr[u64](machine + counter.value)[0]
     caught = record.caught
     caught.signal = i64(number)
     caught.address = info.address

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 from typing import TYPE_CHECKING
 
 from .signal_handler import SAFE_PLACES, SIGINFO, SIGNALS, UNSAFE_RANGES
@@ -18,6 +19,8 @@ _ACTION_BYTES, _ACTION_FLAGS = 152, 136
 _ONSTACK, _NODEFER = 0x08000000, 0x40000000
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_PROGRAM_COUNTER = 440 if platform.machine() in ("aarch64", "arm64") else 168
+"""Byte offset in a `ucontext_t` of Linux."""
 _addresses: dict[str, int] = {}
 
 
@@ -32,6 +35,7 @@ def load(addresses: Mapping[str, int]) -> None:
     unsafe = (ctypes.c_uint64 * (2 * UNSAFE_RANGES)).from_address(addresses["kiln_cpu_signal_unsafe"])
     for number, (begin, end) in enumerate(_code_with_locks()[:UNSAFE_RANGES]):
         unsafe[2 * number], unsafe[2 * number + 1] = begin, end
+    ctypes.c_uint64.from_address(addresses["kiln_cpu_signal_counter"]).value = _PROGRAM_COUNTER
     _addresses.update(addresses)
     install()
 

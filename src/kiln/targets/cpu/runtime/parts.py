@@ -13,9 +13,7 @@ from . import engines, groups, launch_settings, launches, reductions, tensor_map
 assert engines.waiting is groups.waiting is threads.waiting  # they add to it
 assert tma.accelerator is reductions.accelerator is tensor_maps.accelerator
 
-LAUNCH = jit.Part(
-    launches.launching, passes=0, opt=1, needs=(runtime.REPORTS, runtime.SIGNALS), loaded=launch_settings.load
-)
+LAUNCH = jit.Part(launches.launching, needs=(runtime.REPORTS, runtime.SIGNALS), loaded=launch_settings.load)
 WAITING = jit.Part(threads.waiting, needs=(runtime.REPORTS, LAUNCH))
 ACCELERATOR = jit.Part(tensor_maps.accelerator, needs=(LAUNCH, WAITING))
 PRODUCTS = jit.Part(wgmma.products, needs=(runtime.REPORTS, LAUNCH))

@@ -1,0 +1,52 @@
+"""Make the object code that packages carry, of every native library of Kiln: `python tools/native_objects.py [--here]`.
+
+It is made for every architecture, or for this machine's. It lies in `src/kiln/__native__`, where the processes that need it look first (`kiln/targets/host/native_objects.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+import llvmlite.binding as llvm
+
+import kiln.calls
+import kiln.targets
+from kiln.native import Library
+from kiln.targets.host import jit, native_objects
+
+
+def libraries() -> dict[str, Library]:
+    """All of Kiln's, by name."""
+    rooms = (kiln.calls, kiln.targets)
+    names = [found.name for room in rooms for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")]
+    values = [value for name in names for value in vars(importlib.import_module(name)).values()]
+    return {value.name: value for value in values if isinstance(value, Library)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--here", action="store_true", help="for this machine's architecture only")
+    architectures = [jit.common()[0]] if parser.parse_args().here else list(native_objects.COMMON)
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    missing = 0
+    for name, library in sorted(libraries().items()):
+        for architecture in filter(None, architectures):
+            if native_objects.kept(library, architecture) is None:
+                data = jit.native_object(library, jit.common_processor(architecture))
+                native_objects.keep(library, architecture, data)
+                missing += native_objects.kept(library, architecture) is None
+                print(f"{name} for {architecture}: {len(data)} bytes", flush=True)
+    if missing:
+        print(f"{native_objects.FOLDER} cannot be written", file=sys.stderr)
+    return int(missing > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
