@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         StaticPersistentTileScheduler,
     )
     from .tensor_helpers import is_fp8_dtype
+    from .tensor_map_manager import TensorMapManager, TensorMapUpdateMode
     from .tile_swizzle import swizzled_tile
     from .work_tile import WorkTileInfo
 
@@ -41,6 +42,8 @@ _PLACES = {
     "StaticPersistentGroupTileScheduler": ".grouped_gemm_tile_scheduler",
     "StaticPersistentRuntimeTileScheduler": ".static_persistent_tile_scheduler",
     "StaticPersistentTileScheduler": ".static_persistent_tile_scheduler",
+    "TensorMapManager": ".tensor_map_manager",
+    "TensorMapUpdateMode": ".tensor_map_manager",
     "create_initial_search_state": ".grouped_gemm_tile_scheduler",
     "create_cute_tensor_for_fp8": "..torch",
     "is_fp8_dtype": ".tensor_helpers",

@@ -24,6 +24,13 @@ from .bulk_copy import (
     CopyReduceBulkS2SOp,
 )
 from .common import LoadCacheMode
+from .tensor_map_updates import (
+    copy_tensormap,
+    cp_fence_tma_desc_release,
+    fence_tma_desc_acquire,
+    fence_tma_desc_release,
+    update_tma_descriptor,
+)
 from .tma_atom import (
     TmaInfo,
     create_tma_multicast_mask,
@@ -45,8 +52,9 @@ __all__ = [
     "CopyBulkG2SMulticastOp", "CopyBulkG2SOp", "CopyBulkS2GOp", "CopyBulkS2SOp", "CopyBulkTensorTileG2SMulticastOp",
     "CopyBulkTensorTileG2SOp", "CopyBulkTensorTileS2GOp", "CopyDsmemStoreOp", "CopyG2SOp", "CopyReduceBulkS2GOp",
     "CopyReduceBulkS2SOp", "CopyReduceBulkTensorTileS2GOp", "LoadCacheMode", "ReductionKind", "ReductionOp", "TmaInfo",
-    "create_tma_multicast_mask", "make_tiled_tma_atom", "make_tiled_tma_atom_A", "make_tiled_tma_atom_B", "prefetch_descriptor",
-    "tma_partition",
+    "copy_tensormap", "cp_fence_tma_desc_release", "create_tma_multicast_mask", "fence_tma_desc_acquire", "fence_tma_desc_release",
+    "make_tiled_tma_atom", "make_tiled_tma_atom_A", "make_tiled_tma_atom_B", "prefetch_descriptor", "tma_partition",
+    "update_tma_descriptor",
 ]  # fmt: skip
 
 ReductionOp = ReductionKind

@@ -1,0 +1,182 @@
+"""Tensor maps that kernels edit: tensors of several shapes are copied with the maps of one atom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import kiln
+from kiln import cute, utils
+from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
+from kiln.cute import arch
+from kiln.cute.nvgpu import cpasync
+from kiln.cute.runtime import from_dlpack
+from kiln.targets.nvidia import codegen
+
+TILE = (16, 32)
+SHAPES = [(16, 32), (5, 32), (16, 12), (23, 40), (1, 4)]
+GMEM, SMEM = utils.TensorMapUpdateMode.GMEM, utils.TensorMapUpdateMode.SMEM
+
+
+@dataclass(frozen=True)
+class Named(utils.TensorMapManager):
+    """A manager that a program has made its own."""
+
+    name: str = "mine"
+
+
+def first_tile(atom, tile, tensor):
+    """The tile in shared memory, and the first one of a tensor, as a copy takes them."""
+    parts = (cute.group_modes(x, 0, 2) for x in (tile, cute.local_tile(tensor, TILE, (0, 0))))
+    return cpasync.tma_partition(atom, 0, cute.make_layout(1), *parts)
+
+
+def copier(mode, manager=utils.TensorMapManager):
+    """Copy the first tile of each of some matrices, whose shapes and addresses are in memory, to matrices of the same shape."""
+
+    @cute.kernel
+    def kernel(
+        load,
+        store,
+        source,
+        target,
+        shapes: cute.Tensor,
+        places: cute.Tensor,
+        maps: cute.Tensor,
+        smem_layout: kiln.Constexpr,
+    ):
+        manages = manager(mode, 128)
+        smem = utils.SmemAllocator()
+        tile = smem.allocate_tensor(kiln.Float32, smem_layout, 128)
+        full = smem.allocate_array(kiln.Int64, 1)
+        edited = smem.allocate_array(kiln.Int64, 32, byte_alignment=128)
+        thread, warp = arch.thread_idx()[0], arch.make_warp_uniform(arch.warp_idx())
+        if thread == 0:
+            arch.mbarrier_init(full, 1)
+        arch.mbarrier_init_fence()
+        arch.sync_threads()
+        shared, of = first_tile(load, tile, source)
+        from_shared, to = first_tile(store, tile, target)
+        if warp == 0:
+            used = tuple(manages.get_tensormap_ptr(maps[n, None].iterator) for n in range(2))
+            copied = tuple(edited + 16 * n for n in range(2)) if mode is SMEM else used
+            for atom, place in zip((load, store), copied):
+                manages.init_tensormap_from_atom(atom, place, 0)
+            manages.fence_tensormap_initialization()
+            for group in range(shapes.shape[0]):
+                tensors = tuple(
+                    cute.make_tensor(
+                        cute.make_ptr(kiln.Float32, places[group, n], cute.AddressSpace.gmem, assumed_align=16),
+                        cute.make_layout(
+                            (shapes[group, 0], shapes[group, 1]), stride=(shapes[group, 1], kiln.Int32(1))
+                        ),
+                    )
+                    for n in range(2)
+                )
+                manages.update_tensormap(tensors, (load, store), used, 0, copied if mode is SMEM else (None, None))
+                for pointer in used:
+                    manages.fence_tensormap_update(pointer)
+                found = [manages.get_tensormap_ptr(pointer, cute.AddressSpace.generic) for pointer in used]
+                with arch.elect_one():
+                    arch.mbarrier_arrive_and_expect_tx(full, TILE[0] * TILE[1] * 4)
+                cute.copy(load, of, shared, tma_bar_ptr=full, tma_desc_ptr=found[0])
+                arch.mbarrier_wait(full, group % 2)
+                cute.copy(store, from_shared, to, tma_desc_ptr=found[1])
+                with arch.elect_one():
+                    arch.cp_async_bulk_commit_group()
+                    arch.cp_async_bulk_wait_group(0)
+                arch.sync_warp()
+
+    @cute.jit
+    def launch(x: cute.Tensor, y: cute.Tensor, shapes: cute.Tensor, places: cute.Tensor, maps: cute.Tensor):
+        layout = cute.make_layout(TILE, stride=(TILE[1], 1))
+        load, source = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), x, layout, TILE)
+        store, target = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), y, layout, TILE)
+        kernel(load, store, source, target, shapes, places, maps, layout).launch(grid=1, block=64)
+
+    return launch
+
+
+def aligned(count: int, dtype: type, alignment: int = 128) -> np.ndarray:
+    memory = np.zeros(count * np.dtype(dtype).itemsize + alignment, np.uint8)
+    return memory[-memory.ctypes.data % alignment :][: count * np.dtype(dtype).itemsize].view(dtype)
+
+
+@pytest.mark.parametrize("manager", [utils.TensorMapManager, Named])
+@pytest.mark.parametrize("mode", [GMEM, SMEM])
+def test_a_kernel_copies_tensors_of_several_shapes(mode, manager):
+    rng = np.random.default_rng(1)
+    given = [aligned(m * n, np.float32) for m, n in SHAPES]
+    found = [aligned(m * n, np.float32) for m, n in SHAPES]
+    for array in given:
+        array[:] = rng.integers(1, 99, array.size)
+    shapes = np.array(SHAPES, np.int32)
+    places = np.array([[a.ctypes.data, b.ctypes.data] for a, b in zip(given, found)], np.int64)
+    any_x, any_y = (aligned(16 * 32, np.float32).reshape(16, 32) for _ in range(2))
+    tensors = [from_dlpack(array, assumed_align=16).mark_layout_dynamic(leading_dim=1) for array in (any_x, any_y)]
+    words = aligned(32, np.int64).reshape(2, 16)
+    with kiln.target("cpu"), kiln.sanitize():
+        copier(mode, manager)(*tensors, from_dlpack(shapes), from_dlpack(places), from_dlpack(words, assumed_align=128))
+    for (m, n), a, b in zip(SHAPES, given, found):
+        wanted = np.zeros((m, n), np.float32)
+        wanted[: TILE[0], : TILE[1]] = a.reshape(m, n)[: TILE[0], : TILE[1]]
+        np.testing.assert_array_equal(b.reshape(m, n), wanted)
+    assert not any_y.any()
+
+
+@pytest.mark.skipif(codegen.ptxas_version() is None, reason="there is no ptxas")
+@pytest.mark.parametrize("mode", [GMEM, SMEM])
+def test_instructions_that_edit_maps(mode):
+    fake = cute.runtime.make_fake_compact_tensor
+    stride_one = [
+        fake(kiln.Float32, (cute.sym_int(), cute.sym_int(divisibility=4)), stride_order=(1, 0), assumed_align=16)
+        for _ in range(2)
+    ]
+    rest = [
+        fake(kiln.Int32, (3, 2)),
+        fake(kiln.Int64, (3, 2)),
+        fake(kiln.Int64, (2, 16), stride_order=(1, 0), assumed_align=128),
+    ]
+    ptx = cute.compile(copier(mode), *stride_one, *rest, target="nvidia", options="--gpu-arch sm_90a").__ptx__
+    space = ".shared::cta" if mode is SMEM else ".global"
+    assert ptx.count(f"tensormap.replace.tile.global_address{space}.b1024.b64") == 2
+    assert ptx.count(f"tensormap.replace.tile.global_dim{space}.b1024.b32") == 4
+    assert ptx.count(f"tensormap.replace.tile.global_stride{space}.b1024.b64") == 2
+    assert ("tensormap.cp_fenceproxy" in ptx) == (mode is SMEM)
+    assert ("fence.proxy.tensormap::generic.release.gpu" in ptx) == (mode is GMEM)
+    assert ptx.count("fence.proxy.tensormap::generic.acquire.gpu") == 2
+
+
+def test_what_is_refused():
+    with pytest.raises(DSLUserCodeTypeError, match="tensormap_update_mode is 'SMEM'"):
+        utils.TensorMapManager("SMEM", 128)
+    with pytest.raises(DSLUserCodeTypeError, match="a map has 128 bytes"):
+        utils.TensorMapManager(GMEM, 64)
+
+    def refused(words, act):
+        @cute.kernel
+        def kernel(atom, x: cute.Tensor):
+            act(atom, x)
+
+        @cute.jit
+        def launch(x: cute.Tensor):
+            layout = cute.make_layout(TILE, stride=(TILE[1], 1))
+            atom, _ = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), x, layout, TILE)
+            kernel(atom, x).launch(grid=1, block=32)
+
+        x = cute.runtime.make_fake_compact_tensor(kiln.Float32, (16, 32), stride_order=(1, 0), assumed_align=16)
+        with pytest.raises(DSLUserCodeTypeError, match=words):
+            cute.compile(launch, x, target="cpu")
+
+    manages = utils.TensorMapManager(GMEM)
+    update = cpasync.update_tma_descriptor
+    refused("takes a pointer to a tensor map, got", lambda atom, x: cpasync.copy_tensormap(atom, x))
+    refused("is to become one of Int32", lambda atom, x: update(atom, cute.recast_tensor(x, kiln.Int32), x.iterator))
+    refused("a tensor map of 2 modes is to become one of", lambda atom, x: update(atom, x[None, 0], x.iterator))
+    refused("as many of each", lambda atom, x: manages.update_tensormap((x,), (atom, atom), (x.iterator,), 0, (None,)))
+    refused(
+        "is in global memory, not in smem", lambda _, x: manages.get_tensormap_ptr(x.iterator, cute.AddressSpace.smem)
+    )
+    refused("takes a tensor map in smem", lambda _, x: cpasync.cp_fence_tma_desc_release(x.iterator, x.iterator))
