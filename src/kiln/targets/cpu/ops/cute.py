@@ -105,5 +105,5 @@ def _through(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) ->
 def _alloc_rmem(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Builder) -> list[ir.Value]:
     (pointer,) = memory.alloc_rmem(x, op, operands, results, b)
     if x.module.sanitizer is not None:
-        x.module.sanitizer.allocated_private(pointer, memory.private_bytes(op, results[0]))
+        x.module.sanitizer.allocated_private(op, pointer, memory.private_bytes(op, results[0]))
     return [pointer]

@@ -10,6 +10,8 @@ from ..expand import Expander
 from ..runtime.engines import WGMMA
 from ..runtime.tensor_core import kind_of
 from ..runtime.wgmma import DIFFERENT
+from ..sanitizer import state
+from ..sanitizer.hooks import Hooks
 
 HANDLERS = Handlers()
 
@@ -53,7 +55,10 @@ def _wgmma(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Builder
         op.attributes[k].value for k in ("n", "a_type", "b_type", "a_major", "b_major")
     )
     in_registers = str(a.type) != "i64"
-    kind = kind_of(a_type, b_type, str(cute.info(operands[0]).element), n, in_registers, a_major, b_major)
+    sums = cute.info(operands[0]).element
+    kind = kind_of(a_type, b_type, str(sums), n, in_registers, a_major, b_major)
+    bytes_ = n // 2 * cute.element_bits(sums) // 8
+    Hooks(x, op).product(b, (d, bytes_), (a, 16 if in_registers else 0), right, kind)
     if in_registers:
         a = b.value("llvm.ptrtoint", int_type(64), (a,))
     site = x.module.site(op, "wgmma", f"wgmma m64n{n}k{op.attributes['k'].value}", x.function.name)
@@ -63,13 +68,15 @@ def _wgmma(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Builder
 
 
 @HANDLERS.expands("cute_nvgpu.wgmma_fence")
-def _wgmma_fence(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
+def _wgmma_fence(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    Hooks(x, op).product_fence(b)
     return []
 
 
 @HANDLERS.expands("cute_nvgpu.wgmma_commit")
 def _wgmma_commit(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     x.call(b, "kiln_cpu_commit", [_frame(x, op), b.i32(WGMMA)])
+    Hooks(x, op).commit(b, state.WGMMA)
     return []
 
 
@@ -86,4 +93,5 @@ def _wgmma_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder)
         return (must_wait,)
 
     b.while_(again)
+    Hooks(x, op).products_waited(b, op.attributes["count"].value)
     return []

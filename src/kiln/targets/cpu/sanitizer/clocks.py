@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ....native import Ptr, inline, native, ref, size_of, u32, u64
 from .memory import allocate, clear, greater, lesser, many, raise_to
-from .state import GENERIC, SECTIONS, Clock, Foreign, state
+from .state import GENERIC, Clock, Foreign, state
 
 
 @inline
@@ -246,4 +246,4 @@ def ordered(group: u32, tid: u32, clock: u32, proxy: bool) -> bool:
 @inline
 def sections(engines):
     """Of a clock, where so many engines are in use."""
-    return u32(SECTIONS) if engines > GENERIC else engines
+    return engines + GENERIC if engines > GENERIC else engines

@@ -16,6 +16,7 @@ from . import (  # noqa: F401 - they define functions
     launches,
     mbarriers,
     orders,
+    products,
     shadow,
     tiles,
 )

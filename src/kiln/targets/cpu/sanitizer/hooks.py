@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ....base_dsl.target import value_bytes
 from ....mlir import ir
 from ...lowering.builder import Builder, int_type
-from .state import BULK, COPY, THREAD
+from .state import BULK, COPY, THREAD, WGMMA
 
 if TYPE_CHECKING:
     from ..expand import Expander
@@ -240,3 +240,25 @@ class Hooks:
         if self.sanitizer is not None:
             self.sanitizer.use(engine)
             self._call(b, "waited", engine, left)
+
+    # -- products of warp groups -------------------------------------------------------------------------
+
+    def product(
+        self, b: Builder, sums: tuple[ir.Value, int], a: tuple[ir.Value, int], right: ir.Value, kind: int
+    ) -> None:  # fmt: skip
+        """Before a product. Sums and A: address and bytes of registers; of A, a descriptor and 0 if it is in shared memory."""
+        if self.sanitizer is not None:
+            self.sanitizer.use(WGMMA)
+            looks = int(self.sanitizer.facts[self.x.function.name].swizzled)
+            smem, site = self.x.function.smem, self._site("wgmma")
+            self._call(b, "product", *sums, *a, right, kind, smem, looks, site)
+
+    def product_fence(self, b: Builder) -> None:
+        if self.sanitizer is not None:
+            self._call(b, "product_fence")
+
+    def products_waited(self, b: Builder, left: int) -> None:
+        """After a wait for groups of products."""
+        if self.sanitizer is not None:
+            self.sanitizer.use(WGMMA)
+            self._call(b, "products_waited", left)

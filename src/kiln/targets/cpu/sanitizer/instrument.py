@@ -150,6 +150,8 @@ class Instrumentation:
         self._site_numbers: dict[SanitizedSite, int] = {}
         self._allocations: dict[ir.Value, Allocation] = {}
         self._private: dict[ir.Value, int] = {}
+        self._multiplied: dict[ir.Value, str] = {}
+        """Register arrays that products of warp groups use, and their names."""
         self._seen_through: dict[ir.Value, swizzles.Swizzled | None] = {}
         self._kernel_numbers: dict[str, int] = {}
         self.facts: dict[str, KernelFacts] = {}
@@ -175,6 +177,7 @@ class Instrumentation:
         self._kernel_numbers[name] = len(self.kernels)
         self.kernels.append(KernelInfo(name, arguments))
         self.facts[name] = KernelFacts()
+        _mark_multiplied(func)
         if "memory" in self.kinds:
             self.facts[name].swizzled = swizzles.any_in(func)
             undefined.watch(self, expansion, func)
@@ -268,9 +271,11 @@ class Instrumentation:
             value = sources[0]
         return None
 
-    def allocated_private(self, value: ir.Value, size: int) -> None:
+    def allocated_private(self, op: ir.Operation, value: ir.Value, size: int) -> None:
         """A register array."""
         self._private[value] = size
+        if MULTIPLIED in op.attributes:
+            self._multiplied[value] = _assigned_name(source_span(op.location)[0])
 
     def site(self, op: ir.Operation, x: Expander, what: str, **more: Any) -> int:
         """The number of a place; the same for code that was traced several times at one place."""
@@ -374,6 +379,9 @@ class Instrumentation:
         origin, source = self._origin(x, address)
         what = what or ("write" if write else "read")
         if origin == "private" or space == "rmem":
+            if source in self._multiplied and "race" in self.kinds:
+                site = self.site(op, x, what, memory=self._multiplied[source], element=element, element_bits=bits)
+                self.call(x, b, "register", address, source, bytes_, int(write), site)
             if origin != "private" or "memory" not in self.kinds:
                 return address
             found = self._static_offset(address, self._private)
@@ -525,6 +533,30 @@ def _passed_on(value: ir.Value) -> list[ir.Value]:
             return [_last(op.regions[0].blocks[0]).operands[number + 1]]
         return [_last(region.blocks[0]).operands[number] for region in op.regions]
     return []
+
+
+MULTIPLIED = "kiln.multiplied"
+"""An attribute of register arrays that products of warp groups use."""
+
+
+def _mark_multiplied(func: ir.Operation) -> None:
+    """Find the register arrays that products of warp groups use."""
+    todo: list[ir.Value] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "cute_nvgpu.wgmma":
+            todo.extend(op.operands[:2])
+        return ir.WalkResult.ADVANCE
+
+    func.walk(visit)
+    seen = set[ir.Value]()
+    while todo:
+        value = todo.pop()
+        if value not in seen:
+            seen.add(value)
+            todo += _passed_on(value)
+            if not isinstance(value.owner, ir.Block) and value.owner.operation.name == "cute.alloc_rmem":
+                value.owner.operation.attributes[MULTIPLIED] = ir.UnitAttr.get(func.context)
 
 
 def _last(block: ir.Block) -> ir.Operation:

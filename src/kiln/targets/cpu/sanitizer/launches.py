@@ -92,6 +92,7 @@ def launch(kinds: u32, kernel: u32, shift: u32, engines: u32, smem: u32, stream:
     st.sequential = 0
     clear(ref(st).memo, 3)
     clear(ref(st).proxy_memo, 2)
+    clear(ref(st).product_memo, 2)
     st.kinds = kinds
     st.kernel = kernel
     st.shift = shift
@@ -222,8 +223,10 @@ def forget(blocks: u32, warps: u32) -> None:
         clock_drop(st.memo[i])
     for i in range(2):
         clock_drop(st.proxy_memo[i])
+        clock_drop(st.product_memo[i])
     clear(ref(st).memo, 3)
     clear(ref(st).proxy_memo, 2)
+    clear(ref(st).product_memo, 2)
     st.free_arrays = st.arrays
     array = st.arrays
     while array != None:

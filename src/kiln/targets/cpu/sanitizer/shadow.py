@@ -178,9 +178,9 @@ def check_readers(cell: Ptr[Cell], me: u32, engine: u32, site: u32, shared: bool
         spare.next = st.free_arrays
         st.free_arrays = spare
         return
-    for number, reader in ((0, cell.read), (1, cell.other)):
+    for reader in (cell.read, cell.other):
         known = reader.tid == me and reader.group == st.group and engine == 0
-        if reader.clock != 0 and not known and not (number == 1 and shared):
+        if reader.clock != 0 and not known:
             if not ordered(reader.group, reader.tid, reader.clock, False):
                 collide(RULE["read-write"], site, reader, address, size)
 
@@ -215,17 +215,20 @@ def record_read(cell: Ptr[Cell], me: u32, clock: u32, site: u32, shared: bool) -
     if read.clock != 0:
         mine = read.tid == me and read.group == st.group
         if not mine and not ordered(read.group, read.tid, read.clock, False):
-            if not shared:
-                copy(cell.other, read)
+            other = cell.other
+            free = other.clock == 0 or (other.tid == me and other.group == st.group)
+            if not shared or free or ordered(other.group, other.tid, other.clock, False):
+                copy(other, read)
             else:
                 array = readers_new()
                 if array != None:
-                    array[read.tid].clock = read.clock
-                    array[read.tid].site = read.site
+                    for before in (other, read):
+                        array[before.tid].clock = before.clock
+                        array[before.tid].site = before.site
                     array[me].clock = clock
                     array[me].site = site
-                    engines = me >= st.threads or read.tid >= st.threads
-                    readers.latest = u32(DENSE) if engines else greater(clock, read.clock)
+                    engines = max(me, read.tid, other.tid) >= st.threads
+                    readers.latest = u32(DENSE) if engines else max(clock, read.clock, other.clock)
                     readers.array = array
                     read.tid = DENSE
                     return

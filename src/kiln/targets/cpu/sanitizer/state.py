@@ -31,9 +31,10 @@ ENGINES = (
     Engine("", "generic"),
     Engine("an asynchronous copy of ", "generic"),
     Engine("a bulk copy of ", "async"),
+    Engine("a wgmma of ", "async"),
 )
 """Those of the generic proxy come first. At most 16."""
-THREAD, COPY, BULK = range(len(ENGINES))
+THREAD, COPY, BULK, WGMMA = range(len(ENGINES))
 GENERIC = sum(engine.proxy == "generic" for engine in ENGINES)
 assert all(engine.proxy == "generic" for engine in ENGINES[:GENERIC])
 SECTIONS = len(ENGINES) + GENERIC
@@ -57,6 +58,8 @@ MAX_LEAVES = 12
 MAX_MODES = 8
 RING = 64
 """How many groups of copies of a thread may be in flight."""
+FLIGHTS = 16
+"""How many register arrays of a thread, or parts of them, products may use that are not complete."""
 DENSE = 0xFFFF_FFFF
 LOOKED, PASSED, PENDING = 1, 2, 4
 """A thread that has seen a phase complete; one whose phase is complete, but has not looked yet; one that waits: plus the parity."""
@@ -65,21 +68,20 @@ MAX_PAGES = 1 << 20
 """Entries of the table of shadow pages for global memory (a power of two)."""
 LOCATIONS = 1 << 14
 """Entries of the table of addresses that order memory: atomics and mbarriers (a power of two)."""
-# what a finding says: `Finding.rule`
-RULES = (
-    "read-write", "write-read", "write-write", "atomic", "proxy",
-    "bounds", "alignment", "uninitialized", "read-only", "swizzle",
-    "divergent", "other-way", "barrier-exited", "count", "mbarrier-init", "mbarrier-twice", "mbarrier-overflow", "mbarrier-bytes", "mbarrier-phase",
-    "lanes-site", "lanes-mask", "lanes-exited", "block-exited", "block-started",
-    "not-finite", "index-overflow",
-)  # fmt: skip
+_RULES_OF_KIND = {
+    "race": ("read-write", "write-read", "write-write", "atomic", "proxy", "in-flight", "unfenced"),
+    "memory": ("bounds", "alignment", "uninitialized", "read-only", "swizzle"),
+    "sync": (
+        "divergent", "other-way", "barrier-exited", "count", "mbarrier-init", "mbarrier-twice", "mbarrier-overflow", "mbarrier-bytes",
+        "mbarrier-phase", "lanes-site", "lanes-mask", "lanes-exited", "block-exited", "block-started",
+    ),
+    "numeric": ("not-finite", "index-overflow"),
+}  # fmt: skip
+KIND_OF_RULE = {rule: kind for kind, rules in _RULES_OF_KIND.items() for rule in rules}
+RULES = tuple(KIND_OF_RULE)
+"""What a finding says: `Finding.rule` is the number."""
 RULE = {name: number for number, name in enumerate(RULES)}
-KIND_OF_RULE = {
-    **dict.fromkeys(RULES[:5], "race"),
-    **dict.fromkeys(RULES[5:10], "memory"),
-    **dict.fromkeys(RULES[10:24], "sync"),
-    **dict.fromkeys(RULES[24:], "numeric"),
-}
+assert len(RULES) <= 32  # bits of a word
 
 
 @struct
@@ -113,6 +115,18 @@ class Fence:
 
 
 @struct
+class Registers:
+    """Registers of a thread that a product uses, or that were written: an address range, empty where there are none."""
+
+    low: u64
+    high: u64
+    site: u32
+    group: u32  # of products, counted as in `Thread.groups`
+    is_sum: u32  # whether a product writes them
+    padding: u32
+
+
+@struct
 class Thread:
     """A thread's own time. What it knows of others is `base`, shared by all who know the same."""
 
@@ -128,6 +142,10 @@ class Thread:
     depended: u32  # it has waited for the launches before
     fenced: u32  # it has accessed nothing since a sequentially consistent fence of the GPU's scope
     ring: Array[u32, len(ENGINES) * RING]  # the epoch of each committed group
+    flights: Array[Registers, FLIGHTS]  # that products use which are not complete
+    written: Array[Registers, FLIGHTS]  # since the last `wgmma_fence`
+    next_flight: u32  # the place that is used again if all are taken
+    next_written: u32
 
 
 @struct
@@ -144,7 +162,7 @@ class Access:
 class Cell:
     """Who accessed a few bytes last.
 
-    In shared memory `read.tid` DENSE means that `other` is a `Readers`.
+    In shared memory `read.tid` DENSE means that `other` is a `Readers`: there were more than two.
     """
 
     write: Access
@@ -356,6 +374,9 @@ class State:
     endings: Ptr[Ending]  # for each block
     memo: Array[Ptr[Clock], 3]
     proxy_memo: Array[Ptr[Clock], 2]
+    product_memo: Array[Ptr[Clock], 2]
+    product_memo_place: u32  # the number by which the second one knows more
+    product_memo_epoch: u32
     scratch: u64
     value: u64  # where the value that is written next lies, if it is known
     value_for: u64  # the address it is written to

@@ -34,7 +34,7 @@ class Case:
     other_block: Triple
     other_thread: Triple
     engine: int
-    """Whose access the other side's is: a thread's (0), or one of its asynchronous copies (1) or bulk copies (2)."""
+    """Whose access the other side's is: a thread's (0), or that of one of its engines (`state.ENGINES`)."""
     before: bool
     """The other side is of the launch before."""
     space: str
@@ -69,6 +69,7 @@ _VERBS = {
     "arrival at an mbarrier": "arrives at the mbarrier in", "wait for an mbarrier": "waits for the mbarrier in",
     "asynchronous copy to": "copies (asynchronously) to", "asynchronous copy from": "copies (asynchronously) from",
     "bulk copy to": "copies (in bulk) to", "asynchronous store to": "stores (asynchronously) to", "bulk copy from": "copies (in bulk) from",
+    "wgmma": "executes a wgmma that reads",
 }  # fmt: skip
 _DONE = {"read-write": "read", "write-read": "wrote", "write-write": "wrote"}
 
@@ -96,6 +97,8 @@ def _what_is_missing(case: Case) -> str:
         return "let this kernel call griddepcontrol_wait() first, or launch both on one stream without use_pdl"
     if case.engine == 1:
         return "wait for the copy first: cp_async_wait_group and a barrier, or the mbarrier it arrives at"
+    if case.engine == native.WGMMA:
+        return "wait for the product first: warpgroup.wait_group(n) that covers its group, then the barrier or mbarrier that frees the memory"
     if case.engine:
         return "wait for the copy first: the mbarrier that it brings its bytes to, or cp_async_bulk_wait_group"
     if case.space == "global" and case.block != case.other_block:
@@ -110,8 +113,32 @@ def _what_is_missing(case: Case) -> str:
 def _proxy(case: Case) -> Words:
     return (
         f"{case.me} {_phrase(case.site.what, case.memory)} in the async proxy; {case.other} wrote it, and no fence tells the async proxy so",
-        "the writer calls fence_proxy(...) for the async proxy before the barrier that precedes the copy",
+        "the writer calls fence_proxy(...) for the async proxy before the barrier that precedes the copy or product",
         f"written here by {case.other}",
+    )
+
+
+def _in_flight(case: Case) -> Words:
+    """Registers that a product uses are touched before it is complete."""
+    role = "adds to" if case.extra[1] else "reads"
+    if case.site.what == "wgmma":
+        text, uncommitted = f"{case.me} executes a wgmma with registers that another one in flight {role}", 0
+    else:
+        offset, uncommitted = case.extra[0] & 0xFFFFFFFF, case.extra[0] >> 32
+        element = f"element {int(offset // case.size)} of {case.site.memory or 'a register tensor'}"
+        text = f"{case.me} {_phrase(case.site.what, element)} while a wgmma in flight {role} it"
+    hint = "wait for the product first: warpgroup.wait_group(n) with n groups at most after its own"
+    if uncommitted:
+        hint = "call warpgroup.commit_group() after the product: a wait covers products that belong to a group"
+    return text, hint, "the product is issued here"
+
+
+def _unfenced(case: Case) -> Words:
+    registers = "sums" if case.extra[0] else "A in registers"
+    return (
+        f"{case.me} executes a wgmma whose {registers} it wrote, and no fence orders the two",
+        "call warpgroup.fence() after the registers are written and before the product",
+        "written here",
     )
 
 
@@ -368,6 +395,7 @@ def _index_overflow(case: Case) -> Words:
 
 _RULES: dict[str, Callable[[Case], Words]] = {
     "read-write": _race, "write-read": _race, "write-write": _race, "atomic": _race, "proxy": _proxy,
+    "in-flight": _in_flight, "unfenced": _unfenced,
     "bounds": _bounds, "alignment": _alignment, "uninitialized": _uninitialized, "read-only": _read_only,
     "swizzle": _swizzle,
     "divergent": _divergent, "other-way": _other_way, "barrier-exited": _barrier_exited, "count": _count, "mbarrier-init": _mbarrier_init, "mbarrier-twice": _mbarrier_twice,
