@@ -1,0 +1,72 @@
+"""What the steps share: matrices, the check of a product, and its speed beside cuBLAS where there is a GPU."""
+
+import sys
+
+import numpy as np
+
+import kiln.cute as cute
+
+
+def has_gpu() -> bool:
+    """Whether there is a GPU that PyTorch knows."""
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()
+
+
+def matrices(m: int, n: int, k: int):
+    """A (m, k), B (n, k) and C (m, n) of f16: PyTorch's on a GPU, else numpy's. Normal data: zeros run faster and prove nothing."""
+    if not has_gpu():
+        random = np.random.default_rng(0)
+        a, b = (random.standard_normal((rows, k)).astype(np.float16) for rows in (m, n))
+        return a, b, np.zeros((m, n), np.float16)
+    import torch
+
+    torch.manual_seed(0)
+    a, b = (torch.randn(rows, k, device="cuda", dtype=torch.float16) for rows in (m, n))
+    return a, b, torch.zeros(m, n, device="cuda", dtype=torch.float16)
+
+
+def host(array) -> np.ndarray:
+    """An array as numpy has it."""
+    return array if isinstance(array, np.ndarray) else array.cpu().numpy()
+
+
+def check(a, b, c) -> float:
+    """The largest error of C = A B^T, in units of what rounding to f16 allows."""
+    exact = host(a).astype(np.float64) @ host(b).astype(np.float64).T
+    allowed = np.abs(exact) * 2**-10 + 2**-10 * np.sqrt(a.shape[1]) + 1e-3
+    return float((np.abs(host(c).astype(np.float64) - exact) / allowed).max())
+
+
+def run(gemm, sizes=((256, 256, 192),), *further) -> None:
+    """Compute products, check them, and on a GPU time one beside cuBLAS: `step.py [M N K]`."""
+    given = tuple(int(argument) for argument in sys.argv[1:4])
+    for m, n, k in [given] if given else sizes:
+        a, b, c = matrices(m, n, k)
+        product = cute.compile(gemm, a, b, c, *further)
+        product(a, b, c, *further)
+        error = check(a, b, c) if m * n * k <= 2**34 else float("nan")
+        assert not error > 1, f"{m} x {n} x {k}: {error:.2f} times the error that rounding allows"
+        print(f"{m} x {n} x {k}: error {error:.2f} of what rounding allows")
+        if has_gpu():
+            import torch
+
+            ours, peer = seconds(lambda: product(a, b, c, *further)), seconds(lambda: torch.matmul(a, b.T, out=c))
+            flops = 2 * m * n * k
+            print(f"  {flops / ours / 1e12:.0f} TFLOP/s, cuBLAS {flops / peer / 1e12:.0f}: {peer / ours:.2f}x")
+
+
+def seconds(call) -> float:
+    """The time of a call on the GPU, the median of 30 after 20 others."""
+    import torch
+
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(51)]
+    for event in events[:-1]:
+        event.record()
+        call()
+    events[-1].record()
+    torch.cuda.synchronize()
+    return float(np.median([x.elapsed_time(y) for x, y in zip(events[20:], events[21:])])) / 1e3
