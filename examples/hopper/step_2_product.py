@@ -49,6 +49,7 @@ def gemm_kernel(
     place = part.partition_C(cute.local_tile(c, (M, N), (m, n)))
     sums = cute.make_rmem_tensor(place.shape, Float32)
     sums.fill(0.0)
+    mma.set(warpgroup.Field.ACCUMULATE, True)  # products are added to the sums
 
     phase = Int32(0)
     for k in range(tiles_a.shape[2]):

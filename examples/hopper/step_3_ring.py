@@ -8,6 +8,7 @@ while the next one is issued; the stage of the one before is released when it is
 
 import harness
 
+import kiln
 import kiln.cute as cute
 from kiln import Float16, Float32, pipeline, utils
 from kiln.cute.nvgpu import cpasync, warpgroup
@@ -47,13 +48,14 @@ def gemm_kernel(
     place = part.partition_C(cute.local_tile(c, (M, N), (m, n)))
     sums = cute.make_rmem_tensor(place.shape, Float32)
     sums.fill(0.0)
+    mma.set(warpgroup.Field.ACCUMULATE, True)  # products are added to the sums
 
     fill = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, STAGES)
     read = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
     free = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
     count = tiles_a.shape[2]
     if warp == 0:
-        for k in range(cute.arch.min(count, STAGES - 1) if not isinstance(count, int) else min(count, STAGES - 1)):
+        for k in range(kiln.min(count, STAGES - 1)):
             ring.producer_acquire(fill)
             full = ring.producer_get_barrier(fill)
             cute.copy(load_a, of_a[None, k], to_a[None, fill.index], tma_bar_ptr=full)

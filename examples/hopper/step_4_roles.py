@@ -59,6 +59,7 @@ def gemm_kernel(
         place = part.partition_C(cute.local_tile(c, (M, N), (m, n)))
         sums = cute.make_rmem_tensor(place.shape, Float32)
         sums.fill(0.0)
+        mma.set(warpgroup.Field.ACCUMULATE, True)  # products are added to the sums
         before = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
         for k in range(count):
             stage = consumer.wait_and_advance()

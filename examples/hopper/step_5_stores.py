@@ -9,7 +9,7 @@ Threads wrote what the engine reads, so each says so (`fence_proxy`) before the 
 import harness
 
 import kiln.cute as cute
-from kiln import Float16, Float32, pipeline, utils
+from kiln import Float16, Float32, pipeline, range_constexpr, utils
 from kiln.cute.nvgpu import cpasync, warp, warpgroup
 from kiln.utils import LayoutEnum, sm90
 
@@ -35,9 +35,9 @@ def store_sums(sums, smem_c, mma, thread, first_warp, store_c, pieces):
     of_c, to_c = cpasync.tma_partition(store_c, 0, cute.make_layout(1), cute.group_modes(smem_c, 0, 2), pieces)
     stores = pipeline.PipelineTmaStore.create(num_stages=PIECES)
     writers = pipeline.NamedBarrier(1, 2 * GROUP)
-    for number in cute.range_constexpr(N // PIECE[1]):
+    for number in range_constexpr(N // PIECE[1]):
         slot = number % PIECES
-        for i in cute.range_constexpr(count):
+        for i in range_constexpr(count):
             piece[i] = values[number * count + i].to(Float16)
         cute.copy(write, piece, slots[None, None, None, slot])
         cute.arch.fence_proxy("async.shared", space="cta")
@@ -91,6 +91,7 @@ def gemm_kernel(
         right = mma.make_fragment_B(part.partition_B(tile_b))
         sums = cute.make_rmem_tensor(mma.partition_shape_C((M, N)), Float32)
         sums.fill(0.0)
+        mma.set(warpgroup.Field.ACCUMULATE, True)  # products are added to the sums
         before = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
         for k in range(count):
             stage = consumer.wait_and_advance()

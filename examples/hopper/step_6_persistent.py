@@ -11,7 +11,7 @@ import harness
 from step_5_stores import PIECE, PIECES, store_sums
 
 import kiln.cute as cute
-from kiln import Float16, Float32, Int32, pipeline, utils
+from kiln import Float16, Float32, Int32, pipeline, range_constexpr, utils
 from kiln.cute.nvgpu import cpasync, warpgroup
 from kiln.utils import LayoutEnum, sm90
 
@@ -93,7 +93,7 @@ def gemm_kernel(
             for k in range(count):
                 stage = consumer.wait_and_advance()
                 warpgroup.fence()
-                for block in cute.range_constexpr(cute.size(left, mode=[2])):
+                for block in range_constexpr(cute.size(left, mode=[2])):
                     cute.gemm(
                         mma, sums, left[None, None, block, stage.index], right[None, None, block, stage.index], sums
                     )

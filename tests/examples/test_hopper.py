@@ -1,0 +1,28 @@
+"""The steps of `examples/hopper`: every one computes what it says, on the CPU target."""
+
+import numpy as np
+import pytest
+from example_running import load
+
+STEPS = {
+    "step_2_product": (256, 128, 128),
+    "step_3_ring": (128, 128, 384),
+    "step_4_roles": (128, 256, 384),
+    "step_5_stores": (136, 264, 72),
+    "step_6_persistent": (264, 264, 72),
+}
+
+
+def test_the_copy():
+    x = np.random.default_rng(0).standard_normal((72, 200)).astype(np.float16)
+    y = np.zeros_like(x)
+    load("hopper/step_1_copy.py").copy(x, y)
+    np.testing.assert_array_equal(y, x)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_products(step: str):
+    module = load(f"hopper/{step}.py")
+    a, b, c = load("hopper/harness.py").matrices(*STEPS[step])
+    module.gemm(a, b, c, *([2] if step == "step_6_persistent" else []))
+    assert load("hopper/harness.py").check(a, b, c) < 1
