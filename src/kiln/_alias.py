@@ -7,6 +7,7 @@ interface, to the MLIR bindings, and those names are redirected:
     cutlass._mlir.X                 the bindings' X (ir, passmanager, extras.types, ...)
     cutlass._mlir.dialects.X        the bindings' dialect X (llvm, nvvm, arith, ...)
     cutlass._mlir.dialects.cute     kiln.dialects.cute; cute_nvgpu is kiln.dialects.nvgpu
+    cutlass._mlir.dialects.math     kiln.cute.arch.math_dialect: the bindings' math for numbers of the language
     cutlass._mlir.dialects.nvvm     kiln.cute.arch.nvvm_dialect: the bindings' nvvm with what they lack
     cutlass.base_dsl.runtime.cuda   kiln.cuda
     cutlass.base_dsl.arch           kiln.hardware.architectures, and likewise enums
@@ -53,6 +54,7 @@ _MOVED = {
     "base_dsl.enums": "kiln.hardware.architectures",
     "base_dsl.runtime.cuda": "kiln.cuda",
     f"{_MLIR}.dialects.cute": "kiln.dialects.cute",
+    f"{_MLIR}.dialects.math": "kiln.cute.arch.math_dialect",
     f"{_MLIR}.dialects.nvvm": "kiln.cute.arch.nvvm_dialect",
     f"{_MLIR}.dialects.cute_nvgpu": "kiln.dialects.nvgpu",
     f"{_MLIR}._mlir_libs._cutlass_ir._mlir": "{mlir}",

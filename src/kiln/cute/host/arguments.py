@@ -431,7 +431,9 @@ def kinds_promised(annotation: Any) -> promises.Kinds | None:
     if annotation.__name__ in HANDLES:
         return frozenset((STREAM, promises.NUMBER))
     if issubclass(annotation, (Atom, Op, Swizzle)):
-        return frozenset()  # objects of their own kind
+        return frozenset(
+            (TENSOR,)
+        )  # objects of no kind; programs also name the operation where they mean its accumulators
     return None
 
 

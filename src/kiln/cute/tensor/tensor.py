@@ -98,6 +98,9 @@ class Tensor:
         """The numeric type of the elements."""
         return self.element_type
 
+    _dtype = dtype
+    """As programs for CuTe DSL also ask for it."""
+
     @property
     def memspace(self) -> AddressSpace:
         """The memory the elements lie in."""

@@ -1,0 +1,34 @@
+"""`cutlass._mlir.dialects.math`: the bindings' dialect, whose functions also take numbers of the language, and then give one."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+from ...base_dsl.typing import Numeric, NumericMeta
+from ...mlir import dialect_module
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return [known for known in __dir__() if not known.startswith("_")]
+    found = getattr(dialect_module("math"), name)
+    if not isinstance(found, types.FunctionType):
+        return found
+
+    @functools.wraps(found)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        result = found(*map(_value, args), **{key: _value(value) for key, value in kwargs.items()})
+        given = any(isinstance(x, Numeric) for x in (*args, *kwargs.values()))
+        return NumericMeta.from_mlir_type(result.type)._make(result) if given else result
+
+    return function
+
+
+def _value(x: Any) -> Any:
+    return x.ir_value() if isinstance(x, Numeric) else x
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *dir(dialect_module("math"))})
