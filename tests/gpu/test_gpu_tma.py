@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +13,8 @@ from tma_testing import Box, Map, coordinates, tile
 import kiln
 from kiln import cute
 from kiln.cute import arch
+from kiln.cute.nvgpu import cpasync, warpgroup
+from kiln.cute.runtime import from_dlpack
 from kiln.dialects import nvgpu
 
 torch = pytest.importorskip("torch")
@@ -121,6 +124,28 @@ def test_images_of_pixels(sizes, box, corners, at, offsets):
 
 def test_a_cache_policy_changes_nothing():
     check_load(Box("f16", (64, 16), (64, 8), "128b"), (0, 8), hint=0x12F0000000000000)  # evict first
+
+
+def test_a_thread_of_its_own():
+    """It has no context yet."""
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with kiln.target("nvidia"):
+                program(*tensors)
+        except BaseException as failure:
+            failed.append(failure)
+
+    box = Box("f16", (64, 16), (64, 16), "128b")
+    memory = memory_of(box)
+    program = loads(box, (0, 0))
+    tensors = [torch.from_numpy(memory).to(DEVICE), torch.zeros(box.bytes, dtype=torch.uint8, device=DEVICE)]
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert failed == []
+    np.testing.assert_array_equal(tensors[1].cpu().numpy(), box.load(memory, (0, 0)))
 
 
 # --- stores ----------------------------------------------------------------------------------------------------------
@@ -312,3 +337,54 @@ def cute_address(map_: Map) -> Any:
     from kiln.dialects import cute as dialect
 
     return dialect.ptr_to_int(map_.address())
+
+
+# --- the language ----------------------------------------------------------------------------------------------------
+
+_TILE = (64, 64)
+
+
+@cute.kernel
+def _copy_tiles(
+    load: cute.CopyAtom, source: cute.Tensor, store: cute.CopyAtom, target: cute.Tensor, layout: kiln.Constexpr
+):
+    bx, by, _ = arch.block_idx()
+    allocator = kiln.utils.SmemAllocator()
+    full = allocator.allocate_array(cute.Int64, 1)
+    shared = allocator.allocate_tensor(cute.Float16, layout.outer, 1024, layout.inner)
+    with_tile = cute.group_modes(shared, 0, 2)
+    here, there = (cute.group_modes(cute.local_tile(x, _TILE, (bx, by)), 0, 2) for x in (source, target))
+    to, given = cpasync.tma_partition(load, 0, cute.make_layout(1), with_tile, here)
+    back, out = cpasync.tma_partition(store, 0, cute.make_layout(1), with_tile, there)
+    if _elected():
+        with arch.elect_one():
+            arch.mbarrier_init(full, 1)
+            arch.mbarrier_init_fence()
+            arch.mbarrier_arrive_and_expect_tx(full, cute.size_in_bytes(cute.Float16, layout))
+        cute.copy(load, given, to, tma_bar_ptr=full)
+        arch.mbarrier_wait(full, 0)
+        cute.copy(store, back, out)
+        with arch.elect_one():
+            arch.cp_async_bulk_commit_group()
+            arch.cp_async_bulk_wait_group(0)
+
+
+@cute.jit
+def _copy(source: cute.Tensor, target: cute.Tensor):
+    kind = warpgroup.SmemLayoutAtomKind.K_SW128
+    atom = warpgroup.make_smem_layout_atom(kind, cute.Float16)
+    layout = cute.tile_to_shape(atom, _TILE, (0, 1))
+    load, x = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), source, layout, _TILE)
+    store, y = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), target, layout, _TILE)
+    grid = (cute.ceil_div(source.shape[0], 64), cute.ceil_div(source.shape[1], 64), 1)
+    _copy_tiles(load, x, store, y, layout).launch(grid=grid, block=32)
+
+
+def test_maps_are_made_for_the_shapes_that_a_call_brings():
+    compiled = None
+    for rows, columns in ((64, 64), (100, 72), (1, 520), (333, 8), (100, 72)):
+        x, y = (torch.randn(rows, columns, device=DEVICE).half() for _ in range(2))
+        arguments = [from_dlpack(each, assumed_align=16).mark_layout_dynamic(1) for each in (x, y)]
+        compiled = compiled or cute.compile(_copy, *arguments)
+        compiled(*arguments)
+        assert torch.equal(x, y)

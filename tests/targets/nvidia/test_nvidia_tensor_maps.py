@@ -124,6 +124,12 @@ def test_a_broken_rule_and_a_refusal_are_said_and_not_kept(maps):
     assert encoded(request())[:2] == (0, [3, 4096] * 8)
 
 
+def test_a_thread_without_a_context_is_refused_where_it_can_get_none(maps):
+    maps.status = 201
+    rule, _, finding = encoded(request())
+    assert (rule, finding.value) == (REFUSED, 201)
+
+
 def test_without_a_driver_a_map_is_zeros_and_not_kept(maps):
     state = ctypes.c_int32.from_address(jit.part_library(TENSOR_MAPS).addresses[tensor_maps.driver.symbol])
     state.value = tensor_maps.NOT_THERE

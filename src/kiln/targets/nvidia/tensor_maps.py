@@ -13,13 +13,14 @@ from ...native import (
     atomic_store,
     extern,
     i32,
+    local,
     native,
     ref,
     struct,
     text,
     u32,
     u64,
-)
+)  # fmt: skip
 from ..host.libc import memcpy, memset
 from ..host.tensor_map_rules import REFUSED
 from ..host.tensor_maps import Finding, Request, broken, broken_rule
@@ -44,8 +45,8 @@ class Entry:
 
 NOT_LOOKED_FOR, THERE, NOT_THERE = range(3)
 _RTLD_NOW = 2
-_NOT_FOUND = 500
-"""The driver's own number for a function that it lacks."""
+_INVALID_CONTEXT, _NOT_FOUND = 201, 500
+"""The driver's own numbers: a thread without a context, a function that the driver lacks."""
 
 driver = maps.variable("map_driver", i32)
 tiled = maps.variable("map_tiled", u64)
@@ -77,6 +78,18 @@ def find_driver() -> None:
         if start != 0 and Fn[[u32], i32](start)(0) == 0:
             found = i32(THERE)
     atomic_store(driver.place, found, "release")
+
+
+@native
+def enter_context() -> bool:
+    """Make the primary context of device 0 this thread's current one, as launches do where there is none."""
+    library = dlopen(text("libcuda.so.1"), _RTLD_NOW)
+    if library == None:
+        return False
+    retain = Fn[[Ptr, i32], i32](dlsym(library, text("cuDevicePrimaryCtxRetain")))
+    enter = Fn[[u64], i32](dlsym(library, text("cuCtxSetCurrent")))
+    context = local(u64, 1)
+    return retain(context, 0) == 0 and enter(context[0]) == 0
 
 
 @native
@@ -135,6 +148,8 @@ def encode_tensor_map(request: Ptr[Request], map_: Ptr, finding: Ptr[Finding]) -
         memset(map_, 0, MAP_BYTES)
         return 0
     status = ask_driver(request, map_)
+    if status == _INVALID_CONTEXT and enter_context():
+        status = ask_driver(request, map_)
     if status != 0:
         return broken(finding, REFUSED, 0, status)
     if atomic("xchg", ref(entry).lock, 1, "acquire") == 0:
