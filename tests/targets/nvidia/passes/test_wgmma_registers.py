@@ -1,0 +1,190 @@
+"""Where registers of asynchronous products are held, and that accesses to them are accesses to single registers."""
+
+from __future__ import annotations
+
+import pytest
+from ir_testing import after, check
+
+from kiln.base_dsl.diagnostics import DSLNotImplemented
+from kiln.targets.nvidia.passes.wgmma_registers import order_registers
+
+HEAD = """
+%true = arith.constant true
+%zero = arith.constant 0 : i32
+%d = "cute.alloc_rmem"() {count = 4 : i64} : () -> R<f32>
+%e = "cute.alloc_rmem"() {count = 4 : i64} : () -> R<f32>
+"""
+FENCE, COMMIT = '"cute_nvgpu.wgmma_fence"() : () -> ()', '"cute_nvgpu.wgmma_commit"() : () -> ()'
+WRITE = '"cute.store"(%x, %d, %zero) : (f32, R<f32>, i32) -> ()'
+
+
+def wait(count: int) -> str:
+    return f'"cute_nvgpu.wgmma_wait"() {{count = {count} : i32}} : () -> ()'
+
+
+def product(d: str = "%d", a: str = "%w", a_type: str = "i64", element: str = "f32") -> str:
+    given = 'n = 8 : i32, k = 16 : i32, a_type = "f16", b_type = "f16", a_major = "k", b_major = "k"'
+    return f'"cute_nvgpu.wgmma"({d}, {a}, %w, %true) {{{given}}} : (R<{element}>, {a_type}, i64, i1) -> ()'
+
+
+def ordered(*lines: str) -> str:
+    body = "\n".join(lines)
+    return after(
+        f"func.func @f(%x: f32, %v: vector<4xf32>, %n: index, %w: i64, %c: i1) {{ {HEAD} {body}\n return }}",
+        order_registers,
+    )
+
+
+def held(text: str) -> list[str]:
+    """What happens in order, `d` and `e` where these are held."""
+    arrays = [line.split("=")[0].strip() for line in text.splitlines() if "alloc_rmem" in line]
+    names = dict(zip(arrays, "deghij", strict=False))
+    found = []
+    for line in map(str.strip, text.splitlines()):
+        for word in (
+            "wgmma_fence",
+            "wgmma_commit",
+            "wgmma_wait",
+            "scf.for",
+            "scf.while",
+            "scf.if",
+            "else",
+            "cute.store",
+        ):
+            if word in line:
+                found.append(word.removeprefix("wgmma_").removeprefix("scf.").removeprefix("cute."))
+        if '"cute_nvgpu.wgmma"' in line:
+            found.append("wgmma")
+        if "hold_registers" in line:
+            found.append(names[line.split("(")[1].split(")")[0]])
+    return found
+
+
+def test_sums_are_held_after_the_wait_that_completes_them():
+    assert held(ordered(FENCE, product(), COMMIT, wait(0))) == ["fence", "wgmma", "commit", "wait", "d"]
+
+
+def test_sums_that_stay_in_flight_are_not_held():
+    text = ordered(FENCE, product(), COMMIT, product("%e"), COMMIT, wait(1), wait(0), wait(0))
+    assert held(text) == ["fence", "wgmma", "commit", "wgmma", "commit", "wait", "d", "wait", "e", "wait"]
+
+
+def test_what_was_written_is_held_before_the_fence_once():
+    text = ordered(WRITE, FENCE, product(), COMMIT, wait(0), FENCE, product(), COMMIT, wait(0), WRITE, FENCE, product())
+    rest = ["wgmma", "commit", "wait", "d"]
+    assert held(text) == ["store", "d", "fence", *rest, "fence", *rest, "store", "d", "fence", "wgmma"]
+
+
+def test_registers_of_a_are_held_before_the_fence():
+    halves = '%h = "cute.alloc_rmem"() {count = 8 : i64} : () -> R<f16>'
+    write = '%y = arith.truncf %x : f32 to f16\n "cute.store"(%y, %h, %zero) : (f16, R<f16>, i32) -> ()'
+    text = ordered(halves, write, FENCE, product(a="%h", a_type="R<f16>"), COMMIT, wait(0))
+    assert held(text) == ["store", "g", "fence", "wgmma", "commit", "wait", "d"]
+
+
+def loop(*lines: str) -> str:
+    head = "%i0 = arith.constant 0 : index\n %i1 = arith.constant 1 : index\n scf.for %i = %i0 to %n step %i1 {"
+    return "\n".join([head, *lines, "}"])
+
+
+def test_a_main_loop_holds_nothing():
+    """What was written before is held before the loop; in the loop sums stay in flight; they are held at the end."""
+    text = ordered(WRITE, loop(FENCE, product(), product(), COMMIT, wait(1)), wait(0))
+    assert held(text) == ["store", "d", "for", "fence", "wgmma", "wgmma", "commit", "wait", "wait", "d"]
+
+
+def test_what_a_loop_writes_is_held_in_it():
+    text = ordered(loop(FENCE, product(), COMMIT, wait(0), WRITE))
+    assert held(text) == ["for", "d", "fence", "wgmma", "commit", "wait", "d", "store"]
+
+
+def test_groups_of_the_last_turn_are_in_flight_in_the_next():
+    text = ordered(loop(FENCE, product(), COMMIT, product("%e"), COMMIT, wait(2)))
+    # after two turns d and e have two groups each in flight; all stay
+    assert held(text) == ["for", "fence", "wgmma", "commit", "wgmma", "commit", "wait"]
+    text = ordered(loop(wait(0), FENCE, product(), COMMIT))
+    assert held(text) == ["for", "wait", "d", "fence", "wgmma", "commit"]
+
+
+def test_a_while_loop_with_tiles():
+    turn = [WRITE, loop(FENCE, product(), COMMIT, wait(1)), wait(0)]
+    text = ordered("scf.while : () -> () { scf.condition(%c) } do {", *turn, "scf.yield }")
+    assert held(text) == ["while", "store", "d", "for", "fence", "wgmma", "commit", "wait", "wait", "d"]
+
+
+def test_branches_may_have_issued_products():
+    """On one way d is in flight by two groups, on the other by none: a wait that leaves one may complete it."""
+    text = ordered(
+        FENCE,
+        "scf.if %c {",
+        product(),
+        COMMIT,
+        "} else {",
+        product("%e"),
+        COMMIT,
+        "}",
+        product("%e"),
+        COMMIT,
+        wait(1),
+        wait(0),
+    )
+    assert held(text) == [
+        "fence", "if", "wgmma", "commit", "else", "wgmma", "commit", "wgmma", "commit", "wait", "d", "wait", "e"
+    ]  # fmt: skip
+    text = ordered(FENCE, product(), "scf.if %c {", COMMIT, COMMIT, "} else {", COMMIT, "}", wait(1), wait(0))
+    assert held(text)[-4:] == ["wait", "d", "wait", "d"]
+
+
+def test_registers_made_in_a_loop_can_be_held_outside():
+    made = '%f = "cute.alloc_rmem"() {count = 4 : i64} : () -> R<f32>'
+    text = ordered(loop(made, FENCE, product("%f"), COMMIT), wait(0))
+    check(
+        text,
+        'func.func\n %f = "cute.alloc_rmem"\nscf.for\n"cute_nvgpu.wgmma"(%f\nwgmma_wait\n"cute_nvgpu.hold_registers"(%f)',
+    )
+
+
+def test_pointers_that_control_flow_carries_are_followed():
+    chosen = "%p = scf.if %c -> R<f32> { scf.yield %d : R<f32> } else { scf.yield %e : R<f32> }"
+    text = ordered(chosen, FENCE, product("%p"), COMMIT, wait(0))
+    assert held(text)[-3:] == ["wait", "d", "e"]
+
+
+def test_unknown_registers_are_refused():
+    with pytest.raises(DSLNotImplemented, match="not in registers that are known here"):
+        after(
+            f"func.func @f(%w: i64, %d: R<f32>) {{ %true = arith.constant true\n {product()}\n return }}",
+            order_registers,
+        )
+
+
+def test_accesses_to_vectors_become_accesses_to_registers():
+    read = '%s = "cute.load"(%d, %zero) : (R<f32>, i32) -> vector<4xf32>\n %t = arith.addf %s, %s : vector<4xf32>'
+    write = '"cute.store"(%t, %d, %zero) : (vector<4xf32>, R<f32>, i32) -> ()'
+    text = ordered(FENCE, product(), COMMIT, wait(0), read, write)
+    assert text.count('"cute.load"') == text.count('"cute.store"') == text.count("vector.extract") == 4
+    check(
+        text,
+        """
+        %a = "cute.load"(%d, %zero)
+        %b = "cute.load"(%d, %one)
+        vector.from_elements %a, %b
+        not: vector<4xf32>, !cute
+        "cute.store"(%y, %d, %zero)
+        """,
+    )
+
+
+def test_accesses_to_other_memory_stay():
+    text = ordered(
+        '"cute.store"(%v, %e, %zero) : (vector<4xf32>, R<f32>, i32) -> ()', FENCE, product(), COMMIT, wait(0)
+    )
+    assert "(vector<4xf32>" in text and held(text) == ["store", "fence", "wgmma", "commit", "wait", "d"]
+
+
+def test_halves_are_accessed_in_pairs():
+    made = '%h = "cute.alloc_rmem"() {count = 4 : i64} : () -> R<f16>'
+    read = '%s = "cute.load"(%h, %zero) : (R<f16>, i32) -> vector<4xf16>\n "cute.store"(%s, %h, %zero) : (vector<4xf16>, R<f16>, i32) -> ()'
+    text = ordered(made, FENCE, product("%h", element="f16"), COMMIT, wait(0), read)
+    assert text.count("vector<2xf16>") >= 4 and text.count('"cute.load"') == text.count('"cute.store"') == 2
+    assert text.count("alignment = 4") == 4
