@@ -5,18 +5,22 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+from ...base_dsl import trace as tracing
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ...base_dsl.tree import is_mlir_value
-from ...base_dsl.typing import Float32, Int32, Int64, Numeric, NumericMeta, Uint32, Uint64
+from ...base_dsl.typing import Float32, Int16, Int32, Int64, Numeric, NumericMeta, Uint32, Uint64
 from ...mlir import dialect_module, ir
 from ..tensor.pointer import pointer_to, space_of_llvm_pointer
 from . import arithmetic, atomic
-from .values import i32, kernel_only, pointer
+from .values import i1, i32, kernel_only, pointer
 
 AtomicOpKind = enum.Enum(
     "AtomicOpKind", "AND OR XOR ADD MAX MIN UMAX UMIN INC DEC EXCH CAS FADD FMAX FMIN", module=__name__
 )
 """What `atomicrmw` does with the element: U for unsigned integers, F for floats."""
+
+
+_OLDER_NAMES = {"CpAsyncBulkTensorLoadMode": "TMALoadMode"}
 
 
 def fmax(*operands: Any, c: Any = None, nan: bool = False, abs: bool = False, loc: Any = None, **_: Any) -> ir.Value:
@@ -80,10 +84,58 @@ def mbarrier_try_wait_parity_timelimit(
     return nvgpu.mbarrier.mbarrier_try_wait(where, phase, limit)
 
 
+def elect_sync(*, membermask: Any = None, results: Any = None, loc: Any = None, ip: Any = None) -> ir.Value:
+    """Whether this thread is the one of its warp that was chosen, an i1. All threads of the warp execute it together."""
+    from ...dialects import nvgpu
+
+    kernel_only("elect_sync")
+    if membermask is not None:
+        raise error(DSLUserCodeTypeError, "elect_sync takes no membermask: all threads of the warp execute it", depth=2)
+    return nvgpu.warp.elect_one()
+
+
+def CpAsyncBulkTensorGlobalToSharedClusterOp(
+    dstMem: Any, tmaDescriptor: Any, coordinates: Any, mbar: Any, im2colOffsets: Any = (), *, multicastMask: Any = None,
+    l2CacheHint: Any = None, mode: Any = None, loadMode: Any = None, isCTAOnly: Any = None, group: Any = None, predicate: Any = None,
+    loc: Any = None, ip: Any = None,
+) -> None:  # fmt: skip
+    """Copy a box of a tensor to shared memory (`cp.async.bulk.tensor`) in the thread whose `predicate` holds; without one, in each.
+
+    A mode is told by its offsets: with `im2colOffsets` it is im2col, else tiles.
+    """
+    from ...dialects import nvgpu
+
+    what = "CpAsyncBulkTensorGlobalToSharedClusterOp"
+    kernel_only(what)
+    wanted = getattr(mode if mode is not None else loadMode, "name", "TILE")
+    if wanted != ("IM2COL" if len(im2colOffsets) else "TILE"):
+        raise error(DSLUserCodeTypeError, f"{what} of mode {wanted} with {len(im2colOffsets)} offsets", depth=2)
+    if group is not None:
+        raise error(DSLUserCodeTypeError, f"{what} with a group: copies of two blocks together need sm_100", depth=2)
+    target, barrier = pointer(dstMem, what, "smem"), pointer(mbar, what, "smem")
+    map_ = pointer(tmaDescriptor, what)
+    places = [i32(_number(c)) for c in coordinates]
+    offsets = [Int16(_number(c)).ir_value() for c in im2colOffsets]
+    mask, policy = (
+        None if x is None else kind(_number(x)).ir_value() for x, kind in ((multicastMask, Int16), (l2CacheHint, Int64))
+    )
+
+    def copy() -> None:
+        nvgpu.tma.tma_load(map_, target, barrier, places, offsets=offsets, mask=mask, policy=policy)
+
+    if predicate is None:
+        copy()
+        return
+    branch = tracing.emit("scf.if", (), (i1(predicate),), regions=2)
+    with ir.InsertionPoint(branch.regions[0].blocks.append()):
+        copy()
+        tracing.emit("scf.yield")
+
+
 def __getattr__(name: str) -> Any:
     if name == "__all__":  # `from ... import *` takes both
         return [known for known in __dir__() if not known.startswith("_")]
-    return getattr(dialect_module("nvvm"), name)
+    return getattr(dialect_module("nvvm"), _OLDER_NAMES.get(name, name))
 
 
 def __dir__() -> list[str]:

@@ -47,6 +47,10 @@ class AddressSpace(enum.Enum):
     def __str__(self) -> str:
         return self.name
 
+    def __index__(self) -> int:
+        """The number of the space in LLVM: programs make its pointer types with it."""
+        return self.value
+
     __hash__ = object.__hash__  # the members are single objects; Enum's own costs a call in Python
 
 
