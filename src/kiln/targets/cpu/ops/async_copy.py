@@ -63,14 +63,14 @@ def _cp_async_mbarrier_arrive(x: Expander, op: ir.Operation, _o: Types, _r: Type
 @HANDLERS.expands("cute_nvgpu.cp_async_bulk_commit")
 def _cp_async_bulk_commit(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     x.call(b, "kiln_cpu_commit", [_copies(x, op), b.i32(BULK)])
-    Hooks(x, op).commit(b, state.BULK)
+    Hooks(x, op).bulk_commit(b)
     return []
 
 
 @HANDLERS.expands("cute_nvgpu.cp_async_bulk_wait")
 def _cp_async_bulk_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     x.call(b, "kiln_cpu_wait_for_groups", [_copies(x, op), b.i32(BULK), b.i32(op.attributes["count"].value)])
-    Hooks(x, op).waited(b, op.attributes["count"].value, state.BULK)
+    Hooks(x, op).bulk_waited(b, op.attributes["count"].value, "read" in op.attributes)
     return []
 
 

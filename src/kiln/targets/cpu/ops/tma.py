@@ -16,8 +16,9 @@ from ...lowering.expansion import Handlers, Types
 from ..expand import Expander
 from ..runtime import tensor_maps, tma
 from ..runtime.in_kernels import leave
+from ..sanitizer.hooks import Hooks
 from .sync import fence
-from .warp import meet
+from .warp import lane_of, meet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,6 +68,7 @@ def replace(
     """Replace a field of a map in memory."""
     x.frame_of(op)
     wide = value if value.type == int_type(64) else b.value("arith.extsi", int_type(64), (value,))
+    Hooks(x, op).edit(b, map_)
     operands = [map_, b.i32(FIELDS.index(field)), b.i32(ordinal), wide]
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tensor_map_replace", operands, int_type(32)), "tensor_map_replace")
 
@@ -80,6 +82,8 @@ def _replace(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) ->
 
 def publish(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value) -> None:
     """Copy a map to global memory: every lane does when it comes, so that none does after others went on."""
+    first = b.if_(b.compare("eq", lane_of(x, b), b.i32(0)))
+    Hooks(x, op).publish(first, target, source)
     words = [b.load(int_type(64), b.byte_gep(source, 8 * n)) for n in range(tensor_maps.BYTES // 8)]
     for n, word in enumerate(words):
         b.store(word, b.byte_gep(target, 8 * n))
@@ -94,7 +98,9 @@ def _publish(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) ->
 
 
 @HANDLERS.expands("cute_nvgpu.tensor_map_release", "cute_nvgpu.tensor_map_acquire")
-def _order(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+def _order(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    way = op.name.rpartition("_")[2]
+    Hooks(x, op).fence(b, f"proxy.tensormap::generic.{way}.{op.attributes['scope'].value}")
     fence(b, op.attributes["scope"].value)
     return []
 
@@ -135,16 +141,11 @@ def load(
     """A box to shared memory of this block, or of those in `mask` (i16)."""
     x.function.copies = True
     wide = b.i32(-1) if mask is None else b.value("arith.extui", int_type(32), (mask,))
-    operands = [
-        x.frame_of(op),
-        map_,
-        target,
-        mbarrier,
-        *_places(x, op, b, coordinates, offsets),
-        b.i32(int(bool(offsets))),
-        wide,
-    ]
+    places, hooks = _places(x, op, b, coordinates, offsets), Hooks(x, op)
+    hooks.box(b, map_, target, mbarrier, places, "load", wide)
+    operands = [x.frame_of(op), map_, target, mbarrier, *places, b.i32(int(bool(offsets))), wide]
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tma_load", operands, int_type(32)), "TMA load")
+    hooks.mbarrier_after(b, mbarrier)
 
 
 def store(
@@ -154,7 +155,9 @@ def store(
     """A box to global memory, or combined with what is there."""
     x.function.copies = True
     kind = REDUCTIONS.index(reduction) + 1 if reduction else 0
-    operands = [x.frame_of(op), map_, source, *_places(x, op, b, coordinates, ()), b.i32(int(im2col)), b.i32(kind)]
+    places = _places(x, op, b, coordinates, ())
+    Hooks(x, op).box(b, map_, source, None, places, "reduce" if reduction else "store")
+    operands = [x.frame_of(op), map_, source, *places, b.i32(int(im2col)), b.i32(kind)]
     what = f"TMA reduction {reduction}" if reduction else "TMA store"
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tma_store", operands, int_type(32)), what)
 

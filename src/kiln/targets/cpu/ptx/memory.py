@@ -255,17 +255,21 @@ def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None
         return
     x.function.copies = True
     frame, hooks, bulk = x.frame_of(op), Hooks(x, op), "bulk" in modifiers
-    engine, watched = (b.i32(BULK), state.BULK) if bulk else (b.i32(COPY), state.COPY)
+    engine = b.i32(BULK if bulk else COPY)
+    commit = hooks.bulk_commit if bulk else lambda b: hooks.commit(b, state.COPY)
     if "commit_group" in modifiers:
         x.call(b, "kiln_cpu_commit", [frame, engine])
-        hooks.commit(b, watched)
+        commit(b)
     elif "wait_group" in modifiers or "wait_all" in modifiers:
         if "wait_all" in modifiers:
             x.call(b, "kiln_cpu_commit", [frame, engine])
-            hooks.commit(b, watched)
+            commit(b)
         count = m.bits(operands[0], 32) if operands else b.i32(0)
         x.call(b, "kiln_cpu_wait_for_groups", [frame, engine, count])
-        hooks.waited(b, count, watched)
+        if bulk:
+            hooks.bulk_waited(b, count, "read" in modifiers)
+        else:
+            hooks.waited(b, count, state.COPY)
     elif "mbarrier" in modifiers:
         mbarrier = m.pointer(operands[0], "shared")
         if "noinc" not in modifiers:  # one more arrival is missing until this one comes

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ....native import Ptr, inline, native, ref, size_of, u32, u64
 from .memory import allocate, clear, greater, lesser, many, raise_to
-from .state import GENERIC, Clock, Foreign, state
+from .state import BULK, GENERIC, MAPS, VIEWS, Clock, Foreign, state
 
 
 @inline
@@ -216,10 +216,10 @@ def release(into: Ptr[Clock]) -> None:
 
 
 @native
-def ordered(group: u32, tid: u32, clock: u32, proxy: bool) -> bool:
+def ordered(group: u32, tid: u32, clock: u32, view: u32) -> bool:
     """Whether an access of another identity at `clock` happened before now, for the running thread.
 
-    With `proxy`, for the async proxy of the running thread: what the generic proxy did counts if it was fenced.
+    With a `view`, for what works for it through another proxy: what the generic proxy did counts if it was fenced.
     """
     st = state.place
     thread = st.current
@@ -227,8 +227,11 @@ def ordered(group: u32, tid: u32, clock: u32, proxy: bool) -> bool:
     n = st.threads
     if group == st.group:
         index = tid
-        if proxy and tid < n * GENERIC:
-            index = tid + n * st.engines
+        if view != 0 and tid < n * GENERIC:
+            if view == MAPS:
+                index = tid % n + n * (st.engines + 2 * GENERIC + 1)
+            else:
+                index = tid + n * (st.engines + (view - 1) * GENERIC)
         if base != None:
             if numbers(base)[index] >= clock:
                 return True
@@ -246,4 +249,16 @@ def ordered(group: u32, tid: u32, clock: u32, proxy: bool) -> bool:
 @inline
 def sections(engines):
     """Of a clock, where so many engines are in use."""
-    return engines + GENERIC if engines > GENERIC else engines
+    return engines + VIEWS if engines > GENERIC else engines
+
+
+@inline
+def identity(engine):
+    """(who makes an access: the running thread or what it gave to an engine, and its time)."""
+    st = state.place
+    me, clock = engine * st.threads + st.tid, st.current.own[0]
+    if engine == BULK:
+        me, clock = BULK * st.threads + st.bulk_slot, st.bulk_phase
+    elif engine != 0:
+        clock = st.current.epoch[engine]
+    return me, clock

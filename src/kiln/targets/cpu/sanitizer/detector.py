@@ -12,6 +12,7 @@ from typing import Any
 
 from . import (  # noqa: F401 - they define functions
     barriers,
+    boxes,
     independent_threads,
     launches,
     mbarriers,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl import sanitizing
+from ....base_dsl.diagnostics import DSLWarning
 from ..runtime.records import Sizes
 from ..runtime.stuck import DeadlockFault
 from . import state as native
@@ -85,6 +87,9 @@ def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable
             detector.active = 0
             found = [_words(detector.findings[i], sanitizer) for i in range(detector.findings_count)]
             found = _once(found, [bool(detector.findings[i].modes) for i in range(detector.findings_count)])
+        for warning in [finding for finding in found if finding.rule in native.WARNINGS]:
+            found.remove(warning)
+            warnings.warn(str(warning), DSLWarning, stacklevel=2)
         if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
             found.append(_deadlock(failure))
         # an index that overflowed is out of bounds; what nobody has written, a race has not written yet

@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Any
 from ....base_dsl.target import value_bytes
 from ....mlir import ir
 from ...lowering.builder import Builder, int_type
-from .state import BULK, COPY, THREAD, WGMMA
+from .state import BULK, COPY, IN_GLOBAL, IN_SHARED, MAPS, RELEASED_MAPS, SOURCE, STORE, THREAD, WGMMA
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..expand import Expander
+
+
+_ORDERING = ("sync_warp", "tensor_map_publish")
+"""Meetings of lanes that order memory."""
 
 
 class Hooks:
@@ -66,11 +72,11 @@ class Hooks:
         """Before a meeting of lanes."""
         # the mask of an election is not the program's: it is all lanes
         if self.sanitizer is not None and what != "elect":
-            self._call(b, "meet", mask, self._site(what), int(what == "sync_warp"))
+            self._call(b, "meet", mask, self._site(what), int(what in _ORDERING))
 
     def met(self, b: Builder, what: str) -> None:
         """After it: shuffles and votes do not order memory."""
-        if self.sanitizer is not None and what == "sync_warp":
+        if self.sanitizer is not None and what in _ORDERING:
             self._call(b, "passed")
 
     # -- accesses ----------------------------------------------------------------------------------------
@@ -137,11 +143,16 @@ class Hooks:
         if self.sanitizer is None:
             return
         words = kind.replace("::", ".").split(".")
+        if "proxy" in words and "tensormap" in words:
+            self.sanitizer.use(SOURCE)
+            self._call(b, "view", RELEASED_MAPS if "release" in words else MAPS)
+            return
         if "proxy" in words:
-            self._call(b, "proxy_fence")
+            spaces = [IN_SHARED] * ("global" not in words) + [IN_GLOBAL] * ("shared" not in words)
+            self._call(b, "view", sum(spaces))
             return
         if words[0] == "mbarrier_init":
-            self._call(b, "proxy_fence")
+            self._call(b, "view", IN_SHARED)
         self._call(b, "fence", int("cta" not in words), int("sc" in words))
 
     # -- mbarriers ---------------------------------------------------------------------------------------
@@ -209,17 +220,50 @@ class Hooks:
         """Before a bulk copy; with an mbarrier, it takes its bytes from there. `combines`: with what is there, atomically."""
         if self.sanitizer is None:
             return
-        self.sanitizer.use(BULK)
-        self.access(b, source, bytes_, write=False, alignment=16, engine=BULK, what="bulk copy from")
+        self.sanitizer.use(BULK if mbarrier is not None else SOURCE)
+        reads, writes = (BULK, BULK) if mbarrier is not None else (SOURCE, STORE)
+        if mbarrier is not None:
+            self._call(b, "bulk", mbarrier, self._mbarrier_site(mbarrier, "mbarrier arrive"))
+        self.access(b, source, bytes_, write=False, alignment=16, engine=reads, what="bulk copy from")
         what = "bulk reduction of" if combines else "bulk copy to"
-        self.access(b, target, bytes_, write=True, alignment=16, engine=BULK, atomic=combines, what=what)
+        self.access(b, target, bytes_, write=True, alignment=16, engine=writes, atomic=combines, what=what)
         if mbarrier is not None:
             self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK)
+
+    def box(
+        self, b: Builder, map_: ir.Value, shared: ir.Value, mbarrier: ir.Value | None, places: Sequence[ir.Value], what: str,
+        mask: ir.Value | int = -1,
+    ) -> None:  # fmt: skip
+        """Before a copy of a box: `places` are its coordinates and offsets in memory and the number of coordinates."""
+        if self.sanitizer is None:
+            return
+        names = {"load": ("box to", "box of"), "store": ("box from", "box in"), "reduce": ("box from", "box into")}
+        self.sanitizer.use(BULK if what == "load" else SOURCE)
+        low, high, site = self.sanitizer.shared_place(self.x, self.op, shared, names[what][0])
+        sites = [self._site(names[what][1]), self._site("tensor map")]
+        arrival = 0 if mbarrier is None else self._mbarrier_site(mbarrier, "mbarrier arrive")
+        facts = self.sanitizer.facts[self.x.function.name]
+        facts.writes_unknown |= what != "load"
+        numbers = [list(names).index(what), mask, low, high, site, *sites, arrival, int(facts.swizzled)]
+        self._call(b, "box", map_, shared, b.null() if mbarrier is None else mbarrier, *places, *numbers)
+
+    def edit(self, b: Builder, map_: ir.Value) -> None:
+        """Before a tensor map in memory is changed."""
+        self.access(b, map_, 128, write=True, alignment=128, what="edit of a tensor map", written=False)
+
+    def publish(self, b: Builder, target: ir.Value, source: ir.Value) -> None:
+        """A warp copies a tensor map and releases it: what its first lane does."""
+        if self.sanitizer is not None:
+            self.sanitizer.use(SOURCE)
+            self.access(b, source, 128, write=False, alignment=128)
+            self.access(b, target, 128, write=True, alignment=128, what="edit of a tensor map")
+            self._call(b, "view", RELEASED_MAPS)
 
     def store_async(self, b: Builder, target: ir.Value, bytes_: int, mbarrier: ir.Value) -> None:
         """Before an asynchronous store that takes its bytes from an mbarrier."""
         if self.sanitizer is not None:
             self.sanitizer.use(BULK)
+            self._call(b, "bulk", mbarrier, self._mbarrier_site(mbarrier, "mbarrier arrive"))
             self.access(b, target, bytes_, write=True, alignment=4, engine=BULK, what="asynchronous store to")
             self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK)
 
@@ -240,6 +284,17 @@ class Hooks:
         if self.sanitizer is not None:
             self.sanitizer.use(engine)
             self._call(b, "waited", engine, left)
+
+    def bulk_commit(self, b: Builder) -> None:
+        """A group of bulk stores is committed."""
+        self.commit(b, STORE)
+        self.commit(b, SOURCE)
+
+    def bulk_waited(self, b: Builder, left: int | ir.Value, read: bool) -> None:
+        """After a wait for groups of bulk stores; `read`: only until their sources have been read."""
+        self.waited(b, left, SOURCE)
+        if not read:
+            self.waited(b, left, STORE)
 
     # -- products of warp groups -------------------------------------------------------------------------
 

@@ -22,8 +22,8 @@ from . import detector, inline, numeric, swizzles, undefined
 from .state import (
     ALIGNMENT_SHIFT,
     ATOMIC,
-    BULK,
     ENGINE_SHIFT,
+    GENERIC,
     GLOBAL,
     KINDS,
     MAX_LEAVES,
@@ -416,7 +416,7 @@ class Instrumentation:
             self.granule = min(self.granule, whole & -whole)
         facts = self.facts[x.function.name]
         looks = facts.swizzled and flags & SHARED and space != "dsmem"
-        plain = engine != BULK and not atomic and written and not swizzles.is_uniform(value)
+        plain = engine < GENERIC and not atomic and written and not swizzles.is_uniform(value)
         through = self._swizzle_of(address) if looks and plain else None
         more = {"swizzle": through.name} if through is not None else {}
         site = self.site(op, x, what, memory=name, start=start, element=element, element_bits=bits, **more)
@@ -439,6 +439,14 @@ class Instrumentation:
         if looks:
             swizzles.look(b, functools.partial(self.call, x, b), checked, bytes_, through, write, site)
         return b.value("llvm.inttoptr", ptr_type(), (checked,))
+
+    def shared_place(self, x: Expander, op: ir.Operation, address: ir.Value, what: str) -> tuple[int, int, int]:
+        """The bounds of the allocation that an address in shared memory is in, and the site of an access to it."""
+        origin, source = self._origin(x, address)
+        low, high, name = (source.start, source.end, source.name) if origin == "shared" else (0, _DYNAMIC_END, "")
+        start = -1 if high == _DYNAMIC_END else low
+        self.facts[x.function.name].ordered = True
+        return low, high, self.site(op, x, what, memory=name, start=start, element="bytes", element_bits=8)
 
     def bounds(self, x: Expander, op: ir.Operation, b: Builder, type_: ir.Type) -> None:
         """Check the coordinates of the access that follows: lowest, highest and extents, one for each mode."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from ....native import Ptr, address, i64, native, ref, size_of, u32, u64
 from ..runtime.records import Sizes
 from .barriers import leave_meetings
-from .clocks import clock_drop, clock_new, numbers, release, sections
+from .clocks import clock_drop, clock_new, identity, numbers, release, sections
+from .mbarriers import unseen_copies, unseen_stores
 from .memory import allocate, clear, copy, free_all, greater, lesser, many
 from .reporting import about, report
 from .state import (
     BARRIERS,
+    BULK,
     ENGINES,
     MAX_OBJECTS,
     RULE,
@@ -91,7 +93,9 @@ def launch(kinds: u32, kernel: u32, shift: u32, engines: u32, smem: u32, stream:
     st.lone = 0
     st.sequential = 0
     clear(ref(st).memo, 3)
-    clear(ref(st).proxy_memo, 2)
+    clear(ref(st).view_memo, 2)
+    st.bulk = None
+    st.bulk_count = 0
     clear(ref(st).product_memo, 2)
     st.kinds = kinds
     st.kernel = kernel
@@ -176,6 +180,8 @@ def group(arena: u64, sizes: Ptr[Sizes], number: u32) -> None:
         st.thread_array = many(Thread, n)
         st.cells = many(Cell, u64(st.cells_per_block) * blocks)
         st.tiles = None
+        st.bulk = None
+        st.bulk_count = 0
         st.slots = many(BarrierSlot, blocks * BARRIERS)
         st.meetings = many(Meeting, warps * 32)
         remote = u64(blocks) * st.identities
@@ -222,11 +228,14 @@ def forget(blocks: u32, warps: u32) -> None:
     for i in range(3):
         clock_drop(st.memo[i])
     for i in range(2):
-        clock_drop(st.proxy_memo[i])
+        clock_drop(st.view_memo[i])
         clock_drop(st.product_memo[i])
     clear(ref(st).memo, 3)
-    clear(ref(st).proxy_memo, 2)
     clear(ref(st).product_memo, 2)
+    clear(ref(st).view_memo, 2)
+    if st.bulk != None:
+        clear(st.bulk, st.threads)
+    st.bulk_count = 0
     st.free_arrays = st.arrays
     array = st.arrays
     while array != None:
@@ -249,6 +258,9 @@ def exit_() -> None:
     st.current.exited = 1
     st.exits += 1
     leave_meetings()
+    unseen_stores()
+    if st.exits == st.threads:
+        unseen_copies()
     if st.remote != None:
         rank = st.tid // st.per_block
         ending = st.endings[rank]
@@ -267,7 +279,8 @@ def all_known(rank: u32, clock: Ptr[Clock]) -> None:
     for i in range(st.identities):
         access = st.remote[rank * st.identities + i]
         if access.clock != 0 and numbers(clock)[i] < access.clock:
-            about(i % st.threads, "block-exited", access.site, access.site, st.group, st.tid, 0, 0, rank)
+            who = st.bulk[i - BULK * st.threads].thread if i // st.threads == BULK else i % st.threads
+            about(who, "block-exited", access.site, access.site, st.group, st.tid, 0, 0, rank)
 
 
 @native
@@ -275,8 +288,9 @@ def remote_access(rank: u32, engine: u32, site: u32) -> None:
     """The running thread accesses the shared memory of another block of its cluster."""
     st = state.place
     thread = st.current
-    access = st.remote[rank * st.identities + engine * st.threads + st.tid]
-    access.clock = thread.own[0] if engine == 0 else thread.epoch[engine]
+    me, clock = identity(engine)
+    access = st.remote[rank * st.identities + me]
+    access.clock = clock
     access.site = site
     first = rank * st.per_block
     started = False

@@ -10,7 +10,7 @@ from .clocks import acquire, clock_drop, clock_join, clock_new, numbers, release
 from .memory import clear, lesser, many, raise_to
 from .orders import location
 from .reporting import about, report, report_alone
-from .state import BULK, LOCATIONS, LOOKED, PASSED, PENDING, RING, RULE, Location, detector, state
+from .state import BULK, LOCATIONS, LOOKED, PASSED, PENDING, RING, RULE, SOURCE, BulkSlot, Location, detector, state
 
 ARRIVALS = (1 << 20) - 1
 """The bits of an mbarrier that count the arrivals it waits for."""
@@ -36,6 +36,7 @@ def mbarrier_init(address: u64, count: u32, site: u32) -> None:
     found.used = 0
     found.expected = 0
     found.got = 0
+    found.phases += 1
     if found.waits == None:
         found.waits = many(u32, st.threads)
     clear(found.waits, st.threads)
@@ -80,6 +81,7 @@ def mbarrier_arrive(address: u64, arrivals: u32, size: u32, site: u32, how: u32)
     if size != 0:
         if how == 1 + BULK:
             found.got += size
+            raise_to(ref(numbers(found.local))[BULK * st.threads + st.bulk_slot], st.bulk_phase)
         else:
             found.expected += size
             found.bytes_site = site
@@ -87,7 +89,7 @@ def mbarrier_arrive(address: u64, arrivals: u32, size: u32, site: u32, how: u32)
         release(found.local)
     if how == 1:
         release_into(found.local, thread.fences[0].base, ref(thread.fences[0]).own)
-    if how >= 2:
+    if how >= 2 and how != 1 + BULK:
         engine = how - 1
         if engine < st.engines:
             epoch = thread.epoch[engine]
@@ -108,8 +110,42 @@ def mbarrier_after(address: u64) -> None:
         found.published[found.parity] = found.local
         found.local = None
         found.parity = parity
+        found.phases += 1
         found.expected = 0
         found.got = 0
+
+
+@detector.export
+def bulk(address: u64, site: u32) -> None:
+    """The accesses that come now are those of a copy that brings its bytes to an mbarrier."""
+    st = state.place
+    found = mbarrier_at(address, site)
+    st.bulk_slot = 0
+    st.bulk_phase = 1
+    if found == None:
+        return
+    if st.bulk == None:
+        st.bulk = many(BulkSlot, st.threads)
+    if found.slot == 0:  # with more mbarriers than threads some share one
+        st.bulk_count += 1
+        found.slot = (st.bulk_count - 1) % st.threads + 1
+    st.bulk_slot = found.slot - 1
+    st.bulk_phase = found.phases + 1
+    slot = st.bulk[st.bulk_slot]
+    slot.thread = st.tid
+    slot.site = site
+    slot.given = st.bulk_phase
+    slot.place = address
+
+
+@native
+def unseen_copies() -> None:
+    """The threads of a group have ended: has somebody waited for every copy to shared memory?"""
+    st = state.place
+    for i in range(lesser(st.bulk_count, st.threads)):
+        slot = st.bulk[i]
+        if slot.given > slot.seen:
+            about(slot.thread, "copy-unseen", slot.site, slot.site, st.group, slot.thread, slot.place, 8)
 
 
 @native
@@ -159,6 +195,8 @@ def mbarrier_waited(address: u64, phase: u32, done: u32) -> None:
         found.waits[state.place.tid] = u32(LOOKED) if done != 0 else u32(0)
     if done != 0:
         acquire(found.published[phase & 1])
+        if found.slot != 0 and phase & 1 != found.parity:
+            raise_to(ref(state.place.bulk[found.slot - 1]).seen, found.phases)
 
 
 @detector.export
@@ -195,3 +233,11 @@ def waited(engine: u32, left: u32) -> None:
     count = thread.groups[engine]
     if count > left:
         raise_to(ref(thread).own + engine, thread.ring[engine * RING + ((count - left - 1) & (RING - 1))])
+
+
+@native
+def unseen_stores() -> None:
+    """The running thread ends: has it waited until its stores have read their sources?"""
+    thread = state.place.current
+    if thread.stored > thread.own[SOURCE]:
+        report_alone("store-unseen", thread.stored_site)

@@ -8,7 +8,20 @@ from __future__ import annotations
 from ....native import Ptr, inline, native, ref, u32, u64
 from .clocks import acquire, clock_drop, clock_hold, clock_join, clock_new, clock_union, numbers, release_into, tick
 from .memory import clear, many, raise_to
-from .state import GENERIC, LOCATIONS, SECTIONS, Clock, Location, Thread, detector, state
+from .state import (
+    GENERIC,
+    IN_GLOBAL,
+    IN_SHARED,
+    LOCATIONS,
+    MAPS,
+    RELEASED_MAPS,
+    SECTIONS,
+    Clock,
+    Location,
+    Thread,
+    detector,
+    state,
+)
 
 _MIX = 0x9E37_79B9_7F4A_7C15
 
@@ -168,29 +181,40 @@ def fenced_barrier(clock: Ptr[Clock]) -> None:
 
 
 @detector.export
-def proxy_fence() -> None:
-    """The async proxy of this thread learns what the thread knows."""
+def view(whose: u32) -> None:
+    """A fence between proxies: some of IN_SHARED, IN_GLOBAL, RELEASED_MAPS and MAPS now see what the thread knows."""
     st = state.place
     if st.active == 0 or st.engines <= GENERIC:
         return
     thread = st.current
-    for engine in range(GENERIC):
-        thread.own[st.engines + engine] = thread.own[engine]
+    see_more(ref(thread).own, u64(1), whose)
     base = thread.base
     if base != None:
-        if st.proxy_memo[0] != base:
+        if st.view_memo[0] != base or st.view_of != whose:
             made = clock_new()
             clock_join(made, base)
-            known = numbers(made)
-            n = u64(st.threads)
-            for i in range(n * GENERIC):
-                raise_to(ref(known)[n * st.engines + i], known[i])
+            see_more(numbers(made), u64(st.threads), whose)
             clock_hold(base)
-            clock_drop(st.proxy_memo[0])
-            clock_drop(st.proxy_memo[1])
-            st.proxy_memo[0] = base
-            st.proxy_memo[1] = made
-        clock_hold(st.proxy_memo[1])
+            clock_drop(st.view_memo[0])
+            clock_drop(st.view_memo[1])
+            st.view_memo[0] = base
+            st.view_memo[1] = made
+            st.view_of = whose
+        clock_hold(st.view_memo[1])
         clock_drop(base)
-        thread.base = st.proxy_memo[1]
+        thread.base = st.view_memo[1]
     tick(thread)
+
+
+@native
+def see_more(known: Ptr[u32], n: u64, whose: u32) -> None:
+    """Copy sections of a clock, each of `n` numbers, to those of the views."""
+    first = n * state.place.engines
+    maps = first + 2 * GENERIC * n
+    for bit, source, target, count in (
+        (IN_SHARED, u64(0), first, n * GENERIC), (IN_GLOBAL, u64(0), first + n * GENERIC, n * GENERIC),
+        (RELEASED_MAPS, u64(0), maps, n), (MAPS, maps, maps + n, n),
+    ):  # fmt: skip
+        if whose & bit != 0:
+            for i in range(count):
+                raise_to(ref(known)[target + i], known[source + i])

@@ -17,7 +17,7 @@ from .clocks import clock_drop, clock_hold, clock_join, clock_new, numbers, orde
 from .memory import raise_to
 from .reporting import report
 from .shadow import shared_access
-from .state import ENGINE_SHIFT, FLIGHTS, GENERIC, RING, RULE, SHARED, WGMMA, Registers, detector, state
+from .state import ENGINE_SHIFT, FLIGHTS, GENERIC, IN_SHARED, RING, RULE, SHARED, WGMMA, Registers, detector, state
 from .tiles import BITS, tile
 
 
@@ -41,8 +41,8 @@ def must_know(address: u64, site: u32) -> None:
         for i in range(first, ((offset + 15) >> st.shift) + 1):
             write = st.cells[rank * st.cells_per_block + i].write
             who = write.tid & 0x7FFF_FFFF
-            if write.clock != 0 and not ordered(write.group, who, write.clock, True):
-                known = who < st.threads * GENERIC and ordered(write.group, who, write.clock, False)
+            if write.clock != 0 and not ordered(write.group, who, write.clock, IN_SHARED):
+                known = who < st.threads * GENERIC and ordered(write.group, who, write.clock, 0)
                 rule = u32(RULE["proxy"]) if known else u32(RULE["write-read"])
                 report(rule, site, write.site, write.group, who, address, 16)
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from ....native import Ptr, i64, inline, native, ref, size_of, u32, u64
-from .clocks import clock_lowest, numbers, ordered
+from .clocks import clock_lowest, identity, numbers, ordered
 from .independent_threads import lone_touch
 from .launches import remote_access
 from .memory import allocate, clear, copy, greater, lesser, many
@@ -19,8 +19,12 @@ from .state import (
     ENGINE_SHIFT,
     GENERIC,
     GLOBAL,
+    IN_GLOBAL,
+    IN_SHARED,
+    MAPS,
     MAX_PAGES,
     NO_INIT,
+    OF_MAP,
     PAGE_SHIFT,
     RULE,
     SHARED,
@@ -115,11 +119,9 @@ def collide(rule, site, other, address, size):
 def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> None:
     """One access to the bytes of one cell, by the running thread or one of its engines."""
     st = state.place
-    thread = st.current
     group = st.group
     engine = (flags >> ENGINE_SHIFT) & 15
-    me = engine * st.threads + st.tid
-    clock = thread.own[0] if engine == 0 else thread.epoch[engine]
+    me, clock = identity(engine)
     writes, atomic = flags & WRITE != 0, flags & ATOMIC != 0
     shared = flags & SPACE_MASK == SHARED
     if engine == 0:  # once more?
@@ -127,24 +129,27 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
         if last.clock == clock and last.tid == me and last.group == group:
             if not writes or (not atomic and cell.read.clock == 0 and cell.atomic.clock == 0):
                 return
-    proxy = engine >= GENERIC
+    view = u32(0)
+    if engine >= GENERIC:
+        view = u32(IN_SHARED) if shared else u32(IN_GLOBAL)
+        view = u32(MAPS) if flags & OF_MAP != 0 else view
     unordered = False
     other = cell.write.tid & (_ATOMIC_BIT - 1)
     other_atomic = cell.write.tid & _ATOMIC_BIT != 0
     if cell.write.clock != 0 and not (other == me and cell.write.group == group and engine == 0):
-        unordered = not ordered(cell.write.group, other, cell.write.clock, proxy)
+        unordered = not ordered(cell.write.group, other, cell.write.clock, view)
     if unordered and not (atomic and other_atomic):
         if not (writes and cell.write.site == site and writes_what_is_there(address)):
             rule = u32(RULE["write-write"]) if writes else u32(RULE["write-read"])
             if other_atomic:
                 rule = u32(RULE["atomic"])
-            if proxy and other < st.threads * GENERIC and ordered(cell.write.group, other, cell.write.clock, False):
-                rule = u32(RULE["proxy"])
+            if view != 0 and other < st.threads * GENERIC and ordered(cell.write.group, other, cell.write.clock, 0):
+                rule = u32(RULE["map-proxy"]) if view == MAPS else u32(RULE["proxy"])
             collide(rule, site, cell.write, address, size)
     if cell.atomic.clock != 0 and not atomic:
         before = cell.atomic.tid & (_ATOMIC_BIT - 1)
         if not (before == me and cell.atomic.group == group):
-            if not ordered(cell.atomic.group, before, cell.atomic.clock, proxy):
+            if not ordered(cell.atomic.group, before, cell.atomic.clock, view):
                 collide(RULE["atomic"], site, cell.atomic, address, size)
     if writes:
         check_readers(cell, me, engine, site, shared, address, size)
@@ -172,7 +177,7 @@ def check_readers(cell: Ptr[Cell], me: u32, engine: u32, site: u32, shared: bool
             for i in range(st.identities):
                 reader = array[i]
                 if reader.clock != 0 and not (i == me and engine == 0):
-                    if not ordered(st.group, i, reader.clock, False):
+                    if not ordered(st.group, i, reader.clock, 0):
                         report(RULE["read-write"], site, reader.site, st.group, i, address, size)
         spare = Ptr[Spare](array) - 1
         spare.next = st.free_arrays
@@ -181,7 +186,7 @@ def check_readers(cell: Ptr[Cell], me: u32, engine: u32, site: u32, shared: bool
     for reader in (cell.read, cell.other):
         known = reader.tid == me and reader.group == st.group and engine == 0
         if reader.clock != 0 and not known:
-            if not ordered(reader.group, reader.tid, reader.clock, False):
+            if not ordered(reader.group, reader.tid, reader.clock, 0):
                 collide(RULE["read-write"], site, reader, address, size)
 
 
@@ -214,10 +219,10 @@ def record_read(cell: Ptr[Cell], me: u32, clock: u32, site: u32, shared: bool) -
     read = cell.read
     if read.clock != 0:
         mine = read.tid == me and read.group == st.group
-        if not mine and not ordered(read.group, read.tid, read.clock, False):
+        if not mine and not ordered(read.group, read.tid, read.clock, 0):
             other = cell.other
             free = other.clock == 0 or (other.tid == me and other.group == st.group)
-            if not shared or free or ordered(other.group, other.tid, other.clock, False):
+            if not shared or free or ordered(other.group, other.tid, other.clock, 0):
                 copy(other, read)
             else:
                 array = readers_new()

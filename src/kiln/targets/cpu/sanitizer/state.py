@@ -31,14 +31,24 @@ ENGINES = (
     Engine("", "generic"),
     Engine("an asynchronous copy of ", "generic"),
     Engine("a bulk copy of ", "async"),
+    Engine("a bulk store of ", "async"),
+    Engine("a bulk store of ", "async"),
     Engine("a wgmma of ", "async"),
 )
 """Those of the generic proxy come first. At most 16."""
-THREAD, COPY, BULK, WGMMA = range(len(ENGINES))
+THREAD, COPY, BULK, STORE, SOURCE, WGMMA = range(len(ENGINES))
+"""BULK is what ends at an mbarrier: its identities are those of the mbarriers that threads give copies to (`mbarriers.py`), since copies
+to several may end in any order. A bulk store ends with its group: its writes are STORE's, its reads, which may be waited for by
+themselves, SOURCE's."""
 GENERIC = sum(engine.proxy == "generic" for engine in ENGINES)
 assert all(engine.proxy == "generic" for engine in ENGINES[:GENERIC])
-SECTIONS = len(ENGINES) + GENERIC
-"""Of a clock, at most: one for each engine, and what the async proxy was told of each generic one."""
+IN_SHARED, IN_GLOBAL, RELEASED_MAPS, MAPS = 1, 2, 4, 8
+"""What fences tell of the generic proxy (`orders.view`), as bits: the async proxy, of shared and of global memory; who acquires tensor
+maps; copies that read tensor maps."""
+VIEWS = 2 * GENERIC + 2
+SECTIONS = len(ENGINES) + VIEWS
+"""Of a clock, at most: one for each engine, then one for each generic engine as the async proxy sees shared memory, the same of global
+memory, then threads as their tensor maps were released, and as copies see them."""
 
 
 # accesses: bits of the flags
@@ -46,6 +56,8 @@ WRITE, ATOMIC = 1, 2
 SPACE_SHIFT, ENGINE_SHIFT, NO_INIT, ALIGNMENT_SHIFT = 2, 5, 1 << 9, 10
 """Three bits for the space, four for the engine; what it reads need not have been written; six bits for the power of two that an
 address must be a multiple of."""
+OF_MAP = 1 << 16
+"""It is a copy's read of its tensor map."""
 SHARED, GLOBAL = 1 << SPACE_SHIFT, 2 << SPACE_SHIFT
 SPACES = {SHARED: "shared", GLOBAL: "global"}
 SPACE_MASK = 7 << SPACE_SHIFT
@@ -69,11 +81,12 @@ MAX_PAGES = 1 << 20
 LOCATIONS = 1 << 14
 """Entries of the table of addresses that order memory: atomics and mbarriers (a power of two)."""
 _RULES_OF_KIND = {
-    "race": ("read-write", "write-read", "write-write", "atomic", "proxy", "in-flight", "unfenced"),
-    "memory": ("bounds", "alignment", "uninitialized", "read-only", "swizzle"),
+    "race": ("read-write", "write-read", "write-write", "atomic", "proxy", "map-proxy", "in-flight", "unfenced"),
+    "memory": ("bounds", "alignment", "uninitialized", "read-only", "swizzle", "negative"),
     "sync": (
         "divergent", "other-way", "barrier-exited", "count", "mbarrier-init", "mbarrier-twice", "mbarrier-overflow", "mbarrier-bytes",
-        "mbarrier-phase", "lanes-site", "lanes-mask", "lanes-exited", "block-exited", "block-started",
+        "mbarrier-phase", "lanes-site", "lanes-mask", "lanes-exited", "block-exited", "block-started", "copy-unseen",
+        "store-unseen",
     ),
     "numeric": ("not-finite", "index-overflow"),
 }  # fmt: skip
@@ -82,6 +95,8 @@ RULES = tuple(KIND_OF_RULE)
 """What a finding says: `Finding.rule` is the number."""
 RULE = {name: number for number, name in enumerate(RULES)}
 assert len(RULES) <= 32  # bits of a word
+WARNINGS = ("store-unseen",)
+"""Rules that public programs break and that no GPU takes offence at: told, but no findings."""
 
 
 @struct
@@ -140,6 +155,8 @@ class Thread:
     groups: Array[u32, len(ENGINES)]  # committed so far
     exited: u32
     depended: u32  # it has waited for the launches before
+    stored: u32  # the time of its last store of a box, as SOURCE's
+    stored_site: u32
     fenced: u32  # it has accessed nothing since a sequentially consistent fence of the GPU's scope
     ring: Array[u32, len(ENGINES) * RING]  # the epoch of each committed group
     flights: Array[Registers, FLIGHTS]  # that products use which are not complete
@@ -228,6 +245,17 @@ class Meeting:
 
 
 @struct
+class BulkSlot:
+    """An mbarrier that copies bring bytes to."""
+
+    thread: u32  # that gave the last one
+    site: u32
+    given: u32  # the phase that it was given in
+    seen: u32  # the last complete phase that somebody waited for
+    place: u64
+
+
+@struct
 class Location:
     """An address that orders memory."""
 
@@ -248,6 +276,8 @@ class Location:
     wait_site: u32
     arrive_site: u32
     born: u32  # an address in shared memory: the group it belongs to, plus 1; else 0
+    slot: u32  # of an mbarrier that copies bring bytes to: its place in `State.bulk`, plus 1
+    phases: u32  # of an mbarrier: complete ones so far, over all its initializations
 
 
 @struct
@@ -372,8 +402,13 @@ class State:
     limit: u64
     remote: Ptr[Reader]  # of clusters: for each block and identity, its last access to that block's memory from another
     endings: Ptr[Ending]  # for each block
+    bulk: Ptr[BulkSlot]  # one for each thread of the group
+    bulk_count: u32
+    bulk_slot: u32  # of the copy whose accesses come now
+    bulk_phase: u32  # its time, plus 1
     memo: Array[Ptr[Clock], 3]
-    proxy_memo: Array[Ptr[Clock], 2]
+    view_memo: Array[Ptr[Clock], 2]
+    view_of: u32
     product_memo: Array[Ptr[Clock], 2]
     product_memo_place: u32  # the number by which the second one knows more
     product_memo_epoch: u32

@@ -34,7 +34,7 @@ class Case:
     other_block: Triple
     other_thread: Triple
     engine: int
-    """Whose access the other side's is: a thread's (0), or that of one of its engines (`state.ENGINES`)."""
+    """Whose access the other side's is: a thread's (0), or that of one of its `state.ENGINES`."""
     before: bool
     """The other side is of the launch before."""
     space: str
@@ -70,7 +70,11 @@ _VERBS = {
     "asynchronous copy to": "copies (asynchronously) to", "asynchronous copy from": "copies (asynchronously) from",
     "bulk copy to": "copies (in bulk) to", "asynchronous store to": "stores (asynchronously) to", "bulk copy from": "copies (in bulk) from",
     "wgmma": "executes a wgmma that reads",
+    "box to": "loads a box to", "box from": "stores a box from", "box of": "loads a box of", "box in": "stores a box in",
+    "box into": "combines a box with", "tensor map": "copies by the tensor map in", "edit of a tensor map": "edits the tensor map in",
 }  # fmt: skip
+_OF_BOXES = ("box to", "box from")
+"""Accesses of boxes to shared memory."""
 _DONE = {"read-write": "read", "write-read": "wrote", "write-write": "wrote"}
 
 
@@ -88,6 +92,16 @@ def _race(case: Case) -> Words:
     return text, _what_is_missing(case), f"{'written' if done == 'wrote' else done} here by {other.rstrip(',')}"
 
 
+_WAITS = {
+    native.COPY: "wait for the copy first: cp_async_wait_group and a barrier, or the mbarrier it arrives at",
+    native.BULK: "wait for the copy first: the mbarrier that it brings its bytes to",
+    native.STORE: "the thread that stores commits its group and waits for it, cp_async_bulk_wait_group(0), and a barrier follows",
+    native.SOURCE: "the thread that stores commits its group and waits until it is read, cp_async_bulk_wait_group(0, read=True), and a barrier follows",
+    native.WGMMA: "wait for the product first: warpgroup.wait_group(n) that covers its group, then the barrier or mbarrier that frees the memory",
+}
+"""What ends the work of each engine."""
+
+
 def _what_is_missing(case: Case) -> str:
     if case.before and case.record.rule == native.RULE["read-write"]:
         return (
@@ -95,12 +109,8 @@ def _what_is_missing(case: Case) -> str:
         )
     if case.before:
         return "let this kernel call griddepcontrol_wait() first, or launch both on one stream without use_pdl"
-    if case.engine == 1:
-        return "wait for the copy first: cp_async_wait_group and a barrier, or the mbarrier it arrives at"
-    if case.engine == native.WGMMA:
-        return "wait for the product first: warpgroup.wait_group(n) that covers its group, then the barrier or mbarrier that frees the memory"
     if case.engine:
-        return "wait for the copy first: the mbarrier that it brings its bytes to, or cp_async_bulk_wait_group"
+        return _WAITS[case.engine]
     if case.space == "global" and case.block != case.other_block:
         return "blocks of a launch are not ordered: use atomics with release and acquire, or a second launch"
     if case.block != case.other_block:
@@ -114,6 +124,14 @@ def _proxy(case: Case) -> Words:
     return (
         f"{case.me} {_phrase(case.site.what, case.memory)} in the async proxy; {case.other} wrote it, and no fence tells the async proxy so",
         "the writer calls fence_proxy(...) for the async proxy before the barrier that precedes the copy or product",
+        f"written here by {case.other}",
+    )
+
+
+def _map_proxy(case: Case) -> Words:
+    return (
+        f"{case.me} copies by the tensor map in {case.memory}; {case.other} wrote it, and no release and acquire of tensor maps lie between",
+        "after the write: cp_fence_tma_desc_release or fence_tma_desc_release; then, in every warp that copies, fence_tma_desc_acquire",
         f"written here by {case.other}",
     )
 
@@ -221,8 +239,21 @@ def _read_only(case: Case) -> Words:
     return f"{case.me} writes {case.memory}, which is read-only", "pass an array that may be written", ""
 
 
+def _negative(case: Case) -> Words:
+    mode, coordinate = case.extra[0], case.extra[1]
+    return (
+        f"{case.me} stores a box at coordinate {coordinate - (1 << 64) if coordinate >> 63 else coordinate} of mode {mode}",
+        "a store starts inside the tensor, what exceeds its end is left out: only loads may start before it",
+        "",
+    )
+
+
+def _seen_through(site: SanitizedSite) -> str:
+    return "the swizzle of its tensor map" if site.what in _OF_BOXES else site.swizzle or "no swizzle"
+
+
 def _swizzle(case: Case) -> Words:
-    mine, theirs = (site.swizzle or "no swizzle" for site in (case.site, case.other_site))
+    mine, theirs = (_seen_through(site) for site in (case.site, case.other_site))
     tiles = f"through {mine}" if mine != theirs else f"through {mine} of a tile that starts elsewhere"
     return (
         f"{case.me} reads {case.memory} {tiles}; {case.other} wrote it through {theirs}, as the element of another place",
@@ -359,6 +390,22 @@ def _block_started(case: Case) -> Words:
     )
 
 
+def _copy_unseen(case: Case) -> Words:
+    return (
+        f"{case.me} gives a copy to shared memory that brings its bytes to {case.memory}, and its block ends without anybody having waited for that",
+        "wait for every copy: the memory belongs to another block when this one ends",
+        "",
+    )
+
+
+def _store_unseen(case: Case) -> Words:
+    return (
+        f"{case.me} ends while a bulk store that it gave may still read shared memory",
+        "commit the store and wait for it before the end: cp_async_bulk_commit_group(), cp_async_bulk_wait_group(0, read=True)",
+        "",
+    )
+
+
 # --- numbers ---------------------------------------------------------------------------------------------------------
 
 _OPERATORS = {"addf": "+", "subf": "-", "mulf": "*", "divf": "/", "remf": "%"}
@@ -394,13 +441,13 @@ def _index_overflow(case: Case) -> Words:
 
 
 _RULES: dict[str, Callable[[Case], Words]] = {
-    "read-write": _race, "write-read": _race, "write-write": _race, "atomic": _race, "proxy": _proxy,
+    "read-write": _race, "write-read": _race, "write-write": _race, "atomic": _race, "proxy": _proxy, "map-proxy": _map_proxy,
     "in-flight": _in_flight, "unfenced": _unfenced,
     "bounds": _bounds, "alignment": _alignment, "uninitialized": _uninitialized, "read-only": _read_only,
-    "swizzle": _swizzle,
+    "swizzle": _swizzle, "negative": _negative,
     "divergent": _divergent, "other-way": _other_way, "barrier-exited": _barrier_exited, "count": _count, "mbarrier-init": _mbarrier_init, "mbarrier-twice": _mbarrier_twice,
     "mbarrier-overflow": _mbarrier_overflow, "mbarrier-bytes": _mbarrier_bytes, "mbarrier-phase": _mbarrier_phase, "lanes-site": _lanes_site,
     "lanes-mask": _lanes_mask, "lanes-exited": _lanes_exited, "block-exited": _block_exited,
-    "block-started": _block_started,
+    "block-started": _block_started, "copy-unseen": _copy_unseen, "store-unseen": _store_unseen,
     "not-finite": _not_finite, "index-overflow": _index_overflow,
 }  # fmt: skip

@@ -1,0 +1,133 @@
+"""Copies of the tensor memory accelerator: the memory that boxes are copied from and to, row by row."""
+
+# pyright: reportReturnType=false, reportArgumentType=false
+# native code: None is null where a pointer is declared, and a Python number becomes one of the type
+
+from __future__ import annotations
+
+from ....native import Ptr, address, i16, i32, i64, inline, local, native, u8, u32, u64
+from ..runtime.tensor_maps import BYTES, MAGIC, TensorMap
+from ..runtime.tma import ROW, bits_of, box_bytes, for_each_pixel, for_each_row, from_shared, mask_of, part_inside
+from .mbarriers import bulk, mbarrier_arrive
+from .reporting import report_alone
+from .shadow import global_access, shared_access
+from .state import (
+    ATOMIC,
+    BULK,
+    ENGINE_SHIFT,
+    GLOBAL,
+    NO_INIT,
+    OF_MAP,
+    SHARED,
+    SOURCE,
+    STORE,
+    WRITE,
+    detector,
+    state,
+)
+from .tiles import BITS, tile
+
+LOADS, STORES, REDUCES = range(3)
+"""What is done with a box."""
+
+
+@native
+def row_access(first: u64, bytes_: u32, flags: u32, site: u32, limit: u64) -> None:
+    """A row in global memory; few bytes that it shares with a neighbour are left out."""
+    st = state.place
+    part = (u64(1) << st.shift) - 1
+    start, end = first + part & ~part, first + bytes_ & ~part
+    if limit != 0 and first + bytes_ > limit:
+        report_alone("bounds", site, first, bytes_, first, limit)
+    elif end > start:
+        global_access(start, u32(end - start), flags, site, 0, True)
+    st.value = 0
+
+
+@inline
+def memory_end(base):
+    """Where the array that a tensor starts in ends; 0 if that is not known."""
+    st = state.place
+    end = u64(0)
+    for i in range(st.extents_count):
+        if base >= st.extent_low[i] and base < st.extent_high[i]:
+            end = max(end, st.extent_high[i])
+    return end
+
+
+@native
+def rows(map: Ptr[TensorMap], coordinates: Ptr[i32], offsets: Ptr[i16], shared: u64, flags: u32, site: u32) -> None:
+    """What a box has in global memory."""
+    st = state.place
+    bits, mask, start = bits_of(map), mask_of(map), coordinates[0]
+    before, count = part_inside(start, map.box[0], map.sizes[0])
+    skipped, bytes_ = before * bits >> 3, count * bits >> 3
+    first = u64(i64(start) * bits >> 3) + skipped
+    limit = memory_end(map.base)
+    row = local(u8, ROW)
+
+    def act(place, inside, at):
+        if inside and bytes_ != 0:
+            if flags & (WRITE | ATOMIC) == WRITE:  # threads that store the same do not race
+                from_shared(row, at, u32(map.box[0]) * bits >> 3, mask)
+                st.value = address(row + skipped)
+                st.value_for = place + first
+            row_access(place + first, bytes_, flags, site, limit)
+
+    if map.im2col != 0:
+        for_each_pixel(map, bits, coordinates, offsets, shared, act)
+    else:
+        for_each_row(map, bits, coordinates, shared, act)
+
+
+@inline
+def swizzle_code(map):
+    """The swizzle of a map as `tiles.tile` takes it: of absolute addresses, 4 bits on, by those 3 bits higher."""
+    return u32(map.swizzle) | u32(4 << BITS | 3 << 2 * BITS)
+
+
+@detector.export
+def box(
+    map: Ptr[TensorMap], shared: u64, mbarrier: u64, coordinates: Ptr[i32], offsets: Ptr[i16], count: u32, what: u32, mask: i32,
+    low: u32, high: u32, shared_site: u32, global_site: u32, map_site: u32, mbarrier_site: u32, swizzled: u32,
+) -> None:  # fmt: skip
+    """Before a copy. `mask`: blocks of the cluster that a load is for, negative: this one; `low` and `high` bound the allocation."""
+    st = state.place
+    if st.active == 0 or map.magic != MAGIC or map.rank != count:
+        return
+    bytes_ = box_bytes(map)
+    if shared & 127 != 0:
+        report_alone("alignment", shared_site, shared, bytes_, 128)
+    elif what == LOADS:
+        cluster = st.sizes.cluster[0] * st.sizes.cluster[1] * st.sizes.cluster[2]
+        mine = st.tid // st.per_block % cluster
+        first = True
+        for rank in range(cluster):
+            if (mask < 0 and rank == mine) or (mask >= 0 and u32(mask) >> rank & 1 != 0):
+                distance = u64(i64(rank) - mine) * st.chunk
+                bulk(mbarrier + distance, mbarrier_site)
+                engine = u32(BULK << ENGINE_SHIFT)
+                if first:
+                    rows(map, coordinates, offsets, shared, engine | GLOBAL, global_site)
+                    global_access(address(map), BYTES, engine | GLOBAL | OF_MAP, map_site, 0, True)
+                first = False
+                shared_access(shared + distance, bytes_, engine | SHARED | WRITE, shared_site, low, high, True)
+                if swizzled != 0:
+                    tile(shared + distance, bytes_, 0, swizzle_code(map), 1, shared_site)
+                flags = engine | u32(SHARED | ATOMIC | NO_INIT)
+                shared_access(mbarrier + distance, 8, flags, mbarrier_site, 0, u32(0x7FFF_FFFF), True)
+                mbarrier_arrive(mbarrier + distance, 0, bytes_, mbarrier_site, 1 + BULK)
+    else:
+        for mode in range(count):
+            if coordinates[mode] < 0:
+                report_alone("negative", shared_site, 0, 0, mode, u64(i64(coordinates[mode])))
+        reads = u32(SOURCE << ENGINE_SHIFT)
+        if swizzled != 0:
+            tile(shared, bytes_, 0, swizzle_code(map), 0, shared_site)
+        shared_access(shared, bytes_, reads | SHARED, shared_site, low, high, True)
+        global_access(address(map), BYTES, reads | GLOBAL | OF_MAP, map_site, 0, True)
+        writes = u32(STORE << ENGINE_SHIFT | WRITE | GLOBAL) | (u32(ATOMIC) if what == REDUCES else u32(0))
+        rows(map, coordinates, offsets, shared, writes, global_site)
+        thread = st.current
+        thread.stored = thread.epoch[SOURCE]
+        thread.stored_site = shared_site
