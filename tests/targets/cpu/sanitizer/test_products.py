@@ -35,9 +35,8 @@ def kernel_with(*wrong: str):
         a, b = descriptor(smem, 0), descriptor(smem, 8192)
         sums = cute.make_rmem_tensor(4, cute.Float32)
         held = cute.make_rmem_tensor(4, cute.Int32)
-        held.fill(0)
-        if "sums unset" not in wrong:
-            sums.fill(0.0)
+        if "registers unset" not in wrong:
+            held.fill(0)
         for i in range(cute.Int32(2)):
             for j in range(cute.Int32(18 if "operand unset" not in wrong else 17)):
                 words[j * 128 + t] = t + j
@@ -94,6 +93,11 @@ def test_the_right_kernel(extra):
         (["wait one less"], "reads element 1 of sums while a wgmma in flight adds to it"),
         (["commit"], "reads element 1 of sums while a wgmma in flight adds to it.*commit_group"),
         (["operand unset"], "reads words.*, which nobody has written"),
+        (["sums unset"], "executes a wgmma that adds to an element of sums, which nobody has written"),
+        (
+            ["from registers", "registers unset"],
+            "executes a wgmma whose A is an element of held, which nobody has written",
+        ),
         (["from registers", "registers unfenced"], "executes a wgmma whose A in registers it wrote, and no fence"),
         (["from registers", "operand overwritten"], "writes element 1 of held while a wgmma in flight reads it"),
     ],

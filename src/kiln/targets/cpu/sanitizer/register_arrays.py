@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ....dialects import cute
+from ....dialects.definition import number
 from ....mlir import ir
 from ...lowering.builder import constant_values
 
@@ -58,12 +59,30 @@ def unproven_arrays(entry: ir.Block, places: dict[ir.Value, RegisterPlace]) -> s
                     written[array] = written.get(array, 0) | bits
                 elif not stores and (start is None or bits & ~written.get(array, 0)):
                     unproven.add(array)
+            for used, bytes_, reads, writes in registers_of(op):
+                if used in places:
+                    array, start = id(places[used].array), places[used].constant()
+                    bits = -1 if start is None or start < 0 else ((1 << bytes_) - 1) << start
+                    if reads and bits & ~written.get(array, 0):
+                        unproven.add(array)
+                    if writes and bits > 0:
+                        written[array] = written.get(array, 0) | bits
             for region in op.regions:
                 for inner in region.blocks:
                     visit(inner, dict(written))
 
     visit(entry, {})
     return unproven
+
+
+def registers_of(op: ir.Operation) -> list[tuple[ir.Value, int, bool, bool]]:
+    """(address, bytes, whether they may be read, whether they are written) of the registers of a product of a warp group."""
+    if op.name != "cute_nvgpu.wgmma":
+        return []
+    d, a, _, accumulate = op.operands
+    bytes_ = number(op, "n") // 2 * cute.element_bits(cute.info(d.type).element) // 8
+    adds = constant_values(accumulate) != [0]
+    return [(d, bytes_, adds, True), *([(a, 16, True, False)] if str(a.type) != "i64" else [])]
 
 
 def _span(op: ir.Operation, pointer: ir.Value, place: RegisterPlace, stores: bool) -> tuple[int | None, int]:

@@ -17,7 +17,7 @@ from ....dialects.definition import text
 from ....dialects.nvgpu.warp import shuffle, vote
 from ....mlir import context, ir
 from ...lowering.builder import Builder, int_type, like
-from .register_arrays import RegisterArray, RegisterPlace, unproven_arrays
+from .register_arrays import RegisterArray, RegisterPlace, registers_of, unproven_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,9 @@ _ONES = {
     "e5m2": 0x3C3C3C3C, "s4": 0x11111111, "u4": 0x11111111, "f64": 0x3FF0000000000000,
 }  # fmt: skip
 """A register of ones, by the type of its elements."""
-_HARMLESS = {("cute.load", 0), ("cute.store", 1), ("cute.leaf", 0), ("cute.bounds", 0)}
+_HARMLESS = {
+    ("cute.load", 0), ("cute.store", 1), ("cute.leaf", 0), ("cute.bounds", 0), ("cute_nvgpu.wgmma", 0), ("cute_nvgpu.wgmma", 1),
+}  # fmt: skip
 """Uses of a register tensor's address that are followed, or do nothing to it."""
 _STORES = {
     "cute.store": 0, "cute_nvgpu.ordered_store": 1, "cute_nvgpu.atomic_rmw": 1, "cute_nvgpu.stmatrix": 1,
@@ -336,6 +338,8 @@ class _Watch:
             self._load(op)
         elif name == "cute.store" and op.operands[1] in self.places:
             self._store(op)
+        elif name == "cute_nvgpu.wgmma":
+            self._warp_group_product(op)
         elif name in _STORES:
             self._decides(op, [op.operands[_STORES[name]]], "write")
             self._decides(op, [v for i, v in enumerate(op.operands) if i != _STORES[name]], "address")
@@ -385,6 +389,25 @@ class _Watch:
             shadow = shadow if like(value.type, int_type(1)) == like(stored, int_type(1)) else self._whole(b, shadow)
             new = b.value("arith.extsi", stored, (shadow,))
         b.store(new, address, alignment)
+
+    def _warp_group_product(self, op: ir.Operation) -> None:
+        """A product reads A in registers and, if it adds to them, its sums, which are set from then on."""
+        from .instrument import call
+
+        for used, bytes_, reads, writes in registers_of(op):
+            if used not in self.places:
+                continue
+            b, place = Builder(ir.InsertionPoint(op), op.location), self.places[used]
+            address, alignment = self._address(b, place, b.i64(0), cute.info(used.type).element, bytes_)
+            words = ir.VectorType.get([bytes_ // 4], int_type(32), loc=op.location)
+            if reads:
+                shadow = b.compare("ne", b.load(words, address, alignment), b.const(words, 0))
+                bad = self._whole(b, shadow)
+                bad = b.binary("andi", bad, op.operands[3]) if writes else bad
+                site = self.sanitizer.site_in(op, self.kernel, "sums of a wgmma" if writes else "A of a wgmma")
+                call(self.expansion, b.if_(bad), "undefined", 0, 0, site, place.array.site, -1)
+            if writes:
+                b.store(b.const(words, 0), address, alignment)
 
     def _computed(self, op: ir.Operation, b: Builder) -> ir.Value:
         """The shadow of an operation's result."""

@@ -223,6 +223,8 @@ def _unset(case: Case) -> Words:
         "write": f"writes {case.memory} with",
         "address": "accesses memory at an address that depends on",
         "branch": "takes a branch that depends on",
+        "sums of a wgmma": "executes a wgmma that adds to",
+        "A of a wgmma": "executes a wgmma whose A is",
     }[case.site.what]
     if case.other_site.what == "register tensor":
         name, element = case.other_site.memory, case.extra[0]
