@@ -169,7 +169,7 @@ _SUSPENDS = {
     for name in (
         "barrier", "sync_warp", "shuffle", "vote", "redux", "elect_one", "match", "mbarrier_wait", "mbarrier_try_wait",
         "mbarrier_test_wait", "mma_sync", "ldmatrix", "ldmatrix_bytes", "stmatrix", "stmatrix_bytes", "cluster_wait",
-        "wgmma_wait",
+        "wgmma_wait", "set_max_register",
     )
 }  # fmt: skip
 

@@ -43,6 +43,13 @@ def explain(record: Context, site: Site, sites: Sequence[Site], details: bytes) 
         message, hint = refused_copy(record.arguments[0], site.message)
         where = where_in_kernel(record, site)
         return DSLUserCodeRuntimeError(f"{message}{where}", hint=hint, span=site.span, calls=site.calls)
+    if site.kind == "registers":
+        return WarpGroupFault(
+            f"{site.message} registers by threads that have {record.arguments[0]}{where_in_kernel(record, site)}",
+            hint="setmaxregister_decrease goes down and setmaxregister_increase up from what a thread has",
+            span=site.span,
+            calls=site.calls,
+        )
     if site.kind == "wgmma":
         what, hint = refused_product(record.arguments[0])
         where = where_in_kernel(record, site)

@@ -14,8 +14,47 @@ HANDLERS = Handlers()
 
 
 @HANDLERS.expands("cute_nvgpu.set_max_register")
-def _set_max_register(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
-    return []  # registers are not modelled
+def _set_max_register(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    set_registers(x, op, b, op.attributes["action"].value, op.attributes["count"].value)
+    return []
+
+
+def set_registers(x: Expander, op: ir.Operation, b: Builder, action: str, count: int) -> None:
+    """`setmaxnreg`, if it is known how many registers there are: as many as the blocks that a launch asks for leave to each."""
+    blocks = _blocks_together(x)
+    if not blocks:
+        return
+    frame = x.frame_of(op)
+    site, group_site = (
+        x.module.site(op, "registers", what, x.function.name)
+        for what in (f"setmaxnreg.{action} to {count}", "setmaxnreg")
+    )
+    given = [count, int(action == "inc"), blocks, site, group_site]
+
+    def again(c: Builder) -> tuple[ir.Value]:
+        status = x.call(c, "kiln_cpu_set_registers", [frame, *(c.i32(number) for number in given)], int_type(32))
+        must_wait = c.compare("ne", status, c.i32(0))
+        x.suspend(c.if_(must_wait))
+        return (must_wait,)
+
+    b.while_(again)
+
+
+def _blocks_together(x: Expander) -> int:
+    """How many blocks of the running kernel a launch wants on a multiprocessor; 0: it does not say."""
+    found: list[int] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if (
+            op.name == "cute.launch"
+            and op.attributes["kernel"].value == x.function.name
+            and "cute.min_blocks" in op.attributes
+        ):
+            found.append(op.attributes["cute.min_blocks"].value)
+        return ir.WalkResult.ADVANCE
+
+    x.module.module.operation.walk(visit)
+    return max(found, default=0)
 
 
 @HANDLERS.expands("cute_nvgpu.grid_dependency")

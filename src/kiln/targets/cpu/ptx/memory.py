@@ -186,7 +186,7 @@ def _griddepcontrol(m: Machine, modifiers: tuple[str, ...], _operands: list[Oper
 
 @INSTRUCTIONS.expands("prefetch", "prefetchu", "setmaxnreg", "discard", "applypriority")
 def _nothing(_m: Machine, _modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
-    """Caches and registers are not modelled."""
+    """Caches are not modelled, nor are registers that assembly asks for."""
 
 
 @INSTRUCTIONS.expands("nanosleep")

@@ -141,6 +141,9 @@ def initialize_frames(block: Ptr[BlockRecord], frame_size: u32, dim_x: u32, dim_
                 for engine in range(ENGINES):
                     frame.groups[engine] = 0
                 frame.products = 0
+                frame.registers = 0
+                frame.asks = 0
+                frame.asking = 0
 
 
 @waiting.export

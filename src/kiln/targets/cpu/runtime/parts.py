@@ -8,9 +8,9 @@ from typing import Any
 from ....base_dsl import settings
 from ....base_dsl.diagnostics import DSLRuntimeError
 from ...host import jit, runtime
-from . import engines, groups, launch_settings, launches, reductions, tensor_maps, threads, tma, wgmma
+from . import engines, groups, launch_settings, launches, reductions, registers, tensor_maps, threads, tma, wgmma
 
-assert engines.waiting is groups.waiting is threads.waiting  # they add to it
+assert engines.waiting is groups.waiting is threads.waiting is registers.waiting  # they add to it
 assert tma.accelerator is reductions.accelerator is tensor_maps.accelerator
 
 LAUNCH = jit.Part(launches.launching, needs=(runtime.REPORTS, runtime.SIGNALS), loaded=launch_settings.load)

@@ -55,6 +55,9 @@ class FrameHeader:
     woken_value: u32
     groups: Array[i32, ENGINES]  # of an engine's operations that this thread has committed
     products: u32  # of its warp group that this thread has come to
+    registers: u32  # that this thread may use
+    asks: u32  # for another number of registers, so far
+    asking: u32  # whether it waits for that
 
 
 @struct
@@ -144,7 +147,7 @@ class WarpGroup:
     done: u32  # products that are carried out
     begun: u32  # products that some thread has come to
     room: u32  # for products that are not done: a power of two
-    padding: u32
+    asked: u32  # how often threads have asked for another number of registers
     products: Ptr[Product]  # number i is at i % room
 
 
@@ -182,6 +185,10 @@ class BlockRecord:
     arriving: Array[Array[u32, WARPS], BARRIERS]  # lanes of warps of which others have yet to arrive
     warps: Array[Warp, WARPS]
     warp_groups: Array[WarpGroup, WARPS * WARP // WARP_GROUP]
+    registers_free: u32  # that warps gave back
+    registers_known: (
+        u32  # those of the pool, and those that all threads have asked for, both divided by 8, in 16 bits each
+    )
 
 
 @struct

@@ -113,6 +113,11 @@ def _missing(site: Site, threads: Sequence[Thread], group: Group) -> str:
         # the second word: warps of the group that have not come to its next product
         warps = {t.number // 128 * 4 + w for t in threads for w in range(4) if t.word >> 32 + w & 1}
         return f" (wgmma is not executed by the whole warp group: warp{'s' * (len(warps) > 1)} {ranges(warps)} did not come)"
+    if site.kind == "registers":
+        if site.message == "setmaxnreg":
+            return " (it is not executed by the whole warp group)"
+        known = threads[0].word >> 32  # as in `BlockRecord.registers_known`
+        return f" (the block needs {8 * (known >> 16)} registers, its pool has {8 * (known & 0xFFFF)})"
     if site.message == "barrier":
         counts = {
             (arrived, expected)

@@ -1,0 +1,53 @@
+"""`setmaxnreg`: warp groups give registers back, or wait until others have given back as many as they want more.
+
+A kernel starts with as many registers for each thread as fit into a multiprocessor with as many blocks as its launch asks for.
+These are the pool: what nobody gives back nobody gets.
+"""
+# pyright: reportReturnType=false
+
+from __future__ import annotations
+
+from ....native import Ptr, i32, i64, local, ref, u32
+from ...host.reports import fault
+from .records import WARP_GROUP, FrameHeader
+from .threads import ALL, COME_AGAIN, GO_ON, wait, waiting
+
+FILE = 65536
+"""Registers of a multiprocessor."""
+MOST = 256
+
+
+@waiting.export
+def set_registers(frame: Ptr[FrameHeader], count: u32, increases: i32, blocks: u32, site: i32, group_site: i32) -> i32:
+    """Change the registers of a thread when its whole warp group has come: whether to suspend and to come again."""
+    block, group = frame.block, ref(frame.block.warp_groups)[frame.thread // WARP_GROUP]
+    threads, first = block.threads, frame.thread // WARP_GROUP * WARP_GROUP
+    at_start = min(u32(FILE) // (threads * blocks) // 8 * 8, u32(MOST))
+    if block.registers_known == 0:
+        block.registers_known = (at_start * threads // 8) * 0x10001
+    before = frame.registers if frame.registers != 0 else at_start
+    if frame.asking == 0:
+        frame.asking = 1
+        frame.asks += 1
+        group.asked += 1
+        # how many a thread has at the start is the most that it can be: less than that may be an increase
+        wrong = count < frame.registers if increases != 0 else count > before
+        if wrong:
+            index, size, arguments = block.index, block.block_dim, local(i64, 1)
+            arguments[0] = before
+            x, rest = frame.thread % size[0], frame.thread // size[0]
+            fault(block.context, site, index[0], index[1], index[2], x, rest % size[1], rest // size[1], 1, arguments)
+    if group.asked < frame.asks * min(u32(WARP_GROUP), threads - first):
+        wait(frame, ref(group).asked, ALL, group.asked, group_site)
+        return COME_AGAIN
+    if frame.asking == 1:
+        frame.asking = 2
+        wanted = (block.registers_known >> 16) * 8 - before + count
+        block.registers_known = (block.registers_known & 0xFFFF) | (wanted // 8) << 16
+    if count > before + block.registers_free:
+        wait(frame, ref(block).registers_free, ALL, block.registers_free, site)
+        return COME_AGAIN
+    block.registers_free += before - count
+    frame.registers = count
+    frame.asking = 0
+    return GO_ON
