@@ -23,10 +23,6 @@ NOT_EXPANDED = {
     ("cpu", "cute_nvgpu.driver_launch"): "made by the NVIDIA target, in place of cute.launch",
     ("cpu", "cute_nvgpu.hold_registers"): "made by the NVIDIA target, for LLVM",
     ("nvidia", "cute_nvgpu.driver_launch"): "of host functions: `targets/nvidia/launch.py` expands it there",
-    (
-        "nvidia",
-        "cute_nvgpu.tensor_map_encode",
-    ): "of host functions: `targets/host/tensor_map_encode.py` expands it there",
 }
 """Operations without an expansion on a target, and why."""
 

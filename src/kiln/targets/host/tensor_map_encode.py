@@ -29,6 +29,8 @@ _INTERLEAVES, _PROMOTIONS, _FILLS = ("none", "16b", "32b"), ("none", "64b", "128
 
 @HANDLERS.expands("cute_nvgpu.tensor_map_encode")
 def _encode(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    if x.function.is_kernel:
+        raise made_in_kernel(op)
     _refuse_outliving(op.results[0], op)
     base, sizes, strides = op.operands
     i64, ptr = int_type(64), ptr_type()
@@ -51,6 +53,14 @@ def _encode(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> 
     x.fault(failed, x.module.site(op, "tensor_map", text(op, "tensor"), ""), numbers)
     x.end(failed)
     return [map_]
+
+
+def made_in_kernel(op: ir.Operation) -> Exception:
+    """The error for a map that a kernel makes."""
+    return report_at(
+        op.location, CompilerDiagnosticError, "a kernel makes a tensor map, which only host code can",
+        hint="make it in the @jit function and pass it to the kernel, which may edit a copy: cpasync.update_tma_descriptor",
+    )  # fmt: skip
 
 
 def _words(record: Any) -> int:

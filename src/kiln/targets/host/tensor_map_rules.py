@@ -44,4 +44,6 @@ def explained(tensor: str, rule: int, mode: int, value: int) -> tuple[str, str]:
         "element": tuple(ELEMENTS)[value] if rule == FILL else "",
     }
     of = f" of {tensor}" if tensor else ""
+    if "{mode}" in what:
+        hint += "; modes count from the contiguous one, which is 0"
     return f"cannot make the tensor map{of}: {what.format(**numbers)}", hint.format(**numbers)

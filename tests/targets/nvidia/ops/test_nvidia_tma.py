@@ -157,6 +157,22 @@ def test_architectures_without_them_are_named():
         compiled(CASES["edits"][0], arch_="sm_90")
 
 
+@pytest.mark.parametrize("target", ["nvidia", "cpu"])
+def test_a_kernel_makes_no_map(target):
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        BOX.encode(x)
+
+    @cute.jit
+    def main(x: cute.Tensor):
+        kernel(x).launch(grid=1, block=32)
+
+    x = cute.runtime.from_dlpack(np.zeros(BOX.memory, np.uint8), assumed_align=16)
+    with pytest.raises(CompilerDiagnosticError, match="a kernel makes a tensor map") as caught:
+        cute.compile(main, x, target=target)
+    assert caught.value.span is not None
+
+
 def test_what_an_instruction_has_as_part_of_itself_is_known():
     def body(_map, shared, _full, _out):
         tma.tensor_map_replace(shared, "swizzle_mode", i32(arch.thread_idx()[0]))

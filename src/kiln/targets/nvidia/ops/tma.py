@@ -10,6 +10,7 @@ from ....dialects import cute
 from ....dialects.definition import text
 from ....hardware import features
 from ....mlir import ir
+from ...host.tensor_map_encode import made_in_kernel
 from ...lowering.builder import constant_value, ptr_type
 from ...lowering.expansion import Handlers, Types
 from ..device_builder import DeviceBuilder, pointer_type, shared_address
@@ -54,6 +55,11 @@ def _generic(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
 
 def _rank(coordinates: ir.Value) -> str:
     return f"{len(cute.unpack(coordinates))}d"
+
+
+@HANDLERS.expands("cute_nvgpu.tensor_map_encode")
+def _encode(_x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: DeviceBuilder) -> list[ir.Value]:
+    raise made_in_kernel(op)
 
 
 @HANDLERS.expands("cute_nvgpu.tensor_map_address")
