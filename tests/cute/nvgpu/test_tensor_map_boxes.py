@@ -216,6 +216,39 @@ def test_dynamic_extents_and_strides_are_values():
     assert all(isinstance(v, str) for v in sizes + strides)
 
 
+@pytest.mark.parametrize(("operand", "blocks"), [("A", (1, 1, 2, 1)), ("B", (1, 4, 2, 1)), ("A", None)])
+def test_operands_of_a_tiled_mma(operand, blocks):
+    """Tiles lie in shared memory as (MMA, MMA_M or MMA_N, MMA_K); those that differ only in N share A, in M share B."""
+    k = warpgroup.OperandMajorMode.K
+    mma = utils.sm90.make_trivial_tiled_mma(Float16, Float16, k, k, Float32, (1, 1, 1), (64, 64))
+    outer = cute.make_layout(((64, 16), 2, 4, 3), stride=((64, 1), 4096, 16, 8192))
+    shared = cute.make_composed_layout(cute.make_swizzle(3, 4, 3), 0, outer)
+    make = {"A": cpasync.make_tiled_tma_atom_A, "B": cpasync.make_tiled_tma_atom_B}[operand]
+    found = {}
+
+    @cute.jit
+    def host(p: cute.Pointer):
+        x = cute.make_tensor(p, k_major(512, 256))
+        op = LOAD if blocks is None else MULTICAST
+        found["info"] = make(op, x, shared, (128, 128, 64), mma, blocks)
+
+    traced(host, pointer(Float16))
+    facts = found["info"].atom.trait.facts
+    share = 1 if blocks is None else blocks[2 if operand == "A" else 1]
+    assert (facts.box, facts.modes, facts.swizzle) == ((64, 128 // share, 1), ((1,), (0,), (2,)), "128b")
+    assert facts.values == 128 * 64
+    assert found["info"].smem_layout is shared
+
+
+def operand_atom(mma):
+    @cute.jit
+    def host(p: cute.Pointer):
+        x = cute.make_tensor(p, k_major(512, 256))
+        cpasync.make_tiled_tma_atom_A(LOAD, x, cute.make_layout(1), (128, 128, 64), mma)
+
+    traced(host, pointer(Float16))
+
+
 REFUSED = {
     "box": (
         lambda: made(Float16, cute.make_layout((512, 1024), stride=(1024, 1)), cute.make_layout((8, 512), stride=(512, 1)), (8, 512)),
@@ -256,6 +289,10 @@ REFUSED = {
     "no run": (
         lambda: made(Float16, k_major(512, 256), cute.make_layout((8, 64), stride=(128, 2)), (8, 64)),
         r"not along a mode of the tensor",
+    ),
+    "no tiled MMA": (
+        lambda: operand_atom(None),
+        r"make_tiled_tma_atom_A takes a tiled MMA, got NoneType",
     ),
     "modes": (
         lambda: made(Float16, cute.make_layout(512), cute.make_layout((8, 64)), (8, 64)),
