@@ -247,6 +247,35 @@ def run_packed(x: cute.Tensor, y: cute.Tensor):
     packed(x, y, 2.0).launch(grid=1, block=BLOCK)
 
 
+@cute.kernel
+def boxes(load: cute.CopyAtom, x: cute.Tensor, store: cute.CopyAtom, y: cute.Tensor, layout: Constexpr):
+    t, _, _ = arch.thread_idx()
+    full = arch.alloc_smem(Int64, 1)
+    shared = cute.make_tensor(arch.alloc_smem(Float16, cute.cosize(layout), alignment=1024), layout)
+    tile = cute.group_modes(shared, 0, 2)
+    to, source = cpasync.tma_partition(load, 0, cute.make_layout(1), tile, cute.group_modes(x, 0, 2))
+    back, target = cpasync.tma_partition(store, 0, cute.make_layout(1), tile, cute.group_modes(y, 0, 2))
+    if t < 32:
+        with arch.elect_one():
+            arch.mbarrier_init(full, 1)
+            arch.mbarrier_init_fence()
+            arch.mbarrier_arrive_and_expect_tx(full, cute.size_in_bytes(Float16, layout))
+        cute.copy(load, source, to, tma_bar_ptr=full)
+        arch.mbarrier_wait(full, 0)
+        cute.copy(store, back, target)
+        with arch.elect_one():
+            arch.cp_async_bulk_commit_group()
+            arch.cp_async_bulk_wait_group(0)
+
+
+@cute.jit
+def run_boxes(x: cute.Tensor, y: cute.Tensor):
+    layout = cute.make_layout((16, 64), stride=(64, 1))
+    load, a = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), x, layout, (16, 64))
+    store, b = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), y, layout, (16, 64))
+    boxes(load, a, store, b, layout).launch(grid=1, block=BLOCK)
+
+
 I32, F32, F16 = np.int32, np.float32, np.float16
 CASES = {
     "integers": launched(integers, I32, I32),
@@ -261,6 +290,7 @@ CASES = {
     "mbarriers": launched(mbarriers, I32, I32),
     "clusters": launched(clusters, I32, I32, cluster=2),
     "copies": launched(copies, F16, F16),
+    "boxes": lambda: run_boxes(*(from_dlpack(np.ones((16, 64), F16), assumed_align=16) for _ in range(2))),
     "mma m16n8k16": launched(product(Float16, (16, 8, 16)), F16, F32, block=32),
     "mma m16n8k8": launched(product(Float16, (16, 8, 8)), F16, F32, block=32),
     "assembly": launched(assembly, I32, I32),
