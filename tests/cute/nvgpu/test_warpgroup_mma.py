@@ -286,13 +286,16 @@ WRONG_CALLS = {
     "takes Float32 elements of C, got Float16": lambda mma, acc, a, b, t: (
         lambda wrong: cute.gemm(mma, wrong, a, b, wrong)
     )(cute.make_rmem_tensor(acc.shape, F16)),
-    "takes A as the descriptor of one call, got tensor<ptr<f32, rmem": lambda mma, acc, a, b, t: cute.gemm(
+    "takes A by descriptors of shared memory, got tensor<ptr<f32, rmem": lambda mma, acc, a, b, t: cute.gemm(
         mma, acc, cute.make_rmem_tensor((8, 1), F32), b, acc
     ),
-    r"takes B as the descriptor of one call, got 3": lambda mma, acc, a, b, t: cute.mma_atom_call(
+    "takes B by descriptors of shared memory, got 3": lambda mma, acc, a, b, t: cute.mma_atom_call(
         mma, acc[None, 0, 0], a[None, 0], 3, acc[None, 0, 0]
     ),
-    "takes A M-major|takes A MN-major, and its descriptor is K-major": lambda mma, acc, a, b, t: cute.gemm(
+    r"one call of a warp-group MMA takes 32 values of C, got the shape \(\(2,2,8\),1,2\)": lambda mma, acc, a, b, t: cute.mma_atom_call(
+        mma, mma.make_fragment_C(((2, 2, 8), 1, 2)), a[None, 0], b[None, 0], acc[None, 0, 0]
+    ),
+    "takes A MN-major, and its descriptor is K-major": lambda mma, acc, a, b, t: cute.gemm(
         cute.make_mma_atom(f16(a=MN)()), acc, a, b, acc
     ),
     "recast_tensor needs memory that has addresses, and the tensor holds descriptors": lambda mma, acc, a, b, t: cute.recast_tensor(a, F32),

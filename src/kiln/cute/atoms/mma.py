@@ -63,6 +63,13 @@ class MmaTrait(Trait):
         """One call: the tensors hold the values of one atom."""
         raise NotImplementedError
 
+    def gemm(self, d: Any, a: Any, b: Any, c: Any, rows: int, columns: int, depth: int | None, **kwargs: Any) -> None:
+        """All calls of (V, M, K) x (V, N, K) => (V, M, N); without the mode K `depth` is None."""
+        for k in (None,) if depth is None else range(depth):
+            for m, n in calls_in_order(rows, columns):
+                start = d if k else c
+                self.call(d[None, m, n], _part(a, m, k), _part(b, n, k), start[None, m, n], **kwargs)
+
 
 class RegisterMmaTrait(MmaTrait):
     """An operation whose operands all lie in registers, each a vector of a thread's values."""
@@ -112,6 +119,19 @@ class RegisterMmaTrait(MmaTrait):
     def call(self, d: Any, a: Any, b: Any, c: Any) -> None:
         left, right, start = (self.load(name, self.registers(name, x), 0) for name, x in zip("ABC", (a, b, c)))
         self.store(self.registers("C", d), 0, self.multiply(left, right, start))
+
+    def gemm(self, d: Any, a: Any, b: Any, c: Any, rows: int, columns: int, depth: int | None) -> None:
+        """Each operand is read once, and each result written once."""
+        sources = {name: self.registers(name, x) for name, x in zip("ABC", (a, b, c), strict=True)}
+        target = sources["C"] if d is c else self.registers("C", d)
+        sums = {(m, n): self.load("C", sources["C"], m + rows * n) for m in range(rows) for n in range(columns)}
+        for k in range(1 if depth is None else depth):
+            left = [self.load("A", sources["A"], m + rows * k) for m in range(rows)]
+            right = [self.load("B", sources["B"], n + columns * k) for n in range(columns)]
+            for m, n in calls_in_order(rows, columns):
+                sums[m, n] = self.multiply(left[m], right[n], sums[m, n])
+        for (m, n), value in sums.items():
+            self.store(target, m + rows * n, value)
 
 
 class MmaOp(Op):
@@ -459,13 +479,7 @@ def gemm(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any 
             f"gemm() of A {_shape(a)} and B {_shape(b)} into C {_shape(c)} and D {_shape(d)}",
             hint="A is (V, M, K), B is (V, N, K), C and D are (V, M, N)",
         )
-    if isinstance(trait, RegisterMmaTrait):
-        _register_gemm(trait, d, a, b, c, rows, columns, depth[0] if depth else 1)
-        return
-    for k in range(depth[0]) if depth else (None,):
-        for m, n in _order(rows, columns):
-            start = d if k else c
-            trait.call(d[None, m, n], _part(a, m, k), _part(b, n, k), start[None, m, n], **kwargs)
+    trait.gemm(d, a, b, c, rows, columns, depth[0] if depth else None, **kwargs)
 
 
 def _first(x: Any) -> Any:
@@ -493,22 +507,6 @@ def _part(x: Any, i: int, k: int | None) -> Any:
     return x[None, i] if k is None else x[None, i, k]
 
 
-def _order(rows: int, columns: int) -> list[tuple[int, int]]:
+def calls_in_order(rows: int, columns: int) -> list[tuple[int, int]]:
     """All (m, n), to and fro, so that neighbours share an operand."""
     return [(m, n if m % 2 == 0 else columns - 1 - n) for m in range(rows) for n in range(columns)]
-
-
-def _register_gemm(
-    trait: RegisterMmaTrait, d: Any, a: Any, b: Any, c: Any, rows: int, columns: int, depth: int
-) -> None:
-    """Each operand is read once, and each result written once."""
-    sources = {name: trait.registers(name, x) for name, x in zip("ABC", (a, b, c), strict=True)}
-    target = sources["C"] if d is c else trait.registers("C", d)
-    sums = {(m, n): trait.load("C", sources["C"], m + rows * n) for m in range(rows) for n in range(columns)}
-    for k in range(depth):
-        left = [trait.load("A", sources["A"], m + rows * k) for m in range(rows)]
-        right = [trait.load("B", sources["B"], n + columns * k) for n in range(columns)]
-        for m, n in _order(rows, columns):
-            sums[m, n] = trait.multiply(left[m], right[n], sums[m, n])
-    for (m, n), value in sums.items():
-        trait.store(target, m + rows * n, value)

@@ -32,9 +32,10 @@ from ...base_dsl.typing import (
     Uint8,
 )
 from ...hardware import mma_shapes
-from ..atoms.mma import MmaOp, MmaTrait
+from ..atoms.mma import MmaOp, MmaTrait, calls_in_order
 from ..layout.algebra import coalesce
-from ..layout.layout import Layout, make_layout, size
+from ..layout.int_tuple import pretty_str
+from ..layout.layout import Layout, make_layout, rank, size
 from ..tensor.pointer import AddressSpace, element_bits
 from ..tensor.tensor import TracedTensor, make_fragment_like, make_rmem_tensor
 from .access import memory
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...mlir import ir
-    from ..tensor.pointer import Pointer
+    from ..tensor.iterator import TensorIterator
 
 __all__ = [
     "Field", "MmaF8Op", "MmaF16BF16Op", "MmaI8Op", "MmaTF32Op", "OperandMajorMode", "OperandSource", "SmemLayoutAtomKind",
@@ -98,6 +99,12 @@ class WarpGroupMmaTrait(MmaTrait):
         super().__init__(op.shape_mnk, make_layout(_THREADS), layouts, (op.a_dtype, op.b_dtype, op.acc_dtype))
         self._major = {"A": op.a_major_mode, "B": op.b_major_mode}
         self._descriptors = ("B",) if in_registers else ("A", "B")
+        """The operands that are read from shared memory."""
+        a_major = OperandMajorMode.K if in_registers else op.a_major_mode
+        self._names = {
+            "a_type": PTX_NAMES[op.a_dtype], "b_type": PTX_NAMES[op.b_dtype], "a_major": a_major.name.lower(),
+            "b_major": op.b_major_mode.name.lower(),
+        }  # fmt: skip
 
     # -- fields ------------------------------------------------------------------------------------------
 
@@ -152,14 +159,32 @@ class WarpGroupMmaTrait(MmaTrait):
             return make_fragment_like(of, self.types["A"])
         return make_rmem_tensor(of.shape if isinstance(of, TracedTensor) else of, self.types[operand])
 
-    def _descriptor(self, operand: str, x: Any) -> ir.Value:
-        iterator = x._iterator if isinstance(x, TracedTensor) else None
-        if not isinstance(iterator, MatrixDescriptor) or size(x) != 1:
+    def _operand(self, operand: str, x: Any) -> TensorIterator:
+        """What the calls of an operand are found from: a descriptor, or a pointer to registers. Mode 0 holds the values of one call."""
+        if operand in self._descriptors:
+            return self._descriptor(operand, x)
+        tensor = memory(x, f"operand {operand} of a warp-group MMA", AddressSpace.rmem)
+        self._check_type(operand, tensor.element_type)
+        wanted, layout = self._values[operand], tensor.layout
+        values = layout[0] if isinstance(layout.shape, tuple) and size(layout) != wanted else layout
+        if coalesce(values) != make_layout(wanted):
             raise error(
                 DSLUserCodeTypeError,
-                f"a warp-group MMA takes {operand} as the descriptor of one call, got {x}",
+                f"a warp-group MMA takes the {wanted} values of {operand} of a call from registers in a row, got the layout "
+                f"{layout}",
+                hint=f"mode 0 holds the values of one call, as in what make_fragment_{operand} makes",
+                depth=4,
+            )
+        return tensor.iterator
+
+    def _descriptor(self, operand: str, x: Any) -> MatrixDescriptor:
+        iterator = x._iterator if isinstance(x, TracedTensor) else None
+        if not isinstance(iterator, MatrixDescriptor):
+            raise error(
+                DSLUserCodeTypeError,
+                f"a warp-group MMA takes {operand} by descriptors of shared memory, got {x}",
                 hint=f"tiled_mma.make_fragment_{operand}(thr_mma.partition_{operand}(tensor in shared memory))",
-                depth=3,
+                depth=4,
             )
         self._check_type(operand, iterator.dtype)
         if iterator.major is not self._major[operand]:
@@ -167,47 +192,56 @@ class WarpGroupMmaTrait(MmaTrait):
                 DSLUserCodeTypeError,
                 f"the MMA takes {operand} {self._major[operand].name}-major, and its descriptor is {iterator.major.name}-major",
                 hint=f"make_fragment_{operand} of the same MMA",
-                depth=3,
+                depth=4,
             )
-        return iterator.element(0).ir_value()
-
-    def _registers(self, operand: str, x: Any) -> Pointer:
-        """The first of a thread's values of an operand in registers, which lie one after the other."""
-        tensor = memory(x, f"operand {operand} of a warp-group MMA", AddressSpace.rmem)
-        self._check_type(operand, tensor.element_type)
-        wanted = self._values[operand]
-        if size(tensor) != wanted or coalesce(tensor.layout) != make_layout(wanted):
-            raise error(
-                DSLUserCodeTypeError,
-                f"a warp-group MMA takes the {wanted} values of {operand} of a call from registers in a row, got the layout "
-                f"{tensor.layout}",
-                hint=f"mode 0 holds the values of one call, as in what make_fragment_{operand} makes",
-                depth=3,
-            )
-        return tensor.iterator
+        return iterator
 
     def call(self, d: Any, a: Any, b: Any, c: Any) -> None:
+        for operand, x in zip("CAB", (d, a, b), strict=True):
+            held = 1 if operand in self._descriptors else self._values[operand]
+            if isinstance(x, TracedTensor) and size(x) != held:
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"one call of a warp-group MMA takes {held} values of {operand}, got the shape {pretty_str(x.shape)}",
+                    hint="cute.gemm does several calls: (V, M, K) x (V, N, K) => (V, M, N)",
+                    depth=3,
+                )
+        self._multiply(d, a, b, c, [(0, 0)], (None,))
+
+    def gemm(self, d: Any, a: Any, b: Any, c: Any, rows: int, columns: int, depth: int | None) -> None:
+        """One step along K after the other: products of a step have different sums, and none waits for the one before."""
+        self._multiply(d, a, b, c, calls_in_order(rows, columns), (None,) if depth is None else range(depth))
+
+    def _multiply(self, d: Any, a: Any, b: Any, c: Any, calls: list[tuple[int, int]], steps: Any) -> None:
         from ...dialects import nvgpu
 
-        sums = self._registers("C", d)
-        if c is not d and not _same_registers(sums, self._registers("C", c)):
+        places = {name: self._operand(name, x) for name, x in zip("CAB", (d, a, b), strict=True)}
+        if c is not d and (not _same_registers(places["C"], self._operand("C", c)) or c.layout != d.layout):
             raise error(
                 DSLUserCodeTypeError,
                 "a warp-group MMA adds to its accumulator: C and D are the same tensor",
                 hint="cute.gemm(tiled_mma, acc, a, b, acc); set(Field.ACCUMULATE, False) overwrites it",
-                depth=2,
+                depth=3,
             )
-        in_registers = "A" not in self._descriptors
-        left = self._registers("A", a).ir_value() if in_registers else self._descriptor("A", a)
-        names = {operand: "k" if major is OperandMajorMode.K else "mn" for operand, major in self._major.items()}
-        nvgpu.wgmma.wgmma(
-            sums.ir_value(), left, self._descriptor("B", b), Boolean(self.accumulate).ir_value(),
-            n=self.shape_mnk[1], k=self.shape_mnk[2], a_type=PTX_NAMES[self.types["A"]], b_type=PTX_NAMES[self.types["B"]],
-            a_major="k" if in_registers else names["A"], b_major=names["B"],
-        )  # fmt: skip
+        accumulate = Boolean(self.accumulate).ir_value()
+        sums = {at: _value(places["C"], d, at) for at in calls}
+        options = {"n": self.shape_mnk[1], "k": self.shape_mnk[2], **self._names}
+        for k in steps:
+            further = () if k is None else (k,)
+            left = {m: _value(places["A"], a, (m, *further)) for m in dict.fromkeys(m for m, _ in calls)}
+            right = {n: _value(places["B"], b, (n, *further)) for n in dict.fromkeys(n for _, n in calls)}
+            for m, n in calls:
+                nvgpu.wgmma.wgmma(sums[m, n], left[m], right[n], accumulate, **options)
 
 
-def _same_registers(first: Pointer, second: Pointer) -> bool:
+def _value(place: Any, tensor: TracedTensor, call: tuple[int, ...]) -> ir.Value:
+    """The descriptor, or the pointer, of a call: the coordinates of `tensor` without mode 0. A tensor of one call has no others."""
+    layout = tensor.offset_layout
+    offset = layout((0, *call)) if rank(layout) > 1 else 0
+    return (place.element(offset) if isinstance(place, MatrixDescriptor) else place.moved(offset)).ir_value()
+
+
+def _same_registers(first: Any, second: Any) -> bool:
     same = first._offset == second._offset
     return first._base == second._base and isinstance(same, bool) and same
 
