@@ -39,12 +39,19 @@ class Arrival:
 
 
 class ThreadArrival(Arrival):
-    """Each thread arrives when it says so, in its block or (the mask) in a block of the cluster."""
+    """Each thread arrives when it says so, in its block or (the mask) in a block of the cluster.
+
+    `publishes`: whether those who wait see what it wrote. Who only read what a buffer holds need not tell that to other blocks, for which
+    hardware waits until all its writes are known to the GPU.
+    """
 
     op = PipelineOp.AsyncThread
 
+    def __init__(self, publishes: bool = True) -> None:
+        self._scope = None if publishes else "cta"
+
     def arrive(self, barrier: Pointer, mask: Any) -> None:
-        arch.mbarrier_arrive(barrier, mask)
+        arch.mbarrier_arrive(barrier, mask, scope=self._scope)
 
 
 class CopyArrival(Arrival):

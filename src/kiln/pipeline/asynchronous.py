@@ -35,7 +35,7 @@ class PipelineAsync:
 
     __kiln_immutable__ = True
     _PRODUCER: Arrival = ThreadArrival()
-    _CONSUMER: Arrival = ThreadArrival()
+    _CONSUMER: Arrival = ThreadArrival(publishes=False)
 
     def __init__(
         self,

@@ -50,7 +50,6 @@ def _mbarrier_arrive(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Dev
               [address, count] if constant_value(count) != 1 else [address])  # fmt: skip
         return []
     space = "shared::cluster" if remote else "shared::cta"
-    scope = "cluster" if remote and scope == "cta" else scope
     if with_bytes:
         b.asm(f"mbarrier.arrive.expect_tx.{order}.{scope}.{space}.b64 _, [$0], $1;", "r,r", [address, size])
     elif constant_value(count) == 1:
