@@ -12,6 +12,7 @@ from tma_testing import Box, Map, coordinates, tile
 import kiln
 from kiln import cute
 from kiln.base_dsl.diagnostics import DSLWarning
+from kiln.base_dsl.sanitizing import SanitizerError
 from kiln.cute import arch
 from kiln.dialects import nvgpu
 
@@ -174,3 +175,183 @@ def test_what_a_store_wrote_is_seen_after_a_full_wait():
 def test_a_store_that_nobody_waits_for_is_a_warning():
     with pytest.warns(DSLWarning, match="may still read shared memory"):
         assert found(*stores("")) == []
+
+
+# --- edited maps ------------------------------------------------------------------------------------------------------
+
+
+def edits(change: str = "", where: str = "smem"):
+    """Warp 0 edits a map for each of two boxes; warp 1 loads through it."""
+
+    @cute.kernel
+    def kernel(given: Map, workspace: cute.Tensor, a: cute.Tensor):
+        t = arch.thread_idx()[0]
+        warp, lane = t // 32, t % 32
+        shared, full = tile(SIZE), arch.alloc_smem(cute.Int64, 1)
+        copy = cute.make_tensor(arch.alloc_smem(cute.Int64, 16, 128), cute.make_layout(16))
+        number = cute.Int64(given.number())
+        words = cute.make_tensor(cute.make_ptr(cute.Int64, number, cute.AddressSpace.gmem), cute.make_layout(16))
+        edited = copy if where == "smem" else workspace
+        if t < 16:
+            edited[t] = words[t]
+        if t == 0:
+            arch.mbarrier_init(full, 1)
+            arch.mbarrier_init_fence()
+        arch.sync_threads()
+        for k in kiln.range_constexpr(2):
+            if warp == 0:
+                if lane == 0:
+                    there = (a.iterator + 128 * k).toint()
+                    nvgpu.tma.tensor_map_replace(
+                        edited.iterator.ir_value(), "global_address", cute.Int64(there).ir_value()
+                    )
+                arch.sync_warp()
+                if where == "smem":
+                    nvgpu.tma.tensor_map_publish(workspace.iterator.ir_value(), copy.iterator.ir_value())
+                elif change != "no release":
+                    nvgpu.tma.tensor_map_release()
+            if change != "no barrier":
+                arch.sync_threads()
+            if warp == 1:
+                if change != "no acquire":
+                    nvgpu.tma.tensor_map_acquire(workspace.iterator.ir_value())
+                if lane == 0:
+                    arch.mbarrier_arrive_and_expect_tx(full, SIZE)
+                    nvgpu.tma.tma_load(
+                        workspace.iterator.ir_value(), shared.iterator.ir_value(), full.ir_value(), coordinates(0, 0)
+                    )
+                if change != "no wait":
+                    arch.mbarrier_wait(full, k)
+            arch.sync_threads()
+        arch.mbarrier_wait(full, 1)
+
+    @cute.jit
+    def main(a: cute.Tensor, workspace: cute.Tensor):
+        kernel(BOX.encode(a), workspace, a).launch(grid=1, block=64)
+
+    space = np.zeros(32, np.int64)
+    start = -space.ctypes.data % 128 // 8
+    return main, np.zeros(2 * BOX.memory, np.uint8), space[start : start + 16]
+
+
+@pytest.mark.parametrize("where", ["smem", "gmem"])
+def test_edited_maps(where):
+    assert found(*edits("", where)) == []
+    assert "map-proxy" in rules(*edits("no acquire", where))
+    assert {"write-read", "read-write"} & rules(*edits("no barrier", where))
+    assert "read-write" in rules(*edits("no wait", where))
+
+
+def test_maps_that_are_not_released():
+    assert "map-proxy" in rules(*edits("no release", "gmem"))
+
+
+# --- clusters ---------------------------------------------------------------------------------------------------------
+
+
+def multicast(change: str = ""):
+    """Two blocks load half of a tile each, for both, twice."""
+    box = Box("f32", (32, 16), (32, 8), "128b")
+
+    @cute.kernel
+    def kernel(source: Map, out: cute.Tensor):
+        t, rank = arch.thread_idx()[0], arch.block_idx_in_cluster()
+        shared, full = tile(2 * SIZE), arch.alloc_smem(cute.Int64, 1)
+        if t == 0:
+            arch.mbarrier_init(full, 1)
+            arch.mbarrier_init_fence()
+        if change == "no barrier after init":
+            arch.sync_threads()
+        else:
+            arch.cluster_arrive()
+            arch.cluster_wait()
+        for k in kiln.range_constexpr(2):
+            if t == 0:
+                arch.mbarrier_arrive_and_expect_tx(full, 2 * SIZE)
+                half = 0 if change == "same half" else rank
+                where = shared.iterator + half * SIZE
+                mask = cute.Int16({"only the other": 1, "only this": 2}.get(change, 3))
+                if change in ("only the other", "only this"):
+                    mask = cute.Int16(1) << cute.Int16((1 - rank) if change == "only the other" else rank)
+                nvgpu.tma.tma_load(
+                    source.address(), where.ir_value(), full.ir_value(), coordinates(0, 8 * half), mask=mask.ir_value()
+                )
+            arch.mbarrier_wait(full, k)
+            for i in range(t, 2 * SIZE, 32):
+                out[rank, i] = shared[i]
+            if change != "no barrier between" and k == 0:
+                arch.cluster_arrive()
+                arch.cluster_wait()
+
+    @cute.jit
+    def main(a: cute.Tensor, out: cute.Tensor):
+        kernel(box.encode(a), out).launch(grid=2, block=32, cluster=(2, 1, 1))
+
+    return main, np.arange(box.memory, dtype=np.uint8), np.zeros((2, 2 * SIZE), np.uint8)
+
+
+def test_multicast():
+    assert found(*multicast()) == []
+    assert "deadlock" in rules(*multicast("only this"))
+    assert "write-write" in rules(*multicast("same half"))
+    assert "read-write" in rules(*multicast("no barrier between"))
+    assert "block-started" in rules(*multicast("no barrier after init"))
+
+
+# --- swizzles ---------------------------------------------------------------------------------------------------------
+
+
+def views(swizzle: str):
+    """A tile that is loaded through the swizzle of a map and read through that of a layout."""
+    box = Box("f32", (32, 8), (32, 8), swizzle)
+
+    @cute.kernel
+    def kernel(source: Map, out: cute.Tensor):
+        t = arch.thread_idx()[0]
+        full = arch.alloc_smem(cute.Int64, 1)
+        memory = arch.alloc_smem(cute.Float32, 256, 1024)
+        layout = cute.make_composed_layout(cute.make_swizzle(3, 2, 3), 0, cute.make_layout((8, 32), stride=(32, 1)))
+        shared = cute.make_tensor(memory, layout)
+        if t == 0:
+            arch.mbarrier_init(full, 1)
+            arch.mbarrier_init_fence()
+        arch.sync_threads()
+        if t == 0:
+            arch.mbarrier_arrive_and_expect_tx(full, SIZE)
+            nvgpu.tma.tma_load(source.address(), memory.ir_value(), full.ir_value(), coordinates(0, 0))
+        arch.mbarrier_wait(full, 0)
+        for i in range(8):
+            out[i, t] = shared[i, t]
+
+    @cute.jit
+    def main(a: cute.Tensor, out: cute.Tensor):
+        kernel(box.encode(a), out).launch(grid=1, block=32)
+
+    return main, np.arange(256, dtype=np.float32), np.zeros((8, 32), np.float32)
+
+
+def test_tiles_are_read_through_the_swizzle_of_their_map():
+    main, a, out = views("128b")
+    assert found(main, a, out) == []
+    np.testing.assert_array_equal(out, a.reshape(8, 32))
+    assert rules(*views("none")) == {"swizzle"}
+
+
+def test_alignment():
+    @cute.kernel
+    def kernel(source: Map):
+        full = arch.alloc_smem(cute.Int64, 1)
+        shared = tile(2 * SIZE)
+        if arch.thread_idx()[0] == 0:
+            arch.mbarrier_init(full, 1)
+            arch.mbarrier_init_fence()
+            where = shared.iterator + 64
+            nvgpu.tma.tma_load(source.address(), where.ir_value(), full.ir_value(), coordinates(0, 0))
+
+    @cute.jit
+    def main(a: cute.Tensor):
+        kernel(BOX.encode(a)).launch(grid=1, block=32)
+
+    with pytest.raises(SanitizerError) as caught, kiln.sanitize():
+        main(np.zeros(BOX.memory, np.uint8))
+    assert [finding.rule for finding in caught.value.findings] == ["alignment"]
