@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from native_calls_testing import WARM_UP, CUstream, back, look, matrices, seen, strays
 
 import kiln.cute as cute
-from kiln import Float32, Int32, Int64
+from kiln import Float32, Int32, Int64, kernels
 from kiln.base_dsl import target
 from kiln.base_dsl.diagnostics import DSLBaseError, DSLUserCodeTypeError
 from kiln.calls import loading
@@ -172,6 +172,32 @@ def test_prepared_tensors():
     assert dynamic(from_dlpack(np.zeros((7, 9), np.float32))) == seen((7, 9), (9, 1))
     with pytest.raises(DSLUserCodeTypeError, match="elements are Int32"):
         dynamic(from_dlpack(np.zeros((7, 9), np.int32)))
+
+
+def test_tensors_of_torch_that_are_not_what_lies_in_memory():
+    torch = pytest.importorskip("torch")
+    compiled = cute.compile(first, torch.ones(2, 3))
+    plain = torch.ones(2, 3)
+    negative, part = torch._neg_view(plain), torch.full((2, 3), 4 + 5j).conj().imag
+    for function in (compiled, first):
+        for _ in range(3):
+            assert function(plain) == 1.0
+        for wrong in (negative, part):
+            with pytest.raises(DSLBaseError, match="the negative of what is in memory"):
+                function(wrong)
+        with pytest.raises(DSLBaseError, match="no memory of its own"):
+            function(torch._efficientzerotensor(2, 3))
+        assert function(part.resolve_neg()) == -5.0
+        assert strays(function, plain) == 0
+    with pytest.raises(DSLBaseError, match="the negative of what is in memory"):
+        from_dlpack(negative)
+    for _ in range(4):
+        kernels.softmax(plain)
+    for _ in range(2):
+        with pytest.raises(DSLBaseError, match="stands for the negative"):
+            kernels.softmax(negative)
+        with pytest.raises(DSLBaseError, match="no memory of its own"):
+            kernels.softmax(torch._efficientzerotensor(2, 3))
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])

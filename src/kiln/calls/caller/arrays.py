@@ -17,7 +17,7 @@ from .cpython import (
     PyLong_FromUnsignedLongLong,
     memcpy,
 )
-from .world import ARRAYS, PREPARED, at, calls, world
+from .world import ARRAYS, PREPARED, ArrayType, at, calls, world
 
 _INT32_MAX = (1 << 31) - 1
 WRITEABLE = 0x400
@@ -203,12 +203,20 @@ def take_numpy(record: Ptr[ArrayRecord], array: Ptr[NumpyArray], place: Ptr[u64]
 
 
 @native
-def take_tensor(
-    record: Ptr[ArrayRecord], value: Ptr[Object], read: Fn[[Ptr[Object], Ptr], i32], place: Ptr[u64]
-) -> bool:
-    tensor = local(DLTensor)
-    if read(value, tensor) != 0:
+def read_tensor(known: Ptr[ArrayType], value: Ptr[Object], tensor: Ptr[DLTensor]) -> bool:
+    """Whether an array of a known type is one of the numbers that lie in memory, and where they are."""
+    if Ptr[u64](Ptr(at(value, known.inner)) + known.bits)[0] & known.refused != 0:
+        return False
+    if known.read(value, tensor) != 0:
         PyErr_Clear()
+        return False
+    return True
+
+
+@native
+def take_tensor(record: Ptr[ArrayRecord], value: Ptr[Object], known: Ptr[ArrayType], place: Ptr[u64]) -> bool:
+    tensor = local(DLTensor)
+    if not read_tensor(known, value, tensor):
         return False
     if i64(tensor.type) != record.dlpack or i64(tensor.rank) != record.rank:
         return False
@@ -229,7 +237,7 @@ def take_array(record: Ptr[ArrayRecord], value: Ptr[Object], place: Ptr[u64]) ->
             return take_prepared(record, value, known.prepared[number].slot, place)
     for number in range(ARRAYS):
         if kind == known.arrays[number].type:
-            return take_tensor(record, value, known.arrays[number].read, place)
+            return take_tensor(record, value, known.arrays[number], place)
     return False
 
 
@@ -265,8 +273,7 @@ def read_array(value: Ptr[Object], about: Ptr[About]) -> bool:
     for number in range(ARRAYS):
         if kind == known.arrays[number].type:
             tensor = local(DLTensor)
-            if known.arrays[number].read(value, tensor) != 0:
-                PyErr_Clear()
+            if not read_tensor(known.arrays[number], value, tensor):
                 return False
             rank = i64(tensor.rank)
             if rank != 0 and tensor.strides == None:

@@ -229,9 +229,10 @@ class Engine:
         if offset:
             self._add("prepared", kind, offset)
 
-    def add_array(self, kind: type, read: int, stream: int) -> None:
-        """Take objects of this very type as arrays: DLPack's `dltensor_from_py_object_no_sync` and `current_work_stream`."""
-        self._add("arrays", kind, read, stream)
+    def add_array(self, kind: type, read: int, stream: int, inner: int, bits: int, refused: int) -> None:
+        """Take objects of this very type as arrays: DLPack's `dltensor_from_py_object_no_sync` and `current_work_stream`, and
+        how to tell arrays that are not what lies in memory (`ArrayType`)."""
+        self._add("arrays", kind, read, stream, inner, bits, refused)
 
     def add_programs(self, kind: type, slot: str) -> None:
         """Where programs keep themselves in memory. It is loading the native code for them, too."""

@@ -19,6 +19,11 @@ class ArrayType:
     """Fills a DLTensor; 0 if it could."""
     stream: Fn[[i32, i32, Ptr[u64]], i32]
     """Tells the stream of a device, by its kind and number; 0 if it could."""
+    inner: u64
+    """Where an array holds a pointer to a record, and where a word of bits is in there: with one of `refused` the array is
+    something else than what lies in memory."""
+    bits: u64
+    refused: u64
 
 
 @struct

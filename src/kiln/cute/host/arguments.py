@@ -372,7 +372,9 @@ def _quick_torch(x: Any) -> Any:
         known = _remember(key, found, leaves, natural_alignment(dtype))
     found, leaves, alignment = known
     address = x.data_ptr()
-    return None if address % alignment else (found, (address, *leaves))
+    if not address or address % alignment or x.is_neg():
+        return None  # the node says what is wrong, if anything is
+    return found, (address, *leaves)
 
 
 # --- annotations -----------------------------------------------------------------------------------------------------

@@ -134,6 +134,11 @@ def require_plain(x: Any, function: str) -> None:
         f"{function} of a tensor that stands for the negative or conjugate of what is in memory",
         hint="x.resolve_neg(), x.resolve_conj()",
     )
+    require(
+        not is_torch(x) or address(x) != 0 or x.numel() == 0 or hasattr(x, "fake_mode"),
+        f"{function} of a {type(x).__qualname__} of torch that has no memory of its own",
+        hint="x.clone()",
+    )
 
 
 def same_view(x: Any, y: Any) -> bool:

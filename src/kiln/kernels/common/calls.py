@@ -127,7 +127,9 @@ class _Walk:
             self.stray = True
         self.arrays.append(value)
         if self.torch is not None and isinstance(value, self.torch.Tensor):
-            return kind, value.dtype, value.shape, value.stride(), value.device, arrays.address(value) % arrays.WIDEST
+            address = arrays.address(value)
+            where = -1 if value.is_neg() or not address else address % arrays.WIDEST
+            return kind, value.dtype, value.shape, value.stride(), value.device, where
         if arrays.is_numpy(value):
             where = arrays.address(value) % arrays.WIDEST
             return kind, value.dtype, value.shape, value.strides, value.flags.writeable, where
