@@ -1,6 +1,6 @@
 """Inline PTX as host code: its statements, expanded one by one like the operations of `cute_nvgpu`.
 
-What is not in the table of instructions (`arithmetic.py`, `memory.py`, `warps.py`, `matrices.py`) is refused with its text and the
+What is not in the table of instructions (`arithmetic.py`, `memory.py`, `tma.py`, `warps.py`, `matrices.py`) is refused with its text and the
 user's line.
 """
 
@@ -16,7 +16,7 @@ from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import Handlers, Types, combined
 from ...lowering.memory import from_carrier, to_carrier
 from ..expand import OPEN_LOOP, Expander
-from . import arithmetic, matrices, memory, warps
+from . import arithmetic, matrices, memory, tma, warps
 from .machine import Machine, Refused, resized
 from .syntax import Label, PtxSyntaxError, Register, Statement, parse
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 HANDLERS = Handlers()
-_INSTRUCTIONS = combined(arithmetic.INSTRUCTIONS, memory.INSTRUCTIONS, warps.INSTRUCTIONS, matrices.INSTRUCTIONS)
+_INSTRUCTIONS = combined(
+    arithmetic.INSTRUCTIONS, memory.INSTRUCTIONS, tma.INSTRUCTIONS, warps.INSTRUCTIONS, matrices.INSTRUCTIONS
+)
 
 
 @HANDLERS.expands("llvm.inline_asm")

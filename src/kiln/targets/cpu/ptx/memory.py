@@ -28,6 +28,7 @@ from .machine import (
     typed,
 )
 from .syntax import Address, Immediate, Operand, Register, Vector
+from .tma import copy_box
 
 INSTRUCTIONS = Handlers()
 
@@ -249,7 +250,10 @@ def _mbarrier(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -
 @INSTRUCTIONS.expands("cp")
 def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     x, op, b = m.x, m.op, m.b
-    if modifiers[:1] != ("async",) or "reduce" in modifiers or "tensor" in modifiers:
+    if "tensor" in modifiers:
+        copy_box(m, modifiers, operands)
+        return
+    if modifiers[:1] != ("async",) or "reduce" in modifiers:
         raise Refused("this copy")
     if "prefetch" in modifiers:
         return
