@@ -162,6 +162,33 @@ def test_modes_of_one_element_are_left_out():
     assert tensor == "tensor<(0,0,0) o (512,256,1,3):(1@1,1@0,0,1@2)>"
 
 
+def test_a_tile_of_a_mode_of_one_element():
+    layout = cute.make_layout((1, 256), stride=(1, 1))
+    facts, sizes, strides, tensor = made(Float16, layout, smem(Kind.K_SW128, Float16, (8, 64)), (8, 64))
+    assert (facts.box, sizes, strides) == ((64, 8), [256, 1], [16])
+    assert tensor == "tensor<(0,0) o (1,256):(0,1@0)>"
+
+
+def test_atoms_with_other_boxes_are_not_one_value():
+    @cute.kernel
+    def kernel(first: cpasync.TmaInfo, second: cpasync.TmaInfo):
+        atom = first.atom
+        if cute.arch.block_idx()[0] > 0:
+            atom = second.atom
+        cpasync.prefetch_descriptor(atom)
+
+    @cute.jit
+    def host(p: cute.Pointer, swizzled: kiln.Constexpr[bool]):
+        x = cute.make_tensor(p, k_major(512, 256))
+        plain = cute.make_layout((8, 32), stride=(32, 1))
+        other = cute.make_composed_layout(cute.make_swizzle(2, 4, 3), 0, plain) if swizzled else plain
+        kernel(*(cpasync.make_tiled_tma_atom(LOAD, x, s, (8, 32)) for s in (plain, other))).launch(grid=2, block=32)
+
+    traced(host, pointer(Float16), False)
+    with pytest.raises(DSLUserCodeError, match="atom"):
+        traced(host, pointer(Float16), True)
+
+
 def test_a_transposed_view():
     layout = cute.make_layout((256, 512), stride=(1, 256))
     facts, sizes, strides, tensor = made(Float16, layout, cute.make_layout((64, 32)), (64, 32))

@@ -104,6 +104,7 @@ def arrays(shape, tile, major, dtype):
         ((20, 24), (8, 8), "K", Float16, "INTER", False),
         ((40, 100), (32, 64), "K", Int32, None, True),
         ((64, 32), (8, 32), "K", Int16, None, False),
+        ((1, 72), (8, 64), "K", Float16, "SW128", False),
     ],
 )
 def test_there_and_back(shape, tile, major, dtype, kind, dynamic):

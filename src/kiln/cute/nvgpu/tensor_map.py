@@ -293,7 +293,8 @@ def extents(facts: TensorMapFacts, tensor: TracedTensor) -> tuple[list[Any], lis
             scales[mode] = 1 if len(group) == 1 else _quotient(steps[mode], common)
             size = shapes[mode] if len(group) == 1 else size + (_wide(shapes[mode]) - 1) * _wide(scales[mode])
         sizes.append(size)
-        strides.append(_bytes(common, bits))
+        # of one element the stride means nothing, and libraries fill in any
+        strides.append(_UNIT if is_one(size) else _bytes(common, bits))
     over, under = facts.ratio
     if over != under:
         sizes[0] = _wide(sizes[0]) * over // under
