@@ -73,7 +73,6 @@ def test_bytes_fill_buffers_until_the_whole_row_and_column_released_them(shape, 
             for i in range(kiln.Int32(ROUNDS)):
                 buffer = consumer.wait_and_advance(consumer.try_wait())
                 y[i, block, lane] = ring[31 - lane, buffer.index]
-                arch.sync_warp()  # one thread releases the buffer for all of its warp
                 buffer.release()
         arch.cluster_arrive()
         arch.cluster_wait()
@@ -83,6 +82,153 @@ def test_bytes_fill_buffers_until_the_whole_row_and_column_released_them(shape, 
     with kiln.sanitize():
         launch(kernel, x, y, 64, cluster=(*shape, 1))
     np.testing.assert_array_equal(y, x[..., ::-1])
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_warp_releases_what_all_its_threads_have_read(waits, monkeypatch):
+    """One thread releases for its warp. The others may be behind it: without a meeting of the warp the engine could overtake them."""
+    if not waits:
+        monkeypatch.setattr(pipeline.PipelineTmaAsync, "consumer_release", pipeline.PipelineAsync.consumer_release)
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        lane, warp = arch.lane_idx(), arch.warp_idx()
+        ring = kiln.utils.SmemAllocator().allocate_tensor(kiln.Float32, cute.make_layout((32, 2)), 128)
+        producer, consumer = pipeline.PipelineTmaAsync.create(
+            num_stages=2, producer_group=group(1), consumer_group=group(1), tx_count=128
+        ).make_participants()
+        atom = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), kiln.Float32)
+        for i in range(kiln.Int32(ROUNDS)):
+            if warp == 0:
+                buffer = producer.acquire_and_advance()
+                with arch.elect_one():
+                    cute.copy(atom, x[i, None], ring[None, buffer.index], mbar_ptr=buffer.barrier)
+            else:
+                buffer = consumer.wait_and_advance()
+                y[i, lane] = ring[31 - lane, buffer.index]
+                buffer.release()
+
+    x, y = aligned(ROUNDS, 32), aligned(ROUNDS, 32)
+    x[:] = np.arange(x.size).reshape(x.shape)
+    with kiln.sanitize():
+        if waits:
+            launch(kernel, x, y, 64)
+            np.testing.assert_array_equal(y, x[:, ::-1])
+        else:
+            with pytest.raises(kiln.DSLBaseError, match="race"):
+                launch(kernel, x, y, 64)
+
+
+@pytest.mark.parametrize("counts_peers", [True, False])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 1), (2, 2)])
+def test_tiles_go_to_the_row_and_the_column(shape, counts_peers):
+    """As in a product: each block loads its part of the row's tile of A and of the column's tile of B, for all who share it."""
+    rows, columns = shape
+    stages, rounds = 2, 5
+
+    @cute.kernel
+    def kernel(load_a, a, load_b, b, y: cute.Tensor, layout: kiln.Constexpr):
+        lane, warp = arch.lane_idx(), arch.make_warp_uniform(arch.warp_idx())
+        rank = arch.make_warp_uniform(arch.block_idx_in_cluster())
+        blocks = cute.make_layout((1, *shape, 1))
+        _, m, n, _ = blocks.get_flat_coord(rank)
+        smem = kiln.utils.SmemAllocator()
+        tile_a, tile_b = (smem.allocate_tensor(kiln.Float32, layout, 128) for _ in range(2))
+        peers = 1 if counts_peers else rows + columns - 1
+        producer, consumer = pipeline.PipelineTmaAsync.create(
+            num_stages=stages,
+            producer_group=group(1),
+            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Warp, 2 * peers),
+            tx_count=2 * 32 * 4 * 4,
+            cta_layout_vmnk=blocks,
+            enable_multicast_signaling=counts_peers,
+        ).make_participants()
+        mask_a = cpasync.create_tma_multicast_mask(blocks, (0, m, n, 0), 2)
+        mask_b = cpasync.create_tma_multicast_mask(blocks, (0, m, n, 0), 1)
+        parts = []
+        for atom, tensor, tile, coord, sharing, which in (
+            (load_a, a, tile_a, n, columns, m), (load_b, b, tile_b, m, rows, n)
+        ):  # fmt: skip
+            tiles = cute.local_tile(tensor, (32, 4), (which, None))
+            parts += cpasync.tma_partition(
+                atom, coord, cute.make_layout(sharing), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2)
+            )
+        to_a, of_a, to_b, of_b = parts
+        if warp == 0:
+            for i in range(kiln.Int32(rounds)):
+                buffer = producer.acquire_and_advance()
+                where = {"tma_bar_ptr": buffer.barrier}
+                cute.copy(load_a, of_a[(None, i)], to_a[(None, buffer.index)], **where, mcast_mask=mask_a)
+                cute.copy(load_b, of_b[(None, i)], to_b[(None, buffer.index)], **where, mcast_mask=mask_b)
+                buffer.commit()
+            producer.tail()
+        else:
+            for i in range(kiln.Int32(rounds)):
+                buffer = consumer.wait_and_advance(consumer.try_wait())
+                for k in kiln.range_constexpr(2):
+                    column = 2 * (warp - 1) + k
+                    y[i, rank, column, lane] = (
+                        tile_a[lane, column, buffer.index] * 1000 + tile_b[lane, column, buffer.index]
+                    )
+                buffer.release()
+
+    @cute.jit
+    def f(a: cute.Tensor, b: cute.Tensor, y: cute.Tensor):
+        layout = cute.make_layout((32, 4, stages), stride=(4, 1, 128))
+        op, one = cpasync.CopyBulkTensorTileG2SMulticastOp(), cute.slice_(layout, (None, None, 0))
+        load_a, from_a = cpasync.make_tiled_tma_atom(op, a, one, (32, 4), columns)
+        load_b, from_b = cpasync.make_tiled_tma_atom(op, b, one, (32, 4), rows)
+        kernel(load_a, from_a, load_b, from_b, y, layout).launch(
+            grid=(rows, columns, 1), block=96, cluster=(rows, columns, 1)
+        )
+
+    a, b = aligned(32 * rows, 4 * rounds), aligned(32 * columns, 4 * rounds)
+    y = aligned(rounds, rows * columns, 4, 32)
+    a[:], b[:] = (np.random.default_rng(n).integers(0, 900, x.shape) for n, x in enumerate((a, b)))
+    with kiln.sanitize():
+        f(*(from_dlpack(x, assumed_align=16) for x in (a, b, y)))
+    for rank in range(rows * columns):
+        m, n = rank % rows, rank // rows
+        for i in range(rounds):
+            left, right = (x[32 * at : 32 * at + 32, 4 * i : 4 * i + 4].T for x, at in ((a, m), (b, n)))
+            np.testing.assert_array_equal(y[i, rank], left * 1000 + right)
+
+
+def test_buffers_of_several_kinds_of_consumers():
+    """Threads are one kind; the tensor cores of other GPUs, the other one, are played by threads here."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        lane, warp = arch.lane_idx(), arch.warp_idx()
+        ring = kiln.utils.SmemAllocator().allocate_tensor(kiln.Float32, cute.make_layout((32, 2)), 128)
+        pipe = pipeline.PipelineTmaMultiConsumersAsync.create(
+            num_stages=2,
+            producer_group=group(1),
+            consumer_group_umma=group(1),
+            consumer_group_async=pipeline.CooperativeGroup(pipeline.Agent.Warp, 1),
+            tx_count=128,
+        )
+        assert pipe.sync_object_empty.arrive_count == 33
+        producer, consumer = pipe.make_participants()
+        atom = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), kiln.Float32)
+        for i in range(kiln.Int32(ROUNDS)):
+            if warp == 0:
+                buffer = producer.acquire_and_advance()
+                with arch.elect_one():
+                    cute.copy(atom, x[i, None], ring[None, buffer.index], mbar_ptr=buffer.barrier)
+            else:
+                buffer = consumer.wait_and_advance()
+                y[i, lane] = ring[31 - lane, buffer.index]
+                arch.sync_warp()
+                buffer.release(pipeline.PipelineOp.AsyncThread)
+                with arch.elect_one():
+                    pipe.sync_object_empty_async.arrive(buffer.index)
+
+    x, y = aligned(ROUNDS, 32), aligned(ROUNDS, 32)
+    x[:] = np.arange(x.size).reshape(x.shape)
+    with kiln.sanitize():
+        launch(kernel, x, y, 64)
+    np.testing.assert_array_equal(y, x[:, ::-1])
 
 
 @pytest.mark.parametrize(("shape", "modes"), [((2, 4), (1, 1)), ((4, 4), (1, 0)), ((2, 3), (0, 1)), ((1, 1), (1, 1))])
@@ -220,6 +366,11 @@ def test_a_pipeline_is_a_row_of_two_kinds_of_arrival(counted):
         ("PipelineCpAsyncGroups.create(num_stages=2).consumer_try_wait(state)", "cannot be asked"),
         ("PipelineCpAsyncGroups.create(num_stages=2).producer_get_barrier(state)", "has no barrier"),
         ("PipelineTmaStore.create(num_stages=True)", "True stages"),
+        (
+            "PipelineTmaMultiConsumersAsync.create(num_stages=2, tx_count=16, producer_group=sides['producer_group'], "
+            "consumer_group_umma=sides['consumer_group'], consumer_group_async=sides['consumer_group']).consumer_release(state)",
+            "released by TCGen05Mma",
+        ),
         ("CooperativeGroup(pipeline.Agent.Thread, 1.5)", "a group of 1.5"),
     ],
 )

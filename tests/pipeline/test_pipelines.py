@@ -203,7 +203,7 @@ def test_named_barriers():
         (lambda: pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 0), "0 stages"),
         (lambda: pipeline.make_pipeline_state(cast("Any", "producer"), 2), "PipelineUserType"),
         (lambda: pipeline.NamedBarrier(16, 32), "0 to 15"),
-        (lambda: pipeline.CooperativeGroup(pipeline.Agent.Warp, 1), "counted in threads"),
+        (lambda: pipeline.CooperativeGroup(pipeline.Agent.ThreadBlock, 1), "a group of 'ThreadBlock'"),
         (lambda: pipeline.CooperativeGroup(pipeline.Agent.Thread, 0), "0 threads"),
     ],
     ids=lambda x: x if isinstance(x, str) else "",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .asynchronous import PipelineAsync, PipelineCpAsync, PipelineTmaAsync
+from .asynchronous import PipelineAsync, PipelineCpAsync, PipelineTmaAsync, PipelineTmaMultiConsumersAsync
 from .barriers import (
     MbarrierArray,
     NamedBarrier,
@@ -23,6 +23,6 @@ from .state import PipelineState, make_pipeline_state
 __all__ = [
     "Agent", "CooperativeGroup", "MbarrierArray", "NamedBarrier", "PipelineAsync", "PipelineConsumer",
     "PipelineCpAsync", "PipelineCpAsyncGroups", "PipelineOp", "PipelineOrder", "PipelineProducer", "PipelineState",
-    "PipelineTmaAsync", "PipelineTmaStore", "PipelineUserType", "SyncObject", "agent_sync", "alloc_reserved_mbarrier", "arrive_and_wait", "make_pipeline_state",
+    "PipelineTmaAsync", "PipelineTmaMultiConsumersAsync", "PipelineTmaStore", "PipelineUserType", "SyncObject", "agent_sync", "alloc_reserved_mbarrier", "arrive_and_wait", "make_pipeline_state",
     "pipeline_init_arrive", "pipeline_init_wait", "sync",
 ]  # fmt: skip

@@ -2,11 +2,12 @@
 
 A side of a pipeline is one of these and the group that arrives; a pipeline is a row of two of them:
 
-| pipeline           | buffers are full by  | and empty by        |
-|--------------------|----------------------|---------------------|
-| `PipelineAsync`    | `ThreadArrival`      | `ThreadArrival`     |
-| `PipelineCpAsync`  | `CopyArrival`        | `ThreadArrival`     |
-| `PipelineTmaAsync` | `TransactionArrival` | `ThreadArrival`     |
+| pipeline                         | buffers are full by  | and empty by    |
+|----------------------------------|----------------------|-----------------|
+| `PipelineAsync`                  | `ThreadArrival`      | `ThreadArrival` |
+| `PipelineCpAsync`                | `CopyArrival`        | `ThreadArrival` |
+| `PipelineTmaAsync`               | `TransactionArrival` | `WarpArrival`   |
+| `PipelineTmaMultiConsumersAsync` | `TransactionArrival` | `ThreadArrival` |
 
 A commit by the tensor cores is one more kind, `arrive` of which gives the mbarrier to what was issued before it.
 """
@@ -32,6 +33,8 @@ class Arrival:
     """What arrives, by the name that programs know."""
     announces: ClassVar[bool] = False
     """Whether a side arrives when it takes a buffer, and something else completes the phase; else when it is done with it."""
+    threads_of_a_warp: ClassVar[int] = 32
+    """How many of the threads of a warp arrive: a group that is counted in warps arrives so often for each."""
 
     def arrive(self, barrier: Pointer, mask: Any) -> None:
         """Arrive; `mask` says in which blocks of the cluster: None, this one."""
@@ -54,6 +57,12 @@ class ThreadArrival(Arrival):
         arch.mbarrier_arrive(barrier, mask, scope=self._scope)
 
 
+class WarpArrival(ThreadArrival):
+    """One thread of a warp arrives for all of it (the caller chooses which), in its block or in a block of the cluster."""
+
+    threads_of_a_warp = 1
+
+
 class CopyArrival(Arrival):
     """Each thread arrives when its `cp.async` copies so far are complete."""
 
@@ -74,6 +83,7 @@ class TransactionArrival(Arrival):
 
     op = PipelineOp.TmaLoad
     announces = True
+    threads_of_a_warp = 1
 
     def __init__(self, tx_count: Any) -> None:
         if isinstance(tx_count, bool) or (isinstance(tx_count, int) and not 0 < tx_count < 1 << 20):

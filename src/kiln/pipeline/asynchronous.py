@@ -9,10 +9,10 @@ from ..base_dsl.typing import Boolean
 from ..cute import arch
 from ..cute.atoms.copying import guarded
 from ..cute.tensor.pointer import Pointer
-from .arrivals import Arrival, CopyArrival, ThreadArrival, TransactionArrival
+from .arrivals import Arrival, CopyArrival, ThreadArrival, TransactionArrival, WarpArrival
 from .barriers import MbarrierArray, SyncObject, agent_sync, alloc_reserved_mbarrier, in_cluster
 from .groups import Agent, CooperativeGroup, PipelineOp, PipelineUserType
-from .multicast import releases
+from .multicast import releases, sharers
 from .participants import PipelineConsumer, PipelineProducer
 from .state import PipelineState, make_pipeline_state, require_stages
 
@@ -217,8 +217,11 @@ class PipelineTmaAsync(PipelineAsync):
     """A pipeline whose buffers the copy engine fills: `producer_acquire` says how many bytes are coming, and copies that are given
     the mbarrier of the buffer (`producer_get_barrier`, `handle.barrier`) deliver them.
 
-    One warp is the producer. Consumers arrive once a warp, in each block of the cluster that fills buffers of this one.
+    One warp is the producer. Consumers arrive once a warp, in each block of the cluster that fills buffers of this one: all threads of a
+    warp release a buffer together, with the same state.
     """
+
+    _CONSUMER = WarpArrival()
 
     @classmethod
     def create(  # type: ignore[override]
@@ -242,9 +245,80 @@ class PipelineTmaAsync(PipelineAsync):
 
         `cta_layout_vmnk`: where the blocks of the cluster are, if copies go to several of them: those of A (`mcast_mode_mn[0]`) to
         all blocks in the row of M, those of B to all in the column of N. The consumers' group counts the arrivals of all warps of
-        all blocks that a block shares a row or column with.
+        all blocks that a block shares a row or column with; with `enable_multicast_signaling`, those of this block only.
         """
+        if enable_multicast_signaling:
+            peers = sharers(cta_layout_vmnk, mcast_mode_mn)
+            consumer_group = CooperativeGroup(consumer_group.agent, consumer_group.size * peers)
         sides = (TransactionArrival(tx_count), producer_group), (cls._CONSUMER, consumer_group)
         full, empty = cls._barriers(num_stages, *sides, barrier_storage, defer_sync, cta_layout_vmnk)
         block, signals = releases(cta_layout_vmnk, tidx, mcast_mode_mn)
         return cls(full, empty, num_stages, None, block, signals)
+
+    @staticmethod
+    def init_empty_barrier_arrive_signal(
+        cta_layout_vmnk: Any, tidx: Any, mcast_mode_mn: tuple[int, int] = (1, 1)
+    ) -> tuple[Any, Boolean]:
+        """In which block of the cluster a thread releases buffers (None: in its own), and whether it is one that does."""
+        return releases(cta_layout_vmnk, tidx, mcast_mode_mn)
+
+    def consumer_release(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
+        """Say that this warp has used a buffer."""
+        arch.sync_warp()  # one thread says so for all: what the others have read has been read
+        super().consumer_release(state)
+
+
+class PipelineTmaMultiConsumersAsync(PipelineAsync):
+    """A pipeline whose buffers the copy engine fills for consumers of two kinds: the tensor cores of sm_100, and threads.
+
+    `consumer_release` says which kind releases. A buffer is empty when both have, each as often as its group says.
+    """
+
+    @classmethod
+    def create(  # type: ignore[override]
+        cls,
+        *,
+        num_stages: int,
+        producer_group: CooperativeGroup,
+        consumer_group_umma: CooperativeGroup,
+        consumer_group_async: CooperativeGroup,
+        tx_count: int,
+        barrier_storage: Pointer | None = None,
+        cta_layout_vmnk: Any = None,
+        mcast_mode_mn: tuple[int, int] = (1, 1),
+        tidx: Any = None,
+        enable_multicast_signaling: bool = False,
+        defer_sync: bool = False,
+        force_deprecated_per_lane_signaling: bool | None = None,
+        name: str = "",
+        loc: Any = None,
+        ip: Any = None,
+    ) -> Any:
+        """As `PipelineTmaAsync.create`, of one block. Threads release one by one: their group counts threads."""
+        if in_cluster(cta_layout_vmnk):
+            raise error(
+                DSLUserCodeTypeError,
+                f"a pipeline with consumers of two kinds over the blocks {cta_layout_vmnk}",
+                hint="it belongs to one block: leave out cta_layout_vmnk",
+            )
+        each = cls._CONSUMER.threads_of_a_warp
+        both = CooperativeGroup(Agent.Thread, consumer_group_umma.arrivals(1) + consumer_group_async.arrivals(each))
+        sides = (TransactionArrival(tx_count), producer_group), (cls._CONSUMER, both)
+        return cls(*cls._barriers(num_stages, *sides, barrier_storage, defer_sync), num_stages)
+
+    @property
+    def sync_object_empty_async(self) -> SyncObject:
+        """What threads arrive at."""
+        return self.sync_object_empty
+
+    def consumer_release(  # type: ignore[override]
+        self, state: PipelineState, op_type: PipelineOp = PipelineOp.TCGen05Mma, *, loc: Any = None, ip: Any = None
+    ) -> None:
+        """Say that this thread (`PipelineOp.AsyncThread`) has used a buffer, or that the tensor cores will have."""
+        if op_type is not PipelineOp.AsyncThread:
+            raise error(
+                DSLUserCodeTypeError,
+                f"a buffer is released by {getattr(op_type, 'name', op_type)}",
+                hint="threads release it: consumer_release(state, PipelineOp.AsyncThread); tensor cores do on sm_100",
+            )
+        super().consumer_release(state)

@@ -121,6 +121,11 @@ class MbarrierArray(SyncObject):
         return self._arrival.op
 
     @property
+    def arrive_count(self) -> Any:
+        """The arrivals that complete a phase."""
+        return self._group.arrivals(self._arrival.threads_of_a_warp)
+
+    @property
     def tx_count(self) -> Any:
         """The bytes that complete a phase, besides arrivals."""
         return getattr(self._arrival, "tx_count", 0)
@@ -131,7 +136,7 @@ class MbarrierArray(SyncObject):
 
         def make() -> None:
             for stage in range(self._num_stages):
-                arch.mbarrier_init(self._base + stage, self._group.size)
+                arch.mbarrier_init(self._base + stage, self.arrive_count)
 
         guarded(first, make)
 

@@ -45,26 +45,28 @@ class PipelineUserType(enum.Enum):
 
 
 class CooperativeGroup:
-    """`size` agents that arrive together. What arrives at a barrier is counted in threads."""
+    """`size` agents that arrive together: threads, or warps, each of which arrives as often as the kind of arrival has it."""
 
     __kiln_immutable__ = True
 
     def __init__(self, agent: Agent, size: Any = 1, alignment: int | None = None) -> None:
-        if agent not in (Agent.Thread, Agent.Warp, Agent.ThreadBlock, Agent.ThreadBlockCluster):
-            raise error(DSLUserCodeTypeError, f"a group of {agent!r}", hint="pipeline.Agent.Thread")
-        if agent is not Agent.Thread:
+        if agent not in (Agent.Thread, Agent.Warp):
             raise error(
                 DSLUserCodeTypeError,
-                f"a group is counted in threads, not in {agent.name}",
-                hint="CooperativeGroup(Agent.Thread, number of threads)",
+                f"a group of {getattr(agent, 'name', agent)!r}",
+                hint="CooperativeGroup(Agent.Thread, number of threads), or Agent.Warp and the number of warps",
             )
         if isinstance(size, float) and size.is_integer():  # threads / 32
             size = int(size)
         if isinstance(size, float) or (isinstance(size, int) and size < 1):
-            raise error(DSLUserCodeTypeError, f"a group of {size} threads")
+            raise error(DSLUserCodeTypeError, f"a group of {size} {agent.name.lower()}s")
         self.agent = agent
         self.size = size
         self.alignment = alignment
+
+    def arrivals(self, of_a_warp: int) -> Any:
+        """How often the group arrives at a barrier, if so many threads of a warp do."""
+        return self.size * of_a_warp if self.agent is Agent.Warp else self.size
 
     def __repr__(self) -> str:
         return f"CooperativeGroup({self.agent.name}, {self.size})"

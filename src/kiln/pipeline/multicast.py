@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 _WARP = 32
 
 
+def sharers(cta_layout_vmnk: Any, mcast_mode_mn: tuple[int, int]) -> int:
+    """In how many blocks a warp releases a buffer: those of its row, if A goes to all of them, and of its column, if B does."""
+    if not in_cluster(cta_layout_vmnk):
+        return 1
+    rows, columns = size(cta_layout_vmnk, mode=[1]), size(cta_layout_vmnk, mode=[2])
+    return (columns if mcast_mode_mn[0] else 1) + (rows if mcast_mode_mn[1] else 1) - 1
+
+
 def releases(cta_layout_vmnk: Any, tidx: Any, mcast_mode_mn: tuple[int, int]) -> tuple[Any, Boolean]:
     """Where this thread says that its warp has used a buffer (None: in its own block), and whether it is one that says so.
 

@@ -132,9 +132,9 @@ class PipelineConsumer(_Side):
             """The mbarrier that says it is empty."""
             return self._pipeline.consumer_get_barrier(self._state)
 
-        def release(self, *, loc: Any = None, ip: Any = None) -> None:
-            """Say that this thread has used it."""
-            self._pipeline.consumer_release(self._state)
+        def release(self, *op_type: Any, loc: Any = None, ip: Any = None) -> None:
+            """Say that this thread has used it; where there are consumers of several kinds, of which kind it is."""
+            self._pipeline.consumer_release(self._state, *op_type)
 
     def reset(self, *, loc: Any = None, ip: Any = None) -> None:
         """Go back to where a consumer begins."""

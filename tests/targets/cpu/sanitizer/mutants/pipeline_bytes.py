@@ -38,7 +38,6 @@ def ring(x: cute.Tensor, y: cute.Tensor):
         for i in range(Int32(ROUNDS)):
             pipe.consumer_wait(state)
             y[lane, i, warp - 1] = buffers[WARP - 1 - lane, state.index]
-            cute.arch.sync_warp()
             pipe.consumer_release(state)
             state.advance()
 
