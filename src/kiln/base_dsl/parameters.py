@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from . import promises
-from .arguments import ArgumentRules, GroupNode, Node, Quick
+from .arguments import ArgumentRules, GroupNode, Node, Quick, element_annotations
 from .diagnostics import DSLUserCodeTypeError, error
 
 if TYPE_CHECKING:
@@ -84,8 +84,17 @@ class Parameters:
                 value = kwargs[name]
             else:
                 continue
-            if rules.breaks(value, annotation) and (value is not None or name not in self._may_be_none):
-                raise promises.broken(value, annotation, name, self.function.__name__)
+            if value is not None or name not in self._may_be_none:
+                self._check_elements(rules, value, annotation, name)
+
+    def _check_elements(self, rules: ArgumentRules, value: Any, annotation: Any, path: str) -> None:
+        """Refuse a value, or an element of a tuple or list, that breaks a promise."""
+        if rules.breaks(value, annotation):
+            raise promises.broken(value, annotation, path, self.function.__name__)
+        if isinstance(value, (tuple, list)):
+            for number, (element, inner) in enumerate(zip(value, element_annotations(annotation, len(value)))):
+                if inner is not None:
+                    self._check_elements(rules, element, inner, f"{path}[{number}]")
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Parameter names and values, defaults included."""

@@ -219,6 +219,28 @@ def test_a_call_in_a_trace():
         named(3)
 
 
+def test_elements_in_a_call_in_a_trace():
+    @cute.jit
+    def inner(pairs: list[tuple[Int32, Optional[Int32]]], rest: tuple[Int32, ...] = ()):  # noqa: UP045
+        return pairs[0][0] + len(rest)
+
+    @cute.jit
+    def outer(pairs: Constexpr, rest: Constexpr, x: Int32):
+        return inner([*pairs, (x, None)], rest)
+
+    assert outer([(4, 1)], (1, 2), 3) == 6
+    assert outer([], (), 3) == 3
+    for pairs, rest, wrong in (
+        ([(4, "a")], (), r"'pairs\[0\]\[1\]' of inner takes .* and got the str 'a'"),
+        ([(4, 1), 5], (), r"'pairs\[1\]' of inner takes tuple.* and got the int 5"),
+        ([(4, 1, 2)], (), r"'pairs\[0\]' of inner takes tuple.* and got a tuple of 3"),
+        ([(None, 1)], (), r"'pairs\[0\]\[0\]' of inner takes Int32 and got None"),
+        ([(4, 1)], (1, (2,)), r"'rest\[1\]' of inner takes Int32 and got a tuple of 1"),
+    ):
+        with pytest.raises(DSLUserCodeTypeError, match=wrong):
+            outer(pairs, rest, 3)
+
+
 def test_arguments_of_kernels_and_parts_of_arguments():
     @dataclasses.dataclass
     class Pair:
