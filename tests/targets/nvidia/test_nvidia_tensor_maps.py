@@ -103,6 +103,14 @@ def test_the_driver_is_asked_once_for_the_same_map(maps):
     assert encoded(request())[1] == [1, 4096] * 8
 
 
+def test_requests_that_share_a_place_are_told_apart(maps):
+    """There are more of them than places."""
+    for number in range(3 * tensor_maps.ENTRIES):
+        made = request()
+        made.box[:2] = 8 * (1 + number % 8), 1 + number // 8
+        assert encoded(made)[1][0] == number + 1
+
+
 def test_an_image_of_pixels(maps):
     made = request(rank=4, im2col=1, swizzle=0)
     made.sizes[:4], made.strides[:3], made.element_strides[:4] = (64, 9, 9, 2), (128, 1152, 10368), (1, 1, 1, 1)
