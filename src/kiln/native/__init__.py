@@ -17,6 +17,7 @@ from .pointers import (
     lowest_bit,
     popcount,
     ref,
+    truncated,
     volatile,
 )
 from .types import Array, f32, f64, i8, i16, i32, i64, size_of, struct, u8, u16, u32, u64

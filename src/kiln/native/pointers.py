@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
-from ..base_dsl.typing import Boolean, IntegerMeta, Numeric, as_numeric
+from ..base_dsl.typing import Boolean, Int32, IntegerMeta, Numeric, as_numeric
 from . import types
 from .types import field_of, is_array, is_number, is_struct, name_of, size_of, u64
 
@@ -417,3 +417,11 @@ def lowest_bit(x: Any) -> Any:
 def leading_zeros(x: Any) -> Any:
     """How many bits above the highest set one there are; the width if none is."""
     return _bits("math.ctlz", x)
+
+
+# -- floats --------------------------------------------------------------------------------------------------------
+
+
+def truncated(x: Any) -> Any:
+    """An f32 as an i32, towards zero. It must fit: unlike `i32(x)` this is one instruction, which does not look."""
+    return Int32._make(tracing.emit_value("llvm.fptosi", Int32.mlir_type, (as_numeric(x).ir_value(),)))

@@ -6,14 +6,16 @@ among them, which is the sum of two factors' for a product, and is that of the s
 the sum is cut off to f32, or rounded to the nearest f16. F is 25; with 8-bit floats it is 13, and so many bits of a fraction of f32
 are kept. Integers wrap.
 
-An element is kept as exponent, significand and sign (0 or -1). A is 64 rows of `K`, B a row of `COLUMNS` for each k, so that
-loops over columns run on vectors: places of rows are constants, and no two arrays share memory.
+An element is kept as exponent, significand and sign (0 or -1). A is 64 rows of k, B a row of `COLUMNS` for each k, so that
+loops over columns run on vectors: places of rows are constants, and no two arrays share memory. A term is a product of
+significands that is shifted right. If no exponent of an operand is beyond `NEAR`, it is made with f32 instead, which is faster and gives the
+same: the product of two elements is exact there, and so is its product with a power of two unless that is far below 1.
 """
 # pyright: reportReturnType=false, reportArgumentType=false, reportOperatorIssue=false
 
 from __future__ import annotations
 
-from ....native import Ptr, f32, f64, i32, i64, inline, leading_zeros, local, native, u8, u16, u32, u64
+from ....native import Ptr, f32, f64, i32, i64, inline, leading_zeros, local, native, truncated, u8, u16, u32, u64
 from .records import Product
 
 ROWS, COLUMNS, K = 64, 256, 32
@@ -30,8 +32,8 @@ A_IN_REGISTERS, A_ALONG_M, B_ALONG_N = 1 << 24, 1 << 25, 1 << 26
 """Bits of `Product.kind`: types of A, B and sums, n; where A is, and along which mode operands are contiguous."""
 NONE, SPECIAL = -(1 << 20), 1 << 20
 """Exponents of zeros, and of what is no finite number: infinite if its significand is 0, else none at all."""
-OUTSIDE = 2
-"""Of what reading an operand says: it is not in shared memory."""
+NEAR = 50
+"""Exponents up to which, and down to minus which, f32 has room for all that terms are made of."""
 TOGETHER = tuple(range(8))
 """Products of a sum that are added in one turn of a loop."""
 
@@ -88,40 +90,17 @@ def split(bits, exponent_bits, fraction, all_finite, raised, exponents, signific
 
 
 @inline
-def element(place, number, size):
-    """Element `number` of some bytes: its bits. A tf32's lowest 13 are ignored."""
-    bits = u32(0)
+def take(place, size, at, step, raw):
+    """The bits of the elements of 16 bytes. A tf32's lowest 13 are ignored."""
     if size == 2:
-        bits = u32(Ptr[u16](place)[number])
+        for i in tuple(range(8)):
+            raw[at + i * step] = Ptr[u16](place)[i]
     elif size == 4:
-        bits = Ptr[u32](place)[number] >> 13
+        for i in tuple(range(4)):
+            raw[at + i * step] = Ptr[u32](place)[i] >> 13
     else:
-        bits = u32(Ptr[u8](place)[number])
-    return bits
-
-
-@native
-def put(
-    bits: u32, type_: u32, raised: u32, exponents: Ptr[i32], significands: Ptr[u32], signs: Ptr[i32], at: u32
-) -> u32:
-    """An element of A or B; 1 if it is not finite. Of integers only the significand counts."""
-    if type_ >= S8:
-        significands[at] = bits
-        if type_ == S8 and bits >= 128:
-            significands[at] = bits - 256
-        return 0
-    special = split(
-        bits,
-        exponent_bits_of(type_),
-        fraction_of(type_),
-        u32(type_ == E4M3),
-        raised,
-        exponents,
-        significands,
-        signs,
-        at,
-    )
-    return u32(special)
+        for i in tuple(range(16)):
+            raw[at + i * step] = Ptr[u8](place)[i]
 
 
 @inline
@@ -158,48 +137,80 @@ def piece(descriptor: u64, along_mn: bool, major: u32, minor: u32) -> u32:
 
 
 @inline
-def read(smem, bytes_, descriptor, type_, along_mn, rows, k, raised, parts, row_step, k_step):
-    """Take an operand apart; 1 if something in it is not finite, `OUTSIDE` if it is not in shared memory."""
-    special = u32(0)
+def read(smem, bytes_, descriptor, type_, along_mn, rows, k, raw, row_step, k_step):
+    """Read an operand; whether it is not in shared memory."""
+    outside = u32(0)
     size = bytes_of(type_)
     per = u32(16) // size
     if along_mn:
         for minor in range(k):
             for major in range(rows // per):
                 where = piece(descriptor, True, major, minor)
-                special |= u32(where + 16 > bytes_) * OUTSIDE
-                place = smem + where % bytes_
-                for i in range(per):
-                    at = (major * per + i) * row_step + minor * k_step
-                    special |= put(element(place, i, size), type_, raised, *parts, at)
+                outside |= u32(where + 16 > bytes_)
+                place = smem + (where if where + 16 <= bytes_ else u32(0))
+                take(place, size, major * per * row_step + minor * k_step, row_step, raw)
     else:
         for minor in range(rows):
             for major in (u32(0), u32(1)):
                 where = piece(descriptor, False, major, minor)
-                special |= u32(where + 16 > bytes_) * OUTSIDE
-                place = smem + where % bytes_
-                for i in range(per):
-                    special |= put(
-                        element(place, i, size), type_, raised, *parts, minor * row_step + (major * per + i) * k_step
-                    )
+                outside |= u32(where + 16 > bytes_)
+                place = smem + (where if where + 16 <= bytes_ else u32(0))
+                take(place, size, minor * row_step + major * per * k_step, k_step, raw)
+    return outside
+
+
+@inline
+def read_registers(product, type_, k, raw):
+    """Read A as threads hold it: thread 4 g + t of a warp has pairs of 32 bits of rows g and g + 8."""
+    size = bytes_of(type_)
+    for thread in range(u32(128)):
+        for register in (u32(0), u32(1), u32(2), u32(3)):
+            held = product.a[thread] + register * 4
+            row = (thread >> 5) * 16 + ((thread >> 2) & 7) + register % 2 * 8
+            first = row * k + ((thread & 3) + register // 2 * 4) * (u32(4) // size)
+            if size == 4:
+                raw[first] = Ptr[u32](held)[0] >> 13
+            elif size == 2:
+                for i in (0, 1):
+                    raw[first + i] = Ptr[u16](held)[i]
+            else:
+                for i in (0, 1, 2, 3):
+                    raw[first + i] = Ptr[u8](held)[i]
+
+
+@inline
+def split_all(raw, first, count, type_, raised, parts, special):
+    """Split so many elements; 1 if one of them, or of `special`, is not finite."""
+    width, fraction, all_finite = exponent_bits_of(type_), fraction_of(type_), u32(type_ == E4M3)
+    for i in range(first, first + count):
+        special |= u32(split(raw[i], width, fraction, all_finite, raised, *parts, i))
     return special
 
 
 @inline
-def read_registers(product, type_, parts):
-    """Take A apart as threads hold it: thread 4 g + t of a warp has pairs of 32 bits of rows g and g + 8."""
-    special = u32(0)
-    size = bytes_of(type_)
-    per = u32(4) // size
-    for thread in range(u32(128)):
-        held = product.a[thread]
-        for register in (u32(0), u32(1), u32(2), u32(3)):
-            row = (thread >> 5) * 16 + ((thread >> 2) & 7) + register % 2 * 8
-            for i in range(per):
-                column = ((thread & 3) + register // 2 * 4) * per + i
-                bits = element(held + register * 4, i, size)
-                special |= put(bits, type_, u32(0), *parts, row * K + column)
-    return special
+def is_far(exponents, first, count, far):
+    """1 if an exponent, or `far`, is beyond what f32 has room for; those of zeros are not."""
+    for i in range(first, first + count):
+        far |= u32(exponents[i] > NEAR) | (u32(exponents[i] < -NEAR) & u32(exponents[i] != NONE))
+    return far
+
+
+@inline
+def as_floats(parts, first, count, fraction, raised, powers, floats):
+    """Elements as f32, which has them exactly."""
+    exponents, significands, signs = parts
+    for i in range(first, first + count):
+        powers[i] = u32(max(exponents[i], i32(-NEAR)) - i32(fraction) + 127) << 23
+    for i in range(first, first + count):
+        size = i32(significands[i] >> (raised & 31))
+        floats[i] = f32((size ^ signs[i]) - signs[i]) * Ptr[f32](powers)[i]
+
+
+@inline
+def integers(raw, first, count, type_):
+    for i in range(first, first + count):
+        bits = raw[i]
+        raw[i] = bits - ((bits & 128) << 1) if type_ == S8 else bits
 
 
 # --- sums ------------------------------------------------------------------------------------------------------------
@@ -237,7 +248,7 @@ def multiply_integers(product: Ptr[Product], a: Ptr[i32], b: Ptr[i32]) -> None:
         if product.accumulate != 0:
             exchange(product, row, 4, Ptr[u32](line), out=False)
         for k in range(u32(K)):
-            left = a[row * K + k]
+            left = a[row * K + k]  # k is K, of bytes
             for column in range(n):
                 line[column] += left * b[k * COLUMNS + column]
         exchange(product, row, 4, Ptr[u32](line), out=True)
@@ -306,10 +317,10 @@ def special_sum(
 
 @native
 def multiply_floats(
-    product: Ptr[Product], k: u32, special: u32, ea: Ptr[i32], sa: Ptr[u32], ga: Ptr[i32], eb: Ptr[i32], sb: Ptr[u32],
-    gb: Ptr[i32],
+    product: Ptr[Product], k: u32, special: u32, near: bool, ea: Ptr[i32], sa: Ptr[u32], ga: Ptr[i32], fa: Ptr[f32], eb: Ptr[i32],
+    sb: Ptr[u32], gb: Ptr[i32], fb: Ptr[f32],
 ) -> None:  # fmt: skip
-    """The sums of all rows; the significands of products have F bits after the point."""
+    """The sums of all rows; the significands of products have F bits after the point. `near`: `fa` and `fb` are there."""
     n = (product.kind >> N_SHIFT) & 511
     fraction = i32(25) if (product.kind & 15) <= TF32 else i32(13)
     wide = (product.kind >> SUM_SHIFT) & 15 == IN_F32
@@ -320,34 +331,49 @@ def multiply_floats(
     mask = ~((u64(1) << (52 - u64(kept))) - 1)
     line, largest, total = local(u32, COLUMNS), local(i32, COLUMNS), local(i32, COLUMNS)
     ec, sc, gc = local(i32, COLUMNS), local(u32, COLUMNS), local(i32, COLUMNS)
-    scale, value = local(u64, COLUMNS), local(f64, COLUMNS)
+    scale, value, power = local(u64, COLUMNS), local(f64, COLUMNS), local(u32, COLUMNS)
     for row in range(u32(ROWS)):
         for column in range(n):
             line[column] = 0
         if product.accumulate != 0:
             exchange(product, row, size, line, out=False)
         c_special = u32(0)
+        if wide:  # where bits are is known while this is compiled
+            for column in range(n):
+                c_special |= u32(split(line[column], u32(8), u32(23), u32(0), u32(0), ec, sc, gc, column))
+        else:
+            for column in range(n):
+                c_special |= u32(split(line[column], u32(5), u32(10), u32(0), u32(0), ec, sc, gc, column))
         for column in range(n):
-            c_special |= u32(split(line[column], width, point, u32(0), u32(0), ec, sc, gc, column))
             largest[column] = ec[column]
             total[column] = 0
-        own = row * K
+        own = row * k
         for first in range(u32(0), k, len(TOGETHER)):
             for column in range(n):
                 most = largest[column]
                 for i in TOGETHER:
                     most = max(most, ea[own + first + i] + eb[(first + i) * COLUMNS + column])
                 largest[column] = most
-        for first in range(u32(0), k, len(TOGETHER)):
+        if near:
             for column in range(n):
-                sum_, most = total[column], largest[column]
-                for i in TOGETHER:
-                    at = (first + i) * COLUMNS + column
-                    lower = u32(min(most - ea[own + first + i] - eb[at], i32(31)))
-                    sign = ga[own + first + i] ^ gb[at]
-                    term = i32((sa[own + first + i] * sb[at]) >> (lower & 31))
-                    sum_ += (term ^ sign) - sign
-                total[column] = sum_
+                power[column] = u32(max(min(fraction - largest[column], i32(127)), i32(-126)) + 127) << 23
+            for first in range(u32(0), k, len(TOGETHER)):
+                for column in range(n):
+                    sum_, to_point = total[column], Ptr[f32](power)[column]
+                    for i in TOGETHER:
+                        sum_ += truncated(fa[own + first + i] * fb[(first + i) * COLUMNS + column] * to_point)
+                    total[column] = sum_
+        else:
+            for first in range(u32(0), k, len(TOGETHER)):
+                for column in range(n):
+                    sum_, most = total[column], largest[column]
+                    for i in TOGETHER:
+                        at = (first + i) * COLUMNS + column
+                        lower = u32(min(most - ea[own + first + i] - eb[at], i32(31)))
+                        sign = ga[own + first + i] ^ gb[at]
+                        term = i32((sa[own + first + i] * sb[at]) >> (lower & 31))
+                        sum_ += (term ^ sign) - sign
+                    total[column] = sum_
         if wide:
             small = u32(0)
             for column in range(n):
@@ -405,23 +431,33 @@ def multiply(product: Ptr[Product], smem: Ptr, bytes_: u32) -> u32:
     kind = product.kind
     a_type, b_type = (kind >> A_SHIFT) & 15, (kind >> B_SHIFT) & 15
     n, k = (kind >> N_SHIFT) & 511, u32(32) // bytes_of(a_type)
-    ea, sa, ga = local(i32, ROWS * K), local(u32, ROWS * K), local(i32, ROWS * K)
-    eb, sb, gb = local(i32, COLUMNS * K), local(u32, COLUMNS * K), local(i32, COLUMNS * K)
-    raised = u32(0)
-    if a_type <= E5M2:
-        raised = (u32(25) if a_type <= TF32 else u32(13)) - fraction_of(a_type) - fraction_of(b_type)
-    special = u32(0)
+    ra, rb = local(u32, ROWS * K), local(u32, COLUMNS * K)
+    outside = u32(0)
     if kind & A_IN_REGISTERS != 0:
-        special = read_registers(product, a_type, (ea, sa, ga))
+        read_registers(product, a_type, k, ra)
     else:
-        along = kind & A_ALONG_M != 0
-        special = read(smem, bytes_, product.a_descriptor, a_type, along, u32(ROWS), k, u32(0), (ea, sa, ga), K, 1)
-    along = kind & B_ALONG_N != 0
-    special |= read(smem, bytes_, product.b_descriptor, b_type, along, n, k, raised, (eb, sb, gb), 1, COLUMNS)
-    if special & OUTSIDE != 0:
-        return OUTSIDE
+        outside = read(smem, bytes_, product.a_descriptor, a_type, kind & A_ALONG_M != 0, u32(ROWS), k, ra, k, 1)
+    outside |= read(smem, bytes_, product.b_descriptor, b_type, kind & B_ALONG_N != 0, n, k, rb, 1, COLUMNS)
+    if outside != 0:
+        return 1
     if a_type >= S8:
-        multiply_integers(product, Ptr[i32](sa), Ptr[i32](sb))
-    else:
-        multiply_floats(product, k, special, ea, sa, ga, eb, sb, gb)
+        integers(ra, u32(0), ROWS * k, a_type)
+        for row in range(k):
+            integers(rb, row * COLUMNS, n, b_type)
+        multiply_integers(product, Ptr[i32](ra), Ptr[i32](rb))
+        return 0
+    ea, sa, ga, fa = local(i32, ROWS * K), local(u32, ROWS * K), local(i32, ROWS * K), local(f32, ROWS * K)
+    eb, sb, gb, fb = local(i32, COLUMNS * K), local(u32, COLUMNS * K), local(i32, COLUMNS * K), local(f32, COLUMNS * K)
+    a_fraction, b_fraction = fraction_of(a_type), fraction_of(b_type)
+    raised = (u32(25) if a_type <= TF32 else u32(13)) - a_fraction - b_fraction
+    special = split_all(ra, u32(0), ROWS * k, a_type, u32(0), (ea, sa, ga), u32(0))
+    far = is_far(ea, u32(0), ROWS * k, u32(0))
+    for row in range(k):
+        special = split_all(rb, row * COLUMNS, n, b_type, raised, (eb, sb, gb), special)
+        far = is_far(eb, row * COLUMNS, n, far)
+    if far == 0:
+        as_floats((ea, sa, ga), u32(0), ROWS * k, a_fraction, u32(0), ra, fa)
+        for row in range(k):
+            as_floats((eb, sb, gb), row * COLUMNS, n, b_fraction, raised, rb, fb)
+    multiply_floats(product, k, special, far == 0, ea, sa, ga, fa, eb, sb, gb, fb)
     return 0
