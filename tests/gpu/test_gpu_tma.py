@@ -126,6 +126,22 @@ def test_a_cache_policy_changes_nothing():
     check_load(Box("f16", (64, 16), (64, 8), "128b"), (0, 8), hint=0x12F0000000000000)  # evict first
 
 
+@pytest.mark.parametrize("element", ["f32_ftz", "tf32", "tf32_ftz"])
+def test_elements_that_a_load_converts_are_those_of_the_cpu_target(element):
+    box = Box(element, (64, 16), (32, 16), "128b")
+    numbers = np.random.default_rng(4).standard_normal(box.memory // 4).astype(np.float32)
+    numbers[::5] *= np.float32(1e-40)  # subnormal
+    numbers[::7] = np.float32(1) + np.float32(2**-11) * (
+        np.arange(numbers[::7].size) % 4
+    )  # halfway between two of tf32
+    memory = numbers.view(np.uint8)
+    _, got = run(loads(box, (0, 0)), memory, np.zeros(box.bytes, np.uint8))
+    expected = torch.zeros(box.bytes, dtype=torch.uint8)
+    with kiln.target("cpu"):
+        loads(box, (0, 0))(torch.from_numpy(memory.copy()), expected)
+    np.testing.assert_array_equal(got.view(np.uint32), expected.numpy().view(np.uint32))
+
+
 def test_a_thread_of_its_own():
     """It has no context yet."""
     failed: list[BaseException] = []
