@@ -9,7 +9,7 @@ import pytest
 from tracing_only import traced
 
 import kiln
-from kiln import BFloat16, Float8E4M3FN, Float16, Float32, Int16, Int32, Int64, cute
+from kiln import BFloat16, Float8E4M3FN, Float16, Float32, Int16, Int32, Int64, TFloat32, Uint8, cute
 from kiln.base_dsl.diagnostics import DSLUserCodeError
 from kiln.cute.nvgpu import cpasync, warpgroup
 from kiln.cute.nvgpu.warpgroup import SmemLayoutAtomKind as Kind
@@ -21,7 +21,7 @@ STORE = cpasync.CopyBulkTensorTileS2GOp()
 WIDTHS = {"INTER": 16, "SW32": 32, "SW64": 64, "SW128": 128}
 
 
-def tiles(layout, dtype, tile, op=STORE):
+def tiles(layout, dtype, tile, op=STORE, internal=None):
     """A program that loads each tile, shows what is in shared memory, and stores it."""
     bytes_ = tile[0] * tile[1] * dtype.width // 8
 
@@ -59,8 +59,8 @@ def tiles(layout, dtype, tile, op=STORE):
 
     @cute.jit
     def launch(x: cute.Tensor, y: cute.Tensor, seen: cute.Tensor):
-        load = cpasync.make_tiled_tma_atom(LOAD, x, layout, tile)
-        store = cpasync.make_tiled_tma_atom(op, y, layout, tile)
+        load = cpasync.make_tiled_tma_atom(LOAD, x, layout, tile, internal_type=internal)
+        store = cpasync.make_tiled_tma_atom(op, y, layout, tile, internal_type=internal)
         kernel(load, store, seen).launch(grid=cute.ceil_div((*x.shape, 1)[:3], (*tile, 1)), block=32)
 
     return launch
@@ -120,6 +120,18 @@ def test_there_and_back(shape, tile, major, dtype, kind, dynamic):
     wanted = np.zeros(seen.shape, np.float32)
     wanted[tuple(map(slice, shape))] = x.astype(np.float32)
     assert np.array_equal(seen.astype(np.float32), wanted)
+
+
+@pytest.mark.parametrize(("dtype", "internal"), [(Float16, Uint8), (Float16, Int32), (Float32, TFloat32)])
+def test_maps_of_another_element_type(dtype, internal):
+    """Extents, boxes and coordinates along the contiguous mode are counted in elements of the map."""
+    tile = (8, 32)
+    x, y, seen = arrays((20, 72), tile, "K", dtype)
+    given = [argument(a, dtype, "K", True) for a in (x, y, seen)]
+    layout = cute.make_layout(tile, stride=(tile[1], 1))
+    cute.compile(tiles(layout, dtype, tile, internal=internal), *given, target="cpu")(*given)
+    assert np.array_equal(x, y)
+    assert np.array_equal(seen[:20, :72], x)
 
 
 @pytest.mark.parametrize(("kind", "combine"), [("ADD", np.add), ("MIN", np.minimum), ("XOR", np.bitwise_xor)])
@@ -300,6 +312,16 @@ def test_a_copy_elects_a_thread_and_computes_before():
     assert "tensor_map_address" not in inside
     assert text.count("cute_nvgpu.tma_load") == text.count("cute_nvgpu.tma_prefetch") == 1
     assert "cute_nvgpu.tensor_map_prefetch" in text
+
+
+def test_a_copy_by_a_thread_that_was_chosen_already():
+    def body(atom, places, part, barrier, x):
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_arrive_and_expect_tx(barrier, 1024)
+            cute.copy(atom, places[None, 0, 0], part, tma_bar_ptr=barrier)
+        cute.copy(atom, places[None, 1, 0], part, tma_bar_ptr=barrier)
+
+    assert copying(body).count("cute_nvgpu.elect_one") == 2
 
 
 def test_a_map_elsewhere_takes_the_place_of_the_atoms_own():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -247,23 +248,36 @@ def vote_ballot_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: A
 # --- one thread, one value -------------------------------------------------------------------------------------------
 
 
+_chosen: weakref.WeakSet[tracing.FunctionFrame] = weakref.WeakSet()
+"""The kernels in which one thread of the warp is being told what to do."""
+
+
 class IfOpRegion:
-    """`with elect_one():` runs its body in one thread of the warp."""
+    """`with elect_one():` runs its body in one thread of the warp. Within another one there is nothing left to choose."""
+
+    _point: Any = None
 
     def __enter__(self) -> None:
         from ...dialects import nvgpu
         from ...mlir import ir
 
         kernel_only("elect_one")
+        frame = tracing.require("elect_one()").function
+        if frame in _chosen:
+            return
+        _chosen.add(frame)
         chosen = nvgpu.warp.elect_one()
         branch = tracing.emit("scf.if", (), (chosen,), regions=2)
         self._point = ir.InsertionPoint(branch.regions[0].blocks.append())
         self._point.__enter__()
 
     def __exit__(self, *failure: Any) -> None:
+        if self._point is None:
+            return
         if failure[0] is None:
             tracing.emit("scf.yield")
         self._point.__exit__(*failure)
+        _chosen.discard(tracing.require("elect_one()").function)
 
 
 def elect_one(*, loc: Any = None, ip: Any = None) -> IfOpRegion:
