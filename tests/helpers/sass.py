@@ -11,7 +11,7 @@ _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:\{\s*)?(?:@!?U?P\w+\s+)?([A
 _TARGET = re.compile(r"`\((\.L_\w+)\)")
 _REGISTER = re.compile(r"\bR(\d+)(\.64)?\b")
 _PRODUCT = re.compile(r"^[HQI]GMMA(?:\.SP)?\.(\d+)x(\d+)x(\d+)")
-_MOVES = ("MOV", "IMAD.MOV", "SEL", "R2UR", "STL", "LDL", "PRMT", "CS2R")
+_MOVE = re.compile(r"^(?:MOV(?:\.\w+)* R\d+, R\d+|IMAD\.MOV\S* R\d+, RZ, RZ, R\d+)(?:\.reuse)?$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,9 +57,10 @@ class Loop:
 
     @property
     def moves_of_sums(self) -> list[Instruction]:
-        """Instructions that only move registers in which products have sums."""
+        """Instructions that only move registers in which products have sums to others, or others to them."""
         sums = {register for product in self.products for register in product.sums}
-        return [i for i in self.instructions if i.name.startswith(_MOVES) and i.registers & sums]
+        moves = [i for i in self.instructions if _MOVE.match(f"{i.name} {i.operands}")]
+        return [i for i in moves if i.registers & sums]
 
 
 def instructions(sass: str) -> list[Instruction]:
@@ -80,11 +81,14 @@ def loops(sass: str) -> list[Loop]:
             target = _TARGET.search(instruction.group(2))
             if found[-1].name.startswith("BRA") and target and (start := places.get(target.group(1))) is not None:
                 spans.append((start, len(found)))
-    with_products = [span for span in spans if any(i.is_product for i in found[slice(*span)])]
-    inner = [
-        span for span in with_products if not any(o != span and span[0] <= o[0] and o[1] <= span[1] for o in with_products)
-    ]  # fmt: skip
-    return [Loop(tuple(found[slice(*span)])) for span in inner]
+    inner: list[tuple[int, int]] = []
+    seen: set[int] = set()
+    for span in sorted(spans, key=lambda span: span[1] - span[0]):
+        products = {place for place in range(*span) if found[place].is_product}
+        if products and not products & seen:
+            seen |= products
+            inner.append(span)
+    return [Loop(tuple(found[slice(*span)])) for span in sorted(inner)]
 
 
 def check_products(compiled: Any, products: int | None = None) -> list[Loop]:
