@@ -77,7 +77,10 @@ def cluster_wait(*, loc: Any = None, ip: Any = None) -> None:
 
 
 def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The generic pointer into the shared memory of a block of the cluster that corresponds to one into this block's."""
+    """The generic pointer into the shared memory of a block of the cluster that corresponds to one into this block's.
+
+    A tensor there is `cute.make_tensor(map_dsmem_ptr(tensor.iterator, rank), tensor.layout)`; a swizzle of addresses is kept.
+    """
     from ...dialects import cute, nvgpu
     from ..tensor.pointer import AddressSpace, Pointer
 
@@ -86,4 +89,4 @@ def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, i
     dtype, alignment = smem_ptr.dtype, smem_ptr.alignment
     type_ = cute.ptr_type(dtype.mlir_type, "generic", alignment)
     made = nvgpu.cluster.map_shared(source, i32(cta_rank_in_cluster), type_)
-    return Pointer(made, dtype, AddressSpace.generic, alignment)
+    return Pointer(made, dtype, AddressSpace.generic, alignment, swizzle=smem_ptr.swizzle)

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from kernel_testing import run, runs
 
+import kiln
 from kiln import cute
 from kiln.cute import arch
+from kiln.cute.nvgpu import warpgroup
 from kiln.targets.cpu.runtime.stuck import DeadlockFault
+from kiln.utils import SmemAllocator
 
 
 def shared(count: int, kind=cute.Int32):
@@ -162,3 +165,34 @@ def test_shared_memory_of_the_launch():
 
     for (out,) in runs(kernel, np.zeros(65, np.int32), block=64, smem=256):
         np.testing.assert_array_equal(out, [*range(63, -1, -1), 256])
+
+
+def test_a_swizzled_tile_of_another_block():
+    """Elements lie in the other block as they do in this one."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        thread, rank = arch.thread_idx()[0], arch.block_idx_in_cluster()
+        atom = warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.K_SW64, cute.Int32)
+        layout = cute.tile_to_shape(atom, (16, 16), (0, 1))
+        tile = SmemAllocator().allocate_tensor(cute.Int32, layout.outer, 1024, layout.inner)
+        for row in range(16):
+            if thread < 16:
+                tile[row, thread] = rank * 1000 + row * 16 + thread
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        other = cute.make_tensor(arch.map_dsmem_ptr(tile.iterator, 1 - rank), tile.layout)
+        for row in range(16):
+            if thread < 16:
+                out[rank * 256 + row * 16 + thread] = other[row, thread]
+        arch.cluster_arrive()
+        arch.cluster_wait()
+
+    @cute.jit
+    def launch(out: cute.Tensor):
+        kernel(out).launch(grid=2, block=32, cluster=(2, 1, 1))
+
+    out = np.zeros(512, np.int32)
+    with kiln.target("cpu"):
+        launch(out)
+    assert np.array_equal(out, [*range(1000, 1256), *range(256)])
