@@ -47,3 +47,11 @@ def whole(mma: cute.TiledMma, acc: cute.Tensor, a: cute.Tensor, b: cute.Tensor, 
 def test_one_call_for_all_steps() -> None:
     left, right = numbers((64, 64), F16, 4), numbers((64, 64), F16, 5)
     np.testing.assert_array_equal(product(*TILE, steps=whole)(left, right), exact(left, right) + 1)
+
+
+@pytest.mark.parametrize("case", [TILE, CASES[-5], CASES[-3]], ids=name_of)
+def test_the_sanitizer_finds_nothing(case: Any) -> None:
+    """Sums that nobody sets before a product overwrites them, several calls of them, A from registers."""
+    a, b, _, _, (m, n, k), *_ = case
+    with kiln.sanitize():
+        product(*case)(numbers((m, k), a, 0), numbers((n, k), b, 1))

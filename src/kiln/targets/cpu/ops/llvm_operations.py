@@ -36,12 +36,22 @@ def _modifiers(op: ir.Operation, ordering: str) -> str:
 
 
 def _access(x: Expander, op: ir.Operation, b: Builder, at: int, type_: ir.Type, stores: bool) -> None:
-    if not x.function.is_kernel:
+    if not x.function.is_kernel or _is_own(op.operands[at]):
         return
     modifiers = _modifiers(op, "ordering")
     if modifiers and not stores:
         x.let_others_run(op, b, "loop around a load")
     op.operands[at] = Hooks(x, op).ordered(b, op.operands[at], carrier_type(type_), modifiers, stores)
+
+
+def _is_own(pointer: ir.Value) -> bool:
+    """Whether a pointer leads into memory of the thread's call, which nobody else reaches."""
+    while not isinstance(pointer.owner, ir.Block):
+        op = pointer.owner.operation
+        if op.name != "llvm.getelementptr":
+            return op.name == "llvm.alloca"
+        pointer = op.operands[0]
+    return False
 
 
 @HANDLERS.expands("llvm.load")

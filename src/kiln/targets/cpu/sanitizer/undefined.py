@@ -173,7 +173,7 @@ class _Watch:
         if known is not None:
             inside = 0 <= known <= place.array.size - bytes_
             at = known if inside else 0
-            return b.byte_gep(place.array.shadow, at), (at & -at) or 16
+            return b.byte_gep(place.array.shadow, at), min(at & -at, 16) or 16
         total = b.i64(0)
         for value, width in place.terms:
             wide = value
