@@ -221,7 +221,7 @@ class PipelineTmaAsync(PipelineAsync):
     warp release a buffer together, with the same state.
     """
 
-    _CONSUMER = WarpArrival()
+    _CONSUMER = WarpArrival(publishes=False)
 
     @classmethod
     def create(  # type: ignore[override]

@@ -7,7 +7,7 @@ from nvidia_testing import compile_for, floats, needs_ptxas
 from kiln import cute
 from kiln.cute import arch
 from kiln.pipeline.arrivals import ThreadArrival
-from kiln.pipeline.asynchronous import PipelineAsync
+from kiln.pipeline.asynchronous import PipelineAsync, PipelineTmaAsync
 
 
 @needs_ptxas
@@ -27,7 +27,8 @@ def test_who_only_read_a_buffer_of_another_block_publishes_nothing():
         artifacts = compile_for(launch, floats(4)).executable.artifacts
         return artifacts["ptx"], artifacts["sass"]
 
-    ptx, sass = code(PipelineAsync._CONSUMER)
-    assert "mbarrier.arrive.release.cta.shared::cluster.b64" in ptx and "MEMBAR" not in sass
+    for pipeline in (PipelineAsync, PipelineTmaAsync):
+        ptx, sass = code(pipeline._CONSUMER)
+        assert "mbarrier.arrive.release.cta.shared::cluster.b64" in ptx and "MEMBAR" not in sass
     ptx, sass = code(ThreadArrival())
     assert "mbarrier.arrive.release.cluster.shared::cluster.b64" in ptx and "MEMBAR" in sass
