@@ -274,7 +274,7 @@ REFUSED = {
         lambda a, g, s, b, x: cute.copy(a, g[None, 0, 0], s, tma_bar_ptr=b), {"shared_type": BFloat16}, "has BFloat16 elements"
     ),
     "alignment": (
-        lambda a, g, s, b, x: cute.copy(a, g[None, 0, 0], s, tma_bar_ptr=b), {"alignment": 64}, "only known to be to 64"
+        lambda a, g, s, b, x: cute.copy(a, g[None, 0, 0], s, tma_bar_ptr=b), {"alignment": 64}, "is only known to be to 64"
     ),
     "keyword": (lambda a, g, s, b, x: cute.copy(a, s, g[None, 0, 0], tma_bar_ptr=b), {"op": STORE}, "takes no 'tma_bar_ptr'"),
     "an identity tensor": (

@@ -255,7 +255,7 @@ _chosen: weakref.WeakSet[tracing.FunctionFrame] = weakref.WeakSet()
 class IfOpRegion:
     """`with elect_one():` runs its body in one thread of the warp. Within another one there is nothing left to choose."""
 
-    _point: Any = None
+    _point: Any
 
     def __enter__(self) -> None:
         from ...dialects import nvgpu
@@ -263,6 +263,7 @@ class IfOpRegion:
 
         kernel_only("elect_one")
         frame = tracing.require("elect_one()").function
+        self._point = None
         if frame in _chosen:
             return
         _chosen.add(frame)

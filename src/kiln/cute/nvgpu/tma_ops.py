@@ -28,7 +28,7 @@ from ..layout.int_tuple import pretty_str, product
 from ..layout.layout import make_layout
 from ..layout.leaf import leaf_add
 from ..tensor.iterator import Coordinates
-from ..tensor.pointer import AddressSpace, element_bits, known_alignment, recast_ptr
+from ..tensor.pointer import AddressSpace, known_alignment, recast_ptr
 from ..tensor.tensor import TracedTensor
 from .access import ReductionKind, memory, policy_of
 from .common import CtaGroup
@@ -206,19 +206,12 @@ class TmaTrait(CopyTrait):
         base, found = recast_ptr(tensor.iterator, None), []
         for i in range(self._count(tensor, what)):
             offset = leaf_add(start, layout(i * self.facts.values))
-            known = known_alignment(base, offset)
-            if known % _ALIGNMENT and isinstance(offset, int) and base.alignment % _ALIGNMENT == 0:
+            if known_alignment(base, offset) % _ALIGNMENT:
                 raise error(
                     DSLUserCodeTypeError,
-                    f"box {i} of {what} starts {offset * element_bits(self.value_type) // 8} bytes into it, at a multiple of "
-                    f"{known} bytes: boxes are aligned to {_ALIGNMENT}",
-                    hint="take a layout in shared memory whose boxes are larger",
-                )
-            if base.alignment % _ALIGNMENT:
-                raise error(
-                    DSLUserCodeTypeError,
-                    f"boxes in shared memory are aligned to {_ALIGNMENT} bytes, and {what} is only known to be to {base.alignment}",
-                    hint=f"allocate it aligned: byte_alignment={_ALIGNMENT}, cute.struct.Align[..., 1024]",
+                    f"boxes in shared memory are aligned to {_ALIGNMENT} bytes, and box {i} of {what}, {pretty_str(offset)} elements after "
+                    f"{base}, is only known to be to {known_alignment(base, offset)}",
+                    hint=f"allocate it aligned (byte_alignment={_ALIGNMENT}, cute.struct.Align[..., 1024]); cute.assume says it of offsets",
                 )
             found.append((base + offset).ir_value())
         return found
