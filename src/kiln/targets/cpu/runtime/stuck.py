@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ....base_dsl.diagnostics import Span
     from ...lowering.sites import Site
 
+_PRODUCTS = "wgmma wait"
+"""What threads wait at that wait for products."""
 PLACES = 12
 """How many places a report names at most."""
 
@@ -109,7 +111,7 @@ def _missing(site: Site, threads: Sequence[Thread], group: Group) -> str:
             what += [f"{missing} bytes"] if missing else []
             states.append(f"phase {parity} misses {' and '.join(what) or 'nothing'}")
         return f" ({'; '.join(states)})"
-    if site.message == "wgmma wait":
+    if site.message == _PRODUCTS:
         # the second word: warps of the group that have not come to its next product
         warps = {t.number // 128 * 4 + w for t in threads for w in range(4) if t.word >> 32 + w & 1}
         return f" (wgmma is not executed by the whole warp group: warp{'s' * (len(warps) > 1)} {ranges(warps)} did not come)"
@@ -137,7 +139,15 @@ def _lines(group: Group, sites: Sequence[Site]) -> list[tuple[Site | None, str]]
         if thread.state != EXITED:
             places.setdefault((thread.site, thread.state), []).append(thread)
     lines: list[tuple[Site | None, str]] = []
-    for (number, state), threads in sorted(places.items(), key=lambda item: (item[0][1] == READY, -len(item[1]))):
+
+    def rank(place: tuple[tuple[int, int], list[Thread]]) -> tuple[bool, int, int]:
+        """Who waits for registers, or for its own warp group, is what others wait for."""
+        (number, state), threads = place
+        site = sites[number] if 0 <= number < len(sites) else None
+        cause = 2 if site is None else 0 if site.kind == "registers" else 1 if site.message == _PRODUCTS else 2
+        return state == READY, cause, -len(threads)
+
+    for (number, state), threads in sorted(places.items(), key=rank):
         site = sites[number] if 0 <= number < len(sites) else None
         verb = "wait" if len(threads) > 1 else "waits"
         if site is None:

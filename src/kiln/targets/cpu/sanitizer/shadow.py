@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ....native import Ptr, i64, inline, native, ref, size_of, u32, u64
+from ....native import Ptr, i64, inline, native, ref, size_of, u8, u32, u64
 from .clocks import clock_lowest, identity, numbers, ordered
 from .independent_threads import lone_touch
 from .launches import remote_access
@@ -380,6 +380,15 @@ def undefined(address: u64, size: u32, site: u32, source: u32, element: u32) -> 
     st = state.place
     if st.active != 0:
         report(RULE["uninitialized"], site, source, st.group, st.tid, address, size, element, 1)
+
+
+@detector.export
+def any_unset(shadow: u64, size: u32) -> u32:
+    """Whether some of the registers whose shadow this is hold nothing; not 0 if so."""
+    found = u32(0)
+    for i in range(size):
+        found |= Ptr[u8](shadow)[i]
+    return found
 
 
 @detector.export

@@ -363,12 +363,11 @@ class _Watch:
 
     def _forget(self, op: ir.Operation, array: RegisterArray) -> None:
         """A new register tensor holds nothing."""
-        b = Builder(ir.InsertionPoint.after(op), op.location)
-        one, size = b.const(int_type(8), -1), b.i64(array.size)
-        b.op(
-            "llvm.intr.memset", (), (array.shadow, one, size),
-            {"isVolatile": ir.IntegerAttr.get(int_type(1), 0)},
-        )  # fmt: skip
+        self._fill(Builder(ir.InsertionPoint.after(op), op.location), array.shadow, array.size, -1)
+
+    def _fill(self, b: Builder, shadow: ir.Value, bytes_: int, byte: int) -> None:
+        operands = (shadow, b.const(int_type(8), byte), b.i64(bytes_))
+        b.op("llvm.intr.memset", (), operands, {"isVolatile": ir.IntegerAttr.get(int_type(1), 0)})
 
     def _load(self, op: ir.Operation) -> None:
         pointer, offset = op.operands
@@ -398,16 +397,16 @@ class _Watch:
             if used not in self.places:
                 continue
             b, place = Builder(ir.InsertionPoint(op), op.location), self.places[used]
-            address, alignment = self._address(b, place, b.i64(0), cute.info(used.type).element, bytes_)
-            words = ir.VectorType.get([bytes_ // 4], int_type(32), loc=op.location)
+            address, _ = self._address(b, place, b.i64(0), cute.info(used.type).element, bytes_)
             if reads:
-                shadow = b.compare("ne", b.load(words, address, alignment), b.const(words, 0))
-                bad = self._whole(b, shadow)
+                unset = call(self.expansion, b, "any_unset", address, bytes_)
+                assert unset is not None
+                bad = b.compare("ne", unset, b.i32(0))
                 bad = b.binary("andi", bad, op.operands[3]) if writes else bad
                 site = self.sanitizer.site_in(op, self.kernel, "sums of a wgmma" if writes else "A of a wgmma")
                 call(self.expansion, b.if_(bad), "undefined", 0, 0, site, place.array.site, -1)
             if writes:
-                b.store(b.const(words, 0), address, alignment)
+                self._fill(b, address, bytes_, 0)
 
     def _computed(self, op: ir.Operation, b: Builder) -> ir.Value:
         """The shadow of an operation's result."""
