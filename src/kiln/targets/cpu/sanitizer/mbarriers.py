@@ -32,6 +32,7 @@ def mbarrier_init(address: u64, count: u32, site: u32) -> None:
     found.mbarrier = 1
     found.site = site
     found.who = st.tid
+    found.bytes_site = site
     found.parity = 0
     found.used = 0
     found.expected = 0
