@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ...base_dsl.diagnostics import DSLUserCodeRuntimeError
 from ..host.call_context import STOP_STEPS, STOP_TIMEOUT, Context
 from ..host.faults import where_in_kernel
-from .ops.tma import refused_copy
 from .ops.wgmma import refused_product
 from .runtime import stuck
 
@@ -40,6 +39,8 @@ def explain(record: Context, site: Site, sites: Sequence[Site], details: bytes) 
             calls=site.calls,
         )
     if site.kind == "tensor map":
+        from .ops.tma import refused_copy  # it loads what compiles
+
         message, hint = refused_copy(record.arguments[0], site.message)
         where = where_in_kernel(record, site)
         return DSLUserCodeRuntimeError(f"{message}{where}", hint=hint, span=site.span, calls=site.calls)

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ...base_dsl.diagnostics import DSLCudaRuntimeError, DSLRuntimeError, DSLUserCodeRuntimeError
-from . import signals, tensor_map_rules
+from . import signals
 from .call_context import FAULT, MEMORY_FAULT, STOP_INTERRUPT, TEXT, Context
 from .launch_rules import broken_rule
 
@@ -92,7 +92,9 @@ def _fault(
             return DSLCudaRuntimeError(message, hint=hint, span=site.span, calls=site.calls, error_code=code)
         return DSLRuntimeError(message, hint=hint, span=site.span, calls=site.calls)
     if site.kind == "tensor_map":
-        message, hint = tensor_map_rules.explained(site.message, *list(record.arguments)[:3])
+        from .tensor_map_rules import explained  # it loads the dialects
+
+        message, hint = explained(site.message, *list(record.arguments)[:3])
         return DSLRuntimeError(message, hint=hint, span=site.span, calls=site.calls)
     if site.kind == "assert":
         text = format_message(site.message, site.types, list(record.arguments))

@@ -177,6 +177,36 @@ def test_a_store_that_nobody_waits_for_is_a_warning():
         assert found(*stores("")) == []
 
 
+def adds(change: str = ""):
+    """Blocks add a box to the same tile, and one element by an atomic."""
+
+    @cute.kernel
+    def kernel(target: Map, b: cute.Tensor):
+        t = arch.thread_idx()[0]
+        out = tile(SIZE)
+        for i in range(SIZE // 32):
+            out[i * 32 + t] = cute.Uint8(0)
+        arch.fence_proxy("async.shared", space="cta")
+        arch.sync_threads()
+        if t == 0:
+            nvgpu.tma.tma_store(target.address(), out.iterator.ir_value(), coordinates(0, 0), reduction="add")
+            arch.cp_async_bulk_commit_group()
+            arch.cp_async_bulk_wait_group(0)
+            if change:
+                arch.atomic_add(b.iterator, cute.Float32(1))
+
+    @cute.jit
+    def main(b: cute.Tensor):
+        kernel(BOX.encode(b), b).launch(grid=2, block=32)
+
+    return main, np.zeros(BOX.memory // 4, np.float32)
+
+
+def test_reductions_do_not_race_with_each_other_but_with_atomics():
+    assert rules(*adds()) == set()
+    assert rules(*adds("atomic")) == {"atomic"}
+
+
 # --- edited maps ------------------------------------------------------------------------------------------------------
 
 

@@ -31,7 +31,7 @@ BITS = (8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6)
 """Of elements, by the driver's numbers."""
 ROW = 2048
 """Bytes of the longest row: 256 elements of 8 bytes."""
-NOT_A_MAP, RANK, ALIGNMENT, IM2COL, NEGATIVE, REDUCTION, ELEMENT, RECEIVER = range(1, 9)
+NOT_A_MAP, RANK, ALIGNMENT, IM2COL, REDUCTION, ELEMENT, RECEIVER = range(1, 8)
 """Why a copy cannot be made: what `tma_load` and `tma_store` give in their low byte, above it a number that says more."""
 
 

@@ -138,7 +138,9 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
     other_atomic = cell.write.tid & _ATOMIC_BIT != 0
     if cell.write.clock != 0 and not (other == me and cell.write.group == group and engine == 0):
         unordered = not ordered(cell.write.group, other, cell.write.clock, view)
-    if unordered and not (atomic and other_atomic):
+    # those of one proxy are in one order, those of different ones are not
+    alike = atomic and other_atomic and (engine >= GENERIC) == (other >= st.threads * GENERIC)
+    if unordered and not alike:
         if not (writes and cell.write.site == site and writes_what_is_there(address)):
             rule = u32(RULE["write-write"]) if writes else u32(RULE["write-read"])
             if other_atomic:
