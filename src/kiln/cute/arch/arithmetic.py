@@ -37,7 +37,8 @@ def prmt(src: Any, src_reg_shifted: Any, prmt_indices: Any, *, loc: Any = None, 
     from ...dialects import nvgpu
 
     kernel_only("prmt")
-    return Int32._make(nvgpu.units.prmt(i32(src), i32(src_reg_shifted), i32(prmt_indices)))
+    kind = Uint32 if isinstance(src, Uint32) else Int32
+    return kind._make(nvgpu.units.prmt(i32(src), i32(src_reg_shifted), i32(prmt_indices)))
 
 
 def lop3(a: Any, b: Any, c: Any, lut: int, *, loc: Any = None, ip: Any = None) -> Any:
