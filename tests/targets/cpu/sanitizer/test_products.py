@@ -106,3 +106,42 @@ def test_the_right_kernel(extra):
 def test_a_wrong_kernel(wrong, words):
     texts = [str(finding) for finding in findings(*wrong)]
     assert any(re.search(words, text, re.DOTALL) for text in texts), texts
+
+
+@cute.kernel
+def swizzled(x: cute.Tensor, out: cute.Tensor, mode: cute.Constexpr):
+    """A tile is written through the swizzle of 128 bytes and read through that of a descriptor."""
+    memory = arch.alloc_smem(cute.Float16, 6144, 1024)
+    outer = cute.make_layout((64, 64), stride=(64, 1))
+    tile = cute.make_tensor(memory, cute.make_composed_layout(cute.make_swizzle(3, 3, 3), 0, outer))
+    right = cute.make_tensor(memory + 4096, cute.make_layout(2048))
+    t = arch.thread_idx()[0]
+    for i in range(cute.Int32(32)):
+        tile[t // 2, t % 2 * 32 + i] = x[t // 2, t % 2 * 32 + i]
+    for i in range(cute.Int32(16)):
+        right[t * 16 + i] = cute.Float16(1.0)
+    arch.fence_view_async_shared()
+    arch.sync_threads()
+    sums = cute.make_rmem_tensor(4, cute.Float32)
+    a = wgmma.matrix_descriptor(memory.ir_value(), 16, 1024, mode)
+    b = wgmma.matrix_descriptor((memory + 4096).ir_value(), 16, 1024, "128b")
+    wgmma.wgmma_fence()
+    wgmma.wgmma(sums.iterator.ir_value(), a, b, cute.Boolean(False).ir_value(), **GIVEN)
+    wgmma.wgmma_commit()
+    wgmma.wgmma_wait(0)
+    out[t, 0] = sums[0]
+
+
+@cute.jit
+def run_swizzled(x: cute.Tensor, out: cute.Tensor, mode: cute.Constexpr):
+    swizzled(x, out, mode).launch(grid=1, block=128)
+
+
+@pytest.mark.parametrize("mode", ["128b", "none"])
+def test_a_tile_is_read_through_the_swizzle_it_was_written_through(mode):
+    x = np.arange(4096, dtype=np.int16).reshape(64, 64).view(np.float16)
+    texts = [str(finding) for finding in found(run_swizzled, x, np.zeros((128, 1), np.float32), mode)]
+    if mode == "128b":
+        assert texts == []
+    else:
+        assert any("as the element of another place" in text for text in texts), texts
