@@ -5,7 +5,8 @@
 Each row is a program of its own that makes one kernel of one line (or calls one function of the library) and then calls it 20
 times; each call is timed by itself, on the host, and the device is drained between calls. Of each call the least of the rounds
 counts, so what is left is not chance. "settled" is the median of the last ten; a stall is a call that takes much longer, past
-the first two (the driver loads code lazily, in the first launch).
+the first two (the driver loads code lazily, in the first launch). Kiln's own native code is no part of the disk cache (docs/native.md): a
+first round may have to make it.
 """
 
 from __future__ import annotations

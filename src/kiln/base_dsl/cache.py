@@ -110,7 +110,8 @@ def keeping(
                 logger().warning("cache entry %s cannot be used: %s", name, reason)
         made = (making or begin())()
         used = use(made)  # first: what cannot be used is not kept
-        store(name, Entry({}, {"object": made}), folder)
+        if not sources_changed():
+            store(name, Entry({}, {"object": made}), folder)
         return used
 
     return finish
@@ -128,26 +129,36 @@ def key(target: Target, module: ir.Module, entry: str, options: CompileOptions |
     return digest.hexdigest()
 
 
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_loaded = time.time()
+
+
+def _sources() -> Iterator[str]:
+    """The paths of the sources that turn a module into code, in order."""
+    for room in ("base_dsl", "calls", "dialects", "hardware", "native", "targets"):
+        for folder, folders, names in os.walk(os.path.join(_ROOT, room)):
+            folders.sort()
+            yield from (f"{folder}{os.sep}{name}" for name in sorted(names) if name.endswith(".py"))
+
+
 @functools.lru_cache(maxsize=1)
 def sources_hash() -> str:
-    """A hash of the sources that turn a module into code."""
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    """A hash of these sources."""
     digest = blake2b()
-    for room in ("base_dsl", "calls", "dialects", "hardware", "native", "targets"):
-        for folder, folders, names in os.walk(os.path.join(root, room)):
-            folders.sort()
-            for name in sorted(name for name in names if name.endswith(".py")):
-                path = f"{folder}{os.sep}{name}"
-                digest.update(f"{path[len(root) :]}\0".encode())
-                file = os.open(
-                    path, os.O_RDONLY | os.O_CLOEXEC
-                )  # a good part of loading from the cache: no more than this
-                try:
-                    while data := os.read(file, 1 << 20):
-                        digest.update(data)
-                finally:
-                    os.close(file)
+    for path in _sources():
+        digest.update(f"{path[len(_ROOT) :]}\0".encode())
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a good part of loading from the cache: no more than this
+        try:
+            while data := os.read(file, 1 << 20):
+                digest.update(data)
+        finally:
+            os.close(file)
     return digest.hexdigest()
+
+
+def sources_changed() -> bool:
+    """Whether sources were written since this process began to load them: then their hash says nothing of what it makes."""
+    return any(os.stat(path).st_mtime > _loaded for path in _sources())
 
 
 @functools.lru_cache(maxsize=1)

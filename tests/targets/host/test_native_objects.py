@@ -25,7 +25,8 @@ def plus_three(x: i32) -> i32:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """An empty one, and an empty disk cache."""
+    """An empty one, and an empty disk cache, for a process whose sources are what they were."""
+    monkeypatch.setattr(cache, "_loaded", float("inf"))
     monkeypatch.setattr(native_objects, "FOLDER", tmp_path / "objects")
     monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("CUTE_DSL_DISABLE_FILE_CACHING", raising=False)
@@ -67,6 +68,17 @@ def test_a_folder_that_cannot_be_written_leaves_it_to_the_disk_cache(folder, mad
 def test_no_files_where_none_are_wanted(folder, made, monkeypatch):
     monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
     assert result(jit.loading(sums)()) == 7
+    assert not folder.exists()
+
+
+def test_a_process_whose_sources_changed_leaves_nothing(folder, made, monkeypatch):
+    """It runs what it has loaded, and the hash is that of the new ones."""
+    assert not cache.sources_changed()  # however late they were written
+    monkeypatch.setattr(cache, "_loaded", 0.0)
+    assert cache.sources_changed()
+    for _ in range(2):
+        assert result(jit.loading(sums)()) == 7
+    assert made == ["sums", "sums"]
     assert not folder.exists()
 
 

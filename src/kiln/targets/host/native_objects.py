@@ -41,7 +41,7 @@ def kept(library: Library, architecture: str) -> bytes | None:
 
 def keep(library: Library, architecture: str, data: bytes) -> None:
     """Leave it there, whole or not at all; where that cannot be, it is made anew next time."""
-    if settings.get("CUTE_DSL_DISABLE_FILE_CACHING"):
+    if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") or cache.sources_changed():
         return
     path = _path(library, architecture)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
