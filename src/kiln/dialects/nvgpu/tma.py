@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
+from ...hardware.tensor_maps import ELEMENTS, SWIZZLES
 from ...mlir import context, ext, ir
 from ..cute import pack, ptr_type, unpack
 from ..cute.packing import is_pack
@@ -16,13 +17,6 @@ from ..definition import I16, I64, Integer, Pointer, attributes, int_type, load,
 from .async_copy import optional
 from .dialect import CuteNvgpu, wrong_space
 
-ELEMENTS = {
-    "u8": 8, "u16": 16, "u32": 32, "s32": 32, "u64": 64, "s64": 64, "f16": 16, "f32": 32, "f64": 64, "bf16": 16, "f32_ftz": 32,
-    "tf32": 32, "tf32_ftz": 32, "16u4_align8b": 4, "16u4_align16b": 4, "16u6_align16b": 6,
-}  # fmt: skip
-"""Element types of tensor maps in the order of the driver's numbers, and their bits."""
-SWIZZLES = {"none": 0, "32b": 32, "64b": 64, "128b": 128}
-"""How pieces of 16 bytes are permuted in shared memory, and the bytes a row of the pattern has."""
 REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 FIELDS = (
     "global_address", "rank", "box_dim", "global_dim", "global_stride", "element_stride", "elemtype", "interleave_layout",

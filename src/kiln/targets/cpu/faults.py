@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ...base_dsl.diagnostics import DSLUserCodeRuntimeError
 from ..host.call_context import STOP_STEPS, STOP_TIMEOUT, Context
 from ..host.faults import where_in_kernel
-from .ops.wgmma import refused_product
 from .runtime import stuck
 
 if TYPE_CHECKING:
@@ -52,6 +51,8 @@ def explain(record: Context, site: Site, sites: Sequence[Site], details: bytes) 
             calls=site.calls,
         )
     if site.kind == "wgmma":
+        from .ops.wgmma import refused_product
+
         what, hint = refused_product(record.arguments[0])
         where = where_in_kernel(record, site)
         return WarpGroupFault(f"{site.message} {what}{where}", hint=hint, span=site.span, calls=site.calls)

@@ -12,7 +12,7 @@ from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError
 from ...dialects import cute
 from ...dialects.definition import text
-from ...dialects.nvgpu.tma import ELEMENTS, SWIZZLES
+from ...hardware.tensor_maps import ELEMENTS, SWIZZLES
 from ...mlir import ir
 from ..lowering.builder import Builder, int_type, ptr_type
 from ..lowering.expansion import Handlers, Types

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...dialects.nvgpu.tma import ELEMENTS
+from ...hardware.tensor_maps import ELEMENTS
 
 (
     RANK, BASE, SIZE, PACKED_SIZE, STRIDE, STRIDE_RANGE, BOX, BOX_BYTES, PACKED_BOX, SWIZZLE_SPAN, ELEMENT_STRIDE,

@@ -6,7 +6,7 @@ Each target has a native function of the name `ENCODER`, which checks a request 
 
 from __future__ import annotations
 
-from ...dialects.nvgpu.tma import ELEMENTS, SWIZZLES
+from ...hardware.tensor_maps import ELEMENTS, SWIZZLES
 from ...native import Array, Ptr, i32, i64, native, struct, u32, u64
 from .tensor_map_rules import (
     BASE,

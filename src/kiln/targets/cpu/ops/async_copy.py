@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ....dialects.nvgpu.tma import ELEMENTS, REDUCTIONS
+from ....dialects.nvgpu.tma import REDUCTIONS
+from ....hardware.tensor_maps import ELEMENTS
 from ....mlir import context, ir
 from ...lowering.builder import Builder, int_type, ptr_type
 from ...lowering.expansion import Handlers, Types

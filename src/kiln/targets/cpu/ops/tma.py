@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ....dialects import cute
-from ....dialects.nvgpu.tma import ELEMENTS, FIELDS, REDUCTIONS
+from ....dialects.nvgpu.tma import FIELDS, REDUCTIONS
+from ....hardware.tensor_maps import ELEMENTS
 from ....mlir import ir
 from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import Handlers, Types

@@ -1,0 +1,9 @@
+"""What tensor maps can say of a tensor, in the order of the driver's numbers."""
+
+ELEMENTS = {
+    "u8": 8, "u16": 16, "u32": 32, "s32": 32, "u64": 64, "s64": 64, "f16": 16, "f32": 32, "f64": 64, "bf16": 16, "f32_ftz": 32,
+    "tf32": 32, "tf32_ftz": 32, "16u4_align8b": 4, "16u4_align16b": 4, "16u6_align16b": 6,
+}  # fmt: skip
+"""Element types, and their bits."""
+SWIZZLES = {"none": 0, "32b": 32, "64b": 64, "128b": 128}
+"""How pieces of 16 bytes are permuted in shared memory, and the bytes a row of the pattern has."""
