@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_testing import run, runs
+from kernel_testing import asm, run, runs
 from wgmma_testing import SUMS, Case, operands, product_kernel, spread, spread_a, values
 
 from kiln import cute
@@ -159,6 +159,28 @@ def one_product(who):
         d[t] = sums[0]
 
     return kernel
+
+
+def test_ptx_around_a_product():
+    @cute.kernel
+    def kernel(d: cute.Tensor):
+        smem = shared(12288)
+        words = cute.make_tensor(smem, cute.make_layout(3072))
+        t = arch.thread_idx()[0]
+        for i in range(cute.Int32(24)):
+            words[i * 128 + t] = 0x3C003C00  # ones
+        arch.fence_view_async_shared()
+        arch.sync_threads()
+        a, b = descriptors(smem)
+        sums = cute.make_rmem_tensor(4, cute.Float32)
+        asm(None, [], "wgmma.fence.sync.aligned;", "")
+        wgmma.wgmma(sums.iterator.ir_value(), a, b, cute.Boolean(False).ir_value(), **GIVEN)
+        asm(None, [], "wgmma.commit_group.sync.aligned;", "")
+        asm(None, [], "wgmma.wait_group.sync.aligned 0;", "")
+        d[t] = sums[3]
+
+    for (d,) in runs(kernel, np.zeros(128, np.float32), block=128, schedules=[(1, 0), (1, 3)]):
+        np.testing.assert_array_equal(d, np.full(128, 16.0, np.float32))
 
 
 def test_a_warp_group_that_does_not_come_as_a_whole():

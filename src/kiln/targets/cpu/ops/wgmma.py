@@ -73,25 +73,33 @@ def _wgmma_fence(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder
     return []
 
 
-@HANDLERS.expands("cute_nvgpu.wgmma_commit")
-def _wgmma_commit(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+def commit(x: Expander, op: ir.Operation, b: Builder) -> None:
+    """The thread's products since the last one become a group."""
     x.call(b, "kiln_cpu_commit", [_frame(x, op), b.i32(WGMMA)])
     Hooks(x, op).commit(b, state.WGMMA)
-    return []
 
 
-@HANDLERS.expands("cute_nvgpu.wgmma_wait")
-def _wgmma_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+def wait(x: Expander, op: ir.Operation, b: Builder, count: int) -> None:
+    """Wait for all groups of products but the latest ones."""
     frame, site = _frame(x, op), x.site_of(op, "wgmma wait")
 
     def again(c: Builder) -> tuple[ir.Value]:
-        status = x.call(
-            c, "kiln_cpu_wgmma_wait", [frame, c.i32(op.attributes["count"].value), c.i32(site)], int_type(32)
-        )
+        status = x.call(c, "kiln_cpu_wgmma_wait", [frame, c.i32(count), c.i32(site)], int_type(32))
         must_wait = c.compare("ne", status, c.i32(0))
         x.suspend(c.if_(must_wait))
         return (must_wait,)
 
     b.while_(again)
-    Hooks(x, op).products_waited(b, op.attributes["count"].value)
+    Hooks(x, op).products_waited(b, count)
+
+
+@HANDLERS.expands("cute_nvgpu.wgmma_commit")
+def _wgmma_commit(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    commit(x, op, b)
+    return []
+
+
+@HANDLERS.expands("cute_nvgpu.wgmma_wait")
+def _wgmma_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    wait(x, op, b, op.attributes["count"].value)
     return []

@@ -1,4 +1,4 @@
-"""`mma`, `ldmatrix`, `stmatrix`, `movmatrix`."""
+"""`mma`, `ldmatrix`, `stmatrix`, `movmatrix`; what orders products of warp groups."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from ....hardware import mma_shapes
 from ....mlir import context, ir
 from ...lowering.builder import int_type, parsed_type
 from ...lowering.expansion import Handlers
-from ..ops import mma
+from ..ops import mma, wgmma
+from ..sanitizer.hooks import Hooks
 from .machine import Machine, Refused
-from .syntax import Operand, Vector
+from .syntax import Immediate, Operand, Vector
 
 INSTRUCTIONS = Handlers()
 
@@ -100,3 +101,16 @@ def _stmatrix(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -
 @INSTRUCTIONS.expands("movmatrix")
 def _movmatrix(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     m.set(operands[0], mma.transpose_matrix(m.x, m.op, m.b, m.bits(operands[1], 32)))
+
+
+@INSTRUCTIONS.expands("wgmma")
+def _wgmma(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+    """What stands around products; products themselves are operations of the language."""
+    if modifiers[0] == "fence":
+        Hooks(m.x, m.op).product_fence(m.b)
+    elif modifiers[0] == "commit_group":
+        wgmma.commit(m.x, m.op, m.b)
+    elif modifiers[0] == "wait_group" and isinstance(operands[0], Immediate):
+        wgmma.wait(m.x, m.op, m.b, int(operands[0].value))
+    else:
+        raise Refused("this wgmma")
