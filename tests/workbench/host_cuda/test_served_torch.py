@@ -149,6 +149,30 @@ def test_memory_goes_on_behind_a_tensor_and_large_ones(gpu_program):
     )
 
 
+def test_memory_is_aligned_and_stays_for_a_while(gpu_program):
+    """Programs keep addresses of tensors that are gone, and put into them what must be aligned, as they can on a GPU."""
+    gpu_program(
+        """
+        import ctypes
+        import torch
+
+        made = [torch.arange(n, device="cuda", dtype=torch.int64) for n in range(1, 40)]
+        made += [torch.full((3, n), 5.0).half().cuda() for n in range(1, 40)]
+        made += [x.clone() for x in made[:5]] + [torch.zeros(9, dtype=torch.uint8, device="cuda")]
+        assert all(x.data_ptr() % 128 == 0 for x in made if x.numel()), [x.data_ptr() % 128 for x in made]
+        assert all(x.tolist() == list(range(n)) for n, x in enumerate(made[:39], 1)) and made[0].view(-1).is_cuda
+        assert made[50].t().contiguous().t().tolist() == made[50].tolist() == [[5.0] * 12] * 3
+        made[3].resize_(2)
+
+        x = torch.full((1000,), 7, device="cuda", dtype=torch.int32)
+        address = x.data_ptr()
+        del x, made
+        others = [torch.full((1000,), n, device="cuda", dtype=torch.int32) for n in range(20)]
+        assert ctypes.c_int32.from_address(address + 3996).value == 7
+        """
+    )
+
+
 def test_random_numbers_of_the_cpu_stay_as_they_are(gpu_program):
     gpu_program(
         """

@@ -7,7 +7,9 @@ between the devices copies, as it does with a GPU. Calls on unmarked tensors are
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import ctypes
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +110,7 @@ class HostCuda(TorchFunctionMode):
             if not any(tensor is given for given in inputs):
                 _mark(tensor, on_cuda)
                 if allocates:
-                    _add_slack(tensor, inputs)
+                    _settle(tensor, inputs)
         return result
 
 
@@ -135,11 +137,20 @@ _ALLOCATING = frozenset({
 """Names of torch functions whose results programs hand to kernels, besides those that are asked for on a device."""
 
 
-def _add_slack(tensor: torch.Tensor, inputs: Iterable[torch.Tensor]) -> None:
-    """Have memory go on behind a new tensor, as it does on a GPU, where torch hands out pieces of large blocks.
+_ALIGNMENT = 128
+"""What addresses of new tensors are multiples of: a GPU's are of more, and tensor maps need it."""
+_SMALL = 1 << 20
+_KEPT_BYTES = 256 << 20
+_kept: collections.deque[tuple[Any, int]] = collections.deque()
+_kept_bytes = 0
 
-    Programs that go a little past the end of their tensors work there; here they would destroy the heap. It is the
-    sanitizer that finds them.
+
+def _settle(tensor: torch.Tensor, inputs: Iterable[torch.Tensor]) -> None:
+    """Have a new tensor lie in memory as on a GPU, where torch hands out pieces of large blocks that it keeps.
+
+    Memory goes on behind it, starts at an aligned address (where it is small), and stays for a while when the tensor is gone: programs that go a
+    little past the end of their tensors, or keep nothing but an address, work there; here they would destroy the heap. It is
+    the sanitizer that finds the former.
     """
     if hasattr(tensor, "fake_device") or tensor.layout is not torch.strided or tensor.device.type != "cpu":
         return
@@ -147,7 +158,32 @@ def _add_slack(tensor: torch.Tensor, inputs: Iterable[torch.Tensor]) -> None:
     if storage.nbytes() - tensor.nbytes >= factories.SLACK:
         return  # made with room behind it, or a part of something larger
     if storage.resizable() and storage.data_ptr() not in [x.untyped_storage().data_ptr() for x in inputs]:
-        storage.resize_(storage.nbytes() + factories.SLACK)
+        bytes_ = storage.nbytes()
+        storage.resize_(bytes_ + factories.SLACK)
+        if bytes_ < _SMALL and not graphs.is_current_stream_capturing():
+            _align(tensor, storage, bytes_)
+        _keep(storage)
+
+
+def _align(tensor: torch.Tensor, storage: Any, bytes_: int) -> None:
+    """Move a tensor to an aligned address of its memory, which has room behind it."""
+    start = storage.data_ptr()
+    distance = -start % _ALIGNMENT
+    if distance and not distance % tensor.itemsize and not tensor.storage_offset() and not tensor.requires_grad:
+        ctypes.memmove(start + distance, start, bytes_)
+        tensor.set_(storage, distance // tensor.itemsize, tensor.shape, tensor.stride())
+
+
+def _keep(storage: Any) -> None:
+    """Keep memory until enough newer memory is kept."""
+    global _kept_bytes
+    bytes_ = storage.nbytes()
+    if bytes_ > _KEPT_BYTES // 8:
+        return
+    _kept.append((storage, bytes_))
+    _kept_bytes += bytes_
+    while _kept_bytes > _KEPT_BYTES:
+        _kept_bytes -= _kept.popleft()[1]
 
 
 # --- moving between the devices --------------------------------------------------------------------------------------
@@ -166,7 +202,7 @@ def _move(tensor: torch.Tensor, target: torch.device, *args: Any, **kwargs: Any)
     if made is not tensor:
         _mark(made, on_cuda)
         if on_cuda:
-            _add_slack(made, [tensor])
+            _settle(made, [tensor])
     return made
 
 
