@@ -249,14 +249,14 @@ class Hooks:
 
     def edit(self, b: Builder, map_: ir.Value) -> None:
         """Before a tensor map in memory is changed."""
-        self.access(b, map_, 128, write=True, alignment=128, what="edit of a tensor map", written=False)
+        self.access(b, map_, 128, write=True, alignment=16, what="edit of a tensor map", written=False)
 
     def publish(self, b: Builder, target: ir.Value, source: ir.Value) -> None:
         """A warp copies a tensor map and releases it: what its first lane does."""
         if self.sanitizer is not None:
             self.sanitizer.use(SOURCE)
             self.access(b, source, 128, write=False, alignment=128)
-            self.access(b, target, 128, write=True, alignment=128, what="edit of a tensor map")
+            self.access(b, target, 128, write=True, alignment=16, what="edit of a tensor map")
             self._call(b, "view", RELEASED_MAPS)
 
     def store_async(self, b: Builder, target: ir.Value, bytes_: int, mbarrier: ir.Value) -> None:

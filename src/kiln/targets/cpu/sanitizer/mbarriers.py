@@ -123,10 +123,10 @@ def bulk(address: u64, site: u32) -> None:
     found = mbarrier_at(address, site)
     st.bulk_slot = 0
     st.bulk_phase = 1
-    if found == None:
-        return
     if st.bulk == None:
         st.bulk = many(BulkSlot, st.threads)
+    if found == None:
+        return
     if found.slot == 0:  # with more mbarriers than threads some share one
         st.bulk_count += 1
         found.slot = (st.bulk_count - 1) % st.threads + 1
