@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from example_running import load
+from nvidia_testing import compile_for, needs_ptxas
+from sass import check_products
 
 STEPS = {
     "step_2_product": (256, 128, 128),
@@ -26,3 +28,14 @@ def test_products(step: str):
     a, b, c = load("hopper/harness.py").matrices(*STEPS[step])
     module.gemm(a, b, c, *([2] if step == "step_6_persistent" else []))
     assert load("hopper/harness.py").check(a, b, c) < 1
+
+
+@needs_ptxas
+@pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
+@pytest.mark.parametrize("step", STEPS)
+def test_products_run_asynchronously_on_gpus(step: str):
+    """Sums stay in their registers, products do not wait for each other, and no turn waits for memory of the GPU."""
+    a, b, c = load("hopper/harness.py").matrices(*STEPS[step])
+    made = compile_for(load(f"hopper/{step}.py").gemm, a, b, c, *([2] if step == "step_6_persistent" else []))
+    loops = check_products(made)
+    assert loops and not any(i.name.startswith("MEMBAR.ALL.GPU") for i in loops[0].instructions)

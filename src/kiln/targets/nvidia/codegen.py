@@ -48,17 +48,24 @@ _TUNING = (
     ("dse-memoryssa-walklimit", "10", "90"),
 )
 """Options for device code, each with its default: options are the process's, and the CPU target's code has the defaults."""
+_TUNING_OF_PRODUCTS = (
+    # What is computed before a main loop stays there. Between the loop and the wait behind it ptxas would mix it with what reads the
+    # sums, take these for read in flight, and let every product wait for the one before (C7514).
+    ("instcombine-code-sinking", "0", "1"),
+)
+"""The same for kernels with products of warp groups."""
 
 
 @contextlib.contextmanager
-def _tuned() -> Iterator[None]:
+def _tuned(products: bool = False) -> Iterator[None]:
+    options = (*_TUNING, *(_TUNING_OF_PRODUCTS if products else ()))
     with _lock:
-        for name, value, _ in _TUNING:
+        for name, value, _ in options:
             llvm.set_option("kiln", f"--{name}={value}")
         try:
             yield
         finally:
-            for name, _, default in _TUNING:
+            for name, _, default in options:
                 llvm.set_option("kiln", f"--{name}={default}")
 
 
@@ -74,7 +81,7 @@ def _machine(arch: Architecture, version: int, opt: int) -> llvm.TargetMachine:
 def optimize(text: str, arch: Architecture, opt: int, libraries: Sequence[bytes] = ()) -> llvm.ModuleRef:
     """Parse, link with bitcode libraries, verify and optimize a module. Raises RuntimeError with LLVM's words."""
     machine = _machine(arch, newest_ptx(arch), opt)
-    with _tuned():
+    with _tuned("wgmma.mma_async" in text):
         module = llvm.parse_assembly(text)
         module.triple = TRIPLE
         module.data_layout = str(machine.target_data)
