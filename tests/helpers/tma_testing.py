@@ -78,8 +78,23 @@ class Box:
 
     @property
     def bytes(self) -> int:
-        """Of the box in shared memory."""
+        """Of the box: those that an mbarrier counts."""
         return int(np.prod(self.extents)) * self.bits // 8
+
+    @property
+    def row(self) -> int:
+        """Bytes of a row of the box."""
+        return self.box[0] * self.bits // 8
+
+    @property
+    def distance(self) -> int:
+        """Bytes from a row to the next in shared memory: rows shorter than a swizzle's span leave the rest of it alone."""
+        return max(self.row, SWIZZLES[self.swizzle])
+
+    @property
+    def space(self) -> int:
+        """Bytes of shared memory that a box lies in, as whole patterns of swizzles."""
+        return -(-self.bytes // self.row * self.distance // 1024) * 1024
 
     def encode(self, tensor: Any) -> Map:
         """Its map; in host code, of a tensor of bytes that starts where it does."""
@@ -120,11 +135,12 @@ class Box:
 
     def nan(self) -> np.ndarray:
         """The bits of an element that stands for none, as bytes."""
-        width = self.bits // 8
-        return np.frombuffer(((1 << 8 * width - 1) - 1).to_bytes(width, "little"), np.uint8)
+        return np.tile(np.array([0xF7, 0x7F], np.uint8), self.bits // 16)
 
-    def load(self, memory: np.ndarray, at: tuple[int, ...], offsets: tuple[int, ...] = ()) -> np.ndarray:
-        """What lies in shared memory after a load, from a multiple of 1024 bytes on; whole bytes only."""
+    def load(
+        self, memory: np.ndarray, at: tuple[int, ...], offsets: tuple[int, ...] = (), before: int = 0
+    ) -> np.ndarray:
+        """What lies in `space` bytes of shared memory after a load, all of them `before` then; elements of whole bytes only."""
         width, rows = self.bits // 8, []
         outside = self.nan() if self.fill == "nan" else np.zeros(width, np.uint8)
         for row in self.places(at, offsets):
@@ -133,24 +149,21 @@ class Box:
                 if row is not None and 0 <= at[0] + i < self.sizes[0]:
                     start = (at[0] + i) * width + sum(c * s for c, s in zip(row, self.strides))
                     made[i] = memory[start : start + width]
-            rows.append(made.reshape(-1))
-        return self.swizzled(np.concatenate(rows))
+            rows.append(np.pad(made.reshape(-1), (0, self.distance - self.row), constant_values=before))
+        plain = np.concatenate(rows)
+        return self.swizzled(np.pad(plain, (0, self.space - plain.size), constant_values=before))
 
-    def swizzled(self, plain: np.ndarray, start: int = 0) -> np.ndarray:
-        """Bytes that are moved by a swizzle; the other way round it is the same."""
+    def swizzled(self, plain: np.ndarray) -> np.ndarray:
+        """Bytes, whole patterns of them, that are moved by a swizzle; the other way round it is the same."""
         mask = {0: 0, 32: 1, 64: 3, 128: 7}[SWIZZLES[self.swizzle]]
-        size = -(-(start + plain.size) // 1024) * 1024
-        padded = np.zeros(size, np.uint8)
-        index = np.arange(size)
-        padded[start : start + plain.size] = plain
-        moved = np.zeros(size, np.uint8)
-        moved[index ^ ((index >> 7 & mask) << 4)] = padded
-        return moved[start : start + plain.size] if mask == 0 or (start + plain.size) % 1024 == 0 else moved[start:]
+        index = np.arange(plain.size)
+        return plain[index ^ ((index >> 7 & mask) << 4)]
 
     def store(self, memory: np.ndarray, shared: np.ndarray, at: tuple[int, ...], combine: Any = None) -> np.ndarray:
-        """Global memory after a store of a box; `combine` takes the old and the new bytes of an element."""
+        """Global memory after a store of a box from `space` bytes; `combine` takes the old and the new bytes of an element."""
         width, memory = self.bits // 8, memory.copy()
-        plain = self.swizzled(shared)[: self.bytes].reshape(-1, self.box[0], width)
+        rows = self.swizzled(shared)[: self.bytes // self.row * self.distance].reshape(-1, self.distance)
+        plain = rows[:, : self.row].reshape(-1, self.box[0], width)
         for row, values in zip(self.places(at), plain):
             for i in range(self.box[0]):
                 if row is not None and 0 <= at[0] + i < self.sizes[0]:

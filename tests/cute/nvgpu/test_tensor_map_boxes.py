@@ -111,6 +111,12 @@ def test_element_types_and_swizzles(dtype, kind):
     assert strides == [1024 * dtype.width // 8, 512 * 1024 * dtype.width // 8]
 
 
+def test_rows_that_lie_a_span_apart_are_copied_one_by_one():
+    layout = cute.make_composed_layout(cute.make_swizzle(3, 4, 3), 0, cute.make_layout((8, 32), stride=(64, 1)))
+    facts, *_ = made(Float16, k_major(512, 256), layout, (8, 32))
+    assert (facts.box, facts.values) == ((32, 1, 1), 32)
+
+
 def test_rows_without_swizzle_are_as_long_as_the_tile():
     facts, *_ = made(
         Float16,
@@ -292,6 +298,10 @@ REFUSED = {
     "row of the swizzle": (
         lambda: made(Float16, k_major(512, 256), cute.make_composed_layout(cute.make_swizzle(1, 4, 3), 0, cute.make_layout((8, 64), stride=(64, 1))), (8, 64)),
         r"at most 32 bytes with the swizzle 32b, got 128",
+    ),
+    "short rows": (
+        lambda: made(Float16, k_major(512, 256), cute.make_composed_layout(cute.make_swizzle(3, 4, 3), 0, cute.make_layout((8, 32), stride=(32, 1))), (8, 32)),
+        r"with the swizzle 128b rows of a box lie 128 bytes apart in shared memory, and those of the box \(32, 8, 1\) are 64 bytes long",
     ),
     "strides": (
         lambda: made(Float16, cute.make_layout((512, 100), stride=(100, 1)), cute.make_layout((8, 64), stride=(64, 1)), (8, 64)),

@@ -269,6 +269,10 @@ REFUSED = {
     "a tensor in global memory": (
         lambda a, g, s, b, x: cute.copy(a, x, s, tma_bar_ptr=b), {}, "is a coordinate tensor, got a tensor in"
     ),
+    "start": (
+        lambda a, g, s, b, x: cute.copy(a, cute.domain_offset(((4, 0),), g[None, 0, 0]), s, tma_bar_ptr=b), {},
+        "starts at the coordinate .4,0.: .* 8 bytes from the tensor's start, and boxes start at multiples of 16 bytes"
+    ),
     "several tiles": (lambda a, g, s, b, x: cute.copy(a, g[None, 0, None], s, tma_bar_ptr=b), {}, "is copied by boxes of 512 elements"),
     "types": (
         lambda a, g, s, b, x: cute.copy(a, g[None, 0, 0], s, tma_bar_ptr=b), {"shared_type": BFloat16}, "has BFloat16 elements"

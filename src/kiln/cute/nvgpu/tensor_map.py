@@ -273,6 +273,13 @@ def _check_box(facts: TensorMapFacts, tensor: TracedTensor) -> None:
     span = _SWIZZLES[facts.swizzle]
     if span and row > 8 * span:
         raise refuse(f"rows of a box are at most {span} bytes with the swizzle {facts.swizzle}, got {row // 8}", tensor)
+    if row < 8 * span and prod(facts.box[1:]) > 1:
+        raise refuse(
+            f"with the swizzle {facts.swizzle} rows of a box lie {span} bytes apart in shared memory, and those of the box {facts.box} "
+            f"are {row // 8} bytes long and lie next to each other in the tile's layout",
+            tensor,
+            "make_smem_layout_atom of cute.nvgpu.warpgroup with the kind whose swizzle spans a row of the tile (SW32, SW64, SW128), or wider tiles",
+        )
 
 
 def extents(facts: TensorMapFacts, tensor: TracedTensor) -> tuple[list[Any], list[Any], dict[int, Any]]:

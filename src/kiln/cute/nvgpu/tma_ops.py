@@ -182,6 +182,13 @@ class TmaTrait(CopyTrait):
         over, under = self.facts.ratio
         if over != under:
             found[0] = found[0] * over // under
+        if isinstance(found[0], int) and found[0] * self.facts.bits % 128:
+            raise error(
+                DSLUserCodeTypeError,
+                f"a box starts at the coordinate {pretty_str(tuple(found))}: its first mode has elements of {self.facts.bits} bits, "
+                f"{found[0] * self.facts.bits / 8:g} bytes from the tensor's start, and boxes start at multiples of 16 bytes",
+                hint=f"start at a multiple of {128 // self.facts.bits} elements; threads copy what lies elsewhere",
+            )
         return [i32(c) for c in found]
 
     def boxes(self, tensor: Any, what: str) -> list[ir.Value]:

@@ -45,6 +45,9 @@ class TensorMapEncode(CuteNvgpu.Operation, name="tensor_map_encode"):
     `element_strides` the steps in which elements are taken. What the driver would refuse is a fault that names the rule, the value and `tensor`,
     a text that says which tensor it is.
 
+    Rows of a box lie next to each other in shared memory, and with a `swizzle` at least its span apart (32, 64, 128 bytes); the rest of a span is left alone.
+    `fill`: what is read outside of the tensor; `nan` is 0x7ff7 in every 16 bits.
+
     With `pixel_box` (lower corners, then upper corners, of the modes between the first and the last; im2col) a copy takes `box[0]` channels of `box[1]` pixels.
     """
 
@@ -143,8 +146,8 @@ def _wrong_map(pointer: ir.Value) -> str:
 class TmaLoad(CuteNvgpu.Operation, name="tma_load"):
     """Copy a box of a tensor to shared memory later, then take its bytes from what an mbarrier misses.
 
-    The box starts at `coordinates`, a tuple (see `pack`) of i32; what lies outside the tensor is filled, and its bytes count. `target`
-    is aligned to 128 bytes. Through the async proxy. One thread executes it.
+    The box starts at `coordinates`, a tuple (see `pack`) of i32, the first of them a multiple of 16 bytes; what lies outside the tensor is
+    filled, and its bytes count. `target` is aligned to 128 bytes. Through the async proxy. One thread executes it.
 
     `multicast`: to the same place, with the mbarrier at the same place, of every block of the cluster whose bit is set in `mask`
     (i16). `hint`: `policy` (i64) is the cache policy. `offsets` (a tuple of i16, empty without im2col): how far pixels lie from

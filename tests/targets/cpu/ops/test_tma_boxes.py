@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tma_testing import Box, Map, coordinates, tile
@@ -31,12 +34,12 @@ def launched(main, *arrays, seeds=SEEDS):
 
 def loads(box: Box, at: tuple[int, ...], offsets: tuple[int, ...] = ()):
     """A program that loads a box and writes what lies in shared memory then."""
-    size = -(-box.bytes // 1024) * 1024
+    size = box.space
 
     @cute.kernel
     def kernel(map_: Map, out: cute.Tensor):
         t = arch.thread_idx()[0]
-        shared, full = tile(box.bytes), arch.alloc_smem(cute.Int64, 1)
+        shared, full = tile(box.space), arch.alloc_smem(cute.Int64, 1)
         for i in range(t, size, 32):
             shared[i] = cute.Uint8(0)
         if t == 0:
@@ -66,6 +69,7 @@ BOXES = [
     (Box("f16", (100, 40), (32, 16), "64b"), (80, 30)),
     (Box("u8", (48, 20, 5), (32, 8, 2), "32b"), (-16, -3, 4)),
     (Box("f32", (33, 7), (16, 4)), (20, 5)),
+    (Box("f32", (33, 7), (16, 4), "128b", fill="nan"), (20, 5)),
 ]
 
 
@@ -74,7 +78,7 @@ def test_loads(box, at):
     memory = np.random.default_rng(1).integers(0, 256, box.memory, np.uint8)
     main, out = loads(box, at)
     for _, got in launched(main, memory, out):
-        np.testing.assert_array_equal(got[: box.bytes], box.load(memory, at)[: box.bytes])
+        np.testing.assert_array_equal(got, box.load(memory, at))
 
 
 def test_a_load_of_pixels():
@@ -82,7 +86,7 @@ def test_a_load_of_pixels():
     memory = np.random.default_rng(2).integers(0, 256, box.memory, np.uint8)
     main, out = loads(box, at, offsets)
     for _, got in launched(main, memory, out, seeds=(0, 1)):
-        np.testing.assert_array_equal(got[: box.bytes], box.load(memory, at, offsets)[: box.bytes])
+        np.testing.assert_array_equal(got, box.load(memory, at, offsets))
 
 
 def stores(box: Box, at: tuple[int, ...], reduction: str | None = None):
@@ -91,8 +95,8 @@ def stores(box: Box, at: tuple[int, ...], reduction: str | None = None):
     @cute.kernel
     def kernel(map_: Map, source: cute.Tensor):
         t = arch.thread_idx()[0]
-        shared = tile(box.bytes)
-        for i in range(t, box.bytes, 32):
+        shared = tile(box.space)
+        for i in range(t, box.space, 32):
             shared[i] = source[i]
         arch.fence_proxy("async.shared", space="cta")
         arch.sync_threads()
@@ -112,7 +116,7 @@ def test_stores_and_reductions():
     box, at, r = Box("f32", (40, 9), (32, 8), "128b"), (16, 5), np.random.default_rng(3)
     memory = np.full(box.memory, 0, np.uint8)
     memory.view(np.float32)[:] = r.integers(0, 99, box.memory // 4)
-    source = r.integers(0, 99, box.bytes // 4).astype(np.float32).view(np.uint8)
+    source = r.integers(0, 99, box.space // 4).astype(np.float32).view(np.uint8)
     for got, _ in launched(stores(box, at), memory, source):
         np.testing.assert_array_equal(got, box.store(memory, source, at))
     add = lambda old, new: (old.view(np.float32) + 2 * new.view(np.float32)).view(np.uint8)
@@ -223,11 +227,12 @@ def fails(change: str) -> str:
     def kernel(map_: Map, tensor: cute.Tensor):
         shared, full = tile(2048), arch.alloc_smem(cute.Int64, 1)
         where = tensor.iterator.ir_value() if change == "no map" else map_.address()
-        at = (0, 0, 0) if change == "rank" else (0, 0)
-        target = shared.iterator + (16 if change == "alignment" else 0)
+        at = {"rank": (0, 0, 0), "start": (4, 0), "start of a store": (-1, 0)}.get(change, (0, 0))
+        target = shared.iterator + {"alignment": 16, "room": 2176}.get(change, 0)
         if arch.thread_idx()[0] == 0:
-            if change == "reduction":
-                nvgpu.tma.tma_store(where, target.ir_value(), coordinates(*at), reduction="xor")
+            if change in ("reduction", "start of a store"):
+                reduction = "xor" if change == "reduction" else None
+                nvgpu.tma.tma_store(where, target.ir_value(), coordinates(*at), reduction=reduction)
             else:
                 mask = cute.Int16(2).ir_value() if change == "mask" else None
                 nvgpu.tma.tma_load(where, target.ir_value(), full.ir_value(), coordinates(*at), mask=mask)
@@ -247,3 +252,9 @@ def test_mistakes_are_faults():
     assert "16 bytes past a multiple of 128" in fails("alignment")
     assert "no such reduction of f16" in fails("reduction")
     assert "blocks that a cluster of 1 does not have" in fails("mask")
+    message = fails("start")
+    assert "TMA load: the box starts at 4 in the contiguous mode, whose elements have 16 bits: 8 bytes from" in message
+    assert "start at a multiple of 8 elements" in message
+    assert Path(__file__).name in message
+    assert "TMA store: the box starts at -1" in fails("start of a store")
+    assert re.search(r"the box takes 1024 bytes of shared memory, and the block has \d+ from", fails("room"))

@@ -23,7 +23,7 @@ INTEGERS = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "s32": np.int32,
 
 def exported(name: str, *kinds):
     address = jit.part_library(parts.ACCELERATOR).addresses[f"kiln_cpu_{name}"]
-    return ctypes.CFUNCTYPE(N, *kinds)(address)
+    return ctypes.CFUNCTYPE(ctypes.c_int64 if name.startswith("tma") else N, *kinds)(address)
 
 
 def aligned(bytes_: int, alignment: int = 1024) -> np.ndarray:
@@ -56,7 +56,7 @@ def encoded(box: Box, memory: np.ndarray) -> np.ndarray:
 
 
 def load(box: Box, record: np.ndarray, at, offsets=()) -> np.ndarray:
-    group, shared, word = Group((32, 1, 1)), aligned(-(-box.bytes // 1024) * 1024), ctypes.c_uint64(1 | 1 << 20)
+    group, shared, word = Group((32, 1, 1)), aligned(box.space), ctypes.c_uint64(1 | 1 << 20)
     shared[:] = 0xEE
     word.value |= box.bytes << 40
     failed = exported("tma_load", P, P, P, P, P, P, N, N, N)(
@@ -97,16 +97,77 @@ def test_random_boxes(seed):
         memory = aligned(box.memory)
         memory[:] = r.integers(0, 256, box.memory)
         record = encoded(box, memory)
-        low = tuple(int(r.integers(-b, s + 2)) for b, s in zip(box.box, box.sizes))
-        got, want = load(box, record, low), box.load(memory, low)
-        mine, theirs = box.swizzled(got), box.swizzled(want)
-        np.testing.assert_array_equal(mine[: box.bytes], theirs[: box.bytes], str((box, low)))
+        first, *others = (int(r.integers(-b, s + 2)) for b, s in zip(box.box, box.sizes))
+        low = (first - first % (128 // box.bits), *others)
+        got, want = load(box, record, low), box.load(memory, low, before=0xEE)
+        np.testing.assert_array_equal(got, want, str((box, low)))
         at = tuple(max(0, c) for c in low)
-        shared = aligned(-(-box.bytes // 1024) * 1024)
+        shared = aligned(box.space)
         shared[:] = r.integers(0, 256, shared.size)
         want = box.store(memory, shared, at)
         assert store(box, record, shared, at) == 0
         np.testing.assert_array_equal(memory, want, str((box, at)))
+
+
+@pytest.mark.parametrize(
+    ("element", "swizzle", "width"),
+    [
+        ("f16", "128b", 32),
+        ("f32", "128b", 8),
+        ("u8", "128b", 16),
+        ("f16", "64b", 16),
+        ("f32", "64b", 4),
+        ("f16", "32b", 8),
+    ],
+)
+def test_rows_shorter_than_the_span_of_a_swizzle_lie_a_span_apart(element, swizzle, width):
+    box = Box(element, (64, 12), (width, 9), swizzle)
+    memory = aligned(box.memory)
+    memory[:] = np.random.default_rng(9).integers(0, 256, memory.size)
+    shared = load(box, encoded(box, memory), (0, 0))
+    rows = memory.reshape(12, -1)[:9, : box.row]
+    span, places = SWIZZLES[swizzle], np.zeros((9, box.row // 16), int)
+    for (row, piece), _ in np.ndenumerate(places):
+        at = row * span + 16 * piece
+        at ^= (at >> 7) % (span // 16) << 4
+        np.testing.assert_array_equal(shared[at : at + 16], rows[row, 16 * piece :][:16])
+        shared[at : at + 16] = 0xEE
+    assert np.all(shared == 0xEE)  # the rest of a span is left alone
+
+
+@pytest.mark.parametrize(
+    ("element", "bits"), [("f16", 0x7FF7), ("bf16", 0x7FF7), ("f32", 0x7FF77FF7), ("tf32", 0x7FF77FF7)]
+)
+def test_what_stands_for_elements_that_are_not_there(element, bits):
+    box = Box(element, (8,), (16,), fill="nan")
+    found = load(box, encoded(box, aligned(box.memory)), (0,)).view(f"u{box.bits // 8}")[:16]
+    assert [hex(each) for each in found] == ["0x0"] * 8 + [hex(bits)] * 8
+
+
+@pytest.mark.parametrize(
+    ("element", "starts"),
+    [("u8", (1, 8, 40, -3)), ("u16", (1, -1)), ("f32", (1, -3)), ("u64", (1,)), ("16u4_align8b", (16, -1))],
+)
+def test_boxes_start_at_multiples_of_16_bytes(element, starts):
+    box = Box(element, (128, 4), (64, 2))
+    memory, shared, word = aligned(box.memory), aligned(box.space), ctypes.c_uint64(0)
+    record, frame = encoded(box, memory), Group((32, 1, 1)).frame(0)
+    for start in starts:
+        answers = [store(box, record, shared, (start, 0), reduction) for reduction in (0, 1)]
+        answers.append(
+            exported("tma_load", P, P, P, P, P, P, N, N, N)(
+                ctypes.addressof(frame),
+                record.ctypes.data,
+                shared.ctypes.data,
+                ctypes.addressof(word),
+                (N * 5)(start),
+                (ctypes.c_int16 * 3)(),
+                2,
+                0,
+                -1,
+            )  # fmt: skip
+        )
+        assert answers == [tma.START | box.bits << 8 | start << 32] * 3
 
 
 def test_boxes_of_pixels():
@@ -124,7 +185,7 @@ def test_boxes_of_pixels():
         record = encoded(box, memory)
         at, offsets = (8, *corners[: rank - 2], 1), (1, 2, 1)[: rank - 2]
         got = load(box, record, at, offsets)
-        np.testing.assert_array_equal(got[: box.bytes], box.load(memory, at, offsets)[: box.bytes], str(box))
+        np.testing.assert_array_equal(got, box.load(memory, at, offsets, before=0xEE), str(box))
         at = (8, *(max(0, c) for c in corners[: rank - 2]), 1)
         shared = aligned(1024)
         shared[:] = r.integers(0, 256, 1024)
@@ -214,9 +275,7 @@ def test_maps_are_edited():
     for target in (record, made):
         for field, ordinal, value in edits:
             assert replace(target.ctypes.data, FIELDS.index(field), ordinal, value) == 0
-        np.testing.assert_array_equal(
-            load(want, target, (8, 1, 3))[: want.bytes], want.load(other, (8, 1, 3))[: want.bytes]
-        )
+        np.testing.assert_array_equal(load(want, target, (8, 1, 3)), want.load(other, (8, 1, 3), before=0xEE))
     nothing = aligned(128, 128)
     nothing[:] = 7
     assert replace(nothing.ctypes.data, 0, 0, 0) == tma.NOT_A_MAP

@@ -367,6 +367,43 @@ def test_tiles_are_read_through_the_swizzle_of_their_map():
     assert rules(*views("none")) == {"swizzle"}
 
 
+def short_rows(change: str = ""):
+    """Rows of 64 bytes with a swizzle of 128: their other halves are for others."""
+    box = Box("f32", (32, 8), (16, 8), "128b")
+
+    @cute.kernel
+    def kernel(source: Map, out: cute.Tensor):
+        t = arch.thread_idx()[0]
+        full, memory = arch.alloc_smem(cute.Int64, 1), tile(box.space)
+        if t == 0:
+            arch.mbarrier_init(full, 1)
+            arch.mbarrier_init_fence()
+        arch.sync_threads()
+        if t == 0:
+            arch.mbarrier_arrive_and_expect_tx(full, box.bytes)
+            target = memory.iterator + (512 if change == "little memory" else 0)
+            nvgpu.tma.tma_load(source.address(), target.ir_value(), full.ir_value(), coordinates(0, 0))
+        if t == 1 and change != "little memory":  # piece 4 of row 0, or one that was copied to
+            memory[0 if change == "race" else 64] = cute.Uint8(1)
+        arch.mbarrier_wait(full, 0)
+        out[t] = memory[t]
+
+    @cute.jit
+    def main(a: cute.Tensor, out: cute.Tensor):
+        kernel(box.encode(a), out).launch(grid=1, block=32)
+
+    return main, np.zeros(256, np.float32), np.zeros(32, np.uint8)
+
+
+def test_rows_shorter_than_the_span_of_a_swizzle():
+    assert rules(*short_rows()) == set()
+    assert "write-write" in rules(*short_rows("race"))
+    main, *given = short_rows("little memory")
+    with pytest.raises(SanitizerError) as caught, kiln.sanitize():
+        main(*given)
+    assert caught.value.findings[0].rule == "bounds"
+
+
 def test_alignment():
     @cute.kernel
     def kernel(source: Map):

@@ -29,7 +29,7 @@ HANDLERS = Handlers()
 
 def refused_copy(why: int, what: str) -> tuple[str, str]:
     """Why a copy cannot be made, and what to do, by what `runtime/tma.py` says of it."""
-    more = why >> 8
+    more, other = why >> 8 & 0xFFFFFF, why >> 32
     return {
         tma.NOT_A_MAP: (
             f"{what}: not a tensor map: the address points to something else",
@@ -46,6 +46,15 @@ def refused_copy(why: int, what: str) -> tuple[str, str]:
             "add takes u32, s32, u64, f32, f16, bf16; min and max no f32; inc and dec u32; and, or, xor integers",
         ),
         tma.ELEMENT: (f"{what}: the CPU target has no maps of interleaved or of padded elements", "use other elements"),
+        tma.START: (
+            f"{what}: the box starts at {other} in the contiguous mode, whose elements have {more} bits: {other * more / 8:g} bytes from the "
+            "tensor's start, and a GPU stops where that is no multiple of 16",
+            f"start at a multiple of {128 // max(more, 1)} elements; threads copy what lies elsewhere",
+        ),
+        tma.ROOM: (
+            f"{what}: the box takes {more} bytes of shared memory, and the block has {other} from its address on",
+            "allocate all of it; with a swizzle rows lie at least a span of 32, 64 or 128 bytes apart",
+        ),
         tma.RECEIVER: (f"{what}: the mask names blocks that a cluster of {more} does not have", "set only their bits"),
     }[why & 0xFF]
 
@@ -71,7 +80,8 @@ def replace(
     wide = value if value.type == int_type(64) else b.value("arith.extsi", int_type(64), (value,))
     Hooks(x, op).edit(b, map_)
     operands = [map_, b.i32(FIELDS.index(field)), b.i32(ordinal), wide]
-    _may_fail(x, op, b, x.call(b, "kiln_cpu_tensor_map_replace", operands, int_type(32)), "tensor_map_replace")
+    why = x.call(b, "kiln_cpu_tensor_map_replace", operands, int_type(32))
+    _may_fail(x, op, b, b.value("arith.extui", int_type(64), (why,)), "tensor_map_replace")
 
 
 @HANDLERS.expands("cute_nvgpu.tensor_map_replace")
@@ -112,8 +122,8 @@ def _order(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> l
 def _may_fail(x: Expander, op: ir.Operation, b: Builder, why: ir.Value, what: str) -> None:
     """A fault that ends the thread, if a number is not 0."""
     site = x.module.site(op, "tensor map", what, x.function.name, ("i64",))
-    failed = b.if_(b.compare("ne", why, b.i32(0)))
-    x.fault(failed, site, [failed.value("arith.extui", int_type(64), (why,))])
+    failed = b.if_(b.compare("ne", why, b.i64(0)))
+    x.fault(failed, site, [why])
     x.end(failed)
 
 
@@ -145,7 +155,7 @@ def load(
     places, hooks = _places(x, op, b, coordinates, offsets), Hooks(x, op)
     hooks.box(b, map_, target, mbarrier, places, "load", wide)
     operands = [x.frame_of(op), map_, target, mbarrier, *places, b.i32(int(bool(offsets))), wide]
-    _may_fail(x, op, b, x.call(b, "kiln_cpu_tma_load", operands, int_type(32)), "TMA load")
+    _may_fail(x, op, b, x.call(b, "kiln_cpu_tma_load", operands, int_type(64)), "TMA load")
     hooks.mbarrier_after(b, mbarrier)
 
 
@@ -160,7 +170,7 @@ def store(
     Hooks(x, op).box(b, map_, source, None, places, "reduce" if reduction else "store")
     operands = [x.frame_of(op), map_, source, *places, b.i32(int(im2col)), b.i32(kind)]
     what = f"TMA reduction {reduction}" if reduction else "TMA store"
-    _may_fail(x, op, b, x.call(b, "kiln_cpu_tma_store", operands, int_type(32)), what)
+    _may_fail(x, op, b, x.call(b, "kiln_cpu_tma_store", operands, int_type(64)), what)
 
 
 @HANDLERS.expands("cute_nvgpu.tma_load")

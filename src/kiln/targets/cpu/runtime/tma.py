@@ -1,7 +1,7 @@
 """The tensor memory accelerator: boxes of tensors between global and shared memory, as operations of the bulk engine.
 
-A box lies densely in shared memory, its rows one after the other; a swizzle moves pieces of 16 bytes by bits of their addresses.
-Rows are what is copied at a time. What a copy needs is read when it is carried out, also its tensor map.
+Rows of a box lie one after the other in shared memory, and with a swizzle one of its spans apart also where they are shorter; it moves
+pieces of 16 bytes by bits of their addresses. Rows are what is copied at a time. What a copy needs is read when it is carried out, also its tensor map.
 """
 # pyright: reportReturnType=false
 
@@ -23,16 +23,17 @@ from ....native import (
 )
 from ...host.libc import memcpy, memset
 from .engines import BULK, BYTES, GROUP, give
-from .records import FrameHeader, Operation
-from .reductions import BF16, F16, F32_FTZ, PACKED, REDUCED, TF32, TF32_FTZ, reduce_row
+from .records import BlockRecord, FrameHeader, Operation
+from .reductions import F32_FTZ, PACKED, REDUCED, TF32, TF32_FTZ, reduce_row
 from .tensor_maps import MAGIC, MODES, TensorMap, accelerator
 
 BITS = (8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6)
 """Of elements, by the driver's numbers."""
 ROW = 2048
 """Bytes of the longest row: 256 elements of 8 bytes."""
-NOT_A_MAP, RANK, ALIGNMENT, IM2COL, REDUCTION, ELEMENT, RECEIVER = range(1, 8)
-"""Why a copy cannot be made: what `tma_load` and `tma_store` give in their low byte, above it a number that says more."""
+NOT_A_MAP, RANK, ALIGNMENT, IM2COL, REDUCTION, ELEMENT, RECEIVER, START, ROOM = range(1, 10)
+"""Why a copy cannot be made: what `tma_load` and `tma_store` give in their low byte, above it a number that says more, and in the
+high half another."""
 
 
 @inline
@@ -51,7 +52,7 @@ def ceil_div(a, b):
 
 @native
 def box_bytes(map: Ptr[TensorMap]) -> u32:
-    """Bytes of a box in shared memory."""
+    """Bytes of a box, those that an mbarrier counts."""
     elements = u32(map.box[0])
     if map.im2col != 0:
         elements *= map.box[1]
@@ -59,6 +60,13 @@ def box_bytes(map: Ptr[TensorMap]) -> u32:
         for mode in range(1, u32(map.rank)):
             elements *= ceil_div(map.box[mode], map.steps[mode])
     return elements * bits_of(map) >> 3
+
+
+@inline
+def row_distance(map, bits):
+    """Bytes from a row of a box to the next in shared memory."""
+    row = u32(map.box[0]) * bits >> 3
+    return u64(row) if map.swizzle == 0 else max(u64(row), u64(16) << map.swizzle)
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
@@ -100,15 +108,8 @@ def fill_row(row: Ptr, bytes_: u32, map: Ptr[TensorMap]) -> None:
     """What lies outside of a tensor: zeros, or numbers that are none."""
     memset(row, 0, bytes_)
     if map.fill != 0:
-        if map.element == F16 or map.element == BF16:
-            for number in range(bytes_ >> 1):
-                Ptr[u16](row)[number] = u16(0x7FFF)
-        elif bits_of(map) == 32:
-            for number in range(bytes_ >> 2):
-                Ptr[u32](row)[number] = u32(0x7FFF_FFFF)
-        elif bits_of(map) == 64:
-            for number in range(bytes_ >> 3):
-                Ptr[u64](row)[number] = u64(0x7FFF_FFFF_FFFF_FFFF)
+        for number in range(bytes_ >> 1):
+            Ptr[u16](row)[number] = u16(0x7FF7)
 
 
 @native
@@ -187,7 +188,7 @@ def extent(map, mode):
 @inline
 def for_each_row(map, bits, coordinates, shared, act):
     """Call `act` with (where the row begins in the tensor, whether it is inside, where it lies in shared memory)."""
-    bytes_ = u64(u32(map.box[0]) * bits >> 3)
+    distance = row_distance(map, bits)
     at = shared
     for l in range(extent(map, 4)):
         for k in range(extent(map, 3)):
@@ -200,13 +201,13 @@ def for_each_row(map, bits, coordinates, shared, act):
                             inside = inside and coordinate >= 0 and coordinate < map.sizes[mode]
                             place += u64(coordinate) * map.strides[mode - 1]
                     act(place, inside, at)
-                    at += bytes_
+                    at += distance
 
 
 @inline
 def for_each_pixel(map, bits, coordinates, offsets, shared, act):
     """The same of im2col: pixels follow each other in their box, a row after the other, an image after the other."""
-    bytes_ = u64(u32(map.box[0]) * bits >> 3)
+    distance = row_distance(map, bits)
     spatial = u32(map.rank) - 2
     at, place_of = shared, local(i64, MODES)
     for mode in range(1, u32(map.rank)):
@@ -220,7 +221,7 @@ def for_each_pixel(map, bits, coordinates, offsets, shared, act):
             inside = inside and coordinate >= 0 and coordinate < map.sizes[mode]
             place += u64(coordinate) * map.strides[mode - 1]
         act(place, inside, at)
-        at += bytes_
+        at += distance
         mode, carries = u32(1), True
         while carries and mode <= spatial:
             place_of[mode] += map.steps[mode]
@@ -266,18 +267,25 @@ def store_box(operation: Ptr[Operation]) -> None:
 
 
 @native
-def refused(map: Ptr[TensorMap], shared: Ptr, rank: i32, im2col: i32) -> i32:
+def refused(block: Ptr[BlockRecord], map: Ptr[TensorMap], shared: Ptr, start: i32, rank: i32, im2col: i32) -> i64:
     """Why a copy cannot be made, 0 if it can."""
     if map.magic != MAGIC:
         return NOT_A_MAP
     if map.rank != rank:
-        return RANK | i32(map.rank) << 8
+        return RANK | i64(map.rank) << 8
     if address(shared) & 127 != 0:
-        return ALIGNMENT | i32(address(shared) & 127) << 8
+        return ALIGNMENT | i64(address(shared) & 127) << 8
     if map.element > PACKED or map.interleave != 0:
         return ELEMENT
     if im2col != 0 and map.im2col == 0:
         return IM2COL
+    bits = bits_of(map)
+    if i64(start) * bits & 127 != 0:
+        return START | i64(bits) << 8 | i64(start) << 32
+    room = address(block) - address(shared)  # the record lies where shared memory ends
+    space = u64(box_bytes(map)) // (u32(map.box[0]) * bits >> 3) * row_distance(map, bits)
+    if address(shared) >= address(block.smem) and address(shared) < address(block) and space > room:
+        return ROOM | i64(space) << 8 | i64(room) << 32
     return 0
 
 
@@ -294,9 +302,9 @@ def set_coordinates(operation, coordinates, offsets, reduction):
 def tma_load(
     frame: Ptr[FrameHeader], map: Ptr[TensorMap], target: Ptr, mbarrier: Ptr[u64], coordinates: Ptr[i32], offsets: Ptr[i16],
     rank: i32, im2col: i32, mask: i32,
-) -> i32:  # fmt: skip
+) -> i64:  # fmt: skip
     """A box to shared memory: of this block, or with a mask of those blocks of the cluster."""
-    why = refused(map, target, rank, im2col)
+    why = refused(frame.block, map, target, coordinates[0], rank, im2col)
     if why != 0:
         return why
     bytes_ = box_bytes(map)
@@ -307,7 +315,7 @@ def tma_load(
     else:
         blocks = block.cluster_x * block.cluster_y * block.cluster_z
         if u32(mask) >> blocks != 0:
-            return RECEIVER | i32(blocks) << 8
+            return RECEIVER | i64(blocks) << 8
         for rank_there in range(blocks):
             if u32(mask) >> rank_there & 1 != 0:
                 distance = (i64(rank_there) - block.rank) * block.chunk
@@ -320,9 +328,9 @@ def tma_load(
 def tma_store(
     frame: Ptr[FrameHeader], map: Ptr[TensorMap], source: Ptr, coordinates: Ptr[i32], offsets: Ptr[i16], rank: i32, im2col: i32,
     reduction: i32,
-) -> i32:  # fmt: skip
+) -> i64:  # fmt: skip
     """A box to global memory, or combined with what is there."""
-    why = refused(map, source, rank, im2col)
+    why = refused(frame.block, map, source, coordinates[0], rank, im2col)
     if why != 0:
         return why
     if reduction != 0:
@@ -331,7 +339,7 @@ def tma_store(
             for element in elements:
                 known = known or (reduction == kind and map.element == element)
         if not known:
-            return REDUCTION | i32(map.element) << 8
+            return REDUCTION | i64(map.element) << 8
     bytes_ = box_bytes(map)
     more = lambda operation: set_coordinates(operation, coordinates, offsets, reduction)
     give(frame, BULK, GROUP, store_box, map, source, bytes_, bytes_, None, more)

@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from ....native import Ptr, address, i16, i32, i64, inline, local, native, u8, u32, u64
 from ..runtime.tensor_maps import BYTES, MAGIC, TensorMap
-from ..runtime.tma import ROW, bits_of, box_bytes, for_each_pixel, for_each_row, from_shared, mask_of, part_inside
+from ..runtime.tma import (
+    ROW,
+    bits_of,
+    box_bytes,
+    for_each_pixel,
+    for_each_row,
+    from_shared,
+    mask_of,
+    part_inside,
+    row_distance,
+    swizzled,
+)
 from .mbarriers import bulk, mbarrier_arrive
 from .reporting import report_alone
 from .shadow import global_access, shared_access
@@ -86,10 +97,36 @@ def swizzle_code(map):
     return u32(map.swizzle) | u32(4 << BITS | 3 << 2 * BITS)
 
 
+@native
+def part_in_shared(map: Ptr[TensorMap], at: u64, bytes_: u32, flags: u32, site: u32, low: u32, high: u32, swizzles: u32) -> bool:  # fmt: skip
+    """So many bytes of a box in shared memory; whether they are inside of their allocation."""
+    if swizzles != 0 and flags & WRITE == 0:
+        tile(at, bytes_, 0, swizzle_code(map), 0, site)
+    inside = shared_access(at, bytes_, flags, site, low, high, True)
+    if swizzles != 0 and flags & WRITE != 0:
+        tile(at, bytes_, 0, swizzle_code(map), 1, site)
+    return inside
+
+
+@native
+def in_shared(map: Ptr[TensorMap], shared: u64, flags: u32, site: u32, low: u32, high: u32, swizzles: u32) -> None:
+    """What a box has in shared memory: all of it, or of rows that are shorter than the swizzle's span their pieces."""
+    bits, bytes_, mask = bits_of(map), box_bytes(map), mask_of(map)
+    row, distance = u32(map.box[0]) * bits >> 3, row_distance(map, bits)
+    if distance == row:
+        part_in_shared(map, shared, bytes_, flags, site, low, high, swizzles)
+    else:
+        for number in range(bytes_ // row):
+            for piece in range(0, row, 16):
+                at = swizzled(shared + number * distance + piece, mask)
+                if not part_in_shared(map, at, 16, flags, site, low, high, swizzles):
+                    return  # one finding says enough
+
+
 @detector.export
 def box(
     map: Ptr[TensorMap], shared: u64, mbarrier: u64, coordinates: Ptr[i32], offsets: Ptr[i16], count: u32, what: u32, mask: i32,
-    low: u32, high: u32, shared_site: u32, global_site: u32, map_site: u32, mbarrier_site: u32, swizzled: u32,
+    low: u32, high: u32, shared_site: u32, global_site: u32, map_site: u32, mbarrier_site: u32, swizzles: u32,
 ) -> None:  # fmt: skip
     """Before a copy. `mask`: blocks of the cluster that a load is for, negative: this one; `low` and `high` bound the allocation."""
     st = state.place
@@ -111,9 +148,7 @@ def box(
                     rows(map, coordinates, offsets, shared, engine | GLOBAL, global_site)
                     global_access(address(map), BYTES, engine | GLOBAL | OF_MAP, map_site, 0, True)
                 first = False
-                shared_access(shared + distance, bytes_, engine | SHARED | WRITE, shared_site, low, high, True)
-                if swizzled != 0:
-                    tile(shared + distance, bytes_, 0, swizzle_code(map), 1, shared_site)
+                in_shared(map, shared + distance, engine | u32(SHARED | WRITE), shared_site, low, high, swizzles)
                 flags = engine | u32(SHARED | ATOMIC | NO_INIT)
                 shared_access(mbarrier + distance, 8, flags, mbarrier_site, 0, u32(0x7FFF_FFFF), True)
                 mbarrier_arrive(mbarrier + distance, 0, bytes_, mbarrier_site, 1 + BULK)
@@ -122,9 +157,7 @@ def box(
             if coordinates[mode] < 0:
                 report_alone("negative", shared_site, 0, 0, mode, u64(i64(coordinates[mode])))
         reads = u32(SOURCE << ENGINE_SHIFT)
-        if swizzled != 0:
-            tile(shared, bytes_, 0, swizzle_code(map), 0, shared_site)
-        shared_access(shared, bytes_, reads | SHARED, shared_site, low, high, True)
+        in_shared(map, shared, reads | SHARED, shared_site, low, high, swizzles)
         global_access(address(map), BYTES, reads | GLOBAL | OF_MAP, map_site, 0, True)
         writes = u32(STORE << ENGINE_SHIFT | WRITE | GLOBAL) | (u32(ATOMIC) if what == REDUCES else u32(0))
         rows(map, coordinates, offsets, shared, writes, global_site)
