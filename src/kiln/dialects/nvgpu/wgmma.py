@@ -16,6 +16,8 @@ from .dialect import CuteNvgpu, wrong_space
 Major = one_of("k", "mn")
 SWIZZLES = {"none": 0, "128b": 1, "64b": 2, "32b": 3}
 """How operands lie in shared memory, and the numbers descriptors have for it."""
+WITH_NEXT = "with_next"
+"""An attribute of a product, which the NVIDIA target makes: the next one adds to the same sums, and nothing happens between them."""
 _SUMS = {"f32": "f32", "f16": "f16", "i32": "s32"}
 
 

@@ -32,13 +32,14 @@ def ptr_type() -> ir.Type:
 
 
 def struct_type(fields: Sequence[ir.Type]) -> ir.Type:
-    """A literal `!llvm.struct`."""
+    """A literal `!llvm.struct`; one of many equal fields has a name, as every use would print them all."""
     return _struct_type(tuple(fields))
 
 
 @functools.lru_cache(maxsize=1024)
 def _struct_type(fields: tuple[ir.Type, ...]) -> ir.Type:
-    return parsed_type(f"!llvm.struct<({', '.join(map(str, fields))})>")
+    name = f'"{len(fields)}x{fields[0]}", ' if len(fields) > 8 and len(set(fields)) == 1 else ""
+    return parsed_type(f"!llvm.struct<{name}({', '.join(map(str, fields))})>")
 
 
 @functools.lru_cache(maxsize=4096)

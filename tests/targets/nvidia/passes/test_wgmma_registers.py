@@ -188,3 +188,27 @@ def test_halves_are_accessed_in_pairs():
     text = ordered(made, FENCE, product("%h", element="f16"), COMMIT, wait(0), read)
     assert text.count("vector<2xf16>") >= 4 and text.count('"cute.load"') == text.count('"cute.store"') == 2
     assert text.count("alignment = 4") == 4
+
+
+def marked(*lines: str) -> list[bool]:
+    return ["with_next" in line for line in ordered(*lines).splitlines() if '"cute_nvgpu.wgmma"' in line]
+
+
+def test_products_that_follow_each_other_are_a_run():
+    address = "%two = arith.constant 2 : i64\n%moved = arith.addi %w, %two : i64"
+    assert marked(FENCE, product(), address, product(a="%moved"), product(), COMMIT) == [True, True, False]
+
+
+@pytest.mark.parametrize("between", [COMMIT, FENCE, wait(0), WRITE, "scf.if %c { }"])
+def test_a_run_ends_where_something_happens(between: str):
+    assert marked(FENCE, product(), between, product()) == [False, False]
+
+
+def test_products_with_other_sums_are_another_run():
+    wider = product().replace("n = 8", "n = 16")
+    assert marked(FENCE, product(), product("%e"), product("%e"), wider.replace("%d", "%e")) == [
+        False,
+        True,
+        False,
+        False,
+    ]

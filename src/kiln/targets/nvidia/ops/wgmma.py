@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ....dialects import cute
 from ....dialects.definition import constant
-from ....dialects.nvgpu.wgmma import SWIZZLES
+from ....dialects.nvgpu.wgmma import SWIZZLES, WITH_NEXT
 from ....hardware import mma_shapes
 from ....mlir import context, ir
 from ...lowering.builder import int_type
@@ -92,7 +92,6 @@ def _wgmma(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: DeviceB
     n, k = (op.attributes[name].value for name in "nk")
     left, right, a_major, b_major = (op.attributes[name].value for name in ("a_type", "b_type", "a_major", "b_major"))
     element = cute.info(operands[0]).element
-    sums = _Registers(x, b, d, element, n // 2 * cute.element_bits(element) // 32)
     given = [a]
     if in_registers := cute.is_ptr(operands[1]):
         words = _Registers(x, b, a, cute.info(operands[1]).element, 4)
@@ -100,13 +99,24 @@ def _wgmma(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: DeviceB
     always = constant(accumulate)
     flag = [] if always is not None else [b.value("arith.extui", int_type(32), (accumulate,))]
     name = str(element)
-    text = _wgmma_text(
-        n, k, _SUMS.get(name, name), left, right, a_major, b_major, in_registers, None if always is None else bool(always),
-        _LETTERS[str(sums.type)], sums.count,
-    )  # fmt: skip
+    x.products.append((
+        (n, k, _SUMS.get(name, name), left, right, a_major, b_major, in_registers, None if always is None else bool(always)),
+        [*given, second, *flag],
+    ))  # fmt: skip
+    if WITH_NEXT in op.attributes:
+        return []
+    sums = _Registers(x, b, d, element, n // 2 * cute.element_bits(element) // 32)
+    first = x.products[0][0][-1]
     # what is not added to need not be kept until then
-    start = sums.read() if always is None or always else [b.value("llvm.mlir.undef", sums.type)] * sums.count
-    sums.write(b.asm(*text, [*start, *given, second, *flag], [sums.type] * sums.count))
+    values = sums.read() if first is not False else [b.value("llvm.mlir.undef", sums.type)] * sums.count
+    codes, constraints = [], [_tied(_LETTERS[str(sums.type)], sums.count)]
+    for form, given in x.products:
+        code, letters = _wgmma_text(*form, sums.count, sums.count + len(values))
+        codes.append(code)
+        constraints.append(letters)
+        values += given
+    x.products.clear()
+    sums.write(b.asm(" ".join(codes), ",".join(constraints), values, [sums.type] * sums.count))
     return []
 
 
@@ -114,13 +124,12 @@ def _as_word(b: DeviceBuilder, value: ir.Value) -> ir.Value:
     return value if value.type == int_type(32) else b.value("llvm.bitcast", int_type(32), (value,))
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=1024)
 def _wgmma_text(
-    n: int, k: int, sums: str, left: str, right: str, a_major: str, b_major: str, in_registers: bool, always: bool | None, letter: str,
-    count: int,
+    n: int, k: int, sums: str, left: str, right: str, a_major: str, b_major: str, in_registers: bool, always: bool | None, count: int,
+    place: int,
 ) -> tuple[str, str]:  # fmt: skip
-    """The instruction and its constraints. Registers that go in and come out are counted twice."""
-    place = 2 * count
+    """The instruction, and the constraints of what it is given besides its sums. The first `count` registers are these, `place` is the first of the rest."""
     registers = ", ".join(f"${i}" for i in range(count))
     if in_registers:
         first, letters = "{" + ", ".join(f"${place + i}" for i in range(4)) + "}", ["r"] * 4
@@ -137,8 +146,7 @@ def _wgmma_text(
         f"{{ .reg .pred p; setp.ne.b32 p, {flag}, 0; wgmma.mma_async.sync.aligned.m64n{n}k{k}.{sums}.{left}.{right} "
         f"{{{registers}}}, {first}, ${place}, p{scales}{majors}; }}"
     )
-    letters += ["l"] + ["r"] * (always is None)
-    return code, ",".join([_tied(letter, count), *letters])
+    return code, ",".join([*letters, "l", *(["r"] if always is None else [])])
 
 
 @HANDLERS.expands("cute_nvgpu.wgmma_fence", "cute_nvgpu.wgmma_commit")

@@ -11,6 +11,9 @@ what a product starts with below the `wgmma_fence` that orders it. So
 (`cute_nvgpu.hold_registers`). Which arrays these are is found by following the groups of products through the function. Accesses to
 vectors of the arrays become accesses to single registers: else LLVM would keep the whole array as one vector, and take it apart and
 put it together for every product.
+
+Products that follow each other and add to the same sums are marked (`WITH_NEXT`): they become one piece of inline PTX, whose registers
+everyone from here to ptxas handles once instead of once for each.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
 from ....dialects import cute, nvgpu
+from ....dialects.nvgpu.wgmma import WITH_NEXT
 from ....mlir import context, find, ir
 from ...lowering.builder import constant_value
 
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
 
 _WGMMA, _FENCE, _COMMIT, _WAIT = (f"cute_nvgpu.wgmma{end}" for end in ("", "_fence", "_commit", "_wait"))
 _ALIASES = frozenset(("cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.iter", "cute.cast_memref", "cute.through"))
+_BETWEEN = _ALIASES | {"cute_nvgpu.matrix_descriptor"}
+"""Operations that may stand between products of a run, besides those of `arith`."""
 _NEVER = 9
 """The age, in groups, of products that are complete or were never issued: waits leave at most 7 groups."""
 
@@ -54,6 +60,7 @@ def order_registers(module: ir.Module) -> None:
         products.setdefault(_function(op), []).append(op)
     for function, found in products.items():
         _Function(function, found).run()
+        _mark_runs(found)
 
 
 def _function(op: ir.Operation) -> ir.Operation:
@@ -89,7 +96,7 @@ class _Function:
                 array.alloc.move_before(self._entry.operations[0])
         for (op, is_before), arrays in held.items():
             point = ir.InsertionPoint(op) if is_before else ir.InsertionPoint.after(op)
-            for array in arrays:
+            for array in sorted(arrays, key=self._arrays.index):  # the same code each time
                 nvgpu.wgmma.hold_registers(array.alloc.results[0], array.count, point, op.location)
         for array in self._arrays:
             for op in array.accesses:
@@ -232,6 +239,29 @@ def _carried(op: ir.Operation, number: int) -> list[ir.Value] | None:
     if parent.name == "scf.for":
         return [parent.regions[0].blocks[0].arguments[number + 1], parent.results[number]]
     return [parent.regions[0].blocks[0].arguments[number] if parent.name == "scf.while" else parent.results[number]]
+
+
+# --- runs of products ------------------------------------------------------------------------------------------------
+
+
+def _mark_runs(products: Iterable[ir.Operation]) -> None:
+    """Mark each product that the next one follows: nothing but addresses is computed between them."""
+    mark = ir.UnitAttr.get(context())
+    for block in {op.block: None for op in products}:
+        before: ir.Operation | None = None
+        for view in block.operations:
+            op = view.operation
+            name = op.name
+            if name == _WGMMA:
+                if before is not None and _sums(before) == _sums(op):
+                    before.attributes[WITH_NEXT] = mark
+                before = op
+            elif not name.startswith("arith.") and name not in _BETWEEN:
+                before = None
+
+
+def _sums(product: ir.Operation) -> tuple[Any, ...]:
+    return product.operands[0], product.attributes["n"]
 
 
 # --- groups of products ----------------------------------------------------------------------------------------------
