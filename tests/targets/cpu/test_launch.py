@@ -13,9 +13,10 @@ from kiln.base_dsl.diagnostics import (
     DSLNotImplemented,
     DSLRuntimeError,
     DSLUserCodeRuntimeError,
+    DSLWarning,
 )
 from kiln.targets.cpu.runtime import parts
-from kiln.targets.host.faults import AssertionFault, ZeroDivisionFault
+from kiln.targets.host.faults import AssertionFault
 
 # every thread writes its nine numbers at its place in the grid
 INDEX_KERNEL = (
@@ -286,42 +287,91 @@ def test_shared_memory_is_one_per_block(workers: int) -> None:
     np.testing.assert_array_equal(out[:, 2], 0)
 
 
-DIVIDE = (
-    """
-func.func @k(%p: P<i32>, %n: i32) attributes {cute.kernel} {
+def divides(name: str = "divsi", kind: str = "i32") -> str:
+    """Each thread divides a number by its own element."""
+    return (
+        f"""
+func.func @k(%p: P<{kind}>, %n: {kind}) attributes {{cute.kernel}} {{
 """
-    + indices("tx", "bx", "bdx")
-    + """
+        + indices("tx", "bx", "bdx")
+        + f"""
   %b = arith.muli %bx, %bdx : i32
   %i = arith.addi %b, %tx : i32
-  %d = "cute.load"(%p, %i) : (P<i32>, i32) -> i32
-  %q = arith.divsi %n, %d : i32 loc("kernel.py":7:13)
-  "cute.store"(%q, %p, %i) : (i32, P<i32>, i32) -> ()
+  %d = "cute.load"(%p, %i) : (P<{kind}>, i32) -> {kind}
+  %q = arith.{name} %n, %d : {kind} loc("kernel.py":7:13)
+  "cute.store"(%q, %p, %i) : ({kind}, P<{kind}>, i32) -> ()
   func.return
-}
-func.func @f(%p: P<i32>, %n: i32, """
-    + SIZES
-    + """) {
+}}
+func.func @f(%p: P<{kind}>, %n: {kind}, """
+        + SIZES
+        + """) {
 """
-    + CONSTANTS
-    + launch("k", [("%p", "P<i32>"), ("%n", "i32")])
-    + """
+        + CONSTANTS
+        + launch("k", [("%p", f"P<{kind}>"), ("%n", kind)])
+        + """
   func.return
 }"""
+    )
+
+
+DIVIDE = divides()
+CHECK = DIVIDE.replace(
+    "%q = arith",
+    """%zero = arith.constant 0 : i32
+  %c = arith.cmpi ne, %d, %zero : i32
+  %t = builtin.unrealized_conversion_cast to tuple<>
+  "cute.assert_"(%c, %t) {message = "not zero"} : (i1, tuple<>) -> () loc("kernel.py":7:13)
+  %q = arith""",
 )
 
 
 @pytest.mark.usefixtures("in_order")
 @pytest.mark.parametrize("workers", [1, 4])
-def test_a_fault_names_kernel_block_and_thread(workers: int) -> None:
+def test_a_division_by_zero_is_a_warning(workers: int) -> None:
     compiled = Compiled(DIVIDE)
+    parts.set_workers(workers)
+    try:
+        for _ in range(5):
+            data = np.full(64 * 2000, 2, np.int32)
+            zeros = [64 * 1500 + 3, 64 * 700 + 9, 64 * 700 + 5, 64 * 1999]
+            data[zeros] = 0
+            with pytest.warns(DSLWarning) as told:
+                compiled(data, 10, 2000, 1, 1, 64, 1, 1)
+            (warning,) = told
+            assert "by zero (kernel k, block (700, 0, 0), thread (5, 0, 0))" in str(warning.message)
+            assert (warning.filename, warning.lineno) == ("kernel.py", 7)
+            assert (data[zeros] == -1).all()
+            data[zeros] = 5
+            assert (data == 5).all()
+    finally:
+        parts.set_workers()
+
+
+@pytest.mark.parametrize("width", [8, 16, 32, 64])
+def test_what_a_division_by_zero_gives_in_a_kernel(width: int) -> None:
+    """As the code of ptxas does: all bits set, and what `floordivsi` and `ceildivsi` make of that."""
+    names = {"divsi": (-1, -1), "remsi": (-1, -1), "divui": (-1, -1), "remui": (-1, -1), "floordivsi": (-1, -2), "ceildivsi": (0, -1), "ceildivui": (0, 0)}  # fmt: skip
+    kind = getattr(np, f"int{width}")
+    for name, expected in names.items():
+        compiled = Compiled(divides(name, f"i{width}"))
+        for number, want in zip((7, -7), expected):
+            data = np.zeros(1, kind)
+            with pytest.warns(DSLWarning, match="by zero"):
+                compiled(data, number, 1, 1, 1, 1, 1, 1)
+            assert data[0] == want, (name, number)
+
+
+@pytest.mark.usefixtures("in_order")
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_fault_names_kernel_block_and_thread(workers: int) -> None:
+    compiled = Compiled(CHECK)
     parts.set_workers(workers)
     try:
         for _ in range(20):
             data = np.full(64 * 2000, 2, np.int32)
             data[[64 * 1500 + 3, 64 * 700 + 9, 64 * 700 + 5, 64 * 1999]] = 0
             with pytest.raises(
-                ZeroDivisionFault, match=r"kernel\.py:7: .*kernel k, block \(700, 0, 0\), thread \(5, 0, 0\)"
+                AssertionFault, match=r"kernel\.py:7: .*kernel k, block \(700, 0, 0\), thread \(5, 0, 0\)"
             ):
                 compiled(data, 10, 2000, 1, 1, 64, 1, 1)
             assert (data[: 64 * 700] == 5).all()
@@ -334,11 +384,11 @@ def test_a_fault_names_kernel_block_and_thread(workers: int) -> None:
 
 def test_nothing_is_launched_after_a_fault() -> None:
     second = launch("k", [("%q", "P<i32>"), ("%n", "i32")]).replace("%args", "%more")
-    source = DIVIDE.replace("%n: i32, %gx", "%q: P<i32>, %n: i32, %gx").replace("  func.return\n}", "", 0)
+    source = CHECK.replace("%n: i32, %gx", "%q: P<i32>, %n: i32, %gx").replace("  func.return\n}", "", 0)
     head, tail = source.rsplit("func.return", 1)
     compiled = Compiled(head + second + "func.return" + tail)
     zeros, twos = np.zeros(32, np.int32), np.full(32, 2, np.int32)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(AssertionFault):
         compiled(zeros, twos, 10, 1, 1, 1, 32, 1, 1)
     assert (twos == 2).all()
 

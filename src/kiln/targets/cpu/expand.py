@@ -10,6 +10,7 @@ from ...base_dsl.diagnostics import DSLNotImplemented
 from ...dialects import cute
 from ...mlir import context, ir
 from ..host import expand as host
+from ..host.call_context import WARN
 from ..host.exits import return_at_ends
 from ..host.loops import stopped
 from ..lowering.builder import Builder, int_type, operations, ptr_type, symbol
@@ -179,6 +180,18 @@ class Expander(host.Expander):
 
     module: Expansion  # pyright: ignore[reportIncompatibleVariableOverride]
     function: FunctionState  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def divided_by_zero(self, op: ir.Operation, b: Builder) -> None:
+        """Host code: a fault. A GPU goes on: a kernel warns, or has a finding."""
+        sanitizer, module = self.module.sanitizer, self.module
+        if not self.function.is_kernel:
+            super().divided_by_zero(op, b)
+        elif sanitizer is not None and "numeric" in sanitizer.kinds:
+            sanitizer.call(self, b, "divided", sanitizer.site(op, self, "division"))
+        else:
+            site = module.site(op, "division", "integer division or modulo by zero", self.function.kernel)
+            module.declare(WARN, [ptr_type(), *[int_type(32)] * 7], [])
+            b.call(WARN, [], [self.function.context, b.i32(site), *self.function.where(b)])
 
     # -- what an instrumented build adds -----------------------------------------------------------------
 

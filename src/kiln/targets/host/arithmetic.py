@@ -1,6 +1,6 @@
 """Arithmetic that LLVM leaves undefined, or cannot do on every host, given one meaning.
 
-Integer division by zero records a fault and gives 0; the quotient of the lowest integer and -1 wraps. Shifts by the
+Integer division by zero records a fault and gives 0; in kernels it gives what a GPU gives, all bits set, and a warning. The quotient of the lowest integer and -1 wraps. Shifts by the
 width or more give 0 (-1 for an arithmetic shift of a negative number). Floats outside an integer type saturate, NaN
 gives 0. bf16 is computed in f32 and rounded to nearest even after each operation, f16 functions likewise: x86-64 would
 call library functions that not every system has. Functions without an LLVM intrinsic call libm, element by element.
@@ -66,15 +66,20 @@ def _divide(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> 
     if not _never_zero(x, d):
         is_zero = b.compare("eq", d, zero)
         safe = b.select(is_zero, one, safe)
-        site = x.module.site(op, "division", "integer division or modulo by zero", x.function.kernel)
-        x.fault(b.if_(b.any(is_zero)), site)
+        x.divided_by_zero(op, b.if_(b.any(is_zero)))
     if signed:
         is_minus = b.compare("eq", d, b.const(type_, -1))
         safe = b.select(is_minus, one, safe)
-    result = rounded_quotient(b, name, a, safe) if name in ROUNDED_QUOTIENTS else b.value(op.name, type_, (a, safe))
-    if is_minus is not None and name in _QUOTIENTS:
-        result = b.select(is_minus, b.binary("subi", zero, a), result)
-    return [result if is_zero is None else b.select(is_zero, zero, result)]
+
+    def divide(plain: str) -> ir.Value:
+        result = b.value(plain, type_, (a, safe))
+        if is_minus is not None and name in _QUOTIENTS:
+            result = b.select(is_minus, b.binary("subi", zero, a), result)
+        if is_zero is not None:
+            result = b.select(is_zero, b.const(type_, -1) if x.function.is_kernel else zero, result)
+        return result
+
+    return [rounded_quotient(b, name, a, d, divide) if name in ROUNDED_QUOTIENTS else divide(op.name)]
 
 
 for _name in (*_QUOTIENTS[:3], *_REMAINDERS[:1], *_UNSIGNED[:3]):

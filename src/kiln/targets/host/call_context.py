@@ -16,6 +16,10 @@ MAX_ARGS = 12
 
 FAULT = 1
 TEXT = 2
+WARNING = 4
+
+WARN = "kiln_cpu_warn"
+"""The function that records a warning."""
 
 MEMORY_FAULT = 1 << 30
 """Added to the site of a launch: its kernel accessed memory that is not there (`signal_handler.py`)."""
@@ -32,7 +36,7 @@ STOPS = STOP_INTERRUPT | STOP_TIMEOUT | STOP_STEPS
 class Context:
     """A call, as native code and Python see it."""
 
-    status: i32  # FAULT | TEXT
+    status: i32  # FAULT | TEXT | WARNING
     lock: i32  # held while a fault is recorded
     order: i64  # linear index of the faulting block; the lowest one is kept
     stream: Ptr  # FILE* of the text printed so far, made at the first printf
@@ -47,6 +51,10 @@ class Context:
     details: Ptr  # what every thread of a group did when it was stuck (`cpu/runtime/groups.py`)
     details_size: i64
     arguments: Array[i64, MAX_ARGS]
+    warned_order: i64  # as `order`, `site`, `block` and `thread`, of a warning
+    warned_site: i32
+    warned_block: Array[i32, 3]
+    warned_thread: Array[i32, 3]
 
 
 def offset(field: str) -> int:

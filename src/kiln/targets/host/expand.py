@@ -176,6 +176,10 @@ class Expander(lowering.Expander):
     def is_retyped(self, type_: ir.Type) -> bool:
         return super().is_retyped(type_) or _is_llvm_pointer(type_)
 
+    def divided_by_zero(self, op: ir.Operation, b: Builder) -> None:
+        """What becomes of an integer division by zero."""
+        self.fault(b, self.module.site(op, "division", "integer division or modulo by zero", self.function.kernel))
+
     def fault(self, b: Builder, site: int, arguments: Sequence[ir.Value] = ()) -> None:
         """Record a fault; the values are i32, i64 or f64."""
         name = "kiln_cpu_fault"

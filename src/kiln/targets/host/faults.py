@@ -7,11 +7,12 @@ import re
 import signal
 import struct
 import sys
-from typing import TYPE_CHECKING
+import warnings
+from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.diagnostics import DSLCudaRuntimeError, DSLRuntimeError, DSLUserCodeRuntimeError
+from ...base_dsl.diagnostics import DSLCudaRuntimeError, DSLRuntimeError, DSLUserCodeRuntimeError, DSLWarning
 from . import signals
-from .call_context import FAULT, MEMORY_FAULT, STOP_INTERRUPT, TEXT, Context
+from .call_context import FAULT, MEMORY_FAULT, STOP_INTERRUPT, TEXT, WARNING, Context
 from .launch_rules import broken_rule
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ _libc.free.restype = None
 def report(address: int, sites: Sequence[Site], explain: Explain | None = None) -> None:
     """Read and free the context at `address`; write what was printed, raise what failed, as a target may `explain` it."""
     record = Context.from_address(address)
-    text, failure = b"", None
+    text, failure, warned, where = b"", None, None, ""
     try:
         if record.status & TEXT and record.text:
             text = ctypes.string_at(record.text, record.text_size)
@@ -57,6 +58,9 @@ def report(address: int, sites: Sequence[Site], explain: Explain | None = None) 
                 details = ctypes.string_at(record.details, record.details_size)
                 _libc.free(record.details)
             failure = _fault(record, sites[record.site & ~MEMORY_FAULT], sites, details, explain)
+        if record.status & WARNING:
+            warned = sites[record.warned_site]
+            where = _in_kernel(warned, record.warned_block, record.warned_thread)
     finally:
         _libc.free(address)
     if text:
@@ -64,13 +68,25 @@ def report(address: int, sites: Sequence[Site], explain: Explain | None = None) 
         sys.stdout.flush()
     if failure is not None:
         raise failure
+    if warned is not None:
+        place = (warned.span.filename, warned.span.line) if warned.span else ("", 0)
+        message = f"{warned.message}{where}: a GPU goes on, with all bits of the result set"
+        warnings.warn_explicit(message, DSLWarning, *place, registry=_told)
+
+
+_told: dict[Any, int] = {}
+"""Warnings of kernels, which Python shows once for each line."""
+
+
+def _in_kernel(site: Site, block: Sequence[int], thread: Sequence[int]) -> str:
+    return f" (kernel {site.kernel}, block {tuple(block)}, thread {tuple(thread)})"
 
 
 def where_in_kernel(record: Context, site: Site) -> str:
     """The kernel, block and thread of a fault, as text in parentheses; empty in host code."""
     if not site.kernel or site.kind == "launch":
         return ""
-    return f" (kernel {site.kernel}, block {tuple(record.block)}, thread {tuple(record.thread)})"
+    return _in_kernel(site, record.block, record.thread)
 
 
 def _fault(

@@ -199,7 +199,7 @@ def _attributes(expansion: Expansion, module: ir.Module) -> None:
             func.attributes["always_inline"] = ir.UnitAttr.get()
         elif name in expansion.outlined:
             func.attributes["no_inline"] = ir.UnitAttr.get()
-        elif name == "kiln_cpu_fault":
+        elif name in ("kiln_cpu_fault", call_context.WARN):
             func.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("cold")])
 
 

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from ...native import Fn, Library, Ptr, address, atomic, i32, i64, native, ref, size_of, u64
-from .call_context import FAULT, STOP_INTERRUPT, TEXT, Context
+from ...native import Fn, Library, Ptr, address, atomic, i32, i64, inline, native, ref, size_of, u64
+from .call_context import FAULT, STOP_INTERRUPT, TEXT, WARNING, Context
 from .libc import fclose, free, malloc, memcpy, open_memstream, signal
 
 reports = Library("reports", prefix="kiln_cpu_", passes=0, opt=0)
@@ -21,6 +21,12 @@ def has_fault(context: Ptr[Context]) -> bool:
     return context.status & FAULT != 0
 
 
+@inline
+def order_of(context, x, y, z):
+    """The linear index of a block."""
+    return x + i64(context.grid[0]) * (y + i64(context.grid[1]) * z)
+
+
 @reports.export
 def fault_with(
     context: Ptr[Context], site: i32, block_x: i32, block_y: i32, block_z: i32, thread_x: i32, thread_y: i32, thread_z: i32,
@@ -32,7 +38,7 @@ def fault_with(
     """
     order = i64(IN_HOST_CODE)
     if block_x >= 0:
-        order = block_x + i64(context.grid[0]) * (block_y + i64(context.grid[1]) * block_z)
+        order = order_of(context, block_x, block_y, block_z)
     while atomic("xchg", ref(context).lock, 1) != 0:
         pass
     if not has_fault(context) or order < context.order:
@@ -58,6 +64,24 @@ def fault(
 ) -> None:  # fmt: skip
     """Record a fault without details."""
     fault_with(context, site, block_x, block_y, block_z, thread_x, thread_y, thread_z, count, arguments, None, 0)
+
+
+@reports.export
+def warn(
+    context: Ptr[Context], site: i32, block_x: i32, block_y: i32, block_z: i32, thread_x: i32, thread_y: i32, thread_z: i32
+) -> None:  # fmt: skip
+    """Record something that a GPU does not stop at; of several, the first one in the lowest block is kept."""
+    order = order_of(context, block_x, block_y, block_z)
+    while atomic("xchg", ref(context).lock, 1) != 0:
+        pass
+    if context.status & WARNING == 0 or order < context.warned_order:
+        context.warned_order = order
+        context.warned_site = site
+        for axis, block, thread in ((0, block_x, thread_x), (1, block_y, thread_y), (2, block_z, thread_z)):
+            context.warned_block[axis] = block
+            context.warned_thread[axis] = thread
+    atomic("or", ref(context).status, WARNING)
+    atomic("xchg", ref(context).lock, 0)
 
 
 @reports.export

@@ -6,11 +6,14 @@ saturate, NaN gives 0.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...mlir import context, ir
 from .builder import Builder, constant_values, flat_type, int_type, reshape
 from .expansion import Expander, Handlers, Types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HANDLERS = Handlers()
 
@@ -23,13 +26,16 @@ def element_of(type_: ir.Type) -> Any:
 ROUNDED_QUOTIENTS = ("floordivsi", "ceildivsi", "ceildivui")
 
 
-def rounded_quotient(b: Builder, name: str, a: ir.Value, d: ir.Value) -> ir.Value:
-    """Quotients that C does not have, from the one it has and the remainder. (Upstream's expansion is wrong for i128.)"""
+def rounded_quotient(
+    b: Builder, name: str, a: ir.Value, d: ir.Value, divide: Callable[[str], ir.Value] | None = None
+) -> ir.Value:
+    """Quotients that C does not have, from the one it has (`divide` makes it) and the remainder. (Upstream's expansion is wrong for i128.)"""
     type_ = d.type
     values = constant_values(d)
     if name == "floordivsi" and values and len(values) == 1 and values[0] > 0 and not values[0] & (values[0] - 1):
         return b.binary("shrsi", a, b.const(type_, values[0].bit_length() - 1))
-    quotient = b.binary("divui" if name == "ceildivui" else "divsi", a, d)
+    plain = "divui" if name == "ceildivui" else "divsi"
+    quotient = b.binary(plain, a, d) if divide is None else divide(f"arith.{plain}")
     rest = b.binary("subi", a, b.binary("muli", quotient, d))
     zero = b.const(type_, 0)
     adjust = b.compare("ne", rest, zero)

@@ -1,4 +1,4 @@
-"""Values: those that nobody set, numbers that are not finite, indices that overflow, memory that may not be written."""
+"""Values: those that nobody set, numbers that are not finite, indices that overflow, divisions by zero, memory that may not be written."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 import kiln
 from kiln import Boolean, Constexpr, Float16, Float32, Int32, Int64, cute
+from kiln.base_dsl.diagnostics import DSLWarning
 from kiln.cute.runtime import from_dlpack
 
 N = 32
@@ -262,6 +263,28 @@ def squares(y: cute.Tensor, n: Int32, wide: Constexpr):
     i = (Int64(t) if wide else t) * n * n
     if i < 100:
         y[i] = Float32(1.0)
+
+
+@cute.kernel
+def shares(y: cute.Tensor, n: Int32):
+    t, _, _ = cute.arch.thread_idx()
+    y[t] = Float32(t % n)
+
+
+@cute.jit
+def run_shares(y: cute.Tensor, n: Int32):
+    shares(y, n).launch(grid=1, block=4)
+
+
+def test_divisions_by_zero() -> None:
+    (y,) = zeros(4)
+    (finding,) = found(run_shares, y, 0, kinds="all")
+    assert (finding.kind, finding.rule, finding.thread) == ("numeric", "zero-division", (0, 0, 0))
+    assert finding.span.snippet().split()[0] == "y[t]"
+    assert (y == -1).all()
+    with pytest.warns(DSLWarning, match=r"by zero \(kernel shares, block \(0, 0, 0\), thread \(0, 0, 0\)\)"):
+        assert found(run_shares, y, 0) == []
+    assert found(run_shares, y, 3, kinds="all") == []
 
 
 @cute.jit

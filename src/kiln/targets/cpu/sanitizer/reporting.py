@@ -23,10 +23,10 @@ def _bits(rules):
 def is_wanted(rule: u32) -> bool:
     """Whether the build looks for findings of a rule."""
     st = state.place
-    wanted = u32(0)
+    wanted = u64(0)
     for number, kind in tuple(enumerate(KINDS)):
         if st.kinds & (1 << number) != 0:
-            wanted |= _bits([name for name in RULES if KIND_OF_RULE[name] == kind])
+            wanted |= u64(_bits([name for name in RULES if KIND_OF_RULE[name] == kind]))
     return (wanted >> rule) & 1 != 0
 
 
@@ -47,7 +47,7 @@ def report(
         st.engines > BULK and other_group == st.group and other_tid // st.threads == BULK
     ):  # an mbarrier, see `state.ENGINES`
         other_tid = BULK * st.threads + st.bulk[other_tid % st.threads].thread
-    either_way = (u32(_bits(_SYMMETRIC)) >> rule) & 1 != 0
+    either_way = (u64(_bits(_SYMMETRIC)) >> rule) & 1 != 0
     found = Ptr[Finding](None)
     for i in range(st.findings_count):
         f = st.findings[i]

@@ -421,3 +421,10 @@ def overflowed(site: u32, left: u64, right: u64) -> None:
     """A 32-bit sum, difference or product of which an address is made does not fit."""
     if state.place.active != 0:
         report_alone("index-overflow", site, 0, 0, left, right)
+
+
+@detector.export
+def divided(site: u32) -> None:
+    """An integer is divided by zero."""
+    if state.place.active != 0:
+        report_alone("zero-division", site)

@@ -88,13 +88,13 @@ _RULES_OF_KIND = {
         "mbarrier-phase", "lanes-site", "lanes-mask", "lanes-exited", "block-exited", "block-started", "copy-unseen",
         "store-unseen",
     ),
-    "numeric": ("not-finite", "index-overflow"),
+    "numeric": ("not-finite", "index-overflow", "zero-division"),
 }  # fmt: skip
 KIND_OF_RULE = {rule: kind for kind, rules in _RULES_OF_KIND.items() for rule in rules}
 RULES = tuple(KIND_OF_RULE)
 """What a finding says: `Finding.rule` is the number."""
 RULE = {name: number for number, name in enumerate(RULES)}
-assert len(RULES) <= 32  # bits of a word
+assert len(RULES) <= 64  # bits of a word
 WARNINGS = ("store-unseen",)
 """Rules that public programs break and that no GPU takes offence at: told, but no findings."""
 

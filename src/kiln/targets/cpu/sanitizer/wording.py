@@ -442,6 +442,14 @@ def _index_overflow(case: Case) -> Words:
     )
 
 
+def _zero_division(case: Case) -> Words:
+    return (
+        f"{case.me} divides an integer by zero, or takes the remainder: a GPU goes on, with all bits of the result set",
+        "guard it: the divisor if it is not 0, else 1",
+        "",
+    )
+
+
 _RULES: dict[str, Callable[[Case], Words]] = {
     "read-write": _race, "write-read": _race, "write-write": _race, "atomic": _race, "proxy": _proxy, "map-proxy": _map_proxy,
     "in-flight": _in_flight, "unfenced": _unfenced,
@@ -451,5 +459,5 @@ _RULES: dict[str, Callable[[Case], Words]] = {
     "mbarrier-overflow": _mbarrier_overflow, "mbarrier-bytes": _mbarrier_bytes, "mbarrier-phase": _mbarrier_phase, "lanes-site": _lanes_site,
     "lanes-mask": _lanes_mask, "lanes-exited": _lanes_exited, "block-exited": _block_exited,
     "block-started": _block_started, "copy-unseen": _copy_unseen, "store-unseen": _store_unseen,
-    "not-finite": _not_finite, "index-overflow": _index_overflow,
+    "not-finite": _not_finite, "index-overflow": _index_overflow, "zero-division": _zero_division,
 }  # fmt: skip
