@@ -18,7 +18,7 @@ def first_tile(atom, tile, tensor):
     return cpasync.tma_partition(atom, 0, cute.make_layout(1), *parts)
 
 
-def copier(mode, manager=utils.TensorMapManager):
+def copier(mode, manager=utils.TensorMapManager, begins_elsewhere=False):
     """Copy the first tile of each of some matrices, whose shapes and addresses are in memory, to matrices of the same shape."""
 
     @cute.kernel
@@ -47,7 +47,7 @@ def copier(mode, manager=utils.TensorMapManager):
         if warp == 0:
             used = tuple(manages.get_tensormap_ptr(maps[n, None].iterator) for n in range(2))
             copied = tuple(edited + 16 * n for n in range(2)) if mode is SMEM else used
-            for atom, place in zip((load, store), copied):
+            for atom, place in zip((load, store), used if begins_elsewhere else copied):
                 manages.init_tensormap_from_atom(atom, place, 0)
             manages.fence_tensormap_initialization()
             for group in range(shapes.shape[0]):

@@ -11,6 +11,7 @@ from grouped_copies import GMEM, SHAPES, SMEM, TILE, copier
 import kiln
 from kiln import cute, utils
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
+from kiln.base_dsl.sanitizing import SanitizerError
 from kiln.cute.nvgpu import cpasync
 from kiln.cute.runtime import from_dlpack
 from kiln.targets.nvidia import codegen
@@ -28,9 +29,8 @@ def aligned(count: int, dtype: type, alignment: int = 128) -> np.ndarray:
     return memory[-memory.ctypes.data % alignment :][: count * np.dtype(dtype).itemsize].view(dtype)
 
 
-@pytest.mark.parametrize("manager", [utils.TensorMapManager, Named])
-@pytest.mark.parametrize("mode", [GMEM, SMEM])
-def test_a_kernel_copies_tensors_of_several_shapes(mode, manager):
+def check(launch) -> None:
+    """Copy matrices of all shapes, and compare."""
     rng = np.random.default_rng(1)
     given = [aligned(m * n, np.float32) for m, n in SHAPES]
     found = [aligned(m * n, np.float32) for m, n in SHAPES]
@@ -42,12 +42,23 @@ def test_a_kernel_copies_tensors_of_several_shapes(mode, manager):
     tensors = [from_dlpack(array, assumed_align=16).mark_layout_dynamic(leading_dim=1) for array in (any_x, any_y)]
     words = aligned(32, np.int64).reshape(2, 16)
     with kiln.target("cpu"), kiln.sanitize():
-        copier(mode, manager)(*tensors, from_dlpack(shapes), from_dlpack(places), from_dlpack(words, assumed_align=128))
+        launch(*tensors, from_dlpack(shapes), from_dlpack(places), from_dlpack(words, assumed_align=128))
     for (m, n), a, b in zip(SHAPES, given, found):
         wanted = np.zeros((m, n), np.float32)
         wanted[: TILE[0], : TILE[1]] = a.reshape(m, n)[: TILE[0], : TILE[1]]
         np.testing.assert_array_equal(b.reshape(m, n), wanted)
     assert not any_y.any()
+
+
+@pytest.mark.parametrize("manager", [utils.TensorMapManager, Named])
+@pytest.mark.parametrize("mode", [GMEM, SMEM])
+def test_a_kernel_copies_tensors_of_several_shapes(mode, manager):
+    check(copier(mode, manager))
+
+
+def test_a_map_that_is_edited_where_none_was():
+    with pytest.raises(SanitizerError, match="reads edited.*, which nobody has written"):
+        check(copier(SMEM, begins_elsewhere=True))
 
 
 @pytest.mark.skipif(codegen.ptxas_version() is None, reason="there is no ptxas")

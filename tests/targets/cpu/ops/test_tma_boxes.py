@@ -14,7 +14,9 @@ from kiln import cute
 from kiln.base_dsl.diagnostics import DSLUserCodeRuntimeError
 from kiln.cute import arch
 from kiln.dialects import nvgpu
+from kiln.targets.cpu.ops.tma import refused_copy
 from kiln.targets.cpu.runtime import parts
+from kiln.targets.cpu.runtime.tma import RANK
 
 SEEDS = (0, 1, 2)
 
@@ -249,6 +251,7 @@ def fails(change: str) -> str:
 def test_mistakes_are_faults():
     assert "not a tensor map" in fails("no map")
     assert "the tensor map has 2 modes" in fails("rank")
+    assert "there was none before" in refused_copy(RANK, "TMA load")[0]
     assert "16 bytes past a multiple of 128" in fails("alignment")
     assert "no such reduction of f16" in fails("reduction")
     assert "blocks that a cluster of 1 does not have" in fails("mask")

@@ -35,7 +35,12 @@ def refused_copy(why: int, what: str) -> tuple[str, str]:
             f"{what}: not a tensor map: the address points to something else",
             "pass the map that the host encoded, or a copy of its 128 bytes",
         ),
-        tma.RANK: (f"{what}: the tensor map has {more} modes", f"give {more} coordinates"),
+        tma.RANK: (f"{what}: the tensor map has {more} modes", f"give {more} coordinates")
+        if more
+        else (
+            f"{what}: the tensor map was edited, and there was none before",
+            "copy one there before the edits (init_tensormap_from_atom, copy_tensormap), or replace all its fields",
+        ),
         tma.ALIGNMENT: (
             f"{what}: the address in shared memory is {more} bytes past a multiple of 128",
             "allocate tiles of such copies with an alignment of 128 bytes, or of 1024 with a swizzle",

@@ -248,7 +248,8 @@ class Hooks:
         self._call(b, "box", map_, shared, b.null() if mbarrier is None else mbarrier, *places, *numbers)
 
     def edit(self, b: Builder, map_: ir.Value) -> None:
-        """Before a tensor map in memory is changed."""
+        """Before a tensor map in memory is changed: a part of what is there."""
+        self.access(b, map_, 128, write=False, alignment=16)
         self.access(b, map_, 128, write=True, alignment=16, what="edit of a tensor map", written=False)
 
     def publish(self, b: Builder, target: ir.Value, source: ir.Value) -> None:
