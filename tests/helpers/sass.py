@@ -6,6 +6,8 @@ import dataclasses
 import re
 from typing import Any
 
+from kiln.targets.nvidia.remarks import FENCE_ADDED
+
 _LABEL = re.compile(r"^(\.L_\w+):")
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:\{\s*)?(?:@!?U?P\w+\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 _TARGET = re.compile(r"`\((\.L_\w+)\)")
@@ -97,7 +99,8 @@ def check_products(compiled: Any, products: int | None = None) -> list[Loop]:
     `products` is how many instructions there are in all. Returns the innermost loops with products.
     """
     for found in compiled.executable.resources.values():
-        assert not found.messages, found.messages  # of ptxas: that products wait for each other
+        slow = [text for text in found.messages if not text.startswith(FENCE_ADDED)]
+        assert not slow, slow  # of ptxas: that products wait for each other
         assert (found.stack, found.spill_stores, found.spill_loads) == (0, 0, 0), found
     sass = compiled.executable.artifacts["sass"]
     if products is not None:

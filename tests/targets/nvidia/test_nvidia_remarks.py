@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 
 import pytest
 from nvidia_testing import floats, needs_ptxas
@@ -13,7 +14,8 @@ import kiln
 import kiln.cute as cute
 from kiln import Float32, Int32
 from kiln.base_dsl.diagnostics import DSLRuntimeError
-from kiln.targets.nvidia import remarks
+from kiln.targets.nvidia import codegen, remarks
+from kiln.targets.nvidia.runtime import KernelInfo
 from kiln.testing import assert_no_local_memory, assert_no_spills, dry_run
 
 pytestmark = needs_ptxas
@@ -48,6 +50,31 @@ def crowded(x: cute.Tensor, n: Int32):
 @cute.jit
 def launch_crowded(x: cute.Tensor, n: Int32):
     crowded(x, n).launch(grid=(1, 1, 1), block=(1024, 1, 1))
+
+
+SAID = """ptxas info    : ({code}) {text} in function 'kernel'
+ptxas info    : Compiling entry function 'kernel' for 'sm_90a'
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "warns"),
+    [
+        (
+            "C7519",
+            "warpgroup.arrive is injected in around line 625 by compiler to allow use of registers in GMMA",
+            False,
+        ),
+        ("C7514", "Potential Performance Loss: wgmma.mma_async instructions are serialized due to", True),
+    ],
+)
+def test_fences_that_ptxas_adds_are_no_warning(code, text, warns):
+    kernels, resources = [KernelInfo("kernel")], codegen.parse_resources(SAID.format(code=code, text=text))
+    (remark,) = remarks.about_products(kernels, resources)
+    assert remark.message.startswith(code)
+    with warnings.catch_warnings(record=True) as told:
+        remarks.warn_of_slow_products(kernels, resources)
+    assert len(told) == warns
 
 
 def line_of(function, text):

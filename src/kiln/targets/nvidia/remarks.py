@@ -77,7 +77,7 @@ def local_accesses(sass: str) -> dict[str, dict[tuple[str, int], list[int]]]:
 def collect(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources], cubin: bytes) -> list[Remark]:
     """All remarks on compiled kernels. Lines come from the code's line information."""
     remarks = [_summary(info, resources[info.name]) for info in kernels if info.name in resources]
-    remarks += slow_products(kernels, resources)
+    remarks += about_products(kernels, resources)
     for info in kernels:
         for file, line, hint in info.unheeded:
             text = f"{hint} changes nothing: the loop runs as it is written"
@@ -98,6 +98,8 @@ def collect(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources], c
     return remarks
 
 
+FENCE_ADDED = "C7519"
+"""ptxas wants a fence in the loop of the products, and adds it, where the language is content with one before. Some versions say so."""
 _ADVICE = {
     "C7505": "compile without debug information",
     "C7507": "setmaxregister_decrease to more registers",
@@ -113,13 +115,13 @@ _ADVICE = {
     "C7516": "call warpgroup.fence() before the first product and warpgroup.commit_group() after the last",
     "C7517": "call warpgroup.wait_group() before sums are used",
     "C7518": "call warpgroup.wait_group() where all threads of the warp group come by",
-    "C7519": "call warpgroup.fence() before the product, where all threads of the warp group come by",
+    FENCE_ADDED: "it costs nothing; warpgroup.fence() in the loop of the products would do the same",
 }
 """What to do about a message of ptxas."""
 
 
-def slow_products(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources]) -> list[Remark]:
-    """What ptxas says of products that wait for each other, and of requests for registers that it ignores."""
+def about_products(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources]) -> list[Remark]:
+    """What ptxas says of products that wait for each other, of fences that it adds, and of requests for registers that it ignores."""
     return [
         Remark("products", info.name, f"{text} (ptxas); {_ADVICE.get(text[:5], '')}".rstrip("; "), info.file, info.line)
         for info in kernels
@@ -127,9 +129,11 @@ def slow_products(kernels: Sequence[KernelInfo], resources: Mapping[str, Resourc
     ]
 
 
-def warn(remarks: Iterable[Remark]) -> None:
-    """Remarks as Python's warnings, at the kernels."""
-    for remark in remarks:
+def warn_of_slow_products(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources]) -> None:
+    """Remarks on what makes products slower as Python's warnings, at the kernels."""
+    for remark in about_products(kernels, resources):
+        if remark.message.startswith(FENCE_ADDED):
+            continue
         place = (remark.file or "<unknown>", remark.line)
         warnings.warn_explicit(f"kernel {remark.kernel}: {remark.message}", DSLOptimizationWarning, *place)
 

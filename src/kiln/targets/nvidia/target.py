@@ -263,7 +263,7 @@ class NvidiaTarget(Target):
                     path = compilation.write_rejected(f"failed.{arch.name}.ptx", code.ptx)
                     raise CompilerDiagnosticError(failure.message, hint=f"the PTX is in {path}") from None
             code.kernels = [_info(fact, expansion, code.resources) for fact in facts]
-            remarks.warn(remarks.slow_products(code.kernels, code.resources))
+            remarks.warn_of_slow_products(code.kernels, code.resources)
 
         return assembled
 
