@@ -208,6 +208,41 @@ def attention(n, d, rows_in_order=True):
     return kernel
 
 
+@pytest.mark.parametrize("n", [64, 192])
+def test_sums_that_are_added_to_others_now_and_then(n):
+    """As products of 8 bits are kept exact: twice the registers of the sums, and no copies of either. One fence before the loop."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor, turns: cute.Int32):
+        t = arch.thread_idx()[0]
+        a, b = (descriptor(arch.alloc_smem(cute.Int8, rows * 128, 1024)) for rows in (64, n))
+        sums, part = (cute.make_rmem_tensor((n // 2,), cute.Float32) for _ in range(2))
+        sums.fill(0)
+        adds, count = cute.Boolean(False), cute.Int32(0)
+        W.wgmma_fence()
+        for turn in range(turns):
+            for j in kiln.range_constexpr(4):
+                multiply(part, a + 2 * j + turn, b + 2 * j, adds, n=n, kind="e4m3")
+                adds = cute.Boolean(True)
+            W.wgmma_commit()
+            W.wgmma_wait(1)
+            count += 4
+            if count == 8:
+                W.wgmma_wait(0)
+                sums.store(sums.load() + part.load())
+                count = cute.Int32(0)
+                adds = cute.Boolean(False)
+        W.wgmma_wait(0)
+        for i in kiln.range_constexpr(n // 2):
+            out[t, i] = sums[i] + part[i]
+
+    made = compiled(kernel, n)
+    (loop,) = sass.check_products(made, 4)
+    assert len(loop.products) == 4 and loop.waits == 2
+    (resources,) = made.executable.resources.values()
+    assert resources.registers <= n + 32
+
+
 def test_the_order_of_attention():
     """Scores are read while products that add to the output are in flight, which are scaled when they are complete."""
     (loop,) = sass.check_products(compiled(attention(64, 128), 128), 8)
