@@ -126,7 +126,8 @@ class DSLBaseError(Exception):
             lines.append(f"help: {self.hint}")
         inside = self.span.function if self.span else ""
         for call in self.calls:
-            lines.append(f"in {inside or '?'}, called from {call}" + (f" in {call.function}" if call.function else ""))
+            place = f"in {inside}, " if inside else ""
+            lines.append(f"{place}called from {call}" + (f" in {call.function}" if call.function else ""))
             inside = call.function
         return "\n".join(line for line in lines if line)
 

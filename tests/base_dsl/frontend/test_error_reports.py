@@ -12,7 +12,7 @@ import pytest
 
 from kiln import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, Int32, cute
 from kiln.base_dsl import trace
-from kiln.base_dsl.diagnostics import DSLOperationBuildError
+from kiln.base_dsl.diagnostics import DSLOperationBuildError, Span
 
 
 def line_of(function, text: str) -> int:
@@ -205,3 +205,8 @@ def test_objects_are_as_before_after_a_failed_trace():
     with pytest.raises(ValueError, match="stop"):
         f(2)
     assert state.n == 1
+
+
+def test_a_place_in_an_unnamed_function():
+    error = DSLBaseError("wrong", span=Span("f.py", 2), calls=(Span("f.py", 5, function="main"), Span("f.py", 9)))
+    assert str(error).splitlines()[1:] == ["called from f.py:5 in main", "in main, called from f.py:9"]
