@@ -1,4 +1,4 @@
-"""`kiln draw`: a layout, a thread-value layout on its tile, a tiled copy or a tiled MMA as a picture."""
+"""`kiln draw`: pictures of layouts, tiled copies and MMAs, tensor maps, and operands in shared memory."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from kiln.base_dsl.diagnostics import DSLBaseError
 from kiln.cute.atoms.draw import atom_latex, atom_svg, layout_latex, layout_svg, tv_latex, tv_svg
 from kiln.cute.layout.layout_text import parse_layout, parse_tuple
 from kiln.cute.layout.leaf import LayoutError
+from kiln.cute.nvgpu.operand_picture import operand_svg
+from kiln.cute.nvgpu.tensor_map_picture import tile_layout, tma_svg
 
 
 def main(argv: Sequence[str]) -> int:
     """Draw the layout on the command line; 1 if the text is not a layout or cannot be drawn."""
     parser = argparse.ArgumentParser(
         prog="kiln draw",
-        description="Draw a layout: mode 0 down, mode 1 across, the offset in every cell.",
+        description="Draw a layout: mode 0 down, mode 1 across, the offset in every cell; the copies of a tensor's tiles (--tma); "
+        "or an operand of a warp-group MMA in shared memory (--operand).",
         epilog="examples: kiln draw '((2,4),8):((1,16),2)' -o a.svg; kiln draw 'S<3,0,3> o 0 o (8,8):(8,1)' -o a.svg; "
         "kiln draw '((4,8),2):((16,1),8)' --tv '(8,8)' -o tv.svg; kiln draw -e "
-        "'make_tiled_mma(warp.MmaF16BF16Op(Float16, Float32, (16, 8, 16)), (2, 2, 1))' -o mma.svg",
+        "'make_tiled_mma(warp.MmaF16BF16Op(Float16, Float32, (16, 8, 16)), (2, 2, 1))' -o mma.svg; "
+        "kiln draw '(4096,1024):(1024,1)' --tma '(128,64)' -o map.svg; "
+        "kiln draw 'S<3,4,3> o 0 o (128,64):(64,1)' --operand K -o a.svg",
     )
     parser.add_argument("layout", help="the layout as CuTe prints it; a shape alone stands for its compact layout")
     parser.add_argument(
@@ -34,19 +39,60 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "-o", "--output", help="file to write; .tex writes LaTeX, anything else SVG (default: print SVG)"
     )
-    parser.add_argument("--tv", metavar="TILE", help="draw (thread, value) owners on a tile of this shape")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--tv", metavar="TILE", help="draw (thread, value) owners on a tile of this shape")
+    kinds.add_argument(
+        "--tma",
+        metavar="TILE",
+        help="the layout is that of a tensor: draw how the tensor memory accelerator copies tiles of this shape",
+    )
+    places = parser.add_mutually_exclusive_group()
+    places.add_argument("--smem", metavar="LAYOUT", help="with --tma: how a tile lies in shared memory")
+    places.add_argument(
+        "--swizzle",
+        choices=("none", "32b", "64b", "128b"),
+        help="with --tma, in place of --smem: the swizzle of the map (default: the widest that fits a row of the tile)",
+    )
+    parser.add_argument("--multicast", type=int, default=1, metavar="N", help="with --tma: so many blocks share a tile")
+    kinds.add_argument(
+        "--operand",
+        choices=("K", "MN"),
+        help="the layout is that of an operand of a warp-group MMA in shared memory, contiguous along this mode: "
+        "draw its core matrices and what a descriptor says",
+    )
+    parser.add_argument(
+        "--rows", type=int, default=64, metavar="N", help="with --operand: rows of a call (64 of A, N of B)"
+    )
+    parser.add_argument(
+        "--dtype", default="Float16", help="with --tma, --operand: the type of elements (default: Float16)"
+    )
     parser.add_argument("--title", help="text above the picture (default: the layout)")
     args = parser.parse_args(argv)
+    if args.tma is None and (args.smem is not None or args.swizzle is not None or args.multicast != 1):
+        parser.error("--smem, --swizzle and --multicast belong to --tma TILE")
     latex = args.output is not None and args.output.endswith(".tex")
     try:
-        layout = _evaluated(args.layout) if args.expression else parse_layout(args.layout)
-        if hasattr(layout, "tiler_mn") or hasattr(layout, "tv_layout_A"):
+        read = _evaluated if args.expression else parse_layout
+        layout = read(args.layout)
+        if args.tma is not None or args.operand is not None:
+            if latex:
+                raise LayoutError("pictures of shared memory are SVG: -o NAME.svg")
+            dtype = _evaluated(args.dtype)
+        if args.tma is not None:
+            tile = parse_tuple(args.tma)
+            smem = tile_layout(layout, dtype, tile, args.swizzle) if args.smem is None else read(args.smem)
+            picture = tma_svg(layout, dtype, smem, tile, num_multicast=args.multicast, title=args.title)
+        elif args.operand is not None:
+            picture = operand_svg(layout, dtype, args.operand, rows=args.rows, title=args.title)
+        elif hasattr(layout, "tiler_mn") or hasattr(layout, "tv_layout_A"):
             picture = atom_latex(layout) if latex else atom_svg(layout, title=args.title)
         elif args.tv is not None:
             picture = (tv_latex if latex else tv_svg)(layout, parse_tuple(args.tv), title=args.title)
         else:
             picture = (layout_latex if latex else layout_svg)(layout, title=args.title)
     except (LayoutError, DSLBaseError) as e:
+        if isinstance(e, DSLBaseError):
+            e.span, e.calls = None, ()  # the program is the command line
         print(f"kiln draw: {e}", file=sys.stderr)
         return 1
     if args.output is None:

@@ -164,7 +164,7 @@ class Atom:
     __kiln_key__ = __kiln_static_key__
 
 
-class CopyAtom(Atom):
+class CopyAtom(Atom, Drawn):
     """A copy operation for elements of a type."""
 
     @property
@@ -206,7 +206,7 @@ def _transform(tile_tv: Layout, atom: CopyAtom, own: Layout) -> Layout:
     return coalesce(zipped, target_profile=(1, (1, 1)))
 
 
-class TiledCopy(CopyAtom, Drawn):
+class TiledCopy(CopyAtom):
     """An atom repeated over a tile: `layout_tv_tiled` maps (thread, value) to the index in a tile `tiler_mn`."""
 
     def __init__(self, op: Any, trait: Any, layout_tv: Layout, tiler_mn: Any) -> None:

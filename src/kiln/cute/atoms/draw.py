@@ -143,6 +143,12 @@ def _thread_color(number: int | None) -> str:
     return _hex(*colorsys.hls_to_rgb(number * 0.381966 % 1.0, lightness, 0.70))
 
 
+def cell_color(number: int, shade: int, of: int | None = None) -> str:
+    """A light colour by a number in a few shades; neighbours are far apart on the colour wheel. `of` colours, if given, as far as can be."""
+    step = 0.381966 if of is None else (3 * of // 8 | 1) / of
+    return _hex(*colorsys.hls_to_rgb(number * step % 1.0, (0.85, 0.77, 0.91, 0.71)[shade % 4], 0.70))
+
+
 def tikz_color_layout(number: int) -> str:
     """The TikZ colour of a cell by its offset, eight shades in turn."""
     return f"blue!{5 * (number % 8)}"
@@ -175,7 +181,7 @@ def _svg(table: _Table, color: _Color) -> str:
     left, top = 18 + 8 * len(str(table.rows - 1)), 54
     title_wide = round(len(table.title) * 15 * 0.62) + 16
     full = (max(left + table.columns * width + 12, title_wide), top + table.rows * height + 12)
-    return _document(full, table.title, _panel(table, color, left, top, width, height))
+    return document(full, table.title, _panel(table, color, left, top, width, height))
 
 
 def _cell_size(tables: Sequence[_Table]) -> tuple[int, int]:
@@ -185,14 +191,15 @@ def _cell_size(tables: Sequence[_Table]) -> tuple[int, int]:
     return max(30, round(longest * _FONT * 0.62) + 12), 15 * max(map(len, texts)) + 11
 
 
-def _document(full: tuple[int, int], title: str, body: Sequence[str]) -> str:
+def document(full: tuple[int, int], title: str, body: Sequence[str]) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{full[0]}" height="{full[1]}" '
-            f'viewBox="0 0 {full[0]} {full[1]}" font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" '
+            f'role="img" viewBox="0 0 {full[0]} {full[1]}" font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" '
             f'font-size="{_FONT}" text-anchor="middle">',
+            f"<title>{escape(title)}</title>",
             f'<rect width="{full[0]}" height="{full[1]}" fill="#ffffff"/>',
-            _heading(8, 20, title),
+            heading(8, 20, title),
             *body,
             "</svg>",
             "",
@@ -200,7 +207,7 @@ def _document(full: tuple[int, int], title: str, body: Sequence[str]) -> str:
     )
 
 
-def _heading(x: int, y: int, text: str) -> str:
+def heading(x: int, y: int, text: str) -> str:
     return f'<text x="{x}" y="{y}" font-size="15" font-weight="bold" text-anchor="start">{escape(text)}</text>'
 
 
@@ -271,7 +278,7 @@ def _fills(table: _Table, color: Callable[[int, int], str]) -> list[list[str]]:
 
 
 def _latex(table: _Table, fills: list[list[str]], axis_labels: bool) -> str:
-    return _tikz_document(_tikz(table, fills, axis_labels))
+    return _tikzdocument(_tikz(table, fills, axis_labels))
 
 
 def _tikz(table: _Table, fills: list[list[str]], axis_labels: bool) -> list[str]:
@@ -294,7 +301,7 @@ def _tikz(table: _Table, fills: list[list[str]], axis_labels: bool) -> list[str]
     return body
 
 
-def _tikz_document(body: Sequence[str]) -> str:
+def _tikzdocument(body: Sequence[str]) -> str:
     return "\n".join(
         [
             r"\documentclass{standalone}",
@@ -330,7 +337,7 @@ _GAP = 3
 
 
 def _tables_of(x: Any) -> list[_Placed]:
-    """The tables of a tiled copy (source and destination) or a tiled MMA (A left of C, B above it); none of others."""
+    """The tables of a tiled copy (source and destination) or a tiled MMA (A left of C, B above it, if in registers); none of others."""
     if hasattr(x, "layout_src_tv_tiled"):
         tile = _tile_of(x.tiler_mn)
         ends = [("source", x.layout_src_tv_tiled), ("destination", x.layout_dst_tv_tiled)]
@@ -340,6 +347,8 @@ def _tables_of(x: Any) -> list[_Placed]:
         return [_Placed(t, 0, k * (made[0].columns + _GAP)) for k, t in enumerate(made)]
     if hasattr(x, "tv_layout_A_tiled"):
         m, n, k = (x.get_tile_size(mode) for mode in range(3))
+        if _in_memory(x.tv_layout_B):
+            return _warp_group_tables(x, m, n, k)
         a = _tv_table(x.tv_layout_A_tiled, (m, k), f"A ({m},{k})")
         b = _transposed(_tv_table(x.tv_layout_B_tiled, (n, k), f"B ({n},{k}), transposed"))
         c = _tv_table(x.tv_layout_C_tiled, (m, n), f"C ({m},{n})")
@@ -349,6 +358,27 @@ def _tables_of(x: Any) -> list[_Placed]:
 
         return _tables_of(make_tiled_mma(x))
     return []
+
+
+_MOST_COLUMNS = 32
+"""Columns of the sums of a warp-group MMA that are drawn: further ones have the same threads, with further values."""
+
+
+def _in_memory(layout_tv: Layout) -> bool:
+    """Whether an operand is read from shared memory: all threads have all of it."""
+    return product(wrap(layout_tv.shape)[0]) > 1 and not any(flatten_to_tuple(wrap(layout_tv.stride)[0]))
+
+
+def _warp_group_tables(x: Any, m: int, n: int, k: int) -> list[_Placed]:
+    """What threads hold of an MMA that reads operands from shared memory: C, and A if it is in registers."""
+    shown = min(n, _MOST_COLUMNS)
+    part = f", columns 0 to {shown - 1}" if shown < n else ""
+    in_memory = _in_memory(x.tv_layout_A)
+    c = _tv_table(x.tv_layout_C_tiled, (m, n), f"C ({m},{n}){part}; {'A and B' if in_memory else 'B'} in shared memory")
+    c.cells, c.colors = [row[:shown] for row in c.cells], [row[:shown] for row in c.colors]
+    if in_memory:
+        return [_Placed(c, 0, 0)]
+    return [_Placed(_tv_table(x.tv_layout_A_tiled, (m, k), f"A ({m},{k})"), 0, 0), _Placed(c, 0, k + _GAP)]
 
 
 def _tile_of(tiler: Any) -> tuple[Any, ...]:
@@ -383,13 +413,13 @@ def atom_svg(x: Any, *, title: str | None = None) -> str:
     right = bottom = 0
     for p in placed:
         at = left + p.right * width, top + p.down * height
-        body.append(_heading(at[0], at[1] - 30, p.table.title))
+        body.append(heading(at[0], at[1] - 30, p.table.title))
         body += _panel(p.table, _thread_color, *at, width, height)
         right = max(right, at[0] + p.table.columns * width, at[0] + round(len(p.table.title) * 15 * 0.62))
         bottom = max(bottom, at[1] + p.table.rows * height)
     title = f"{type(x).__name__}, {x.size} threads" if title is None and hasattr(x, "size") else title
     title = type(x).__name__ if title is None else title
-    return _document((max(right + 12, round(len(title) * 15 * 0.62) + 16), bottom + 12), title, body)
+    return document((max(right + 12, round(len(title) * 15 * 0.62) + 16), bottom + 12), title, body)
 
 
 def atom_latex(x: Any, *, color: Callable[[int, int], str] = tikz_color_tv, axis_labels: bool = True) -> str:
@@ -398,7 +428,7 @@ def atom_latex(x: Any, *, color: Callable[[int, int], str] = tikz_color_tv, axis
     for p in _need_tables(x):
         body.append(rf"\begin{{scope}}[shift={{({p.right},-{p.down})}}]")
         body += [*_tikz(p.table, _fills(p.table, color), axis_labels), r"\end{scope}"]
-    return _tikz_document(body)
+    return _tikzdocument(body)
 
 
 def picture(x: Any) -> str | None:
@@ -407,8 +437,11 @@ def picture(x: Any) -> str | None:
         plain = x.is_static() and (isinstance(x, Layout) or x.is_normal)
         return layout_svg(x) if plain and 1 <= rank(x) <= 2 and 0 < product(x.shape) <= 4096 else None
     placed = _tables_of(x)
-    cells = sum(p.table.rows * p.table.columns for p in placed)
-    return atom_svg(x) if 0 < cells <= 8192 else None
+    if not placed:
+        from ..nvgpu import tensor_map_picture
+
+        return tensor_map_picture.atom_svg(x)
+    return atom_svg(x) if sum(p.table.rows * p.table.columns for p in placed) <= 8192 else None
 
 
 def print_latex(

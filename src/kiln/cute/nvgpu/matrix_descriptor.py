@@ -110,7 +110,7 @@ def make_descriptors(tensor: TracedTensor, operand: str, major: OperandMajorMode
         raise _refusal(
             operand, major, swizzle, layout, f"mode 0 is the (MN, K) of one call, which is static, not {first}"
         )
-    offsets = _offsets(first[0], first[1], bits, major, 1 << swizzle)
+    offsets = descriptor_offsets(first[0], first[1], bits, major, 1 << swizzle)
     if isinstance(offsets, str):
         raise _refusal(operand, major, swizzle, layout, offsets)
     _check_start(pointer, operand, swizzle)
@@ -160,7 +160,7 @@ def _plain(tensor: TracedTensor, operand: str) -> tuple[Pointer, Layout, int]:
     return pointer, layout, swizzle.num_bits
 
 
-def _offsets(mn: Layout, k: Layout, bits: int, major: OperandMajorMode, pieces: int) -> _Offsets | str:
+def descriptor_offsets(mn: Layout, k: Layout, bits: int, major: OperandMajorMode, pieces: int) -> _Offsets | str:
     """The offsets of a descriptor for a layout (MN, K) with rows of so many pieces; what is wrong where there are none."""
     piece = PIECE * 8 // bits
     row = pieces * piece

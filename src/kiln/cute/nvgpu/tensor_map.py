@@ -50,7 +50,7 @@ _KINDS = {
     Float16: "f16", BFloat16: "bf16", Float32: "f32", TFloat32: "tf32", Float64: "f64", Int16: "u16", Uint16: "u16",
     Int32: "s32", Uint32: "u32", Int64: "s64", Uint64: "u64", Int4: "16u4_align8b", Float4E2M1FN: "16u4_align8b",
 }  # fmt: skip
-_SWIZZLES = {"none": 0, "32b": 32, "64b": 64, "128b": 128}
+SWIZZLES = {"none": 0, "32b": 32, "64b": 64, "128b": 128}
 """Bytes a row of the pattern has, by name."""
 
 
@@ -123,7 +123,7 @@ def describe(
     ratio = (wide // gcd(wide, narrow), narrow // gcd(wide, narrow))
     plain, swizzle = _taken_apart(smem_layout, tile, tensor)
     kind = swizzle_kind(swizzle, tensor)
-    groups = _merged(_run(tensor, plain, tile), tensor, ratio, _SWIZZLES[kind] * 8 // narrow)
+    groups = _merged(_run(tensor, plain, tile), tensor, ratio, SWIZZLES[kind] * 8 // narrow)
     inside = {mode for group in groups for mode, _ in group}
     for mode, (s, d) in enumerate(zip(*_flat(tensor.layout), strict=True)):
         if mode not in inside and not is_one(s) and not is_zero(d):
@@ -270,7 +270,7 @@ def _check_box(facts: TensorMapFacts, tensor: TracedTensor) -> None:
         raise refuse(
             f"rows of a box are multiples of {_UNIT} bytes, and {facts.box} has rows of {row / 8:g} bytes", tensor
         )
-    span = _SWIZZLES[facts.swizzle]
+    span = SWIZZLES[facts.swizzle]
     if span and row > 8 * span:
         raise refuse(f"rows of a box are at most {span} bytes with the swizzle {facts.swizzle}, got {row // 8}", tensor)
     if row < 8 * span and prod(facts.box[1:]) > 1:

@@ -13,6 +13,7 @@ from ..layout.algebra import composition
 from ..layout.basis import ScaledBasis
 from ..layout.int_tuple import product_each, wrap
 from ..layout.layout import Layout, make_identity_layout
+from ..layout.picture import Drawn
 from ..layout.tiling import make_layout_image_mask
 from ..tensor.iterator import AddressSpace, Coordinates
 from ..tensor.pointer import Pointer
@@ -31,13 +32,15 @@ __all__ = [
 ]  # fmt: skip
 
 
-class TmaInfo:
+class TmaInfo(Drawn):
     """An atom, its coordinate tensor, and the layout of its tiles in shared memory. Unpacks into the first two."""
 
-    def __init__(self, atom: CopyAtom, tma_tensor: Any, smem_layout: Any = None) -> None:
+    def __init__(self, atom: CopyAtom, tma_tensor: Any, smem_layout: Any = None, tile: Layout | None = None) -> None:
         self.atom = atom
         self.tma_tensor = tma_tensor
         self.smem_layout = smem_layout
+        self.tile = tile
+        """From coordinates of a tile to those of the tensor, for pictures."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.atom, self.tma_tensor))
@@ -115,7 +118,7 @@ def _atom(op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multica
         element=facts.element, box=facts.box, swizzle=facts.swizzle, tensor=str(tensor),
     )  # fmt: skip
     atom = CopyAtom(op, op.trait(tensor.element_type, facts, map_))
-    return TmaInfo(atom, _coordinate_tensor(tensor, facts, scales), smem_layout)
+    return TmaInfo(atom, _coordinate_tensor(tensor, facts, scales), smem_layout, tile if tile.is_static() else None)
 
 
 def _coordinate_tensor(tensor: TracedTensor, facts: TensorMapFacts, scales: dict[int, Any]) -> TracedTensor:

@@ -47,7 +47,7 @@ def tma_partition(
 
 
 def _order(tensor: TracedTensor, values: int) -> Layout:
-    """(element of an instruction, instruction) -> index in the tile: as elements follow each other in shared memory."""
+    """The order of mode 0 of a tensor in shared memory, if an atom copies it."""
     layout = tensor.layout.outer if isinstance(tensor.layout, ComposedLayout) else tensor.layout
     count = size(layout, mode=[0])
     if not layout[0].is_static() or count % values:
@@ -56,9 +56,14 @@ def _order(tensor: TracedTensor, values: int) -> Layout:
             f"mode 0 of {tensor} is copied by boxes of {values} elements",
             hint="it is the tile that the atom was made for, static: cute.group_modes(t, 0, 2)",
         )
-    inverse = right_inverse(layout[0])
-    if size(inverse) != count:
-        inverse = tile_to_shape(make_layout(inverse), count)
+    return order_of(layout[0], values)
+
+
+def order_of(tile: Layout, values: int) -> Layout:
+    """(element of an instruction, instruction) -> index in a tile that lies in shared memory by a layout."""
+    inverse = right_inverse(tile)
+    if size(inverse) != size(tile):
+        inverse = tile_to_shape(make_layout(inverse), size(tile))
     return logical_divide(inverse, make_layout(values))
 
 
