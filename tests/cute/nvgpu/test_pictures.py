@@ -112,6 +112,8 @@ def test_tensors_of_other_ranks_and_types() -> None:
 def test_an_atom_in_a_program() -> None:
     staged = sm90.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (128, 128, 128), Float16, 3)
     smem = cute.slice_(staged, (None, None, 0))
+    k = OperandMajorMode.K
+    mma = sm90.make_trivial_tiled_mma(Float16, Float16, k, k, Float32, (2, 1, 1), (64, 64))
     shown: dict[str, Any] = {}
 
     @cute.kernel
@@ -122,6 +124,11 @@ def test_an_atom_in_a_program() -> None:
     def launch(x: cute.Tensor):
         op = cpasync.CopyBulkTensorTileG2SMulticastOp()
         load = cpasync.make_tiled_tma_atom(op, x, smem, (128, 128), num_multicast=2)
+        parts = make_layout(((64, 16), 1, 4), stride=((64, 1), 0, 16))  # as an MMA takes them
+        operand = cute.make_composed_layout(cute.make_swizzle(3, 4, 3), 0, parts)
+        shown["operand"] = cpasync.make_tiled_tma_atom_A(
+            cpasync.CopyBulkTensorTileG2SOp(), x, operand, (128, 64, 64), mma
+        )._repr_svg_()
         shown["info"], shown["atom"] = load._repr_svg_(), load.atom._repr_svg_()
         kernel(load).launch(grid=1, block=32)
 
@@ -131,6 +138,7 @@ def test_an_atom_in_a_program() -> None:
     assert owners(shown["info"]) == owners(shown["in the kernel"]) == owners(static)
     assert pieces(shown["info"]) == pieces(shown["atom"]) == pieces(static)
     assert "tensor (?,?)" in texts(shown["info"])
+    assert owners(shown["operand"]) == {(i, j): (0, 0) for i in range(64) for j in range(64)}
     assert not owners(shown["atom"]), "an atom by itself does not know its tile"
 
 

@@ -440,7 +440,10 @@ def picture(x: Any) -> str | None:
     if not placed:
         from ..nvgpu import tensor_map_picture
 
-        return tensor_map_picture.atom_svg(x)
+        try:
+            return tensor_map_picture.atom_svg(x)
+        except LayoutError:
+            return None
     return atom_svg(x) if sum(p.table.rows * p.table.columns for p in placed) <= 8192 else None
 
 

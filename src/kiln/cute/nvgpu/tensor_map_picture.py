@@ -130,11 +130,9 @@ def _map_svg(
     lines = [f"tensor   {dtype.__name__} {text}"] if shape is not None else []
     parts: list[_Box] = []
     extent: list[int] = []
-    name = ""
     if tile is not None:
         parts, extent = _boxes(facts, shape, smem, tile)
-        name = pretty_str(tuple(product(m.shape) for m in tile))
-        lines.append(f"tile     {name}, in shared memory {smem}")
+        lines.append(f"tile     {pretty_str(tile.shape)}, in shared memory {smem}")
     for i, (modes, count) in enumerate(zip(facts.modes, facts.box)):
         where = " and ".join(map(str, modes))
         apart = f", {strides[i]} bytes apart" if strides[i] else ""
@@ -152,7 +150,7 @@ def _map_svg(
     top, left, bottom = 44 + 18 * len(lines) + 50, 40, 0
     panels = [_memory_of_box(facts)]
     if tile is not None:
-        panels = [_tensor_panel(shape, extent), _tile_panel(parts, extent, blocks, shape, name), *panels]
+        panels = [_tensor_panel(shape, extent), _tile_panel(parts, extent, blocks, shape), *panels]
     for panel in panels:
         body += [f'<g transform="translate({left},{top})">', *panel.body, "</g>"]
         left, bottom = left + panel.width + 60, max(bottom, top + panel.height)
@@ -259,13 +257,15 @@ def _runs(box: _Box, extent: list[int], modes: range) -> list[tuple[int, int]]:
     return found
 
 
-def _tile_panel(boxes: list[_Box], extent: list[int], blocks: int, shape: Any, name: str) -> Panel:
+def _tile_panel(boxes: list[_Box], extent: list[int], blocks: int, shape: Any) -> Panel:
     """A tile in the boxes of its instructions."""
     down = len(flatten_to_tuple(shape[0]))  # the first mode down, all others across
     axes = range(down), range(down, len(extent))
     lengths = [prod(extent[m] for m in axis) for axis in axes]
     high, wide = (min(400, max(180, 3 * n)) for n in lengths)
-    body = [heading(0, -30, f"tile {name}: instruction numbers")]
+    left = iter(extent)
+    name = f"tile {pretty_str(tuple(prod(next(left) for _ in flatten_to_tuple(mode)) for mode in shape))}: instruction numbers"
+    body = [heading(0, -30, name)]
     edges: list[set[int]] = [set(), set()]
     for box in boxes:
         runs = [_runs(box, extent, axis) for axis in axes]
@@ -292,7 +292,7 @@ def _tile_panel(boxes: list[_Box], extent: list[int], blocks: int, shape: Any, n
                 text_at(-6, at + 4.5, str(edge), 11, GREY, "end") if axis == 0 else text_at(at, -7, str(edge), 11, GREY)
             )
     body.append(f'<rect x="0" y="0" width="{wide}" height="{high}" fill="none" stroke="#333333" stroke-width="2"/>')
-    return Panel(body, max(wide, round(9.4 * len(name)) + 230), high)
+    return Panel(body, max(wide, round(9.4 * len(name))), high)
 
 
 def _memory_of_box(facts: TensorMapFacts) -> Panel:
