@@ -84,9 +84,18 @@ def is_dynamic(x: object) -> bool:
     return isinstance(x.value if isinstance(x, T.Numeric) else x, _value_types or _find_value_types())
 
 
+_classes = functools.lru_cache(maxsize=4096)
+"""What is asked of an object's class, very often, is found out once."""
+
+
 def is_protocol(x: object) -> bool:
     """Whether `x` says itself which MLIR values it is made of."""
-    return hasattr(type(x), "__extract_mlir_values__") and hasattr(type(x), "__new_from_mlir_values__")
+    return _is_protocol_class(type(x))
+
+
+@_classes
+def _is_protocol_class(kind: type) -> bool:
+    return hasattr(kind, "__extract_mlir_values__") and hasattr(kind, "__new_from_mlir_values__")
 
 
 _ATOMIC = (
@@ -95,20 +104,27 @@ _ATOMIC = (
 )  # fmt: skip
 
 
+@_classes
+def _is_atomic_class(kind: type) -> bool:
+    return issubclass(kind, (*_ATOMIC, T.Numeric))
+
+
 def is_plain_object(x: object) -> bool:
     """An instance of a user's class whose attributes are looked into."""
-    if isinstance(x, _ATOMIC) or is_protocol(x) or isinstance(x, (tuple, list, dict, set, frozenset)):
+    return _is_looked_into(type(x)) and has_attributes(x)
+
+
+@_classes
+def _is_looked_into(kind: type) -> bool:
+    if issubclass(kind, (*_ATOMIC, tuple, list, dict, set, frozenset)) or _is_protocol_class(kind):
         return False
-    kind = type(x)
-    if getattr(kind, "__kiln_static__", False) or kind.__module__ in (
+    return not getattr(kind, "__kiln_static__", False) and kind.__module__ not in (
         "builtins",
         "numpy",
         "torch",
         "functools",
         "threading",
-    ):
-        return False
-    return has_attributes(x)
+    )
 
 
 def has_attributes(x: object) -> bool:
@@ -116,6 +132,7 @@ def has_attributes(x: object) -> bool:
     return hasattr(x, "__dict__") or bool(_slot_names(type(x)))
 
 
+@_classes
 def _slot_names(kind: type) -> list[str]:
     names: list[str] = []
     for base in kind.__mro__:
@@ -154,9 +171,10 @@ def is_mutable(x: Any) -> bool:
     """Whether x, or a part of it, may be changed in place."""
     if isinstance(x, tuple):
         return any(is_mutable(e) for e in x)
-    if isinstance(x, (*_ATOMIC, T.Numeric)) or getattr(type(x), "__kiln_immutable__", False):
+    kind = type(x)
+    if _is_atomic_class(kind) or getattr(kind, "__kiln_immutable__", False):
         return False
-    return isinstance(x, (list, dict)) or is_protocol(x) or is_plain_object(x)
+    return isinstance(x, (list, dict)) or _is_protocol_class(kind) or is_plain_object(x)
 
 
 def frozen(x: Any, memo: dict[int, Any] | None = None) -> Any:
@@ -183,8 +201,9 @@ def frozen(x: Any, memo: dict[int, Any] | None = None) -> Any:
         # An object with the value protocols says itself what it is made of; what else it refers to stays the same object.
         apart = is_protocol(x)
         for name, value in attributes_of(x).items():
-            kept = apart and is_plain_object(value) and not has_dynamic(value)
-            object.__setattr__(made, name, value if kept else frozen(value, memo))
+            if is_mutable(value) and not (apart and is_plain_object(value) and not has_dynamic(value)):
+                value = frozen(value, memo)
+            object.__setattr__(made, name, value)
     return made
 
 
@@ -208,7 +227,7 @@ def same_state(a: Any, b: Any, seen: set[tuple[int, int]] | None = None) -> bool
         return len(a) == len(b) and all(same_state(x, y, seen) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict):
         return list(a) == list(b) and all(same_state(a[k], b[k], seen) for k in a)
-    if getattr(type(a), "__kiln_immutable__", False) or not (is_protocol(a) or is_plain_object(a)):
+    if not (is_protocol(a) or is_plain_object(a)):
         return False
     first, second = attributes_of(a), attributes_of(b)
     return list(first) == list(second) and all(same_state(first[k], second[k], seen) for k in first)
@@ -292,7 +311,7 @@ def has_dynamic(x: object, seen: set[int] | None = None) -> bool:
     """Whether any leaf of `x` is dynamic."""
     if is_dynamic(x):
         return True
-    if isinstance(x, (*_ATOMIC, T.Numeric)):
+    if _is_atomic_class(type(x)):
         return False
     seen = set() if seen is None else seen
     if id(x) in seen:

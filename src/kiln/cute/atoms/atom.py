@@ -39,6 +39,8 @@ __all__ = [
 class Op:
     """An operation of the hardware (or of every processor) that atoms are made of. Equal by type and fields."""
 
+    __kiln_immutable__ = True
+
     def _fields(self) -> dict[str, Any]:
         return dict(vars(self))
 
@@ -55,6 +57,8 @@ class Op:
 
 class Trait:
     """What an operation is for an atom. Its fields are values of the program; by default it has none."""
+
+    __kiln_immutable__ = True
 
     def with_fields(self, **fields: Any) -> Any:
         """The same with fields set that are known only at run time."""
