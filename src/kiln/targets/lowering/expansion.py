@@ -65,6 +65,8 @@ class Expander:
     target: str
     """Who expands, in messages."""
     entry: ir.Block
+    places: dict[tuple[ir.Value, ir.Type, int], ir.Value] | None = None
+    """Addresses in threads' own memory, by pointer, type of an element, and number of the element; None where they are made for each access."""
 
     def handler(self, op: ir.Operation, name: str) -> Handler | None:
         """The handler of an operation."""

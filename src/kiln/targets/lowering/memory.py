@@ -103,13 +103,42 @@ def _cast_memref(x: Expander, op: ir.Operation, operands: Types, results: Types,
     return [_tensor(b, want, pointer, [b.extract(value, int_type(w), n + 1) for n, w in enumerate(leaves)])]
 
 
+def _step_type(bits: int) -> ir.Type:
+    """A type of an element's size."""
+    return int_type(bits) if bits in (8, 16, 32, 64) else parsed_type(f"!llvm.array<{bits // 8} x i8>")
+
+
 def element_address(b: Builder, pointer: ir.Value, element: ir.Type, offset: ir.Value) -> ir.Value:
     """The address of the byte in which the element `offset` elements on begins."""
     bits = cute.element_bits(element)
     if bits >= 8:
-        stored = int_type(bits) if bits in (8, 16, 32, 64) else parsed_type(f"!llvm.array<{bits // 8} x i8>")
-        return b.gep(pointer, stored, constant_value(offset, offset))
+        return b.gep(pointer, _step_type(bits), constant_value(offset, offset))
     return b.byte_gep(pointer, b.binary("shrsi", offset, b.const(offset.type, {4: 1, 2: 2}[bits])))
+
+
+def _address(x: Expander, b: Builder, pointer: ir.Value, memory: ir.Type, offset: ir.Value) -> ir.Value:
+    """The address of an element of `memory`."""
+    element = cute.info(memory).element
+    if x.places is not None and cute.info(memory).space == "rmem" and cute.element_bits(element) >= 8:
+        number = constant_value(offset)
+        if number is not None:
+            return private_address(x, pointer, element, number)
+    return element_address(b, pointer, element, offset)
+
+
+def private_address(x: Expander, pointer: ir.Value, element: ir.Type, number: int) -> ir.Value:
+    """The address of an element of a thread's own memory, made once, where the pointer is."""
+    assert x.places is not None
+    step = _step_type(cute.element_bits(element))
+    found = x.places.get((pointer, step, number))
+    if found is None:
+        owner = pointer.owner
+        if isinstance(owner, ir.Block):
+            b = x.builder(ir.InsertionPoint.at_block_begin(owner), ir.Location.unknown(context()))
+        else:
+            b = x.builder(ir.InsertionPoint.after(owner.operation), owner.operation.location)
+        found = x.places[pointer, step, number] = b.gep(pointer, step, number)
+    return found
 
 
 @HANDLERS.expands("cute.ptr_add")
@@ -173,7 +202,7 @@ def _load(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Bui
     source, offset = op.operands
     memory, type_ = operands[0], results[0]
     element = cute.info(memory).element
-    address = element_address(b, pointer_of(x, b, source, memory), element, offset)
+    address = _address(x, b, pointer_of(x, b, source, memory), memory, offset)
     address = x.accessed(op, b, address, memory, type_, write=False)
     stored = _stored_type(element)
     if cute.element_bits(element) < 8 and not isinstance(type_, ir.VectorType):
@@ -195,7 +224,7 @@ def _store(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Builder
     value, target, offset = op.operands
     type_, memory = operands[:2]
     element = cute.info(memory).element
-    address = element_address(b, pointer_of(x, b, target, memory), element, offset)
+    address = _address(x, b, pointer_of(x, b, target, memory), memory, offset)
     value = to_carrier(b, value)
     if cute.element_bits(element) < 8 and not isinstance(type_, ir.VectorType):
         address = x.accessed(op, b, address, memory, type_, write=True)

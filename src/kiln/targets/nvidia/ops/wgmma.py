@@ -9,9 +9,10 @@ from ....dialects import cute
 from ....dialects.definition import constant
 from ....dialects.nvgpu.wgmma import SWIZZLES, WITH_NEXT
 from ....hardware import mma_shapes
-from ....mlir import context, ir
+from ....mlir import ir
 from ...lowering.builder import int_type
 from ...lowering.expansion import Handlers, Types
+from ...lowering.memory import private_address
 from ..device_builder import DeviceBuilder, f32, shared_address
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class _Registers:
         self._b = b
         self.type = f32() if isinstance(element, (ir.F32Type, ir.FloatTF32Type)) else int_type(32)
         self.count = count
-        self._places = _places(x, pointer, self.count)
+        self._places = [private_address(x, pointer, int_type(32), number) for number in range(count)]
 
     def read(self) -> list[ir.Value]:
         return [self._b.load(self.type, place, 4) for place in self._places]
@@ -51,19 +52,6 @@ class _Registers:
     def write(self, values: list[ir.Value]) -> None:
         for value, place in zip(values, self._places, strict=True):
             self._b.store(value, place, 4)
-
-
-def _places(x: Expander, pointer: ir.Value, count: int) -> list[ir.Value]:
-    """The addresses of words from a pointer on: made once, where the pointer is."""
-    found = x.taken_apart.setdefault(pointer, [])
-    if len(found) < count:
-        owner = pointer.owner
-        if isinstance(owner, ir.Block):
-            b = DeviceBuilder(ir.InsertionPoint.at_block_begin(owner), ir.Location.unknown(context()))
-        else:
-            b = DeviceBuilder(ir.InsertionPoint.after(owner.operation), owner.operation.location)
-        found += [b.gep(pointer, int_type(32), n) for n in range(len(found), count)]
-    return found[:count]
 
 
 @HANDLERS.expands("cute_nvgpu.hold_registers")
