@@ -7,9 +7,12 @@ import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import Float32, Int32, cute
+from .. import devices
 from ..common import arrays, calls, launches
 from ..common.family import Family, Implementation, varied
+from . import hopper, hopper_plan
 from .forward import Lengths, Numbers, forward
+from .hopper_plan import HopperTiling
 from .parts import columns_of_a_part
 from .plan import AttentionTiling, default_tiling, expected
 from .problem import MOST_LAYERS, Attention
@@ -85,17 +88,72 @@ class TensorCoreAttention(Implementation):
             (problem.right is not None, problem.left is not None, problem.capped), share, found is not None,
             problem.lse, tuple(x is not None for x in given.lengths),
         )  # fmt: skip
-        scale, softcap = given.scale, given.softcap
         numbers = Numbers(
-            scale=(softcap or scale) * _LOG2_E,
-            cap=2.0 * _LOG2_E * scale / softcap if softcap else 0.0,
-            left=_FAR if problem.left is None else problem.left,
-            right=_FAR if problem.right is None else problem.right,
+            *_factors(problem, given),
             group=_side_by_side(problem.heads // share, 2 * given.mean * sum(head_dims)),
             splits=plan.splits,
         )
         rows = (q, given.k, given.v, given.out, found, given.lse)
         launches.run_arguments(compiled, [*rows, given.lengths, given.longest, numbers, arrays.stream_of(q)])
+
+
+@FAMILY.register
+class HopperAttention(Implementation):
+    """Warp groups that multiply from shared memory (`wgmma`), which the copy engine fills."""
+
+    plan = HopperTiling
+    repeats = True
+
+    def supports(self, problem: Attention, device: Device) -> str | None:
+        if device.capability != (9, 0):
+            return "it is for GPUs of compute capability 9.0"
+        if problem.packed or problem.partial:
+            return "all sequences have the same length, and all of their keys exist"
+        if any(dim % 16 for dim in problem.head_dims):
+            return f"heads are multiples of 16 elements, not {problem.head_dims}"
+        return None
+
+    def plans(self, problem: Attention, device: Device) -> Iterator[HopperTiling]:
+        def check(plan: HopperTiling) -> None:
+            self.check(problem, plan, device)
+
+        first = hopper_plan.default_tiling(problem, device)
+        return varied(first, check, groups=(2, 3), block_k=(64, 80, 96, 112, 128, 144, 160, 176, 192), persistent=(True, False))
+
+    def cost(self, problem: Attention, plan: HopperTiling, device: Device) -> float:
+        return hopper_plan.expected(problem, plan, device)
+
+    def check(self, problem: Attention, plan: HopperTiling, device: Device) -> None:
+        plan.check(*problem.head_dims, device.smem)
+
+    def run(self, problem: Attention, plan: HopperTiling, given: Given) -> None:
+        q, device = given.q, devices.current()
+        masks = (problem.right is not None, problem.left is not None, problem.capped)
+        tiling = dataclasses.replace(plan, persistent=True)
+        own_outputs = plan.smem_bytes(*problem.head_dims, own_outputs=True) <= device.smem
+        compiled = _compiled_hopper(
+            calls.mode(), problem.dtype, _memory_of(q), problem.head_dims, tiling, masks, own_outputs, problem.lse
+        )
+        tiles = -(-problem.queries // plan.block_q) * problem.heads * problem.batches
+        scale, cap, left, right = _factors(problem, given)
+        numbers = hopper.Numbers(
+            scale, cap, left, right,
+            _side_by_side(problem.heads, 2 * problem.keys * sum(problem.head_dims)),
+            min(tiles, device.multiprocessors) if plan.persistent else tiles,
+        )  # fmt: skip
+        rows = (q, given.k, given.v, given.out, given.lse)
+        launches.run_arguments(compiled, [*rows, numbers, arrays.stream_of(q)])
+
+
+def _factors(problem: Attention, given: Given) -> tuple[float, float, int, int]:
+    """Factors of the scores (in powers of two) and of the cap, keys seen before and after a query's own."""
+    scale, softcap = given.scale, given.softcap
+    return (
+        (softcap or scale) * _LOG2_E,
+        2.0 * _LOG2_E * scale / softcap if softcap else 0.0,
+        _FAR if problem.left is None else problem.left,
+        _FAR if problem.right is None else problem.right,
+    )
 
 
 def _side_by_side(heads: int, size: int) -> int:
@@ -116,6 +174,18 @@ def _compiled(
     kernel = forward(element, head_dims, tiling, masks, share, parts)
     numbers = Numbers(Float32(1.0), Float32(1.0), 0, 0, 1, 1)
     return cute.compile(kernel, *rows, *more, vectors, Int32(1), numbers, 0)
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled_hopper(
+    _mode: Any, element: Any, space: Any, head_dims: tuple[int, int], tiling: HopperTiling,
+    masks: tuple[bool, bool, bool], own_outputs: bool, lse: bool,
+) -> Any:  # fmt: skip
+    """The function for arrays of any shape and strides with heads of some dimensions."""
+    kernel = hopper.hopper_forward(element, head_dims, tiling, masks, own_outputs)
+    rows = [_fake(element, 4, space) for _ in range(4)]
+    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), 0, 0, 1, 1)
+    return cute.compile(kernel, *rows, _fake(Float32, 3, space) if lse else None, numbers, 0)
 
 
 def _memory_of(x: Any) -> Any:

@@ -1,0 +1,112 @@
+"""How attention is cut for the warp groups of Hopper."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from ..common import arrays
+
+if TYPE_CHECKING:
+    from ..devices import Device
+    from .problem import Attention
+
+ROWS = 64
+"""Queries of a warp group: rows of its products."""
+_REGISTERS = {1: (24, 240), 2: (24, 240), 3: (32, 160)}
+"""Registers of a thread that loads, and of one that computes, for so many warp groups that compute."""
+_REST = 36
+"""Registers of a thread that computes besides its accumulators, at least."""
+_BARRIERS = 1024
+"""Bytes of shared memory for mbarriers."""
+
+
+@dataclasses.dataclass(frozen=True)
+class HopperTiling:
+    """How attention is cut on Hopper: warp groups that have 64 queries each, keys of a step, buffers of keys and of values.
+
+    One more warp group loads for them. `persistent`: there are as many blocks as multiprocessors, and each has several tiles of
+    queries, of which it loads the next while it stores the one before.
+    """
+
+    groups: int = 2
+    block_k: int = 128
+    stages: int = 2
+    persistent: bool = True
+
+    @property
+    def block_q(self) -> int:
+        """Queries of a block of threads."""
+        return ROWS * self.groups
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 128 * (self.groups + 1)
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Registers of a thread that loads, and of one that computes."""
+        return _REGISTERS[self.groups]
+
+    def smem_bytes(self, head_dim: int, head_dim_v: int, own_outputs: bool = False) -> int:
+        """Shared memory of a block: queries, keys, values, and outputs unless these are put where queries were."""
+        rows = self.block_q * (head_dim + (head_dim_v if own_outputs else 0))
+        return 2 * (rows + self.stages * self.block_k * (head_dim + head_dim_v)) + _BARRIERS
+
+    @arrays.checked_once
+    def check(self, head_dim: int, head_dim_v: int, capacity: int) -> None:
+        """Refuse what cannot work for heads of so many elements where a block has `capacity` bytes of shared memory."""
+        require = arrays.require
+        require(self.groups in _REGISTERS, f"{self}: 1 to {max(_REGISTERS)} warp groups compute")
+        require(self.block_k % 16 == 0 and 16 <= self.block_k <= 256, f"{self}: keys of a step are a multiple of 16, up to 256")
+        require(self.stages >= 1, f"{self}: there is at least one buffer of keys and of values")
+        available = self.registers[1]
+        taken = self.block_k // 2 + self.block_k // 4 + head_dim_v // 2
+        require(
+            taken + _REST <= available,
+            f"{self}: scores, weights and outputs of heads of {head_dim_v} take {taken} registers of a thread, which has {available}, "
+            f"and {_REST} for the rest",
+            hint="fewer keys in a step",
+        )
+        used = self.smem_bytes(head_dim, head_dim_v, head_dim != head_dim_v)
+        require(
+            used <= capacity,
+            f"{self} takes {used} bytes of shared memory for heads of {head_dim} and {head_dim_v}, and a block has {capacity}",
+            hint="fewer keys in a step, or fewer buffers",
+        )
+
+
+def default_tiling(problem: Attention, device: Device) -> HopperTiling:
+    """The tiling for a problem: as many keys in a step as registers and shared memory allow."""
+    outputs = max(problem.head_dims)
+    for most, tiling in _TILINGS:
+        if outputs <= most:
+            return tiling
+    raise AssertionError(outputs)
+
+
+_TILINGS = (
+    (64, HopperTiling(3, 128)),
+    (96, HopperTiling(2, 128)),
+    (128, HopperTiling(2, 128)),
+    (192, HopperTiling(2, 96)),
+    (256, HopperTiling(2, 80)),
+)
+"""The largest heads that a tiling is for."""
+
+_SPEED = 4.9e6
+"""Multiplications and additions that a multiprocessor does in a microsecond."""
+_STEPS_OF_A_TILE = 2.0
+"""What beginning and ending a tile takes, in steps."""
+
+
+def expected(problem: Attention, plan: HopperTiling, device: Device) -> float:
+    """Microseconds that attention takes."""
+    tiles = -(-problem.queries // plan.block_q) * problem.heads * problem.batches
+    keys = problem.keys
+    if problem.left is not None and problem.right is not None:
+        keys = min(keys, problem.left + problem.right + plan.block_q)
+    steps = -(-keys // plan.block_k) + _STEPS_OF_A_TILE
+    step = 2 * plan.block_q * plan.block_k * sum(problem.head_dims) / _SPEED
+    return step * steps * -(-tiles // device.multiprocessors)
