@@ -127,6 +127,41 @@ def test_packed_sequences():
             check((outputs[rows], logarithms[:, rows]), exact(q[rows], k[rows], v[rows], causal=True))
 
 
+hopper = pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="for Hopper"
+)
+PLANS = {
+    64: [(3, 112), (2, 128), (2, 128, 3)],
+    96: [(2, 128), (3, 64)],
+    128: [(2, 128), (2, 128, 2, False), (2, 128, 2, True, False), (2, 160)],
+    192: [(2, 96), (2, 64, 2, True, False)],
+    256: [(2, 64), (2, 64, 2, True, False)],
+}
+"""Of warp groups, by elements of a head."""
+
+
+@hopper
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (300, 70), "softcap": 9.0}], ids=str)
+@pytest.mark.parametrize(("dim", "plan"), [(dim, plan) for dim, plans in PLANS.items() for plan in plans], ids=str)
+def test_warp_groups(dim, plan, options):
+    """More tiles than multiprocessors, of odd lengths, heads that lie before rows; and the same twice."""
+    tiling = kernels.HopperAttentionTiling(*plan)
+    q = normal(3, 12, 1777, dim, dtype=torch.float16).transpose(1, 2)
+    k, v = (normal(3, 2001, 4, dim, dtype=torch.float16) for _ in range(2))
+    got = kernels.flash_attention(q, k, v, return_lse=True, plan=tiling, **options)
+    again = kernels.flash_attention(q, k, v, return_lse=True, plan=tiling, **options)
+    assert all(map(torch.equal, got, again))
+    for n in range(3):
+        check((got[0][n], got[1][n]), exact(q[n], k[n], v[n], **options))
+
+
+@hopper
+def test_warp_groups_where_queries_see_nothing():
+    q, k, v = normal(1, 1500, 3, 128), *(normal(1, 300, 3, 128) for _ in range(2))
+    got = kernels.flash_attention(q, k, v, causal=True, return_lse=True, plan=kernels.HopperAttentionTiling())
+    check((got[0][0], got[1][0]), exact(q[0], k[0], v[0], causal=True))
+
+
 def test_full_size():
     """The last queries, which see most keys, of every head; and the same twice."""
     q, k, v = (normal(2, 8192, 8, 128) for _ in range(3))

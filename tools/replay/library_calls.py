@@ -78,6 +78,9 @@ SHIPPED = {
         array(F16, 64, 64), array(F16, 64, 64), bias=array(F16, 64), activation="gelu"
     ),
     "attention bf16 128, causal": lambda: attention(128, causal=True),
+    "attention bf16 104, causal": lambda: attention(104, causal=True),
+    "attention bf16 96, windows and logarithms": lambda: attention(96, window=(64, 64), softcap=9.0, return_lse=True),
+    "attention bf16 64, windows and logarithms": lambda: attention(64, window=(64, 64), softcap=9.0, return_lse=True),
     "attention bf16 128": lambda: attention(128),
     "attention bf16 128, windows and logarithms": lambda: attention(128, window=(64, 64), softcap=9.0, return_lse=True),
     "attention bf16 64, causal": lambda: attention(64, causal=True),
@@ -111,6 +114,9 @@ SMALL = {
         ones(F16, 64, 64), ones(F16, 64, 64), bias=ones(F16, 64), activation="gelu"
     ),
     "attention bf16": lambda: kernels.flash_attention(*[ones(BF16, 1, 96, 2, 64)] * 3, causal=True, return_lse=True),
+    "attention bf16, warp groups": lambda: kernels.flash_attention(
+        *[ones(BF16, 1, 96, 2, 64)] * 3, causal=True, plan=kernels.HopperAttentionTiling(2, 32)
+    ),
     "attention bf16, one query": lambda: kernels.flash_attention(
         ones(BF16, 2, 1, 4, 64), *[ones(BF16, 2, 300, 2, 64)] * 2
     ),

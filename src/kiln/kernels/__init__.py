@@ -7,7 +7,7 @@ from .. import lazy
 _PLACES = {
     "AttentionTiling": ".attentions.plan",
     "ElementTiling": ".pointwise.plan",
-    "HopperTiling": ".attentions.hopper_plan",
+    "HopperAttentionTiling": ".attentions.hopper_plan",
     "Implementation": ".common.family",
     "ReductionTiling": ".reductions.plan",
     "RowTiling": ".rows.kernel",

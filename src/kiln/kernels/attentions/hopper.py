@@ -17,10 +17,10 @@ from ...utils import LayoutEnum, sm90
 from .hopper_epilogue import Epilogue
 from .hopper_plan import ROWS
 from .hopper_steps import Products, Softmax
-from .tile import VALUES
+from .tile import VALUES, only_here
 
 if TYPE_CHECKING:
-    from .hopper_plan import HopperTiling
+    from .hopper_plan import HopperAttentionTiling
 
 GROUP = 128
 """Threads of a warp group."""
@@ -56,11 +56,29 @@ class Span(NamedTuple):
     whole: Any
 
 
+class Order:
+    """Warp groups begin their products in turns: while the tensor cores work for one, the others have time for their softmax."""
+
+    __kiln_immutable__ = True
+
+    def __init__(self, tiling: HopperAttentionTiling, group: Any) -> None:
+        following = (group + 1) % tiling.groups
+        self.own, self.next = (pipeline.NamedBarrier(1 + tiling.groups + x, 2 * GROUP) for x in (group, following))
+
+    def wait(self) -> None:
+        """Until it is this warp group's turn."""
+        self.own.arrive_and_wait()
+
+    def pass_on(self) -> None:
+        """Let the next one begin."""
+        self.next.arrive()
+
+
 class HopperForward:
     """The kernel for some tiles and masks (right, left, cap). `own_outputs`: outputs have shared memory of their own."""
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], tiling: HopperTiling, masks: tuple[bool, bool, bool],
+        self, dtype: Any, head_dims: tuple[int, int], tiling: HopperAttentionTiling, masks: tuple[bool, bool, bool],
         own_outputs: bool,
     ) -> None:  # fmt: skip
         self.dtype, self.tiling, self.own_outputs = dtype, tiling, own_outputs
@@ -206,7 +224,11 @@ class HopperForward:
                 tx_count=size,
                 defer_sync=True,
             )
-            for stages, size in ((1, bytes_q), (of.stages, of.block_k * self.dim * 2), (of.stages, of.block_k * self.dim_v * 2))
+            for stages, size in (
+                (1, bytes_q),
+                (of.stages, of.block_k * self.dim * 2),
+                (of.stages, of.block_k * self.dim_v * 2),
+            )
         )
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
@@ -222,8 +244,12 @@ class HopperForward:
             arch.setmaxregister_decrease(of.registers[0])
             if warp == 0:
                 to_q, of_q = self.parts(load_q, tile_q, cute.local_tile(q, (ROWS, self.dim), (None, 0, None, None)))
-                to_k, of_k = self.parts(load_k, ring_k, cute.local_tile(k, (of.block_k, self.dim), (None, 0, None, None)))
-                to_v, of_v = self.parts(load_v, ring_v, cute.local_tile(v, (self.dim_v, of.block_k), (0, None, None, None)))
+                to_k, of_k = self.parts(
+                    load_k, ring_k, cute.local_tile(k, (of.block_k, self.dim), (None, 0, None, None))
+                )
+                to_v, of_v = self.parts(
+                    load_v, ring_v, cute.local_tile(v, (self.dim_v, of.block_k), (0, None, None, None))
+                )
                 for turn in range(turns):
                     tile, head, batch = self.work(turn, tiles, heads, numbers)
                     last, steps, _, _ = self.span(tile, queries, keys, numbers)
@@ -233,28 +259,47 @@ class HopperForward:
                         rows = of_q[None, tile * of.groups + group, head, batch]
                         cute.copy(load_q, rows, to_q[None, group], tma_bar_ptr=stage.barrier)
                     stage = producer_k.acquire_and_advance()
-                    cute.copy(load_k, of_k[None, last, head_k, batch], to_k[None, stage.index], tma_bar_ptr=stage.barrier)
+                    cute.copy(
+                        load_k, of_k[None, last, head_k, batch], to_k[None, stage.index], tma_bar_ptr=stage.barrier
+                    )
                     for i in range(1, steps):
                         stage = producer_k.acquire_and_advance()
-                        cute.copy(load_k, of_k[None, last - i, head_k, batch], to_k[None, stage.index], tma_bar_ptr=stage.barrier)
+                        cute.copy(
+                            load_k,
+                            of_k[None, last - i, head_k, batch],
+                            to_k[None, stage.index],
+                            tma_bar_ptr=stage.barrier,
+                        )
                         stage = producer_v.acquire_and_advance()
-                        cute.copy(load_v, of_v[None, last - i + 1, head_k, batch], to_v[None, stage.index], tma_bar_ptr=stage.barrier)
+                        cute.copy(
+                            load_v,
+                            of_v[None, last - i + 1, head_k, batch],
+                            to_v[None, stage.index],
+                            tma_bar_ptr=stage.barrier,
+                        )
                     stage = producer_v.acquire_and_advance()
-                    cute.copy(load_v, of_v[None, last - steps + 1, head_k, batch], to_v[None, stage.index], tma_bar_ptr=stage.barrier)
+                    cute.copy(
+                        load_v,
+                        of_v[None, last - steps + 1, head_k, batch],
+                        to_v[None, stage.index],
+                        tma_bar_ptr=stage.barrier,
+                    )
         else:
             arch.setmaxregister_increase(of.registers[1])
             group = warp // 4 - 1
             thread = arch.thread_idx()[0] % GROUP
             products = Products(self, thread, tile_q[None, None, group], ring_k, ring_v)
             softmax = Softmax(self, products, numbers.scale, numbers.cap)
-            epilogue = Epilogue(self, products, softmax, thread, group, store_o, o, tile_o)
+            epilogue = Epilogue(self, products, softmax, group, store_o, o, tile_o)
+            parts = (products, softmax, Order(of, group), pipe_v)
             used_v = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.stages)
+            if const_expr(of.in_turns) and group == of.groups - 1:
+                Order(of, group).pass_on()
             for turn in range(turns):
-                tile, head, batch = self.work(turn, tiles, heads, numbers)
+                tile, _, _ = self.work(turn, tiles, heads, numbers)
                 last, steps, masked, whole = self.span(tile, queries, keys, numbers)
-                # relative to which keys the first query of this warp group is
-                row = tile * of.block_q + group * ROWS
-                position = row + keys - queries
+                # where the first query of this warp group is among the keys
+                seen = (tile * of.block_q + group * ROWS + keys - queries, keys, numbers)
                 softmax.begin()
                 filled_q = consumer_q.wait_and_advance()
                 filled_k = consumer_k.wait_and_advance()
@@ -264,17 +309,17 @@ class HopperForward:
                 filled_k.release()
                 if const_expr(self.capped):
                     softmax.cap_scores()
-                self.mask(products.scores, thread, last, position, keys, numbers)
+                self.mask(products.scores, last, *seen)
                 softmax.powers()
                 softmax.make_weights()
                 consumer_v.wait_and_advance()
                 for i in range(1, 1 + masked):
-                    self.step(products, softmax, consumer_k, consumer_v, pipe_v, used_v, True, thread, last - i, position, keys, numbers)
+                    self.step(parts, consumer_k, consumer_v, used_v, last - i, seen, True)
                 for i in range(1 + masked, 1 + masked + whole):
-                    self.step(products, softmax, consumer_k, consumer_v, pipe_v, used_v, False, thread, last - i, position, keys, numbers)
+                    self.step(parts, consumer_k, consumer_v, used_v, last - i, seen, False)
                 if const_expr(self.left):
                     for i in range(1 + masked + whole, steps):
-                        self.step(products, softmax, consumer_k, consumer_v, pipe_v, used_v, True, thread, last - i, position, keys, numbers)
+                        self.step(parts, consumer_k, consumer_v, used_v, last - i, seen, True)
                 if const_expr(self.own_outputs):
                     filled_q.release()
                 warpgroup.fence()
@@ -282,11 +327,14 @@ class HopperForward:
                 warpgroup.wait_group(0)
                 pipe_v.consumer_release(used_v)
                 used_v.advance()
-                epilogue.finish(lse, tile, head, batch, row, queries)
+                # Where results go is found out again, not kept in registers that the loops need.
+                epilogue.finish(lse, self.work(only_here(turn), tiles, heads, numbers), queries)
                 if const_expr(not self.own_outputs):
                     epilogue.wait_for_store()
                     filled_q.release()
             epilogue.wait_for_store()
+            if const_expr(of.in_turns) and group == 0:
+                Order(of, group).wait()
 
     def parts(self, atom: Any, tile: Any, tiles: Any) -> tuple[Any, Any]:
         """Tiles in shared and global memory as the copy engine copies them."""
@@ -295,23 +343,27 @@ class HopperForward:
         )
 
     def step(
-        self, products: Any, softmax: Any, consumer_k: Any, consumer_v: Any, pipe_v: Any, used_v: Any, masked: bool,
-        thread: Any, block: Any, position: Any, keys: Any, numbers: Any,
-    ) -> None:  # fmt: skip
+        self, parts: Any, consumer_k: Any, consumer_v: Any, used_v: Any, block: Any, seen: Any, masked: bool
+    ) -> None:
         """A block of keys: its scores, and beside them the outputs of the block before."""
+        products, softmax, order, pipe_v = parts
         filled_k = consumer_k.wait_and_advance()
+        if self.tiling.in_turns:
+            order.wait()
         warpgroup.fence()
         products.begin_scores(filled_k.index)
         products.begin_outputs(used_v.index)
+        if self.tiling.in_turns:
+            order.pass_on()
         warpgroup.wait_group(1)
         filled_k.release()
         if self.capped:
             softmax.cap_scores()
         if masked:
-            self.mask(products.scores, thread, block, position, keys, numbers)
+            self.mask(products.scores, block, *seen)
         softmax.powers()
-        # The values of this block are for the next step. That they are waited for here is a loop in the machine code, before which
-        # ptxas leaves the softmax: it would put off most of it until the outputs are complete.
+        # The values of this block are for the next step. Waiting for them is a loop in the machine code, before which ptxas leaves the
+        # softmax: without it, it puts most of that off until the outputs are complete.
         consumer_v.wait_and_advance()
         warpgroup.wait_group(0)
         pipe_v.consumer_release(used_v)
@@ -320,9 +372,10 @@ class HopperForward:
         softmax.make_weights()
 
     @cute.jit
-    def mask(self, scores: cute.Tensor, thread: Int32, block: Int32, position: Int32, keys: Int32, numbers: Any):
+    def mask(self, scores: cute.Tensor, block: Int32, position: Int32, keys: Int32, numbers: Any):
         """Hide the keys that a query does not see."""
         block_k = self.tiling.block_k
+        thread = only_here(arch.thread_idx()[0]) % GROUP
         # the first row and column of this thread
         row, column = thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
         start = block * block_k + column

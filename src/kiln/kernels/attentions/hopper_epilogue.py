@@ -9,6 +9,7 @@ from ...cute import arch
 from ...cute.nvgpu import cpasync, warp
 from .epilogue import LN_2
 from .hopper_plan import ROWS
+from .tile import only_here
 
 if TYPE_CHECKING:
     from .hopper import HopperForward
@@ -24,18 +25,19 @@ class Epilogue:
     __kiln_immutable__ = True
 
     def __init__(
-        self, of: HopperForward, products: Products, softmax: Softmax, thread: Any, group: Any, store: Any, out: Any,
-        tile: Any,
-    ) -> None:  # fmt: skip
-        self.of, self.products, self.softmax, self.thread, self.group = of, products, softmax, thread, group
+        self, of: HopperForward, products: Products, softmax: Softmax, group: Any, store: Any, out: Any, tile: Any
+    ) -> None:
+        self.of, self.products, self.softmax, self.group = of, products, softmax, group
         self.store, self.out, self.tile = store, out, tile
         self.barrier = pipeline.NamedBarrier(1 + group, GROUP)
         self.stores = pipeline.PipelineTmaStore.create(num_stages=1)
 
     @cute.jit
-    def finish(self, lse: Any, tile: Int32, head: Int32, batch: Int32, row: Int32, queries: Int32):
+    def finish(self, lse: Any, work: Any, queries: Int32):
         """Divide by the sums, and begin to store."""
-        softmax, sums, thread = self.softmax, self.products.sums, self.thread
+        softmax, sums = self.softmax, self.products.sums
+        thread = only_here(arch.thread_idx()[0]) % GROUP
+        tile, head, batch = work
         for half in range_constexpr(2):
             total = softmax.totals[half]
             total = total + arch.shuffle_sync_bfly(total, offset=1)
@@ -47,7 +49,9 @@ class Epilogue:
                 for c in range_constexpr(2):
                     sums[(c, half, n), 0, 0] = sums[(c, half, n), 0, 0] * inverse
             if const_expr(lse is not None):
-                own = row + thread // 32 * 16 + thread % 32 // 4 + 8 * half
+                own = (
+                    tile * self.of.tiling.block_q + self.group * ROWS + thread // 32 * 16 + thread % 32 // 4 + 8 * half
+                )
                 if thread % 4 == 0 and own < queries:
                     value = Float32(-float("inf"))
                     if total != 0.0:
@@ -58,9 +62,7 @@ class Epilogue:
         # what was stored before has been read, and so have the queries
         self.wait_for_store()
         mma = self.of.mma_outputs()
-        by_warp = cute.make_tiled_copy_C_atom(
-            cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.of.dtype), mma
-        )
+        by_warp = cute.make_tiled_copy_C_atom(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.of.dtype), mma)
         write = cute.make_tiled_copy_S(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.of.dtype), by_warp)
         writer = write.get_slice(thread)
         own = self.tile[None, None, self.group]
@@ -79,6 +81,6 @@ class Epilogue:
     @cute.jit
     def wait_for_store(self):
         """Until shared memory that is being stored has been read, in all threads of the warp group."""
-        if self.thread < 32:
+        if only_here(arch.thread_idx()[0]) % GROUP < 32:
             self.stores.producer_tail()
         self.barrier.arrive_and_wait()

@@ -22,17 +22,18 @@ _BARRIERS = 1024
 
 
 @dataclasses.dataclass(frozen=True)
-class HopperTiling:
+class HopperAttentionTiling:
     """How attention is cut on Hopper: warp groups that have 64 queries each, keys of a step, buffers of keys and of values.
 
     One more warp group loads for them. `persistent`: there are as many blocks as multiprocessors, and each has several tiles of
-    queries, of which it loads the next while it stores the one before.
+    queries, of which it loads the next while it stores the one before. `in_turns`: warp groups begin their products in turns.
     """
 
     groups: int = 2
     block_k: int = 128
     stages: int = 2
     persistent: bool = True
+    in_turns: bool = True
 
     @property
     def block_q(self) -> int:
@@ -54,13 +55,20 @@ class HopperTiling:
         rows = self.block_q * (head_dim + (head_dim_v if own_outputs else 0))
         return 2 * (rows + self.stages * self.block_k * (head_dim + head_dim_v)) + _BARRIERS
 
+    def own_outputs(self, head_dim: int, head_dim_v: int, capacity: int) -> bool:
+        """Whether outputs have shared memory of their own, so that the next queries can be loaded before they are stored."""
+        return self.smem_bytes(head_dim, head_dim_v, own_outputs=True) <= capacity
+
     @arrays.checked_once
     def check(self, head_dim: int, head_dim_v: int, capacity: int) -> None:
         """Refuse what cannot work for heads of so many elements where a block has `capacity` bytes of shared memory."""
         require = arrays.require
         require(self.groups in _REGISTERS, f"{self}: 1 to {max(_REGISTERS)} warp groups compute")
-        require(self.block_k % 16 == 0 and 16 <= self.block_k <= 256, f"{self}: keys of a step are a multiple of 16, up to 256")
-        require(self.stages >= 1, f"{self}: there is at least one buffer of keys and of values")
+        require(
+            self.block_k % 16 == 0 and 16 <= self.block_k <= 256,
+            f"{self}: keys of a step are a multiple of 16, up to 256",
+        )
+        require(self.stages >= 2, f"{self}: there are at least two buffers of keys and of values")
         available = self.registers[1]
         taken = self.block_k // 2 + self.block_k // 4 + head_dim_v // 2
         require(
@@ -77,7 +85,7 @@ class HopperTiling:
         )
 
 
-def default_tiling(problem: Attention, device: Device) -> HopperTiling:
+def default_tiling(problem: Attention, device: Device) -> HopperAttentionTiling:
     """The tiling for a problem: as many keys in a step as registers and shared memory allow."""
     outputs = max(problem.head_dims)
     for most, tiling in _TILINGS:
@@ -87,11 +95,10 @@ def default_tiling(problem: Attention, device: Device) -> HopperTiling:
 
 
 _TILINGS = (
-    (64, HopperTiling(3, 128)),
-    (96, HopperTiling(2, 128)),
-    (128, HopperTiling(2, 128)),
-    (192, HopperTiling(2, 96)),
-    (256, HopperTiling(2, 80)),
+    (64, HopperAttentionTiling(3, 112)),
+    (128, HopperAttentionTiling(2, 128)),
+    (192, HopperAttentionTiling(2, 96, in_turns=False)),
+    (256, HopperAttentionTiling(2, 64, in_turns=False)),
 )
 """The largest heads that a tiling is for."""
 
@@ -101,7 +108,7 @@ _STEPS_OF_A_TILE = 2.0
 """What beginning and ending a tile takes, in steps."""
 
 
-def expected(problem: Attention, plan: HopperTiling, device: Device) -> float:
+def expected(problem: Attention, plan: HopperAttentionTiling, device: Device) -> float:
     """Microseconds that attention takes."""
     tiles = -(-problem.queries // plan.block_q) * problem.heads * problem.batches
     keys = problem.keys

@@ -12,7 +12,7 @@ from ..common import arrays, calls, launches
 from ..common.family import Family, Implementation, varied
 from . import hopper, hopper_plan
 from .forward import Lengths, Numbers, forward
-from .hopper_plan import HopperTiling
+from .hopper_plan import HopperAttentionTiling
 from .parts import columns_of_a_part
 from .plan import AttentionTiling, default_tiling, expected
 from .problem import MOST_LAYERS, Attention
@@ -101,7 +101,7 @@ class TensorCoreAttention(Implementation):
 class HopperAttention(Implementation):
     """Warp groups that multiply from shared memory (`wgmma`), which the copy engine fills."""
 
-    plan = HopperTiling
+    plan = HopperAttentionTiling
     repeats = True
 
     def supports(self, problem: Attention, device: Device) -> str | None:
@@ -113,24 +113,26 @@ class HopperAttention(Implementation):
             return f"heads are multiples of 16 elements, not {problem.head_dims}"
         return None
 
-    def plans(self, problem: Attention, device: Device) -> Iterator[HopperTiling]:
-        def check(plan: HopperTiling) -> None:
+    def plans(self, problem: Attention, device: Device) -> Iterator[HopperAttentionTiling]:
+        def check(plan: HopperAttentionTiling) -> None:
             self.check(problem, plan, device)
 
         first = hopper_plan.default_tiling(problem, device)
-        return varied(first, check, groups=(2, 3), block_k=(64, 80, 96, 112, 128, 144, 160, 176, 192), persistent=(True, False))
+        return varied(
+            first, check, groups=(2, 3), block_k=(64, 80, 96, 112, 128, 144, 160, 176, 192), persistent=(True, False)
+        )
 
-    def cost(self, problem: Attention, plan: HopperTiling, device: Device) -> float:
+    def cost(self, problem: Attention, plan: HopperAttentionTiling, device: Device) -> float:
         return hopper_plan.expected(problem, plan, device)
 
-    def check(self, problem: Attention, plan: HopperTiling, device: Device) -> None:
+    def check(self, problem: Attention, plan: HopperAttentionTiling, device: Device) -> None:
         plan.check(*problem.head_dims, device.smem)
 
-    def run(self, problem: Attention, plan: HopperTiling, given: Given) -> None:
+    def run(self, problem: Attention, plan: HopperAttentionTiling, given: Given) -> None:
         q, device = given.q, devices.current()
         masks = (problem.right is not None, problem.left is not None, problem.capped)
         tiling = dataclasses.replace(plan, persistent=True)
-        own_outputs = plan.smem_bytes(*problem.head_dims, own_outputs=True) <= device.smem
+        own_outputs = plan.own_outputs(*problem.head_dims, device.smem)
         compiled = _compiled_hopper(
             calls.mode(), problem.dtype, _memory_of(q), problem.head_dims, tiling, masks, own_outputs, problem.lse
         )
@@ -178,7 +180,7 @@ def _compiled(
 
 @functools.lru_cache(maxsize=1024)
 def _compiled_hopper(
-    _mode: Any, element: Any, space: Any, head_dims: tuple[int, int], tiling: HopperTiling,
+    _mode: Any, element: Any, space: Any, head_dims: tuple[int, int], tiling: HopperAttentionTiling,
     masks: tuple[bool, bool, bool], own_outputs: bool, lse: bool,
 ) -> Any:  # fmt: skip
     """The function for arrays of any shape and strides with heads of some dimensions."""

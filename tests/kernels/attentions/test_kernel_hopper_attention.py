@@ -1,0 +1,158 @@
+"""Attention by warp groups, as on Hopper: against float64 on the CPU target, and the machine code for GPUs that are not there."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from attention_testing import close, exact, normal
+from nvidia_testing import needs_ptxas
+from sass import check_products
+
+import kiln
+from kiln import Float16, Float32, cute, kernels
+from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
+from kiln.kernels.attentions import FAMILY, Attention, hopper, hopper_plan
+from kiln.kernels.attentions.hopper_plan import HopperAttentionTiling
+from kiln.kernels.attentions.implementations import HopperAttention, _fake
+from kiln.kernels.devices import device_of
+
+HOPPER = device_of("sm_90a")
+ONE, TWO = HopperAttentionTiling(1, 32), HopperAttentionTiling(2, 32)
+
+
+def check(q: np.ndarray, k: np.ndarray, v: np.ndarray, tiling: Any, **options: Any) -> None:
+    with kiln.target("cpu"):
+        got = kernels.flash_attention(q, k, v, return_lse=True, plan=tiling, **options)
+    close(got, exact(q, k, v, **options))
+
+
+@pytest.fixture
+def few_multiprocessors(monkeypatch):
+    """A device on which blocks have several tiles."""
+    few = dataclasses.replace(HOPPER, multiprocessors=3)
+    monkeypatch.setattr("kiln.kernels.devices.current", lambda: few)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (65, 31), (64, 100)])
+def test_lengths(queries, keys):
+    check(normal(1, queries, 1, 32), normal(1, keys, 1, 32), normal(1, keys, 1, 32), ONE, scale=0.3)
+
+
+@pytest.mark.usefixtures("few_multiprocessors")
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(("queries", "keys"), [(200, 100), (130, 200), (129, 129)])
+def test_causal(queries, keys, persistent):
+    """Heads that share keys, tiles that see nothing (they get zeros, and -inf), several tiles of a block."""
+    tiling = dataclasses.replace(TWO, persistent=persistent)
+    check(normal(2, queries, 4, 32), normal(2, keys, 2, 32), normal(2, keys, 2, 32), tiling, causal=True)
+
+
+@pytest.mark.parametrize("window", [(0, 0), (20, 9), (70, 64)])
+def test_windows(window):
+    """And caps, and heads of values that have another size."""
+    q, k, v = 2 * normal(1, 150, 1, 64), normal(1, 170, 1, 64), normal(1, 170, 1, 32)
+    check(q, k, v, TWO, window=window, softcap=3.0)
+
+
+def test_bfloat16_in_another_layout():
+    """Three warp groups, each when it is ready; heads before rows; outputs in the place of the queries."""
+    tiling = HopperAttentionTiling(3, 48, 3, in_turns=False)
+    q, k, v = (normal(2, 2, 200, 80, dtype=ml_dtypes.bfloat16).swapaxes(1, 2) for _ in range(3))
+    wanted = exact(q, k, v, causal=True)
+    with kiln.target("cpu"):
+        got = kernels.flash_attention(q, k, v, causal=True, out=q, return_lse=True, plan=tiling)
+    assert got[0] is q
+    close(got, wanted)
+
+
+@pytest.mark.usefixtures("few_multiprocessors")
+def test_outputs_where_queries_were(monkeypatch):
+    monkeypatch.setattr(HopperAttentionTiling, "own_outputs", lambda *_: False)
+    check(normal(1, 300, 2, 32), normal(1, 40, 1, 32), normal(1, 40, 1, 32), TWO)
+
+
+@pytest.mark.parametrize("growth", [0.1, 3.0])
+def test_maxima_that_grow(growth):
+    """Scores that rise from key to key: earlier sums are scaled again and again."""
+    k = (np.arange(96)[::-1] * growth / 32).astype(np.float16)[None, :, None, None] * np.ones((32,), np.float16)
+    check(np.ones((1, 16, 1, 32), np.float16), k, normal(1, 96, 1, 32), ONE, scale=1.0)
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+@pytest.mark.usefixtures("few_multiprocessors")
+def test_clean_under_the_sanitizer(seed, monkeypatch):
+    monkeypatch.setenv("KILN_CPU_SEED", str(seed))
+    with kiln.sanitize():
+        check(normal(1, 130, 2, 32), normal(1, 70, 1, 32), normal(1, 70, 1, 32), TWO, causal=True)
+
+
+# --- plans ---
+
+
+def test_who_is_chosen():
+    training = Attention(4, 8192, 8192, 16, 16, 128, 128)
+    assert isinstance(FAMILY.choose(training, HOPPER).implementation, HopperAttention)
+    for other in (
+        dataclasses.replace(training, queries=1),  # few queries: keys are cut into parts
+        dataclasses.replace(training, packed=True),
+        dataclasses.replace(training, partial=True),
+        dataclasses.replace(training, head_dim=40),
+    ):
+        assert not isinstance(FAMILY.choose(other, HOPPER).implementation, HopperAttention)
+    assert not isinstance(FAMILY.choose(training, device_of("sm_100a")).implementation, HopperAttention)
+
+
+@pytest.mark.parametrize("dim", [16, 64, 80, 128, 192, 256])
+def test_plans_work(dim):
+    problem = Attention(4, 8192, 8192, 16, 16, dim, dim)
+    plans = list(HopperAttention().plans(problem, HOPPER))
+    assert plans[0] == hopper_plan.default_tiling(problem, HOPPER)
+    for plan in plans:
+        plan.check(dim, dim, HOPPER.smem)
+
+
+@pytest.mark.parametrize(
+    ("tiling", "message"),
+    [
+        (HopperAttentionTiling(4), "1 to 3 warp groups"),
+        (HopperAttentionTiling(2, 24), "multiple of 16"),
+        (HopperAttentionTiling(2, 128, 1), "at least two buffers"),
+        (HopperAttentionTiling(2, 192), "take 208 registers of a thread, which has 240"),
+        (HopperAttentionTiling(2, 128, 4), "bytes of shared memory"),
+    ],
+)
+def test_plans_that_are_refused(tiling, message):
+    x = np.zeros((1, 128, 1, 128), np.float16)
+    with pytest.raises(DSLUserCodeTypeError, match=message), kiln.target("cpu"):
+        kernels.flash_attention(x, x, x, plan=tiling)
+
+
+# --- the machine code ---
+
+
+@needs_ptxas
+@pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
+@pytest.mark.parametrize("dim", [64, 128, 256])
+def test_softmax_beside_products(dim, monkeypatch):
+    """Powers are computed while the product of weights and values runs: all of them between the two waits of the main loop."""
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+    tiling = hopper_plan.default_tiling(Attention(4, 8192, 8192, 16, 16, dim, dim), HOPPER)
+    kernel = hopper.HopperForward(
+        Float16, (dim, dim), tiling, (True, False, False), tiling.own_outputs(dim, dim, HOPPER.smem)
+    )
+    rows = [_fake(Float16, 4, cute.AddressSpace.gmem) for _ in range(4)]
+    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), 0, 0, 1, 1)
+    made = cute.compile(kernel, *rows, None, numbers, 0, target="nvidia")
+    masked, whole, _ = check_products(made, moves=8)
+    for loop in (masked, whole):
+        assert len(loop.moves_of_sums) <= 2  # of scores, which are no sums any more
+        assert len(loop.products) == dim // 16 + tiling.block_k // 16
+        waits = [n for n, i in enumerate(loop.instructions) if i.name.startswith("WARPGROUP.DEPBAR")]
+        powers = [n for n, i in enumerate(loop.instructions) if i.name.startswith("MUFU.EX2")]
+        assert len(waits) == 2
+        assert waits[0] < powers[0]
+        assert powers[-1] < waits[1]
