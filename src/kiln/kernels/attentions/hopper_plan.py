@@ -104,8 +104,8 @@ _TILINGS = (
 
 _SPEED = 4.9e6
 """Multiplications and additions that a multiprocessor does in a microsecond."""
-_STEPS_OF_A_TILE = 2.0
-"""What beginning and ending a tile takes, in steps."""
+_KEYS_OF_A_TILE = 256
+"""What beginning and ending a tile takes, in keys."""
 
 
 def expected(problem: Attention, plan: HopperAttentionTiling, device: Device) -> float:
@@ -114,6 +114,6 @@ def expected(problem: Attention, plan: HopperAttentionTiling, device: Device) ->
     keys = problem.keys
     if problem.left is not None and problem.right is not None:
         keys = min(keys, problem.left + problem.right + plan.block_q)
-    steps = -(-keys // plan.block_k) + _STEPS_OF_A_TILE
-    step = 2 * plan.block_q * plan.block_k * sum(problem.head_dims) / _SPEED
-    return step * steps * -(-tiles // device.multiprocessors)
+    keys = -(-keys // plan.block_k) * plan.block_k + _KEYS_OF_A_TILE
+    tile = 2 * plan.block_q * keys * sum(problem.head_dims) / _SPEED
+    return tile * -(-tiles // device.multiprocessors)
