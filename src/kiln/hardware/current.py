@@ -7,6 +7,7 @@ nowhere else.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 from typing import TYPE_CHECKING
 
@@ -66,7 +67,11 @@ def device(number: int | None = None) -> Device:
     if not _on_gpu():
         return device_of(name or DEFAULT)
     found = device_here(driver.current_device() if number is None else number)
-    return found if not name or Arch[name].capability == found.capability else device_of(name)
+    if not name:
+        return found
+    if Arch[name].capability != found.capability:
+        return device_of(name)
+    return dataclasses.replace(found, specific=bool(Arch[name].suffix))
 
 
 def _name() -> str:

@@ -19,6 +19,8 @@ class Device:
     l2_cache: int
     number: int | None = None
     """By which the driver knows it; None for one that this machine need not have."""
+    specific: bool = True
+    """Whether code for it may use what GPUs of its architecture alone have: it is compiled for sm_90a, not for sm_90."""
 
     @property
     def capability(self) -> tuple[int, int]:
@@ -44,6 +46,11 @@ class Device:
     def float8(self) -> bool:
         """Whether `mma.sync` takes 8-bit floats. Elsewhere ptxas converts them, and adds up the products of each."""
         return self.capability == (8, 9) or self.generation.major == 12
+
+    @property
+    def warp_groups(self) -> bool:
+        """Whether warp groups multiply what lies in shared memory (`wgmma`)."""
+        return self.capability == (9, 0) and self.specific
 
     def active_clusters(self, size: int, stream: int = 0) -> int:
         """How many clusters of so many blocks, each with all shared memory of a multiprocessor, run at a time.
@@ -77,7 +84,7 @@ def device_of(architecture: str) -> Device:
     """The GPU that stands for an architecture such as "sm_90a"; for one without a well-known GPU, the next older one's numbers."""
     generation = generation_of(architecture)
     known = max(which for which in _KNOWN if which <= (generation.major, generation.minor))
-    return Device(_KNOWN[known][0], generation, *_KNOWN[known][1:])
+    return Device(_KNOWN[known][0], generation, *_KNOWN[known][1:], specific=not architecture[-1].isdigit())
 
 
 @functools.lru_cache(maxsize=64)

@@ -8,6 +8,7 @@ _PLACES = {
     "AttentionTiling": ".attentions.plan",
     "ElementTiling": ".pointwise.plan",
     "HopperAttentionTiling": ".attentions.hopper_plan",
+    "HopperTiling": ".products.hopper_plan",
     "Implementation": ".common.family",
     "ReductionTiling": ".reductions.plan",
     "RowTiling": ".rows.kernel",

@@ -6,7 +6,7 @@ One for another architecture has a main loop of its own and the type of its plan
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from ... import Float32
 from .. import devices
@@ -14,6 +14,8 @@ from ..common import arrays, launches
 from ..common.family import Family, Implementation
 from . import cost
 from .epilogue import DirectEpilogue, Epilogue
+from .given import Given, other_tensors
+from .hopper_products import HopperProducts
 from .plan import Tiling, k_step
 from .problem import FLOATS8, INTEGERS, Product
 from .scheduler import TileScheduler
@@ -22,23 +24,10 @@ from .split_sum import SplitSum
 from .tensor_core import TensorCoreGemm
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..devices import Device
     from .mainloop import MultistageGemm
 
 FAMILY = Family("products")
-
-
-class Given(NamedTuple):
-    """The arrays of a product, as its problem says they lie, and its numbers. The result is written to `out`."""
-
-    a: Any
-    b: Any
-    out: Any
-    others: Sequence[Any] = ()
-    alpha: float = 1.0
-    beta: float = 1.0
 
 
 class Multistage(Implementation):
@@ -110,7 +99,7 @@ class Multistage(Implementation):
         ]
         result = arrays.dynamic(given.out, 2, problem.out_width)
         launches.run_tensors(
-            kernel, [given.a, given.b, given.out, *given.others], [*tensors, result, *_others(problem, given)], 3,
+            kernel, [given.a, given.b, given.out, *given.others], [*tensors, result, *other_tensors(problem, given)], 3,
             given.alpha, given.beta,
         )  # fmt: skip
 
@@ -129,17 +118,8 @@ class Multistage(Implementation):
             follow.functions, lambda: SplitSum(out, width, follow.combiner()), SplitSum, out, width, follow.c,
             follow.bias, follow.scaled,
         )  # fmt: skip
-        tensors = [arrays.dynamic(sums, 2, width), arrays.dynamic(given.out, 2, width), *_others(problem, given)]
+        tensors = [arrays.dynamic(sums, 2, width), arrays.dynamic(given.out, 2, width), *other_tensors(problem, given)]
         launches.run_tensors(kernel, [sums, given.out, *given.others], tensors, 2, given.alpha, given.beta)
-
-
-def _others(problem: Product, given: Given) -> list[Any]:
-    """The other arrays as arguments."""
-    found = []
-    for x, laid, width in zip(given.others, problem.others, problem.other_widths, strict=True):
-        rows = laid.leading((2,)) == 2
-        found.append(arrays.dynamic(x, 2 if rows else laid.leading((0, 1)), width))
-    return found
 
 
 @FAMILY.register
@@ -194,3 +174,6 @@ class SimtProducts(Multistage):
     def check(self, problem: Product, plan: Tiling, device: Device) -> None:
         super().check(problem, plan, device)
         plan.check_simt(device.smem)
+
+
+FAMILY.register(HopperProducts)

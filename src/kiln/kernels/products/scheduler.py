@@ -1,4 +1,4 @@
-"""Which tile a block computes."""
+"""Which tiles a block computes."""
 
 from __future__ import annotations
 
@@ -44,3 +44,49 @@ class TileScheduler:
 
     def _tiles(self, d: Any) -> tuple[Any, Any]:
         return cute.ceil_div(d.shape[0], self.tile[0]), cute.ceil_div(d.shape[1], self.tile[1])
+
+
+class PersistentTiles:
+    """A block for each multiprocessor, in clusters of neighbouring tiles, that takes one tile after the other.
+
+    `clusters` run at a time. `group` rows of clusters are computed side by side.
+    """
+
+    def __init__(self, tile: tuple[int, int], cluster_mn: tuple[int, int], group: int, clusters: int) -> None:
+        self.tile_mn = tile
+        self.cluster_mn = cluster_mn
+        self.group = group
+        self.clusters = clusters
+
+    @cute.jit
+    def grid(self, d: Any):
+        """The blocks for a result (M, N, L)."""
+        return *self.cluster_mn, min(self.count(d), self.clusters)
+
+    def cluster(self) -> tuple[int, int, int] | None:
+        """The blocks of a cluster."""
+        return None if self.cluster_mn == (1, 1) else (*self.cluster_mn, 1)
+
+    def count(self, d: Any) -> Any:
+        """Clusters of tiles in all."""
+        across, down = self._clusters(d)
+        return across * down * d.shape[2]
+
+    def first(self) -> Any:
+        """The number of the first cluster of tiles of this block."""
+        return arch.block_idx()[2]
+
+    def step(self) -> Any:
+        """What is added to it for the next."""
+        return arch.grid_dim()[2]
+
+    def tile(self, number: Any, d: Any) -> tuple[Any, Any, Any]:
+        """This block's tile (in M, in N) and batch of a cluster of tiles."""
+        across, down = self._clusters(d)
+        m, n = swizzled_tile(number % (across * down), across, down, self.group)
+        x, y, _ = arch.block_idx()
+        return m * self.cluster_mn[0] + x, n * self.cluster_mn[1] + y, number // (across * down)
+
+    def _clusters(self, d: Any) -> tuple[Any, Any]:
+        (m, n), (x, y) = self.tile_mn, self.cluster_mn
+        return cute.ceil_div(d.shape[0], m * x), cute.ceil_div(d.shape[1], n * y)

@@ -1,0 +1,32 @@
+"""What the implementations of matrix products are given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..common import arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .problem import Product
+
+
+class Given(NamedTuple):
+    """The arrays of a product, as its problem says they lie, and its numbers. The result is written to `out`."""
+
+    a: Any
+    b: Any
+    out: Any
+    others: Sequence[Any] = ()
+    alpha: float = 1.0
+    beta: float = 1.0
+
+
+def other_tensors(problem: Product, given: Given) -> list[Any]:
+    """The other arrays as arguments."""
+    found = []
+    for x, laid, width in zip(given.others, problem.others, problem.other_widths, strict=True):
+        rows = laid.leading((2,)) == 2
+        found.append(arrays.dynamic(x, 2 if rows else laid.leading((0, 1)), width))
+    return found

@@ -1,0 +1,276 @@
+"""Products on sm_90a: the copy engine loads, warp groups multiply (`wgmma`), the copy engine stores.
+
+There is a block for each multiprocessor, which computes one tile after the other. One warp of its first warp group asks for
+tiles of A and B, several stages ahead, through a ring in shared memory; the two other warp groups multiply what has come. Which
+tiles a block has is the scheduler's, what becomes of the sums the epilogue's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ... import Float32, Int64, const_expr, cute, pipeline, range_constexpr, utils
+from ...cute import arch
+from ...cute.nvgpu import cpasync, warpgroup
+from ...utils import LayoutEnum, sm90
+from .hopper_plan import GROUP, GROUPS
+
+if TYPE_CHECKING:
+    from .hopper_epilogue import StoredEpilogue
+    from .hopper_plan import HopperTiling
+    from .problem import Operand
+    from .scheduler import PersistentTiles
+
+_THREADS = (1 + GROUPS) * GROUP
+_LOADS, _MULTIPLIES = 40, 232
+"""Registers of a thread that asks for tiles, and of one that multiplies: as many as there are."""
+
+
+class HopperGemm:
+    """The kernel for operands of some kinds.
+
+    `batched`: whether A, B and D differ from batch to batch. `promoted`: sums of a stage are added to others in f32, since the
+    tensor cores keep fewer bits of sums of 8-bit floats.
+    """
+
+    def __init__(
+        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], promoted: bool, plan: HopperTiling,
+        scheduler: PersistentTiles, epilogue: StoredEpilogue,
+    ) -> None:  # fmt: skip
+        self.a = a
+        self.b = b
+        self.batched = batched
+        self.promoted = promoted
+        self.plan = plan
+        self.scheduler = scheduler
+        self.epilogue = epilogue
+
+    @cute.jit
+    def __call__(
+        self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32, stream: Int64
+    ):
+        """Launch it for (L, M, K), (L, K, N) and (L, M, N)."""
+        (m, n, k), cluster = self.plan.block_mnk, self.plan.cluster_mn
+        a = self.arranged(a, [1, 2, 0], 16 // (a.element_type.width // 8), self.batched[0])  # (M, K, L)
+        b = self.arranged(b, [2, 1, 0], 16 // (b.element_type.width // 8), self.batched[1])  # (N, K, L)
+        d = self.arranged(d, [1, 2, 0], 16 // (d.element_type.width // 8), self.batched[2])  # (M, N, L)
+        extras = [self.arranged(x, [1, 2, 0], w, True) for x, w in zip(extras, self.epilogue.other_widths)]
+        layouts = self.layouts()
+        load_a, from_a = self.load(a, layouts[0], (m, k), cluster[1])
+        load_b, from_b = self.load(b, layouts[1], (n, k), cluster[0])
+        store_d, to_d = self.epilogue.atom(d)
+        self.kernel(
+            load_a, from_a, load_b, from_b, store_d, to_d, self.mma(), layouts[0], layouts[1], self.epilogue.layout(), extras,
+            alpha, beta,
+        ).launch(
+            grid=self.scheduler.grid(d), block=(_THREADS, 1, 1), cluster=self.scheduler.cluster(), stream=stream,
+            min_blocks_per_mp=1,
+        )  # fmt: skip
+
+    def arranged(self, x: Any, modes: list[int], width: int, batched: bool) -> Any:
+        """A tensor with its modes in another order, strides known to be multiples of the width of an access."""
+        layout = cute.select(x.layout, mode=modes)
+        stride = [s if isinstance(s, int) else cute.assume(s, divby=width) for s in layout.stride]
+        return cute.make_tensor(
+            x.iterator, cute.make_layout(layout.shape, stride=(*stride[:2], stride[2] if batched else 0))
+        )
+
+    def layouts(self) -> tuple[Any, Any]:
+        """How tiles of A and B lie in the ring."""
+        plan = self.plan
+        return (
+            sm90.make_smem_layout_a(_order(self.a), plan.block_mnk, self.a.dtype, plan.stages),
+            sm90.make_smem_layout_b(_order(self.b), plan.block_mnk, self.b.dtype, plan.stages),
+        )
+
+    def load(self, x: Any, layout: Any, tile: tuple[int, int], blocks: int) -> Any:
+        """What loads tiles of an operand, for so many blocks, and its coordinates. Called on the host."""
+        op: Any = cpasync.CopyBulkTensorTileG2SMulticastOp() if blocks > 1 else cpasync.CopyBulkTensorTileG2SOp()
+        return cpasync.make_tiled_tma_atom(op, x, cute.slice_(layout, (None, None, 0)), tile, blocks)
+
+    def mma(self) -> Any:
+        """The products of the warp groups that have a tile."""
+        a_mode, b_mode = _order(self.a).sm90_mma_major_mode(), _order(self.b).sm90_mma_major_mode()
+        return sm90.make_trivial_tiled_mma(
+            self.a.dtype, self.b.dtype, a_mode, b_mode, self.epilogue.acc_dtype, (self.plan.sharers, 1, 1), (64, self.plan.block_mnk[1])
+        )  # fmt: skip
+
+    @cute.kernel
+    def kernel(
+        self, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, store_d: cute.CopyAtom, d: cute.Tensor,
+        mma: cute.TiledMma, layout_a: Any, layout_b: Any, layout_d: Any, extras: Any, alpha: Float32, beta: Float32,
+    ):  # fmt: skip
+        plan = self.plan
+        thread = arch.thread_idx()[0]
+        warp = arch.make_warp_uniform(arch.warp_idx())
+        if warp == 0:
+            for atom in (load_a, load_b, store_d):
+                cpasync.prefetch_descriptor(atom)
+        smem = utils.SmemAllocator()
+        ring_a = smem.allocate_tensor(self.a.dtype, layout_a.outer, 1024, layout_a.inner)
+        ring_b = smem.allocate_tensor(self.b.dtype, layout_b.outer, 1024, layout_b.inner)
+        buffers = smem.allocate_tensor(self.epilogue.out_dtype, layout_d.outer, 1024, layout_d.inner)
+        group = warp // (GROUP // 32) - 1
+        turns = self.turns(group) if const_expr(plan.pingpong) else None
+        ring = pipeline.PipelineTmaAsync.create(
+            num_stages=plan.stages,
+            producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, plan.sharers * GROUP // 32),
+            tx_count=plan.stage_bytes(self.a.dtype.width),
+            cta_layout_vmnk=cute.make_layout((1, *plan.cluster_mn, 1)),
+            enable_multicast_signaling=True,
+        )
+        if warp < GROUP // 32:
+            arch.setmaxregister_decrease(_LOADS)
+            if warp == 0:
+                self.fetch(ring, load_a, a, ring_a, load_b, b, ring_b, d)
+        else:
+            arch.setmaxregister_increase(_MULTIPLIES)
+            depth = cute.ceil_div(a.shape[1], plan.block_mnk[2])
+            sums = (extras, alpha, beta)
+            self.multiply(ring, turns, mma, group, thread - GROUP, depth, ring_a, ring_b, buffers, store_d, d, sums)
+
+    def turns(self, group: Any) -> Any:
+        """Who multiplies when warp groups take turns."""
+        each = pipeline.CooperativeGroup(pipeline.Agent.Thread, GROUP)
+        return pipeline.PipelineOrder.create(
+            depth=1, length=GROUPS, group_id=group, producer_group=each, defer_sync=True
+        )
+
+    @cute.jit
+    def fetch(
+        self, ring: Any, load_a: Any, a: cute.Tensor, ring_a: Any, load_b: Any, b: cute.Tensor, ring_b: Any, d: Any
+    ):
+        """Ask for the tiles of A and B that this block needs, one stage after the other."""
+        (m, n, k), cluster = self.plan.block_mnk, cute.make_layout((*self.plan.cluster_mn, 1))
+        at = cluster.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
+        to_a, of_a, mask_a = self.shared(load_a, a, (m, k), ring_a, cluster, at, 1)
+        to_b, of_b, mask_b = self.shared(load_b, b, (n, k), ring_b, cluster, at, 0)
+        depth = cute.ceil_div(a.shape[1], k)
+        producer = ring.make_producer()
+        for number in range(self.scheduler.first(), self.scheduler.count(d), self.scheduler.step()):
+            row, column, batch = self.scheduler.tile(number, d)
+            for step in range(depth):
+                stage = producer.acquire_and_advance()
+                cute.copy(
+                    load_a,
+                    of_a[None, row, step, batch],
+                    to_a[None, stage.index],
+                    tma_bar_ptr=stage.barrier,
+                    mcast_mask=mask_a,
+                )
+                cute.copy(
+                    load_b,
+                    of_b[None, column, step, batch],
+                    to_b[None, stage.index],
+                    tma_bar_ptr=stage.barrier,
+                    mcast_mask=mask_b,
+                )
+        producer.tail()  # other blocks may still release stages here
+
+    def shared(
+        self, load: Any, x: Any, tile: tuple[int, int], ring: Any, cluster: Any, at: Any, mode: int
+    ) -> tuple[Any, Any, Any]:
+        """Where this block's part of the tiles of an operand goes and comes from, and the blocks along a mode of the cluster it is for."""
+        blocks = self.plan.cluster_mn[mode]
+        tiles = cute.local_tile(x, tile, (None, None, None))
+        to, of = cpasync.tma_partition(
+            load, at[mode], cute.make_layout(blocks), cute.group_modes(ring, 0, 2), cute.group_modes(tiles, 0, 2)
+        )
+        return to, of, cute.make_layout_image_mask(cluster, at, mode) if blocks > 1 else 0
+
+    @cute.jit
+    def multiply(
+        self, ring: Any, turns: Any, mma: Any, group: Any, thread: Any, depth: Any, ring_a: Any, ring_b: Any, buffers: Any,
+        store_d: Any, d: Any, rest: Any,
+    ):  # fmt: skip
+        """Multiply the tiles that a warp group has, and store the results."""
+        plan, scheduler = self.plan, self.scheduler
+        own = thread % GROUP
+        part = mma.get_slice(own if const_expr(plan.pingpong) else thread)
+        left = mma.make_fragment_A(part.partition_A(ring_a))
+        right = mma.make_fragment_B(part.partition_B(ring_b))
+        acc = cute.make_rmem_tensor(mma.partition_shape_C(plan.block_mnk[:2]), self.epilogue.acc_dtype)
+        part_sums = cute.make_rmem_tensor_like(acc) if const_expr(self.promoted) else acc
+        reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.stages)
+        used = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.stages)
+        first, step = scheduler.first(), scheduler.step()
+        if const_expr(plan.pingpong):  # every other tile; the stages of those between are the other warp group's
+            if group == 1:
+                reading.advance(depth)
+                used.advance(depth)
+            first, step = first + group * step, 2 * step
+        for number in range(first, scheduler.count(d), step):
+            where = scheduler.tile(number, d)
+            if const_expr(plan.pingpong):
+                # A stage is waited for only when its use before has been waited for: barriers tell no more than two uses apart.
+                turns.wait()
+            if const_expr(self.promoted):
+                self.promote(ring, turns, mma, reading, depth, left, right, part_sums, acc)
+            else:
+                self.accumulate(ring, turns, mma, reading, used, depth, left, right, acc)
+            self.epilogue.write(part, own, group, acc, buffers, store_d, d, rest, where)
+            if const_expr(plan.pingpong):
+                reading.advance(depth)
+                used.advance(depth)
+        self.epilogue.finish()
+
+    @cute.jit
+    def accumulate(
+        self,
+        ring: Any,
+        turns: Any,
+        mma: Any,
+        reading: Any,
+        used: Any,
+        depth: Any,
+        left: Any,
+        right: Any,
+        acc: cute.Tensor,
+    ):
+        """Add up the products of a tile. A stage is released when the products of the next are on their way."""
+        mma.set(warpgroup.Field.ACCUMULATE, False)  # the first product replaces the sums
+        for k in range(depth):
+            ring.consumer_wait(reading)
+            warpgroup.fence()
+            for block in range_constexpr(cute.size(left, mode=[2])):
+                place = (None, None, block, reading.index)
+                cute.gemm(mma, acc, left[place], right[place], acc)
+                mma.set(warpgroup.Field.ACCUMULATE, True)
+            warpgroup.commit_group()
+            reading.advance()
+            warpgroup.wait_group(1)
+            if k > 0:
+                ring.consumer_release(used)
+                used.advance()
+        if const_expr(self.plan.pingpong):
+            turns.arrive()
+        warpgroup.wait_group(0)
+        ring.consumer_release(used)
+        used.advance()
+
+    @cute.jit
+    def promote(
+        self, ring: Any, turns: Any, mma: Any, reading: Any, depth: Any, left: Any, right: Any, stage: cute.Tensor, acc: cute.Tensor
+    ):  # fmt: skip
+        """The same with sums of each stage that are then added in f32."""
+        acc.fill(0)
+        for _ in range(depth):
+            ring.consumer_wait(reading)
+            mma.set(warpgroup.Field.ACCUMULATE, False)
+            warpgroup.fence()
+            for block in range_constexpr(cute.size(left, mode=[2])):
+                place = (None, None, block, reading.index)
+                cute.gemm(mma, stage, left[place], right[place], stage)
+                mma.set(warpgroup.Field.ACCUMULATE, True)
+            warpgroup.commit_group()
+            warpgroup.wait_group(0)
+            ring.consumer_release(reading)
+            reading.advance()
+            acc.store(acc.load() + stage.load())
+        if const_expr(self.plan.pingpong):
+            turns.arrive()
+
+
+def _order(operand: Operand) -> LayoutEnum:
+    return LayoutEnum.ROW_MAJOR if operand.k_major else LayoutEnum.COL_MAJOR

@@ -1,0 +1,120 @@
+"""How a matrix product is cut by the implementation for sm_90a: tiles, clusters, rings, who multiplies what."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ..common import arrays
+
+if TYPE_CHECKING:
+    from ..devices import Device
+
+GROUP = 128
+"""Threads of a warp group."""
+GROUPS = 2
+"""Warp groups of a block that multiply."""
+BUFFERS = 2
+"""Pieces of a warp group's results in shared memory; a tile has a multiple of so many."""
+ATOM_M = 64
+"""Rows of the product of a warp group."""
+_SPANS = (128, 64, 32)
+"""Bytes of a row in shared memory that the copy engine and the tensor cores know a swizzle for."""
+_SUMS = 128
+"""Sums a thread has registers for while it multiplies, and twice as many with a bit less of everything else."""
+_FOLLOWED = 32
+"""Columns at a time where other arrays and functions follow the sums."""
+_BARRIERS = 1024
+"""Bytes for the barriers of the ring, and for what aligns the buffers."""
+
+
+@dataclasses.dataclass(frozen=True)
+class HopperTiling:
+    """The tile of a block and the depth of a stage, blocks of a cluster in M and N, stages of the ring, the order of tiles.
+
+    Two warp groups multiply. They halve a tile in M, or (`pingpong`) take whole tiles in turn: one multiplies while the other
+    writes results. Blocks of a cluster share what they load: those with the same rows A, those with the same columns B.
+    `group` rows of clusters are computed side by side, to find each other's operands in the L2 cache.
+    """
+
+    block_mnk: tuple[int, int, int] = (128, 256, 64)
+    cluster_mn: tuple[int, int] = (2, 1)
+    stages: int = 4
+    group: int = 8
+    pingpong: bool = False
+
+    def __post_init__(self) -> None:
+        for name, count in (("block_mnk", 3), ("cluster_mn", 2)):
+            value = getattr(self, name)
+            arrays.require(
+                isinstance(value, tuple) and len(value) == count and all(type(v) is int and v > 0 for v in value),
+                f"HopperTiling with {name}={value!r}: {count} positive integers",
+            )
+        for name in ("stages", "group"):
+            value = getattr(self, name)
+            arrays.require(type(value) is int and value > 0, f"HopperTiling with {name}={value!r}: a positive integer")
+        arrays.require(isinstance(self.pingpong, bool), f"HopperTiling with pingpong={self.pingpong!r}: True or False")
+
+    @property
+    def sharers(self) -> int:
+        """Warp groups that multiply one tile."""
+        return 1 if self.pingpong else GROUPS
+
+    @property
+    def blocks(self) -> int:
+        """Of a cluster."""
+        return self.cluster_mn[0] * self.cluster_mn[1]
+
+    def piece(self, out_bits: int, followed: bool = False) -> int:
+        """Columns of the results that a warp group stores at a time; 0: none fits. Fewer where something follows the sums: it takes registers."""
+        sizes = (span * 8 // out_bits for span in _SPANS)
+        fit = (n for n in sizes if self.block_mnk[1] % (BUFFERS * n) == 0 and (not followed or n <= _FOLLOWED))
+        return next(fit, 0)
+
+    def stage_bytes(self, bits: int) -> int:
+        """Of a stage of the ring: tiles of A and B."""
+        m, n, k = self.block_mnk
+        return (m + n) * k * bits // 8
+
+    def smem_bytes(self, bits: int, out_bits: int) -> int:
+        """Shared memory of a block: the ring, two pieces of the results for each warp group, barriers."""
+        pieces = GROUPS * BUFFERS * ATOM_M * self.piece(out_bits) * out_bits // 8
+        return self.stages * self.stage_bytes(bits) + pieces + _BARRIERS
+
+    def sums(self, promoted: bool) -> int:
+        """Registers of a thread for sums."""
+        m, n, _ = self.block_mnk
+        return m * n // (self.sharers * GROUP) * (2 if promoted else 1)
+
+    def check(self, dtype: Any, out_dtype: Any, promoted: bool, device: Device) -> None:
+        """Refuse what cannot work for elements of some types."""
+        (m, n, k), bits = self.block_mnk, dtype.width
+        rows = ATOM_M * self.sharers
+        arrays.require(m % rows == 0, f"{self}: M of a tile is a multiple of {rows}, the rows of its warp groups")
+        arrays.require(
+            n % 16 == 0 and n <= 256 and self.piece(out_dtype.width) > 0,
+            f"{self}: N of a tile is at most 256, and two pieces of {', '.join(map(str, _SPANS))} bytes of {out_dtype.__name__}",
+        )
+        arrays.require(
+            k * bits // 8 in _SPANS,
+            f"{self}: K of a stage is {', '.join(map(str, _SPANS))} bytes: {', '.join(str(s * 8 // bits) for s in _SPANS)} of "
+            f"{dtype.__name__}",
+        )
+        arrays.require(self.stages >= 2, f"{self}: a ring has at least 2 stages")
+        arrays.require(self.blocks <= 8, f"{self}: a cluster has at most 8 blocks")
+        across = (m // self.cluster_mn[1], n // self.cluster_mn[0])
+        arrays.require(
+            m % (8 * self.cluster_mn[1]) == 0 and n % (8 * self.cluster_mn[0]) == 0,
+            f"{self}: each block of a cluster loads {across[0]} rows of A and {across[1]} of B for all: multiples of 8",
+        )
+        arrays.require(
+            self.sums(promoted) <= 3 * _SUMS // 2,
+            f"{self}: a thread has {self.sums(promoted)} sums, and registers for {3 * _SUMS // 2}",
+            hint="a smaller tile" if self.sharers == 2 else "a smaller tile, or pingpong=False",
+        )
+        used = self.smem_bytes(bits, out_dtype.width)
+        arrays.require(
+            used <= device.smem,
+            f"{self} takes {used} bytes of shared memory, and a block has {device.smem}",
+            hint="fewer stages or a smaller tile",
+        )
