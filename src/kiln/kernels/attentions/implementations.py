@@ -105,8 +105,8 @@ class HopperAttention(Implementation):
     repeats = True
 
     def supports(self, problem: Attention, device: Device) -> str | None:
-        if device.capability != (9, 0):
-            return "it is for GPUs of compute capability 9.0"
+        if not device.warp_groups:
+            return "it is for sm_90a"
         if problem.packed or problem.partial:
             return "all sequences have the same length, and all of their keys exist"
         if any(dim % 16 for dim in problem.head_dims):
