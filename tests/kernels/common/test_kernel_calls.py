@@ -75,6 +75,7 @@ def _shifted(a: Any, b: Any) -> Any:
 
 CLASSES = torch.tensor([1, 0, 3, 2])
 IN_PARTS = kernels.Tiling((64, 64, 8), (2, 2), 2, 2)
+WARP_GROUPS = kernels.HopperAttentionTiling(1, 16)
 CALLS: dict[str, tuple[Any, Any]] = {
     "softmax": (kernels.softmax, lambda: ((tensor(4, 8),), {})),
     "softmax into": (kernels.softmax, lambda: ((tensor(4, 8),), {"out": torch.empty(4, 8)})),
@@ -115,6 +116,13 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "flash_attention": (
         kernels.flash_attention,
         lambda: (tuple(tensor(1, 16, 1, 8, dtype=torch.float16) for _ in range(3)), {"causal": True, "return_lse": True}),
+    ),
+    "flash_attention by warp groups": (
+        kernels.flash_attention,
+        lambda: (
+            tuple(tensor(1, 70, 1, 16, dtype=torch.float16) for _ in range(3)),
+            {"causal": True, "return_lse": True, "plan": WARP_GROUPS},
+        ),
     ),
 }  # fmt: skip
 
