@@ -23,6 +23,7 @@ from .ops.narrow_conversions import narrow_conversion
 from .passes.fma_contraction import allow_contraction
 from .passes.if_conversion import convert_branches
 from .passes.loop_unrolling import mark_loops
+from .passes.product_unrolling import unroll_products
 from .passes.vector_legalisation import legalise_vectors
 from .passes.wgmma_registers import order_registers
 
@@ -56,6 +57,7 @@ def lower(compilation: Compilation, arch: Architecture, facts: list[LaunchFacts]
         if "fmad=false" not in compilation.options.ptxas_options:
             compilation.run("allow-contraction", allow_contraction)
         compilation.run("expand-narrow-floats", lambda module: _expand_narrow_floats(module, arch))
+        compilation.run("unroll-products", unroll_products)
         compilation.run("order-registers", order_registers)
         compilation.run("legalise-vectors", legalise_vectors)
         compilation.run("convert-branches", convert_branches)
