@@ -242,8 +242,12 @@ def edits(change: str = "", where: str = "smem"):
                     nvgpu.tma.tensor_map_release()
             if change != "no barrier":
                 arch.sync_threads()
+            if change == "acquire of another":
+                if warp == 0:
+                    nvgpu.tma.tensor_map_acquire(workspace.iterator.ir_value())
+                arch.sync_threads()
             if warp == 1:
-                if change != "no acquire":
+                if change not in ("no acquire", "acquire of another"):
                     nvgpu.tma.tensor_map_acquire(workspace.iterator.ir_value())
                 if lane == 0:
                     arch.mbarrier_arrive_and_expect_tx(full, SIZE)
@@ -268,6 +272,7 @@ def edits(change: str = "", where: str = "smem"):
 def test_edited_maps(where):
     assert found(*edits("", where)) == []
     assert "map-proxy" in rules(*edits("no acquire", where))
+    assert "map-proxy" in rules(*edits("acquire of another", where))
     assert {"write-read", "read-write"} & rules(*edits("no barrier", where))
     assert "read-write" in rules(*edits("no wait", where))
 

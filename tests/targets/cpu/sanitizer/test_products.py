@@ -44,8 +44,11 @@ def kernel_with(*wrong: str):
                 arch.fence_view_async_shared()
             if "barrier before" not in wrong:
                 arch.sync_threads()
-            if "fence" not in wrong:
+            if "fence" not in wrong and "first fence only" not in wrong:
                 wgmma.wgmma_fence()
+            if "first fence only" in wrong:
+                if i == 0:
+                    wgmma.wgmma_fence()
             for step in range(4):
                 adds = cute.Boolean(True) if "sums unset" in wrong else (i + step) != 0
                 wgmma.wgmma(sums.iterator.ir_value(), add(a, 2 * step), add(b, 2 * step), adds.ir_value(), **GIVEN)
@@ -56,7 +59,10 @@ def kernel_with(*wrong: str):
             if "overwritten" in wrong:
                 words[t] = 0
             wgmma.wgmma_wait(1 if "wait one less" in wrong else 0)
-            sums[1] = sums[1] * 2
+            if "sums left alone" not in wrong:
+                sums[1] = sums[1] * 2
+            if "first fence only" in wrong:
+                out[t, 0] = sums[0]
         if "from registers" in wrong:
             if "registers unfenced" not in wrong:
                 wgmma.wgmma_fence()
@@ -89,6 +95,8 @@ def test_the_right_kernel(extra):
         (["barrier before"], "executes a wgmma that reads words.*; thread .* wrote it, and nothing orders the two"),
         (["overwritten"], "writes words.*; a wgmma of .* read it, and nothing orders the two"),
         (["fence"], "executes a wgmma whose sums it wrote, and no fence orders the two"),
+        (["fence", "sums left alone"], "executes its first wgmma without a fence"),
+        (["first fence only", "sums left alone"], "executes a wgmma whose sums it read, and no fence orders the two"),
         (["late wait"], "reads element 0 of sums while a wgmma in flight adds to it"),
         (["wait one less"], "reads element 1 of sums while a wgmma in flight adds to it"),
         (["commit"], "reads element 1 of sums while a wgmma in flight adds to it.*commit_group"),

@@ -229,9 +229,11 @@ def ordered(group: u32, tid: u32, clock: u32, view: u32) -> bool:
         index = tid
         if view != 0 and tid < n * GENERIC:
             if view == MAPS:
-                index = tid % n + n * (st.engines + 2 * GENERIC + 1)
-            else:
-                index = tid + n * (st.engines + (view - 1) * GENERIC)
+                if thread.acquired != None:
+                    if numbers(thread.acquired)[tid % n + n * (st.engines + 2 * GENERIC)] >= clock:
+                        return True
+                return tid % n == st.tid and thread.acquired_own >= clock
+            index = tid + n * (st.engines + (view - 1) * GENERIC)
         if base != None:
             if numbers(base)[index] >= clock:
                 return True

@@ -187,8 +187,14 @@ def view(whose: u32) -> None:
     if st.active == 0 or st.engines <= GENERIC:
         return
     thread = st.current
-    see_more(ref(thread).own, u64(1), whose)
     base = thread.base
+    if whose & MAPS != 0:  # its own copies only: nobody else learns that
+        clock_hold(base)
+        clock_drop(thread.acquired)
+        thread.acquired = base
+        thread.acquired_own = thread.own[st.engines + 2 * GENERIC]
+        return
+    see_more(ref(thread).own, u64(1), whose)
     if base != None:
         if st.view_memo[0] != base or st.view_of != whose:
             made = clock_new()
@@ -213,7 +219,7 @@ def see_more(known: Ptr[u32], n: u64, whose: u32) -> None:
     maps = first + 2 * GENERIC * n
     for bit, source, target, count in (
         (IN_SHARED, u64(0), first, n * GENERIC), (IN_GLOBAL, u64(0), first + n * GENERIC, n * GENERIC),
-        (RELEASED_MAPS, u64(0), maps, n), (MAPS, maps, maps + n, n),
+        (RELEASED_MAPS, u64(0), maps, n),
     ):  # fmt: skip
         if whose & bit != 0:
             for i in range(count):

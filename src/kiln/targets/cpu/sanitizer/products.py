@@ -2,7 +2,7 @@
 
 A product is one agent: the first thread of the warp group stands for it, all warps must know what it reads, and whoever waits for it
 knows that its reads are over. Registers are a thread's own: from a product until the wait that covers its group nobody may touch
-them, and what was written to them must be fenced before.
+them, and whoever touched them executes a fence before the next one; the first product comes after one in any case.
 """
 
 # pyright: reportReturnType=false, reportArgumentType=false
@@ -80,9 +80,9 @@ def use(low: u64, high: u64, is_sum: u32, site: u32) -> None:
     thread = st.current
     free = u32(FLIGHTS)
     for i in range(u32(FLIGHTS)):
-        written, flight = thread.written[i], thread.flights[i]
-        if overlap(written, low, high):
-            report(RULE["unfenced"], site, written.site, st.group, st.tid, 0, 0, is_sum)
+        touched, flight = thread.touched[i], thread.flights[i]
+        if overlap(touched, low, high):
+            report(RULE["unfenced"], site, touched.site, st.group, st.tid, 0, 0, is_sum, touched.is_sum)
         same = flight.low == low and flight.high == high and flight.is_sum == is_sum
         if overlap(flight, low, high) and not same and (flight.is_sum | is_sum) != 0:
             report(RULE["in-flight"], site, flight.site, st.group, st.tid, 0, 0, 0, flight.is_sum)
@@ -104,9 +104,9 @@ def keep(place, low, high, site, group, is_sum):
 
 
 @native
-def is_known(list_: Ptr[Registers], low: u64, high: u64) -> bool:
+def is_known(list_: Ptr[Registers], low: u64, high: u64, writes: u32) -> bool:
     for i in range(u32(FLIGHTS)):
-        if list_[i].low <= low and list_[i].high >= high:
+        if list_[i].low <= low and list_[i].high >= high and list_[i].is_sum >= writes:
             return True
     return False
 
@@ -134,24 +134,25 @@ def register(address: u64, base: u64, size: u32, writes: u32, site: u32) -> None
                 (address - base) | uncommitted,
                 flight.is_sum,
             )
-    if writes != 0 and not is_known(ref(thread).written, low, high):
+    if not is_known(ref(thread).touched, low, high, writes):
         for i in range(u32(FLIGHTS)):
-            before = thread.written[i]
+            before = thread.touched[i]
             if before.high == low and before.site == site:  # a loop that goes through an array
                 before.high = high
                 return
-        keep(thread.written[thread.next_written % FLIGHTS], low, high, site, 0, 0)
-        thread.next_written += 1
+        keep(thread.touched[thread.next_touched % FLIGHTS], low, high, site, 0, writes)
+        thread.next_touched += 1
 
 
 @detector.export
 def product_fence() -> None:
-    """What was written to registers is seen by products that follow."""
+    """Accesses to registers come before products that follow."""
     thread = state.place.current
     for i in range(u32(FLIGHTS)):
-        thread.written[i].high = 0
-        thread.written[i].low = 0
-    thread.next_written = 0
+        thread.touched[i].high = 0
+        thread.touched[i].low = 0
+    thread.next_touched = 0
+    thread.product_fences = 1
 
 
 # --- products --------------------------------------------------------------------------------------------------------
@@ -165,6 +166,9 @@ def product(
     st = state.place
     if st.active == 0:
         return
+    if st.current.product_fences == 0:
+        st.current.product_fences = 1
+        report(RULE["unfenced"], site, site, st.group, st.tid, 0, 0, 0, 2)
     use(d, d + d_bytes, 1, site)
     in_registers = kind & A_IN_REGISTERS != 0
     if in_registers:

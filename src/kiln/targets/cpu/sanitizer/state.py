@@ -44,11 +44,11 @@ GENERIC = sum(engine.proxy == "generic" for engine in ENGINES)
 assert all(engine.proxy == "generic" for engine in ENGINES[:GENERIC])
 IN_SHARED, IN_GLOBAL, RELEASED_MAPS, MAPS = 1, 2, 4, 8
 """What fences tell of the generic proxy (`orders.view`), as bits: the async proxy, of shared and of global memory; who acquires tensor
-maps; copies that read tensor maps."""
-VIEWS = 2 * GENERIC + 2
+maps; copies of the thread itself that read tensor maps."""
+VIEWS = 2 * GENERIC + 1
 SECTIONS = len(ENGINES) + VIEWS
 """Of a clock, at most: one for each engine, then one for each generic engine as the async proxy sees shared memory, the same of global
-memory, then threads as their tensor maps were released, and as copies see them."""
+memory, then threads as their tensor maps were released."""
 
 
 # accesses: bits of the flags
@@ -151,6 +151,8 @@ class Thread:
     pending_cluster: Ptr[Clock]
     fences: Array[Fence, 2]  # its last one of any scope, and of at least the scope of the GPU
     seen: Array[Ptr[Clock], 2]  # what relaxed reads saw released, within the group and by anyone: a fence acquires it
+    acquired: Ptr[Clock]  # what it knew when it acquired tensor maps last, and which time of its own was released
+    acquired_own: u32
     epoch: Array[u32, len(ENGINES)]  # of what it gives to each engine now; of itself: not used
     groups: Array[u32, len(ENGINES)]  # committed so far
     exited: u32
@@ -160,9 +162,10 @@ class Thread:
     fenced: u32  # it has accessed nothing since a sequentially consistent fence of the GPU's scope
     ring: Array[u32, len(ENGINES) * RING]  # the epoch of each committed group
     flights: Array[Registers, FLIGHTS]  # that products use which are not complete
-    written: Array[Registers, FLIGHTS]  # since the last `wgmma_fence`
+    touched: Array[Registers, FLIGHTS]  # since the last `wgmma_fence`; `is_sum` says that they were written
     next_flight: u32  # the place that is used again if all are taken
-    next_written: u32
+    next_touched: u32
+    product_fences: u32  # whether there was a `wgmma_fence`
 
 
 @struct

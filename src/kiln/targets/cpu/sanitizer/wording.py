@@ -152,11 +152,18 @@ def _in_flight(case: Case) -> Words:
 
 
 def _unfenced(case: Case) -> Words:
+    if case.extra[1] == 2:
+        return (
+            f"{case.me} executes its first wgmma without a fence",
+            "call warpgroup.fence() before the first product",
+            "",
+        )
     registers = "sums" if case.extra[0] else "A in registers"
+    done = "written" if case.extra[1] else "read"
     return (
-        f"{case.me} executes a wgmma whose {registers} it wrote, and no fence orders the two",
-        "call warpgroup.fence() after the registers are written and before the product",
-        "written here",
+        f"{case.me} executes a wgmma whose {registers} it {'wrote' if case.extra[1] else 'read'}, and no fence orders the two",
+        f"call warpgroup.fence() after the registers are {done} and before the product",
+        f"{done} here",
     )
 
 
