@@ -19,6 +19,23 @@ _ARRIVAL = "cluster_arrive, which follows, releases the initialization"
 _TURN = "sync_warp puts lane 0's writes before every arrival, and without one of this round no phase is complete"
 _OWN_ARRIVAL = "lane 0 arrives itself after its writes, and a phase has the arrivals of all lanes"
 _WAITED_BEFORE = "the wait at the start of the row; this one only lets the compiler read the values again"
+_FENCED_BY_CREATE = "create executes the same fence after it has made the mbarriers"
+_ONLY_THE_INDEX = "a release says which buffer it is, by the index; the phase is not used"
+_WARNED = "stores are complete when the kernel is, and the block's memory is not used again; where nobody has waited a warning says so"
+_OTHERS_HAVE_NONE = "the other lanes have given nothing: their groups are empty"
+_TURN_AFTER_BARRIER = (
+    "the barrier before tells every thread of the group that the buffer is free, so any of them may give the turn"
+)
+_ALL_GIVE_THE_TURN = "the turn takes all threads of the group, also the one that has waited for the store"
+_ONE_AT_A_TIME = "by the turns only one group is at the barriers at a time"
+_SAME_BYTES = "all lanes write the same bytes, and the warp's barrier follows"
+_SAME_LANE = "the lane that is elected is always the same one: what it did before comes before its edit"
+_PUBLISHED_BY_ALL = "the lane that edits the map takes part in publishing it, which is done by the whole warp"
+_NEXT_BARRIER = "the barrier of the next round: the warp that waited for both copies comes to it after that"
+_UPDATE_WAITS = (
+    "update_tensormap commits what the warp has stored and waits for it; after the last round nothing follows"
+)
+_WRITTEN_AGAIN = "what follows writes the shared memory again; in the kernel nobody reads what was stored"
 _NEXT_ROUND = "the barrier before it: only thread 0 reads after that, and what it writes next it writes itself"
 _TIMES_ZERO = "where A keeps what the step before left B is zero, and rows that no step loads are not stored"
 
@@ -29,6 +46,9 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
         ("sync_threads() (4)", "deleted"): _NEXT_ROUND,
         ("sync_threads() (4)", "only the warp"): _NEXT_ROUND,
     },
+    "bulk_store": {
+        ("cp_async_bulk_wait_group(0)", "only until all is read"): _WRITTEN_AGAIN,
+    },
     "copy_ring": {
         ("mbarrier_init_fence()", "deleted"): _ONE_BLOCK,
         ("cp_async_commit_group()", "deleted"): _NEVER_READ,
@@ -38,6 +58,70 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
     "cluster_ring": {
         ("cluster_arrive()", "relaxed"): _FENCED,
         ("mbarrier_init_fence()", "deleted"): _ARRIVAL,
+    },
+    "hopper_attention": {
+        ("producer_k.tail()", "deleted"): _ALL_READ,
+        ("producer_v.tail()", "deleted"): _ALL_READ,
+    },
+    "hopper_cooperative": {
+        ("producer.tail()", "deleted"): _ALL_READ,
+        ("storing.producer_tail()", "deleted"): _WARNED,
+    },
+    "hopper_copies": {
+        ("with elect_one(): cute.arch.cp_async_bulk_commit_group()", "by all lanes"): _OTHERS_HAVE_NONE,
+    },
+    "hopper_groups": {
+        ("with elect_one(): cpasync.copy_tensormap(load_a, edited)", "by all lanes"): _SAME_BYTES,
+        ("with elect_one(): cpasync.copy_tensormap(store_c, edited + 16)", "by all lanes"): _SAME_BYTES,
+        ("with elect_one(): cute.arch.cp_async_bulk_wait_group(0, read=True)", "by all lanes"): _OTHERS_HAVE_NONE,
+        ("with elect_one(): cute.arch.cp_async_bulk_commit_group()", "by all lanes"): _OTHERS_HAVE_NONE,
+        ("with elect_one(): cute.arch.cp_async_bulk_wait_group(0)", "by all lanes"): _OTHERS_HAVE_NONE,
+        ("sync_warp()", "deleted"): _SAME_LANE,
+        ("sync_warp() (2)", "deleted"): _PUBLISHED_BY_ALL,
+        ("sync_warp() (3)", "deleted"): _SAME_LANE,
+        ("sync_warp() (4)", "deleted"): _SAME_LANE,
+        ("sync_warp() (4)", "one statement later"): _SAME_LANE,
+        ("sync_warp() (5)", "deleted"): _PUBLISHED_BY_ALL,
+        ("cp_async_bulk_wait_group(0)", "deleted"): _WARNED,
+        ("cp_async_bulk_wait_group(0)", "leaves one more group"): _WARNED,
+        ("cp_async_bulk_wait_group(0)", "only until all is read"): _WARNED,
+    },
+    "hopper_groups_gmem": {
+        ("manager.fence_tensormap_initialization()", "deleted"): _SAME_LANE,
+        ("with elect_one(): cute.arch.cp_async_bulk_commit_group()", "by all lanes"): _OTHERS_HAVE_NONE,
+        ("cp_async_bulk_commit_group()", "deleted"): _UPDATE_WAITS,
+        ("cp_async_bulk_wait_group(0, read=True)", "deleted"): _UPDATE_WAITS,
+        ("cp_async_bulk_wait_group(0, read=True)", "leaves one more group"): _UPDATE_WAITS,
+        ("sync_threads() (2)", "deleted"): _NEXT_BARRIER,
+        ("sync_threads() (2)", "only the warp"): _NEXT_BARRIER,
+    },
+    "hopper_multicast": {
+        ("pipe.producer_commit(fill)", "deleted"): _BYTES_SAY,
+        ("pipe.producer_commit(fill)", "one statement earlier"): _BYTES_SAY,
+    },
+    "hopper_pingpong": {
+        ("pipe.producer_commit(fill)", "deleted"): _BYTES_SAY,
+        ("pipe.producer_commit(fill)", "one statement earlier"): _BYTES_SAY,
+        ("pipe.producer_tail(fill)", "deleted"): _ALL_READ,
+        ("turning = CooperativeGroup(Agent.Thread, GROUP)", "one arrival fewer"): _TURN_AFTER_BARRIER,
+        ("with elect_one(): cute.arch.cp_async_bulk_commit_group()", "by all lanes"): _OTHERS_HAVE_NONE,
+        ("written = NamedBarrier(barrier_id=2 + group, num_threads=GROUP)", "the same for all"): _ONE_AT_A_TIME,
+        ("written.arrive_and_wait() (2)", "arrives without waiting"): _ALL_GIVE_THE_TURN,
+        ("written.arrive_and_wait() (2)", "deleted"): _ALL_GIVE_THE_TURN,
+    },
+    "hopper_reduction": {
+        ("cluster_arrive()", "relaxed"): _FENCED,
+        ("with elect_one(): cute.arch.cp_async_bulk_commit_group()", "by all lanes"): _OTHERS_HAVE_NONE,
+    },
+    "hopper_roles": {
+        ("pipeline_init_arrive()", "deleted"): _FENCED_BY_CREATE,
+        ("producer.tail()", "deleted"): _ALL_READ,
+        ("stage.commit()", "deleted"): _BYTES_SAY,
+        ("stage.commit()", "one statement earlier"): _BYTES_SAY,
+        (
+            "before = make_pipeline_state(PipelineUserType.Consumer, STAGES)",
+            "starts in the other phase",
+        ): _ONLY_THE_INDEX,
     },
     "library_rows": {
         ("rows.kernel.again: cp_async_wait_group(0)", "deleted"): _WAITED_BEFORE,

@@ -1,7 +1,7 @@
 """The mutation corpus: every synchronizing statement of some kernels, deleted or weakened, one at a time.
 
     python tests/helpers/mutation.py --save      # all of it into docs/data/mutants.md: some minutes
-    python tests/helpers/mutation.py -v ring     # of the programs with "ring" in their name, with what was found
+    python tests/helpers/mutation.py -v ring     # of the programs with "ring" in their name, with what was found; --save: the others' lines stay
 
 The programs are the files in `mutants`. One that names a `LIBRARY` mutates those modules of Kiln's kernels, from their source as
 it is, and runs the library with them. In one that says `GUARDS = True` comparisons that guard accesses, predicates of copies and
@@ -47,15 +47,46 @@ SYNCHRONIZING = {
     "producer_acquire", "producer_commit", "producer_tail", "consumer_wait", "consumer_release", "advance", "commit", "release",
     "tail", "acquire_and_advance", "wait_and_advance", "pipeline_init_arrive", "pipeline_init_wait", "wait", "arrive",
     "arrive_and_wait", "sync", "NamedBarrier", "cluster_arrive_relaxed", "griddepcontrol_wait",
+    "fence", "commit_group", "wait_group", "fence_tma_desc_release", "fence_tma_desc_acquire", "cp_fence_tma_desc_release",
+    "fence_tensormap_initialization", "fence_tensormap_update",
 }  # fmt: skip
 ARRIVALS = {
     "barrier_arrive", "mbarrier_arrive", "cp_async_mbarrier_arrive_noinc", "cluster_arrive", "producer_commit", "commit",
-    "consumer_release", "release", "arrive",
+    "consumer_release", "release", "arrive", "commit_group", "cp_async_bulk_commit_group",
 }  # fmt: skip
 WAITS = {
     "sync_threads", "sync_warp", "barrier", "mbarrier_wait", "cp_async_wait_group", "cluster_wait", "producer_acquire",
-    "consumer_wait", "wait", "arrive_and_wait", "sync",
+    "consumer_wait", "wait", "arrive_and_wait", "sync", "fence", "wait_group", "cp_async_bulk_wait_group",
 }  # fmt: skip
+OTHERS = {"allocate_tensor", "copy", "make_pipeline_state", "set"}
+"""What is not deleted, but may be changed."""
+
+_BLOCK = "cute.arch.block_idx_in_cluster()"
+_BYTES = ("half the bytes", "{} // 2"), ("more bytes", "{} + 16")
+_GROUPS = (("leaves one more group", "{} + 1"),)
+ARGUMENTS: dict[tuple[str, int | str], tuple[tuple[str, str], ...]] = {
+    ("", "tx_count"): _BYTES,
+    ("", "mcast_mask"): (
+        ("without this block", f"({{}}) & ~(1 << {_BLOCK})"),
+        ("to one block more", f"({{}}) | (1 << (({_BLOCK} + 1) % cute.arch.cluster_size()))"),
+    ),
+    ("CooperativeGroup", 1): (("one more arrival", "{} + 1"), ("one arrival fewer", "{} - 1")),
+    ("NamedBarrier", "num_threads"): (("for a warp fewer", "{} - 32"),),
+    ("NamedBarrier", "barrier_id"): (("the same for all", "1"),),
+    ("allocate_tensor", 2): (("16 bytes further", "16 * bool({receiver}.allocate(16, 16))"),),
+    ("allocate_tensor", 3): (("with another swizzle", "cute.make_swizzle(1, 4, 3)"),),
+    ("cp_async_bulk_wait_group", 0): (*_GROUPS, ("only until all is read", "{}, read=True")),
+    ("cp_async_wait_group", 0): _GROUPS,
+    ("fence_proxy", 0): (("of global memory", "'async.global'"),),
+    ("mbarrier_arrive_and_expect_tx", 1): _BYTES,
+    ("mbarrier_arrive_and_expect_tx", "bytes"): _BYTES[:1],
+    ("mbarrier_expect_tx", 1): _BYTES,
+    ("mbarrier_expect_tx", "bytes"): _BYTES[:1],
+    ("mbarrier_wait", 1): (("for the other phase", "({}) ^ 1"),),
+    ("set", 1): (("never", "True"),),
+    ("wait_group", 0): _GROUPS,
+}
+"""(What is called, or any; which argument) -> changes, and for each what takes the argument's place."""
 
 EQUIVALENT: dict[str, dict[tuple[str, str], str]] = EQUIVALENCES
 """Program -> (statement, change) -> what still implies the order that the change took away."""
@@ -142,11 +173,17 @@ def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
 def _mutants_of(
     program: str, text: str, body: list[ast.stmt], index: int, statement: ast.stmt, seen: dict[str, int]
 ) -> Iterator[Mutant]:
+    if isinstance(statement, ast.With) and "elect_one" in ast.unparse(statement.items[0]):
+        yield _by_all(program, text, statement, seen)
     value = getattr(statement, "value", None)
     if not isinstance(statement, (ast.Expr, ast.Assign)) or not isinstance(value, ast.Call):
         return
     name = _called(value)
-    if not _is_sync(statement) or (name == "release" and library_of(program)):  # the library's own, of registers
+    if name == "release" and library_of(program):  # the library's own, of registers
+        return
+    mutable = _is_sync(statement) or (name in OTHERS and not library_of(program))
+    weaker = list(_weaker(value, name)) if mutable else []
+    if not weaker and not _is_sync(statement):
         return
     shown = re.sub(r"\b(cute\.)?arch\.|\bpipeline\.", "", ast.unparse(statement))
     seen[shown] = seen.get(shown, 0) + 1
@@ -155,9 +192,9 @@ def _mutants_of(
     def made(change: str, edit: Callable[[], str]) -> Mutant:
         return Mutant(program, statement.lineno, shown, change, edit())
 
-    if isinstance(statement, ast.Expr):
+    if isinstance(statement, ast.Expr) and _is_sync(statement):
         yield made("deleted", lambda: _replaced(text, statement, "pass"))
-    for change, new in _weaker(value, name):
+    for change, new in weaker:
         replaced = ast.unparse(statement).replace(ast.unparse(value), new)
         yield made(change, lambda replaced=replaced: _replaced(text, statement, replaced))
     if name in ARRIVALS and index and _accesses(body[index - 1]):
@@ -165,6 +202,18 @@ def _mutants_of(
     after = body[index + 1] if index + 1 < len(body) else None
     if name in WAITS and after is not None and _accesses(after):
         yield made("one statement later", lambda: _swapped(text, statement, after))
+
+
+def _by_all(program: str, text: str, elected: ast.With, seen: dict[str, int]) -> Mutant:
+    """What one lane was elected for, done by all of them."""
+    shown = f"with {ast.unparse(elected.items[0]).replace('cute.arch.', '')}: {ast.unparse(elected.body[0])}".partition(
+        "\n"
+    )[0]
+    seen[shown] = seen.get(shown, 0) + 1
+    shown += f" ({seen[shown]})" if seen[shown] > 1 else ""
+    lines = text.splitlines(keepends=True)
+    lines[elected.lineno - 1] = " " * elected.col_offset + "if True:\n"
+    return Mutant(program, elected.lineno, shown, "by all lanes", "".join(lines))
 
 
 def _unguarded(program: str, text: str, function: ast.FunctionDef) -> Iterator[Mutant]:
@@ -230,21 +279,25 @@ def _is_sync(statement: ast.stmt) -> bool:
 def _accesses(statement: ast.stmt) -> bool:
     """Whether a statement that can change places with another one may access memory."""
     plain = isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign)) and not _is_sync(statement)
-    return plain and bool(re.search(r"\[|\b(autovec_)?copy\(|\.(load|store|fetch)\(|bulk_", ast.unparse(statement)))
+    return plain and bool(
+        re.search(r"\[|\b(autovec_)?copy\(|\bgemm\(|\.(load|store|fetch)\(|bulk_", ast.unparse(statement))
+    )
 
 
 def _weaker(call: ast.Call, name: str) -> Iterator[tuple[str, str]]:
     """(what changes, the new expression) for each way to weaken a call."""
     text = ast.unparse(call)
     receiver = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-    if name == "CooperativeGroup":
-        kind, count = (ast.unparse(a) for a in call.args)
-        yield "one more arrival", f"{receiver}.CooperativeGroup({kind}, {count} + 1)"
-        yield "one arrival fewer", f"{receiver}.CooperativeGroup({kind}, {count} - 1)"
-    if name == "NamedBarrier":
-        yield "for a warp fewer", re.sub(r"num_threads=([^,)]*)", r"num_threads=\1 - 32", text)
+    arguments = {**dict(enumerate(call.args)), **{k.arg: k.value for k in call.keywords if k.arg}}
+    for place, argument in arguments.items():
+        old = ast.unparse(argument)
+        for change, new in ARGUMENTS.get((name, place), ()) or ARGUMENTS.get(("", place), ()):
+            if _applies(change, old, text):
+                yield change, _with(call, place, new.format(old, receiver=receiver))
     if name in ("acquire_and_advance", "wait_and_advance"):
         yield "without waiting", f"({receiver}.current_handle(), {receiver}.advance())[0]"
+    if name == "advance" and len(call.args) < 2:  # of a pipeline's state
+        yield "twice", f"({text}, {text})"
     if name == "arrive_and_wait":
         yield "arrives without waiting", f"{receiver}.arrive()"
     if name == "sync_threads":
@@ -252,36 +305,57 @@ def _weaker(call: ast.Call, name: str) -> Iterator[tuple[str, str]]:
     if name == "barrier":
         yield "arrives without waiting", text.replace("arch.barrier(", "arch.barrier_arrive(")
         yield "for half the threads", text.replace("number_of_threads=64", "number_of_threads=32")
-    if name == "mbarrier_wait":
-        pointer, phase = (ast.unparse(a) for a in call.args)
-        yield "for the other phase", f"{receiver}.mbarrier_wait({pointer}, ({phase}) ^ 1)"
     if name == "mbarrier_arrive":
         yield "relaxed", text[:-1] + ", relaxed=True)"
+    if name == "mbarrier_arrive_and_expect_tx":
+        yield "no bytes", f"{receiver}.mbarrier_arrive({ast.unparse(call.args[0])})"
     if name == "mbarrier_init":
         count, word = (2, "two arrivals") if ast.unparse(call.args[1]) == "1" else (1, "one arrival")
         yield f"expects {word}", f"{receiver}.mbarrier_init({ast.unparse(call.args[0])}, {count})"
-    if name == "cp_async_wait_group":
-        yield "leaves one more group", f"{receiver}.cp_async_wait_group({ast.unparse(call.args[0])} + 1)"
+    if name == "make_pipeline_state":
+        other = {"Producer": "Consumer", "Consumer": "Producer"}
+        yield "starts in the other phase", re.sub("Producer|Consumer", lambda found: other[found[0]], text)
     if name == "cp_async_mbarrier_arrive_noinc":
         yield "arrives at once", text.replace(name, "mbarrier_arrive")
     if name == "cluster_arrive":
         yield "relaxed", text.replace("cluster_arrive", "cluster_arrive_relaxed")
     if name == "fence_acq_rel_gpu":
         yield "only the block", text.replace("_gpu", "_cta")
+    if name == "copy" and re.match(
+        r"(store|add).* to\w*\[None, ", ", ".join(map(ast.unparse, call.args[:1] + call.args[2:]))
+    ):
+        yield "to the tile before", _before(call)
     for keyword in call.keywords:
         if keyword.arg == "sem":
             yield "relaxed", text.replace(ast.unparse(keyword.value), "'relaxed'")
-        if keyword.arg == "tx_count":
-            old = ast.unparse(keyword)
-            yield "half the bytes", text.replace(old, f"{old} // 2")
-            yield "more bytes", text.replace(old, f"{old} + 16")
         if keyword.arg == "scope" and ast.unparse(keyword.value) == "'gpu'":
             yield "only the block", text.replace("'gpu'", "'cta'")
-        if keyword.arg == "bytes" and name in ("mbarrier_arrive_and_expect_tx", "mbarrier_expect_tx"):
-            yield "half the bytes", text.replace(ast.unparse(keyword.value), f"{ast.unparse(keyword.value)} // 2")
-    if name in ("mbarrier_arrive_and_expect_tx", "mbarrier_expect_tx") and len(call.args) > 1:
-        old = ast.unparse(call.args[1])
-        yield "half the bytes", text.replace(f", {old}", f", {old} // 2")
+
+
+def _applies(change: str, old: str, text: str) -> bool:
+    """Whether what takes the place of an argument is something else, and weaker."""
+    if change == "the same for all":
+        return not old.isdigit()  # the number of the barrier depends on who it is
+    if change == "to one block more":
+        return not old.isdigit()  # those of a cluster of two name both
+    if change == "never":
+        return "ACCUMULATE" in text and old == "False"
+    if change == "16 bytes further":
+        return old == "1024"
+    return change != "only until all is read" or "read=" not in text
+
+
+def _with(call: ast.Call, place: int | str, new: str) -> str:
+    """A call with another argument in one's place."""
+    shown = [new if number == place else ast.unparse(argument) for number, argument in enumerate(call.args)]
+    shown += [f"{k.arg}={new if k.arg == place else ast.unparse(k.value)}" for k in call.keywords]
+    return f"{ast.unparse(call.func)}({', '.join(shown)})"
+
+
+def _before(copy: ast.Call) -> str:
+    """A copy to `to[None, tile]`, one tile before: the first one is at a negative coordinate."""
+    start, tile = ast.unparse(copy.args[2])[:-1].split("None, ", 1)
+    return _with(copy, 2, f"{start}None, {tile} - 1]")
 
 
 def _lines(statement: ast.stmt) -> tuple[int, int]:
@@ -400,25 +474,32 @@ def judge(mutant: Mutant, folder: Path, number: int, seeds: tuple[int, ...] = SE
     return Verdict(mutant, "missed", "the result is wrong" if False in results else "the result is right")
 
 
-def table(verdicts: list[Verdict]) -> str:
-    """The verdicts as Markdown."""
-    lines = ["| program | line | statement | change | outcome | by |", "|---|---|---|---|---|---|"]
-    for verdict in verdicts:
-        m = verdict.mutant
-        lines.append(
-            f"| {m.program} | {m.line} | `{m.statement}` | {m.change} | {verdict.outcome} | {verdict.reason} |"
-        )
-    return "\n".join(lines)
+def row(verdict: Verdict) -> str:
+    """A verdict as a line of the table, in Markdown."""
+    m = verdict.mutant
+    return f"| {m.program} | {m.line} | `{m.statement}` | {m.change} | {verdict.outcome} | {verdict.reason} |"
 
 
-def summary(verdicts: list[Verdict]) -> str:
-    """How many mutants of each program, as Markdown."""
-    lines = ["| program | mutants | detected | equivalent | missed |", "|---|---|---|---|---|"]
-    for program in [*dict.fromkeys(v.mutant.program for v in verdicts), ""]:
-        of = [v.outcome for v in verdicts if not program or v.mutant.program == program]
+def recorded() -> list[str]:
+    """The lines of the record, of programs that there are."""
+    return [line for line in RECORD.read_text().splitlines() if line.count(" | ") > 4 and _of(line)[0] in programs()]
+
+
+def _of(line: str) -> tuple[str, str]:
+    """The program and the outcome of a line."""
+    return line.split(" | ")[0][2:], line.rsplit(" | ", 2)[1]
+
+
+def tables(lines: list[str]) -> str:
+    """How many mutants of each program, and all of them, as Markdown."""
+    outcomes = [_of(line) for line in lines]
+    counts = ["| program | mutants | detected | equivalent | missed |", "|---|---|---|---|---|"]
+    for program in [*dict.fromkeys(program for program, _ in outcomes), ""]:
+        of = [outcome for name, outcome in outcomes if not program or name == program]
         cells = [str(n) for n in (len(of), *(of.count(kind) for kind in ("detected", "equivalent", "missed")))]
-        lines.append("| " + " | ".join([program, *cells] if program else [f"**{c}**" for c in ("all", *cells)]) + " |")
-    return "\n".join(lines)
+        counts.append("| " + " | ".join([program, *cells] if program else [f"**{c}**" for c in ("all", *cells)]) + " |")
+    head = ["", "| program | line | statement | change | outcome | by |", "|---|---|---|---|---|---|"]
+    return "\n".join([*counts, *head, *lines])
 
 
 def main(words: list[str]) -> int:
@@ -442,10 +523,13 @@ def main(words: list[str]) -> int:
                 verdicts.append(verdict)
                 if verbose:
                     print(f"{verdict.outcome:10} {mutant.name}: {verdict.reason}", flush=True)
-    text = f"{summary(verdicts)}\n\n{table(verdicts)}"
-    print(text)
-    if "--save" in words and not wanted:
-        RECORD.write_text(f"# The mutation corpus\n\n<!-- {WRITTEN} -->\n\n{text}\n")
+    lines = [row(verdict) for verdict in verdicts]
+    print(tables(lines))
+    if "--save" in words:
+        ran = {verdict.mutant.program for verdict in verdicts}
+        others = [line for line in recorded() if _of(line)[0] not in ran] if wanted else []
+        whole = tables(sorted(lines + others, key=lambda line: _of(line)[0]))  # those of a program stay in order
+        RECORD.write_text(f"# The mutation corpus\n\n<!-- {WRITTEN} -->\n\n{whole}\n")
     counts = {kind: sum(v.outcome == kind for v in verdicts) for kind in ("detected", "equivalent", "missed")}
     print(f"\n{len(verdicts)} mutants: {counts}; false alarms on originals: {false_alarms}")
     return int(bool(counts["missed"] or false_alarms))
