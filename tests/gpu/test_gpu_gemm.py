@@ -144,3 +144,57 @@ def test_offsets_past_32_bits():
     b = operand(64, 128, torch.float16, "N")
     check(kernels.gemm(a, b), a, b, 1e-3)
     del wide
+
+
+HOPPER = [
+    ((128, 256), (2, 1), False), ((128, 256), (1, 2), False), ((256, 128), (1, 2), False), ((128, 192), (2, 1), False),
+    ((128, 192), (2, 1), True), ((128, 128), (2, 1), True), ((128, 128), (2, 2), True), ((64, 256), (2, 1), True), ((64, 64), (1, 1), True),
+]  # fmt: skip
+
+
+def hopper(tile, cluster, pingpong, dtype=torch.float16, stages=3):
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("warp groups multiply on sm_90a alone")
+    width = torch.empty((), dtype=dtype).element_size()
+    return kernels.HopperTiling((*tile, 128 // width), cluster, stages, 4, pingpong)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(4096, 4096, 1024), (1000, 520, 264), (3, 8, 8), (2100, 1304, 72)])
+@pytest.mark.parametrize(("tile", "cluster", "pingpong"), HOPPER)
+def test_warp_groups(m, n, k, tile, cluster, pingpong):
+    a, b = operand(m, k, torch.float16, "N"), operand(k, n, torch.float16, "T")
+    plan = hopper(tile, cluster, pingpong)
+    got = kernels.gemm(a, b, plan=plan)
+    check(got, a, b, TOLERANCE[torch.float16])
+    for _ in range(20):
+        assert torch.equal(kernels.gemm(a, b, plan=plan), got)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("pingpong", [False, True])
+def test_layouts_of_warp_groups(layout, pingpong):
+    a, b = operand(1000, 264, torch.bfloat16, layout[0], (3,)), operand(264, 520, torch.bfloat16, layout[1])
+    check(kernels.gemm(a, b, plan=hopper((128, 128), (2, 1), pingpong)), a, b, TOLERANCE[torch.bfloat16])
+
+
+@pytest.mark.parametrize("pingpong", [False, True])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn, torch.float8_e5m2])
+def test_bytes_of_warp_groups(dtype, pingpong):
+    a, b = operand(1000, 4112, dtype, "N"), operand(4112, 528, dtype, "T")
+    plan = hopper((64, 128) if pingpong else (128, 128), (2, 1), pingpong, dtype)
+    check(kernels.gemm(a, b, plan=plan), a, b, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("pingpong", [False, True])
+def test_what_follows_warp_groups(pingpong):
+    m, n = 1000, 520
+    a, b = operand(m, 264, torch.bfloat16, "N"), operand(264, n, torch.bfloat16, "T")
+    c, bias, gate = (torch.randn(shape, device="cuda").to(torch.bfloat16) for shape in ((m, n), (n,), (m, 1)))
+    got = kernels.gemm(
+        a, b, alpha=0.5, beta=2.0, c=c, bias=bias, activation="silu", epilogue=lambda v, g: v * g, extras=[gate],
+        out_dtype=torch.float32, plan=hopper((128, 128), (2, 1), pingpong),
+    )  # fmt: skip
+    wanted = (
+        torch.nn.functional.silu(0.5 * (a.double() @ b.double()) + 2.0 * c.double() + bias.double()) * gate.double()
+    )
+    torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-3)

@@ -20,8 +20,8 @@ ATOM_M = 64
 """Rows of the product of a warp group."""
 _SPANS = (128, 64, 32)
 """Bytes of a row in shared memory that the copy engine and the tensor cores know a swizzle for."""
-_SUMS = 128
-"""Sums a thread has registers for while it multiplies, and twice as many with a bit less of everything else."""
+MOST_SUMS = 192
+"""A thread has registers for."""
 _FOLLOWED = 32
 """Columns at a time where other arrays and functions follow the sums."""
 _BARRIERS = 1024
@@ -108,8 +108,8 @@ class HopperTiling:
             f"{self}: each block of a cluster loads {across[0]} rows of A and {across[1]} of B for all: multiples of 8",
         )
         arrays.require(
-            self.sums(promoted) <= 3 * _SUMS // 2,
-            f"{self}: a thread has {self.sums(promoted)} sums, and registers for {3 * _SUMS // 2}",
+            self.sums(promoted) <= MOST_SUMS,
+            f"{self}: a thread has {self.sums(promoted)} sums, and registers for {MOST_SUMS}",
             hint="a smaller tile" if self.sharers == 2 else "a smaller tile, or pingpong=False",
         )
         used = self.smem_bytes(bits, out_dtype.width)
