@@ -69,7 +69,7 @@ class Epilogue:
         cute.copy(write, write.retile(rounded), writer.partition_D(own))
         arch.fence_proxy("async.shared", space="cta")
         self.barrier.arrive_and_wait()
-        if thread < 32:
+        if self.leads():
             pieces = cute.local_tile(self.out, (ROWS, self.of.dim_v), (None, 0, None, None))
             from_, to = cpasync.tma_partition(
                 self.store, 0, cute.make_layout(1), cute.group_modes(self.tile, 0, 2), cute.group_modes(pieces, 0, 2)
@@ -78,9 +78,14 @@ class Epilogue:
             cute.copy(self.store, from_[None, self.group], to[None, place, head, batch])
             self.stores.producer_commit()
 
+    def leads(self) -> Any:
+        """Whether this is the warp that stores. ptxas has to see that it is the same in all threads of a warp, or else it takes the
+        products after it for ones that a part of a warp may come to."""
+        return arch.make_warp_uniform(arch.warp_idx()) % 4 == 0
+
     @cute.jit
     def wait_for_store(self):
         """Until shared memory that is being stored has been read, in all threads of the warp group."""
-        if only_here(arch.thread_idx()[0]) % GROUP < 32:
+        if self.leads():
             self.stores.producer_tail()
         self.barrier.arrive_and_wait()

@@ -70,11 +70,14 @@ class Softmax:
 
     def powers(self) -> None:
         """Scores to powers, relative to the largest score of their row so far. What was summed of them before is scaled, O not yet."""
+        # Of each row the even and the odd columns by themselves: four chains of instructions that do not wait for each other.
+        chains = [(c, half) for half in range(ROWS) for c in range(2)]
+        found = {chain: self.scores[(*chain, 0), 0, 0] for chain in chains}
+        for n in range(1, self.pairs):
+            for chain in chains:
+                found[chain] = arch.fmax(found[chain], self.scores[(*chain, n), 0, 0])
         for half in range(ROWS):
-            highest = arch.fmax(self.scores[(0, half, 0), 0, 0], self.scores[(1, half, 0), 0, 0])
-            for n in range(1, self.pairs):
-                for c in range(2):
-                    highest = arch.fmax(highest, self.scores[(c, half, n), 0, 0])
+            highest = arch.fmax(found[0, half], found[1, half])
             for distance in (1, 2):
                 highest = arch.fmax(highest, arch.shuffle_sync_bfly(highest, offset=distance))
             before = self.lowered[half]
