@@ -24,6 +24,7 @@ from .bulk_copy import (
     CopyReduceBulkS2SOp,
 )
 from .common import LoadCacheMode
+from .im2col import make_im2col_tma_atom
 from .tensor_map_updates import (
     copy_tensormap,
     cp_fence_tma_desc_release,
@@ -40,6 +41,9 @@ from .tma_atom import (
     prefetch_descriptor,
 )
 from .tma_ops import (
+    CopyBulkTensorIm2ColG2SMulticastOp,
+    CopyBulkTensorIm2ColG2SOp,
+    CopyBulkTensorIm2ColS2GOp,
     CopyBulkTensorTileG2SMulticastOp,
     CopyBulkTensorTileG2SOp,
     CopyBulkTensorTileS2GOp,
@@ -49,11 +53,12 @@ from .tma_ops import (
 from .tma_partition import tma_partition
 
 __all__ = [
-    "CopyBulkG2SMulticastOp", "CopyBulkG2SOp", "CopyBulkS2GOp", "CopyBulkS2SOp", "CopyBulkTensorTileG2SMulticastOp",
+    "CopyBulkG2SMulticastOp", "CopyBulkG2SOp", "CopyBulkS2GOp", "CopyBulkS2SOp",
+    "CopyBulkTensorIm2ColG2SMulticastOp", "CopyBulkTensorIm2ColG2SOp", "CopyBulkTensorIm2ColS2GOp", "CopyBulkTensorTileG2SMulticastOp",
     "CopyBulkTensorTileG2SOp", "CopyBulkTensorTileS2GOp", "CopyDsmemStoreOp", "CopyG2SOp", "CopyReduceBulkS2GOp",
     "CopyReduceBulkS2SOp", "CopyReduceBulkTensorTileS2GOp", "LoadCacheMode", "ReductionKind", "ReductionOp", "TmaInfo",
     "copy_tensormap", "cp_fence_tma_desc_release", "create_tma_multicast_mask", "fence_tma_desc_acquire", "fence_tma_desc_release",
-    "make_tiled_tma_atom", "make_tiled_tma_atom_A", "make_tiled_tma_atom_B", "prefetch_descriptor", "tma_partition",
+    "make_im2col_tma_atom", "make_tiled_tma_atom", "make_tiled_tma_atom_A", "make_tiled_tma_atom_B", "prefetch_descriptor", "tma_partition",
     "update_tma_descriptor",
 ]  # fmt: skip
 

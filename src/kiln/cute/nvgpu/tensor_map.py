@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd, prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _RANK = 5
 """Modes a map has at most."""
-_BOX = 256
+BOX = 256
 """Elements a box has at most in a mode."""
 _UNIT = 16
 """Bytes that strides and rows of boxes are multiples of."""
@@ -73,10 +73,17 @@ class TensorMapFacts:
     ratio: tuple[int, int]
     """Bits of an element of the tensor and of one of the map, in lowest terms: coordinates of mode 0 are scaled by it."""
 
+    im2col: ClassVar[bool] = False
+    """Whether its boxes are pixels of images."""
+
     @property
     def rank(self) -> int:
         """How many coordinates a copy takes."""
-        return len(self.box)
+        return len(self.modes)
+
+    def place(self, coordinates: list[Any], images: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
+        """What a copy takes for an element of the coordinate tensor: the coordinates of its box, and offsets of pixels."""
+        return coordinates, []
 
     @property
     def bytes(self) -> int:
@@ -121,7 +128,7 @@ def describe(
     own = dtype if internal_type is None else internal_type
     element, wide, narrow = element_kind(own, tensor), element_bits(dtype), element_bits(own)
     ratio = (wide // gcd(wide, narrow), narrow // gcd(wide, narrow))
-    plain, swizzle = _taken_apart(smem_layout, tile, tensor)
+    plain, swizzle = taken_apart(smem_layout, tile, tensor)
     kind = swizzle_kind(swizzle, tensor)
     groups = _merged(_run(tensor, plain, tile), tensor, ratio, SWIZZLES[kind] * 8 // narrow)
     inside = {mode for group in groups for mode, _ in group}
@@ -135,12 +142,12 @@ def describe(
     values = prod(box)
     box[0] = box[0] * ratio[0] // ratio[1]
     modes = tuple(tuple(mode for mode, _ in group) for group in groups)
-    facts = TensorMapFacts(element, narrow, kind, modes, _shared_out(box, multicast, tensor), values, ratio)
+    facts = TensorMapFacts(element, narrow, kind, modes, shared_out(box, multicast, tensor), values, ratio)
     _check_box(facts, tensor)
     return facts
 
 
-def _taken_apart(layout: Any, tile: Layout, tensor: Any) -> tuple[Layout, Swizzle]:
+def taken_apart(layout: Any, tile: Layout, tensor: Any) -> tuple[Layout, Swizzle]:
     """The layout of a tile in shared memory and its swizzle; modes past those of the tile (stages) do not count."""
     swizzle = Swizzle(0, 4, 3)
     if isinstance(layout, ComposedLayout):
@@ -224,7 +231,7 @@ def _merged(
             group = groups[-1]
             first, before = group[0][0], group[-1]
             length = prod(e for _, e in group)
-            limit = min(_BOX, span or _BOX) * ratio[1] // ratio[0] if len(groups) == 1 else _BOX
+            limit = min(BOX, span or BOX) * ratio[1] // ratio[0] if len(groups) == 1 else BOX
             # past the end of a mode there is nothing: it is one with the next only if the tile has all of it
             whole = isinstance(shapes[before[0]], int) and shapes[before[0]] == before[1]
             step = strides[first]
@@ -240,7 +247,7 @@ def is_same(leaf: Any, number: int) -> bool:
     return isinstance(leaf, int) and leaf == number
 
 
-def _shared_out(box: list[int], multicast: int, tensor: Any) -> tuple[int, ...]:
+def shared_out(box: list[int], multicast: int, tensor: Any) -> tuple[int, ...]:
     """The part of a box that each of so many blocks copies: outer modes are cut first."""
     box, left = list(box), multicast
     for i in reversed(range(len(box))):
@@ -259,12 +266,17 @@ def _shared_out(box: list[int], multicast: int, tensor: Any) -> tuple[int, ...]:
 def _check_box(facts: TensorMapFacts, tensor: TracedTensor) -> None:
     """Refuse boxes that the driver would refuse."""
     for i, extent in enumerate(facts.box):
-        if extent > _BOX:
+        if extent > BOX:
             raise refuse(
-                f"a box has at most {_BOX} elements in each mode, and mode {i} of {facts.box} has {extent}",
+                f"a box has at most {BOX} elements in each mode, and mode {i} of {facts.box} has {extent}",
                 tensor,
                 "take a smaller tile, or a layout in shared memory that breaks the mode up",
             )
+    check_rows(facts, tensor)
+
+
+def check_rows(facts: TensorMapFacts, tensor: TracedTensor) -> None:
+    """Refuse rows of boxes that the driver would refuse, or that lie in shared memory otherwise than the layout of the tile says."""
     row = facts.box[0] * facts.bits
     if row % (8 * _UNIT):
         raise refuse(

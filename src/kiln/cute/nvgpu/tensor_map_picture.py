@@ -85,7 +85,7 @@ def atom_svg(x: Any, *, title: str | None = None) -> str | None:
     """The picture of a `TmaInfo`, or of the atom of one: without its tile the map and the shared memory of a box. None for others."""
     atom = getattr(x, "atom", x)
     facts = getattr(getattr(atom, "trait", None), "facts", None)
-    if not isinstance(facts, TensorMapFacts):
+    if not isinstance(facts, TensorMapFacts) or facts.im2col:
         return None
     tile, smem = getattr(x, "tile", None), getattr(x, "smem_layout", None)
     shape = x.tma_tensor.shape if tile is not None else None

@@ -60,6 +60,13 @@ def update_tma_descriptor(
     trait = tma_trait(tma_atom, "update_tma_descriptor")
     tensor = memory(gmem_tensor, "the tensor of a tensor map", AddressSpace.gmem)
     where = _map_pointer(tma_desc_ptr, "update_tma_descriptor", AddressSpace.smem, AddressSpace.gmem)
+    if trait.facts.im2col:
+        raise error(
+            DSLUserCodeTypeError,
+            "update_tma_descriptor takes atoms of tiles, got one of pixels (im2col), whose coordinates count in the extents of its images",
+            hint="make another atom of make_im2col_tma_atom on the host",
+            depth=2,
+        )
     if tensor.element_type is not trait.value_type:
         raise error(
             DSLUserCodeTypeError,

@@ -19,7 +19,7 @@ from ..tensor.iterator import AddressSpace, Coordinates
 from ..tensor.pointer import Pointer
 from ..tensor.tensor import TracedTensor
 from .tensor_map import describe, extents
-from .tma_ops import CopyBulkTensorTileG2SMulticastOp, TmaOp, TmaTrait
+from .tma_ops import TILE_MAKER, CopyBulkTensorTileG2SMulticastOp, TmaOp, TmaTrait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,7 @@ class TmaInfo(Drawn):
         return f"TmaInfo({self.atom.op}, {self.tma_tensor}, {self.smem_layout})"
 
 
-def _tensor(tensor: Any, what: str) -> TracedTensor:
+def tensor_in_gmem(tensor: Any, what: str) -> TracedTensor:
     if not isinstance(tensor, TracedTensor) or not isinstance(tensor._iterator, Pointer):
         raise error(DSLUserCodeTypeError, f"{what} takes a tensor in global memory, got {type(tensor).__name__}")
     if tensor.memspace not in (AddressSpace.gmem, AddressSpace.generic):
@@ -82,7 +82,7 @@ def make_tiled_tma_atom(
     The coordinate tensor has the shape of the tensor; its elements are the coordinates that copies take. Called in host functions, which
     encode the tensor map. Of `num_multicast` blocks each copies an equal part of a tile. `internal_type` is the element type of the map.
     """
-    tensor = _tensor(gmem_tensor, "make_tiled_tma_atom")
+    tensor = tensor_in_gmem(gmem_tensor, "make_tiled_tma_atom")
     if gmem_coord_tensor is not None:
         raise error(DSLUserCodeTypeError, "make_tiled_tma_atom takes no gmem_coord_tensor")
     tiler = wrap(tuple(cta_tiler) if isinstance(cta_tiler, list) else cta_tiler)
@@ -93,22 +93,9 @@ def make_tiled_tma_atom(
 
 
 def _atom(op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multicast: Any, internal_type: Any) -> TmaInfo:
-    if not isinstance(op, TmaOp):
-        raise error(
-            DSLUserCodeTypeError,
-            f"{op!r} is no copy of the tensor memory accelerator",
-            hint="CopyBulkTensorTileG2SOp(), CopyBulkTensorTileG2SMulticastOp() or CopyBulkTensorTileS2GOp() of cute.nvgpu.cpasync",
-        )
-    if not isinstance(multicast, int) or multicast < 1:
-        raise error(DSLUserCodeTypeError, f"num_multicast is {multicast!r}: a static number from 1 on")
+    check_request(op, TILE_MAKER, multicast)
     if internal_type is not None and not isinstance(internal_type, NumericMeta):
         raise error(DSLUserCodeTypeError, f"internal_type is a numeric type such as Uint8, got {internal_type!r}")
-    if tracing.require("make_tiled_tma_atom()").function.kind == "kernel":
-        raise error(
-            DSLRuntimeError,
-            "make_tiled_tma_atom was called in a kernel: the tensor map is encoded on the host",
-            hint="call it in the @jit function and pass the atom and the coordinate tensor to the kernel",
-        )
     facts = describe(tensor, smem_layout, tile, multicast, internal_type)
     sizes, strides, scales = extents(facts, tensor)
     from ...dialects import nvgpu
@@ -119,6 +106,27 @@ def _atom(op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multica
     )  # fmt: skip
     atom = CopyAtom(op, op.trait(tensor.element_type, facts, map_))
     return TmaInfo(atom, _coordinate_tensor(tensor, facts, scales), smem_layout, tile if tile.is_static() else None)
+
+
+def check_request(op: Any, maker: str, multicast: Any) -> None:
+    """Refuse operations whose atoms are not made by a function, and what no atom is made of."""
+    name, kind = maker.split("(", maxsplit=1)[0], "Tile" if maker == TILE_MAKER else "Im2Col"
+    if not isinstance(op, TmaOp):
+        raise error(
+            DSLUserCodeTypeError,
+            f"{op!r} is no copy of the tensor memory accelerator",
+            hint=f"CopyBulkTensor{kind}G2SOp(), CopyBulkTensor{kind}G2SMulticastOp() or CopyBulkTensor{kind}S2GOp() of cute.nvgpu.cpasync",
+        )
+    if op.maker != maker:
+        raise error(DSLUserCodeTypeError, f"{name} makes no atoms of {type(op).__name__}", hint=f"{op.maker} does")
+    if not isinstance(multicast, int) or multicast < 1:
+        raise error(DSLUserCodeTypeError, f"num_multicast is {multicast!r}: a static number from 1 on")
+    if tracing.require(f"{name}()").function.kind == "kernel":
+        raise error(
+            DSLRuntimeError,
+            f"{name} was called in a kernel: the tensor map is encoded on the host",
+            hint="call it in the @jit function and pass the atom and the coordinate tensor to the kernel",
+        )
 
 
 def _coordinate_tensor(tensor: TracedTensor, facts: TensorMapFacts, scales: dict[int, Any]) -> TracedTensor:
@@ -142,7 +150,7 @@ def _operand(
 ) -> TmaInfo:  # fmt: skip
     """The atom of an operand of a tiled MMA, whose tiles lie in shared memory as (MMA, MMA_M or MMA_N, MMA_K, ...)."""
     name = f"make_tiled_tma_atom_{operand}"
-    tensor = _tensor(tensor, name)
+    tensor = tensor_in_gmem(tensor, name)
     if not hasattr(tiled_mma, "partition_shape_A"):
         raise error(DSLUserCodeTypeError, f"{name} takes a tiled MMA, got {type(tiled_mma).__name__}")
     rows, depth = mma_tiler_mnk[0 if operand == "A" else 1], mma_tiler_mnk[2]

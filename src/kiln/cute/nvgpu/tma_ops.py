@@ -24,10 +24,11 @@ from ..arch.warp import elect_one
 from ..atoms.atom import CopyOp, CopyTrait
 from ..atoms.copying import guarded
 from ..layout.composed_layout import ComposedLayout
-from ..layout.int_tuple import pretty_str, product
+from ..layout.int_tuple import dynamic_leaves, pretty_str, product, with_dynamic_leaves
 from ..layout.layout import make_layout
 from ..layout.leaf import leaf_add
 from ..tensor.iterator import Coordinates
+from ..tensor.leaf_values import leaf_like, leaf_value
 from ..tensor.pointer import AddressSpace, known_alignment, recast_ptr
 from ..tensor.tensor import TracedTensor
 from .access import ReductionKind, memory, policy_of
@@ -40,6 +41,13 @@ if TYPE_CHECKING:
     from ...mlir import ir
     from .tensor_map import TensorMapFacts
 
+    Place = tuple[list[ir.Value], list[ir.Value]]
+    """The coordinates of a box, and how far pixels lie from those of it (im2col)."""
+
+TILE_MAKER = "make_tiled_tma_atom(op, gmem_tensor, smem_layout, cta_tiler)"
+"""What makes the atoms of copies of tiles."""
+IM2COL_MAKER = "make_im2col_tma_atom(op, images, smem_layout, tile, filter, ...)"
+"""What makes the atoms of copies of pixels."""
 _ALIGNMENT = 128
 """Bytes a box in shared memory is aligned to."""
 
@@ -56,15 +64,18 @@ _REDUCED = {
 class TmaOp(CopyOp):
     """A copy of boxes; its atoms are made from tensors."""
 
+    maker = TILE_MAKER
+    """What makes its atoms."""
+
     def make_trait(self, copy_internal_type: Any, **kwargs: Any) -> CopyTrait:
         raise error(
             DSLUserCodeTypeError,
             f"make_copy_atom of {type(self).__name__}: its atoms belong to a tensor",
-            hint="cute.nvgpu.cpasync.make_tiled_tma_atom(op, gmem_tensor, smem_layout, cta_tiler)",
+            hint=f"cute.nvgpu.cpasync.{self.maker}",
         )
 
-    def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any) -> TmaTrait:
-        """The trait of an atom with a tensor map."""
+    def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...] = ()) -> TmaTrait:
+        """The trait of an atom with a tensor map; `images` are the extents that its coordinates are counted by, see `TmaTrait`."""
         raise NotImplementedError
 
 
@@ -78,8 +89,8 @@ class _TmaLoadOp(TmaOp):
             raise error(DSLUserCodeTypeError, "copies of two blocks together (CtaGroup.TWO) need sm_100")
         self.cta_group = cta_group
 
-    def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any) -> TmaTrait:
-        return TmaLoadTrait(value_type, facts, map_, self.multicast)
+    def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...] = ()) -> TmaTrait:
+        return TmaLoadTrait(value_type, facts, map_, images, self.multicast)
 
 
 class CopyBulkTensorTileG2SOp(_TmaLoadOp):
@@ -92,11 +103,13 @@ class CopyBulkTensorTileG2SMulticastOp(_TmaLoadOp):
     multicast = True
 
 
-class CopyBulkTensorTileS2GOp(TmaOp):
-    """Copy a tile from shared memory to a tensor in global memory, as part of the chosen thread's bulk group."""
+class _TmaStoreOp(TmaOp):
+    def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...] = ()) -> TmaTrait:
+        return TmaStoreTrait(value_type, facts, map_, images, None)
 
-    def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any) -> TmaTrait:
-        return TmaStoreTrait(value_type, facts, map_, None)
+
+class CopyBulkTensorTileS2GOp(_TmaStoreOp):
+    """Copy a tile from shared memory to a tensor in global memory, as part of the chosen thread's bulk group."""
 
 
 class CopyReduceBulkTensorTileS2GOp(TmaOp):
@@ -105,7 +118,7 @@ class CopyReduceBulkTensorTileS2GOp(TmaOp):
     def __init__(self, reduction_kind: Any = ReductionKind.ADD) -> None:
         self.reduction_kind = ReductionKind(choice("reduction_kind", reduction_kind, tuple(_REDUCED)))
 
-    def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any) -> TmaTrait:
+    def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...] = ()) -> TmaTrait:
         kind = self.reduction_kind.value
         if value_type not in _REDUCED[kind]:
             names = ", ".join(t.__name__ for t in _REDUCED[kind])
@@ -114,32 +127,54 @@ class CopyReduceBulkTensorTileS2GOp(TmaOp):
                 f"a reducing copy ({kind}) of {value_type.__name__} elements",
                 hint=f"{kind} takes {names}",
             )
-        return TmaStoreTrait(value_type, facts, map_, kind)
+        return TmaStoreTrait(value_type, facts, map_, images, kind)
+
+
+class CopyBulkTensorIm2ColG2SOp(_TmaLoadOp):
+    """Copy pixels of images in global memory to shared memory, those that a tap of a convolution's filter meets."""
+
+    maker = IM2COL_MAKER
+
+
+class CopyBulkTensorIm2ColG2SMulticastOp(_TmaLoadOp):
+    """The same, to every block of the cluster whose bit is set in a mask, at the same place in each."""
+
+    maker = IM2COL_MAKER
+    multicast = True
+
+
+class CopyBulkTensorIm2ColS2GOp(_TmaStoreOp):
+    """Copy pixels from shared memory to images in global memory, as part of the chosen thread's bulk group."""
+
+    maker = IM2COL_MAKER
 
 
 class TmaTrait(CopyTrait):
-    """Boxes between a tensor and shared memory. `facts` say what its map does not change; `map` is a value of the program."""
+    """Boxes between a tensor and shared memory. `facts` say what its map does not change; `map` is a value of the program.
 
-    def __init__(self, value_type: Any, facts: TensorMapFacts, map_: Any) -> None:
+    `images`: the extents of what pixels are counted in (im2col), static or values of the program.
+    """
+
+    def __init__(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...]) -> None:
         self.facts = facts
         self.map = map_
+        self.images = images
         layout = make_layout((1, facts.values), stride=(0, 1))
         super().__init__(value_type, make_layout(1), layout, layout)
 
-    def _with_map(self, map_: Any) -> Any:
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        made.map = map_
-        return made
-
     def __extract_mlir_values__(self) -> list[ir.Value]:
-        return [self.map]
+        return [self.map, *(leaf_value(leaf) for leaf in dynamic_leaves(self.images))]
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
-        return self._with_map(values[0])
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made.map = values[0]
+        leaves = [leaf_like(leaf, v) for leaf, v in zip(dynamic_leaves(self.images), values[1:], strict=True)]
+        made.images = with_dynamic_leaves(self.images, leaves)
+        return made
 
     def __kiln_static_key__(self) -> Any:
-        return self.facts
+        return self.facts, pretty_str(self.images)
 
     def address(self, tma_desc_ptr: Any = None) -> ir.Value:
         """Where the tensor map lies: the atom's, or another of the same kind."""
@@ -149,16 +184,16 @@ class TmaTrait(CopyTrait):
             return nvgpu.tma.tensor_map_address(self.map)
         return pointer(tma_desc_ptr, "tma_desc_ptr")
 
-    def places(self, tensor: Any, what: str) -> list[list[ir.Value]]:
-        """The coordinates of each box of a coordinate tensor."""
+    def places(self, tensor: Any, what: str) -> list[Place]:
+        """The place of each box of a coordinate tensor."""
         if not isinstance(tensor, TracedTensor) or not isinstance(tensor._iterator, Coordinates):
             got = f"a tensor in {tensor.memspace}" if isinstance(tensor, TracedTensor) else type(tensor).__name__
             raise error(
                 DSLUserCodeTypeError,
                 f"{what} of this copy is a coordinate tensor, got {got}",
-                hint="partition the second result of make_tiled_tma_atom with tma_partition",
+                hint="partition the coordinate tensor that was made with the atom with tma_partition",
             )
-        return [self._coordinates(tensor, i * self.facts.values) for i in range(self._count(tensor, what))]
+        return [self._place(tensor, i * self.facts.values) for i in range(self._count(tensor, what))]
 
     def _count(self, tensor: TracedTensor, what: str) -> int:
         count = product(tensor.shape)
@@ -170,14 +205,14 @@ class TmaTrait(CopyTrait):
             )
         return count // self.facts.values
 
-    def _coordinates(self, tensor: TracedTensor, index: int) -> list[ir.Value]:
+    def _place(self, tensor: TracedTensor, index: int) -> Place:
         found = tensor._iterator.element(tensor.layout(index))
         found = list(found) if isinstance(found, tuple) else [found]
         if len(found) != self.facts.rank or any(isinstance(c, tuple) for c in found):
             raise error(
                 DSLUserCodeTypeError,
                 f"a coordinate {pretty_str(tuple(found))} for a tensor map of {self.facts.rank} modes",
-                hint="the coordinate tensor comes from the same make_tiled_tma_atom as the atom",
+                hint="the coordinate tensor is the one that was made with the atom",
             )
         over, under = self.facts.ratio
         if over != under:
@@ -189,7 +224,8 @@ class TmaTrait(CopyTrait):
                 f"{found[0] * self.facts.bits / 8:g} bytes from the tensor's start, and boxes start at multiples of 16 bytes",
                 hint=f"start at a multiple of {128 // self.facts.bits} elements; threads copy what lies elsewhere",
             )
-        return [i32(c) for c in found]
+        coordinates, offsets = self.facts.place(found, self.images)
+        return [i32(c) for c in coordinates], [Int16(o).ir_value() for o in offsets]
 
     def boxes(self, tensor: Any, what: str) -> list[ir.Value]:
         """The address of each box in shared memory. The accelerator swizzles by itself: addresses are those before the swizzle."""
@@ -223,7 +259,7 @@ class TmaTrait(CopyTrait):
             found.append((base + offset).ir_value())
         return found
 
-    def pairs(self, boxes: list[Any], places: list[Any]) -> list[tuple[Any, Any]]:
+    def pairs(self, boxes: list[Any], places: list[Place]) -> list[tuple[Any, Place]]:
         """Each box with its place."""
         if len(boxes) != len(places):
             raise error(
@@ -240,8 +276,8 @@ class TmaTrait(CopyTrait):
         kernel_only("prefetch")
         map_, places = self.address(), self.places(src, "the source")
         with elect_one():
-            for place in places:
-                nvgpu.tma.tma_prefetch(map_, place)
+            for coordinates, offsets in places:
+                nvgpu.tma.tma_prefetch(map_, coordinates, offsets)
 
 
 def _under(pred: Any, move: Any) -> None:
@@ -260,8 +296,10 @@ def _under(pred: Any, move: Any) -> None:
 class TmaLoadTrait(TmaTrait):
     """Boxes from a tensor to shared memory, of this block or of several."""
 
-    def __init__(self, value_type: Any, facts: TensorMapFacts, map_: Any, multicast: bool) -> None:
-        super().__init__(value_type, facts, map_)
+    def __init__(
+        self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...], multicast: bool
+    ) -> None:
+        super().__init__(value_type, facts, map_, images)
         self.multicast = multicast
 
     def copy(
@@ -293,8 +331,8 @@ class TmaLoadTrait(TmaTrait):
         mask = _mask(mcast_mask) if self.multicast else None
 
         def move() -> None:
-            for box, place in pairs:
-                nvgpu.tma.tma_load(map_, box, barrier, place, mask=mask, policy=policy)
+            for box, (coordinates, offsets) in pairs:
+                nvgpu.tma.tma_load(map_, box, barrier, coordinates, offsets=offsets, mask=mask, policy=policy)
 
         _under(pred, move)
 
@@ -310,8 +348,10 @@ def _mask(mask: Any) -> ir.Value:
 class TmaStoreTrait(TmaTrait):
     """Boxes from shared memory to a tensor, or combined with what is there."""
 
-    def __init__(self, value_type: Any, facts: TensorMapFacts, map_: Any, reduction: str | None) -> None:
-        super().__init__(value_type, facts, map_)
+    def __init__(
+        self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...], reduction: str | None
+    ) -> None:
+        super().__init__(value_type, facts, map_, images)
         self.reduction = reduction
 
     def copy(self, src: Any, dst: Any, pred: Any, *, tma_desc_ptr: Any = None, cache_policy: Any = None) -> None:
@@ -322,7 +362,9 @@ class TmaStoreTrait(TmaTrait):
         pairs, map_, policy = self.pairs(boxes, places), self.address(tma_desc_ptr), policy_of(cache_policy)
 
         def move() -> None:
-            for box, place in pairs:
-                nvgpu.tma.tma_store(map_, box, place, reduction=self.reduction, policy=policy)
+            for box, (coordinates, _) in pairs:
+                nvgpu.tma.tma_store(
+                    map_, box, coordinates, reduction=self.reduction, im2col=self.facts.im2col, policy=policy
+                )
 
         _under(pred, move)
