@@ -3,7 +3,7 @@
     python benchmarks/compile_time.py [--rounds N] [--only TEXT] [--public FOLDER]
 
 Nothing is launched, so no GPU is needed: kernels are compiled for sm_90a. FOLDER is `examples/python/CuTeDSL` of a checkout
-of NVIDIA's public repository; its Ampere programs are then compiled too, as they are. Times are the best of the rounds,
+of NVIDIA's public repository; programs of it for Ampere and Hopper are then compiled too, as they are. Times are the best of the rounds,
 in ms; "all" is what a caller waits for, and "process" adds what comes before it: Python, and all that is imported.
 CuTe DSL was measured to take 0.8 to 1.4 s for `tensorop_gemm` and 4.0 to 5.3 s for `flash_attention_v2` on such a machine.
 """
@@ -20,12 +20,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-GEMM, ATTENTION = "dense_gemm/tensorop_gemm.py", "attention/flash_attention_v2.py"
-LIBRARY = ("elementwise", "softmax", "gemm", "attention")
+PUBLIC = {
+    "tensorop_gemm": "ampere/kernel/dense_gemm/tensorop_gemm.py",
+    "flash_attention_v2": "ampere/kernel/attention/flash_attention_v2.py",
+    "dense_gemm_persistent": "hopper/kernel/dense_gemm/dense_gemm_persistent.py",
+    "fmha": "hopper/kernel/attention/fmha.py",
+}
+HOPPER = Path(__file__).resolve().parents[1] / "examples/hopper/step_6_persistent.py"
+OWN = ("elementwise", "softmax", "gemm", "attention", "hopper_gemm")
 STAGES = {
     "lower": (
-        "outline-kernels", "verify", "allow-contraction", "expand-narrow-floats", "legalise-vectors", "convert-branches", "expand-cute",
-        "mark-loops", "to-llvm",
+        "outline-kernels", "verify", "allow-contraction", "expand-narrow-floats", "unroll-products", "order-registers", "legalise-vectors",
+        "convert-branches", "expand-cute", "mark-loops", "to-llvm",
     ),
     "text": ("translate", "check", "keep-loop-annotations", "kernel-attributes", "lines"),
     "llvm": ("optimize",),
@@ -44,11 +50,10 @@ def array(dtype: str, *shape: int) -> Any:
     return np.empty(shape, kind)
 
 
-def public(folder: str, program: str) -> Any:
-    """A module of the public repository."""
+def program_at(path: Path) -> Any:
+    """The module of a program."""
     import importlib.util
 
-    path = Path(folder) / "cute/ampere/kernel" / program
     for place in (path.parent, *path.parents[1:6]):
         sys.path.append(str(place))
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -68,14 +73,14 @@ def dynamic(x: Any, leading: int, order: tuple[int, ...], width: int) -> Any:
     return made.mark_compact_shape_dynamic(mode=leading, stride_order=order, divisibility=width)
 
 
-def prepared(name: str, folder: str) -> Any:
-    """What makes a kernel be compiled, its arguments ready."""
+def public(name: str, program: Any) -> Any:
+    """What makes a program of the public repository be compiled."""
     import kiln.cute as cute
-    from kiln import kernels
+    from kiln.cute.runtime import from_dlpack
 
+    stream = program.cuda.CUstream(0)
     if name == "tensorop_gemm":
-        program, size = public(folder, GEMM), 1024
-        dtype = program.cutlass.Float16
+        size, dtype = 1024, program.cutlass.Float16
         a = dynamic(array("float16", 1, size, size).transpose(0, 2, 1), 1, (0, 2, 1), 8)
         b, c = (dynamic(array("float16", 1, size, size), 2, (0, 1, 2), 8) for _ in range(2))
         layout = (2, 2, 1)
@@ -83,11 +88,36 @@ def prepared(name: str, folder: str) -> Any:
             (size, size, size, 1), a, b, c, dtype, dtype, program.cutlass.Float32, layout
         )
     if name == "flash_attention_v2":
-        program = public(folder, ATTENTION)
         tensors = [dynamic(array("bfloat16", 1, 256, 1, 128), 3, (0, 1, 2, 3), 8) for _ in range(4)]
         kernel = program.FlashAttentionForwardAmpere(128, 128, 64, 128, True)
-        stream = program.cuda.CUstream(0)
         return lambda: cute.compile(kernel, *tensors, 0.125, stream)
+    f32 = program.cutlass.Float32
+    if name == "dense_gemm_persistent":
+        whole = [array("float16", 1, 256, 256).transpose(1, 2, 0) for _ in range(3)]
+        tensors = [from_dlpack(x, assumed_align=16).mark_layout_dynamic(leading_dim=1) for x in whole]
+        kernel = program.HopperWgmmaGemmPersistentKernel(f32, (128, 256), (2, 1), 8, True)
+        return lambda: cute.compile(kernel, *tensors, 66, stream)
+    heads = [array("float16", 1, 256, 2, 1, 128) for _ in range(4)] + [array("float32", 1, 256, 2, 1, 1)]
+    tensors = [
+        from_dlpack(x.transpose(1, 4, 3, 2, 0), assumed_align=16).mark_layout_dynamic(leading_dim=1) for x in heads
+    ]
+    mask = program.fmha_utils.MaskEnum.WINDOW_MASK
+    kernel = program.HopperFusedMultiHeadAttentionForward(f32, f32, (64, 128, 128), False, mask)
+    return lambda: cute.compile(kernel, *tensors, 1.0, 1.0, 1.0, None, None, stream)
+
+
+def prepared(name: str, folder: str) -> Any:
+    """What makes a kernel be compiled, its arguments ready."""
+    import kiln.cute as cute
+    from kiln import kernels
+    from kiln.cute.runtime import from_dlpack
+
+    if name in PUBLIC:
+        return public(name, program_at(Path(folder) / "cute" / PUBLIC[name]))
+    if name == "hopper_gemm":
+        program = program_at(HOPPER)
+        a, b, c = (from_dlpack(array("float16", 256, 256), assumed_align=16).mark_layout_dynamic() for _ in range(3))
+        return lambda: cute.compile(program.gemm, a, b, c, cute.Int32(66))
     x, q = array("float32", 64, 64), array("bfloat16", 1, 256, 1, 128)
     a, b = array("float16", 8192, 64), array("float16", 64, 8192)
     return {
@@ -149,7 +179,7 @@ def main() -> None:
     source = str(Path(__file__).resolve().parents[1] / "src")
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
     print(f"{platform.machine()}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}; ms")
-    names = LIBRARY + (("tensorop_gemm", "flash_attention_v2") if given.public else ())
+    names = OWN + (tuple(PUBLIC) if given.public else ())
     shown = False
     for name in (name for name in names if given.only in name):
         for state in ("new", "warm"):
