@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TOKENS, WIDTH = 32768, 2048
 PLANS = {
     128: [(2, 128), (2, 128, 2, False), (2, 128, 2, True, False), (2, 144), (2, 160), (2, 176)],
-    64: [(3, 112), (3, 112, 2, True, False), (3, 96), (2, 128), (2, 128, 3), (2, 160), (2, 192)],
+    64: [(3, 112, 4), (3, 112, 2), (3, 112, 4, True, False), (2, 128, 3), (2, 160, 3), (2, 192, 2)],
     256: [(2, 64), (2, 64, 2, True, True)],
 }
 """To compare, by elements of a head; the first is the one that is taken by itself."""

@@ -131,8 +131,8 @@ hopper = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="for Hopper"
 )
 PLANS = {
-    64: [(3, 112), (2, 128), (2, 128, 3)],
-    96: [(2, 128), (3, 64)],
+    64: [(3, 112, 4), (2, 128), (2, 128, 3)],
+    96: [(2, 128, 3), (3, 64)],
     128: [(2, 128), (2, 128, 2, False), (2, 128, 2, True, False), (2, 160)],
     192: [(2, 96), (2, 64, 2, True, False)],
     256: [(2, 64), (2, 64, 2, True, False)],
@@ -153,6 +153,18 @@ def test_warp_groups(dim, plan, options):
     assert all(map(torch.equal, got, again))
     for n in range(3):
         check((got[0][n], got[1][n]), exact(q[n], k[n], v[n], **options))
+
+
+@hopper
+def test_warp_groups_of_heads_that_are_one_and_the_same():
+    """And of values of another size."""
+    q, k, v = normal(2, 500, 4, 192), normal(2, 600, 1, 192), normal(2, 600, 1, 128)
+    wanted = [exact(q[n], k[n], v[n], causal=True) for n in range(2)]
+    k, v = (x.expand(2, 600, 4, x.shape[3]) for x in (k, v))
+    plan = kernels.HopperAttentionTiling(2, 96)
+    outputs, logarithms = kernels.flash_attention(q, k, v, causal=True, return_lse=True, plan=plan)
+    for n in range(2):
+        check((outputs[n], logarithms[n]), wanted[n])
 
 
 @hopper

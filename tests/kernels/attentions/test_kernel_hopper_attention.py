@@ -69,6 +69,11 @@ def test_bfloat16_in_another_layout():
     close(got, wanted)
 
 
+def test_heads_that_are_one_and_the_same():
+    k, v = (np.broadcast_to(normal(1, 40, 1, 32), (2, 40, 2, 32)) for _ in range(2))
+    check(normal(2, 70, 2, 32), k, v, ONE)
+
+
 @pytest.mark.usefixtures("few_multiprocessors")
 def test_outputs_where_queries_were(monkeypatch):
     monkeypatch.setattr(HopperAttentionTiling, "own_outputs", lambda *_: False)
