@@ -64,7 +64,7 @@ class HopperGemm:
             alpha, beta,
         ).launch(
             grid=self.scheduler.grid(d), block=(_THREADS, 1, 1), cluster=self.scheduler.cluster(), stream=stream,
-            min_blocks_per_mp=1,
+            min_blocks_per_mp=1, use_pdl=True,
         )  # fmt: skip
 
     def arranged(self, x: Any, modes: list[int], width: int, batched: bool) -> Any:
@@ -120,6 +120,9 @@ class HopperGemm:
             cta_layout_vmnk=cute.make_layout((1, *plan.cluster_mn, 1)),
             enable_multicast_signaling=True,
         )
+        # Up to here a block may run beside the end of the kernel before it.
+        arch.griddepcontrol_wait()
+        arch.griddepcontrol_launch_dependents()
         if warp < GROUP // 32:
             arch.setmaxregister_decrease(_LOADS)
             if warp == 0:
