@@ -82,7 +82,8 @@ def use(low: u64, high: u64, is_sum: u32, site: u32) -> None:
     for i in range(u32(FLIGHTS)):
         touched, flight = thread.touched[i], thread.flights[i]
         if overlap(touched, low, high):
-            report(RULE["unfenced"], site, touched.site, st.group, st.tid, 0, 0, is_sum, touched.is_sum)
+            rule = u32(RULE["unfenced"]) if touched.is_sum != 0 else u32(RULE["unfenced-read"])
+            report(rule, site, touched.site, st.group, st.tid, 0, 0, is_sum, touched.is_sum)
         same = flight.low == low and flight.high == high and flight.is_sum == is_sum
         if overlap(flight, low, high) and not same and (flight.is_sum | is_sum) != 0:
             report(RULE["in-flight"], site, flight.site, st.group, st.tid, 0, 0, 0, flight.is_sum)

@@ -459,7 +459,7 @@ def _zero_division(case: Case) -> Words:
 
 _RULES: dict[str, Callable[[Case], Words]] = {
     "read-write": _race, "write-read": _race, "write-write": _race, "atomic": _race, "proxy": _proxy, "map-proxy": _map_proxy,
-    "in-flight": _in_flight, "unfenced": _unfenced,
+    "in-flight": _in_flight, "unfenced": _unfenced, "unfenced-read": _unfenced,
     "bounds": _bounds, "alignment": _alignment, "uninitialized": _uninitialized, "read-only": _read_only,
     "swizzle": _swizzle, "negative": _negative,
     "divergent": _divergent, "other-way": _other_way, "barrier-exited": _barrier_exited, "count": _count, "mbarrier-init": _mbarrier_init, "mbarrier-twice": _mbarrier_twice,
