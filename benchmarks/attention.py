@@ -2,7 +2,8 @@
 
     python benchmarks/attention.py
 
-Kiln uses `mma.sync`, which every GPU since sm_80 has, as PyTorch's FlashAttention-2 does; cuDNN uses Hopper's own instructions.
+PyTorch's FlashAttention-2 uses `mma.sync`, which every GPU since sm_80 has, and so does Kiln for few queries; cuDNN, and Kiln for many,
+use Hopper's own instructions on Hopper (`attention_hopper.py` has more of that).
 See `kernels.py` for how it is timed.
 """
 

@@ -131,11 +131,11 @@ hopper = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="for Hopper"
 )
 PLANS = {
-    64: [(3, 112, 4), (2, 128), (2, 128, 3)],
-    96: [(2, 128, 3), (3, 64)],
-    128: [(2, 128), (2, 128, 2, False), (2, 128, 2, True, False), (2, 160)],
-    192: [(2, 96), (2, 64, 2, True, False)],
-    256: [(2, 64), (2, 64, 2, True, False)],
+    64: [(3, 112, 4)],
+    96: [(2, 128, 3)],
+    128: [(2, 128), (2, 128, 2, False), (2, 160)],
+    192: [(2, 96, 2, True, False)],
+    256: [(2, 64, 2, True, False)],
 }
 """Of warp groups, by elements of a head."""
 

@@ -313,8 +313,9 @@ class HopperForward:
                 softmax.powers()
                 softmax.make_weights()
                 consumer_v.wait_and_advance()
-                for i in range(1, 1 + masked):
-                    self.step(parts, consumer_k, consumer_v, used_v, last - i, seen, True)
+                if const_expr(self.right):
+                    for i in range(1, 1 + masked):
+                        self.step(parts, consumer_k, consumer_v, used_v, last - i, seen, True)
                 for i in range(1 + masked, 1 + masked + whole):
                     self.step(parts, consumer_k, consumer_v, used_v, last - i, seen, False)
                 if const_expr(self.left):
