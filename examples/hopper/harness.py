@@ -62,19 +62,20 @@ def run_one(gemm, size, *further) -> None:
     if has_gpu():
         import torch
 
-        ours, peer = seconds(lambda: product(a, b, c, *further)), seconds(lambda: torch.matmul(a, b.T, out=c))
+        ours, peer = seconds(lambda: product(a, b, c, *further), lambda: torch.matmul(a, b.T, out=c))
         flops = 2 * m * n * k
         print(f"  {flops / ours / 1e12:.0f} TFLOP/s, cuBLAS {flops / peer / 1e12:.0f}: {peer / ours:.2f}x")
 
 
-def seconds(call) -> float:
-    """The time of a call on the GPU, the median of 30 after 20 others."""
+def seconds(*calls) -> list[float]:
+    """The times of calls on the GPU, made in turns: medians of 30 rounds after 20 others."""
     import torch
 
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(51)]
-    for event in events[:-1]:
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(50 * len(calls) + 1)]
+    for number, event in enumerate(events[:-1]):
         event.record()
-        call()
+        calls[number % len(calls)]()
     events[-1].record()
     torch.cuda.synchronize()
-    return float(np.median([x.elapsed_time(y) for x, y in itertools.pairwise(events[20:])])) / 1e3
+    times = [x.elapsed_time(y) / 1e3 for x, y in itertools.pairwise(events)]
+    return [float(np.median(times[20 * len(calls) + number :: len(calls)])) for number in range(len(calls))]
