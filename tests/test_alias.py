@@ -68,7 +68,7 @@ SERVED = {
     "cutlass._mlir.dialects.func": "{mlir}.dialects.func",
     "cutlass._mlir.dialects.gpu": "{mlir}.dialects.gpu",
     "cutlass._mlir.dialects.llvm": "{mlir}.dialects.llvm",
-    "cutlass._mlir.dialects.math": "{mlir}.dialects.math",
+    "cutlass._mlir.dialects.math": "kiln.cute.arch.math_dialect",
     "cutlass._mlir.dialects.nvvm": "kiln.cute.arch.nvvm_dialect",
     "cutlass._mlir.dialects.scf": "{mlir}.dialects.scf",
     "cutlass._mlir.dialects.vector": "{mlir}.dialects.vector",
