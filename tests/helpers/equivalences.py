@@ -36,6 +36,7 @@ _UPDATE_WAITS = (
     "update_tensormap commits what the warp has stored and waits for it; after the last round nothing follows"
 )
 _WRITTEN_AGAIN = "what follows writes the shared memory again; in the kernel nobody reads what was stored"
+_OF_REGISTERS = "what it changes places with is a product of registers, which accesses no memory"
 _NEXT_ROUND = "the barrier before it: only thread 0 reads after that, and what it writes next it writes itself"
 _TIMES_ZERO = "where A keeps what the step before left B is zero, and rows that no step loads are not stored"
 
@@ -132,6 +133,7 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
     },
     "masked_product": {
         ("held_a.fill(0.0)", "deleted"): _TIMES_ZERO,
+        ("sync_warp() (2)", "one statement later"): _OF_REGISTERS,
     },
     "mbarrier_ring": {
         ("mbarrier_init_fence()", "deleted"): _ONE_BLOCK,
