@@ -157,6 +157,16 @@ def test_clean_under_the_sanitizer(plan, seed, monkeypatch):
     assert not found
 
 
+def test_calls_are_repeated():
+    """A call is recorded, and repeated with other numbers and other arrays."""
+    for scale in (1.0, 3.0, 2.5):
+        a, b = operand(70, 40), operand(40, 48, way="T")
+        close(kernels.gemm(a, b, alpha=scale, plan=SMALL), scale * exact(a, b), 8.0)
+    programs = [program for key, program in kernels.gemm._programs.items() if "HopperTiling" in repr(key)]
+    assert programs
+    assert None not in programs
+
+
 def product(dtype: Any, m: int, n: int, k: int, out: Any = kiln.Float16, **options: Any) -> Product:
     """The problem of arrays without gaps, K contiguous."""
     a, b = Laid.dense(dtype, 1, m, k), Laid(dtype, (1, k, n), (n * k, 1, k))

@@ -204,7 +204,6 @@ class HopperGemm:
                 used.advance(depth)
             first, step = first + group * step, 2 * step
         for number in range(first, scheduler.count(d), step):
-            where = scheduler.tile(number, d)
             if const_expr(plan.pingpong):
                 # A stage is waited for only when its use before has been waited for: barriers tell no more than two uses apart.
                 turns.wait()
@@ -212,6 +211,11 @@ class HopperGemm:
                 self.promote(ring, turns, mma, reading, depth, left, right, part_sums, acc)
             else:
                 self.accumulate(ring, turns, mma, reading, used, depth, left, right, acc)
+            where = scheduler.tile(number, d)  # beside the last products
+            if const_expr(not self.promoted):
+                warpgroup.wait_group(0)
+                ring.consumer_release(used)
+                used.advance()
             self.epilogue.write(part, own, group, acc, buffers, store_d, d, rest, where)
             if const_expr(plan.pingpong):
                 reading.advance(depth)
@@ -231,7 +235,7 @@ class HopperGemm:
         right: Any,
         acc: cute.Tensor,
     ):
-        """Add up the products of a tile. A stage is released when the products of the next are on their way."""
+        """Add up the products of a tile. A stage is released when those of the next are on their way; those of the last one still are."""
         mma.set(warpgroup.Field.ACCUMULATE, False)  # the first product replaces the sums
         for k in range(depth):
             ring.consumer_wait(reading)
@@ -248,9 +252,6 @@ class HopperGemm:
                 used.advance()
         if const_expr(self.plan.pingpong):
             turns.arrive()
-        warpgroup.wait_group(0)
-        ring.consumer_release(used)
-        used.advance()
 
     @cute.jit
     def promote(
