@@ -140,7 +140,8 @@ def test_rows_shorter_than_the_span_of_a_swizzle_lie_a_span_apart(element, swizz
 )
 def test_what_stands_for_elements_that_are_not_there(element, bits):
     box = Box(element, (8,), (16,), fill="nan")
-    found = load(box, encoded(box, aligned(box.memory)), (0,)).view(f"u{box.bits // 8}")[:16]
+    memory = aligned(box.memory)
+    found = load(box, encoded(box, memory), (0,)).view(f"u{box.bits // 8}")[:16]
     assert [hex(each) for each in found] == ["0x0"] * 8 + [hex(bits)] * 8
 
 
@@ -204,10 +205,11 @@ def test_packed_elements():
 
 def test_numbers_as_the_map_has_them():
     values = aligned(64).view(np.uint32)
-    values[:4] = [0x3F801000, 0x3F803000, 0x80000001, 0x7F800001]
+    values[:4] = [0x3F801000, 0x3F803000, 0x80004001, 0x7F800001]
     for element, want in (
-        ("f32_ftz", [0x3F801000, 0x3F803000, 0x80000000, 0x7F800001]),
-        ("tf32", [0x3F800000, 0x3F804000, 0x80000000, 0x7F800001]),
+        ("f32_ftz", [0x3F801000, 0x3F803000, 0x80004001, 0x7F800001]),
+        ("tf32", [0x3F800000, 0x3F804000, 0x80004000, 0x7F800001]),
+        ("tf32_ftz", [0x3F800000, 0x3F804000, 0x80004000, 0x7F800001]),
     ):
         box = Box(element, (16,), (16,))
         got = load(box, encoded(box, values.view(np.uint8)), (0,)).view(np.uint32)[:4]
@@ -227,7 +229,7 @@ def combined(kind: str, old: np.ndarray, new: np.ndarray) -> np.ndarray:
 def test_reductions(reduction):
     r = np.random.default_rng(7)
     number = REDUCTIONS.index(reduction) + 1
-    known = [list(ELEMENTS)[element] for element in tma.REDUCED[number] if element != tma.F32_FTZ]
+    known = [list(ELEMENTS)[element] for element in tma.REDUCED[number] if element != reductions.F32_FTZ]
     for element in (*FLOATS, *INTEGERS):
         kind = {**FLOATS, **INTEGERS}[element]
         box = Box(element, (40, 3), (128 // np.dtype(kind).itemsize, 2), "128b")

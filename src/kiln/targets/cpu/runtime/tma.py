@@ -24,7 +24,7 @@ from ....native import (
 from ...host.libc import memcpy, memset
 from .engines import BULK, BYTES, GROUP, give
 from .records import BlockRecord, FrameHeader, Operation
-from .reductions import F32_FTZ, PACKED, REDUCED, TF32, TF32_FTZ, reduce_row
+from .reductions import PACKED, REDUCED, TF32, TF32_FTZ, reduce_row
 from .tensor_maps import MAGIC, MODES, TensorMap, accelerator
 
 BITS = (8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6)
@@ -113,15 +113,12 @@ def fill_row(row: Ptr, bytes_: u32, map: Ptr[TensorMap]) -> None:
 
 
 @native
-def convert_row(row: Ptr[u32], count: u32, element: u32) -> None:
-    """Numbers of f32 as elements of a map are: without subnormal ones, or rounded to tf32."""
+def round_row(row: Ptr[u32], count: u32) -> None:
+    """Numbers of f32 rounded to tf32. Subnormal ones stay, also where the name of the elements says "ftz": an H200 leaves them."""
     for number in range(count):
         bits = row[number]
-        if element != TF32 and bits & 0x7F80_0000 == 0:
-            bits &= 0x8000_0000
-        if element != F32_FTZ and bits & 0x7F80_0000 != 0x7F80_0000:
-            bits = bits + 0xFFF + (bits >> 13 & 1) & ~u32(0x1FFF)
-        row[number] = bits
+        if bits & 0x7F80_0000 != 0x7F80_0000:
+            row[number] = bits + 0xFFF + (bits >> 13 & 1) & ~u32(0x1FFF)
 
 
 @inline
@@ -140,8 +137,8 @@ def load_row(map: Ptr[TensorMap], bits: u32, source: u64, start: i32, inside: bo
     if not inside:
         count = u32(0)
     first = source + u64(i64(start) * bits >> 3)
-    converts = map.element >= F32_FTZ and map.element <= TF32_FTZ
-    if count == map.box[0] and not converts:
+    rounds = map.element == TF32 or map.element == TF32_FTZ
+    if count == map.box[0] and not rounds:
         to_shared(target, Ptr(first), whole, mask)
     else:
         row = local(u8, ROW)
@@ -149,8 +146,8 @@ def load_row(map: Ptr[TensorMap], bits: u32, source: u64, start: i32, inside: bo
             fill_row(row, whole, map)
         skipped, taken = before * bits >> 3, count * bits >> 3
         memcpy(row + skipped, Ptr(first + skipped), taken)
-        if converts:
-            convert_row(Ptr[u32](row + skipped), count, u32(map.element))
+        if rounds:
+            round_row(Ptr[u32](row + skipped), count)
         to_shared(target, row, whole, mask)
 
 
