@@ -32,7 +32,8 @@ def dry_run(arch: str | None = None) -> Iterator[list[Any]]:
     """While open, calls compile for an NVIDIA GPU of an architecture as they would on one, and launch nothing.
 
     The architecture is by default the one that programs would be compiled for.
-    Gives a list that every launch is noted in: `kernel`, `grid`, `block`, `cluster`, `smem`, `resources`, `remarks`.
+    Gives a list that every launch is noted in: `kernel`, `grid`, `block`, `cluster`, `smem`, `resources`, `remarks`,
+    `artifacts`.
     Needs no GPU; arrays may lie in host memory. Functions that were called before keep what was compiled for them, so
     a process does this for one architecture. Code has line information, so remarks name lines of the program.
     """

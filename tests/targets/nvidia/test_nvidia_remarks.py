@@ -187,6 +187,7 @@ def test_a_dry_run_notes_launches_and_makes_none():
     first = launches[0]
     assert (first.kernel, first.arch, first.block, first.cluster) == ("twice", "sm_90a", (32, 1, 1), (1, 2, 1))
     assert (first.smem, first.resources.smem) == (100, 256)
+    assert ".entry twice" in first.artifacts["ptx"] and "launch_twice" in first.artifacts["mlir"]
 
 
 @needs_ptxas

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ... import forks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from .codegen import Resources
     from .remarks import Remark
@@ -31,6 +31,8 @@ class DryLaunch:
     resources: Resources
     remarks: list[Remark]
     """What there is to say about the kernel."""
+    artifacts: Mapping[str, Any] = dataclasses.field(repr=False, compare=False, default_factory=dict[str, Any])
+    """Of the compiled function it is part of, by name: "mlir", "llvm", "ptx", "cubin", "sass"; made when asked for."""
 
 
 _open: list[list[DryLaunch]] = []

@@ -12,7 +12,7 @@ import functools
 import re
 import sys
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLOptimizationWarning, DSLRuntimeError
 from ...hardware import toolchain
@@ -44,8 +44,14 @@ class Remark:
 class About:
     """What is known of the kernels of an executable."""
 
-    def __init__(self, kernels: Sequence[KernelInfo], resources: Mapping[str, Resources], cubin: bytes) -> None:
-        self.resources = resources
+    def __init__(
+        self,
+        kernels: Sequence[KernelInfo],
+        resources: Mapping[str, Resources],
+        cubin: bytes,
+        artifacts: Mapping[str, Any],
+    ) -> None:
+        self.resources, self.artifacts = resources, artifacts
         self._make = functools.lru_cache(maxsize=1)(functools.partial(collect, kernels, resources, cubin))
 
     @property

@@ -78,7 +78,7 @@ class NvidiaExecutable(Executable):
         library = Library(code.host, (WRAPPER, TABLE), parts=PARTS)
         self.address = library.addresses[WRAPPER]
         image = code.cubin or code.ptx.encode() + b"\0"
-        about = remarks.About(code.kernels, code.resources, code.cubin)
+        about = remarks.About(code.kernels, code.resources, code.cubin, artifacts)
         kernels = Kernels(
             library.addresses[TABLE], image, code.arch, code.kernels, code.sites, code.host_sites, about, library
         )
