@@ -1,1 +1,23 @@
-"""The `kiln` command. One module per verb; `main.VERBS` lists them."""
+"""The workbench: cases of kernels, checked, timed, tuned and profiled; and the `kiln` command.
+
+    from kiln import workbench as wb
+
+    case = wb.load("kernel.py")
+    case.verify()
+
+One module per verb; `main.VERBS` lists them.
+"""
+
+from __future__ import annotations
+
+from kiln import lazy
+
+_PLACES = {
+    "load": ".cases",
+    "Case": ".cases",
+    "ContractError": ".contracts",
+    "Journal": ".records",
+    "Record": ".records",
+}
+
+__getattr__ = lazy.names(__name__, _PLACES, None)
