@@ -6,7 +6,7 @@ import pytest
 
 from kiln.base_dsl.diagnostics import DSLRuntimeError
 from kiln.hardware import features
-from kiln.hardware.architectures import DEFAULT, GENERATIONS, Arch, generation_of, of_capability
+from kiln.hardware.architectures import DEFAULT, GENERATIONS, Arch, generation_of, of_capability, refusal
 from kiln.hardware.devices import device_of
 from kiln.hardware.features import Feature
 
@@ -99,3 +99,20 @@ def test_features():
         assert not any(feature.on(Arch[name]) for name in names), feature
     assert Feature("x", 90).needs == "sm_90 or newer"
     assert Feature("x", 100, specific=True, before=110).needs == "sm_100a or an architecture before sm_110"
+
+
+def test_what_a_kernel_asks_for_is_compared_with_the_gpu():
+    """SM100 is not SM120: the name Blackwell spans both."""
+    takes = {
+        "sm_80+": "80 86 90 100 103 120",
+        "sm_90a": "90",
+        "sm_100a, sm_103a": "100 103",
+        "sm_100f": "100 103",
+        "": "80 120",
+    }
+    for asked, numbers in takes.items():
+        there = [number for number in (80, 86, 90, 100, 103, 120) if not refusal(asked, divmod(number, 10))]
+        assert set(map(int, numbers.split())) <= set(there) and (not asked or len(there) == len(numbers.split()))
+    assert refusal("sm_100a, sm_103a", (12, 0)) == "needs sm_100a or sm_103a, and this GPU is sm_120"
+    with pytest.raises(ValueError, match="'sm_blackwell' is not an architecture"):
+        refusal("sm_blackwell+", (12, 0))

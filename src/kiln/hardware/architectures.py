@@ -15,7 +15,7 @@ from ..base_dsl.diagnostics import DSLRuntimeError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DEFAULT", "GENERATIONS", "Arch", "Architecture", "Generation", "generation_of", "of_capability"]
+__all__ = ["DEFAULT", "GENERATIONS", "Arch", "Architecture", "Generation", "generation_of", "of_capability", "refusal"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,3 +220,19 @@ def of_capability(major: int, minor: int) -> Architecture:
             hint='run on the CPU: kiln.target("cpu") or KILN_TARGET=cpu; to compile only, name one with --gpu-arch',
         )
     return found[-1]
+
+
+def refusal(requirement: str, capability: tuple[int, int]) -> str:
+    """Why a GPU of a compute capability is none of those that "sm_80+", "sm_90a" or "sm_100a, sm_103a" asks for; "" if it is one.
+
+    A name is what code built for it runs on, and `+` stands for all that are as new: sm_100a is not sm_120a, both are Blackwell.
+    """
+    names = [name for name in re.split(r"[,\s]+", requirement.strip().lower()) if name]
+    if not names:
+        return ""
+    for name in names:
+        least = Arch.from_string(name.removesuffix("+"))
+        if (capability >= least.capability) if name.endswith("+") else least.runs_on(capability):
+            return ""
+    here = f"sm_{capability[0]}{capability[1]}"
+    return f"needs {' or '.join(names)}, and this GPU is {here}"

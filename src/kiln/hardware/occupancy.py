@@ -1,0 +1,97 @@
+"""How many blocks of a kernel a multiprocessor runs at a time, and what keeps it from running more.
+
+The rules are those that the driver's occupancy functions follow; `tests/hardware/test_occupancy.py` has its answers for real kernels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .architectures import Architecture, Generation, generation_of
+
+__all__ = ["BARRIERS", "CARVE_OUTS", "REGISTERS_PER_THREAD", "Occupancy", "occupancy"]
+
+REGISTERS_PER_THREAD = 255
+BARRIERS = 16
+"""Named barriers of a block."""
+_PARTITIONS = 4
+"""Parts of a multiprocessor; each has a quarter of the registers, and a warp lives in one."""
+_REGISTER_UNIT = 256
+"""Registers are given to a warp by so many."""
+_SMEM_UNIT = 128
+"""Bytes that shared memory is given to a block by."""
+_BARRIERS_PER_BLOCK = 2
+"""A multiprocessor has named barriers for all its blocks if they use so many each."""
+_KIB = 1 << 10
+CARVE_OUTS = tuple(kib * _KIB for kib in (0, 8, 16, 32, 64, 100, 132, 164, 196, 228))
+"""How much of a multiprocessor's memory can be shared memory; the rest is its L1 cache. Each has those up to its most."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Occupancy:
+    """What runs on a multiprocessor at a time."""
+
+    blocks: int
+    limits: dict[str, int]
+    """How many blocks each resource would allow: "registers", "shared memory", "warps", "blocks", "barriers"."""
+    warps: int
+    """Of all blocks."""
+    most_warps: int
+    """That a multiprocessor can have."""
+    carve_out: int
+    """Bytes of its memory that become shared memory: the smallest step with room for the blocks."""
+
+    @property
+    def limiter(self) -> str:
+        """The resources that allow no more blocks."""
+        return ", ".join(name for name, blocks in self.limits.items() if blocks == self.blocks)
+
+    @property
+    def fraction(self) -> float:
+        """Warps of all that there could be, as profilers show it."""
+        return self.warps / self.most_warps
+
+    def __str__(self) -> str:
+        return f"{self.blocks} blocks, {self.warps} of {self.most_warps} warps, limited by {self.limiter}"
+
+
+def occupancy(
+    architecture: str | Architecture | Generation, threads: int, registers: int = 0, shared: int = 0, barriers: int = 0
+) -> Occupancy:
+    """Blocks of so many threads, with registers per thread, bytes of shared memory (static and dynamic) and named barriers.
+
+    No block at all if one alone asks for more than there is. Clusters and tensor memory are not looked at: they can only take away.
+    """
+    if threads < 1 or min(registers, shared, barriers) < 0:
+        raise ValueError(f"a block of {threads} threads, {registers} registers, {shared} bytes, {barriers} barriers?")
+    of = architecture if isinstance(architecture, Generation) else _generation(architecture)
+    warps, most_warps = -(-threads // of.warp), of.threads // of.warp
+    taken = _up(shared + of.kept_smem, _SMEM_UNIT)
+    limits = {
+        "registers": _by_registers(of, warps, registers),
+        "shared memory": of.smem // taken if shared <= of.smem_per_block else 0,
+        "warps": most_warps // warps if threads <= of.threads_per_block else 0,
+        "blocks": of.blocks,
+        "barriers": _BARRIERS_PER_BLOCK * of.blocks // max(barriers, 1) if barriers <= BARRIERS else 0,
+    }
+    blocks = min(limits.values())
+    # What the hardware keeps of each block is there even if the kernel asks for none.
+    room = next(step for step in CARVE_OUTS if step >= min(blocks * taken, of.smem))
+    return Occupancy(blocks, limits, blocks * warps, most_warps, room)
+
+
+def _generation(architecture: str | Architecture) -> Generation:
+    return architecture.generation if isinstance(architecture, Architecture) else generation_of(architecture)
+
+
+def _by_registers(of: Generation, warps: int, registers: int) -> int:
+    if registers > REGISTERS_PER_THREAD:
+        return 0
+    per_warp = _up(max(registers, 1) * of.warp, _REGISTER_UNIT)
+    if per_warp * _up(warps, _PARTITIONS) > of.registers:
+        return 0
+    return of.registers // _PARTITIONS // per_warp * _PARTITIONS // warps
+
+
+def _up(number: int, unit: int) -> int:
+    return -(-number // unit) * unit
