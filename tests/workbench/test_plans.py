@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 import kiln
 from kiln import cute
+from kiln import workbench as wb
 from kiln.hardware import toolchain
 from kiln.workbench import plans
 from kiln.workbench.plans import CuteKernel, Fit, KernelPlan, Tiling
@@ -127,20 +127,23 @@ def test_a_kernel_without_a_plan_cannot_be_verified():
         CuteKernel(plan_scale, print).verify()
 
 
-def test_a_plan_is_a_contract():
-    made = plans.contract(Scale)
-    assert made.problems == [{"m": 8, "causal": False}] and made.arch == "sm_80+"
-    assert made.flops_bytes(m=2) == (64, 512) and made.configs() == [Rows(1), Rows(2), Rows(3)]
-    assert list(inspect.signature(made.get_inputs).parameters) == ["m", "causal"]
-    assert Path(made.__file__) == Path(__file__)
-    inputs = made.get_inputs(m=6)
+def test_a_plan_is_a_case_with_its_tilings():
+    case = wb.load(Scale)
+    assert case.problems == [{"m": 8, "causal": False}] and case.arch == "sm_80+"
+    assert Path(case.file).name == Path(__file__).name
+    problem = case.problem({"m": 6})
+    assert case.flops_bytes(problem) == (192, 1536)
+    assert [choice.reasons for choice in case.configs({"m": 8, "causal": False})] == [
+        (),
+        (),
+        ("rows = 3 does not divide m = 8",),
+    ]
+    inputs = case.inputs(problem)
     with kiln.target("cpu"):
-        for config in (None, Rows(3), {"rows": 3, "num_warps": 1}):
-            np.testing.assert_array_equal(made.kernel_fn(*inputs, config=config), made.reference_fn(*inputs))
-    assert made.validate({"rows": 3}, {"m": 6}) and not made.validate(Rows(3), {"m": 8})
-    with pytest.raises(ValueError, match=r"Rows has no 'row' \(did you mean 'rows'\?\)"):
-        made.validate({"row": 3}, {})
-    assert plans.contract(Scale(m=16)).problems == [{"m": 16, "causal": False}]
+        for config in (None, Rows(3), {"rows": 3, "num_warps": 1}, {"rows": 6}):
+            got = case.kernel(*inputs, problem=problem, config=config)
+            np.testing.assert_array_equal(got, case.reference(*inputs, problem=problem))
+    assert wb.load(Scale(m=16)).problems == [{"m": 16, "causal": False}]
 
 
 def test_what_a_plan_lacks_is_named():
@@ -148,12 +151,11 @@ def test_what_a_plan_lacks_is_named():
     class Empty(KernelPlan):
         n: int
 
-    with pytest.raises(TypeError, match="the field 'n' needs a default"):
-        plans.contract(Empty)
     for missing in (Empty(1).prepare_inputs, Empty(1).reference_fn, Empty(1).plan):
         with pytest.raises(NotImplementedError, match=f"Empty.{missing.__name__}"):
             missing()
-    assert not hasattr(plans.contract(Empty(1)), "configs") and Empty(1)._algorithmic_flops_bytes() is None
+    case = wb.load(Empty(1))
+    assert not case.has_configs and case.flops_bytes(case.problem()) is None
 
     class Wrong(Empty):
         def plan(self):

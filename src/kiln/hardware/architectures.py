@@ -231,7 +231,9 @@ def refusal(requirement: str, capability: tuple[int, int]) -> str:
     if not names:
         return ""
     for name in names:
-        least = Arch.from_string(name.removesuffix("+"))
+        least = Arch.__members__.get(name.removesuffix("+"))
+        if least is None:
+            raise ValueError(f'{name!r} is no architecture; write "sm_80+", "sm_90a" or "sm_100a, sm_103a"')
         if (capability >= least.capability) if name.endswith("+") else least.runs_on(capability):
             return ""
     here = f"sm_{capability[0]}{capability[1]}"

@@ -13,6 +13,10 @@ from __future__ import annotations
 from kiln import lazy
 
 _PLACES = {
+    "CuteKernel": ".plans",
+    "Fit": ".plans",
+    "KernelPlan": ".plans",
+    "Tiling": ".plans",
     "load": ".cases",
     "Case": ".cases",
     "ContractError": ".contracts",

@@ -503,18 +503,10 @@ def arch_fits(wanted: str, name: str | None) -> bool:
 
     `sm_80+` is any from there on; `sm_90a` is code for 9.0 alone; names are separated by commas.
     """
-    known = [_capability(each.strip()) for each in wanted.split(",")]
-    if name is None:
-        return True
-    here = _capability(name)[0]
-    return any(here == number or (open_ended and here >= number) for number, open_ended in known)
+    from kiln.hardware.architectures import generation_of, refusal
 
-
-def _capability(name: str) -> tuple[int, bool]:
-    found = re.fullmatch(r"sm_(\d{2,3})[af]?(\+?)", name)
-    if not found:
-        raise ValueError(f'{name!r} is no architecture; write "sm_80+", "sm_90a" or "sm_100a, sm_103a"')
-    return int(found.group(1)), bool(found.group(2))
+    here = generation_of(name or "sm_80")
+    return not refusal(wanted, (here.major, here.minor))
 
 
 def key_of(

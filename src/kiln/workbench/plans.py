@@ -11,14 +11,13 @@
         def reference_fn(self, x): ...
         def plan(self, x): return CuteKernel(...)
 
-A plan is a Case: `kiln verify row_sums.py` and all other verbs take it (`contract` is how).
+A plan is a Case: `kiln verify row_sums.py` and all other verbs take it.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import functools
 import importlib
 import inspect
@@ -35,9 +34,9 @@ from ..hardware.devices import Device
 from ..hardware.occupancy import BARRIERS, REGISTERS_PER_THREAD, occupancy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["CuteKernel", "Fit", "KernelPlan", "Tiling", "contract", "find", "main"]
+__all__ = ["CuteKernel", "Fit", "KernelPlan", "Tiling", "find", "main"]
 
 PROF_TYPES = ("disabled", "annotation", "ncu", "nsys", "trace", "static")
 
@@ -162,7 +161,9 @@ class CuteKernel:
 
     def run(self, tiling: Any = None) -> Any:
         """Launch it, with another tiling if one is given; the output, a tuple if there are several."""
-        self.launch_fn(self.tiling if tiling is None else tiling)
+        if tiling is None:
+            tiling = self.tiling if self.tiling is not None else next(iter(self.autotune_configs), None)
+        self.launch_fn(tiling)
         outputs = tuple(self.output_tensors)
         return outputs[0] if len(outputs) == 1 else outputs
 
@@ -182,7 +183,7 @@ class CuteKernel:
         """Tune the plan for this problem (`kiln tune`), and keep the tiling that was chosen."""
         tuning = self._case().tune(self._plan().problem, **options)
         if tuning.best is not None:
-            self.tiling = self._plan().tiling_of(getattr(tuning.best, "config", tuning.best))
+            self.tiling = self._tiling_of(getattr(tuning.best, "config", tuning.best))
         return tuning
 
     def benchmark(self, **options: Any) -> Any:
@@ -192,6 +193,12 @@ class CuteKernel:
     def verify(self, **options: Any) -> Any:
         """Check it against the plan's reference (`kiln verify`)."""
         return self._case().verify(problems=[self._plan().problem], **options)
+
+    def _tiling_of(self, config: Any) -> Any:
+        for each in self.autotune_configs:
+            if config_of(each) == config:
+                return each
+        return type(self.autotune_configs[0])(**config)
 
     def _plan(self) -> KernelPlan:
         if self.plan is None:
@@ -239,43 +246,16 @@ class KernelPlan:
         """Operations and bytes that no kernel can do without; None if not known."""
         return None
 
-    @classmethod
-    def problem_fields(cls) -> tuple[dataclasses.Field[Any], ...]:
-        """The fields that make the problem: all but `tiling`, if a plan has it as one."""
-        return tuple(field for field in dataclasses.fields(cls) if field.init and field.name != "tiling")
-
     @property
     def problem(self) -> dict[str, Any]:
         """Its fields, by name."""
-        return {field.name: getattr(self, field.name) for field in self.problem_fields()}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
 
     @classmethod
     def kernel_name(cls) -> str:
         """That of its file, or of its package's folder."""
         stem = Path(inspect.getfile(cls)).stem
         return Path(inspect.getfile(cls)).parent.name if stem in ("__init__", "__main__") else stem
-
-    def tiling_of(self, config: Any) -> Any:
-        """A config, which may be a dict of JSON, as the tiling it stands for; the default one for None."""
-        known = [*([self.tiling] if self.tiling is not None else []), *self._autotune_configs()]
-        if config is None:
-            return known[0] if known else None
-        if not isinstance(config, dict):
-            return config
-        kinds: dict[Any, None] = dict.fromkeys(type(each) for each in known if dataclasses.is_dataclass(each))
-        for each in known:
-            if config_of(each) == config:
-                return each
-        for kind in kinds:
-            if set(config) <= {field.name for field in dataclasses.fields(kind)}:
-                return kind(**config)
-        if not kinds:
-            return config
-        names = [field.name for kind in kinds for field in dataclasses.fields(kind)]
-        unknown = next(name for name in config if name not in names)
-        raise ValueError(
-            f"{next(iter(kinds)).__name__} has no {unknown!r}{_near(unknown, names)}; it has {', '.join(names)}"
-        )
 
     def benchmark_kernel_argparse(self, argv: Sequence[str] | None = None) -> None:
         """The command line of one plan: its fields, `--check`, `--prof_type`. Ends the program with the verb's exit status."""
@@ -299,93 +279,6 @@ def _knows_its_plan(plan: Callable[..., CuteKernel]) -> Callable[..., CuteKernel
     return planned
 
 
-# --- as a contract ---------------------------------------------------------------------------------------------------
-
-
-def contract(plan: type[KernelPlan] | KernelPlan) -> types.SimpleNamespace:
-    """The names of a contract module, made of a plan; those it does not define are absent.
-
-    `kernel_fn` and `reference_fn` are of the problem that `get_inputs` was called for last.
-    """
-    kind = plan if isinstance(plan, type) else type(plan)
-    mine = {} if isinstance(plan, type) else plan.problem
-    fields = kind.problem_fields()
-    absent = [field.name for field in fields if _has_no_default(field) and field.name not in mine]
-    if absent:
-        raise TypeError(
-            f"{kind.__name__}: the field {absent[0]!r} needs a default, which is the problem that verbs take first"
-        )
-    now = [kind(**mine)]
-
-    def get_inputs(**problem: Any) -> list[Any]:
-        now[0] = kind(**{**mine, **problem})
-        return list(now[0].prepare_inputs())
-
-    def kernel_fn(*inputs: Any, config: Any = None) -> Any:
-        self = now[0]
-        return self.plan(*inputs).run(self.tiling_of(config))
-
-    def reference_fn(*inputs: Any) -> Any:
-        return now[0].reference_fn(*inputs)
-
-    def configs(**problem: Any) -> list[Any]:
-        return list(kind(**{**mine, **problem})._autotune_configs())
-
-    def flops_bytes(**problem: Any) -> tuple[float, float] | None:
-        return kind(**{**mine, **problem})._algorithmic_flops_bytes()
-
-    def validate(config: Any, problem: dict[str, Any], device: Any = None) -> Fit:
-        self = kind(**{**mine, **problem})
-        tiling = self.tiling_of(config)
-        return (
-            Fit.of(tiling.validate(self), f"{type(tiling).__name__}.validate()")
-            if hasattr(tiling, "validate")
-            else Fit()
-        )
-
-    parameters = [
-        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=getattr(now[0], field.name))
-        for field in fields
-    ]
-    get_inputs.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
-    made: dict[str, Any] = {
-        "__file__": inspect.getfile(kind),
-        "__name__": kind.__module__,
-        "__doc__": kind.__doc__,
-        "kernel_fn": kernel_fn,
-        "reference_fn": reference_fn,
-        "get_inputs": get_inputs,
-        "problems": [{**now[0].problem, **each} for each in getattr(kind, "problems", [{}])] if not mine else [mine],
-        "arch": kind.arch,
-    }
-    if kind._autotune_configs is not KernelPlan._autotune_configs:
-        made |= {"configs": configs, "validate": validate}
-    if kind._algorithmic_flops_bytes is not KernelPlan._algorithmic_flops_bytes:
-        made["flops_bytes"] = flops_bytes
-    for name in (
-        "tolerance",
-        "baselines",
-        "oracle_fn",
-        "perf_model",
-        "mutates",
-        "aliases",
-        "nondeterministic",
-        "streams",
-    ):
-        if hasattr(kind, name):
-            made[name] = getattr(kind, name)
-    return types.SimpleNamespace(**made)
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), 1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def _has_no_default(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-
-
 # --- command lines ---------------------------------------------------------------------------------------------------
 
 
@@ -402,8 +295,10 @@ def main(package: str, argv: Sequence[str] | None = None) -> int:
               file=sys.stdout if asked else sys.stderr)  # fmt: skip
         return 0 if asked else 2
     if words[0] not in names:
-        there = f"; there are: {', '.join(sorted(names))}" if names else ": no module of it has a plan"
-        print(f"{package} has no kernel {words[0]!r}{_near(words[0], names)}{there}", file=sys.stderr)
+        close = difflib.get_close_matches(words[0], names, 1)
+        near = f" (did you mean {close[0]!r}?)" if close else ""
+        there = f"there are: {', '.join(sorted(names))}" if names else "no module of it has a plan"
+        print(f"{package} has no kernel {words[0]!r}{near}; {there}", file=sys.stderr)
         return 2
     return _command_line(find(names[words[0]]), words[1:], {}, f"python -m {package} {words[0]}")
 
@@ -437,7 +332,7 @@ def _modules(package: str) -> Iterator[tuple[str, str]]:
 
 def _command_line(kind: type[KernelPlan], argv: Sequence[str], problem: dict[str, Any], prog: str | None = None) -> int:
     parser = argparse.ArgumentParser(prog=prog, description=(kind.__doc__ or "").strip().partition("\n")[0] or None)
-    for field in kind.problem_fields():
+    for field in dataclasses.fields(kind):
         parser.add_argument(
             f"--{field.name}", metavar="VALUE", help=f"by default {problem.get(field.name, field.default)}"
         )
@@ -448,7 +343,9 @@ def _command_line(kind: type[KernelPlan], argv: Sequence[str], problem: dict[str
     args, rest = parser.parse_known_args(argv)
     where = f"{Path(inspect.getfile(kind)).resolve()}:{kind.__name__}"
     chosen = {name: json.dumps(value) if not isinstance(value, str) else value for name, value in problem.items()}
-    chosen |= {field.name: value for field in kind.problem_fields() if (value := getattr(args, field.name)) is not None}
+    chosen |= {
+        field.name: value for field in dataclasses.fields(kind) if (value := getattr(args, field.name)) is not None
+    }
     words = [where, *(word for name, value in chosen.items() for word in ("--set", f"{name}={value}"))]
     if args.check:
         status = _verb("verify")(words)
