@@ -22,6 +22,9 @@ _PLACES = {
     "ContractError": ".contracts",
     "Journal": ".records",
     "Record": ".records",
+    "Job": ".runners",
+    "Local": ".runners",
+    "Inline": ".runners",
 }
 
 __getattr__ = lazy.names(__name__, _PLACES, None)
