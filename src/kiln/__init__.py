@@ -47,6 +47,7 @@ from .base_dsl.typing import *
 from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_values
 
 base_dsl.dsl.default_language = lambda: importlib.import_module(f"{__name__}.cute.program.dsl").DSL
+hardware.measuring_kernels = lambda: importlib.import_module(f"{__name__}.cute.measuring")
 
 _LAZY = (
     "cute",

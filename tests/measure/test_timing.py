@@ -39,3 +39,12 @@ def test_workspace_counts(monkeypatch: pytest.MonkeyPatch):
     assert timing.get_workspace_count(50 << 20, 10, 100) == 4
     assert timing.get_workspace_count(1 << 10, 1, 2) == 3
     assert timing.get_workspace_count(1 << 40, 1, 2) == 1
+
+
+def test_a_compilation_that_is_timed_is_told(monkeypatch):
+    def compiles() -> None:
+        timing.cache.compilations += 1
+
+    monkeypatch.setattr(timing, "_said", {"cpu"})
+    with pytest.warns(kiln.DSLWarning, match="timed 2 compilations"):
+        timing.benchmark(compiles, warmup_iterations=1, iterations=2)

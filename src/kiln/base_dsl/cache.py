@@ -64,9 +64,14 @@ class Entry:
 
 # --- compiling through the cache -------------------------------------------------------------------------------------
 
+compilations = 0
+"""How many modules this process has asked for, compiled or found: what is timed must not add to it."""
+
 
 def compile_module(target: Target, module: ir.Module, entry: str, options: CompileOptions | None) -> Executable:
     """`target.compile`, or what an earlier process made of the same module. The module is changed."""
+    global compilations
+    compilations += 1
     # files and printed modules are effects of compiling, so whoever asks for them gets a compilation
     wanted = settings.dumped() or (options and options.kept()) or settings.get("CUTE_DSL_PRINT_IR")
     if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") or wanted:

@@ -1,3 +1,13 @@
 """GPUs: architectures with their features and limits, known devices, the one programs are compiled for, and the driver."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from . import bank_conflicts, options, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+measuring_kernels: Callable[[], Any]
+"""The module of kernels that times are taken with: a language above makes them, and the package `kiln` says where."""

@@ -231,6 +231,14 @@ def device_name(device: int) -> str:
     return text.value.decode(errors="replace")
 
 
+def uuid(device: int) -> str:
+    """By which NVML and other processes know it, as in "GPU-5a7f...": numbers depend on what is visible."""
+    raw = (ctypes.c_ubyte * 16)()
+    call("cuDeviceGetUuid_v2", raw, device)
+    text = bytes(raw).hex()
+    return "GPU-" + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
 def total_memory(device: int) -> int:
     """Bytes of memory of a device."""
     size = ctypes.c_size_t()
@@ -334,7 +342,28 @@ def active_clusters(device: int, smem: int, size: int, stream: int) -> int:
     return found.value
 
 
-# --- time ------------------------------------------------------------------------------------------------------------
+# --- streams, events, graphs ------------------------------------------------------------------------------------------
+
+
+def _destroy(name: str, handle: Any) -> None:
+    """Give back what was made, if it was."""
+    cuda = library()
+    if handle and cuda is not None:
+        getattr(cuda, name)(handle)
+
+
+class Stream:
+    """A stream of its own, which does not wait for the default one."""
+
+    def __init__(self) -> None:
+        self._handle = ctypes.c_void_p()
+        call("cuStreamCreate", ctypes.byref(self._handle), 1)
+
+    def __int__(self) -> int:
+        return self._handle.value or 0
+
+    def __del__(self) -> None:
+        _destroy("cuStreamDestroy_v2", self._handle)
 
 
 class Event:
@@ -348,6 +377,11 @@ class Event:
         """Let it be what is on the stream now."""
         call("cuEventRecord", self._handle, ctypes.c_void_p(stream))
 
+    def record_in_graph(self, stream: int) -> None:
+        """While the stream is captured: let it be reached anew whenever the graph comes to this point."""
+        external = 1
+        call("cuEventRecordWithFlags", self._handle, ctypes.c_void_p(stream), external)
+
     def microseconds_since(self, start: Event) -> float:
         """Wait for both; the time between them."""
         call("cuEventSynchronize", self._handle)
@@ -356,17 +390,60 @@ class Event:
         return passed.value * 1e3
 
     def __del__(self) -> None:
-        if self._handle:
-            function("cuEventDestroy_v2")(self._handle)
+        _destroy("cuEventDestroy_v2", self._handle)
 
 
-def captured(stream: int, work: Callable[[], None]) -> Callable[[], None]:
-    """What a function puts on a stream, as one graph: a function that launches it."""
-    thread_local, graph, executable, handle = 1, ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(stream)
-    call("cuStreamBeginCapture_v2", handle, thread_local)
-    try:
-        work()
-    finally:
-        call("cuStreamEndCapture", handle, ctypes.byref(graph))
-    call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
-    return lambda: call("cuGraphLaunch", executable, handle)
+class Graph:
+    """What a function put on a stream while it was captured; a call launches it."""
+
+    def __init__(self, stream: int, work: Callable[[], None]) -> None:
+        thread_local, self._stream = 1, ctypes.c_void_p(stream)
+        self._graph, self._executable = ctypes.c_void_p(), ctypes.c_void_p()
+        call("cuStreamBeginCapture_v2", self._stream, thread_local)
+        try:
+            work()
+        finally:
+            call("cuStreamEndCapture", self._stream, ctypes.byref(self._graph))
+        call("cuGraphInstantiateWithFlags", ctypes.byref(self._executable), self._graph, ctypes.c_ulonglong(0))
+
+    def __call__(self) -> None:
+        call("cuGraphLaunch", self._executable, self._stream)
+
+    def __del__(self) -> None:
+        _destroy("cuGraphExecDestroy", self._executable)
+        _destroy("cuGraphDestroy", self._graph)
+
+
+captured = Graph
+
+
+def captured_nodes(stream: int) -> int:
+    """Of how many nodes the graph is made that a stream is captured into now."""
+    status, graph, count = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_size_t()
+    place = ctypes.byref(graph)
+    call("cuStreamGetCaptureInfo_v2", ctypes.c_void_p(stream), ctypes.byref(status), None, place, None, None)
+    if not graph:
+        return 0
+    call("cuGraphGetNodes", graph, None, ctypes.byref(count))
+    return count.value
+
+
+def synchronize_device() -> None:
+    """Wait for all work of the current context, whatever stream it is on."""
+    call("cuCtxSynchronize")
+
+
+class Memory:
+    """Device memory, zero at first."""
+
+    def __init__(self, size: int) -> None:
+        self._address = ctypes.c_uint64()
+        call("cuMemAlloc_v2", ctypes.byref(self._address), ctypes.c_size_t(size))
+        clear_memory(self.address, size)
+
+    @property
+    def address(self) -> int:
+        return self._address.value
+
+    def __del__(self) -> None:
+        _destroy("cuMemFree_v2", self._address)

@@ -1,1 +1,14 @@
-"""Clocks and statistics: how long programs take."""
+"""How long calls take: clocks, statistics, comparisons; timing as CuTe's programs ask for it (`timing.py`)."""
+
+from .. import lazy
+
+__getattr__ = lazy.names(
+    __name__,
+    {
+        **dict.fromkeys(
+            ("BURST", "FLAGS", "NORMAL", "QUICK", "SUSTAINED", "Effort", "Measurement", "measure"), ".measurement"
+        ),
+        **dict.fromkeys(("Comparison", "Pace", "compare", "paces"), ".comparison"),
+    },
+    ("statistics", "timers", "clocks", "timing", "measurement", "comparison"),
+)

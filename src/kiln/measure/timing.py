@@ -11,6 +11,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from ..base_dsl import cache
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLWarning, error
 from ..base_dsl.target import get_target
 from ..hardware import current, driver
@@ -112,11 +113,11 @@ def benchmark(
         workspace = next(turns)
         callable(*workspace.args, **workspace.kwargs)
 
+    if use_cupti and not get_target().on_host:
+        warnings.warn("benchmark() measures by events, not by CUPTI", DSLWarning, stacklevel=2)
     with _nvtx_range(nvtx_tag):
         if get_target().on_host:
             return _time_on_cpu(run, warmup_iterations, iterations)
-        if use_cupti:
-            warnings.warn("benchmark() measures by events, not by CUPTI", DSLWarning, stacklevel=2)
         return _time_on_gpu(run, warmup_iterations, iterations, stream, use_cuda_graphs)
 
 
@@ -129,12 +130,14 @@ def _time_on_cpu(run: Callable[[], None], warmup_iterations: int, iterations: in
         warnings.warn("benchmark() runs on the CPU target: its times say nothing about a GPU", DSLWarning, stacklevel=3)
     if warmup_iterations:
         run()
+    compiled = cache.compilations
     start = now = time.perf_counter()
     done = 0
     while done < iterations and (not done or now - start < _CPU_SECONDS):
         run()
         done += 1
         now = time.perf_counter()
+    _warn_of(cache.compilations - compiled)
     return (now - start) / done * 1e6
 
 
@@ -160,11 +163,19 @@ def _time_on_gpu(
     if warmup_iterations:
         prepared(warmup_iterations)()
     measured = prepared(iterations)
+    compiled = cache.compilations
     driver.synchronize(stream)
     start.record(stream)
     measured()
     end.record(stream)
+    _warn_of(cache.compilations - compiled)
     return end.microseconds_since(start) / iterations
+
+
+def _warn_of(compilations: int) -> None:
+    if compilations:
+        message = f"benchmark() timed {compilations} compilations: use warmup_iterations of 1 or more"
+        warnings.warn(message, DSLWarning, stacklevel=4)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,149 @@
+"""Which of several functions is fastest: rounds in which each has its turn, ratios within a round, and an answer that may be "same"."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import statistics, timers
+from .measurement import BURST, NORMAL, SUSTAINED, Effort, Measurement, Series, measure
+from .statistics import Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .timers import Timer
+
+    Functions = Mapping[str, Callable[[], Any]]
+
+ROUNDS = 20
+"""At least; a multiple of it at most (`_MOST`) if the answer is open."""
+_MOST = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Measurements of one run, by name; the first is what the others are compared with.
+
+    A ratio is a time divided by the first's, so below 1 is faster; `verdict` speaks of the other in question.
+    """
+
+    measurements: dict[str, Measurement]
+    ratios: dict[str, Interval]
+    """Of all but the first."""
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """ "faster", "slower" or "same", than the first."""
+        return {name: statistics.verdict(ratio) for name, ratio in self.ratios.items()}
+
+    def _second(self) -> Interval:
+        if not self.ratios:
+            raise ValueError("one candidate alone has no ratio")
+        return next(iter(self.ratios.values()))
+
+    @property
+    def ratio(self) -> float:
+        """Of the second; of others, `ratios`."""
+        return self._second().median
+
+    @property
+    def low(self) -> float:
+        return self._second().low
+
+    @property
+    def high(self) -> float:
+        return self._second().high
+
+    @property
+    def verdict(self) -> str:
+        """Of the second; of others, `verdicts`."""
+        return statistics.verdict(self._second())
+
+    def __str__(self) -> str:
+        width = max(map(len, self.measurements))
+        lines = []
+        for name, found in self.measurements.items():
+            ratio = self.ratios.get(name)
+            than = f"  {ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] {self.verdicts[name]}" if ratio else ""
+            lines.append(f"{name:{width}}  {found}{than}")
+        return "\n".join(lines)
+
+
+def compare(
+    functions: Functions,
+    *,
+    l2: str = "cold",
+    steady: bool = False,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+    effort: Effort = NORMAL,
+    at_least_us: float = 0.0,
+    clock: Timer | None = None,
+) -> Comparison:
+    """Measure functions without arguments in turns, in an order drawn anew for each round.
+
+    Rounds go on, up to five times as many, while an interval of a ratio contains 1 and is wider than what makes no difference.
+    """
+    if not functions:
+        raise ValueError("compare() got nothing to compare")
+    timer = clock or timers.timer()
+    series = {name: Series(function, (), l2, steady, effort, timer) for name, function in functions.items()}
+    names, order = list(series), random.Random(seed)
+    with timer.watch() as watch:
+        for one in series.values():
+            one.warm_up(watch)
+        watch.restart()
+        begun = timer.now()
+        for done in range(1, _MOST * rounds + 1):
+            for name in order.sample(names, len(names)):
+                series[name].run(watch)
+            if done >= rounds and (not _open(series) or timer.now() - begun > effort.stopping.at_most):
+                break
+        clocks = watch.clocks()
+    found = {name: one.result(clocks, at_least_us) for name, one in series.items()}
+    return Comparison(found, _ratios(series))
+
+
+def _ratios(series: Mapping[str, Series]) -> dict[str, Interval]:
+    """Of the medians of a round to the first's, by name."""
+    medians = {name: np.array([np.median(batch) for batch in one.batches]) for name, one in series.items()}
+    first, *others = medians
+    return {name: statistics.median_interval(list(medians[name] / medians[first])) for name in others}
+
+
+def _open(series: Mapping[str, Series]) -> bool:
+    return any(
+        ratio.low <= 1 <= ratio.high and max(1 - ratio.low, ratio.high - 1) > statistics.MARGIN
+        for ratio in _ratios(series).values()
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Pace:
+    """A function in bursts, before the power limit is felt, and sustained."""
+
+    burst: Measurement
+    sustained: Measurement
+
+
+def paces(
+    functions: Functions, *, sustained: Effort = SUSTAINED, turns: int = 1, clock: Timer | None = None
+) -> dict[str, Pace]:
+    """Bursts (five calls after 0.2 s of idleness) and sustained runs (the last second of three back to back) of functions, in turns.
+
+    Caches are as calls leave them. Of several turns the one with the middle time of the sustained run counts.
+    """
+    timer = clock or timers.timer()
+    bursts = compare(functions, l2="warm", rounds=3, effort=BURST, clock=timer)
+    long = {
+        name: sorted(
+            (measure(function, l2="warm", steady=True, effort=sustained, clock=timer) for _ in range(turns)),
+            key=lambda m: m.us,
+        )[turns // 2]
+        for name, function in functions.items()
+    }
+    return {name: Pace(bursts.measurements[name], long[name]) for name in functions}

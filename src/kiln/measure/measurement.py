@@ -1,0 +1,241 @@
+"""How long a call takes, how well that is known, and what was the matter with the GPU meanwhile.
+
+The protocol `graph-flush/1`: a graph of so many times flush, event, call, event; samples until the 95 % interval of their median
+is narrow; clocks and power read beside it. What makes a number doubtful is a flag of it; nothing is thrown away.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import statistics, timers
+from .clocks import UNKNOWN, Clocks
+from .statistics import CONFIDENCE, Interval, Stopping
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .timers import Timer
+
+FLAGS = {
+    "noisy": "the interval of the median did not become as narrow as wanted",
+    "few-samples": "fewer than six samples: they may all lie on one side of the median",
+    "bimodal": "the samples fall into two clusters: the median is one of two truths",
+    "drift": "the last third of the samples is slower or faster than the first by more than 1 %",
+    "near-floor": "less than five times the time of an empty kernel: mostly the cost of launching and timing",
+    "too-fast": "faster than the GPU can do the stated work: the statement or the kernel is wrong",
+    "thermal": "the GPU lowered its clock because of heat",
+    "power-cap": "the GPU lowered its clock because of its power limit",
+    "clock-drift": "the clock changed while it was measured",
+    "shared-gpu": "other processes have a context on the GPU",
+    "clock-unknown": "NVML does not tell the clock",
+    "host-bound": "the GPU waited for the host: calls synchronize, or take longer on the host than on the device",
+    "other-streams": "calls work on other streams than the current one, which events do not see",
+    "flush-failed": "memory is as near after the flush of the L2 cache as before",
+}
+"""What flags mean."""
+UNTRUSTED = frozenset(FLAGS) - {"near-floor", "clock-unknown"}
+"""Flags of numbers that should not be compared with those of other runs (`--strict`)."""
+
+
+class Effort(NamedTuple):
+    """How long something is measured."""
+
+    stopping: Stopping = Stopping()
+    warmup: float = 2.0
+    """Seconds, at most, until two windows agree."""
+    window: float = 0.05
+    batch: float = 0.005
+    """Seconds of a batch of calls; also how long the GPU idles before the next one."""
+    calls: int | None = None
+    """Of a batch; by default as many as fill it."""
+    idle: float | None = None
+    """Seconds between batches; by default, as long as the one before took."""
+
+
+NORMAL = Effort()
+QUICK = Effort(Stopping(0.02, 10, 0.02, 0.5), warmup=0.2, window=0.02)
+"""To sort out what is far from the best."""
+BURST = Effort(Stopping(0.01, 15, 0.0, 2.5), warmup=0.0, calls=5, idle=0.2)
+"""Five calls after 0.2 s of idleness, three times at least: before the power limit is felt."""
+SUSTAINED = Effort(Stopping(1.0, 20, 1.0, 1.5), warmup=2.0, window=2.0, batch=0.05)
+"""The last second of three, back to back."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """Microseconds of one call: the median, and between which values it lies with 95 %."""
+
+    us: float
+    low: float
+    high: float
+    samples: list[float] = dataclasses.field(repr=False)
+    protocol: str
+    clocks: Clocks = UNKNOWN
+    flags: list[str] = dataclasses.field(default_factory=list)
+    floor: float = 0.0
+    """Microseconds of an empty kernel, measured in the same way."""
+    steady: bool = False
+    error: str | None = None
+    """Why the number says nothing; None if it does."""
+
+    @property
+    def n(self) -> int:
+        return len(self.samples)
+
+    @property
+    def clock_mhz(self) -> float | None:
+        """Of the multiprocessors, median."""
+        return self.clocks.sm_mhz
+
+    @property
+    def watts(self) -> float | None:
+        return self.clocks.watts
+
+    @property
+    def status(self) -> str:
+        """ "ok" or "error", as in a record."""
+        return "error" if self.error else "ok"
+
+    @property
+    def trusted(self) -> bool:
+        """Whether no flag speaks against comparing it with numbers of other runs."""
+        return self.error is None and not UNTRUSTED.intersection(self.flags)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it but the samples."""
+        return {
+            "us": [self.low, self.us, self.high],
+            "n": self.n,
+            "protocol": self.protocol + (" steady" if self.steady else ""),
+            "clock": {name: value for name, value in self.clocks._asdict().items() if name != "flags"},
+            "flags": list(self.flags),
+            "floor": self.floor,
+            "status": self.status,
+            "error": self.error,
+        }
+
+    def __str__(self) -> str:
+        if self.error:
+            return f"not measured: {self.error}"
+        parts = [f"{self.us:.4g} us [{self.low:.4g}, {self.high:.4g}]", f"{self.n} samples, {self.protocol}"]
+        if self.clock_mhz:
+            parts.append(f"{self.clock_mhz:.0f} MHz" + (f", {self.watts:.0f} W" if self.watts else ""))
+        return ", ".join([*parts, *self.flags])
+
+
+def measure(
+    function: Callable[..., Any],
+    *arguments: Any,
+    l2: str = "cold",
+    steady: bool = False,
+    effort: Effort = NORMAL,
+    at_least_us: float = 0.0,
+    clock: Timer | None = None,
+) -> Measurement:
+    """How long a call takes on the device.
+
+    `l2` says what is in the L2 cache before each call: nothing ("cold"), what the call before left ("warm"), or what calls with other
+    copies of the arguments left ("rotate"). The GPU idles between batches of calls, unless `steady`. `at_least_us` is what
+    the hardware needs at least. `clock` stands in place of the GPU's (or, on the CPU target, this machine's).
+    """
+    series = Series(function, arguments, l2, steady, effort, clock or timers.timer())
+    with series.timer.watch() as watch:
+        series.warm_up(watch)
+        watch.restart()
+        begun, interval = series.timer.now(), None
+        while not effort.stopping.enough(interval, series.n, series.timer.now() - begun):
+            series.run(watch)
+            interval = statistics.of_batches(series.batches)
+        return series.result(watch.clocks(), at_least_us)
+
+
+class Series:
+    """Batches of one function's calls."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        l2: str,
+        steady: bool,
+        effort: Effort,
+        timer: Timer,
+    ) -> None:
+        if l2 not in timers.L2_STATES:
+            raise ValueError(f"l2={l2!r}: it is one of {', '.join(timers.L2_STATES)}")
+        self.timer, self.l2, self.steady, self.effort = timer, l2, steady, effort
+        call = functools.partial(function, *arguments) if arguments else function
+        call()  # compiles, loads
+        if l2 == "rotate":
+            call = timers.rotated(function, arguments)
+        self.flags = timer.flags(l2)
+        self.floor = timer.floor(l2)
+        once = timer.prepare(call, 3, l2)
+        once.run()
+        us = max(statistics.median_interval(once.run()).median, 0.1)
+        calls = effort.calls or round(min(256, max(1, effort.batch * 1e6 / us)))
+        self.batch = timer.prepare(call, calls, l2)
+        self.compilations = timer.compilations()
+        self.batches: list[list[float]] = []
+
+    @property
+    def n(self) -> int:
+        """How many samples there are."""
+        return sum(map(len, self.batches))
+
+    def run(self, watch: Any) -> list[float]:
+        """Time one batch, after some idleness unless it is to be steady."""
+        if not self.steady:
+            last = sum(self.batches[-1]) * 1e-6 if self.batches else self.effort.batch
+            with watch.idle():
+                self.timer.sleep(last if self.effort.idle is None else self.effort.idle)
+        samples = self.batch.run()
+        self.batches.append(samples)
+        return samples
+
+    def warm_up(self, watch: Any) -> None:
+        """Run windows until two medians in a row agree within 1 %, and the clock does not change."""
+        begun = self.timer.now()
+        before: tuple[float, float] | None = None
+        while self.timer.now() - begun < self.effort.warmup:
+            watch.restart()
+            window, samples = self.timer.now(), []
+            while not samples or self.timer.now() - window < self.effort.window:
+                samples += self.run(watch)
+            now = statistics.median_interval(samples).median, watch.clocks().sm_mhz or 0.0
+            if before and all(abs(a - b) <= 0.01 * max(a, b) for a, b in zip(before, now, strict=True)):
+                break
+            before = now
+        self.batches.clear()
+
+    def result(self, clocks: Clocks, at_least_us: float = 0.0) -> Measurement:
+        """What the batches say."""
+        interval = statistics.of_batches(self.batches)
+        samples = [sample for batch in self.batches for sample in batch]
+        flags = [
+            *self.flags,
+            *self._of_samples(interval, samples, at_least_us),
+            *clocks.flags,
+            *sorted(self.batch.flags),
+        ]
+        if self.batch.protocol == "cpu-wall":
+            flags = [flag for flag in flags if flag != "clock-unknown"]
+        extra = self.timer.compilations() - self.compilations
+        wrong = f"{extra} compilations while it was timed: call it once with such arguments first" if extra else None
+        return Measurement(
+            interval.median, interval.low, interval.high, samples, self.batch.protocol, clocks, flags, self.floor, self.steady, wrong
+        )  # fmt: skip
+
+    def _of_samples(self, interval: Interval, samples: list[float], at_least_us: float) -> list[str]:
+        found = {
+            "noisy": interval.width > self.effort.stopping.within,
+            "few-samples": interval.confidence < CONFIDENCE,
+            "bimodal": statistics.clusters(samples) is not None,
+            "drift": abs(statistics.drift(samples)) > 0.01,
+            "near-floor": interval.median < 5 * self.floor,
+            "too-fast": interval.high < at_least_us,
+        }
+        return [name for name, is_so in found.items() if is_so]

@@ -1,0 +1,346 @@
+"""What times calls: a GPU, by events in a graph or on a stream; this machine's clock, for the CPU target.
+
+A timer prepares a *batch* of calls. Running the batch gives the microseconds of each call by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .. import hardware
+from ..base_dsl import cache
+from ..base_dsl.diagnostics import DSLRuntimeError, error
+from ..base_dsl.target import get_target
+from ..hardware import current, driver
+from .clocks import Watch, reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Call = Callable[[], Any]
+
+L2_STATES = ("cold", "warm", "rotate")
+"""Before each call: emptied; as the call before left it; and as that, with other arguments each time."""
+_LONGEST_HOLD = 0.05
+"""Seconds that a stream is held back at most."""
+
+
+_QUICK_WAIT = 3e-5
+"""Seconds that waiting for an idle device takes at most."""
+
+
+class Batch(Protocol):
+    """Calls that are timed together."""
+
+    protocol: str
+    flags: set[str]
+
+    def run(self) -> list[float]:
+        """Microseconds of each call."""
+        ...
+
+
+class Timer(Protocol):
+    """A clock that can be put in place of another, so that all that stands on it is tested without a GPU."""
+
+    def now(self) -> float: ...
+    def sleep(self, seconds: float) -> None: ...
+    def prepare(self, call: Call, calls: int, l2: str) -> Batch: ...
+    def watch(self) -> Watch: ...
+    def compilations(self) -> int: ...
+    def floor(self, l2: str) -> float:
+        """Microseconds of a call that does nothing."""
+        ...
+
+    def flags(self, l2: str) -> list[str]:
+        """What is wrong with the timer itself."""
+        ...
+
+
+def timer() -> Timer:
+    """That of the target in force."""
+    return CpuTimer() if get_target().on_host or not driver.available() else GpuTimer.of_current_device()
+
+
+class _Host:
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def compilations(self) -> int:
+        return cache.compilations
+
+
+# --- the CPU target --------------------------------------------------------------------------------------------------
+
+
+class CpuTimer(_Host):
+    """The time on the wall: it says nothing about a GPU."""
+
+    class _Calls:
+        protocol = "cpu-wall"
+
+        def __init__(self, call: Call, calls: int) -> None:
+            self._call, self._calls, self.flags = call, calls, set[str]()
+
+        def run(self) -> list[float]:
+            times = [time.perf_counter()]
+            for _ in range(self._calls):
+                self._call()
+                times.append(time.perf_counter())
+            return [(end - start) * 1e6 for start, end in itertools.pairwise(times)]
+
+    def prepare(self, call: Call, calls: int, l2: str) -> Batch:
+        return self._Calls(call, calls)
+
+    def watch(self) -> Watch:
+        return Watch(None)
+
+    def floor(self, l2: str) -> float:
+        return 0.0
+
+    def flags(self, l2: str) -> list[str]:
+        return []
+
+
+# --- a GPU -----------------------------------------------------------------------------------------------------------
+
+
+class NotCaptured(Exception):
+    """Calls leave nothing in a graph."""
+
+
+class GpuTimer(_Host):
+    """Events on the current GPU. Its driver's functions are bound when it is made: what a program does to others' changes nothing."""
+
+    _made: dict[int, GpuTimer] = {}
+
+    @classmethod
+    def of_current_device(cls) -> GpuTimer:
+        driver.ensure_context()
+        number = driver.current_device()
+        if number not in cls._made:
+            cls._made[number] = cls(number)
+        return cls._made[number]
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.kernels = hardware.measuring_kernels()
+        block = self.kernels.BLOCK_BYTES
+        self.flush_bytes = -(-2 * current.device(number).l2_cache // block) * block
+        self._zeros: driver.Memory | None = None
+        self._floors: dict[str, float] = {}
+        self._flushes: bool | None = None
+        self._streams: list[Any] = []
+
+    # -- streams
+
+    @contextlib.contextmanager
+    def side_stream(self) -> Iterator[int]:
+        """While open, a stream that can be captured is the current one, PyTorch's as well; its handle."""
+        torch = _torch()
+        if not self._streams:
+            self._streams.append(driver.Stream() if torch is None else torch.cuda.Stream())
+        own = self._streams[0]
+        if isinstance(own, driver.Stream):
+            yield int(own)
+            return
+        assert torch is not None
+        with torch.cuda.stream(own):
+            yield own.cuda_stream
+
+    def stream(self) -> int:
+        """The handle of the current stream: PyTorch's, or the default one."""
+        torch = _torch()
+        return 0 if torch is None else torch.cuda.current_stream().cuda_stream
+
+    # -- the L2 cache
+
+    def flush(self, stream: int) -> None:
+        """Read twice the L2 cache. (Writing would leave lines that the next kernel has to write back.)"""
+        if self._zeros is None:
+            self._zeros = driver.Memory(self.flush_bytes)
+        self.kernels.flush(self._zeros.address, self.flush_bytes, stream)
+
+    def probe(self, l2: str, calls: int = 8) -> float:
+        """Microseconds that a row of accesses takes, each of which waits for the one before; median."""
+        memory = driver.Memory(self.kernels.LINES * self.kernels.LINE_BYTES)
+        batch = self.prepare(lambda stream: self.kernels.probe(memory.address, stream), calls, l2, given_stream=True)
+        batch.run()
+        return sorted(batch.run())[calls // 2]
+
+    def flags(self, l2: str) -> list[str]:
+        """`flush-failed` unless memory is far away after a flush. Looked at once."""
+        if l2 != "cold":
+            return []
+        if self._flushes is None:
+            self._flushes = self.probe("cold") > 1.4 * self.probe("warm")
+        return [] if self._flushes else ["flush-failed"]
+
+    def floor(self, l2: str) -> float:
+        if l2 not in self._floors:
+            batch = self.prepare(self.kernels.empty, 32, l2, given_stream=True)
+            batch.run()
+            self._floors[l2] = sorted(batch.run() + batch.run())[32]
+        return self._floors[l2]
+
+    # -- batches
+
+    def prepare(self, call: Any, calls: int, l2: str, given_stream: bool = False) -> Batch:
+        """A graph where calls can be captured; else calls on the current stream, which is held back while they are made."""
+        flush = self.flush if l2 == "cold" else None
+        try:
+            return _GraphBatch(self, call, calls, flush, l2, given_stream)
+        except Exception as reason:  # whatever a library says while it is captured
+            driver.synchronize_device()  # a kernel that failed is told here
+            batch = _StreamBatch(self, call, calls, flush, l2, given_stream)
+            batch.why = reason
+            return batch
+
+    def watch(self) -> Watch:
+        return Watch(reader(self.number))
+
+
+def _torch() -> Any:
+    """PyTorch if the program uses it, and it has this GPU."""
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_available() else None
+
+
+def _protocol(way: str, l2: str) -> str:
+    return f"{way}-{'flush' if l2 == 'cold' else l2}/1"
+
+
+class _GraphBatch:
+    """Flush, event, call, event, so many times, as one graph."""
+
+    def __init__(self, timer: GpuTimer, call: Any, calls: int, flush: Any, l2: str, given_stream: bool) -> None:
+        self.protocol, self.flags = _protocol("graph", l2), set[str]()
+        self._timer = timer
+        self._events = [(driver.Event(), driver.Event()) for _ in range(calls)]
+        with timer.side_stream() as stream:
+            self._stream = stream
+            make = (lambda: call(stream)) if given_stream else call
+            if flush is not None:
+                flush(stream)  # allocates, loads
+            make()  # what the call sets up for this stream is no part of the graph
+            if not given_stream and _works_elsewhere(call, stream):
+                self.flags.add("other-streams")
+
+            def work() -> None:
+                for start, end in self._events:
+                    if flush is not None:
+                        flush(stream)
+                    start.record_in_graph(stream)
+                    before = driver.captured_nodes(stream)
+                    make()
+                    if driver.captured_nodes(stream) == before:
+                        raise NotCaptured("calls put nothing on the current stream")
+                    end.record_in_graph(stream)
+
+            self._launch = _captured(stream, work)
+
+    def run(self) -> list[float]:
+        with self._timer.side_stream() as stream:
+            self._launch()
+            driver.synchronize(stream)
+        return [end.microseconds_since(start) for start, end in self._events]
+
+
+def _works_elsewhere(call: Call, stream: int) -> bool:
+    """Whether the device still works when the stream has ended: then events on the stream do not see all of it."""
+    driver.synchronize_device()
+    for _ in range(3):
+        call()
+        driver.synchronize(stream)
+        ended = time.perf_counter()
+        driver.synchronize_device()
+        if time.perf_counter() - ended < _QUICK_WAIT:
+            return False
+    return True
+
+
+def _captured(stream: int, work: Callable[[], None]) -> Call:
+    """A graph of what a function puts on a stream; PyTorch's, where it is in use, so that arrays get memory of the graph's own."""
+    torch = _torch()
+    if torch is None:
+        return driver.captured(stream, work)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+        work()
+    return graph.replay
+
+
+class _StreamBatch:
+    """The same on a stream that a spinning kernel holds back until all is there, so that the GPU never waits for the host."""
+
+    why: Exception | None = None
+    """Why it is no graph."""
+
+    def __init__(self, timer: GpuTimer, call: Any, calls: int, flush: Any, l2: str, given_stream: bool) -> None:
+        self.protocol, self.flags = _protocol("stream", l2), set[str]()
+        self._timer, self._flush, self._given = timer, flush, given_stream
+        self._call = call
+        self._events = [(driver.Event(), driver.Event()) for _ in range(min(calls, 64))]
+        self._hold, self._late = 0.0, False
+        stream = timer.stream()
+        self._enqueue(stream)
+        if not given_stream and _works_elsewhere(call, stream):
+            self.flags.add("other-streams")
+
+    def _enqueue(self, stream: int) -> None:
+        """Put the batch on the stream; how long that takes decides how long it is held back the next time."""
+        if self._hold:
+            self._timer.kernels.spin(self._hold * 1e6, stream)
+        begun = time.perf_counter()
+        for start, end in self._events:
+            if self._flush is not None:
+                self._flush(stream)
+            start.record(stream)
+            self._call(stream) if self._given else self._call()
+            end.record(stream)
+        spent = time.perf_counter() - begun
+        self._late = spent > self._hold
+        if self._late:
+            self._hold = min(_LONGEST_HOLD, 1.5 * spent + 1e-4)
+            if (
+                spent > _LONGEST_HOLD and len(self._events) > 1
+            ):  # calls that wait, or more launches than are taken at a time
+                self._events = self._events[: len(self._events) // 2]
+
+    def run(self) -> list[float]:
+        self._enqueue(self._timer.stream())
+        late, asked = self._late, list(self._events)
+        driver.synchronize(self._timer.stream())
+        if late:
+            self.flags.add("host-bound")
+        else:
+            self.flags.discard("host-bound")  # it was held back for too short a time, and now is not
+        return [end.microseconds_since(start) for start, end in asked]
+
+
+def rotated(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Call:
+    """Calls of a function with copies of its arrays in turn, together three times as large as the L2 cache."""
+    arrays = [one for one in arguments if hasattr(one, "nbytes") and (hasattr(one, "clone") or hasattr(one, "copy"))]
+    if not arrays:
+        raise error(
+            DSLRuntimeError,
+            'l2="rotate" needs the arrays as arguments, to use copies of them in turn',
+            hint="write measure(function, a, b), not measure(lambda: function(a, b))",
+        )
+
+    def copy(one: Any) -> Any:
+        if not any(one is array for array in arrays):
+            return one
+        return one.clone() if hasattr(one, "clone") else one.copy()
+
+    size = sum(array.nbytes for array in arrays)
+    count = min(64, 3 * current.device().l2_cache // max(1, size) + 1)
+    turns = itertools.cycle([arguments, *(tuple(map(copy, arguments)) for _ in range(count))])
+    return lambda: function(*next(turns))
