@@ -25,6 +25,8 @@ _PLACES = {
     "Job": ".runners",
     "Local": ".runners",
     "Inline": ".runners",
+    **dict.fromkeys(("Measurement", "measure"), "..measure.measurement"),
+    **dict.fromkeys(("Comparison", "compare"), "..measure.comparison"),
 }
 
 __getattr__ = lazy.names(__name__, _PLACES, None)
