@@ -25,7 +25,7 @@ from typing import Any
 
 __version__ = "0.1.0.dev0"
 
-from . import _alias, base_dsl, hardware, lazy, targets
+from . import _alias, base_dsl, bridges, hardware, lazy, targets
 from .base_dsl.arguments import register_jit_arg_adapter
 from .base_dsl.diagnostics import (
     CompilerDiagnosticError,

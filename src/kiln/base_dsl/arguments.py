@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from ..mlir import ir
 
 
+AMBIENT_STREAM = "(stream)"
+"""Among the arguments that a function is compiled for: the stream of launches that name none. Calls do not pass it."""
+
 ONE_SYMBOL = "both were compiled as one symbol"
 """How the report ends that extents or strides which descriptions share differ in a call."""
 
@@ -221,6 +224,19 @@ class GroupNode(Node):
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
         return self._make([c.rebuild(values) for c in self.children])
+
+    def fit(self, expected: Hashable) -> Node | str:
+        """With all elements fitted."""
+        if type(expected) is not tuple or len(expected) != 1 + len(self.children) or expected[0] != self._tag:
+            return ""
+        tag, *keys = expected
+        children: list[Node] = []
+        for number, (child, key) in enumerate(zip(self.children, keys, strict=True)):
+            fitted = child if child.key == key else child.fit(key)
+            if isinstance(fitted, str):
+                return fitted and f"element {number}: {fitted}"
+            children.append(fitted)
+        return GroupNode(tag, children, self._make)
 
     def known(self) -> list[Any]:
         kind = self._tag[0] if type(self._tag) is tuple else self._tag

@@ -27,6 +27,7 @@ _INTERNAL_ROOMS = tuple(
     _PACKAGE_DIR + room
     for room in (
         "base_dsl",
+        "bridges",
         "calls",
         "cute",
         "dialects",

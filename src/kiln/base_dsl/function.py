@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .. import thread_stack
 from . import settings, stale
 from . import trace as tracing
-from .arguments import ONE_SYMBOL, Node, StaticNode, number_format, slot_struct
+from .arguments import AMBIENT_STREAM, ONE_SYMBOL, Node, StaticNode, number_format, slot_struct
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLUserCodeValueError, error
 from .dsl import BaseDSL, Traced, compile_lock, no_collection, shorten_traceback
@@ -108,7 +108,9 @@ class JitFunction(TracedFunction):
         name = (self.name_prefix or "") + self.name.replace("<lambda>", "lambda")
 
         def run(values: list[Any]) -> Any:
-            args, kwargs = self.parameters.call_arguments(dict(zip(arguments, values, strict=True)))
+            given = dict(zip(arguments, values, strict=True))
+            tracing.require("a function").ambient_stream = given.pop(AMBIENT_STREAM, None)
+            args, kwargs = self.parameters.call_arguments(given)
             return self.run(args, kwargs)
 
         return self.dsl.trace(name, nodes, run, self.span, list(arguments))
@@ -248,9 +250,9 @@ class CompiledFunction:
         return [list(node.leaves()) for name, node in nodes.items() if name in given]
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        dynamic = self.passed
+        dynamic = [name for name in self.passed if name != AMBIENT_STREAM]
         if len(args) > len(dynamic):
-            given = self.parameters.bind(args, kwargs) if len(args) <= len(self.names) else None
+            given = self.parameters.bind(args, kwargs) if len(args) <= len(dynamic) + len(self.static) else None
             if given is None:
                 raise error(
                     DSLUserCodeTypeError,
@@ -258,7 +260,7 @@ class CompiledFunction:
                     hint="Constexpr arguments are compiled in and no longer passed",
                 )
             self._check_static(given)
-            return given
+            return given | self._ambient_stream()
         passed = [name for name in dynamic if name not in self.ambient]
         if len(args) > len(passed):
             passed = dynamic  # streams of the environment may be given, too
@@ -275,6 +277,7 @@ class CompiledFunction:
         self._check_static(given)
         missing = [n for n in dynamic if n not in given and n not in self.static]
         defaults = self.parameters.signature.parameters
+        given |= self._ambient_stream()
         for name in list(missing):
             if name in self.ambient:
                 given[name] = self.ambient[name]()
@@ -289,6 +292,10 @@ class CompiledFunction:
                 hint=f"it was compiled to take {', '.join(dynamic)}",
             )
         return {n: given.get(n, self.static.get(n)) for n in self.names}
+
+    def _ambient_stream(self) -> dict[str, Any]:
+        """The stream of launches that name none, if it is an argument."""
+        return {name: of() for name, of in self.ambient.items() if name == AMBIENT_STREAM}
 
     def _check_static(self, given: dict[str, Any]) -> None:
         """Refuse another value where one was compiled in."""

@@ -126,7 +126,8 @@ class Parameters:
         nodes: list[Node] = []
         for name, value in arguments.items():
             annotation = self._annotation_for(value, name)
-            kind = self.signature.parameters[name].kind
+            parameter = self.signature.parameters.get(name)  # none for what calls do not pass
+            kind = parameter.kind if parameter else None
             named = kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
             if named and annotation is not None and rules.breaks(value, annotation):
                 raise promises.broken(value, annotation, name, self.function.__name__)
@@ -148,7 +149,8 @@ class Parameters:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for name, value in values.items():
-            kind = self.signature.parameters[name].kind
+            parameter = self.signature.parameters.get(name)  # none for what calls do not pass
+            kind = parameter.kind if parameter else None
             if kind is inspect.Parameter.VAR_POSITIONAL:
                 args.extend(value)
             elif kind is inspect.Parameter.VAR_KEYWORD:

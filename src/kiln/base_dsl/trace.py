@@ -43,6 +43,8 @@ class Trace:
         self.unavailable: dict[tuple[str, str, str], Any] = {}
         self.merged: list[Any] = []
         """Objects made of two that a branch chose between; see `frontend/merged_objects.py`."""
+        self.ambient_stream: Any = None
+        """The stream of launches that name none; None: the default one."""
         self.complaints: list[Exception] = []
         """What was found wrong where nothing could be raised: the first is raised when the function has been traced."""
         self.holders: list[Any] = []

@@ -203,6 +203,15 @@ def ensure_context() -> None:
         set_device(0)
 
 
+def device_of(address: int) -> int:
+    """The number of the device that memory belongs to."""
+    found = ctypes.c_int(0)
+    call(
+        "cuPointerGetAttribute", ctypes.byref(found), 9, ctypes.c_uint64(address)
+    )  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return found.value
+
+
 def set_device(device: int) -> int:
     """Make the primary context of a device this thread's current one; its handle."""
     context = _primary_context(device)

@@ -113,6 +113,7 @@ class Begun:
         self._load, self._functions = load, functions
         self._calls = load(calls, imports=functions)
         self._programs: Callable[[], Any] | None = None
+        self._has_programs = False
         self._engine: Engine | None = None
 
     def finish(self) -> Engine:
@@ -131,10 +132,15 @@ class Begun:
 
             self._programs = self._load(programs, self.parts, self._functions)
 
+    def load(self, library: Any) -> None:
+        """Load another library, which uses these."""
+        self.parts.append(self._load(library, self.parts, self._functions)())
+
     def finish_programs(self) -> None:
         """Wait for that."""
         self.begin_programs()
-        if self._programs is not None and len(self.parts) == 1:
+        if self._programs is not None and not self._has_programs:
+            self._has_programs = True
             self.parts.append(self._programs())
 
 
@@ -170,6 +176,12 @@ class Engine:
         self.address = self._function("kiln_address_of", _ONE)
         self.stream = self._function("kiln_stream", _ONE)
 
+    def load(self, library: Any) -> Any:
+        """Load another library of native code: what its functions are called, by address."""
+        with self._lock:
+            self._begun.load(library)
+        return {symbol: self._address(symbol) for symbol in library.exports}
+
     def _address(self, symbol: str) -> int:
         return next(part.addresses[symbol] for part in self._begun.parts if symbol in part.addresses)
 
@@ -190,6 +202,7 @@ class Engine:
         """Make native code a method of a class. `python` takes the calls that it leaves. By role:
 
         compiled  `slot` of an instance holds a plan
+        door      the same, of what stands for a compiled function elsewhere
         jit       it holds a tuple: in a `bytes` object the number of plans, the address of guards for all of them, and
                   their addresses; then what owns these
         recorded  it holds a tuple: programs (see `program`) by the keys of calls; names of parameters that are numbers

@@ -8,7 +8,7 @@ function; no error is raised here.
 from __future__ import annotations
 
 from ...base_dsl import guards as guarding
-from ...native import Ptr, address, i64, inline, local, native, u8, u64
+from ...native import Ptr, address, i64, inline, local, native, ref, u8, u64
 from .. import plan
 from ..plan import (
     ArrayRecord,
@@ -43,7 +43,7 @@ from .cpython import (
     whole_number,
 )
 from .values import result_of, take_integer, take_real, take_stream
-from .world import at, calls, world
+from .world import Role, at, calls, world
 
 NOT_FORESEEN = 1
 """In place of a result: the call was not made."""
@@ -203,12 +203,10 @@ def guards_hold(table: Ptr[Guards]) -> bool:
     return True
 
 
-@calls.export
-def call_compiled(
-    function: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]
+@native
+def call_by_plan(
+    role: Ptr[Role], function: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]
 ) -> Ptr[Object]:
-    """`__call__` of a compiled function: one plan."""
-    role = world.place.compiled
     held = at(function, role.slot)
     if held != None:
         header = Ptr[Plan](Ptr(held) + plan.BYTES_DATA)
@@ -217,6 +215,20 @@ def call_compiled(
             if address(result) != NOT_FORESEEN:
                 return result
     return leave(role.python, function, arguments, positional, names)
+
+
+@calls.export
+def call_compiled(
+    function: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]
+) -> Ptr[Object]:
+    """`__call__` of a compiled function: one plan."""
+    return call_by_plan(ref(world.place).compiled, function, arguments, positional, names)
+
+
+@calls.export
+def call_door(function: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]) -> Ptr[Object]:
+    """`__call__` of what stands for a compiled function elsewhere: its plan."""
+    return call_by_plan(ref(world.place).door, function, arguments, positional, names)
 
 
 @calls.export

@@ -65,6 +65,7 @@ class World:
     program_slot: u64
     compiled: Role
     jit: Role
+    door: Role
     recorded: Role
     prepared: Array[PreparedType, 3]
     arrays: Array[ArrayType, 6]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import types
 import typing
@@ -210,6 +211,31 @@ def shape_node(value: Any) -> Node:
     return _StaticTree(value, static_key(value))
 
 
+class AddressNode(Node):
+    """An address without a type, `ctypes.c_void_p`: compiled code that takes a pointer takes it."""
+
+    key = "an address"
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+
+    def types(self) -> list[ir.Type]:
+        raise error(
+            DSLUserCodeTypeError,
+            "an address does not say of what: ctypes.c_void_p is for calls of compiled functions",
+            hint="compile for make_ptr(dtype, address, ...)",
+        )
+
+    leaves = types
+
+    def fit(self, expected: Hashable) -> Node | str:
+        if not isinstance(expected, runtime.PointerSignature):
+            return ""
+        if self._address % expected.alignment:
+            return f"its address {self._address:#x} is not a multiple of {expected.alignment}"
+        return PointerNode(RuntimePointer(expected.dtype, self._address, expected.memspace, expected.alignment))
+
+
 class StreamNode(Node):
     """A stream, passed as its handle."""
 
@@ -249,6 +275,8 @@ def argument_node(value: Any, annotation: Any) -> Node | None:
         return layout_node(value)
     if kind is FakeStream:
         return StreamNode(None, value, value.use_tvm_ffi_env_stream)
+    if kind is ctypes.c_void_p:
+        return AddressNode(value.value or 0)
     handle = handle_of(value)
     if handle is not None:
         return StreamNode(handle, value)

@@ -34,7 +34,8 @@ class CuteCaller(NativeCaller):
             return _tensor_record(key, planner)
         if isinstance(key, runtime.PointerSignature):
             found, _ = runtime.pointer_signature(*key)
-            body = [planner.reference(found), 1, 0, -1, 0, 0, 0, 0, plan.EXACT, -1, 0, -1, 0]
+            alignment = found.alignment - 1
+            body = [planner.reference(found), 1, 0, -1, 0, 0, 0, alignment, plan.EXACT, -1, 0, -1, 0]
             return plan.record(plan.ARRAY, planner.slot(PointerNode.formats), body)
         if key == StreamNode.key:
             return plan.record(plan.STREAM, planner.slot(StreamNode.formats), [])

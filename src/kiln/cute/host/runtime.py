@@ -129,6 +129,23 @@ class RuntimeTensor(_Passed):
         """What a trace can know of it: not what is in its memory."""
         return self._argument
 
+    # -- for other libraries -----------------------------------------------------------------------------
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
+    ) -> Any:
+        """Its memory, with its own shape and strides. Nobody is waited for: work goes to the consumer's stream."""
+        from . import dlpack_export
+
+        if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
+            raise BufferError("this tensor gives its own memory, where it is, and makes no copy")
+        return dlpack_export.capsule(self._array, versioned=max_version is not None and max_version[0] >= 1)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        from . import dlpack_export
+
+        return dlpack_export.device_of(self._array)
+
     # -- what it is --------------------------------------------------------------------------------------
 
     @property
@@ -562,6 +579,8 @@ class RuntimePointer(Pointer):
     def toint(self, *, loc: Any = None, ip: Any = None) -> int:
         """The address."""
         return self._address_value
+
+    __tvm_ffi_opaque_ptr__ = toint
 
     def __c_pointers__(self) -> list[int]:
         """Where the address lies in memory, for objects that pass a pointer on as part of themselves."""

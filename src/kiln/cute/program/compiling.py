@@ -6,9 +6,11 @@ import types
 import warnings
 from typing import Any
 
+from ...base_dsl import doors
+from ...base_dsl.arguments import AMBIENT_STREAM
 from ...base_dsl.diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLWarning, error
 from ...base_dsl.dsl import shorten_traceback
-from ...base_dsl.function import CompiledFunction, JitFunction
+from ...base_dsl.function import JitFunction
 from ...base_dsl.options import (
     CompileOptions,
     EnableAssertions,
@@ -33,6 +35,7 @@ from ...hardware.options import (
     RemarkFilter,
     RemarkOutput,
 )
+from ..host.runtime import make_fake_stream
 from .dsl import DSL, KernelFunction, KernelLaunch
 
 __all__ = [
@@ -72,13 +75,13 @@ class _Compile:
     def __getitem__(self, options: Any) -> _Compile:
         return _Compile(*self._options, *(options if isinstance(options, tuple) else (options,)))
 
-    def __call__(
-        self, function: Any, *args: Any, options: Any = None, target: str | None = None, **kwargs: Any
-    ) -> CompiledFunction:
+    def __call__(self, function: Any, *args: Any, options: Any = None, target: str | None = None, **kwargs: Any) -> Any:
         try:
             jit, args = _jit_function(function, args)
             parsed = CompileOptions(*self._options, options)
             arguments = jit.parameters.bind(args, kwargs)
+            if parsed.enable_tvm_ffi:  # launches go to the stream on which the caller's framework works
+                arguments = {**arguments, AMBIENT_STREAM: make_fake_stream(use_tvm_ffi_env_stream=True)}
             nodes = jit.parameters.nodes(jit.dsl, arguments)
             with compiling_with(parsed, target):
                 compiled = jit.compile(nodes, arguments, parsed, target)
@@ -90,7 +93,7 @@ class _Compile:
                         DSLWarning,
                         stacklevel=2,
                     )
-            return compiled
+            return doors.through("tvm_ffi", compiled) if compiled.for_tvm_ffi else compiled
         except DSLBaseError as failure:
             shorten_traceback(failure)
             raise

@@ -454,6 +454,8 @@ def _threads_of(most: Any) -> int:
 
 def _stream_value(stream: Any) -> ir.Value:
     if stream is None:
+        stream = tracing.require("a launch").ambient_stream
+    if stream is None:
         return Int64(0).ir_value()
     if hasattr(stream, "ir_value"):
         return Int64(stream).ir_value()

@@ -1,0 +1,23 @@
+"""Doors: what a compiled function becomes for another framework. They are registered by name and loaded when one is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .function import CompiledFunction
+
+_doors: dict[str, Callable[[], Callable[[CompiledFunction], Any] | None]] = {}
+
+
+def register(name: str, load: Callable[[], Callable[[CompiledFunction], Any] | None]) -> None:
+    """`load()` gives what makes the framework's function of a compiled one; None where the framework is not installed."""
+    _doors[name] = load
+
+
+def through(name: str, compiled: CompiledFunction) -> Any:
+    """A compiled function as a framework takes it; itself where there is no such framework."""
+    door = _doors[name]() if name in _doors else None
+    return compiled if door is None else door(compiled)

@@ -1,0 +1,104 @@
+"""TVM-FFI: a compiled function as a `tvm_ffi.Function`, which C++, registries and other frameworks take.
+
+Python's calls of it are those of the compiled function, with keywords; all others go through native code
+(`calls/caller/tvm_ffi.py`) without Python, but for the first launch and for what ends in an error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import TYPE_CHECKING, Any
+
+import tvm_ffi  # pyright: ignore[reportMissingImports]
+
+from ..base_dsl.diagnostics import DSLBaseError
+from ..calls import loading, plan
+from ..calls.caller import tvm_ffi as native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..base_dsl.function import CompiledFunction
+
+
+class KilnFunction(tvm_ffi.Function):
+    """A compiled function. Attributes that TVM-FFI's functions lack (`__ptx__`, `resources`, ...) are those of `compiled`."""
+
+    __slots__ = ("compiled", "for_caller")
+
+    def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
+        return self.compiled(*args, **kwargs)
+
+    __call__ = _run_in_python
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("compiled", "for_caller"):
+            raise AttributeError(name)
+        return getattr(self.compiled, name)
+
+    def __repr__(self) -> str:
+        return f"<KilnFunction {self.compiled.call_signature()}>"
+
+
+def of(compiled: CompiledFunction) -> Any:
+    """A compiled function as one of TVM-FFI's; itself where there is no native code to take the calls."""
+    engine = loading.engine()
+    if engine is None:
+        return compiled
+    entry = _entry(engine)
+    found = getattr(compiled, "for_caller", None)
+    takes_none = compiled.has_results or compiled.static_result is None
+    python, report = _raising_plainly(compiled), _raising_plainly(compiled.reporter() or compiled)
+    words = [
+        plan.address_of(found) if found is not None and takes_none else 0,
+        python.__chandle__(), report.__chandle__(), _stream_function(),
+    ]  # fmt: skip
+    handle = _Handle(plan.words(words))
+    handle.kept = (compiled, found, python, report)
+    made = KilnFunction.__new__(KilnFunction)
+    made.__move_handle_from__(tvm_ffi.Function.__from_extern_c__(entry, keep_alive_object=handle))
+    made.compiled = compiled
+    if found is not None:
+        made.for_caller = found
+    return made
+
+
+class _Handle(bytes):
+    """What native code finds of a function (`native.Door`), and what must live as long."""
+
+    kept: tuple[Any, ...]
+
+
+@functools.lru_cache(maxsize=1)
+def _entry(engine: Any) -> int:
+    """The address of TVM-FFI's way in."""
+    entry = engine.load(native.doors)["kiln_call_by_tvm_ffi"]
+    engine.install("door", KilnFunction, "__call__", "for_caller", KilnFunction._run_in_python)
+    return entry
+
+
+@functools.lru_cache(maxsize=1)
+def _stream_function() -> int:
+    library = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
+    return ctypes.cast(library.TVMFFIEnvGetStream, ctypes.c_void_p).value or 0
+
+
+def _raising_plainly(function: Callable[..., Any]) -> Any:
+    """A function for TVM-FFI that raises errors of Python's own classes: it knows no others."""
+
+    def call(*args: Any) -> Any:
+        try:
+            return function(*map(_plain, args))
+        except DSLBaseError as failure:
+            kind = next((kind for kind in (TypeError, ValueError) if isinstance(failure, kind)), RuntimeError)
+            raise kind(str(failure)) from None
+
+    return tvm_ffi.convert(call)
+
+
+def _plain(value: Any) -> Any:
+    """An argument as Python's own calls pass it."""
+    if isinstance(value, (tvm_ffi.Array, tvm_ffi.Shape)):
+        return tuple(map(_plain, value))
+    return value

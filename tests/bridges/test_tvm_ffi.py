@@ -1,0 +1,262 @@
+"""Compiled functions as TVM-FFI's: through Python, through its registry (so by native code alone), and what is refused."""
+
+import ctypes
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import kiln.cute as cute
+from kiln import Boolean, Float32, Float64, Int32, Int64
+from kiln.cute.runtime import from_dlpack, make_fake_stream, make_ptr
+
+tvm_ffi = pytest.importorskip("tvm_ffi")
+
+OPTION = "--enable-tvm-ffi"
+
+
+def by_registry(function):
+    """The same function as C++ and other languages find it."""
+    tvm_ffi.register_global_func("kiln.test", function, override=True)
+    found = tvm_ffi.get_global_func("kiln.test")
+    assert type(found) is tvm_ffi.Function
+    return found
+
+
+@cute.kernel
+def scaled(x: cute.Tensor, y: cute.Tensor, by: Float32):
+    thread, _, _ = cute.arch.thread_idx()
+    if thread < x.shape[0]:
+        y[thread] = x[thread] * by
+
+
+@cute.jit
+def scale(x: cute.Tensor, y: cute.Tensor, by: Float32 = 2.0):
+    scaled(x, y, by).launch(grid=1, block=32)
+
+
+def row(count=8):
+    return np.arange(count, dtype=np.float32)
+
+
+def dynamic(array):
+    return from_dlpack(array).mark_layout_dynamic()
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return cute.compile(scale, dynamic(row()), dynamic(row()), 1.0, options=OPTION)
+
+
+def test_a_compiled_function_is_one_of_tvm_ffi(compiled):
+    assert isinstance(compiled, tvm_ffi.Function)
+    assert "scale(x: Tensor([?], Float32)" in repr(compiled)
+    assert compiled.executable is compiled.compiled.executable  # what TVM-FFI's lack is the compiled function's
+    with pytest.raises(AttributeError, match="nonsense"):
+        compiled.nonsense
+
+
+def test_python_calls_have_keywords_and_defaults(compiled):
+    out = np.zeros(8, np.float32)
+    compiled(row(), y=out, by=3.0)
+    assert np.array_equal(out, 3 * row())
+    compiled(row(), out)
+    assert np.array_equal(out, 2 * row())
+
+
+@pytest.mark.parametrize("count", [1, 5, 31])
+def test_the_registry_calls_it_with_any_extent(compiled, count):
+    out = np.zeros(count, np.float32)
+    by_registry(compiled)(row(count), out, 4)  # an int for a float is taken
+    assert np.array_equal(out, 4 * row(count))
+
+
+def test_the_registry_takes_tensors_of_all_kinds(compiled):
+    torch = pytest.importorskip("torch")
+    function, out = by_registry(compiled), torch.zeros(4)
+    function(torch.arange(9.0)[3:7], out, 1.0)  # an offset
+    assert out.tolist() == [3, 4, 5, 6]
+    function(tvm_ffi.from_dlpack(row(4)), from_dlpack(out), 1.0)
+    assert out.tolist() == [0, 1, 2, 3]
+    function(torch.zeros(0), torch.zeros(0), 1.0)  # nothing to do
+
+
+def test_calls_in_threads(compiled):
+    function, wrong = by_registry(compiled), []
+
+    def work(by):
+        out = np.zeros(8, np.float32)
+        for _ in range(200):
+            function(row(), out, float(by))
+        if not np.array_equal(out, by * row()):
+            wrong.append(by)
+
+    threads = [threading.Thread(target=work, args=(by,)) for by in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_the_function_lives_as_long_as_a_handle():
+    function = by_registry(cute.compile(scale, from_dlpack(row()), from_dlpack(row()), 1.0, options=OPTION))
+    gc.collect()
+    out = np.zeros(8, np.float32)
+    function(row(), out, 5.0)
+    assert np.array_equal(out, 5 * row())
+
+
+WRONG = {
+    "too few": (lambda x, y: (x,), TypeError, "scale needs y"),
+    "too many": (lambda x, y: (x, y, 1.0, 2.0), TypeError, "3 arguments"),
+    "None": (lambda x, y: (x, None, 1.0), TypeError, "'y'.*got None"),
+    "a number for a tensor": (lambda x, y: (x, 3, 1.0), TypeError, "'y'"),
+    "dtype": (lambda x, y: (x, y.astype(np.float64), 1.0), ValueError, r"#1 \('y'\).*Float64"),
+    "rank": (lambda x, y: (x[None], y, 1.0), ValueError, r"#0 \('x'\).*2 modes"),
+    "stride": (lambda x, y: (x[::2], y, 1.0), ValueError, "stride of mode 0 is 2, not 1"),
+    "text": (lambda x, y: (x, y, "x"), TypeError, "'by' of scale takes Float32"),
+    "too large for f32": (lambda x, y: (x, y, 1e300), TypeError, "1e\\+300"),
+}
+
+
+@pytest.mark.parametrize("way", ["python", "registry"])
+@pytest.mark.parametrize("name", WRONG)
+def test_what_does_not_fit_is_refused(compiled, name, way):
+    arguments, kind, text = WRONG[name]
+    function = by_registry(compiled) if way == "registry" else compiled
+    with pytest.raises(kind, match=text):
+        function(*arguments(row(), np.zeros(8, np.float32)))
+
+
+def test_a_shared_symbol_is_checked():
+    n = cute.sym_int(symbol="n")
+    fake = lambda: cute.runtime.make_fake_compact_tensor(Float32, (n,))
+    function = by_registry(cute.compile(scale, fake(), fake(), 1.0, options=OPTION))
+    with pytest.raises(ValueError, match=r"(?s)scale\(.*(6|8).*(6|8)"):
+        function(row(8), row(6), 1.0)
+
+
+def test_numbers_come_back():
+    @cute.jit
+    def add(a: Int32, b: Int64):
+        return a + b
+
+    @cute.jit
+    def half(a: Float32):
+        return a / 2
+
+    @cute.jit
+    def positive(a: Float64):
+        return a > 0
+
+    @cute.jit
+    def negated(a: Boolean):
+        return not a
+
+    assert by_registry(cute.compile(add, 1, 2, options=OPTION))(-3, 1 << 40) == (1 << 40) - 3
+    assert by_registry(cute.compile(half, 1.0, options=OPTION))(3.0) == 1.5
+    assert by_registry(cute.compile(positive, 1.0, options=OPTION))(-1) is False
+    assert by_registry(cute.compile(negated, True, options=OPTION))(False) is True
+    function = by_registry(cute.compile(add, 1, 2, options=OPTION))
+    for bad in (2.5, 1 << 40, 1 << 63, "x", None):
+        with pytest.raises(TypeError, match="'a'"):
+            function(bad, 1)
+
+
+@cute.jit
+def scale_both(pair: tuple, by: Float32):
+    scaled(pair[0], pair[1], by).launch(grid=1, block=32)
+
+
+def test_tuples_are_taken_apart():
+    function = cute.compile(scale_both, (from_dlpack(row()), from_dlpack(row())), 1.0, options=OPTION)
+    for call, kind in ((function, tuple), (by_registry(function), tuple), (by_registry(function), list)):
+        out = np.zeros(8, np.float32)
+        call(kind([row(), out]), 2.0)
+        assert np.array_equal(out, 2 * row())
+    with pytest.raises(ValueError, match="element 1: the extent of mode 0 is 7"):
+        function((row(), np.zeros(7, np.float32)), 1.0)
+
+
+@cute.jit
+def scale_at(place: cute.Pointer, by: Float32):
+    tensor = cute.make_tensor(place, cute.make_layout((8,)))
+    scaled(tensor, tensor, by).launch(grid=1, block=32)
+
+
+def test_pointers_may_be_plain_addresses():
+    data = row()
+    here = make_ptr(Float32, data.ctypes.data, assumed_align=16)
+    function = cute.compile(scale_at, here, 1.0, options=OPTION)
+    for call in (function, by_registry(function)):
+        call(here, 2.0)
+        call(ctypes.c_void_p(data.ctypes.data), 0.5)
+        assert np.array_equal(data, row())
+        with pytest.raises((TypeError, ValueError), match="not a multiple of 16"):
+            call(ctypes.c_void_p(data.ctypes.data + 4), 1.0)
+
+
+def test_an_address_says_too_little_to_compile_for():
+    with pytest.raises(TypeError, match="does not say of what"):
+        cute.compile(scale_at, ctypes.c_void_p(16), 1.0)
+
+
+def test_a_stream_of_the_environment_is_not_passed():
+    @cute.jit
+    def on_stream(x: cute.Tensor, y: cute.Tensor, stream):
+        scaled(x, y, 2.0).launch(grid=1, block=32, stream=stream)
+
+    fake = make_fake_stream(use_tvm_ffi_env_stream=True)
+    function = cute.compile(on_stream, dynamic(row()), dynamic(row()), fake, options=OPTION)
+    for call in (function, by_registry(function)):
+        out = np.zeros(8, np.float32)
+        call(row(), out)
+        assert np.array_equal(out, 2 * row())
+
+
+def test_a_launch_that_fails_is_an_error_of_the_call():
+    @cute.jit
+    def launch(x: cute.Tensor, blocks: Int32):
+        scaled(x, x, 1.0).launch(grid=blocks, block=32)
+
+    function = by_registry(cute.compile(launch, from_dlpack(row()), 1, options=OPTION))
+    with pytest.raises(RuntimeError, match="grid x is 0"):
+        function(row(), 0)
+
+
+def test_jax_calls_it(compiled):
+    jax = pytest.importorskip("jax")
+    bridge = pytest.importorskip("jax_tvm_ffi")
+
+    @cute.jit
+    def double(x: cute.Tensor, y: cute.Tensor):
+        scaled(x, y, 2.0).launch(grid=1, block=32)
+
+    function = cute.compile(double, dynamic(row()), dynamic(row()), options=OPTION)
+    bridge.register_ffi_target("kiln_double", function, platform="cpu")
+    x = jax.numpy.arange(8, dtype=jax.numpy.float32)
+    y = jax.jit(jax.ffi.ffi_call("kiln_double", jax.ShapeDtypeStruct(x.shape, x.dtype)))(x)
+    assert np.array_equal(y, 2 * row())
+
+
+def test_without_the_package_it_is_the_compiled_function(monkeypatch):
+    from kiln.base_dsl import doors
+
+    monkeypatch.setitem(doors._doors, "tvm_ffi", lambda: None)
+    function = cute.compile(scale, from_dlpack(row()), from_dlpack(row()), 1.0, options=OPTION)
+    assert not isinstance(function, tvm_ffi.Function)
+    with pytest.raises(ValueError, match=r"Mismatched argument #0 \('x'\)"):
+        function(row(7), row(), 1.0)
+
+
+def test_what_was_compiled_in_may_be_passed_again():
+    @cute.jit
+    def scale_by(x: cute.Tensor, y: cute.Tensor, by: cute.Constexpr):
+        scaled(x, y, by).launch(grid=1, block=32)
+
+    function = cute.compile(scale_by, dynamic(row()), dynamic(row()), 3.0, options=OPTION)
+    out = np.zeros(8, np.float32)
+    function(row(), out, 3.0)
+    assert np.array_equal(out, 3 * row())
