@@ -52,7 +52,8 @@ class Calls:
     def __init__(self, clock, call, calls) -> None:
         self.clock, self.call, self.calls, self.flags = clock, call, calls, set()
 
-    def run(self):
+    def run(self, look=lambda: None):
+        look()
         found = [float(x) for x in self.clock._samples(self.call, self.clock.time, self.calls)]
         self.clock.time += sum(found) * 1e-6
         self.clock.ran.append((self.call, len(found)))
@@ -94,7 +95,7 @@ def test_a_steady_program_is_measured_until_its_interval_is_narrow():
     assert clock.slept == pytest.approx(clock.time / 2, rel=0.1), "idle as long as it works"
     assert clock.ran[-1] == (call, 50), "5 ms of calls"
     assert "100" in str(found) and "made-up" in str(found)
-    assert json.loads(json.dumps(found.to_json()))["us"] == [found.low, found.us, found.high]
+    assert measure.Measurement.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
 def test_steady_does_not_idle():
@@ -232,17 +233,16 @@ def test_bursts_and_sustained_runs():
 # --- clocks ----------------------------------------------------------------------------------------------------------
 
 
-def test_readings_while_the_gpu_idles_on_purpose_are_left_out():
-    given = iter([reading(1980), reading(300), reading(1900)] + [reading(1900)] * 100)
-    watch = clocks.Watch(lambda: next(given), period=0.0)
-    watch._end.wait = lambda period: watch._end.set()  # type: ignore[method-assign]
-    for idle in (False, True, False):
-        watch._end.clear()
-        watch._idle = idle
-        watch._run()
-    assert [one.sm_mhz for one in watch._readings] == [1980, 1900]
+def test_readings_are_taken_while_the_gpu_works_and_not_too_often():
+    given = iter([reading(1980), reading(1900), reading(1800)])
+    times = iter([0.0, 0.0, 0.01, 0.02, 0.02, 0.03, 0.05, 0.05])
+    watch = clocks.Watch(lambda: next(given), lambda: next(times))
+    for _ in range(5):
+        watch.look()
+    assert [one.sm_mhz for one in watch._readings] == [1980, 1900, 1800] and watch.clocks().sm_mhz == 1900
     watch.restart()
     assert watch.clocks() is clocks.UNKNOWN and clocks.UNKNOWN.flags == ("clock-unknown",)
+    clocks.Watch(None).look()
 
 
 def test_without_nvml_the_clock_is_unknown(monkeypatch):

@@ -1,6 +1,6 @@
 """What clocks and power a GPU had while something was timed, and holding its clock.
 
-A thread asks NVML every 20 ms. A held clock is given free by a child, which outlives whoever asked for it.
+A held clock is given free by a child, which outlives whoever asked for it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import contextlib
 import statistics
 import subprocess
 import sys
-import threading
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..hardware import driver, nvml
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 PERIOD = 0.02
+"""Seconds between readings."""
 _DRIFT = 0.015
 """By how much the median of the clock may change from the first third to the last."""
 
@@ -65,53 +66,27 @@ def summary(readings: Sequence[nvml.Reading]) -> Clocks:
 
 
 class Watch:
-    """While open, a thread reads what the GPU says; `clocks()` sums it up, also before it is closed.
+    """Readings of a GPU while it works: whoever times looks at it between launching and waiting, and this asks 50 times a second at most.
 
-    `read` gives a reading, or is None where nothing can be asked. Readings within `idle()` are left out: clocks of an idle GPU
-    say nothing about what was timed.
+    `read` gives a reading, or is None where nothing can be asked.
     """
 
-    def __init__(self, read: Callable[[], nvml.Reading] | None, period: float = PERIOD) -> None:
-        self._read, self._period = read, period
+    def __init__(self, read: Callable[[], nvml.Reading] | None, now: Callable[[], float] = time.perf_counter) -> None:
+        self._read, self._now, self._last = read, now, float("-inf")
         self._readings: list[nvml.Reading] = []
-        self._end = threading.Event()
-        self._idle = False
-        self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> Watch:
-        if self._read is not None:
-            self._thread = threading.Thread(target=self._run, name="kiln-clocks", daemon=True)
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        assert self._read is not None
-        while not self._end.is_set():
-            idle = self._idle
-            reading = self._read()
-            if not (idle or self._idle):
-                self._readings.append(reading)
-            self._end.wait(self._period)
-
-    @contextlib.contextmanager
-    def idle(self) -> Iterator[None]:
-        """While open, the GPU is idle on purpose."""
-        self._idle = True
-        try:
-            yield
-        finally:
-            self._idle = False
+    def look(self) -> None:
+        """Take a reading, if the last one is old enough."""
+        if self._read is not None and self._now() - self._last >= PERIOD:
+            self._readings.append(self._read())
+            self._last = self._now()
 
     def restart(self) -> None:
         """Forget what was read."""
         self._readings.clear()
 
     def clocks(self) -> Clocks:
+        """What was read since."""
         return summary(self._readings)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -13,8 +15,6 @@ from .measurement import BURST, NORMAL, SUSTAINED, Effort, Measurement, Series, 
 from .statistics import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from .timers import Timer
 
     Functions = Mapping[str, Callable[[], Any]]
@@ -92,30 +92,54 @@ def compare(
         raise ValueError("compare() got nothing to compare")
     timer = clock or timers.timer()
     series = {name: Series(function, (), l2, steady, effort, timer) for name, function in functions.items()}
+    return in_rounds(
+        series, rounds=rounds, seed=seed, at_most=effort.stopping.at_most, at_least_us=at_least_us, now=timer.now
+    )
+
+
+class Turns(Protocol):
+    """What takes part in rounds: `Series`, or something that stands for one in another process."""
+
+    batches: list[list[float]]
+
+    def warm_up(self) -> None: ...
+    def run(self) -> list[float]: ...
+    def result(self, at_least_us: float = 0.0) -> Measurement: ...
+
+
+def in_rounds(
+    series: Mapping[str, Turns],
+    *,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+    at_most: float = NORMAL.stopping.at_most,
+    at_least_us: float = 0.0,
+    now: Callable[[], float] = time.perf_counter,
+    after_each: Callable[[], Any] = lambda: None,
+) -> Comparison:
+    """`compare` of what is ready to be timed; for `at_most` seconds, but `rounds` in any case."""
     names, order = list(series), random.Random(seed)
-    with timer.watch() as watch:
-        for one in series.values():
-            one.warm_up(watch)
-        watch.restart()
-        begun = timer.now()
-        for done in range(1, _MOST * rounds + 1):
-            for name in order.sample(names, len(names)):
-                series[name].run(watch)
-            if done >= rounds and (not _open(series) or timer.now() - begun > effort.stopping.at_most):
-                break
-        clocks = watch.clocks()
-    found = {name: one.result(clocks, at_least_us) for name, one in series.items()}
-    return Comparison(found, _ratios(series))
+    for one in series.values():
+        one.warm_up()
+    begun = now()
+    for done in range(1, _MOST * rounds + 1):
+        for name in order.sample(names, len(names)):
+            series[name].run()
+        after_each()
+        if done >= rounds and (not _open(series) or now() - begun > at_most):
+            break
+    return Comparison({name: one.result(at_least_us) for name, one in series.items()}, _ratios(series))
 
 
-def _ratios(series: Mapping[str, Series]) -> dict[str, Interval]:
+def _ratios(series: Mapping[str, Turns]) -> dict[str, Interval]:
     """Of the medians of a round to the first's, by name."""
     medians = {name: np.array([np.median(batch) for batch in one.batches]) for name, one in series.items()}
     first, *others = medians
     return {name: statistics.median_interval(list(medians[name] / medians[first])) for name in others}
 
 
-def _open(series: Mapping[str, Series]) -> bool:
+def _open(series: Mapping[str, Turns]) -> bool:
+    """Whether more rounds may change the answer."""
     return any(
         ratio.low <= 1 <= ratio.high and max(1 - ratio.low, ratio.high - 1) > statistics.MARGIN
         for ratio in _ratios(series).values()

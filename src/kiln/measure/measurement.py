@@ -15,7 +15,7 @@ from .clocks import UNKNOWN, Clocks
 from .statistics import CONFIDENCE, Interval, Stopping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from .timers import Timer
 
@@ -105,17 +105,14 @@ class Measurement:
         return self.error is None and not UNTRUSTED.intersection(self.flags)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it but the samples."""
-        return {
-            "us": [self.low, self.us, self.high],
-            "n": self.n,
-            "protocol": self.protocol + (" steady" if self.steady else ""),
-            "clock": {name: value for name, value in self.clocks._asdict().items() if name != "flags"},
-            "flags": list(self.flags),
-            "floor": self.floor,
-            "status": self.status,
-            "error": self.error,
-        }
+        """All of it."""
+        return dataclasses.asdict(self) | {"clocks": self.clocks._asdict()}
+
+    @staticmethod
+    def from_json(found: Mapping[str, Any]) -> Measurement:
+        """The inverse of `to_json`."""
+        clocks = Clocks(**found["clocks"])
+        return Measurement(**{**found, "clocks": clocks._replace(flags=tuple(clocks.flags))})
 
     def __str__(self) -> str:
         if self.error:
@@ -142,14 +139,12 @@ def measure(
     the hardware needs at least. `clock` stands in place of the GPU's (or, on the CPU target, this machine's).
     """
     series = Series(function, arguments, l2, steady, effort, clock or timers.timer())
-    with series.timer.watch() as watch:
-        series.warm_up(watch)
-        watch.restart()
-        begun, interval = series.timer.now(), None
-        while not effort.stopping.enough(interval, series.n, series.timer.now() - begun):
-            series.run(watch)
-            interval = statistics.of_batches(series.batches)
-        return series.result(watch.clocks(), at_least_us)
+    series.warm_up()
+    begun, interval = series.timer.now(), None
+    while not effort.stopping.enough(interval, series.n, series.timer.now() - begun):
+        series.run()
+        interval = statistics.of_batches(series.batches)
+    return series.result(at_least_us)
 
 
 class Series:
@@ -179,6 +174,7 @@ class Series:
         calls = effort.calls or round(min(256, max(1, effort.batch * 1e6 / us)))
         self.batch = timer.prepare(call, calls, l2)
         self.compilations = timer.compilations()
+        self.watch = timer.watch()
         self.batches: list[list[float]] = []
 
     @property
@@ -186,43 +182,38 @@ class Series:
         """How many samples there are."""
         return sum(map(len, self.batches))
 
-    def run(self, watch: Any) -> list[float]:
+    def run(self) -> list[float]:
         """Time one batch, after some idleness unless it is to be steady."""
         if not self.steady:
             last = sum(self.batches[-1]) * 1e-6 if self.batches else self.effort.batch
-            with watch.idle():
-                self.timer.sleep(last if self.effort.idle is None else self.effort.idle)
-        samples = self.batch.run()
+            self.timer.sleep(last if self.effort.idle is None else self.effort.idle)
+        samples = self.batch.run(self.watch.look)
         self.batches.append(samples)
         return samples
 
-    def warm_up(self, watch: Any) -> None:
-        """Run windows until two medians in a row agree within 1 %, and the clock does not change."""
+    def warm_up(self) -> None:
+        """Run windows until two medians in a row agree within 1 %, and the clock does not change. Forgets them."""
         begun = self.timer.now()
         before: tuple[float, float] | None = None
         while self.timer.now() - begun < self.effort.warmup:
-            watch.restart()
+            self.watch.restart()
             window, samples = self.timer.now(), []
             while not samples or self.timer.now() - window < self.effort.window:
-                samples += self.run(watch)
-            now = statistics.median_interval(samples).median, watch.clocks().sm_mhz or 0.0
+                samples += self.run()
+            now = statistics.median_interval(samples).median, self.watch.clocks().sm_mhz or 0.0
             if before and all(abs(a - b) <= 0.01 * max(a, b) for a, b in zip(before, now, strict=True)):
                 break
             before = now
+        self.watch.restart()
         self.batches.clear()
 
-    def result(self, clocks: Clocks, at_least_us: float = 0.0) -> Measurement:
+    def result(self, at_least_us: float = 0.0) -> Measurement:
         """What the batches say."""
-        interval = statistics.of_batches(self.batches)
+        interval, clocks = statistics.of_batches(self.batches), self.watch.clocks()
         samples = [sample for batch in self.batches for sample in batch]
-        flags = [
-            *self.flags,
-            *self._of_samples(interval, samples, at_least_us),
-            *clocks.flags,
-            *sorted(self.batch.flags),
-        ]
-        if self.batch.protocol == "cpu-wall":
-            flags = [flag for flag in flags if flag != "clock-unknown"]
+        flags = [*self.flags, *self._of_samples(interval, samples, at_least_us), *sorted(self.batch.flags)]
+        if self.batch.protocol != "cpu-wall":
+            flags += clocks.flags
         extra = self.timer.compilations() - self.compilations
         wrong = f"{extra} compilations while it was timed: call it once with such arguments first" if extra else None
         return Measurement(

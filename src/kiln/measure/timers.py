@@ -33,14 +33,18 @@ _QUICK_WAIT = 3e-5
 """Seconds that waiting for an idle device takes at most."""
 
 
+def _nothing() -> None:
+    pass
+
+
 class Batch(Protocol):
     """Calls that are timed together."""
 
     protocol: str
     flags: set[str]
 
-    def run(self) -> list[float]:
-        """Microseconds of each call."""
+    def run(self, look: Call = ...) -> list[float]:
+        """Microseconds of each call. `look` is called while the device works."""
         ...
 
 
@@ -89,7 +93,7 @@ class CpuTimer(_Host):
         def __init__(self, call: Call, calls: int) -> None:
             self._call, self._calls, self.flags = call, calls, set[str]()
 
-        def run(self) -> list[float]:
+        def run(self, look: Call = _nothing) -> list[float]:
             times = [time.perf_counter()]
             for _ in range(self._calls):
                 self._call()
@@ -246,9 +250,10 @@ class _GraphBatch:
 
             self._launch = _captured(stream, work)
 
-    def run(self) -> list[float]:
+    def run(self, look: Call = _nothing) -> list[float]:
         with self._timer.side_stream() as stream:
             self._launch()
+            look()
             driver.synchronize(stream)
         return [end.microseconds_since(start) for start, end in self._events]
 
@@ -314,9 +319,10 @@ class _StreamBatch:
             ):  # calls that wait, or more launches than are taken at a time
                 self._events = self._events[: len(self._events) // 2]
 
-    def run(self) -> list[float]:
+    def run(self, look: Call = _nothing) -> list[float]:
         self._enqueue(self._timer.stream())
         late, asked = self._late, list(self._events)
+        look()
         driver.synchronize(self._timer.stream())
         if late:
             self.flags.add("host-bound")
