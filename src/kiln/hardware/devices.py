@@ -1,9 +1,17 @@
-"""Devices: what kernels ask of a GPU, whether this machine has it or it stands for an architecture."""
+"""Devices: what kernels ask of a GPU, whether this machine has it or it stands for an architecture; and the table of known ones.
+
+The table is `devices.json`. Kernels are made for a `Device`; what its maker promises of it, for rooflines, is its `Model`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
+import json
+import re
+from pathlib import Path
+from typing import Any
 
 from . import driver
 from .architectures import Generation, generation_of
@@ -52,6 +60,11 @@ class Device:
         """Whether warp groups multiply what lies in shared memory (`wgmma`)."""
         return self.capability == (9, 0) and self.specific
 
+    @property
+    def model(self) -> Model | None:
+        """What its maker says of it; None for one that no table knows."""
+        return model_of(self.name)
+
     def active_clusters(self, size: int, stream: int = 0) -> int:
         """How many clusters of so many blocks, each with all shared memory of a multiprocessor, run at a time.
 
@@ -62,29 +75,131 @@ class Device:
         return driver.active_clusters(self.number, self.smem, size, stream)
 
 
-_MIB = 1 << 20
-_KNOWN = {
-    (8, 0): ("A100", 108, 40 * _MIB),
-    (8, 6): ("RTX A6000", 84, 6 * _MIB),
-    (8, 7): ("Jetson AGX Orin", 16, 4 * _MIB),
-    (8, 9): ("GeForce RTX 4090", 128, 72 * _MIB),
-    (9, 0): ("H100 SXM", 132, 50 * _MIB),
-    (10, 0): ("B200", 148, 126 * _MIB),
-    (10, 1): ("Jetson Thor", 20, 32 * _MIB),
-    (10, 3): ("B300", 148, 126 * _MIB),
-    (11, 0): ("Jetson Thor", 20, 32 * _MIB),
-    (12, 0): ("GeForce RTX 5090", 170, 96 * _MIB),
-    (12, 1): ("GB10", 48, 24 * _MIB),
-}
-"""A well-known GPU of a compute capability: its name, multiprocessors and L2 cache."""
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A row of the table of devices: what its maker says. Limits of its architecture are in `generation`."""
+
+    name: str
+    architectures: tuple[str, ...]
+    """What code for it is compiled for; the first row of an architecture stands for it."""
+    multiprocessors: int
+    l2_mib: int
+    clock_mhz: float | None = None
+    """Of the multiprocessors, at which it reaches its peaks."""
+    most_mhz: float | None = None
+    """That they may have, if more."""
+    memory_gb: float | None = None
+    bandwidth_gbs: float | None = None
+    tflops: dict[str, float] = dataclasses.field(default_factory=dict)
+    """Peaks by type of element, dense; of integers, too."""
+    also: tuple[str, ...] = ()
+    """Other names by which drivers know it."""
+
+    @property
+    def generation(self) -> Generation:
+        return generation_of(self.architectures[0])
+
+    @property
+    def l2_bytes(self) -> int:
+        return self.l2_mib << 20
+
+    def least_us(self, flops: float, size: float, dtype: str | None, most: bool = False) -> float | None:
+        """Microseconds for so many operations on a type and bytes of memory, at the peaks; None where they are not known.
+
+        With `most`, what no program can be faster than: at the highest clock, and with the L2 cache's share of the bytes left out.
+        """
+        peaks = [self.tflops[name] for name in _USED_FOR.get(dtype or "", (dtype,)) if name in self.tflops]
+        times: list[float] = []
+        if flops and peaks:
+            faster = (self.most_mhz or self.clock_mhz or 1) / (self.clock_mhz or 1) if most else 1.0
+            times.append(flops / ((max(peaks) if most else peaks[0]) * faster * 1e6))
+        if size and self.bandwidth_gbs:
+            times.append(max(0.0, size - (self.l2_bytes if most else 0)) / (self.bandwidth_gbs * 1e3))
+        return max(times) if times else None
+
+
+_USED_FOR = {"f32": ("f32", "tf32")}
+"""Peaks that programs on a type may reach; the first is what they are compared with."""
+PROJECT_TABLE = Path("conf") / "devices.json"
+"""Rows of a project: they replace and complete those of Kiln, by name."""
+
+
+class DeviceTableError(ValueError):
+    """A table of devices has what no row can have."""
+
+
+@functools.lru_cache(maxsize=8)
+def models(project: str | None = None) -> dict[str, Model]:
+    """All known devices by name, those of a project's table (a path) among them."""
+    rows = {row["name"]: row for row in json.loads((Path(__file__).parent / "devices.json").read_text())}
+    own: list[dict[str, Any]] = []
+    if project is not None:
+        try:
+            own = json.loads(Path(project).read_text())
+            for row in own:
+                rows[row["name"]] = {**rows.get(row["name"], {}), **row}
+        except (ValueError, KeyError, TypeError) as reason:
+            raise DeviceTableError(f"{project} is no list of objects with a name: {reason!r}") from None
+    known = [field.name for field in dataclasses.fields(Model)]
+    made: dict[str, Model] = {}
+    for row in rows.values():
+        for wrong in row.keys() - set(known):
+            near = difflib.get_close_matches(wrong, known, 1)
+            meant = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+            raise DeviceTableError(f"{project}: {row['name']} has {wrong!r}; {meant}")
+        try:
+            lists = {name: tuple(row[name]) for name in ("architectures", "also") if name in row}
+            made[row["name"]] = Model(**{**row, **lists})
+        except TypeError as reason:
+            raise DeviceTableError(f"{project}: {row['name']}: {str(reason).partition(') ')[2]}") from None
+    return made
+
+
+def table() -> dict[str, Model]:
+    """All known devices, with those of the project in the current folder."""
+    return models(str(PROJECT_TABLE.resolve()) if PROJECT_TABLE.is_file() else None)
+
+
+def model_of(name: str) -> Model | None:
+    """The row of a device by its name, or by what its driver calls it ("NVIDIA H100 80GB HBM3")."""
+    known = table()
+    bare = name.removeprefix("NVIDIA ").strip()
+    for row in known.values():
+        if _plain(bare) in map(_plain, (row.name, *row.also)):
+            return row
+    # the longest name whose words are all there: "A100-SXM4-80GB", "H200 NVL", "NVIDIA B200"
+    words = set(_words(bare))
+    fitting = [row for row in known.values() if any(set(_words(one)) <= words for one in (row.name, *row.also))]
+    return max(fitting, key=lambda row: len(row.name), default=None)
+
+
+def _plain(name: str) -> str:
+    return "".join(_words(name))
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", re.sub(r"sxm\d", "sxm", name.lower()))
+
+
+def near_names(name: str) -> list[str]:
+    """Names of the table that resemble one that is not there."""
+    names = {known.lower(): known for known in table()}
+    parts = [known for lower, known in names.items() if name.lower() in lower]
+    return parts or [names[one] for one in difflib.get_close_matches(name.lower(), names, 3, 0.4)]
 
 
 @functools.lru_cache(maxsize=64)
 def device_of(architecture: str) -> Device:
     """The GPU that stands for an architecture such as "sm_90a"; for one without a well-known GPU, the next older one's numbers."""
     generation = generation_of(architecture)
-    known = max(which for which in _KNOWN if which <= (generation.major, generation.minor))
-    return Device(_KNOWN[known][0], generation, *_KNOWN[known][1:], specific=not architecture[-1].isdigit())
+    standing: dict[tuple[int, int], Model] = {}
+    for row in models().values():
+        for name in row.architectures:
+            own = generation_of(name)
+            standing.setdefault((own.major, own.minor), row)
+    known = standing[max(which for which in standing if which <= (generation.major, generation.minor))]
+    specific = not architecture[-1].isdigit()
+    return Device(known.name, generation, known.multiprocessors, known.l2_bytes, specific=specific)
 
 
 @functools.lru_cache(maxsize=64)

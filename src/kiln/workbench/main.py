@@ -14,6 +14,7 @@ import kiln
 
 VERBS = {
     "cache": "say what the cache of compiled code holds, or empty it",
+    "devices": "show known GPUs, measure what this machine's reach, hold their clocks",
     "doctor": "say what this machine has for Kiln, and how to get what is missing",
     "draw": "draw a layout, or a thread-value layout on its tile, as SVG or LaTeX",
     "inspect": "run a program on the CPU target and say what its kernels do: bank conflicts of shared memory",

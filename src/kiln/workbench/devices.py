@@ -1,0 +1,239 @@
+"""`kiln devices`: the table of known GPUs, what this machine's reach, and holding their clocks.
+
+Numbers of makers are in `kiln/hardware/devices.json` and, where a project has it, `conf/devices.json`; what a GPU of this
+machine reaches is measured by `kiln devices measure` and kept in the cache folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kiln.base_dsl import cache_folder
+from kiln.hardware import devices, driver, nvml
+from kiln.hardware.devices import Model
+from kiln.measure import clocks, measurement
+
+from .command import EXIT
+
+_ACTIONS = ("measure", "lock", "unlock")
+_COLUMNS = ("device", "code", "SMs", "MHz", "smem KiB", "L2 MiB", "GB", "TB/s", "f32", "tf32", "f16", "f8", "i8")
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="kiln devices",
+        description="Show known GPUs, TFLOP/s dense; those of this machine are marked by their number. "
+        "`measure` finds what this GPU reaches, `lock [base|max|MHZ]` and `unlock` hold its clock.",
+    )
+    parser.add_argument(
+        "what", nargs="*", metavar="NAME | measure | lock | unlock", help="devices to show, or what to do"
+    )
+    parser.add_argument("--gpu", type=int, default=0, metavar="N", help="which of this machine's; by default the first")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    args = parser.parse_args(argv)
+    try:
+        action, *words = args.what if args.what and args.what[0] in _ACTIONS else ["show", *args.what]
+        return _show(words, args.json) if action == "show" else _act(action, words, args)
+    except devices.DeviceTableError as wrong:
+        print(wrong, file=sys.stderr)
+        return EXIT.BAD_USE
+
+
+# --- showing ---------------------------------------------------------------------------------------------------------
+
+
+def here() -> dict[int, str]:
+    """What the driver calls this machine's GPUs, by number."""
+    return {number: driver.device_name(number) for number in range(driver.device_count())} if driver.available() else {}
+
+
+def _show(names: list[str], as_json: bool) -> int:
+    table, present = devices.table(), here()
+    chosen = list(table.values())
+    if names:
+        found = {name: devices.model_of(name) for name in names}
+        for name, model in found.items():
+            if model is None:
+                near = devices.near_names(name)
+                meant = "did you mean " + " or ".join(near) + "?" if near else "there are: " + ", ".join(table)
+                print(f"no device {name!r} is known; {meant}", file=sys.stderr)
+                return EXIT.BAD_USE
+        chosen = [model for model in found.values() if model is not None]
+    marks = {
+        (model := devices.model_of(name)) and model.name: number for number, name in reversed(list(present.items()))
+    }
+    if as_json:
+        rows = [_as_json(model) | {"here": model.name in marks} for model in chosen]
+        print(json.dumps({"devices": rows, "here": [_own(number, name) for number, name in present.items()]}, indent=2))
+        return EXIT.GOOD
+    _print(_COLUMNS, [_row(model, marks.get(model.name)) for model in chosen])
+    for number, name in present.items():
+        own = _own(number, name)
+        known = "" if own["model"] else f" It is not in the table: a row for it can stand in {devices.PROJECT_TABLE}."
+        reached = own["reached"]
+        said = ", ".join(f"{what} {value:.4g}" for what, value in reached.items() if isinstance(value, float))
+        print(f"*{number} {name}: {said or 'not measured yet: kiln devices measure'}.{known}")
+    return EXIT.GOOD
+
+
+def _as_json(model: Model) -> dict[str, Any]:
+    limits = model.generation
+    return dataclasses.asdict(model) | {
+        "registers": limits.registers,
+        "smem_per_multiprocessor": limits.smem,
+        "smem_per_block": limits.smem_per_block,
+        "threads_per_multiprocessor": limits.threads,
+        "threads_per_block": limits.threads_per_block,
+        "blocks_per_multiprocessor": limits.blocks,
+        "cluster": limits.cluster,
+    }
+
+
+def _own(number: int, name: str) -> dict[str, Any]:
+    model = devices.model_of(name)
+    return {"number": number, "name": name, "model": model and model.name, "reached": ceilings(driver.uuid(number))}
+
+
+def _row(model: Model, mark: int | None) -> list[str]:
+    def number(value: float | None) -> str:
+        return "-" if value is None else f"{value:g}"
+
+    peaks = [number(model.tflops.get(name)) for name in _COLUMNS[8:]]
+    bandwidth = None if model.bandwidth_gbs is None else round(model.bandwidth_gbs / 1e3, 2)
+    return [
+        model.name + (f" *{mark}" if mark is not None else ""), ", ".join(model.architectures), number(model.multiprocessors),
+        number(model.clock_mhz), number(model.generation.smem >> 10), number(model.l2_mib), number(model.memory_gb), number(bandwidth), *peaks,
+    ]  # fmt: skip
+
+
+def _print(head: Sequence[str], rows: list[list[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for row in (head, *rows):
+        cells = [
+            text.ljust(width) if at < 2 else text.rjust(width) for at, (text, width) in enumerate(zip(row, widths))
+        ]
+        print("  ".join(cells).rstrip())
+
+
+# --- what a GPU reaches ----------------------------------------------------------------------------------------------
+
+
+def ceilings(uuid: str) -> dict[str, Any]:
+    """What was measured of a GPU: TB/s of a copy, TFLOP/s of products by instruction and type. Empty if nothing was."""
+    folder = cache_folder.directory()
+    try:
+        return json.loads((folder / "devices" / f"{uuid}.json").read_text()) if folder else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _keep(uuid: str, found: dict[str, Any]) -> None:
+    folder = cache_folder.directory()
+    if folder is None:
+        return
+    (folder / "devices").mkdir(exist_ok=True)
+    (folder / "devices" / f"{uuid}.json").write_text(json.dumps(found, indent=2) + "\n")
+
+
+def measure_ceilings() -> dict[str, Any]:
+    """Copy a GiB, and multiply matrices of normal data by each kind of instruction, in bursts."""
+    from kiln.measure.timers import GpuTimer
+
+    timer = GpuTimer.of_current_device()
+    size = 1 << 30
+    memory = [driver.Memory(size) for _ in range(2)]
+
+    def copy() -> None:
+        timer.kernels.copy(memory[0].address, memory[1].address, size, timer.stream())
+
+    found: dict[str, Any] = {
+        "copy TB/s": 2 * size / measurement.measure(copy, effort=measurement.BURST, clock=timer).us / 1e6
+    }
+    memory.clear()
+    for name, (call, flops) in _products().items():
+        us = measurement.measure(call, l2="warm", effort=measurement.BURST, clock=timer).us
+        found[f"{name} TFLOP/s"] = flops / us / 1e6
+    return found | {"name": driver.device_name(timer.number), "measured": time.strftime("%Y-%m-%d")}
+
+
+def _products(n: int = 8192) -> dict[str, tuple[Callable[[], Any], float]]:
+    """Products of the kernel library; none without PyTorch, whose arrays they are of."""
+    try:
+        import torch
+    except ImportError:
+        return {}
+    from kiln import kernels
+    from kiln.hardware import current
+    from kiln.kernels.common import arrays
+    from kiln.kernels.products import FAMILY, Product
+
+    made: dict[str, tuple[Callable[[], Any], float]] = {}
+    for dtype in (torch.float16, torch.bfloat16):
+        a, b = (torch.randn(n, n, device="cuda", dtype=dtype) for _ in range(2))
+        out = torch.empty_like(a)
+        left, right, target = (arrays.laid(x[None]) for x in (a, b.T, out))
+        problem = Product(left, right, target)
+        ways = {"mma.sync": devices.device_of("sm_80")}
+        if current.device().warp_groups:
+            ways["wgmma"] = current.device()
+        for way, device in ways.items():
+            plan = FAMILY.choose(problem, device).plan
+
+            def call(a: Any = a, b: Any = b, out: Any = out, plan: Any = plan) -> Any:
+                return kernels.gemm(a, b.T, out=out, plan=plan)
+
+            made[f"{way} {str(dtype).removeprefix('torch.')}"] = call, 2.0 * n**3
+    return made
+
+
+# --- doing -----------------------------------------------------------------------------------------------------------
+
+
+def _act(action: str, words: list[str], args: argparse.Namespace) -> int:
+    wanted = words[0] if words else "base"
+    if len(words) > (action == "lock") or (action == "lock" and wanted not in ("base", "max") and not wanted.isdigit()):
+        print(
+            f"kiln devices {action}: {' '.join(words)!r} is not understood; lock takes base, max or MHz",
+            file=sys.stderr,
+        )
+        return EXIT.BAD_USE
+    if args.gpu not in here():
+        print(f"kiln devices {action}: there is no GPU {args.gpu} here", file=sys.stderr)
+        return EXIT.NOT_HERE
+    uuid = driver.uuid(args.gpu)
+    if action == "measure":
+        driver.set_device(args.gpu)
+        found = measure_ceilings()
+        _keep(uuid, found)
+        print(
+            json.dumps(found, indent=2) if args.json else "\n".join(f"{name}: {value}" for name, value in found.items())
+        )
+        return EXIT.GOOD
+    try:
+        gpu = nvml.Gpu(uuid)
+        if action == "lock":
+            print(f"the clock is held at {clocks.lock(gpu, wanted)} MHz, until: kiln devices unlock")
+        else:
+            gpu.unlock()
+            print("the clock is free")
+    except nvml.NvmlError as refused:
+        print(refused, file=sys.stderr)
+        if refused.permission:
+            print(f"an administrator may: {by_administrator(uuid, action, wanted)}", file=sys.stderr)
+        return EXIT.NOT_HERE
+    return EXIT.GOOD
+
+
+def by_administrator(uuid: str, action: str, wanted: str) -> str:
+    """The command that does what needs an administrator."""
+    if action == "unlock":
+        return f"sudo nvidia-smi -i {uuid} --reset-gpu-clocks"
+    gpu = nvml.Gpu(uuid)
+    mhz = wanted if wanted.isdigit() else (gpu.base_clock() if wanted == "base" else None) or gpu.highest_clock()
+    return f"sudo nvidia-smi -i {uuid} --lock-gpu-clocks={mhz},{mhz}"
