@@ -73,6 +73,7 @@ _PLACES = {
     "Vector": ".cute.program.wrapped_values",
     **dict.fromkeys(("for_generate", "if_generate", "while_generate", "yield_out"), ".cute.program.control"),
     "target_version": ".cuda",
+    "tuned": ".tunings",
 }
 """Where names are defined that are not loaded with the package."""
 

@@ -34,6 +34,8 @@ class Comparison:
     measurements: dict[str, Measurement]
     ratios: dict[str, Interval]
     """Of all but the first."""
+    rounds: dict[str, list[float]] = dataclasses.field(default_factory=dict, repr=False)
+    """Microseconds of each round, its batch's median: what was measured side by side stands at the same place."""
 
     @property
     def verdicts(self) -> dict[str, str]:
@@ -128,12 +130,17 @@ def in_rounds(
         after_each()
         if done >= rounds and (not _open(series) or now() - begun > at_most):
             break
-    return Comparison({name: one.result(at_least_us) for name, one in series.items()}, _ratios(series))
+    found = {name: one.result(at_least_us) for name, one in series.items()}
+    return Comparison(found, _ratios(series), {name: medians.tolist() for name, medians in _medians(series).items()})
+
+
+def _medians(series: Mapping[str, Turns]) -> dict[str, np.ndarray]:
+    return {name: np.array([float(np.median(batch)) for batch in one.batches]) for name, one in series.items()}
 
 
 def _ratios(series: Mapping[str, Turns]) -> dict[str, Interval]:
     """Of the medians of a round to the first's, by name."""
-    medians = {name: np.array([np.median(batch) for batch in one.batches]) for name, one in series.items()}
+    medians = _medians(series)
     first, *others = medians
     return {name: statistics.median_interval(list(medians[name] / medians[first])) for name in others}
 

@@ -214,6 +214,10 @@ class Case:
                 found[name] = Choice(config, tuple(self._reasons(value, problem)), value)
         return list(found.values())
 
+    def reasons(self, config: Mapping[str, Any], problem: Mapping[str, Any]) -> list[str]:
+        """Why a config is refused for a problem; nothing: it is not."""
+        return self._reasons(self._config_value(config, problem), problem)
+
     @property
     def has_configs(self) -> bool:
         """Whether there is anything to choose."""
@@ -374,6 +378,10 @@ def load(where: Any) -> Case:
             raise ContractError(f"there is no file {name}" + (f"; did you mean {near[0]}?" if near else ""))
         module = import_file(path)
         return _of_module(module, f"{path}:{plan}" if plan else str(path), plan)
+    if name == "kiln.kernels":
+        from . import library
+
+        return library.case(plan)
     module = import_name(name)
     return _of_module(module, text, plan)
 

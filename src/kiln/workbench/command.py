@@ -179,10 +179,9 @@ def config(args: argparse.Namespace, case: Case, problem: Mapping[str, Any]) -> 
     if text is None:
         return None
     if text == "tuned":
-        import importlib
+        from . import tuned
 
-        tuned = importlib.import_module("kiln.workbench.tuned").tuned
-        return tuned(case.file).get(problem, None)
+        return tuned.tuned_config(case, problem)
     choices = case.configs(problem)
     if text.lstrip("-").isdigit():
         if not -len(choices) <= int(text) < len(choices):

@@ -101,7 +101,7 @@ class Journal:
     def append(self, record: Record) -> None:
         """Write a record; once this returns, it survives the end of the process and of the machine."""
         line = record.to_json().encode() + b"\n"
-        self._make_folder()
+        self.make_folder()
         # Read and append: what is there before says whether somebody's last line was torn.
         descriptor = os.open(self.file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         try:
@@ -136,7 +136,8 @@ class Journal:
         """The last record of each key."""
         return {record.key: record for record in self.read()[0]}
 
-    def _make_folder(self) -> None:
+    def make_folder(self) -> None:
+        """Make the folder, with a `.gitignore`, if it is not there."""
         if self.folder.is_dir():
             return
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ it was given.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -47,6 +48,17 @@ class Implementation:
     def check(self, problem: Any, plan: Any, device: Device) -> None:
         """Refuse a plan that cannot work for a problem it supports, and say why."""
 
+    def validate(self, problem: Any, plan: Any, device: Device) -> list[str]:
+        """Why a plan cannot work for a problem; nothing: it can."""
+        reason = self.supports(problem, device)
+        if reason is not None:
+            return [reason]
+        try:
+            self.check(problem, plan, device)
+        except DSLUserCodeTypeError as refused:
+            return [refused.message]
+        return []
+
     def run(self, problem: Any, plan: Any, given: Any) -> Any:
         """Compute a problem on arrays that lie as it says; each family says what `given` is and what is returned."""
         raise NotImplementedError
@@ -58,6 +70,20 @@ class Choice(NamedTuple):
     implementation: Any
     plan: Any
     cost: float
+
+
+_asked: list[tuple[Family, Any]] | None = None
+
+
+@contextlib.contextmanager
+def asking() -> Iterator[list[tuple[Family, Any]]]:
+    """While open, families compute nothing: who is asked for which problem is noted in the list this gives. For one thread."""
+    global _asked
+    before, _asked = _asked, []
+    try:
+        yield _asked
+    finally:
+        _asked = before
 
 
 class Family:
@@ -158,8 +184,18 @@ class Family:
             hint=f"{problem}",
         )
 
+    def validate(self, problem: Any, plan: Any, device: Device) -> list[str]:
+        """Why no implementation can compute a problem by a plan; nothing: one can."""
+        found = [x.validate(problem, plan, device) for x in self.table if type(plan) is x.plan]
+        if not found:
+            return [f"{type(plan).__name__} is no plan of {self.name}"]
+        return [] if [] in found else [reason for reasons in found for reason in reasons]
+
     def run(self, problem: Any, device: Device, given: Any, plan: Any = None) -> Any:
         """Choose, and compute."""
+        if _asked is not None:
+            _asked.append((self, problem))
+            return None
         implementation, plan, _ = self.choose(problem, device, plan)
         if not implementation.repeats:
             calls.cannot_repeat(f"{type(implementation).__name__} launches kernels by itself")

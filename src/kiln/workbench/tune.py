@@ -1,0 +1,315 @@
+"""`kiln tune`: find the fastest config of a kernel for a problem, and write it to `tuned.json`, which `kiln.tuned(__file__)` reads.
+
+Configs are validated, compiled without a GPU, ranked by what the compiler made of them, checked and timed one by one, and the best
+compared with each other. Whatever a config does, it loses nothing but its own time; a run that was ended goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .. import tunings
+from . import choosing, command, tuned, tuning
+from .cases import Case, ContractError
+from .command import EXIT
+from .records import STATUSES, Record
+from .runners import Runner
+from .searching import MissingOptuna
+from .tuned import Tuning
+from .tuning import Settings, Tuner
+
+SHOWN = 10
+LOST = 0.03
+"""By how much a tuned config may have become slower before `--check` fails."""
+
+
+def tune(
+    case: Case,
+    problem: Any = None,
+    *,
+    problems: Sequence[Mapping[str, Any]] | None = None,
+    runner: Runner | None = None,
+    jobs: int | None = None,
+    gpus: Sequence[int | str] | None = None,
+    memory: int | None = None,
+    report: Any = None,
+    **settings: Any,
+) -> Tuning:
+    """Tune a Case for a problem (a number, fields, or None for the first) or several; `settings` are those of `tuning.Settings`.
+
+    `runner` runs all jobs; by default workers of this machine.
+    """
+    asked = Settings(**settings)
+    if asked.target is None and os.environ.get("KILN_TARGET") == "cpu":
+        asked.target = "cpu"
+    wanted = list(problems) if problems is not None else [case.problem(problem)]
+    if runner is not None:
+        return Tuner(case, asked, runner, report=report or _silent).tune(wanted)
+    with contextlib.ExitStack() as ends:
+        pair = tuning.local_runners(asked, jobs or os.cpu_count() or 1, gpus, memory)
+        for one in dict.fromkeys(pair):
+            ends.enter_context(one)
+        return Tuner(case, asked, *pair, report=report or _silent).tune(wanted)
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    pass
+
+
+@command.report_errors
+def main(argv: Sequence[str]) -> int:
+    """The verb."""
+    args = command.parse(_parser(), argv)
+    case = command.open_case(args)
+    problems = command.problems(args, case)
+    if args.replay:
+        return _tell(args, tuned.replay(case, args.together), timed=True)
+    if not case.has_configs and not args.config:
+        raise ContractError("there is nothing to tune: the contract has no `configs`", case.file)
+    target = args.target or os.environ.get("KILN_TARGET")
+    settings = Settings(
+        args.top, args.search, args.budget, args.timeout, args.fresh, args.together, args.seed,
+        "cpu" if target == "cpu" else None, args.arch,
+    )  # fmt: skip
+    here = command.on_gpu()
+    if here and (why := command.refused(case)):
+        print(f"skipped: {why}", file=sys.stderr)
+        return EXIT.NOT_HERE
+    if args.config and args.config != "tuned":
+        settings.only = [command.config(args, case, problems[0]) or {}]
+    with contextlib.ExitStack() as ends:
+        report = ends.enter_context(_Progress(args.quiet))
+        runners = _runners(args, settings, case)
+        for one in dict.fromkeys(runners):
+            ends.enter_context(one)
+        if args.check:
+            return _check(args, case, problems, settings, runners, report)
+        try:
+            found = Tuner(case, settings, *runners, report=report).tune(problems)
+        except MissingOptuna as missing:
+            print(missing, file=sys.stderr)
+            return EXIT.NOT_HERE
+    return _tell(args, found, here or target == "cpu")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command.arguments("kiln tune", "Find the fastest config for a problem, and write it to tuned.json.")
+    more = parser.add_argument_group("how to tune")
+    more.add_argument("--top", type=int, default=64, metavar="N", help="measure the N most promising configs (64)")
+    more.add_argument(
+        "--search", choices=("rank", "tpe"), default="rank", help="all in order of rank, or Optuna's proposals"
+    )
+    more.add_argument("--budget", type=_seconds, metavar="TIME", help="begin no job after so long: 10m, 90s")
+    more.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="compile so many at a time")
+    more.add_argument("--timeout", type=_seconds, default=60.0, metavar="TIME", help="of a job (60s)")
+    more.add_argument("--memory", type=_bytes, metavar="SIZE", help="of a job, on the host: 4G")
+    more.add_argument("--gpus", type=_list, metavar="N,N", help="time on these GPUs (the first)")
+    more.add_argument("--ray", metavar="ADDRESS", help="work on a Ray cluster: auto, ray://host:10001, local")
+    more.add_argument(
+        "--ship-kiln", action="store_true", help="send this Kiln to nodes of the cluster that have another"
+    )
+    more.add_argument("--fresh", action="store_true", help="measure again what the journal has")
+    more.add_argument("--together", action="store_true", help="one config for all problems: the best geometric mean")
+    more.add_argument(
+        "--check", action="store_true", help=f"measure what tuned.json says; fail if it lost more than {LOST:.0%}"
+    )
+    more.add_argument("--replay", action="store_true", help="choose again from the journal; run nothing")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"([\d.]+)([smh]?)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: 90s, 10m, 1h")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"([\d.]+)([KMGT]?)i?B?", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: 512M, 4G")
+    return int(float(found[1]) * 1024 ** " KMGT".index(found[2] or " "))
+
+
+def _list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _runners(args: argparse.Namespace, settings: Settings, case: Case) -> tuple[Runner, Runner]:
+    if not args.ray:
+        return tuning.local_runners(settings, args.jobs, args.gpus, args.memory)
+    from .ray_runner import Ray
+
+    one = Ray(args.ray, timeout=settings.timeout, memory=args.memory, case=case, ship_kiln=args.ship_kiln)
+    return one, one
+
+
+class _Progress(contextlib.AbstractContextManager["_Progress"]):
+    """Shows one stage after another."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet, self._open, self._done = quiet, contextlib.ExitStack(), 0
+        self._advance: Any = None
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if done == 0:
+            self._open.close()
+            self._advance, self._done = self._open.enter_context(command.progress(total, stage, self._quiet)), 0
+        elif done > self._done:
+            self._advance(steps=done - self._done)
+            self._done = done
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+
+# --- what is printed -------------------------------------------------------------------------------------------------
+
+
+def _tell(args: argparse.Namespace, found: Tuning, timed: bool) -> int:
+    """Print what came out; the exit status."""
+    command.write_json(args, _as_json(found))
+    console = command.console(args)
+    good = bool(found.decisions)
+    if not args.quiet or not good:
+        console.print(text(found), markup=False)
+    if good:
+        if not args.quiet:
+            console.print(f"written to {_near(tuned.tuned_file(found.case))}", markup=False)
+        return EXIT.GOOD
+    if not timed and found.counts()["ranked"]:
+        print(
+            "There is no GPU: configs were compiled and ranked, not measured. --target cpu times on the CPU.",
+            file=sys.stderr,
+        )
+        return EXIT.NOT_HERE
+    print("no config was measured" if found.stopped else "no config works", file=sys.stderr)
+    return EXIT.FAILED
+
+
+def _near(path: Any) -> str:
+    near = os.path.relpath(path)
+    return str(path) if near.startswith("..") else near
+
+
+def text(found: Tuning) -> str:
+    """What came out, for people."""
+    return "\n".join(line for name in found.records for line in _of_problem(found, name))
+
+
+def _of_problem(found: Tuning, name: str) -> list[str]:
+    records = list(found.records[name])
+    decision = found.decisions.get(name)
+    lines = [f"{found.case.name} {_fields(records[0].problem) if records else name}".rstrip()]
+    measured = sorted((r for r in records if r.status == "ok" and r.us), key=lambda r: r.us[1] if r.us else 0)
+    ranked = sorted(
+        (r for r in records if r.status == "ranked"), key=lambda r: r.more.get("predicted_us") or float("inf")
+    )
+    for record in (measured or ranked)[:SHOWN]:
+        chosen = "*" if decision is not None and record.config == decision.config else " "
+        lines.append(f"  {chosen} {_time(record)}  {choosing.canonical(record.config)}{_flags(record)}")
+    counts = Counter(record.status for record in records)
+    lines.append("  " + ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status]))
+    lines += _reasons(records)
+    if decision is not None:
+        low, middle, high = decision.us
+        lines.append(f"  chosen: {choosing.canonical(decision.config)}, {middle:.2f} us [{low:.2f}, {high:.2f}]")
+        lines.append(f"  why: {decision.why}")
+    return lines
+
+
+def _fields(problem: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in problem.items())
+
+
+def _time(record: Record) -> str:
+    predicted = record.more.get("predicted_us")
+    expected = f" (predicted {predicted:.1f})" if predicted is not None else ""
+    if record.us is None:
+        return f"predicted {predicted:10.2f}" if predicted is not None else "not predicted       "
+    return f"{record.us[1]:10.2f} us [{record.us[0]:.2f}, {record.us[2]:.2f}]{expected}"
+
+
+def _flags(record: Record) -> str:
+    return f"  {' '.join(record.flags)}" if record.flags else ""
+
+
+def _reasons(records: Sequence[Record]) -> list[str]:
+    """Why configs failed, those of the same reason together, with the command that does the first again."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        if record.error and record.status != "ok":
+            message = str(record.error.get("message") or record.error.get("type") or "").strip().splitlines()
+            groups.setdefault((record.status, message[0] if message else ""), []).append(record)
+    lines: list[str] = []
+    for (status, reason), of in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
+        error = of[0].error or {}
+        place = (
+            f" ({os.path.basename(error['file'])}:{error['line']})" if error.get("file") and error.get("line") else ""
+        )
+        lines.append(f"  {len(of)} {status}: {reason}{place}")
+        if status != "invalid":
+            lines.append(f"      {of[0].again}")
+    return lines
+
+
+def _as_json(found: Tuning) -> dict[str, Any]:
+    import json
+
+    return {
+        "case": found.case.name,
+        "chosen": [
+            {"problem": json.loads(name), "config": decision.config, "us": list(decision.us), "why": decision.why}
+            for name, decision in found.decisions.items()
+        ],
+        "records": [json.loads(record.to_json()) for records in found.records.values() for record in records],
+        "measured": found.measured,
+        "stopped": found.stopped,
+    }
+
+
+# --- checking --------------------------------------------------------------------------------------------------------
+
+
+def _check(
+    args: argparse.Namespace,
+    case: Case,
+    problems: Sequence[Mapping[str, Any]],
+    settings: Settings,
+    runners: tuple[Runner, Runner],
+    report: Any,
+) -> int:
+    """Measure what `tuned.json` says for problems; whether none of it became slower."""
+    console, lost = command.console(args), False
+    for problem in problems:
+        settings.fresh = True
+        tuner = Tuner(case, settings, *runners, report=report)
+        if not tuner.times:
+            print("There is no GPU: nothing can be measured. --target cpu measures on the CPU.", file=sys.stderr)
+            return EXIT.NOT_HERE
+        entry = tuned.entry_of(case, str(tuner.env["gpu"] or "cpu"), problem)
+        if entry is None:
+            console.print(f"{_fields(problem)}: not in {tunings.FILE}; write `kiln tune {case.where}`", markup=False)
+            lost = True
+            continue
+        settings.only = [entry["config"]]
+        (record,) = tuner.states(problem).values()
+        before = entry["us"][1]
+        if record.status != "ok" or not record.us:
+            message = (record.error or {}).get("message", "")
+            console.print(f"{_fields(problem)}: {record.status}: {message}", markup=False)
+            lost = True
+            continue
+        ratio = record.us[1] / before
+        bad = record.us[0] > (1 + LOST) * before
+        lost |= bad
+        said = f"slower by {ratio - 1:.1%}" if bad else f"{ratio:.3f} times that"
+        console.print(f"{_fields(problem)}: {record.us[1]:.2f} us, tuned {before:.2f} us: {said}", markup=False)
+    return EXIT.FAILED if lost else EXIT.GOOD

@@ -1,0 +1,106 @@
+"""`tuned.json` of a Case: what tuning writes, what others read, and the choice made again from the journal."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import tunings
+from . import choosing
+from .records import Journal, Record, journal_of
+
+if TYPE_CHECKING:
+    from .cases import Case
+    from .choosing import Decision
+
+
+@dataclass
+class Tuning:
+    """What came out of tuning: by problem (as canonical JSON) the decision, and the last Record of every config."""
+
+    case: Case
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    records: dict[str, list[Record]] = field(default_factory=dict)
+    measured: int = 0
+    """Jobs that were run, not answered from the journal."""
+    stopped: bool = False
+    """Whether the budget ended it."""
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The config of the first problem."""
+        return next((decision.config for decision in self.decisions.values()), None)
+
+    def counts(self) -> Counter[str]:
+        """How many configs ended how, over all problems."""
+        return Counter(record.status for records in self.records.values() for record in records)
+
+    def __str__(self) -> str:
+        from .tune import text
+
+        return text(self)
+
+
+def tuned_file(case: Case) -> Path:
+    """`tuned.json` beside the Case's file, as its journal is."""
+    return journal_of(case).folder.parent / tunings.FILE
+
+
+def _file_of(case: Case) -> str:
+    return Path(case.file).name if case.file else case.where.partition(":")[0]
+
+
+def entry_of(case: Case, gpu: str, problem: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What `tuned.json` says of just this problem."""
+    for entry in tunings.read(tuned_file(case)):
+        if (entry["case"], entry["file"], entry["gpu"], entry["problem"]) == (case.name, _file_of(case), gpu, problem):
+            return entry
+    return None
+
+
+def tuned_config(case: Case, problem: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The config of `tuned.json` for a problem, or for a near one."""
+    known = tunings.tuned(tuned_file(case).with_name(_file_of(case)), lambda config, of, _: case.reasons(config, of))
+    return known.get(problem)
+
+
+def write(case: Case, gpu: str, decisions: Mapping[str, Decision], records: Mapping[str, Iterable[Record]]) -> None:
+    """Put decisions, by problem, into `tuned.json`."""
+    entries = [_entry(case, gpu, json.loads(name), decision, records[name]) for name, decision in decisions.items()]
+    if entries:
+        tunings.write(tuned_file(case), entries)
+
+
+def _entry(
+    case: Case, gpu: str, problem: Mapping[str, Any], decision: Decision, records: Iterable[Record]
+) -> dict[str, Any]:
+    chosen = next(r for r in choosing.newest(records) if r.config == decision.config and r.status == "ok")
+    return {
+        "case": case.name,
+        "file": _file_of(case),
+        "gpu": gpu,
+        "problem": dict(problem),
+        "config": decision.config,
+        "us": [round(time, 4) for time in decision.us],
+        "env": {name: chosen.env.get(name) for name in ("kiln", "ptxas", "driver")},
+        "source": chosen.more.get("source"),
+        "key": chosen.key,
+    }
+
+
+def replay(case: Case, together: bool = False, journal: Journal | None = None) -> Tuning:
+    """Choose again from what the journal has, and write it: nothing is run, and the order of the lines does not matter."""
+    found, _ = (journal or journal_of(case)).read()
+    groups = choosing.groups(record for record in found if record.case == case.name)
+    result = Tuning(case)
+    for gpu in sorted({gpu for gpu, _ in groups}):
+        own = {problem: choosing.newest(records) for (model, problem), records in groups.items() if model == gpu}
+        decisions = choosing.decisions(own, together)
+        write(case, gpu, decisions, own)
+        result.records |= own
+        result.decisions |= decisions
+    return result
