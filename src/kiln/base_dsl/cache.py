@@ -30,6 +30,7 @@ except ImportError:
 
 from . import settings
 from .cache_folder import directory, is_ours, say_once
+from .compiler import watchers
 from .diagnostics import Span
 from .log import logger
 from .options import CompileOptions
@@ -73,6 +74,11 @@ def compile_module(target: Target, module: ir.Module, entry: str, options: Compi
     global compilations
     compilations += 1
     # files and printed modules are effects of compiling, so whoever asks for them gets a compilation
+    if watchers:
+        executable = target.compile(module, entry, options)
+        for watcher in watchers:
+            watcher.made(entry, executable)
+        return executable
     wanted = settings.dumped() or (options and options.kept()) or settings.get("CUTE_DSL_PRINT_IR")
     if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") or wanted:
         return target.compile(module, entry, options)

@@ -88,6 +88,19 @@ def mlir_error(failure: Exception, doing: str) -> DSLBaseError:
 # --- running passes --------------------------------------------------------------------------------------------------
 
 
+class Watcher:
+    """Sees what compilations make, while it is in `watchers`: nothing comes from the cache then. For tools that show it."""
+
+    def state(self, compilation: Compilation, name: str) -> None:
+        """A module as it is now: `name` is "traced", or the pass that was just run."""
+
+    def made(self, entry: str, executable: Any) -> None:
+        """What was made of the function `entry`."""
+
+
+watchers: list[Watcher] = []
+
+
 class Compilation:
     """One run of the object stage over a module: its passes in order, with timing and dumps.
 
@@ -131,6 +144,8 @@ class Compilation:
                 raise mlir_error(failure, "the program is not valid") from None
         if settings.get("CUTE_DSL_PRINT_IR"):
             print(self.module.operation.get_asm(), flush=True)
+        for watcher in watchers:
+            watcher.state(self, "traced")
         self.dump("ir", "mlir", self.module.operation.get_asm)
         self.dump("ir-debug", "debug.mlir", lambda: self.module.operation.get_asm(enable_debug_info=True))
 
@@ -152,6 +167,8 @@ class Compilation:
             except (ir.MLIRError, ValueError) as failure:  # a ValueError: the pipeline does not parse
                 raise mlir_error(failure, f"pass {name} failed") from None
         self._passes += 1
+        for watcher in watchers:
+            watcher.state(self, name)
         self.dump("passes", f"{self._passes:02}_{name}.mlir", self.module.operation.get_asm)
 
     def check_lowered(self, legal: Callable[[ir.Operation], str]) -> None:

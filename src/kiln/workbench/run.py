@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
         from . import host_cuda
 
         host_cuda.activate()
-    _execute(program)
+    execute(program)
     return 0
 
 
@@ -115,7 +115,7 @@ def environment(args: argparse.Namespace) -> dict[str, str]:
     return variables
 
 
-def _execute(program: list[str]) -> None:
+def execute(program: list[str]) -> None:
     """Run the program in a new `__main__`, which then stays `__main__`: threads and exit handlers may outlive the code."""
     first, rest = program[0], program[1:]
     main = ModuleType("__main__")

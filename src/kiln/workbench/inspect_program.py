@@ -1,0 +1,227 @@
+"""Runs a program, or a Case, in a process of its own and keeps everything that the compiler makes of its kernels.
+
+Nothing is launched (a dry run), so no GPU is needed; what the program computes from results is therefore wrong, and an error it
+ends with after its kernels were compiled is noted only. A second run, on the CPU target, finds bank conflicts and what the
+sanitizer has to say.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..base_dsl.compiler import Compilation, Watcher, watchers
+from ..base_dsl.target import get_target
+from ..hardware import toolchain
+from . import run
+
+
+@dataclasses.dataclass
+class Subject:
+    """What to look at: the words of a program's command line, or a Case with a problem and a config."""
+
+    program: list[str] = dataclasses.field(default_factory=list)
+    case: str = ""
+    problem: dict[str, Any] | None = None
+    config: Any = None
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.case or next((word for word in self.program if word != "-m"), "program"))
+
+
+@dataclasses.dataclass
+class Compiled:
+    """What was made of one jit function."""
+
+    entry: str
+    arch: str
+    states: list[tuple[str, str]]
+    """The module of its kernels with locations: as traced (with the host's function), then after each pass."""
+    llvm: str
+    ptx: str
+    sass: str
+    live: str
+    """SASS with the numbers of live registers."""
+    kernels: list[dict[str, Any]]
+    """Of each kernel its name, file, line and resources."""
+
+
+@dataclasses.dataclass
+class Kept:
+    """What a run of a subject left."""
+
+    compiled: list[Compiled]
+    launches: list[dict[str, Any]]
+    failure: str = ""
+    """The error that the program ended with."""
+    ptxas: str = ""
+
+
+class _Keeper(Watcher):
+    def __init__(self, live: bool) -> None:
+        self.compiled: list[Compiled] = []
+        self._live = live
+        self._states: list[tuple[Compilation, str, str]] = []
+
+    def state(self, compilation: Compilation, name: str) -> None:
+        if name == "traced":
+            self._states.clear()
+        self._states.append((compilation, name, compilation.module.operation.get_asm(enable_debug_info=True)))
+
+    def made(self, entry: str, executable: Any) -> None:
+        states, self._states = self._states, []
+        if "ptx" not in executable.artifacts or not states:
+            return
+        host = states[0][0]  # its later passes are of the host's function
+        mine = [(of, name, text) for of, name, text in states if of.name == host.name]  # others: parts of the runtime
+        kept = [(name, text) for number, (of, name, text) in enumerate(mine) if not number or of is not host]
+        made = executable.artifacts
+        cubin = made.get("cubin")
+        sass, live = "", ""
+        if cubin and toolchain.find("nvdisasm"):
+            sass = made["sass"]
+            live = live_registers(cubin) if self._live else ""
+        infos = executable.code.kernels
+        kernels = [
+            {
+                "name": info.name,
+                "file": info.file,
+                "line": info.line,
+                "dynamic": info.extra_smem,
+                **dataclasses.asdict(executable.resources[info.name]),
+            }
+            for info in infos
+            if info.name in executable.resources
+        ] or [{"name": info.name, "file": info.file, "line": info.line} for info in infos]
+        arch = executable.code.arch.name
+        self.compiled.append(Compiled(entry, arch, kept, made["llvm"], made["ptx"], sass, live, kernels))
+
+
+def live_registers(cubin: bytes) -> str:
+    """The code with the number of live registers at each instruction; nothing if this nvdisasm cannot."""
+    tool = toolchain.find("nvdisasm")
+    assert tool is not None
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        done = subprocess.run([str(tool.path), "-c", "-plr", "-lrm", "count", file.name], capture_output=True, text=True)  # fmt: skip
+    return done.stdout if not done.returncode else ""
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def keep(subject: Subject, arch: str = "", live: bool = True, timeout: float = 600.0) -> Kept:
+    """Run a subject in a process of its own, which compiles for an architecture and launches nothing."""
+    variables = {"KILN_TARGET": "nvidia", "CUTE_DSL_LINEINFO": "1"} | ({"CUTE_DSL_ARCH": arch} if arch else {})
+    with tempfile.TemporaryDirectory(prefix="kiln-") as folder:
+        out = Path(folder) / "kept.json"
+        asked = json.dumps({**dataclasses.asdict(subject), "out": str(out), "live": live})
+        done = _python(["-m", __spec__.name, asked], variables, timeout)
+        if not out.exists():
+            return Kept([], [], f"the program ended its process ({_ending(done.returncode)})\n{done.stderr[-2000:]}")
+        found = json.loads(out.read_text())
+    return Kept([Compiled(**one) for one in found["compiled"]], found["launches"], found["failure"], found["ptxas"])
+
+
+def observe(subject: Subject, timeout: float = 120.0) -> tuple[list[dict[str, Any]], list[dict[str, Any]], str]:
+    """Run a subject on the CPU target: accesses to shared memory, findings of the sanitizer, and why there are none."""
+    with tempfile.TemporaryDirectory(prefix="kiln-") as folder:
+        banks, findings = Path(folder) / "banks.json", Path(folder) / "findings.json"
+        variables = {
+            "KILN_TARGET": "cpu",
+            "KILN_SANITIZE": "race,memory,sync,banks",
+            "KILN_BANK_CONFLICTS_REPORT": str(banks),
+            "KILN_SANITIZE_REPORT": str(findings),
+        }
+        asked = json.dumps({**dataclasses.asdict(subject), "out": "", "live": False})
+        try:
+            done = _python(["-m", __spec__.name, asked], variables, timeout)
+        except subprocess.TimeoutExpired:
+            return [], [], f"the CPU target took longer than {timeout:.0f} s"
+        read = [json.loads(file.read_text()) if file.exists() else [] for file in (banks, findings)]
+        last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
+        why = f"the CPU target: {last[0].strip()}" if done.returncode and last else ""
+        return read[0], read[1], why
+
+
+def _python(words: list[str], variables: dict[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": path} | variables
+    return subprocess.run(
+        [sys.executable, *words], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True, timeout=timeout, errors="replace",
+    )  # fmt: skip
+
+
+def _ending(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"status {status}"
+
+
+def _run(subject: Subject) -> None:
+    from kiln import _alias
+
+    from . import host_cuda
+
+    _alias.take_over()
+    host_cuda.activate()  # tensors and streams of programs that are written for a GPU
+    if subject.program:
+        run.execute(subject.program)
+        return
+    from . import cases
+
+    case = cases.load(subject.case)
+    problem = case.problem(subject.problem or 0)
+    case.kernel(*case.inputs(problem), config=subject.config)
+
+
+def main(argv: Sequence[str]) -> None:
+    """The process's own part."""
+    asked = json.loads(argv[0])
+    out, live = asked.pop("out"), asked.pop("live")
+    subject = Subject(**asked)
+    if not out:
+        _run(subject)
+        return
+    keeper = _Keeper(live)
+    watchers.append(keeper)
+    failure = ""
+    with get_target("nvidia").dry_run() as launches:
+        try:
+            _run(subject)
+        except SystemExit as end:
+            failure = f"it ended with status {end.code}" if end.code not in (0, None) else ""
+        except BaseException as error:
+            failure = f"{type(error).__name__}: {error}"
+    noted = [
+        {name: getattr(one, name) for name in ("kernel", "arch", "grid", "block", "cluster", "smem")} for one in launches
+    ]
+    tool = toolchain.find("ptxas")
+    kept = {
+        "compiled": [dataclasses.asdict(one) for one in keeper.compiled],
+        "launches": noted,
+        "failure": failure,
+        "ptxas": (tool.version() or "") if tool else "",
+    }
+    Path(out).write_text(json.dumps(kept))
+    sys.stdout.flush()
+    os._exit(0)  # threads and exit handlers of the program have nothing to add
+
+
+def command_of(subject: Subject) -> str:
+    """The words that name a subject, for people."""
+    return shlex.join([re.sub(r"^.*/", "", subject.case)] if subject.case else subject.program)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
