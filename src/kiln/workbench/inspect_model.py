@@ -90,7 +90,7 @@ def build(
     for config, kept in runs:
         if kept.failure and kept.compiled:
             where = f" ({_config_name(config)})" if config is not None else ""
-            said.append(f"The program ended with an error after its kernels were compiled{where}: {kept.failure.splitlines()[0]}. A dry run computes nothing, so checks of results fail.")  # fmt: skip
+            said.append(f"The program ended with {kept.failure.splitlines()[0]}{where}. Its kernels were compiled before; nothing was launched, so results were not there to check.")  # fmt: skip
     if units and not any(text["kind"] == "sass" for text in units[0]["texts"]):
         said.append("There is no ptxas or nvdisasm here, so there is no SASS: pip install 'kiln-dsl[cuda]'.")
     return {
@@ -108,11 +108,10 @@ def _unit(one: Compiled, config: Any, kept: Kept, files: Files) -> dict[str, Any
     for kernel in one.kernels:  # first, so that the file of the first kernel is the first to be shown
         files.place((os.path.normpath(kernel["file"]), kernel["line"]) if kernel["file"] else None)
     texts: list[tuple[str, str, Text]] = []
-    before = ""
-    for name, text in one.states:
-        if text != before:  # passes that changed nothing are not shown
-            texts.append(("mlir", name, inspect_lines.read_mlir(text)))
-        before = text
+    for name, state in one.states:
+        text = inspect_lines.read_mlir(state)
+        if not texts or text.lines != texts[-1][2].lines:  # passes that changed nothing are not shown
+            texts.append(("mlir", name, text))
     texts.append(("llvm", "optimized", inspect_lines.read_llvm(one.llvm)))
     texts.append(("ptx", one.arch, inspect_lines.read_ptx(one.ptx)))
     if one.sass:
@@ -186,7 +185,7 @@ def _of_sass(text: dict[str, Any], live: dict[tuple[str, str], int]) -> list[dic
     columns = [_column("sass", "SASS", "machine instructions", {at: sum(c.values()) for at, c in counts.items()}, details)]  # fmt: skip
     if live:
         text["live"] = registers
-        columns.append(_column("live", "live regs", "the most registers in use at a time in the line's instructions", most))  # fmt: skip
+        columns.append(_column("live", "live", "the most registers in use at a time in the line's instructions", most))  # fmt: skip
     local = {at: found["local memory"] for at, found in counts.items() if found["local memory"]}
     if local:
         columns.append(_column("local", "local", "instructions that access local memory: spilled registers, or arrays that are indexed", local))  # fmt: skip
@@ -214,14 +213,28 @@ def _observed(
         columns.append(_column("banks", "bank conflicts", "wavefronts of shared memory lost to bank conflicts, counted on the CPU target", lost, {a: "; ".join(w) for a, w in words.items()}))  # fmt: skip
     found: dict[str, list[str]] = collections.defaultdict(list)
     for one in findings:
-        for where in filter(None, {at(one.get("span")), *(at(note.get("span")) for note in one.get("notes", []))}):
-            found[where].append(f"{one.get('kind', '')}: {one.get('message', '')}")
+        for where in filter(None, {at(one["span"]), at(one["other_span"])}):
+            found[where].append(f"{one['kind']}: {one['message']}")
     if found:
         columns.append(_column("findings", "sanitizer", "findings of the sanitizer on the CPU target", {a: len(w) for a, w in found.items()}, {a: "; ".join(w) for a, w in found.items()}))  # fmt: skip
     samples = {where: share for place, share in stalls.items() if (where := at({"file": place[0], "line": place[1]}))}
     if samples:
         columns.append(_column("stalls", "stalls %", "of the samples of the last profile, in percent", samples))
     return columns
+
+
+def stalls_of(where: str) -> dict[Place, float]:
+    """By line, percent of the samples of the last profile in the journal beside a file."""
+    from .records import Journal
+
+    file = where.partition(":")[0]
+    folder = os.path.join(file if os.path.isdir(file) else os.path.dirname(os.path.abspath(file)), ".kiln")
+    profiles = [one for one in Journal(folder).read()[0] if one.kind == "profile" and one.more.get("lines")]
+    if not profiles:
+        return {}
+    lines = profiles[-1].more["lines"]
+    total = sum(one["samples"] for one in lines) or 1
+    return {(os.path.normpath(one["file"]), one["line"]): round(100 * one["samples"] / total, 1) for one in lines}
 
 
 # --- two configs -----------------------------------------------------------------------------------------------------

@@ -10,8 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -31,8 +29,10 @@ class Subject:
 
     program: list[str] = dataclasses.field(default_factory=list)
     case: str = ""
-    problem: dict[str, Any] | None = None
-    config: Any = None
+    problem: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """`number`, and in `set` other values for fields."""
+    config: str | None = None
+    """A number of the Case's configs, or JSON."""
 
     @property
     def name(self) -> str:
@@ -65,6 +65,8 @@ class Kept:
     failure: str = ""
     """The error that the program ended with."""
     ptxas: str = ""
+    config: Any = None
+    """Of a Case."""
 
 
 class _Keeper(Watcher):
@@ -131,7 +133,7 @@ def keep(subject: Subject, arch: str = "", live: bool = True, timeout: float = 6
         if not out.exists():
             return Kept([], [], f"the program ended its process ({_ending(done.returncode)})\n{done.stderr[-2000:]}")
         found = json.loads(out.read_text())
-    return Kept([Compiled(**one) for one in found["compiled"]], found["launches"], found["failure"], found["ptxas"])
+    return Kept(**found | {"compiled": [Compiled(**one) for one in found["compiled"]]})
 
 
 def observe(subject: Subject, timeout: float = 120.0) -> tuple[list[dict[str, Any]], list[dict[str, Any]], str]:
@@ -168,7 +170,8 @@ def _ending(status: int) -> str:
     return f"signal {-status}" if status < 0 else f"status {status}"
 
 
-def _run(subject: Subject) -> None:
+def _run(subject: Subject) -> Any:
+    """Run it; the config of a Case."""
     from kiln import _alias
 
     from . import host_cuda
@@ -177,12 +180,27 @@ def _run(subject: Subject) -> None:
     host_cuda.activate()  # tensors and streams of programs that are written for a GPU
     if subject.program:
         run.execute(subject.program)
-        return
+        return None
     from . import cases
 
     case = cases.load(subject.case)
-    problem = case.problem(subject.problem or 0)
-    case.kernel(*case.inputs(problem), config=subject.config)
+    problem = case.changed(case.problem(subject.problem.get("number", 0)), subject.problem.get("set", {}))
+    config = None if subject.config is None else _config(case, problem, subject.config)
+    case.kernel(*case.inputs(problem), config=config, problem=problem)
+    return config
+
+
+def _config(case: Any, problem: Any, text: str) -> Any:
+    listed = case.configs(problem)
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = None
+    if isinstance(given, dict):
+        return given
+    if not isinstance(given, int) or not 0 <= given < len(listed):
+        raise ValueError(f"--config {text}: a number below {len(listed)}, or JSON such as {json.dumps(listed[0].config) if listed else '{...}'}")  # fmt: skip
+    return listed[given].config
 
 
 def main(argv: Sequence[str]) -> None:
@@ -195,10 +213,10 @@ def main(argv: Sequence[str]) -> None:
         return
     keeper = _Keeper(live)
     watchers.append(keeper)
-    failure = ""
+    failure, config = "", None
     with get_target("nvidia").dry_run() as launches:
         try:
-            _run(subject)
+            config = _run(subject)
         except SystemExit as end:
             failure = f"it ended with status {end.code}" if end.code not in (0, None) else ""
         except BaseException as error:
@@ -211,16 +229,12 @@ def main(argv: Sequence[str]) -> None:
         "compiled": [dataclasses.asdict(one) for one in keeper.compiled],
         "launches": noted,
         "failure": failure,
+        "config": config,
         "ptxas": (tool.version() or "") if tool else "",
     }
     Path(out).write_text(json.dumps(kept))
     sys.stdout.flush()
     os._exit(0)  # threads and exit handlers of the program have nothing to add
-
-
-def command_of(subject: Subject) -> str:
-    """The words that name a subject, for people."""
-    return shlex.join([re.sub(r"^.*/", "", subject.case)] if subject.case else subject.program)
 
 
 if __name__ == "__main__":
