@@ -117,7 +117,7 @@ def names_case(where: str) -> bool:
         return os.path.isfile(os.path.join(where, "kernel.py"))
     file, _, plan = where.partition(":") if not os.path.exists(where) else (where, "", "")
     if not os.path.isfile(file):
-        return bool(re.fullmatch(r"[A-Za-z_]\w*(\.\w+)+(:\w+)?|\w+:\w+", where))
+        return not file.endswith(".py") and bool(re.fullmatch(r"[A-Za-z_]\w*(\.\w+)+(:\w+)?|\w+:\w+", where))
     if plan:
         return True
     try:
@@ -172,7 +172,9 @@ def _parser() -> argparse.ArgumentParser:
         "every line. Options stand before the program, or behind it; a program that has options of the same names is given them "
         "behind `--`.",
     )
-    parser.add_argument("--html", metavar="PAGE", help="write one page with Python, MLIR, LLVM, PTX and SASS side by side")
+    parser.add_argument(
+        "--html", metavar="PAGE", help="write one page with Python, MLIR, LLVM, PTX and SASS side by side"
+    )
     parser.add_argument("--outline", action="store_true", help="print how kernels are built: tensor maps, grid, clusters, shared memory, roles, barriers, pipelines, products")  # fmt: skip
     parser.add_argument("--resources", action="store_true", help="print registers, spills, shared memory and occupancy")
     parser.add_argument(

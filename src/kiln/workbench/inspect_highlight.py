@@ -15,7 +15,7 @@ class MlirLexer(RegexLexer):
     """MLIR as it is printed."""
 
     name = "MLIR"
-    tokens = {  # noqa: RUF012
+    tokens = {
         "root": [
             (r"\s+", Whitespace),
             (r"//.*", Comment),
@@ -39,7 +39,7 @@ class SassLexer(RegexLexer):
     """Machine code of NVIDIA GPUs as it is disassembled."""
 
     name = "SASS"
-    tokens = {  # noqa: RUF012
+    tokens = {
         "root": [
             (r"\s+", Whitespace),
             (r"^[\w.$]+:", Name.Label),

@@ -6,6 +6,7 @@ Every reader gives a `Text`: lines as people want to read them, without the note
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import re
 from collections.abc import Iterator
@@ -63,7 +64,7 @@ def read_mlir(text: str) -> Text:
             open_lines.append(mine)
         elif last:
             places = chain(last)
-            made.calls.update(zip(places, places[1:]))
+            made.calls.update(itertools.pairwise(places))
             for number in mine:
                 made.places[number] = places[0] if places else None
     return made
@@ -189,7 +190,7 @@ def read_llvm(text: str) -> Text:
 _PTX_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"')
 _PTX_LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
 _PTX_NOISE = re.compile(r"^\s*(?:\.file\b|\$L__(?:tmp|func_\w*)\d+:|\.section\s+\.debug|// (?:begin|end) inline asm)")
-_PTX_CODE = re.compile(r"^\s*(?:@!?%p\d+\s+|\{\s*)?[a-z]")
+_PTX_OTHER = re.compile(r"^\s*(?:\.(?!pragma)|[$\w]+:\s*$|[{}()]?\s*$|//)")
 
 
 def read_ptx(text: str) -> Text:
@@ -205,7 +206,7 @@ def read_ptx(text: str) -> Text:
         inside += raw.count("{") - raw.count("}")
         if not inside:
             place = None
-        made.add(raw.expandtabs(4).rstrip(), place if inside and _PTX_CODE.match(raw) else None)
+        made.add(raw.expandtabs(4).rstrip(), place if inside and not _PTX_OTHER.match(raw) else None)
     return _without_blank_ends(made)
 
 

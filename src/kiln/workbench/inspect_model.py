@@ -5,6 +5,7 @@ from, and what is known of each line of the program.
     units    one for each compiled function (and config): name, config, kernels, notes, texts, columns, calls
       texts    kind (mlir, llvm, ptx, sass), title, lines, labels, places: for each line [file, line], or null
       columns  id, title, help, values: {"file:line": number}, details: {"file:line": words}
+      outline  [[title, [[words, place, depth], ...]], ...]: how the kernels are built
       calls    [[file, line], [file, line]]: the first is in a function that was inlined at the second
     diffs    of the first unit and each other one of another config: {"kind/title": [[same, from, to, from, to], ...]}
 
@@ -41,7 +42,7 @@ _CLASSES = [(name, re.compile(rf"(?:{pattern})$")) for name, pattern in CLASSES]
 
 def class_of(instruction: str) -> str:
     """The class of a SASS instruction."""
-    word = instruction.split(".")[0]
+    word = instruction.split(".", maxsplit=1)[0]
     return next((name for name, pattern in _CLASSES if pattern.match(word)), "integers and moves")
 
 
@@ -119,14 +120,14 @@ def _unit(one: Compiled, config: Any, kept: Kept, files: Files) -> dict[str, Any
     calls = {call for _, _, text in texts for call in text.calls}
     unit = {
         "name": one.entry, "arch": one.arch, "config": None if config is None else _config_name(config),
-        "kernels": [_kernel(kernel, one.arch, kept.launches) for kernel in one.kernels],
+        "kernels": [described(kernel, one.arch, kept.launches) for kernel in one.kernels],
         "texts": [
             {"kind": kind, "title": title, "lines": text.lines, "labels": text.labels if any(text.labels) else None,
              "places": [files.place(place) for place in text.places]}
             for kind, title, text in texts
         ],
         "calls": sorted([inner, outer] for a, b in calls if (inner := files.place(a)) and (outer := files.place(b)) and inner != outer),
-        "columns": [],
+        "columns": [], "outline": _outline(one, kept, files),
     }  # fmt: skip
     by_kind = {text["kind"]: text for text in unit["texts"]}
     if "sass" in by_kind:
@@ -137,7 +138,15 @@ def _unit(one: Compiled, config: Any, kept: Kept, files: Files) -> dict[str, Any
     return unit
 
 
-def _kernel(kernel: dict[str, Any], arch: str, launches: list[dict[str, Any]]) -> dict[str, Any]:
+def _outline(one: Compiled, kept: Kept, files: Files) -> list[Any]:
+    """How the kernels are built: [title, [[words, place, depth], ...]]."""
+    from .inspect_outline import sections
+
+    found = sections(one, kept).items()
+    return [[title, [[item.words, files.place(item.place), item.depth] for item in items]] for title, items in found]
+
+
+def described(kernel: dict[str, Any], arch: str, launches: list[dict[str, Any]]) -> dict[str, Any]:
     """A kernel with its first launch and how many of its blocks a multiprocessor takes."""
     launched = [one for one in launches if one["kernel"] == kernel["name"] and one["arch"] == arch]
     first = launched[0] if launched else {}

@@ -44,5 +44,5 @@ def fill(name: str, **values: str) -> str:
 
 def model_of(text: str) -> dict[str, Any]:
     """The model in a page."""
-    packed = text.split('<script id="model" type="text/plain">')[1].split("</script>")[0]
+    packed = text.split('<script id="model" type="text/plain">')[1].split("</script>", maxsplit=1)[0]
     return json.loads(zlib.decompress(base64.b64decode(packed)))

@@ -7,18 +7,19 @@ sanitizer has to say.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..base_dsl.compiler import Compilation, Watcher, watchers
-from ..base_dsl.target import get_target
+from ..base_dsl.target import target
 from ..hardware import toolchain
 from . import run
 
@@ -116,8 +117,24 @@ def live_registers(cubin: bytes) -> str:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        done = subprocess.run([str(tool.path), "-c", "-plr", "-lrm", "count", file.name], capture_output=True, text=True)  # fmt: skip
+        done = subprocess.run([str(tool.path), "-c", "-plr", "-lrm", "count", file.name], capture_output=True, text=True, check=False)  # fmt: skip
     return done.stdout if not done.returncode else ""
+
+
+@contextlib.contextmanager
+def keeping(live: bool = True) -> Iterator[Kept]:
+    """While open, calls compile for the NVIDIA target and launch nothing, and what is compiled is kept; all of it is there at the end."""
+    keeper = _Keeper(live)
+    tool = toolchain.find("ptxas")
+    kept = Kept(keeper.compiled, [], ptxas=(tool.version() or "") if tool else "")
+    watchers.append(keeper)
+    try:
+        with target("nvidia") as chosen, chosen.dry_run() as launches:
+            yield kept
+    finally:
+        watchers.remove(keeper)
+        names = ("kernel", "arch", "grid", "block", "cluster", "smem")
+        kept.launches += [{name: getattr(one, name) for name in names} for one in launches]
 
 
 # --- the process -----------------------------------------------------------------------------------------------------
@@ -129,7 +146,10 @@ def keep(subject: Subject, arch: str = "", live: bool = True, timeout: float = 6
     with tempfile.TemporaryDirectory(prefix="kiln-") as folder:
         out = Path(folder) / "kept.json"
         asked = json.dumps({**dataclasses.asdict(subject), "out": str(out), "live": live})
-        done = _python(["-m", __spec__.name, asked], variables, timeout)
+        try:
+            done = _python(["-m", __spec__.name, asked], variables, timeout)
+        except subprocess.TimeoutExpired:
+            return Kept([], [], f"it took longer than {timeout:.0f} s")
         if not out.exists():
             return Kept([], [], f"the program ended its process ({_ending(done.returncode)})\n{done.stderr[-2000:]}")
         found = json.loads(out.read_text())
@@ -162,7 +182,7 @@ def _python(words: list[str], variables: dict[str, str], timeout: float) -> subp
     environment = os.environ | {"PYTHONPATH": path} | variables
     return subprocess.run(
         [sys.executable, *words], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, text=True, timeout=timeout, errors="replace",
+        stderr=subprocess.PIPE, text=True, timeout=timeout, errors="replace", check=False,
     )  # fmt: skip
 
 
@@ -211,28 +231,14 @@ def main(argv: Sequence[str]) -> None:
     if not out:
         _run(subject)
         return
-    keeper = _Keeper(live)
-    watchers.append(keeper)
-    failure, config = "", None
-    with get_target("nvidia").dry_run() as launches:
+    with keeping(live) as kept:
         try:
-            config = _run(subject)
+            kept.config = _run(subject)
         except SystemExit as end:
-            failure = f"it ended with status {end.code}" if end.code not in (0, None) else ""
+            kept.failure = f"status {end.code}" if end.code not in (0, None) else ""
         except BaseException as error:
-            failure = f"{type(error).__name__}: {error}"
-    noted = [
-        {name: getattr(one, name) for name in ("kernel", "arch", "grid", "block", "cluster", "smem")} for one in launches
-    ]
-    tool = toolchain.find("ptxas")
-    kept = {
-        "compiled": [dataclasses.asdict(one) for one in keeper.compiled],
-        "launches": noted,
-        "failure": failure,
-        "config": config,
-        "ptxas": (tool.version() or "") if tool else "",
-    }
-    Path(out).write_text(json.dumps(kept))
+            kept.failure = f"{type(error).__name__}: {error}"
+    Path(out).write_text(json.dumps(dataclasses.asdict(kept)))
     sys.stdout.flush()
     os._exit(0)  # threads and exit handlers of the program have nothing to add
 

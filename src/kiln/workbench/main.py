@@ -17,7 +17,7 @@ VERBS = {
     "devices": "show known GPUs, measure what this machine's reach, hold their clocks",
     "doctor": "say what this machine has for Kiln, and how to get what is missing",
     "draw": "draw a layout, or a thread-value layout on its tile, as SVG or LaTeX",
-    "inspect": "run a program on the CPU target and say what its kernels do: bank conflicts of shared memory",
+    "inspect": "show what became of every line of a program: a page, an outline, resources, bank conflicts",
     "run": "run a Python program with `cutlass` served by Kiln",
 }
 

@@ -9,7 +9,7 @@ const hueOf = (place) => { const [file, line] = place.split(":").map(Number); re
 let settled = false; // first jumps are at once
 let model, unit, base = null; // the function shown, and the one it is compared with
 let pinned = null, lit = null; // places, "file:line"
-const panes = [], ROW = 18;
+const panes = [], outline = { shown: innerWidth >= 1800 }, ROW = 18;
 
 async function unpacked() {
   const bytes = Uint8Array.from(atob($("model").textContent), (c) => c.charCodeAt(0));
@@ -100,6 +100,25 @@ function makePanes() {
   }
 }
 
+function makeOutline() {
+  outline.root = element(`<aside class="outline" aria-label="outline"></aside>`);
+  outline.toggle = element(`<button title="how the kernels are built (0)">Outline</button>`);
+  outline.toggle.onclick = () => showOutline(!outline.shown);
+  outline.root.onclick = (event) => { const at = event.target.closest("[data-p]"); if (at) pin(at.dataset.p, null); };
+  outline.root.onmouseover = (event) => { const at = event.target.closest("[data-p]"); light(at ? at.dataset.p : pinned); };
+  outline.root.onmouseleave = () => light(pinned);
+  $("toggles").prepend(outline.toggle);
+}
+
+function showOutline(shown) {
+  outline.shown = shown;
+  outline.root.innerHTML = unit.outline.map(([title, items]) => `<h3>${title}</h3><ul>${items.map(([words, place, depth]) => {
+    const text = `<span>${place ? place[1] : ""}</span>${escaped(words)}`, style = `style="padding-left:${6 + 12 * depth}px;${place ? `--hue:${hueOf(place.join(":"))}` : ""}"`;
+    return place ? `<li><button data-p="${place.join(":")}" ${style}>${text}</button></li>` : `<li><p ${style}>${text}</p></li>`;
+  }).join("")}</ul>`).join("");
+  layOut();
+}
+
 function rowAt(pane, event) {
   const line = event.target.closest(".line");
   return line && pane.rows[+line.dataset.r];
@@ -129,7 +148,8 @@ function show(pane, shown) {
 
 function layOut() {
   const shown = panes.filter((pane) => pane.shown && pane.texts.length);
-  $("panes").replaceChildren(...shown.flatMap((pane, n) => (n ? [pane.split, pane.root] : [pane.root])));
+  $("panes").replaceChildren(...(outline.shown ? [outline.root] : []), ...shown.flatMap((pane, n) => (n ? [pane.split, pane.root] : [pane.root])));
+  outline.toggle.setAttribute("aria-pressed", String(outline.shown));
   for (const pane of panes) {
     pane.toggle.setAttribute("aria-pressed", String(pane.shown && pane.texts.length > 0));
     pane.toggle.disabled = !pane.texts.length;
@@ -345,7 +365,7 @@ function showUnit(number, other) {
   $("other-label").hidden = !others.length;
   $("other").innerHTML = ["", ...others].map((n) => `<option value="${n}" ${n === other ? "selected" : ""}>${n === "" ? "nothing" : escaped(model.units[n].config ?? model.units[n].name)}</option>`).join("");
   facts();
-  layOut();
+  showOutline(outline.shown && unit.outline.length > 0);
   panes.forEach(render);
   say();
 }
@@ -411,6 +431,7 @@ document.addEventListener("keydown", (event) => {
   if (event.target.closest("select, button")) { if (!["/", "?", "t"].includes(event.key)) return; }
   const pane = panes[+event.key - 1], act = KEYS[event.key];
   if (pane) show(pane, !pane.shown);
+  else if (event.key === "0") showOutline(!outline.shown);
   else if (act) act(focused());
   else return;
   event.preventDefault();
@@ -421,6 +442,7 @@ async function start() {
   model = await unpacked();
   $("title").textContent = model.title;
   makePanes();
+  makeOutline();
   if (innerWidth < 1250) panes[1].shown = false;
   model.units.forEach(prepare);
   $("unit").innerHTML = model.units.map((one, n) => `<option value="${n}">${escaped(one.name)}${one.config ? ` ${escaped(one.config)}` : ""}</option>`).join("");
