@@ -274,7 +274,7 @@ def resources(runs: list[Kept]) -> str:
     from .inspect_model import described
 
     head = ("kernel", "config", "arch", "registers", "spills", "local", "shared", "threads", "blocks/SM", "occupancy", "limited by")  # fmt: skip
-    rows = [head]
+    rows: list[tuple[str, ...]] = [head]
     for kept in runs:
         for one in kept.compiled:
             for kernel in one.kernels:
