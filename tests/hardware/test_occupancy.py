@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from kiln.hardware.architectures import GENERATIONS, Arch
@@ -31,6 +34,13 @@ def test_c13_no_resource_is_given_twice_and_one_more_block_would_not_fit(of):
                     "blocks": more > of.blocks,
                 }
                 assert got.limiter == ", ".join(name for name, full in too_much.items() if full)
+
+
+def test_c13_the_driver_of_an_h200_gives_the_same_numbers():
+    """`cuOccupancyMaxActiveBlocksPerMultiprocessor` for 42 kernels with 8 blocks each: threads, registers, shared memory, barriers, answer."""
+    recorded = json.loads((Path(__file__).resolve().parents[1] / "helpers" / "occupancy_sm90.json").read_text())
+    assert len(recorded) == 336 and len({row[1] for row in recorded}) == 26
+    assert [row for row in recorded if occupancy("sm_90", *row[:4]).blocks != row[4]] == []
 
 
 def test_known_answers():

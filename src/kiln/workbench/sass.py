@@ -129,6 +129,7 @@ def kernels(text: str) -> dict[str, Code]:
             code.instructions.append(Instruction(int(address, 16), name, operands, conditional, place, tuple(inside)))
     for code in found.values():
         code.drop_padding()
+        code.place_first_rounds()
     return found
 
 
@@ -143,6 +144,17 @@ class Code:
         """Leave out what is behind the last instruction that can be reached: a branch to itself, and nothing."""
         while self.instructions and (self.instructions[-1].name == "NOP" or self._is_trap(len(self.instructions) - 1)):
             del self.instructions[-1]
+
+    def place_first_rounds(self) -> None:
+        """Give the first round of a wait, which ptxas puts before the loop without a line, the line of the others."""
+        for index in range(len(self.instructions) - 1):
+            asks, target = self.instructions[index], self._target(index + 1)
+            if "TRYWAIT" in asks.name and target is not None and target < len(self.instructions):
+                again = self.instructions[target]
+                if target != index and (again.name, again.operands) == (asks.name, asks.operands):
+                    for one in (index, index + 1):
+                        where = {"place": again.place, "inside": again.inside}
+                        self.instructions[one] = dataclasses.replace(self.instructions[one], **where)
 
     def _is_trap(self, index: int) -> bool:
         return self._target(index) == index

@@ -1,0 +1,384 @@
+"""`kiln profile`: where the time of a kernel goes, as far as can be found out here."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import command, profile_ncu, profile_nsys, profile_trace
+from .command import EXIT
+from .contracts import ContractError
+from .profile_ncu import CannotProfile
+from .profile_result import KernelProfile, LineProfile, Profile, compared, shorter
+from .profile_static import StaticProfile
+from .runners import Job, Local, Outcome, Runner
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from .cases import Case
+
+PROF_TYPES = {
+    "disabled": "the time only, as `kiln bench` measures it",
+    "annotation": "the time, with NVTX ranges for a profiler that watches",
+    "ncu": "counters and stalls by line, by Nsight Compute",
+    "nsys": "the time line of host and GPU, by Nsight Systems",
+    "trace": "ranges inside the kernel (`cute.testing.range`), as a file for Perfetto",
+    "static": "what the machine code tells: needs no GPU",
+}
+TIMEOUT = 300.0
+CONFLICTS_TIMEOUT = 20.0
+"""Seconds that counting bank conflicts may take; the rest of a profile does not wait longer."""
+
+
+@command.report_errors
+def main(argv: Sequence[str]) -> int:
+    """`kiln profile CASE [CASE2]`, or `kiln profile --read FILE [--read FILE2]`."""
+    parser = _parser()
+    args = command.parse(parser, argv)
+    console = command.console(args)
+    if args.read:
+        if args.case:
+            parser.error("--read FILE takes no CASE")
+        found = [read(each) for each in args.read]
+    else:
+        if not 1 <= len(args.case) <= 2:
+            parser.error("name a CASE, or two to compare")
+        opened = [command.open_case(args, where) for where in args.case]
+        if args.check:
+            for case in opened:
+                status = _verified(case, args)
+                if status not in (EXIT.GOOD, EXIT.NOT_HERE):
+                    return status
+        if args.prof_type == "disabled":
+            return _bench(args)
+        found = [_one(case, args) for case in opened]
+    command.write_json(args, [each.to_json() for each in found])
+    if not args.quiet:
+        for each in found:
+            for note in each.notes:
+                console.print(note, markup=False)
+        parts: list[RenderableType] = [part for each in found for part in tables(each, args.lines, args.kernel)]
+        if len(found) == 2:
+            parts = [*compared(*found), *parts]
+        for part in parts:
+            console.print(part, markup=False)
+    return EXIT.NOT_HERE if any(each.missing for each in found) else EXIT.GOOD
+
+
+def _parser() -> argparse.ArgumentParser:
+    described = "; ".join(f"{name}: {what}" for name, what in PROF_TYPES.items())
+    parser = command.arguments("kiln profile", f"Say where the time of a kernel goes. {described}.", several=True)
+    for action in parser._actions:
+        if action.dest == "case":
+            action.nargs, action.default, action.required = "*", [], False
+    parser.add_argument("--prof_type", choices=PROF_TYPES, default="static", help="how (default: %(default)s)")
+    parser.add_argument("--check", action="store_true", help="verify first")
+    parser.add_argument("--kernel", metavar="NAME", default="", help="show kernels with this in their name only")
+    parser.add_argument(
+        "--lines", type=int, default=10, metavar="N", help="show so many source lines (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--read", metavar="FILE", action="append", help="show a report of ncu (.ncu-rep) or an export of nsys (.sqlite)"
+    )
+    return parser
+
+
+def _verified(case: Case, args: argparse.Namespace) -> int:
+    from . import verify  # pyright: ignore[reportAttributeAccessIssue]
+
+    fields = [word for name, value in args.fields.items() for word in ("--set", f"{name}={value}")]
+    return verify.main([case.where, *fields, "--quick"])
+
+
+def _bench(args: argparse.Namespace) -> int:
+    from . import bench  # pyright: ignore[reportAttributeAccessIssue]
+
+    own = {"--prof_type", "--lines", "--kernel"}
+    words, skip = [], False
+    for word in args.words:
+        if not skip and word.partition("=")[0] not in {*own, "--check"}:
+            words.append(word)
+        skip = not skip and word in own
+    return bench.main([*words, *(["--no-verify"] if args.check else [])])
+
+
+def _one(case: Case, args: argparse.Namespace) -> Profile:
+    (problem,) = command.problems(args, case)[:1]
+    chosen = command.config(args, case, problem)
+    with command.progress(None, f"profiling {case.name}", args.quiet):
+        return profile(case, problem, args.prof_type, config=chosen, seed=args.seed)
+
+
+def read(path: str) -> Profile:
+    """What is in a report of ncu, or in an export of nsys."""
+    if Path(path).suffix == ".sqlite":
+        return profile_nsys.read(path)
+    try:
+        return profile_ncu.read(path)
+    except CannotProfile as reason:
+        return Profile("ncu", Path(path).stem, [], notes=[str(reason)], missing=str(reason))
+
+
+# --- profiles --------------------------------------------------------------------------------------------------------
+
+
+def profile(
+    case: Case,
+    problem: Mapping[str, Any] | int | None = None,
+    prof_type: str = "static",
+    *,
+    config: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    runner: Runner | None = None,
+    timeout: float = TIMEOUT,
+) -> Profile:
+    """Profile one call of a Case. What cannot be done here becomes a static profile, whose `missing` says why."""
+    if prof_type not in PROF_TYPES:
+        raise ContractError(f"no prof_type {prof_type!r}; there are: {', '.join(PROF_TYPES)}")
+    fields = case.problem(problem) if isinstance(problem, int) or problem is None else problem
+    if prof_type == "disabled":
+        return case.bench(fields, config=config)
+    job = {"where": case.where, "problem": dict(fields), "config": config, "seed": seed}
+    own = runner if runner is not None else Local(jobs=1, timeout=timeout)
+    try:
+        return _recorded(case, fields, config, prof_type, _profile(case, prof_type, job, own, timeout))
+    finally:
+        if runner is None:
+            own.close()
+
+
+def _profile(case: Case, prof_type: str, job: dict[str, Any], runner: Runner, timeout: float) -> Profile:
+    missing = ""
+    try:
+        if prof_type == "trace":
+            return profile_trace.record(case, job, runner)
+        if prof_type != "static":
+            reason = command.refused(case) or ("" if command.on_gpu() else "there is no NVIDIA GPU here")
+            if reason:
+                raise CannotProfile(reason)
+            report = _folder(case) / f"{case.name}-{_short_key(job)}"
+            if prof_type == "ncu":
+                found = profile_ncu.record(job, report.with_suffix(".ncu-rep"), timeout)
+            elif prof_type == "nsys":
+                found = profile_nsys.record(job, report.with_suffix(".sqlite"), timeout)
+            else:
+                found = _annotated(job, runner)
+            found.name = case.name
+            return found
+    except CannotProfile as reason:
+        missing = str(reason)
+    found = static(case, job, runner)
+    if missing:
+        found.missing = missing
+        found.notes.insert(0, f"{prof_type} is not possible here: {missing}\nThe static profile instead:")
+    return found
+
+
+def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
+    """What the machine code says, and bank conflicts counted on the CPU target."""
+    from ..hardware import current
+
+    kernels = [StaticProfile.from_json(each) for each in _done(runner, Job(f"{_JOBS}:static", job))]
+    found = Profile("static", case.name, [_kernel(each) for each in kernels], counted="instructions")
+    found.extra["static"] = [each.to_json() for each in kernels]
+    work = case.flops_bytes(job["problem"])
+    if work is not None and len(kernels) >= 1:
+        floor = roofline_us(*work, current.device())
+        if floor is not None:
+            found.notes.append(
+                f"{work[0]:.3g} operations and {work[1]:.3g} bytes take {floor:.3g} us at least on {current.device().name}"
+            )
+            found.extra["roofline_us"] = floor
+            if len(kernels) == 1:
+                found.kernels[0].metrics["Roofline (us)"] = floor
+    if any(each.mix.get("shared") for each in kernels):
+        counting = Job(f"{_JOBS}:conflicts", job, timeout=CONFLICTS_TIMEOUT, env={"KILN_TARGET": "cpu"})
+        (outcome,) = runner.run([counting])
+        if outcome.status == "ok":
+            found.extra["bank_conflicts"] = outcome.result
+        else:
+            why = (outcome.error or {}).get("message", outcome.status)
+            found.notes.append(f"bank conflicts were not counted ({why}); a smaller problem may do")
+    return found
+
+
+_JOBS = "kiln.workbench.profile_jobs"
+
+
+def _done(runner: Runner, job: Job) -> Any:
+    """The result of a job; whatever became of it instead is an error of the Case."""
+    (outcome,) = runner.run([job])
+    if outcome.status == "ok":
+        return outcome.result
+    raise _failure(outcome)
+
+
+def _failure(outcome: Outcome) -> ContractError:
+    error = outcome.error or {}
+    return ContractError(
+        f"{outcome.status}: {error.get('type', '')}: {error.get('message', '')}", error.get("file"), error.get("line")
+    )
+
+
+def _kernel(found: StaticProfile) -> KernelProfile:
+    runs = found.occupancy
+    return KernelProfile(
+        found.kernel,
+        {
+            "Theoretical%": 100 * runs.fraction,
+            "Limited by": runs.limiter,
+            "Registers/thread": found.registers,
+            "SMEM/block (KB)": found.smem / 1024,
+            "Spills (B)": found.spill_stores + found.spill_loads,
+            "Local memory (B)": found.stack,
+            "Grid": "x".join(map(str, found.grid)),
+            "Block": "x".join(map(str, found.block)),
+            **({"Cluster": "x".join(map(str, found.cluster))} if math.prod(found.cluster) > 1 else {}),
+            "Blocks/SM": runs.blocks,
+            "Instructions": sum(found.mix.values()),
+            "In flight/SM (KB)": found.bytes_in_flight / 1024,
+        },
+        [LineProfile(line.file, line.line, line.mix) for line in found.lines],
+        found.launches,
+    )
+
+
+def _annotated(job: dict[str, Any], runner: Runner) -> Profile:
+    measured = _done(runner, Job(f"{_JOBS}:annotated", job, needs_gpu=True))
+    kernels = [_kernel(StaticProfile.from_json(each)) for each in _done(runner, Job(f"{_JOBS}:static", job))]
+    low, median, high = measured["us"]
+    clock = measured["clock"].get("sm_mhz")
+    note = f"one call: {median:.4g} us [{low:.4g}, {high:.4g}], {measured['n']} samples, {measured['protocol']}"
+    notes = [", ".join([note, *([f"{clock:.0f} MHz"] if clock else []), *measured["flags"]])]
+    if not measured["nvtx"]:
+        notes.append("no NVTX ranges were marked: pip install nvtx")
+    if len(kernels) == 1 and kernels[0].launches == 1:
+        kernels[0].metrics["Duration (us)"] = median
+    return Profile("annotation", "", kernels, "instructions", notes, {"measurement": measured})
+
+
+def roofline_us(flops: float, size: float, device: Any) -> float | None:
+    """Microseconds that a device needs at least for so many operations and bytes; None if its speed is not known."""
+    bandwidth, peak = getattr(device, "bandwidth", None), getattr(device, "peak_flops", None)
+    if not bandwidth:
+        return None
+    return 1e6 * max(size / bandwidth, flops / peak if peak else 0.0)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def _folder(case: Case) -> Path:
+    from .records import journal_of
+
+    return journal_of(case).folder / "profiles"
+
+
+def _short_key(job: Mapping[str, Any]) -> str:
+    import hashlib
+    import json
+
+    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _recorded(
+    case: Case, problem: Mapping[str, Any], config: Mapping[str, Any] | None, asked: str, found: Profile
+) -> Profile:
+    """The profile, noted in the journal."""
+    from .cases import key_of
+    from .environment import environment
+    from .records import Record, journal_of
+
+    env, protocol = environment(), f"profile-{asked}"
+    times = [kernel.metrics["Duration (us)"] for kernel in found.kernels if "Duration (us)" in kernel.metrics]
+    total = float(sum(each for each in times if not isinstance(each, str)))
+    record = Record(
+        "profile",
+        key_of("profile", case, problem, config, env, protocol),
+        case.name,
+        dict(problem),
+        dict(config) if config else None,
+        "skipped" if found.missing else "ok",
+        us=[total] * 3 if times else None,
+        n=len(times),
+        protocol=protocol,
+        env=env,
+        error={"type": "CannotProfile", "message": found.missing} if found.missing else None,
+        again=command.again("profile", case, problem, f"--prof_type={asked}", config=config),
+        more={"prof_type": found.prof_type, "kernels": [kernel.to_json() for kernel in found.kernels]},
+    )
+    journal_of(case).append(record)
+    return found
+
+
+# --- what is shown besides -------------------------------------------------------------------------------------------
+
+
+def tables(found: Profile, lines: int, kernel: str = "") -> list[RenderableType]:
+    """What is printed of a profile."""
+    parts = found.tables(lines, kernel)
+    for each in map(StaticProfile.from_json, found.extra.get("static", ())):
+        if kernel in each.kernel:
+            parts += _static_tables(each)
+    conflicts = [
+        each for each in found.extra.get("bank_conflicts", ()) if kernel in each["kernel"] and each["conflicts"]
+    ]
+    if conflicts:
+        parts.append(_conflicts_table(conflicts[:lines]))
+    elif "bank_conflicts" in found.extra:
+        parts.append("no bank conflicts of shared memory (counted on the CPU target)\n")
+    parts += profile_nsys.tables(found.extra.get("timeline"))
+    return parts
+
+
+def _static_tables(found: StaticProfile) -> list[RenderableType]:
+    from ..hardware.architectures import GENERATIONS
+    from ..hardware.devices import device_of
+    from .profile_result import add_row, new_table
+
+    parts: list[RenderableType] = []
+    if found.unread:
+        parts.append(f"{found.kernel}: no instructions: {found.unread}")
+    for message in found.messages:
+        parts.append(f"{found.kernel}: ptxas: {message}")
+    if found.mix:
+        total = sum(found.mix.values())
+        table = new_table("instructions", *found.mix, "all", left=(0,))
+        add_row(table, found.kernel, *map(str, found.mix.values()), str(total))
+        for loop in found.loops:
+            each = "" if loop.per_product is None else f", {loop.per_product:.1f} per MMA"
+            name = f"{'  ' * loop.depth}loop at {shorter(loop.file)}:{loop.line}{each}"
+            add_row(table, name, *(str(loop.mix.get(kind, "")) for kind in found.mix), str(loop.instructions))
+        parts.append(table)
+    local = [line for line in found.lines if line.local_loads or line.local_stores]
+    if local:
+        table = new_table("local memory", "stores", "loads", left=(0,))
+        for line in sorted(local, key=lambda line: -line.local_loads - line.local_stores)[:10]:
+            add_row(table, f"{shorter(line.file)}:{line.line}", str(line.local_stores), str(line.local_loads))
+        parts.append(table)
+    table = new_table("on", "arch", "blocks/SM", "warps", "%", "limited by", "waves", left=(0, 1, 5))
+    for generation in GENERATIONS:
+        device = device_of(f"sm_{generation.number}")
+        runs = found.occupancy_on(generation)
+        waves = f"{found.waves(device):.2f}" if runs.blocks else "-"
+        share = f"{100 * runs.fraction:.0f}"
+        add_row(
+            table, device.name, f"sm_{generation.number}", str(runs.blocks), str(runs.warps), share, runs.limiter, waves
+        )
+    parts += [table, f"With the registers that ptxas gave it for {found.arch}.\n"]
+    return parts
+
+
+def _conflicts_table(places: Sequence[Mapping[str, Any]]) -> RenderableType:
+    from .profile_result import add_row, new_table
+
+    table = new_table("bank conflicts", "lost", "wavefronts", "worst", "operation", left=(0, 4))
+    for each in places:
+        where = f"{shorter(each['span']['file'])}:{each['span']['line']}" if each["span"] else "?"
+        operation = f"{each['operation']} {each['width']} B"
+        add_row(table, where, str(each["conflicts"]), str(each["wavefronts"]), f"{each['worst']}-way", operation)
+    return table

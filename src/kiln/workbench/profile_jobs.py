@@ -1,0 +1,105 @@
+"""What workers do for `kiln profile`; and the program that profilers start: `python -m kiln.workbench.profile_jobs JSON`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .cases import Case, load
+from .profile_static import static_profile
+
+Config = Mapping[str, Any] | None
+
+
+def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> list[dict[str, Any]]:
+    """The static profiles of what a Case launches, which it does not."""
+    from ..testing import dry_run
+
+    case = load(where)
+    inputs = case.inputs(problem, seed)
+    with dry_run() as launches:
+        case.kernel(*inputs, config=config, problem=problem)
+    return [found.to_json() for found in static_profile(launches)]
+
+
+def conflicts(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> list[dict[str, Any]]:
+    """Bank conflicts by line, counted on the CPU target."""
+    from .. import bank_conflicts
+
+    case = load(where)
+    inputs = case.inputs(problem, seed)
+    with bank_conflicts.Session() as report:
+        case.kernel(*inputs, config=config, problem=problem)
+    return json.loads(report.json())
+
+
+def annotated(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
+    """The time of a call, with NVTX ranges around its phases for whoever watches."""
+    from ..measure import measurement
+
+    case = load(where)
+    with nvtx_range("inputs"):
+        inputs = case.inputs(problem, seed)
+    with nvtx_range("first call"):
+        case.kernel(*inputs, config=config, problem=problem)
+    with nvtx_range("measuring"):
+        found = measurement.measure(_ranged(case, inputs, problem, config))
+    return {**found.to_json(), "nvtx": nvtx_is_here()}
+
+
+def _ranged(case: Case, inputs: list[Any], problem: Mapping[str, Any], config: Config) -> Any:
+    def call() -> Any:
+        with nvtx_range(case.name):
+            return case.kernel(*inputs, config=config, problem=problem)
+
+    return call
+
+
+def nvtx_is_here() -> bool:
+    """Whether ranges are marked."""
+    try:
+        import nvtx  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def nvtx_range(name: str) -> Iterator[None]:
+    """While open, profilers show a range of this name; nothing without the package nvtx."""
+    try:
+        import nvtx
+    except ImportError:
+        yield
+        return
+    with nvtx.annotate(name, domain="kiln"):
+        yield
+
+
+def main(text: str) -> None:
+    """One call that a profiler is to look at, between its marks, after one that compiles."""
+    from ..hardware import driver
+
+    given = json.loads(text)
+    sys.path += [entry for entry in given.pop("path") if entry not in sys.path]
+    calls = given.pop("calls")
+    case = load(given["where"])
+    problem, config = given["problem"], given["config"]
+    with nvtx_range("inputs"):
+        inputs = case.inputs(problem, given["seed"])
+    with nvtx_range("first call"):
+        case.kernel(*inputs, config=config, problem=problem)
+        driver.call("cuCtxSynchronize")
+    driver.call("cuProfilerStart")
+    for _ in range(calls):
+        with nvtx_range(case.name):
+            case.kernel(*inputs, config=config, problem=problem)
+    driver.call("cuCtxSynchronize")
+    driver.call("cuProfilerStop")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,210 @@
+"""What a profile says, whoever made it: numbers of each kernel, and what its lines cost. Tables of one, or of two side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import linecache
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import RenderableType
+    from rich.table import Table
+
+METRICS = {
+    "Duration (us)": "time on the GPU",
+    "TC%": "of the cycles in which the tensor cores could work",
+    "DRAM%": "of the bandwidth of the GPU's memory",
+    "L2 hit%": "of the accesses to the L2 cache",
+    "Occupancy%": "warps that were there, of those a multiprocessor can have",
+    "Theoretical%": "warps that could be there",
+    "Limited by": "what keeps more blocks from a multiprocessor",
+    "Registers/thread": "",
+    "SMEM/block (KB)": "shared memory, in 1024 bytes",
+    "Spills (B)": "stored to and loaded from local memory for want of registers, per thread",
+    "Roofline (us)": "no kernel can do these operations and bytes in less",
+}
+"""The numbers of a kernel that are shown first, in this order."""
+
+Value = float | int | str
+
+
+@dataclasses.dataclass(frozen=True)
+class LineProfile:
+    """What a source line costs: samples by what they waited for, or instructions by class."""
+
+    file: str
+    line: int
+    counts: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self.counts.values())
+
+
+@dataclasses.dataclass
+class KernelProfile:
+    """One kernel. `metrics` are those of `METRICS` that are known, and others."""
+
+    name: str
+    metrics: dict[str, Value]
+    lines: list[LineProfile] = dataclasses.field(default_factory=list[LineProfile])
+    launches: int = 1
+    sources: dict[str, str] = dataclasses.field(default_factory=dict[str, str], repr=False)
+    """Contents of files, where the profile brought them along."""
+
+    def source(self, line: LineProfile) -> str:
+        """The text of a line, "" if it is not known."""
+        if line.file in self.sources:
+            text = self.sources[line.file].splitlines()
+            return text[line.line - 1].strip() if 0 < line.line <= len(text) else ""
+        return linecache.getline(line.file, line.line).strip()
+
+    def to_json(self) -> dict[str, Any]:
+        """Without the sources."""
+        made = dataclasses.asdict(self)
+        del made["sources"]
+        return made
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> KernelProfile:
+        """What `to_json` gave."""
+        return KernelProfile(**{**data, "lines": [LineProfile(**each) for each in data.get("lines", ())]})
+
+
+@dataclasses.dataclass
+class Profile:
+    """What was found out about a Case, or is in a report."""
+
+    prof_type: str
+    """How: "ncu", "static", ..."""
+    name: str
+    kernels: list[KernelProfile]
+    counted: str = "samples"
+    """What lines count: "samples" or "instructions"."""
+    notes: list[str] = dataclasses.field(default_factory=list[str])
+    """What else there is to say; first, why something else was done than asked for."""
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    """More, as JSON, by the kind of profile: `static`, `bank_conflicts`, `timeline`, `trace`."""
+    missing: str = ""
+    """Why what was asked for could not be done; "" if it was."""
+
+    @property
+    def lines(self) -> list[LineProfile]:
+        """Those of all kernels, the most expensive first."""
+        return sorted((line for kernel in self.kernels for line in kernel.lines), key=lambda line: -line.total)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON."""
+        made = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**made, "kernels": [kernel.to_json() for kernel in self.kernels]}
+
+    def __str__(self) -> str:
+        return _text(self.tables())
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
+    def tables(self, lines: int = 10, kernel: str = "") -> list[RenderableType]:
+        """What is shown of it, for rich to print."""
+        return [part for found in self.kernels if kernel in found.name for part in self._of(found, lines)]
+
+    def _of(self, kernel: KernelProfile, lines: int) -> list[RenderableType]:
+        times = f", {kernel.launches} launches" if kernel.launches > 1 else ""
+        parts: list[RenderableType] = [metrics_table(f"{kernel.name} ({self.prof_type}{times})", {"": kernel.metrics})]
+        if kernel.lines and lines:
+            parts.append(self._lines_table(kernel, lines))
+        return parts
+
+    def _lines_table(self, kernel: KernelProfile, count: int) -> RenderableType:
+        total = sum(line.total for line in kernel.lines) or 1
+        table = new_table("line", self.counted, "%", "most of them", "source", left=(0, 3, 4))
+        for line in sorted(kernel.lines, key=lambda line: (-line.total, line.file, line.line))[:count]:
+            most = sorted(line.counts.items(), key=lambda item: -item[1])[:3]
+            reasons = ", ".join(f"{name} {number}" for name, number in most)
+            where = f"{shorter(line.file)}:{line.line}"
+            add_row(table, where, str(line.total), f"{100 * line.total / total:.0f}", reasons, kernel.source(line)[:80])
+        return table
+
+
+def metrics_table(title: str, columns: Mapping[str, Mapping[str, Value]]) -> RenderableType:
+    """Metrics, one row each, a column for each that has them; of two, what the second has more."""
+    headings = [name for name in columns if name]
+    table = new_table(title, *(headings or ["value"]), *(["delta"] if len(columns) == 2 else []), left=(0,))
+    given = list(columns.values())
+    names = [*METRICS, *dict.fromkeys(name for one in given for name in one if name not in METRICS)]
+    for name in names:
+        if any(name in one for one in given):
+            cells = [shown(one[name]) if name in one else "-" for one in given]
+            if len(given) == 2:
+                cells.append(_delta(given[0].get(name), given[1].get(name)))
+            add_row(table, name, *cells)
+    return table
+
+
+def compared(first: Profile, second: Profile) -> list[RenderableType]:
+    """Two profiles side by side: kernels of the same name, else those at the same place."""
+    parts: list[RenderableType] = []
+    for number, kernel in enumerate(first.kernels):
+        same = [other for other in second.kernels if other.name == kernel.name]
+        other = same[0] if same else second.kernels[number] if number < len(second.kernels) else None
+        if other is None:
+            parts.append(metrics_table(f"{kernel.name}: {first.name} only", {"": kernel.metrics}))
+            continue
+        title = kernel.name if kernel.name == other.name else f"{kernel.name} | {other.name}"
+        names = (first.name, second.name) if first.name != second.name else ("first", "second")
+        parts.append(metrics_table(title, {names[0]: kernel.metrics, names[1]: other.metrics}))
+    return parts
+
+
+def shown(value: Value) -> str:
+    """A number with as many digits as matter."""
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}"
+    return str(value)
+
+
+def _delta(first: Value | None, second: Value | None) -> str:
+    if isinstance(first, str) or isinstance(second, str) or first is None or second is None:
+        return ""
+    change = f"{second - first:+.2f}" if isinstance(second - first, float) else f"{second - first:+d}"
+    return f"{change} ({100 * (second / first - 1):+.1f} %)" if first else change
+
+
+def shorter(file: str) -> str:
+    """A path as seen from the current directory, if it is below; of others, the last two parts."""
+    near = os.path.relpath(file) if os.path.isabs(file) else file
+    return near if not near.startswith("..") else os.path.join(*file.split(os.sep)[-2:])
+
+
+def new_table(*columns: str, left: Sequence[int] = ()) -> Table:
+    """A table without rows."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="left" if number in left else "right", overflow="fold")
+    return table
+
+
+def add_row(table: Table, *cells: Any) -> None:
+    """A row of plain text: what is in brackets in a program's line is no style."""
+    from rich.text import Text
+
+    table.add_row(*(Text(str(cell)) for cell in cells))
+
+
+def _text(parts: Sequence[RenderableType]) -> str:
+    from rich.console import Console
+
+    console = Console(width=160, color_system=None)
+    with console.capture() as made:
+        for part in parts:
+            console.print(part, markup=False)
+    return made.get()

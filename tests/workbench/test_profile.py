@@ -1,0 +1,294 @@
+"""`kiln profile`: the static profile anywhere, reports of profilers read, and what is said where a profiler cannot be used."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from kiln import workbench as wb
+from kiln.hardware import driver, toolchain
+from kiln.workbench import command, profile, profile_ncu, profile_nsys
+from kiln.workbench.profile_result import KernelProfile, LineProfile, Profile, compared
+from kiln.workbench.records import journal_of
+from kiln.workbench.runners import Inline
+
+HELPERS = Path(__file__).resolve().parents[1] / "helpers"
+needs_ptxas = pytest.mark.skipif(toolchain.find("ptxas") is None, reason="needs ptxas")
+
+TRANSPOSE = """
+import numpy as np
+from kiln import cute, Float32
+
+PAD = 0
+
+@cute.kernel
+def transpose(x: cute.Tensor, y: cute.Tensor, pad: cute.Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    tile = cute.make_tensor(cute.arch.alloc_smem(Float32, 32 * (32 + pad)), cute.make_layout((32, 32), stride=(32 + pad, 1)))
+    for i in range(32):
+        tile[i, t] = x[i, t]
+    cute.arch.sync_threads()
+    for i in range(32):
+        y[i, t] = tile[t, i]
+
+@cute.jit
+def launch(x: cute.Tensor, y: cute.Tensor, pad: cute.Constexpr):
+    transpose(x, y, pad).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+def get_inputs(n=32):
+    return [np.arange(n * n, dtype=np.float32).reshape(n, n)]
+
+def kernel_fn(x):
+    y = np.zeros_like(x)
+    launch(x, y, PAD)
+    return y
+
+def reference_fn(x):
+    return x.T.copy()
+
+def flops_bytes(n):
+    return 0, 8 * n * n
+"""
+
+
+@pytest.fixture
+def case(tmp_path):
+    path = tmp_path / "transposed.py"
+    path.write_text(TRANSPOSE)
+    return path
+
+
+@pytest.fixture
+def inline(monkeypatch):
+    """Without workers: what they are for is tested elsewhere."""
+    monkeypatch.setattr(profile, "Local", lambda **_: Inline())
+
+
+@needs_ptxas
+@pytest.mark.usefixtures("inline")
+def test_the_static_profile_has_resources_lines_loops_and_bank_conflicts(case, tmp_path, capsys):
+    out = tmp_path / "profile.json"
+    assert profile.main([str(case), "--arch", "sm_90a", "--json", str(out), "--lines", "5"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "SMEM/block (KB) 4.00" in printed and "transposed.py:15" in printed and "tile[t, i]" in printed
+    assert "32-way" in printed and "H100 SXM" in printed
+    (found,) = json.loads(out.read_text())
+    (kernel,) = found["kernels"]
+    assert kernel["name"] == "transpose" and "blocks" in kernel["metrics"]["Limited by"]
+    (static,) = found["extra"]["static"]
+    assert static["mix"]["shared"] >= 40 and static["mix"]["barrier"] == 1
+    assert max(each["conflicts"] for each in found["extra"]["bank_conflicts"]) == 31 * 32
+    (record,) = journal_of(wb.load(case)).read()[0]
+    assert (record.kind, record.status, record.more["kernels"][0]["name"]) == ("profile", "ok", "transpose")
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    """A static profile that takes no time."""
+
+    def static(case, job, runner):
+        return Profile("static", case.name, [KernelProfile("transpose", {"Registers/thread": 32 + len(case.name)})])
+
+    monkeypatch.setattr(profile, "static", static)
+
+
+@pytest.mark.skipif(driver.available(), reason="there is a GPU")
+@pytest.mark.usefixtures("made_up")
+@pytest.mark.parametrize("prof_type", ["ncu", "nsys", "annotation"])
+def test_c11_without_a_gpu_the_static_profile_is_shown_and_the_exit_status_says_so(case, prof_type, capsys):
+    assert profile.main([str(case), "--arch", "sm_90a", "--prof_type", prof_type, "--lines", "1"]) == 3
+    printed = capsys.readouterr().out
+    assert f"{prof_type} is not possible here: there is no NVIDIA GPU" in printed and "transpose (static)" in printed
+    (record,) = journal_of(wb.load(case)).read()[0]
+    assert record.status == "skipped" and f"--prof_type={prof_type}" in record.again
+
+
+@pytest.mark.usefixtures("made_up")
+def test_two_cases_are_compared(case, tmp_path, capsys):
+    (tmp_path / "other.py").write_text(TRANSPOSE)
+    assert profile.main([str(case), str(tmp_path / "other.py"), "--lines", "0"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["transpose", "transposed", "other", "delta"] in lines
+    assert ["Registers/thread", "42", "37", "-5", "(-11.9", "%)"] in lines
+
+
+def test_profiles_are_tables_and_json():
+    line = LineProfile("/nowhere/x.py", 3, {"wait": 2, "barrier": 5})
+    first = Profile(
+        "ncu", "a", [KernelProfile("k", {"TC%": 40.0, "Limited by": "warps", "Duration (us)": 2.0}, [line])]
+    )
+    second = Profile("ncu", "b", [KernelProfile("other", {"TC%": 50.0, "Registers/thread": 32})])
+    assert "barrier 5, wait 2" in str(first) and "Duration (us)    2.00" in str(first)
+    assert first.lines[0].total == 7 and "<pre>" in first._repr_html_()
+    assert KernelProfile.from_json(json.loads(json.dumps(first.to_json()))["kernels"][0]) == first.kernels[0]
+    text = str(Profile("", "", []))
+    assert text == ""
+    from rich.console import Console
+
+    console = Console(width=120)
+    with console.capture() as made:
+        console.print(*compared(first, second))
+    assert "k | other" in made.get() and "+10.00 (+25.0 %)" in made.get()
+
+
+def bad_use(*words):
+    try:
+        return profile.main(list(words))
+    except SystemExit as ended:
+        return ended.code
+
+
+def test_bad_use(case, tmp_path, capsys):
+    broken = tmp_path / "broken.ncu-rep"
+    broken.write_bytes(b"no report")
+    text = tmp_path / "text.sqlite"
+    text.write_text("no database, but longer than a header of one: " * 40)
+    empty = tmp_path / "empty.sqlite"
+    sqlite3.connect(empty).close()
+    for words, said in {
+        (str(case), "--prof_type", "magic"): "invalid choice: 'magic'",
+        (): "name a CASE",
+        (str(case), "--read", str(broken)): "takes no CASE",
+        ("--read", str(tmp_path / "absent.ncu-rep")): "there is no report",
+        ("--read", str(text)): "text.sqlite is no SQLite export",
+        ("--read", str(empty)): "no table StringIds",
+        (str(case), "--nn", "3"): "did you mean 'n'?",
+    }.items():
+        assert bad_use(*words) == 2, words
+        assert said in capsys.readouterr().err
+    pytest.importorskip("ncu_report")
+    assert bad_use("--read", str(broken)) == 2 and "broken.ncu-rep is no report" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """What ncu 2025.3 wrote on an H200 of examples/hopper/step_2_product.py, 512 x 512 x 2048."""
+    pytest.importorskip("ncu_report")
+    path = tmp_path_factory.mktemp("reports") / "product.ncu-rep"
+    path.write_bytes(lzma.decompress((HELPERS / "product.ncu-rep.xz").read_bytes()))
+    return path
+
+
+def test_c11_a_stored_report_is_read(report, capsys):
+    """The numbers are those that `ncu --import` prints of it."""
+    assert profile.main(["--read", str(report), "--lines", "4"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for shown in (
+        "gemm_kernel (ncu)", "Duration (us) 42.27", "TC% 24.03", "DRAM% 2.07", "L2 hit% 63.51", "Occupancy% 12.44", "Theoretical% 25.00",
+        "Limited by registers", "Registers/thread 90", "SMEM/block (KB) 33.00",
+    ):  # fmt: skip
+        assert shown in printed
+    (kernel,) = profile_ncu.read(report).kernels
+    lines = {line.line: line for line in kernel.lines}
+    most = sorted(lines.values(), key=lambda line: -line.total)[:2]
+    assert [(kernel.source(line), max(line.counts, key=lambda name: line.counts[name])) for line in most] == [
+        ("cute.arch.mbarrier_wait(full, phase)", "long_scoreboard"),
+        ("warpgroup.wait_group(0)", "barrier"),
+    ]
+    assert lines[66].counts["barrier"] == 13 and "drain" in lines[85].counts and lines[63].counts
+    assert sum(line.total for line in kernel.lines) == 531
+
+
+def test_a_report_can_be_compared_with_another(report, capsys):
+    assert profile.main(["--read", str(report), "--read", str(report), "--lines", "0"]) == 0
+    assert "+0.00 (+0.0 %)" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("inline")
+def test_what_ncu_writes_becomes_a_profile(report, case, fake_tool, monkeypatch):
+    """A stand-in that writes the stored report where ncu would."""
+    fake_tool("ncu", f'while [ "$1" != -o ]; do shift; done; cp {report} "$2.ncu-rep"')
+    found = profile.profile(wb.load(case), prof_type="ncu")
+    assert (found.prof_type, found.name, found.missing, found.kernels[0].name) == (
+        "ncu",
+        "transposed",
+        "",
+        "gemm_kernel",
+    )
+    (record,) = journal_of(wb.load(case)).read()[0]
+    assert record.us == [pytest.approx(42.27, abs=0.01)] * 3 and record.status == "ok"
+    assert record.more["kernels"][0]["lines"] and list(
+        (case.parent / ".kiln" / "profiles").glob("transposed-*.ncu-rep")
+    )
+
+
+@pytest.fixture
+def fake_tool(tmp_path, monkeypatch):
+    """A profiler that prints something and ends, first on PATH; and the GPU it would need."""
+    monkeypatch.setattr(command, "on_gpu", lambda: True)
+    monkeypatch.setattr(command, "refused", lambda case: None)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    def make(name, script):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755 | stat.S_IEXEC)
+
+    return make
+
+
+@pytest.mark.usefixtures("made_up")
+def test_c11_counters_that_may_not_be_read_are_explained(case, fake_tool, capsys):
+    fake_tool("ncu", "echo '==ERROR== ERR_NVGPUCTRPERM - The user does not have permission'; exit 1")
+    assert profile.main([str(case), "--arch", "sm_90a", "--prof_type", "ncu", "--lines", "1"]) == 3
+    printed = capsys.readouterr().out
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in printed and "transpose (static)" in printed
+
+
+def test_what_a_profiler_does_instead_of_profiling_is_told(case, fake_tool, tmp_path):
+    job = {"where": str(case), "problem": {"n": 32}, "config": None, "seed": 0}
+    for script, said in {
+        "echo something broke; exit 9": "ncu ended with exit status 9:\n  something broke",
+        "echo '==WARNING== No kernels were profiled.'": "ncu wrote no report: No kernels were profiled.",
+        "sleep 60": "did not end within 0.2 s",
+    }.items():
+        fake_tool("ncu", script)
+        with pytest.raises(profile_ncu.CannotProfile, match=said):
+            profile_ncu.record(job, tmp_path / "out" / "r.ncu-rep", 0.2 if "sleep" in script else 30)
+    fake_tool("nsys", "true")
+    with pytest.raises(profile_ncu.CannotProfile, match="exported no time line"):
+        profile_nsys.record(job, tmp_path / "out" / "r.sqlite", 30)
+
+
+def test_a_tool_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(profile_ncu, "PLACES", {"ncu": (), "nsys": ()})
+    with pytest.raises(profile_ncu.CannotProfile, match="nsys was not found: it is part of Nsight Systems"):
+        profile_ncu.find("nsys")
+
+
+def test_the_time_line_of_an_export_is_summed_up(tmp_path, capsys):
+    """The tables are those of the public schema of exports, with the columns that are read."""
+    path = tmp_path / "line.sqlite"
+    with sqlite3.connect(path) as database:
+        database.executescript(
+            """
+            CREATE TABLE StringIds (id INTEGER, value TEXT);
+            CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, streamId INT, shortName INT, registersPerThread INT,
+                staticSharedMemory INT, dynamicSharedMemory INT);
+            CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, copyKind INT, bytes INT);
+            CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, nameId INT);
+            CREATE TABLE NVTX_EVENTS (start INT, end INT, text TEXT, textId INT);
+            INSERT INTO StringIds VALUES (1, 'gemm_kernel'), (2, 'cuLaunchKernelEx'), (3, 'product');
+            INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000, 3000, 7, 1, 90, 1024, 2048), (5000, 8000, 7, 1, 90, 1024, 2048),
+                (7000, 9000, 8, 1, 90, 1024, 2048);
+            INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (10000, 11000, 1, 4096);
+            INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (0, 900, 2), (3000, 4000, 2);
+            INSERT INTO NVTX_EVENTS VALUES (0, 12000, NULL, 3), (100, NULL, 'a mark', NULL);
+            """
+        )
+    found = profile.read(str(path))
+    timeline = found.extra["timeline"]
+    assert (timeline["span_us"], timeline["busy_us"]) == (10.0, 7.0)
+    assert timeline["gaps"] == {"count": 2, "total_us": 3.0, "largest_us": 2.0}
+    assert timeline["kernels"] == [{"name": "gemm_kernel", "count": 3, "total_us": 7.0, "median_us": 2.0}]
+    assert [each["name"] for each in timeline["copies"] + timeline["ranges"]] == ["host to device", "product"]
+    assert found.kernels[0].metrics == {"Registers/thread": 90, "SMEM/block (KB)": 3.0, "Duration (us)": 2.0}
+    assert profile.main(["--read", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "busy for 7.0 of 10.0 us (70 %); 2 gaps" in printed and "call: cuLaunchKernelEx" in printed
