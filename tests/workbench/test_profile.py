@@ -77,7 +77,7 @@ def test_the_static_profile_has_resources_lines_loops_and_bank_conflicts(case, t
     assert profile.main([str(case), "--arch", "sm_90a", "--json", str(out), "--lines", "5"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "SMEM/block (KB) 4.00" in printed and "transposed.py:15" in printed and "tile[t, i]" in printed
-    assert "32-way" in printed and "H100 SXM" in printed
+    assert "32-way" in printed and "H100 SXM" in printed and "B200" in printed
     (found,) = json.loads(out.read_text())
     (kernel,) = found["kernels"]
     assert kernel["name"] == "transpose" and "blocks" in kernel["metrics"]["Limited by"]

@@ -182,19 +182,18 @@ def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
     """What the machine code says, and bank conflicts counted on the CPU target."""
     from ..hardware import current
 
-    kernels = [StaticProfile.from_json(each) for each in _done(runner, Job(f"{_JOBS}:static", job))]
+    done = _done(runner, Job(f"{_JOBS}:static", job))
+    kernels = [StaticProfile.from_json(each) for each in done["kernels"]]
     found = Profile("static", case.name, [_kernel(each) for each in kernels], counted="instructions")
-    found.extra["static"] = [each.to_json() for each in kernels]
-    work = case.flops_bytes(job["problem"])
-    if work is not None and len(kernels) >= 1:
-        floor = roofline_us(*work, current.device())
-        if floor is not None:
-            found.notes.append(
-                f"{work[0]:.3g} operations and {work[1]:.3g} bytes take {floor:.3g} us at least on {current.device().name}"
-            )
-            found.extra["roofline_us"] = floor
-            if len(kernels) == 1:
-                found.kernels[0].metrics["Roofline (us)"] = floor
+    found.extra["static"] = done["kernels"]
+    work, device = case.flops_bytes(job["problem"]), current.device()
+    found.extra["work"] = [*work, done["dtype"]] if work else None
+    if work and device.model and (least := device.model.least_us(*work, done["dtype"])) is not None:
+        if len(kernels) == 1:
+            found.kernels[0].metrics["Roofline (us)"] = least
+        found.notes.append(
+            f"{work[0]:.3g} operations and {work[1]:.3g} bytes take {least:.3g} us at least on {device.name}"
+        )
     if any(each.mix.get("shared") for each in kernels):
         counting = Job(f"{_JOBS}:conflicts", job, timeout=CONFLICTS_TIMEOUT, env={"KILN_TARGET": "cpu"})
         (outcome,) = runner.run([counting])
@@ -249,7 +248,7 @@ def _kernel(found: StaticProfile) -> KernelProfile:
 
 def _annotated(job: dict[str, Any], runner: Runner) -> Profile:
     measured = _done(runner, Job(f"{_JOBS}:annotated", job, needs_gpu=True))
-    kernels = [_kernel(StaticProfile.from_json(each)) for each in _done(runner, Job(f"{_JOBS}:static", job))]
+    kernels = [_kernel(StaticProfile.from_json(each)) for each in _done(runner, Job(f"{_JOBS}:static", job))["kernels"]]
     low, median, high = measured["us"]
     clock = measured["clock"].get("sm_mhz")
     note = f"one call: {median:.4g} us [{low:.4g}, {high:.4g}], {measured['n']} samples, {measured['protocol']}"
@@ -259,14 +258,6 @@ def _annotated(job: dict[str, Any], runner: Runner) -> Profile:
     if len(kernels) == 1 and kernels[0].launches == 1:
         kernels[0].metrics["Duration (us)"] = median
     return Profile("annotation", "", kernels, "instructions", notes, {"measurement": measured})
-
-
-def roofline_us(flops: float, size: float, device: Any) -> float | None:
-    """Microseconds that a device needs at least for so many operations and bytes; None if its speed is not known."""
-    bandwidth, peak = getattr(device, "bandwidth", None), getattr(device, "peak_flops", None)
-    if not bandwidth:
-        return None
-    return 1e6 * max(size / bandwidth, flops / peak if peak else 0.0)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -323,7 +314,7 @@ def tables(found: Profile, lines: int, kernel: str = "") -> list[RenderableType]
     parts = found.tables(lines, kernel)
     for each in map(StaticProfile.from_json, found.extra.get("static", ())):
         if kernel in each.kernel:
-            parts += _static_tables(each)
+            parts += _static_tables(each, found.extra.get("work"))
     conflicts = [
         each for each in found.extra.get("bank_conflicts", ()) if kernel in each["kernel"] and each["conflicts"]
     ]
@@ -335,9 +326,8 @@ def tables(found: Profile, lines: int, kernel: str = "") -> list[RenderableType]
     return parts
 
 
-def _static_tables(found: StaticProfile) -> list[RenderableType]:
-    from ..hardware.architectures import GENERATIONS
-    from ..hardware.devices import device_of
+def _static_tables(found: StaticProfile, work: Sequence[Any] | None) -> list[RenderableType]:
+    from ..hardware import devices
     from .profile_result import add_row, new_table
 
     parts: list[RenderableType] = []
@@ -360,15 +350,20 @@ def _static_tables(found: StaticProfile) -> list[RenderableType]:
         for line in sorted(local, key=lambda line: -line.local_loads - line.local_stores)[:10]:
             add_row(table, f"{shorter(line.file)}:{line.line}", str(line.local_stores), str(line.local_loads))
         parts.append(table)
-    table = new_table("on", "arch", "blocks/SM", "warps", "%", "limited by", "waves", left=(0, 1, 5))
-    for generation in GENERATIONS:
-        device = device_of(f"sm_{generation.number}")
-        runs = found.occupancy_on(generation)
-        waves = f"{found.waves(device):.2f}" if runs.blocks else "-"
-        share = f"{100 * runs.fraction:.0f}"
-        add_row(
-            table, device.name, f"sm_{generation.number}", str(runs.blocks), str(runs.warps), share, runs.limiter, waves
+    table = new_table("on", "arch", "blocks/SM", "warps", "%", "limited by", "waves", "least us", left=(0, 1, 5))
+    for model in devices.table().values():
+        runs = found.occupancy_on(model.generation)
+        waves = f"{found.waves(model):.2f}" if runs.blocks else "-"
+        least = model.least_us(*work) if work else None
+        cells = (
+            runs.blocks,
+            runs.warps,
+            f"{100 * runs.fraction:.0f}",
+            runs.limiter,
+            waves,
+            f"{least:.3g}" if least else "-",
         )
+        add_row(table, model.name, f"sm_{model.generation.number}", *cells)
     parts += [table, f"With the registers that ptxas gave it for {found.arch}.\n"]
     return parts
 

@@ -14,7 +14,7 @@ from .profile_static import static_profile
 Config = Mapping[str, Any] | None
 
 
-def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> list[dict[str, Any]]:
+def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
     """The static profiles of what a Case launches, which it does not."""
     from ..testing import dry_run
 
@@ -22,7 +22,7 @@ def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) ->
     inputs = case.inputs(problem, seed)
     with dry_run() as launches:
         case.kernel(*inputs, config=config, problem=problem)
-    return [found.to_json() for found in static_profile(launches)]
+    return {"dtype": None, "kernels": [found.to_json() for found in static_profile(launches)]}
 
 
 def conflicts(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> list[dict[str, Any]]:

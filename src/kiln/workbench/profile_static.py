@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ..hardware.architectures import Generation
-    from ..hardware.devices import Device
+    from ..hardware.devices import Device, Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +116,7 @@ class StaticProfile:
         """On another one, where ptxas may use other registers."""
         return occupancy(architecture, self.threads, self.registers, self.smem, self.barriers)
 
-    def waves(self, device: Device) -> float:
+    def waves(self, device: Device | Model) -> float:
         """How often the device is filled with blocks. Infinite if not one fits."""
         at_a_time = self.occupancy_on(device.generation).blocks * device.multiprocessors
         return math.prod(self.grid) / at_a_time if at_a_time else math.inf
