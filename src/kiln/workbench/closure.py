@@ -72,6 +72,13 @@ def asks_for_cuda(files: dict[Path, bytes]) -> bool:
     return False
 
 
+def imports(files: dict[Path, bytes], top: str) -> bool:
+    """Whether sources import a package."""
+    trees = [ast.parse(data) for data in files.values() if top.encode() in data]
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    return any(isinstance(node, (ast.Import, ast.ImportFrom)) and _names(node, top) for node in nodes)
+
+
 def _names(node: ast.Import | ast.ImportFrom, top: str) -> bool:
     modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
     return any(name.split(".")[0] == top for name in modules)

@@ -75,7 +75,7 @@ def import_file(path: Path) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = str(path)
     module.__spec__ = importlib.util.spec_from_file_location(name, path)
-    files = _prepare(path)
+    files = prepare(path)
     sys.modules[name] = module
     try:
         # Not the loader's own way: it would take code compiled before for a file of the same size and second.
@@ -97,7 +97,7 @@ def import_name(name: str) -> ModuleType:
         spec = None
     if spec is None:
         raise ContractError(f"there is no file and no module {name!r}")
-    files = _prepare(Path(spec.origin)) if spec.origin else {}
+    files = prepare(Path(spec.origin)) if spec.origin else {}
     try:
         return importlib.import_module(name)
     except KeyboardInterrupt:
@@ -106,7 +106,15 @@ def import_name(name: str) -> ModuleType:
         raise contract_error(f"importing {name} raised", error, files, spec.origin) from error
 
 
-def _prepare(path: Path) -> dict[Path, bytes]:
+def path_of(name: str) -> Path:
+    """The file of a contract that is named by its file or its module."""
+    if name.endswith(".py") or os.path.isfile(name):
+        return Path(name).resolve()
+    spec = importlib.util.find_spec(name)
+    return Path(spec.origin) if spec is not None and spec.origin else Path(name)
+
+
+def prepare(path: Path) -> dict[Path, bytes]:
     """Serve `cutlass`, and CUDA from host memory where a contract asks for it and kernels do not run on a GPU."""
     from kiln import _alias
     from kiln.base_dsl.target import get_target

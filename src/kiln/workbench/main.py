@@ -20,6 +20,7 @@ VERBS = {
     "inspect": "show what became of every line of a program: a page, an outline, resources, bank conflicts",
     "profile": "say where the time of a kernel goes: machine code, ncu, nsys, ranges inside it",
     "run": "run a Python program with `cutlass` served by Kiln",
+    "verify": "check a kernel: data, shapes, strides, races, self-deception",
 }
 
 
