@@ -230,7 +230,8 @@ class Zone:
         if not is_torch(self._like):
             steps = [step * self._size for step in self.strides]
             return np.ndarray(self.shape, self._like.dtype, memory.data, self._begin, steps)
-        return memory.view(self._like.dtype).as_strided(self.shape, self.strides, self._begin // self._size)
+        elements = memory.view(self._like.dtype)
+        return elements.as_strided(self.shape, self.strides, elements.storage_offset() + self._begin // self._size)
 
     def remember(self) -> None:
         """Take what is in the array now for its contents."""
