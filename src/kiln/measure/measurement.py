@@ -105,14 +105,26 @@ class Measurement:
         return self.error is None and not UNTRUSTED.intersection(self.flags)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
-        return dataclasses.asdict(self) | {"clocks": self.clocks._asdict()}
+        """All of it; `status`, `us`, `n`, `protocol`, `clock`, `flags` are as a record has them."""
+        return {
+            "status": self.status,
+            "us": [self.low, self.us, self.high],
+            "n": self.n,
+            "protocol": self.protocol,
+            "clock": {name: value for name, value in self.clocks._asdict().items() if name != "flags"},
+            "flags": list(self.flags),
+            "samples": list(self.samples),
+            "floor": self.floor,
+            "steady": self.steady,
+            "error": self.error,
+        }
 
     @staticmethod
     def from_json(found: Mapping[str, Any]) -> Measurement:
         """The inverse of `to_json`."""
-        clocks = Clocks(**found["clocks"])
-        return Measurement(**{**found, "clocks": clocks._replace(flags=tuple(clocks.flags))})
+        low, us, high = found["us"]
+        own = {name: found[name] for name in ("samples", "protocol", "flags", "floor", "steady", "error")}
+        return Measurement(us, low, high, clocks=Clocks(**found["clock"], flags=()), **own)
 
     def __str__(self) -> str:
         if self.error:
@@ -217,7 +229,8 @@ class Series:
         extra = self.timer.compilations() - self.compilations
         wrong = f"{extra} compilations while it was timed: call it once with such arguments first" if extra else None
         return Measurement(
-            interval.median, interval.low, interval.high, samples, self.batch.protocol, clocks, flags, self.floor, self.steady, wrong
+            interval.median, interval.low, interval.high, samples, self.batch.protocol, clocks._replace(flags=()), flags, self.floor,
+            self.steady, wrong,
         )  # fmt: skip
 
     def _of_samples(self, interval: Interval, samples: list[float], at_least_us: float) -> list[str]:

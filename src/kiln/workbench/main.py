@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import kiln
 
 VERBS = {
+    "bench": "time a kernel beside what it is compared with",
     "cache": "say what the cache of compiled code holds, or empty it",
     "devices": "show known GPUs, measure what this machine's reach, hold their clocks",
     "doctor": "say what this machine has for Kiln, and how to get what is missing",
