@@ -13,9 +13,9 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
-from device_time import device_us, refuse_constants
+from normal_data import refuse_constants
 
-from kiln import kernels
+from kiln import kernels, measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,9 +57,7 @@ def sdpa(q: Any, k: Any, v: Any, causal: bool) -> Callable[[], torch.Tensor]:
     return lambda: torch.nn.functional.scaled_dot_product_attention(*turned, is_causal=causal, enable_gqa=shared)
 
 
-def beside(
-    ours: torch.Tensor, theirs: Callable[[], torch.Tensor], backends: list[Any], calls: int
-) -> list[float | None]:
+def beside(ours: torch.Tensor, theirs: Callable[[], torch.Tensor], backends: list[Any]) -> list[float | None]:
     """Microseconds of each of PyTorch's ways that takes such arrays; each gives what ours did."""
     from torch.nn.attention import sdpa_kernel  # pyright: ignore[reportMissingImports]
 
@@ -68,7 +66,7 @@ def beside(
         with sdpa_kernel([backend]):
             try:
                 wanted = theirs().transpose(1, 2)
-                us = device_us(theirs, calls, 5)
+                us = device_us(theirs)
             except RuntimeError:  # it does not take such heads
                 times.append(None)
                 continue
@@ -87,15 +85,9 @@ def normal(*shape: int, dtype: Any = torch.bfloat16) -> torch.Tensor:
     return x
 
 
-def in_turns(calls: list[Callable[[], torch.Tensor]]) -> Callable[[], torch.Tensor]:
-    """All calls, one after another; the result of the last."""
-
-    def run() -> torch.Tensor:
-        for call in calls[:-1]:
-            call()
-        return calls[-1]()
-
-    return run
+def device_us(call: Callable[[], Any]) -> float:
+    """Microseconds of a call; before each the L2 cache is emptied."""
+    return measure.measure(call, effort=measure.QUICK).us
 
 
 def many_queries() -> None:
@@ -110,8 +102,8 @@ def many_queries() -> None:
         q, k, v = (normal(batch, length, h, dim, dtype=dtype) for h in (heads, heads_k, heads_k))
         out = torch.empty_like(q)
         ours = functools.partial(kernels.flash_attention, q, k, v, causal=causal, out=out)
-        times = beside(ours(), sdpa(q, k, v, causal), [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION], 5)
-        us = device_us(ours, 5, 5)
+        times = beside(ours(), sdpa(q, k, v, causal), [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION])
+        us = device_us(ours)
         work = 4 * batch * heads * length * length * dim / (2 if causal else 1)
         print(
             f"| {batch} | {length} | {heads}/{heads_k} | {dim} | {str(dtype)[6:]} | {'causal' if causal else 'full'} | "
@@ -121,7 +113,7 @@ def many_queries() -> None:
 
 
 def few_queries() -> None:
-    """Keys and values are read once. Several sets of them take turns, so that none is in the L2 cache from the call before."""
+    """Keys and values are read once, from memory: the L2 cache is emptied before each call."""
     from torch.nn.attention import SDPBackend  # pyright: ignore[reportMissingImports]
 
     backends = [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION]
@@ -131,22 +123,19 @@ def few_queries() -> None:
     )
     for batch, queries, keys in FEW:
         size = 2 * 2 * batch * keys * 8 * 128
-        sets = max(1, -(-(256 << 20) // size))
-        q = normal(batch, queries, 32, 128)
+        q, k, v = normal(batch, queries, 32, 128), normal(batch, keys, 8, 128), normal(batch, keys, 8, 128)
         together = q.view(batch, queries, 8, 4, 128).transpose(2, 3).reshape(batch, 4 * queries, 8, 128)
-        caches = [[normal(batch, keys, 8, 128) for _ in range(2)] for _ in range(sets)]
         out = torch.empty_like(q)
 
-        ours = in_turns([functools.partial(kernels.flash_attention, q, k, v, out=out) for k, v in caches])
-        wanted = kernels.flash_attention(q, *caches[-1])
+        ours = functools.partial(kernels.flash_attention, q, k, v, out=out)
+        wanted = kernels.flash_attention(q, k, v)
         turned = wanted.view(batch, queries, 8, 4, 128).transpose(2, 3).reshape(together.shape)
-        separate = beside(wanted, in_turns([sdpa(q, k, v, False) for k, v in caches]), backends, 2)
-        by_hand = beside(turned, in_turns([sdpa(together, k, v, False) for k, v in caches]), backends[:1], 2)
+        separate = beside(wanted, sdpa(q, k, v, False), backends)
+        by_hand = beside(turned, sdpa(together, k, v, False), backends[:1])
         times = [separate[0], by_hand[0], separate[1]]
-        us = device_us(ours, 2, 5) / sets
+        us = device_us(ours)
         print(
-            f"| {batch} | {queries} | {keys} | {' | '.join(shown(None if t is None else t / sets) for t in times)} | {shown(us)} | "
-            f"{size / us / 1e6:.2f} |",
+            f"| {batch} | {queries} | {keys} | {' | '.join(map(shown, times))} | {shown(us)} | {size / us / 1e6:.2f} |",
             flush=True,
         )
 

@@ -2,7 +2,7 @@
 
     python benchmarks/attention_hopper.py [--dims 128,64] [--lengths 1024,2048,4096,8192,16384] [--sustained 8192] [--plans]
 
-A burst is 5 calls after 0.2 s of idleness, twice; sustained is the last third of 1.8 s back to back. Both take turns, with
+A burst is 5 calls after 0.2 s of idleness, thrice at least; sustained is the last second of three back to back. Both take turns, with
 normal data, 32768 queries of 2048 elements in all heads. `--plans` compares plans at one length instead.
 """
 
@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import argparse
 import functools
-import statistics
-import subprocess
-import time
 from typing import TYPE_CHECKING, Any
 
 import torch
 from attention import sdpa
-from device_time import refuse_constants
+from normal_data import refuse_constants
 
-from kiln import kernels
+from kiln import kernels, measure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 TOKENS, WIDTH = 32768, 2048
 PLANS = {
@@ -31,37 +28,6 @@ PLANS = {
     256: [(2, 64), (2, 64, 2, True, True)],
 }
 """To compare, by elements of a head; the first is the one that is taken by itself."""
-
-
-def seconds(call: Callable[[], Any], calls: int) -> float:
-    """Of one of some calls."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(calls):
-        call()
-    end.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(end) / 1e3 / calls
-
-
-def burst(call: Callable[[], Any]) -> float:
-    time.sleep(0.2)
-    return seconds(call, 5)
-
-
-def sustained(call: Callable[[], Any], duration: float = 1.8) -> float:
-    calls = max(1, int(duration / 3 / burst(call)))
-    seconds(call, 2 * calls)
-    return seconds(call, calls)
-
-
-def power() -> str:
-    """What the GPU runs at."""
-    asked = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader"]
-    try:
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "-"
 
 
 class Case:
@@ -94,13 +60,9 @@ class Case:
     def check(self) -> None:
         torch.testing.assert_close(self.ours()(), self.theirs()().transpose(1, 2), rtol=2e-2, atol=2e-2)
 
-    def rates(self, calls: list[Callable[[], Any]], how: Callable[..., float], turns: int) -> list[float]:
-        """TFLOP/s of each."""
-        times = [[how(call) for call in calls] for _ in range(turns)]
-        return [self.work / statistics.median(own) for own in zip(*times, strict=True)]
-
 
 def beside(arguments: argparse.Namespace) -> None:
+    """TFLOP/s of both."""
     print("| type | D | length | | cuDNN burst | Kiln burst | | cuDNN sustained | Kiln sustained | | clock, power |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for dim in arguments.dims:
@@ -109,31 +71,35 @@ def beside(arguments: argparse.Namespace) -> None:
                 for causal in (False, True):
                     case = Case(dtype, dim, length, causal)
                     case.check()
-                    calls = [case.theirs(), case.ours()]
-                    cells = _pair(*case.rates(calls, burst, 2))
+                    calls = {"cuDNN": case.theirs(), "Kiln": case.ours()}
                     if length in arguments.sustained and (dtype == torch.float16 or dim == 128):
-                        cells += _pair(*case.rates(calls, sustained, 1)) + f" | {power()}"
+                        paces = measure.paces(calls)
+                        long = [paces[name].sustained for name in calls]
+                        cells = _pair(case, [paces[name].burst for name in calls]) + _pair(case, long)
+                        cells += f" | {long[1].clock_mhz or 0:.0f} MHz, {long[1].watts or 0:.0f} W"
+                    else:
+                        cells = _pair(
+                            case,
+                            measure.compare(calls, l2="warm", rounds=3, effort=measure.BURST).measurements.values(),
+                        )
                     print(f"| {case.name}{cells} |", flush=True)
 
 
-def _pair(theirs: float, ours: float) -> str:
+def _pair(case: Case, found: Iterable[measure.Measurement]) -> str:
+    theirs, ours = (case.work * 1e6 / one.us for one in found)
     return f" | {theirs:.0f} | {ours:.0f} | {ours / theirs:.2f}"
 
 
 def plans(arguments: argparse.Namespace) -> None:
+    """TFLOP/s of plans."""
     print("| type | D | length | | plan | burst | sustained |\n|---|---|---|---|---|---|---|")
     for dim in arguments.dims:
         for causal in (False, True):
             case = Case(torch.float16, dim, arguments.sustained[0], causal)
-            tried = [kernels.HopperAttentionTiling(*plan) for plan in PLANS[dim]]
-            calls = [case.ours(plan) for plan in tried]
-            for call in calls:
-                call()
-            calls.append(case.theirs())
-            bursts = case.rates(calls, burst, 3)
-            long = case.rates(calls, functools.partial(sustained, duration=1.2), 1)
-            for plan, short, steady in zip([*tried, "cuDNN"], bursts, long, strict=True):
-                print(f"| {case.name} | {plan} | {short:.0f} | {steady:.0f} |", flush=True)
+            calls = {str(plan): case.ours(kernels.HopperAttentionTiling(*plan)) for plan in PLANS[dim]}
+            for name, found in measure.paces({**calls, "cuDNN": case.theirs()}).items():
+                rates = [case.work * 1e6 / one.us for one in (found.burst, found.sustained)]
+                print(f"| {case.name} | {name} | {rates[0]:.0f} | {rates[1]:.0f} |", flush=True)
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ python benchmarks/gpu_basics.py [--quick] [--calls]
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +17,7 @@ import torch
 
 import kiln
 import kiln.cute as cute
-from kiln import Float32, Int32
+from kiln import Float32, Int32, measure
 from kiln.cute.runtime import from_dlpack
 
 THREADS = 256
@@ -72,23 +71,9 @@ def combine(name: str, values: list[Any]) -> Any:
     return values[0]
 
 
-def gpu_time(run: Callable[[], Any], seconds: float = 0.15) -> float:
-    """Median seconds of one run on the device."""
-    for _ in range(3):
-        run()
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    run()
-    end.record()
-    torch.cuda.synchronize()
-    count = max(5, min(200, int(seconds * 1e3 / max(start.elapsed_time(end), 1e-3))))
-    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
-    for first, second in events:
-        first.record()
-        run()
-        second.record()
-    torch.cuda.synchronize()
-    return statistics.median(first.elapsed_time(second) for first, second in events) * 1e-3
+def gpu_time(run: Callable[[], Any]) -> float:
+    """Median seconds of one run on the device, the L2 cache emptied before."""
+    return measure.measure(run, effort=measure.QUICK).us * 1e-6
 
 
 def bandwidth(quick: bool) -> None:

@@ -2,8 +2,7 @@
 
     python benchmarks/kernels.py
 
-Times are of the device alone: several calls are recorded in a CUDA graph, which is replayed; the least of five replays
-counts. Results are compared with PyTorch's before they are timed. Memory-bound kernels: `memory_bound.py`; matrix products: `products.py`;
+Times are of the device alone (`kiln.measure`). Results are compared with PyTorch's before they are timed. Memory-bound kernels: `memory_bound.py`; matrix products: `products.py`;
 attention: `attention.py`.
 """
 

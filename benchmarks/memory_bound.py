@@ -2,8 +2,7 @@
 
     python benchmarks/memory_bound.py [rows] [gradients] [losses] [reductions] [elements] [--no-compile]
 
-Times are of the device alone: several calls are recorded in a CUDA graph, which is replayed; the least of seven replays
-counts. Data is standard normal; constant data is refused. Results are compared with PyTorch's in Float32 before they are timed.
+Times are of the device alone, by `kiln.measure`: medians of calls in a CUDA graph, the L2 cache emptied before each. Data is standard normal; constant data is refused. Results are compared with PyTorch's in Float32 before they are timed.
 "of a copy" is the bandwidth beside that of `out.copy_(x)` for the same array: bytes that must be read and written, once each.
 """
 
@@ -13,9 +12,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
-from device_time import device_us, refuse_constants
+from normal_data import refuse_constants
 
-from kiln import kernels
+from kiln import kernels, measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +53,11 @@ def normal(*shape: int, dtype: torch.dtype) -> torch.Tensor:
     made = torch.randn(*shape, device="cuda", dtype=dtype)
     refuse_constants(made)
     return made
+
+
+def device_us(call: Callable[[], Any]) -> float:
+    """Microseconds of a call."""
+    return measure.measure(call, effort=measure.QUICK).us
 
 
 def name_of(dtype: torch.dtype) -> str:

@@ -2,8 +2,8 @@
 
     python benchmarks/products.py
 
-Results are compared with float64 on the device before they are timed. "burst" is the least of five replays of a CUDA graph of
-five calls, each after a pause; "steady" the mean of a hundred calls without one, at which large products are limited by the
+Results are compared with float64 on the device before they are timed. "burst" is the median of calls in
+fives, each after a pause; "steady" that of calls without one, at which large products are limited by the
 power of the device: it lowers its clock. `kiln.kernels.gemm` uses `mma.sync`, which every GPU since sm_80 has; cuBLAS uses what
 is fastest on the device. Layouts: first letter A, N if its rows are contiguous; second B.
 """
@@ -16,9 +16,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import torch
-from device_time import device_us, refuse_constants
+from normal_data import refuse_constants
 
-from kiln import kernels
+from kiln import kernels, measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,18 +58,13 @@ SKINNY = (
 
 def burst_us(call: Callable[[], object], calls: int = _CALLS, pause: float = _PAUSE) -> float:
     """Microseconds of a call on the device, after a pause."""
-    return device_us(call, calls, 5, pause)
+    effort = measure.BURST._replace(calls=calls, idle=pause)
+    return measure.measure(call, l2="warm", effort=effort).us
 
 
-def steady_us(call: Callable[[], object], calls: int = 100) -> float:
-    """Microseconds of a call among many."""
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(calls):
-        call()
-    end.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(end) * 1e3 / calls
+def steady_us(call: Callable[[], object]) -> float:
+    """Microseconds of a call among many, back to back for 0.3 s."""
+    return measure.measure(call, l2="warm", steady=True, effort=measure.sustained(0.3)).us
 
 
 def matrices(m: int, n: int, k: int, dtype: torch.dtype, layout: str) -> tuple[Any, Any]:

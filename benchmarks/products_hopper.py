@@ -1,10 +1,10 @@
 """Matrix products on Hopper beside cuBLAS, in bursts and sustained, with the plans that are taken, and plans beside each other.
 
-    python benchmarks/products_hopper.py [--only squares,layers,after,plans] [--sizes 4096,8192]
+    python benchmarks/products_hopper.py [--only squares,layers,after,plans] [--sizes 4096,8192] [--seconds 3]
 
-A burst is 5 calls after 0.2 s of idleness, the median of three; sustained is the last third of 1.2 s back to back (0.6 s but for squares). Kiln and cuBLAS take
+A burst is 5 calls after 0.2 s of idleness, thrice at least; sustained is the last third of `--seconds` (3) back to back. Kiln and cuBLAS take
 turns, with normal data; results are compared with cuBLAS's first. What is timed is compiled beforehand, in several processes:
-the disk cache keeps it. `--sizes` are those of which plans are compared. All of it takes some two minutes.
+the disk cache keeps it. `--sizes` are those of which plans are compared.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ import concurrent.futures
 import functools
 import multiprocessing
 import os
-import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
 import torch
-from attention_hopper import burst, power, sustained
-from device_time import refuse_constants
+from normal_data import refuse_constants
 
-from kiln import kernels
+from kiln import kernels, measure
 from kiln.kernels.common import arrays
 from kiln.kernels.devices import current
 from kiln.kernels.products import FAMILY, Product
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 F16, BF16, E4M3, I8 = torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.int8
-_LONG, _SHORT = 1.2, 0.6
-"""Seconds of sustained runs."""
 
 SQUARES = [
     *((dtype, n, n, n, "NT") for dtype in (F16, BF16) for n in (2048, 4096, 8192)),
@@ -101,10 +97,18 @@ class Case:
         if not worst <= 1e-2:
             raise SystemExit(f"{self.name}: {worst:.2e} away from the peer's")
 
-    def rates(self, calls: list[Callable[[], Any]], how: Callable[..., float], turns: int) -> list[float]:
-        """TFLOP/s of each, in turns."""
-        times = [[how(call) for call in calls] for _ in range(turns)]
-        return [self.work / statistics.median(own) for own in zip(*times, strict=True)]
+    def cells(self, calls: dict[str, Callable[[], Any]], seconds: float) -> str:
+        """TFLOP/s of two, in bursts and sustained, with clock and power of the second's sustained run."""
+        found = list(measure.paces(calls, sustained=measure.sustained(seconds)).values())
+        bursts, long = (
+            [self.work * 1e6 / own.us for own in each] for each in zip(*((x.burst, x.sustained) for x in found))
+        )
+        return f"{_pair(*bursts)}{_pair(*long)} | {at(found[1].sustained)}"
+
+
+def at(found: measure.Measurement) -> str:
+    """What the GPU ran at."""
+    return f"{found.clock_mhz or 0:.0f} MHz, {found.watts or 0:.0f} W"
 
 
 def short(plan: Any) -> str:
@@ -113,10 +117,6 @@ def short(plan: Any) -> str:
     if not isinstance(plan, kernels.HopperTiling):
         return f"{text}, warps {plan.warps_mn}, {plan.splits} parts"
     return f"{text}, cluster {plan.cluster_mn}, group {plan.group}{', pingpong' if plan.pingpong else ''}"
-
-
-def _steady(duration: float) -> Callable[[Any], float]:
-    return functools.partial(sustained, duration=duration)
 
 
 def _pair(theirs: float, ours: float) -> str:
@@ -130,15 +130,14 @@ _HEAD = (
 )
 
 
-def beside(cases: list[Any], duration: float) -> None:
+def beside(cases: list[Any], seconds: float) -> None:
     """TFLOP/s of products."""
     print(f"\n{_HEAD}")
     for given in cases:
         case = Case(*given)
-        calls = [case.theirs(), case.ours()]
-        case.check(calls[1], calls[0])
-        cells = _pair(*case.rates(calls, burst, 3)) + _pair(*case.rates(calls, _steady(duration), 1))
-        print(f"| {case.name}{cells} | {power()} | {short(case.plan())} |", flush=True)
+        calls = {"cuBLAS": case.theirs(), "Kiln": case.ours()}
+        case.check(calls["Kiln"], calls["cuBLAS"])
+        print(f"| {case.name}{case.cells(calls, seconds)} | {short(case.plan())} |", flush=True)
 
 
 def following(n: int) -> dict[str, tuple[dict[str, Any], Callable[[Any, Any], Any]]]:
@@ -157,30 +156,28 @@ def _times(value: Any, gate: Any) -> Any:
     return value * gate
 
 
-def after(n: int = 8192) -> None:
+def after(seconds: float, n: int = 8192) -> None:
     """TFLOP/s of products with something after them, beside PyTorch's calls for the same."""
-    print("\n| bf16 8192 | PyTorch burst | Kiln burst | | PyTorch sustained | Kiln sustained | |\n" + "|---" * 7 + "|")
+    head = "| bf16 8192 | PyTorch burst | Kiln burst | | PyTorch sustained | Kiln sustained | | clock, power |"
+    print(f"\n{head}\n" + "|---" * 8 + "|")
     case = Case(BF16, n, n, n, "NT")
     for name, (options, peer) in following(n).items():
-        calls = [functools.partial(peer, case.a, case.b), case.ours(**options)]
-        case.check(calls[1], calls[0])
-        print(
-            f"| `{name}`{_pair(*case.rates(calls, burst, 3))}{_pair(*case.rates(calls, _steady(_SHORT), 1))} |",
-            flush=True,
-        )
+        calls = {"PyTorch": functools.partial(peer, case.a, case.b), "Kiln": case.ours(**options)}
+        case.check(calls["Kiln"], calls["PyTorch"])
+        print(f"| `{name}`{case.cells(calls, seconds)} |", flush=True)
 
 
-def plans(sizes: list[int]) -> None:
+def plans(sizes: list[int], seconds: float) -> None:
     """TFLOP/s of plans for f16."""
     for n in sizes:
         case = Case(F16, n, n, n, "NT")
-        print(f"\n| f16 NT {n} | burst | sustained |\n|---|---|---|")
-        calls = [case.theirs(), *(case.ours(plan) for plan in PLANS)]
-        for call in calls[1:]:
-            case.check(call, calls[0])
-        steady = case.rates(calls, _steady(_SHORT), 1)
-        for name, *found in zip(["cuBLAS", *map(short, PLANS)], case.rates(calls, burst, 1), steady, strict=True):
-            print(f"| {name} | {found[0]:.0f} | {found[1]:.0f} |", flush=True)
+        print(f"\n| f16 NT {n} | burst | sustained | clock, power |\n|---|---|---|---|")
+        calls = {"cuBLAS": case.theirs(), **{short(plan): case.ours(plan) for plan in PLANS}}
+        for call in list(calls.values())[1:]:
+            case.check(call, calls["cuBLAS"])
+        for name, found in measure.paces(calls, sustained=measure.sustained(seconds)).items():
+            rates = [case.work * 1e6 / one.us for one in (found.burst, found.sustained)]
+            print(f"| {name} | {rates[0]:.0f} | {rates[1]:.0f} | {at(found.sustained)} |", flush=True)
 
 
 def compile_one(number: int, parts: list[str]) -> None:
@@ -218,15 +215,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=lambda text: text.split(","), default=known)
     parser.add_argument("--sizes", type=lambda text: [int(x) for x in text.split(",")], default=[4096, 8192])
+    parser.add_argument("--seconds", type=float, default=3.0, help="of sustained runs")
     arguments = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
     compile_all(arguments.only)
     torch.manual_seed(0)
     tables: dict[str, Callable[[], None]] = {
-        "squares": lambda: beside(SQUARES, _LONG),
-        "layers": lambda: beside(LAYERS, _SHORT),
-        "after": after,
-        "plans": lambda: plans(arguments.sizes),
+        "squares": lambda: beside(SQUARES, arguments.seconds),
+        "layers": lambda: beside(LAYERS, arguments.seconds),
+        "after": lambda: after(arguments.seconds),
+        "plans": lambda: plans(arguments.sizes, arguments.seconds),
     }
     for part in arguments.only:
         tables[part]()

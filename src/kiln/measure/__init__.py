@@ -6,7 +6,8 @@ __getattr__ = lazy.names(
     __name__,
     {
         **dict.fromkeys(
-            ("BURST", "FLAGS", "NORMAL", "QUICK", "SUSTAINED", "Effort", "Measurement", "measure"), ".measurement"
+            ("BURST", "FLAGS", "NORMAL", "QUICK", "SUSTAINED", "Effort", "Measurement", "measure", "sustained"),
+            ".measurement",
         ),
         **dict.fromkeys(("Comparison", "Pace", "compare", "paces"), ".comparison"),
     },

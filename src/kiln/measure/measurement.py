@@ -60,8 +60,16 @@ QUICK = Effort(Stopping(0.02, 10, 0.02, 0.5), warmup=0.2, window=0.02)
 """To sort out what is far from the best."""
 BURST = Effort(Stopping(0.01, 15, 0.0, 2.5), warmup=0.0, calls=5, idle=0.2)
 """Five calls after 0.2 s of idleness, three times at least: before the power limit is felt."""
-SUSTAINED = Effort(Stopping(1.0, 20, 1.0, 1.5), warmup=2.0, window=2.0, batch=0.05)
-"""The last second of three, back to back."""
+
+
+def sustained(seconds: float = 3.0) -> Effort:
+    """The last third of some seconds back to back (with `steady`)."""
+    third = seconds / 3
+    return Effort(Stopping(1.0, 20, third, 1.5 * third), warmup=2 * third, window=2 * third, batch=min(0.05, third / 4))
+
+
+SUSTAINED = sustained()
+"""The last second of three."""
 
 
 @dataclasses.dataclass(frozen=True)
