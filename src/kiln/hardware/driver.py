@@ -449,6 +449,7 @@ class Memory:
         self._address = ctypes.c_uint64()
         call("cuMemAlloc_v2", ctypes.byref(self._address), ctypes.c_size_t(size))
         clear_memory(self.address, size)
+        synchronize(0)  # other streams do not wait for the one it is cleared on
 
     @property
     def address(self) -> int:

@@ -36,8 +36,8 @@ class Clocks(NamedTuple):
 UNKNOWN = Clocks()
 
 
-def summary(readings: Sequence[nvml.Reading]) -> Clocks:
-    """What readings say: pure, so that it is tested without a GPU."""
+def summary(readings: Sequence[nvml.Reading], own: int = 1) -> Clocks:
+    """What readings say: pure, so that it is tested without a GPU. `own` processes are expected on the GPU."""
     known = [one.sm_mhz for one in readings if one.sm_mhz is not None]
     if not known:
         return UNKNOWN
@@ -54,7 +54,7 @@ def summary(readings: Sequence[nvml.Reading]) -> Clocks:
     third = len(known) // 3
     if third >= 2 and abs(statistics.median(known[-third:]) / statistics.median(known[:third]) - 1) > _DRIFT:
         flags.append("clock-drift")
-    if any(one.processes > 1 for one in readings):
+    if any(one.processes > own for one in readings):
         flags.append("shared-gpu")
     return Clocks(
         middle([one.sm_mhz for one in readings]),
@@ -74,6 +74,8 @@ class Watch:
     def __init__(self, read: Callable[[], nvml.Reading] | None, now: Callable[[], float] = time.perf_counter) -> None:
         self._read, self._now, self._last = read, now, float("-inf")
         self._readings: list[nvml.Reading] = []
+        self.own = 1
+        """How many processes are expected on the GPU."""
 
     def look(self) -> None:
         """Take a reading, if the last one is old enough."""
@@ -87,7 +89,7 @@ class Watch:
 
     def clocks(self) -> Clocks:
         """What was read since."""
-        return summary(self._readings)
+        return summary(self._readings, self.own)
 
 
 def reader(device: int | None = None) -> Callable[[], nvml.Reading] | None:

@@ -141,7 +141,8 @@ class GpuTimer(_Host):
         self._zeros: driver.Memory | None = None
         self._floors: dict[str, float] = {}
         self._flushes: bool | None = None
-        self._streams: list[Any] = []
+        self._own_stream: driver.Stream | None = None
+        self._torch_stream: Any = None
 
     # -- streams
 
@@ -149,15 +150,13 @@ class GpuTimer(_Host):
     def side_stream(self) -> Iterator[int]:
         """While open, a stream that can be captured is the current one, PyTorch's as well; its handle."""
         torch = _torch()
-        if not self._streams:
-            self._streams.append(driver.Stream() if torch is None else torch.cuda.Stream())
-        own = self._streams[0]
-        if isinstance(own, driver.Stream):
-            yield int(own)
+        if torch is None:
+            self._own_stream = self._own_stream or driver.Stream()
+            yield int(self._own_stream)
             return
-        assert torch is not None
-        with torch.cuda.stream(own):
-            yield own.cuda_stream
+        self._torch_stream = self._torch_stream or torch.cuda.Stream()
+        with torch.cuda.stream(self._torch_stream):
+            yield self._torch_stream.cuda_stream
 
     def stream(self) -> int:
         """The handle of the current stream: PyTorch's, or the default one."""

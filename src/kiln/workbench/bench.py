@@ -83,9 +83,9 @@ def bench(
     """Time a Case's kernel beside others; the kernel is the first of the Comparison. Options: l2, steady, rounds, seed."""
     case = load(case)
     if config == "tuned":
-        from .tuned import tuned  # pyright: ignore[reportMissingImports]
+        from . import tuned
 
-        config = tuned(case.file).get(case.problem(problem), None)
+        config = tuned.tuned_config(case, case.problem(problem))
     candidates = [Candidate(KERNEL, case, KERNEL, config), *peers(case, against, config)]
     found = timed(candidates, case.problem(problem), runner=runner, **options)
     if found.comparison is None:
@@ -176,6 +176,7 @@ def timed(
     work = first.case.flops_bytes(problem)
     left, failed, restarted = list(candidates), dict[str, dict[str, Any]](), False
     dtype: str | None = None
+    shared = {"problem": dict(problem), "seed": seed, "l2": l2, "steady": steady, "quick": quick}
     with _runners(candidates, runner) as runners:
         while left and left[0] is first:
             held = {each.name: _Held(each, runners[each.case.where], on_gpu) for each in left}
@@ -187,9 +188,7 @@ def timed(
                         "what": each.candidate.what,
                         "config": each.candidate.config,
                     }
-                    ready = each.do(
-                        "hold", **given, problem=dict(problem), seed=seed, l2=l2, steady=steady, quick=quick
-                    )
+                    ready = each.do("hold", **given, **shared, workers=len(runners))
                     dtype = dtype or ready["dtype"]
                 least = model and work and model.least_us(*work, dtype, most=True)
                 comparison = in_rounds(

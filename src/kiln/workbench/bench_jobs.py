@@ -34,6 +34,7 @@ class _Held:
 
         timer = timers.timer()
         self.series = measurement.Series(call, tuple(inputs), options["l2"], options["steady"], effort, timer)
+        self.series.watch.own = options["workers"]
 
     def complaint(self) -> str | None:
         """What is wrong with the output of the last timed call."""
