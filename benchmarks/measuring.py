@@ -95,6 +95,7 @@ def flushes(timer: GpuTimer) -> None:
             found = []
             with timer.side_stream() as stream:
                 for _ in range(20):
+                    timer.kernels.spin(200.0, stream)
                     call(stream)
                     if flush is not None:
                         flush(stream)

@@ -245,3 +245,22 @@ def test_json(contract, tmp_path):
     (found,) = json.loads((tmp_path / "o.json").read_text())
     assert found["case"] == "double" and found["status"] == "ok"
     assert command.EXIT.UNTRUSTED == 5
+
+
+def test_it_is_checked_first_unless_the_journal_knows(contract, monkeypatch, capsys):
+    from kiln.workbench import verify
+
+    checked: list[Any] = []
+
+    def verdict(case: Any, problems: Any, **_: Any) -> Any:
+        checked.append(problems)
+        return types.SimpleNamespace(ok=False)
+
+    monkeypatch.setattr(verify, "verify", verdict)
+    words = [word for word in WORDS if word != "--no-verify"]
+    assert bench.main([contract, *words]) == EXIT.FAILED
+    assert "has to be right first" in capsys.readouterr().err and checked == [[{"n": 64, "dtype": "float32"}]]
+    case = wb.load(contract)
+    key = bench.key_of("verify", case, case.problem(), None, bench.environment(), verify.PROTOCOL)
+    bench.journal_of(case).append(bench.Record("verify", key, "double", {}, None, "ok"))
+    assert bench.main([contract, *words, "--against", "none"]) == EXIT.GOOD and len(checked) == 1

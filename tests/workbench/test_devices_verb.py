@@ -57,7 +57,7 @@ def test_a_project_has_rows_of_its_own(tmp_path, monkeypatch, capsys):
     new = {"name": "X1", "architectures": ["sm_90a"], "multiprocessors": 10, "l2_mib": 1, "bandwidth_gbs": 100}
     own_table(tmp_path, [new, {"name": "H200", "bandwidth_gbs": 4500}])
     assert devices.model_of("X1").multiprocessors == 10  # type: ignore[union-attr]
-    assert devices.model_of("H200").bandwidth_gbs == 4500 and devices.model_of("H200").l2_mib == 50  # type: ignore[union-attr]
+    assert devices.model_of("H200").bandwidth_gbs == 4500 and devices.model_of("H200").l2_mib == 60  # type: ignore[union-attr]
     for rows, said in (
         ([{"name": "X1", "architecture": ["sm_90a"]}], "X1 has 'architecture'; did you mean 'architectures'?"),
         ([{"name": "X1"}], "X1: missing 3 required positional arguments: 'architectures'"),
