@@ -20,6 +20,7 @@ from kiln.mlir import ir
 from kiln.workbench import inspect, inspect_lines, inspect_model, inspect_outline, inspect_page
 from kiln.workbench.inspect_program import Compiled, Kept, keeping
 from kiln.workbench.main import main
+from kiln.workbench.records import Journal, Record
 
 HERE = str(Path(__file__))
 
@@ -226,19 +227,32 @@ def test_sass_has_the_lines_of_the_cubin(run, model):
     assert (resources["block"], resources["smem"] + resources["dynamic"], resources["blocks"]) == ((32, 1, 1), 4096, 32)
 
 
-@pytest.mark.parametrize(
-    ("instruction", "name"),
-    [
-        ("HGMMA.64x256x16.F32", "matrix products"), ("HMMA.16816.F32", "matrix products"), ("IMMA.16832.S8.S8", "matrix products"),
-        ("SYNCS.PHASECHK.TRANS64.TRYWAIT", "waits and barriers"), ("BAR.SYNC.DEFER_BLOCKING", "waits and barriers"),
-        ("STL.64", "local memory"), ("LDSM.16.M88.4", "shared memory"), ("STS.128", "shared memory"), ("UTMALDG.2D", "global memory"),
-        ("LDG.E.128", "global memory"), ("FFMA", "floating point"), ("HFMA2.MMA", "floating point"), ("F2FP.F16.F32.PACK_AB", "floating point"),
-        ("MUFU.EX2", "special functions"), ("FLO.U32", "integers and moves"), ("IMAD.MOV.U32", "integers and moves"), ("BRA", "control"),
-        ("ULDC.64", "constants"), ("FENCE.VIEW.ASYNC.S", "waits and barriers"),
-    ],
-)  # fmt: skip
-def test_classes_of_instructions(instruction, name):
-    assert inspect_model.class_of(instruction) == name
+def test_sass_of_inlined_functions():
+    text = """.text.k:
+	//## File "/a/q.py", line 9 inlined at "/a/p.py", line 5
+	//## File "/a/p.py", line 5
+        /*0000*/              @!P0 MOV R1, 0x1 ;
+.L_x_0:
+	//## File "/a/p.py", line 6
+        /*0010*/                   EXIT ;
+"""
+    read = inspect_lines.read_sass(text)
+    assert list(zip(read.lines, read.places)) == [
+        ("k:", None), (" @!P0 MOV R1, 0x1", ("/a/q.py", 9)), (".L_x_0:", None), ("      EXIT", ("/a/p.py", 6)),
+    ]  # fmt: skip
+    assert read.calls == {(("/a/q.py", 9), ("/a/p.py", 5))}
+    assert [inspect_lines.instruction_of(line) for line in read.lines] == ["", "MOV", "", "EXIT"]
+
+
+def test_stalls_come_from_the_last_profile(tmp_path):
+    journal = Journal(tmp_path / ".kiln")
+    line = {"file": "/a/p.py", "line": 3, "counts": {"barrier": 3, "wait": 3}}
+    other = {"file": "/a/p.py", "line": 4, "counts": {"wait": 2}}
+    for kind, lines in (("ncu", [other]), ("ncu", [line, other]), ("static", [other])):
+        more = {"prof_type": kind, "kernels": [{"lines": lines}]}
+        journal.append(Record("profile", "k", "c", {}, None, "ok", more=more))
+    assert inspect_model.stalls_of(str(tmp_path / "kernel.py")) == {("/a/p.py", 3): 75.0, ("/a/p.py", 4): 25.0}
+    assert inspect_model.stalls_of(str(tmp_path / "none" / "kernel.py")) == {}
 
 
 def test_what_runs_found_is_at_its_line(model):

@@ -212,7 +212,7 @@ def read_ptx(text: str) -> Text:
 
 # --- SASS ------------------------------------------------------------------------------------------------------------
 
-_SASS_LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)')
+_SASS_LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)(?: inlined at "([^"]*)", line (\d+))?')
 _SASS_CODE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:\{\s*)?(@!?U?P\w+\s+)?(\S.*?)\s*(?:;.*)?$")
 _SASS_KERNEL = re.compile(r"^\.text\.(\S+):")
 _SASS_NOISE = re.compile(r"^\s*(?:\.|//-|//## )")
@@ -220,15 +220,21 @@ _SASS_NOISE = re.compile(r"^\s*(?:\.|//-|//## )")
 
 def read_sass(text: str) -> Text:
     """SASS as `nvdisasm -g -c` prints it: kernels, labels, instructions by address."""
-    made, place = Text(), None
+    made, place, inside = Text(), None, False
     for raw in text.splitlines():
         if found := _SASS_KERNEL.match(raw):
             made.add(f"{found[1]}:", None)
             place = None
         elif found := _SASS_LINE.match(raw):
-            place = (os.path.normpath(found[1]), int(found[2])) if int(found[2]) else None
+            here = (os.path.normpath(found[1]), int(found[2]))
+            if not inside:  # lines that follow are the calls that led here
+                place = here if here[1] else None
+            inside = bool(found[3])
+            if inside:
+                made.calls.add((here, (os.path.normpath(found[3]), int(found[4]))))
         elif found := _SASS_CODE.match(raw):
             made.add(f"{(found[2] or '').strip():>5} {found[3]}", place, found[1])
+            inside = False
         elif raw.startswith(".L_"):
             made.add(raw.strip(), None)
     return made

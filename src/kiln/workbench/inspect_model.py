@@ -24,26 +24,7 @@ from typing import Any
 from . import inspect_lines
 from .inspect_lines import Place, Text, instruction_of
 from .inspect_program import Compiled, Kept
-
-CLASSES = (
-    ("matrix products", r"[HIQBD]?MMA|[HIQ]GMMA|UTC\w*MMA|OMMA"),
-    ("waits and barriers", r"BAR|SYNCS|UCGABAR|WARPGROUP|WARPSYNC|DEPBAR|LDGDEPBAR|MEMBAR|FENCE|CCTL|ERRBAR|NANOSLEEP|UTCBAR|ARRIVES|CGAERRBAR"),
-    ("local memory", r"LDL|STL"),
-    ("shared memory", r"LDS|STS|LDSM|STSM|ATOMS|LDTM|STTM|UTCCP"),
-    ("global memory", r"LDG|STG|LD|ST|ATOM|ATOMG|RED|UTMA\w*|UBLKCP|UBLKRED|UBLKPF|LDGSTS|CCTLL"),
-    ("constants", r"LDC|ULDC|LDCU"),
-    ("control", r"BRA|BRX|BSSY|BSYNC|EXIT|CALL|RET|JMP|NOP|YIELD|BREAK|KILL|ELECT|VOTE|VOTEU|WARPSYNC|R2UR|USETMAXREG|ACQBULK|PREEXIT|ENDCOLLECTIVE"),
-    ("special functions", r"MUFU"),
-    ("floating point", r"F(?!LO|2I|ENCE)\w+|H(?!MMA|GMMA)\w+|D(?:ADD|FMA|MUL|SETP)|F2I|I2F\w*"),
-)  # fmt: skip
-"""Classes of SASS instructions by the first word of their names; all others are integers and moves."""
-_CLASSES = [(name, re.compile(rf"(?:{pattern})$")) for name, pattern in CLASSES]
-
-
-def class_of(instruction: str) -> str:
-    """The class of a SASS instruction."""
-    word = instruction.split(".", maxsplit=1)[0]
-    return next((name for name, pattern in _CLASSES if pattern.match(word)), "integers and moves")
+from .sass import class_of
 
 
 class Files:
@@ -195,7 +176,7 @@ def _of_sass(text: dict[str, Any], live: dict[tuple[str, str], int]) -> list[dic
     if live:
         text["live"] = registers
         columns.append(_column("live", "live", "the most registers in use at a time in the line's instructions", most))  # fmt: skip
-    local = {at: found["local memory"] for at, found in counts.items() if found["local memory"]}
+    local = {at: found["local"] for at, found in counts.items() if found["local"]}
     if local:
         columns.append(_column("local", "local", "instructions that access local memory: spilled registers, or arrays that are indexed", local))  # fmt: skip
     return columns
@@ -238,12 +219,15 @@ def stalls_of(where: str) -> dict[Place, float]:
 
     file = where.partition(":")[0]
     folder = os.path.join(file if os.path.isdir(file) else os.path.dirname(os.path.abspath(file)), ".kiln")
-    profiles = [one for one in Journal(folder).read()[0] if one.kind == "profile" and one.more.get("lines")]
-    if not profiles:
+    sampled = [one for one in Journal(folder).read()[0] if one.kind == "profile" and one.more.get("prof_type") == "ncu"]
+    if not sampled:
         return {}
-    lines = profiles[-1].more["lines"]
-    total = sum(one["samples"] for one in lines) or 1
-    return {(os.path.normpath(one["file"]), one["line"]): round(100 * one["samples"] / total, 1) for one in lines}
+    counts: collections.Counter[Place] = collections.Counter()
+    for kernel in sampled[-1].more["kernels"]:
+        for one in kernel["lines"]:
+            counts[os.path.normpath(one["file"]), one["line"]] += sum(one["counts"].values())
+    total = counts.total() or 1
+    return {place: round(100 * count / total, 1) for place, count in counts.items()}
 
 
 # --- two configs -----------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def page(model: dict[str, Any]) -> str:
         for text in unit["texts"]:
             text["runs"] = colours.runs(text["kind"], text["lines"])
     packed = zlib.compress(json.dumps(model, separators=(",", ":")).encode(), 9)
-    return fill("inspect.html", title=html.escape(f"{model['title']} · kiln inspect"), style=part("inspect.css"),
+    return fill("inspect.html", title=html.escape(f"{model['title']} · kiln inspect"), style=part("base.css") + part("inspect.css"),
                 script=part("inspect.js"), model=base64.b64encode(packed).decode())  # fmt: skip
 
 
