@@ -14,7 +14,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--disable-extensions", "--window-size=1600,1000", "--virtual-time-budget=8000",
+    "--disable-sync", "--disable-extensions", "--window-size=1600,1000", "--virtual-time-budget=3000",
 )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def dom_of(page: str | Path, fragment: str = "", script: str = "") -> str:
         file.write_text(text, encoding="utf-8")
         done = subprocess.run(
             [CHROMIUM, *_FLAGS, f"--user-data-dir={folder}/profile", "--dump-dom", f"file://{file}{fragment}"],
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
