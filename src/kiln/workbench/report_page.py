@@ -208,7 +208,7 @@ def roofline(found: dict[str, Any]) -> dict[str, Any]:
         traces.append(_line([low, top / ceiling["tbs"]], [low * ceiling["tbs"], top], f"{ceiling['gpu']}, {ceiling['tbs']:.3g} TB/s", grey))  # fmt: skip
         for peak, types in by_peak.items():
             label = f"{', '.join(types)}: {peak:.4g}"
-            traces.append(_line([peak / ceiling["tbs"], high], [peak, peak], label, {**grey, "dash": "dot"}))
+            traces.append(_line([max(low, peak / ceiling["tbs"]), high], [peak, peak], label, {**grey, "dash": "dot"}))
             traces.append({
                 "type": "scatter", "mode": "text", "x": [high], "y": [peak], "text": [label], "textposition": "top left",
                 "textfont": {"size": 10}, "hoverinfo": "skip", "showlegend": False,
