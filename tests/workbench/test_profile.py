@@ -7,13 +7,15 @@ import lzma
 import os
 import sqlite3
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 
 from kiln import workbench as wb
+from kiln.cute.kernel_ranges import RangeEvent
 from kiln.hardware import driver, toolchain
-from kiln.workbench import command, profile, profile_ncu, profile_nsys
+from kiln.workbench import command, profile, profile_ncu, profile_nsys, profile_trace
 from kiln.workbench.profile_result import KernelProfile, LineProfile, Profile, compared
 from kiln.workbench.records import journal_of
 from kiln.workbench.runners import Inline
@@ -195,6 +197,27 @@ def test_c11_a_stored_report_is_read(report, capsys):
     assert sum(line.total for line in kernel.lines) == 531
 
 
+def test_without_the_package_reports_are_read_by_what_ncu_brings_or_not_at_all(
+    report, fake_tool, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setitem(sys.modules, "ncu_report", None)
+    monkeypatch.setattr(profile_ncu, "PLACES", {"ncu": ("", "")})
+    fake_tool("ncu", "true")
+    assert profile.main(["--read", str(report)]) == 3
+    assert "pip install ncu-report" in capsys.readouterr().out
+    (tmp_path / "extras" / "python").mkdir(parents=True)
+    (tmp_path / "extras" / "python" / "ncu_report.py").write_text(
+        "def load_report(path):\n    raise OSError('brought along')\n"
+    )
+    monkeypatch.delitem(sys.modules, "ncu_report")
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if "site-packages" not in entry])
+    try:
+        assert profile.main(["--read", str(report)]) == 2
+    finally:
+        sys.modules.pop("ncu_report", None)
+    assert "brought along" in capsys.readouterr().err
+
+
 def test_a_report_can_be_compared_with_another(report, capsys):
     assert profile.main(["--read", str(report), "--read", str(report), "--lines", "0"]) == 0
     assert "+0.00 (+0.0 %)" in capsys.readouterr().out
@@ -292,3 +315,46 @@ def test_the_time_line_of_an_export_is_summed_up(tmp_path, capsys):
     assert profile.main(["--read", str(path)]) == 0
     printed = capsys.readouterr().out
     assert "busy for 7.0 of 10.0 us (70 %); 2 gaps" in printed and "call: cuLaunchKernelEx" in printed
+
+
+def test_ranges_become_a_time_line_and_a_table():
+    def event(name, begins, time, block=0, warp=0, at=0):
+        return RangeEvent(name, begins, block, warp, time, at)
+
+    events = [
+        event("lost", False, 1), event("tile", True, 10), event("load", True, 12), event("load", False, 20), event("tile", False, 30),
+        event("tile", True, 40), event("tile", True, 5000, block=1, at=7), event("tile", False, 5006, block=1, at=8),
+    ]  # fmt: skip
+    found = profile_trace.spans(events)
+    assert [(span.name, span.block, span.end - span.start) for span in found] == [
+        ("load", 0, 8),
+        ("tile", 0, 20),
+        ("tile", 1, 6),
+    ]
+    assert profile_trace.summary(found)[0] == {"name": "tile", "count": 2, "total": 26, "median": 13, "longest": 20}
+    shown = [each for each in profile_trace.chrome(found, on_host=False)["traceEvents"] if each["ph"] == "X"]
+    assert [(each["pid"], each["name"], each["ts"], each["dur"]) for each in shown] == [
+        (0, "tile", 0, 20), (0, "load", 2, 8), (1, "tile", 7, 6),
+    ]  # fmt: skip
+    counted = profile_trace.chrome(found, on_host=True)["traceEvents"]
+    assert [each["ts"] for each in counted if each["ph"] == "X"] == [10, 12, 5000]
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_trace_is_written_for_perfetto(case, capsys):
+    case.write_text(
+        TRANSPOSE.replace(
+            "    cute.arch.sync_threads()", '    with cute.testing.range("[wait]"):\n        cute.arch.sync_threads()'
+        )
+    )
+    assert profile.main([str(case), "--target", "cpu", "--prof_type", "trace"]) == 0
+    printed = capsys.readouterr().out
+    assert "ui.perfetto.dev" in printed and "[wait]" in printed and "median steps" in printed
+    (path,) = (case.parent / ".kiln" / "profiles").glob("transposed-*.trace.json")
+    assert [each["name"] for each in json.loads(path.read_text())["traceEvents"]] == ["process_name", "[wait]"]
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_kernel_without_ranges_cannot_be_traced(case, capsys):
+    assert profile.main([str(case), "--target", "cpu", "--prof_type", "trace"]) == 2
+    assert "has no range in its kernels" in capsys.readouterr().err

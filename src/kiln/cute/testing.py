@@ -1,4 +1,4 @@
-"""What test programs need beside kernels: assertions in kernels, conversion of tensors, timing and tuning."""
+"""What test programs need beside kernels: assertions and ranges in kernels, conversion of tensors, timing and tuning."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..base_dsl.target import target_key
 from ..base_dsl.typing import Boolean, Constexpr, Int32
 from ..measure.timing import CantImplementError, JitArguments, benchmark, get_workspace_count
 from . import arch
+from .kernel_ranges import kernel_range as range
 from .layout.layout import size
 from .layout.tiling import zipped_divide
 from .program.dsl import DSL
@@ -32,6 +33,7 @@ __all__ = [
     "benchmark",
     "convert",
     "get_workspace_count",
+    "range",
     "tune",
 ]
 
@@ -90,7 +92,7 @@ def convert(src: Tensor, dst: Tensor) -> None:
             DSLUserCodeTypeError,
             f"convert() cannot write half a byte: mode {leading} of {dst.layout} has {dst.shape[leading]} elements of {narrowest} bits",
         )
-    _convert(src, dst, tuple(together if mode == leading else 1 for mode in range(len(dst.shape))))
+    _convert(src, dst, tuple(together if mode == leading else 1 for mode, _ in enumerate(dst.shape)))
 
 
 # --- tuning ----------------------------------------------------------------------------------------------------------

@@ -153,18 +153,21 @@ def profile(
 
 def _profile(case: Case, prof_type: str, job: dict[str, Any], runner: Runner, timeout: float) -> Profile:
     missing = ""
+    report = _folder(case) / f"{case.name}-{_short_key(job)}"
     try:
         if prof_type == "trace":
-            return profile_trace.record(case, job, runner)
+            path = profile_trace.file_for(report)
+            tracing = {"CUTE_DSL_DISABLE_FILE_CACHING": "1"}  # the code has the address of this trace's memory
+            traced = Job(f"{_JOBS}:trace", {**job, "path": str(path)}, needs_gpu=command.on_gpu(), env=tracing)
+            return profile_trace.profile_of(_done(runner, traced), case.name)
         if prof_type != "static":
             reason = command.refused(case) or ("" if command.on_gpu() else "there is no NVIDIA GPU here")
             if reason:
                 raise CannotProfile(reason)
-            report = _folder(case) / f"{case.name}-{_short_key(job)}"
             if prof_type == "ncu":
-                found = profile_ncu.record(job, report.with_suffix(".ncu-rep"), timeout)
+                found = profile_ncu.record(job, report.with_name(f"{report.name}.ncu-rep"), timeout)
             elif prof_type == "nsys":
-                found = profile_nsys.record(job, report.with_suffix(".sqlite"), timeout)
+                found = profile_nsys.record(job, report.with_name(f"{report.name}.sqlite"), timeout)
             else:
                 found = _annotated(job, runner)
             found.name = case.name
@@ -323,6 +326,7 @@ def tables(found: Profile, lines: int, kernel: str = "") -> list[RenderableType]
     elif "bank_conflicts" in found.extra:
         parts.append("no bank conflicts of shared memory (counted on the CPU target)\n")
     parts += profile_nsys.tables(found.extra.get("timeline"))
+    parts += profile_trace.tables(found.extra.get("trace"))
     return parts
 
 

@@ -50,6 +50,22 @@ def annotated(where: str, problem: Mapping[str, Any], config: Config, seed: int)
     return {**found.to_json(), "nvtx": nvtx_is_here()}
 
 
+def trace(where: str, problem: Mapping[str, Any], config: Config, seed: int, path: str) -> dict[str, Any]:
+    """Run a call whose ranges are noted, and write them as a file for Perfetto; a summary."""
+    from ..cute.kernel_ranges import RangeTrace
+    from .profile_trace import chrome, spans, summary
+
+    case = load(where)
+    inputs = case.inputs(problem, seed)
+    with RangeTrace() as found:
+        case.kernel(*inputs, config=config, problem=problem)
+    events = found.events()
+    made = spans(events)
+    with open(path, "w") as file:
+        json.dump(chrome(made, found.on_host), file)
+    return {"unit": "steps" if found.on_host else "cycles", "ranges": summary(made), "lost": found.lost, "path": path}
+
+
 def _ranged(case: Case, inputs: list[Any], problem: Mapping[str, Any], config: Config) -> Any:
     def call() -> Any:
         with nvtx_range(case.name):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import importlib
 import json
 import os
 import re
@@ -123,20 +125,31 @@ _STALL = re.compile(r"smsp__pcsamp_warps_issue_stalled_(\w+?)$")
 
 def read(path: str | Path) -> Profile:
     """The profile in a report of ncu."""
-    try:
-        import ncu_report
-    except ImportError:
-        raise CannotProfile("reports of ncu are read by the package ncu-report: pip install ncu-report") from None
+    reader = _reader()
     if not os.path.isfile(path):
         raise ContractError(f"there is no report {path}")
     try:
-        report: Any = ncu_report.load_report(str(path))  # pyright: ignore[reportCallIssue]
-        kernels = [_kernel(action) for part in report for action in part]
+        report = reader.load_report(str(path))
+        parts = [report.range_by_idx(number) for number in range(report.num_ranges())]
+        kernels = [_kernel(part.action_by_idx(number)) for part in parts for number in range(part.num_actions())]
     except Exception as reason:
         raise ContractError(f"{path} is no report of Nsight Compute that can be read: {reason}") from None
     if not kernels:
         raise ContractError(f"{path} is no report of Nsight Compute, or one without a kernel")
     return Profile("ncu", Path(path).stem, kernels)
+
+
+def _reader() -> Any:
+    """The module `ncu_report`: of its own package, or the one that Nsight Compute brings along."""
+    with contextlib.suppress(ImportError):
+        return importlib.import_module("ncu_report")
+    with contextlib.suppress(CannotProfile, ImportError):
+        installed = [Path(find("ncu")).resolve(), *map(Path, sorted(glob.glob(PLACES["ncu"][1]), reverse=True))]
+        for folder in (tool.parent / "extras" / "python" for tool in installed):
+            if (folder / "ncu_report.py").is_file():
+                sys.path.append(str(folder))
+                return importlib.import_module("ncu_report")
+    raise CannotProfile("reports of ncu are read by the package ncu-report: pip install ncu-report")
 
 
 def _kernel(action: Any) -> KernelProfile:

@@ -1,0 +1,155 @@
+"""Ranges inside kernels: `with cute.testing.range("load"): ...` says when each warp began and ended what is within.
+
+They compile to nothing, except while a `RangeTrace` is open: then the first thread of each warp notes time and place in a ring of
+its warp's own in global memory, from where the trace reads them.
+
+    with RangeTrace() as trace:
+        main(x, y)                    # must not have been called before: it would keep the code without ranges
+    trace.events()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..base_dsl import trace as tracing
+from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ..base_dsl.ranges import const_expr
+from ..base_dsl.target import get_target
+from ..base_dsl.typing import Constexpr, Int32, Int64
+from ..hardware import driver
+from . import arch
+from .host.addresses import make_ptr
+from .layout.layout import make_layout
+from .program.dsl import DSL
+from .tensor.tensor import make_tensor
+from .typing import AddressSpace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WARPS = 4096
+"""Warps that are looked at, the first of the grid."""
+EVENTS = 128
+"""Beginnings and ends that a warp's ring holds, the last ones."""
+_WORDS = 4
+_HEADER = 32 << 10
+_SIZE = _HEADER + WARPS * EVENTS * _WORDS * 8
+
+
+class RangeEvent(NamedTuple):
+    """A range begins or ends. `time` is in cycles of a multiprocessor (on the CPU target: marks made before), `nanoseconds` the GPU's clock."""
+
+    name: str
+    begins: bool
+    block: int
+    """Of the grid, x running fastest."""
+    warp: int
+    """Of the block."""
+    time: int
+    nanoseconds: int
+
+
+class RangeTrace:
+    """While open, kernels that are compiled note their ranges. One at a time; the buffer lives as long as this object."""
+
+    def __init__(self) -> None:
+        self.on_host = get_target().on_host
+        self.names: list[str] = []
+        self.lost = 0
+        """Events that later ones of the same warp replaced; known once they were read."""
+        self._memory = ctypes.create_string_buffer(_SIZE + 16) if self.on_host else None
+        self._address = ctypes.c_uint64()
+
+    def __enter__(self) -> RangeTrace:
+        global _open
+        if _open is not None:
+            raise DSLRuntimeError("a trace of ranges is open already")
+        if self._memory is not None:
+            self._address.value = -(-ctypes.addressof(self._memory) // 16) * 16
+        else:
+            driver.ensure_context()
+            driver.call("cuMemAlloc_v2", ctypes.byref(self._address), ctypes.c_size_t(_SIZE))
+            driver.clear_memory(self._address.value, _SIZE)
+        _open = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        global _open
+        _open = None
+
+    def __del__(self) -> None:
+        if self._memory is None and self._address.value:
+            driver.function("cuMemFree_v2")(self._address)
+
+    @property
+    def address(self) -> int:
+        """Where the rings are."""
+        return self._address.value
+
+    def code(self, name: str, ends: bool) -> int:
+        """What is noted of a mark."""
+        if name not in self.names:
+            self.names.append(name)
+        return 2 * self.names.index(name) + ends
+
+    def events(self) -> list[RangeEvent]:
+        """All that was noted, warp by warp, in order."""
+        if self._memory is not None:
+            data = ctypes.string_at(self.address, _SIZE)
+        else:
+            driver.call("cuCtxSynchronize")
+            data = driver.read_memory(self.address, _SIZE)
+        found: list[RangeEvent] = []
+        self.lost = 0
+        for slot, count in enumerate(struct.unpack_from(f"<{WARPS}i", data)):
+            self.lost += max(0, count - EVENTS)
+            for number in range(max(0, count - EVENTS), count):
+                where = _HEADER + 8 * _WORDS * (slot * EVENTS + number % EVENTS)
+                time, nanoseconds, code, place = struct.unpack_from("<4q", data, where)
+                name = self.names[code // 2]
+                found.append(RangeEvent(name, not code % 2, place >> 32, place & 0xFFFFFFFF, time, nanoseconds))
+        return found
+
+
+_open: RangeTrace | None = None
+
+
+@contextlib.contextmanager
+def kernel_range(name: str) -> Iterator[None]:
+    """What is within is a range of this name in a trace (`kiln profile --prof_type trace`); nothing at all otherwise."""
+    if not isinstance(name, str):
+        raise error(DSLUserCodeTypeError, f'range() takes a name, got {name!r}: write range("load")')
+    trace = _open
+    if trace is None or tracing.current() is None:
+        yield
+        return
+    _mark(trace.address, trace.code(name, False), trace.on_host)
+    yield
+    _mark(trace.address, trace.code(name, True), trace.on_host)
+
+
+@DSL.jit
+def _mark(address: Constexpr, code: Constexpr, on_host: Constexpr) -> None:
+    x, y, z = arch.thread_idx()
+    width, height, depth = arch.block_dim()
+    thread = x + width * (y + height * z)
+    column, row, layer = arch.block_idx()
+    columns, rows, _ = arch.grid_dim()
+    block = column + columns * (row + rows * layer)
+    slot = block * ((width * height * depth + 31) // 32) + thread // 32
+    if thread % 32 == 0 and slot < WARPS:
+        counts = make_ptr(Int32, Int64(address), AddressSpace.gmem, assumed_align=4)
+        # On the CPU target the marks of all warps are counted, which makes their order the time.
+        time = Int64(arch.atomic_add(counts + WARPS, Int32(1))) if const_expr(on_host) else arch.clock64()
+        nanoseconds = Int64(0) if const_expr(on_host) else arch.globaltimer()
+        place = slot * EVENTS + arch.atomic_add(counts + slot, Int32(1)) % EVENTS
+        rings = make_ptr(Int64, Int64(address + _HEADER), AddressSpace.gmem, assumed_align=8)
+        entry = make_tensor(rings + place * _WORDS, make_layout(_WORDS))
+        entry[0] = time
+        entry[1] = nanoseconds
+        entry[2] = Int64(code)
+        entry[3] = Int64(block) * (1 << 32) + Int64(thread // 32)
