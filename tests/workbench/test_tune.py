@@ -11,7 +11,7 @@ import pytest
 from tuning_testing import CONTRACT, HELPER, FakeRunner
 
 import kiln
-from kiln.workbench import cases, claims, tune, tuned, tuning
+from kiln.workbench import cases, claims, doctor, tune, tuned, tuning
 from kiln.workbench.records import Record
 
 
@@ -77,9 +77,8 @@ def test_every_failure_is_a_record_with_its_reason(folder: Path) -> None:
     statuses = {8: "compile_error", 16: "no_fit", 32: "crash", 64: 9.0, 128: "timeout", 256: "lost"}
     took = lambda problem, config: statuses[config["tile"]]  # noqa: E731
     found = tune.tune(load(folder), 1, runner=FakeRunner(took), target="cpu")
-    assert {record.config["tile"]: record.status for record in found.records['{"n":4096}']} == {
-        tile: status if isinstance(status, str) else "ok" for tile, status in statuses.items()
-    }
+    ended = {json.dumps(record.config): record.status for record in found.records['{"n":4096}']}
+    assert list(ended.values()) == [status if isinstance(status, str) else "ok" for status in statuses.values()]
     assert found.best == {"tile": 64, "stages": 2}
     text = str(found)
     assert "made-up timeout" in text
@@ -117,7 +116,7 @@ def test_together_is_one_config_for_all_problems(folder: Path) -> None:
     assert [entry["config"]["tile"] for entry in entries(folder)] == [256, 16]
     one = tune.tune(case, problems=case.problems, runner=FakeRunner(took), target="cpu", together=True)
     assert len({entry["config"]["tile"] for entry in entries(folder)}) == 1
-    assert one.best["tile"] == 16
+    assert one.best == {"tile": 16, "stages": 2}
     assert apart.decisions.keys() == one.decisions.keys()
 
 
@@ -169,6 +168,22 @@ def test_c9_whatever_a_result_depends_on_is_part_of_its_key(folder: Path, monkey
         changed = {**tuning._environment("cpu"), name: f"another {name}"}
         monkeypatch.setattr(tuning, "_environment", lambda target, changed=changed: changed)
         assert measured() > 0, name
+
+
+def test_doctor_names_what_is_stale(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tune.tune(load(folder), runner=FakeRunner(by_tile), target="cpu")
+    monkeypatch.chdir(folder)
+    (one,) = doctor._tuned()
+    assert (one.state, one.value) == ("ok", "1 entries")
+    (folder / "helper.py").write_text(HELPER + "# other\n")
+    (one,) = doctor._tuned()
+    assert one.state == "missing"
+    assert "1 of 1 entries are stale" in one.value
+    assert "its source has changed" in one.value
+    assert one.remedy == "kiln tune pair.py --problem all"
+    changed = {**tuned.environment(), "ptxas": "9.9"}
+    monkeypatch.setattr(tuned, "environment", lambda: changed)
+    assert "ptxas was" in next(doctor._tuned()).value
 
 
 def test_two_tuners_leave_each_other_what_they_have_begun(folder: Path) -> None:

@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
 def examine() -> list[Finding]:
     """All findings, in the order they are shown."""
     driver = gpu.driver()
-    return [*_versions(), *_targets(driver), *_tools(), *_gpus(driver), _cache(), *_cutlass()]
+    return [*_versions(), *_targets(driver), *_tools(), *_gpus(driver), _cache(), *_tuned(), *_cutlass()]
 
 
 def _versions() -> Iterator[Finding]:
@@ -203,6 +203,25 @@ def _gpus(driver: gpu.Driver) -> Iterator[Finding]:
         yield Finding(
             "gpu", "cuda-bindings", "missing", "not installed", "kernels cannot be launched on the GPU", remedy
         )
+
+
+def _tuned(most: int = 32) -> Iterator[Finding]:
+    """The `tuned.json` of the current folder and of those in it."""
+    from kiln import tunings
+    from kiln.workbench import tuned
+
+    files = [file for depth in ("", "*/", "*/*/") for file in sorted(Path.cwd().glob(f"{depth}{tunings.FILE}"))]
+    for file in files[:most]:
+        entries = tunings.read(file)
+        name = str(file.relative_to(Path.cwd()))
+        old = [(entry, why) for entry in entries if (why := tuned.stale(entry, file.parent))]
+        if not old:
+            yield Finding("tuned", name, "ok", f"{len(entries)} entries")
+            continue
+        first, why = old[0]
+        said = f"{len(old)} of {len(entries)} entries are stale: {first['file']} {tunings.canonical(first['problem'])}: {why[0]}"
+        remedy = f"kiln tune {file.with_name(first['file']).relative_to(Path.cwd())} --problem all"
+        yield Finding("tuned", name, "missing", said, "another config may be the fastest by now", remedy)
 
 
 def _cache() -> Finding:

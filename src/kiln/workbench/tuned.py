@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import tunings
-from . import choosing
+from . import choosing, closure
+from .environment import environment
 from .records import Journal, Record, journal_of
 
 if TYPE_CHECKING:
@@ -66,6 +67,18 @@ def tuned_config(case: Case, problem: Mapping[str, Any]) -> dict[str, Any] | Non
     """The config of `tuned.json` for a problem, or for a near one."""
     known = tunings.tuned(tuned_file(case).with_name(_file_of(case)), lambda config, of, _: case.reasons(config, of))
     return known.get(problem)
+
+
+def stale(entry: Mapping[str, Any], folder: Path) -> list[str]:
+    """Why an entry of a folder's file may no longer be the fastest: what has changed since. Runs nothing of the program."""
+    here = environment()
+    names = ["kiln", "ptxas", *(["driver"] if here["gpu"] == entry["gpu"] else [])]
+    then = entry.get("env") or {}
+    found = [f"{name} was {then.get(name)}, now {here[name]}" for name in names if then.get(name) != here[name]]
+    file = folder / entry["file"]
+    if file.is_file() and entry.get("source") and closure.digest(closure.source_files(file)) != entry["source"]:
+        found.append("its source has changed")
+    return found
 
 
 def write(case: Case, gpu: str, decisions: Mapping[str, Decision], records: Mapping[str, Iterable[Record]]) -> None:

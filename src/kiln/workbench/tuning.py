@@ -190,11 +190,17 @@ class Tuner:
 
     def _predict(self, problem: Mapping[str, Any], config: _Config, record: Record) -> ranking.Prediction | None:
         launches = record.more.get("launches")
-        made = ranking.predict(launches, self.device) if launches else None
+        made = ranking.predict(launches, self.device, self._least_us(problem)) if launches else None
         if made is not None and made.no_fit:
             return made
         said = self.case.perf_model(config.choice.config, problem, self.device)
         return made if said is None else ranking.Prediction(said)
+
+    def _least_us(self, problem: Mapping[str, Any]) -> float:
+        """Microseconds that the device needs for a problem at its peaks; 1 where that is not known."""
+        work, model = self.case.flops_bytes(problem), self.device.model
+        dtype = str(problem.get("dtype", "float32")).replace("float", "f")
+        return (model.least_us(*work, dtype) if work and model else None) or 1.0
 
     def _screen(self, problem: Mapping[str, Any], configs: Sequence[_Config], states: dict[int, Record]) -> None:
         """Check and time configs one by one."""
