@@ -319,7 +319,7 @@ def result_kinds(returned: Any) -> list[Any]:
 
 
 class report:
-    """While open, failures of the user's program are reported as Kiln reports them."""
+    """While open, failures of the user's program are reported as Kiln reports them; others have `while_tracing` set."""
 
     def __init__(self, trace: tracing.Trace) -> None:
         self._trace = trace
@@ -339,6 +339,8 @@ class report:
         if isinstance(failure, ir.MLIRError):
             span = _last_user_span(tb)
             raise DSLOperationBuildError(f"an operation could not be built: {failure}", span=span) from failure
+        with contextlib.suppress(AttributeError):
+            failure.while_tracing = True  # pyright: ignore[reportAttributeAccessIssue]
 
     def _missing_variable(self, failure: NameError, tb: types.TracebackType | None) -> DSLBaseError | None:
         name = getattr(failure, "name", None)

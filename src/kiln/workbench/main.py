@@ -22,6 +22,7 @@ VERBS = {
     "profile": "say where the time of a kernel goes: machine code, ncu, nsys, ranges inside it",
     "report": "show what the journals of a folder say: rooflines, sweeps, tuning, failures; one page, or CSV",
     "run": "run a Python program with `cutlass` served by Kiln",
+    "tune": "find the fastest config of a kernel for a problem",
     "verify": "check a kernel: data, shapes, strides, races, self-deception",
 }
 

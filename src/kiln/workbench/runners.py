@@ -167,7 +167,7 @@ class Local(Runner):
         slot.attempt = attempt
         slot.memory = attempt.job.memory or self.memory or int(0.9 * _free_memory() / len(self._slots))
         if slot.process is None:
-            slot.start(attempt.job.env)
+            slot.start(attempt.job.env, attempt.job.do)
             slot.deadline = time.monotonic() + START_TIMEOUT
         else:
             self._send(slot)
@@ -236,7 +236,7 @@ class Local(Runner):
                 said = answer["error"] if answer else slot.text() or "it said nothing"
                 raise InfrastructureLost(f"three workers in a row could not start; the last one: {said}")
             slot.attempt = attempt
-            slot.start(attempt.job.env if attempt else {})
+            slot.start(slot.env, attempt.job.do if attempt else "")
             slot.deadline = now + START_TIMEOUT
         return None
 
@@ -293,7 +293,8 @@ class _Slot:
     def pid(self) -> int:
         return self.process.pid if self.process else 0
 
-    def start(self, env: dict[str, str]) -> None:
+    def start(self, env: dict[str, str], first: str) -> None:
+        """Start a worker, which loads the module of its first job before it says that it is ready."""
         self._reset()
         self.log.clear()
         self.env = dict(env)
@@ -320,7 +321,7 @@ class _Slot:
         os.set_blocking(self.results, False)
         os.set_blocking(self.printed, False)
         with contextlib.suppress(BrokenPipeError):
-            self.write(json.dumps({"path": sys.path, "gpu": self.gpu}).encode() + b"\n")
+            self.write(json.dumps({"path": sys.path, "gpu": self.gpu, "first": first}).encode() + b"\n")
 
     def _visible(self) -> str:
         """The value of CUDA_VISIBLE_DEVICES; our numbers are of those that this process sees."""

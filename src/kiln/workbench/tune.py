@@ -231,6 +231,8 @@ def _fields(problem: Mapping[str, Any]) -> str:
 
 def _time(record: Record) -> str:
     predicted = record.more.get("predicted_us")
+    if record.us is not None and not record.env.get("gpu"):
+        predicted = None  # that is of a GPU
     expected = f" (predicted {predicted:.1f})" if predicted is not None else ""
     if record.us is None:
         return f"predicted {predicted:10.2f}" if predicted is not None else "not predicted       "

@@ -1,0 +1,125 @@
+"""What workers do for `kiln tune`: compile a config without running it, check and time one, compare some."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import functools
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kiln import DSLBaseError, cute, mlir, testing  # noqa: F401  (the compiler: loaded before the time of the first job begins)
+from kiln.measure import comparison, measurement
+from kiln.measure.statistics import Stopping
+
+from . import checking, ranking
+from .cases import Case, load
+from .worker import described
+
+_PILOT = measurement.Effort(Stopping(0.2, 3, 0.0, 0.1), warmup=0.0)
+"""Enough to see that a config is far slower than another."""
+TOO_SLOW = 2.0
+"""Configs that take so many times as long as the best are not measured any better."""
+
+
+@functools.lru_cache(maxsize=1)
+def _case(where: str) -> Case:
+    """A worker has one Case, for many jobs."""
+    case = load(where)
+    checking.use(case)
+    return case
+
+
+@contextlib.contextmanager
+def _watched(seconds: float) -> Iterator[None]:
+    """Say on standard error where the program is if it ends by a signal, and long before the runner loses patience."""
+    faulthandler.enable(sys.__stderr__ or 2)
+    faulthandler.dump_traceback_later(seconds / 2, file=sys.__stderr__ or 2)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def compile_config(
+    where: str, problem: Mapping[str, Any], config: Mapping[str, Any], arch: str | None, seed: int, timeout: float
+) -> dict[str, Any]:
+    """What a dry run says of a config: its launches, or why it cannot be compiled.
+
+    `unknown` is an error that is not the compiler's: it may come of nothing having run.
+    """
+    with _watched(timeout):
+        case = _case(where)
+        inputs = case.inputs(problem, seed)
+        try:
+            with testing.dry_run(arch) as launches:
+                case.kernel(*inputs, config=config, problem=problem)
+        except testing.CantImplementError as refused:
+            return {"status": "invalid", "message": str(refused), "type": "CantImplementError"}
+        except DSLBaseError as failed:
+            line = failed.span.line if failed.span else None
+            return {"status": "compile_error", "message": str(failed), "type": type(failed).__name__, "line": line}
+        except Exception as failed:
+            status = "compile_error" if getattr(failed, "while_tracing", False) else "unknown"
+            line = described(failed)["line"]
+            return {"status": status, "message": str(failed), "type": type(failed).__name__, "line": line}
+        return {"status": "ranked", "launches": [ranking.launch_facts(launch) for launch in launches]}
+
+
+def screen(
+    where: str,
+    problem: Mapping[str, Any],
+    config: Mapping[str, Any],
+    seed: int,
+    timeout: float,
+    best_us: float | None = None,
+) -> dict[str, Any]:
+    """Check a config on integers and on normal numbers, and time it for a short while."""
+    with _watched(timeout):
+        case = _case(where)
+        for kind in ("integers", "normal"):
+            found = checking.check(where, kind, dict(problem), seed, config=dict(config))
+            if found["status"] not in ("ok", "skipped"):
+                status = "invalid" if found["status"] == "refused" else found["status"]
+                return {"status": status, "message": f"{kind}: {found['message']}", "type": kind}
+        call = functools.partial(case.kernel, *case.inputs(problem, seed), config=config, problem=problem)
+        if best_us is not None:
+            pilot = measurement.measure(call, effort=_PILOT)
+            if pilot.low > TOO_SLOW * best_us:
+                return _facts(pilot) | {"flags": [*pilot.flags, "cut-short"]}
+        return _facts(measurement.measure(call, effort=measurement.QUICK))
+
+
+def _facts(found: measurement.Measurement) -> dict[str, Any]:
+    return {
+        "status": "error" if found.error else "ok",
+        "message": found.error,
+        "us": [found.low, found.us, found.high],
+        "n": found.n,
+        "protocol": found.protocol,
+        "clock": {name: value for name, value in found.clocks._asdict().items() if name != "flags"},
+        "flags": list(found.flags),
+    }
+
+
+def compare(
+    where: str, problem: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], seed: int, timeout: float
+) -> dict[str, Any]:
+    """Compare configs with each other, round by round."""
+    with _watched(timeout):
+        case = _case(where)
+        inputs = case.inputs(problem, seed)
+        calls = {
+            str(number): functools.partial(case.kernel, *inputs, config=config, problem=problem)
+            for number, config in enumerate(configs)
+        }
+        found = comparison.compare(calls, seed=seed)
+        measured = list(found.measurements.values())
+        return {
+            "rounds": [found.rounds[name] for name in calls],
+            "protocol": measured[0].protocol,
+            "flags": sorted({flag for one in measured for flag in one.flags}),
+            "clock": _facts(measured[0])["clock"],
+            "error": next((one.error for one in measured if one.error), None),
+        }
