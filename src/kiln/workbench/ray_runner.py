@@ -111,9 +111,12 @@ class Ray(Runner):
 
     def _ask_nodes(self) -> tuple[list[dict[str, Any]], list[str]]:
         """What the nodes have, those that can be used; and why others cannot."""
-        ask = self._ray.remote(_reporter()).options(num_cpus=0)
-        alive = [node for node in self._ray.nodes() if node["Alive"]]
-        asked = {ask.options(scheduling_strategy=self._on(node["NodeID"], False)).remote(): node for node in alive}
+        ask = self._ray.remote(_reporter())
+        asked = {
+            ask.options(num_cpus=0, scheduling_strategy=self._on(node["NodeID"], False)).remote(): node
+            for node in self._ray.nodes()
+            if node["Alive"]
+        }
         good: list[dict[str, Any]] = []
         bad: list[str] = []
         wanted = own_versions()

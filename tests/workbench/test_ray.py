@@ -1,0 +1,170 @@
+"""Tuning on a Ray cluster of two nodes: `make test STAGE=ray`. Skipped without Ray, and where it was not asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import faults
+import pytest
+
+import kiln
+from kiln.workbench import cases, ray_runner, tune
+from kiln.workbench.contracts import ContractError
+from kiln.workbench.records import Journal
+
+CONTRACT = """
+import time
+import numpy
+
+configs = [{"ms": ms} for ms in (9, 8, 7, 6, 5, 1, 4, 3, 10, 11, 12, 13)]
+
+def get_inputs(n=64):
+    return [numpy.arange(n, dtype=numpy.float32)]
+
+def reference_fn(x):
+    return x + x
+
+def kernel_fn(x, config=None):
+    time.sleep(config["ms"] / 1000)
+    return 2 * x
+"""
+OPTIONS = ("--target", "cpu", "--timeout", "10", "--quiet")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "sleepy.py").write_text(CONTRACT)
+    return tmp_path
+
+
+# --- what is sent: needs no cluster
+
+
+def test_r3_a_file_outside_of_the_project_is_refused(folder: Path) -> None:
+    inner = folder / "inner"
+    inner.mkdir()
+    (inner / "k.py").write_text("import helper\n" + CONTRACT)
+    (folder / "helper.py").write_text("")
+    sys.path.append(str(folder))
+    try:
+        case = cases.load(inner / "k.py")
+    finally:
+        sys.path.remove(str(folder))
+    with pytest.raises(ContractError, match="helper.py, which is outside of"):
+        ray_runner.project_of(case)
+    assert ray_runner.project_of(cases.load(folder / "sleepy.py")) == folder
+
+
+def test_r3_a_large_project_is_refused_with_what_to_exclude(folder: Path) -> None:
+    (folder / "data").mkdir()
+    with open(folder / "data" / "weights.bin", "wb") as large:
+        large.truncate(300 << 20)
+    case = cases.load(folder / "sleepy.py")
+    with pytest.raises(ContractError, match=r"300 MiB.*\.gitignore: data \(300 MiB\)"):
+        ray_runner.project_of(case)
+    (folder / ".gitignore").write_text("# large\n/data/\n")
+    assert ray_runner.project_of(case) == folder
+
+
+# --- two nodes
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    if os.environ.get("KILN_RAY_TESTS", "") in ("", "0"):
+        pytest.skip("make test STAGE=ray")
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PYTHONPATH", str(Path(kiln.__file__).parents[1]))  # nodes have the Kiln that is tested
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 80 << 20})
+        yield made
+        made.shutdown()
+
+
+def add_node(cluster, **more):
+    return cluster.add_node(num_cpus=1, object_store_memory=80 << 20, **more)
+
+
+def statuses(folder: Path, field: str) -> dict:
+    records, torn = Journal(folder / ".kiln").read()
+    assert torn == 0
+    return {record.config[field]: record.status for record in records if record.config}
+
+
+def chosen(folder: Path) -> dict:
+    (entry,) = json.loads((folder / "tuned.json").read_text())["entries"]
+    return entry["config"]
+
+
+def test_r1_a_node_dies_in_the_middle(cluster, folder: Path) -> None:
+    """12 configs, compiled and screened: 24 jobs, none of which is lost."""
+    node = add_node(cluster)
+    case = cases.load(folder / "sleepy.py")
+    done = 0
+
+    def report(stage: str, *_: int) -> None:
+        nonlocal done, node
+        done += stage == "screen"
+        if done == 5:
+            cluster.remove_node(node, allow_graceful=False)
+
+    with ray_runner.Ray(cluster.address, timeout=10, case=case) as runner:
+        assert [runner.left_out, len(runner.nodes)] == [[], 2]
+        found = tune.tune(case, runner=runner, target="cpu", timeout=10.0, report=report)
+    assert found.counts() == {"ok": 12}
+    assert found.measured == 25
+    assert chosen(folder) == {"ms": 1}
+
+
+def test_r2_the_driver_dies_and_the_run_goes_on_without_ray(cluster, folder: Path) -> None:
+    words = [sys.executable, "-m", "kiln", "tune", "sleepy.py", *OPTIONS, "--ray", cluster.address]
+    driver = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while len(Journal(folder / ".kiln").read()[0]) < 15 and driver.poll() is None:
+        time.sleep(0.02)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    before = len(Journal(folder / ".kiln").read()[0])
+    assert 15 <= before < 25
+    assert tune.main([str(folder / "sleepy.py"), *OPTIONS]) == 0
+    records = Journal(folder / ".kiln").read()[0]
+    assert len({record.key for record in records}) == len(records) == 25
+    assert chosen(folder) == {"ms": 1}
+
+
+def test_r3_a_node_with_another_version_is_left_out(cluster, folder: Path) -> None:
+    node = add_node(cluster, env_vars={"KILN_PTXAS": "/nowhere/ptxas", "CUDA_HOME": "", "PATH": "/usr/bin:/bin"})
+    case = cases.load(folder / "sleepy.py")
+    wanted = ray_runner.own_versions()["ptxas"]
+    try:
+        with ray_runner.Ray(cluster.address, timeout=10, case=case) as runner:
+            if wanted is None:
+                pytest.skip("no ptxas here, so none differs")
+            assert len(runner.nodes) == 1
+            (why,) = runner.left_out
+            assert f"here {wanted}" in why
+            jobs = [ray_runner.Job("kiln.workbench.environment:environment") for _ in range(4)]
+            assert [outcome.status for outcome in runner.run(jobs)] == ["ok"] * 4
+    finally:
+        cluster.remove_node(node)
+
+
+def test_r4_ten_faults_are_the_same_ten_records(cluster, tmp_path: Path) -> None:
+    shutil.copy(faults.__file__, tmp_path / "faults.py")
+    node = add_node(cluster)
+    try:
+        words = [str(tmp_path / "faults.py"), *OPTIONS, "--memory", "1G", "--ray", cluster.address]
+        assert tune.main(words) == 0
+    finally:
+        cluster.remove_node(node)
+    assert statuses(tmp_path, "fault") == faults.STATUSES
+    assert chosen(tmp_path) == {"fault": "good"}
