@@ -47,16 +47,13 @@ def folder(tmp_path: Path) -> Path:
 # --- what is sent: needs no cluster
 
 
-def test_r3_a_file_outside_of_the_project_is_refused(folder: Path) -> None:
+def test_r3_a_file_outside_of_the_project_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = folder / "inner"
     inner.mkdir()
     (inner / "k.py").write_text("import helper\n" + CONTRACT)
     (folder / "helper.py").write_text("")
-    sys.path.append(str(folder))
-    try:
-        case = cases.load(inner / "k.py")
-    finally:
-        sys.path.remove(str(folder))
+    monkeypatch.syspath_prepend(folder)
+    case = cases.load(inner / "k.py")
     with pytest.raises(ContractError, match="helper.py, which is outside of"):
         ray_runner.project_of(case)
     assert ray_runner.project_of(cases.load(folder / "sleepy.py")) == folder
@@ -159,7 +156,7 @@ def test_r3_a_node_with_another_version_is_left_out(cluster, folder: Path) -> No
 
 
 def test_r4_ten_faults_are_the_same_ten_records(cluster, tmp_path: Path) -> None:
-    shutil.copy(faults.__file__, tmp_path / "faults.py")
+    shutil.copy(str(faults.__file__), tmp_path / "faults.py")
     node = add_node(cluster)
     try:
         words = [str(tmp_path / "faults.py"), *OPTIONS, "--memory", "1G", "--ray", cluster.address]

@@ -24,7 +24,7 @@ OPTIONS = ("--target", "cpu", "--jobs", "2", "--timeout", "10", "--memory", "1G"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    shutil.copy(faults.__file__, tmp_path / "faults.py")
+    shutil.copy(str(faults.__file__), tmp_path / "faults.py")
     return tmp_path
 
 
