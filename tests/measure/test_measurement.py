@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 import types
 from typing import Any
 
@@ -108,7 +111,7 @@ def test_steady_does_not_idle():
     [
         (steady(4.0), [reading()], {"near-floor"}),
         (lambda call, time, calls: 100 * np.exp(np.random.default_rng(int(time * 1e6)).normal(0, 1, calls)), [reading()], {"noisy"}),
-        (lambda call, time, calls: [100.0, 120.0] * (calls // 2 or 1), [reading()], {"bimodal", "noisy"}),
+        (lambda call, time, calls: ([100.0, 120.0] * calls)[:calls], [reading()], {"bimodal", "noisy"}),
         (lambda call, time, calls: [100 * (1 + 0.2 * time)] * calls, [reading()], {"drift", "noisy"}),
         (steady(100.0), [reading(), reading(reasons=0x4)], {"power-cap"}),
         (steady(100.0), [reading(), reading(reasons=0x20)], {"thermal"}),
@@ -251,6 +254,25 @@ def test_without_nvml_the_clock_is_unknown(monkeypatch):
     assert clocks.reader(0) is None
     with pytest.raises(nvml.NvmlError, match="not on this machine"):
         nvml.Gpu("GPU-0")
+
+
+def test_a_child_gives_the_clock_free_when_its_holder_is_killed(tmp_path):
+    """The holder is killed while it holds the clock; the child writes instead of asking NVML."""
+    program = f"""
+import os, signal, types
+from kiln.measure import clocks
+clocks.WATCHDOG = "import sys; sys.stdin.read(); open(sys.argv[1], 'w').write('free')"
+gpu = types.SimpleNamespace(uuid={str(tmp_path / "free")!r}, lock=lambda mhz: None, base_clock=lambda: 1500)
+with clocks.locked(gpu) as mhz:
+    assert mhz == 1500
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -9
+    for _ in range(100):
+        if (tmp_path / "free").exists():
+            break
+        time.sleep(0.05)
+    assert (tmp_path / "free").read_text() == "free"
 
 
 class Held:

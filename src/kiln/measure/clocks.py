@@ -115,12 +115,15 @@ def lock(gpu: nvml.Gpu, wanted: str | int = "base") -> int:
     return mhz
 
 
+WATCHDOG = "import sys; from kiln.measure import clocks; clocks.unlock_at_end(sys.argv[1])"
+"""The program of the child."""
+
+
 @contextlib.contextmanager
 def locked(gpu: nvml.Gpu, wanted: str | int = "base") -> Iterator[int]:
     """While open, the clock is held. If this process is killed, a child gives it free."""
-    code = "from kiln.measure import clocks; clocks.unlock_at_end(__import__('sys').argv[1])"
     # A session of its own: what ends this process and its group does not end the child.
-    child = subprocess.Popen([sys.executable, "-c", code, gpu.uuid], stdin=subprocess.PIPE, start_new_session=True)
+    child = subprocess.Popen([sys.executable, "-c", WATCHDOG, gpu.uuid], stdin=subprocess.PIPE, start_new_session=True)
     try:
         yield lock(gpu, wanted)
     finally:
@@ -132,4 +135,8 @@ def locked(gpu: nvml.Gpu, wanted: str | int = "base") -> Iterator[int]:
 def unlock_at_end(uuid: str) -> None:
     """Wait until whoever holds the other end of standard input is gone, and give the clock free."""
     sys.stdin.read()
-    nvml.Gpu(uuid).unlock()
+    try:
+        nvml.Gpu(uuid).unlock()
+    except nvml.NvmlError as refused:
+        if not refused.permission:  # without the right it was not held either
+            print(f"the clock of {uuid} may still be held: {refused}", file=sys.stderr)

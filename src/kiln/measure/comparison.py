@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 ROUNDS = 20
 """At least; a multiple of it at most (`_MOST`) if the answer is open."""
 _MOST = 5
+_LEAST = 6
+"""Rounds of what takes so long that there is no time for more: fewer say nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +67,9 @@ class Comparison:
     def verdict(self) -> str:
         """Of the second; of others, `verdicts`."""
         return statistics.verdict(self._second())
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         width = max(map(len, self.measurements))
@@ -119,7 +125,7 @@ def in_rounds(
     now: Callable[[], float] = time.perf_counter,
     after_each: Callable[[], Any] = lambda: None,
 ) -> Comparison:
-    """`compare` of what is ready to be timed; for `at_most` seconds, but `rounds` in any case."""
+    """`compare` of what is ready to be timed; for `at_most` seconds, but six rounds in any case."""
     names, order = list(series), random.Random(seed)
     for one in series.values():
         one.warm_up()
@@ -128,7 +134,8 @@ def in_rounds(
         for name in order.sample(names, len(names)):
             series[name].run()
         after_each()
-        if done >= rounds and (not _open(series) or now() - begun > at_most):
+        late = now() - begun > at_most
+        if (done >= rounds and (late or not _open(series))) or (late and done >= _LEAST):
             break
     found = {name: one.result(at_least_us) for name, one in series.items()}
     return Comparison(found, _ratios(series), {name: medians.tolist() for name, medians in _medians(series).items()})
@@ -146,7 +153,9 @@ def _ratios(series: Mapping[str, Turns]) -> dict[str, Interval]:
 
 
 def _open(series: Mapping[str, Turns]) -> bool:
-    """Whether more rounds may change the answer."""
+    """Whether more rounds may change the answer; where nothing is compared, whether the time is not well known yet."""
+    if len(series) == 1:
+        return any(statistics.of_batches(one.batches).width > statistics.MARGIN for one in series.values())
     return any(
         ratio.low <= 1 <= ratio.high and max(1 - ratio.low, ratio.high - 1) > statistics.MARGIN
         for ratio in _ratios(series).values()

@@ -11,7 +11,7 @@ from typing import Any
 def _environment() -> dict[str, Any]:
     import kiln
     from kiln.base_dsl import cache
-    from kiln.hardware import toolchain
+    from kiln.hardware import driver, toolchain
 
     from . import gpu
 
@@ -24,7 +24,7 @@ def _environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "ptxas": tool.version() if tool else None,
         "gpu": here.name if here else None,
-        "uuid": gpu.uuid(0) if here else None,
+        "uuid": driver.uuid(0) if here else None,
         "driver": found.version if here else None,
         "node": platform.node(),
     }

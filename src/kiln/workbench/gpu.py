@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from uuid import UUID
 
 from kiln import DSLCudaRuntimeError
 from kiln.hardware import driver as cuda
@@ -57,10 +55,3 @@ def _kernel_driver_version() -> str | None:
         return None
     found = re.search(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b", text)
     return found.group(1) if found else None
-
-
-def uuid(number: int) -> str:
-    """What NVIDIA's tools call a GPU, for example "GPU-8f0e0a3c-..."; the same under any number."""
-    data = ctypes.create_string_buffer(16)
-    cuda.call("cuDeviceGetUuid", data, number)
-    return f"GPU-{UUID(bytes=data.raw)}"
