@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,16 @@ def test_what_makes_a_number_doubtful_is_a_flag(samples, readings, flags):
     found = measure.measure(call, effort=effort, clock=Clock(samples, readings))
     assert set(found.flags) == flags and flags <= set(FLAGS)
     assert found.trusted is not bool(flags & UNTRUSTED)
+
+
+def test_a_sustained_run_may_reach_the_power_limit():
+    clock = Clock(steady(100.0), [reading(reasons=0x4)])
+    assert measure.measure(call, steady=True, clock=clock).trusted
+
+
+def test_the_page_explains_every_flag():
+    page = (Path(__file__).parents[2] / "docs" / "workbench.md").read_text()
+    assert [flag for flag in FLAGS if f"| `{flag}` | {FLAGS[flag]}" not in page] == []
 
 
 def test_faster_than_the_hardware_is_a_flag():
