@@ -20,6 +20,7 @@ VERBS = {
     "draw": "draw a layout, or a thread-value layout on its tile, as SVG or LaTeX",
     "inspect": "show what became of every line of a program: a page, an outline, resources, bank conflicts",
     "kb": "search what is known about kernels, measure its claims anew, add to it",
+    "new": "make a folder with a kernel that works, its test and its benchmark",
     "profile": "say where the time of a kernel goes: machine code, ncu, nsys, ranges inside it",
     "report": "show what the journals of a folder say: rooflines, sweeps, tuning, failures; one page, or CSV",
     "run": "run a Python program with `cutlass` served by Kiln",
