@@ -123,32 +123,3 @@ def test_a_contract_that_rewrites_itself(tmp_path: Path, capsys, monkeypatch) ->
     (tmp_path / "kernel.py").write_text(CONTRACT.format(kernel=kernel))
     assert main(["verify", str(tmp_path / "kernel.py"), "--kinds=normal", "--target=cpu"]) == 1
     assert re.search(r"honest-tools: .*kernel.py changed while it ran", capsys.readouterr().out)
-
-
-STREAMS = """
-import torch
-
-def kernel_fn(x):
-    with torch.cuda.stream(torch.cuda.Stream()):
-        return x * 2
-
-def reference_fn(x):
-    return x * 2
-
-def get_inputs():
-    return [torch.rand(32, device="cuda")]
-"""
-
-
-@pytest.mark.torch
-def test_c3_work_on_another_stream(child, tmp_path: Path) -> None:
-    """In a process of its own: CUDA is served there from host memory."""
-    pytest.importorskip("torch")
-    (tmp_path / "kernel.py").write_text(STREAMS)
-    program = (
-        "import sys; from kiln.workbench import verify, runners; verify.make_runner = lambda args: runners.Inline(); "
-        "sys.exit(verify.main(['kernel.py', '--kinds=normal', '--target=cpu']))"
-    )
-    done = child("-c", program)
-    assert done.returncode == 1, done.stderr
-    assert "stream-order: kernel_fn puts work on a stream of its own" in done.stdout

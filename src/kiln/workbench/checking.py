@@ -30,13 +30,12 @@ FAULTS = (DSLUserCodeRuntimeError, DSLCudaRuntimeError, CompilerDiagnosticError)
 _loaded: dict[str, tuple[Case, cheating.Tools]] = {}
 
 
-def _opened(where: str) -> tuple[Case, cheating.Tools]:
+def opened(where: str, anew: bool = False) -> tuple[Case, cheating.Tools]:
     """The Case, loaded once in this process, and the tools as they were before."""
-    if where not in _loaded:
-        path, _, _ = where.partition(":")
-        sources = contracts.prepare(contracts.path_of(path))
-        tools = cheating.Tools(sources)
-        _loaded[where] = cases.load(where), tools
+    if anew or where not in _loaded:
+        tools = cheating.Tools(contracts.prepare(contracts.path_of(where)))
+        case = cases.load(where)
+        _loaded[where] = _loaded[case.where] = case, tools
     return _loaded[where]
 
 
@@ -50,7 +49,7 @@ def use(case: Case) -> None:
 
 def describe(where: str, problem: dict[str, Any], max_elements: int | None = None) -> dict[str, Any]:
     """A problem, shrunk until its inputs have no more than so many elements; which of its fields are extents; its inputs."""
-    case, _ = _opened(where)
+    case, _ = opened(where)
     made = cases.Problem(problem)
     arrays = _arrays(case, made)
     fixed: set[str] = set()
@@ -104,7 +103,7 @@ def _elements(arrays: Sequence[Any]) -> int:
 
 def check(where: str, kind: str, problem: dict[str, Any], seed: int = 0, **options: Any) -> dict[str, Any]:
     """Do one check; what came of it: `status`, and whatever of `message`, `error`, `bound`, `how`, `notes`, `output`."""
-    case, tools = _opened(where)
+    case, tools = opened(where)
     trial = _Trial(case, problem, seed, **options)
     found = {"deterministic": trial.deterministic, "sanitizer": trial.sanitizer, "repeated": trial.repeated,
              "streams": trial.streams}.get(kind)  # fmt: skip

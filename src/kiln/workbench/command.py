@@ -115,14 +115,14 @@ def _is_number(word: str) -> bool:
     return False
 
 
-def open_case(args: argparse.Namespace, where: str | None = None) -> Case:
+def open_case(args: argparse.Namespace, where: str | None = None, load: Callable[[str], Case] | None = None) -> Case:
     """Load the CASE, for the target and architecture that were asked for. Workers that are started later take them, too."""
     from . import cases
 
     for name, variable in _ENVIRONMENT.items():
         if getattr(args, name, None):
             os.environ[variable] = getattr(args, name)
-    case = cases.load(where or args.case)
+    case = (load or cases.load)(where or args.case)
     # Without a GPU a contract's own architecture is as good as any.
     if (
         case.arch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import importlib
@@ -106,12 +107,17 @@ def import_name(name: str) -> ModuleType:
         raise contract_error(f"importing {name} raised", error, files, spec.origin) from error
 
 
-def path_of(name: str) -> Path:
-    """The file of a contract that is named by its file or its module."""
+def path_of(where: str) -> Path:
+    """The file of a contract that is named as `cases.load` takes it."""
+    name = where if os.path.exists(where) else re.sub(r":[A-Za-z_]\w*$", "", where)
+    if os.path.isdir(name):
+        return Path(name, "kernel.py").resolve()
     if name.endswith(".py") or os.path.isfile(name):
         return Path(name).resolve()
-    spec = importlib.util.find_spec(name)
-    return Path(spec.origin) if spec is not None and spec.origin else Path(name)
+    with contextlib.suppress(ImportError, ValueError, AttributeError):
+        spec = importlib.util.find_spec(name)
+        return Path(spec.origin if spec is not None and spec.origin else name)
+    return Path(name)
 
 
 def prepare(path: Path) -> dict[Path, bytes]:

@@ -16,11 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from . import checking, command
+from . import checking, command, distant
 from .cases import Case, Problem, key_of, load
 from .checking import LAYOUT_KINDS
 from .command import EXIT
 from .contracts import ContractError
+from .distant import raise_bad_contract
 from .environment import environment
 from .records import Record, journal_of
 from .runners import Inline, Job, Local, Outcome, Runner
@@ -302,17 +303,16 @@ def _where_it_runs() -> str:
 def _run(
     case: Case, problems: Sequence[Problem], options: Options, runner: Runner, verdict: Verdict, quiet: bool
 ) -> None:
-    if isinstance(runner, Inline):
+    if isinstance(runner, Inline) and not isinstance(case, distant.DistantCase):
         checking.use(case)
-    on_gpu = command.on_gpu()
-    common: dict[str, Any] = {"needs_gpu": on_gpu, "timeout": options.timeout, "env": _environment()}
+    on_gpu, common = command.on_gpu(), _common(options.timeout)
     limit = options.max_elements or (None if on_gpu else MAX_ELEMENTS)
     with command.progress(None, f"verify {case.name}", quiet) as step:
         jobs: list[Job] = []
         arguments = [{"where": case.where, "problem": dict(each), "max_elements": limit} for each in problems]
         for outcome in runner.run(Job(f"{checking.__name__}:describe", each, **common) for each in arguments):
             step("problems")
-            _raise_bad_contract(outcome)
+            raise_bad_contract(outcome)
             if outcome.status != "ok":
                 verdict.checks.append(
                     _result(case, {"kind": "normal", "problem": outcome.job.arguments["problem"]}, outcome, options)
@@ -332,21 +332,21 @@ def _run(
             tag = outcome.job.tag
             step(f"{tag['kind']} {tag['label']}".strip())
             if tag["kind"] == "normal" and not tag["label"]:
-                _raise_bad_contract(outcome)
+                raise_bad_contract(outcome)
             done[order[id(tag)]] = _result(case, tag, outcome, options)
         verdict.checks += [done[number] for number in sorted(done)]
+
+
+def _common(timeout: float) -> dict[str, Any]:
+    """What the jobs have in common."""
+    return {"needs_gpu": command.on_gpu(), "timeout": timeout, "env": _environment()}
 
 
 def _environment() -> dict[str, str]:
     from kiln.base_dsl.target import get_target
 
-    return {"KILN_TARGET": get_target().name}
-
-
-def _raise_bad_contract(outcome: Outcome) -> None:
-    error = outcome.error or {}
-    if outcome.status == "error" and error.get("type") == "ContractError":
-        raise ContractError(error["message"], error.get("file"), error.get("line"))
+    arch = os.environ.get("CUTE_DSL_ARCH")
+    return {"KILN_TARGET": get_target().name, **({"CUTE_DSL_ARCH": arch} if arch else {})}
 
 
 def _plan(case: Case, described: Mapping[str, Any], options: Options, on_gpu: bool) -> list[dict[str, Any]]:
@@ -528,23 +528,10 @@ def checks(case: Any, kinds: Iterable[str] = tuple(KINDS)) -> list[Check]:
 def main(argv: Sequence[str]) -> int:
     parser = _parser()
     args = command.parse(parser, argv)
-    case = command.open_case(args)
-    problems = command.problems(args, case, default="0" if args.fields else "all")
-    if (args.rtol is None) != (args.atol is None):
-        args.rtol, args.atol = args.rtol or 0.0, args.atol or 0.0
-    options: dict[str, Any] = {
-        "seeds": [args.seed] if args.quick or args.kinds else [args.seed + number for number in range(args.seeds)],
-        "kinds": [kind.strip() for kind in args.kinds.split(",")] if args.kinds else None,
-        "quick": args.quick,
-        "config": command.config(args, case, problems[0]),
-        "tolerance": {"rtol": args.rtol, "atol": args.atol} if args.rtol is not None else None,
-        "max_elements": args.max_elements,
-        "timeout": args.timeout,
-    }
-    verdicts = [verify(case, problems, quiet=args.quiet, runner=make_runner(args), **options)]
-    if args.also == "cpu" and command.on_gpu():
-        os.environ["KILN_TARGET"] = "cpu"
-        verdicts.append(verify(case, problems, quiet=args.quiet, runner=make_runner(args), **options))
+    runner = make_runner(args)
+    with runner:
+        case = command.open_case(args, load=lambda where: distant.load(where, runner, **_common(args.timeout)))
+        verdicts = _verdicts(args, case, runner)
     out = command.console(args)
     for verdict in verdicts:
         _print(verdict, out, args.quiet)
@@ -555,9 +542,31 @@ def main(argv: Sequence[str]) -> int:
     return status
 
 
-def make_runner(args: argparse.Namespace) -> Runner | None:
-    """Where checks run; None: workers of this machine."""
-    return None
+def _verdicts(args: argparse.Namespace, case: Case, runner: Runner) -> list[Verdict]:
+    problems = command.problems(args, case, default="0" if args.fields else "all")
+    if (args.rtol is None) != (args.atol is None):
+        args.rtol, args.atol = args.rtol or 0.0, args.atol or 0.0
+    options: dict[str, Any] = {
+        "seeds": [args.seed] if args.quick or args.kinds else [args.seed + number for number in range(args.seeds)],
+        "kinds": [kind.strip() for kind in args.kinds.split(",")] if args.kinds else None,
+        "quick": args.quick,
+        "quiet": args.quiet,
+        "config": command.config(args, case, problems[0]),
+        "tolerance": {"rtol": args.rtol, "atol": args.atol} if args.rtol is not None else None,
+        "max_elements": args.max_elements,
+        "timeout": args.timeout,
+        "runner": runner,
+    }
+    found = [verify(case, problems, **options)]
+    if args.also == "cpu" and command.on_gpu():
+        os.environ["KILN_TARGET"] = "cpu"
+        found.append(verify(case, problems, **options))
+    return found
+
+
+def make_runner(args: argparse.Namespace) -> Runner:
+    """Where checks run: in workers of this machine."""
+    return Local(timeout=args.timeout)
 
 
 def _print(verdict: Verdict, out: Any, quiet: bool) -> None:
