@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
 import kiln
-from kiln.workbench.main import VERBS, main
+from kiln.workbench.main import VERBS, main, module_of
 
 
 def test_every_verb_is_a_module_with_a_main():
     for verb in VERBS:
-        assert callable(importlib.import_module(f"kiln.workbench.{verb}").main)
+        assert callable(module_of(verb).main)
 
 
 def test_help_lists_every_verb(capsys):

@@ -1,6 +1,6 @@
 """The `kiln` command: picks a verb and hands it the rest of the command line.
 
-A verb is a module of this package with the verb's name. It defines `main(argv) -> int`, which takes the words
+A verb is a module of this package with the verb's name (`imports` for `import`). It defines `main(argv) -> int`, which takes the words
 after the verb and returns the exit status. To add one: write the module, and give it a line in `VERBS`.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import kiln
 
@@ -18,6 +19,7 @@ VERBS = {
     "devices": "show known GPUs, measure what this machine's reach, hold their clocks",
     "doctor": "say what this machine has for Kiln, and how to get what is missing",
     "draw": "draw a layout, or a thread-value layout on its tile, as SVG or LaTeX",
+    "import": "make a package of somebody's program, a KernelBench or a GPU MODE problem",
     "inspect": "show what became of every line of a program: a page, an outline, resources, bank conflicts",
     "kb": "search what is known about kernels, measure its claims anew, add to it",
     "new": "make a folder with a kernel that works, its test and its benchmark",
@@ -46,7 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"kiln: no verb {verb!r}; there are: {', '.join(VERBS)}", file=sys.stderr)
         return 2
     # Only the chosen verb is imported: some of them load a compiler.
-    return importlib.import_module(f"kiln.workbench.{verb}").main(rest)
+    return module_of(verb).main(rest)
+
+
+def module_of(verb: str) -> Any:
+    """The module of a verb."""
+    return importlib.import_module(f"kiln.workbench.{'imports' if verb == 'import' else verb}")
 
 
 def usage() -> str:
