@@ -100,6 +100,17 @@ def test_what_is_not_measured_is_pruned_with_its_prediction(folder: Path) -> Non
     assert len(more.done("screen")) == 2
 
 
+def test_of_many_configs_with_a_model_of_their_own_the_best_are_compiled(folder: Path) -> None:
+    model = "def perf_model(config, problem, device):\n    return 1000.0 / config['tile']\n"
+    (folder / "pair.py").write_text(CONTRACT + model)
+    runner = FakeRunner(by_tile)
+    found = tune.tune(load(folder), 1, runner=runner, target="cpu", top=1)
+    assert sorted(job["config"]["tile"] for job in runner.done("compile_config")) == [128, 256]
+    assert found.counts() == {"pruned": 5, "ok": 1}
+    assert found.best == {"tile": 256, "stages": 2}
+    assert [r.more["predicted_us"] for r in found.records['{"n":4096}']][:2] == [125.0, 62.5]
+
+
 def test_a_budget_ends_it_between_jobs(folder: Path) -> None:
     found = tune.tune(load(folder), runner=FakeRunner(by_tile), target="cpu", budget=0.0)
     assert found.stopped

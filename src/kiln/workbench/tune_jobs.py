@@ -19,6 +19,8 @@ from .worker import described
 
 _PILOT = measurement.Effort(Stopping(0.2, 3, 0.0, 0.1), warmup=0.0)
 """Enough to see that a config is far slower than another."""
+_FINAL = measurement.Effort(warmup=0.3)
+"""Of every finalist: their warm-ups take turns, too, with all others'."""
 TOO_SLOW = 2.0
 """Configs that take so many times as long as the best are not measured any better."""
 
@@ -114,7 +116,7 @@ def compare(
             str(number): functools.partial(case.kernel, *inputs, config=config, problem=problem)
             for number, config in enumerate(configs)
         }
-        found = comparison.compare(calls, seed=seed)
+        found = comparison.compare(calls, seed=seed, effort=_FINAL)
         measured = list(found.measurements.values())
         return {
             "rounds": [found.rounds[name] for name in calls],

@@ -134,13 +134,33 @@ class Tuner:
         if self.settings.search == "tpe":
             self._by_search(problem, valid, states)
             return states
-        order = self._rank(problem, valid, states)
+        promising, predicted = self._promising(problem, valid)
+        order = self._rank(problem, promising, states)
         if not self.times:
             return states
-        for config in order[self.settings.top :]:
-            states[config.place] = self._pruned(problem, config, states[config.place])
-        self._screen(problem, order[: self.settings.top], states)
+        measured = order[: self.settings.top]
+        for config in valid:
+            if config not in measured and (config not in promising or config in order):
+                before = states.get(config.place)
+                us = before.more.get("predicted_us") if before else predicted[config.place]
+                states[config.place] = self._pruned(problem, config, us)
+        self._screen(problem, measured, states)
         return states
+
+    def _promising(
+        self, problem: Mapping[str, Any], valid: Sequence[_Config]
+    ) -> tuple[Sequence[_Config], dict[int, float]]:
+        """The configs to compile: all, unless the Case predicts times itself, and there are many more than will be measured."""
+        most = 2 * self.settings.top
+        said = {
+            config.place: self.case.perf_model(config.choice.config, problem, self.device)
+            for config in valid[: None if len(valid) > most else 0]
+        }
+        times = {place: us for place, us in said.items() if us is not None}
+        if not times or len(times) < len(valid):
+            return valid, times
+        best = sorted(times, key=lambda place: (times[place], place))[:most]
+        return [config for config in valid if config.place in best], times
 
     def _by_search(self, problem: Mapping[str, Any], valid: list[_Config], states: dict[int, Record]) -> None:
         from .searching import BATCH, Search
@@ -328,14 +348,14 @@ class Tuner:
             self._record(problem, config, key, "invalid", "list/1", message=reason, kind="validate")
         )
 
-    def _pruned(self, problem: Mapping[str, Any], config: _Config, before: Record) -> Record:
+    def _pruned(self, problem: Mapping[str, Any], config: _Config, predicted: float | None) -> Record:
         key = key_of("tune", self.case, problem, config.choice.config, self.env, self._of_target(SCREEN))
         found = self._answer(key)  # measured in a run with a larger --top: that counts
         if found is not None:
             return found
         known = self._known.get(key)
         record = self._record(problem, config, key, "pruned", SCREEN)
-        record.more["predicted_us"] = before.more.get("predicted_us")
+        record.more["predicted_us"] = predicted
         return known if known is not None and known.status == "pruned" else self._keep(record)
 
     def _compiled(self, config: _Config, key: str, outcome: Outcome) -> Record:
