@@ -13,12 +13,13 @@ demo: .venv/.installed
 
 # Tests run in stages: `make test STAGE=long`. One that needs more time, another machine or other packages is a line here.
 STAGE  ?= quick
-STAGES := quick long gpu
+STAGES := quick long gpu ray
 quick  := $(BIN)/python -m pytest -q -n $(WORKERS)
 long   := KILN_LONG_TESTS=1 KILN_MUTANTS=all $(quick)
 gpu    := $(BIN)/python -m pytest -q tests/gpu
+ray    := KILN_RAY_TESTS=1 $(BIN)/python -m pytest -q tests/workbench/test_ray.py
 
-test: .venv/.dev
+test: .venv/.dev $(if $(filter ray,$(STAGE)),.venv/.ray)
 	$(if $(filter $(STAGE),$(STAGES)),$($(STAGE)),$(error STAGE is one of: $(STAGES)))
 
 # The same tests on the CPU target under five schedules, with one and with two worker threads.
@@ -63,3 +64,8 @@ clean:
 	  || echo "== NO TORCH: $(TORCH)+cpu cannot be installed here, so the tests that need it will be skipped" >&2
 	$(BIN)/python tools/native_objects.py --here
 	@touch .venv/.installed $@
+
+# What the stage `ray` needs: two nodes of a cluster on this machine.
+.venv/.ray: .venv/.dev
+	@$(PIP) -e '.[ray]' && touch $@ \
+	  || echo "== NO RAY: it cannot be installed here, so the tests of many machines will be skipped" >&2
