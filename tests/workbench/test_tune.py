@@ -176,8 +176,8 @@ def test_c9_whatever_a_result_depends_on_is_part_of_its_key(folder: Path, monkey
     assert measured() > 0
     for name in ("gpu", "driver", "kiln", "ptxas"):
         assert measured() == 0
-        changed = {**tuning._environment("cpu"), name: f"another {name}"}
-        monkeypatch.setattr(tuning, "_environment", lambda target, changed=changed: changed)
+        changed = {**tuning._environment("cpu", FakeRunner(by_tile)), name: f"another {name}"}
+        monkeypatch.setattr(tuning, "_environment", lambda target, timing, changed=changed: changed)
         assert measured() > 0, name
 
 

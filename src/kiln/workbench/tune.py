@@ -12,13 +12,14 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .. import tunings
 from . import choosing, command, tuned, tuning
 from .cases import Case, ContractError
 from .command import EXIT
+from .ray_runner import MissingRay, Ray
 from .records import STATUSES, Record
 from .runners import Runner
 from .searching import MissingOptuna
@@ -79,24 +80,26 @@ def main(argv: Sequence[str]) -> int:
         "cpu" if target == "cpu" else None, args.arch,
     )  # fmt: skip
     here = command.on_gpu()
-    if here and (why := command.refused(case)):
+    if here and not args.ray and (why := command.refused(case)):
         print(f"skipped: {why}", file=sys.stderr)
         return EXIT.NOT_HERE
     if args.config and args.config != "tuned":
         settings.only = [command.config(args, case, problems[0]) or {}]
     with contextlib.ExitStack() as ends:
         report = ends.enter_context(_Progress(args.quiet))
-        runners = _runners(args, settings, case)
-        for one in dict.fromkeys(runners):
-            ends.enter_context(one)
-        if args.check:
-            return _check(args, case, problems, settings, runners, report)
         try:
-            found = Tuner(case, settings, *runners, report=report).tune(problems)
-        except MissingOptuna as missing:
+            runners = _runners(args, settings, case)
+            for one in dict.fromkeys(runners):
+                ends.enter_context(one)
+            if args.check:
+                return _check(args, case, problems, settings, runners, report)
+            return max(
+                _tell(args, Tuner(case, settings, *pair, report=report).tune(problems), here or target == "cpu")
+                for pair in _by_model(runners, settings)
+            )
+        except (MissingOptuna, MissingRay) as missing:
             print(missing, file=sys.stderr)
             return EXIT.NOT_HERE
-    return _tell(args, found, here or target == "cpu")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -145,10 +148,21 @@ def _list(text: str) -> list[str]:
 def _runners(args: argparse.Namespace, settings: Settings, case: Case) -> tuple[Runner, Runner]:
     if not args.ray:
         return tuning.local_runners(settings, args.jobs, args.gpus, args.memory)
-    from .ray_runner import Ray
-
     one = Ray(args.ray, timeout=settings.timeout, memory=args.memory, case=case, ship_kiln=args.ship_kiln)
+    for why in one.left_out:
+        print(f"left out: {why}", file=sys.stderr)
     return one, one
+
+
+def _by_model(runners: tuple[Runner, Runner], settings: Settings) -> Iterator[tuple[Runner, Runner]]:
+    """The runners, once for every GPU model of a cluster: each has a tuning of its own."""
+    cluster = runners[0]
+    if not isinstance(cluster, Ray) or settings.target == "cpu":
+        yield runners
+        return
+    for model in cluster.models or [None]:
+        cluster.model = model
+        yield runners
 
 
 class _Progress(contextlib.AbstractContextManager["_Progress"]):
@@ -174,7 +188,7 @@ class _Progress(contextlib.AbstractContextManager["_Progress"]):
 
 
 def _tell(args: argparse.Namespace, found: Tuning, timed: bool) -> int:
-    """Print what came out; the exit status."""
+    """Print what came out; the exit status. `timed`: whether there was something to time on."""
     command.write_json(args, _as_json(found))
     console = command.console(args)
     good = bool(found.decisions)

@@ -94,10 +94,13 @@ class Tuner:
         self.case, self.settings, self.runner, self.timing = case, settings, runner, timing or runner
         self.report = report
         self.journal = journal or journal_of(case)
-        self.env = _environment(settings.target)
+        self.env = _environment(settings.target, self.timing)
         self.model = str(self.env["gpu"] or "cpu")
         self.on_gpu = settings.target != "cpu" and self.env["gpu"] is not None
         self.times = self.on_gpu or settings.target == "cpu"
+        there = getattr(self.timing, "arch", None)
+        if there is not None and settings.arch is None:
+            settings = self.settings = dataclasses.replace(settings, arch=there)
         self.device, self.arch = _device_and_arch(case, settings, self.on_gpu)
         self.started = time.time()
         self.deadline = None if settings.budget is None else time.monotonic() + settings.budget
@@ -420,8 +423,9 @@ class Tuner:
         )  # fmt: skip
 
 
-def _environment(target: str | None) -> dict[str, Any]:
-    here = environment()
+def _environment(target: str | None, timing: Runner) -> dict[str, Any]:
+    """Of what is timed: this machine's, or that of the machines that a runner has."""
+    here = getattr(timing, "environment", environment)()
     return {**here, "gpu": None, "uuid": None, "driver": None} if target == "cpu" else here
 
 
