@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -96,7 +97,8 @@ def model(run):
     place = {"file": HERE, "line": line_of("in one bank")}
     access = {"span": place, "conflicts": 31, "operation": "st", "width": 4, "wavefronts": 32, "ideal": 1, "worst": 32}
     finding = {"span": place, "other_span": {"file": HERE, "line": line_of("tile[31")}, "kind": "race", "message": "two threads"}  # fmt: skip
-    return inspect_model.build([(None, kept)], "test_inspect.py", "kiln inspect ...", [access], [finding])
+    seen = dataclasses.replace(kept, accesses=[access], findings=[finding])
+    return inspect_model.build([seen], "test_inspect.py", "kiln inspect ...")
 
 
 def of_kind(model, kind, unit=0):
@@ -208,7 +210,9 @@ def test_sass_has_the_lines_of_the_cubin(run, model):
     """Against another reading of what nvdisasm prints: cut at its notes on lines."""
     kept, _ = run
     expected: collections.Counter[tuple[str, int]] = collections.Counter()
-    for part in kept.compiled[0].sass.split("//## File ")[1:]:
+    for part in re.split(r"\n\.L_x_\d+:\s+/\*\w+\*/ +BRA `\(", kept.compiled[0].sass)[0].split("//## File ")[
+        1:
+    ]:  # without padding
         file, line = re.match(r'"([^"]*)", line (\d+)', part).groups()
         expected[file, int(line)] += len(re.findall(r"^\s*/\*[0-9a-f]{4}\*/ ", part, re.MULTILINE))
     (text,) = of_kind(model, "sass")
@@ -273,7 +277,7 @@ def compiled(entry="f", sass="", **more) -> Compiled:
 
 
 def test_without_ptxas_there_is_a_page_without_sass():
-    model = inspect_model.build([(None, Kept([compiled()], []))], "p.py")
+    model = inspect_model.build([Kept([compiled()], [])], "p.py")
     assert {text["kind"] for text in model["units"][0]["texts"]} == {"mlir", "llvm", "ptx"}
     assert [text["title"] for text in of_kind(model, "mlir")] == [
         "traced"
@@ -289,9 +293,9 @@ def test_two_configs_are_compared():
         "EXIT",
     )
     other = code.replace("R1", "R7").replace("EXIT", "NOP ;\n        /*0020*/  EXIT")
-    runs = [({"n": n}, Kept([compiled(sass=text)], [])) for n, text in ((1, code), (2, other))]
+    runs = [Kept([compiled(sass=text)], [], config={"n": n}) for n, text in ((1, code), (2, other))]
     model = inspect_model.build(runs, "p.py")
-    assert [unit["config"] for unit in model["units"]] == ['{"n"=1}', '{"n"=2}']
+    assert [unit["config"] for unit in model["units"]] == ["n=1", "n=2"]
     diff = model["diffs"]["0:1"]["sass/sm_90a"]
     assert diff == [[1, 0, 2, 0, 2], [0, 2, 2, 2, 3], [1, 2, 3, 3, 4]]  # another register is no difference
 
@@ -394,7 +398,7 @@ def line_of_product(text: str) -> int:
 @needs_chromium
 def test_c12_a_product_of_hopper(tmp_path, product):
     """The lines that a link lights are those of the line tables, in every pane, and the page is small."""
-    made = inspect_model.build([(None, product)], "step_4_roles.py")
+    made = inspect_model.build([product], "step_4_roles.py")
     file = tmp_path / "p.html"
     file.write_text(inspect_page.page(made), encoding="utf-8")
     assert file.stat().st_size < 5_000_000
@@ -428,7 +432,7 @@ def test_an_outline_says_how_a_product_is_built(product):
     ]
     ring = here("ring = pipeline")
     assert at["pipelines"] == [(ring, "PipelineTmaAsync: 4 stages, 8 mbarriers of 1 arrival and 8 arrivals, 49152 bytes a stage")]  # fmt: skip
-    assert {(ring, "4 x mbarrier of 1 arrivals"), (ring, "4 x mbarrier of 8 arrivals")} <= set(at["barriers"])
+    assert {(ring, "4 x mbarrier of 1 arrival"), (ring, "4 x mbarrier of 8 arrivals")} <= set(at["barriers"])
     assert at["products"] == [(here("cute.gemm("), "4 x wgmma m64n256k16 f16 x f16, A k-major, B k-major")]
     roles = [words for _, words in at["roles"]]
     assert roles[0] == "if warp < GROUP // 32:  registers 40"

@@ -64,9 +64,12 @@ def _look(args: argparse.Namespace, program: list[str], parser: argparse.Argumen
     names = f"{subjects[0].name} for {args.arch}" if args.arch else subjects[0].name
     _say(f"compiling {names}; nothing is launched" + (", and running it on the CPU target" if watched else ""), args)
     with ThreadPoolExecutor(2) as pool:
-        observing = pool.submit(inspect_program.observe, subjects[0], args.timeout) if watched else None
-        runs = list(pool.map(lambda one: inspect_program.keep(one, args.arch, bool(args.html)), subjects))
-        accesses, findings, why_not = observing.result() if observing else ([], [], "")
+        compiling = [pool.submit(inspect_program.keep, one, args.arch, bool(args.html)) for one in subjects]
+        observing = [pool.submit(inspect_program.observe, one, args.timeout) for one in subjects] if watched else []
+        runs = [one.result() for one in compiling]
+        for kept, seen in zip(runs, observing):
+            for name, value in seen.result().items():
+                setattr(kept, name, value)
     for kept in runs:
         if not kept.compiled:
             print(f"kiln inspect: no kernel was compiled{f': {kept.failure}' if kept.failure else ''}", file=sys.stderr)
@@ -81,20 +84,17 @@ def _look(args: argparse.Namespace, program: list[str], parser: argparse.Argumen
 
         print(inspect_outline.resources(runs))
     if args.html:
-        status = _write_page(args, subjects, runs, accesses, findings, why_not)
+        status = _write_page(args, subjects, runs)
     return status
 
 
-def _write_page(
-    args: argparse.Namespace, subjects: list[Any], runs: list[Any], accesses: Any, findings: Any, why_not: str
-) -> int:
+def _write_page(args: argparse.Namespace, subjects: list[Any], runs: list[Any]) -> int:
     from . import inspect_model, inspect_page
 
     subject = subjects[0]
     command = f"kiln inspect {' '.join(subject.program or [subject.case])} --html" + (f" --arch {args.arch}" if args.arch else "")  # fmt: skip
-    notes = [why_not] if why_not else []
     stalls = inspect_model.stalls_of(subject.case or subject.program[0])
-    model = inspect_model.build([(kept.config, kept) for kept in runs], subject.name, command, accesses, findings, notes, stalls)  # fmt: skip
+    model = inspect_model.build(runs, subject.name, command, stalls)
     if args.json:
         text = json.dumps(model)
         print(text) if args.json == "-" else Path(args.json).write_text(text)

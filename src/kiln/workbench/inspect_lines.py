@@ -237,7 +237,27 @@ def read_sass(text: str) -> Text:
             inside = False
         elif raw.startswith(".L_"):
             made.add(raw.strip(), None)
-    return made
+    return _without_padding(made)
+
+
+def _without_padding(text: Text) -> Text:
+    """SASS without what stands behind the end of each kernel and is never reached: a branch to itself, and nothing."""
+    kept = Text(calls=text.calls)
+
+    def drop_padding() -> None:
+        while kept.lines and (instruction_of(kept.lines[-1]) in ("NOP", "BRA") or kept.lines[-1].startswith(".L_")):
+            label = kept.lines[-2].rstrip(":") if len(kept.lines) > 1 else ""
+            if "BRA" in kept.lines[-1] and f"({label})" not in kept.lines[-1]:
+                return
+            for part in (kept.lines, kept.places, kept.labels):
+                part.pop()
+
+    for line, place, label in zip(text.lines, text.places, text.labels):
+        if not label and not line.startswith(".L_"):
+            drop_padding()
+        kept.add(line, place, label)
+    drop_padding()
+    return kept
 
 
 def instruction_of(line: str) -> str:

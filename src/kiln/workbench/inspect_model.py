@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import collections
 import difflib
-import json
 import os
 import re
 from typing import Any
@@ -24,6 +23,7 @@ from typing import Any
 from . import inspect_lines
 from .inspect_lines import Place, Text, instruction_of
 from .inspect_program import Compiled, Kept
+from .report_model import words
 from .sass import class_of
 
 
@@ -54,38 +54,32 @@ class Files:
         return None if number is None or place[1] > len(self.found[number]["lines"]) else [number, place[1]]
 
 
-def build(
-    runs: list[tuple[Any, Kept]], title: str, command: str = "", accesses: list[dict[str, Any]] | None = None,
-    findings: list[dict[str, Any]] | None = None, notes: list[str] | None = None, stalls: dict[Place, float] | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """The model of runs, each with its config; `accesses` and `findings` are reports of the CPU target."""
+def build(runs: list[Kept], title: str, command: str = "", stalls: dict[Place, float] | None = None) -> dict[str, Any]:
+    """The model of what runs left; `stalls` are percent of the samples of a profile."""
     from kiln import __version__
 
     files = Files()
     units: list[dict[str, Any]] = []
-    for config, kept in runs:
+    said: list[str] = []
+    for kept in runs:
         for one in kept.compiled:
-            unit = _unit(one, config, kept, files)
-            unit["columns"] += _observed(files, accesses or [], findings or [], stalls or {})
+            unit = _unit(one, kept, files)
+            unit["columns"] += _observed(files, kept, stalls or {})
             units.append(unit)
-    said = [*(notes or [])]
-    for config, kept in runs:
+        where = f" ({words(kept.config)})" if kept.config is not None else ""
         if kept.failure and kept.compiled:
-            where = f" ({_config_name(config)})" if config is not None else ""
             said.append(f"The program ended with {kept.failure.splitlines()[0]}{where}. Its kernels were compiled before; nothing was launched, so results were not there to check.")  # fmt: skip
+        if kept.unobserved:
+            said.append(kept.unobserved + where)
     if units and not any(text["kind"] == "sass" for text in units[0]["texts"]):
         said.append("There is no ptxas or nvdisasm here, so there is no SASS: pip install 'kiln-dsl[cuda]'.")
     return {
-        "title": title, "command": command, "kiln": __version__, "ptxas": next((kept.ptxas for _, kept in runs), ""),
-        "notes": said, "files": files.found, "units": units, "diffs": _diffs(units),
+        "title": title, "command": command, "kiln": __version__, "ptxas": next((kept.ptxas for kept in runs), ""), "notes": said,
+        "files": files.found, "units": units, "diffs": _diffs(units),
     }  # fmt: skip
 
 
-def _config_name(config: Any) -> str:
-    return config if isinstance(config, str) else json.dumps(config, separators=(", ", "="))
-
-
-def _unit(one: Compiled, config: Any, kept: Kept, files: Files) -> dict[str, Any]:
+def _unit(one: Compiled, kept: Kept, files: Files) -> dict[str, Any]:
     """What there is to show of one compiled function."""
     for kernel in one.kernels:  # first, so that the file of the first kernel is the first to be shown
         files.place((os.path.normpath(kernel["file"]), kernel["line"]) if kernel["file"] else None)
@@ -100,7 +94,7 @@ def _unit(one: Compiled, config: Any, kept: Kept, files: Files) -> dict[str, Any
         texts.append(("sass", one.arch, inspect_lines.read_sass(one.sass)))
     calls = {call for _, _, text in texts for call in text.calls}
     unit = {
-        "name": one.entry, "arch": one.arch, "config": None if config is None else _config_name(config),
+        "name": one.entry, "arch": one.arch, "config": None if kept.config is None else words(kept.config),
         "kernels": [described(kernel, one.arch, kept.launches) for kernel in one.kernels],
         "texts": [
             {"kind": kind, "title": title, "lines": text.lines, "labels": text.labels if any(text.labels) else None,
@@ -182,9 +176,7 @@ def _of_sass(text: dict[str, Any], live: dict[tuple[str, str], int]) -> list[dic
     return columns
 
 
-def _observed(
-    files: Files, accesses: list[dict[str, Any]], findings: list[dict[str, Any]], stalls: dict[Place, float]
-) -> list[dict[str, Any]]:
+def _observed(files: Files, kept: Kept, stalls: dict[Place, float]) -> list[dict[str, Any]]:
     """Columns of what happened when the program ran."""
 
     def at(where: Any) -> str | None:
@@ -194,15 +186,15 @@ def _observed(
     columns: list[dict[str, Any]] = []
     lost: collections.Counter[str] = collections.Counter()
     words: dict[str, list[str]] = collections.defaultdict(list)
-    for one in accesses:
+    for one in kept.accesses:
         where = at(one["span"])
         if where:
             lost[where] += one["conflicts"]
             words[where].append(f"{one['operation']} of {one['width']} bytes: {one['wavefronts']} wavefronts, {one['ideal']} without conflicts, {one['worst']}-way at worst")  # fmt: skip
     if lost:
-        columns.append(_column("banks", "bank conflicts", "wavefronts of shared memory lost to bank conflicts, counted on the CPU target", lost, {a: "; ".join(w) for a, w in words.items()}))  # fmt: skip
+        columns.append(_column("banks", "banks", "wavefronts of shared memory lost to bank conflicts, counted on the CPU target", lost, {a: "; ".join(w) for a, w in words.items()}))  # fmt: skip
     found: dict[str, list[str]] = collections.defaultdict(list)
-    for one in findings:
+    for one in kept.findings:
         for where in filter(None, {at(one["span"]), at(one["other_span"])}):
             found[where].append(f"{one['kind']}: {one['message']}")
     if found:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import linecache
 import os
 import re
@@ -178,13 +179,13 @@ def _pipelines(by_name: dict[str, list[Operation]], number: Callable[[Operation,
     expected |= {(op.place, number(op, 1)) for op in by_name["mbarrier_expect_tx"]}
     for place, counts in _inits(by_name, number).items():
         kind = re.search(r"\b(Pipeline\w+)", _statement(place))
-        runs = [(count, len(list(group))) for count, group in _grouped(counts)]
+        runs = [(count, len(list(group))) for count, group in itertools.groupby(counts)]
         if not kind and len(counts) < 2:
             continue
         stages = runs[0][1] if len(runs) > 1 or kind else len(counts)
         if len(runs) == 1 and kind:
             stages = max(1, len(counts) // 2)
-        arrivals = " and ".join(dict.fromkeys(f"{count} arrival{'s' if count != 1 else ''}" for count, _ in runs))
+        arrivals = " and ".join(dict.fromkeys(_arrivals(count) for count, _ in runs))
         words = f"{kind[1] if kind else 'barriers'}: {stages} stage{'s' if stages != 1 else ''}, {len(counts)} mbarriers of {arrivals}"
         bytes_ = sorted({str(count) for _, count in expected})
         if kind and "Tma" in kind[1] and len(bytes_) == 1:
@@ -193,10 +194,8 @@ def _pipelines(by_name: dict[str, list[Operation]], number: Callable[[Operation,
     return items
 
 
-def _grouped(counts: list[int | str]) -> Iterable[tuple[int | str, Iterable[int | str]]]:
-    import itertools
-
-    return itertools.groupby(counts)
+def _arrivals(count: int | str) -> str:
+    return "1 arrival" if count == 1 else f"{count} arrivals"
 
 
 def _inits(
@@ -211,12 +210,15 @@ def _inits(
 def _barriers(by_name: dict[str, list[Operation]], number: Callable[[Operation, int], int | str]) -> list[Item]:
     found: list[tuple[Place | None, str]] = []
     for op in by_name["mbarrier_init"]:
-        found.append((op.place, f"mbarrier of {number(op, 1)} arrivals"))
+        found.append((op.place, f"mbarrier of {_arrivals(number(op, 1))}"))
     for op in by_name["barrier"]:
         which, threads = number(op, 0), number(op, 1)
-        found.append((op.place, "all threads of the block" if (which, threads) in ((0, 0), ("?", "?")) else f"barrier {which} of {threads} threads"))  # fmt: skip
+        named = "" if which == 0 else f"barrier {which}: "
+        found.append(
+            (op.place, f"{named}all threads of the block" if threads == 0 else f"barrier {which}: {threads} threads")
+        )
     for op in by_name["barrier_arrive"]:
-        found.append((op.place, f"arrives at barrier {number(op, 0)} of {number(op, 1)} threads"))
+        found.append((op.place, f"barrier {number(op, 0)}: {number(op, 1)} threads, arrives only"))
     for op in by_name["cluster_arrive"]:
         found.append((op.place, "all threads of the cluster"))
     return _counted(found)

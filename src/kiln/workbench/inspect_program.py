@@ -68,6 +68,12 @@ class Kept:
     ptxas: str = ""
     config: Any = None
     """Of a Case."""
+    accesses: list[dict[str, Any]] = dataclasses.field(default_factory=list[dict[str, Any]])
+    """To shared memory, as the CPU target counted them."""
+    findings: list[dict[str, Any]] = dataclasses.field(default_factory=list[dict[str, Any]])
+    """Of the sanitizer."""
+    unobserved: str = ""
+    """Why there are none of both."""
 
 
 class _Keeper(Watcher):
@@ -156,8 +162,8 @@ def keep(subject: Subject, arch: str = "", live: bool = True, timeout: float = 6
     return Kept(**found | {"compiled": [Compiled(**one) for one in found["compiled"]]})
 
 
-def observe(subject: Subject, timeout: float = 120.0) -> tuple[list[dict[str, Any]], list[dict[str, Any]], str]:
-    """Run a subject on the CPU target: accesses to shared memory, findings of the sanitizer, and why there are none."""
+def observe(subject: Subject, timeout: float = 120.0) -> dict[str, Any]:
+    """Run a subject on the CPU target: `accesses`, `findings` and `unobserved` of `Kept`. Problems of Cases are made small."""
     with tempfile.TemporaryDirectory(prefix="kiln-") as folder:
         banks, findings = Path(folder) / "banks.json", Path(folder) / "findings.json"
         variables = {
@@ -170,11 +176,13 @@ def observe(subject: Subject, timeout: float = 120.0) -> tuple[list[dict[str, An
         try:
             done = _python(["-m", __spec__.name, asked], variables, timeout)
         except subprocess.TimeoutExpired:
-            return [], [], f"the CPU target took longer than {timeout:.0f} s"
+            return {
+                "unobserved": f"Neither bank conflicts nor findings of the sanitizer: the CPU target took longer than {timeout:.0f} s."
+            }
         read = [json.loads(file.read_text()) if file.exists() else [] for file in (banks, findings)]
         last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
-        why = f"the CPU target: {last[0].strip()}" if done.returncode and last else ""
-        return read[0], read[1], why
+        why = f"On the CPU target the program ended with {last[0].strip()}" if done.returncode and last else ""
+        return {"accesses": read[0], "findings": read[1], "unobserved": why}
 
 
 def _python(words: list[str], variables: dict[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
@@ -206,8 +214,16 @@ def _run(subject: Subject) -> Any:
     case = cases.load(subject.case)
     problem = case.changed(case.problem(subject.problem.get("number", 0)), subject.problem.get("set", {}))
     config = None if subject.config is None else _config(case, problem, subject.config)
+    if os.environ.get("KILN_TARGET") == "cpu":
+        from . import checking
+
+        problem = checking.describe(case.where, dict(problem), _FEW_ELEMENTS)["problem"]
     case.kernel(*case.inputs(problem), config=config, problem=problem)
     return config
+
+
+_FEW_ELEMENTS = 1 << 16
+"""Of the inputs of a Case where it runs on the CPU target, under the sanitizer: what is found at a line is found in few blocks, too."""
 
 
 def _config(case: Any, problem: Any, text: str) -> Any:
