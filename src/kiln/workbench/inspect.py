@@ -13,13 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from . import run
+from . import command, run
 
 _WITH_VALUE = ("--html", "--json", "--arch", "--config", "--problem", "--set", "--timeout")
 _USAGE = """kiln inspect [--html PAGE] [--outline] [--resources] [--arch ARCH] (PROGRAM.py | -m MODULE | CASE) [ARGS ...]
        kiln inspect --bank-conflicts [--json FILE] (PROGRAM.py | -m MODULE | -) [ARGS ...]"""
 
 
+@command.report_errors
 def main(argv: Sequence[str]) -> int:
     """The verb."""
     parser = _parser()
@@ -50,27 +51,33 @@ def _look(args: argparse.Namespace, program: list[str], parser: argparse.Argumen
     from . import inspect_program
     from .inspect_program import Subject
 
-    is_case = names_case(program[0]) and len(program) == 1
+    is_case = program[0] != "-m" and names_case(program[0])
     if not is_case and (args.config or args.problem or args.set):
         parser.error(f"--config, --problem and --set are for Cases, and {program[0]} is none: it has no kernel_fn and get_inputs, and no KernelPlan")  # fmt: skip
     if not is_case and program[0] != "-m" and not os.path.exists(program[0]):
         parser.error(f"there is no file {program[0]}")
-    problem = {"number": args.problem, "set": dict(_pair(text, parser) for text in args.set)}
+    given = [f"--set={one}" for one in args.set] + (program[1:] if is_case else [])
+    problem = {"number": args.problem, "set": command.parse(_fields(), given).fields}
     subjects = [
         Subject(case=program[0], problem=problem, config=config) if is_case else Subject(program=program)
         for config in (args.config or [None])
     ]
     watched = bool(args.html) and not args.no_run
     names = f"{subjects[0].name} for {args.arch}" if args.arch else subjects[0].name
-    _say(f"compiling {names}; nothing is launched" + (", and running it on the CPU target" if watched else ""), args)
-    with ThreadPoolExecutor(2) as pool:
+    what = f"compiling {names} (nothing is launched)" + (", running it on the CPU target" if watched else "")
+    with ThreadPoolExecutor(2) as pool, command.progress(len(subjects) * (1 + watched), what, args.quiet) as advance:
         compiling = [pool.submit(inspect_program.keep, one, args.arch, bool(args.html)) for one in subjects]
         observing = [pool.submit(inspect_program.observe, one, args.timeout) for one in subjects] if watched else []
+        for one in (*compiling, *observing):
+            one.add_done_callback(lambda _: advance())
         runs = [one.result() for one in compiling]
         for kept, seen in zip(runs, observing):
             for name, value in seen.result().items():
                 setattr(kept, name, value)
     for kept in runs:
+        if kept.failure.startswith("ContractError: "):
+            print(kept.failure.removeprefix("ContractError: "), file=sys.stderr)
+            return command.EXIT.BAD_USE
         if not kept.compiled:
             print(f"kiln inspect: no kernel was compiled{f': {kept.failure}' if kept.failure else ''}", file=sys.stderr)
             return 1
@@ -132,14 +139,11 @@ def names_case(where: str) -> bool:
     return bool(plans) or {"kernel_fn", "get_inputs"} <= names
 
 
-def _pair(text: str, parser: argparse.ArgumentParser) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        parser.error(f"--set {text}: write --set NAME=VALUE")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
+def _fields() -> argparse.ArgumentParser:
+    """For words behind a Case: fields of its problem."""
+    parser = argparse.ArgumentParser(prog="kiln inspect", add_help=False, allow_abbrev=False)
+    parser.add_argument("--set", action="append", default=[])
+    return parser
 
 
 def _say(text: str, args: argparse.Namespace) -> None:
@@ -183,9 +187,9 @@ def _parser() -> argparse.ArgumentParser:
         help="run on the CPU target and count bank conflicts of shared memory, for each line that accesses it",
     )
     parser.add_argument("--arch", default="", help="the architecture to compile for, such as sm_90a; default: that of the GPU, else sm_90a")  # fmt: skip
-    parser.add_argument("--config", action="append", metavar="N|JSON", help="the config of a Case; given twice, a page compares the two")  # fmt: skip
+    parser.add_argument("--config", action="append", metavar="N|JSON|tuned", help="the config of a Case; given twice, a page compares the two")  # fmt: skip
     parser.add_argument("--problem", type=int, default=0, metavar="N", help="the problem of a Case, by number")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another value for a field of the problem")  # fmt: skip
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another value for a field of the problem; also as --NAME VALUE behind the Case")  # fmt: skip
     parser.add_argument("--no-run", action="store_true", help="do not run the program on the CPU target for bank conflicts and findings of the sanitizer")  # fmt: skip
     parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds that run may take (120)")
     parser.add_argument("--json", metavar="FILE", help="write what the page is made of, or the counts of --bank-conflicts, as JSON")  # fmt: skip

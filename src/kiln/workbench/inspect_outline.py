@@ -18,6 +18,7 @@ from typing import Any
 from . import inspect_lines
 from .inspect_lines import Place
 from .inspect_program import Compiled, Kept
+from .report_model import words
 
 
 @dataclasses.dataclass
@@ -292,7 +293,7 @@ def _row(kernel: dict[str, Any], arch: str, config: Any) -> tuple[str, ...]:
     known = "registers" in kernel
     share = f"{100 * kernel['warps'] / kernel['most_warps']:.0f} %" if kernel.get("most_warps") else "?"
     return (
-        kernel["name"], "" if config is None else str(config), arch, str(kernel["registers"]) if known else "no ptxas",
+        kernel["name"], words(config), arch, str(kernel["registers"]) if known else "no ptxas",
         str(kernel["spill_stores"] + kernel["spill_loads"]) if known else "?", str(kernel["stack"]) if known else "?",
         str(kernel.get("smem", 0) + kernel.get("dynamic", 0)), str(threads or "?"), str(kernel.get("blocks", "?")), share,
         kernel.get("limiter", "?"),

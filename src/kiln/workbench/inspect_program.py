@@ -33,7 +33,7 @@ class Subject:
     problem: dict[str, Any] = dataclasses.field(default_factory=dict)
     """`number`, and in `set` other values for fields."""
     config: str | None = None
-    """A number of the Case's configs, or JSON."""
+    """A number of the Case's configs, JSON, or `tuned`."""
 
     @property
     def name(self) -> str:
@@ -227,16 +227,11 @@ _FEW_ELEMENTS = 1 << 16
 
 
 def _config(case: Any, problem: Any, text: str) -> Any:
-    listed = case.configs(problem)
-    try:
-        given = json.loads(text)
-    except ValueError:
-        given = None
-    if isinstance(given, dict):
-        return given
-    if not isinstance(given, int) or not 0 <= given < len(listed):
-        raise ValueError(f"--config {text}: a number below {len(listed)}, or JSON such as {json.dumps(listed[0].config) if listed else '{...}'}")  # fmt: skip
-    return listed[given].config
+    import argparse
+
+    from . import command
+
+    return command.config(argparse.Namespace(config=text), case, problem)
 
 
 def main(argv: Sequence[str]) -> None:

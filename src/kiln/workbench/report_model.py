@@ -19,6 +19,7 @@ from typing import Any
 
 from ..hardware import devices
 from ..measure.measurement import FLAGS
+from . import choosing
 from .records import STATUSES, Record
 
 
@@ -144,14 +145,15 @@ def _tuning(records: list[Record]) -> list[dict[str, Any]]:
     """Of each problem and GPU all that was tried; a config counts by the last that was said of it."""
     groups: dict[str, list[Record]] = collections.defaultdict(list)
     for record in records:
-        if record.config is not None:
-            groups[json.dumps([record.problem, record.env.get("gpu")], sort_keys=True)].append(record)
+        groups[json.dumps([record.problem, record.env.get("gpu")], sort_keys=True)].append(record)
     return [_history(found) for found in groups.values()]
 
 
 def _history(records: list[Record]) -> dict[str, Any]:
     tried: dict[str, dict[str, Any]] = {}
     for record in records:
+        if record.config is None:  # a comparison of several
+            continue
         key = json.dumps(record.config, sort_keys=True)
         before = tried.pop(key, {})
         tried[key] = {
@@ -166,8 +168,11 @@ def _history(records: list[Record]) -> dict[str, Any]:
             best = row["us"][1]
         row["best"] = best
     counts = collections.Counter(row["status"] for row in rows)
-    gpu = records[-1].env.get("gpu")
-    return {"problem": records[0].problem, "gpu": gpu, "rows": rows, "counts": dict(counts), "best": best}
+    decision = choosing.decide(records)
+    return {
+        "problem": records[0].problem, "gpu": records[-1].env.get("gpu"), "rows": rows, "counts": dict(counts), "best": best,
+        "chosen": decision.config if decision else None, "why": decision.why if decision else "",
+    }  # fmt: skip
 
 
 def _failures(records: list[Record]) -> list[dict[str, Any]]:

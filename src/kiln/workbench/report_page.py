@@ -148,11 +148,13 @@ def _tuned(tuning: dict[str, Any]) -> str:
     for row in [*good[:20], *rest[:40]]:
         slower = f"{row['us'][1] / tuning['best']:.2f}x" if row["us"] and tuning["best"] else ""
         why = _e((row["error"] or "").splitlines()[0]) if row["error"] else ""
-        rows.append([_e(words(row["config"])), _status(row["status"]), f'<span class="why">{why}</span>', _interval(row["us"]), slower, _number(row["predicted"])])  # fmt: skip
+        star = '<span class="chosen" title="chosen">★</span> ' if row["config"] == tuning["chosen"] else ""
+        rows.append([star + _e(words(row["config"])), _status(row["status"]), f'<span class="why">{why}</span>', _interval(row["us"]), slower, _number(row["predicted"])])  # fmt: skip
     more = len(good) + len(rest) - len(rows)
     title = f"Configs of {words(tuning['problem'])}" + (f" (and {more} more)" if more else "")
     inside = _table(["config", "status", "why", "us", "of the best", "predicted us"], rows, "", 3)
-    return f"<details><summary>{_e(title)}</summary>{inside}</details>"
+    why = f"<p>★ {_e(words(tuning['chosen']))}: {_e(tuning['why'])}</p>" if tuning["chosen"] else ""
+    return f"<details><summary>{_e(title)}</summary>{why}{inside}</details>"
 
 
 def _failures(case: dict[str, Any]) -> str:
@@ -266,6 +268,11 @@ def history(tuning: dict[str, Any]) -> dict[str, Any]:
             "error_y": {"type": "data", "symmetric": False, "array": [r["us"][2] - r["us"][1] for _, r in timed], "arrayminus": [r["us"][1] - r["us"][0] for _, r in timed], "thickness": 1, "width": 2, "color": _HUES[1]},
             "marker": {"size": 8, "color": _HUES[1]}, "text": [words(row["config"]) for _, row in timed],
             "hovertemplate": "%{text}<br>%{y:.4g} us<extra></extra>",
+        })  # fmt: skip
+        chosen = [(n, row) for n, row in timed if row["config"] == tuning["chosen"]]
+        traces.append({
+            "type": "scatter", "mode": "markers", "name": "chosen", "x": [n for n, _ in chosen], "y": [row["us"][1] for _, row in chosen],
+            "marker": {"size": 17, "symbol": "star", "color": _HUES[4], "line": {"width": 1, "color": "#fff"}}, "hovertemplate": f"{html.escape(words(tuning['chosen']))}<extra>chosen</extra>",
         })  # fmt: skip
         bests = [(n, row["best"]) for n, row in enumerate(rows, 1) if row["best"]]
         traces.append({"type": "scatter", "mode": "lines", "name": "best so far", "x": [n for n, _ in bests], "y": [y for _, y in bests], "line": {"shape": "hv", "color": _HUES[0], "width": 2.5}, "hoverinfo": "skip"})  # fmt: skip

@@ -447,7 +447,9 @@ async function start() {
   model.units.forEach(prepare);
   $("unit").innerHTML = model.units.map((one, n) => `<option value="${n}">${escaped(one.name)}${one.config ? ` ${escaped(one.config)}` : ""}</option>`).join("");
   $("unit-label").hidden = model.units.length < 2;
-  $("notes").innerHTML = model.notes.map((note) => `<p>${escaped(note)}</p>`).join("");
+  $("notes").hidden = !model.notes.length;
+  $("notes").firstElementChild.textContent = model.notes.length === 1 ? "1 note" : `${model.notes.length} notes`;
+  $("notes").lastElementChild.innerHTML = model.notes.map((note) => `<p>${escaped(note)}</p>`).join("");
   $("unit").onchange = () => showUnit(+$("unit").value, null);
   $("other").onchange = () => showUnit(+$("unit").value, $("other").value === "" ? null : +$("other").value);
   $("query").oninput = search;
