@@ -230,9 +230,9 @@ def _copies(by_name: dict[str, list[Operation]]) -> Iterable[tuple[Place | None,
         yield op.place, "TMA load, multicast" if op.attributes.get("multicast") == "true" else "TMA load"
     for op in by_name["tma_store"]:
         yield op.place, f"TMA store{', ' + op.attributes['reduction'] if 'reduction' in op.attributes else ''}"
-    for name, words in (("bulk_load", "bulk load"), ("bulk_store", "bulk store"), ("bulk_send", "bulk copy to another block")):  # fmt: skip
+    for name, text in (("bulk_load", "bulk load"), ("bulk_store", "bulk store"), ("bulk_send", "bulk copy to another block")):  # fmt: skip
         for op in by_name[name]:
-            yield op.place, words
+            yield op.place, text
     for op in by_name["cp_async"]:
         yield op.place, f"cp.async of {op.attributes.get('size')} bytes"
     for name in ("ldmatrix", "stmatrix"):
