@@ -7,9 +7,10 @@
 docs/workbench.md goes through it.
 """
 
-import cutlass
-import cutlass.cute as cute
 import torch
+
+import cutlass
+from cutlass import cute
 
 # --- the kernel ------------------------------------------------------------------------------------------------------
 

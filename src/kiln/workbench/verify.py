@@ -103,9 +103,9 @@ def _shown(output: Mapping[str, Any], result: Result) -> list[str]:
     lines += [f"look: {text}" for text in output["look"]]
     worst = [element(each) for each in output["worst"] if each != output["first"]][:3]
     lines += [f"worst at {text}" for text in worst]
-    if result.bound:
+    if result.bound and result.error > result.bound:
         lines.append(f"error {result.error:.3g}, allowed {result.bound:.3g}: {result.how}")
-    elif result.how:
+    elif result.how and not result.bound:
         lines.append(f"allowed: {result.how}")
     return lines
 
