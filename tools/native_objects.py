@@ -13,10 +13,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-import llvmlite.binding as llvm
-
 import kiln.calls
 import kiln.targets
+from kiln.llvm import binding as llvm
 from kiln.native import Library
 from kiln.targets.host import jit, native_objects
 
@@ -38,10 +37,10 @@ def main() -> int:
     missing = 0
     for name, library in sorted(libraries().items()):
         for architecture in filter(None, architectures):
-            if native_objects.kept(library, architecture) is None:
+            if native_objects.kept(name, architecture) is None:
                 data = jit.native_object(library, jit.common_processor(architecture))
                 native_objects.keep(library, architecture, data)
-                missing += native_objects.kept(library, architecture) is None
+                missing += native_objects.kept(name, architecture) is None
                 print(f"{name} for {architecture}: {len(data)} bytes", flush=True)
     if missing:
         print(f"{native_objects.FOLDER} cannot be written", file=sys.stderr)

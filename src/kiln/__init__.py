@@ -25,26 +25,29 @@ from typing import Any
 
 __version__ = "0.1.0.dev0"
 
-from . import _alias, base_dsl, bridges, hardware, lazy, targets
-from .base_dsl.arguments import register_jit_arg_adapter
-from .base_dsl.diagnostics import (
-    CompilerDiagnosticError,
-    DSLBaseError,
-    DSLCudaRuntimeError,
-    DSLNotImplemented,
-    DSLOptimizationWarning,
-    DSLRuntimeError,
-    DSLSyntaxError,
-    DSLUserCodeError,
-    DSLUserCodeTypeError,
-    DSLWarning,
-)
-from .base_dsl.operators import all_, and_, any_, max, min, not_, or_, select_
-from .base_dsl.ranges import Range as range
-from .base_dsl.ranges import const_expr, dynamic_expr, range_constexpr, range_dynamic
-from .base_dsl.target import target
-from .base_dsl.typing import *
-from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_values
+from .collection import no_collection
+
+with no_collection:
+    from . import _alias, base_dsl, bridges, hardware, lazy, targets
+    from .base_dsl.arguments import register_jit_arg_adapter
+    from .base_dsl.diagnostics import (
+        CompilerDiagnosticError,
+        DSLBaseError,
+        DSLCudaRuntimeError,
+        DSLNotImplemented,
+        DSLOptimizationWarning,
+        DSLRuntimeError,
+        DSLSyntaxError,
+        DSLUserCodeError,
+        DSLUserCodeTypeError,
+        DSLWarning,
+    )
+    from .base_dsl.operators import all_, and_, any_, max, min, not_, or_, select_
+    from .base_dsl.ranges import Range as range
+    from .base_dsl.ranges import const_expr, dynamic_expr, range_constexpr, range_dynamic
+    from .base_dsl.target import target
+    from .base_dsl.typing import *
+    from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_values
 
 base_dsl.dsl.default_language = lambda: importlib.import_module(f"{__name__}.cute.program.dsl").DSL
 hardware.measuring_kernels = lambda: importlib.import_module(f"{__name__}.cute.measuring")

@@ -7,69 +7,55 @@ the upstream bindings can be swapped in by changing `PACKAGE`. Importing this mo
 
 from __future__ import annotations
 
-import builtins
 import functools
 import importlib
-import importlib.machinery
-import importlib.util
 import sys
 import types
 from collections.abc import Iterable
 from typing import Any
 
-from . import forks, thread_stack
+from . import deferred, forks, thread_stack
 
 PACKAGE = "torch_mlir"
 """The importable package of the bindings."""
 
 
-class _Numpy:
-    """numpy, imported when a name in it is first used."""
+class _Logging:
+    """`logging` whose loggers leave debugging aside, and import it for more."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @classmethod
+    def getLogger(cls, name: str) -> _Logging:
+        return cls(name)
+
+    def debug(self, *_: object) -> None: ...
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module("numpy"), name)
-
-
-class _WithoutNumpy(importlib.machinery.SourceFileLoader):
-    """Loads `ir`, which imports numpy for builders of four kinds of attributes (60 ms), and gets it when one is used."""
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        def import_(name: str, *rest: Any) -> Any:
-            return _Numpy() if name == "numpy" else __import__(name, *rest)
-
-        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": import_}
-        super().exec_module(module)
-
-    @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        """As a finder: of that module alone."""
-        if name != f"{PACKAGE}.ir":
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is not None and type(spec.loader) is importlib.machinery.SourceFileLoader:
-            spec.loader = _WithoutNumpy(spec.loader.name, spec.loader.path)
-        return spec
+        return getattr(importlib.import_module("logging").getLogger(self._name), name)
 
 
 thread_stack.check()
-if "numpy" not in sys.modules:
-    sys.meta_path.insert(0, _WithoutNumpy)
-try:
+# `ir` imports numpy for builders of four kinds of attributes (60 ms); what loads the libraries, `logging` for words that nobody
+# asks for (5 ms).
+with (
+    deferred.importing(f"{PACKAGE}.ir", {} if "numpy" in sys.modules else {"numpy": deferred.Used("numpy")}),
+    deferred.importing(f"{PACKAGE}._mlir_libs", {} if "logging" in sys.modules else {"logging": _Logging}),
+):
     from torch_mlir import ir, passmanager, rewrite
-    from torch_mlir.dialects import ext
-finally:
-    if _WithoutNumpy in sys.meta_path:
-        sys.meta_path.remove(_WithoutNumpy)
+bindings: Any = importlib.import_module(f"{PACKAGE}._mlir_libs._mlir")
 
 __all__ = [
     "PACKAGE",
     "context",
     "dialect_module",
-    "ext",
     "find",
     "ir",
+    "load_irdl",
     "only_has",
     "passmanager",
+    "register_type",
     "require_dialect",
     "rewrite",
 ]
@@ -77,50 +63,10 @@ __all__ = [
 _lock = forks.lock()
 
 
-class _Deferred(types.ModuleType):
-    """A generated dialect module that runs when a name in it is first used.
-
-    The bindings import the module of every operation they meet, to look for its class; those of `llvm` and `nvvm` take
-    50 and 30 ms. Without its class an operation is a plain `OpView`.
-    """
-
-    def _run(self) -> None:
-        spec = self.__spec__
-        with _deferred_lock:  # other threads wait until all names are there; the module itself may look at them before
-            if spec is not None and spec.loader is not None and "_begun" not in self.__dict__:
-                self.__dict__["_begun"] = True
-                spec.loader.exec_module(self)
-
-    def __getattr__(self, name: str) -> object:
-        self._run()
-        if name not in self.__dict__:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return self.__dict__[name]
-
-    def __dir__(self) -> list[str]:
-        self._run()
-        return list(self.__dict__)
-
-
-_deferred_lock = forks.rlock()
-
-
-def _defer(dialect: str) -> None:
-    name = f"{PACKAGE}.dialects.{dialect}"
-    spec = importlib.util.find_spec(name)
-    if name not in sys.modules and spec is not None:
-        module = _Deferred(name)
-        module.__spec__ = spec
-        module.__file__ = spec.origin
-        module.__package__ = spec.parent
-        module.__loader__ = spec.loader
-        if spec.submodule_search_locations is not None:
-            module.__path__ = spec.submodule_search_locations
-        sys.modules[name] = module
-
-
-for _dialect in ("arith", "cf", "gpu", "llvm", "math", "memref", "nvvm", "scf", "ub", "vector"):
-    _defer(_dialect)
+# The bindings import the module of every operation they meet, to look for its class; those of `llvm` and `nvvm` take 50 and
+# 30 ms. Without its class an operation is a plain `OpView`.
+for _dialect in ("arith", "builtin", "cf", "func", "gpu", "llvm", "math", "memref", "nvvm", "scf", "ub", "vector"):
+    deferred.defer(f"{PACKAGE}.dialects.{_dialect}")
 
 
 def _take_values_of_the_language() -> None:
@@ -159,15 +105,39 @@ _take_values_of_the_language()
 def context() -> ir.Context:
     """The process-wide context. The bindings hold the GIL throughout, so threads may share it.
 
-    Its own multithreading is off: passes call back into Python, and worker threads would deadlock on the GIL.
+    Its own multithreading is off: passes call back into Python, and worker threads would deadlock on the GIL. It knows the
+    dialects that Kiln makes operations of; others come with what parses them, with passes that make them, and with their
+    module of the bindings (all of them take 15 ms).
     """
-    made = ir.Context()
+    made = ir.Context(load_on_create_dialects=[])
     made.enable_multithreading(False)
+    for dialect in (*_DIALECTS, *_imported):
+        made.get_dialect_descriptor(dialect)
     return made
 
 
-def require_dialect(dialect: type[ext.Dialect]) -> None:
-    """Make a Python-defined dialect known to the context. Cheap when it already is; safe from several threads."""
+_DIALECTS = ("arith", "cf", "func", "gpu", "irdl", "llvm", "math", "memref", "nvvm", "scf", "ub", "vector")
+_imported: list[str] = []
+
+
+def _load_with_modules() -> None:
+    """Let the context know a dialect once its module of the bindings is imported."""
+    register = bindings.register_dialect
+
+    def registering(dialect: Any) -> Any:
+        _imported.append(dialect.DIALECT_NAMESPACE)
+        if context.cache_info().currsize:
+            context().get_dialect_descriptor(dialect.DIALECT_NAMESPACE)
+        return register(dialect)
+
+    bindings.register_dialect = registering
+
+
+_load_with_modules()
+
+
+def require_dialect(dialect: type[Any]) -> None:
+    """Make a dialect defined in Python known to the context. Cheap when it already is; safe from several threads."""
     name: str = dialect.DIALECT_NAMESPACE
     with _lock:  # Dialect.load keeps state on the class while it works
         if context().is_dialect_loaded(name):
@@ -176,6 +146,16 @@ def require_dialect(dialect: type[ext.Dialect]) -> None:
         sys.modules.setdefault(f"{PACKAGE}.dialects.{name}", types.ModuleType(f"{PACKAGE}.dialects.{name}"))
         with context():
             dialect.load()
+
+
+def load_irdl(text: str) -> None:
+    """Make the dialects known to the current context that a text of IRDL defines."""
+    importlib.import_module(f"{PACKAGE}._mlir_libs._mlirDialectsIRDL").load_dialects(ir.Module.parse(text))
+
+
+def register_type(name: str, kind: type[ir.DynamicType]) -> None:
+    """Let types of the current context that were defined in IRDL be of a Python class, wherever the bindings give them out."""
+    bindings.register_type_caster(ir.DynamicType.lookup_typeid(name), replace=True)(kind)
 
 
 def dialect_module(name: str) -> types.ModuleType:
@@ -218,6 +198,8 @@ def only_has(root: ir.Operation, dialects: Iterable[str], besides: Iterable[str]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "ext":  # dialects defined in Python, with constructors for their operations
+        return importlib.import_module(f"{PACKAGE}.dialects.ext")
     if name == "T":  # the bindings' shorthand for types
         return importlib.import_module(f"{PACKAGE}.extras.types")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -252,11 +252,11 @@ def test_trimming_removes_what_was_used_longest_ago(tmp_path):
     for number, name in enumerate(names):
         cache.store(name, cache.Entry({}, {"object": b"x" * 1000}), tmp_path)
         os.utime(cache._path(name, tmp_path), (number, number))
-    size = cache._path(names[0], tmp_path).stat().st_size
+    size = os.path.getsize(cache._path(names[0], tmp_path))
     assert cache.trim(tmp_path, 20 * size) == 0
     assert cache.load(names[0], tmp_path) is not None  # used now
     assert cache.trim(tmp_path, 5 * size) >= 5
-    left = [name for name in names if cache._path(name, tmp_path).exists()]
+    left = [name for name in names if os.path.exists(cache._path(name, tmp_path))]
     assert names[0] in left
     assert names[1] not in left
 
@@ -290,6 +290,23 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         cache.store("ab" + "0" * 62, cache.Entry({}, {}), tmp_path)
     assert not list(tmp_path.glob("*/*"))
+
+
+def test_the_hash_of_sources_is_kept_until_one_is_written(tmp_path, monkeypatch):
+    source = tmp_path / "kiln" / "targets" / "one.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("x = 1\n")
+    monkeypatch.setattr(cache, "_ROOT", str(tmp_path / "kiln"))
+    monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "0")
+    made, read = [], cache._read_sources
+    monkeypatch.setattr(cache, "_read_sources", lambda: made.append(read()) or made[-1])
+    assert cache.sources_hash.__wrapped__() == cache.sources_hash.__wrapped__() == made[0]
+    before = source.stat()
+    source.write_text("x = 2\n")
+    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))  # of the same size and time
+    assert cache.sources_hash.__wrapped__() == made[1] != made[0]
+    assert len(made) == 2
 
 
 def test_entries_keep_their_contents(tmp_path):
@@ -327,9 +344,9 @@ def test_the_verb(child, tmp_path):
     env = {"CUTE_DSL_CACHE_DIR": str(tmp_path / "cache"), "CUTE_DSL_DISABLE_FILE_CACHING": "0"}
     child(program_without_native_objects(tmp_path), **env)
     done = child("-m", "kiln", "cache", "info", **env)
-    assert "3 entries" in done.stdout  # the program's, the runtime's and that of native calls
+    assert "4 entries" in done.stdout  # the program's, the runtime's, that of native calls, and the hash of the sources
     assert str(tmp_path / "cache") in done.stdout
-    assert "removed 3 entries" in child("-m", "kiln", "cache", "clear", **env).stdout
+    assert "removed 4 entries" in child("-m", "kiln", "cache", "clear", **env).stdout
     assert "0 entries" in child("-m", "kiln", "cache", "info", **env).stdout
     assert child("-m", "kiln", "cache", "burn", **env).returncode == 2
     (tmp_path / "cache").chmod(0o777)

@@ -4,7 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-HEAVY = ("torch_mlir", "numpy", "ml_dtypes", "llvmlite", "torch", "jax", "cuda", "tvm_ffi", "rich", "tempfile")
+HEAVY = (
+    "torch_mlir",
+    "numpy",
+    "ml_dtypes",
+    "llvmlite",
+    "torch",
+    "jax",
+    "cuda",
+    "tvm_ffi",
+    "rich",
+    "tempfile",
+    "pathlib",
+    "json",
+)
+NOT_TO_LOAD = (
+    "numpy", "logging", "tempfile", "pathlib", "shutil", "importlib.resources", "typing_extensions", "llvmlite.ir",
+    "torch_mlir.dialects.ext", "torch_mlir.dialects.irdl",
+    "kiln.dialects.nvgpu", "kiln.targets.lowering.builder", "kiln.targets.host.lower", "kiln.targets.cpu.lower",
+    "kiln.targets.cpu.runtime.stuck", "kiln.targets.cpu.runtime.threads", "kiln.targets.cpu.runtime.tensor_core",
+    "kiln.targets.host.signal_handler", "kiln.calls.caller.plans",
+)  # fmt: skip
+"""What a process that finds its kernel in the disk cache has no use for."""
 
 
 @pytest.mark.parametrize(
@@ -44,7 +65,7 @@ def f(n):
         total += i // 3
     return total
 assert f(10) == 12
-assert "numpy" not in sys.modules, "loaded"
+assert not any(name in sys.modules for name in ("numpy", "torch_mlir.dialects.ext", "llvmlite.ir")), "loaded"
 from kiln.mlir import context, ir
 with context():
     assert "array<" not in str(ir.AttrBuilder.get("F64ElementsAttr")([1.5, 2.5], context=context()))
@@ -60,3 +81,43 @@ assert callable(arith.addi) and callable(vector.load) and callable(gpu.thread_id
     done = child(file, KILN_TARGET="cpu")
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []
+
+
+def test_a_kernel_in_the_disk_cache_loads_nothing_that_compiles(child, tmp_path):
+    program = f"""
+import sys
+import kiln.cute as cute
+from kiln import Int32
+@cute.kernel
+def kernel(n: Int32):
+    cute.arch.thread_idx()
+@cute.jit
+def f(n: Int32):
+    kernel(n).launch(grid=1, block=32)
+f(1)
+print(*(name for name in {NOT_TO_LOAD} if name in sys.modules))
+"""
+    file = tmp_path / "program.py"
+    file.write_text(program)
+    settings = {
+        "KILN_TARGET": "cpu",
+        "CUTE_DSL_CACHE_DIR": str(tmp_path / "cache"),
+        "CUTE_DSL_DISABLE_FILE_CACHING": "0",
+    }
+    for _ in range(2):
+        done = child(file, **settings)
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+
+
+def test_a_dialect_that_is_imported_is_known(child):
+    """The context begins with those that Kiln uses; others come with their modules, before and after it was made."""
+    program = """
+from cutlass._mlir.dialects import affine
+from kiln.mlir import context
+assert context().is_dialect_loaded("affine") and not context().is_dialect_loaded("tensor")
+from cutlass._mlir.dialects import tensor
+assert context().is_dialect_loaded("tensor")
+"""
+    done = child("-c", program)
+    assert done.returncode == 0, done.stderr

@@ -18,10 +18,8 @@ import json
 import os
 import stat
 import struct
-import tempfile
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 try:
     from _blake2 import blake2b  # what `hashlib` has, without OpenSSL (4 ms)
@@ -55,8 +53,7 @@ _TRIM_EVERY = 64
 _stores = 0
 
 
-@dataclasses.dataclass
-class Entry:
+class Entry(NamedTuple):
     """What is stored of an executable: facts that JSON can hold, and pieces of binary data."""
 
     facts: dict[str, Any]
@@ -154,11 +151,27 @@ def _sources() -> Iterator[str]:
 
 @functools.lru_cache(maxsize=1)
 def sources_hash() -> str:
-    """A hash of these sources."""
+    """A hash of these sources. Reading them all is a good part of loading from the cache, so it is kept there for files that
+    nobody has touched since: the time of their last change is the system's own."""
+    folder = None if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") else directory()
+    if folder is None:
+        return _read_sources()
+    seen = ((path, os.stat(path)) for path in _sources())
+    facts = [(path, found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns) for path, found in seen]
+    name = blake2b(_MAGIC + repr(facts).encode(), digest_size=32).hexdigest()
+    kept = load(name, folder)
+    if kept is not None and "sources" in kept.data:
+        return kept.data["sources"].hex()
+    read = _read_sources()
+    store(name, Entry({}, {"sources": bytes.fromhex(read)}), folder)
+    return read
+
+
+def _read_sources() -> str:
     digest = blake2b()
     for path in _sources():
         digest.update(f"{path[len(_ROOT) :]}\0".encode())
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a good part of loading from the cache: no more than this
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             while data := os.read(file, 1 << 20):
                 digest.update(data)
@@ -224,8 +237,9 @@ def clone_module(module: ir.Module) -> ir.Module:
 
 
 def encode_site(site: Any) -> dict[str, Any]:
-    """A dataclass with source spans (`span`, `calls`) as JSON can hold it."""
-    return dataclasses.asdict(site)
+    """A named tuple with source spans (`span`, `calls`) as JSON can hold it."""
+    span = None if site.span is None else dataclasses.asdict(site.span)
+    return {**site._asdict(), "span": span, "calls": [dataclasses.asdict(call) for call in site.calls]}
 
 
 def decode_site(kind: type, facts: dict[str, Any]) -> Any:
@@ -239,15 +253,18 @@ def decode_site(kind: type, facts: dict[str, Any]) -> Any:
 # --- the directory ---------------------------------------------------------------------------------------------------
 
 
-def _path(name: str, folder: Path) -> Path:
-    return folder / name[:2] / (name + _SUFFIX)
+# Paths are texts here and in `cache_folder`: importing `pathlib` and `tempfile` would be a good part of loading from the cache.
 
 
-def load(name: str, folder: Path) -> Entry | None:
+def _path(name: str, folder: str) -> str:
+    return os.path.join(folder, name[:2], name + _SUFFIX)
+
+
+def load(name: str, folder: str) -> Entry | None:
     """The entry of a name, or None; one that is damaged or not this user's is removed."""
     path = _path(name, folder)
     try:
-        if not is_ours(os.lstat(path.parent)):
+        if not is_ours(os.lstat(os.path.dirname(path))):
             return None
         # a pipe must not keep this waiting
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -265,20 +282,23 @@ def load(name: str, folder: Path) -> Entry | None:
         return None
     logger().warning("cache entry %s %s: it is removed", path, "is damaged" if ours else "may be another user's")
     with contextlib.suppress(OSError):
-        path.unlink()
+        os.unlink(path)
     return None
 
 
-def store(name: str, entry: Entry, folder: Path) -> None:
+def store(name: str, entry: Entry, folder: str) -> None:
     """Write an entry; a disk that is full or read-only is no error."""
     global _stores
     path = _path(name, folder)
+    parent = os.path.dirname(path)
     try:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        if not is_ours(os.lstat(path.parent)):
-            say_once(f"nothing is cached in {path.parent}: others can write there")
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(parent, 0o700)
+        if not is_ours(os.lstat(parent)):
+            say_once(f"nothing is cached in {parent}: others can write there")
             return
-        handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)  # mode 0600
+        temporary = os.path.join(parent, f"{_TEMPORARY}{os.urandom(8).hex()}")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(_encode(name, entry))
@@ -328,19 +348,25 @@ def _decode(name: str, data: bytes) -> Entry | None:
     return Entry(facts, pieces) if at == len(body) and all(length >= 0 for _, length in sizes) else None
 
 
-def entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
     """The files of the cache, left-over temporary ones too. Whatever else is in the folder is somebody's."""
-    for sub in folder.glob("[0-9a-f][0-9a-f]"):
-        with contextlib.suppress(OSError):
-            if not stat.S_ISDIR(sub.lstat().st_mode):
-                continue
-            for item in os.scandir(sub):
+    for sub in _items(folder):
+        if len(sub.name) == 2 and set(sub.name) <= set("0123456789abcdef") and sub.is_dir(follow_symlinks=False):
+            for item in _items(sub.path):
                 if item.name.endswith(_SUFFIX) or item.name.startswith(_TEMPORARY):
                     with contextlib.suppress(OSError):
-                        yield Path(item.path), item.stat(follow_symlinks=False)
+                        yield item.path, item.stat(follow_symlinks=False)
 
 
-def trim(folder: Path, limit: int = LIMIT) -> int:
+def _items(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
+
+
+def trim(folder: str, limit: int = LIMIT) -> int:
     """Remove temporary files that were left behind, and the entries used longest ago until the rest is within nine tenths
     of the limit; how many went."""
     found = sorted(entries(folder), key=lambda item: item[1].st_mtime)
@@ -349,21 +375,21 @@ def trim(folder: Path, limit: int = LIMIT) -> int:
     left_behind = time.time() - _WRITING
     removed = 0
     for path, status in found:
-        abandoned = path.name.startswith(_TEMPORARY) and status.st_mtime < left_behind
+        abandoned = os.path.basename(path).startswith(_TEMPORARY) and status.st_mtime < left_behind
         if total <= allowed and not abandoned:
             continue
         with contextlib.suppress(OSError):
-            path.unlink()
+            os.unlink(path)
             total -= status.st_size
             removed += 1
     return removed
 
 
-def clear(folder: Path) -> int:
+def clear(folder: str) -> int:
     """Remove every entry; how many there were."""
     count = 0
     for path, _ in list(entries(folder)):
         with contextlib.suppress(OSError):
-            path.unlink()
-            count += path.suffix == _SUFFIX
+            os.unlink(path)
+            count += path.endswith(_SUFFIX)
     return count

@@ -13,10 +13,7 @@ import contextlib
 import errno
 import functools
 import os
-import shutil
 import stat
-import tempfile
-from pathlib import Path
 
 from .. import forks
 from . import settings
@@ -25,15 +22,15 @@ from .log import logger
 _MOST_LINKS = 40
 _lock = forks.lock()
 _said: set[str] = set()
-_private: Path | None = None
+_private: str | None = None
 
 
-def directory() -> Path | None:
+def directory() -> str | None:
     """The cache's folder, made if need be; None where there can be none that is this user's alone."""
     name = settings.get("CUTE_DSL_CACHE_DIR")
     why = unusable(name)
     if why is None:
-        return Path(name)
+        return name
     found = _for_this_process()
     kept = f"in {found} until this process ends" if found else "in memory"
     say_once(
@@ -74,7 +71,7 @@ def unusable(name: str) -> str | None:
 def _walk(name: str) -> tuple[str, str | None]:
     """Go to a folder step by step, and make what is missing. Where it is, and who else could lead this somewhere else."""
     at = "/"
-    rest = list(reversed(Path(os.getcwd() if not os.path.isabs(name) else "/", name).parts))
+    rest = _parts(name if os.path.isabs(name) else os.path.join(os.getcwd(), name))
     links = 0
     while rest:
         part = rest.pop()
@@ -94,7 +91,7 @@ def _walk(name: str) -> tuple[str, str | None]:
             links += 1
             if links > _MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), at)
-            rest.extend(reversed(Path(os.readlink(at)).parts))
+            rest.extend(_parts(os.readlink(at)))
             at = parent
         elif not stat.S_ISDIR(found.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), at)
@@ -103,6 +100,12 @@ def _walk(name: str) -> tuple[str, str | None]:
             mode = stat.filemode(found.st_mode)
             return at, f"others can write to {at} ({mode}), and could put another directory in its place"
     return at, None
+
+
+def _parts(path: str) -> list[str]:
+    """The names on the way of a path, the last one first; that of an absolute one ends in "/"."""
+    names = [name for name in reversed(path.split("/")) if name not in ("", ".")]
+    return [*names, "/"] if path.startswith("/") else names
 
 
 def _others_may_write(found: os.stat_result) -> bool:
@@ -144,11 +147,13 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
-def _for_this_process() -> Path | None:
+def _for_this_process() -> str | None:
     """A folder with a name that nobody can foresee, removed when the process that made it ends."""
     global _private
+    import tempfile
+
     with _lock:
-        if _private is not None and _private.is_dir() and unusable(str(_private)) is None:
+        if _private is not None and os.path.isdir(_private) and unusable(_private) is None:
             return _private
         _private = None
         for base in _temporary_folders():
@@ -156,12 +161,14 @@ def _for_this_process() -> Path | None:
                 made = tempfile.mkdtemp(prefix="kiln-cache-", dir=base)  # mode 0700
                 atexit.register(_remove, made, os.getpid())
                 if unusable(made) is None:
-                    _private = Path(made)
+                    _private = made
                     break
         return _private
 
 
 def _temporary_folders() -> list[str]:
+    import tempfile
+
     found = [os.environ.get("XDG_RUNTIME_DIR", "")]
     with contextlib.suppress(OSError):  # no folder for temporary files
         found.append(tempfile.gettempdir())
@@ -169,5 +176,7 @@ def _temporary_folders() -> list[str]:
 
 
 def _remove(folder: str, process: int) -> None:
+    import shutil
+
     if os.getpid() == process:  # not a process forked since
         shutil.rmtree(folder, ignore_errors=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tempfile
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -199,6 +198,8 @@ class Compilation:
         if settings.is_set("CUTE_DSL_DUMP_DIR"):
             with contextlib.suppress(DSLRuntimeError):  # what was rejected is the error to tell
                 return self.write(suffix, data)
+        import tempfile
+
         return self.write(suffix, data, tempfile.mkdtemp(prefix="kiln-"))
 
     def write(self, suffix: str, data: str | bytes, directory: str = "") -> str:

@@ -7,7 +7,6 @@ and which decorators it offers; this module knows only builtin, func, arith and 
 from __future__ import annotations
 
 import contextlib
-import gc
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -49,40 +48,6 @@ def others_may_compile() -> Iterator[None]:
     finally:
         if held is not None:
             lock._acquire_restore(held)
-
-
-class _Collection:
-    """While entered, by any thread, Python does not look for cycles of garbage.
-
-    A trace makes a great many objects that stay for a while, and every search looks at those of the whole process: with
-    PyTorch loaded a tenth of the time of a compilation.
-    """
-
-    def __init__(self) -> None:
-        self._lock = forks.lock()
-        self._entered = forks.Count()
-        self._was_enabled = False
-        forks.in_child(self._forget_others)
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._entered.add(1)
-            if self._entered.value == 1:
-                self._was_enabled = gc.isenabled()
-                gc.disable()
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._entered.add(-1)
-            self._forget_others()
-
-    def _forget_others(self) -> None:
-        if not self._entered.value and self._was_enabled:
-            self._was_enabled = False
-            gc.enable()
-
-
-no_collection = _Collection()
 
 
 def default_language() -> Any:

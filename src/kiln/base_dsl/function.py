@@ -12,12 +12,13 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from .. import thread_stack
+from ..collection import no_collection
 from . import settings, stale
 from . import trace as tracing
 from .arguments import AMBIENT_STREAM, ONE_SYMBOL, Node, StaticNode, number_format, slot_struct
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLUserCodeValueError, error
-from .dsl import BaseDSL, Traced, compile_lock, no_collection, shorten_traceback
+from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
 from .numeric import host
 from .stale import checks_stale
 from .static_key import static_key

@@ -7,9 +7,8 @@ an error that names the variable, the value and what it takes.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .diagnostics import DSLRuntimeError
 
@@ -27,8 +26,7 @@ CODE_VARIABLES: list[bytes] = []
 """Settings that make other code of the same module."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """One environment variable. `parse` turns its text into a value or raises ValueError; `takes` says what it takes."""
 
     name: str

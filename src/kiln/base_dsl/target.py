@@ -12,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from .. import forks
+from ..collection import no_collection
 from . import guards, sanitizing, settings
 from .diagnostics import DSLRuntimeError
 from .guards import NOTHING, Guard
@@ -212,7 +213,8 @@ def get_target(name: str | None = None) -> Target:
     with _lock:
         found = _loaded.get(name)
         if found is None:
-            found = _loaded[name] = _load(name)
+            with no_collection:
+                found = _loaded[name] = _load(name)
         return found
 
 

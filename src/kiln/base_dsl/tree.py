@@ -12,12 +12,11 @@ Three walks use the same rules:
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import typing as T
 
@@ -331,8 +330,7 @@ def rebuild_tuple(like: tuple[Any, ...], items: list[Any]) -> Any:
     return type(like)(*items) if hasattr(like, "_fields") else tuple(items)
 
 
-@dataclasses.dataclass
-class Leaf:
+class Leaf(NamedTuple):
     """One value that is merged: its MLIR type, and how each side makes its value when its block is current."""
 
     type: ir.Type

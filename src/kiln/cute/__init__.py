@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from .. import lazy
-from ..base_dsl.typing import *
-from ..base_dsl.user_op import dsl_user_op
-from . import arch
-from .atoms.atom import *
-from .atoms.copying import *
-from .atoms.mma import *
-from .host.addresses import *
-from .layout import *
-from .layout import picture
-from .program.compiling import *
-from .program.compiling import compile
-from .program.dsl import DSL, CuteDSL
-from .program.fast_divmod import *
-from .tensor.assumptions import *
-from .tensor.pointer import *
-from .tensor.printing import printf
-from .tensor.structures import *
-from .tensor.tensor import *
-from .tensor.tensor_ssa import *
+from ..collection import no_collection
+
+with no_collection:
+    from .. import lazy
+    from ..base_dsl.typing import *
+    from ..base_dsl.user_op import dsl_user_op
+    from . import arch
+    from .atoms.atom import *
+    from .atoms.copying import *
+    from .atoms.mma import *
+    from .host.addresses import *
+    from .layout import *
+    from .layout import picture
+    from .program.compiling import *
+    from .program.compiling import compile
+    from .program.dsl import DSL, CuteDSL
+    from .program.fast_divmod import *
+    from .tensor.assumptions import *
+    from .tensor.pointer import *
+    from .tensor.printing import printf
+    from .tensor.structures import *
+    from .tensor.tensor import *
+    from .tensor.tensor_ssa import *
 
 
 def _picture(x: object) -> str | None:

@@ -9,17 +9,17 @@ A function beside the class builds the operation: through `Operation.create` (`t
 the constructors that the bindings generate. Nothing else makes operations of the dialects.
 """
 
-# No `from __future__ import annotations` here or in the dialects: the bindings read the fields' annotations as objects.
+from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..base_dsl import settings
 from ..base_dsl.compiler import report_at
 from ..base_dsl.diagnostics import CompilerDiagnosticError
-from ..mlir import context, ext, find, ir, require_dialect
+from ..mlir import context, find, ir, require_dialect
+from .declaration import Choice
 
 I1 = ir.IntegerType[1]
 I16 = ir.IntegerType[16]
@@ -40,25 +40,24 @@ class Pointer(ir.Type):
 
 def one_of(*values: str | int) -> Any:
     """The type of an attribute that is one of some texts or 32-bit numbers."""
-    base = ir.StringAttr if isinstance(values[0], str) else ir.IntegerAttr
-    return type("OneOf", (base,), {"choices": values})
+    return Choice(ir.StringAttr if isinstance(values[0], str) else ir.IntegerAttr, values)
 
 
-def choices(constraint: Any) -> "tuple[str | int, ...]":
+def choices(constraint: Any) -> tuple[str | int, ...]:
     """The values that `one_of` was given; none for another type."""
-    return getattr(constraint, "choices", ())
+    return constraint.values if isinstance(constraint, Choice) else ()
 
 
 # --- building --------------------------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=4096, typed=True)  # typed: True is no 1
-def attributes(**given: "str | int | bool | None") -> "dict[str, ir.Attribute] | None":
+def attributes(**given: str | int | bool | None) -> dict[str, ir.Attribute] | None:
     """Texts, 32-bit numbers and truths as attributes; what is None is left out. Not to be changed."""
     return {name: _attribute(value) for name, value in given.items() if value is not None} or None
 
 
-def _attribute(value: "str | int | bool") -> ir.Attribute:
+def _attribute(value: str | int | bool) -> ir.Attribute:
     if isinstance(value, str):
         return ir.StringAttr.get(value, context())
     if isinstance(value, bool):
@@ -93,14 +92,13 @@ def number(op: ir.Operation, name: str) -> int:
     return op.attributes[name].value  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Rules:
+class _Rules(NamedTuple):
     """What is checked of a kind of operation beyond the types that MLIR checks."""
 
-    fields: "dict[str, tuple[str | int, ...]]"
+    fields: dict[str, tuple[str | int, ...]]
     """The attributes it has, and their choices."""
-    optional: "dict[str, tuple[str | int, ...]]"
-    chosen: "tuple[tuple[str, tuple[str | int, ...]], ...]"
+    optional: dict[str, tuple[str | int, ...]]
+    chosen: tuple[tuple[str, tuple[str | int, ...]], ...]
     """The fields that have choices."""
     check: Callable[[ir.Operation], str] | None
     often: bool
@@ -108,7 +106,7 @@ class _Rules:
 
 @functools.lru_cache(maxsize=256)
 def _rules(kind: Any) -> _Rules:
-    fields = {field.name: choices(field.constraint) for field in kind._fields if type(field) is ext.AttributeDef}
+    fields = {name: choices(constraint) for name, constraint in kind.attributes.items()}
     optional = {name: choices(constraint) for name, constraint in getattr(kind, "OPTIONAL", {}).items()}
     chosen = tuple((name, known) for name, known in fields.items() if known)
     return _Rules(fields, optional, chosen, getattr(kind, "check", None), hasattr(kind, "OFTEN"))
@@ -135,7 +133,7 @@ def _is_discardable(name: str) -> bool:
     return ("." in name and not name.startswith("cute.")) or name == "operandSegmentSizes"
 
 
-def _wrong_choice(name: str, attribute: Any, known: "tuple[str | int, ...]") -> str:
+def _wrong_choice(name: str, attribute: Any, known: tuple[str | int, ...]) -> str:
     if not known or attribute.value in known:
         return ""
     return f"has the {name} {attribute}: it is one of {', '.join(map(str, known))}"

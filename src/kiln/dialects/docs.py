@@ -26,20 +26,12 @@ compare the CPU target with it.
 
 
 def _signature(op: Any) -> str:
-    operands, attributes, results = [], [], []
-    for field in op._fields:
-        kind = type(field).__name__
-        if kind == "OperandDef":
-            operands.append(field.name + ("..." if field.variadicity.name == "variadic" else ""))
-        elif kind == "ResultDef":
-            results.append(field.name)
-        else:
-            attributes.append(_attribute(field.name, field.constraint))
+    attributes = [_attribute(name, constraint) for name, constraint in op.attributes.items()]
     attributes += [_attribute(f"{name}?", constraint) for name, constraint in getattr(op, "OPTIONAL", {}).items()]
-    text = f"{op.OPERATION_NAME}({', '.join(operands)})"
+    text = f"{op.OPERATION_NAME}({', '.join(op.operands)})"
     if attributes:
         text += f" {{{', '.join(attributes)}}}"
-    return text + (" -> " + ", ".join(results) if results else "")
+    return text + (" -> " + ", ".join(op.results) if op.results else "")
 
 
 def _attribute(name: str, constraint: Any) -> str:

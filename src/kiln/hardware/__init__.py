@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import bank_conflicts, options, settings
+from . import options, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,10 +5,9 @@ A new architecture is one row of `GENERATIONS`.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base_dsl.diagnostics import DSLRuntimeError
 
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT", "GENERATIONS", "Arch", "Architecture", "Generation", "generation_of", "of_capability", "refusal"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Generation:
+class Generation(NamedTuple):
     """GPUs of one compute capability; sizes in bytes."""
 
     major: int
@@ -207,7 +205,7 @@ def generation_of(name: str) -> Generation:
     if not older:
         first = GENERATIONS[0].number
         raise ValueError(f"{name} is older than sm_{first}, the first architecture Kiln knows")
-    return dataclasses.replace(older[-1], major=asked[0], minor=asked[1])
+    return older[-1]._replace(major=asked[0], minor=asked[1])
 
 
 def of_capability(major: int, minor: int) -> Architecture:

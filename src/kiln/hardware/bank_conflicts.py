@@ -15,10 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Report", "SharedAccess", "count", "report"]
 
-settings.register(
-    settings.Setting("KILN_BANK_CONFLICTS_REPORT", "a path, or `-`", "", "Where bank conflicts counted under `KILN_SANITIZE=banks` go when the process ends: a table on standard output for `-`, else a JSON file.", settings.report_path),
-)  # fmt: skip
-
 
 @dataclasses.dataclass(frozen=True)
 class SharedAccess:

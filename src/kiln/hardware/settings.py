@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base_dsl.settings import KEEPABLE, TRUTH, Setting, choice, path, register, truth
+from ..base_dsl.settings import KEEPABLE, TRUTH, Setting, choice, path, register, report_path, truth
 from .architectures import DEFAULT, Arch
 
 KEEPABLE += ["ptx", "cubin", "sass"]
@@ -14,4 +14,5 @@ register(
     Setting("CUTE_DSL_KEEP_SASS", TRUTH, False, "As `CUTE_DSL_KEEP=sass`.", truth),
     Setting("KILN_PTXAS", "a path", "", "The ptxas to call. Unset: that of the wheel `nvidia-cuda-nvcc`, of `CUDA_HOME`, or on `PATH`.", path),
     Setting("KILN_NVDISASM", "a path", "", "The nvdisasm to call. Unset: that of the wheel `nvidia-cuda-nvdisasm`, of `CUDA_HOME`, or on `PATH`.", path),
+    Setting("KILN_BANK_CONFLICTS_REPORT", "a path, or `-`", "", "Where bank conflicts counted under `KILN_SANITIZE=banks` go when the process ends: a table on standard output for `-`, else a JSON file.", report_path),
 )  # fmt: skip

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, Span, error, mark_program
-from ..base_dsl.dsl import no_collection, report
+from ..base_dsl.dsl import report
 from ..base_dsl.scf import ScfDSL
 from ..base_dsl.typing import NumericMeta
+from ..collection import no_collection
 from . import types
 from .pointers import Fn, Ptr, convert, ir_types, leaf, wrapped
 from .types import in_memory, name_of, resolved

@@ -6,9 +6,8 @@ A structure is a `ctypes.Structure`: native code and Python read and write the s
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.typing import Boolean, NumericMeta
@@ -34,8 +33,7 @@ else:
             return _ArrayOf(*of)
 
 
-@dataclasses.dataclass(frozen=True)
-class _ArrayOf:
+class _ArrayOf(NamedTuple):
     element: Any
     count: int
 

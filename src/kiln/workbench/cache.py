@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from kiln.base_dsl import cache, cache_folder, settings
 
@@ -21,13 +20,12 @@ def main(argv: Sequence[str]) -> int:
     if why is not None:
         print(f"there is no cache directory: {why}; CUTE_DSL_CACHE_DIR names one that you alone can write to")
         return 1
-    folder = Path(name)
     if action == "clear":
-        print(f"removed {cache.clear(folder)} entries from {folder}")
+        print(f"removed {cache.clear(name)} entries from {name}")
         return 0
-    found = list(cache.entries(folder))
+    found = list(cache.entries(name))
     size = sum(status.st_size for _, status in found)
-    print(f"{folder}: {len(found)} entries, {size / 2**20:.1f} MiB of at most {cache.LIMIT / 2**20:.0f} MiB")
+    print(f"{name}: {len(found)} entries, {size / 2**20:.1f} MiB of at most {cache.LIMIT / 2**20:.0f} MiB")
     if found:
         times = [status.st_mtime for _, status in found]
         print(f"used between {_date(min(times))} and {_date(max(times))}")

@@ -235,7 +235,7 @@ def _cache() -> Finding:
     if why is not None:
         remedy = "set CUTE_DSL_CACHE_DIR to a directory that you alone can write to"
         return Finding("cache", "compiled code", "missing", why, "every process compiles anew", remedy)
-    sizes = [status.st_size for _, status in cache.entries(Path(name))]
+    sizes = [status.st_size for _, status in cache.entries(name)]
     return Finding("cache", "compiled code", "ok", f"{len(sizes)} files, {sum(sizes) / 2**20:.1f} MiB, {name}")
 
 

@@ -101,19 +101,19 @@ def test_damaged_and_foreign_files_are_not_used(folder, monkeypatch):
     (path,) = folder.iterdir()
     whole = path.read_bytes()
     assert whole.startswith(b"the code")
-    assert native_objects.kept(sums, "any") == b"the code"
-    assert native_objects.kept(sums, "other") is None
+    assert native_objects.kept("sums", "any") == (b"the code", ("test_plus_three",))
+    assert native_objects.kept("sums", "other") is None
     for wrong in (b"", whole[:-1], whole[1:], b"tho" + whole[3:], whole + b" "):
         path.write_bytes(wrong)
-        assert native_objects.kept(sums, "any") is None
+        assert native_objects.kept("sums", "any") is None
     path.write_bytes(whole)
     for name in ("sums.other.o", "products.any.o"):
         path.with_name(name).write_bytes(whole)
-    assert native_objects.kept(sums, "other") is native_objects.kept(Library("products"), "any") is None
+    assert native_objects.kept("sums", "other") is native_objects.kept("products", "any") is None
     monkeypatch.setattr(cache, "sources_hash", lambda: "other sources")
-    assert native_objects.kept(sums, "any") is None
+    assert native_objects.kept("sums", "any") is None
     native_objects.keep(sums, "any", b"newer code")
-    assert native_objects.kept(sums, "any") == b"newer code"
+    assert native_objects.kept("sums", "any").data == b"newer code"
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
 
 

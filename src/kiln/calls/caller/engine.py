@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import sysconfig
 import types
 from typing import TYPE_CHECKING, Any
 
 from ... import forks
 from ...base_dsl.log import logger
+from ...native.later import Later
 from .. import plan
 from .cpython import API
 from .world import World, world
@@ -21,6 +21,8 @@ from .world import World, world
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_CALLS = Later("calls", "calls", ".plans", __package__)
+_PROGRAMS = Later("programs", "programs", ".programs", __package__)
 _FAST, _KEYWORDS, _ONE = 0x80, 0x02, 0x08
 """METH_FASTCALL, METH_KEYWORDS, METH_O."""
 
@@ -92,7 +94,7 @@ def _layout_is_known() -> bool:
 
 def begin(load: Callable[..., Callable[[], Any]]) -> Begun | None:
     """Begin to load the native code of this process; None where it cannot work."""
-    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if sys.implementation.name != "cpython" or "t" in sys.abiflags:
         return None
     if ctypes.sizeof(ctypes.c_void_p) != 8 or sys.byteorder != "little" or not _layout_is_known():
         return None
@@ -107,11 +109,9 @@ class Begun:
     """Native code that is being loaded."""
 
     def __init__(self, load: Callable[..., Callable[[], Any]], functions: dict[str, int]) -> None:
-        from .plans import calls
-
         self.parts: list[Any] = []
         self._load, self._functions = load, functions
-        self._calls = load(calls, imports=functions)
+        self._calls = load(_CALLS, imports=functions)
         self._programs: Callable[[], Any] | None = None
         self._has_programs = False
         self._engine: Engine | None = None
@@ -128,9 +128,7 @@ class Begun:
     def begin_programs(self) -> None:
         """Begin to load what only the kernel library needs."""
         if self._programs is None:
-            from .programs import programs
-
-            self._programs = self._load(programs, self.parts, self._functions)
+            self._programs = self._load(_PROGRAMS, self.parts, self._functions)
 
     def load(self, library: Any) -> None:
         """Load another library, which uses these."""

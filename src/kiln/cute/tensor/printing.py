@@ -11,7 +11,7 @@ from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ...base_dsl.typing import Boolean, Float64, Int32, Int64, Integer, Numeric, Uint32, Uint64, as_numeric
 
 # One place of a format: a C conversion, or braces as in str.format.
-_PLACE = re.compile(
+_PLACE = (
     r"%%|\{\{|\}\}"
     r"|%(?P<flags>[-+ #0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|z|j)?(?P<letter>[diouxXeEfFgGaAcsp])"
     r"|\{(?P<index>\d*)(?::(?P<spec>[^{}]*))?\}"
@@ -59,7 +59,7 @@ def _format(fmt: str, args: list[Any]) -> tuple[str, list[Any]]:
     pieces: list[str] = []
     values: list[Any] = []
     position, used = 0, 0
-    for found in _PLACE.finditer(fmt):
+    for found in re.finditer(_PLACE, fmt):
         pieces.append(fmt[position : found.start()].replace("%", "%%"))
         position = found.end()
         if found.group() in ("%%", "{{", "}}"):

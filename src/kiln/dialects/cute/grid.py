@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
-from ...mlir import ext, ir
+from ...mlir import ir
+from ..declaration import PURE, Operand, Result
 from ..definition import I32, I64, attributes, int_type, one_of
 from .packing import is_pack, pack, unpack
 from .types import Cute
@@ -17,44 +18,44 @@ EVENTS = "cute.events"
 """On a launch: the names of the events it records."""
 
 
-class ThreadIdx(Cute.Operation, name="thread_idx", traits=[ext.Pure]):
+class ThreadIdx(Cute.Operation, name="thread_idx", traits=PURE):
     """Index of the thread in its block along `dim` (0, 1, 2: x, y, z). Kernels only."""
 
-    result: ext.Result[I32]
+    result: Result[I32]
     dim: Dim
 
 
-class BlockIdx(Cute.Operation, name="block_idx", traits=[ext.Pure]):
+class BlockIdx(Cute.Operation, name="block_idx", traits=PURE):
     """Index of the block in the grid along `dim`. Kernels only."""
 
-    result: ext.Result[I32]
+    result: Result[I32]
     dim: Dim
 
 
-class BlockDim(Cute.Operation, name="block_dim", traits=[ext.Pure]):
+class BlockDim(Cute.Operation, name="block_dim", traits=PURE):
     """Number of threads of a block along `dim`; at least 1. Kernels only."""
 
-    result: ext.Result[I32]
+    result: Result[I32]
     dim: Dim
 
 
-class GridDim(Cute.Operation, name="grid_dim", traits=[ext.Pure]):
+class GridDim(Cute.Operation, name="grid_dim", traits=PURE):
     """Number of blocks of the grid along `dim`; at least 1. Kernels only."""
 
-    result: ext.Result[I32]
+    result: Result[I32]
     dim: Dim
 
 
-class LaneIdx(Cute.Operation, name="lane_idx", traits=[ext.Pure]):
+class LaneIdx(Cute.Operation, name="lane_idx", traits=PURE):
     """Position of the thread in its warp of 32: the linear thread index (x fastest) modulo 32. Kernels only."""
 
-    result: ext.Result[I32]
+    result: Result[I32]
 
 
-class WarpIdx(Cute.Operation, name="warp_idx", traits=[ext.Pure]):
+class WarpIdx(Cute.Operation, name="warp_idx", traits=PURE):
     """Number of the thread's warp in its block: the linear thread index divided by 32. Kernels only."""
 
-    result: ext.Result[I32]
+    result: Result[I32]
 
 
 def index(which: str, dim: int | None = None) -> ir.Value:
@@ -86,18 +87,18 @@ class Launch(Cute.Operation, name="launch"):
     is shared memory. `cute.merge_smem`: static shared memory of branches that exclude each other overlaps.
     """
 
-    grid_x: ext.Operand[I64]
-    grid_y: ext.Operand[I64]
-    grid_z: ext.Operand[I64]
-    block_x: ext.Operand[I64]
-    block_y: ext.Operand[I64]
-    block_z: ext.Operand[I64]
-    cluster_x: ext.Operand[I64]
-    cluster_y: ext.Operand[I64]
-    cluster_z: ext.Operand[I64]
-    smem: ext.Operand[I64]
-    stream: ext.Operand[I64]
-    arguments: ext.Operand[Any]
+    grid_x: Operand[I64]
+    grid_y: Operand[I64]
+    grid_z: Operand[I64]
+    block_x: Operand[I64]
+    block_y: Operand[I64]
+    block_z: Operand[I64]
+    cluster_x: Operand[I64]
+    cluster_y: Operand[I64]
+    cluster_z: Operand[I64]
+    smem: Operand[I64]
+    stream: Operand[I64]
+    arguments: Operand[Any]
     kernel: ir.FlatSymbolRefAttr
     OPTIONAL = LAUNCH_OPTIONS
 

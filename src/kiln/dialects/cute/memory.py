@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
-from ...mlir import context, ext, ir
+from ...mlir import context, ir
+from ..declaration import PURE, Operand, Operands, Result
 from ..definition import I32, I64, Emit, Integer, attributes, int_type, number, one_of, text
 from .types import Cute, Memref, Ptr, info
 
@@ -47,11 +48,11 @@ def _segments(*sizes: int) -> ir.Attribute:
 # --- pointers and memrefs --------------------------------------------------------------------------------------------
 
 
-class IntToPtr(Cute.Operation, name="int_to_ptr", traits=[ext.Pure]):
+class IntToPtr(Cute.Operation, name="int_to_ptr", traits=PURE):
     """The pointer with an address."""
 
-    address: ext.Operand[I64]
-    result: ext.Result[Ptr]
+    address: Operand[I64]
+    result: Result[Ptr]
 
 
 def int_to_ptr(address: ir.Value, type_: ir.Type) -> ir.Value:
@@ -59,11 +60,11 @@ def int_to_ptr(address: ir.Value, type_: ir.Type) -> ir.Value:
     return emit_value("cute.int_to_ptr", type_, (address,))
 
 
-class PtrToInt(Cute.Operation, name="ptr_to_int", traits=[ext.Pure]):
+class PtrToInt(Cute.Operation, name="ptr_to_int", traits=PURE):
     """The address of a pointer."""
 
-    pointer: ext.Operand[Ptr]
-    result: ext.Result[I64]
+    pointer: Operand[Ptr]
+    result: Result[I64]
 
 
 def ptr_to_int(pointer: ir.Value, emit: Emit = emit_value) -> ir.Value:
@@ -71,15 +72,15 @@ def ptr_to_int(pointer: ir.Value, emit: Emit = emit_value) -> ir.Value:
     return emit("cute.ptr_to_int", int_type(64), (pointer,))
 
 
-class PtrAdd(Cute.Operation, name="ptr_add", traits=[ext.Pure]):
+class PtrAdd(Cute.Operation, name="ptr_add", traits=PURE):
     """The pointer `offset` elements on; the result type has the same element type and space.
 
     Elements of less than 8 bits are packed; an offset must then move by whole bytes.
     """
 
-    pointer: ext.Operand[Ptr]
-    offset: ext.Operand[Integer]
-    result: ext.Result[Ptr]
+    pointer: Operand[Ptr]
+    offset: Operand[Integer]
+    result: Result[Ptr]
     OFTEN = True
 
     @staticmethod
@@ -100,11 +101,11 @@ def ptr_add(pointer: ir.Value, offset: ir.Value, type_: ir.Type, emit: Emit = em
     return emit("cute.ptr_add", type_, (pointer, offset))
 
 
-class CastPtr(Cute.Operation, name="cast_ptr", traits=[ext.Pure]):
+class CastPtr(Cute.Operation, name="cast_ptr", traits=PURE):
     """The same address as a pointer to another element type, of another alignment or space."""
 
-    pointer: ext.Operand[Ptr]
-    result: ext.Result[Ptr]
+    pointer: Operand[Ptr]
+    result: Result[Ptr]
 
 
 def cast_ptr(pointer: ir.Value, type_: ir.Type) -> ir.Value:
@@ -112,16 +113,16 @@ def cast_ptr(pointer: ir.Value, type_: ir.Type) -> ir.Value:
     return emit_value("cute.cast_ptr", type_, (pointer,))
 
 
-class View(Cute.Operation, name="view", traits=[ext.Pure]):
+class View(Cute.Operation, name="view", traits=PURE):
     """A pointer seen through the layout of the result type.
 
     `narrow` and `wide` are the dynamic leaves of 32 and of 64 bits, each in the order of the layout.
     """
 
-    pointer: ext.Operand[Ptr]
-    narrow: Sequence[ext.Operand[I32]]
-    wide: Sequence[ext.Operand[I64]]
-    result: ext.Result[Memref]
+    pointer: Operand[Ptr]
+    narrow: Operands[I32]
+    wide: Operands[I64]
+    result: Result[Memref]
 
     @staticmethod
     def check(op: ir.Operation) -> str:
@@ -144,11 +145,11 @@ def view(pointer: ir.Value, type_: ir.Type, leaves: Sequence[ir.Value] = ()) -> 
     return emit_value("cute.view", type_, (pointer, *narrow, *wide), segments)
 
 
-class Iter(Cute.Operation, name="iter", traits=[ext.Pure]):
+class Iter(Cute.Operation, name="iter", traits=PURE):
     """The pointer of a memref."""
 
-    memref: ext.Operand[Memref]
-    result: ext.Result[Ptr]
+    memref: Operand[Memref]
+    result: Result[Ptr]
 
 
 def iter_(memref: ir.Value, type_: ir.Type, emit: Emit = emit_value) -> ir.Value:
@@ -156,11 +157,11 @@ def iter_(memref: ir.Value, type_: ir.Type, emit: Emit = emit_value) -> ir.Value
     return emit("cute.iter", type_, (memref,))
 
 
-class Leaf(Cute.Operation, name="leaf", traits=[ext.Pure]):
+class Leaf(Cute.Operation, name="leaf", traits=PURE):
     """Dynamic leaf number `index` of a memref's layout, counted from the left."""
 
-    memref: ext.Operand[Memref]
-    result: ext.Result[Integer]
+    memref: Operand[Memref]
+    result: Result[Integer]
     index: ir.IntegerAttr
 
     @staticmethod
@@ -178,11 +179,11 @@ def leaf(memref: ir.Value, index_: int, width: int) -> ir.Value:
     return emit_value("cute.leaf", int_type(width), (memref,), attributes(index=index_))
 
 
-class CastMemref(Cute.Operation, name="cast_memref", traits=[ext.Pure]):
+class CastMemref(Cute.Operation, name="cast_memref", traits=PURE):
     """The same memref under a type of another alignment or another spelling of the layout with as many dynamic leaves."""
 
-    memref: ext.Operand[Memref]
-    result: ext.Result[Memref]
+    memref: Operand[Memref]
+    result: Result[Memref]
 
     @staticmethod
     def check(op: ir.Operation) -> str:
@@ -210,9 +211,9 @@ class Load(Cute.Operation, name="load", traits=[_Reads]):
     `alignment` (bytes) promises more than the element's own alignment.
     """
 
-    source: ext.Operand[Ptr | Memref]
-    offset: ext.Operand[Integer]
-    result: ext.Result[Any]
+    source: Operand[Ptr | Memref]
+    offset: Operand[Integer]
+    result: Result[Any]
     OPTIONAL = {"alignment": ir.IntegerAttr}
     OFTEN = True
 
@@ -255,9 +256,9 @@ def loads_before(load: ir.Operation, offsets: Sequence[ir.Value], type_: ir.Type
 class Store(Cute.Operation, name="store", traits=[_Writes]):
     """Write an element, or a vector of elements in a row, `offset` elements past the pointer. As `load`."""
 
-    value: ext.Operand[Any]
-    target: ext.Operand[Ptr | Memref]
-    offset: ext.Operand[Integer]
+    value: Operand[Any]
+    target: Operand[Ptr | Memref]
+    offset: Operand[Integer]
     OPTIONAL = {"alignment": ir.IntegerAttr}
     OFTEN = True
 
@@ -285,8 +286,8 @@ class Bounds(Cute.Operation, name="bounds"):
     for each the extent of the tensor. `write` is whether it writes.
     """
 
-    pointer: ext.Operand[Ptr]
-    numbers: Sequence[ext.Operand[I64]]
+    pointer: Operand[Ptr]
+    numbers: Operands[I64]
     write: one_of(0, 1)
 
     @staticmethod
@@ -309,11 +310,11 @@ class Through(Cute.Operation, name="through"):
     program has it.
     """
 
-    pointer: ext.Operand[Ptr]
+    pointer: Operand[Ptr]
     swizzle: ir.StringAttr
     absolute: one_of(0, 1)
     swizzle_name: ir.StringAttr
-    result: ext.Result[Ptr]
+    result: Result[Ptr]
 
     @staticmethod
     def check(op: ir.Operation) -> str:
@@ -335,7 +336,7 @@ class AllocRmem(Cute.Operation, name="alloc_rmem", traits=[_Allocates]):
     One piece of memory per operation and call of the function: executed again, it gives the same memory.
     """
 
-    result: ext.Result[Ptr]
+    result: Result[Ptr]
     count: ir.IntegerAttr
 
     @staticmethod
@@ -354,7 +355,7 @@ class AllocSmem(Cute.Operation, name="alloc_smem", traits=[_Allocates]):
     One piece of memory per operation and block: all threads get the same address.
     """
 
-    result: ext.Result[Ptr]
+    result: Result[Ptr]
     bytes: ir.IntegerAttr
     alignment: ir.IntegerAttr
 
@@ -371,10 +372,10 @@ def alloc_smem(bytes_: int, alignment: int, type_: ir.Type) -> ir.Value:
     return emit_value("cute.alloc_smem", type_, (), {"bytes": _i64(bytes_), "alignment": _i64(alignment)})
 
 
-class DynamicSmem(Cute.Operation, name="dynamic_smem", traits=[ext.Pure]):
+class DynamicSmem(Cute.Operation, name="dynamic_smem", traits=PURE):
     """The start of the block's dynamic shared memory, whose size the launch gave; aligned to 1024. Kernels only."""
 
-    result: ext.Result[Ptr]
+    result: Result[Ptr]
 
     @staticmethod
     def check(op: ir.Operation) -> str:
@@ -391,10 +392,10 @@ def dynamic_smem(type_: ir.Type) -> ir.Value:
     return emit_value("cute.dynamic_smem", type_)
 
 
-class Undef(Cute.Operation, name="undef", traits=[ext.Pure]):
+class Undef(Cute.Operation, name="undef", traits=PURE):
     """A value nobody may depend on, of any type."""
 
-    result: ext.Result[Any]
+    result: Result[Any]
 
 
 def undef(type_: ir.Type) -> ir.Value:

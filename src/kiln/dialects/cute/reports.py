@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...base_dsl.trace import emit
-from ...mlir import ext, ir
+from ...mlir import ir
+from ..declaration import Operand
 from ..definition import I1, text
 from .packing import is_pack, pack, unpack
 from .types import Cute
@@ -18,7 +19,7 @@ class Printf(Cute.Operation, name="printf"):
     split; it is visible in Python's `sys.stdout` by the time the call of the host function returns.
     """
 
-    arguments: ext.Operand[Any]
+    arguments: Operand[Any]
     format: ir.StringAttr
 
     @staticmethod
@@ -37,8 +38,8 @@ class Assert(Cute.Operation, name="assert_"):
     function raises it.
     """
 
-    condition: ext.Operand[I1]
-    arguments: ext.Operand[Any]
+    condition: Operand[I1]
+    arguments: Operand[Any]
     message: ir.StringAttr
 
     @staticmethod
@@ -54,13 +55,13 @@ def assert_(condition: ir.Value, message: str, arguments: Sequence[ir.Value] = (
     return emit("cute.assert_", (), (condition, pack(arguments)), {"message": ir.StringAttr.get(message)})
 
 
-_CONVERSION = re.compile(r"%(?:%|[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(hh|h|ll|l|j|z|t)?([diouxXcpeEfFgGaA]))")
+_CONVERSION = r"%(?:%|[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(hh|h|ll|l|j|z|t)?([diouxXcpeEfFgGaA]))"
 
 
 def conversions(format_: str) -> list[str]:
     """The type each conversion of a C format takes: "i32", "i64" or "f64"."""
     kinds: list[str] = []
-    for found in _CONVERSION.finditer(format_):
+    for found in re.finditer(_CONVERSION, format_):
         length, letter = found.groups()
         if letter is None:
             continue

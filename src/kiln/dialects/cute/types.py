@@ -1,12 +1,12 @@
 """Types of the `cute` dialect: `!cute.ptr` and `!cute.memref`, what they say, and what elements take in memory."""
 
-import dataclasses
 import functools
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...base_dsl.target import register_pointer_type
-from ...mlir import context, ext, ir
+from ...mlir import context, ir
+from ..declaration import Dialect, Type
 from ..definition import load
 
 SPACES = ("gmem", "smem", "rmem", "generic", "tmem")
@@ -17,11 +17,11 @@ register_pointer_type("!cute.ptr")
 register_pointer_type("!cute.memref", lambda type_: info(type_).leaves)
 
 
-class Cute(ext.Dialect, name="cute"):
+class Cute(Dialect, name="cute"):
     """Tiles, memory and the grid."""
 
 
-class Ptr(Cute.Type, name="ptr"):
+class Ptr(Type, dialect=Cute, name="ptr"):
     """`!cute.ptr<f32, "gmem", 16 : i64>`: the address of elements of a type.
 
     Parameters: element type, address space (`SPACES`), bytes the address is known to be a multiple of.
@@ -32,7 +32,7 @@ class Ptr(Cute.Type, name="ptr"):
     alignment: ir.IntegerAttr
 
 
-class Memref(Cute.Type, name="memref"):
+class Memref(Type, dialect=Cute, name="memref"):
     """`!cute.memref<f16, "gmem", 16 : i64, "(128,?):(?{i64},1)">`: a pointer and the layout of what it points to.
 
     Parameters: those of `!cute.ptr`, then the layout as the user sees it. A dynamic leaf is `?` (32 bits) or marked
@@ -54,8 +54,7 @@ def load_dialect() -> None:
 # --- what a type says ------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class PointerInfo:
+class PointerInfo(NamedTuple):
     """The parameters of a `!cute.ptr` or `!cute.memref`; `layout` is None for a pointer."""
 
     element: ir.Type

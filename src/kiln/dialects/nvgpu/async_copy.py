@@ -3,7 +3,8 @@ blocks of the cluster.
 """
 
 from ...base_dsl.trace import emit, emit_value
-from ...mlir import ext, ir
+from ...mlir import ir
+from ..declaration import PURE, Operand, Result
 from ..definition import I16, I32, I64, Pointer, attributes, constant, int_type, number, one_of, text
 from .dialect import CuteNvgpu, wrong_space
 
@@ -23,9 +24,9 @@ class CpAsync(CuteNvgpu.Operation, name="cp_async"):
     many bytes around the address may be brought there.
     """
 
-    target: ext.Operand[Pointer]
-    source: ext.Operand[Pointer]
-    source_size: ext.Operand[I32]
+    target: Operand[Pointer]
+    source: Operand[Pointer]
+    source_size: Operand[I32]
     size: one_of(4, 8, 16)
     cache: one_of("ca", "cg")
     OPTIONAL = {
@@ -80,7 +81,7 @@ def cp_async_wait(count: int) -> None:
 class CpAsyncMbarrierArrive(CuteNvgpu.Operation, name="cp_async_mbarrier_arrive"):
     """Arrive at an mbarrier when this thread's copies so far are complete; the phase expected this arrival already."""
 
-    pointer: ext.Operand[Pointer]
+    pointer: Operand[Pointer]
 
     @staticmethod
     def check(op: ir.Operation) -> str:
@@ -122,10 +123,10 @@ def _wrong_bytes(value: ir.Value) -> str:
     return "" if size is None or (size >= 0 and not size % 16) else f"copies {size} bytes: multiples of 16"
 
 
-class CachePolicy(CuteNvgpu.Operation, name="cache_policy", traits=[ext.Pure]):
+class CachePolicy(CuteNvgpu.Operation, name="cache_policy", traits=PURE):
     """The cache policy (i64) that lines should stay in the L2 cache for so long. What policies look like is the GPU's business."""
 
-    result: ext.Result[I64]
+    result: Result[I64]
     priority: one_of(*L2_PRIORITIES)
 
 
@@ -151,12 +152,12 @@ class BulkLoad(CuteNvgpu.Operation, name="bulk_load"):
     (i16). `hint`: `policy` (i64) is the cache policy.
     """
 
-    target: ext.Operand[Pointer]
-    source: ext.Operand[Pointer]
-    bytes: ext.Operand[I32]
-    mbarrier: ext.Operand[Pointer]
-    mask: ext.Operand[I16]
-    policy: ext.Operand[I64]
+    target: Operand[Pointer]
+    source: Operand[Pointer]
+    bytes: Operand[I32]
+    mbarrier: Operand[Pointer]
+    mask: Operand[I16]
+    policy: Operand[I64]
     OPTIONAL = {"multicast": ir.BoolAttr, "hint": ir.BoolAttr}
 
     @staticmethod
@@ -216,10 +217,10 @@ class BulkSend(CuteNvgpu.Operation, name="bulk_send"):
     Otherwise as `bulk_load`.
     """
 
-    target: ext.Operand[Pointer]
-    source: ext.Operand[Pointer]
-    bytes: ext.Operand[I32]
-    mbarrier: ext.Operand[Pointer]
+    target: Operand[Pointer]
+    source: Operand[Pointer]
+    bytes: Operand[I32]
+    mbarrier: Operand[Pointer]
     OPTIONAL = _REDUCES
 
     @staticmethod
@@ -246,10 +247,10 @@ class BulkStore(CuteNvgpu.Operation, name="bulk_store"):
     `reduction`: elements are combined with those there, each atomically. `hint`: `policy` (i64) is the cache policy.
     """
 
-    target: ext.Operand[Pointer]
-    source: ext.Operand[Pointer]
-    bytes: ext.Operand[I32]
-    policy: ext.Operand[I64]
+    target: Operand[Pointer]
+    source: Operand[Pointer]
+    bytes: Operand[I32]
+    policy: Operand[I64]
     OPTIONAL = {**_REDUCES, "hint": ir.BoolAttr}
 
     @staticmethod
@@ -273,9 +274,9 @@ def bulk_store(
 class BulkPrefetch(CuteNvgpu.Operation, name="bulk_prefetch"):
     """Ask for `bytes` (a multiple of 16) of global memory to be brought into the L2 cache. Has no effect that a program could see."""
 
-    source: ext.Operand[Pointer]
-    bytes: ext.Operand[I32]
-    policy: ext.Operand[I64]
+    source: Operand[Pointer]
+    bytes: Operand[I32]
+    policy: Operand[I64]
     OPTIONAL = {"hint": ir.BoolAttr}
 
     @staticmethod
@@ -295,9 +296,9 @@ class StoreAsync(CuteNvgpu.Operation, name="store_async"):
     `target` and `mbarrier` are what `map_shared` gives; `target` is aligned to the words' bytes. Each thread stores its own.
     """
 
-    target: ext.Operand[Pointer]
-    value: ext.Operand[ir.VectorType]
-    mbarrier: ext.Operand[Pointer]
+    target: Operand[Pointer]
+    value: Operand[ir.VectorType]
+    mbarrier: Operand[Pointer]
 
     @staticmethod
     def check(op: ir.Operation) -> str:

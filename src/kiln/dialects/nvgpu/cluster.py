@@ -1,20 +1,21 @@
 """Clusters of blocks: where a block is, their barrier, their shared memory."""
 
 from ...base_dsl.trace import emit, emit_value
-from ...mlir import ext, ir
+from ...mlir import ir
 from ..cute import info
+from ..declaration import PURE, Operand, Result
 from ..definition import I32, Pointer, attributes, constant, int_type, one_of
 from .dialect import CuteNvgpu, wrong_space
 
 
-class ClusterIndex(CuteNvgpu.Operation, name="cluster_index", traits=[ext.Pure]):
+class ClusterIndex(CuteNvgpu.Operation, name="cluster_index", traits=PURE):
     """Where the block is in its cluster and its cluster in the grid.
 
     `which` with `dim` 0, 1, 2: `block_in_cluster_idx`, `block_in_cluster_dim` (blocks of a cluster), `cluster_idx`,
     `cluster_dim` (clusters of the grid); without: `block_idx_in_cluster` (linear), `cluster_size` (blocks).
     """
 
-    result: ext.Result[I32]
+    result: Result[I32]
     which: one_of(
         "block_in_cluster_idx", "block_in_cluster_dim", "cluster_idx", "cluster_dim", "block_idx_in_cluster", "cluster_size"
     )  # fmt: skip
@@ -46,15 +47,15 @@ def cluster_wait() -> None:
     emit("cute_nvgpu.cluster_wait")
 
 
-class MapShared(CuteNvgpu.Operation, name="map_shared", traits=[ext.Pure]):
+class MapShared(CuteNvgpu.Operation, name="map_shared", traits=PURE):
     """The address in the shared memory of block `rank` of the cluster that corresponds to one in this block's.
 
     The result is a generic pointer.
     """
 
-    pointer: ext.Operand[Pointer]
-    rank: ext.Operand[I32]
-    result: ext.Result[Pointer]
+    pointer: Operand[Pointer]
+    rank: Operand[I32]
+    result: Result[Pointer]
 
     @staticmethod
     def check(op: ir.Operation) -> str:

@@ -1,7 +1,8 @@
 """Clocks, registers, dependent grids, and what a block was launched with."""
 
 from ...base_dsl.trace import emit, emit_value
-from ...mlir import ext, ir
+from ...mlir import ir
+from ..declaration import PURE, Operand, Result
 from ..definition import I32, I64, attributes, int_type, number, one_of, text
 from .dialect import CuteNvgpu
 
@@ -9,7 +10,7 @@ from .dialect import CuteNvgpu
 class Clock(CuteNvgpu.Operation, name="clock"):
     """A counter: `clock` (cycles, i32), `clock64` (cycles, i64) or `globaltimer` (nanoseconds, i64)."""
 
-    result: ext.Result[I32 | I64]
+    result: Result[I32 | I64]
     which: one_of("clock", "clock64", "globaltimer")
 
     @staticmethod
@@ -26,7 +27,7 @@ def clock(which: str) -> ir.Value:
 class Nanosleep(CuteNvgpu.Operation, name="nanosleep"):
     """Do nothing for about so many nanoseconds."""
 
-    duration: ext.Operand[I32]
+    duration: Operand[I32]
 
 
 def nanosleep(duration: ir.Value) -> None:
@@ -67,10 +68,10 @@ def grid_dependency(action: str) -> None:
     emit("cute_nvgpu.grid_dependency", (), (), attributes(action=action))
 
 
-class DynamicSmemSize(CuteNvgpu.Operation, name="dynamic_smem_size", traits=[ext.Pure]):
+class DynamicSmemSize(CuteNvgpu.Operation, name="dynamic_smem_size", traits=PURE):
     """Bytes of dynamic shared memory of the block, as the launch gave them."""
 
-    result: ext.Result[I32]
+    result: Result[I32]
 
 
 def dynamic_smem_size() -> ir.Value:

@@ -1,10 +1,11 @@
 """The dialect that the operations of this folder belong to."""
 
-from ...mlir import ext, ir
+from ...mlir import ir
 from ..cute import info
+from ..declaration import Dialect
 
 
-class CuteNvgpu(ext.Dialect, name="cute_nvgpu"):
+class CuteNvgpu(Dialect, name="cute_nvgpu"):
     """What NVIDIA hardware does beyond arithmetic and plain memory."""
 
 

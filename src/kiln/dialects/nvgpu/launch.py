@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from ...mlir import ext, ir
+from ...mlir import ir
 from ..cute.grid import LAUNCH_OPTIONS
 from ..cute.packing import is_pack
+from ..declaration import Operand
 from ..definition import I64, int_type
 from .dialect import CuteNvgpu
 
@@ -15,18 +16,18 @@ class DriverLaunch(CuteNvgpu.Operation, name="driver_launch"):
     the architecture has it.
     """
 
-    grid_x: ext.Operand[I64]
-    grid_y: ext.Operand[I64]
-    grid_z: ext.Operand[I64]
-    block_x: ext.Operand[I64]
-    block_y: ext.Operand[I64]
-    block_z: ext.Operand[I64]
-    cluster_x: ext.Operand[I64]
-    cluster_y: ext.Operand[I64]
-    cluster_z: ext.Operand[I64]
-    smem: ext.Operand[I64]
-    stream: ext.Operand[I64]
-    arguments: ext.Operand[Any]
+    grid_x: Operand[I64]
+    grid_y: Operand[I64]
+    grid_z: Operand[I64]
+    block_x: Operand[I64]
+    block_y: Operand[I64]
+    block_z: Operand[I64]
+    cluster_x: Operand[I64]
+    cluster_y: Operand[I64]
+    cluster_z: Operand[I64]
+    smem: Operand[I64]
+    stream: Operand[I64]
+    arguments: Operand[Any]
     index: ir.IntegerAttr
     name: ir.StringAttr
     OPTIONAL = {**LAUNCH_OPTIONS, "preferred_cluster": ir.DenseI32ArrayAttr}

@@ -2,10 +2,9 @@
 from the phase. A phase is complete when neither is missing; then the parity flips and the arrivals start over.
 """
 
-from collections.abc import Sequence
-
 from ...base_dsl.trace import emit, emit_value
-from ...mlir import ext, ir
+from ...mlir import ir
+from ..declaration import Operand, Operands, Result
 from ..definition import I1, I32, Pointer, attributes, constant, int_type, one_of
 from .dialect import CuteNvgpu, wrong_space
 
@@ -29,8 +28,8 @@ def _wrong_count(what: str, value: ir.Value, least: int) -> str:
 class MbarrierInit(CuteNvgpu.Operation, name="mbarrier_init"):
     """Make an mbarrier that expects `count` arrivals a phase; its first phase has parity 0."""
 
-    pointer: ext.Operand[Pointer]
-    count: ext.Operand[I32]
+    pointer: Operand[Pointer]
+    count: Operand[I32]
 
     @staticmethod
     def check(op: ir.Operation) -> str:
@@ -45,7 +44,7 @@ def mbarrier_init(pointer: ir.Value, count: ir.Value) -> None:
 class MbarrierInval(CuteNvgpu.Operation, name="mbarrier_inval"):
     """Give the memory of an mbarrier back to other uses."""
 
-    pointer: ext.Operand[Pointer]
+    pointer: Operand[Pointer]
 
     @staticmethod
     def check(op: ir.Operation) -> str:
@@ -63,10 +62,10 @@ class MbarrierArrive(CuteNvgpu.Operation, name="mbarrier_arrive"):
     `peer` is the rank in the cluster of the block whose mbarrier at the same address is meant; -1: this block's.
     """
 
-    pointer: ext.Operand[Pointer]
-    count: ext.Operand[I32]
-    bytes: ext.Operand[I32]
-    peer: ext.Operand[I32]
+    pointer: Operand[Pointer]
+    count: Operand[I32]
+    bytes: Operand[I32]
+    peer: Operand[I32]
     order: one_of("release", "relaxed")
     scope: Scope
 
@@ -86,9 +85,9 @@ def mbarrier_arrive(
 class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx"):
     """Add `bytes` to the bytes the phase misses. `peer` as in `mbarrier_arrive`."""
 
-    pointer: ext.Operand[Pointer]
-    bytes: ext.Operand[I32]
-    peer: ext.Operand[I32]
+    pointer: Operand[Pointer]
+    bytes: Operand[I32]
+    peer: Operand[I32]
     scope: Scope
 
     @staticmethod
@@ -107,10 +106,10 @@ class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait"):
     A `limit` says for how many nanoseconds it may wait at most; else the hardware decides.
     """
 
-    pointer: ext.Operand[Pointer]
-    phase: ext.Operand[I32]
-    limit: Sequence[ext.Operand[I32]]
-    result: ext.Result[I1]
+    pointer: Operand[Pointer]
+    phase: Operand[I32]
+    limit: Operands[I32]
+    result: Result[I1]
 
     @staticmethod
     def check(op: ir.Operation) -> str:
@@ -125,9 +124,9 @@ def mbarrier_try_wait(pointer: ir.Value, phase: ir.Value, *limit: ir.Value) -> i
 class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait"):
     """As `mbarrier_try_wait`, without waiting."""
 
-    pointer: ext.Operand[Pointer]
-    phase: ext.Operand[I32]
-    result: ext.Result[I1]
+    pointer: Operand[Pointer]
+    phase: Operand[I32]
+    result: Result[I1]
 
     @staticmethod
     def check(op: ir.Operation) -> str:
@@ -142,8 +141,8 @@ def mbarrier_test_wait(pointer: ir.Value, phase: ir.Value) -> ir.Value:
 class MbarrierWait(CuteNvgpu.Operation, name="mbarrier_wait"):
     """Wait until the phase of parity `phase` is complete."""
 
-    pointer: ext.Operand[Pointer]
-    phase: ext.Operand[I32]
+    pointer: Operand[Pointer]
+    phase: Operand[I32]
 
     @staticmethod
     def check(op: ir.Operation) -> str:

@@ -3,8 +3,9 @@
 from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
-from ...mlir import ext, ir
+from ...mlir import ir
 from ..cute import element_bits
+from ..declaration import Operand, Result
 from ..definition import Pointer, attributes, one_of, text
 from .dialect import CuteNvgpu, wrong_space
 
@@ -42,9 +43,9 @@ class AtomicRmw(CuteNvgpu.Operation, name="atomic_rmw"):
     (of a number and a NaN, the number), `add` also of vectors of two f16 or bf16.
     """
 
-    pointer: ext.Operand[Pointer]
-    value: ext.Operand[Any]
-    result: ext.Result[Any]
+    pointer: Operand[Pointer]
+    value: Operand[Any]
+    result: Result[Any]
     kind: one_of("add", "min", "max", "umin", "umax", "and", "or", "xor", "exch", "inc", "dec")
     order: Order
     scope: Scope
@@ -66,10 +67,10 @@ def atomic_rmw(kind: str, pointer: ir.Value, value: ir.Value, order: str, scope:
 class AtomicCas(CuteNvgpu.Operation, name="atomic_cas"):
     """Write `value` if the element at the pointer equals `compare` (16, 32 or 64 bits); the old element."""
 
-    pointer: ext.Operand[Pointer]
-    compare: ext.Operand[Any]
-    value: ext.Operand[Any]
-    result: ext.Result[Any]
+    pointer: Operand[Pointer]
+    compare: Operand[Any]
+    value: Operand[Any]
+    result: Result[Any]
     order: Order
     scope: Scope
 
@@ -115,8 +116,8 @@ class OrderedLoad(CuteNvgpu.Operation, name="ordered_load"):
     Vectors of up to 16 bytes are one access. `L2::evict_last` and its like stand for a policy of the L2 cache.
     """
 
-    pointer: ext.Operand[Pointer]
-    result: ext.Result[Any]
+    pointer: Operand[Pointer]
+    result: Result[Any]
     modifiers: ir.StringAttr
 
     @staticmethod
@@ -132,8 +133,8 @@ def ordered_load(pointer: ir.Value, type_: ir.Type, modifiers: str) -> ir.Value:
 class OrderedStore(CuteNvgpu.Operation, name="ordered_store"):
     """Write the element at the pointer, once and here; `modifiers` are those of PTX `st`, as `release.gpu`."""
 
-    pointer: ext.Operand[Pointer]
-    value: ext.Operand[Any]
+    pointer: Operand[Pointer]
+    value: Operand[Any]
     modifiers: ir.StringAttr
 
     @staticmethod
@@ -149,7 +150,7 @@ def ordered_store(pointer: ir.Value, value: ir.Value, modifiers: str) -> None:
 class Prefetch(CuteNvgpu.Operation, name="prefetch"):
     """Bring the cache line of a global address into cache `level` (L1, L2), or a tensor map (`tensormap`)."""
 
-    pointer: ext.Operand[Pointer]
+    pointer: Operand[Pointer]
     level: one_of("L1", "L2", "tensormap")
 
     @staticmethod

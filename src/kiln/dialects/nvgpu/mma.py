@@ -9,7 +9,8 @@ from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
 from ...hardware import mma_shapes
-from ...mlir import ext, ir
+from ...mlir import ir
+from ..declaration import Operand, Result
 from ..definition import Pointer, attributes, number, one_of
 from .dialect import CuteNvgpu, wrong_space
 
@@ -26,10 +27,10 @@ class MmaSync(CuteNvgpu.Operation, name="mma_sync"):
     the names they have in PTX.
     """
 
-    a: ext.Operand[Any]
-    b: ext.Operand[Any]
-    c: ext.Operand[Any]
-    result: ext.Result[Any]
+    a: Operand[Any]
+    b: Operand[Any]
+    c: Operand[Any]
+    result: Result[Any]
     m: ir.IntegerAttr
     n: ir.IntegerAttr
     k: ir.IntegerAttr
@@ -88,8 +89,8 @@ class LdMatrix(CuteNvgpu.Operation, name="ldmatrix"):
     elements of so many bits without gaps, then padding, and each becomes a byte.
     """
 
-    pointer: ext.Operand[Pointer]
-    result: ext.Result[Any]
+    pointer: Operand[Pointer]
+    result: Result[Any]
     count: one_of(1, 2, 4)
     OPTIONAL = {"transpose": ir.BoolAttr, "unpack": one_of(4, 6)}
 
@@ -115,8 +116,8 @@ class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes"):
     4 (l % 4) and the next three of column l / 4, then of column l / 4 + 8 (sm_100a and later). `unpack`: see `ldmatrix`.
     """
 
-    pointer: ext.Operand[Pointer]
-    result: ext.Result[Any]
+    pointer: Operand[Pointer]
+    result: Result[Any]
     count: one_of(1, 2)
     OPTIONAL = {"unpack": one_of(4, 6)}
 
@@ -133,8 +134,8 @@ def ldmatrix_bytes(pointer: ir.Value, type_: ir.Type, count: int, unpack: int | 
 class StMatrix(CuteNvgpu.Operation, name="stmatrix"):
     """The inverse of `ldmatrix`: store a vector of `count` i32 registers (sm_90 and later)."""
 
-    pointer: ext.Operand[Pointer]
-    value: ext.Operand[Any]
+    pointer: Operand[Pointer]
+    value: Operand[Any]
     count: one_of(1, 2, 4)
     OPTIONAL = {"transpose": ir.BoolAttr}
 
@@ -155,8 +156,8 @@ class StMatrixBytes(CuteNvgpu.Operation, name="stmatrix_bytes"):
     columns 2 (l % 4) and the next, then rows l / 4 + 8 of the same (sm_100a and later).
     """
 
-    pointer: ext.Operand[Pointer]
-    value: ext.Operand[Any]
+    pointer: Operand[Pointer]
+    value: Operand[Any]
     count: one_of(1, 2, 4)
 
     @staticmethod

@@ -1,7 +1,8 @@
 """Barriers of a block and of a warp, and fences."""
 
 from ...base_dsl.trace import emit
-from ...mlir import ext, ir
+from ...mlir import ir
+from ..declaration import Operand
 from ..definition import I32, attributes, constant, one_of
 from .dialect import CuteNvgpu
 
@@ -30,8 +31,8 @@ class Barrier(CuteNvgpu.Operation, name="barrier"):
     to all of them after. All threads of a warp arrive together.
     """
 
-    id: ext.Operand[I32]
-    threads: ext.Operand[I32]
+    id: Operand[I32]
+    threads: Operand[I32]
 
     @staticmethod
     def check(op: ir.Operation) -> str:
@@ -46,8 +47,8 @@ def barrier(id_: ir.Value, threads: ir.Value) -> None:
 class BarrierArrive(CuteNvgpu.Operation, name="barrier_arrive"):
     """Arrive at a barrier as `barrier` does, without waiting. `threads` is not 0."""
 
-    id: ext.Operand[I32]
-    threads: ext.Operand[I32]
+    id: Operand[I32]
+    threads: Operand[I32]
 
     @staticmethod
     def check(op: ir.Operation) -> str:
@@ -62,7 +63,7 @@ def barrier_arrive(id_: ir.Value, threads: ir.Value) -> None:
 class SyncWarp(CuteNvgpu.Operation, name="sync_warp"):
     """Wait until the threads of the warp whose bits are set in `mask` are here; orders their memory accesses."""
 
-    mask: ext.Operand[I32]
+    mask: Operand[I32]
 
     @staticmethod
     def check(op: ir.Operation) -> str:

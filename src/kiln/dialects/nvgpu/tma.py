@@ -10,9 +10,10 @@ from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
 from ...hardware.tensor_maps import ELEMENTS, SWIZZLES
-from ...mlir import context, ext, ir
+from ...mlir import context, ir
 from ..cute import pack, ptr_type, unpack
 from ..cute.packing import is_pack
+from ..declaration import PURE, Operand, Result, Type
 from ..definition import I16, I64, Integer, Pointer, attributes, int_type, load, number, one_of, text
 from .async_copy import optional
 from .dialect import CuteNvgpu, wrong_space
@@ -25,7 +26,7 @@ FIELDS = (
 """What `tensor_map_replace` can replace; those with an ordinal: box_dim, global_dim, global_stride, element_stride."""
 
 
-class TensorMap(CuteNvgpu.Type, name="tensor_map"):
+class TensorMap(Type, dialect=CuteNvgpu, name="tensor_map"):
     """`!cute_nvgpu.tensor_map`: a tensor map, as the host passes it to a kernel."""
 
 
@@ -51,10 +52,10 @@ class TensorMapEncode(CuteNvgpu.Operation, name="tensor_map_encode"):
     With `pixel_box` (lower corners, then upper corners, of the modes between the first and the last; im2col) a copy takes `box[0]` channels of `box[1]` pixels.
     """
 
-    base: ext.Operand[Pointer]
-    sizes: ext.Operand[Any]
-    strides: ext.Operand[Any]
-    result: ext.Result[Any]
+    base: Operand[Pointer]
+    sizes: Operand[Any]
+    strides: Operand[Any]
+    result: Result[Any]
     element: one_of(*ELEMENTS)
     swizzle: one_of(*SWIZZLES)
     interleave: one_of("none", "16b", "32b")
@@ -104,11 +105,11 @@ def tensor_map_encode(
     return emit_value("cute_nvgpu.tensor_map_encode", tensor_map_type(), (base, pack(sizes), pack(strides)), given)
 
 
-class TensorMapAddress(CuteNvgpu.Operation, name="tensor_map_address", traits=[ext.Pure]):
+class TensorMapAddress(CuteNvgpu.Operation, name="tensor_map_address", traits=PURE):
     """Where a tensor map that is an argument of the kernel lies: a generic pointer to 16 words that nobody writes."""
 
-    map: ext.Operand[Any]
-    result: ext.Result[Pointer]
+    map: Operand[Any]
+    result: Result[Pointer]
 
     @staticmethod
     def check(op: ir.Operation) -> str:
@@ -154,13 +155,13 @@ class TmaLoad(CuteNvgpu.Operation, name="tma_load"):
     those of the box.
     """
 
-    map: ext.Operand[Pointer]
-    target: ext.Operand[Pointer]
-    mbarrier: ext.Operand[Pointer]
-    coordinates: ext.Operand[Any]
-    offsets: ext.Operand[Any]
-    mask: ext.Operand[I16]
-    policy: ext.Operand[I64]
+    map: Operand[Pointer]
+    target: Operand[Pointer]
+    mbarrier: Operand[Pointer]
+    coordinates: Operand[Any]
+    offsets: Operand[Any]
+    mask: Operand[I16]
+    policy: Operand[I64]
     OPTIONAL = {"multicast": ir.BoolAttr, "hint": ir.BoolAttr}
 
     @staticmethod
@@ -189,10 +190,10 @@ class TmaStore(CuteNvgpu.Operation, name="tma_store"):
     (`hardware` types: see PTX's `cp.reduce.async.bulk.tensor`). Otherwise as `tma_load`.
     """
 
-    map: ext.Operand[Pointer]
-    source: ext.Operand[Pointer]
-    coordinates: ext.Operand[Any]
-    policy: ext.Operand[I64]
+    map: Operand[Pointer]
+    source: Operand[Pointer]
+    coordinates: Operand[Any]
+    policy: Operand[I64]
     OPTIONAL = {"reduction": one_of(*REDUCTIONS), "im2col": ir.BoolAttr, "hint": ir.BoolAttr}
 
     @staticmethod
@@ -214,9 +215,9 @@ def tma_store(
 class TmaPrefetch(CuteNvgpu.Operation, name="tma_prefetch"):
     """Ask for a box of a tensor to be brought into the L2 cache. Has no effect that a program could see."""
 
-    map: ext.Operand[Pointer]
-    coordinates: ext.Operand[Any]
-    offsets: ext.Operand[Any]
+    map: Operand[Pointer]
+    coordinates: Operand[Any]
+    offsets: Operand[Any]
 
     @staticmethod
     def check(op: ir.Operation) -> str:
@@ -232,7 +233,7 @@ def tma_prefetch(map_: ir.Value, coordinates: Sequence[ir.Value], offsets: Seque
 class TensorMapPrefetch(CuteNvgpu.Operation, name="tensor_map_prefetch"):
     """Ask for a tensor map to be brought close. Has no effect that a program could see."""
 
-    map: ext.Operand[Pointer]
+    map: Operand[Pointer]
 
     @staticmethod
     def check(op: ir.Operation) -> str:
@@ -254,8 +255,8 @@ class TensorMapReplace(CuteNvgpu.Operation, name="tensor_map_replace"):
     for `elemtype`, `interleave_layout`, `swizzle_mode` and `fill_mode`. One thread executes it.
     """
 
-    map: ext.Operand[Pointer]
-    value: ext.Operand[Integer]
+    map: Operand[Pointer]
+    value: Operand[Integer]
     field: one_of(*FIELDS)
     ordinal: ir.IntegerAttr
 
@@ -279,8 +280,8 @@ class TensorMapPublish(CuteNvgpu.Operation, name="tensor_map_publish"):
     execute it together.
     """
 
-    target: ext.Operand[Pointer]
-    source: ext.Operand[Pointer]
+    target: Operand[Pointer]
+    source: Operand[Pointer]
 
     @staticmethod
     def check(op: ir.Operation) -> str:
@@ -309,7 +310,7 @@ def tensor_map_release(scope: str = "gpu") -> None:
 class TensorMapAcquire(CuteNvgpu.Operation, name="tensor_map_acquire"):
     """Copies after it see what was released to the tensor map, at `scope`."""
 
-    map: ext.Operand[Pointer]
+    map: Operand[Pointer]
     scope: one_of(*SCOPES)
 
     @staticmethod

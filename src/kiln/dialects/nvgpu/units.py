@@ -1,21 +1,22 @@
 """Instructions of the arithmetic units that upstream dialects have no word for."""
 
 from ...base_dsl.trace import emit_value
-from ...mlir import ext, ir
+from ...mlir import ir
+from ..declaration import PURE, Operand, Result
 from ..definition import F32, I32, attributes, int_type, number, one_of
 from .dialect import CuteNvgpu
 
 
-class Prmt(CuteNvgpu.Operation, name="prmt", traits=[ext.Pure]):
+class Prmt(CuteNvgpu.Operation, name="prmt", traits=PURE):
     """Four bytes chosen from the eight of `low` and `high`: the n-th nibble of `selector` names byte n of the result.
 
     Bits 0 to 2 of a nibble choose the byte; bit 3 replaces it by eight copies of its sign.
     """
 
-    low: ext.Operand[I32]
-    high: ext.Operand[I32]
-    selector: ext.Operand[I32]
-    result: ext.Result[I32]
+    low: Operand[I32]
+    high: Operand[I32]
+    selector: Operand[I32]
+    result: Result[I32]
 
 
 def prmt(low: ir.Value, high: ir.Value, selector: ir.Value) -> ir.Value:
@@ -23,13 +24,13 @@ def prmt(low: ir.Value, high: ir.Value, selector: ir.Value) -> ir.Value:
     return emit_value("cute_nvgpu.prmt", int_type(32), (low, high, selector))
 
 
-class Lop3(CuteNvgpu.Operation, name="lop3", traits=[ext.Pure]):
+class Lop3(CuteNvgpu.Operation, name="lop3", traits=PURE):
     """A logical function of three words by its table `lut`: its value for a = 0xF0, b = 0xCC, c = 0xAA."""
 
-    a: ext.Operand[I32]
-    b: ext.Operand[I32]
-    c: ext.Operand[I32]
-    result: ext.Result[I32]
+    a: Operand[I32]
+    b: Operand[I32]
+    c: Operand[I32]
+    result: Result[I32]
     lut: ir.IntegerAttr
 
     @staticmethod
@@ -43,15 +44,15 @@ def lop3(a: ir.Value, b: ir.Value, c: ir.Value, lut: int) -> ir.Value:
     return emit_value("cute_nvgpu.lop3", int_type(32), (a, b, c), attributes(lut=lut))
 
 
-class Approx(CuteNvgpu.Operation, name="approx", traits=[ext.Pure]):
+class Approx(CuteNvgpu.Operation, name="approx", traits=PURE):
     """A fast f32 function of the hardware.
 
     Subnormals count as zero. Relative error at most 2^-22 for rcp, rsqrt, sqrt, ex2; lg2 absolute 2^-22 where the result is
     small; tanh 2^-11; sin and cos absolute 2^-20.9 in [-pi, pi].
     """
 
-    value: ext.Operand[F32]
-    result: ext.Result[F32]
+    value: Operand[F32]
+    result: Result[F32]
     kind: one_of("rcp", "rsqrt", "sqrt", "ex2", "lg2", "sin", "cos", "tanh")
 
 
@@ -60,16 +61,16 @@ def approx(kind: str, value: ir.Value) -> ir.Value:
     return emit_value("cute_nvgpu.approx", value.type, (value,), attributes(kind=kind))
 
 
-class PackedF32x2(CuteNvgpu.Operation, name="packed_f32x2", traits=[ext.Pure]):
+class PackedF32x2(CuteNvgpu.Operation, name="packed_f32x2", traits=PURE):
     """add (a + b), sub, mul or fma (a * b + c) of two f32 at once; `c` is ignored but by fma.
 
     `ftz` flushes subnormals to zero.
     """
 
-    a: ext.Operand[ir.VectorType]
-    b: ext.Operand[ir.VectorType]
-    c: ext.Operand[ir.VectorType]
-    result: ext.Result[ir.VectorType]
+    a: Operand[ir.VectorType]
+    b: Operand[ir.VectorType]
+    c: Operand[ir.VectorType]
+    result: Result[ir.VectorType]
     kind: one_of("add", "sub", "mul", "fma")
     rounding: one_of("rn", "rz", "rm", "rp")
     ftz: ir.IntegerAttr

@@ -6,7 +6,8 @@
 from typing import Any
 
 from ...base_dsl.trace import emit_value
-from ...mlir import ext, ir
+from ...mlir import ir
+from ..declaration import Operand, Result
 from ..definition import I1, I32, Emit, Integer, attributes, constant, int_type, one_of, text
 from .dialect import CuteNvgpu
 
@@ -23,11 +24,11 @@ class Shuffle(CuteNvgpu.Operation, name="shuffle"):
     a source that is above high (`up`: below high) is replaced by l. All threads of `mask` execute it.
     """
 
-    value: ext.Operand[Any]
-    offset: ext.Operand[I32]
-    mask: ext.Operand[I32]
-    clamp: ext.Operand[I32]
-    result: ext.Result[Any]
+    value: Operand[Any]
+    offset: Operand[I32]
+    mask: Operand[I32]
+    clamp: Operand[I32]
+    result: Result[Any]
     kind: one_of("idx", "up", "down", "bfly")
 
     @staticmethod
@@ -51,9 +52,9 @@ class Vote(CuteNvgpu.Operation, name="vote"):
     `ballot` gives an i32 with the bit of each thread whose predicate holds.
     """
 
-    predicate: ext.Operand[I1]
-    mask: ext.Operand[I32]
-    result: ext.Result[I1 | I32]
+    predicate: Operand[I1]
+    mask: Operand[I32]
+    result: Result[I1 | I32]
     kind: one_of("all", "any", "uni", "ballot")
 
     @staticmethod
@@ -78,9 +79,9 @@ class Redux(CuteNvgpu.Operation, name="redux"):
     `fmin` and `fmax` may be of magnitudes (`.abs`), and a NaN if one of the numbers is (`.NaN`).
     """
 
-    value: ext.Operand[Any]
-    mask: ext.Operand[I32]
-    result: ext.Result[Any]
+    value: Operand[Any]
+    mask: Operand[I32]
+    result: Result[Any]
     kind: one_of("add", "min", "max", "umin", "umax", "and", "or", "xor", *_FLOAT_KINDS)
 
     @staticmethod
@@ -100,9 +101,9 @@ def redux(kind: str, value: ir.Value, mask: ir.Value) -> ir.Value:
 class Match(CuteNvgpu.Operation, name="match"):
     """The lanes of `mask` whose `value` (i32 or i64) is this lane's (`any`); `all`: all of them if all agree, else none."""
 
-    value: ext.Operand[Integer]
-    mask: ext.Operand[I32]
-    result: ext.Result[I32]
+    value: Operand[Integer]
+    mask: Operand[I32]
+    result: Result[I32]
     kind: one_of("any", "all")
 
     @staticmethod
@@ -118,7 +119,7 @@ def match(kind: str, value: ir.Value, mask: ir.Value) -> ir.Value:
 class ElectOne(CuteNvgpu.Operation, name="elect_one"):
     """True in exactly one thread of those of the warp that execute it together."""
 
-    result: ext.Result[I1]
+    result: Result[I1]
 
 
 def elect_one() -> ir.Value:
@@ -129,8 +130,8 @@ def elect_one() -> ir.Value:
 class WarpUniform(CuteNvgpu.Operation, name="warp_uniform"):
     """A value that is the same in all threads of the warp, said to the compiler."""
 
-    value: ext.Operand[I32]
-    result: ext.Result[I32]
+    value: Operand[I32]
+    result: Result[I32]
 
 
 def warp_uniform(value: ir.Value) -> ir.Value:

@@ -8,8 +8,9 @@ from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
 from ...hardware import mma_shapes
-from ...mlir import ext, ir
+from ...mlir import ir
 from ..cute import info
+from ..declaration import PURE, Operand, Result
 from ..definition import I1, I64, Pointer, attributes, int_type, number, one_of, text
 from .dialect import CuteNvgpu, wrong_space
 
@@ -21,15 +22,15 @@ WITH_NEXT = "with_next"
 _SUMS = {"f32": "f32", "f16": "f16", "i32": "s32"}
 
 
-class MatrixDescriptor(CuteNvgpu.Operation, name="matrix_descriptor", traits=[ext.Pure]):
+class MatrixDescriptor(CuteNvgpu.Operation, name="matrix_descriptor", traits=PURE):
     """The descriptor of an operand in shared memory: an i64.
 
     Bits 0 to 13 are the address in 16 bytes, 16 to 29 `leading` and 32 to 45 `stride` (bytes from one block of the canonical layout to the next, in 16 bytes),
     62 and 63 the number of `swizzle`. Adding to it moves the operand by so many times 16 bytes.
     """
 
-    pointer: ext.Operand[Pointer]
-    result: ext.Result[I64]
+    pointer: Operand[Pointer]
+    result: Result[I64]
     leading: ir.IntegerAttr
     stride: ir.IntegerAttr
     swizzle: one_of(*SWIZZLES)
@@ -58,10 +59,10 @@ class Wgmma(CuteNvgpu.Operation, name="wgmma"):
     only). `hardware/mma_shapes.py` lists which shapes and types go together.
     """
 
-    d: ext.Operand[Pointer]
-    a: ext.Operand[Any]
-    b: ext.Operand[I64]
-    accumulate: ext.Operand[I1]
+    d: Operand[Pointer]
+    a: Operand[Any]
+    b: Operand[I64]
+    accumulate: Operand[I1]
     n: ir.IntegerAttr
     k: ir.IntegerAttr
     a_type: ir.StringAttr
@@ -137,7 +138,7 @@ class HoldRegisters(CuteNvgpu.Operation, name="hold_registers"):
     what computes or uses them across.
     """
 
-    pointer: ext.Operand[Pointer]
+    pointer: Operand[Pointer]
     count: ir.IntegerAttr
 
     @staticmethod

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ...base_dsl.diagnostics import DSLUserCodeRuntimeError
 from ..host.call_context import STOP_STEPS, STOP_TIMEOUT, Context
 from ..host.faults import where_in_kernel
-from .runtime import stuck
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +24,9 @@ class WarpGroupFault(DSLUserCodeRuntimeError):
 
 def explain(record: Context, site: Site, sites: Sequence[Site], details: bytes) -> BaseException | None:
     """What became of a kernel (see `host.faults.report`)."""
+    if record.stop & (STOP_TIMEOUT | STOP_STEPS) or details:
+        from .runtime import stuck
+
     if record.stop & (STOP_TIMEOUT | STOP_STEPS):
         alone = (tuple(record.block), tuple(record.thread)) if record.thread[0] >= 0 else None
         return stuck.timeout(site, sites, details, alone, steps=not record.stop & STOP_TIMEOUT)

@@ -134,7 +134,7 @@ def _memory_fault(record: Context, site: Site) -> MemoryFault:
     )
 
 
-_LENGTH = re.compile(r"(%[-+ #0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|j|z|t)([diouxX])")
+_LENGTH = r"(%[-+ #0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|j|z|t)([diouxX])"
 
 
 def format_message(message: str, types: Sequence[str], raw: Sequence[int]) -> str:
@@ -143,7 +143,7 @@ def format_message(message: str, types: Sequence[str], raw: Sequence[int]) -> st
     for type_, bits in zip(types, raw):
         pattern = (bits & (1 << 64) - 1).to_bytes(8, "little")
         values.append(struct.unpack({"f64": "<d", "i32": "<i4x", "i64": "<q"}[type_], pattern)[0])
-    python_format = _LENGTH.sub(r"\1\2", message).replace("%p", "0x%x")
+    python_format = re.sub(_LENGTH, r"\1\2", message).replace("%p", "0x%x")
     try:
         return python_format % tuple(values)
     except (TypeError, ValueError):

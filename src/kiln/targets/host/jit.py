@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import dataclasses
 import functools
 import itertools
 import re
 import threading
-from typing import TYPE_CHECKING, Any
-
-import llvmlite.binding as llvm
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import forks, thread_stack
 from ...base_dsl import cache
-from ...base_dsl.dsl import no_collection
+from ...collection import no_collection
+from ...llvm import binding as llvm
 from ...native import functions
+from ...native.later import Later
 from ..lowering.pass_managers import free
 from . import native_objects
 from .object_code import undefined_symbols
@@ -195,7 +194,7 @@ def native_object(library: functions.Library, processor: Processor) -> bytes:
 
 
 def loading(
-    library: functions.Library,
+    code: functions.Library | Later,
     others: Sequence[Library] = (),
     imports: Mapping[str, int] | None = None,
     parts: Sequence[Part] = (),
@@ -205,18 +204,36 @@ def loading(
     architecture, processor = common()
 
     def load(data: bytes) -> Library:
-        return Library(data, library.exports, tuple(others), imports, parts)
+        return Library(data, exports_of(code), tuple(others), imports, parts)
 
     def make() -> bytes:
+        library = _library(code)
         data = native_object(library, processor)
         if architecture:
             native_objects.keep(library, architecture, data)
         return data
 
-    kept = native_objects.kept(library, architecture) if architecture else None
+    kept = native_objects.kept(code.name, architecture) if architecture else None
     if kept is not None:
-        return lambda: load(kept)
-    return cache.keeping(f"native: {library.name}", "/".join(processor), lambda: beside(make), load)
+        _exports[code.name] = kept.exports
+        return lambda: load(kept.data)
+    return cache.keeping(f"native: {code.name}", "/".join(processor), lambda: beside(make), load)
+
+
+_exports: dict[str, tuple[str, ...]] = {}
+"""Of libraries that are kept, by name."""
+
+
+def _library(code: functions.Library | Later) -> functions.Library:
+    return code.library if isinstance(code, Later) else code
+
+
+def exports_of(code: functions.Library | Later) -> tuple[str, ...]:
+    """What a library exports; its module is not imported if its code is kept."""
+    if isinstance(code, Later) and code.name not in _exports:
+        kept = native_objects.kept(code.name, common()[0])
+        _exports[code.name] = code.library.exports if kept is None else kept.exports
+    return _exports[code.name] if isinstance(code, Later) else code.exports
 
 
 class Library:
@@ -273,15 +290,16 @@ _loaded: list[Library] = []
 functions.load = load_native
 
 
-@dataclasses.dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """Native code that no program changes: compiled when it is first needed, kept on disk, loaded once per process."""
 
-    code: functions.Library
+    code: functions.Library | Later
     needs: tuple[Part, ...] = ()
     """Where it finds what it calls."""
     loaded: Callable[[Mapping[str, int]], None] | None = None
     """Called with the addresses of its exports once it is there."""
+    prefix: str = "kiln_"
+    """What the names of its exports begin with."""
 
     @property
     def name(self) -> str:
@@ -289,13 +307,18 @@ class Part:
 
     @property
     def exports(self) -> tuple[str, ...]:
-        return self.code.exports
+        return exports_of(self.code)
 
 
 def needed_parts(parts: Iterable[Part], needed: set[str]) -> tuple[list[Part], set[str]]:
     """Those of some parts that define some of the symbols, and the symbols that none defines."""
-    found = [part for part in parts if not needed.isdisjoint(part.exports)]
-    return found, needed.difference(*(part.exports for part in found))
+    found: list[Part] = []
+    rest = set(needed)
+    for part in parts:
+        if any(name.startswith(part.prefix) for name in rest) and not rest.isdisjoint(part.exports):
+            found.append(part)
+            rest.difference_update(part.exports)
+    return found, rest
 
 
 _parts: dict[str, Library] = {}

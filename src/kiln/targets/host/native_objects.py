@@ -11,15 +11,14 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...base_dsl import cache, settings
 
 if TYPE_CHECKING:
     from ...native import Library
 
-FOLDER = Path(__file__).parents[2] / "__native__"
+FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "__native__")
 
 COMMON = {
     "x86_64": ("x86-64-v3", "avx avx2 bmi bmi2 f16c fma lzcnt movbe popcnt xsave"),
@@ -28,14 +27,26 @@ COMMON = {
 """By architecture, LLVM's name of a processor, and the features that tell its likes: nearly all machines have them."""
 
 _CHECK = 32
+_EXPORTS = b"\nexports "
+"""Before the names of what a library exports."""
 
 
-def kept(library: Library, architecture: str) -> bytes | None:
-    """The object code of a library for the common processor of an architecture, if it is there."""
+class Kept(NamedTuple):
+    """What there is of a library."""
+
+    data: bytes
+    exports: tuple[str, ...]
+
+
+def kept(name: str, architecture: str) -> Kept | None:
+    """The object code of the library of a name for the common processor of an architecture, if it is there, and what it exports."""
     with contextlib.suppress(OSError):
-        data = _path(library, architecture).read_bytes()
-        if data[-_CHECK:] == _check(library, architecture, data[:-_CHECK]):
-            return data[:-_CHECK]
+        with open(_path(name, architecture), "rb") as file:
+            body = file.read()
+        body, check = body[:-_CHECK], body[-_CHECK:]
+        if check == _check(name, architecture, body):
+            data, _, names = body.rpartition(_EXPORTS)
+            return Kept(data, tuple(names.decode().split()))
     return None
 
 
@@ -43,23 +54,27 @@ def keep(library: Library, architecture: str, data: bytes) -> None:
     """Leave it there, whole or not at all; where that cannot be, it is made anew next time."""
     if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") or cache.sources_changed():
         return
-    path = _path(library, architecture)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    path = _path(library.name, architecture)
+    body = data + _EXPORTS + " ".join(library.exports).encode()
+    folder, file_name = os.path.split(path)
+    temporary = os.path.join(folder, f".{file_name}.{os.getpid()}.{threading.get_ident()}")
     with contextlib.suppress(OSError):
-        path.parent.mkdir(exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
         try:
-            temporary.write_bytes(data + _check(library, architecture, data))
-            temporary.replace(path)
+            with open(temporary, "wb") as file:
+                file.write(body + _check(library.name, architecture, body))
+            os.replace(temporary, path)
         finally:
             with contextlib.suppress(OSError):
-                temporary.unlink()
+                os.unlink(temporary)
 
 
-def _path(library: Library, architecture: str) -> Path:
-    return FOLDER / f"{library.name}.{architecture}.o"
+def _path(name: str, architecture: str) -> str:
+    return os.path.join(FOLDER, f"{name}.{architecture}.o")
 
 
-def _check(library: Library, architecture: str, data: bytes) -> bytes:
+def _check(name: str, architecture: str, data: bytes) -> bytes:
     """The end of a file, which tools that read object code pass over: of what the rest was made, and that it is whole."""
-    facts = (library.name, architecture, cache.sources_hash())
+    facts = (name, architecture, cache.sources_hash())
     return cache.blake2b(repr(facts).encode() + data, digest_size=_CHECK).digest()

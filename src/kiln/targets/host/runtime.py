@@ -6,11 +6,12 @@ import ctypes
 import signal
 
 from ... import forks
-from . import jit, reports, signal_handler, signals, soft_float
+from ...native.later import Later
+from . import jit, signals
 
-REPORTS = jit.Part(reports.reports)
-SIGNALS = jit.Part(signal_handler.signals, loaded=signals.load)
-SOFT_FLOAT = jit.Part(soft_float.floats)
+REPORTS = jit.Part(Later("reports", "reports", ".reports", __package__))
+SIGNALS = jit.Part(Later("signals", "signals", ".signal_handler", __package__), loaded=signals.load)
+SOFT_FLOAT = jit.Part(Later("soft_float", "floats", ".soft_float", __package__), prefix="__")
 PARTS = (REPORTS, SOFT_FLOAT, SIGNALS)
 
 
@@ -18,12 +19,12 @@ def _end_calls() -> None:
     """In a forked process: calls of threads that are not there watch no signals."""
     if jit.is_loaded(REPORTS):
         addresses = jit.part_library(REPORTS).addresses
-        watchers = ctypes.c_int32.from_address(addresses[reports.watchers.symbol])
-        before = ctypes.c_uint64.from_address(addresses[reports.old_handler.symbol])
+        watchers = ctypes.c_int32.from_address(addresses["kiln_cpu_watchers"])
+        before = ctypes.c_uint64.from_address(addresses["kiln_cpu_old_handler"])
         if watchers.value and before.value > 1:
             ctypes.CDLL(None).signal(int(signal.SIGINT), ctypes.c_void_p(before.value))
         watchers.value = 0
-        ctypes.c_int32.from_address(addresses[reports.stop.symbol]).value = 0
+        ctypes.c_int32.from_address(addresses["kiln_cpu_stop"]).value = 0
 
 
 forks.in_child(_end_calls)

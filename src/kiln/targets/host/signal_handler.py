@@ -10,15 +10,12 @@ A signal of anything else goes to the handler that was there before, unchanged.
 
 from __future__ import annotations
 
-from signal import SIG_UNBLOCK, SIGBUS, SIGFPE, SIGSEGV
+from signal import SIG_UNBLOCK
 
 from ...native import Array, Fn, Library, Ptr, i32, i64, local, native, size_of, struct, text, u32, u64
 from . import libc
+from .signals import SAFE_PLACES, SIGINFO, SIGNALS, UNSAFE_RANGES
 
-SIGNALS = (int(SIGSEGV), int(SIGBUS), int(SIGFPE))
-SIGINFO = 4
-"""The flag of a handler that takes three arguments."""
-UNSAFE_RANGES, SAFE_PLACES = 4, 3
 _COPY_BYTES = 4096
 """So large at most is a function that copies memory."""
 _STACK_BYTES = 1 << 16

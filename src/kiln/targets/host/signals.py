@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import platform
+from signal import SIGBUS, SIGFPE, SIGSEGV
 from typing import TYPE_CHECKING
-
-from .signal_handler import SAFE_PLACES, SIGINFO, SIGNALS, UNSAFE_RANGES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+SIGNALS = (int(SIGSEGV), int(SIGBUS), int(SIGFPE))
+SIGINFO = 4
+"""The flag of a handler that takes three arguments."""
+UNSAFE_RANGES, SAFE_PLACES = 4, 3
 
 SIGNAL, ADDRESS, PLACE = range(3)
 """Words of what was caught."""
@@ -66,6 +70,8 @@ def _code_with_locks() -> list[tuple[int, int]]:
     try:
         with open("/proc/self/maps", encoding="utf-8") as maps:
             for line in maps:
+                if "x" not in line.split(" ", 2)[1]:
+                    continue
                 begin, end = (int(number, 16) for number in line.split(" ", 1)[0].split("-"))
                 if any(begin <= address < end for address in wanted):
                     found.append((begin, end))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import llvmlite.binding as llvm
-from llvmlite.binding.newpassmanagers import NewPassManager
+from ...llvm import binding as llvm
 
 
 def free(passes: llvm.ModulePassManager) -> None:
     """Free a pass manager: llvmlite 0.50 does not (58 KB each), as its class takes `_dispose` from the wrong base."""
-    if llvm.ModulePassManager._dispose is not NewPassManager._dispose:
-        NewPassManager._dispose(passes)
+    base = llvm.newpassmanagers.NewPassManager
+    if llvm.ModulePassManager._dispose is not base._dispose:
+        base._dispose(passes)
         passes.detach()

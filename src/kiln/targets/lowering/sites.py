@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ...base_dsl.diagnostics import Span
 
 
-@dataclasses.dataclass(frozen=True)
-class Site:
+class Site(NamedTuple):
     """A place in the user's program that can fail at run time."""
 
     kind: str

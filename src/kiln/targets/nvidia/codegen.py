@@ -12,12 +12,11 @@ import subprocess
 import tempfile
 from typing import TYPE_CHECKING
 
-import llvmlite.binding as llvm
-
 from ... import forks
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
 from ...base_dsl.dsl import others_may_compile
 from ...hardware import driver, toolchain
+from ...llvm import binding as llvm
 from ..lowering.pass_managers import free
 
 if TYPE_CHECKING:

@@ -7,16 +7,19 @@ from typing import Any
 
 from ....base_dsl import settings
 from ....base_dsl.diagnostics import DSLRuntimeError
+from ....native.later import Later
 from ...host import jit, runtime
-from . import engines, groups, launch_settings, launches, reductions, registers, tensor_maps, threads, tma, wgmma
+from . import launch_settings
 
-assert engines.waiting is groups.waiting is threads.waiting is registers.waiting  # they add to it
-assert tma.accelerator is reductions.accelerator is tensor_maps.accelerator
 
-LAUNCH = jit.Part(launches.launching, needs=(runtime.REPORTS, runtime.SIGNALS), loaded=launch_settings.load)
-WAITING = jit.Part(threads.waiting, needs=(runtime.REPORTS, LAUNCH))
-ACCELERATOR = jit.Part(tensor_maps.accelerator, needs=(LAUNCH, WAITING))
-PRODUCTS = jit.Part(wgmma.products, needs=(runtime.REPORTS, LAUNCH))
+def _code(name: str, attribute: str) -> Later:
+    return Later(name, attribute, ".code", __package__)
+
+
+LAUNCH = jit.Part(_code("launch", "launching"), (runtime.REPORTS, runtime.SIGNALS), launch_settings.load)
+WAITING = jit.Part(_code("waiting", "waiting"), (runtime.REPORTS, LAUNCH))
+ACCELERATOR = jit.Part(_code("accelerator", "accelerator"), (LAUNCH, WAITING))
+PRODUCTS = jit.Part(_code("products", "products"), (runtime.REPORTS, LAUNCH))
 PARTS = (*runtime.PARTS, LAUNCH, WAITING, ACCELERATOR, PRODUCTS)
 
 
@@ -42,6 +45,8 @@ def set_seed(seed: int | None = None) -> None:
 
 def set_workers(count: int | None = None) -> None:
     """How many OS threads a launch may use, from now on: 1 to 256. None: the setting's number."""
+    from . import launches
+
     if count is None:
         count = int(settings.get("KILN_CPU_THREADS"))
     if not 1 <= count <= launches.MAX_WORKERS:

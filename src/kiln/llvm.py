@@ -1,0 +1,32 @@
+"""LLVM: `llvmlite.binding`, imported here and nowhere else.
+
+Its Python classes of IR (`llvmlite.ir`) and the library that finds its shared object (`importlib.resources`) take as long to import
+as all of the rest, and nobody here needs them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from types import SimpleNamespace
+from typing import Any
+
+from . import deferred
+
+
+def _open(ffi: Any) -> None:
+    """Open the shared object, which lies beside the module."""
+    path = os.path.join(os.path.dirname(ffi.__file__), ffi.get_library_name())
+    if os.path.exists(path):  # else as llvmlite finds it
+        ffi.lib._lib_handle = ctypes.CDLL(path)
+
+
+_resources = SimpleNamespace(resources=deferred.Used("importlib.resources"))
+_classes = SimpleNamespace(ir=deferred.Used("llvmlite.ir", within=1))
+with (
+    deferred.importing("llvmlite.binding.ffi", {"importlib.resources": _resources}, _open),
+    deferred.importing("llvmlite.binding.typeref", {"llvmlite": _classes}),
+):
+    import llvmlite.binding as binding
+
+__all__ = ["binding"]
