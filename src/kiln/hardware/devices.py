@@ -6,11 +6,9 @@ The table is `devices.json`. Kernels are made for a `Device`; what its maker pro
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
-import json
+import os
 import re
-from pathlib import Path
 from typing import Any
 
 from . import driver
@@ -120,7 +118,7 @@ class Model:
 
 _USED_FOR = {"f32": ("f32", "tf32")}
 """Peaks that programs on a type may reach; the first is what they are compared with."""
-PROJECT_TABLE = Path("conf") / "devices.json"
+PROJECT_TABLE = os.path.join("conf", "devices.json")
 """Rows of a project: they replace and complete those of Kiln, by name."""
 
 
@@ -128,14 +126,21 @@ class DeviceTableError(ValueError):
     """A table of devices has what no row can have."""
 
 
+def _read(path: str) -> Any:
+    import json  # where an architecture alone is asked for there is no need
+
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
 @functools.lru_cache(maxsize=8)
 def models(project: str | None = None) -> dict[str, Model]:
     """All known devices by name, those of a project's table (a path) among them."""
-    rows = {row["name"]: row for row in json.loads((Path(__file__).parent / "devices.json").read_text())}
+    rows = {row["name"]: row for row in _read(os.path.join(os.path.dirname(__file__), "devices.json"))}
     own: list[dict[str, Any]] = []
     if project is not None:
         try:
-            own = json.loads(Path(project).read_text())
+            own = _read(project)
             for row in own:
                 rows[row["name"]] = {**rows.get(row["name"], {}), **row}
         except (ValueError, KeyError, TypeError) as reason:
@@ -144,6 +149,8 @@ def models(project: str | None = None) -> dict[str, Model]:
     made: dict[str, Model] = {}
     for row in rows.values():
         for wrong in row.keys() - set(known):
+            import difflib
+
             near = difflib.get_close_matches(wrong, known, 1)
             meant = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
             raise DeviceTableError(f"{project}: {row['name']} has {wrong!r}; {meant}")
@@ -157,7 +164,7 @@ def models(project: str | None = None) -> dict[str, Model]:
 
 def table() -> dict[str, Model]:
     """All known devices, with those of the project in the current folder."""
-    return models(str(PROJECT_TABLE.resolve()) if PROJECT_TABLE.is_file() else None)
+    return models(os.path.realpath(PROJECT_TABLE) if os.path.isfile(PROJECT_TABLE) else None)
 
 
 def model_of(name: str) -> Model | None:
@@ -183,6 +190,8 @@ def _words(name: str) -> list[str]:
 
 def near_names(name: str) -> list[str]:
     """Names of the table that resemble one that is not there."""
+    import difflib
+
     names = {known.lower(): known for known in table()}
     parts = [known for lower, known in names.items() if name.lower() in lower]
     return parts or [names[one] for one in difflib.get_close_matches(name.lower(), names, 3, 0.4)]
