@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -94,7 +95,7 @@ def test_g3_equal_programs_are_the_same_and_more_work_is_slower():
     def work(n):
         return lambda: torch.mul(x[:n], 2.0, out=y[:n])
 
-    trials = 20
+    trials = 50 if os.environ.get("KILN_LONG_TESTS") else 20
     said = [
         measure.compare({"a": work(size), "b": work(size)}, effort=SHORT, seed=seed).verdict for seed in range(trials)
     ]
@@ -103,7 +104,7 @@ def test_g3_equal_programs_are_the_same_and_more_work_is_slower():
         for seed in range(trials)
     ]
     print(f"\nsame {said.count('same')}, slower {more.count('slower')} of {trials}")
-    assert said.count("same") >= trials - 1 and more.count("slower") >= trials - 1
+    assert said.count("same") >= 0.95 * trials and more.count("slower") >= 0.95 * trials
 
 
 _OTHER = """
@@ -140,8 +141,8 @@ def test_g5_the_power_limit_is_seen(timer):
     found = measure.measure(lambda: torch.mm(a, b, out=out), l2="warm", steady=True, effort=effort)
     print(f"\n{found}, limit {gpu.power_limit():.0f} W")
     assert found.watts and found.clock_mhz
-    if found.watts > 0.97 * gpu.power_limit():
-        assert "power-cap" in found.flags
+    if found.clock_mhz < 0.9 * (gpu.highest_clock() or 0):
+        assert {"power-cap", "thermal"}.intersection(found.flags)
 
 
 def test_g7_work_on_another_stream_is_seen(timer):

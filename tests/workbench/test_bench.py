@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -264,3 +268,20 @@ def test_it_is_checked_first_unless_the_journal_knows(contract, monkeypatch, cap
     key = bench.key_of("verify", case, case.problem(), None, bench.environment(), verify.PROTOCOL)
     bench.journal_of(case).append(bench.Record("verify", key, "double", {}, None, "ok"))
     assert bench.main([contract, *words, "--against", "none"]) == EXIT.GOOD and len(checked) == 1
+
+
+@pytest.mark.skipif(not os.environ.get("KILN_LONG_TESTS"), reason="KILN_LONG_TESTS=1")
+def test_c18_interrupted_it_ends_at_once_and_leaves_nothing(tmp_path):
+    """The kernel never returns."""
+    file = tmp_path / "pid"
+    waits = f"import os, time; open({str(file)!r}, 'w').write(str(os.getpid())); time.sleep(100)"
+    (tmp_path / "waits.py").write_text(CONTRACT.replace("return x * SLOWER", waits))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [sys.executable, "-m", "kiln", "bench", "waits.py", *WORDS]
+    program = subprocess.Popen(words, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL)
+    while not (file.exists() and file.read_text()):
+        assert program.poll() is None
+        time.sleep(0.02)
+    program.send_signal(signal.SIGINT)
+    assert program.wait(3) == EXIT.INTERRUPTED
+    assert not Path(f"/proc/{file.read_text()}").exists()

@@ -281,8 +281,14 @@ def _captured(stream: int, work: Callable[[], None]) -> Call:
     if torch is None:
         return driver.captured(stream, work)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+    driver.synchronize_device()
+    graph.capture_begin(
+        capture_error_mode="thread_local"
+    )  # `torch.cuda.graph` would also collect garbage and give memory back
+    try:
         work()
+    finally:
+        graph.capture_end()
     return graph.replay
 
 

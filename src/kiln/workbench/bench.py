@@ -121,7 +121,10 @@ class _Failed(Exception):
 
     def described(self) -> dict[str, Any]:
         status = "crash" if self.gone else self.outcome.status
-        return {"status": status, **{name: self.error.get(name) for name in ("type", "message", "file", "line")}}
+        found = {"status": status, **{name: self.error.get(name) for name in ("type", "message", "file", "line")}}
+        if status in ("crash", "timeout", "oom"):  # nothing but what it printed says why
+            found["stderr"] = self.outcome.stderr[-2000:]
+        return found
 
 
 class _Held:
@@ -441,6 +444,9 @@ def show(found: Benched, args: Any) -> None:
     for row in [head, *rows]:
         cells = [row[at].ljust(widths[at]) if at in (0, 9, 10) else row[at].rjust(widths[at]) for at in used]
         out.print("  ".join(cells).rstrip(), markup=False)
+    for name, why in found.failed.items():
+        for line in why.get("stderr", "").strip().splitlines()[-5:]:
+            out.print(f"{name}: {line}", markup=False)
     own = measured.get(KERNEL)
     if own is not None:
         where = (
