@@ -203,7 +203,7 @@ class GpuTimer(_Host):
         except Exception as reason:  # whatever a library says while it is captured
             driver.synchronize_device()  # a kernel that failed is told here
             batch = _StreamBatch(self, call, calls, flush, l2, given_stream)
-            batch.why = reason
+            batch.why = reason.with_traceback(None)  # which would keep all that was captured
             return batch
 
     def watch(self) -> Watch:

@@ -324,7 +324,7 @@ def _benched(args: Any, first: Case, others: list[Case], older: Case | None, pro
     if older is not None:
         candidates.append(Candidate(f"{KERNEL} of {args.since}", older, KERNEL, config))
     candidates += peers(first, names, config)
-    with command.progress(ROUNDS, first.name, args.quiet) as advance:
+    with command.progress(None, first.name, args.quiet) as advance:
         return timed(
             candidates, problem, l2=args.l2, steady=args.steady, quick=args.quick, seed=args.seed, progress=advance
         )
@@ -408,6 +408,11 @@ def _status(found: Benched, args: Any) -> int:
 # --- printing --------------------------------------------------------------------------------------------------------
 
 
+def _us(value: float) -> str:
+    """Four digits, without an exponent."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+
+
 def show(found: Benched, args: Any) -> None:
     """Print the table of a problem."""
     out = command.console(args)
@@ -421,8 +426,8 @@ def show(found: Benched, args: Any) -> None:
         rows.append(
             [
                 name,
-                "-" if one.error else f"{one.us:.4g}",
-                "" if one.error else f"[{one.low:.4g}, {one.high:.4g}]",
+                "-" if one.error else _us(one.us),
+                "" if one.error else f"[{_us(one.low)}, {_us(one.high)}]",
                 f"{rates['tflops']:.4g}" if "tflops" in rates else "",
                 f"{rates['tbs']:.3g}" if "tbs" in rates else "",
                 f"{rates['roofline']:.0%}" if "roofline" in rates else "",
