@@ -15,7 +15,7 @@ import pytest
 from kiln import workbench as wb
 from kiln.cute.kernel_ranges import RangeEvent
 from kiln.hardware import driver, toolchain
-from kiln.workbench import command, profile, profile_ncu, profile_nsys, profile_trace
+from kiln.workbench import command, profile, profile_ncu, profile_nsys, profile_trace, verify
 from kiln.workbench.profile_result import KernelProfile, LineProfile, Profile, compared
 from kiln.workbench.records import journal_of
 from kiln.workbench.runners import Inline
@@ -118,6 +118,15 @@ def test_two_cases_are_compared(case, tmp_path, capsys):
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["transpose", "transposed", "other", "delta"] in lines
     assert ["Registers/thread", "42", "37", "-5", "(-11.9", "%)"] in lines
+
+
+@pytest.mark.usefixtures("made_up")
+@pytest.mark.parametrize(("verified", "status"), [(0, 0), (1, 1), (3, 0)])
+def test_a_wrong_kernel_is_not_profiled_with_check(case, monkeypatch, verified, status, capsys):
+    asked = []
+    monkeypatch.setattr(verify, "main", lambda words: asked.append(words[1:]) or verified)
+    assert profile.main([str(case), "--check", "--n", "16"]) == status
+    assert asked == [["--set", "n=16", "--quick"]] and ("transpose" in capsys.readouterr().out) == (status == 0)
 
 
 def test_profiles_are_tables_and_json():

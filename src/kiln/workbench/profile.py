@@ -88,10 +88,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _verified(case: Case, args: argparse.Namespace) -> int:
-    from . import verify  # pyright: ignore[reportAttributeAccessIssue]
+    from . import verify
 
     fields = [word for name, value in args.fields.items() for word in ("--set", f"{name}={value}")]
-    return verify.main([case.where, *fields, "--quick"])
+    which = [word for name in ("problem", "config") if (given := getattr(args, name)) for word in (f"--{name}", given)]
+    return verify.main([case.where, *fields, *which, "--quick"])
 
 
 def _bench(args: argparse.Namespace) -> int:
@@ -201,10 +202,13 @@ def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
         counting = Job(f"{_JOBS}:conflicts", job, timeout=CONFLICTS_TIMEOUT, env={"KILN_TARGET": "cpu"})
         (outcome,) = runner.run([counting])
         if outcome.status == "ok":
-            found.extra["bank_conflicts"] = outcome.result
+            found.extra["bank_conflicts"] = outcome.result["places"]
+            if outcome.result["problem"] != job["problem"]:
+                fields = ", ".join(f"{name}={value}" for name, value in outcome.result["problem"].items())
+                found.notes.append(f"bank conflicts are those of a smaller problem: {fields}")
         else:
             why = (outcome.error or {}).get("message", outcome.status)
-            found.notes.append(f"bank conflicts were not counted ({why}); a smaller problem may do")
+            found.notes.append(f"bank conflicts were not counted: {why}")
     return found
 
 

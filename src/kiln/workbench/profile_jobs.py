@@ -12,6 +12,8 @@ from .cases import Case, load
 from .profile_static import static_profile
 
 Config = Mapping[str, Any] | None
+CONFLICTS_ELEMENTS = 1 << 16
+"""Of inputs for which bank conflicts are counted: every block has those of the others."""
 
 
 def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
@@ -25,15 +27,17 @@ def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) ->
     return {"dtype": None, "kernels": [found.to_json() for found in static_profile(launches)]}
 
 
-def conflicts(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> list[dict[str, Any]]:
-    """Bank conflicts by line, counted on the CPU target."""
+def conflicts(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
+    """Bank conflicts by line, counted on the CPU target, of a problem that is made smaller if it is large."""
     from .. import bank_conflicts
+    from . import checking
 
     case = load(where)
-    inputs = case.inputs(problem, seed)
+    smaller = checking.describe(where, dict(problem), CONFLICTS_ELEMENTS)["problem"]
+    inputs = case.inputs(smaller, seed)
     with bank_conflicts.Session() as report:
-        case.kernel(*inputs, config=config, problem=problem)
-    return json.loads(report.json())
+        case.kernel(*inputs, config=config, problem=smaller)
+    return {"problem": smaller, "places": json.loads(report.json())}
 
 
 def annotated(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
