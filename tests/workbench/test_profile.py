@@ -16,7 +16,7 @@ from kiln import workbench as wb
 from kiln.cute.kernel_ranges import RangeEvent
 from kiln.hardware import driver, toolchain
 from kiln.workbench import command, profile, profile_ncu, profile_nsys, profile_trace, verify
-from kiln.workbench.profile_result import KernelProfile, LineProfile, Profile, compared
+from kiln.workbench.profile_result import KernelProfile, LineProfile, Profile, compared, with_calls
 from kiln.workbench.records import journal_of
 from kiln.workbench.runners import Inline
 
@@ -29,6 +29,10 @@ from kiln import cute, Float32
 
 PAD = 0
 
+@cute.jit
+def put(y, i, t, value):
+    y[i, t] = value
+
 @cute.kernel
 def transpose(x: cute.Tensor, y: cute.Tensor, pad: cute.Constexpr):
     t, _, _ = cute.arch.thread_idx()
@@ -37,7 +41,7 @@ def transpose(x: cute.Tensor, y: cute.Tensor, pad: cute.Constexpr):
         tile[i, t] = x[i, t]
     cute.arch.sync_threads()
     for i in range(32):
-        y[i, t] = tile[t, i]
+        put(y, i, t, tile[t, i])
 
 @cute.jit
 def launch(x: cute.Tensor, y: cute.Tensor, pad: cute.Constexpr):
@@ -78,11 +82,13 @@ def test_the_static_profile_has_resources_lines_loops_and_bank_conflicts(case, t
     out = tmp_path / "profile.json"
     assert profile.main([str(case), "--arch", "sm_90a", "--json", str(out), "--lines", "5"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "SMEM/block (KB) 4.00" in printed and "transposed.py:15" in printed and "tile[t, i]" in printed
+    assert "SMEM/block (KB) 4.00" in printed and "transposed.py:19" in printed and "tile[t, i]" in printed
     assert "32-way" in printed and "H100 SXM" in printed and "B200" in printed
     (found,) = json.loads(out.read_text())
     (kernel,) = found["kernels"]
     assert kernel["name"] == "transpose" and "blocks" in kernel["metrics"]["Limited by"]
+    lines = {line["line"]: line for line in kernel["lines"]}
+    assert lines[9]["counts"]["global"] == 32 and lines[19]["called"] == sum(lines[9]["counts"].values())
     (static,) = found["extra"]["static"]
     assert static["mix"]["shared"] >= 40 and static["mix"]["barrier"] == 1
     assert max(each["conflicts"] for each in found["extra"]["bank_conflicts"]) == 31 * 32
@@ -146,6 +152,14 @@ def test_profiles_are_tables_and_json():
     with console.capture() as made:
         console.print(*compared(first, second))
     assert "k | other" in made.get() and "+10.00 (+25.0 %)" in made.get()
+
+
+def test_what_a_function_costs_is_shown_at_its_call_too():
+    lines = [LineProfile("k.py", 5, {"int": 1}), LineProfile("h.py", 2, {"fp": 3}), LineProfile("h.py", 9, {"fp": 4})]
+    calls = [("h.py", 2, "k.py", 5), ("k.py", 5, "main.py", 1), ("h.py", 9, "k.py", 6), ("h.py", 9, "k.py", 7)]
+    found = {(line.file, line.line): (line.total, line.called) for line in with_calls(lines, calls)}
+    assert found == {("h.py", 2): (3, 0), ("h.py", 9): (4, 0), ("k.py", 5): (1, 3), ("main.py", 1): (0, 4)}
+    assert with_calls(lines[:1], [("k.py", 5, "k.py", 5)]) == lines[:1]  # it calls itself
 
 
 def bad_use(*words):

@@ -12,7 +12,7 @@ from . import command, profile_ncu, profile_nsys, profile_trace
 from .command import EXIT
 from .contracts import ContractError
 from .profile_ncu import CannotProfile
-from .profile_result import KernelProfile, LineProfile, Profile, compared, shorter
+from .profile_result import KernelProfile, LineProfile, Profile, compared, shorter, with_calls
 from .profile_static import StaticProfile
 from .runners import Job, Local, Outcome, Runner
 
@@ -167,6 +167,10 @@ def _profile(case: Case, prof_type: str, job: dict[str, Any], runner: Runner, ti
                 raise CannotProfile(reason)
             if prof_type == "ncu":
                 found = profile_ncu.record(job, report.with_name(f"{report.name}.ncu-rep"), timeout)
+                (compiled,) = runner.run([Job(f"{_JOBS}:static", job)])
+                if compiled.status == "ok":  # the report does not know which calls were inlined
+                    for kernel in found.kernels:
+                        kernel.lines = with_calls(kernel.lines, compiled.result["calls"])
             elif prof_type == "nsys":
                 found = profile_nsys.record(job, report.with_name(f"{report.name}.sqlite"), timeout)
             else:
@@ -188,7 +192,7 @@ def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
 
     done = _done(runner, Job(f"{_JOBS}:static", job))
     kernels = [StaticProfile.from_json(each) for each in done["kernels"]]
-    found = Profile("static", case.name, [_kernel(each) for each in kernels], counted="instructions")
+    found = Profile("static", case.name, [_kernel(each, done["calls"]) for each in kernels], counted="instructions")
     found.extra["static"] = done["kernels"]
     work, device = case.flops_bytes(job["problem"]), current.device()
     found.extra["work"] = [*work, done["dtype"]] if work else None
@@ -225,12 +229,14 @@ def _done(runner: Runner, job: Job) -> Any:
 
 def _failure(outcome: Outcome) -> ContractError:
     error = outcome.error or {}
-    return ContractError(
-        f"{outcome.status}: {error.get('type', '')}: {error.get('message', '')}", error.get("file"), error.get("line")
-    )
+    kind = "" if error.get("type") in (None, outcome.status) else f"{error['type']}: "
+    # What a process says that ends itself, it says last.
+    last = "\n  ".join(["", *outcome.stderr.strip().splitlines()[-5:]]) if outcome.status == "crash" else ""
+    message = f"{outcome.status}: {kind}{error.get('message', '')}{last}"
+    return ContractError(message, error.get("file"), error.get("line"))
 
 
-def _kernel(found: StaticProfile) -> KernelProfile:
+def _kernel(found: StaticProfile, calls: Sequence[Any]) -> KernelProfile:
     runs = found.occupancy
     return KernelProfile(
         found.kernel,
@@ -248,14 +254,15 @@ def _kernel(found: StaticProfile) -> KernelProfile:
             "Instructions": sum(found.mix.values()),
             "In flight/SM (KB)": found.bytes_in_flight / 1024,
         },
-        [LineProfile(line.file, line.line, line.mix) for line in found.lines],
+        with_calls([LineProfile(line.file, line.line, line.mix) for line in found.lines], calls),
         found.launches,
     )
 
 
 def _annotated(job: dict[str, Any], runner: Runner) -> Profile:
     measured = _done(runner, Job(f"{_JOBS}:annotated", job, needs_gpu=True))
-    kernels = [_kernel(StaticProfile.from_json(each)) for each in _done(runner, Job(f"{_JOBS}:static", job))["kernels"]]
+    done = _done(runner, Job(f"{_JOBS}:static", job))
+    kernels = [_kernel(StaticProfile.from_json(each), done["calls"]) for each in done["kernels"]]
     low, median, high = measured["us"]
     clock = measured["clock"].get("sm_mhz")
     note = f"one call: {median:.4g} us [{low:.4g}, {high:.4g}], {measured['n']} samples, {measured['protocol']}"

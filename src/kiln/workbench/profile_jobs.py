@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .cases import Case, load
-from .profile_static import static_profile
+from .profile_static import calls_of, static_profile
 
 Config = Mapping[str, Any] | None
 CONFLICTS_ELEMENTS = 1 << 16
@@ -24,7 +24,8 @@ def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) ->
     inputs = case.inputs(problem, seed)
     with dry_run() as launches:
         case.kernel(*inputs, config=config, problem=problem)
-    return {"dtype": None, "kernels": [found.to_json() for found in static_profile(launches)]}
+    kernels = [found.to_json() for found in static_profile(launches)]
+    return {"dtype": None, "kernels": kernels, "calls": calls_of(launches)}
 
 
 def conflicts(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:

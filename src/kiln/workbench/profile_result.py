@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import linecache
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,11 +39,33 @@ class LineProfile:
     file: str
     line: int
     counts: dict[str, int]
+    called: int = 0
+    """What functions cost that are called here, and nowhere else."""
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """All of its own."""
         return sum(self.counts.values())
+
+
+def with_calls(lines: Sequence[LineProfile], calls: Sequence[Sequence[Any]]) -> list[LineProfile]:
+    """Lines with what the functions cost that they call; `calls` has lines of functions, each with a line that calls it.
+
+    A function that is called from several lines is none of theirs: which of them it worked for is not known.
+    """
+    callers: dict[tuple[str, int], set[tuple[str, int]]] = {}
+    for file, line, *caller in calls:
+        callers.setdefault((file, line), set()).add((caller[0], caller[1]))
+    called: Counter[tuple[str, int]] = Counter()
+    for each in lines:
+        place, seen = (each.file, each.line), {(each.file, each.line)}
+        while len(callers.get(place, ())) == 1 and not callers[place] <= seen:
+            (place,) = callers[place]
+            seen.add(place)
+            called[place] += each.total
+    own = {(each.file, each.line): each for each in lines}
+    own |= {place: LineProfile(*place, {}) for place in called if place not in own}
+    return [dataclasses.replace(each, called=called[place]) for place, each in sorted(own.items())]
 
 
 @dataclasses.dataclass
@@ -123,12 +146,16 @@ class Profile:
 
     def _lines_table(self, kernel: KernelProfile, count: int) -> RenderableType:
         total = sum(line.total for line in kernel.lines) or 1
-        table = new_table("line", self.counted, "%", "most of them", "source", left=(0, 3, 4))
-        for line in sorted(kernel.lines, key=lambda line: (-line.total, line.file, line.line))[:count]:
+        calls = any(line.called for line in kernel.lines)
+        columns = ("line", self.counted, *(["in calls"] if calls else []), "%", "most of them", "source")
+        table = new_table(*columns, left=(0, len(columns) - 2, len(columns) - 1))
+        for line in sorted(kernel.lines, key=lambda line: (-line.total - line.called, line.file, line.line))[:count]:
             most = sorted(line.counts.items(), key=lambda item: -item[1])[:3]
             reasons = ", ".join(f"{name} {number}" for name, number in most)
             where = f"{shorter(line.file)}:{line.line}"
-            add_row(table, where, str(line.total), f"{100 * line.total / total:.0f}", reasons, kernel.source(line)[:80])
+            share = f"{100 * (line.total + line.called) / total:.0f}"
+            inner = [line.called or ""] if calls else []
+            add_row(table, where, line.total, *inner, share, reasons, kernel.source(line)[:80])
         return table
 
 

@@ -8,13 +8,17 @@ for found in static_profile(launches):
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import dataclasses
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base_dsl.diagnostics import DSLBaseError
 from ..hardware.occupancy import Occupancy, occupancy
 from . import sass
+from .inspect_lines import read_mlir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class LineCost:
-    """The instructions of a source line, by class (`sass.CLASSES`); those of inlined functions count at the call, too."""
+    """The instructions of a source line, by class (`sass.CLASSES`)."""
 
     file: str
     line: int
@@ -160,6 +164,33 @@ def static_profile(launches: Iterable[Any]) -> list[StaticProfile]:
             code[id(launch.artifacts)] = _disassembled(launch.artifacts)
         found[key] = _profile(launch, code[id(launch.artifacts)])
     return list(found.values())
+
+
+def calls_of(launches: Iterable[Any]) -> list[tuple[str, int, str, int]]:
+    """Lines of functions that were inlined into the kernels of launches, each with a line that called them, in order."""
+    made = list(launches)
+    bodies = {
+        _body(remark.file, remark.line) for launch in made for remark in launch.remarks if remark.kind == "resources"
+    }
+    texts = {id(launch.artifacts): launch.artifacts["mlir_located"] for launch in made}
+    pairs = {pair for text in texts.values() for pair in read_mlir(text).calls}
+    # Lines of a kernel itself are "called" where it is launched, which is no line of the kernel.
+    return sorted(
+        (*line, *caller)
+        for line, caller in pairs
+        if not any(line[0] == file and first <= line[1] <= last for file, first, last in bodies)
+    )
+
+
+def _body(file: str, line: int) -> tuple[str, int, int]:
+    """The lines of the function that begins at a line, or has it among its decorators; the line itself if there is none."""
+    with contextlib.suppress(OSError, SyntaxError, ValueError):
+        for node in ast.walk(ast.parse(Path(file).read_bytes())):
+            if isinstance(node, ast.FunctionDef):
+                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                if first <= line <= node.body[0].lineno and node.end_lineno:
+                    return file, first, node.end_lineno
+    return file, line, line
 
 
 def _disassembled(artifacts: Mapping[str, Any]) -> dict[str, sass.Code] | str:

@@ -53,7 +53,7 @@ def class_of(name: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One instruction; `place` is a file and a line, ("", 0) if not known; `inside` is where that was inlined."""
+    """One instruction; `place` is a file and a line, ("", 0) if not known."""
 
     address: int
     name: str
@@ -61,7 +61,6 @@ class Instruction:
     conditional: bool = False
     """Whether it has a predicate; a branch then may not be taken."""
     place: tuple[str, int] = ("", 0)
-    inside: tuple[tuple[str, int], ...] = ()
 
     @property
     def kind(self) -> str:
@@ -93,7 +92,7 @@ class Loop:
 
 
 _KERNEL = re.compile(r"^\.text\.(\S+):")
-_LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)(?: inlined at "([^"]*)", line (\d+))?')
+_LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)')
 _LABEL = re.compile(r"^(\.L_\w+):")
 _CODE = re.compile(r"^\s*/\*([0-9a-f]+)\*/\s+(?:\{\s*)?(@!?U?P\w+\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 _ENDS = ("BRA", "EXIT", "RET", "BRX", "JMP", "JMX")
@@ -105,28 +104,22 @@ def kernels(text: str) -> dict[str, Code]:
     """The code of each kernel of a module, by name."""
     found: dict[str, Code] = {}
     code: Code | None = None
-    place, inside, behind = ("", 0), [], False
+    place = ("", 0)
     for line in text.splitlines():
         if start := _KERNEL.match(line):
             code = found[start.group(1)] = Code([], {})
-            place, inside, behind = ("", 0), [], False
+            place = ("", 0)
         elif code is None:
             continue
         elif at := _LINE.match(line):
-            # nvdisasm prints a line for each call that led here, innermost first.
-            if not behind:
-                place, inside = (at.group(1), int(at.group(2))), []
-            if at.group(3):
-                inside.append((at.group(3), int(at.group(4))))
-            behind = bool(at.group(3))
+            place = (at.group(1), int(at.group(2)))
         elif label := _LABEL.match(line):
             code.labels[label.group(1)] = len(code.instructions)
         elif one := _CODE.match(line):
-            behind = False
             address, predicate, name, operands = one.groups()
             # BRA.U UP0, `(...) has its predicate among the operands
             conditional = bool(predicate) or (name.startswith("BRA") and not operands.startswith("`"))
-            code.instructions.append(Instruction(int(address, 16), name, operands, conditional, place, tuple(inside)))
+            code.instructions.append(Instruction(int(address, 16), name, operands, conditional, place))
     for code in found.values():
         code.drop_padding()
         code.place_first_rounds()
@@ -153,8 +146,7 @@ class Code:
                 again = self.instructions[target]
                 if target != index and (again.name, again.operands) == (asks.name, asks.operands):
                     for one in (index, index + 1):
-                        where = {"place": again.place, "inside": again.inside}
-                        self.instructions[one] = dataclasses.replace(self.instructions[one], **where)
+                        self.instructions[one] = dataclasses.replace(self.instructions[one], place=again.place)
 
     def _is_trap(self, index: int) -> bool:
         return self._target(index) == index
@@ -169,11 +161,10 @@ class Code:
         return mix(self.instructions)
 
     def by_line(self) -> dict[tuple[str, int], list[Instruction]]:
-        """The instructions of each source line; one within an inlined function counts for the line of the call, too."""
+        """The instructions of each source line."""
         found: dict[tuple[str, int], list[Instruction]] = {}
         for one in self.instructions:
-            for place in dict.fromkeys((one.place, *one.inside)):
-                found.setdefault(place, []).append(one)
+            found.setdefault(one.place, []).append(one)
         return found
 
     def loops(self) -> list[Loop]:

@@ -102,3 +102,37 @@ def test_calls_from_several_threads() -> None:
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+CROWDED = """
+import ctypes, sys
+from kiln.targets.host import jit
+
+data = jit.emit_object(jit.optimize('''
+@many = internal global [8388608 x i64] zeroinitializer
+define i64 @f(i64 %i) {
+  %p = getelementptr [8388608 x i64], ptr @many, i64 0, i64 %i
+  %v = load i64, ptr %p
+  %w = add i64 %v, 22
+  store i64 %w, ptr %p
+  ret i64 %w
+}
+''', 0), 0)
+jit._engine()
+libc = ctypes.CDLL(None)
+libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+reserve = lambda size: libc.mmap(None, size, 0, 0x4022, -1, 0)
+holes = [reserve(64 << 10) for _ in range(64)]
+reserve(64 << 30)
+for hole in holes[::2]:
+    libc.munmap(hole, 64 << 10)
+library = jit.Library(data, ("f",))
+print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(library.addresses["f"])(3))
+"""
+
+
+def test_code_is_linked_where_large_parts_of_memory_are_taken(child) -> None:
+    """With holes that code fits into, and its data does not, above 64 GiB that are reserved: as in a process with CUDA."""
+    done = child("-c", CROWDED)
+    assert (done.stdout, done.returncode) == ("22\n", 0), done.stderr

@@ -109,7 +109,9 @@ def target_machine(opt: int, processor: Processor | None = None) -> llvm.TargetM
 @functools.lru_cache(maxsize=1)
 def _engine() -> llvm.LLJIT:
     machine = _new_machine(2, host())  # one of its own: the engine takes it over
-    return llvm.create_lljit_compiler(machine, suppress_errors=True)  # they come as exceptions too
+    # JITLink puts the sections of an object side by side. RuntimeDyld takes memory for each where there is some: in a process with much of
+    # it mapped, as with CUDA, more than 2 GiB apart, which ends the process. Errors come as exceptions, too.
+    return llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=True)
 
 
 def has_symbol(name: str) -> bool:

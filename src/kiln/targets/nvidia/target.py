@@ -192,6 +192,7 @@ class NvidiaTarget(Target):
         artifacts = Artifacts()
         source = module.operation.clone()
         artifacts.add("mlir", source.get_asm)
+        artifacts.add("mlir_located", lambda: source.get_asm(enable_debug_info=True))
         arch = current.architecture(compilation.options, self)
         with compilation.stage("outline-kernels"):
             device, facts = outline_kernels(module)
