@@ -19,13 +19,14 @@ CONFLICTS_ELEMENTS = 1 << 16
 def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
     """The static profiles of what a Case launches, which it does not."""
     from ..testing import dry_run
+    from .bench_jobs import dtype_of
 
     case = load(where)
     inputs = case.inputs(problem, seed)
     with dry_run() as launches:
         case.kernel(*inputs, config=config, problem=problem)
     kernels = [found.to_json() for found in static_profile(launches)]
-    return {"dtype": None, "kernels": kernels, "calls": calls_of(launches)}
+    return {"dtype": dtype_of(inputs), "kernels": kernels, "calls": calls_of(launches)}
 
 
 def conflicts(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
