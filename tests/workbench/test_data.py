@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from kiln.workbench import data
+from kiln.workbench.comparing import findings, judge
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float8_e4m3fn"])
@@ -102,3 +103,14 @@ def test_the_same_with_torch() -> None:
         wide = [x.float(), x.to(torch.float16), torch.zeros(3), torch.zeros(3, dtype=torch.float32), x.double().half()]
     assert {each.dtype for each in wide} == {torch.float64}
     assert torch.zeros(1).dtype == torch.float32
+    # Judged where they lie, and with the same result.
+    want = torch.randn(30, 20, dtype=torch.float16)
+    got = want.clone()
+    got[3] = 0
+    one, other = (
+        judge(*each) for each in ((got, want, want.double()), (got.numpy(), want.numpy(), want.double().numpy()))
+    )
+    assert isinstance(one.wrong, torch.Tensor)
+    assert np.array_equal(one.wrong.numpy(), other.wrong)
+    assert (one.error, one.bound) == (other.error, other.bound)
+    assert findings(got, want, one) == findings(got.numpy(), want.numpy(), other)

@@ -128,6 +128,9 @@ def test_a_kernel_that_ends_its_process_is_a_record(child, tmp_path: Path) -> No
     assert done.returncode == 1, done.stderr
     assert "crash: n+1: it ended its process by SIGABRT" in done.stdout
     assert "going down" in done.stdout
+    done = child("-m", "kiln", "verify", "kernel.py", "--kinds=odd,wide", KILN_TARGET="cpu")
+    # Two workers are enough.
+    assert "not tried 2 checks before ended by crash" in " ".join(done.stdout.split())
     records = [json.loads(line) for line in (tmp_path / ".kiln" / "records.jsonl").read_text().splitlines()]
     assert {record["status"] for record in records} == {"crash"}
     assert "kiln verify kernel.py --n=7 --target=cpu --kinds=normal --seed=0" in [record["again"] for record in records]

@@ -22,8 +22,8 @@ FACTOR = 4.0
 class Judgement:
     """One output, judged."""
 
-    wrong: np.ndarray
-    """Which elements are wrong."""
+    wrong: Any
+    """Which elements are wrong: an array of torch or numpy."""
     error: float
     """The largest error of an element."""
     bound: float
@@ -42,61 +42,63 @@ def judge(got: Any, reference: Any, oracle: Any, tolerance: Any = None, exact: b
     """Judge an output by the reference's and the oracle's, which have the same shape; the oracle's should be fp64.
 
     `exact` asks for equality with the oracle, rounded once, where that is possible: the oracle gives integers, and so does
-    the reference.
+    the reference. All is computed where the arrays lie.
     """
-    mine, theirs, truth = data.numbers(got), data.numbers(reference), data.numbers(oracle)
+    xp, (mine, theirs, truth) = data.alike(got, reference, oracle)
     if not data.is_floating(reference):
         wrong = mine != theirs
-        difference = np.abs(mine.astype(np.float64) - theirs.astype(np.float64))
-        return Judgement(wrong, float(difference.max(initial=0)), 0.0, "equal")
+        apart = xp.where(wrong, 1, 0)
+        return Judgement(wrong, float(apart.max()) if 0 not in wrong.shape else 0.0, 0.0, "equal")
     with np.errstate(all="ignore"):
         if tolerance == "exact":
-            wrong = ~((mine == theirs) | (np.isnan(mine) & np.isnan(theirs)))
-            return Judgement(wrong, _largest(np.abs(mine - theirs)), 0.0, "exact")
+            wrong = ~((mine == theirs) | (xp.isnan(mine) & xp.isnan(theirs)))
+            return Judgement(wrong, _largest(xp, xp.abs(mine - theirs)), 0.0, "exact")
         if isinstance(tolerance, Mapping) and "factor" not in tolerance:
-            return _by_tolerance(mine, theirs, **tolerance)
+            return _by_tolerance(xp, mine, theirs, **tolerance)
         wanted = data.rounded(truth, reference)
-        if exact and np.array_equal(truth, np.rint(truth)) and np.array_equal(wanted, theirs):
-            return Judgement(mine != wanted, _largest(np.abs(mine - wanted)), 0.0, "exact")
+        if exact and bool((truth == xp.round(truth)).all()) and bool((wanted == theirs).all()):
+            return Judgement(mine != wanted, _largest(xp, xp.abs(mine - wanted)), 0.0, "exact")
         factor = tolerance["factor"] if isinstance(tolerance, Mapping) else FACTOR
-        return _by_model(mine, theirs, truth, factor, data.roundoff(reference), _is_fp64(oracle))
+        return _by_model(xp, mine, theirs, truth, factor, data.roundoff(reference), _is_fp64(oracle))
 
 
 def _is_fp64(oracle: Any) -> bool:
     return data.dtype_name(oracle) in ("float64", "complex128") or not data.is_floating(oracle)
 
 
-def _by_tolerance(mine: np.ndarray, theirs: np.ndarray, rtol: float = 0.0, atol: float = 0.0) -> Judgement:
+def _by_tolerance(xp: Any, mine: Any, theirs: Any, rtol: float = 0.0, atol: float = 0.0) -> Judgement:
     """As `torch.testing.assert_close`, NaN being equal to NaN."""
-    difference = np.abs(mine - theirs)
-    close = (mine == theirs) | (difference <= atol + rtol * np.abs(theirs)) | (np.isnan(mine) & np.isnan(theirs))
-    used = difference / (atol + rtol * np.abs(theirs))
-    return Judgement(~close, _largest(used), 1.0, f"rtol {rtol:g}, atol {atol:g}")
+    difference, allowed = xp.abs(mine - theirs), atol + rtol * xp.abs(theirs)
+    close = (mine == theirs) | (difference <= allowed) | (xp.isnan(mine) & xp.isnan(theirs))
+    return Judgement(~close, _largest(xp, difference / allowed), 1.0, f"rtol {rtol:g}, atol {atol:g}")
 
 
-def _by_model(
-    mine: np.ndarray, theirs: np.ndarray, truth: np.ndarray, factor: float, roundoff: float, is_fp64: bool
-) -> Judgement:
-    finite = np.isfinite(theirs)
-    same = (np.isnan(mine) & np.isnan(theirs)) | (mine == theirs)  # NaN with NaN, infinities of one sign
-    known = finite & np.isfinite(truth)
-    scale = np.abs(truth) + np.sqrt(np.mean(np.square(truth[known]))) if known.any() else np.ones_like(truth)
-    mine_off, theirs_off = (np.where(known, np.abs(each - truth), 0.0) / scale for each in (mine, theirs))
+def _by_model(xp: Any, mine: Any, theirs: Any, truth: Any, factor: float, roundoff: float, is_fp64: bool) -> Judgement:
+    same = (xp.isnan(mine) & xp.isnan(theirs)) | (mine == theirs)  # NaN with NaN, infinities of one sign
+    known = xp.isfinite(theirs) & xp.isfinite(truth)
+    some = truth[known]
+    scale = xp.abs(truth) + (xp.sqrt(xp.mean(some * some)) if 0 not in some.shape else 1.0)
+    none = xp.zeros_like(truth)
+    # 0/0, of nothing but zeros, is no error.
+    mine_off, theirs_off = (
+        xp.where(known & (each != truth), xp.abs(each - truth), none) / xp.where(scale == 0, scale + 1, scale)
+        for each in (mine, theirs)
+    )
     notes: list[str] = []
-    bound = factor * _largest(theirs_off) + 2 * roundoff
+    bound = factor * _largest(xp, theirs_off) + 2 * roundoff
     if not is_fp64:
         bound += 64 * 2.0**-24
         notes.append(
             "the reference rounds to a narrower type itself, so it is no fp64 oracle: give oracle_fn for a sharp bound"
         )
-    wrong = np.where(known, ~(mine_off <= bound), ~same)
-    error = _largest(np.where(np.isfinite(mine), mine_off, 0.0))
+    wrong = xp.where(known, ~(mine_off <= bound), ~same)
+    error = _largest(xp, xp.where(xp.isfinite(mine), mine_off, none))
     return Judgement(wrong, error, bound, f"{factor:g} times the reference's error against fp64", notes)
 
 
-def _largest(values: np.ndarray) -> float:
-    good = values[np.isfinite(values)]
-    return float(good.max()) if good.size else 0.0
+def _largest(xp: Any, values: Any) -> float:
+    good = values[xp.isfinite(values)]
+    return float(good.max()) if 0 not in good.shape else 0.0
 
 
 # What is to be seen of wrong results
@@ -104,7 +106,7 @@ def _largest(values: np.ndarray) -> float:
 
 def findings(got: Any, reference: Any, judged: Judgement, tile: tuple[int, ...] | None = None) -> dict[str, Any]:
     """Where the wrong elements lie, the first and the worst of them, and what they look like."""
-    mine, theirs, wrong = data.numbers(got), data.numbers(reference), judged.wrong
+    mine, theirs, wrong = (data.numbers(each) for each in (got, reference, judged.wrong))
     places = np.argwhere(wrong)
     with np.errstate(all="ignore"):
         off = np.abs(mine.astype(np.float64) - theirs.astype(np.float64))

@@ -86,14 +86,27 @@ def numbers(x: Any) -> np.ndarray:
     return x.astype(np.float64) if _is_float(x.dtype) else x
 
 
-def rounded(values: np.ndarray, like: Any) -> np.ndarray:
-    """Numbers of fp64 rounded once to an array's type, as fp64 again."""
+def alike(*arrays: Any) -> tuple[Any, list[Any]]:
+    """The library that can compute with all of some arrays (torch, where they lie, or numpy), and their elements there as
+    `numbers` gives them."""
+    if all(map(is_torch, arrays)) and len({x.device for x in arrays}) == 1:
+        import torch
+
+        plain = [x.detach() for x in arrays]
+        return torch, [x.double() if x.dtype.is_floating_point else x for x in plain]
+    return np, [numbers(x) for x in arrays]
+
+
+def rounded(values: Any, like: Any) -> Any:
+    """Numbers of fp64, of torch or numpy, rounded once to an array's type, as fp64 again."""
     if not is_floating(like):
         return values
     if is_torch(like):
         import torch
 
-        return torch.from_numpy(values).to(like.dtype).double().numpy()
+        there = values if is_torch(values) else torch.from_numpy(values)
+        back = there.to(like.dtype).double()
+        return back if is_torch(values) else back.numpy()
     with np.errstate(over="ignore"):
         return values.astype(like.dtype).astype(np.float64)
 

@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+import sysconfig
 import time
 import traceback
 from typing import Any
@@ -112,18 +113,19 @@ def status_of(error: BaseException) -> str:
 
 
 def described(error: BaseException) -> dict[str, Any]:
-    """An error as JSON: type, message, place and traceback, frames of the workbench left out."""
+    """An error as JSON: type, message, place and traceback, as far as the user's own code is in it."""
     here = os.path.dirname(__file__) + os.sep
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(here)]
     kiln = os.path.dirname(os.path.dirname(__file__)) + os.sep
-    users = [frame for frame in frames if not frame.filename.startswith((kiln, "<"))]
+    others = (kiln, "<", *sysconfig.get_paths().values())
+    users = [frame for frame in frames if not frame.filename.startswith(others)]
     place = (users or frames or [None])[-1]
     found: dict[str, Any] = {
         "type": type(error).__name__,
         "message": str(error),
         "file": getattr(error, "file", None) or (place.filename if place else None),
         "line": getattr(error, "line", None) or (place.lineno if place else None),
-        "traceback": "".join(traceback.format_list(frames)),
+        "traceback": "".join(traceback.format_list(users or frames)),
     }
     if type(error).__name__ == "ContractError":  # its parts, so that the parent can raise it again
         found["message"] = getattr(error, "message", found["message"])
