@@ -207,6 +207,13 @@ def test_problems_are_made_smaller_without_a_gpu(write, capsys) -> None:
     path = write(GOOD)
     status, out = run(capsys, path, "--m=256", "--n=256", "--kinds=normal", "--max-elements=600")
     assert status == 0
+    case = wb.load(path)
+    record = verb.verified(case, case.problem({"m": 256, "n": 256}))
+    assert record is None  # not all that counts
+    assert run(capsys, path, "--m=256", "--n=256", "--quick", "--max-elements=600")[0] == 0
+    record = verb.verified(case, case.problem({"m": 256, "n": 256}))
+    assert record is not None
+    assert record.more["checked"]["m"] == 16
     assert "m=16 n=32 dtype=float32 (made smaller)" in out or "m=32 n=16 dtype=float32 (made smaller)" in out
 
 

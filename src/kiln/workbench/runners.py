@@ -178,8 +178,10 @@ class Local(Runner):
         slot.sent = True
         slot.log.clear()
         slot.started = time.monotonic()
-        slot.deadline = slot.started + (attempt.job.timeout or self.timeout)
-        line = json.dumps({"do": attempt.job.do, "arguments": attempt.job.arguments}).encode() + b"\n"
+        timeout = attempt.job.timeout or self.timeout
+        slot.deadline = slot.started + timeout
+        words = {"do": attempt.job.do, "arguments": attempt.job.arguments, "timeout": timeout}
+        line = json.dumps(words).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):  # its end is seen on the other pipe
             slot.write(line)
 

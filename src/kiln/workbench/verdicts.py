@@ -67,7 +67,7 @@ class Result:
             lines += _shown(self.output, self)
         if self.raised is not None and self.raised.get("traceback"):
             lines += self.raised["traceback"].rstrip().splitlines()[-12:]
-        tail = self.stderr.strip().splitlines()[-12:] if self.status in FATAL else []
+        tail = self.stderr.strip().splitlines()[-24:] if self.status in FATAL else []
         lines += ["it printed:", *(f"  {line}" for line in tail)] if tail else []
         lines += [f"note: {note}" for note in self.notes]
         return "\n  ".join([*lines, f"again: {self.again}"])

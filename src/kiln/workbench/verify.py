@@ -250,9 +250,8 @@ def _record(case: Case, verdict: Verdict, options: Options) -> None:
     """A Record for each problem, and one for each check that failed."""
     journal, env = journal_of(case), environment()
     whole = set(options.kinds) >= set(QUICK)
-    for _, described in verdict.problems:
-        problem = described["problem"]
-        mine = [check for check in verdict.checks if check.base == problem]
+    for asked, described in verdict.problems:
+        mine = [check for check in verdict.checks if check.base == described["problem"]]
         for each in [check for check in mine if not check.ok]:
             key = key_of(
                 "verify", case, each.problem, options.config, env, f"{PROTOCOL}:{each.kind}:{each.variant}:{each.seed}"
@@ -260,14 +259,15 @@ def _record(case: Case, verdict: Verdict, options: Options) -> None:
             journal.append(_made(case, key, each.problem, options, env, each.status, each))
         if whole and mine:
             bad = next((check for check in mine if not check.ok), None)
-            key = key_of("verify", case, problem, options.config, env, PROTOCOL)
-            journal.append(_made(case, key, problem, options, env, bad.status if bad else "ok", bad, checks=len(mine)))
+            key = key_of("verify", case, asked, options.config, env, PROTOCOL)
+            more = {"checks": len(mine), "checked": described["problem"]}  # it may have been made smaller
+            journal.append(_made(case, key, asked, options, env, bad.status if bad else "ok", bad, **more))
 
 
 def _made(
     case: Case,
     key: str,
-    problem: dict[str, Any],
+    problem: Mapping[str, Any],
     options: Options,
     env: dict[str, Any],
     status: str,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import importlib
 import json
 import os
@@ -31,6 +32,7 @@ clock = time.perf_counter
 def main(jobs: int, results: int, parent: int) -> None:
     """Serve the pipes until the parent closes them."""
     _end_with(parent)
+    faulthandler.enable(all_threads=False)  # a job that ends the process says where it was
     for descriptor in (jobs, results):  # programs that jobs start must not hold them open
         os.set_inheritable(descriptor, False)
     with os.fdopen(jobs, "rb") as lines, os.fdopen(results, "wb", buffering=0) as answers:
@@ -78,6 +80,9 @@ def _ready(gpu: str | None) -> dict[str, Any]:
 def perform(job: dict[str, Any]) -> dict[str, Any]:
     """Run one job; its answer has a status, the result or the error, and seconds."""
     start = clock()
+    patience = job.get("timeout")
+    if patience:  # before the parent ends it: where it hangs
+        faulthandler.dump_traceback_later(0.8 * patience, file=sys.__stderr__ or 2)
     try:
         module, _, name = job["do"].partition(":")
         result = getattr(importlib.import_module(module), name)(**job["arguments"])
@@ -86,6 +91,9 @@ def perform(job: dict[str, Any]) -> dict[str, Any]:
     except BaseException as error:  # SystemExit and KeyboardInterrupt of the user's code, too
         status = status_of(error)
         answer = {"status": status, "error": described(error), "last": status in ("oom", "device_error")}
+    finally:
+        if patience:
+            faulthandler.cancel_dump_traceback_later()
     return answer | {"seconds": clock() - start}
 
 
