@@ -122,7 +122,7 @@ def test_what_was_measured_is_shown(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(verb, "here", lambda: {0: "NVIDIA H200"})
     monkeypatch.setattr(driver, "uuid", lambda number: "GPU-1")
     monkeypatch.setattr(driver, "set_device", lambda number: 0)
-    monkeypatch.setattr(verb.cache_folder, "directory", lambda: tmp_path)
+    monkeypatch.setattr(verb.cache_folder, "directory", lambda: str(tmp_path))
     monkeypatch.setattr(verb, "measure_ceilings", lambda: {"copy TB/s": 4.23, "name": "NVIDIA H200"})
     assert verb.main([]) == EXIT.GOOD and "not measured yet" in capsys.readouterr().out
     assert verb.main(["measure"]) == EXIT.GOOD and verb.main(["H200"]) == EXIT.GOOD

@@ -293,6 +293,12 @@ def clear_memory(address: int, size: int) -> None:
     call("cuMemsetD8_v2", ctypes.c_uint64(address), 0, ctypes.c_size_t(size))
 
 
+def copy_memory(target: int, source: int, size: int, stream: int) -> None:
+    """Copy device memory, as the driver does it."""
+    places = ctypes.c_uint64(target), ctypes.c_uint64(source)
+    call("cuMemcpyDtoDAsync_v2", *places, ctypes.c_size_t(size), ctypes.c_void_p(stream))
+
+
 @contextlib.contextmanager
 def uncaptured() -> Iterator[None]:
     """While open, this thread may load code although a stream is being captured: it is no part of the graph."""

@@ -310,6 +310,9 @@ def main(argv: Sequence[str]) -> int:
             printed.append(dataclasses.asdict(made))
             show(found, args)
             statuses.append(_status(found, args))
+    reached = devices.in_words(devices.ceilings(environment()["uuid"])) if here and not args.quiet else ""
+    if reached:
+        command.console(args).print(f"this GPU reaches: {reached}", markup=False)
     command.write_json(args, printed)
     return max(statuses, key=[EXIT.GOOD, EXIT.UNTRUSTED, EXIT.FAILED].index)
 

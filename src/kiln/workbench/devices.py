@@ -11,7 +11,8 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from kiln.base_dsl import cache_folder
@@ -76,10 +77,14 @@ def _show(names: list[str], as_json: bool) -> int:
     for number, name in present.items():
         own = _own(number, name)
         known = "" if own["model"] else f" It is not in the table: a row for it can stand in {devices.PROJECT_TABLE}."
-        reached = own["reached"]
-        said = ", ".join(f"{what} {value:.4g}" for what, value in reached.items() if isinstance(value, float))
+        said = in_words(own["reached"])
         print(f"*{number} {name}: {said or 'not measured yet: kiln devices measure'}.{known}")
     return EXIT.GOOD
+
+
+def in_words(reached: Mapping[str, Any]) -> str:
+    """What was measured of a GPU, in a line; empty if nothing was."""
+    return ", ".join(f"{what} {value:.4g}" for what, value in reached.items() if isinstance(value, float))
 
 
 def _as_json(model: Model) -> dict[str, Any]:
@@ -124,21 +129,25 @@ def _print(head: Sequence[str], rows: list[list[str]]) -> None:
 # --- what a GPU reaches ----------------------------------------------------------------------------------------------
 
 
+def _file(uuid: str) -> Path | None:
+    folder = cache_folder.directory()
+    return Path(folder) / "devices" / f"{uuid}.json" if folder else None
+
+
 def ceilings(uuid: str) -> dict[str, Any]:
     """What was measured of a GPU: TB/s of a copy, TFLOP/s of products by instruction and type. Empty if nothing was."""
-    folder = cache_folder.directory()
+    file = _file(uuid)
     try:
-        return json.loads((folder / "devices" / f"{uuid}.json").read_text()) if folder else {}
+        return json.loads(file.read_text()) if file else {}
     except (OSError, ValueError):
         return {}
 
 
 def _keep(uuid: str, found: dict[str, Any]) -> None:
-    folder = cache_folder.directory()
-    if folder is None:
-        return
-    (folder / "devices").mkdir(exist_ok=True)
-    (folder / "devices" / f"{uuid}.json").write_text(json.dumps(found, indent=2) + "\n")
+    file = _file(uuid)
+    if file is not None:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(found, indent=2) + "\n")
 
 
 def measure_ceilings() -> dict[str, Any]:
@@ -149,16 +158,19 @@ def measure_ceilings() -> dict[str, Any]:
     size = 1 << 30
     memory = [driver.Memory(size) for _ in range(2)]
 
-    def copy() -> None:
+    def by_kernel() -> None:
         timer.kernels.copy(memory[0].address, memory[1].address, size, timer.stream())
 
-    found: dict[str, Any] = {
-        "copy TB/s": 2 * size / measurement.measure(copy, effort=measurement.BURST, clock=timer).us / 1e6
-    }
+    def by_driver() -> None:
+        driver.copy_memory(memory[1].address, memory[0].address, size, timer.stream())
+
+    def us(call: Callable[[], Any], l2: str = "warm") -> float:
+        return measurement.measure(call, l2=l2, effort=measurement.BURST, clock=timer).us
+
+    found: dict[str, Any] = {"copy TB/s": 2 * size / min(us(by_kernel, "cold"), us(by_driver, "cold")) / 1e6}
     memory.clear()
     for name, (call, flops) in _products().items():
-        us = measurement.measure(call, l2="warm", effort=measurement.BURST, clock=timer).us
-        found[f"{name} TFLOP/s"] = flops / us / 1e6
+        found[f"{name} TFLOP/s"] = flops / us(call) / 1e6
     return found | {"name": driver.device_name(timer.number), "measured": time.strftime("%Y-%m-%d")}
 
 
