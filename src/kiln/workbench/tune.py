@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -215,7 +216,7 @@ def _near(path: Any) -> str:
 
 def text(found: Tuning) -> str:
     """What came out, for people."""
-    return "\n".join(line for name in found.records for line in _of_problem(found, name))
+    return "\n".join([*(line for name in found.records for line in _of_problem(found, name)), *found.notes])
 
 
 def _of_problem(found: Tuning, name: str) -> list[str]:
@@ -270,7 +271,7 @@ def _reasons(records: Sequence[Record]) -> list[str]:
         place = (
             f" ({os.path.basename(error['file'])}:{error['line']})" if error.get("file") and error.get("line") else ""
         )
-        lines.append(f"  {len(of)} {status}: {reason}{place}")
+        lines.append(f"  {len(of)} {status}: {textwrap.shorten(reason, 160, placeholder=' ...')}{place}")
         if status != "invalid":
             lines.append(f"      {of[0].again}")
     return lines

@@ -85,7 +85,7 @@ def screen(
             if found["status"] not in ("ok", "skipped"):
                 status = "invalid" if found["status"] == "refused" else found["status"]
                 return {"status": status, "message": f"{kind}: {found['message']}", "type": kind}
-        call = functools.partial(case.kernel, *case.inputs(problem, seed), config=config, problem=problem)
+        call = functools.partial(case.bound(config, problem), *case.inputs(problem, seed))
         if best_us is not None:
             pilot = measurement.measure(call, effort=_PILOT)
             if pilot.low > TOO_SLOW * best_us:
@@ -113,9 +113,11 @@ def compare(
         case = _case(where)
         inputs = case.inputs(problem, seed)
         calls = {
-            str(number): functools.partial(case.kernel, *inputs, config=config, problem=problem)
+            str(number): functools.partial(case.bound(config, problem), *inputs)
             for number, config in enumerate(configs)
         }
+        for call in calls.values():
+            call()  # compiles, or loads: none of the others' time
         found = comparison.compare(calls, seed=seed, effort=_FINAL)
         measured = list(found.measurements.values())
         return {

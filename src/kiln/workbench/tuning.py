@@ -266,6 +266,10 @@ class Tuner:
         job = Job(f"{JOBS}:compare", given, self.on_gpu, timeout, env=self._job_env())
         stage = _Stage("compare", self.timing, problem, self._of_target(FINAL), lambda _: job, finished)
         self._run(stage, [whole], states)
+        for record in states.values():
+            if record.status != "ok":
+                reason = str((record.error or {}).get("message", "")).partition("\n")[0]
+                self.result.notes.append(f"the comparison of the best failed: {record.status}: {reason}")
         return list(states.values())
 
     def _given(self, problem: Mapping[str, Any]) -> dict[str, Any]:
