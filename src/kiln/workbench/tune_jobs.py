@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kiln import DSLBaseError, cute, mlir, testing  # noqa: F401  (the compiler: loaded before the time of the first job begins)
+from kiln.hardware import current
 from kiln.measure import comparison, measurement
 from kiln.measure.statistics import Stopping
 
 from . import checking, ranking
-from .cases import Case, load
+from .cases import Case
 from .worker import described
 
 _PILOT = measurement.Effort(Stopping(0.2, 3, 0.0, 0.1), warmup=0.0)
@@ -25,12 +26,9 @@ TOO_SLOW = 2.0
 """Configs that take so many times as long as the best are not measured any better."""
 
 
-@functools.lru_cache(maxsize=1)
 def _case(where: str) -> Case:
-    """A worker has one Case, for many jobs."""
-    case = load(where)
-    checking.use(case)
-    return case
+    """A worker loads a Case once, for many jobs."""
+    return checking.opened(where)[0]
 
 
 @contextlib.contextmanager
@@ -42,6 +40,22 @@ def _watched(seconds: float) -> Iterator[None]:
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def describe(where: str, problem: Mapping[str, Any]) -> dict[str, Any]:
+    """The configs of a problem with what speaks against each and the times that the contract predicts; its flops and bytes."""
+    case, device = _case(where), current.device()
+    return {
+        "choices": [
+            {
+                "config": choice.config,
+                "reasons": list(choice.reasons),
+                "predicted_us": case.perf_model(choice.config, problem, device) if choice.valid else None,
+            }
+            for choice in case.configs(problem)
+        ],
+        "flops_bytes": case.flops_bytes(problem),
+    }
 
 
 def compile_config(
