@@ -151,24 +151,26 @@ def _run(
 
         for outcome in runner.run(until_fatal()):
             tag = outcome.job.tag
-            fatal += [outcome.status] if outcome.status in FATAL else []
             step(f"{tag['kind']} {tag['label']}".strip())
             if tag["kind"] == "normal" and not tag["label"]:
                 raise_bad_contract(outcome)
-            done[order[id(tag)]] = _result(case, tag, outcome, options)
+            result = done[order[id(tag)]] = _result(case, tag, outcome, options)
+            fatal += [result.status] if result.status in FATAL else []
         verdict.checks += [done[number] for number in sorted(done)]
 
 
 def _common(timeout: float) -> dict[str, Any]:
     """What the jobs have in common."""
-    return {"needs_gpu": command.on_gpu(), "timeout": timeout, "env": _environment()}
+    return {"needs_gpu": command.on_gpu(), "timeout": timeout, "env": _environment(timeout)}
 
 
-def _environment() -> dict[str, str]:
+def _environment(timeout: float) -> dict[str, str]:
     from kiln.base_dsl.target import get_target
 
     arch = os.environ.get("CUTE_DSL_ARCH")
-    return {"KILN_TARGET": get_target().name, **({"CUTE_DSL_ARCH": arch} if arch else {})}
+    # The CPU target knows where each warp of an endless kernel is, which is more than its end would say.
+    patience = os.environ.get("KILN_CPU_TIMEOUT") or f"{timeout / 2:g}"
+    return {"KILN_TARGET": get_target().name, "KILN_CPU_TIMEOUT": patience, **({"CUTE_DSL_ARCH": arch} if arch else {})}
 
 
 def _plan(case: Case, described: Mapping[str, Any], options: Options, on_gpu: bool) -> list[dict[str, Any]]:
