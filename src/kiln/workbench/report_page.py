@@ -290,7 +290,7 @@ def history(tuning: dict[str, Any]) -> dict[str, Any]:
             "hovertemplate": "%{text}<extra>" + status + "</extra>", "showlegend": False,
         })  # fmt: skip
     split = min(0.5, 0.07 * len(others) + 0.05) if others and timed else (1.0 if others else 0.0)
-    ticks = {"dtick": 1} if len(rows) <= 16 else {}
+    ticks: dict[str, Any] = {"dtick": 1} if len(rows) <= 16 else {}
     layout: dict[str, Any] = {"xaxis": _axis("config, in the order tried", anchor="y2" if others else "y", **ticks)}
     if timed:
         layout["yaxis"] = _axis("us", True, domain=[min(split + 0.04, 0.96) if others else 0, 1])
