@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from kiln.workbench import new
 from kiln.workbench.main import main
-
-torch = pytest.importorskip("torch")
 
 KERNEL = """
 import torch
