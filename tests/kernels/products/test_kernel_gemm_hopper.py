@@ -25,6 +25,8 @@ SMALL = kernels.HopperTiling((128, 32, 32), (1, 1), 2, 2)
 PAIRED = dataclasses.replace(SMALL, cluster_mn=(2, 1))
 ACROSS = dataclasses.replace(SMALL, cluster_mn=(1, 2))
 TURNS = kernels.HopperTiling((64, 64, 32), (1, 1), 3, 1, pingpong=True)
+PARTS = dataclasses.replace(SMALL, splits=2)
+SWAPPED = kernels.HopperTiling((128, 16, 32), (1, 1), 2, 2, swapped=True)
 H200 = device_of("sm_90a")
 RNG = np.random.default_rng(0)
 
@@ -146,12 +148,49 @@ def test_columns_of_the_result_may_be_contiguous():
     close(out, exact(a, b))
 
 
+@pytest.mark.parametrize("layout", ["NT", "TN"])
+@pytest.mark.parametrize("m", [1, 23])
+def test_few_rows(layout, m):
+    """Operands are swapped: N of the result is M of the tensor cores. Extents and the stages of parts of K are odd."""
+    a, b, c = operand(m if layout == "NT" else 24, 136, F16, layout[0])[:m], operand(136, 200, F16, layout[1]), operand(m, 200, F32)
+    for splits in (1, 3):
+        plan = dataclasses.replace(SWAPPED, block_mnk=(128, 64 if layout == "TN" else 8, 32), splits=splits)
+        close(kernels.gemm(a, b, c=c, plan=plan), exact(a, b) + c)
+    turns = kernels.HopperTiling((64, 16, 32), (1, 1), 3, 1, pingpong=True, swapped=True)
+    if layout == "NT":
+        close(kernels.gemm(a, b, activation="relu", plan=turns), np.maximum(exact(a, b), 0.0))
+
+
+def test_parts_of_k():
+    """Blocks of a cluster have parts of K, and add their sums in a fixed order: the same bits each time."""
+    a, b, bias = operand(150, 200), operand(200, 56, way="T", batch=(2,)), operand(1, 56)[0]
+    for splits in (2, 3, 7):
+        plan = dataclasses.replace(SMALL, splits=splits)
+        got = kernels.gemm(a, b, bias=bias, plan=plan)
+        close(got, exact(a, b) + bias)
+        assert got.tobytes() == kernels.gemm(a, b, bias=bias, plan=plan).tobytes()
+    a, b = operand(130, 208, np.int8), operand(208, 40, np.int8, "T")
+    got = kernels.gemm(a, b, plan=dataclasses.replace(PARTS, block_mnk=(128, 32, 64)))
+    assert (got == a.astype(np.int64) @ b.astype(np.int64)).all()
+
+
+def test_odd_numbers_of_pieces(monkeypatch):
+    """The first piece of a tile has the buffer of the last of the tile before."""
+    monkeypatch.setattr("kiln.kernels.devices.clusters", lambda size: 1)
+    plan = dataclasses.replace(SMALL, block_mnk=(128, 96, 32))
+    assert [plan.piece(bits) for bits in (16, 32)] == [32, 16]
+    a, b = operand(300, 40), operand(40, 200, way="T")
+    with kiln.sanitize("all") as found:
+        close(kernels.gemm(a, b, plan=plan), exact(a, b))
+    assert not found
+
+
 @pytest.mark.parametrize("seed", [0, 5])
-@pytest.mark.parametrize("plan", [PAIRED, dataclasses.replace(TURNS, cluster_mn=(2, 1))])
+@pytest.mark.parametrize("plan", [PAIRED, dataclasses.replace(TURNS, cluster_mn=(2, 1)), PARTS, SWAPPED])
 def test_clean_under_the_sanitizer(plan, seed, monkeypatch):
     monkeypatch.setenv("KILN_CPU_SEED", str(seed))
     monkeypatch.setattr("kiln.kernels.devices.clusters", lambda size: 1)
-    a, b, bias = operand(200, 100), operand(100, 72, way="T"), operand(1, 72)[0]
+    a, b, bias = operand(200 if plan is not SWAPPED else 20, 100), operand(100, 72, way="T"), operand(1, 72)[0]
     with kiln.sanitize("all") as found:
         close(kernels.gemm(a, b, bias=bias, plan=plan), exact(a, b) + bias)
     assert not found
@@ -213,6 +252,10 @@ REFUSED = [
     (lambda: T((128, 32, 64), (8, 1)), "multiples of 8"),
     (lambda: T((128, 256, 64), pingpong=True), "256 sums"),
     (lambda: T(stages=8), "bytes of shared memory"),
+    (lambda: T((128, 128, 64), splits=2), "the cluster"),
+    (lambda: T((128, 64, 64), (1, 1), splits=5), "4 stages"),
+    (lambda: T((128, 20, 64), (1, 1), swapped=True), "multiple of 8"),
+    (lambda: T(swapped=None), "True or False"),  # pyright: ignore[reportArgumentType]
 ]
 
 
@@ -238,6 +281,9 @@ SHIPPED = [
     ("f16, rows of K", F16, "TN", {}),
     ("bf16, in turns", BF16, "NT", {"plan": kernels.HopperTiling((128, 192, 64), (2, 1), 5, 8, True)}),
     ("bf16, everything", BF16, "NT", {"bias": (2048,), "c": (2048, 2048), "activation": "gelu"}),
+    ("bf16, few rows", BF16, "NT", {"plan": kernels.HopperTiling((128, 64, 64), (1, 1), 8, 8, swapped=True)}),
+    ("bf16, parts", BF16, "NT", {"plan": kernels.HopperTiling((128, 128, 64), (1, 1), 5, 8, splits=2), "bias": (2048,)}),
+    ("f16, large tiles", F16, "NT", {"plan": kernels.HopperTiling((256, 192, 64), (1, 2), 3, 8)}),
     ("e4m3", E4M3, "NT", {}),
     ("i8", np.int8, "NT", {}),
 ]

@@ -38,6 +38,7 @@ class StoredEpilogue:
         self.acc_dtype = acc_dtype
         self.out_dtype = out_dtype
         self.combine = combine
+        self.out_width = 128 // out_dtype.width
         self.other_widths = other_widths or ()
         self.followed = other_widths is not None
 
@@ -49,6 +50,17 @@ class StoredEpilogue:
         """What stores a piece, and the coordinates of the result (M, N, L). Called on the host."""
         layout = cute.slice_(self.layout(), (None, None, 0))
         return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), d, layout, (ATOM_M, self.piece))
+
+    def maps(self, store: Any) -> tuple[Any, ...]:
+        """What the copy engine reads to store."""
+        return (store,)
+
+    def buffers(self, smem: Any, layout: Any) -> Any:
+        """The pieces in shared memory."""
+        return smem.allocate_tensor(self.out_dtype, layout.outer, 1024, layout.inner)
+
+    def attend(self) -> None:
+        """What threads have to do that neither multiply nor store."""
 
     @cute.jit
     def write(
@@ -73,6 +85,10 @@ class StoredEpilogue:
         row, column = m * (rows // ATOM_M) + (group if self.sharers > 1 else 0), n * across
         total = rows // ATOM_M // self.sharers * across
         count = self.piece // 2
+        if const_expr(total % BUFFERS > 0):  # the buffer of the last piece of the tile before is that of the first of this one
+            if stored[-1]:
+                arch.cp_async_bulk_wait_group(0, read=True)
+            pipeline.NamedBarrier(_FIRST_BARRIER + group, GROUP).arrive_and_wait()
         if const_expr(not self.followed):
             for number in range_constexpr(total):
                 values = cute.make_rmem_tensor((count,), self.acc_dtype)

@@ -17,6 +17,7 @@ from .hopper_plan import GROUP, GROUPS
 
 if TYPE_CHECKING:
     from .hopper_epilogue import StoredEpilogue
+    from .hopper_staged import StagedEpilogue
     from .hopper_plan import HopperTiling
     from .problem import Operand
     from .scheduler import PersistentTiles
@@ -35,10 +36,9 @@ class HopperGemm:
 
     def __init__(
         self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], promoted: bool, plan: HopperTiling,
-        scheduler: PersistentTiles, epilogue: StoredEpilogue,
+        scheduler: PersistentTiles, epilogue: StoredEpilogue | StagedEpilogue,
     ) -> None:  # fmt: skip
-        self.a = a
-        self.b = b
+        self.a, self.b = (b, a) if plan.swapped else (a, b)
         self.batched = batched
         self.promoted = promoted
         self.plan = plan
@@ -49,12 +49,14 @@ class HopperGemm:
     def __call__(
         self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32, stream: Int64
     ):
-        """Launch it for (L, M, K), (L, K, N) and (L, M, N)."""
+        """Launch it for (L, M, K), (L, K, N) and (L, M, N). Where operands are swapped, M is N in the kernel, and N is M."""
         (m, n, k), cluster = self.plan.block_mnk, self.plan.cluster_mn
-        a = self.arranged(a, [1, 2, 0], 16 // (a.element_type.width // 8), self.batched[0])  # (M, K, L)
-        b = self.arranged(b, [2, 1, 0], 16 // (b.element_type.width // 8), self.batched[1])  # (N, K, L)
-        d = self.arranged(d, [1, 2, 0], 16 // (d.element_type.width // 8), self.batched[2])  # (M, N, L)
-        extras = [self.arranged(x, [1, 2, 0], w, True) for x, w in zip(extras, self.epilogue.other_widths)]
+        a = self.arranged(a, [1, 2, 0], 128 // a.element_type.width, self.batched[0])  # (M, K, L)
+        b = self.arranged(b, [2, 1, 0], 128 // b.element_type.width, self.batched[1])  # (N, K, L)
+        d = self.arranged(d, [1, 2, 0], self.epilogue.out_width, self.batched[2])  # (M, N, L)
+        extras = [self.arranged(x, [1, 2, 0], w, True) for x, w in zip(extras, self.epilogue.other_widths or ())]
+        if const_expr(self.plan.swapped):
+            a, b, d = b, a, cute.select(d, mode=[1, 0, 2])
         layouts = self.layouts()
         load_a, from_a = self.load(a, layouts[0], (m, k), cluster[1])
         load_b, from_b = self.load(b, layouts[1], (n, k), cluster[0])
@@ -97,19 +99,19 @@ class HopperGemm:
 
     @cute.kernel
     def kernel(
-        self, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, store_d: cute.CopyAtom, d: cute.Tensor,
+        self, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, store_d: Any, d: cute.Tensor,
         mma: cute.TiledMma, layout_a: Any, layout_b: Any, layout_d: Any, extras: Any, alpha: Float32, beta: Float32,
     ):  # fmt: skip
         plan = self.plan
         thread = arch.thread_idx()[0]
         warp = arch.make_warp_uniform(arch.warp_idx())
         if warp == 0:
-            for atom in (load_a, load_b, store_d):
+            for atom in (load_a, load_b, *self.epilogue.maps(store_d)):
                 cpasync.prefetch_descriptor(atom)
         smem = utils.SmemAllocator()
         ring_a = smem.allocate_tensor(self.a.dtype, layout_a.outer, 1024, layout_a.inner)
         ring_b = smem.allocate_tensor(self.b.dtype, layout_b.outer, 1024, layout_b.inner)
-        buffers = smem.allocate_tensor(self.epilogue.out_dtype, layout_d.outer, 1024, layout_d.inner)
+        buffers = self.epilogue.buffers(smem, layout_d)
         group = warp // (GROUP // 32) - 1
         turns = self.turns(group) if const_expr(plan.pingpong) else None
         ring = pipeline.PipelineTmaAsync.create(
@@ -127,9 +129,10 @@ class HopperGemm:
             arch.setmaxregister_decrease(_LOADS)
             if warp == 0:
                 self.fetch(ring, load_a, a, ring_a, load_b, b, ring_b, d)
+            self.epilogue.attend()
         else:
             arch.setmaxregister_increase(_MULTIPLIES)
-            depth = cute.ceil_div(a.shape[1], plan.block_mnk[2])
+            _, depth = self.scheduler.steps(cute.ceil_div(a.shape[1], plan.block_mnk[2]))
             sums = (extras, alpha, beta)
             self.multiply(ring, turns, mma, group, thread - GROUP, depth, ring_a, ring_b, buffers, store_d, d, sums)
 
@@ -149,11 +152,11 @@ class HopperGemm:
         at = cluster.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
         to_a, of_a, mask_a = self.shared(load_a, a, (m, k), ring_a, cluster, at, 1)
         to_b, of_b, mask_b = self.shared(load_b, b, (n, k), ring_b, cluster, at, 0)
-        depth = cute.ceil_div(a.shape[1], k)
+        begin, depth = self.scheduler.steps(cute.ceil_div(a.shape[1], k))
         producer = ring.make_producer()
         for number in range(self.scheduler.first(), self.scheduler.count(d), self.scheduler.step()):
             row, column, batch = self.scheduler.tile(number, d)
-            for step in range(depth):
+            for step in range(begin, begin + depth):
                 stage = producer.acquire_and_advance()
                 cute.copy(
                     load_a,

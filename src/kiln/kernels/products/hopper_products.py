@@ -13,8 +13,9 @@ from .given import Given, other_tensors
 from .hopper_epilogue import StoredEpilogue
 from .hopper_kernel import HopperGemm
 from .hopper_plan import HopperTiling
+from .hopper_staged import StagedEpilogue
 from .problem import FLOATS8
-from .scheduler import PersistentTiles
+from .scheduler import PersistentTiles, SplitTiles
 
 if TYPE_CHECKING:
     from ..common.problem import Laid
@@ -64,6 +65,10 @@ class HopperProducts(Implementation):
 
     def check(self, problem: Product, plan: HopperTiling, device: Device) -> None:
         plan.check(problem.dtype, problem.out.dtype, problem.dtype in FLOATS8, device)
+        stages = -(-problem.k // plan.block_mnk[2])
+        arrays.require(
+            plan.splits <= stages, f"{plan}: K of {problem.k} is {stages} stages, of which each part has one at least"
+        )
 
     def run(self, problem: Product, plan: HopperTiling, given: Given) -> None:
         a, b = problem.operands()
@@ -74,13 +79,20 @@ class HopperProducts(Implementation):
         clusters = devices.clusters(plan.blocks)
 
         def make() -> HopperGemm:
-            piece = plan.piece(out.width, not follow.plain)
-            epilogue = StoredEpilogue(tile, plan.sharers, piece, acc, out, follow.combiner(), widths)
-            scheduler = PersistentTiles(tile, plan.cluster_mn, plan.group, clusters)
+            if plan.staged:
+                epilogue = StagedEpilogue(plan, acc, out, problem.out_width, follow.combiner(), widths)
+            else:
+                piece = plan.piece(out.width, not follow.plain)
+                epilogue = StoredEpilogue(tile, plan.sharers, piece, acc, out, follow.combiner(), widths)
+            if plan.splits > 1:
+                scheduler = SplitTiles(tile, plan.group, plan.splits)
+            else:
+                scheduler = PersistentTiles(tile, plan.cluster_mn, plan.group, clusters)
             return HopperGemm(a, b, batched, promoted, plan, scheduler, epilogue)
 
         kinds = (a.dtype, a.k_major, b.dtype, b.k_major, acc, out)
-        key = (HopperGemm, kinds, batched, plan, clusters, widths, follow.c, follow.bias, follow.scaled)
+        width = problem.out_width if plan.staged else 0
+        key = (HopperGemm, kinds, batched, plan, clusters, width, widths, follow.c, follow.bias, follow.scaled)
         kernel = launches.made_of(follow.functions, make, *key)
         arrays_ = (given.a, given.b, given.out)
         modes = (2 if a.k_major else 1, 1 if b.k_major else 2, 2)

@@ -87,6 +87,40 @@ class PersistentTiles:
         x, y, _ = arch.block_idx()
         return m * self.cluster_mn[0] + x, n * self.cluster_mn[1] + y, number // (across * down)
 
+    def steps(self, depth: Any) -> tuple[Any, Any]:
+        """Which of so many stages of K a block multiplies: the first, and their number."""
+        return 0, depth
+
     def _clusters(self, d: Any) -> tuple[Any, Any]:
         (m, n), (x, y) = self.tile_mn, self.cluster_mn
         return cute.ceil_div(d.shape[0], m * x), cute.ceil_div(d.shape[1], n * y)
+
+
+class SplitTiles(PersistentTiles):
+    """`splits` blocks to a tile, which are a cluster and each take a part of K; every cluster has one tile."""
+
+    def __init__(self, tile: tuple[int, int], group: int, splits: int) -> None:
+        super().__init__(tile, (1, 1), group, 0)
+        self.splits = splits
+
+    def grid(self, d: Any):
+        return self.count(d) * self.splits, 1, 1
+
+    def cluster(self) -> tuple[int, int, int]:
+        return self.splits, 1, 1
+
+    def first(self) -> Any:
+        return arch.block_idx()[0] // self.splits
+
+    def step(self) -> Any:
+        return arch.grid_dim()[0] // self.splits
+
+    def tile(self, number: Any, d: Any) -> tuple[Any, Any, Any]:
+        across, down = self._clusters(d)
+        m, n = swizzled_tile(number % (across * down), across, down, self.group)
+        return m, n, number // (across * down)
+
+    def steps(self, depth: Any) -> tuple[Any, Any]:
+        rank = arch.block_idx()[0] % self.splits
+        first = depth * rank // self.splits
+        return first, depth * (rank + 1) // self.splits - first
