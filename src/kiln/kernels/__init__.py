@@ -21,6 +21,7 @@ _PLACES = {
     "elementwise": ".pointwise.functions",
     "flash_attention": ".attentions.functions",
     "gemm": ".products.functions",
+    "grouped_gemm": ".products.grouped_functions",
     "layer_norm": ".rows.functions",
     "layer_norm_backward": ".rows.gradients",
     "max": ".reductions.functions",

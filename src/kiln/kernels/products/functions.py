@@ -101,15 +101,6 @@ class Asked:
         )
         return batches, a.shape[-2], b.shape[-1]
 
-    def _out_type(self) -> Any:
-        """The type of the result in the framework; None: that of `a`."""
-        if self.out_dtype is not None:
-            given = self.out_dtype
-            return arrays.framework_dtype(given, self.a) if isinstance(given, NumericMeta) else given
-        name = str(self.a.dtype).rpartition(".")[2]
-        wanted = "float32" if name.startswith("float8") else "int32" if name in ("int8", "uint8") else None
-        return None if wanted is None else arrays.named_type(self.a, wanted)
-
     def check(self) -> bool:
         """Refuse what does not go together, and make `out` if there is none; whether there is anything to compute."""
         others = (("c", self.c), ("bias", self.bias), *(("extras", x) for x in self.extras))
@@ -121,7 +112,7 @@ class Asked:
         shape = self.shape
         flat = shape[1:] if self.a.ndim == self.b.ndim == 2 else shape
         if self.out is None:
-            self.out = arrays.empty(self.a, flat, self._out_type())
+            self.out = arrays.empty(self.a, flat, out_type(self.a, self.out_dtype))
         arrays.require(
             tuple(self.out.shape) == (shape[1:] if self.out.ndim == 2 and shape[0] == 1 else shape),
             f"gemm of shape {flat} into an array of {tuple(self.out.shape)}",
@@ -150,7 +141,7 @@ class Asked:
         check_parameters("epilogue", self.epilogue, len(self.extras))
         for name, x in others:
             if x is not None:
-                _check_broadcast(name, tuple(x.shape), shape)
+                check_broadcast(name, tuple(x.shape), shape)
         if self.beta == 0.0:  # whatever is in it, infinities too
             self.c = None
         return True
@@ -158,7 +149,7 @@ class Asked:
     def canonical(self, branching: bool) -> tuple[Product, Given]:
         """The problem and its arrays: three modes, rows of the result contiguous."""
         a, b, out = (x if x.ndim == 3 else arrays.with_batch(x) for x in (self.a, self.b, self.out))
-        a, b = (arrays.broadcast_to(_readable(x), (self.shape[0], *x.shape[1:])) for x in (a, b))
+        a, b = (arrays.broadcast_to(readable(x), (self.shape[0], *x.shape[1:])) for x in (a, b))
         added = [x for x in (self.c, self.bias) if x is not None]
         others = [arrays.broadcast_to(x, self.shape) for x in (*added, *self.extras)]
         if arrays.laid(out).leading((1, 2)) == 1:  # columns are contiguous: the transpose is computed
@@ -175,7 +166,16 @@ class Asked:
         return problem, Given(a, b, out, others, self.alpha, self.beta)
 
 
-def _readable(x: Any) -> Any:
+def out_type(a: Any, given: Any) -> Any:
+    """The type of a result in the framework, of which one may be given; None: that of `a`."""
+    if given is not None:
+        return arrays.framework_dtype(given, a) if isinstance(given, NumericMeta) else given
+    name = str(a.dtype).rpartition(".")[2]
+    wanted = "float32" if name.startswith("float8") else "int32" if name in ("int8", "uint8") else None
+    return None if wanted is None else arrays.named_type(a, wanted)
+
+
+def readable(x: Any) -> Any:
     """An operand of which one of the last two modes is contiguous: itself or a copy."""
     there = arrays.laid(x).leading((1, 2)) is not None and min(arrays.strides(x)) >= 0
     return x if there else arrays.contiguous(x)
@@ -190,7 +190,8 @@ def _zeros(x: Any, k_mode: int) -> Any:
     return made
 
 
-def _check_broadcast(name: str, given: tuple[int, ...], shape: tuple[int, int, int]) -> None:
+def check_broadcast(name: str, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """Refuse an array that is not broadcast to a result."""
     fits = len(given) <= 3 and all(x in (1, s) for x, s in zip(reversed(given), reversed(shape), strict=False))
     arrays.require(
         fits,

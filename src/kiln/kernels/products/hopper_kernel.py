@@ -49,7 +49,14 @@ class HopperGemm:
     def __call__(
         self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32, stream: Int64
     ):
-        """Launch it for (L, M, K), (L, K, N) and (L, M, N). Where operands are swapped, M is N in the kernel, and N is M."""
+        """Launch it for (L, M, K), (L, K, N) and (L, M, N)."""
+        self.launch(a, b, d, [], extras, alpha, beta, stream)
+
+    @cute.jit
+    def launch(
+        self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, bounds: Any, extras: Any, alpha: Float32, beta: Float32, stream: Int64
+    ):  # fmt: skip
+        """The same with bounds of groups, for a scheduler that asks for them. Where operands are swapped, M is N in the kernel, and N is M."""
         (m, n, k), cluster = self.plan.block_mnk, self.plan.cluster_mn
         a = self.arranged(a, [1, 2, 0], 128 // a.element_type.width, self.batched[0])  # (M, K, L)
         b = self.arranged(b, [2, 1, 0], 128 // b.element_type.width, self.batched[1])  # (N, K, L)
@@ -62,8 +69,8 @@ class HopperGemm:
         load_b, from_b = self.load(b, layouts[1], (n, k), cluster[0])
         store_d, to_d = self.epilogue.atom(d)
         self.kernel(
-            load_a, from_a, load_b, from_b, store_d, to_d, self.mma(), layouts[0], layouts[1], self.epilogue.layout(), extras,
-            alpha, beta,
+            load_a, from_a, load_b, from_b, store_d, to_d, d, self.mma(), layouts[0], layouts[1], self.epilogue.layout(), bounds,
+            extras, alpha, beta,
         ).launch(
             grid=self.scheduler.grid(d), block=(_THREADS, 1, 1), cluster=self.scheduler.cluster(), stream=stream,
             min_blocks_per_mp=1, use_pdl=True,
@@ -99,8 +106,9 @@ class HopperGemm:
 
     @cute.kernel
     def kernel(
-        self, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, store_d: Any, d: cute.Tensor,
-        mma: cute.TiledMma, layout_a: Any, layout_b: Any, layout_d: Any, extras: Any, alpha: Float32, beta: Float32,
+        self, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, store_d: Any, to_d: cute.Tensor,
+        d: cute.Tensor, mma: cute.TiledMma, layout_a: Any, layout_b: Any, layout_d: Any, bounds: Any, extras: Any, alpha: Float32,
+        beta: Float32,
     ):  # fmt: skip
         plan = self.plan
         thread = arch.thread_idx()[0]
@@ -125,16 +133,17 @@ class HopperGemm:
         # Up to here a block may run beside the end of the kernel before it.
         arch.griddepcontrol_wait()
         arch.griddepcontrol_launch_dependents()
+        tiles = self.scheduler.begin(smem, to_d, bounds)
         if warp < GROUP // 32:
             arch.setmaxregister_decrease(_LOADS)
             if warp == 0:
-                self.fetch(ring, load_a, a, ring_a, load_b, b, ring_b, d)
+                self.fetch(ring, load_a, a, ring_a, load_b, b, ring_b, tiles)
             self.epilogue.attend()
         else:
             arch.setmaxregister_increase(_MULTIPLIES)
             _, depth = self.scheduler.steps(cute.ceil_div(a.shape[1], plan.block_mnk[2]))
-            sums = (extras, alpha, beta)
-            self.multiply(ring, turns, mma, group, thread - GROUP, depth, ring_a, ring_b, buffers, store_d, d, sums)
+            into = (store_d, to_d, d, extras, alpha, beta)
+            self.multiply(ring, turns, mma, group, thread - GROUP, depth, ring_a, ring_b, buffers, tiles, into)
 
     def turns(self, group: Any) -> Any:
         """Who multiplies when warp groups take turns."""
@@ -145,7 +154,7 @@ class HopperGemm:
 
     @cute.jit
     def fetch(
-        self, ring: Any, load_a: Any, a: cute.Tensor, ring_a: Any, load_b: Any, b: cute.Tensor, ring_b: Any, d: Any
+        self, ring: Any, load_a: Any, a: cute.Tensor, ring_a: Any, load_b: Any, b: cute.Tensor, ring_b: Any, tiles: Any
     ):
         """Ask for the tiles of A and B that this block needs, one stage after the other."""
         (m, n, k), cluster = self.plan.block_mnk, cute.make_layout((*self.plan.cluster_mn, 1))
@@ -154,25 +163,39 @@ class HopperGemm:
         to_b, of_b, mask_b = self.shared(load_b, b, (n, k), ring_b, cluster, at, 0)
         begin, depth = self.scheduler.steps(cute.ceil_div(a.shape[1], k))
         producer = ring.make_producer()
-        for number in range(self.scheduler.first(), self.scheduler.count(d), self.scheduler.step()):
-            row, column, batch = self.scheduler.tile(number, d)
+        for number in range(self.scheduler.first(), self.scheduler.count(tiles), self.scheduler.step()):
+            place = self.scheduler.tile(number, tiles)
+            steps_a, steps_b = self.sources(
+                place, (of_a, of_b), (load_a, a, (m, k), ring_a, cluster, at, 1), (load_b, b, (n, k), ring_b, cluster, at, 0)
+            )  # fmt: skip
             for step in range(begin, begin + depth):
                 stage = producer.acquire_and_advance()
                 cute.copy(
                     load_a,
-                    of_a[None, row, step, batch],
+                    steps_a[None, step],
                     to_a[None, stage.index],
                     tma_bar_ptr=stage.barrier,
                     mcast_mask=mask_a,
                 )
                 cute.copy(
                     load_b,
-                    of_b[None, column, step, batch],
+                    steps_b[None, step],
                     to_b[None, stage.index],
                     tma_bar_ptr=stage.barrier,
                     mcast_mask=mask_b,
                 )
         producer.tail()  # other blocks may still release stages here
+
+    def sources(self, place: Any, of: tuple[Any, Any], of_a: tuple[Any, ...], of_b: tuple[Any, ...]) -> tuple[Any, Any]:
+        """Where the stages of a tile come from; `of_a` and `of_b` are what `shared` was given."""
+        sides, batches = list(of), [place.batch, place.matrix]
+        if self.plan.swapped:
+            batches.reverse()
+        if self.scheduler.grouped:  # rows of a group begin anywhere
+            side = 1 if self.plan.swapped else 0
+            load, x, *rest = (of_a, of_b)[side]
+            sides[side] = self.shared(load, cute.domain_offset((place.start, 0, 0), x), *rest)[1]
+        return sides[0][None, place.m, None, batches[0]], sides[1][None, place.n, None, batches[1]]
 
     def shared(
         self, load: Any, x: Any, tile: tuple[int, int], ring: Any, cluster: Any, at: Any, mode: int
@@ -188,7 +211,7 @@ class HopperGemm:
     @cute.jit
     def multiply(
         self, ring: Any, turns: Any, mma: Any, group: Any, thread: Any, depth: Any, ring_a: Any, ring_b: Any, buffers: Any,
-        store_d: Any, d: Any, rest: Any,
+        tiles: Any, into: Any,
     ):  # fmt: skip
         """Multiply the tiles that a warp group has, and store the results."""
         plan, scheduler = self.plan, self.scheduler
@@ -206,7 +229,7 @@ class HopperGemm:
                 reading.advance(depth)
                 used.advance(depth)
             first, step = first + group * step, 2 * step
-        for number in range(first, scheduler.count(d), step):
+        for number in range(first, scheduler.count(tiles), step):
             if const_expr(plan.pingpong):
                 # A stage is waited for only when its use before has been waited for: barriers tell no more than two uses apart.
                 turns.wait()
@@ -214,12 +237,12 @@ class HopperGemm:
                 self.promote(ring, turns, mma, reading, depth, left, right, part_sums, acc)
             else:
                 self.accumulate(ring, turns, mma, reading, used, depth, left, right, acc)
-            where = scheduler.tile(number, d)  # beside the last products
+            place = scheduler.tile(number, tiles)  # beside the last products
             if const_expr(not self.promoted):
                 warpgroup.wait_group(0)
                 ring.consumer_release(used)
                 used.advance()
-            self.epilogue.write(part, own, group, acc, buffers, store_d, d, rest, where)
+            self.epilogue.write(part, own, group, acc, buffers, into, place)
             if const_expr(plan.pingpong):
                 reading.advance(depth)
                 used.advance(depth)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ... import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, Int32, Uint8
 from .. import devices
@@ -79,27 +79,41 @@ class HopperProducts(Implementation):
         clusters = devices.clusters(plan.blocks)
 
         def make() -> HopperGemm:
-            if plan.staged:
-                epilogue = StagedEpilogue(plan, acc, out, problem.out_width, follow.combiner(), widths)
-            else:
-                piece = plan.piece(out.width, not follow.plain)
-                epilogue = StoredEpilogue(tile, plan.sharers, piece, acc, out, follow.combiner(), widths)
             if plan.splits > 1:
                 scheduler = SplitTiles(tile, plan.group, plan.splits)
             else:
                 scheduler = PersistentTiles(tile, plan.cluster_mn, plan.group, clusters)
-            return HopperGemm(a, b, batched, promoted, plan, scheduler, epilogue)
+            return HopperGemm(a, b, batched, promoted, plan, scheduler, epilogue_of(problem, plan, widths))
 
         kinds = (a.dtype, a.k_major, b.dtype, b.k_major, acc, out)
         width = problem.out_width if plan.staged else 0
         key = (HopperGemm, kinds, batched, plan, clusters, width, widths, follow.c, follow.bias, follow.scaled)
         kernel = launches.made_of(follow.functions, make, *key)
-        arrays_ = (given.a, given.b, given.out)
-        modes = (2 if a.k_major else 1, 1 if b.k_major else 2, 2)
-        tensors = [arrays.dynamic(x, mode, _UNIT // arrays.itemsize(x)) for x, mode in zip(arrays_, modes, strict=True)]
         launches.run_tensors(
-            kernel, [*arrays_, *given.others], [*tensors, *other_tensors(problem, given)], 3, given.alpha, given.beta
-        )
+            kernel, [given.a, given.b, given.out, *given.others], [*tensors_of(problem, given), *other_tensors(problem, given)], 3,
+            given.alpha, given.beta,
+        )  # fmt: skip
+
+
+def epilogue_of(
+    problem: Product, plan: HopperTiling, widths: tuple[int, ...] | None, grouped: bool = False
+) -> StoredEpilogue | StagedEpilogue:
+    """What writes the results of a problem; `grouped`: rows of tiles begin and end anywhere."""
+    out, acc, follow = problem.out.dtype, problem.acc_dtype, problem.follow
+    if plan.staged:
+        return StagedEpilogue(plan, acc, out, problem.out_width, follow.combiner(), widths, grouped)
+    piece = plan.piece(out.width, not follow.plain)
+    return StoredEpilogue(plan.block_mnk[:2], plan.sharers, piece, acc, out, follow.combiner(), widths, grouped)
+
+
+def tensors_of(problem: Product, given: Given) -> list[Any]:
+    """A, B and the result as arguments."""
+    a, b = problem.operands()
+    modes = (2 if a.k_major else 1, 1 if b.k_major else 2, 2)
+    return [
+        arrays.dynamic(x, mode, _UNIT // arrays.itemsize(x))
+        for x, mode in zip((given.a, given.b, given.out), modes, strict=True)
+    ]
 
 
 def _batched(x: Laid) -> bool:

@@ -23,11 +23,14 @@ _FIRST_BARRIER = 1
 
 
 class StagedEpilogue(Epilogue):
-    """Writes combine(sums, alpha, beta, *others) of tiles of a plan; blocks that share one add their sums first, in order."""
+    """Writes combine(sums, alpha, beta, *others) of tiles of a plan; blocks that share one add their sums first, in order.
+
+    `grouped`: a tile has rows of a group.
+    """
 
     def __init__(
         self, plan: HopperTiling, acc_dtype: Any, out_dtype: Any, out_width: int, combine: Callable[..., Any],
-        other_widths: tuple[int, ...] | None,
+        other_widths: tuple[int, ...] | None, grouped: bool = False,
     ) -> None:  # fmt: skip
         m, n, _ = plan.block_mnk
         threads = plan.sharers * GROUP
@@ -35,6 +38,7 @@ class StagedEpilogue(Epilogue):
             (n, m) if plan.swapped else (m, n), threads, plan.splits, acc_dtype, out_dtype, out_width, combine, other_widths
         )  # fmt: skip
         self.plan = plan
+        self.grouped = grouped
 
     def layout(self) -> None:
         """Sums lie as `write` says."""
@@ -57,25 +61,26 @@ class StagedEpilogue(Epilogue):
                 super().meet()
 
     @cute.jit
-    def write(
-        self, part: Any, thread: Any, group: Any, acc: cute.Tensor, memory: Any, store: Any, d: cute.Tensor, rest: Any, where: Any
-    ):  # fmt: skip
-        """Write the sums that a thread of a warp group has of the tile `where` (m, n, batch)."""
-        m, n, batch = where
-        place, rank = (m, n), 0
+    def write(self, part: Any, thread: Any, group: Any, acc: cute.Tensor, memory: Any, into: Any, place: Any):
+        """Write the sums that a thread of a warp group has of a tile. `into`: as `StoredEpilogue.write` is given."""
+        _, _, d, extras, alpha, beta = into
+        m, n, batch, _, start, rows = place
+        where, rank = (m, n), 0
         if const_expr(self.plan.swapped):
-            place, d = (n, m), cute.select(d, mode=[1, 0, 2])
+            where, d = (n, m), cute.select(d, mode=[1, 0, 2])
         if const_expr(self.splits > 1):
             rank = arch.block_idx_in_cluster()
         if const_expr(self.plan.pingpong):
             memory = memory + group * (self.plan.staged_bytes // GROUPS)
         else:
             thread = thread + group * GROUP
-        extras, alpha, beta = rest
         if const_expr(self.splits == 1):
             self.meet()  # nobody reads sums of the tile before
-        extras = [x[None, None, batch] for x in extras]
-        self.write_combined(part, thread, rank, acc, memory, d[None, None, batch], extras, alpha, beta, place)
+        d, *others = (x[None, None, batch] for x in (d, *extras))
+        if const_expr(self.grouped):
+            d, *others = (cute.domain_offset((start, 0), x) for x in (d, *others))
+            d = cute.make_tensor(d.iterator, cute.make_layout((rows, d.shape[1]), stride=d.stride))
+        self.write_combined(part, thread, rank, acc, memory, d, others, alpha, beta, where)
 
     def slots(self, part: Any, staged: Any) -> Any:
         return part.partition_C(cute.select(staged, mode=[1, 0]) if self.plan.swapped else staged)

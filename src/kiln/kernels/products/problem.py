@@ -33,8 +33,23 @@ class Product(Problem):
     name = "gemm"
 
     def __post_init__(self) -> None:
+        require(
+            self.precision in PRECISIONS, f"{self.name} with precision {self.precision!r}: one of {', '.join(PRECISIONS)}"
+        )
+        self.check_shapes()
+        left, right = self.a.dtype, self.b.dtype
+        mixed = {left, right} <= set(FLOATS8) or {left, right} <= set(INTEGERS)
+        require(
+            mixed or (left is right and left in FLOATS),
+            f"{self.name} of {left.__name__} and {right.__name__}",
+            hint="both Float16, BFloat16 or Float32, or 8-bit floats, or 8-bit integers",
+        )
+        strides = self.out.strides
+        require(strides[2] == 1, f"{self.name} into strides {strides}: rows or columns are contiguous")
+
+    def check_shapes(self) -> None:
+        """Refuse shapes that do not go together."""
         a, b, out = self.a, self.b, self.out
-        require(self.precision in PRECISIONS, f"gemm with precision {self.precision!r}: one of {', '.join(PRECISIONS)}")
         require(
             len(a.shape) == len(b.shape) == len(out.shape) == 3
             and (*a.shape[:2], b.shape[2]) == out.shape
@@ -42,14 +57,6 @@ class Product(Problem):
             and all(x.shape == out.shape for x in self.others),
             f"gemm of shapes {a.shape} and {b.shape} into {out.shape}: (L, M, K), (L, K, N), (L, M, N)",
         )
-        left, right = a.dtype, b.dtype
-        mixed = {left, right} <= set(FLOATS8) or {left, right} <= set(INTEGERS)
-        require(
-            mixed or (left is right and left in FLOATS),
-            f"gemm of {left.__name__} and {right.__name__}",
-            hint="both Float16, BFloat16 or Float32, or 8-bit floats, or 8-bit integers",
-        )
-        require(out.strides[2] == 1, f"gemm into strides {out.strides}: rows or columns are contiguous")
 
     @property
     def shape(self) -> tuple[int, int, int]:
