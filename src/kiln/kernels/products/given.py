@@ -21,6 +21,12 @@ class Given(NamedTuple):
     others: Sequence[Any] = ()
     alpha: float = 1.0
     beta: float = 1.0
+    blocks: Sequence[Any] = ()
+
+
+def block_tensors(problem: Product, given: Given) -> list[Any]:
+    """Factors of blocks as arguments."""
+    return [arrays.dynamic(x, laid.leading((1, 2)), 1) for x, laid in zip(given.blocks, problem.blocks, strict=True)]
 
 
 def other_tensors(problem: Product, given: Given) -> list[Any]:

@@ -12,7 +12,7 @@ from ..common.calls import kernel_function
 from ..common.element_functions import vectors_first
 from ..common.family import Family, Implementation
 from .follow import Follow, check_parameters
-from .functions import check_broadcast, out_type, readable
+from .functions import are_blocks, check_broadcast, factors_of_blocks, out_type, readable
 from .given import Given
 from .grouped_problem import GroupedProduct
 from .hopper_groups import HopperGroups
@@ -29,7 +29,7 @@ __all__ = ["grouped_gemm"]
 FAMILY = Family("grouped products")
 
 
-@kernel_function("a", "b", "offsets", "counts", "out", "extras", numbers=("alpha",))
+@kernel_function("a", "b", "offsets", "counts", "out", "scale_a", "scale_b", "extras", numbers=("alpha",))
 def grouped_gemm(
     a: Any,
     b: Any,
@@ -40,6 +40,8 @@ def grouped_gemm(
     out: Any = None,
     out_dtype: Any = None,
     alpha: float = 1.0,
+    scale_a: Any = None,
+    scale_b: Any = None,
     activation: str | Callable[[Any], Any] | None = None,
     epilogue: Callable[..., Any] | None = None,
     extras: Sequence[Any] = (),
@@ -51,7 +53,8 @@ def grouped_gemm(
     before end. What is behind the last offset is not computed. With `counts` (G,) `a` is (G, M, K), of which the first rows of
     each group count; what is in other rows of the result is not defined. Offsets and counts (int32 or int64) are read by the device;
     those that lead out of the array are taken as the nearest that do not. `expected_rows` of a group help to choose how the
-    problem is cut (default: T / G, or M). Elements, `activation`, `epilogue`, `extras`, `out` and `out_dtype` are as in `gemm`.
+    problem is cut (default: T / G, or M). `scale_a` and `scale_b` are factors of blocks of 8-bit floats: (T, K / 128) or
+    (G, M, K / 128), and (G, K / 128, N / 128). Elements, `activation`, `epilogue`, `extras`, `out` and `out_dtype` are as in `gemm`.
     """
     arrays.require(
         isinstance(extras, (list, tuple)),
@@ -65,7 +68,13 @@ def grouped_gemm(
     )
     bounds = counts if offsets is None else offsets
     shape = _check(a, b, bounds, "counts" if offsets is None else "offsets", offsets is not None)
-    for name, x in (("a", a), ("b", b), ("bounds", bounds), *(("extras", x) for x in extras)):
+    scales = () if scale_a is None and scale_b is None else (scale_a, scale_b)
+    arrays.require(
+        not scales or are_blocks((scale_a, scale_b), shape[-2], shape[-1], a.shape[-1]),
+        f"grouped_gemm with factors of shapes {[None if x is None else tuple(x.shape) for x in scales]}",
+        hint="of blocks, of a and b: (rows, K / 128) and (G, K / 128, N / 128); of rows: epilogue=lambda value, x: value * x, extras=[x]",
+    )
+    for name, x in (("a", a), ("b", b), ("bounds", bounds), *(("scales", x) for x in scales), *(("extras", x) for x in extras)):
         arrays.require_usable(x, f"grouped_gemm: {name}")
     if out is None:
         out = arrays.empty(a, shape, out_type(a, out_dtype))
@@ -100,10 +109,12 @@ def grouped_gemm(
         scaled = arrays.element_type(a) not in INTEGERS or alpha != 1.0 or bool(others) or activation or epilogue
         follow = Follow.of(False, False, activation, epilogue, bool(scaled), branching)
         laid = arrays.laid
+        blocks = [factors_of_blocks(x, count) for x, count in zip(scales, (whole[0], b.shape[0]), strict=False)]
         problem = GroupedProduct(
-            laid(left), laid(right), laid(batched[1]), tuple(map(laid, others)), follow, "ieee", offsets is not None, rows
+            laid(left), laid(right), laid(batched[1]), tuple(map(laid, others)), follow, "ieee", tuple(map(laid, blocks)),
+            offsets is not None, rows,
         )  # fmt: skip
-        given = Given(left, right, batched[1], others, alpha)
+        given = Given(left, right, batched[1], others, alpha, blocks=blocks)
         FAMILY.run(problem, devices.current(), GivenGroups(given, bounds), plan)
 
     vectors_first(run)
@@ -140,7 +151,7 @@ class EachGroup(Implementation):
     def run(self, problem: GroupedProduct, plan: OneByOne, given: GivenGroups) -> None:
         product, device = given.product, devices.current()
         if not problem.contiguous:
-            laid = Product(problem.a, problem.b, problem.out, problem.others, problem.follow)
+            laid = Product(problem.a, problem.b, problem.out, problem.others, problem.follow, blocks=problem.blocks)
             PRODUCTS.run(laid, device, product)
             return
         ends = [min(max(int(end), 0), problem.out.shape[1]) for end in given.bounds.tolist()]
@@ -148,9 +159,11 @@ class EachGroup(Implementation):
             if first >= last:
                 continue
             a, out, *others = (x[:, first:last] for x in (product.a, product.out, *product.others))
-            own = Given(a, product.b[group : group + 1], out, others, product.alpha)
+            blocks = [x[:, first:last] if n == 0 else x[group : group + 1] for n, x in enumerate(product.blocks)]
+            own = Given(a, product.b[group : group + 1], out, others, product.alpha, blocks=blocks)
             laid = tuple(map(arrays.laid, (a, own.b, out)))
-            PRODUCTS.run(Product(*laid, tuple(map(arrays.laid, others)), problem.follow), device, own)
+            others, blocks = (tuple(map(arrays.laid, x)) for x in (others, blocks))
+            PRODUCTS.run(Product(*laid, others, problem.follow, blocks=blocks), device, own)
 
 
 FAMILY.register(HopperGroups)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..common.arrays import require
 from ..common.problem import Laid
-from .problem import Product
+from .problem import BLOCK, Product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,8 @@ class GroupedProduct(Product):
             Laid.dense(x.dtype, self.groups, self.rows, columns) for x, columns in ((self.a, k), (self.out, n))
         )
         others = tuple(_repeated(x, self.groups, self.rows) for x in self.others)
-        return Product(a, self.b, out, others, self.follow, self.precision)
+        blocks = tuple(Laid.dense(x.dtype, self.groups, *shape) for x, shape in zip(self.blocks, _blocks(self.rows, k, n)))
+        return Product(a, self.b, out, others, self.follow, self.precision, blocks)
 
     @property
     def flops(self) -> int:
@@ -54,6 +55,11 @@ class GroupedProduct(Product):
     @property
     def bytes(self) -> int:
         return self.like().bytes
+
+
+def _blocks(rows: int, k: int, n: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    depth = -(-k // BLOCK)
+    return (rows, depth), (depth, -(-n // BLOCK))
 
 
 def _repeated(x: Laid, groups: int, rows: int) -> Any:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from .hopper_model import MODEL, TILES, Tile
 from .hopper_plan import MOST_SUMS, HopperTiling
-from .problem import FLOATS8
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,10 +36,10 @@ _SLOTS = (1.0, 1.0, 0.886, 0.909, 0.833, 0.773, 0.795, 0.909)
 def candidates(problem: Product, device: Device) -> Iterator[HopperTiling]:
     """Plans to choose from, each with as many stages as fit."""
     (_, rows, _), k, bits = problem.shape, problem.k, problem.dtype.width
-    out_bits, promoted = problem.out.dtype.width, problem.dtype in FLOATS8
+    out_bits, promoted = problem.out.dtype.width, problem.promoted
     stages = _ceil(k, 1024 // bits)
     for tile in TILES:
-        if tile.swapped and tile.block_mn[1] != next((n for n in _COLUMNS if n >= rows), 0):
+        if tile.swapped and (problem.blocks or tile.block_mn[1] != next((n for n in _COLUMNS if n >= rows), 0)):
             continue
         group = max(1, _ROWS // (tile.block_mn[0] * tile.cluster_mn[0]))
         for splits in (1, 2, 3, 4, 5, 6, 8) if tile.parts else (1,):
@@ -71,7 +70,7 @@ def expected(
     depth = _ceil(_ceil(k, tile_k), plan.splits) * tile_k
     speed = speed or tile_of(plan).speed
     if bits == 8:
-        speed *= model["promoted" if problem.dtype in FLOATS8 else "bytes"]
+        speed *= model["promoted" if problem.promoted else "bytes"]
     area = tile_m * tile_n / 128**2
     large = sum(all(step for step, extent in zip(x.strides, x.shape) if extent > 1) for x in problem.others)
     if plan.staged:

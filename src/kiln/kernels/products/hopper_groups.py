@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ... import Float32, Int32, Int64, cute, range_constexpr
+from ... import Int32, cute, range_constexpr
 from ...cute import arch
 from ...utils import swizzled_tile
 from .. import devices
 from ..common import arrays, launches
 from . import hopper_cost
-from .given import other_tensors
+from .given import block_tensors, other_tensors
 from .hopper_kernel import HopperGemm
 from .hopper_products import HopperProducts, epilogue_of, tensors_of
-from .problem import FLOATS8
 from .scheduler import PersistentTiles, Place
 
 if TYPE_CHECKING:
@@ -30,6 +29,8 @@ class GroupedTiles(PersistentTiles):
 
     A tile's rows lie along M, or along N where operands are `swapped`.
     """
+
+    bounds = 1
 
     def __init__(
         self, tile: tuple[int, int], cluster_mn: tuple[int, int], group: int, clusters: int, groups: int, contiguous: bool,
@@ -117,18 +118,6 @@ class GroupedTiles(PersistentTiles):
         )
 
 
-class HopperGroupedGemm(HopperGemm):
-    """The kernel for groups."""
-
-    @cute.jit
-    def __call__(
-        self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, bounds: cute.Tensor, extras: Any, alpha: Float32, beta: Float32,
-        stream: Int64,
-    ):  # fmt: skip
-        """Launch it for (1, T, K), (G, K, N), (1, T, N) and where groups end, or (G, M, K), (G, K, N), (G, M, N) and their rows."""
-        self.launch(a, b, d, [bounds], extras, alpha, beta, stream)
-
-
 class HopperGroups(HopperProducts):
     """`wgmma` on tiles that the copy engine loads, of groups that blocks look up."""
 
@@ -165,27 +154,33 @@ class HopperGroups(HopperProducts):
     def run(self, problem: GroupedProduct, plan: HopperTiling, given: Any) -> None:
         a, b = problem.operands()
         follow, tile = problem.follow, plan.block_mnk[:2]
-        out, acc, promoted = problem.out.dtype, problem.acc_dtype, problem.dtype in FLOATS8
+        out, acc = problem.out.dtype, problem.acc_dtype
         batched = (not problem.contiguous, True, not problem.contiguous)
         clusters, groups = devices.clusters(plan.blocks), _table_groups(problem)
         widths = None if follow.plain else problem.other_widths
 
-        def make() -> HopperGroupedGemm:
+        def make() -> HopperGemm:
             scheduler = GroupedTiles(
                 tile, plan.cluster_mn, plan.group, clusters, groups, problem.contiguous, plan.swapped
             )
             epilogue = epilogue_of(problem, plan, widths, problem.contiguous)
-            return HopperGroupedGemm(a, b, batched, promoted, plan, scheduler, epilogue)
+            return HopperGemm(a, b, batched, problem.promoted, bool(problem.blocks), plan, scheduler, epilogue)
 
         kinds = (a.dtype, a.k_major, b.dtype, b.k_major, acc, out)
         width = problem.out_width if plan.staged else 0
-        key = (HopperGroupedGemm, kinds, batched, plan, clusters, groups, width, widths, follow.scaled)
+        key = (
+            GroupedTiles, kinds, batched, problem.promoted, bool(problem.blocks), plan, clusters, groups, width, widths, follow.scaled,
+            follow.factors,
+        )  # fmt: skip
         kernel = launches.made_of(follow.functions, make, *key)
         product, bounds = given
         launches.run_tensors(
-            kernel, [product.a, product.b, product.out, bounds, *product.others],
-            [*tensors_of(problem, product), arrays.dynamic(bounds, 0, 1), *other_tensors(problem, product)], 4,
-            product.alpha, product.beta,
+            kernel, [product.a, product.b, product.out, bounds, *product.blocks, *product.others],
+            [
+                *tensors_of(problem, product), arrays.dynamic(bounds, 0, 1), *block_tensors(problem, product),
+                *other_tensors(problem, product),
+            ],
+            3, product.alpha, product.beta,
         )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from ... import Float32, Int64, const_expr, cute, pipeline, range_constexpr, uti
 from ...cute import arch
 from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
+from .hopper_blocks import BlockFactors
 from .hopper_plan import GROUP, GROUPS
 
 if TYPE_CHECKING:
@@ -31,37 +32,39 @@ class HopperGemm:
     """The kernel for operands of some kinds.
 
     `batched`: whether A, B and D differ from batch to batch. `promoted`: sums of a stage are added to others in f32, since the
-    tensor cores keep fewer bits of sums of 8-bit floats.
+    tensor cores keep fewer bits of sums of 8-bit floats; with factors of `blocks` multiplied by those first.
     """
 
     def __init__(
-        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], promoted: bool, plan: HopperTiling,
+        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], promoted: bool, blocks: bool, plan: HopperTiling,
         scheduler: PersistentTiles, epilogue: StoredEpilogue | StagedEpilogue,
     ) -> None:  # fmt: skip
         self.a, self.b = (b, a) if plan.swapped else (a, b)
         self.batched = batched
         self.promoted = promoted
+        self.blocks = blocks
         self.plan = plan
         self.scheduler = scheduler
         self.epilogue = epilogue
 
     @cute.jit
     def __call__(
-        self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32, stream: Int64
+        self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, rest: Any, alpha: Float32, beta: Float32, stream: Int64
     ):
-        """Launch it for (L, M, K), (L, K, N) and (L, M, N)."""
-        self.launch(a, b, d, [], extras, alpha, beta, stream)
+        """Launch it for (L, M, K), (L, K, N), (L, M, N), and others: what the scheduler needs, factors of blocks, what the epilogue does.
 
-    @cute.jit
-    def launch(
-        self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, bounds: Any, extras: Any, alpha: Float32, beta: Float32, stream: Int64
-    ):  # fmt: skip
-        """The same with bounds of groups, for a scheduler that asks for them. Where operands are swapped, M is N in the kernel, and N is M."""
+        Where operands are swapped, M is N in the kernel, and N is M.
+        """
+        bounds, rest = rest[: self.scheduler.bounds], rest[self.scheduler.bounds :]
+        blocks, extras = (rest[:2], rest[2:]) if self.blocks else ([], rest)
         (m, n, k), cluster = self.plan.block_mnk, self.plan.cluster_mn
         a = self.arranged(a, [1, 2, 0], 128 // a.element_type.width, self.batched[0])  # (M, K, L)
         b = self.arranged(b, [2, 1, 0], 128 // b.element_type.width, self.batched[1])  # (N, K, L)
         d = self.arranged(d, [1, 2, 0], self.epilogue.out_width, self.batched[2])  # (M, N, L)
         extras = [self.arranged(x, [1, 2, 0], w, True) for x, w in zip(extras, self.epilogue.other_widths or ())]
+        if const_expr(self.blocks):  # (M, K / 128, L), (N / 128, K / 128, L)
+            modes = [1, 2, 0], [2, 1, 0]
+            blocks = [self.arranged(x, mode, 1, batch) for x, mode, batch in zip(blocks, modes, self.batched)]
         if const_expr(self.plan.swapped):
             a, b, d = b, a, cute.select(d, mode=[1, 0, 2])
         layouts = self.layouts()
@@ -70,7 +73,7 @@ class HopperGemm:
         store_d, to_d = self.epilogue.atom(d)
         self.kernel(
             load_a, from_a, load_b, from_b, store_d, to_d, d, self.mma(), layouts[0], layouts[1], self.epilogue.layout(), bounds,
-            extras, alpha, beta,
+            blocks, extras, alpha, beta,
         ).launch(
             grid=self.scheduler.grid(d), block=(_THREADS, 1, 1), cluster=self.scheduler.cluster(), stream=stream,
             min_blocks_per_mp=1, use_pdl=True,
@@ -107,8 +110,8 @@ class HopperGemm:
     @cute.kernel
     def kernel(
         self, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, store_d: Any, to_d: cute.Tensor,
-        d: cute.Tensor, mma: cute.TiledMma, layout_a: Any, layout_b: Any, layout_d: Any, bounds: Any, extras: Any, alpha: Float32,
-        beta: Float32,
+        d: cute.Tensor, mma: cute.TiledMma, layout_a: Any, layout_b: Any, layout_d: Any, bounds: Any, blocks: Any, extras: Any,
+        alpha: Float32, beta: Float32,
     ):  # fmt: skip
         plan = self.plan
         thread = arch.thread_idx()[0]
@@ -143,7 +146,7 @@ class HopperGemm:
             arch.setmaxregister_increase(_MULTIPLIES)
             _, depth = self.scheduler.steps(cute.ceil_div(a.shape[1], plan.block_mnk[2]))
             into = (store_d, to_d, d, extras, alpha, beta)
-            self.multiply(ring, turns, mma, group, thread - GROUP, depth, ring_a, ring_b, buffers, tiles, into)
+            self.multiply(ring, turns, mma, group, thread - GROUP, depth, ring_a, ring_b, buffers, tiles, blocks, into)
 
     def turns(self, group: Any) -> Any:
         """Who multiplies when warp groups take turns."""
@@ -211,7 +214,7 @@ class HopperGemm:
     @cute.jit
     def multiply(
         self, ring: Any, turns: Any, mma: Any, group: Any, thread: Any, depth: Any, ring_a: Any, ring_b: Any, buffers: Any,
-        tiles: Any, into: Any,
+        tiles: Any, blocks: Any, into: Any,
     ):  # fmt: skip
         """Multiply the tiles that a warp group has, and store the results."""
         plan, scheduler = self.plan, self.scheduler
@@ -233,8 +236,11 @@ class HopperGemm:
             if const_expr(plan.pingpong):
                 # A stage is waited for only when its use before has been waited for: barriers tell no more than two uses apart.
                 turns.wait()
-            if const_expr(self.promoted):
-                self.promote(ring, turns, mma, reading, depth, left, right, part_sums, acc)
+            if const_expr(self.blocks):
+                factors = BlockFactors(blocks, part, plan.block_mnk[:2], scheduler.tile(number, tiles))
+                self.promote(ring, turns, mma, reading, depth, left, right, part_sums, acc, factors)
+            elif const_expr(self.promoted):
+                self.promote(ring, turns, mma, reading, depth, left, right, part_sums, acc, None)
             else:
                 self.accumulate(ring, turns, mma, reading, used, depth, left, right, acc)
             place = scheduler.tile(number, tiles)  # beside the last products
@@ -281,11 +287,17 @@ class HopperGemm:
 
     @cute.jit
     def promote(
-        self, ring: Any, turns: Any, mma: Any, reading: Any, depth: Any, left: Any, right: Any, stage: cute.Tensor, acc: cute.Tensor
+        self, ring: Any, turns: Any, mma: Any, reading: Any, depth: Any, left: Any, right: Any, stage: cute.Tensor, acc: cute.Tensor,
+        factors: Any,
     ):  # fmt: skip
-        """The same with sums of each stage that are then added in f32."""
+        """The same with sums of each stage that are then added in f32, multiplied by factors if there are any."""
         acc.fill(0)
-        for _ in range(depth):
+        begin = 0
+        if const_expr(self.blocks):
+            begin, _ = self.scheduler.steps(factors.depth())
+            factors.load(begin)
+            factors.advance()
+        for k in range(depth):
             ring.consumer_wait(reading)
             mma.set(warpgroup.Field.ACCUMULATE, False)
             warpgroup.fence()
@@ -294,10 +306,16 @@ class HopperGemm:
                 cute.gemm(mma, stage, left[place], right[place], stage)
                 mma.set(warpgroup.Field.ACCUMULATE, True)
             warpgroup.commit_group()
+            if const_expr(self.blocks):
+                factors.load(begin + k + 1)  # beside the products
             warpgroup.wait_group(0)
             ring.consumer_release(reading)
             reading.advance()
-            acc.store(acc.load() + stage.load())
+            if const_expr(self.blocks):
+                factors.add(acc, stage)
+                factors.advance()
+            else:
+                acc.store(acc.load() + stage.load())
         if const_expr(self.plan.pingpong):
             turns.arrive()
 

@@ -9,12 +9,12 @@ from .. import devices
 from ..common import arrays, launches
 from ..common.family import Implementation
 from . import hopper_cost
-from .given import Given, other_tensors
+from .given import Given, block_tensors, other_tensors
 from .hopper_epilogue import StoredEpilogue
 from .hopper_kernel import HopperGemm
 from .hopper_plan import HopperTiling
 from .hopper_staged import StagedEpilogue
-from .problem import FLOATS8
+from .problem import BLOCK
 from .scheduler import PersistentTiles, SplitTiles
 
 if TYPE_CHECKING:
@@ -64,7 +64,13 @@ class HopperProducts(Implementation):
         return hopper_cost.expected(problem, plan, device)
 
     def check(self, problem: Product, plan: HopperTiling, device: Device) -> None:
-        plan.check(problem.dtype, problem.out.dtype, problem.dtype in FLOATS8, device)
+        plan.check(problem.dtype, problem.out.dtype, problem.promoted, device)
+        if problem.blocks:
+            arrays.require(
+                plan.block_mnk[2] == BLOCK and not plan.swapped,
+                f"{plan}: factors are of blocks of {BLOCK} of K, and of rows of the tile",
+                hint=f"K of {BLOCK}, swapped=False",
+            )
         stages = -(-problem.k // plan.block_mnk[2])
         arrays.require(
             plan.splits <= stages, f"{plan}: K of {problem.k} is {stages} stages, of which each part has one at least"
@@ -73,7 +79,7 @@ class HopperProducts(Implementation):
     def run(self, problem: Product, plan: HopperTiling, given: Given) -> None:
         a, b = problem.operands()
         follow, tile = problem.follow, plan.block_mnk[:2]
-        widths, promoted = None if follow.plain else problem.other_widths, problem.dtype in FLOATS8
+        widths = None if follow.plain else problem.other_widths
         out, acc = problem.out.dtype, problem.acc_dtype
         batched = _batched(problem.a), _batched(problem.b), _batched(problem.out)
         clusters = devices.clusters(plan.blocks)
@@ -83,15 +89,19 @@ class HopperProducts(Implementation):
                 scheduler = SplitTiles(tile, plan.group, plan.splits)
             else:
                 scheduler = PersistentTiles(tile, plan.cluster_mn, plan.group, clusters)
-            return HopperGemm(a, b, batched, promoted, plan, scheduler, epilogue_of(problem, plan, widths))
+            epilogue = epilogue_of(problem, plan, widths)
+            return HopperGemm(a, b, batched, problem.promoted, bool(problem.blocks), plan, scheduler, epilogue)
 
         kinds = (a.dtype, a.k_major, b.dtype, b.k_major, acc, out)
         width = problem.out_width if plan.staged else 0
-        key = (HopperGemm, kinds, batched, plan, clusters, width, widths, follow.c, follow.bias, follow.scaled)
+        key = (
+            HopperGemm, kinds, batched, problem.promoted, bool(problem.blocks), plan, clusters, width, widths, follow.c, follow.bias,
+            follow.scaled, follow.factors,
+        )  # fmt: skip
         kernel = launches.made_of(follow.functions, make, *key)
         launches.run_tensors(
-            kernel, [given.a, given.b, given.out, *given.others], [*tensors_of(problem, given), *other_tensors(problem, given)], 3,
-            given.alpha, given.beta,
+            kernel, [given.a, given.b, given.out, *given.blocks, *given.others],
+            [*tensors_of(problem, given), *block_tensors(problem, given), *other_tensors(problem, given)], 3, given.alpha, given.beta,
         )  # fmt: skip
 
 

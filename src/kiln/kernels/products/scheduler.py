@@ -65,6 +65,8 @@ class PersistentTiles:
 
     grouped = False
     """Whether rows of tiles begin and end anywhere."""
+    bounds = 0
+    """Tensors that `begin` needs besides the result."""
 
     def __init__(self, tile: tuple[int, int], cluster_mn: tuple[int, int], group: int, clusters: int) -> None:
         self.tile_mn = tile
