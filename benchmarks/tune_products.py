@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import dataclasses
+import functools
 import json
 import math
 import multiprocessing
@@ -156,12 +157,9 @@ def measure(journal: Journal, seconds: float, within: float, only: str | None) -
             return
         a, b, out = _operands(shape, True)
         wanted = torch.mm(a, b)
-        calls = {"cublas": lambda a=a, b=b, out=out: torch.mm(a, b, out=out)}
+        calls: dict[Any, Any] = {"cublas": functools.partial(torch.mm, a, b, out=out)}
         for plan in missing:
-
-            def call(plan: Any = plan, a: Any = a, b: Any = b, out: Any = out) -> Any:
-                return kernels.gemm(a, b, out=out, plan=plan)
-
+            call = functools.partial(kernels.gemm, a, b, out=out, plan=plan)
             out.zero_()
             try:
                 call()
@@ -286,7 +284,11 @@ def short(plan: Any) -> str:
 
 def report(journal: Journal) -> None:
     """What is chosen, as measured, beside the best that was measured and beside cuBLAS."""
-    print("| | M | N | K | cuBLAS us | best us | chosen us | of the best | of cuBLAS | chosen | best |\n" + "|---" * 11 + "|")
+    print(
+        "| | M | N | K | cuBLAS us | best us | chosen us | of the best | of cuBLAS | chosen | best |\n"
+        + "|---" * 11
+        + "|"
+    )
     behind, ahead = [], []
     for shape in shapes():
         found = journal.of(shape)

@@ -18,6 +18,7 @@ from kiln.kernels.common.problem import Laid
 from kiln.kernels.devices import device_of
 from kiln.kernels.products import FAMILY, Product
 from kiln.kernels.products.hopper_products import HopperProducts
+from kiln.kernels.products.implementations import BlockByBlock
 from kiln.testing import dry_run
 
 F16, BF16, F32, E4M3, E5M2 = np.float16, ml_dtypes.bfloat16, np.float32, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
@@ -98,6 +99,50 @@ def test_sums_of_8_bit_floats_keep_their_bits():
     assert np.abs(got - exact(a, b)).max() < 0.05  # of 65536
 
 
+def factors(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of blocks, some of them large and some small."""
+    depth = -(-k // 128)
+    return np.exp(3 * operand(m, depth, F32)), np.exp(3 * operand(depth, -(-n // 128), F32))
+
+
+@pytest.mark.parametrize(
+    ("plan", "m", "n", "k"),
+    [
+        (kernels.HopperTiling((128, 96, 128), (1, 1), 2, 2), 150, 200, 304),
+        (kernels.HopperTiling((64, 64, 128), (1, 1), 3, 2, pingpong=True), 70, 72, 256),
+        (kernels.HopperTiling((128, 32, 128), (1, 1), 2, 2, splits=2), 40, 136, 400),
+        (BlockByBlock(), 16, 16, 256),
+    ],
+)
+def test_factors_of_blocks(plan, m, n, k):
+    """Sums of 128 products are multiplied in f32, whatever the factors of others are."""
+    a, b, c = operand(m, k, E4M3), operand(k, n, E4M3, "T"), operand(m, n, F32)
+    of_a, of_b = factors(m, n, k)
+    got = kernels.gemm(a, b, scale_a=of_a, scale_b=of_b, c=c, alpha=0.5, plan=plan)
+    left = a.astype(np.float64) * np.repeat(of_a, 128, 1)[:, :k]
+    right = b.astype(np.float64) * np.repeat(np.repeat(of_b, 128, 0)[:k], 128, 1)[:, :n]
+    assert (np.abs(got - 0.5 * left @ right - c) <= 2.0**-12 * (np.abs(left) @ np.abs(right)) + 1e-5).all()
+
+
+def test_factors_of_rows_and_columns():
+    """Of all types: integers become floats."""
+    a, b = operand(70, 64, np.int8), operand(64, 40, np.int8, "T")
+    rows, columns, bias = operand(70, 1, F32), operand(1, 40, F32)[0], operand(1, 40, F32)[0]
+    got = kernels.gemm(
+        a, b, scale_a=rows, scale_b=columns, bias=bias, out_dtype=np.dtype(F32), plan=kernels.HopperTiling((128, 32, 64), (1, 1), 2, 2)
+    )  # fmt: skip
+    np.testing.assert_allclose(got, exact(a, b) * rows * columns + bias, rtol=1e-5, atol=1e-3)
+
+
+def test_fast_sums_of_8_bit_floats():
+    """They stay in the tensor cores: small products beside large sums lose bits, and only those."""
+    a, b = operand(64, 256, E4M3), operand(256, 32, E4M3, "T")
+    a[:, 0], b[0] = 256.0, 256.0
+    plan = kernels.HopperTiling((128, 32, 128), (1, 1), 2, 2)
+    fast, exactly = (np.abs(kernels.gemm(a, b, precision=p, plan=plan) - exact(a, b)).max() for p in ("fast", "ieee"))
+    assert exactly < fast < 65536 * 2.0**-9
+
+
 @pytest.mark.parametrize("cluster", [(1, 2), (2, 2)])
 def test_clusters_share_operands(cluster):
     a, b = operand(300, 72), operand(72, 104, way="T")
@@ -148,11 +193,14 @@ def test_columns_of_the_result_may_be_contiguous():
     close(out, exact(a, b))
 
 
-@pytest.mark.parametrize("layout", ["NT", "TN"])
-@pytest.mark.parametrize("m", [1, 23])
+@pytest.mark.parametrize(("layout", "m"), [("NT", 1), ("TN", 23)])
 def test_few_rows(layout, m):
     """Operands are swapped: N of the result is M of the tensor cores. Extents and the stages of parts of K are odd."""
-    a, b, c = operand(m if layout == "NT" else 24, 136, F16, layout[0])[:m], operand(136, 200, F16, layout[1]), operand(m, 200, F32)
+    a, b, c = (
+        operand(m if layout == "NT" else 24, 136, F16, layout[0])[:m],
+        operand(136, 200, F16, layout[1]),
+        operand(m, 200, F32),
+    )
     for splits in (1, 3):
         plan = dataclasses.replace(SWAPPED, block_mnk=(128, 64 if layout == "TN" else 8, 32), splits=splits)
         close(kernels.gemm(a, b, c=c, plan=plan), exact(a, b) + c)
@@ -164,7 +212,7 @@ def test_few_rows(layout, m):
 def test_parts_of_k():
     """Blocks of a cluster have parts of K, and add their sums in a fixed order: the same bits each time."""
     a, b, bias = operand(150, 200), operand(200, 56, way="T", batch=(2,)), operand(1, 56)[0]
-    for splits in (2, 3, 7):
+    for splits in (2, 7):
         plan = dataclasses.replace(SMALL, splits=splits)
         got = kernels.gemm(a, b, bias=bias, plan=plan)
         close(got, exact(a, b) + bias)
@@ -255,6 +303,7 @@ REFUSED = [
     (lambda: T((128, 128, 64), splits=2), "the cluster"),
     (lambda: T((128, 64, 64), (1, 1), splits=5), "4 stages"),
     (lambda: T((128, 20, 64), (1, 1), swapped=True), "multiple of 8"),
+    (lambda: T((128, 128, 32), (1, 1), splits=9), "K of a stage|at most 8"),
     (lambda: T(swapped=None), "True or False"),  # pyright: ignore[reportArgumentType]
 ]
 
@@ -282,9 +331,16 @@ SHIPPED = [
     ("bf16, in turns", BF16, "NT", {"plan": kernels.HopperTiling((128, 192, 64), (2, 1), 5, 8, True)}),
     ("bf16, everything", BF16, "NT", {"bias": (2048,), "c": (2048, 2048), "activation": "gelu"}),
     ("bf16, few rows", BF16, "NT", {"plan": kernels.HopperTiling((128, 64, 64), (1, 1), 8, 8, swapped=True)}),
-    ("bf16, parts", BF16, "NT", {"plan": kernels.HopperTiling((128, 128, 64), (1, 1), 5, 8, splits=2), "bias": (2048,)}),
+    (
+        "bf16, parts",
+        BF16,
+        "NT",
+        {"plan": kernels.HopperTiling((128, 128, 64), (1, 1), 5, 8, splits=2), "bias": (2048,)},
+    ),
     ("f16, large tiles", F16, "NT", {"plan": kernels.HopperTiling((256, 192, 64), (1, 2), 3, 8)}),
     ("e4m3", E4M3, "NT", {}),
+    ("e4m3, factors of blocks", E4M3, "NT", {"scale_a": (2048, 16), "scale_b": (16, 16)}),
+    ("e4m3, fast", E4M3, "NT", {"precision": "fast"}),
     ("i8", np.int8, "NT", {}),
 ]
 
@@ -294,7 +350,9 @@ SHIPPED = [
 def test_products_do_not_wait_for_each_other(dtype, layout, options):
     """Nor are registers spilled: compiled for a GPU that is not there."""
     a, b = np.zeros((2048, 2048), dtype), np.zeros((2048, 2048), dtype)
-    given = {key: np.zeros(x, dtype) if isinstance(x, tuple) else x for key, x in options.items()}
+    given = {
+        key: np.zeros(x, F32 if "scale" in key else dtype) if isinstance(x, tuple) else x for key, x in options.items()
+    }
     with kiln.target("nvidia"), dry_run("sm_90a"):
         kernels.gemm(a if layout[0] == "N" else a.T, b if layout[1] == "N" else b.T, **given)
     compiled = list(launches._compiled.values())[-1]

@@ -72,7 +72,12 @@ class Follow:
     def combiner(self) -> Callable[..., Any]:
         """The function of a thread's sums and its parts of the other tensors: factors, C, the bias, extras."""
         activation, *epilogue = self.functions.callables()
-        c, bias, scaled, factors = self.c, self.bias, self.scaled, self.factors  # what a loop looks through is what kernels hold
+        c, bias, scaled, factors = (
+            self.c,
+            self.bias,
+            self.scaled,
+            self.factors,
+        )  # what a loop looks through is what kernels hold
 
         def combine(acc: Any, alpha: Any, beta: Any, *others: Any) -> Any:
             added = factors + c + bias  # integers and truth values among the extras stay what they are

@@ -74,16 +74,20 @@ def grouped_gemm(
         f"grouped_gemm with factors of shapes {[None if x is None else tuple(x.shape) for x in scales]}",
         hint="of blocks, of a and b: (rows, K / 128) and (G, K / 128, N / 128); of rows: epilogue=lambda value, x: value * x, extras=[x]",
     )
-    for name, x in (("a", a), ("b", b), ("bounds", bounds), *(("scales", x) for x in scales), *(("extras", x) for x in extras)):
+    for name, x in (
+        ("a", a),
+        ("b", b),
+        ("bounds", bounds),
+        *(("scales", x) for x in scales),
+        *(("extras", x) for x in extras),
+    ):
         arrays.require_usable(x, f"grouped_gemm: {name}")
     if out is None:
         out = arrays.empty(a, shape, out_type(a, out_dtype))
     arrays.require_usable(out, "grouped_gemm: out", written=True)
+    arrays.require(tuple(out.shape) == shape, f"grouped_gemm of shape {shape} into an array of {tuple(out.shape)}")
     arrays.require(
-        tuple(out.shape) == shape, f"grouped_gemm of shape {shape} into an array of {tuple(out.shape)}"
-    )
-    arrays.require(
-        arrays.strides(out)[-1] == 1 or out.shape[-1] == 1,
+        arrays.strides(out)[-1] == 1 or out.shape[-1] == 1 or 0 in shape,
         f"grouped_gemm into strides {arrays.strides(out)}: rows are contiguous",
     )
     check_parameters("activation", activation, 0)
@@ -161,9 +165,9 @@ class EachGroup(Implementation):
             a, out, *others = (x[:, first:last] for x in (product.a, product.out, *product.others))
             blocks = [x[:, first:last] if n == 0 else x[group : group + 1] for n, x in enumerate(product.blocks)]
             own = Given(a, product.b[group : group + 1], out, others, product.alpha, blocks=blocks)
-            laid = tuple(map(arrays.laid, (a, own.b, out)))
+            left, right, result = map(arrays.laid, (a, own.b, out))
             others, blocks = (tuple(map(arrays.laid, x)) for x in (others, blocks))
-            PRODUCTS.run(Product(*laid, others, problem.follow, blocks=blocks), device, own)
+            PRODUCTS.run(Product(left, right, result, others, problem.follow, blocks=blocks), device, own)
 
 
 FAMILY.register(HopperGroups)

@@ -41,11 +41,11 @@ class GroupedProduct(Product):
     def like(self) -> Product:
         """The batch of products of groups that are all as large as expected."""
         _, k, n = self.b.shape
-        a, out = (
-            Laid.dense(x.dtype, self.groups, self.rows, columns) for x, columns in ((self.a, k), (self.out, n))
-        )
+        a, out = (Laid.dense(x.dtype, self.groups, self.rows, columns) for x, columns in ((self.a, k), (self.out, n)))
         others = tuple(_repeated(x, self.groups, self.rows) for x in self.others)
-        blocks = tuple(Laid.dense(x.dtype, self.groups, *shape) for x, shape in zip(self.blocks, _blocks(self.rows, k, n)))
+        blocks = tuple(
+            Laid.dense(x.dtype, self.groups, *shape) for x, shape in zip(self.blocks, _blocks(self.rows, k, n))
+        )
         return Product(a, self.b, out, others, self.follow, self.precision, blocks)
 
     @property

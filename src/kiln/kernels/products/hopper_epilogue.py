@@ -65,7 +65,9 @@ class StoredEpilogue:
         """What threads have to do that neither multiply nor store."""
 
     @cute.jit
-    def write(self, part: Any, thread: Int32, group: Int32, acc: cute.Tensor, buffers: cute.Tensor, into: Any, place: Any):
+    def write(
+        self, part: Any, thread: Int32, group: Int32, acc: cute.Tensor, buffers: cute.Tensor, into: Any, place: Any
+    ):
         """Store the sums that a thread of a warp group has of a tile.
 
         `part` is the thread's slice of the tiled MMA. `into`: what stores, the coordinates of the result (M, N, L), itself, the other
@@ -90,7 +92,9 @@ class StoredEpilogue:
         row, column = m * (rows // ATOM_M) + (group if self.sharers > 1 else 0), n * across
         total = rows // ATOM_M // self.sharers * across
         count = self.piece // 2
-        if const_expr(total % BUFFERS > 0):  # the buffer of the last piece of the tile before is that of the first of this one
+        if const_expr(
+            total % BUFFERS > 0
+        ):  # the buffer of the last piece of the tile before is that of the first of this one
             if stored[-1]:
                 arch.cp_async_bulk_wait_group(0, read=True)
             pipeline.NamedBarrier(_FIRST_BARRIER + group, GROUP).arrive_and_wait()

@@ -107,9 +107,7 @@ class GroupedTiles(PersistentTiles):
             if table[group + step, 0] * columns <= number:
                 group = group + step
         before = table[group, 0]
-        row, column = swizzled_tile(
-            number - before * columns, table[group + 1, 0] - before, columns, self.group
-        )
+        row, column = swizzled_tile(number - before * columns, table[group + 1, 0] - before, columns, self.group)
         x, y, _ = arch.block_idx()
         m, n = (column, row) if self.swapped else (row, column)
         batch = 0 if self.grouped else group

@@ -18,8 +18,8 @@ from .hopper_plan import GROUP, GROUPS
 
 if TYPE_CHECKING:
     from .hopper_epilogue import StoredEpilogue
-    from .hopper_staged import StagedEpilogue
     from .hopper_plan import HopperTiling
+    from .hopper_staged import StagedEpilogue
     from .problem import Operand
     from .scheduler import PersistentTiles
 

@@ -213,6 +213,7 @@ class ProductsOfBlocks(Implementation):
         """Sums in f32; what follows them is done with the last."""
         (_, _, n), k, laid = problem.shape, problem.k, arrays.laid
         sums = arrays.empty(given.a, problem.shape, arrays.named_type(given.a, "float32"))
+        arrays.fill(sums, 0)
         of_columns = arrays.repeated(given.blocks[1], BLOCK, n)  # (L, K / 128, N)
         for first in range(0, k, BLOCK):
             part = slice(first, first + BLOCK)
@@ -220,9 +221,8 @@ class ProductsOfBlocks(Implementation):
             number = slice(first // BLOCK, first // BLOCK + 1)
             rows, columns = arrays.part(given.blocks[0], 2, number), arrays.part(of_columns, 1, number)
             others = [arrays.broadcast_to(x, problem.shape) for x in (rows, columns)]
-            before = [sums] if first else []
-            own = Given(a, b, sums, [*others, *before])
-            follow = Follow(bool(before), factors=2)
+            own = Given(a, b, sums, [*others, sums])
+            follow = Follow(True, factors=2)
             FAMILY.run(
                 Product(laid(a), laid(b), laid(sums), tuple(map(laid, own.others)), follow), devices.current(), own
             )

@@ -38,7 +38,8 @@ class Product(Problem):
 
     def __post_init__(self) -> None:
         require(
-            self.precision in PRECISIONS, f"{self.name} with precision {self.precision!r}: one of {', '.join(PRECISIONS)}"
+            self.precision in PRECISIONS,
+            f"{self.name} with precision {self.precision!r}: one of {', '.join(PRECISIONS)}",
         )
         self.check_shapes()
         left, right = self.a.dtype, self.b.dtype
