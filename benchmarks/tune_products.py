@@ -37,6 +37,10 @@ _TYPES = {"float16": kiln.Float16, "bfloat16": kiln.BFloat16}
 _PLANS = {"HopperTiling": HopperTiling, "Tiling": Tiling}
 _MOST = 14
 """Plans of a shape."""
+_HOST = 8.0
+"""Microseconds below which calls take as long as the host makes them: no measure of a kernel."""
+_STAY = 0.3
+"""How much figures are held where they were: what few measurements tell of hardly moves."""
 _SLICE = 8e-3
 """Seconds of back to back calls that are timed at once."""
 
@@ -218,7 +222,7 @@ def fit(journal: Journal) -> None:
         for shape in shapes()
         if not shape["held_out"]
         for plan, us, _ in journal.of(shape)
-        if isinstance(plan, HopperTiling)
+        if isinstance(plan, HopperTiling) and us > _HOST
     ]
     places = [hopper_model.TILES.index(hopper_cost.tile_of(plan)) for _, plan, _ in rows]
     best: dict[Product, float] = {}
@@ -227,6 +231,7 @@ def fit(journal: Journal) -> None:
     values = [
         *(tile.speed for tile in hopper_model.TILES), *hopper_model.MODEL.values(),
     ]  # fmt: skip
+    first = [*values]
     count, names = len(hopper_model.TILES), list(hopper_model.MODEL)
     fixed = {"bytes", "promoted", "others", "launch"}  # not told apart by these shapes
 
@@ -237,9 +242,10 @@ def fit(journal: Journal) -> None:
             if chosen is not None and place != chosen:
                 continue
             ratio = math.log(hopper_cost.expected(problem, plan, device, model, values[place]) / us)
-            weight = (best[problem] / us) ** 2  # plans that are near the best are what is chosen among
+            weight = (best[problem] / us) ** 4  # plans that are near the best are what is chosen among
             total += weight * min(abs(ratio), 0.5 + 0.2 * abs(ratio)) ** 1.5
-        return total
+        moved = enumerate(zip(values, first, strict=True))
+        return total + sum(_STAY * math.log(x / y) ** 2 for place, (x, y) in moved if chosen in (None, place))
 
     for sweep in range(12):
         before = error(values)
@@ -265,7 +271,8 @@ def _write(speeds: list[float], model: dict[str, float]) -> None:
     first, last = lines.index("TILES = ("), lines.index("}")
     made = ["TILES = ("]
     for tile, speed in zip(hopper_model.TILES, speeds, strict=True):
-        flags = "".join(f", {name}=True" for name in ("pingpong", "swapped", "parts") if getattr(tile, name))
+        flags = "".join(f", {name}=True" for name in ("pingpong", "swapped") if getattr(tile, name))
+        flags += {1: ", parts=_ANY", 2: ", parts=_SOME"}[tile.parts[0]] if len(tile.parts) > 1 else ""
         made.append(f"    Tile({tile.block_mn}, {tile.cluster_mn}, {speed:.3g}{flags}),")
     made += [")", "MODEL = {", *(f'    "{name}": {value:.3g},' for name, value in model.items()), "}"]
     _MODEL.write_text("\n".join([*lines[:first], *made, *lines[last + 1 :]]) + "\n")

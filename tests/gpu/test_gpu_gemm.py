@@ -238,7 +238,8 @@ def test_groups(plan):
         kernels.grouped_gemm(a, b, offsets=ends, out=out, plan=plan)
         first = 0
         for group, end in enumerate([*ends[:-1].tolist(), min(last, 1300)]):
-            check(out[first:end], a[first:end], b[group], TOLERANCE[torch.bfloat16])
+            if end > first:
+                check(out[first:end], a[first:end], b[group], TOLERANCE[torch.bfloat16])
             first = end
         assert (out[first:] == 7).all()
     counts = torch.tensor([100, 0, 300], device="cuda")

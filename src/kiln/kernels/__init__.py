@@ -19,6 +19,7 @@ _PLACES = {
     "cross_entropy": ".losses.functions",
     "cross_entropy_backward": ".losses.functions",
     "elementwise": ".pointwise.functions",
+    "explain": ".common.explaining",
     "flash_attention": ".attentions.functions",
     "gemm": ".products.functions",
     "grouped_gemm": ".products.grouped_functions",

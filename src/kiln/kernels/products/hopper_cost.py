@@ -23,8 +23,10 @@ _ROWS = 2048
 _MOST_STAGES, _LEAST_STAGES = 12, 3
 _LEAST_PART = 4
 """Stages of a part of K: fewer cost more to add than they save."""
-_COLUMNS = (8, 16, 32, 64, 128)
+_COLUMNS = (8, 16, 24, 32, 48, 64, 96, 128)
 """N of tiles with operands swapped: the least that has all rows of the result is taken."""
+_COARSE = (8, 16, 32, 64)
+"""The same where K is cut into parts."""
 _L2 = 45e6
 """Bytes that stay in the L2 cache from one product to the next."""
 _BESIDE = 0.05
@@ -38,11 +40,12 @@ def candidates(problem: Product, device: Device) -> Iterator[HopperTiling]:
     (_, rows, _), k, bits = problem.shape, problem.k, problem.dtype.width
     out_bits, promoted = problem.out.dtype.width, problem.promoted
     stages = _ceil(k, 1024 // bits)
+    columns = [n for n in _COLUMNS if n >= rows][:1] + [n for n in _COARSE if n >= rows][:1]
     for tile in TILES:
-        if tile.swapped and (problem.blocks or tile.block_mn[1] != next((n for n in _COLUMNS if n >= rows), 0)):
+        if tile.swapped and (problem.blocks or tile.block_mn[1] not in columns):
             continue
         group = max(1, _ROWS // (tile.block_mn[0] * tile.cluster_mn[0]))
-        for splits in (1, 2, 3, 4, 5, 6, 8) if tile.parts else (1,):
+        for splits in tile.parts:
             if splits > 1 and stages < splits * _LEAST_PART:
                 continue
             plan = HopperTiling(
@@ -60,6 +63,14 @@ def expected(
     problem: Product, plan: HopperTiling, device: Device, model: dict[str, float] = MODEL, speed: float | None = None
 ) -> float:
     """Microseconds that a product takes; `speed`: that of the tile, instead of the measured one."""
+    found = bounds(problem, plan, device, model, speed).values()
+    return model["launch"] + max(found) + _BESIDE * (sum(found) - max(found))
+
+
+def bounds(
+    problem: Product, plan: HopperTiling, device: Device, model: dict[str, float] = MODEL, speed: float | None = None
+) -> dict[str, float]:
+    """Microseconds that are spent side by side: on products and results, on what comes from the L2 cache, and from memory."""
     (batches, m, n), k, bits = problem.shape, problem.k, problem.dtype.width
     if plan.swapped:
         m, n = n, m
@@ -82,12 +93,12 @@ def expected(
     if plan.splits > 1:  # blocks do not take one tile after the other
         took += start * (each - 1) + (model["parts"] + model["parts_area"] * area) * each
     read = tiles * (tile_m / along_n + tile_n / along_m) * depth * bits / 8 / 1e6
-    bounds = [took, start + read / model["cache"]]
+    found = {"products": took, "L2 cache": start + read / model["cache"]}
     moved = problem.bytes
     if moved > _L2:
         waiting = min(tiles, slots) * plan.stage_bytes(bits) * (plan.stages - 1) / 1e6
-        bounds.append(start + moved / 1e6 / min(model["memory"], waiting / model["latency"]))
-    return model["launch"] + max(bounds) + _BESIDE * (sum(bounds) - max(bounds))
+        found["memory"] = start + moved / 1e6 / min(model["memory"], waiting / model["latency"])
+    return found
 
 
 def tile_of(plan: HopperTiling) -> Tile:
@@ -97,6 +108,7 @@ def tile_of(plan: HopperTiling) -> Tile:
         (m, n), (x, y) = found.block_mn, plan.block_mnk[:2]
         return (
             found.swapped != plan.swapped,
+            plan.splits not in found.parts,
             max(m, x) / min(m, x) * max(n, y) / min(n, y),
             found.pingpong != plan.pingpong,
             found.cluster_mn != plan.cluster_mn,

@@ -47,8 +47,8 @@ class GroupedTiles(PersistentTiles):
         return *self.cluster_mn, self.clusters
 
     def begin(self, smem: Any, d: Any, bounds: Any) -> Any:
-        """The result, and a table in shared memory: clusters of tiles before each group, where its rows begin, how many there are."""
-        table = smem.allocate_tensor(Int32, cute.make_layout((self.groups + 1, 3)), 16)
+        """The result, and a table in shared memory: clusters of tiles before each group, and the bound of the group before it."""
+        table = smem.allocate_tensor(Int32, cute.make_layout((self.groups + 1, 2)), 16)
         self.fill(table, bounds[0], d)
         arch.sync_threads()
         return d, table
@@ -66,23 +66,22 @@ class GroupedTiles(PersistentTiles):
         before = Int32(0)
         for first in range_constexpr(0, self.groups, _WARP):
             group = first + lane
-            start, rows = Int32(0), Int32(0)
+            rows, end = Int32(0), Int32(0)
             if group < bounds.shape[0]:
                 end = self.within(bounds[group], most)
+                rows = end
                 if self.grouped and group > 0:
-                    start = self.within(bounds[group - 1], most)
-                rows = max(end - start, 0)
+                    rows = max(end - self.within(bounds[group - 1], most), 0)
             tiles = cute.ceil_div(rows, each)
             for step in (1, 2, 4, 8, 16):  # of this group and those before it
                 other = arch.shuffle_sync_up(tiles, step, mask_and_clamp=0)
                 if lane >= step:
                     tiles = tiles + other
             table[group + 1, 0] = before + tiles
-            table[group, 1] = start
-            table[group, 2] = rows
+            table[group + 1, 1] = end
             before = before + arch.shuffle_sync(tiles, _WARP - 1)
-        if lane == 0:
-            table[0, 0] = 0
+        if lane < 2:
+            table[0, lane] = 0
 
     @cute.jit
     def within(self, bound: Any, most: Any):
@@ -110,10 +109,10 @@ class GroupedTiles(PersistentTiles):
         row, column = swizzled_tile(number - before * columns, table[group + 1, 0] - before, columns, self.group)
         x, y, _ = arch.block_idx()
         m, n = (column, row) if self.swapped else (row, column)
-        batch = 0 if self.grouped else group
-        return Place(
-            m * self.cluster_mn[0] + x, n * self.cluster_mn[1] + y, batch, group, table[group, 1], table[group, 2]
+        batch, start, rows = (
+            (0, table[group, 1], table[group + 1, 1]) if self.grouped else (group, 0, table[group + 1, 1])
         )
+        return Place(m * self.cluster_mn[0] + x, n * self.cluster_mn[1] + y, batch, group, start, rows - start)
 
 
 class HopperGroups(HopperProducts):
@@ -138,6 +137,9 @@ class HopperGroups(HopperProducts):
 
     def cost(self, problem: GroupedProduct, plan: HopperTiling, device: Device) -> float:
         return hopper_cost.expected(problem.like(), plan, device)
+
+    def parts(self, problem: GroupedProduct, plan: HopperTiling, device: Device) -> dict[str, float]:
+        return hopper_cost.bounds(problem.like(), plan, device)
 
     def check(self, problem: GroupedProduct, plan: HopperTiling, device: Device) -> None:
         super().check(problem, plan, device)
@@ -188,4 +190,4 @@ def _table_groups(problem: GroupedProduct) -> int:
 
 
 def _table_bytes(problem: GroupedProduct) -> int:
-    return 12 * (_table_groups(problem) + 1)
+    return 8 * (_table_groups(problem) + 1)

@@ -24,7 +24,7 @@ MOST_SUMS = 192
 """A thread has registers for."""
 _FOLLOWED = 32
 """Columns at a time where other arrays and functions follow the sums."""
-_BARRIERS = 1024
+_BARRIERS = 512
 """Bytes for the barriers of the ring, and for what aligns the buffers."""
 
 

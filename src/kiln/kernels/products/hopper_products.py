@@ -63,6 +63,9 @@ class HopperProducts(Implementation):
     def cost(self, problem: Product, plan: HopperTiling, device: Device) -> float:
         return hopper_cost.expected(problem, plan, device)
 
+    def parts(self, problem: Product, plan: HopperTiling, device: Device) -> dict[str, float]:
+        return hopper_cost.bounds(problem, plan, device)
+
     def check(self, problem: Product, plan: HopperTiling, device: Device) -> None:
         plan.check(problem.dtype, problem.out.dtype, problem.promoted, device)
         if problem.blocks:
