@@ -198,6 +198,7 @@ class Family:
     def explain(self, problem: Any, device: Device, plan: Any = None) -> explaining.Explanation:
         """What is chosen for a problem, or is to be if a plan is given, and why."""
         first = self.choose(problem, device, plan)
+        first = first._replace(cost=first.implementation.cost(problem, first.plan, device))
         others = [choice for choice in self.choices(problem, device) if choice[:2] != first[:2]]
         reasons = {type(x).__name__: x.supports(problem, device) for x in self.table}
         return explaining.Explanation(
