@@ -19,6 +19,7 @@ import json
 import math
 import multiprocessing
 import os
+import random
 import statistics
 import time
 from pathlib import Path
@@ -41,8 +42,11 @@ _HOST = 8.0
 """Microseconds below which calls take as long as the host makes them: no measure of a kernel."""
 _STAY = 0.3
 """How much figures are held where they were: what few measurements tell of hardly moves."""
-_SLICE = 8e-3
-"""Seconds of back to back calls that are timed at once."""
+_SLICES = (8e-3, 60e-3)
+"""Seconds of back to back calls that are timed at once, and of products that take long, which run at the power limit."""
+_LONG = 150.0
+"""Microseconds of such a product, and how much slower plans may be expected to be that are measured for it."""
+_NEAR = 1.2
 
 
 def shapes() -> list[dict[str, Any]]:
@@ -60,6 +64,7 @@ def problem_of(shape: dict[str, Any]) -> Product:
 def plans_of(shape: dict[str, Any], within: float) -> list[Any]:
     """Those that may be best: the cheapest by the model, some of each implementation."""
     choices = FAMILY.choices(problem_of(shape), device_of("sm_90a"))
+    within = min(within, _NEAR) if choices[0].cost > _LONG else within
     near = [x for x in choices if x.cost <= within * choices[0].cost]
     hopper = [x.plan for x in near if isinstance(x.plan, HopperTiling)][:_MOST]
     return [*hopper, *[x.plan for x in near if isinstance(x.plan, Tiling)][: 2 if hopper else 4]]
@@ -176,9 +181,9 @@ def measure(journal: Journal, seconds: float, within: float, only: str | None) -
                 continue
             calls[plan] = call
         times = {name: [] for name in calls}
-        for turn in range(4):
-            for name, call in calls.items():
-                took = _seconds(torch, call)
+        for turn in range(4):  # in another order each time: what ran before decides how fast clocks are
+            for name in random.Random(turn).sample(list(calls), len(calls)):
+                took = _seconds(torch, calls[name])
                 if turn:
                     times[name].append(took)
         us = {name: statistics.median(own) * 1e6 for name, own in times.items()}
@@ -200,14 +205,14 @@ def _seconds(torch: Any, call: Any) -> float:
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     call()
     count = 3
-    for _ in range(2):
+    for _ in range(3):  # how long it takes, until clocks are what they will be, and timed
         start.record()
         for _ in range(count):
             call()
         end.record()
         torch.cuda.synchronize()
         took = start.elapsed_time(end) / 1e3 / count
-        count = min(400, max(3, int(_SLICE / took)))
+        count = min(500, max(3, int(_SLICES[took * 1e6 > _LONG] / took)))
     return took
 
 
@@ -283,7 +288,7 @@ def short(plan: Any) -> str:
     text = f"{'x'.join(map(str, plan.block_mnk))}, {plan.stages} stages"
     if isinstance(plan, HopperTiling):
         text = f"wgmma {text}, cluster {plan.cluster_mn[0]}x{plan.cluster_mn[1]}"
-        text += ", pingpong" * plan.pingpong + ", swapped" * plan.swapped
+        text += ", pingpong" * plan.pingpong + ", swapped" * plan.swapped + f", {plan.sums} sums" * (plan.sums > 1)
     else:
         text = f"mma.sync {text}, warps {plan.warps_mn[0]}x{plan.warps_mn[1]}"
     return text + (f", {plan.splits} parts" if plan.splits > 1 else "")

@@ -262,3 +262,20 @@ def test_factors_of_blocks():
     check(kernels.gemm(a, b, precision="fast"), a, b, 1e-2)
     a = a[:, :1165].contiguous()  # rows begin anywhere: not for the copy engine
     check(kernels.gemm(a, b[:1165], scale_a=of_a, scale_b=of_b), left[:, :1165], right[:1165], 2e-3)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_rows_that_begin_anywhere(layout):
+    """Copied first, where that is worth it."""
+    a, b = operand(1001, 1025, torch.float16, layout[0]), operand(1025, 1999, torch.float16, layout[1])
+    plan = kernels.HopperTiling((128, 192, 64), (2, 1), 5, 8, pingpong=True)
+    for got in (kernels.gemm(a, b, plan=plan), kernels.gemm(a, b)):
+        check(got, a, b, TOLERANCE[torch.float16])
+
+
+def test_sums_of_a_second_kernel():
+    a, b = operand(300, 16384, torch.bfloat16, "N"), operand(16384, 520, torch.bfloat16, "T")
+    plan = kernels.HopperTiling((128, 128, 64), (2, 1), 4, 8, pingpong=True, sums=8)
+    got = kernels.gemm(a, b, plan=plan)
+    check(got, a, b, TOLERANCE[torch.bfloat16])
+    assert torch.equal(got, kernels.gemm(a, b, plan=plan))

@@ -17,8 +17,9 @@ from kiln.kernels.common import launches
 from kiln.kernels.common.problem import Laid
 from kiln.kernels.devices import device_of
 from kiln.kernels.products import FAMILY, Product
+from kiln.kernels.products.hopper_padded import PaddedProducts
 from kiln.kernels.products.hopper_products import HopperProducts
-from kiln.kernels.products.implementations import BlockByBlock
+from kiln.kernels.products.implementations import BlockByBlock, TensorCoreProducts
 from kiln.testing import dry_run
 
 F16, BF16, F32, E4M3, E5M2 = np.float16, ml_dtypes.bfloat16, np.float32, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
@@ -275,7 +276,32 @@ UNFIT = [
 def test_what_the_copy_engine_cannot_take_is_computed_by_others(problem, says):
     assert says in str(HopperProducts().supports(problem, H200))
     if "Float64" not in says:
-        assert type(FAMILY.choose(problem, H200).plan) is kernels.Tiling
+        assert type(FAMILY.choose(problem, H200).implementation) is not HopperProducts
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [(F16, (70, 41, 53)), (E4M3, (20, 48, 40))])
+def test_copied_first(dtype, shape):
+    """Rows that begin anywhere, also those of the result; 8-bit operands that are not contiguous in K."""
+    m, k, n = shape
+    a, b = RNG.standard_normal((m, k)).astype(dtype), RNG.standard_normal((k, n)).astype(dtype)
+    bias = RNG.standard_normal(n).astype(F32)
+    plan = kernels.HopperTiling((128, 64, 512 // (8 * a.itemsize)), (1, 1), 2, 2)
+    with kiln.sanitize("all") as found:
+        got = kernels.gemm(a, b, bias=bias, plan=plan)
+    assert not found
+    close(got, exact(a, b) + bias, 4.0 if dtype is F16 else 1e4)
+    close(kernels.gemm(np.stack([a, a]), b, plan=plan), exact(np.stack([a, a]), b), 4.0 if dtype is F16 else 1e4)
+
+
+def test_large_products_are_copied_first():
+    """Rather than by threads, an element at a time; small ones are not."""
+    for size, kind in ((2047, PaddedProducts), (63, TensorCoreProducts)):
+        assert type(FAMILY.choose(product(kiln.Float16, size, size, size), H200).implementation) is kind
+
+
+def test_sums_of_a_second_kernel():
+    a, b, bias = operand(70, 256), operand(256, 56, way="T"), operand(1, 56)[0]
+    close(kernels.gemm(a, b, bias=bias, plan=dataclasses.replace(SMALL, sums=4)), exact(a, b) + bias)
 
 
 def test_other_architectures():
@@ -304,6 +330,7 @@ REFUSED = [
     (lambda: T((128, 64, 64), (1, 1), splits=5), "4 stages"),
     (lambda: T((128, 20, 64), (1, 1), swapped=True), "multiple of 8"),
     (lambda: T((128, 128, 32), (1, 1), splits=9), "K of a stage|at most 8"),
+    (lambda: T((128, 64, 64), (1, 1), sums=3), "a multiple of 24"),
     (lambda: T(swapped=None), "True or False"),  # pyright: ignore[reportArgumentType]
 ]
 

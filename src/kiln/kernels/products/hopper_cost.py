@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from ... import Float32
 from .hopper_model import MODEL, TILES, Tile
 from .hopper_plan import MOST_SUMS, HopperTiling
 
@@ -23,6 +24,8 @@ _ROWS = 2048
 _MOST_STAGES, _LEAST_STAGES = 12, 3
 _LEAST_PART = 4
 """Stages of a part of K: fewer cost more to add than they save."""
+_LEAST_SUM = 1024
+"""K of a product whose sums a second kernel adds."""
 _COLUMNS = (8, 16, 24, 32, 48, 64, 96, 128)
 """N of tiles with operands swapped: the least that has all rows of the result is taken."""
 _COARSE = (8, 16, 32, 64)
@@ -51,12 +54,31 @@ def candidates(problem: Product, device: Device) -> Iterator[HopperTiling]:
             plan = HopperTiling(
                 (*tile.block_mn, 1024 // bits), tile.cluster_mn, 1, group, tile.pingpong, splits, tile.swapped
             )
-            if plan.sums(promoted) > MOST_SUMS or not (plan.staged or plan.piece(out_bits)):
+            if plan.registers(promoted) > MOST_SUMS or not (plan.staged or plan.piece(out_bits)):
                 continue
             more = (device.smem - plan.smem_bytes(bits, out_bits)) // plan.stage_bytes(bits)
             plan = dataclasses.replace(plan, stages=min(_MOST_STAGES, 1 + more))
             if plan.stages >= _LEAST_STAGES:
                 yield plan
+                yield from _second_kernels(problem, plan, device)
+
+
+def _second_kernels(problem: Product, plan: HopperTiling, device: Device) -> Iterator[HopperTiling]:
+    """The same with K cut into products of their own, as many as there are multiprocessors for."""
+    (batches, m, n), (tile_m, tile_n, tile_k) = problem.shape, plan.block_mnk
+    if batches > 1 or n % 4 or plan.staged or problem.blocks or problem.acc_dtype is not Float32:
+        return
+    tiles = _ceil(m, tile_m) * _ceil(n, tile_n)
+    for sums in (4, 8, 16, 32):
+        if (
+            tiles * sums <= device.multiprocessors
+            and problem.k % (sums * tile_k) == 0
+            and problem.k >= sums * _LEAST_SUM
+        ):
+            more = plan.smem_bytes(problem.dtype.width, 32) - device.smem  # of f32
+            stages = plan.stages - max(0, _ceil(more, plan.stage_bytes(problem.dtype.width)))
+            if stages >= _LEAST_STAGES and plan.piece(32):
+                yield dataclasses.replace(plan, sums=sums, stages=stages)
 
 
 def expected(
@@ -72,8 +94,12 @@ def bounds(
 ) -> dict[str, float]:
     """Microseconds that are spent side by side: on products and results, on what comes from the L2 cache, and from memory."""
     (batches, m, n), k, bits = problem.shape, problem.k, problem.dtype.width
+    moved, wide = problem.bytes, problem.out.dtype.width
     if plan.swapped:
         m, n = n, m
+    if plan.sums > 1:
+        batches, k, wide = plan.sums, k // plan.sums, 32
+        moved += 2 * plan.sums * m * n * 4
     (tile_m, tile_n, tile_k), (along_m, along_n) = plan.block_mnk, plan.cluster_mn
     tiles = batches * _ceil(m, tile_m * along_m) * _ceil(n, tile_n * along_n) * plan.blocks
     slots = int(device.multiprocessors * _SLOTS[plan.blocks - 1]) // plan.blocks * plan.blocks
@@ -87,14 +113,15 @@ def bounds(
     if plan.staged:
         store = model["staged"] + (model["staged_area"] + model["others"] * large) * area
     else:
-        store = model["store"] + (model["store_area"] * problem.out.dtype.width / 16 + model["others"] * large) * area
+        store = model["store"] + (model["store_area"] * wide / 16 + model["others"] * large) * area
     start = model["start"]
     took = start + each * 2 * tile_m * tile_n * depth / 1e6 / speed + store * (1 if plan.pingpong else each)
     if plan.splits > 1:  # blocks do not take one tile after the other
         took += start * (each - 1) + (model["parts"] + model["parts_area"] * area) * each
     read = tiles * (tile_m / along_n + tile_n / along_m) * depth * bits / 8 / 1e6
+    if plan.sums > 1:
+        took += model["second"] + plan.sums * m * n * 4 / 1e6 / model["cache"] * 2
     found = {"products": took, "L2 cache": start + read / model["cache"]}
-    moved = problem.bytes
     if moved > _L2:
         waiting = min(tiles, slots) * plan.stage_bytes(bits) * (plan.stages - 1) / 1e6
         found["memory"] = start + moved / 1e6 / min(model["memory"], waiting / model["latency"])

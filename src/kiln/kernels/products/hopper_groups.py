@@ -126,7 +126,7 @@ class HopperGroups(HopperProducts):
     def plans(self, problem: GroupedProduct, device: Device) -> list[HopperTiling]:
         like, found = problem.like(), []
         for plan in hopper_cost.candidates(like, device):
-            if plan.splits > 1:
+            if plan.splits * plan.sums > 1:
                 continue
             spare = device.smem - plan.smem_bytes(like.dtype.width, like.out.dtype.width) - _table_bytes(problem)
             if spare < 0:
@@ -143,7 +143,7 @@ class HopperGroups(HopperProducts):
 
     def check(self, problem: GroupedProduct, plan: HopperTiling, device: Device) -> None:
         super().check(problem, plan, device)
-        arrays.require(plan.splits == 1, f"{plan}: K of groups is not cut into parts")
+        arrays.require(plan.splits * plan.sums == 1, f"{plan}: K of groups is not cut into parts")
         used = plan.smem_bytes(problem.dtype.width, problem.out.dtype.width) + _table_bytes(problem)
         arrays.require(
             used <= device.smem,

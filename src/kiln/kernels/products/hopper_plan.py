@@ -37,7 +37,8 @@ class HopperTiling:
     `group` rows of clusters are computed side by side, to find each other's operands in the L2 cache.
 
     For few tiles K is cut into `splits` parts, each for a block of a cluster, whose sums are added in a fixed order. For few rows
-    operands are `swapped`: M of the tile is N of the result, N of the tile (from 8 on) its M.
+    operands are `swapped`: M of the tile is N of the result, N of the tile (from 8 on) its M. For few tiles and a long K it may be cut into
+    `sums` products besides, whose sums a second kernel adds.
     """
 
     block_mnk: tuple[int, int, int] = (128, 256, 64)
@@ -47,6 +48,7 @@ class HopperTiling:
     pingpong: bool = False
     splits: int = 1
     swapped: bool = False
+    sums: int = 1
 
     def __post_init__(self) -> None:
         for name, count in (("block_mnk", 3), ("cluster_mn", 2)):
@@ -55,7 +57,7 @@ class HopperTiling:
                 isinstance(value, tuple) and len(value) == count and all(type(v) is int and v > 0 for v in value),
                 f"HopperTiling with {name}={value!r}: {count} positive integers",
             )
-        for name in ("stages", "group", "splits"):
+        for name in ("stages", "group", "splits", "sums"):
             value = getattr(self, name)
             arrays.require(type(value) is int and value > 0, f"HopperTiling with {name}={value!r}: a positive integer")
         for name in ("pingpong", "swapped"):
@@ -105,7 +107,7 @@ class HopperTiling:
             pieces = self.staged_bytes
         return self.stages * self.stage_bytes(bits) + pieces + _BARRIERS
 
-    def sums(self, promoted: bool) -> int:
+    def registers(self, promoted: bool) -> int:
         """Registers of a thread for sums."""
         m, n, _ = self.block_mnk
         return m * n // (self.sharers * GROUP) * (2 if promoted else 1)
@@ -140,8 +142,8 @@ class HopperTiling:
             f"{self}: each block of a cluster loads {across[0]} rows of A and {across[1]} of B for all: multiples of 8",
         )
         arrays.require(
-            self.sums(promoted) <= MOST_SUMS,
-            f"{self}: a thread has {self.sums(promoted)} sums, and registers for {MOST_SUMS}",
+            self.registers(promoted) <= MOST_SUMS,
+            f"{self}: a thread has {self.registers(promoted)} sums, and registers for {MOST_SUMS}",
             hint="a smaller tile" if self.sharers == 2 else "a smaller tile, or pingpong=False",
         )
         used = self.smem_bytes(bits, out_dtype.width)

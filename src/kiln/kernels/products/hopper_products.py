@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ... import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, Int32, Uint8
@@ -14,6 +15,7 @@ from .hopper_epilogue import StoredEpilogue
 from .hopper_kernel import HopperGemm
 from .hopper_plan import HopperTiling
 from .hopper_staged import StagedEpilogue
+from .parts import run_parts
 from .problem import BLOCK
 from .scheduler import PersistentTiles, SplitTiles
 
@@ -49,9 +51,9 @@ class HopperProducts(Implementation):
             return "8-bit operands of the tensor cores of sm_90a are contiguous in K"
         for name, x, mode in zip("ab", (problem.a, problem.b), (2, 1), strict=True):
             k_major = operands[name == "b"].k_major
-            if not _steps(x, mode if k_major else 3 - mode):
+            if not steps(x, mode if k_major else 3 - mode):
                 return f"rows of {name} do not begin at multiples of {_UNIT} bytes: {x}"
-        if not _steps(problem.out, 2):
+        if not steps(problem.out, 2):
             return f"rows of the result do not begin at multiples of {_UNIT} bytes: {problem.out}"
         return None
 
@@ -76,15 +78,27 @@ class HopperProducts(Implementation):
             )
         stages = -(-problem.k // plan.block_mnk[2])
         arrays.require(
-            plan.splits <= stages, f"{plan}: K of {problem.k} is {stages} stages, of which each part has one at least"
+            plan.splits * plan.sums <= stages,
+            f"{plan}: K of {problem.k} is {stages} stages, of which each part has one at least",
         )
+        if plan.sums > 1:
+            unit = plan.sums * 8 * _UNIT // problem.dtype.width
+            arrays.require(
+                problem.k % unit == 0 and problem.shape[2] % 4 == 0 and problem.shape[0] == 1 and problem.acc_dtype is Float32
+                and not problem.blocks,
+                f"{plan}: parts that a second kernel adds are of one product of floats, and K of {problem.k} is a multiple of {unit}, N of "
+                f"{problem.shape[2]} of 4",
+            )  # fmt: skip
 
     def run(self, problem: Product, plan: HopperTiling, given: Given) -> None:
+        if plan.sums > 1:
+            run_parts(self, problem, dataclasses.replace(plan, sums=1), plan.sums, given)
+            return
         a, b = problem.operands()
         follow, tile = problem.follow, plan.block_mnk[:2]
         widths = None if follow.plain else problem.other_widths
         out, acc = problem.out.dtype, problem.acc_dtype
-        batched = _batched(problem.a), _batched(problem.b), _batched(problem.out)
+        differ = batched(problem.a), batched(problem.b), batched(problem.out)
         clusters = devices.clusters(plan.blocks)
 
         def make() -> HopperGemm:
@@ -93,12 +107,12 @@ class HopperProducts(Implementation):
             else:
                 scheduler = PersistentTiles(tile, plan.cluster_mn, plan.group, clusters)
             epilogue = epilogue_of(problem, plan, widths)
-            return HopperGemm(a, b, batched, problem.promoted, bool(problem.blocks), plan, scheduler, epilogue)
+            return HopperGemm(a, b, differ, problem.promoted, bool(problem.blocks), plan, scheduler, epilogue)
 
         kinds = (a.dtype, a.k_major, b.dtype, b.k_major, acc, out)
         width = problem.out_width if plan.staged else 0
         key = (
-            HopperGemm, kinds, batched, problem.promoted, bool(problem.blocks), plan, clusters, width, widths, follow.c, follow.bias,
+            HopperGemm, kinds, differ, problem.promoted, bool(problem.blocks), plan, clusters, width, widths, follow.c, follow.bias,
             follow.scaled, follow.factors,
         )  # fmt: skip
         kernel = launches.made_of(follow.functions, make, *key)
@@ -129,16 +143,16 @@ def tensors_of(problem: Product, given: Given) -> list[Any]:
     ]
 
 
-def _batched(x: Laid) -> bool:
+def batched(x: Laid) -> bool:
     """Whether batches of an array differ."""
     return x.shape[0] > 1 and x.strides[0] != 0
 
 
-def _steps(x: Laid, leading: int) -> bool:
+def steps(x: Laid, leading: int) -> bool:
     """Whether the copy engine can step through an array that is contiguous along a mode."""
     return x.offset % _UNIT == 0 and all(
         (mode == leading and step == 1)
-        or (mode == 0 and not _batched(x))
+        or (mode == 0 and not batched(x))
         or (step > 0 and step * x.size % _UNIT == 0 and step * x.size < _FARTHEST)
         for mode, step in enumerate(x.strides)
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ... import Float32
 from .. import devices
@@ -17,12 +17,13 @@ from . import cost
 from .epilogue import DirectEpilogue, Epilogue
 from .follow import Follow
 from .given import Given, other_tensors
+from .hopper_padded import PaddedProducts
 from .hopper_products import HopperProducts
+from .parts import combine_parts, run_parts
 from .plan import Tiling, k_step
 from .problem import BLOCK, FLOATS8, INTEGERS, Product
 from .scheduler import TileScheduler
 from .simt import SimtGemm
-from .split_sum import SplitSum
 from .tensor_core import TensorCoreGemm
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Multistage(Implementation):
     def run(self, problem: Product, plan: Tiling, given: Given) -> None:
         device = devices.current()
         if plan.splits > 1 and not plan.in_clusters(device):
-            self._run_parts(problem, plan, given)
+            run_parts(self, problem, dataclasses.replace(plan, splits=1), plan.splits, given)
             return
         half = problem.dtype in FLOATS8 and not device.float8
         a, b = (
@@ -104,29 +105,6 @@ class Multistage(Implementation):
             kernel, [given.a, given.b, given.out, *given.others], [*tensors, result, *other_tensors(problem, given)], 3,
             given.alpha, given.beta,
         )  # fmt: skip
-
-    def _run_parts(self, problem: Product, plan: Tiling, given: Given) -> None:
-        """Two kernels: the parts of K as a batch, then their sum and what follows it."""
-        _, m, n = problem.shape
-        splits, k = plan.splits, problem.k // plan.splits
-        a = arrays.permuted(arrays.reshaped(given.a, (m, splits, k)), [1, 0, 2])
-        b = arrays.reshaped(given.b, (splits, k, n))
-        sums = arrays.empty(given.a, (splits, m, n), arrays.named_type(given.a, "float32"))
-        laid = Product(arrays.laid(a), arrays.laid(b), arrays.laid(sums), precision=problem.precision)
-        self.run(laid, dataclasses.replace(plan, splits=1), Given(a, b, sums))
-        combine_parts(problem, sums, given)
-
-
-def combine_parts(problem: Product, sums: Any, given: Given) -> None:
-    """Add parts (S, M, N) of sums to (1, M, N), and do what follows."""
-    follow, out = problem.follow, problem.out.dtype
-    width = min(problem.out_width, arrays.laid(sums).width(2))
-    kernel = launches.made_of(
-        follow.functions, lambda: SplitSum(out, width, follow.combiner()), SplitSum, out, width, follow.c,
-        follow.bias, follow.scaled, follow.factors,
-    )  # fmt: skip
-    tensors = [arrays.dynamic(sums, 2, width), arrays.dynamic(given.out, 2, width), *other_tensors(problem, given)]
-    launches.run_tensors(kernel, [sums, given.out, *given.others], tensors, 2, given.alpha, given.beta)
 
 
 @FAMILY.register
@@ -230,4 +208,5 @@ class ProductsOfBlocks(Implementation):
             combine_parts(problem, one, Given(given.a, given.b, out, others, given.alpha, given.beta))
 
 
+FAMILY.register(PaddedProducts)
 FAMILY.register(HopperProducts)

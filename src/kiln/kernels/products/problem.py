@@ -49,6 +49,11 @@ class Product(Problem):
             f"{self.name} of {left.__name__} and {right.__name__}",
             hint="both Float16, BFloat16 or Float32, or 8-bit floats, or 8-bit integers",
         )
+        require(
+            self.precision != "fast" or {left, right} <= set(FLOATS8),
+            f"{self.name} of {left.__name__} with precision 'fast'",
+            hint="that is for sums of 8-bit floats",
+        )
         if self.blocks:
             require(
                 {left, right} <= set(FLOATS8),
