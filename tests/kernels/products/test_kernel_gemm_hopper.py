@@ -17,7 +17,7 @@ from kiln.kernels.common import launches
 from kiln.kernels.common.problem import Laid
 from kiln.kernels.devices import device_of
 from kiln.kernels.products import FAMILY, Product
-from kiln.kernels.products.hopper_padded import PaddedProducts
+from kiln.kernels.products.hopper_padded import Padded
 from kiln.kernels.products.hopper_products import HopperProducts
 from kiln.kernels.products.implementations import BlockByBlock, TensorCoreProducts
 from kiln.testing import dry_run
@@ -295,7 +295,7 @@ def test_copied_first(dtype, shape):
 
 def test_large_products_are_copied_first():
     """Rather than by threads, an element at a time; small ones are not."""
-    for size, kind in ((2047, PaddedProducts), (63, TensorCoreProducts)):
+    for size, kind in ((2047, Padded), (63, TensorCoreProducts)):
         assert type(FAMILY.choose(product(kiln.Float16, size, size, size), H200).implementation) is kind
 
 

@@ -22,6 +22,8 @@ class Given(NamedTuple):
     alpha: float = 1.0
     beta: float = 1.0
     blocks: Sequence[Any] = ()
+    bounds: Any = None
+    """Of groups: where each ends, or its rows."""
 
 
 def block_tensors(problem: Product, given: Given) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from .. import devices
 from ..common import arrays
@@ -16,6 +16,7 @@ from .functions import are_blocks, check_broadcast, factors_of_blocks, out_type,
 from .given import Given
 from .grouped_problem import GroupedProduct
 from .hopper_groups import HopperGroups
+from .hopper_padded import Padded
 from .implementations import FAMILY as PRODUCTS
 from .problem import INTEGERS, Product
 
@@ -118,18 +119,11 @@ def grouped_gemm(
             laid(left), laid(right), laid(batched[1]), tuple(map(laid, others)), follow, "ieee", tuple(map(laid, blocks)),
             offsets is not None, rows,
         )  # fmt: skip
-        given = Given(left, right, batched[1], others, alpha, blocks=blocks)
-        FAMILY.run(problem, devices.current(), GivenGroups(given, bounds), plan)
+        given = Given(left, right, batched[1], others, alpha, blocks=blocks, bounds=bounds)
+        FAMILY.run(problem, devices.current(), given, plan)
 
     vectors_first(run)
     return out
-
-
-class GivenGroups(NamedTuple):
-    """The arrays of the product, and the bounds of its groups."""
-
-    product: Given
-    bounds: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,24 +146,25 @@ class EachGroup(Implementation):
     def cost(self, problem: GroupedProduct, plan: OneByOne, device: Device) -> float:
         return math.inf
 
-    def run(self, problem: GroupedProduct, plan: OneByOne, given: GivenGroups) -> None:
-        product, device = given.product, devices.current()
+    def run(self, problem: GroupedProduct, plan: OneByOne, given: Given) -> None:
+        device = devices.current()
         if not problem.contiguous:
             laid = Product(problem.a, problem.b, problem.out, problem.others, problem.follow, blocks=problem.blocks)
-            PRODUCTS.run(laid, device, product)
+            PRODUCTS.run(laid, device, given)
             return
         ends = [min(max(int(end), 0), problem.out.shape[1]) for end in given.bounds.tolist()]
         for group, (first, last) in enumerate(zip([0, *ends], ends, strict=False)):
             if first >= last:
                 continue
-            a, out, *others = (x[:, first:last] for x in (product.a, product.out, *product.others))
-            blocks = [x[:, first:last] if n == 0 else x[group : group + 1] for n, x in enumerate(product.blocks)]
-            own = Given(a, product.b[group : group + 1], out, others, product.alpha, blocks=blocks)
+            a, out, *others = (x[:, first:last] for x in (given.a, given.out, *given.others))
+            blocks = [x[:, first:last] if n == 0 else x[group : group + 1] for n, x in enumerate(given.blocks)]
+            own = Given(a, given.b[group : group + 1], out, others, given.alpha, blocks=blocks)
             left, right, result = map(arrays.laid, (a, own.b, out))
             others, blocks = (tuple(map(arrays.laid, x)) for x in (others, blocks))
             PRODUCTS.run(Product(left, right, result, others, problem.follow, blocks=blocks), device, own)
 
 
+FAMILY.register(Padded(HopperGroups()))
 FAMILY.register(HopperGroups)
 
 

@@ -173,14 +173,13 @@ class HopperGroups(HopperProducts):
             follow.factors,
         )  # fmt: skip
         kernel = launches.made_of(follow.functions, make, *key)
-        product, bounds = given
         launches.run_tensors(
-            kernel, [product.a, product.b, product.out, bounds, *product.blocks, *product.others],
+            kernel, [given.a, given.b, given.out, given.bounds, *given.blocks, *given.others],
             [
-                *tensors_of(problem, product), arrays.dynamic(bounds, 0, 1), *block_tensors(problem, product),
-                *other_tensors(problem, product),
+                *tensors_of(problem, given), arrays.dynamic(given.bounds, 0, 1), *block_tensors(problem, given),
+                *other_tensors(problem, given),
             ],
-            3, product.alpha, product.beta,
+            3, given.alpha, given.beta,
         )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from . import cost
 from .epilogue import DirectEpilogue, Epilogue
 from .follow import Follow
 from .given import Given, other_tensors
-from .hopper_padded import PaddedProducts
+from .hopper_padded import Padded
 from .hopper_products import HopperProducts
 from .parts import combine_parts, run_parts
 from .plan import Tiling, k_step
@@ -208,5 +208,5 @@ class ProductsOfBlocks(Implementation):
             combine_parts(problem, one, Given(given.a, given.b, out, others, given.alpha, given.beta))
 
 
-FAMILY.register(PaddedProducts)
+FAMILY.register(Padded(HopperProducts()))
 FAMILY.register(HopperProducts)
