@@ -2,7 +2,7 @@
 
     python benchmarks/products_grouped.py [--only groups,blocks,rows] [--plans]
 
-Calls take turns, with normal data: medians of five turns of some 20 ms each, back to back. Results are compared first. `--plans` shows several plans
+Calls take turns, with normal data: the last third of 0.3 s back to back, the better of two turns. Results are compared first. `--plans` shows several plans
 of each instead of the one that is taken. What is timed is compiled beforehand, in several processes.
 """
 
@@ -13,14 +13,14 @@ import concurrent.futures
 import functools
 import multiprocessing
 import os
-import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
 import torch
-from device_time import refuse_constants
+from normal_data import refuse_constants
+from tune_products import short
 
-from kiln import kernels
+from kiln import kernels, measure
 from kiln.kernels.common import arrays
 from kiln.kernels.devices import current
 from kiln.kernels.products import grouped_functions
@@ -29,6 +29,7 @@ from kiln.kernels.products.grouped_problem import GroupedProduct
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_SECONDS = 0.3
 BF16, E4M3 = torch.bfloat16, torch.float8_e4m3fn
 GROUPS = [
     (64, 128, 4096, 2048, "equal"), (64, 128, 4096, 2048, "uneven"), (8, 1024, 4096, 7168, "equal"), (32, 256, 4096, 7168, "uneven"),
@@ -61,40 +62,17 @@ FAST_PLANS = [
 ]
 
 
-def seconds(call: Callable[[], Any], calls: int) -> float:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(calls):
-        call()
-    end.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(end) / 1e3 / calls
-
-
 def in_turns(calls: list[Callable[[], Any]]) -> list[float]:
-    """Microseconds of each."""
-    counts = []
-    for call in calls:
-        call()
-        counts.append(max(3, min(300, int(0.02 / seconds(call, 3)))))
-    times = [[seconds(call, count) for call, count in zip(calls, counts, strict=True)] for _ in range(5)]
-    return [statistics.median(own) * 1e6 for own in zip(*times, strict=True)]
+    """Microseconds of each, sustained, the better of two turns."""
+    effort = measure.sustained(_SECONDS)
+    times = [[measure.measure(call, l2="warm", steady=True, effort=effort).us for call in calls] for _ in range(2)]
+    return [min(own) for own in zip(*times, strict=True)]
 
 
 def agree(name: str, got: Any, wanted: Any) -> None:
     worst = ((got.float() - wanted.float()).abs().max() / wanted.float().abs().max()).item()
     if not worst <= 2e-2:
         raise SystemExit(f"{name}: {worst:.2e} away from the peer's")
-
-
-def short(plan: Any) -> str:
-    """A plan in few characters."""
-    text = (
-        f"{'x'.join(map(str, plan.block_mnk))}, {plan.stages} stages, cluster {plan.cluster_mn[0]}x{plan.cluster_mn[1]}"
-    )
-    return (
-        text + ", pingpong" * plan.pingpong + ", swapped" * plan.swapped + f", {plan.splits} parts" * (plan.splits > 1)
-    )
 
 
 class Groups:
