@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any
 
 import ml_dtypes
@@ -31,6 +32,7 @@ PARTS = dataclasses.replace(SMALL, splits=2)
 SWAPPED = kernels.HopperTiling((128, 16, 32), (1, 1), 2, 2, swapped=True)
 H200 = device_of("sm_90a")
 RNG = np.random.default_rng(0)
+LONG = bool(os.environ.get("KILN_LONG_TESTS"))
 
 
 @pytest.fixture(autouse=True)
@@ -234,8 +236,14 @@ def test_odd_numbers_of_pieces(monkeypatch):
     assert not found
 
 
-@pytest.mark.parametrize("seed", [0, 5])
-@pytest.mark.parametrize("plan", [PAIRED, dataclasses.replace(TURNS, cluster_mn=(2, 1)), PARTS, SWAPPED])
+@pytest.mark.parametrize(
+    ("plan", "seed"),
+    [
+        *((plan, seed) for plan in (PAIRED, dataclasses.replace(TURNS, cluster_mn=(2, 1))) for seed in (0, 5)),
+        (PARTS, 5),
+        (SWAPPED, 0),
+    ],
+)
 def test_clean_under_the_sanitizer(plan, seed, monkeypatch):
     monkeypatch.setenv("KILN_CPU_SEED", str(seed))
     monkeypatch.setattr("kiln.kernels.devices.clusters", lambda size: 1)
@@ -290,7 +298,8 @@ def test_copied_first(dtype, shape):
         got = kernels.gemm(a, b, bias=bias, plan=plan)
     assert not found
     close(got, exact(a, b) + bias, 4.0 if dtype is F16 else 1e4)
-    close(kernels.gemm(np.stack([a, a]), b, plan=plan), exact(np.stack([a, a]), b), 4.0 if dtype is F16 else 1e4)
+    if dtype is F16:  # of which the result and a differ from batch to batch
+        close(kernels.gemm(np.stack([a, a]), b, bias=bias, plan=plan), exact(np.stack([a, a]), b) + bias)
 
 
 def test_large_products_are_copied_first():
@@ -357,19 +366,22 @@ SHIPPED = [
     ("f16, rows of K", F16, "TN", {}),
     ("bf16, in turns", BF16, "NT", {"plan": kernels.HopperTiling((128, 192, 64), (2, 1), 5, 8, True)}),
     ("bf16, everything", BF16, "NT", {"bias": (2048,), "c": (2048, 2048), "activation": "gelu"}),
-    ("bf16, few rows", BF16, "NT", {"plan": kernels.HopperTiling((128, 64, 64), (1, 1), 8, 8, swapped=True)}),
     (
         "bf16, parts",
         BF16,
         "NT",
         {"plan": kernels.HopperTiling((128, 128, 64), (1, 1), 5, 8, splits=2), "bias": (2048,)},
     ),
-    ("f16, large tiles", F16, "NT", {"plan": kernels.HopperTiling((256, 192, 64), (1, 2), 3, 8)}),
     ("e4m3", E4M3, "NT", {}),
     ("e4m3, factors of blocks", E4M3, "NT", {"scale_a": (2048, 16), "scale_b": (16, 16)}),
-    ("e4m3, fast", E4M3, "NT", {"precision": "fast"}),
     ("i8", np.int8, "NT", {}),
 ]
+if LONG:
+    SHIPPED += [
+        ("bf16, few rows", BF16, "NT", {"plan": kernels.HopperTiling((128, 64, 64), (1, 1), 8, 8, swapped=True)}),
+        ("f16, large tiles", F16, "NT", {"plan": kernels.HopperTiling((256, 192, 64), (1, 2), 3, 8)}),
+        ("e4m3, fast", E4M3, "NT", {"precision": "fast"}),
+    ]
 
 
 @pytest.mark.skipif(toolchain.find("ptxas") is None, reason="ptxas is not installed")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _ROWS = 2048
 """Of the result that are computed side by side."""
 _MOST_STAGES, _LEAST_STAGES = 12, 3
+_MOST_OF_FEW = 20
+"""Stages where rows are few, and stages small: what counts is how much memory is asked for ahead."""
 _LEAST_PART = 4
 """Stages of a part of K: fewer cost more to add than they save."""
 _LEAST_SUM = 1024
@@ -57,7 +59,7 @@ def candidates(problem: Product, device: Device) -> Iterator[HopperTiling]:
             if plan.registers(promoted) > MOST_SUMS or not (plan.staged or plan.piece(out_bits)):
                 continue
             more = (device.smem - plan.smem_bytes(bits, out_bits)) // plan.stage_bytes(bits)
-            plan = dataclasses.replace(plan, stages=min(_MOST_STAGES, 1 + more))
+            plan = dataclasses.replace(plan, stages=min(_MOST_OF_FEW if tile.swapped else _MOST_STAGES, 1 + more))
             if plan.stages >= _LEAST_STAGES:
                 yield plan
                 yield from _second_kernels(problem, plan, device)
