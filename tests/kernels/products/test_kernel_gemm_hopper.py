@@ -225,6 +225,23 @@ def test_parts_of_k():
     assert (got == a.astype(np.int64) @ b.astype(np.int64)).all()
 
 
+@pytest.mark.parametrize("plan", [PARTS, SWAPPED])
+def test_numbers_that_are_hard_to_add(plan):
+    """Large means, numbers below the normal ones, infinities and what is no number, each in rows of its own. Each of the 16 steps
+    of K loses up to 2**-23 of the sum of what is added."""
+    a, b = operand(16, 256, F16), operand(256, 40, F16, "T")
+    a[0] += 1000
+    a[1] *= 1e-7
+    b[:, 0] += 100
+    a[2, 5], a[3, 7], a[4, 0] = np.inf, np.nan, -np.inf
+    got = kernels.gemm(a, b, out_dtype=np.dtype(F32), plan=plan)
+    assert not np.isfinite(got[2:5]).any()
+    assert np.isnan(got[3]).all()
+    rows = [0, 1, *range(5, 16)]
+    left, right = a[rows].astype(np.float64), b.astype(np.float64)
+    assert (np.abs(got[rows] - left @ right) <= 16 * 2.0**-23 * (np.abs(left) @ np.abs(right))).all()
+
+
 def test_odd_numbers_of_pieces(monkeypatch):
     """The first piece of a tile has the buffer of the last of the tile before."""
     monkeypatch.setattr("kiln.kernels.devices.clusters", lambda size: 1)

@@ -48,15 +48,19 @@ def check(got: np.ndarray, a: np.ndarray, b: np.ndarray, ends: list[int], tolera
 
 @pytest.mark.parametrize("plan", [T((128, 32, 32), (2, 1), 2, 2), TURNS, SWAPPED, *LONG], ids=str)
 def test_groups_one_after_another(plan):
-    """Empty groups, groups of one row, of more than a tile, and rows behind the last, which stay as they are."""
+    """Empty groups, groups of one row, of more than a tile, and rows behind the last, which stay as they are. What is no number
+    is one row's own."""
     ends = [30, 30, 31, 170, 180]
     a, b, gate = normal(185, 40), normal(5, 40, 40).swapaxes(1, 2), normal(185, 1, dtype=F32)
     out = np.full((185, 40), 7, F16)
+    a[180:], a[100] = np.nan, np.nan
     with kiln.sanitize("all") as found:
         kernels.grouped_gemm(
             a, b, offsets=np.array(ends, np.int32), out=out, epilogue=lambda v, g: v * g, extras=[gate], plan=plan
         )
     assert not found
+    assert np.isnan(out[100]).all()
+    a[100], out[100] = 0, 0
     check(out, a.astype(np.float64) * gate, b, ends)
     assert (out[180:] == 7).all()
 
