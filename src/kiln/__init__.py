@@ -59,7 +59,6 @@ _LAZY = (
     "pipeline",
     "utils",
     "torch",
-    "jax",
     "cutlass_dsl",
     "testing",
     "kernels",

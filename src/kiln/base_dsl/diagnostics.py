@@ -32,7 +32,6 @@ _INTERNAL_ROOMS = tuple(
         "cute",
         "dialects",
         "hardware",
-        "jax",
         "measure",
         "pipeline",
         "utils",

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import os
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import driver
 from .architectures import Generation, generation_of
@@ -73,7 +73,8 @@ class Device:
         return driver.active_clusters(self.number, self.smem, size, stream)
 
 
-class Model(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Model:
     """A row of the table of devices: what its maker says. Limits of its architecture are in `generation`."""
 
     name: str
@@ -87,7 +88,7 @@ class Model(NamedTuple):
     """That they may have, if more."""
     memory_gb: float | None = None
     bandwidth_gbs: float | None = None
-    tflops: dict[str, float] = {}
+    tflops: dict[str, float] = dataclasses.field(default_factory=dict)
     """Peaks by type of element, dense; of integers, too."""
     also: tuple[str, ...] = ()
     """Other names by which drivers know it."""
@@ -144,7 +145,7 @@ def models(project: str | None = None) -> dict[str, Model]:
                 rows[row["name"]] = {**rows.get(row["name"], {}), **row}
         except (ValueError, KeyError, TypeError) as reason:
             raise DeviceTableError(f"{project} is no list of objects with a name: {reason!r}") from None
-    known = list(Model._fields)
+    known = [field.name for field in dataclasses.fields(Model)]
     made: dict[str, Model] = {}
     for row in rows.values():
         for wrong in row.keys() - set(known):

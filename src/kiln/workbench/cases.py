@@ -6,7 +6,6 @@ A Case is a contract module (contracts.py) or a `KernelPlan`. A Problem is a dic
 from __future__ import annotations
 
 import difflib
-import functools
 import hashlib
 import importlib
 import inspect
@@ -68,7 +67,6 @@ class Case:
         self, name: str, where: str, file: str | None, names: Mapping[str, Any], of_plan: bool = False
     ) -> None:
         self.name, self.where, self.file = name, where, file
-        self._listings: dict[str, list[tuple[dict[str, Any], Any]]] = {}
         self._names, self._of_plan = names, of_plan
         self.sources = closure.source_files(Path(file)) if file else {}
         self.arch: str | None = names.get("arch")
@@ -166,14 +164,11 @@ class Case:
 
     def kernel(self, *inputs: Any, config: Any = None, problem: Mapping[str, Any] | None = None) -> Any:
         """Run the kernel, with a config if one is given; whatever it raises comes out."""
-        return self.bound(config, problem)(*inputs)
-
-    def bound(self, config: Any = None, problem: Mapping[str, Any] | None = None) -> Callable[..., Any]:
-        """The kernel as a function of the inputs, for calls that are timed: the config is looked up now."""
+        function = self._names["kernel_fn"]
         more = self._with_problem(problem)
         if config is not None or self._needs_config:
             more["config"] = self._config_value(config, problem)
-        return functools.partial(self._names["kernel_fn"], **more)
+        return function(*inputs, **more)
 
     def reference(self, *inputs: Any, problem: Mapping[str, Any] | None = None) -> Any:
         """What the kernel should give; whatever goes wrong is an error of the contract."""
@@ -200,16 +195,6 @@ class Case:
 
     def configs(self, problem: Mapping[str, Any]) -> list[Choice]:
         """All configs in canonical order, each once; those that are refused carry the reasons."""
-        return [Choice(config, tuple(self._reasons(value, problem)), value) for config, value in self._listed(problem)]
-
-    def _listed(self, problem: Mapping[str, Any]) -> list[tuple[dict[str, Any], Any]]:
-        """The configs and what the contract gave for each; asked of it once for a problem."""
-        name = json.dumps(problem, sort_keys=True)
-        if name not in self._listings:
-            self._listings[name] = self._list(problem)
-        return self._listings[name]
-
-    def _list(self, problem: Mapping[str, Any]) -> list[tuple[dict[str, Any], Any]]:
         listed = self._names.get("configs")
         if callable(listed):
             listed = self._called("configs", listed, **problem)
@@ -221,10 +206,12 @@ class Case:
             raise self._bad(
                 f"`configs` is a list of dicts or Tilings, or a dict of lists, not {short(listed)}", "configs"
             )
-        found: dict[str, tuple[dict[str, Any], Any]] = {}
+        found: dict[str, Choice] = {}
         for value in listed or ():
             config = self._as_dict(value)
-            found.setdefault(json.dumps(config, sort_keys=True), (config, value))
+            name = json.dumps(config, sort_keys=True)
+            if name not in found:
+                found[name] = Choice(config, tuple(self._reasons(value, problem)), value)
         return list(found.values())
 
     def reasons(self, config: Mapping[str, Any], problem: Mapping[str, Any]) -> list[str]:
@@ -254,16 +241,15 @@ class Case:
 
     def _config_value(self, config: Any, problem: Mapping[str, Any] | None) -> Any:
         """What the kernel is given for a config: the contract's own object."""
-        problem = problem if problem is not None else self.problems[0]
-        choices = self._listed(problem) if self.has_configs else []
+        choices = self.configs(problem if problem is not None else self.problems[0]) if self.has_configs else []
         if config is None:
-            return next((value for _, value in choices if not self._reasons(value, problem)), None)
+            return next((each.value for each in choices if each.valid), None)
         if not isinstance(config, Mapping):
             return config
-        for known, value in choices:
-            if known == config:
-                return value
-        kind = type(choices[0][1]) if choices else dict
+        for each in choices:
+            if each.config == config:
+                return each.value
+        kind = type(choices[0].value) if choices else dict
         return kind(**config) if is_dataclass(kind) else dict(config)
 
     def _as_dict(self, value: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ machine reaches is measured by `kiln devices measure` and kept in the cache fold
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 import time
@@ -88,7 +89,7 @@ def in_words(reached: Mapping[str, Any]) -> str:
 
 def _as_json(model: Model) -> dict[str, Any]:
     limits = model.generation
-    return model._asdict() | {
+    return dataclasses.asdict(model) | {
         "registers": limits.registers,
         "smem_per_multiprocessor": limits.smem,
         "smem_per_block": limits.smem_per_block,

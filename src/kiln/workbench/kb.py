@@ -39,9 +39,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _search(args: argparse.Namespace, folder: Path) -> int:
-    from .kb_search import search
+    from .kb_search import places, search
 
-    found = search(folder, args.words)
+    found = search(places(folder), args.words)
     if not found:
         print(f"nothing has {' or '.join(map(repr, args.words))}", file=sys.stderr)
         return 1
@@ -53,7 +53,8 @@ def _search(args: argparse.Namespace, folder: Path) -> int:
 
 
 def _excerpt(text: str, words: list[str]) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("```", "|--"))]
+    skipped = ("```", "|--", "The whole program")
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(skipped)]
     best = max(lines, key=lambda line: sum(word.lower() in line.lower() for word in words), default="")
     return best if len(best) <= 140 else best[:137] + "..."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,11 @@ class Place:
     """Of its words; those of the title weigh three times as much."""
 
 
-def search(folder: Path, words: list[str], most: int = 12) -> list[Place]:
+def search(among: Iterable[Place], words: list[str], most: int = 12) -> list[Place]:
     """The places that have all words (if none has, most of them), best first."""
     wanted = [word.lower() for word in words]
     scored: list[tuple[int, float, Place]] = []
-    for place in places(folder):
+    for place in among:
         title, text = place.title.lower(), place.text.lower()
         hits = [3 * (word in title) + min(3, text.count(word)) for word in wanted]
         found = sum(map(bool, hits))
@@ -43,18 +43,26 @@ def search(folder: Path, words: list[str], most: int = 12) -> list[Place]:
 
 def places(folder: Path) -> Iterator[Place]:
     """All there is to find."""
-    knowledge = folder / "docs" / "knowledge"
+    known = set(kb_pages.files(folder))
     for path in sorted((folder / "docs").glob("**/*.md")):
-        if "data" in path.relative_to(folder).parts:
-            continue
-        yield from _sections(path, 2 if knowledge in path.parents else 1)
+        if path in known:
+            yield _whole(path)
+        elif path != folder / kb_pages.INDEX and "data" not in path.relative_to(folder).parts:
+            yield from _sections(path)
     for example in examples(folder)["examples"]:
         text = f"{example['teaches']} {' '.join(example['goals'])} {example['runs']}"
         yield Place(folder / EXAMPLES, example["line"], example["path"], text)
 
 
-def _sections(path: Path, weight: int) -> Iterator[Place]:
-    """The sections of a page, and each row of its tables that has a first cell of its own."""
+def _whole(path: Path) -> Place:
+    """A page of the knowledge base, at its heading."""
+    head, _, body = path.read_text().partition("\n# ")
+    title, _, text = body.partition("\n")
+    return Place(path, head.count("\n") + 2, title, text.partition("## Interactions")[0], 2)
+
+
+def _sections(path: Path, weight: int = 1) -> Iterator[Place]:
+    """The sections of a page; of the troubleshooting page also each row of its tables."""
     title, start, lines, inside = path.stem, 1, [], False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if line.startswith("```"):
