@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from normal_data import refuse_constants
+from tune_products import short
 
 from kiln import kernels, measure
 from kiln.kernels.common import arrays
@@ -37,7 +38,8 @@ SQUARES = [
 ]  # fmt: skip
 LAYERS = [
     (BF16, 4096, 11008, 4096, "NT"), (BF16, 8192, 28672, 8192, "NT"), (BF16, 3000, 3000, 3000, "NT"), (BF16, 1024, 1024, 1024, "NT"),
-    *((BF16, m, 28672, 8192, "NT") for m in (64, 128, 256)), (BF16, 256, 4096, 4096, "NT"),
+    *((BF16, m, 28672, 8192, "NT") for m in (1, 16, 64, 128, 256)), (BF16, 256, 4096, 4096, "NT"),
+    (BF16, 512, 512, 32768, "NT"), (BF16, 4099, 2053, 1025, "NT"),
 ]  # fmt: skip
 """Of language models, and others: type, M, N, K, and whether rows (N) or columns (T) of A and B are contiguous."""
 
@@ -109,14 +111,6 @@ class Case:
 def at(found: measure.Measurement) -> str:
     """What the GPU ran at."""
     return f"{found.clock_mhz or 0:.0f} MHz, {found.watts or 0:.0f} W"
-
-
-def short(plan: Any) -> str:
-    """A plan in few characters."""
-    text = f"{type(plan).__name__} {'x'.join(map(str, plan.block_mnk))}, {plan.stages} stages"
-    if not isinstance(plan, kernels.HopperTiling):
-        return f"{text}, warps {plan.warps_mn}, {plan.splits} parts"
-    return f"{text}, cluster {plan.cluster_mn}, group {plan.group}{', pingpong' if plan.pingpong else ''}"
 
 
 def _pair(theirs: float, ours: float) -> str:

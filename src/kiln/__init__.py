@@ -59,6 +59,7 @@ _LAZY = (
     "pipeline",
     "utils",
     "torch",
+    "jax",
     "cutlass_dsl",
     "testing",
     "kernels",

@@ -198,3 +198,84 @@ def test_what_follows_warp_groups(pingpong):
         torch.nn.functional.silu(0.5 * (a.double() @ b.double()) + 2.0 * c.double() + bias.double()) * gate.double()
     )
     torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-3)
+
+
+FEW = [
+    kernels.HopperTiling((128, 16, 64), (1, 1), 10, 8, swapped=True),
+    kernels.HopperTiling((64, 16, 64), (1, 1), 12, 8, pingpong=True, swapped=True),
+    kernels.HopperTiling((128, 16, 64), (1, 1), 10, 8, splits=4, swapped=True),
+    kernels.HopperTiling((128, 128, 64), (1, 1), 5, 8, splits=2),
+    kernels.HopperTiling((128, 64, 64), (1, 1), 8, 8, splits=7),
+]
+
+
+@pytest.mark.parametrize("plan", FEW, ids=str)
+def test_few_rows_and_parts_of_k(plan):
+    for m, n, k in ((1, 4096, 4096), (13, 1000, 2056), (300, 520, 4104)):
+        a, b = operand(m, k, torch.bfloat16, "N"), operand(k, n, torch.bfloat16, "T")
+        got = kernels.gemm(a, b, plan=plan)
+        check(got, a, b, TOLERANCE[torch.bfloat16])
+        assert torch.equal(got, kernels.gemm(a, b, plan=plan))
+
+
+GROUPED = [
+    None,
+    kernels.HopperTiling((128, 256, 64), (1, 2), 4, 8),
+    kernels.HopperTiling((128, 128, 64), (2, 1), 5, 8, pingpong=True),
+    kernels.HopperTiling((128, 32, 64), (1, 1), 8, 8, swapped=True),
+]
+
+
+@pytest.mark.parametrize("plan", GROUPED, ids=str)
+def test_groups(plan):
+    """Rows behind the last group stay as they are; empty groups, and one that ends behind the array."""
+    sizes = [130, 0, 1, 77, 500, 64, 300, 0, 128]
+    ends = torch.cumsum(torch.tensor(sizes), 0).to(torch.int32).cuda()
+    a, b = operand(1300, 520, torch.bfloat16, "N"), operand(520, 1032, torch.bfloat16, "T", (len(sizes),))
+    out = torch.full((1300, 1032), 7.0, device="cuda", dtype=torch.bfloat16)
+    for last in (1200, 1 << 30):
+        ends[-1] = last
+        kernels.grouped_gemm(a, b, offsets=ends, out=out, plan=plan)
+        first = 0
+        for group, end in enumerate([*ends[:-1].tolist(), min(last, 1300)]):
+            if end > first:
+                check(out[first:end], a[first:end], b[group], TOLERANCE[torch.bfloat16])
+            first = end
+        assert (out[first:] == 7).all()
+    counts = torch.tensor([100, 0, 300], device="cuda")
+    a = operand(300, 520, torch.bfloat16, "N", (3,))
+    got = kernels.grouped_gemm(a, b[:3], counts=counts, plan=plan)
+    for group, count in enumerate(counts.tolist()):
+        if count:
+            check(got[group, :count], a[group, :count], b[group], TOLERANCE[torch.bfloat16])
+
+
+def test_factors_of_blocks():
+    a, b = operand(1000, 1168, torch.float8_e4m3fn, "N"), operand(1168, 720, torch.float8_e4m3fn, "T")
+    of_a, of_b = torch.rand(1000, 10, device="cuda") + 0.5, torch.rand(10, 6, device="cuda") + 0.5
+    spread = torch.repeat_interleave
+    left = a.double() * spread(of_a, 128, 1)[:, :1168]
+    right = b.double() * spread(spread(of_b, 128, 0), 128, 1)[:1168, :720]
+    got = kernels.gemm(a, b, scale_a=of_a, scale_b=of_b)
+    check(got, left, right, 2e-3)
+    assert torch.equal(got, kernels.gemm(a, b, scale_a=of_a, scale_b=of_b))
+    check(kernels.gemm(a, b, precision="fast"), a, b, 1e-2)
+    a = a[:, :1165].contiguous()  # rows begin anywhere: not for the copy engine
+    check(kernels.gemm(a, b[:1165], scale_a=of_a, scale_b=of_b), left[:, :1165], right[:1165], 2e-3)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_rows_that_begin_anywhere(layout):
+    """Copied first, where that is worth it."""
+    a, b = operand(1001, 1025, torch.float16, layout[0]), operand(1025, 1999, torch.float16, layout[1])
+    plan = kernels.HopperTiling((128, 192, 64), (2, 1), 5, 8, pingpong=True)
+    for got in (kernels.gemm(a, b, plan=plan), kernels.gemm(a, b)):
+        check(got, a, b, TOLERANCE[torch.float16])
+
+
+def test_sums_of_a_second_kernel():
+    a, b = operand(300, 16384, torch.bfloat16, "N"), operand(16384, 520, torch.bfloat16, "T")
+    plan = kernels.HopperTiling((128, 128, 64), (2, 1), 4, 8, pingpong=True, sums=8)
+    got = kernels.gemm(a, b, plan=plan)
+    check(got, a, b, TOLERANCE[torch.bfloat16])
+    assert torch.equal(got, kernels.gemm(a, b, plan=plan))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kiln.workbench.runners import Job, Outcome, Runner
+from kiln.workbench import checking
+from kiln.workbench.runners import Inline, Job, Outcome, Runner
 
 CONTRACT = """
 import numpy
@@ -38,6 +39,10 @@ class FakeRunner(Runner):
 
     def run(self, jobs):
         for job in jobs:
+            if job.do.endswith(":describe"):  # asks the contract, and no clock
+                checking.opened(job.arguments["where"], anew=True)
+                yield from Inline().run([job])
+                continue
             if self.stop_after is not None and len(self.jobs) >= self.stop_after:
                 raise KeyboardInterrupt
             self.jobs.append(job)

@@ -158,7 +158,7 @@ def benched(*found: Measurement) -> bench.Benched:
 @pytest.mark.parametrize(
     ("found", "strict", "status"),
     [
-        ([measured(9.0)], True, EXIT.GOOD), ([measured(9.0, ["power-cap"])], True, EXIT.UNTRUSTED),
+        ([measured(9.0, ["too-fast"])], False, EXIT.FAILED), ([measured(9.0)], True, EXIT.GOOD), ([measured(9.0, ["power-cap"])], True, EXIT.UNTRUSTED),
         ([measured(9.0, ["power-cap"])], False, EXIT.GOOD), ([measured(9.0, error="1 compilations")], True, EXIT.FAILED),
         ([measured(9.0), measured(9.0, ["noisy"])], True, EXIT.UNTRUSTED), ([measured(9.0, ["near-floor"])], True, EXIT.GOOD),
     ],

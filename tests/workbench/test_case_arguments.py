@@ -72,6 +72,7 @@ def test_bad_words(words: list[str], contract: str, capsys) -> None:
     ("error", "status", "said"),
     [
         (ContractError("no good", "kernel.py", 3), 2, "kernel.py:3: no good"),
+        (command.NotHere("there is no GPU"), 3, "there is no GPU"),
         (InfrastructureLost("no workers"), 4, "the same command goes on"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],

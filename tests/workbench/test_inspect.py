@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
+import os
 import re
 from pathlib import Path
 
@@ -324,6 +325,29 @@ def test_a_page_stands_alone(page):
                 assert sum(map(int, re.findall(r"\d+", runs))) == len(line)
 
 
+def test_words_can_be_read_on_every_ground():
+    """Contrasts of at least 4.5 to 1, in light and in dark."""
+    base, own = inspect_page.part("base.css"), inspect_page.part("inspect.css")
+    found = re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", base)
+    colours = {name: (light, dark) for name, light, dark in found}
+    on_marked = colours | {name: (light, dark) for name, light, dark in re.findall(r"--(c|o|soft): light-dark\((#\w{6}), (#\w{6})\)", own)}  # fmt: skip
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = (x / 12.92 if x <= 0.03928 else ((x + 0.055) / 1.055) ** 2.4 for x in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    for table, grounds in (
+        (colours, ("panel", "raised", "paper")),
+        (on_marked, ("lit", "pin", "via", "added", "removed")),
+    ):
+        for ground in grounds:
+            for name in ("ink", "soft", "k", "n", "t", "s", "d", "v", "c", "a", "o", "bad", "ember"):
+                for theme in (0, 1):
+                    one, other = sorted((luminance(table[name][theme]), luminance(table[ground][theme])))
+                    assert (other + 0.05) / (one + 0.05) >= 4.5, (name, ground, ("light", "dark")[theme])
+
+
 def lit(dom: str) -> dict[str, list[int]]:
     """The lines that are lit, by pane."""
     found = {}
@@ -380,7 +404,7 @@ def product() -> Kept:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUTE_DSL_ARCH", "sm_90a")
         patch.setenv("CUTE_DSL_LINEINFO", "1")
-        with keeping(live=False) as kept:
+        with keeping() as kept:
             load("hopper/step_4_roles.py").gemm(*load("hopper/harness.py").matrices(128, 256, 128))
     (one,) = kept.compiled
     one.states = [
@@ -490,3 +514,59 @@ def test_what_names_a_case(tmp_path):
     plan.write_text("class P(wb.KernelPlan): ...\n")
     assert [inspect.names_case(str(name)) for name in (contract, program, plan, tmp_path)] == [True, False, True, True]
     assert [inspect.names_case(name) for name in ("pkg.kernel", "pkg.kernel:Plan", f"{plan}:P", "none.txt/x")] == [True, True, True, False]  # fmt: skip
+
+
+CONTRACT = """
+import numpy as np
+import kiln.cute as cute
+from kiln import Float32, utils
+
+configs = {"pad": [0, 1]}
+
+@cute.kernel
+def turn(a: cute.Tensor, b: cute.Tensor, pad: cute.Constexpr):
+    x, y, _ = cute.arch.thread_idx()
+    room = utils.SmemAllocator().allocate_tensor(Float32, cute.make_layout((16, 16), stride=(16 + pad, 1)), 16)
+    room[y, x] = a[y, x]
+    cute.arch.sync_threads()
+    b[y, x] = room[x, y]  # read by columns
+
+@cute.jit
+def launch(a: cute.Tensor, b: cute.Tensor, pad: cute.Constexpr):
+    turn(a, b, pad).launch(grid=(1, 1, 1), block=(16, 16, 1))
+
+def kernel_fn(a, config=None):
+    b = np.empty_like(a)
+    launch(a, b, config["pad"])
+    return b
+
+def reference_fn(a): return a.T
+def get_inputs(n=16): return [np.ones((n, n), np.float32)]
+"""
+
+
+@needs_ptxas
+def test_a_case_is_looked_at_in_two_configs(tmp_path, capsys):
+    file = tmp_path / "kernel.py"
+    file.write_text(CONTRACT)
+    words = ["inspect", str(file), "--resources", "--arch", "sm_80", "--quiet", "--config"]
+    assert main([*words, "0", "--config", '{"pad": 1}']) == 0
+    rows = [re.split(r"\s{2,}", row) for row in capsys.readouterr().out.splitlines()]
+    assert [row[1] for row in rows] == ["config", "pad=0", "pad=1"]
+    shared = rows[0].index("shared")
+    assert [int(row[shared]) for row in rows[1:]] == [4 * 16 * 16, 4 * (15 * 17 + 16)]
+    assert main([*words, "7"]) == 2
+    assert "2 configs" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not os.environ.get("KILN_LONG_TESTS"), reason="four processes; set KILN_LONG_TESTS=1")
+@needs_ptxas
+def test_a_page_has_the_bank_conflicts_of_each_config(tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text(CONTRACT)
+    page = tmp_path / "p.html"
+    assert main(["inspect", str(file), "--html", str(page), "--config", "0", "--config", "1", "--arch", "sm_90a"]) == 0
+    units = inspect_page.model_of(page.read_text())["units"]
+    line = next(n for n, text in enumerate(CONTRACT.splitlines(), 1) if "read by columns" in text)
+    lost = [next(c["values"] for c in unit["columns"] if c["id"] == "banks").get(f"0:{line}") for unit in units]
+    assert lost[0] > lost[1]

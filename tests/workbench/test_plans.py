@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -127,6 +128,27 @@ def test_a_kernel_without_a_plan_cannot_be_verified():
         CuteKernel(plan_scale, print).verify()
 
 
+def test_a_kernel_hands_its_problem_to_the_verbs(monkeypatch):
+    asked = []
+    for verb in ("verify", "bench"):
+        monkeypatch.setattr(
+            wb.Case, verb, lambda self, *given, verb=verb, **options: asked.append((verb, given, options))
+        )
+    best = SimpleNamespace(best={"rows": 3, "num_warps": 1})
+    monkeypatch.setattr(
+        wb.Case, "tune", lambda self, problem, **options: asked.append(("tune", problem, options)) or best
+    )
+    plan = Scale(m=6)
+    kernel = plan.plan(*plan.prepare_inputs())
+    kernel.verify(seeds=1), kernel.benchmark(), kernel.autotune(top=2)
+    assert asked == [
+        ("verify", (), {"problems": [plan.problem], "seeds": 1}),
+        ("bench", (plan.problem,), {"config": {"rows": 2, "num_warps": 1}}),
+        ("tune", plan.problem, {"top": 2}),
+    ]
+    assert kernel.tiling is not None and kernel.tiling == Rows(3)
+
+
 def test_a_plan_is_a_case_with_its_tilings():
     case = wb.load(Scale)
     assert case.problems == [{"m": 8, "causal": False}] and case.arch == "sm_80+"
@@ -188,7 +210,7 @@ def test_a_package_of_plans_has_a_command_line(tmp_path, monkeypatch, capsys):
     where = f"{folder / 'mla_decode_v2.py'}:MlaDecode"
     assert run("mla_decode_v2", "--b=16", "--prof_type=ncu", "--check", "--lines", "3") == 0
     assert called == [
-        ("verify", [where, "--set", "b=16"]),
+        ("verify", [where, "--set", "b=16", "--quick"]),
         ("profile", [where, "--set", "b=16", "--lines", "3", "--prof_type", "ncu"]),
     ]
     del called[:]

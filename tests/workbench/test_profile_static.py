@@ -75,7 +75,7 @@ def test_instructions_have_a_class():
         "LDGSTS.E.BYPASS": "copy", "UTMALDG.2D": "copy", "UBLKCP.S.G": "copy", "LDTM.x16": "tmem",
         "BAR.SYNC": "barrier", "SYNCS.ARRIVE": "barrier", "LDGDEPBAR": "barrier", "WARPGROUP.ARRIVE": "barrier", "UTMACMDFLUSH": "barrier",
         "BRA": "control", "EXIT": "control", "USETMAXREG.DEALLOC": "control", "LDC.64": "constant", "ULDC": "constant",
-        "UIADD3": "uniform", "R2UR": "uniform",
+        "UIADD3": "uniform", "R2UR": "uniform", "SHFL.BFLY": "lanes", "VOTE.ANY": "lanes", "VOTEU.ANY": "uniform",
     }  # fmt: skip
     assert {name: sass.class_of(name) for name in classes} == classes
 

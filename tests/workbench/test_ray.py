@@ -53,17 +53,17 @@ def test_r3_a_file_outside_of_the_project_is_refused(folder: Path, monkeypatch: 
     (inner / "k.py").write_text("import helper\n" + CONTRACT)
     (folder / "helper.py").write_text("")
     monkeypatch.syspath_prepend(folder)
-    case = cases.load(inner / "k.py")
     with pytest.raises(ContractError, match="helper.py, which is outside of"):
-        ray_runner.project_of(case)
-    assert ray_runner.project_of(cases.load(folder / "sleepy.py")) == folder
+        ray_runner.project_of(inner / "k.py")
+    assert ray_runner.project_of(folder / "sleepy.py") == folder
+    assert ray_runner.project_of(Path(kiln.__file__)) is None
 
 
 def test_r3_a_large_project_is_refused_with_what_to_exclude(folder: Path) -> None:
     (folder / "data").mkdir()
     with open(folder / "data" / "weights.bin", "wb") as large:
         large.truncate(300 << 20)
-    case = cases.load(folder / "sleepy.py")
+    case = folder / "sleepy.py"
     with pytest.raises(ContractError, match=r"300 MiB.*\.gitignore: data \(300 MiB\)"):
         ray_runner.project_of(case)
     (folder / ".gitignore").write_text("# large\n/data/\n")
@@ -115,7 +115,7 @@ def test_r1_a_node_dies_in_the_middle(cluster, folder: Path) -> None:
         if done == 5:
             cluster.remove_node(node, allow_graceful=False)
 
-    with ray_runner.Ray(cluster.address, timeout=10, case=case) as runner:
+    with ray_runner.Ray(cluster.address, timeout=10, project=folder) as runner:
         assert [runner.left_out, len(runner.nodes)] == [[], 2]
         found = tune.tune(case, runner=runner, target="cpu", timeout=10.0, report=report)
     assert found.counts() == {"ok": 12}
@@ -143,9 +143,8 @@ def test_r3_a_node_with_another_version_is_left_out(cluster, folder: Path) -> No
     other.write_text("#!/bin/sh\necho release 1.2, V1.2.3\n")
     other.chmod(0o755)
     node = add_node(cluster, env_vars={"KILN_PTXAS": str(other)})
-    case = cases.load(folder / "sleepy.py")
     try:
-        with ray_runner.Ray(cluster.address, timeout=10, case=case) as runner:
+        with ray_runner.Ray(cluster.address, timeout=10, project=folder) as runner:
             assert len(runner.nodes) == 1
             (why,) = runner.left_out
             assert f"ptxas 1.2.3, here {ray_runner.own_versions()['ptxas']}" in why

@@ -19,7 +19,7 @@ ENV = {"gpu": "H200", "driver": "1", "kiln": "0.1", "ptxas": "13", "python": "3.
 
 def bench(problem, us, config=None, peer=None, **more) -> Record:
     rates = {"tflops": 100.0 * problem.get("m", 1) / us, "tbs": 2.0, "roofline": 0.5}
-    against = {"peer": {"us": [peer * 0.9, peer, peer * 1.1], "ratio": [1, peer / us, 2], "verdict": "faster"}} if peer else {}  # fmt: skip
+    against = {"peer": {"us": [peer * 0.9, peer, peer * 1.1], "ratio": [1, peer / us, 2], "verdict": "slower"}} if peer else {}  # fmt: skip
     key = json.dumps([problem, config])
     return Record("bench", key, "gemm", problem, config, "ok", [us * 0.9, us, us * 1.2], 20, "graph", ENV, more={**rates, "against": against}, **more)  # fmt: skip
 
@@ -78,6 +78,24 @@ def test_tuning_counts_a_config_once_and_knows_the_best_so_far(model):
     figure = report_page.history(tuning)
     assert {trace["name"].split()[0] for trace in figure["data"]} >= set(STATUSES) - {"ok"}
     assert report_page.predictions(tuning)["data"][1]["x"] == [row["predicted"] for row in tuning["rows"] if row["us"]]
+
+
+def test_of_changed_sources_the_last_counts():
+    """A key changes with the sources; a problem has one result and one verdict all the same."""
+    old, new = bench({"m": 1}, 9.0), bench({"m": 1}, 8.0)
+    new.key = "of other sources"
+    checks = [Record("verify", f"v{n}", "gemm", {"m": 1}, None, status, env=ENV, more=more) for n, (status, more) in enumerate(
+        [("wrong", {"checks": 9}), ("wrong", {"variant": "odd"}), ("ok", {"checks": 9})])]  # fmt: skip
+    (case,) = report_model.build([old, *checks, new])["cases"]
+    assert [one["us"][1] for one in case["results"]] == [8.0] and case["verified"] == [1, 0]
+
+
+def test_what_is_slower_than_a_baseline_is_called_so():
+    """A comparison says of the other what the report says of the kernel the other way round."""
+    record = bench({"m": 1}, 10.0, peer=5.0)
+    record.more["against"]["peer"]["verdict"] = "faster"
+    body = report_page.page(report_model.build([record]), "here", "")
+    assert '<span class="slower">0.50x slower</span>' in body
 
 
 def test_failures_are_grouped_by_reason():

@@ -259,3 +259,33 @@ def test_checks_for_pytest(write) -> None:
     checks["normal-6-20-float32"].run(Inline())
     with pytest.raises(AssertionError, match="should be NaN and are not"):
         checks["special-6-20-float32"].run(Inline())
+
+
+def test_c4_bad_contracts_end_with_2_and_a_place(write, capsys) -> None:
+    for (old, new), place, said in [
+        (("def get_inputs", "def get_input"), 12, "did you mean that?"),
+        (("def get_inputs", "def _inputs"), 1, "a contract defines 'get_inputs', and this one does not"),
+        (
+            ("return [np.random.randn(m, n).astype(dtype)]", "return [m, n]"),
+            12,
+            "returns arrays (torch, numpy), not [6, 20]",
+        ),
+        (("def kernel_fn(x):", "def kernel_fn(x:"), 4, "SyntaxError"),
+        (("import numpy as np", "import numpy as np\nimport no_such_package"), 3, "No module named 'no_such_package'"),
+        ((GOOD, ""), 1, "a contract defines 'kernel_fn', and this one does not"),
+    ]:
+        assert main(["verify", write(GOOD, (old, new)), "--quick"]) == 2
+        shown = capsys.readouterr()
+        assert f"kernel.py:{place}: " in shown.err
+        assert said in shown.err
+        assert "Traceback" not in shown.err + shown.out
+
+
+def test_on_a_cluster(write, monkeypatch) -> None:
+    asked = []
+    monkeypatch.undo()
+    monkeypatch.setattr("kiln.workbench.ray_runner.Ray", lambda *words, **more: asked.append((words, more)) or Inline())
+    path = write(GOOD)
+    assert main(["verify", path, "--quick", "--quiet", "--ray=auto", "--target=cpu"]) == 0
+    assert asked[0][0] == ("auto",)
+    assert asked[0][1]["project"] == Path(path).parent

@@ -32,6 +32,7 @@ _INTERNAL_ROOMS = tuple(
         "cute",
         "dialects",
         "hardware",
+        "jax",
         "measure",
         "pipeline",
         "utils",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import logging
@@ -16,7 +17,6 @@ from ..base_dsl.target import target_key
 from ..base_dsl.typing import Boolean, Constexpr, Int32
 from ..measure.timing import CantImplementError, JitArguments, benchmark, get_workspace_count
 from . import arch
-from .kernel_ranges import kernel_range as range
 from .layout.layout import size
 from .layout.tiling import zipped_divide
 from .program.dsl import DSL
@@ -48,6 +48,13 @@ def assert_(cond: Any, msg: str | None = None) -> None:
             raise AssertionError(msg or "assertion failed")
         return
     DSL.make_assert(Boolean(cond).ir_value(), msg or "assertion failed")
+
+
+def range(name: str) -> contextlib.AbstractContextManager[None]:
+    """`with range("load"):` in a kernel: in a trace (`kiln profile --prof_type trace`) a range of this name, else nothing."""
+    from .kernel_ranges import kernel_range
+
+    return kernel_range(name)
 
 
 # --- conversion of tensors -------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import os
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import driver
 from .architectures import Generation, generation_of
@@ -73,8 +73,7 @@ class Device:
         return driver.active_clusters(self.number, self.smem, size, stream)
 
 
-@dataclasses.dataclass(frozen=True)
-class Model:
+class Model(NamedTuple):
     """A row of the table of devices: what its maker says. Limits of its architecture are in `generation`."""
 
     name: str
@@ -88,7 +87,7 @@ class Model:
     """That they may have, if more."""
     memory_gb: float | None = None
     bandwidth_gbs: float | None = None
-    tflops: dict[str, float] = dataclasses.field(default_factory=dict)
+    tflops: dict[str, float] = {}
     """Peaks by type of element, dense; of integers, too."""
     also: tuple[str, ...] = ()
     """Other names by which drivers know it."""
@@ -145,7 +144,7 @@ def models(project: str | None = None) -> dict[str, Model]:
                 rows[row["name"]] = {**rows.get(row["name"], {}), **row}
         except (ValueError, KeyError, TypeError) as reason:
             raise DeviceTableError(f"{project} is no list of objects with a name: {reason!r}") from None
-    known = [field.name for field in dataclasses.fields(Model)]
+    known = list(Model._fields)
     made: dict[str, Model] = {}
     for row in rows.values():
         for wrong in row.keys() - set(known):

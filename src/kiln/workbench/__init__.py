@@ -25,6 +25,8 @@ _PLACES = {
     "Job": ".runners",
     "Local": ".runners",
     "Inline": ".runners",
+    "Ray": ".ray_runner",
+    "Tuning": ".tuned",
     **dict.fromkeys(("Measurement", "measure"), "..measure.measurement"),
     **dict.fromkeys(("Comparison", "compare"), "..measure.comparison"),
 }

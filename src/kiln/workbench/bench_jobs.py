@@ -102,7 +102,7 @@ def _case(where: str) -> Case:
 def candidate(case: Case, what: str, problem: Mapping[str, Any], config: Any) -> Callable[..., Any]:
     """A function of the inputs."""
     if what == KERNEL:
-        return functools.partial(case.kernel, config=config, problem=problem)
+        return case.bound(config, problem)
     if what == "reference":
         return functools.partial(case.reference, problem=problem)
     if what == "torch.compile":

@@ -6,6 +6,7 @@ A Case is a contract module (contracts.py) or a `KernelPlan`. A Problem is a dic
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import importlib
 import inspect
@@ -67,6 +68,7 @@ class Case:
         self, name: str, where: str, file: str | None, names: Mapping[str, Any], of_plan: bool = False
     ) -> None:
         self.name, self.where, self.file = name, where, file
+        self._listings: dict[str, list[tuple[dict[str, Any], Any]]] = {}
         self._names, self._of_plan = names, of_plan
         self.sources = closure.source_files(Path(file)) if file else {}
         self.arch: str | None = names.get("arch")
@@ -164,11 +166,14 @@ class Case:
 
     def kernel(self, *inputs: Any, config: Any = None, problem: Mapping[str, Any] | None = None) -> Any:
         """Run the kernel, with a config if one is given; whatever it raises comes out."""
-        function = self._names["kernel_fn"]
+        return self.bound(config, problem)(*inputs)
+
+    def bound(self, config: Any = None, problem: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+        """The kernel as a function of the inputs, for calls that are timed: the config is looked up now."""
         more = self._with_problem(problem)
         if config is not None or self._needs_config:
             more["config"] = self._config_value(config, problem)
-        return function(*inputs, **more)
+        return functools.partial(self._names["kernel_fn"], **more)
 
     def reference(self, *inputs: Any, problem: Mapping[str, Any] | None = None) -> Any:
         """What the kernel should give; whatever goes wrong is an error of the contract."""
@@ -195,6 +200,16 @@ class Case:
 
     def configs(self, problem: Mapping[str, Any]) -> list[Choice]:
         """All configs in canonical order, each once; those that are refused carry the reasons."""
+        return [Choice(config, tuple(self._reasons(value, problem)), value) for config, value in self._listed(problem)]
+
+    def _listed(self, problem: Mapping[str, Any]) -> list[tuple[dict[str, Any], Any]]:
+        """The configs and what the contract gave for each; asked of it once for a problem."""
+        name = json.dumps(problem, sort_keys=True)
+        if name not in self._listings:
+            self._listings[name] = self._list(problem)
+        return self._listings[name]
+
+    def _list(self, problem: Mapping[str, Any]) -> list[tuple[dict[str, Any], Any]]:
         listed = self._names.get("configs")
         if callable(listed):
             listed = self._called("configs", listed, **problem)
@@ -206,12 +221,10 @@ class Case:
             raise self._bad(
                 f"`configs` is a list of dicts or Tilings, or a dict of lists, not {short(listed)}", "configs"
             )
-        found: dict[str, Choice] = {}
+        found: dict[str, tuple[dict[str, Any], Any]] = {}
         for value in listed or ():
             config = self._as_dict(value)
-            name = json.dumps(config, sort_keys=True)
-            if name not in found:
-                found[name] = Choice(config, tuple(self._reasons(value, problem)), value)
+            found.setdefault(json.dumps(config, sort_keys=True), (config, value))
         return list(found.values())
 
     def reasons(self, config: Mapping[str, Any], problem: Mapping[str, Any]) -> list[str]:
@@ -241,15 +254,16 @@ class Case:
 
     def _config_value(self, config: Any, problem: Mapping[str, Any] | None) -> Any:
         """What the kernel is given for a config: the contract's own object."""
-        choices = self.configs(problem if problem is not None else self.problems[0]) if self.has_configs else []
+        problem = problem if problem is not None else self.problems[0]
+        choices = self._listed(problem) if self.has_configs else []
         if config is None:
-            return next((each.value for each in choices if each.valid), None)
+            return next((value for _, value in choices if not self._reasons(value, problem)), None)
         if not isinstance(config, Mapping):
             return config
-        for each in choices:
-            if each.config == config:
-                return each.value
-        kind = type(choices[0].value) if choices else dict
+        for known, value in choices:
+            if known == config:
+                return value
+        kind = type(choices[0][1]) if choices else dict
         return kind(**config) if is_dataclass(kind) else dict(config)
 
     def _as_dict(self, value: Any) -> dict[str, Any]:

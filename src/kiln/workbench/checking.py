@@ -140,7 +140,8 @@ def _raised(error: Exception, may_refuse: bool) -> dict[str, Any]:
     text = str(error) if isinstance(error, DSLBaseError) else f"{name}: {error}".rstrip(": ")
     if may_refuse and isinstance(error, REFUSALS) and not isinstance(error, FAULTS):
         return {"status": "refused", "message": text}
-    return {"status": "error", "message": f"kernel_fn raised {text}", "raised": found}
+    status = "timeout" if isinstance(error, TimeoutError) else "error"
+    return {"status": status, "message": f"kernel_fn raised {text}", "raised": found}
 
 
 def _cheat(name: str, seen: str) -> dict[str, Any]:

@@ -47,6 +47,10 @@ class EXIT:
     INTERRUPTED = 130
 
 
+class NotHere(Exception):
+    """Something is not possible on this machine: exit status 3."""
+
+
 _ENVIRONMENT = {"target": "KILN_TARGET", "arch": "CUTE_DSL_ARCH"}
 
 
@@ -332,6 +336,9 @@ def report_errors(main: Callable[[Sequence[str]], int]) -> Callable[[Sequence[st
         except ContractError as error:
             print(error, file=sys.stderr)
             return EXIT.BAD_USE
+        except NotHere as error:
+            print(error, file=sys.stderr)
+            return EXIT.NOT_HERE
         except InfrastructureLost as error:
             print(f"{error}\nWhat was done is in the journal; the same command goes on.", file=sys.stderr)
             return EXIT.LOST

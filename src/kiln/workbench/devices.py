@@ -7,7 +7,6 @@ machine reaches is measured by `kiln devices measure` and kept in the cache fold
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import sys
 import time
@@ -89,7 +88,7 @@ def in_words(reached: Mapping[str, Any]) -> str:
 
 def _as_json(model: Model) -> dict[str, Any]:
     limits = model.generation
-    return dataclasses.asdict(model) | {
+    return model._asdict() | {
         "registers": limits.registers,
         "smem_per_multiprocessor": limits.smem,
         "smem_per_block": limits.smem_per_block,

@@ -50,20 +50,25 @@ class DistantCase(cases.Case):
     def configs(self, problem: Mapping[str, Any]) -> list[cases.Choice]:
         """As the worker says."""
         job = Job(f"{__name__}:choices", {"where": self.where, "problem": dict(problem)}, **self._options)
-        return [cases.Choice(config, tuple(reasons), config) for config, reasons in _result(self._runner, job)]
+        return [cases.Choice(config, tuple(reasons), config) for config, reasons in result_of(self._runner, job)]
+
+    def reasons(self, config: Mapping[str, Any], problem: Mapping[str, Any]) -> list[str]:
+        """As the worker says; nothing speaks against what is not listed."""
+        return next((list(each.reasons) for each in self.configs(problem) if each.config == config), [])
 
     def _elsewhere(self, *_: Any, **__: Any) -> Any:
         raise TypeError(f"{self.name} is not loaded in this process: it runs in workers (cases.load loads it)")
 
-    inputs = kernel = reference = oracle = flops_bytes = perf_model = _elsewhere  # pyright: ignore[reportAssignmentType]
+    inputs = kernel = bound = reference = oracle = flops_bytes = perf_model = _elsewhere  # pyright: ignore[reportAssignmentType]
 
 
 def load(where: str, runner: Runner, **options: Any) -> DistantCase:
     """A Case, loaded in a worker of the runner; `options` are those of the jobs."""
-    return DistantCase(_result(runner, Job(f"{__name__}:facts", {"where": where}, **options)), runner, options)
+    return DistantCase(result_of(runner, Job(f"{__name__}:facts", {"where": where}, **options)), runner, options)
 
 
-def _result(runner: Runner, job: Job) -> Any:
+def result_of(runner: Runner, job: Job) -> Any:
+    """What one job gives that has to succeed; ContractError if it does not."""
     [outcome] = runner.run([job])
     raise_bad_contract(outcome)
     if outcome.status != "ok":

@@ -7,6 +7,7 @@ sanitizer has to say.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import json
@@ -77,9 +78,9 @@ class Kept:
 
 
 class _Keeper(Watcher):
-    def __init__(self, live: bool) -> None:
+    def __init__(self, sass: bool) -> None:
         self.compiled: list[Compiled] = []
-        self._live = live
+        self._sass = sass
         self._states: list[tuple[Compilation, str, str]] = []
 
     def state(self, compilation: Compilation, name: str) -> None:
@@ -97,9 +98,10 @@ class _Keeper(Watcher):
         made = executable.artifacts
         cubin = made.get("cubin")
         sass, live = "", ""
-        if cubin and toolchain.find("nvdisasm"):
-            sass = made["sass"]
-            live = live_registers(cubin) if self._live else ""
+        if cubin and self._sass and toolchain.find("nvdisasm"):
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:  # two runs of nvdisasm at a time
+                counting = pool.submit(live_registers, cubin)
+                sass, live = made["sass"], counting.result()
         infos = executable.code.kernels
         kernels = [
             {
@@ -128,9 +130,9 @@ def live_registers(cubin: bytes) -> str:
 
 
 @contextlib.contextmanager
-def keeping(live: bool = True) -> Iterator[Kept]:
+def keeping(sass: bool = True) -> Iterator[Kept]:
     """While open, calls compile for the NVIDIA target and launch nothing, and what is compiled is kept; all of it is there at the end."""
-    keeper = _Keeper(live)
+    keeper = _Keeper(sass)
     tool = toolchain.find("ptxas")
     kept = Kept(keeper.compiled, [], ptxas=(tool.version() or "") if tool else "")
     watchers.append(keeper)
@@ -146,12 +148,12 @@ def keeping(live: bool = True) -> Iterator[Kept]:
 # --- the process -----------------------------------------------------------------------------------------------------
 
 
-def keep(subject: Subject, arch: str = "", live: bool = True, timeout: float = 600.0) -> Kept:
+def keep(subject: Subject, arch: str = "", sass: bool = True, timeout: float = 600.0) -> Kept:
     """Run a subject in a process of its own, which compiles for an architecture and launches nothing."""
     variables = {"KILN_TARGET": "nvidia", "CUTE_DSL_LINEINFO": "1"} | ({"CUTE_DSL_ARCH": arch} if arch else {})
     with tempfile.TemporaryDirectory(prefix="kiln-") as folder:
         out = Path(folder) / "kept.json"
-        asked = json.dumps({**dataclasses.asdict(subject), "out": str(out), "live": live})
+        asked = json.dumps({**dataclasses.asdict(subject), "out": str(out), "sass": sass})
         try:
             done = _python(["-m", __spec__.name, asked], variables, timeout)
         except subprocess.TimeoutExpired:
@@ -172,7 +174,7 @@ def observe(subject: Subject, timeout: float = 120.0) -> dict[str, Any]:
             "KILN_BANK_CONFLICTS_REPORT": str(banks),
             "KILN_SANITIZE_REPORT": str(findings),
         }
-        asked = json.dumps({**dataclasses.asdict(subject), "out": "", "live": False})
+        asked = json.dumps({**dataclasses.asdict(subject), "out": "", "sass": False})
         try:
             done = _python(["-m", __spec__.name, asked], variables, timeout)
         except subprocess.TimeoutExpired:
@@ -237,12 +239,12 @@ def _config(case: Any, problem: Any, text: str) -> Any:
 def main(argv: Sequence[str]) -> None:
     """The process's own part."""
     asked = json.loads(argv[0])
-    out, live = asked.pop("out"), asked.pop("live")
+    out, sass = asked.pop("out"), asked.pop("sass")
     subject = Subject(**asked)
     if not out:
         _run(subject)
         return
-    with keeping(live) as kept:
+    with keeping(sass) as kept:
         try:
             kept.config = _run(subject)
         except SystemExit as end:

@@ -349,7 +349,7 @@ def _command_line(kind: type[KernelPlan], argv: Sequence[str], problem: dict[str
     }
     words = [where, *(word for name, value in chosen.items() for word in ("--set", f"{name}={value}"))]
     if args.check:
-        status = _verb("verify")(words)
+        status = _verb("verify")([*words, "--quick"])
         if status not in (0, 3):
             return status
     if args.prof_type == "disabled":

@@ -192,7 +192,16 @@ def compared(first: Profile, second: Profile) -> list[RenderableType]:
 def shown(value: Value) -> str:
     """A number with as many digits as matter."""
     if isinstance(value, float):
-        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}"
+        size = abs(value)
+        return (
+            f"{value:.0f}"
+            if size >= 1000
+            else f"{value:.1f}"
+            if size >= 100
+            else f"{value:.2f}"
+            if size >= 1 or not size
+            else f"{value:.3g}"
+        )
     return str(value)
 
 

@@ -15,14 +15,12 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from . import closure
 from .contracts import ContractError
 from .environment import environment
 from .runners import InfrastructureLost, Job, Local, Outcome, Runner
-
-if TYPE_CHECKING:
-    from .cases import Case
 
 EXCLUDED = (".kiln", ".git", ".venv", "venv", "__pycache__", "*.pyc", ".pytest_cache", ".ruff_cache", "node_modules")
 """What of a project is not sent, besides what its `.gitignore` names."""
@@ -60,7 +58,7 @@ class _Flight:
 class Ray(Runner):
     """Jobs on a cluster: `auto` (of this machine's environment), `ray://host:10001`, an address, or `local`: one for this run alone.
 
-    The folder of `case` is sent to the nodes; Kiln is installed there, or sent as well (`ship_kiln`). Nodes that have another version
+    The folder `project` (see `project_of`) is sent to the nodes; Kiln is installed there, or sent as well (`ship_kiln`). Nodes that have another version
     are named in `left_out` and get no jobs.
     """
 
@@ -69,11 +67,10 @@ class Ray(Runner):
         address: str = "auto",
         timeout: float = 60.0,
         memory: int | None = None,
-        case: Case | None = None,
+        project: Path | None = None,
         ship_kiln: bool = False,
     ) -> None:
-        self.timeout, self.memory = timeout, memory
-        self.project = None if case is None else project_of(case)
+        self.timeout, self.memory, self.project = timeout, memory, project
         self._ray = _import_ray()
         self._own = not self._ray.is_initialized()
         self._connect(address, ship_kiln)
@@ -353,19 +350,23 @@ def perform_on_node(work: str, on_gpu: bool) -> str:
 # --- what is sent ----------------------------------------------------------------------------------------------------
 
 
-def project_of(case: Case) -> Path | None:
-    """The folder that is sent to other machines: the Case's own, or that of its package. Refuses what cannot be sent whole."""
-    if case.file is None:
+def project_of(file: Path) -> Path | None:
+    """The folder that is sent to other machines for a contract: its own, or that of its package; None for one of Kiln's own.
+
+    Refuses what cannot be sent whole.
+    """
+    sources = closure.source_files(file)
+    if not any(map(closure.is_project, sources)):
         return None
-    folder = Path(case.file).resolve().parent
+    folder = file.resolve().parent
     while (folder / "__init__.py").exists():
         folder = folder.parent
-    for file in case.sources:
-        if folder not in file.parents:
+    for other in sources:
+        if folder not in other.parents:
             raise ContractError(
-                f"{case.name} imports {file}, which is outside of {folder}: other machines get that folder and nothing else; "
+                f"it imports {other}, which is outside of {folder}: other machines get that folder and nothing else; "
                 "move the file into it, or install it there",
-                case.file,
+                file,
             )
     sizes = _sizes(folder)
     total = sum(sizes.values())

@@ -42,8 +42,9 @@ def build(records: list[Record], torn: int = 0) -> dict[str, Any]:
 
 def _case(name: str, records: list[Record]) -> dict[str, Any]:
     last = list({record.key: record for record in records}.values())
-    results = [_result(record) for record in last if record.kind == "bench"]
-    verified = collections.Counter(record.status == "ok" for record in last if record.kind == "verify")
+    # of other sources and versions the last counts
+    results = [_result(record) for record in _newest(records, "bench")]
+    verified = collections.Counter(record.status == "ok" for record in _newest(records, "verify"))
     tuning = _tuning([record for record in records if record.kind == "tune"])
     return {
         "name": name,
@@ -55,6 +56,16 @@ def _case(name: str, records: list[Record]) -> dict[str, Any]:
         "tuning": tuning,
         "failures": _failures(last),
     }
+
+
+def _newest(records: list[Record], kind: str) -> list[Record]:
+    """The last record of each problem, config, GPU and way of measuring."""
+    found: dict[str, Record] = {}
+    for record in records:
+        if record.kind == kind and (kind != "verify" or "checks" in record.more):
+            asked = [record.problem, record.config, record.env.get("gpu"), record.protocol]
+            found[json.dumps(asked, sort_keys=True)] = record
+    return list(found.values())
 
 
 def words(value: Any) -> str:

@@ -84,7 +84,8 @@ def _case(case: dict[str, Any], figures: dict[str, Any], number: int) -> str:
     for n, tuning in enumerate(case["tuning"]):
         title = words(tuning["problem"])
         picture(f"tuning-{n}", "Tuning", history(tuning), f"{title}: each config in the order it was tried")
-        if sum(1 for row in tuning["rows"] if row["predicted"] and row["us"] and row["status"] == "ok") >= 3:
+        known = [row for row in tuning["rows"] if row["predicted"] and row["us"] and row["status"] == "ok"]
+        if tuning["gpu"] and len(known) >= 3:  # predictions are of a GPU
             picture(f"predicted-{n}", "Predicted and measured", predictions(tuning), title)
     if pictures:
         parts.append(f'<div class="pictures">{"".join(pictures)}</div>')
@@ -96,7 +97,7 @@ def _cards(case: dict[str, Any]) -> str:
     made: list[str] = []
     good, bad = case["verified"]
     if good or bad:
-        made.append(_card("verified", f"{good} of {good + bad}" if bad else f"all {good}", "problems and configs", "bad" if bad else "good"))  # fmt: skip
+        made.append(_card("verified", f"{bad} failed" if bad else "right", f"{good} passed" if bad else "all that was checked last", "bad" if bad else "good"))  # fmt: skip
     timed = [one for one in case["results"] if one["us"]]
     if timed:
         parts = [one["roofline"] for one in timed if one["roofline"]]
@@ -133,12 +134,17 @@ def _results(case: dict[str, Any]) -> str:
             found = one["against"].get(name) or {}
             verdict = found.get("verdict")
             ratio = found.get("ratio")
-            beside.append(f'<span class="{_e(verdict)}">{ratio[1]:.2f}x {_e(verdict)}</span>' if ratio else "")
+            ours = {"faster": "slower", "slower": "faster"}.get(str(verdict), str(verdict))  # what is said of the other
+            beside.append(f'<span class="{_e(ours)}">{ratio[1]:.2f}x {_e(ours)}</span>' if ratio else "")
         flags = " ".join(f'<abbr title="see Flags">{_e(flag)}</abbr>' for flag in one["flags"])
         part_ = f"{100 * one['roofline']:.0f} %" if one["roofline"] else ""
         clock = f"{one['clock']:.0f} MHz" if one["clock"] else ""
         rows.append([_e(words(one["problem"])), _e(words(one["config"])), _status(one["status"]), _interval(one["us"]), _number(one["tflops"]), _number(one["tbs"]), part_, *beside, clock, flags])  # fmt: skip
-    return _table(head, rows, "Results", 3)
+    used = [
+        n for n in range(len(head)) if n == 0 or any(row[n] for row in rows)
+    ]  # without columns that nothing is known of
+    left = sum(1 for n in used if n < 3)
+    return _table([head[n] for n in used], [[row[n] for n in used] for row in rows], "Results", left)
 
 
 def _tuned(tuning: dict[str, Any]) -> str:
@@ -178,9 +184,7 @@ def _environments(model: dict[str, Any]) -> str:
 
 def _legend(title: str, found: list[list[Any]]) -> str:
     rows = [[_status(name) if title == "Statuses" else f"<code>{_e(name)}</code>", _e(meaning), str(count or "")] for name, count, meaning in found]  # fmt: skip
-    return (
-        f"<h2>{title}</h2>{_table([title[:-2] if title == 'Statuses' else 'flag', 'meaning', 'records'], rows, '', 2)}"
-    )
+    return f"<h2>{title}</h2>{_table([title[:-2].lower() if title == 'Statuses' else 'flag', 'meaning', 'records'], rows, '', 2)}"
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------
@@ -286,7 +290,8 @@ def history(tuning: dict[str, Any]) -> dict[str, Any]:
             "hovertemplate": "%{text}<extra>" + status + "</extra>", "showlegend": False,
         })  # fmt: skip
     split = min(0.5, 0.07 * len(others) + 0.05) if others and timed else (1.0 if others else 0.0)
-    layout: dict[str, Any] = {"xaxis": _axis("config, in the order tried", anchor="y2" if others else "y")}
+    ticks: dict[str, Any] = {"dtick": 1} if len(rows) <= 16 else {}
+    layout: dict[str, Any] = {"xaxis": _axis("config, in the order tried", anchor="y2" if others else "y", **ticks)}
     if timed:
         layout["yaxis"] = _axis("us", True, domain=[min(split + 0.04, 0.96) if others else 0, 1])
     if others:

@@ -14,6 +14,7 @@ CLASSES = {
     "tensor": "matrix products",
     "fp": "arithmetic of floating-point numbers and conversions",
     "int": "arithmetic of integers, bits, predicates, moves between registers",
+    "lanes": "exchange between the threads of a warp",
     "global": "loads, stores and atomics of global memory by threads",
     "shared": "loads, stores and atomics of shared memory",
     "local": "local memory: spills, and arrays indexed by what is not known",
@@ -35,9 +36,10 @@ _PREFIXES = (
     ("tmem", r"LDTM|STTM|UTCCP|UTCSHIFT|UTCATOMSWS|LDT\b|STT\b"),
     ("global", r"LDG|STG|RED|ATOMG|ATOM\b|LD\b|ST\b|SULD|SUST|TEX|TLD"),
     ("shared", r"LDS|STS|ATOMS|STAS"),
+    ("lanes", r"SHFL|VOTE\b|MATCH|REDUX|MOVM"),
     ("control", r"BRA|BRX|BRXU|JMP|JMX|CALL|RET|EXIT|BSSY|BSYNC|BREAK|BMOV|YIELD|KILL|NOP|BPT|RPCMOV|USETMAXREG|ELECT"),
     ("constant", r"LDC|ULDC|LDCU"),
-    ("uniform", r"U(?!SETMAXREG)|R2UR|S2UR|VOTEU|CREDUX|REDUX"),
+    ("uniform", r"U(?!SETMAXREG)|R2UR|S2UR|VOTEU|CREDUX"),
     ("fp", r"F|H|D(?=ADD|FMA|MUL|SETP|MNMX)|MUFU|I2F|RRO"),
 )  # fmt: skip
 _CLASSES = tuple((name, re.compile(pattern)) for name, pattern in _PREFIXES)

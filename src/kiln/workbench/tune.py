@@ -11,15 +11,17 @@ import contextlib
 import os
 import re
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .. import tunings
-from . import choosing, command, tuned, tuning
-from .cases import Case, ContractError
+from . import choosing, command, contracts, distant, tuned, tuning
+from .cases import Case
 from .command import EXIT
-from .ray_runner import MissingRay, Ray
+from .contracts import ContractError
+from .ray_runner import MissingRay, Ray, project_of
 from .records import STATUSES, Record
 from .runners import Runner
 from .searching import MissingOptuna
@@ -68,38 +70,43 @@ def _silent(stage: str, done: int, total: int) -> None:
 def main(argv: Sequence[str]) -> int:
     """The verb."""
     args = command.parse(_parser(), argv)
-    case = command.open_case(args)
-    problems = command.problems(args, case)
     if args.replay:
-        return _tell(args, tuned.replay(case, args.together), timed=True)
-    if not case.has_configs and not args.config:
-        raise ContractError("there is nothing to tune: the contract has no `configs`", case.file)
+        return _tell(args, tuned.replay(command.open_case(args), args.together), timed=True)
     target = args.target or os.environ.get("KILN_TARGET")
     settings = Settings(
         args.top, args.search, args.budget, args.timeout, args.fresh, args.together, args.seed,
         "cpu" if target == "cpu" else None, args.arch,
     )  # fmt: skip
-    here = command.on_gpu()
+    try:
+        with contextlib.ExitStack() as ends:
+            report = ends.enter_context(_Progress(args.quiet))
+            runners = _runners(args, settings)
+            for one in dict.fromkeys(runners):
+                ends.enter_context(one)
+            return _run(args, settings, runners, report)
+    except (MissingOptuna, MissingRay) as missing:
+        print(missing, file=sys.stderr)
+        return EXIT.NOT_HERE
+
+
+def _run(args: argparse.Namespace, settings: Settings, runners: tuple[Runner, Runner], report: Any) -> int:
+    here = settings.target != "cpu" and (command.on_gpu() if not args.ray else bool(_models(runners[1])))
+    options = {"needs_gpu": here, "timeout": settings.timeout, "env": tuning.job_env(here)}
+    case = command.open_case(args, load=lambda where: distant.load(where, runners[1], **options))
+    problems = command.problems(args, case)
+    if not case.has_configs and not args.config:
+        raise ContractError("there is nothing to tune: the contract has no `configs`", case.file)
     if here and not args.ray and (why := command.refused(case)):
         print(f"skipped: {why}", file=sys.stderr)
         return EXIT.NOT_HERE
     if args.config and args.config != "tuned":
         settings.only = [command.config(args, case, problems[0]) or {}]
-    with contextlib.ExitStack() as ends:
-        report = ends.enter_context(_Progress(args.quiet))
-        try:
-            runners = _runners(args, settings, case)
-            for one in dict.fromkeys(runners):
-                ends.enter_context(one)
-            if args.check:
-                return _check(args, case, problems, settings, runners, report)
-            return max(
-                _tell(args, Tuner(case, settings, *pair, report=report).tune(problems), here or target == "cpu")
-                for pair in _by_model(runners, settings)
-            )
-        except (MissingOptuna, MissingRay) as missing:
-            print(missing, file=sys.stderr)
-            return EXIT.NOT_HERE
+    if args.check:
+        return _check(args, case, problems, settings, runners, report)
+    return max(
+        _tell(args, Tuner(case, settings, *runners, report=report).tune(problems), here or settings.target == "cpu")
+        for _ in _models_in_turn(runners[0], settings)
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -145,24 +152,27 @@ def _list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _runners(args: argparse.Namespace, settings: Settings, case: Case) -> tuple[Runner, Runner]:
+def _runners(args: argparse.Namespace, settings: Settings) -> tuple[Runner, Runner]:
     if not args.ray:
         return tuning.local_runners(settings, args.jobs, args.gpus, args.memory)
-    one = Ray(args.ray, timeout=settings.timeout, memory=args.memory, case=case, ship_kiln=args.ship_kiln)
+    project = project_of(contracts.path_of(args.case))
+    one = Ray(args.ray, timeout=settings.timeout, memory=args.memory, project=project, ship_kiln=args.ship_kiln)
     for why in one.left_out:
         print(f"left out: {why}", file=sys.stderr)
     return one, one
 
 
-def _by_model(runners: tuple[Runner, Runner], settings: Settings) -> Iterator[tuple[Runner, Runner]]:
-    """The runners, once for every GPU model of a cluster: each has a tuning of its own."""
-    cluster = runners[0]
-    if not isinstance(cluster, Ray) or settings.target == "cpu":
-        yield runners
-        return
-    for model in cluster.models or [None]:
-        cluster.model = model
-        yield runners
+def _models(runner: Runner) -> list[str]:
+    return runner.models if isinstance(runner, Ray) else []
+
+
+def _models_in_turn(runner: Runner, settings: Settings) -> Iterator[str | None]:
+    """Every GPU model of a cluster, each of which has a tuning of its own; None elsewhere."""
+    found = [] if settings.target == "cpu" else _models(runner)
+    for model in found or [None]:
+        if isinstance(runner, Ray):
+            runner.model = model
+        yield model
 
 
 class _Progress(contextlib.AbstractContextManager["_Progress"]):
@@ -215,7 +225,7 @@ def _near(path: Any) -> str:
 
 def text(found: Tuning) -> str:
     """What came out, for people."""
-    return "\n".join(line for name in found.records for line in _of_problem(found, name))
+    return "\n".join([*(line for name in found.records for line in _of_problem(found, name)), *found.notes])
 
 
 def _of_problem(found: Tuning, name: str) -> list[str]:
@@ -270,7 +280,7 @@ def _reasons(records: Sequence[Record]) -> list[str]:
         place = (
             f" ({os.path.basename(error['file'])}:{error['line']})" if error.get("file") and error.get("line") else ""
         )
-        lines.append(f"  {len(of)} {status}: {reason}{place}")
+        lines.append(f"  {len(of)} {status}: {textwrap.shorten(reason, 160, placeholder=' ...')}{place}")
         if status != "invalid":
             lines.append(f"      {of[0].again}")
     return lines

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kiln import DSLBaseError, cute, mlir, testing  # noqa: F401  (the compiler: loaded before the time of the first job begins)
+from kiln.hardware import current
 from kiln.measure import comparison, measurement
 from kiln.measure.statistics import Stopping
 
 from . import checking, ranking
-from .cases import Case, load
+from .cases import Case
 from .worker import described
 
 _PILOT = measurement.Effort(Stopping(0.2, 3, 0.0, 0.1), warmup=0.0)
@@ -25,12 +26,9 @@ TOO_SLOW = 2.0
 """Configs that take so many times as long as the best are not measured any better."""
 
 
-@functools.lru_cache(maxsize=1)
 def _case(where: str) -> Case:
-    """A worker has one Case, for many jobs."""
-    case = load(where)
-    checking.use(case)
-    return case
+    """A worker loads a Case once, for many jobs."""
+    return checking.opened(where)[0]
 
 
 @contextlib.contextmanager
@@ -42,6 +40,22 @@ def _watched(seconds: float) -> Iterator[None]:
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def describe(where: str, problem: Mapping[str, Any]) -> dict[str, Any]:
+    """The configs of a problem with what speaks against each and the times that the contract predicts; its flops and bytes."""
+    case, device = _case(where), current.device()
+    return {
+        "choices": [
+            {
+                "config": choice.config,
+                "reasons": list(choice.reasons),
+                "predicted_us": case.perf_model(choice.config, problem, device) if choice.valid else None,
+            }
+            for choice in case.configs(problem)
+        ],
+        "flops_bytes": case.flops_bytes(problem),
+    }
 
 
 def compile_config(
@@ -85,7 +99,7 @@ def screen(
             if found["status"] not in ("ok", "skipped"):
                 status = "invalid" if found["status"] == "refused" else found["status"]
                 return {"status": status, "message": f"{kind}: {found['message']}", "type": kind}
-        call = functools.partial(case.kernel, *case.inputs(problem, seed), config=config, problem=problem)
+        call = functools.partial(case.bound(config, problem), *case.inputs(problem, seed))
         if best_us is not None:
             pilot = measurement.measure(call, effort=_PILOT)
             if pilot.low > TOO_SLOW * best_us:
@@ -113,9 +127,11 @@ def compare(
         case = _case(where)
         inputs = case.inputs(problem, seed)
         calls = {
-            str(number): functools.partial(case.kernel, *inputs, config=config, problem=problem)
+            str(number): functools.partial(case.bound(config, problem), *inputs)
             for number, config in enumerate(configs)
         }
+        for call in calls.values():
+            call()  # compiles, or loads: none of the others' time
         found = comparison.compare(calls, seed=seed, effort=_FINAL)
         measured = list(found.measurements.values())
         return {

@@ -30,6 +30,8 @@ class Tuning:
     """Jobs that were run, not answered from the journal."""
     stopped: bool = False
     """Whether the budget ended it."""
+    notes: list[str] = field(default_factory=list)
+    """What went wrong without being a config's fault."""
 
     @property
     def best(self) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..tunings import canonical
-from . import choosing, command, ranking, tuned
+from . import choosing, command, distant, ranking, tuned
 from .cases import Case, Choice, arch_fits, key_of
 from .claims import Claims
 from .environment import environment
@@ -61,10 +61,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class _Config:
-    """A config in the running for a problem."""
+    """A config in the running for a problem; `predicted_us` is what the contract says."""
 
     place: int
     choice: Choice
+    predicted_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,7 @@ class Tuner:
 
     def states(self, problem: Mapping[str, Any]) -> dict[int, Record]:
         """List, compile, rank and screen: the last Record of every config for a problem, by its place in the list."""
-        choices = [Choice(dict(config)) for config in self.settings.only] or self.case.configs(problem)
-        configs = [_Config(place, choice) for place, choice in enumerate(choices)]
+        configs = self._described(problem)
         states: dict[int, Record] = {}
         for config in configs:
             if not config.choice.valid:
@@ -137,7 +137,7 @@ class Tuner:
         if self.settings.search == "tpe":
             self._by_search(problem, valid, states)
             return states
-        promising, predicted = self._promising(problem, valid)
+        promising = self._promising(valid)
         order = self._rank(problem, promising, states)
         if not self.times:
             return states
@@ -145,25 +145,31 @@ class Tuner:
         for config in valid:
             if config not in measured and (config not in promising or config in order):
                 before = states.get(config.place)
-                us = before.more.get("predicted_us") if before else predicted[config.place]
+                us = before.more.get("predicted_us") if before else config.predicted_us
                 states[config.place] = self._pruned(problem, config, us)
         self._screen(problem, measured, states)
         return states
 
-    def _promising(
-        self, problem: Mapping[str, Any], valid: Sequence[_Config]
-    ) -> tuple[Sequence[_Config], dict[int, float]]:
+    def _described(self, problem: Mapping[str, Any]) -> list[_Config]:
+        """What a worker says of the problem and its configs: the contract runs there alone."""
+        given = {"where": self.case.where, "problem": dict(problem)}
+        job = Job(f"{JOBS}:describe", given, self.on_gpu, self.settings.timeout, env=self._job_env())
+        said = distant.result_of(self.timing, job)
+        self._least = self._least_us(problem, said["flops_bytes"])
+        if self.settings.only:
+            return [_Config(place, Choice(dict(config))) for place, config in enumerate(self.settings.only)]
+        return [
+            _Config(place, Choice(one["config"], tuple(one["reasons"])), one["predicted_us"])
+            for place, one in enumerate(said["choices"])
+        ]
+
+    def _promising(self, valid: Sequence[_Config]) -> Sequence[_Config]:
         """The configs to compile: all, unless the Case predicts times itself, and there are many more than will be measured."""
         most = 2 * self.settings.top
-        said = {
-            config.place: self.case.perf_model(config.choice.config, problem, self.device)
-            for config in valid[: None if len(valid) > most else 0]
-        }
-        times = {place: us for place, us in said.items() if us is not None}
-        if not times or len(times) < len(valid):
-            return valid, times
-        best = sorted(times, key=lambda place: (times[place], place))[:most]
-        return [config for config in valid if config.place in best], times
+        if len(valid) <= most or any(config.predicted_us is None for config in valid):
+            return valid
+        best = sorted(valid, key=lambda config: (config.predicted_us or 0.0, config.place))[:most]
+        return sorted(best, key=lambda config: config.place)
 
     def _by_search(self, problem: Mapping[str, Any], valid: list[_Config], states: dict[int, Record]) -> None:
         from .searching import BATCH, Search
@@ -199,7 +205,7 @@ class Tuner:
             record = states.get(config.place)
             if record is None or record.status != "ranked":
                 continue
-            prediction = self._predict(problem, config, record)
+            prediction = self._predict(config, record)
             if prediction is not None and prediction.no_fit:
                 record = self._record(
                     problem, config, record.key, "no_fit", RANK, message=prediction.no_fit, kind="NoFit"
@@ -211,19 +217,18 @@ class Tuner:
             found.append((config.place, prediction))
         return [by_place[place] for place in ranking.order(found)]
 
-    def _predict(self, problem: Mapping[str, Any], config: _Config, record: Record) -> ranking.Prediction | None:
+    def _predict(self, config: _Config, record: Record) -> ranking.Prediction | None:
         launches = record.more.get("launches")
-        made = ranking.predict(launches, self.device, self._least_us(problem)) if launches else None
-        if made is not None and made.no_fit:
+        made = ranking.predict(launches, self.device, self._least) if launches else None
+        if config.predicted_us is None or (made is not None and made.no_fit):
             return made
-        said = self.case.perf_model(config.choice.config, problem, self.device)
-        return made if said is None else ranking.Prediction(said)
+        return ranking.Prediction(config.predicted_us)
 
-    def _least_us(self, problem: Mapping[str, Any]) -> float:
+    def _least_us(self, problem: Mapping[str, Any], work: Sequence[float] | None) -> float:
         """Microseconds that the device needs for a problem at its peaks; 1 where that is not known."""
-        work, model = self.case.flops_bytes(problem), self.device.model
+        model = self.device.model
         dtype = str(problem.get("dtype", "float32")).replace("float", "f")
-        return (model.least_us(*work, dtype) if work and model else None) or 1.0
+        return (model.least_us(work[0], work[1], dtype) if work and model else None) or 1.0
 
     def _screen(self, problem: Mapping[str, Any], configs: Sequence[_Config], states: dict[int, Record]) -> None:
         """Check and time configs one by one."""
@@ -266,6 +271,10 @@ class Tuner:
         job = Job(f"{JOBS}:compare", given, self.on_gpu, timeout, env=self._job_env())
         stage = _Stage("compare", self.timing, problem, self._of_target(FINAL), lambda _: job, finished)
         self._run(stage, [whole], states)
+        for record in states.values():
+            if record.status != "ok":
+                reason = str((record.error or {}).get("message", "")).partition("\n")[0]
+                self.result.notes.append(f"the comparison of the best failed: {record.status}: {reason}")
         return list(states.values())
 
     def _given(self, problem: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,8 +286,7 @@ class Tuner:
         }
 
     def _job_env(self) -> dict[str, str]:
-        # The dry runs leave code with source lines in the cache; asked for the same, nothing is compiled twice.
-        return {"CUTE_DSL_LINEINFO": "1"} if self.on_gpu else {"KILN_TARGET": "cpu"}
+        return job_env(self.on_gpu)
 
     def _of_target(self, stage: str) -> str:
         return f"{stage} {'gpu' if self.on_gpu else 'cpu'}"
@@ -421,6 +429,14 @@ class Tuner:
             "tune", key, self.case.name, dict(problem), config.choice.config, status, protocol=stage, env=env, error=error,
             again=again, more=more,
         )  # fmt: skip
+
+
+def job_env(on_gpu: bool) -> dict[str, str]:
+    """The variables of workers that time."""
+    arch = os.environ.get("CUTE_DSL_ARCH")
+    # The dry runs leave code with source lines in the cache; asked for the same, nothing is compiled twice.
+    own = {"CUTE_DSL_LINEINFO": "1"} if on_gpu else {"KILN_TARGET": "cpu"}
+    return own | ({"CUTE_DSL_ARCH": arch} if arch else {})
 
 
 def _environment(target: str | None, timing: Runner) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from .cases import Case, Problem
@@ -67,10 +69,17 @@ class Result:
             lines += _shown(self.output, self)
         if self.raised is not None and self.raised.get("traceback"):
             lines += self.raised["traceback"].rstrip().splitlines()[-12:]
-        tail = self.stderr.strip().splitlines()[-24:] if self.status in FATAL else []
+        tail = _printed(self.stderr) if self.status in FATAL else []
         lines += ["it printed:", *(f"  {line}" for line in tail)] if tail else []
         lines += [f"note: {note}" for note in self.notes]
         return "\n  ".join([*lines, f"again: {self.again}"])
+
+
+def _printed(text: str) -> list[str]:
+    """The last lines that a worker printed, of tracebacks only the user's own."""
+    others = (str(Path(__file__).parents[1]), sysconfig.get_paths()["stdlib"], "<frozen")
+    lines = [line for line in text.strip().splitlines() if not any(f'File "{each}' in line for each in others)]
+    return lines[-16:]
 
 
 def _shown(output: Mapping[str, Any], result: Result) -> list[str]:

@@ -20,7 +20,7 @@ from . import checking, command, distant
 from .cases import Case, Problem, key_of, load
 from .checking import LAYOUT_KINDS
 from .command import EXIT
-from .contracts import ContractError
+from .contracts import ContractError, path_of
 from .distant import raise_bad_contract
 from .environment import environment
 from .records import Record, journal_of
@@ -82,7 +82,8 @@ def verify(
         verdict.skipped = reason
         return verdict
     own = runner is None
-    runner = runner or Local(timeout=options.timeout)
+    # What a notebook or a program defines itself no worker can load.
+    runner = runner or (Inline() if case.where.startswith("__main__:") else Local(timeout=options.timeout))
     try:
         _run(case, _problems(case, problems), options, runner, verdict, quiet)
     finally:
@@ -151,24 +152,26 @@ def _run(
 
         for outcome in runner.run(until_fatal()):
             tag = outcome.job.tag
-            fatal += [outcome.status] if outcome.status in FATAL else []
             step(f"{tag['kind']} {tag['label']}".strip())
             if tag["kind"] == "normal" and not tag["label"]:
                 raise_bad_contract(outcome)
-            done[order[id(tag)]] = _result(case, tag, outcome, options)
+            result = done[order[id(tag)]] = _result(case, tag, outcome, options)
+            fatal += [result.status] if result.status in FATAL else []
         verdict.checks += [done[number] for number in sorted(done)]
 
 
 def _common(timeout: float) -> dict[str, Any]:
     """What the jobs have in common."""
-    return {"needs_gpu": command.on_gpu(), "timeout": timeout, "env": _environment()}
+    return {"needs_gpu": command.on_gpu(), "timeout": timeout, "env": _environment(timeout)}
 
 
-def _environment() -> dict[str, str]:
+def _environment(timeout: float) -> dict[str, str]:
     from kiln.base_dsl.target import get_target
 
     arch = os.environ.get("CUTE_DSL_ARCH")
-    return {"KILN_TARGET": get_target().name, **({"CUTE_DSL_ARCH": arch} if arch else {})}
+    # The CPU target knows where each warp of an endless kernel is, which is more than its end would say.
+    patience = os.environ.get("KILN_CPU_TIMEOUT") or f"{timeout / 2:g}"
+    return {"KILN_TARGET": get_target().name, "KILN_CPU_TIMEOUT": patience, **({"CUTE_DSL_ARCH": arch} if arch else {})}
 
 
 def _plan(case: Case, described: Mapping[str, Any], options: Options, on_gpu: bool) -> list[dict[str, Any]]:
@@ -243,6 +246,8 @@ def _result(case: Case, tag: Mapping[str, Any], outcome: Outcome, options: Optio
             setattr(made, name, found[name])
     made.again = command.again("verify", case, problem, *words, config=options.config)
     made.base = tag.get("base", problem)
+    if made.status == "device_error":
+        made.notes = [*made.notes, "with --compute-sanitizer, NVIDIA's sanitizer says which access it was"]
     return made
 
 
@@ -352,7 +357,9 @@ def main(argv: Sequence[str]) -> int:
     args = command.parse(parser, argv)
     runner = make_runner(args)
     with runner:
-        case = command.open_case(args, load=lambda where: distant.load(where, runner, **_common(args.timeout)))
+        # A cluster has its own copy of the project, so what the contract says is read here.
+        there = None if args.ray else lambda where: distant.load(where, runner, **_common(args.timeout))
+        case = command.open_case(args, load=there)
         verdicts = _verdicts(args, case, runner)
     out = command.console(args)
     for verdict in verdicts:
@@ -387,8 +394,16 @@ def _verdicts(args: argparse.Namespace, case: Case, runner: Runner) -> list[Verd
 
 
 def make_runner(args: argparse.Namespace) -> Runner:
-    """Where checks run: in workers of this machine."""
-    return Local(timeout=args.timeout)
+    """Where checks run: in workers of this machine, or of a cluster."""
+    if not args.ray:
+        return Local(timeout=args.timeout)
+    from . import ray_runner
+
+    project = ray_runner.project_of(path_of(args.case))
+    try:
+        return ray_runner.Ray(args.ray, timeout=args.timeout, project=project)
+    except ray_runner.MissingRay as missing:
+        raise command.NotHere(str(missing)) from None
 
 
 def _compute_sanitizer(args: argparse.Namespace, out: Any) -> int:
@@ -422,5 +437,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     group.add_argument("--also", choices=("cpu",), help="on a GPU: check on the CPU target, too, with its sanitizer")
     group.add_argument("--compute-sanitizer", action="store_true", help="on a GPU: run once under NVIDIA's sanitizer")
+    group.add_argument("--ray", metavar="ADDRESS", help="work on a Ray cluster: auto, ray://host:10001, local")
     group.add_argument("--timeout", type=float, default=TIMEOUT, metavar="S", help="seconds for one check")
     return parser

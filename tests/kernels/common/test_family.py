@@ -155,3 +155,23 @@ def test_plans_with_other_fields():
             raise kiln.DSLUserCodeTypeError("odd")
 
     assert list(varied(Sevens(1), check, times=(1, 2, 3, 4))) == [Sevens(1), Sevens(2), Sevens(4)]
+
+
+def test_calls_are_explained():
+    """What is taken, what else there is, and who cannot; nothing is computed."""
+    a, out = np.zeros((256, 256), np.float16), np.full((256, 256), 3, np.float16)
+    found = kernels.explain(kernels.gemm, a, a.T, out=out)
+    assert (out == 3).all()
+    assert found.plan == found.choices[0].plan
+    assert found.choices[0].cost <= min(choice.cost for choice in found.choices[1:])
+    text = str(found)
+    assert "expected to take" in text
+    assert "SimtProducts cannot: it multiplies Float32" in text
+    given = kernels.explain(kernels.gemm, a, a.T, plan=kernels.HopperTiling((128, 64, 64), (1, 1), 4))
+    assert given.plan == kernels.HopperTiling((128, 64, 64), (1, 1), 4)
+    assert "(bound)" in str(given)
+    assert kernels.explain(kernels.softmax, a).choices
+    with pytest.raises(TypeError, match="no function of the library"):
+        kernels.explain(np.dot, a, a)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="nothing to compute"):
+        kernels.explain(kernels.gemm, a[:0], a)

@@ -316,7 +316,7 @@ REFUSED = [
         ),
         "shared memory",
     ),
-    (lambda: kernels.gemm(np.zeros((4, 4), np.float32), np.zeros((4, 4), np.float32), precision="fast"), "precision"),
+    (lambda: kernels.gemm(np.zeros((4, 4), np.float32), np.zeros((4, 4), np.float32), precision="quick"), "precision"),
     (lambda: f32_with(kernels.Tiling((32, 32, 8), (1, 2), 2, 9)), "parts"),
     (lambda: f32_with(kernels.Tiling((32, 32, 8), (1, 2), 2, 0)), "at least one part"),
     (lambda: f32_with(None, bias=np.zeros(3, np.float32)), "bias of shape"),
@@ -405,7 +405,7 @@ def test_plans_are_for_tuners():
     ("asked", "says"),
     [
         (lambda: product(kiln.Float64, (1, 8, 8), 8), "Float64 and Float64"),
-        (lambda: product(kiln.Float16, (1, 8, 8), 8, precision="fast"), "precision 'fast'"),
+        (lambda: product(kiln.Float16, (1, 8, 8), 8, precision="quick"), "precision 'quick'"),
         (
             lambda: dataclasses.replace(product(kiln.Float16, (1, 8, 8), 8), b=Laid.dense(kiln.Float16, 1, 9, 8)),
             "shapes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any
 
 import ml_dtypes
@@ -17,7 +18,9 @@ from kiln.kernels.common import launches
 from kiln.kernels.common.problem import Laid
 from kiln.kernels.devices import device_of
 from kiln.kernels.products import FAMILY, Product
+from kiln.kernels.products.hopper_padded import Padded
 from kiln.kernels.products.hopper_products import HopperProducts
+from kiln.kernels.products.implementations import BlockByBlock, TensorCoreProducts
 from kiln.testing import dry_run
 
 F16, BF16, F32, E4M3, E5M2 = np.float16, ml_dtypes.bfloat16, np.float32, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
@@ -25,8 +28,11 @@ SMALL = kernels.HopperTiling((128, 32, 32), (1, 1), 2, 2)
 PAIRED = dataclasses.replace(SMALL, cluster_mn=(2, 1))
 ACROSS = dataclasses.replace(SMALL, cluster_mn=(1, 2))
 TURNS = kernels.HopperTiling((64, 64, 32), (1, 1), 3, 1, pingpong=True)
+PARTS = dataclasses.replace(SMALL, splits=2)
+SWAPPED = kernels.HopperTiling((128, 16, 32), (1, 1), 2, 2, swapped=True)
 H200 = device_of("sm_90a")
 RNG = np.random.default_rng(0)
+LONG = bool(os.environ.get("KILN_LONG_TESTS"))
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +102,50 @@ def test_sums_of_8_bit_floats_keep_their_bits():
     assert np.abs(got - exact(a, b)).max() < 0.05  # of 65536
 
 
+def factors(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of blocks, some of them large and some small."""
+    depth = -(-k // 128)
+    return np.exp(3 * operand(m, depth, F32)), np.exp(3 * operand(depth, -(-n // 128), F32))
+
+
+@pytest.mark.parametrize(
+    ("plan", "m", "n", "k"),
+    [
+        (kernels.HopperTiling((128, 96, 128), (1, 1), 2, 2), 150, 200, 304),
+        (kernels.HopperTiling((64, 64, 128), (1, 1), 3, 2, pingpong=True), 70, 72, 256),
+        (kernels.HopperTiling((128, 32, 128), (1, 1), 2, 2, splits=2), 40, 136, 400),
+        (BlockByBlock(), 16, 16, 256),
+    ],
+)
+def test_factors_of_blocks(plan, m, n, k):
+    """Sums of 128 products are multiplied in f32, whatever the factors of others are."""
+    a, b, c = operand(m, k, E4M3), operand(k, n, E4M3, "T"), operand(m, n, F32)
+    of_a, of_b = factors(m, n, k)
+    got = kernels.gemm(a, b, scale_a=of_a, scale_b=of_b, c=c, alpha=0.5, plan=plan)
+    left = a.astype(np.float64) * np.repeat(of_a, 128, 1)[:, :k]
+    right = b.astype(np.float64) * np.repeat(np.repeat(of_b, 128, 0)[:k], 128, 1)[:, :n]
+    assert (np.abs(got - 0.5 * left @ right - c) <= 2.0**-12 * (np.abs(left) @ np.abs(right)) + 1e-5).all()
+
+
+def test_factors_of_rows_and_columns():
+    """Of all types: integers become floats."""
+    a, b = operand(70, 64, np.int8), operand(64, 40, np.int8, "T")
+    rows, columns, bias = operand(70, 1, F32), operand(1, 40, F32)[0], operand(1, 40, F32)[0]
+    got = kernels.gemm(
+        a, b, scale_a=rows, scale_b=columns, bias=bias, out_dtype=np.dtype(F32), plan=kernels.HopperTiling((128, 32, 64), (1, 1), 2, 2)
+    )  # fmt: skip
+    np.testing.assert_allclose(got, exact(a, b) * rows * columns + bias, rtol=1e-5, atol=1e-3)
+
+
+def test_fast_sums_of_8_bit_floats():
+    """They stay in the tensor cores: small products beside large sums lose bits, and only those."""
+    a, b = operand(64, 256, E4M3), operand(256, 32, E4M3, "T")
+    a[:, 0], b[0] = 256.0, 256.0
+    plan = kernels.HopperTiling((128, 32, 128), (1, 1), 2, 2)
+    fast, exactly = (np.abs(kernels.gemm(a, b, precision=p, plan=plan) - exact(a, b)).max() for p in ("fast", "ieee"))
+    assert exactly < fast < 65536 * 2.0**-9
+
+
 @pytest.mark.parametrize("cluster", [(1, 2), (2, 2)])
 def test_clusters_share_operands(cluster):
     a, b = operand(300, 72), operand(72, 104, way="T")
@@ -146,12 +196,75 @@ def test_columns_of_the_result_may_be_contiguous():
     close(out, exact(a, b))
 
 
-@pytest.mark.parametrize("seed", [0, 5])
-@pytest.mark.parametrize("plan", [PAIRED, dataclasses.replace(TURNS, cluster_mn=(2, 1))])
+@pytest.mark.parametrize(("layout", "m"), [("NT", 1), ("TN", 23)])
+def test_few_rows(layout, m):
+    """Operands are swapped: N of the result is M of the tensor cores. Extents and the stages of parts of K are odd."""
+    a, b, c = (
+        operand(m if layout == "NT" else 24, 136, F16, layout[0])[:m],
+        operand(136, 200, F16, layout[1]),
+        operand(m, 200, F32),
+    )
+    for splits in (1, 3):
+        plan = dataclasses.replace(SWAPPED, block_mnk=(128, 64 if layout == "TN" else 8, 32), splits=splits)
+        close(kernels.gemm(a, b, c=c, plan=plan), exact(a, b) + c)
+    turns = kernels.HopperTiling((64, 16, 32), (1, 1), 3, 1, pingpong=True, swapped=True)
+    if layout == "NT":
+        close(kernels.gemm(a, b, activation="relu", plan=turns), np.maximum(exact(a, b), 0.0))
+
+
+def test_parts_of_k():
+    """Blocks of a cluster have parts of K, and add their sums in a fixed order: the same bits each time."""
+    a, b, bias = operand(150, 200), operand(200, 56, way="T", batch=(2,)), operand(1, 56)[0]
+    for splits in (2, 7):
+        plan = dataclasses.replace(SMALL, splits=splits)
+        got = kernels.gemm(a, b, bias=bias, plan=plan)
+        close(got, exact(a, b) + bias)
+        assert got.tobytes() == kernels.gemm(a, b, bias=bias, plan=plan).tobytes()
+    a, b = operand(130, 208, np.int8), operand(208, 40, np.int8, "T")
+    got = kernels.gemm(a, b, plan=dataclasses.replace(PARTS, block_mnk=(128, 32, 64)))
+    assert (got == a.astype(np.int64) @ b.astype(np.int64)).all()
+
+
+@pytest.mark.parametrize("plan", [PARTS, SWAPPED])
+def test_numbers_that_are_hard_to_add(plan):
+    """Large means, numbers below the normal ones, infinities and what is no number, each in rows of its own. Each of the 16 steps
+    of K loses up to 2**-23 of the sum of what is added."""
+    a, b = operand(16, 256, F16), operand(256, 40, F16, "T")
+    a[0] += 1000
+    a[1] *= 1e-7
+    b[:, 0] += 100
+    a[2, 5], a[3, 7], a[4, 0] = np.inf, np.nan, -np.inf
+    got = kernels.gemm(a, b, out_dtype=np.dtype(F32), plan=plan)
+    assert not np.isfinite(got[2:5]).any()
+    assert np.isnan(got[3]).all()
+    rows = [0, 1, *range(5, 16)]
+    left, right = a[rows].astype(np.float64), b.astype(np.float64)
+    assert (np.abs(got[rows] - left @ right) <= 16 * 2.0**-23 * (np.abs(left) @ np.abs(right))).all()
+
+
+def test_odd_numbers_of_pieces(monkeypatch):
+    """The first piece of a tile has the buffer of the last of the tile before."""
+    monkeypatch.setattr("kiln.kernels.devices.clusters", lambda size: 1)
+    plan = dataclasses.replace(SMALL, block_mnk=(128, 96, 32))
+    assert [plan.piece(bits) for bits in (16, 32)] == [32, 16]
+    a, b = operand(300, 40), operand(40, 200, way="T")
+    with kiln.sanitize("all") as found:
+        close(kernels.gemm(a, b, plan=plan), exact(a, b))
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("plan", "seed"),
+    [
+        *((plan, seed) for plan in (PAIRED, dataclasses.replace(TURNS, cluster_mn=(2, 1))) for seed in (0, 5)),
+        (PARTS, 5),
+        (SWAPPED, 0),
+    ],
+)
 def test_clean_under_the_sanitizer(plan, seed, monkeypatch):
     monkeypatch.setenv("KILN_CPU_SEED", str(seed))
     monkeypatch.setattr("kiln.kernels.devices.clusters", lambda size: 1)
-    a, b, bias = operand(200, 100), operand(100, 72, way="T"), operand(1, 72)[0]
+    a, b, bias = operand(200 if plan is not SWAPPED else 20, 100), operand(100, 72, way="T"), operand(1, 72)[0]
     with kiln.sanitize("all") as found:
         close(kernels.gemm(a, b, bias=bias, plan=plan), exact(a, b) + bias)
     assert not found
@@ -188,7 +301,33 @@ UNFIT = [
 def test_what_the_copy_engine_cannot_take_is_computed_by_others(problem, says):
     assert says in str(HopperProducts().supports(problem, H200))
     if "Float64" not in says:
-        assert type(FAMILY.choose(problem, H200).plan) is kernels.Tiling
+        assert type(FAMILY.choose(problem, H200).implementation) is not HopperProducts
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [(F16, (70, 41, 53)), (E4M3, (20, 48, 40))])
+def test_copied_first(dtype, shape):
+    """Rows that begin anywhere, also those of the result; 8-bit operands that are not contiguous in K."""
+    m, k, n = shape
+    a, b = RNG.standard_normal((m, k)).astype(dtype), RNG.standard_normal((k, n)).astype(dtype)
+    bias = RNG.standard_normal(n).astype(F32)
+    plan = kernels.HopperTiling((128, 64, 512 // (8 * a.itemsize)), (1, 1), 2, 2)
+    with kiln.sanitize("all") as found:
+        got = kernels.gemm(a, b, bias=bias, plan=plan)
+    assert not found
+    close(got, exact(a, b) + bias, 4.0 if dtype is F16 else 1e4)
+    if dtype is F16:  # of which the result and a differ from batch to batch
+        close(kernels.gemm(np.stack([a, a]), b, bias=bias, plan=plan), exact(np.stack([a, a]), b) + bias)
+
+
+def test_large_products_are_copied_first():
+    """Rather than by threads, an element at a time; small ones are not."""
+    for size, kind in ((2047, Padded), (63, TensorCoreProducts)):
+        assert type(FAMILY.choose(product(kiln.Float16, size, size, size), H200).implementation) is kind
+
+
+def test_sums_of_a_second_kernel():
+    a, b, bias = operand(70, 256), operand(256, 56, way="T"), operand(1, 56)[0]
+    close(kernels.gemm(a, b, bias=bias, plan=dataclasses.replace(SMALL, sums=4)), exact(a, b) + bias)
 
 
 def test_other_architectures():
@@ -213,6 +352,12 @@ REFUSED = [
     (lambda: T((128, 32, 64), (8, 1)), "multiples of 8"),
     (lambda: T((128, 256, 64), pingpong=True), "256 sums"),
     (lambda: T(stages=8), "bytes of shared memory"),
+    (lambda: T((128, 128, 64), splits=2), "the cluster"),
+    (lambda: T((128, 64, 64), (1, 1), splits=5), "4 stages"),
+    (lambda: T((128, 20, 64), (1, 1), swapped=True), "multiple of 8"),
+    (lambda: T((128, 128, 32), (1, 1), splits=9), "K of a stage|at most 8"),
+    (lambda: T((128, 64, 64), (1, 1), sums=3), "a multiple of 24"),
+    (lambda: T(swapped=None), "True or False"),  # pyright: ignore[reportArgumentType]
 ]
 
 
@@ -238,9 +383,22 @@ SHIPPED = [
     ("f16, rows of K", F16, "TN", {}),
     ("bf16, in turns", BF16, "NT", {"plan": kernels.HopperTiling((128, 192, 64), (2, 1), 5, 8, True)}),
     ("bf16, everything", BF16, "NT", {"bias": (2048,), "c": (2048, 2048), "activation": "gelu"}),
+    (
+        "bf16, parts",
+        BF16,
+        "NT",
+        {"plan": kernels.HopperTiling((128, 128, 64), (1, 1), 5, 8, splits=2), "bias": (2048,)},
+    ),
     ("e4m3", E4M3, "NT", {}),
+    ("e4m3, factors of blocks", E4M3, "NT", {"scale_a": (2048, 16), "scale_b": (16, 16)}),
     ("i8", np.int8, "NT", {}),
 ]
+if LONG:
+    SHIPPED += [
+        ("bf16, few rows", BF16, "NT", {"plan": kernels.HopperTiling((128, 64, 64), (1, 1), 8, 8, swapped=True)}),
+        ("f16, large tiles", F16, "NT", {"plan": kernels.HopperTiling((256, 192, 64), (1, 2), 3, 8)}),
+        ("e4m3, fast", E4M3, "NT", {"precision": "fast"}),
+    ]
 
 
 @pytest.mark.skipif(toolchain.find("ptxas") is None, reason="ptxas is not installed")
@@ -248,7 +406,9 @@ SHIPPED = [
 def test_products_do_not_wait_for_each_other(dtype, layout, options):
     """Nor are registers spilled: compiled for a GPU that is not there."""
     a, b = np.zeros((2048, 2048), dtype), np.zeros((2048, 2048), dtype)
-    given = {key: np.zeros(x, dtype) if isinstance(x, tuple) else x for key, x in options.items()}
+    given = {
+        key: np.zeros(x, F32 if "scale" in key else dtype) if isinstance(x, tuple) else x for key, x in options.items()
+    }
     with kiln.target("nvidia"), dry_run("sm_90a"):
         kernels.gemm(a if layout[0] == "N" else a.T, b if layout[1] == "N" else b.T, **given)
     compiled = list(launches._compiled.values())[-1]

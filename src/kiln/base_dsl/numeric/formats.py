@@ -15,7 +15,7 @@ from typing import Literal
 NanEncoding = Literal["ieee", "all_ones", "negative_zero", "none"]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class FloatFormat:
     """Fields of a format. `saturates`: overflow gives the largest finite value instead of infinity.
 

@@ -35,7 +35,6 @@ from ...hardware.options import (
     RemarkFilter,
     RemarkOutput,
 )
-from ..host.runtime import make_fake_stream
 from .dsl import DSL, KernelFunction, KernelLaunch
 
 __all__ = [
@@ -81,6 +80,8 @@ class _Compile:
             parsed = CompileOptions(*self._options, options)
             arguments = jit.parameters.bind(args, kwargs)
             if parsed.enable_tvm_ffi:  # launches go to the stream on which the caller's framework works
+                from ..host.runtime import make_fake_stream
+
                 arguments = {**arguments, AMBIENT_STREAM: make_fake_stream(use_tvm_ffi_env_stream=True)}
             nodes = jit.parameters.nodes(jit.dsl, arguments)
             with compiling_with(parsed, target):

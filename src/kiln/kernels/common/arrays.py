@@ -285,6 +285,18 @@ def slices(x: Any) -> list[Any]:
     return [_view(operator.getitem, x, slice(n, n + 1)) for n in range(x.shape[0])]
 
 
+def part(x: Any, mode: int, which: slice) -> Any:
+    """A view of some of an array along a mode."""
+    return _view(operator.getitem, x, (*[slice(None)] * mode, which))
+
+
+def repeated(x: Any, times: int, length: int) -> Any:
+    """A copy with each element along the last mode repeated, so many of them."""
+    library = _library(x)
+    made = _made(library.repeat_interleave if is_torch(x) else library.repeat, x, times, -1)
+    return part(made, x.ndim - 1, slice(0, length))
+
+
 def permuted(x: Any, order: list[int]) -> Any:
     """A view with the modes in another order."""
     library = _library(x)

@@ -14,7 +14,7 @@ import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
-from . import arrays, calls
+from . import arrays, calls, explaining
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -44,6 +44,10 @@ class Implementation:
     def cost(self, problem: Any, plan: Any, device: Device) -> float:
         """Microseconds that a plan is expected to take."""
         raise NotImplementedError
+
+    def parts(self, problem: Any, plan: Any, device: Device) -> dict[str, float]:
+        """What the cost is made of, by names: microseconds of what is done side by side. None, if it does not tell."""
+        return {}
 
     def check(self, problem: Any, plan: Any, device: Device) -> None:
         """Refuse a plan that cannot work for a problem it supports, and say why."""
@@ -190,6 +194,17 @@ class Family:
         if not found:
             return [f"{type(plan).__name__} is no plan of {self.name}"]
         return [] if [] in found else [reason for reasons in found for reason in reasons]
+
+    def explain(self, problem: Any, device: Device, plan: Any = None) -> explaining.Explanation:
+        """What is chosen for a problem, or is to be if a plan is given, and why."""
+        first = self.choose(problem, device, plan)
+        first = first._replace(cost=first.implementation.cost(problem, first.plan, device))
+        others = [choice for choice in self.choices(problem, device) if choice[:2] != first[:2]]
+        reasons = {type(x).__name__: x.supports(problem, device) for x in self.table}
+        return explaining.Explanation(
+            problem, device, (first, *others), {name: why for name, why in reasons.items() if why is not None},
+            first.implementation.parts(problem, first.plan, device),
+        )  # fmt: skip
 
     def run(self, problem: Any, device: Device, given: Any, plan: Any = None) -> Any:
         """Choose, and compute."""

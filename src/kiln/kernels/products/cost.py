@@ -98,6 +98,8 @@ _WAVE = (1.7, 1.0)
 """A wave's start and end, and what is added for each 128 x 128 of a tile."""
 _CACHE = 10.0
 """What multiprocessors read of the L2 cache; half of that where lines are cut."""
+_COPIES = 3700
+"""Accesses of less than 16 bytes in a microsecond of a multiprocessor."""
 _L2 = 45e6
 """Bytes that stay in the L2 cache from one product to the next."""
 _MEMORY = 4.0
@@ -156,6 +158,10 @@ def expected(problem: Product, candidate: Candidate, tiling: Tiling, used: int, 
     took += _ceil(each, resident) * (_WAVE[0] + _WAVE[1] * area)
     read = blocks * (min(tile_m, m) + min(tile_n, n)) * depth * bits / 8 / 1e6
     bounds = [took, _WAVE[0] + read / (_CACHE if problem.aligned else _CACHE / 2)]
+    width = min(x.width for x in problem.operands())
+    if width * bits < 128:  # copied in more pieces than threads can ask for
+        elements = blocks * (tile_m + tile_n) * depth
+        bounds.append(_WAVE[0] + elements / (device.multiprocessors * _COPIES * width))
     moved = batches * ((m + n) * k * bits + m * n * problem.out.dtype.width) / 8
     if moved > _L2:
         waiting = min(blocks, resident * slots) * (tile_m + tile_n) * tile_k * (tiling.stages - 1) * bits / 8 / 1e6

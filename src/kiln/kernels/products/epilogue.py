@@ -89,12 +89,8 @@ class Epilogue:
         tile, splits, threads = self.tile, self.splits, self.threads
         layout = swizzled(self.acc_dtype, tile, 1)
         own = cute.make_tensor(cute.recast_ptr(memory, dtype=self.acc_dtype), layout)
-        cute.autovec_copy(acc, part.partition_C(own))
-        if const_expr(splits > 1):
-            arch.cluster_arrive()
-            arch.cluster_wait()
-        else:
-            arch.sync_threads()
+        cute.autovec_copy(acc, self.slots(part, own))
+        self.meet()
 
         width = min(self.out_width, 128 // self.acc_dtype.width)
         load, store = self.access(self.acc_dtype, width), self.access(self.out_dtype, width)
@@ -139,8 +135,19 @@ class Epilogue:
                 piece = min(rank + (first + i) * splits, pieces - 1)
                 cute.copy(store, result, target[None, piece], pred=inside[i])
         if const_expr(splits > 1):  # nobody's shared memory is read any more
+            self.meet()
+
+    def slots(self, part: Any, staged: Any) -> Any:
+        """Where a thread's sums go in shared memory."""
+        return part.partition_C(staged)
+
+    def meet(self) -> None:
+        """Wait for all that share a tile."""
+        if self.splits > 1:
             arch.cluster_arrive()
             arch.cluster_wait()
+        else:
+            arch.sync_threads()
 
     def access(self, dtype: Any, width: int) -> Any:
         """A copy of so many elements at once."""

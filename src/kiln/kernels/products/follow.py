@@ -38,18 +38,22 @@ NO_FUNCTIONS = Functions(_identity)
 
 @dataclasses.dataclass(frozen=True)
 class Follow:
-    """epilogue(activation(alpha * sums + beta * c + bias), *extras).
+    """epilogue(activation(alpha * sums * factors + beta * c + bias), *extras).
 
     `functions` are the activation and, if there is one, the epilogue. Sums that are not `scaled` stay as they are: integers.
+    `factors` is the number of tensors that sums are multiplied by.
     """
 
     c: bool = False
     bias: bool = False
     functions: Functions = NO_FUNCTIONS
     scaled: bool = True
+    factors: int = 0
 
     @classmethod
-    def of(cls, c: bool, bias: bool, activation: Any, epilogue: Any, scaled: bool, branching: bool) -> Follow:
+    def of(
+        cls, c: bool, bias: bool, activation: Any, epilogue: Any, scaled: bool, branching: bool, factors: int = 0
+    ) -> Follow:
         """What `gemm` was asked for; `branching`: functions are given one element at a time."""
         chosen: Any = activation if callable(activation) else ACTIVATIONS.get(activation)
         if activation is None:
@@ -58,20 +62,25 @@ class Follow:
             chosen is not None, f"gemm with activation {activation!r}: one of {', '.join(ACTIVATIONS)}, or a function"
         )
         functions = (chosen,) if epilogue is None else (chosen, epilogue)
-        return cls(c, bias, Functions(*functions, branching=branching), scaled)
+        return cls(c, bias, Functions(*functions, branching=branching), scaled, factors)
 
     @property
     def plain(self) -> bool:
         """Whether sums are at most scaled."""
-        return not (self.c or self.bias) and self.functions == NO_FUNCTIONS
+        return not (self.c or self.bias or self.factors) and self.functions == NO_FUNCTIONS
 
     def combiner(self) -> Callable[..., Any]:
-        """The function of a thread's sums and its parts of the other tensors: C, the bias, extras."""
+        """The function of a thread's sums and its parts of the other tensors: factors, C, the bias, extras."""
         activation, *epilogue = self.functions.callables()
-        c, bias, scaled = self.c, self.bias, self.scaled  # what a loop looks through is what kernels hold
+        c, bias, scaled, factors = (
+            self.c,
+            self.bias,
+            self.scaled,
+            self.factors,
+        )  # what a loop looks through is what kernels hold
 
         def combine(acc: Any, alpha: Any, beta: Any, *others: Any) -> Any:
-            added = c + bias  # integers and truth values among the extras stay what they are
+            added = factors + c + bias  # integers and truth values among the extras stay what they are
             rest = [
                 x.to(Float32) if x.dtype is not Float32 and (n < added or x.dtype.is_float) else x
                 for n, x in enumerate(others)
@@ -79,6 +88,8 @@ class Follow:
             value = acc.to(Float32) if scaled and acc.dtype is not Float32 else acc
             if scaled:
                 value = value * alpha
+            for _ in range(factors):
+                value = value * rest.pop(0)
             if c:
                 value = value + rest.pop(0) * beta
             if bias:

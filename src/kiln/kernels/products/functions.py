@@ -13,7 +13,7 @@ from ..common.calls import kernel_function
 from ..common.element_functions import vectors_first
 from .follow import Follow, check_parameters
 from .implementations import FAMILY, Given
-from .problem import Product
+from .problem import BLOCK, Product
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["gemm"]
 
 
-@kernel_function("a", "b", "out", "c", "bias", "extras", numbers=("alpha", "beta"))
+@kernel_function("a", "b", "out", "scale_a", "scale_b", "c", "bias", "extras", numbers=("alpha", "beta"))
 def gemm(
     a: Any,
     b: Any,
@@ -30,6 +30,8 @@ def gemm(
     out_dtype: Any = None,
     alpha: float = 1.0,
     beta: float = 1.0,
+    scale_a: Any = None,
+    scale_b: Any = None,
     c: Any = None,
     bias: Any = None,
     activation: str | Callable[[Any], Any] | None = None,
@@ -38,15 +40,18 @@ def gemm(
     precision: str = "ieee",
     plan: Any = None,
 ) -> Any:
-    """`epilogue(activation(alpha * a @ b + beta * c + bias), *extras)`, written to `out` or to a new array.
+    """`epilogue(activation(alpha * (scale_a * a) @ (b * scale_b) + beta * c + bias), *extras)`, written to `out` or to a new array.
 
     `a` is (M, K) or (L, M, K), `b` is (K, N) or (L, K, N); one of them may lack L. One that is contiguous along
     neither of its last two modes is copied first. Elements: f16, bf16, f32, 8-bit floats, 8-bit integers. `c`, `bias` and `extras` are broadcast to the
     result: a bias of N is a row; with a beta of 0 `c` is not read. `activation` is "relu", "silu", "gelu" or a function of a
     value; `epilogue` a function of the value and of each of the `extras`, element by element: floats in f32, integers and truth
     values as they are. Sums are made in f32, of integers in i32; `out_dtype` is the framework's or Kiln's (default: the type
-    of `a`; f32 for 8-bit floats, i32 for integers). `precision` is for f32: "ieee"
-    multiplies it as it is, "tf32" rounds both factors to 10 bits of mantissa and uses the tensor cores. `plan` is how
+    of `a`; f32 for 8-bit floats, i32 for integers). `scale_a` is one factor, (1,), or one for each row, (M, 1); `scale_b` one, or one for each
+    column, (N,). 8-bit floats may have factors of blocks instead, f32: (M, K / 128) for 128 elements of a row of `a` each, and
+    (K / 128, N / 128) for 128 x 128 of `b`, rounded up. `precision` is for f32: "ieee"
+    multiplies it as it is, "tf32" rounds both factors to 10 bits of mantissa and uses the tensor cores; and for 8-bit floats: "fast" leaves
+    sums to the tensor cores, which keep some 13 bits of them. `plan` is how
     it is cut, by default as is expected to take least time: a `Tiling`, or a plan of another implementation.
     """
     arrays.require(
@@ -54,7 +59,8 @@ def gemm(
         f"gemm: extras is {type(extras).__module__}.{type(extras).__qualname__}, no list of arrays",
         hint="extras=[x]",
     )
-    asked = Asked(a, b, out, out_dtype, alpha, beta, c, bias, activation, epilogue, tuple(extras), precision)
+    scales = (scale_a, scale_b)
+    asked = Asked(a, b, out, out_dtype, alpha, beta, scales, c, bias, activation, epilogue, tuple(extras), precision)
     if not asked.check():
         return asked.out
 
@@ -76,6 +82,7 @@ class Asked:
     out_dtype: Any
     alpha: float
     beta: float
+    scales: tuple[Any, Any]
     c: Any
     bias: Any
     activation: Any
@@ -101,19 +108,11 @@ class Asked:
         )
         return batches, a.shape[-2], b.shape[-1]
 
-    def _out_type(self) -> Any:
-        """The type of the result in the framework; None: that of `a`."""
-        if self.out_dtype is not None:
-            given = self.out_dtype
-            return arrays.framework_dtype(given, self.a) if isinstance(given, NumericMeta) else given
-        name = str(self.a.dtype).rpartition(".")[2]
-        wanted = "float32" if name.startswith("float8") else "int32" if name in ("int8", "uint8") else None
-        return None if wanted is None else arrays.named_type(self.a, wanted)
-
     def check(self) -> bool:
         """Refuse what does not go together, and make `out` if there is none; whether there is anything to compute."""
         others = (("c", self.c), ("bias", self.bias), *(("extras", x) for x in self.extras))
-        for name, x in (("a", self.a), ("b", self.b), *others):
+        scales = tuple(zip(("scale_a", "scale_b"), self.scales, strict=True))
+        for name, x in (("a", self.a), ("b", self.b), *scales, *others):
             if x is not None:
                 arrays.require_usable(x, f"gemm: {name}")
         if self.out is not None:
@@ -121,7 +120,7 @@ class Asked:
         shape = self.shape
         flat = shape[1:] if self.a.ndim == self.b.ndim == 2 else shape
         if self.out is None:
-            self.out = arrays.empty(self.a, flat, self._out_type())
+            self.out = arrays.empty(self.a, flat, out_type(self.a, self.out_dtype))
         arrays.require(
             tuple(self.out.shape) == (shape[1:] if self.out.ndim == 2 and shape[0] == 1 else shape),
             f"gemm of shape {flat} into an array of {tuple(self.out.shape)}",
@@ -148,9 +147,9 @@ class Asked:
         )
         check_parameters("activation", self.activation, 0)
         check_parameters("epilogue", self.epilogue, len(self.extras))
-        for name, x in others:
+        for name, x in others if self.in_blocks else (*scales, *others):
             if x is not None:
-                _check_broadcast(name, tuple(x.shape), shape)
+                check_broadcast(name, tuple(x.shape), shape)
         if self.beta == 0.0:  # whatever is in it, infinities too
             self.c = None
         return True
@@ -158,24 +157,58 @@ class Asked:
     def canonical(self, branching: bool) -> tuple[Product, Given]:
         """The problem and its arrays: three modes, rows of the result contiguous."""
         a, b, out = (x if x.ndim == 3 else arrays.with_batch(x) for x in (self.a, self.b, self.out))
-        a, b = (arrays.broadcast_to(_readable(x), (self.shape[0], *x.shape[1:])) for x in (a, b))
+        a, b = (arrays.broadcast_to(readable(x), (self.shape[0], *x.shape[1:])) for x in (a, b))
+        factors = [] if self.in_blocks else [x for x in self.scales if x is not None]
+        blocks = [factors_of_blocks(x, self.shape[0]) for x in self.scales] if self.in_blocks else []
         added = [x for x in (self.c, self.bias) if x is not None]
-        others = [arrays.broadcast_to(x, self.shape) for x in (*added, *self.extras)]
+        others = [arrays.broadcast_to(x, self.shape) for x in (*factors, *added, *self.extras)]
         if arrays.laid(out).leading((1, 2)) == 1:  # columns are contiguous: the transpose is computed
+            arrays.require(not blocks, "gemm with factors of blocks: rows of the result are contiguous")
             a, b, out = (arrays.transposed(x) for x in (b, a, out))
             others = [arrays.transposed(x) for x in others]
         integers = arrays.element_type(a).is_integer
         follows = bool(others) or self.activation is not None or self.epilogue is not None
         follow = Follow.of(
             self.c is not None, self.bias is not None, self.activation, self.epilogue,
-            not integers or self.alpha != 1.0 or follows, branching,
+            not integers or self.alpha != 1.0 or follows, branching, len(factors),
         )  # fmt: skip
         laid = arrays.laid
-        problem = Product(laid(a), laid(b), laid(out), tuple(map(laid, others)), follow, self.precision)
-        return problem, Given(a, b, out, others, self.alpha, self.beta)
+        problem = Product(
+            laid(a), laid(b), laid(out), tuple(map(laid, others)), follow, self.precision, tuple(map(laid, blocks))
+        )
+        return problem, Given(a, b, out, others, self.alpha, self.beta, blocks)
+
+    @functools.cached_property
+    def in_blocks(self) -> bool:
+        """Whether blocks have factors."""
+        return are_blocks(self.scales, self.shape[1], self.shape[2], self.a.shape[-1])
 
 
-def _readable(x: Any) -> Any:
+def are_blocks(scales: tuple[Any, Any], rows: int, n: int, k: int) -> bool:
+    """Whether factors are those of blocks: of 128 elements of each row, and of 128 x 128."""
+    if any(x is None for x in scales):
+        return False
+    depth, across = -(-k // BLOCK), -(-n // BLOCK)
+    return [tuple(x.shape[-2:]) for x in scales] == [(rows, depth), (depth, across)]
+
+
+def factors_of_blocks(x: Any, batches: int) -> Any:
+    """Factors of blocks with three modes."""
+    arrays.require(str(x.dtype).endswith("float32"), f"factors of blocks are {x.dtype}, not f32")
+    found = readable(x if x.ndim == 3 else arrays.with_batch(x))
+    return arrays.broadcast_to(found, (batches, *found.shape[1:]))
+
+
+def out_type(a: Any, given: Any) -> Any:
+    """The type of a result in the framework, of which one may be given; None: that of `a`."""
+    if given is not None:
+        return arrays.framework_dtype(given, a) if isinstance(given, NumericMeta) else given
+    name = str(a.dtype).rpartition(".")[2]
+    wanted = "float32" if name.startswith("float8") else "int32" if name in ("int8", "uint8") else None
+    return None if wanted is None else arrays.named_type(a, wanted)
+
+
+def readable(x: Any) -> Any:
     """An operand of which one of the last two modes is contiguous: itself or a copy."""
     there = arrays.laid(x).leading((1, 2)) is not None and min(arrays.strides(x)) >= 0
     return x if there else arrays.contiguous(x)
@@ -190,7 +223,8 @@ def _zeros(x: Any, k_mode: int) -> Any:
     return made
 
 
-def _check_broadcast(name: str, given: tuple[int, ...], shape: tuple[int, int, int]) -> None:
+def check_broadcast(name: str, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """Refuse an array that is not broadcast to a result."""
     fits = len(given) <= 3 and all(x in (1, s) for x, s in zip(reversed(given), reversed(shape), strict=False))
     arrays.require(
         fits,

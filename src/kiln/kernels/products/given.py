@@ -21,6 +21,14 @@ class Given(NamedTuple):
     others: Sequence[Any] = ()
     alpha: float = 1.0
     beta: float = 1.0
+    blocks: Sequence[Any] = ()
+    bounds: Any = None
+    """Of groups: where each ends, or its rows."""
+
+
+def block_tensors(problem: Product, given: Given) -> list[Any]:
+    """Factors of blocks as arguments."""
+    return [arrays.dynamic(x, laid.leading((1, 2)), 1) for x, laid in zip(given.blocks, problem.blocks, strict=True)]
 
 
 def other_tensors(problem: Product, given: Given) -> list[Any]:

@@ -13,11 +13,13 @@ from ... import Float32, Int64, const_expr, cute, pipeline, range_constexpr, uti
 from ...cute import arch
 from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
+from .hopper_blocks import BlockFactors
 from .hopper_plan import GROUP, GROUPS
 
 if TYPE_CHECKING:
     from .hopper_epilogue import StoredEpilogue
     from .hopper_plan import HopperTiling
+    from .hopper_staged import StagedEpilogue
     from .problem import Operand
     from .scheduler import PersistentTiles
 
@@ -30,38 +32,48 @@ class HopperGemm:
     """The kernel for operands of some kinds.
 
     `batched`: whether A, B and D differ from batch to batch. `promoted`: sums of a stage are added to others in f32, since the
-    tensor cores keep fewer bits of sums of 8-bit floats.
+    tensor cores keep fewer bits of sums of 8-bit floats; with factors of `blocks` multiplied by those first.
     """
 
     def __init__(
-        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], promoted: bool, plan: HopperTiling,
-        scheduler: PersistentTiles, epilogue: StoredEpilogue,
+        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], promoted: bool, blocks: bool, plan: HopperTiling,
+        scheduler: PersistentTiles, epilogue: StoredEpilogue | StagedEpilogue,
     ) -> None:  # fmt: skip
-        self.a = a
-        self.b = b
+        self.a, self.b = (b, a) if plan.swapped else (a, b)
         self.batched = batched
         self.promoted = promoted
+        self.blocks = blocks
         self.plan = plan
         self.scheduler = scheduler
         self.epilogue = epilogue
 
     @cute.jit
     def __call__(
-        self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32, stream: Int64
+        self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, rest: Any, alpha: Float32, beta: Float32, stream: Int64
     ):
-        """Launch it for (L, M, K), (L, K, N) and (L, M, N)."""
+        """Launch it for (L, M, K), (L, K, N), (L, M, N), and others: what the scheduler needs, factors of blocks, what the epilogue does.
+
+        Where operands are swapped, M is N in the kernel, and N is M.
+        """
+        bounds, rest = rest[: self.scheduler.bounds], rest[self.scheduler.bounds :]
+        blocks, extras = (rest[:2], rest[2:]) if self.blocks else ([], rest)
         (m, n, k), cluster = self.plan.block_mnk, self.plan.cluster_mn
-        a = self.arranged(a, [1, 2, 0], 16 // (a.element_type.width // 8), self.batched[0])  # (M, K, L)
-        b = self.arranged(b, [2, 1, 0], 16 // (b.element_type.width // 8), self.batched[1])  # (N, K, L)
-        d = self.arranged(d, [1, 2, 0], 16 // (d.element_type.width // 8), self.batched[2])  # (M, N, L)
-        extras = [self.arranged(x, [1, 2, 0], w, True) for x, w in zip(extras, self.epilogue.other_widths)]
+        a = self.arranged(a, [1, 2, 0], 128 // a.element_type.width, self.batched[0])  # (M, K, L)
+        b = self.arranged(b, [2, 1, 0], 128 // b.element_type.width, self.batched[1])  # (N, K, L)
+        d = self.arranged(d, [1, 2, 0], self.epilogue.out_width, self.batched[2])  # (M, N, L)
+        extras = [self.arranged(x, [1, 2, 0], w, True) for x, w in zip(extras, self.epilogue.other_widths or ())]
+        if const_expr(self.blocks):  # (M, K / 128, L), (N / 128, K / 128, L)
+            modes = [1, 2, 0], [2, 1, 0]
+            blocks = [self.arranged(x, mode, 1, batch) for x, mode, batch in zip(blocks, modes, self.batched)]
+        if const_expr(self.plan.swapped):
+            a, b, d = b, a, cute.select(d, mode=[1, 0, 2])
         layouts = self.layouts()
         load_a, from_a = self.load(a, layouts[0], (m, k), cluster[1])
         load_b, from_b = self.load(b, layouts[1], (n, k), cluster[0])
         store_d, to_d = self.epilogue.atom(d)
         self.kernel(
-            load_a, from_a, load_b, from_b, store_d, to_d, self.mma(), layouts[0], layouts[1], self.epilogue.layout(), extras,
-            alpha, beta,
+            load_a, from_a, load_b, from_b, store_d, to_d, d, self.mma(), layouts[0], layouts[1], self.epilogue.layout(), bounds,
+            blocks, extras, alpha, beta,
         ).launch(
             grid=self.scheduler.grid(d), block=(_THREADS, 1, 1), cluster=self.scheduler.cluster(), stream=stream,
             min_blocks_per_mp=1, use_pdl=True,
@@ -97,19 +109,20 @@ class HopperGemm:
 
     @cute.kernel
     def kernel(
-        self, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, store_d: cute.CopyAtom, d: cute.Tensor,
-        mma: cute.TiledMma, layout_a: Any, layout_b: Any, layout_d: Any, extras: Any, alpha: Float32, beta: Float32,
+        self, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, store_d: Any, to_d: cute.Tensor,
+        d: cute.Tensor, mma: cute.TiledMma, layout_a: Any, layout_b: Any, layout_d: Any, bounds: Any, blocks: Any, extras: Any,
+        alpha: Float32, beta: Float32,
     ):  # fmt: skip
         plan = self.plan
         thread = arch.thread_idx()[0]
         warp = arch.make_warp_uniform(arch.warp_idx())
         if warp == 0:
-            for atom in (load_a, load_b, store_d):
+            for atom in (load_a, load_b, *self.epilogue.maps(store_d)):
                 cpasync.prefetch_descriptor(atom)
         smem = utils.SmemAllocator()
         ring_a = smem.allocate_tensor(self.a.dtype, layout_a.outer, 1024, layout_a.inner)
         ring_b = smem.allocate_tensor(self.b.dtype, layout_b.outer, 1024, layout_b.inner)
-        buffers = smem.allocate_tensor(self.epilogue.out_dtype, layout_d.outer, 1024, layout_d.inner)
+        buffers = self.epilogue.buffers(smem, layout_d)
         group = warp // (GROUP // 32) - 1
         turns = self.turns(group) if const_expr(plan.pingpong) else None
         ring = pipeline.PipelineTmaAsync.create(
@@ -123,15 +136,17 @@ class HopperGemm:
         # Up to here a block may run beside the end of the kernel before it.
         arch.griddepcontrol_wait()
         arch.griddepcontrol_launch_dependents()
+        tiles = self.scheduler.begin(smem, to_d, bounds)
         if warp < GROUP // 32:
             arch.setmaxregister_decrease(_LOADS)
             if warp == 0:
-                self.fetch(ring, load_a, a, ring_a, load_b, b, ring_b, d)
+                self.fetch(ring, load_a, a, ring_a, load_b, b, ring_b, tiles)
+            self.epilogue.attend()
         else:
             arch.setmaxregister_increase(_MULTIPLIES)
-            depth = cute.ceil_div(a.shape[1], plan.block_mnk[2])
-            sums = (extras, alpha, beta)
-            self.multiply(ring, turns, mma, group, thread - GROUP, depth, ring_a, ring_b, buffers, store_d, d, sums)
+            _, depth = self.scheduler.steps(cute.ceil_div(a.shape[1], plan.block_mnk[2]))
+            into = (store_d, to_d, d, extras, alpha, beta)
+            self.multiply(ring, turns, mma, group, thread - GROUP, depth, ring_a, ring_b, buffers, tiles, blocks, into)
 
     def turns(self, group: Any) -> Any:
         """Who multiplies when warp groups take turns."""
@@ -142,34 +157,48 @@ class HopperGemm:
 
     @cute.jit
     def fetch(
-        self, ring: Any, load_a: Any, a: cute.Tensor, ring_a: Any, load_b: Any, b: cute.Tensor, ring_b: Any, d: Any
+        self, ring: Any, load_a: Any, a: cute.Tensor, ring_a: Any, load_b: Any, b: cute.Tensor, ring_b: Any, tiles: Any
     ):
         """Ask for the tiles of A and B that this block needs, one stage after the other."""
         (m, n, k), cluster = self.plan.block_mnk, cute.make_layout((*self.plan.cluster_mn, 1))
         at = cluster.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
         to_a, of_a, mask_a = self.shared(load_a, a, (m, k), ring_a, cluster, at, 1)
         to_b, of_b, mask_b = self.shared(load_b, b, (n, k), ring_b, cluster, at, 0)
-        depth = cute.ceil_div(a.shape[1], k)
+        begin, depth = self.scheduler.steps(cute.ceil_div(a.shape[1], k))
         producer = ring.make_producer()
-        for number in range(self.scheduler.first(), self.scheduler.count(d), self.scheduler.step()):
-            row, column, batch = self.scheduler.tile(number, d)
-            for step in range(depth):
+        for number in range(self.scheduler.first(), self.scheduler.count(tiles), self.scheduler.step()):
+            place = self.scheduler.tile(number, tiles)
+            steps_a, steps_b = self.sources(
+                place, (of_a, of_b), (load_a, a, (m, k), ring_a, cluster, at, 1), (load_b, b, (n, k), ring_b, cluster, at, 0)
+            )  # fmt: skip
+            for step in range(begin, begin + depth):
                 stage = producer.acquire_and_advance()
                 cute.copy(
                     load_a,
-                    of_a[None, row, step, batch],
+                    steps_a[None, step],
                     to_a[None, stage.index],
                     tma_bar_ptr=stage.barrier,
                     mcast_mask=mask_a,
                 )
                 cute.copy(
                     load_b,
-                    of_b[None, column, step, batch],
+                    steps_b[None, step],
                     to_b[None, stage.index],
                     tma_bar_ptr=stage.barrier,
                     mcast_mask=mask_b,
                 )
         producer.tail()  # other blocks may still release stages here
+
+    def sources(self, place: Any, of: tuple[Any, Any], of_a: tuple[Any, ...], of_b: tuple[Any, ...]) -> tuple[Any, Any]:
+        """Where the stages of a tile come from; `of_a` and `of_b` are what `shared` was given."""
+        sides, batches = list(of), [place.batch, place.matrix]
+        if self.plan.swapped:
+            batches.reverse()
+        if self.scheduler.grouped:  # rows of a group begin anywhere
+            side = 1 if self.plan.swapped else 0
+            load, x, *rest = (of_a, of_b)[side]
+            sides[side] = self.shared(load, cute.domain_offset((place.start, 0, 0), x), *rest)[1]
+        return sides[0][None, place.m, None, batches[0]], sides[1][None, place.n, None, batches[1]]
 
     def shared(
         self, load: Any, x: Any, tile: tuple[int, int], ring: Any, cluster: Any, at: Any, mode: int
@@ -185,7 +214,7 @@ class HopperGemm:
     @cute.jit
     def multiply(
         self, ring: Any, turns: Any, mma: Any, group: Any, thread: Any, depth: Any, ring_a: Any, ring_b: Any, buffers: Any,
-        store_d: Any, d: Any, rest: Any,
+        tiles: Any, blocks: Any, into: Any,
     ):  # fmt: skip
         """Multiply the tiles that a warp group has, and store the results."""
         plan, scheduler = self.plan, self.scheduler
@@ -203,20 +232,23 @@ class HopperGemm:
                 reading.advance(depth)
                 used.advance(depth)
             first, step = first + group * step, 2 * step
-        for number in range(first, scheduler.count(d), step):
+        for number in range(first, scheduler.count(tiles), step):
             if const_expr(plan.pingpong):
                 # A stage is waited for only when its use before has been waited for: barriers tell no more than two uses apart.
                 turns.wait()
-            if const_expr(self.promoted):
-                self.promote(ring, turns, mma, reading, depth, left, right, part_sums, acc)
+            if const_expr(self.blocks):
+                factors = BlockFactors(blocks, part, plan.block_mnk[:2], scheduler.tile(number, tiles))
+                self.promote(ring, turns, mma, reading, depth, left, right, part_sums, acc, factors)
+            elif const_expr(self.promoted):
+                self.promote(ring, turns, mma, reading, depth, left, right, part_sums, acc, None)
             else:
                 self.accumulate(ring, turns, mma, reading, used, depth, left, right, acc)
-            where = scheduler.tile(number, d)  # beside the last products
+            place = scheduler.tile(number, tiles)  # beside the last products
             if const_expr(not self.promoted):
                 warpgroup.wait_group(0)
                 ring.consumer_release(used)
                 used.advance()
-            self.epilogue.write(part, own, group, acc, buffers, store_d, d, rest, where)
+            self.epilogue.write(part, own, group, acc, buffers, into, place)
             if const_expr(plan.pingpong):
                 reading.advance(depth)
                 used.advance(depth)
@@ -255,11 +287,17 @@ class HopperGemm:
 
     @cute.jit
     def promote(
-        self, ring: Any, turns: Any, mma: Any, reading: Any, depth: Any, left: Any, right: Any, stage: cute.Tensor, acc: cute.Tensor
+        self, ring: Any, turns: Any, mma: Any, reading: Any, depth: Any, left: Any, right: Any, stage: cute.Tensor, acc: cute.Tensor,
+        factors: Any,
     ):  # fmt: skip
-        """The same with sums of each stage that are then added in f32."""
+        """The same with sums of each stage that are then added in f32, multiplied by factors if there are any."""
         acc.fill(0)
-        for _ in range(depth):
+        begin = 0
+        if const_expr(self.blocks):
+            begin, _ = self.scheduler.steps(factors.depth())
+            factors.load(begin)
+            factors.advance()
+        for k in range(depth):
             ring.consumer_wait(reading)
             mma.set(warpgroup.Field.ACCUMULATE, False)
             warpgroup.fence()
@@ -268,10 +306,16 @@ class HopperGemm:
                 cute.gemm(mma, stage, left[place], right[place], stage)
                 mma.set(warpgroup.Field.ACCUMULATE, True)
             warpgroup.commit_group()
+            if const_expr(self.blocks):
+                factors.load(begin + k + 1)  # beside the products
             warpgroup.wait_group(0)
             ring.consumer_release(reading)
             reading.advance()
-            acc.store(acc.load() + stage.load())
+            if const_expr(self.blocks):
+                factors.add(acc, stage)
+                factors.advance()
+            else:
+                acc.store(acc.load() + stage.load())
         if const_expr(self.plan.pingpong):
             turns.arrive()
 

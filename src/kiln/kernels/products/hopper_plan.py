@@ -15,7 +15,7 @@ GROUP = 128
 GROUPS = 2
 """Warp groups of a block that multiply."""
 BUFFERS = 2
-"""Pieces of a warp group's results in shared memory; a tile has a multiple of so many."""
+"""Pieces of a warp group's results in shared memory."""
 ATOM_M = 64
 """Rows of the product of a warp group."""
 _SPANS = (128, 64, 32)
@@ -24,7 +24,7 @@ MOST_SUMS = 192
 """A thread has registers for."""
 _FOLLOWED = 32
 """Columns at a time where other arrays and functions follow the sums."""
-_BARRIERS = 1024
+_BARRIERS = 512
 """Bytes for the barriers of the ring, and for what aligns the buffers."""
 
 
@@ -35,6 +35,10 @@ class HopperTiling:
     Two warp groups multiply. They halve a tile in M, or (`pingpong`) take whole tiles in turn: one multiplies while the other
     writes results. Blocks of a cluster share what they load: those with the same rows A, those with the same columns B.
     `group` rows of clusters are computed side by side, to find each other's operands in the L2 cache.
+
+    For few tiles K is cut into `splits` parts, each for a block of a cluster, whose sums are added in a fixed order. For few rows
+    operands are `swapped`: M of the tile is N of the result, N of the tile (from 8 on) its M. For few tiles and a long K it may be cut into
+    `sums` products besides, whose sums a second kernel adds.
     """
 
     block_mnk: tuple[int, int, int] = (128, 256, 64)
@@ -42,6 +46,9 @@ class HopperTiling:
     stages: int = 4
     group: int = 8
     pingpong: bool = False
+    splits: int = 1
+    swapped: bool = False
+    sums: int = 1
 
     def __post_init__(self) -> None:
         for name, count in (("block_mnk", 3), ("cluster_mn", 2)):
@@ -50,10 +57,12 @@ class HopperTiling:
                 isinstance(value, tuple) and len(value) == count and all(type(v) is int and v > 0 for v in value),
                 f"HopperTiling with {name}={value!r}: {count} positive integers",
             )
-        for name in ("stages", "group"):
+        for name in ("stages", "group", "splits", "sums"):
             value = getattr(self, name)
             arrays.require(type(value) is int and value > 0, f"HopperTiling with {name}={value!r}: a positive integer")
-        arrays.require(isinstance(self.pingpong, bool), f"HopperTiling with pingpong={self.pingpong!r}: True or False")
+        for name in ("pingpong", "swapped"):
+            value = getattr(self, name)
+            arrays.require(isinstance(value, bool), f"HopperTiling with {name}={value!r}: True or False")
 
     @property
     def sharers(self) -> int:
@@ -63,13 +72,28 @@ class HopperTiling:
     @property
     def blocks(self) -> int:
         """Of a cluster."""
-        return self.cluster_mn[0] * self.cluster_mn[1]
+        return self.cluster_mn[0] * self.cluster_mn[1] * self.splits
+
+    @property
+    def staged(self) -> bool:
+        """Whether sums go through shared memory as they are, instead of results for the copy engine."""
+        return self.splits > 1 or self.swapped
+
+    @property
+    def staged_bytes(self) -> int:
+        """Of such sums: of a tile, or of one for each warp group."""
+        return self.block_mnk[0] * self.block_mnk[1] * 4 * (GROUPS // self.sharers)
 
     def piece(self, out_bits: int, followed: bool = False) -> int:
-        """Columns of the results that a warp group stores at a time; 0: none fits. Fewer where something follows the sums: it takes registers."""
-        sizes = (span * 8 // out_bits for span in _SPANS)
-        fit = (n for n in sizes if self.block_mnk[1] % (BUFFERS * n) == 0 and (not followed or n <= _FOLLOWED))
-        return next(fit, 0)
+        """Columns of the results that a warp group stores at a time; 0: none fits. Fewer where something follows the sums: it takes registers.
+
+        An even number of pieces is better: buffers are used in turn, from one tile to the next. Shorter ones than 64 bytes are worst.
+        """
+        sizes = [span * 8 // out_bits for span in _SPANS if not followed or span * 8 // out_bits <= _FOLLOWED]
+        fit = [n for n in sizes if self.block_mnk[1] % n == 0]
+        even = [n for n in fit if self.block_mnk[1] // n % BUFFERS == 0]
+        wide = [n for n in (*even, *fit) if n * out_bits // 8 >= _SPANS[1]]
+        return next(iter(wide or even or fit), 0)
 
     def stage_bytes(self, bits: int) -> int:
         """Of a stage of the ring: tiles of A and B."""
@@ -77,11 +101,13 @@ class HopperTiling:
         return (m + n) * k * bits // 8
 
     def smem_bytes(self, bits: int, out_bits: int) -> int:
-        """Shared memory of a block: the ring, two pieces of the results for each warp group, barriers."""
+        """Shared memory of a block: the ring, sums or two pieces of the results for each warp group, barriers."""
         pieces = GROUPS * BUFFERS * ATOM_M * self.piece(out_bits) * out_bits // 8
+        if self.staged:
+            pieces = self.staged_bytes
         return self.stages * self.stage_bytes(bits) + pieces + _BARRIERS
 
-    def sums(self, promoted: bool) -> int:
+    def registers(self, promoted: bool) -> int:
         """Registers of a thread for sums."""
         m, n, _ = self.block_mnk
         return m * n // (self.sharers * GROUP) * (2 if promoted else 1)
@@ -91,10 +117,13 @@ class HopperTiling:
         (m, n, k), bits = self.block_mnk, dtype.width
         rows = ATOM_M * self.sharers
         arrays.require(m % rows == 0, f"{self}: M of a tile is a multiple of {rows}, the rows of its warp groups")
-        arrays.require(
-            n % 16 == 0 and n <= 256 and self.piece(out_dtype.width) > 0,
-            f"{self}: N of a tile is at most 256, and two pieces of {', '.join(map(str, _SPANS))} bytes of {out_dtype.__name__}",
-        )
+        if self.staged:
+            arrays.require(n % 8 == 0 and n <= 256, f"{self}: N of a tile is a multiple of 8, and at most 256")
+        else:
+            arrays.require(
+                n % 16 == 0 and n <= 256 and self.piece(out_dtype.width) > 0,
+                f"{self}: N of a tile is at most 256, and pieces of {', '.join(map(str, _SPANS))} bytes of {out_dtype.__name__}",
+            )
         arrays.require(
             k * bits // 8 in _SPANS,
             f"{self}: K of a stage is {', '.join(map(str, _SPANS))} bytes: {', '.join(str(s * 8 // bits) for s in _SPANS)} of "
@@ -102,14 +131,19 @@ class HopperTiling:
         )
         arrays.require(self.stages >= 2, f"{self}: a ring has at least 2 stages")
         arrays.require(self.blocks <= 8, f"{self}: a cluster has at most 8 blocks")
+        arrays.require(
+            self.splits == 1 or (self.cluster_mn == (1, 1) and not self.pingpong),
+            f"{self}: blocks that share a tile are the cluster, and all warp groups of each multiply it",
+            hint="cluster_mn=(1, 1), pingpong=False",
+        )
         across = (m // self.cluster_mn[1], n // self.cluster_mn[0])
         arrays.require(
             m % (8 * self.cluster_mn[1]) == 0 and n % (8 * self.cluster_mn[0]) == 0,
             f"{self}: each block of a cluster loads {across[0]} rows of A and {across[1]} of B for all: multiples of 8",
         )
         arrays.require(
-            self.sums(promoted) <= MOST_SUMS,
-            f"{self}: a thread has {self.sums(promoted)} sums, and registers for {MOST_SUMS}",
+            self.registers(promoted) <= MOST_SUMS,
+            f"{self}: a thread has {self.registers(promoted)} sums, and registers for {MOST_SUMS}",
             hint="a smaller tile" if self.sharers == 2 else "a smaller tile, or pingpong=False",
         )
         used = self.smem_bytes(bits, out_dtype.width)

@@ -6,6 +6,7 @@ One for another architecture has a main loop of its own and the type of its plan
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING
 
 from ... import Float32
@@ -14,13 +15,15 @@ from ..common import arrays, launches
 from ..common.family import Family, Implementation
 from . import cost
 from .epilogue import DirectEpilogue, Epilogue
+from .follow import Follow
 from .given import Given, other_tensors
+from .hopper_padded import Padded
 from .hopper_products import HopperProducts
+from .parts import combine_parts, run_parts
 from .plan import Tiling, k_step
-from .problem import FLOATS8, INTEGERS, Product
+from .problem import BLOCK, FLOATS8, INTEGERS, Product
 from .scheduler import TileScheduler
 from .simt import SimtGemm
-from .split_sum import SplitSum
 from .tensor_core import TensorCoreGemm
 
 if TYPE_CHECKING:
@@ -75,7 +78,7 @@ class Multistage(Implementation):
     def run(self, problem: Product, plan: Tiling, given: Given) -> None:
         device = devices.current()
         if plan.splits > 1 and not plan.in_clusters(device):
-            self._run_parts(problem, plan, given)
+            run_parts(self, problem, dataclasses.replace(plan, splits=1), plan.splits, given)
             return
         half = problem.dtype in FLOATS8 and not device.float8
         a, b = (
@@ -90,7 +93,7 @@ class Multistage(Implementation):
             epilogue = self.epilogue(tile, plan.threads, plan.splits, *out, follow.combiner(), widths)
             return self.kernel(a, b, plan, TileScheduler(tile, plan.splits), epilogue)
 
-        key = (self.kernel, a, b, out, plan, widths, follow.c, follow.bias, follow.scaled)
+        key = (self.kernel, a, b, out, plan, widths, follow.c, follow.bias, follow.scaled, follow.factors)
         kernel = launches.made_of(follow.functions, make, *key)
         leading = problem.a.leading((1, 2)), problem.b.leading((2, 1))
         tensors = [
@@ -103,24 +106,6 @@ class Multistage(Implementation):
             given.alpha, given.beta,
         )  # fmt: skip
 
-    def _run_parts(self, problem: Product, plan: Tiling, given: Given) -> None:
-        """Two kernels: the parts of K as a batch, then their sum and what follows it."""
-        _, m, n = problem.shape
-        splits, k = plan.splits, problem.k // plan.splits
-        a = arrays.permuted(arrays.reshaped(given.a, (m, splits, k)), [1, 0, 2])
-        b = arrays.reshaped(given.b, (splits, k, n))
-        sums = arrays.empty(given.a, (splits, m, n), arrays.named_type(given.a, "float32"))
-        laid = Product(arrays.laid(a), arrays.laid(b), arrays.laid(sums), precision=problem.precision)
-        self.run(laid, dataclasses.replace(plan, splits=1), Given(a, b, sums))
-        follow, out = problem.follow, problem.out.dtype
-        width = min(problem.out_width, laid.out_width)
-        kernel = launches.made_of(
-            follow.functions, lambda: SplitSum(out, width, follow.combiner()), SplitSum, out, width, follow.c,
-            follow.bias, follow.scaled,
-        )  # fmt: skip
-        tensors = [arrays.dynamic(sums, 2, width), arrays.dynamic(given.out, 2, width), *other_tensors(problem, given)]
-        launches.run_tensors(kernel, [sums, given.out, *given.others], tensors, 2, given.alpha, given.beta)
-
 
 @FAMILY.register
 class TensorCoreProducts(Multistage):
@@ -130,7 +115,9 @@ class TensorCoreProducts(Multistage):
     epilogue = Epilogue
 
     def supports(self, problem: Product, device: Device) -> str | None:
-        if problem.dtype is Float32 and problem.precision == "ieee":
+        if problem.blocks:
+            return _NO_BLOCKS
+        if problem.dtype is Float32 and problem.precision != "tf32":
             return "f32 is rounded to TF32, which precision='ieee' rules out"
         if problem.dtype in FLOATS8 and device.capability < (8, 9):
             return f"8-bit floats are converted from sm_89 on, and {device.name} is sm_{device.capability[0]}{device.capability[1]}"
@@ -160,7 +147,7 @@ class SimtProducts(Multistage):
     def supports(self, problem: Product, device: Device) -> str | None:
         if problem.dtype is not Float32:
             return f"it multiplies Float32, not {problem.dtype.__name__}"
-        return None if problem.precision == "ieee" else "tensor cores are faster where 10 bits of mantissa will do"
+        return None if problem.precision != "tf32" else "tensor cores are faster where 10 bits of mantissa will do"
 
     def candidates(self, problem: Product) -> tuple[cost.Candidate, ...]:
         return cost.SIMT
@@ -176,4 +163,50 @@ class SimtProducts(Multistage):
         plan.check_simt(device.smem)
 
 
+_NO_BLOCKS = "factors of blocks belong to sums of 128 products, and it makes sums of all"
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockByBlock:
+    """A plan: a product for each block of 128 of K, cut as is expected to take least time, that adds to the sums of those before."""
+
+
+@FAMILY.register
+class ProductsOfBlocks(Implementation):
+    """Products with factors of blocks, of every target and alignment: one for each block of K."""
+
+    plan = BlockByBlock
+    repeats = True
+
+    def supports(self, problem: Product, device: Device) -> str | None:
+        return None if problem.blocks else "there are no factors of blocks"
+
+    def plans(self, problem: Product, device: Device) -> list[BlockByBlock]:
+        return [BlockByBlock()]
+
+    def cost(self, problem: Product, plan: BlockByBlock, device: Device) -> float:
+        return math.inf
+
+    def run(self, problem: Product, plan: BlockByBlock, given: Given) -> None:
+        """Sums in f32; what follows them is done with the last."""
+        (_, _, n), k, laid = problem.shape, problem.k, arrays.laid
+        sums = arrays.empty(given.a, problem.shape, arrays.named_type(given.a, "float32"))
+        arrays.fill(sums, 0)
+        of_columns = arrays.repeated(given.blocks[1], BLOCK, n)  # (L, K / 128, N)
+        for first in range(0, k, BLOCK):
+            part = slice(first, first + BLOCK)
+            a, b = arrays.part(given.a, 2, part), arrays.part(given.b, 1, part)
+            number = slice(first // BLOCK, first // BLOCK + 1)
+            rows, columns = arrays.part(given.blocks[0], 2, number), arrays.part(of_columns, 1, number)
+            others = [arrays.broadcast_to(x, problem.shape) for x in (rows, columns)]
+            own = Given(a, b, sums, [*others, sums])
+            follow = Follow(True, factors=2)
+            FAMILY.run(
+                Product(laid(a), laid(b), laid(sums), tuple(map(laid, own.others)), follow), devices.current(), own
+            )
+        for one, out, *others in zip(*map(arrays.slices, (sums, given.out, *given.others)), strict=True):
+            combine_parts(problem, one, Given(given.a, given.b, out, others, given.alpha, given.beta))
+
+
+FAMILY.register(Padded(HopperProducts()))
 FAMILY.register(HopperProducts)

@@ -10,7 +10,9 @@ from ..common.arrays import require
 from ..common.problem import Laid, Problem
 from .follow import NOTHING, Follow
 
-PRECISIONS = ("ieee", "tf32")
+PRECISIONS = ("ieee", "tf32", "fast")
+BLOCK = 128
+"""Elements in K, and columns of B, that have one factor."""
 FLOATS = (Float16, BFloat16, Float32)
 FLOATS8 = (Float8E4M3FN, Float8E5M2)
 INTEGERS = (Int8, Uint8)
@@ -29,12 +31,48 @@ class Product(Problem):
     others: tuple[Laid, ...] = ()
     follow: Follow = NOTHING
     precision: str = "ieee"
+    blocks: tuple[Laid, ...] = ()
+    """Factors of blocks: of A (L, M, K / 128), for 128 elements of a row each, and of B (L, K / 128, N / 128)."""
 
     name = "gemm"
 
     def __post_init__(self) -> None:
+        require(
+            self.precision in PRECISIONS,
+            f"{self.name} with precision {self.precision!r}: one of {', '.join(PRECISIONS)}",
+        )
+        self.check_shapes()
+        left, right = self.a.dtype, self.b.dtype
+        mixed = {left, right} <= set(FLOATS8) or {left, right} <= set(INTEGERS)
+        require(
+            mixed or (left is right and left in FLOATS),
+            f"{self.name} of {left.__name__} and {right.__name__}",
+            hint="both Float16, BFloat16 or Float32, or 8-bit floats, or 8-bit integers",
+        )
+        require(
+            self.precision != "fast" or {left, right} <= set(FLOATS8),
+            f"{self.name} of {left.__name__} with precision 'fast'",
+            hint="that is for sums of 8-bit floats",
+        )
+        if self.blocks:
+            require(
+                {left, right} <= set(FLOATS8),
+                f"{self.name} of {left.__name__} with factors of blocks",
+                hint="8-bit floats have them; a factor for each row of a and column of b suits all types",
+            )
+            (batches, rows, k), (matrices, _, n) = self.a.shape, self.b.shape
+            depth, across = -(-k // BLOCK), -(-n // BLOCK)
+            require(
+                [x.shape for x in self.blocks] == [(batches, rows, depth), (matrices, depth, across)],
+                f"{self.name} with factors of shapes {[x.shape for x in self.blocks]}",
+                hint=f"of rows and blocks of {BLOCK}: {(rows, depth)} and {(depth, across)}",
+            )
+        strides = self.out.strides
+        require(strides[2] == 1, f"{self.name} into strides {strides}: rows or columns are contiguous")
+
+    def check_shapes(self) -> None:
+        """Refuse shapes that do not go together."""
         a, b, out = self.a, self.b, self.out
-        require(self.precision in PRECISIONS, f"gemm with precision {self.precision!r}: one of {', '.join(PRECISIONS)}")
         require(
             len(a.shape) == len(b.shape) == len(out.shape) == 3
             and (*a.shape[:2], b.shape[2]) == out.shape
@@ -42,14 +80,6 @@ class Product(Problem):
             and all(x.shape == out.shape for x in self.others),
             f"gemm of shapes {a.shape} and {b.shape} into {out.shape}: (L, M, K), (L, K, N), (L, M, N)",
         )
-        left, right = a.dtype, b.dtype
-        mixed = {left, right} <= set(FLOATS8) or {left, right} <= set(INTEGERS)
-        require(
-            mixed or (left is right and left in FLOATS),
-            f"gemm of {left.__name__} and {right.__name__}",
-            hint="both Float16, BFloat16 or Float32, or 8-bit floats, or 8-bit integers",
-        )
-        require(out.strides[2] == 1, f"gemm into strides {out.strides}: rows or columns are contiguous")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -72,6 +102,11 @@ class Product(Problem):
         return Int32 if self.dtype in INTEGERS else Float32
 
     @property
+    def promoted(self) -> bool:
+        """Whether sums of stages are added outside of the tensor cores, which keep few bits of sums of 8-bit floats."""
+        return self.dtype in FLOATS8 and self.precision != "fast"
+
+    @property
     def flops(self) -> int:
         """Multiplications and additions of the products; what follows them is not counted."""
         batches, m, n = self.shape
@@ -80,7 +115,7 @@ class Product(Problem):
     @property
     def bytes(self) -> int:
         """Operands and others read once, the result written once."""
-        return sum(x.bytes for x in (self.a, self.b, self.out, *self.others))
+        return sum(x.bytes for x in (self.a, self.b, self.out, *self.others, *self.blocks))
 
     @property
     def aligned(self) -> bool:

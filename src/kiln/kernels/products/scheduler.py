@@ -20,6 +20,17 @@ class Work(NamedTuple):
     rank: Any
 
 
+class Place(NamedTuple):
+    """A tile (in M, in N) of a batch of rows times a batch of the other matrix, with `rows` of them from `start` on (0: all)."""
+
+    m: Any
+    n: Any
+    batch: Any
+    matrix: Any
+    start: Any = 0
+    rows: Any = 0
+
+
 class TileScheduler:
     """One tile to a block, or to `splits` neighbouring ones, which are a cluster and each take a part of K."""
 
@@ -49,8 +60,13 @@ class TileScheduler:
 class PersistentTiles:
     """A block for each multiprocessor, in clusters of neighbouring tiles, that takes one tile after the other.
 
-    `clusters` run at a time. `group` rows of clusters are computed side by side.
+    `clusters` run at a time. `group` rows of clusters are computed side by side. `begin` gives what the other functions are asked with.
     """
+
+    grouped = False
+    """Whether rows of tiles begin and end anywhere."""
+    bounds = 0
+    """Tensors that `begin` needs besides the result."""
 
     def __init__(self, tile: tuple[int, int], cluster_mn: tuple[int, int], group: int, clusters: int) -> None:
         self.tile_mn = tile
@@ -67,6 +83,10 @@ class PersistentTiles:
         """The blocks of a cluster."""
         return None if self.cluster_mn == (1, 1) else (*self.cluster_mn, 1)
 
+    def begin(self, smem: Any, d: Any, bounds: Any) -> Any:
+        """Called by all threads: what is known of the tiles of a result (M, N, L)."""
+        return d
+
     def count(self, d: Any) -> Any:
         """Clusters of tiles in all."""
         across, down = self._clusters(d)
@@ -80,13 +100,48 @@ class PersistentTiles:
         """What is added to it for the next."""
         return arch.grid_dim()[2]
 
-    def tile(self, number: Any, d: Any) -> tuple[Any, Any, Any]:
-        """This block's tile (in M, in N) and batch of a cluster of tiles."""
+    def tile(self, number: Any, d: Any) -> Place:
+        """This block's tile of a cluster of tiles."""
         across, down = self._clusters(d)
         m, n = swizzled_tile(number % (across * down), across, down, self.group)
         x, y, _ = arch.block_idx()
-        return m * self.cluster_mn[0] + x, n * self.cluster_mn[1] + y, number // (across * down)
+        batch = number // (across * down)
+        return Place(m * self.cluster_mn[0] + x, n * self.cluster_mn[1] + y, batch, batch)
+
+    def steps(self, depth: Any) -> tuple[Any, Any]:
+        """Which of so many stages of K a block multiplies: the first, and their number."""
+        return 0, depth
 
     def _clusters(self, d: Any) -> tuple[Any, Any]:
         (m, n), (x, y) = self.tile_mn, self.cluster_mn
         return cute.ceil_div(d.shape[0], m * x), cute.ceil_div(d.shape[1], n * y)
+
+
+class SplitTiles(PersistentTiles):
+    """`splits` blocks to a tile, which are a cluster and each take a part of K; every cluster has one tile."""
+
+    def __init__(self, tile: tuple[int, int], group: int, splits: int) -> None:
+        super().__init__(tile, (1, 1), group, 0)
+        self.splits = splits
+
+    def grid(self, d: Any):
+        return self.count(d) * self.splits, 1, 1
+
+    def cluster(self) -> tuple[int, int, int]:
+        return self.splits, 1, 1
+
+    def first(self) -> Any:
+        return arch.block_idx()[0] // self.splits
+
+    def step(self) -> Any:
+        return arch.grid_dim()[0] // self.splits
+
+    def tile(self, number: Any, d: Any) -> Place:
+        across, down = self._clusters(d)
+        m, n = swizzled_tile(number % (across * down), across, down, self.group)
+        return Place(m, n, number // (across * down), number // (across * down))
+
+    def steps(self, depth: Any) -> tuple[Any, Any]:
+        rank = arch.block_idx()[0] % self.splits
+        first = depth * rank // self.splits
+        return first, depth * (rank + 1) // self.splits - first

@@ -70,7 +70,7 @@ function bar(value, most, heat) {
 function heads(pane) {
   if (pane.kind === "sass" && unit.most) return `<div class="heads"><span class="num">address</span><span class="cell" title="registers in use at each instruction">live</span></div>`;
   if (pane.kind !== "py" || !unit.columns.length) return "";
-  return `<div class="heads"><span class="num"></span>${unit.columns.map((c) => `<span class="cell" title="${escaped(c.help)}">${escaped(c.title)}</span>`).join("")}</div>`;
+  return `<div class="heads"><span class="num"></span>${unit.columns.map((c) => `<button class="cell" data-c="${c.id}" title="${escaped(c.help)}; click for the line with the most, again for the next">${escaped(c.title)}</button>`).join("")}</div>`;
 }
 
 // --- panes ------------------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ function makePanes() {
     next.onclick = () => step(pane, 1);
     pane.code.onmouseover = (event) => { const row = rowAt(pane, event); if (row) light(row.place ?? pinned); };
     pane.code.onmouseleave = () => light(pinned);
-    pane.code.onclick = (event) => { const row = rowAt(pane, event); if (row) { move(pane, pane.rows.indexOf(row), false); pin(row.place, pane); } };
+    pane.code.onclick = (event) => { const head = event.target.closest("button.cell"), row = rowAt(pane, event); if (head) nextBy(head.dataset.c); else if (row) { move(pane, pane.rows.indexOf(row), false); pin(row.place, pane); } };
     pane.ruler.onclick = (event) => { pane.code.scrollTop = (event.offsetY / pane.ruler.clientHeight) * pane.code.scrollHeight - pane.code.clientHeight / 2; };
     if (panes.length) pane.split = splitter(panes.at(-1), pane);
     panes.push(pane);
@@ -122,6 +122,12 @@ function showOutline(shown) {
 function rowAt(pane, event) {
   const line = event.target.closest(".line");
   return line && pane.rows[+line.dataset.r];
+}
+
+function nextBy(name) { // the line with the most of a column, then the one with the next most
+  const values = Object.entries(unit.columns.find((column) => column.id === name).values).sort((a, b) => b[1] - a[1]).map(([place]) => place);
+  const place = values[(values.indexOf(pinned) + 1) % values.length];
+  pin(place, null);
 }
 
 function splitter(left, right) {
@@ -464,7 +470,10 @@ async function start() {
   showUnit(compared ? compared[1] : 0, compared ? compared[0] : null);
   $("panes").removeAttribute("aria-busy");
   const kernel = unit.kernels[0]; // what is most wanted first
-  if (kernel) into(panes[0], Math.max(0, kernel.line - 1));
+  for (const pane of panes) {
+    const first = pane.kind === "py" ? kernel.line - 1 : pane.rows.findIndex((row) => /func\.func |^define |\.entry /.test(row.line) && row.line.includes(kernel.name));
+    if (first > 0) into(pane, first + Math.floor(pane.code.clientHeight / ROW / 2) - 3);
+  }
   followLink();
   settled = true;
   addEventListener("hashchange", followLink);

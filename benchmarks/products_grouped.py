@@ -1,0 +1,230 @@
+"""Grouped products and products of quantised numbers on Hopper, beside PyTorch's or beside Kiln's without the feature.
+
+    python benchmarks/products_grouped.py [--only groups,blocks,rows] [--plans]
+
+Calls take turns, with normal data: the last third of 0.3 s back to back, the better of two turns. Results are compared first. `--plans` shows several plans
+of each instead of the one that is taken. What is timed is compiled beforehand, in several processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import functools
+import multiprocessing
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+from normal_data import refuse_constants
+from tune_products import short
+
+from kiln import kernels, measure
+from kiln.kernels.common import arrays
+from kiln.kernels.devices import current
+from kiln.kernels.products import grouped_functions
+from kiln.kernels.products.grouped_problem import GroupedProduct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SECONDS = 0.3
+BF16, E4M3 = torch.bfloat16, torch.float8_e4m3fn
+GROUPS = [
+    (64, 128, 4096, 2048, "equal"), (64, 128, 4096, 2048, "uneven"), (8, 1024, 4096, 7168, "equal"), (32, 256, 4096, 7168, "uneven"),
+    (128, 64, 4096, 2048, "uneven"), (256, 16, 4096, 2048, "uneven"),
+]  # fmt: skip
+"""Groups, rows of each on average, N, K, and how rows are spread."""
+BLOCKS = [(4096, 7168, 2048), (4096, 4096, 7168), (8192, 8192, 8192), (128, 7168, 2048)]
+ROWS = [1, 16, 64, 128]
+"""Of products with 28672 columns and a K of 8192."""
+
+
+def tiling(m: int, n: int, k: int, cluster: tuple[int, int], stages: int, **options: Any) -> Any:
+    return kernels.HopperTiling((m, n, k), cluster, stages, max(1, 2048 // (m * cluster[0])), **options)
+
+
+GROUP_PLANS = [
+    tiling(128, 256, 64, (1, 1), 4), tiling(128, 256, 64, (1, 2), 4), tiling(128, 192, 64, (1, 1), 4, pingpong=True),
+    tiling(128, 128, 64, (1, 1), 6, pingpong=True), tiling(128, 128, 64, (1, 2), 6, pingpong=True),
+    tiling(128, 128, 64, (1, 1), 4, swapped=True), tiling(128, 64, 64, (1, 1), 7, swapped=True),
+    tiling(128, 32, 64, (1, 1), 9, swapped=True),
+]  # fmt: skip
+BLOCK_PLANS = [
+    tiling(128, 128, 128, (2, 1), 6), tiling(128, 192, 128, (2, 1), 4), tiling(128, 128, 128, (1, 1), 6), tiling(128, 192, 128, (1, 2), 4),
+    tiling(256, 96, 128, (1, 2), 4), tiling(128, 96, 128, (1, 1), 7, pingpong=True),
+]  # fmt: skip
+FAST_PLANS = [
+    tiling(128, 256, 128, (2, 1), 4),
+    tiling(256, 128, 128, (1, 2), 4),
+    tiling(128, 192, 128, (2, 1), 4, pingpong=True),
+]
+
+
+def in_turns(calls: list[Callable[[], Any]]) -> list[float]:
+    """Microseconds of each, sustained, the better of two turns."""
+    effort = measure.sustained(_SECONDS)
+    times = [[measure.measure(call, l2="warm", steady=True, effort=effort).us for call in calls] for _ in range(2)]
+    return [min(own) for own in zip(*times, strict=True)]
+
+
+def agree(name: str, got: Any, wanted: Any) -> None:
+    worst = ((got.float() - wanted.float()).abs().max() / wanted.float().abs().max()).item()
+    if not worst <= 2e-2:
+        raise SystemExit(f"{name}: {worst:.2e} away from the peer's")
+
+
+class Groups:
+    """A grouped product."""
+
+    def __init__(self, groups: int, rows: int, n: int, k: int, spread: str) -> None:
+        generator = torch.Generator().manual_seed(0)
+        total = groups * rows
+        if spread == "equal":
+            sizes = torch.full((groups,), rows)
+        else:
+            chances = torch.rand(groups, generator=generator) + 0.2
+            sizes = torch.bincount(torch.multinomial(chances, total, True, generator=generator), minlength=groups)
+        self.ends = torch.cumsum(sizes, 0).to(torch.int32).cuda()
+        self.a = torch.randn(total, k, device="cuda", dtype=BF16)
+        self.b = torch.randn(groups, n, k, device="cuda", dtype=BF16).mT
+        refuse_constants(self.a[:64])
+        self.out = torch.empty(total, n, device="cuda", dtype=BF16)
+        self.work = 2 * total * n * k / 1e12
+        self.weights = groups * n * k * 2 / 1e12
+        self.rows = rows
+        self.name = f"{groups} | {rows} {spread} | {n} | {k}"
+
+    def ours(self, plan: Any = None) -> Callable[[], Any]:
+        return functools.partial(kernels.grouped_gemm, self.a, self.b, offsets=self.ends, out=self.out, plan=plan)
+
+    def theirs(self) -> Callable[[], Any]:
+        return functools.partial(torch._grouped_mm, self.a, self.b, self.ends)
+
+    def plan(self) -> Any:
+        a, out = (arrays.laid(x[None]) for x in (self.a, self.out))
+        problem = GroupedProduct(a, arrays.laid(self.b), out, rows=self.rows)
+        return grouped_functions.FAMILY.choose(problem, current()).plan
+
+
+def groups(plans: bool) -> None:
+    print(
+        "\n| groups | rows of each | N | K | PyTorch TFLOP/s | Kiln | | TB/s of weights | plan |\n" + "|---" * 9 + "|"
+    )
+    for given in GROUPS:
+        case = Groups(*given)
+        tried = GROUP_PLANS if plans else [None]
+        calls = [case.theirs(), *map(case.ours, tried)]
+        for plan, call in zip(tried, calls[1:], strict=True):
+            agree(f"{case.name} {plan}", call(), calls[0]())
+        theirs, *ours = in_turns(calls)
+        for plan, own in zip(tried, ours, strict=True):
+            rates = [case.work / us * 1e6 for us in (theirs, own)]
+            print(
+                f"| {case.name} | {rates[0]:.0f} | {rates[1]:.0f} | {rates[1] / rates[0]:.2f} | {case.weights / own * 1e6:.2f} "
+                f"| {short(plan or case.plan())} |", flush=True,
+            )  # fmt: skip
+
+
+class Quantised:
+    """A product of 8-bit floats."""
+
+    def __init__(self, m: int, n: int, k: int) -> None:
+        self.a, self.b = torch.randn(m, k, device="cuda").to(E4M3), torch.randn(n, k, device="cuda").to(E4M3).T
+        self.out = torch.empty(m, n, device="cuda", dtype=BF16)
+        self.blocks = torch.rand(m, k // 128, device="cuda") + 0.5, torch.rand(k // 128, n // 128, device="cuda") + 0.5
+        self.work = 2 * m * n * k / 1e12
+        self.name = f"{m} | {n} | {k}"
+
+    def ours(self, **options: Any) -> Callable[[], Any]:
+        return functools.partial(kernels.gemm, self.a, self.b, out=self.out, **options)
+
+    def of_blocks(self, plan: Any = None) -> Callable[[], Any]:
+        return self.ours(scale_a=self.blocks[0], scale_b=self.blocks[1], plan=plan)
+
+    def theirs(self, fast: bool) -> Callable[[], Any]:
+        one = torch.ones((), device="cuda")
+        return functools.partial(torch._scaled_mm, self.a, self.b, one, one, out_dtype=BF16, use_fast_accum=fast)
+
+    def wanted(self) -> Any:
+        spread = torch.repeat_interleave
+        of_a, of_b = self.blocks
+        return (self.a.float() * spread(of_a, 128, 1)) @ (self.b.float() * spread(spread(of_b, 128, 0), 128, 1))
+
+
+def quantised(plans: bool) -> None:
+    print("\n| M | N | K | cuBLAS fast TFLOP/s | fast | exact sums | blocks | of exact sums |\n" + "|---" * 8 + "|")
+    for given in BLOCKS:
+        case = Quantised(*given)
+        agree(f"{case.name} in blocks", case.of_blocks()(), case.wanted())
+        calls = [case.theirs(True), case.ours(precision="fast"), case.ours(), case.of_blocks()]
+        for call in calls[1:3]:
+            agree(case.name, call(), calls[0]())
+        rates = [case.work / us * 1e6 for us in in_turns(calls)]
+        print(f"| {case.name} | {' | '.join(f'{x:.0f}' for x in rates)} | {rates[3] / rates[2]:.2f} |", flush=True)
+        if plans:
+            kinds = [("blocks", BLOCK_PLANS, case.of_blocks), ("exact", BLOCK_PLANS, lambda p, c=case: c.ours(plan=p))]
+            kinds.append(("fast", FAST_PLANS, lambda p, c=case: c.ours(plan=p, precision="fast")))
+            for kind, tried, make in kinds:
+                found = in_turns([make(p) for p in tried])
+                print("  " + "; ".join(f"{kind} {short(p)}: {case.work / us * 1e6:.0f}" for p, us in zip(tried, found)))
+
+
+def rows() -> None:
+    print("\n| M, N 28672, K 8192 | cuBLAS us | Kiln us | TB/s of weights | |\n" + "|---" * 5 + "|")
+    for m in ROWS:
+        a, b = torch.randn(m, 8192, device="cuda", dtype=BF16), torch.randn(28672, 8192, device="cuda", dtype=BF16).T
+        out = torch.empty(m, 28672, device="cuda", dtype=BF16)
+        calls = [functools.partial(torch.mm, a, b, out=out), functools.partial(kernels.gemm, a, b, out=out)]
+        agree(str(m), calls[1](), torch.mm(a, b))
+        theirs, ours = in_turns(calls)
+        bytes_ = 28672 * 8192 * 2 / 1e6
+        print(f"| {m} | {theirs:.1f} | {ours:.1f} | {bytes_ / theirs:.2f}, {bytes_ / ours:.2f} | {theirs / ours:.2f} |")
+
+
+def jobs(parts: list[str], plans: bool) -> list[Callable[[], Any]]:
+    """Calls that compile everything."""
+    made: list[Callable[[], Any]] = []
+    if "groups" in parts:
+        made += [lambda p=p: Groups(8, 128, 512, 256, "equal").ours(p)() for p in (GROUP_PLANS if plans else [])]
+        made += [] if plans else [lambda g=g: Groups(*g).ours()() for g in GROUPS]
+    if "blocks" in parts:
+        made += [lambda g=g, w=w: getattr(Quantised(*g), w)()() for g in BLOCKS for w in ("of_blocks", "ours")]
+        made += [lambda g=g: Quantised(*g).ours(precision="fast")() for g in BLOCKS]
+        if plans:
+            made += [lambda p=p: Quantised(512, 512, 512).of_blocks(p)() for p in BLOCK_PLANS]
+            made += [lambda p=p: Quantised(512, 512, 512).ours(plan=p)() for p in BLOCK_PLANS]
+            made += [lambda p=p: Quantised(512, 512, 512).ours(plan=p, precision="fast")() for p in FAST_PLANS]
+    return made
+
+
+def compile_some(numbers: list[int], parts: list[str], plans: bool) -> None:
+    made = jobs(parts, plans)
+    for number in numbers:
+        made[number]()
+    torch.cuda.synchronize()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=["groups", "blocks", "rows"])
+    parser.add_argument("--plans", action="store_true")
+    given = parser.parse_args()
+    count, start = len(jobs(given.only, given.plans)), time.perf_counter()
+    workers = max(1, min(14, os.cpu_count() or 1, count))
+    shares = [list(range(n, count, workers)) for n in range(workers)]
+    with concurrent.futures.ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(compile_some, shares, [given.only] * workers, [given.plans] * workers))
+    print(f"{torch.cuda.get_device_name()}: compiled in {time.perf_counter() - start:.0f} s", flush=True)
+    torch.manual_seed(0)
+    if "groups" in given.only:
+        groups(given.plans)
+    if "blocks" in given.only:
+        quantised(given.plans)
+    if "rows" in given.only:
+        rows()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,344 @@
+"""Measure plans of matrix products on Hopper, fit the model that chooses among them, and show what its choices cost.
+
+    python benchmarks/tune_products.py measure [--seconds 200] [--within 1.6] [--only "few rows"]   # needs the GPU
+    python benchmarks/tune_products.py fit        # writes src/kiln/kernels/products/hopper_model.py
+    python benchmarks/tune_products.py report     # chosen and best plans, shape by shape
+
+Shapes are those of `benchmarks/data/products_shapes.json`, ten of which are kept out of the fit. Each measurement is a line of
+`benchmarks/data/products_h200.jsonl`, written at once: `measure` goes on where it was stopped. Plans of a shape take turns, beside cuBLAS, with
+normal data. Everything is compiled first, in several processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import dataclasses
+import functools
+import json
+import math
+import multiprocessing
+import os
+import random
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import kiln
+from kiln.kernels.common.problem import Laid
+from kiln.kernels.devices import device_of
+from kiln.kernels.products import FAMILY, Product, hopper_cost, hopper_model
+from kiln.kernels.products.hopper_plan import HopperTiling
+from kiln.kernels.products.plan import Tiling
+
+_DATA = Path(__file__).parent / "data"
+_MODEL = Path(hopper_model.__file__)
+_TYPES = {"float16": kiln.Float16, "bfloat16": kiln.BFloat16}
+_PLANS = {"HopperTiling": HopperTiling, "Tiling": Tiling}
+_MOST = 14
+"""Plans of a shape."""
+_HOST = 8.0
+"""Microseconds below which calls take as long as the host makes them: no measure of a kernel."""
+_STAY = 0.3
+"""How much figures are held where they were: what few measurements tell of hardly moves."""
+_SLICES = (8e-3, 60e-3)
+"""Seconds of back to back calls that are timed at once, and of products that take long, which run at the power limit."""
+_LONG = 150.0
+"""Microseconds of such a product, and how much slower plans may be expected to be that are measured for it."""
+_NEAR = 1.2
+
+
+def shapes() -> list[dict[str, Any]]:
+    return json.loads((_DATA / "products_shapes.json").read_text())
+
+
+def problem_of(shape: dict[str, Any]) -> Product:
+    """The product of arrays without gaps."""
+    dtype, m, n, k = _TYPES[shape["dtype"]], shape["m"], shape["n"], shape["k"]
+    a = Laid.dense(dtype, 1, m, k) if shape["layout"][0] == "N" else Laid(dtype, (1, m, k), (m * k, 1, m))
+    b = Laid.dense(dtype, 1, k, n) if shape["layout"][1] == "N" else Laid(dtype, (1, k, n), (n * k, 1, k))
+    return Product(a, b, Laid.dense(dtype, 1, m, n))
+
+
+def plans_of(shape: dict[str, Any], within: float) -> list[Any]:
+    """Those that may be best: the cheapest by the model, some of each implementation."""
+    choices = FAMILY.choices(problem_of(shape), device_of("sm_90a"))
+    within = min(within, _NEAR) if choices[0].cost > _LONG else within
+    near = [x for x in choices if x.cost <= within * choices[0].cost]
+    hopper = [x.plan for x in near if isinstance(x.plan, HopperTiling)][:_MOST]
+    return [*hopper, *[x.plan for x in near if isinstance(x.plan, Tiling)][: 2 if hopper else 4]]
+
+
+def key_of(shape: dict[str, Any], plan: Any) -> str:
+    sizes = "x".join(str(shape[x]) for x in "mnk")
+    return f"{shape['dtype']} {shape['layout']} {sizes} {plan!r}"
+
+
+class Journal:
+    """What was measured."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.rows = [json.loads(line) for line in lines]
+        self.known = {row["key"] for row in self.rows}
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+        self.known.add(row["key"])
+        with self.path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def of(self, shape: dict[str, Any]) -> list[tuple[Any, float, float]]:
+        """Plans of a shape with their microseconds and cuBLAS's beside them, the fastest first."""
+        found = {
+            row["key"]: (_PLANS[row["kind"]](**_tuples(row["plan"])), row["us"], row["cublas_us"])
+            for row in self.rows
+            if all(row["shape"][x] == shape[x] for x in ("dtype", "layout", "m", "n", "k"))
+        }
+        return sorted(found.values(), key=lambda x: x[1])
+
+
+def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(x) if isinstance(x, list) else x for name, x in fields.items()}
+
+
+# --- measuring -------------------------------------------------------------------------------------------------------
+
+
+def _operands(shape: dict[str, Any], random: bool) -> tuple[Any, Any, Any]:
+    import torch
+
+    dtype, m, n, k = getattr(torch, shape["dtype"]), shape["m"], shape["n"], shape["k"]
+    made = torch.randn if random else torch.empty
+
+    def matrix(rows: int, columns: int, way: str) -> Any:
+        x = made((rows, columns) if way == "N" else (columns, rows), device="cuda", dtype=dtype)
+        return x if way == "N" else x.T
+
+    return (
+        matrix(m, k, shape["layout"][0]),
+        matrix(k, n, shape["layout"][1]),
+        torch.empty(m, n, device="cuda", dtype=dtype),
+    )
+
+
+def _compile(job: tuple[dict[str, Any], Any]) -> str:
+    from kiln import kernels
+
+    shape, plan = job
+    a, b, out = _operands(shape, False)
+    try:
+        kernels.gemm(a, b, out=out, plan=plan)
+    except Exception as wrong:  # told, and not measured
+        return f"{key_of(shape, plan)}: {wrong}"
+    return ""
+
+
+def compile_all(jobs: list[tuple[dict[str, Any], Any]]) -> None:
+    """Once for each kind: extents are not compiled in."""
+    kinds = {(s["dtype"], s["layout"], s["m"] == 1, s["n"] % 8, s["k"] % 8, plan): (s, plan) for s, plan in jobs}
+    start, context = time.perf_counter(), multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(min(14, os.cpu_count() or 1), context) as pool:
+        for message in pool.map(_compile, kinds.values(), chunksize=4):
+            if message:
+                print(message, flush=True)
+    print(f"{len(kinds)} kernels compiled in {time.perf_counter() - start:.0f} s", flush=True)
+
+
+def measure(journal: Journal, seconds: float, within: float, only: str | None) -> None:
+    import torch
+
+    from kiln import kernels
+
+    end = time.perf_counter() + seconds
+    todo = {}
+    for number, shape in enumerate(shapes()):
+        if only is None or shape["kind"] == only:
+            missing = [p for p in plans_of(shape, within) if key_of(shape, p) not in journal.known]
+            if missing:
+                todo[number] = (shape, missing)
+    compile_all([(shape, plan) for shape, missing in todo.values() for plan in missing])
+    for shape, missing in todo.values():
+        if time.perf_counter() > end:
+            print("time is up: the same command goes on from here")
+            return
+        a, b, out = _operands(shape, True)
+        wanted = torch.mm(a, b)
+        calls: dict[Any, Any] = {"cublas": functools.partial(torch.mm, a, b, out=out)}
+        for plan in missing:
+            call = functools.partial(kernels.gemm, a, b, out=out, plan=plan)
+            out.zero_()
+            try:
+                call()
+            except Exception as wrong:
+                print(f"{key_of(shape, plan)}: {wrong}", flush=True)
+                continue
+            worst = ((out.float() - wanted.float()).abs().max() / wanted.float().abs().max()).item()
+            if not worst <= 1e-2:
+                print(f"{key_of(shape, plan)}: WRONG, {worst:.1e} away from cuBLAS", flush=True)
+                continue
+            calls[plan] = call
+        times = {name: [] for name in calls}
+        for turn in range(4):  # in another order each time: what ran before decides how fast clocks are
+            for name in random.Random(turn).sample(list(calls), len(calls)):
+                took = _seconds(torch, calls[name])
+                if turn:
+                    times[name].append(took)
+        us = {name: statistics.median(own) * 1e6 for name, own in times.items()}
+        for plan in list(calls)[1:]:
+            journal.add(
+                {
+                    "key": key_of(shape, plan), "shape": {x: shape[x] for x in ("dtype", "layout", "m", "n", "k")},
+                    "kind": type(plan).__name__, "plan": dataclasses.asdict(plan), "us": round(us[plan], 2),
+                    "cublas_us": round(us["cublas"], 2),
+                }
+            )  # fmt: skip
+        best = min(list(calls)[1:], key=us.__getitem__, default=None)
+        if best is not None:
+            print(f"{key_of(shape, best)}: {us[best]:.1f} us, cuBLAS {us['cublas']:.1f}", flush=True)
+
+
+def _seconds(torch: Any, call: Any) -> float:
+    """Of a call among others, as many as take a slice of time."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    call()
+    count = 3
+    for _ in range(3):  # how long it takes, until clocks are what they will be, and timed
+        start.record()
+        for _ in range(count):
+            call()
+        end.record()
+        torch.cuda.synchronize()
+        took = start.elapsed_time(end) / 1e3 / count
+        count = min(500, max(3, int(_SLICES[took * 1e6 > _LONG] / took)))
+    return took
+
+
+# --- the model -------------------------------------------------------------------------------------------------------
+
+
+def fit(journal: Journal) -> None:
+    """Speeds of tiles and the other figures such that logarithms of times are met, of shapes that are not held out."""
+    device = device_of("sm_90a")
+    rows = [
+        (problem_of(shape), plan, us)
+        for shape in shapes()
+        if not shape["held_out"]
+        for plan, us, _ in journal.of(shape)
+        if isinstance(plan, HopperTiling) and us > _HOST
+    ]
+    places = [hopper_model.TILES.index(hopper_cost.tile_of(plan)) for _, plan, _ in rows]
+    best: dict[Product, float] = {}
+    for problem, _, us in rows:
+        best[problem] = min(us, best.get(problem, math.inf))
+    values = [
+        *(tile.speed for tile in hopper_model.TILES), *hopper_model.MODEL.values(),
+    ]  # fmt: skip
+    first = [*values]
+    count, names = len(hopper_model.TILES), list(hopper_model.MODEL)
+    fixed = {"bytes", "promoted", "others", "launch"}  # not told apart by these shapes
+
+    def error(values: list[float], chosen: Any = None) -> float:
+        model = dict(zip(names, values[count:], strict=True))
+        total = 0.0
+        for (problem, plan, us), place in zip(rows, places, strict=True):
+            if chosen is not None and place != chosen:
+                continue
+            ratio = math.log(hopper_cost.expected(problem, plan, device, model, values[place]) / us)
+            weight = (best[problem] / us) ** 4  # plans that are near the best are what is chosen among
+            total += weight * min(abs(ratio), 0.5 + 0.2 * abs(ratio)) ** 1.5
+        moved = enumerate(zip(values, first, strict=True))
+        return total + sum(_STAY * math.log(x / y) ** 2 for place, (x, y) in moved if chosen in (None, place))
+
+    for sweep in range(12):
+        before = error(values)
+        for place in range(len(values)):
+            if (place < count and place not in places) or (place >= count and names[place - count] in fixed):
+                continue
+            chosen = place if place < count else None
+            now = error(values, chosen)
+            for factor in (1.3, 1.1, 1.03, 1.01, 0.99, 0.97, 0.9, 0.75):
+                tried = [*values]
+                tried[place] *= factor
+                found = error(tried, chosen)
+                if found < now:
+                    values, now = tried, found
+        print(f"sweep {sweep}: {error(values):.3f} of {len(rows)} measurements")
+        if error(values) > 0.999 * before:
+            break
+    _write(values[:count], dict(zip(names, values[count:], strict=True)))
+
+
+def _write(speeds: list[float], model: dict[str, float]) -> None:
+    lines = _MODEL.read_text().splitlines()
+    first, last = lines.index("TILES = ("), lines.index("}")
+    made = ["TILES = ("]
+    for tile, speed in zip(hopper_model.TILES, speeds, strict=True):
+        flags = "".join(f", {name}=True" for name in ("pingpong", "swapped") if getattr(tile, name))
+        flags += {1: ", parts=_ANY", 2: ", parts=_SOME"}[tile.parts[0]] if len(tile.parts) > 1 else ""
+        made.append(f"    Tile({tile.block_mn}, {tile.cluster_mn}, {speed:.3g}{flags}),")
+    made += [")", "MODEL = {", *(f'    "{name}": {value:.3g},' for name, value in model.items()), "}"]
+    _MODEL.write_text("\n".join([*lines[:first], *made, *lines[last + 1 :]]) + "\n")
+
+
+def short(plan: Any) -> str:
+    """A plan in few characters."""
+    text = f"{'x'.join(map(str, plan.block_mnk))}, {plan.stages} stages"
+    if isinstance(plan, HopperTiling):
+        text = f"wgmma {text}, cluster {plan.cluster_mn[0]}x{plan.cluster_mn[1]}"
+        text += ", pingpong" * plan.pingpong + ", swapped" * plan.swapped + f", {plan.sums} sums" * (plan.sums > 1)
+    else:
+        text = f"mma.sync {text}, warps {plan.warps_mn[0]}x{plan.warps_mn[1]}"
+    return text + (f", {plan.splits} parts" if plan.splits > 1 else "")
+
+
+def report(journal: Journal) -> None:
+    """What is chosen, as measured, beside the best that was measured and beside cuBLAS."""
+    print(
+        "| | M | N | K | cuBLAS us | best us | chosen us | of the best | of cuBLAS | chosen | best |\n"
+        + "|---" * 11
+        + "|"
+    )
+    behind, ahead = [], []
+    for shape in shapes():
+        found = journal.of(shape)
+        if not found:
+            continue
+        chosen = FAMILY.choose(problem_of(shape), device_of("sm_90a")).plan
+        us = next((took for plan, took, _ in found if plan == chosen), math.nan)
+        cublas = statistics.median(x for _, _, x in found)
+        behind.append(found[0][1] / us)
+        ahead.append(cublas / us)
+        print(
+            f"| {shape['dtype']} {shape['layout']}{' *' * shape['held_out']} | {shape['m']} | {shape['n']} | {shape['k']} | {cublas:.1f} "
+            f"| {found[0][1]:.1f} | {us:.1f} | {behind[-1]:.2f} | {ahead[-1]:.2f} | {short(chosen)} | {short(found[0][0])} |"
+        )
+    known = [(x, y) for x, y in zip(behind, ahead, strict=True) if not math.isnan(x)]
+    if known:
+        mean = math.exp(statistics.mean(math.log(y) for _, y in known))
+        print(
+            f"\n{len(known)} shapes (* held out): chosen plans at worst {min(x for x, _ in known):.2f} of the best, on average {mean:.3f} of cuBLAS"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["measure", "fit", "report"])
+    parser.add_argument("--journal", type=Path, default=_DATA / "products_h200.jsonl")
+    parser.add_argument("--seconds", type=float, default=200.0)
+    parser.add_argument("--within", type=float, default=1.6)
+    parser.add_argument("--only")
+    given = parser.parse_args()
+    journal = Journal(given.journal)
+    if given.what == "measure":
+        measure(journal, given.seconds, given.within, given.only)
+    elif given.what == "fit":
+        fit(journal)
+    else:
+        report(journal)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""The bridge to JAX: kernels as functions of arrays under `jax.jit`, called by XLA without Python.
+
+    call = kiln.jax.cutlass_call(launch, output_shape_dtype=jax.ShapeDtypeStruct(x.shape, x.dtype), scale=2.0)
+    y = jax.jit(call)(x)
+
+`launch(stream, *inputs, *outputs, **keywords)` is a jit function, or a plain function or lambda of the language.
+"""
+
+from .call import cutlass_call, differentiable
+from .handler import get_export_disabled_safety_checks
+from .spec import TensorSpec, cutlass_to_jax_dtype, jax_to_cutlass_dtype
+
+__all__ = [
+    "TensorSpec",
+    "cutlass_call",
+    "cutlass_to_jax_dtype",
+    "differentiable",
+    "get_export_disabled_safety_checks",
+    "jax_to_cutlass_dtype",
+]

@@ -1,0 +1,192 @@
+"""Products of groups of rows on sm_90a, in one kernel: blocks find out on the device which tiles there are."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ... import Int32, cute, range_constexpr
+from ...cute import arch
+from ...utils import swizzled_tile
+from .. import devices
+from ..common import arrays, launches
+from . import hopper_cost
+from .given import block_tensors, other_tensors
+from .hopper_kernel import HopperGemm
+from .hopper_products import HopperProducts, epilogue_of, tensors_of
+from .scheduler import PersistentTiles, Place
+
+if TYPE_CHECKING:
+    from ..devices import Device
+    from .grouped_problem import GroupedProduct
+    from .hopper_plan import HopperTiling
+
+_WARP = 32
+
+
+class GroupedTiles(PersistentTiles):
+    """Tiles of up to `groups` groups (a power of two), whose bounds the device knows: where each ends, or (not `contiguous`) its rows.
+
+    A tile's rows lie along M, or along N where operands are `swapped`.
+    """
+
+    bounds = 1
+
+    def __init__(
+        self, tile: tuple[int, int], cluster_mn: tuple[int, int], group: int, clusters: int, groups: int, contiguous: bool,
+        swapped: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(tile, cluster_mn, group, clusters)
+        self.groups = groups
+        self.grouped = contiguous
+        self.swapped = swapped
+
+    @cute.jit
+    def grid(self, d: Any):
+        """Whether there are fewer tiles than multiprocessors is not known here."""
+        return *self.cluster_mn, self.clusters
+
+    def begin(self, smem: Any, d: Any, bounds: Any) -> Any:
+        """The result, and a table in shared memory: clusters of tiles before each group, and the bound of the group before it."""
+        table = smem.allocate_tensor(Int32, cute.make_layout((self.groups + 1, 2)), 16)
+        self.fill(table, bounds[0], d)
+        arch.sync_threads()
+        return d, table
+
+    @cute.jit
+    def fill(self, table: cute.Tensor, bounds: cute.Tensor, d: Any):
+        """Let a warp make the table. Bounds that lead out of the array are taken as the nearest that do not."""
+        lane, along = arch.lane_idx(), 1 if self.swapped else 0
+        most, each = d.shape[along], self.tile_mn[along] * self.cluster_mn[along]
+        if arch.warp_idx() == 0:
+            self.scan(table, bounds, lane, most, each)
+
+    @cute.jit
+    def scan(self, table: cute.Tensor, bounds: cute.Tensor, lane: Int32, most: Any, each: Any):
+        before = Int32(0)
+        for first in range_constexpr(0, self.groups, _WARP):
+            group = first + lane
+            rows, end = Int32(0), Int32(0)
+            if group < bounds.shape[0]:
+                end = self.within(bounds[group], most)
+                rows = end
+                if self.grouped and group > 0:
+                    rows = max(end - self.within(bounds[group - 1], most), 0)
+            tiles = cute.ceil_div(rows, each)
+            for step in (1, 2, 4, 8, 16):  # of this group and those before it
+                other = arch.shuffle_sync_up(tiles, step, mask_and_clamp=0)
+                if lane >= step:
+                    tiles = tiles + other
+            table[group + 1, 0] = before + tiles
+            table[group + 1, 1] = end
+            before = before + arch.shuffle_sync(tiles, _WARP - 1)
+        if lane < 2:
+            table[0, lane] = 0
+
+    @cute.jit
+    def within(self, bound: Any, most: Any):
+        return Int32(min(max(bound, 0), most))
+
+    def count(self, tiles: Any) -> Any:
+        d, table = tiles
+        return table[self.groups, 0] * self.columns(d)
+
+    def columns(self, d: Any) -> Any:
+        """Clusters of tiles beside each other."""
+        across = 0 if self.swapped else 1
+        return cute.ceil_div(d.shape[across], self.tile_mn[across] * self.cluster_mn[across])
+
+    @cute.jit
+    def tile(self, number: Any, tiles: Any):
+        d, table = tiles
+        columns = self.columns(d)
+        group, step = Int32(0), self.groups
+        for _ in range_constexpr(self.groups.bit_length() - 1):
+            step = step // 2
+            if table[group + step, 0] * columns <= number:
+                group = group + step
+        before = table[group, 0]
+        row, column = swizzled_tile(number - before * columns, table[group + 1, 0] - before, columns, self.group)
+        x, y, _ = arch.block_idx()
+        m, n = (column, row) if self.swapped else (row, column)
+        batch, start, rows = (
+            (0, table[group, 1], table[group + 1, 1]) if self.grouped else (group, 0, table[group + 1, 1])
+        )
+        return Place(m * self.cluster_mn[0] + x, n * self.cluster_mn[1] + y, batch, group, start, rows - start)
+
+
+class HopperGroups(HopperProducts):
+    """`wgmma` on tiles that the copy engine loads, of groups that blocks look up."""
+
+    def supports(self, problem: GroupedProduct, device: Device) -> str | None:
+        if problem.contiguous and not problem.operands()[0].k_major:
+            return "rows of groups begin anywhere, and the copy engine loads from multiples of 16 bytes: a is contiguous in K"
+        return super().supports(problem, device)
+
+    def plans(self, problem: GroupedProduct, device: Device) -> list[HopperTiling]:
+        like, found = problem.like(), []
+        for plan in hopper_cost.candidates(like, device):
+            if plan.splits * plan.sums > 1:
+                continue
+            spare = device.smem - plan.smem_bytes(like.dtype.width, like.out.dtype.width) - _table_bytes(problem)
+            if spare < 0:
+                plan = dataclasses.replace(plan, stages=plan.stages - 1)
+            if plan.stages >= 3:
+                found.append((hopper_cost.expected(like, plan, device), plan))
+        return [plan for _, plan in sorted(found, key=lambda pair: pair[0])]
+
+    def cost(self, problem: GroupedProduct, plan: HopperTiling, device: Device) -> float:
+        return hopper_cost.expected(problem.like(), plan, device)
+
+    def parts(self, problem: GroupedProduct, plan: HopperTiling, device: Device) -> dict[str, float]:
+        return hopper_cost.bounds(problem.like(), plan, device)
+
+    def check(self, problem: GroupedProduct, plan: HopperTiling, device: Device) -> None:
+        super().check(problem, plan, device)
+        arrays.require(plan.splits * plan.sums == 1, f"{plan}: K of groups is not cut into parts")
+        used = plan.smem_bytes(problem.dtype.width, problem.out.dtype.width) + _table_bytes(problem)
+        arrays.require(
+            used <= device.smem,
+            f"{plan} takes {used} bytes of shared memory with a table of {problem.groups} groups, and a block has {device.smem}",
+            hint="fewer stages or a smaller tile",
+        )
+
+    def run(self, problem: GroupedProduct, plan: HopperTiling, given: Any) -> None:
+        a, b = problem.operands()
+        follow, tile = problem.follow, plan.block_mnk[:2]
+        out, acc = problem.out.dtype, problem.acc_dtype
+        batched = (not problem.contiguous, True, not problem.contiguous)
+        clusters, groups = devices.clusters(plan.blocks), _table_groups(problem)
+        widths = None if follow.plain else problem.other_widths
+
+        def make() -> HopperGemm:
+            scheduler = GroupedTiles(
+                tile, plan.cluster_mn, plan.group, clusters, groups, problem.contiguous, plan.swapped
+            )
+            epilogue = epilogue_of(problem, plan, widths, problem.contiguous)
+            return HopperGemm(a, b, batched, problem.promoted, bool(problem.blocks), plan, scheduler, epilogue)
+
+        kinds = (a.dtype, a.k_major, b.dtype, b.k_major, acc, out)
+        width = problem.out_width if plan.staged else 0
+        key = (
+            GroupedTiles, kinds, batched, problem.promoted, bool(problem.blocks), plan, clusters, groups, width, widths, follow.scaled,
+            follow.factors,
+        )  # fmt: skip
+        kernel = launches.made_of(follow.functions, make, *key)
+        launches.run_tensors(
+            kernel, [given.a, given.b, given.out, given.bounds, *given.blocks, *given.others],
+            [
+                *tensors_of(problem, given), arrays.dynamic(given.bounds, 0, 1), *block_tensors(problem, given),
+                *other_tensors(problem, given),
+            ],
+            3, given.alpha, given.beta,
+        )  # fmt: skip
+
+
+def _table_groups(problem: GroupedProduct) -> int:
+    """Groups that a table has room for."""
+    return max(_WARP, arrays.power_of_two(problem.groups))
+
+
+def _table_bytes(problem: GroupedProduct) -> int:
+    return 8 * (_table_groups(problem) + 1)

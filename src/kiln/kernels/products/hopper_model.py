@@ -1,0 +1,79 @@
+"""Figures of an H200 that `hopper_cost.py` reckons with.
+
+`python benchmarks/tune_products.py fit` writes this file, from the measurements in `benchmarks/data/products_h200.jsonl`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Tile(NamedTuple):
+    """A tile to choose from, and how many TFLOP/s a multiprocessor does with it in f16; K may be cut into so many parts."""
+
+    block_mn: tuple[int, int]
+    cluster_mn: tuple[int, int]
+    speed: float
+    pingpong: bool = False
+    swapped: bool = False
+    parts: tuple[int, ...] = (1,)
+
+
+_ANY, _SOME = (1, 2, 3, 4, 5, 6, 8), (2, 3, 4, 6, 8)
+
+TILES = (
+    Tile((128, 256), (2, 1), 5.85),
+    Tile((128, 256), (1, 1), 5.6),
+    Tile((256, 128), (1, 2), 5.8),
+    Tile((256, 192), (1, 2), 5.6),
+    Tile((128, 224), (2, 1), 5.6),
+    Tile((128, 224), (1, 1), 5.5),
+    Tile((128, 192), (2, 1), 5.5),
+    Tile((128, 192), (2, 1), 5.6, pingpong=True),
+    Tile((128, 192), (1, 1), 5.4, parts=_ANY),
+    Tile((128, 160), (2, 1), 5.5, pingpong=True),
+    Tile((128, 128), (2, 1), 5.4, pingpong=True),
+    Tile((128, 128), (2, 1), 5.3),
+    Tile((128, 128), (1, 1), 5.2, parts=_ANY),
+    Tile((64, 256), (2, 1), 5.1, pingpong=True),
+    Tile((128, 64), (1, 1), 4.5, parts=_ANY),
+    Tile((128, 32), (1, 1), 2.7, parts=_ANY),
+    Tile((128, 16), (1, 1), 1.55, parts=_ANY),
+    Tile((64, 128), (1, 1), 4.6, pingpong=True),
+    Tile((64, 64), (1, 1), 4.2, pingpong=True),
+    Tile((64, 8), (1, 1), 0.7, pingpong=True, swapped=True),
+    Tile((64, 16), (1, 1), 1.25, pingpong=True, swapped=True),
+    Tile((64, 24), (1, 1), 1.8, pingpong=True, swapped=True),
+    Tile((64, 32), (1, 1), 2.25, pingpong=True, swapped=True),
+    Tile((64, 48), (1, 1), 3.3, pingpong=True, swapped=True),
+    Tile((64, 64), (1, 1), 4.2, pingpong=True, swapped=True),
+    Tile((64, 64), (2, 1), 4.3, pingpong=True, swapped=True),
+    Tile((64, 96), (1, 1), 4.4, pingpong=True, swapped=True),
+    Tile((64, 96), (2, 1), 4.5, pingpong=True, swapped=True),
+    Tile((64, 128), (1, 1), 4.6, pingpong=True, swapped=True),
+    Tile((64, 128), (2, 1), 4.7, pingpong=True, swapped=True),
+    Tile((128, 8), (1, 1), 0.65, swapped=True, parts=_SOME),
+    Tile((128, 16), (1, 1), 1.25, swapped=True, parts=_SOME),
+    Tile((128, 32), (1, 1), 2.1, swapped=True, parts=_SOME),
+    Tile((128, 64), (1, 1), 4.1, swapped=True, parts=_SOME),
+)
+MODEL = {
+    "launch": 0.5,
+    "start": 1.6,
+    "store": 0.4,
+    "store_area": 0.4,
+    "staged": 0.5,
+    "staged_area": 1.0,
+    "parts": 0.9,
+    "parts_area": 1.0,
+    "second": 4.0,
+    "others": 0.5,
+    "cache": 12.0,
+    "memory": 4.2,
+    "latency": 1.5,
+    "bytes": 1.8,
+    "promoted": 1.65,
+}
+"""Microseconds: of a launch; before the first product; to write a tile, and what is added for each 128 x 128 of it (`staged`: without the
+copy engine; `parts`: sums of a cluster; `second`: a second kernel; `others`: another tensor as large as the result). TB/s: `cache`, what multiprocessors read of the
+L2 cache; `memory`, after `latency` microseconds. How much faster 8-bit integers are multiplied (`bytes`), and 8-bit floats (`promoted`)."""

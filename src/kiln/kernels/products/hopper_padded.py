@@ -1,0 +1,100 @@
+"""Products on sm_90a of arrays that the copy engine cannot step through: copied first into ones that it can."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ..common import arrays
+from ..common.family import Implementation
+from ..common.problem import Laid
+from .grouped_problem import GroupedProduct
+from .hopper_plan import HopperTiling
+from .hopper_products import batched, steps
+
+if TYPE_CHECKING:
+    from ..devices import Device
+    from .given import Given
+    from .hopper_products import HopperProducts
+    from .problem import Product
+
+_COPY = 3.0
+"""Microseconds of a copy, and TB/s that it reads and writes."""
+_RATE = 1.5
+
+
+class Padded(Implementation):
+    """Another implementation, of arrays whose rows begin at multiples of 16 bytes: copies, where they do not in those that are given."""
+
+    plan = HopperTiling
+    repeats = True
+
+    def __init__(self, other: HopperProducts) -> None:
+        self.other = other
+
+    def supports(self, problem: Product, device: Device) -> str | None:
+        if self.other.supports(problem, device) is None:
+            return "arrays lie as the copy engine needs them"
+        return self.other.supports(_padded(problem), device)
+
+    def plans(self, problem: Product, device: Device) -> list[HopperTiling]:
+        return self.other.plans(_padded(problem), device)
+
+    def cost(self, problem: Product, plan: HopperTiling, device: Device) -> float:
+        return sum(self.parts(problem, plan, device).values(), self.other.cost(_padded(problem), plan, device))
+
+    def parts(self, problem: Product, plan: HopperTiling, device: Device) -> dict[str, float]:
+        """Each array that is copied is read and written once more."""
+        names, made = ("copy of a", "copy of b", "copy of the result"), _padded(problem)
+        pairs = zip(names, _arrays(problem), _arrays(made), strict=True)
+        return {name: _COPY + 2 * y.bytes / 1e6 / _RATE for name, x, y in pairs if x != y}
+
+    def check(self, problem: Product, plan: HopperTiling, device: Device) -> None:
+        self.other.check(_padded(problem), plan, device)
+
+    def run(self, problem: Product, plan: HopperTiling, given: Given) -> None:
+        made = _padded(problem)
+        pairs = zip((given.a, given.b, given.out), _arrays(problem), _arrays(made), strict=True)
+        a, b, out = (x if was == now else _like(x, now) for x, was, now in pairs)
+        kept = [(out, given.out)] if given.bounds is not None else []  # of rows that no group has
+        for x, y in ((a, given.a), (b, given.b), *kept):
+            if x is not y:
+                arrays.assign(x, y if x.shape[0] == y.shape[0] else arrays.part(y, 0, slice(0, 1)))
+        a, b = (arrays.broadcast_to(x, laid.shape) for x, laid in ((a, made.a), (b, made.b)))
+        self.other.run(made, plan, given._replace(a=a, b=b, out=out))
+        if out is not given.out:
+            arrays.assign(given.out, out)
+
+
+def _arrays(problem: Product) -> tuple[Laid, Laid, Laid]:
+    return problem.a, problem.b, problem.out
+
+
+def _padded(problem: Product) -> Product:
+    """The same problem of arrays that the copy engine can step through. 8-bit operands, and rows of groups, are contiguous in K."""
+    a, b = problem.operands()
+    narrow, grouped = problem.dtype.width == 8, isinstance(problem, GroupedProduct)
+    modes = (2 if a.k_major or narrow or grouped else 1, 1 if b.k_major or narrow else 2, 2)
+    made = [x if steps(x, mode) else _rows(x, mode) for x, mode in zip(_arrays(problem), modes, strict=True)]
+    return dataclasses.replace(problem, a=made[0], b=made[1], out=made[2])
+
+
+def _rows(x: Laid, mode: int) -> Laid:
+    """A dense array of the same extents, contiguous along a mode, whose rows begin at multiples of 16 bytes."""
+    extents = x.shape[1:]
+    each = 16 // x.size
+    row = -(-extents[mode - 1] // each) * each
+    strides = (row, 1) if mode == 2 else (1, row)
+    return Laid(x.dtype, x.shape, (row * extents[2 - mode] if batched(x) else 0, *strides), 0)
+
+
+def _like(x: Any, laid: Laid) -> Any:
+    """A new array that lies so; of batches that are all the same, one."""
+    batches, rows, columns = laid.shape
+    if not batched(laid):
+        batches = 1
+    along = laid.leading((1, 2)) == 2
+    row = laid.strides[1] if along else laid.strides[2]
+    made = arrays.empty(x, (batches, rows if along else columns, row), None)
+    made = arrays.part(made, 2, slice(0, columns if along else rows))
+    return made if along else arrays.transposed(made)
