@@ -15,7 +15,7 @@ import faults
 import pytest
 
 import kiln
-from kiln.workbench import cases, ray_runner, tune
+from kiln.workbench import cases, ray_runner, tune, verify
 from kiln.workbench.contracts import ContractError
 from kiln.workbench.records import Journal
 
@@ -35,7 +35,7 @@ def kernel_fn(x, config=None):
     time.sleep(config["ms"] / 1000)
     return 2 * x
 """
-OPTIONS = ("--target", "cpu", "--timeout", "10", "--quiet")
+OPTIONS = ("--target", "cpu", "--timeout", "15", "--quiet")
 
 
 @pytest.fixture
@@ -152,6 +152,23 @@ def test_r3_a_node_with_another_version_is_left_out(cluster, folder: Path) -> No
             assert [outcome.status for outcome in runner.run(jobs)] == ["ok"] * 4
     finally:
         cluster.remove_node(node)
+
+
+def test_verify_on_a_cluster(cluster, folder: Path) -> None:
+    words = [
+        str(folder / "sleepy.py"),
+        "--target",
+        "cpu",
+        "--quick",
+        "--quiet",
+        "--config",
+        "5",
+        "--ray",
+        cluster.address,
+    ]
+    assert verify.main(words) == 0
+    records, _ = Journal(folder / ".kiln").read()
+    assert {record.status for record in records} == {"ok"}
 
 
 def test_r4_ten_faults_are_the_same_ten_records(cluster, tmp_path: Path) -> None:

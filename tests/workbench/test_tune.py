@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from tuning_testing import CONTRACT, HELPER, FakeRunner
 
 import kiln
-from kiln.workbench import cases, claims, doctor, tune, tuned, tuning
+from kiln.workbench import cases, claims, command, doctor, tune, tuned, tuning
 from kiln.workbench.records import Record
 
 
@@ -209,9 +211,6 @@ def test_two_tuners_leave_each_other_what_they_have_begun(folder: Path) -> None:
             if other is not None and self.done("screen"):
                 release()
 
-    import subprocess
-    import sys
-
     tuner = tuning.Tuner(case, tuning.Settings(target="cpu"), FakeRunner(by_tile))
     problem, config = case.problem(), {"tile": 32, "stages": 2}
     key = cases.key_of("tune", case, problem, config, tuner.env, "screen/1 cpu")
@@ -251,6 +250,17 @@ def test_what_is_wrong_with_the_command_is_told(folder: Path, capsys: pytest.Cap
     assert "no config works" in printed.err
     assert "2 invalid" in printed.out
     assert "1 invalid: 128 threads are more than 64" in printed.out
+
+
+def test_without_a_package_it_is_told_which(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert tune.main([str(folder / "pair.py"), "--ray", "local"]) == 3
+    assert "pip install 'kiln-dsl[ray]'" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(command.NotHere, match=r"pip install 'kiln-dsl\[tune\]'"):
+        tune.tune(load(folder), runner=FakeRunner(by_tile), target="cpu", search="tpe")
 
 
 @pytest.mark.parametrize(("text", "value"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400)])

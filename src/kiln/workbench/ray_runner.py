@@ -11,13 +11,15 @@ import fnmatch
 import json
 import logging
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from . import closure
+from . import closure, contracts
+from .command import NotHere
 from .contracts import ContractError
 from .environment import environment
 from .runners import InfrastructureLost, Job, Local, Outcome, Runner
@@ -31,10 +33,6 @@ ATTEMPTS = 3
 _PATIENCE = 180.0
 """Seconds beside its own time that a job may take for a worker to start, and for a node to answer."""
 _PROJECT = "{{kiln-project}}"
-
-
-class MissingRay(Exception):
-    """The package is not installed."""
 
 
 @dataclasses.dataclass
@@ -75,6 +73,8 @@ class Ray(Runner):
         self._own = not self._ray.is_initialized()
         self._connect(address, ship_kiln)
         self.nodes, self.left_out = self._ask_nodes()
+        for why in self.left_out:
+            print(f"left out: {why}", file=sys.stderr)
         self.model = next((gpu for node in self.nodes for gpu in node["gpus"]), None)
         self._slots = [slot for node in self.nodes for slot in _slots(node)]
         self._perform = self._ray.remote(perform_on_node)
@@ -274,11 +274,17 @@ class Ray(Runner):
             self._ray.shutdown()
 
 
+def of_case(address: str, where: str, timeout: float, memory: int | None = None, ship_kiln: bool = False) -> Ray:
+    """A runner for a Case, named as `cases.load` takes it."""
+    project = project_of(contracts.path_of(where))
+    return Ray(address, timeout=timeout, memory=memory, project=project, ship_kiln=ship_kiln)
+
+
 def _import_ray() -> Any:
     try:
         import ray  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise MissingRay("--ray needs Ray: pip install 'kiln-dsl[ray]'") from None
+        raise NotHere("--ray needs Ray: pip install 'kiln-dsl[ray]'") from None
     return ray
 
 

@@ -13,14 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..tunings import canonical
+from .command import NotHere
 
 BATCH = 8
 _TRIES = 10
 """Proposals for each wanted one, before what was seen too often is given up on: TPE repeats itself."""
-
-
-class MissingOptuna(Exception):
-    """The package is not installed."""
 
 
 class Search:
@@ -30,7 +27,7 @@ class Search:
         try:
             import optuna
         except ImportError:
-            raise MissingOptuna("--search tpe needs Optuna: pip install 'kiln-dsl[tune]'") from None
+            raise NotHere("--search tpe needs Optuna: pip install 'kiln-dsl[tune]'") from None
         self._optuna = optuna
         optuna.logging.set_verbosity(logging.WARNING)
         self.seed = seed

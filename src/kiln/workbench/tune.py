@@ -17,14 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .. import tunings
-from . import choosing, command, contracts, distant, tuned, tuning
+from . import choosing, command, distant, ray_runner, tuned, tuning
 from .cases import Case
 from .command import EXIT
 from .contracts import ContractError
-from .ray_runner import MissingRay, Ray, project_of
+from .ray_runner import Ray
 from .records import STATUSES, Record
 from .runners import Runner
-from .searching import MissingOptuna
 from .tuned import Tuning
 from .tuning import Settings, Tuner
 
@@ -77,16 +76,12 @@ def main(argv: Sequence[str]) -> int:
         args.top, args.search, args.budget, args.timeout, args.fresh, args.together, args.seed,
         "cpu" if target == "cpu" else None, args.arch,
     )  # fmt: skip
-    try:
-        with contextlib.ExitStack() as ends:
-            report = ends.enter_context(_Progress(args.quiet))
-            runners = _runners(args, settings)
-            for one in dict.fromkeys(runners):
-                ends.enter_context(one)
-            return _run(args, settings, runners, report)
-    except (MissingOptuna, MissingRay) as missing:
-        print(missing, file=sys.stderr)
-        return EXIT.NOT_HERE
+    with contextlib.ExitStack() as ends:
+        report = ends.enter_context(_Progress(args.quiet))
+        runners = _runners(args, settings)
+        for one in dict.fromkeys(runners):
+            ends.enter_context(one)
+        return _run(args, settings, runners, report)
 
 
 def _run(args: argparse.Namespace, settings: Settings, runners: tuple[Runner, Runner], report: Any) -> int:
@@ -155,10 +150,7 @@ def _list(text: str) -> list[str]:
 def _runners(args: argparse.Namespace, settings: Settings) -> tuple[Runner, Runner]:
     if not args.ray:
         return tuning.local_runners(settings, args.jobs, args.gpus, args.memory)
-    project = project_of(contracts.path_of(args.case))
-    one = Ray(args.ray, timeout=settings.timeout, memory=args.memory, project=project, ship_kiln=args.ship_kiln)
-    for why in one.left_out:
-        print(f"left out: {why}", file=sys.stderr)
+    one = ray_runner.of_case(args.ray, args.case, settings.timeout, args.memory, args.ship_kiln)
     return one, one
 
 

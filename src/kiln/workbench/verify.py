@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import checking, command, distant
+from . import checking, command, distant, ray_runner
 from .cases import Case, Problem, key_of, load
 from .checking import LAYOUT_KINDS
 from .command import EXIT
-from .contracts import ContractError, path_of
+from .contracts import ContractError
 from .distant import raise_bad_contract
 from .environment import environment
 from .records import Record, journal_of
@@ -394,16 +394,10 @@ def _verdicts(args: argparse.Namespace, case: Case, runner: Runner) -> list[Verd
 
 
 def make_runner(args: argparse.Namespace) -> Runner:
-    """Where checks run: in workers of this machine, or of a cluster."""
-    if not args.ray:
-        return Local(timeout=args.timeout)
-    from . import ray_runner
-
-    project = ray_runner.project_of(path_of(args.case))
-    try:
-        return ray_runner.Ray(args.ray, timeout=args.timeout, project=project)
-    except ray_runner.MissingRay as missing:
-        raise command.NotHere(str(missing)) from None
+    """Where checks run: in workers of this machine, or on a cluster."""
+    if args.ray:
+        return ray_runner.of_case(args.ray, args.case, args.timeout)
+    return Local(timeout=args.timeout)
 
 
 def _compute_sanitizer(args: argparse.Namespace, out: Any) -> int:
@@ -437,6 +431,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     group.add_argument("--also", choices=("cpu",), help="on a GPU: check on the CPU target, too, with its sanitizer")
     group.add_argument("--compute-sanitizer", action="store_true", help="on a GPU: run once under NVIDIA's sanitizer")
-    group.add_argument("--ray", metavar="ADDRESS", help="work on a Ray cluster: auto, ray://host:10001, local")
     group.add_argument("--timeout", type=float, default=TIMEOUT, metavar="S", help="seconds for one check")
+    group.add_argument("--ray", metavar="ADDRESS", help="work on a Ray cluster: auto, ray://host:10001, local")
     return parser
