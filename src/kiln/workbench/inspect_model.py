@@ -192,13 +192,13 @@ def _observed(files: Files, kept: Kept, stalls: dict[Place, float]) -> list[dict
             lost[where] += one["conflicts"]
             words[where].append(f"{one['operation']} of {one['width']} bytes: {one['wavefronts']} wavefronts, {one['ideal']} without conflicts, {one['worst']}-way at worst")  # fmt: skip
     if lost:
-        columns.append(_column("banks", "banks", "wavefronts of shared memory lost to bank conflicts, counted on the CPU target", lost, {a: "; ".join(w) for a, w in words.items()}))  # fmt: skip
+        columns.append(_column("banks", "conflicts", "wavefronts of shared memory lost to bank conflicts, counted on the CPU target", lost, {a: "; ".join(w) for a, w in words.items()}))  # fmt: skip
     found: dict[str, list[str]] = collections.defaultdict(list)
     for one in kept.findings:
         for where in filter(None, {at(one["span"]), at(one["other_span"])}):
-            found[where].append(f"{one['kind']}: {one['message']}")
+            found[where].append(one["message"])
     if found:
-        columns.append(_column("findings", "sanitizer", "findings of the sanitizer on the CPU target", {a: len(w) for a, w in found.items()}, {a: "; ".join(w) for a, w in found.items()}))  # fmt: skip
+        columns.append(_column("findings", "findings", "findings of the sanitizer on the CPU target", {a: len(w) for a, w in found.items()}, {a: "; ".join(w) for a, w in found.items()}))  # fmt: skip
     samples = {where: share for place, share in stalls.items() if (where := at({"file": place[0], "line": place[1]}))}
     if samples:
         columns.append(_column("stalls", "stalls %", "of the samples of the last profile, in percent", samples))

@@ -292,11 +292,11 @@ function drawRuler(pane) {
 function say() {
   if (!lit) { $("status").innerHTML = `${escaped(model.command)} · Kiln ${escaped(model.kiln)}${model.ptxas ? ` · ptxas ${escaped(model.ptxas)}` : ""} · <b>?</b> for keys`; return; }
   const [file, line] = lit.split(":").map(Number), parts = [];
-  for (const column of unit.columns) {
+  for (const column of [...unit.columns].sort((a, b) => ALARMING.has(b.id) - ALARMING.has(a.id))) { // what is wrong comes first
     const value = column.values[lit];
-    if (value === undefined) continue;
+    if (!value) continue;
     const share = column.id === "sass" ? ` (${((100 * value) / column.total).toFixed(1)} %)` : "";
-    parts.push(`<b>${Math.round(value * 10) / 10}</b> ${escaped(column.title)}${share}${column.details[lit] ? `: ${escaped(column.details[lit])}` : ""}`);
+    parts.push(`<b class="${ALARMING.has(column.id) ? "more" : ""}">${Math.round(value * 10) / 10} ${escaped(column.title)}</b>${share}${column.details[lit] ? `: ${escaped(column.details[lit])}` : ""}`);
   }
   const from = [...(unit.direct.get(lit) ?? [])].map((place) => place.split(":")[1]);
   $("status").innerHTML = `<b>${escaped(model.files[file].name)}:${line}</b> <code>${escaped((model.files[file].lines[line - 1] ?? "").trim())}</code> · ${parts.join(" · ") || "no instructions of its own"}${from.length ? ` · called from line ${from.join(", ")}` : ""}`;
