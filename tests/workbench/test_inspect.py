@@ -249,15 +249,20 @@ def test_sass_of_inlined_functions():
     assert [inspect_lines.instruction_of(line) for line in read.lines] == ["", "MOV", "", "EXIT"]
 
 
-def test_stalls_come_from_the_last_profile(tmp_path):
+def test_stalls_are_those_of_the_last_profile_of_the_program(tmp_path):
     journal = Journal(tmp_path / ".kiln")
-    line = {"file": "/a/p.py", "line": 3, "counts": {"barrier": 3, "wait": 3}}
-    other = {"file": "/a/p.py", "line": 4, "counts": {"wait": 2}}
-    for kind, lines in (("ncu", [other]), ("ncu", [line, other]), ("static", [other])):
+    line = {"file": HERE, "line": 3, "counts": {"barrier": 3, "wait": 3}}
+    other = {"file": HERE, "line": 4, "counts": {"wait": 2}}
+    elsewhere = {"file": "/a/p.py", "line": 4, "counts": {"wait": 2}}
+    for kind, lines in (("ncu", [other]), ("ncu", [line, other]), ("static", [other]), ("ncu", [elsewhere])):
         more = {"prof_type": kind, "kernels": [{"lines": lines}]}
         journal.append(Record("profile", "k", "c", {}, None, "ok", more=more))
-    assert inspect_model.stalls_of(str(tmp_path / "kernel.py")) == {("/a/p.py", 3): 75.0, ("/a/p.py", 4): 25.0}
-    assert inspect_model.stalls_of(str(tmp_path / "none" / "kernel.py")) == {}
+    found = inspect_model.stalls_of(str(tmp_path / "kernel.py"))
+    assert found == [{("/a/p.py", 4): 100.0}, {(HERE, 3): 75.0, (HERE, 4): 25.0}, {(HERE, 4): 100.0}]
+    assert inspect_model.stalls_of(str(tmp_path / "none" / "kernel.py")) == []
+    (unit,) = inspect_model.build([Kept([compiled()], [])], "p.py", "", found)["units"]
+    (column,) = [column for column in unit["columns"] if column["id"] == "stalls"]
+    assert column["values"] == {"0:3": 75.0, "0:4": 25.0}
 
 
 def test_what_runs_found_is_at_its_line(model):

@@ -54,8 +54,10 @@ class Files:
         return None if number is None or place[1] > len(self.found[number]["lines"]) else [number, place[1]]
 
 
-def build(runs: list[Kept], title: str, command: str = "", stalls: dict[Place, float] | None = None) -> dict[str, Any]:
-    """The model of what runs left; `stalls` are percent of the samples of a profile."""
+def build(
+    runs: list[Kept], title: str, command: str = "", stalls: list[dict[Place, float]] | None = None
+) -> dict[str, Any]:
+    """The model of what runs left; `stalls` are those of profiles, of which the first counts that is of this program."""
     from kiln import __version__
 
     files = Files()
@@ -64,7 +66,7 @@ def build(runs: list[Kept], title: str, command: str = "", stalls: dict[Place, f
     for kept in runs:
         for one in kept.compiled:
             unit = _unit(one, kept, files)
-            unit["columns"] += _observed(files, kept, stalls or {})
+            unit["columns"] += _observed(files, kept, stalls or [])
             units.append(unit)
         where = f" ({words(kept.config)})" if kept.config is not None else ""
         if kept.failure and kept.compiled:
@@ -176,7 +178,7 @@ def _of_sass(text: dict[str, Any], live: dict[tuple[str, str], int]) -> list[dic
     return columns
 
 
-def _observed(files: Files, kept: Kept, stalls: dict[Place, float]) -> list[dict[str, Any]]:
+def _observed(files: Files, kept: Kept, stalls: list[dict[Place, float]]) -> list[dict[str, Any]]:
     """Columns of what happened when the program ran."""
 
     def at(where: Any) -> str | None:
@@ -185,41 +187,43 @@ def _observed(files: Files, kept: Kept, stalls: dict[Place, float]) -> list[dict
 
     columns: list[dict[str, Any]] = []
     lost: collections.Counter[str] = collections.Counter()
-    words: dict[str, list[str]] = collections.defaultdict(list)
+    said: dict[str, list[str]] = collections.defaultdict(list)
     for one in kept.accesses:
         where = at(one["span"])
         if where:
             lost[where] += one["conflicts"]
-            words[where].append(f"{one['operation']} of {one['width']} bytes: {one['wavefronts']} wavefronts, {one['ideal']} without conflicts, {one['worst']}-way at worst")  # fmt: skip
+            said[where].append(f"{one['operation']} of {one['width']} bytes: {one['wavefronts']} wavefronts, {one['ideal']} without conflicts, {one['worst']}-way at worst")  # fmt: skip
     if lost:
-        columns.append(_column("banks", "conflicts", "wavefronts of shared memory lost to bank conflicts, counted on the CPU target", lost, {a: "; ".join(w) for a, w in words.items()}))  # fmt: skip
+        columns.append(_column("banks", "conflicts", "wavefronts of shared memory lost to bank conflicts, counted on the CPU target", lost, {a: "; ".join(w) for a, w in said.items()}))  # fmt: skip
     found: dict[str, list[str]] = collections.defaultdict(list)
     for one in kept.findings:
         for where in filter(None, {at(one["span"]), at(one["other_span"])}):
             found[where].append(one["message"])
     if found:
         columns.append(_column("findings", "findings", "findings of the sanitizer on the CPU target", {a: len(w) for a, w in found.items()}, {a: "; ".join(w) for a, w in found.items()}))  # fmt: skip
-    samples = {where: share for place, share in stalls.items() if (where := at({"file": place[0], "line": place[1]}))}
+    shown = {one["path"] for one in files.found}
+    last = next((one for one in stalls if any(file in shown for file, _ in one)), {})
+    samples = {at({"file": file, "line": line}): share for (file, line), share in last.items() if file in shown}
     if samples:
         columns.append(_column("stalls", "stalls %", "of the samples of the last profile, in percent", samples))
     return columns
 
 
-def stalls_of(where: str) -> dict[Place, float]:
-    """By line, percent of the samples of the last profile in the journal beside a file."""
+def stalls_of(where: str) -> list[dict[Place, float]]:
+    """By line, percent of the samples of each profile in the journal beside a file, the last profile first."""
     from .records import Journal
 
     file = where.partition(":")[0]
     folder = os.path.join(file if os.path.isdir(file) else os.path.dirname(os.path.abspath(file)), ".kiln")
-    sampled = [one for one in Journal(folder).read()[0] if one.kind == "profile" and one.more.get("prof_type") == "ncu"]
-    if not sampled:
-        return {}
-    counts: collections.Counter[Place] = collections.Counter()
-    for kernel in sampled[-1].more["kernels"]:
-        for one in kernel["lines"]:
-            counts[os.path.normpath(one["file"]), one["line"]] += sum(one["counts"].values())
-    total = counts.total() or 1
-    return {place: round(100 * count / total, 1) for place, count in counts.items()}
+    found: list[dict[Place, float]] = []
+    for record in Journal(folder).read()[0]:
+        if record.kind == "profile" and record.more.get("prof_type") == "ncu":
+            counts: collections.Counter[Place] = collections.Counter()
+            for kernel in record.more["kernels"]:
+                for one in kernel["lines"]:
+                    counts[os.path.normpath(one["file"]), one["line"]] += sum(one["counts"].values())
+            found.insert(0, {place: round(100 * count / counts.total(), 1) for place, count in counts.items() if count})
+    return found
 
 
 # --- two configs -----------------------------------------------------------------------------------------------------
