@@ -18,7 +18,7 @@ from kiln.hardware import driver, toolchain
 from kiln.workbench import command, profile, profile_ncu, profile_nsys, profile_trace, verify
 from kiln.workbench.profile_result import KernelProfile, LineProfile, Profile, compared, with_calls
 from kiln.workbench.records import journal_of
-from kiln.workbench.runners import Inline
+from kiln.workbench.runners import Inline, Outcome
 
 HELPERS = Path(__file__).resolve().parents[1] / "helpers"
 needs_ptxas = pytest.mark.skipif(toolchain.find("ptxas") is None, reason="needs ptxas")
@@ -94,6 +94,22 @@ def test_the_static_profile_has_resources_lines_loops_and_bank_conflicts(case, t
     assert max(each["conflicts"] for each in found["extra"]["bank_conflicts"]) == 31 * 32
     (record,) = journal_of(wb.load(case)).read()[0]
     assert (record.kind, record.status, record.more["kernels"][0]["name"]) == ("profile", "ok", "transpose")
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_kernel_for_another_gpu_is_looked_at_as_compiled_for_that(case, monkeypatch):
+    asked = []
+
+    class Runner(Inline):
+        def run(self, jobs):
+            for job in jobs:
+                asked.append(job.env)
+                yield Outcome(job, "ok", {"kernels": [], "calls": [], "dtype": "f32"})
+
+    case.write_text(TRANSPOSE + "\narch = 'sm_100a, sm_103a'\n")
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_120a")
+    found = profile.profile(wb.load(case), runner=Runner())
+    assert asked == [{"CUTE_DSL_ARCH": "sm_100a"}] and "at least on B200" in found.notes[0]
 
 
 @pytest.fixture
@@ -207,6 +223,7 @@ def test_c11_a_stored_report_is_read(report, capsys):
     for shown in (
         "gemm_kernel (ncu)", "Duration (us) 42.27", "TC% 24.03", "DRAM% 2.07", "L2 hit% 63.51", "Occupancy% 12.44", "Theoretical% 25.00",
         "Limited by registers", "Registers/thread 90", "SMEM/block (KB) 33.00",
+        "long_scoreboard 59 waits for data of global", "barrier 24 waits for other warps",
     ):  # fmt: skip
         assert shown in printed
     (kernel,) = profile_ncu.read(report).kernels

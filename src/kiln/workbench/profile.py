@@ -187,14 +187,16 @@ def _profile(case: Case, prof_type: str, job: dict[str, Any], runner: Runner, ti
 
 
 def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
-    """What the machine code says, and bank conflicts counted on the CPU target."""
-    from ..hardware import current
+    """What the machine code says, and bank conflicts counted on the CPU target. For the Case's own architecture, if this GPU's is none."""
+    from ..hardware import current, devices
 
-    done = _done(runner, Job(f"{_JOBS}:static", job))
+    own = str(case.arch).split(",")[0].strip().rstrip("+") if command.refused(case) else None
+    compiled_for = {"CUTE_DSL_ARCH": own} if own else {}
+    done = _done(runner, Job(f"{_JOBS}:static", job, env=compiled_for))
     kernels = [StaticProfile.from_json(each) for each in done["kernels"]]
     found = Profile("static", case.name, [_kernel(each, done["calls"]) for each in kernels], counted="instructions")
     found.extra["static"] = done["kernels"]
-    work, device = case.flops_bytes(job["problem"]), current.device()
+    work, device = case.flops_bytes(job["problem"]), devices.device_of(own) if own else current.device()
     found.extra["work"] = [*work, done["dtype"]] if work else None
     if work and device.model and (least := device.model.least_us(*work, done["dtype"])) is not None:
         if len(kernels) == 1:

@@ -29,6 +29,28 @@ METRICS = {
 }
 """The numbers of a kernel that are shown first, in this order."""
 
+STALLS = {
+    "barrier": "waits for other warps at a barrier, or for the products of its warp group",
+    "branch_resolving": "waits for the target of a branch",
+    "dispatch_stall": "the dispatcher holds it back",
+    "drain": "ended, and waits for its stores",
+    "gmma": "waits for products of warp groups",
+    "imc_miss": "waits for a constant that is not in the cache: the kernel's arguments, at its beginning",
+    "lg_throttle": "too many accesses to global or local memory: fewer and wider ones",
+    "long_scoreboard": "waits for data of global or local memory, or for an mbarrier",
+    "math_pipe_throttle": "waits for a pipeline that computes",
+    "membar": "waits at a fence",
+    "mio_throttle": "too many accesses to shared memory, shuffles or special functions",
+    "no_instructions": "waits for its next instruction: code that jumps, or does not fit into the cache",
+    "not_selected": "ready, but another warp had its turn",
+    "selected": "works",
+    "short_scoreboard": "waits for data of shared memory, or for a special function",
+    "sleeping": "sleeps",
+    "wait": "the fixed latency of the instruction before",
+    "warpgroup_arrive": "waits for the other warps of its warp group",
+}
+"""What warps wait for, by Nsight Compute's names."""
+
 Value = float | int | str
 
 
@@ -142,7 +164,21 @@ class Profile:
         parts: list[RenderableType] = [metrics_table(f"{kernel.name} ({self.prof_type}{times})", {"": kernel.metrics})]
         if kernel.lines and lines:
             parts.append(self._lines_table(kernel, lines))
+            parts += self._reasons(kernel)
         return parts
+
+    def _reasons(self, kernel: KernelProfile) -> list[RenderableType]:
+        """The stalls with most samples of a kernel, and what they mean."""
+        counted: Counter[str] = Counter()
+        for line in kernel.lines:
+            counted.update({reason: count for reason, count in line.counts.items() if reason in STALLS})
+        if self.counted != "samples" or not counted:
+            return []
+        total = sum(counted.values())
+        table = new_table("warps", "%", "", left=(0, 2))
+        for reason, count in counted.most_common(4):
+            add_row(table, reason, f"{100 * count / total:.0f}", STALLS[reason])
+        return [table]
 
     def _lines_table(self, kernel: KernelProfile, count: int) -> RenderableType:
         total = sum(line.total for line in kernel.lines) or 1
