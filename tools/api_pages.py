@@ -25,8 +25,8 @@ PAGES = {
         ("kiln.cute.nvgpu", "kiln.cute.nvgpu.warp", "kiln.cute.nvgpu.warpgroup", "kiln.cute.nvgpu.cpasync"),
     ),
     "api-runtime-utils": (
-        "Runtime, utilities, pipelines, kernels, testing",
-        ("kiln.cute.runtime", "kiln.utils", "kiln.utils.sm90", "kiln.pipeline", "kiln.kernels", "kiln.testing", "kiln.cute.testing"),
+        "Runtime, utilities, pipelines, testing",
+        ("kiln.cute.runtime", "kiln.utils", "kiln.utils.sm90", "kiln.pipeline", "kiln.testing", "kiln.cute.testing"),
     ),
 }  # fmt: skip
 _HIDDEN = {"self", "cls", "loc", "ip"}
