@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import statistics
 import subprocess
@@ -15,6 +16,8 @@ from kiln.hardware import driver, nvml
 from kiln.measure import timers
 from kiln.measure.measurement import QUICK, Effort, Stopping
 from kiln.measure.timers import GpuTimer
+from kiln.workbench import bench, profile_ncu
+from kiln.workbench.records import Journal
 
 torch = pytest.importorskip("torch")
 
@@ -61,6 +64,75 @@ def test_g1_what_fits_the_cache_is_faster_warm(timer):
     print(f"\ncold {cold}\nwarm {warm}")
     assert warm.us < 0.85 * cold.us
     assert "flush-failed" not in cold.flags and cold.protocol == "graph-flush/1" and warm.protocol == "graph-warm/1"
+
+
+_COPY = """
+from kiln.hardware import driver
+from kiln.measure.timers import GpuTimer
+from kiln.workbench import bench, profile_ncu
+from kiln.workbench.records import Journal
+timer, size = GpuTimer.of_current_device(), 1 << 28
+a, b = driver.Memory(size), driver.Memory(size)
+for _ in range(5):
+    timer.kernels.copy(a.address, b.address, size, 0)
+driver.synchronize_device()
+"""
+
+
+def test_g1_ncu_says_the_same(timer):
+    """But for what events cost, which is no more than the floor."""
+    try:
+        ncu = profile_ncu.find("ncu")
+    except profile_ncu.CannotProfile as reason:
+        pytest.skip(str(reason))
+    options = ["--csv", "--metrics", "gpu__time_duration.sum", "--cache-control", "all", "--clock-control", "none"]
+    words = [ncu, *options, "--kernel-name", "regex:copy_pieces", sys.executable, "-c", _COPY]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=60, check=False)
+    rows = list(csv.DictReader(line for line in done.stdout.splitlines() if line.startswith('"')))
+    if not rows:
+        pytest.skip(f"ncu measured nothing: {(done.stdout + done.stderr).strip()[-200:]}")
+    scale = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0}[rows[0]["Metric Unit"]]
+    by_ncu = statistics.median(float(row["Metric Value"].replace(",", "")) * scale for row in rows)
+    own = measure.measure(copies(timer, 1 << 28), effort=QUICK)
+    print(f"\n256 MiB: ncu {by_ncu:.2f} us, {own}")
+    assert -0.03 * by_ncu <= own.us - by_ncu <= 0.03 * by_ncu + timer.floor("cold")
+
+
+_GEMM = """
+import torch
+from kiln import kernels
+
+def kernel_fn(a, b):
+    return kernels.gemm(a, b)
+
+def reference_fn(a, b):
+    return a @ b
+
+def get_inputs(n=2048):
+    return [torch.randn(n, n, device="cuda", dtype=torch.float16) for _ in range(2)]
+
+def flops_bytes(n):
+    return 2 * n**3, 6 * n**2
+"""
+
+
+def test_bench_of_a_product_in_workers(tmp_path, capsys):
+    (tmp_path / "product.py").write_text(_GEMM)
+    assert bench.main([str(tmp_path / "product.py"), "--no-verify", "--quick", "--quiet"]) == 0
+    out = capsys.readouterr().out
+    print(f"\n{out}")
+    assert "roofline" in out
+    (record,) = Journal(tmp_path / ".kiln").read()[0]
+    assert record.status == "ok" and record.protocol == "graph-flush/1" and record.clock["sm_mhz"]
+    assert "too-fast" not in record.flags and record.more["against"]["reference"]["status"] == "ok"
+
+
+def test_bursts_and_sustained_runs():
+    a, b, out = matrices(4096)
+    found = measure.paces({"mm": lambda: torch.mm(a, b, out=out)}, sustained=measure.sustained(0.6))["mm"]
+    print(f"\nburst {found.burst}\nsustained {found.sustained}")
+    assert found.burst.us <= 1.05 * found.sustained.us and found.sustained.steady
 
 
 def test_calls_on_the_default_stream_are_timed_there(timer):
