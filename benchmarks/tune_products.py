@@ -64,9 +64,9 @@ def problem_of(shape: dict[str, Any]) -> Product:
 def plans_of(shape: dict[str, Any], within: float) -> list[Any]:
     """Those that may be best: the cheapest by the model, some of each implementation."""
     choices = FAMILY.choices(problem_of(shape), device_of("sm_90a"))
-    within = min(within, _NEAR) if choices[0].cost > _LONG else within
-    near = [x for x in choices if x.cost <= within * choices[0].cost]
-    hopper = [x.plan for x in near if isinstance(x.plan, HopperTiling)][:_MOST]
+    long = choices[0].cost > _LONG
+    near = [x for x in choices if x.cost <= (min(within, _NEAR) if long else within) * choices[0].cost]
+    hopper = [x.plan for x in near if isinstance(x.plan, HopperTiling)][: _MOST // 2 if long else _MOST]
     return [*hopper, *[x.plan for x in near if isinstance(x.plan, Tiling)][: 2 if hopper else 4]]
 
 
@@ -238,7 +238,7 @@ def fit(journal: Journal) -> None:
     ]  # fmt: skip
     first = [*values]
     count, names = len(hopper_model.TILES), list(hopper_model.MODEL)
-    fixed = {"bytes", "promoted", "others", "launch"}  # not told apart by these shapes
+    fixed = {"bytes", "promoted", "others", "followed", "launch"}  # not told apart by these shapes
 
     def error(values: list[float], chosen: Any = None) -> float:
         model = dict(zip(names, values[count:], strict=True))

@@ -116,6 +116,8 @@ def bounds(
         store = model["staged"] + (model["staged_area"] + model["others"] * large) * area
     else:
         store = model["store"] + (model["store_area"] * wide / 16 + model["others"] * large) * area
+    if not (problem.follow.plain or plan.pingpong):  # nothing is multiplied meanwhile
+        store += model["followed"] * area
     start = model["start"]
     took = start + each * 2 * tile_m * tile_n * depth / 1e6 / speed + store * (1 if plan.pingpong else each)
     if plan.splits > 1:  # blocks do not take one tile after the other

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Float32, Int64, const_expr, cute, pipeline, range_constexpr, utils
+from ... import Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
 from ...cute import arch
 from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
@@ -144,7 +144,7 @@ class HopperGemm:
             self.epilogue.attend()
         else:
             arch.setmaxregister_increase(_MULTIPLIES)
-            _, depth = self.scheduler.steps(cute.ceil_div(a.shape[1], plan.block_mnk[2]))
+            _, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], plan.block_mnk[2])))
             into = (store_d, to_d, d, extras, alpha, beta)
             self.multiply(ring, turns, mma, group, thread - GROUP, depth, ring_a, ring_b, buffers, tiles, blocks, into)
 
@@ -164,7 +164,7 @@ class HopperGemm:
         at = cluster.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
         to_a, of_a, mask_a = self.shared(load_a, a, (m, k), ring_a, cluster, at, 1)
         to_b, of_b, mask_b = self.shared(load_b, b, (n, k), ring_b, cluster, at, 0)
-        begin, depth = self.scheduler.steps(cute.ceil_div(a.shape[1], k))
+        begin, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], k)))
         producer = ring.make_producer()
         for number in range(self.scheduler.first(), self.scheduler.count(tiles), self.scheduler.step()):
             place = self.scheduler.tile(number, tiles)
@@ -294,10 +294,12 @@ class HopperGemm:
         acc.fill(0)
         begin = 0
         if const_expr(self.blocks):
-            begin, _ = self.scheduler.steps(factors.depth())
+            begin, _ = self.scheduler.steps(Int32(factors.depth()))
             factors.load(begin)
             factors.advance()
         for k in range(depth):
+            if const_expr(self.blocks):
+                factors.load(begin + k + 1)  # beside everything of this stage
             ring.consumer_wait(reading)
             mma.set(warpgroup.Field.ACCUMULATE, False)
             warpgroup.fence()
@@ -306,8 +308,6 @@ class HopperGemm:
                 cute.gemm(mma, stage, left[place], right[place], stage)
                 mma.set(warpgroup.Field.ACCUMULATE, True)
             warpgroup.commit_group()
-            if const_expr(self.blocks):
-                factors.load(begin + k + 1)  # beside the products
             warpgroup.wait_group(0)
             ring.consumer_release(reading)
             reading.advance()

@@ -68,6 +68,7 @@ MODEL = {
     "parts_area": 1.0,
     "second": 4.0,
     "others": 0.5,
+    "followed": 1.5,
     "cache": 12.0,
     "memory": 4.2,
     "latency": 1.5,
@@ -75,5 +76,5 @@ MODEL = {
     "promoted": 1.65,
 }
 """Microseconds: of a launch; before the first product; to write a tile, and what is added for each 128 x 128 of it (`staged`: without the
-copy engine; `parts`: sums of a cluster; `second`: a second kernel; `others`: another tensor as large as the result). TB/s: `cache`, what multiprocessors read of the
+copy engine; `parts`: sums of a cluster; `second`: a second kernel; `others`: another tensor as large as the result; `followed`: anything that follows the sums). TB/s: `cache`, what multiprocessors read of the
 L2 cache; `memory`, after `latency` microseconds. How much faster 8-bit integers are multiplied (`bytes`), and 8-bit floats (`promoted`)."""
