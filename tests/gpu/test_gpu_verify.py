@@ -46,7 +46,6 @@ def test_all_checks(tmp_path: Path, capsys) -> None:
 
 
 def test_what_is_written_beside_an_output_is_seen(tmp_path: Path, capsys) -> None:
-    assert verified(tmp_path, KERNEL, "--kinds=normal") == 0
     assert verified(tmp_path, KERNEL, "--kinds=normal", "--n=1000") == 1
     assert "the kernel wrote outside memory it was given" in capsys.readouterr().out
 

@@ -60,7 +60,7 @@ def test_c1_a_script_of_three_lines_checks_a_kernel(child, tmp_path: Path) -> No
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "verify_kernel.py").write_text(new.contents("relu", "empty")["scripts/verify_kernel.py"])
     (tmp_path / "kernel.py").write_text(RELU)
-    done = child("scripts/verify_kernel.py", "kernel.py", "--rtol", "1e-3", "--atol", "1e-3", KILN_TARGET="cpu")
+    done = child("scripts/verify_kernel.py", "kernel.py", "--rtol", "1e-3", "--atol", "1e-3", KILN_TARGET="cpu", KILN_CPU_OPT="0")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.startswith("  ")}
     for kind in ("normal", "integers", "wide", "strided", "repeated", "deterministic", "sanitizer"):
@@ -96,7 +96,7 @@ def test_c3_work_on_another_stream_and_the_example_of_the_page(child, tmp_path: 
     pytest.importorskip("torch")
     (tmp_path / "streams.py").write_text(STREAMS)
     shutil.copy(EXAMPLES / "row_softmax.py", tmp_path)
-    done = child("-c", IN_PROCESS, "streams.py", "row_softmax.py", KILN_TARGET="cpu")
+    done = child("-c", IN_PROCESS, "streams.py", "row_softmax.py", KILN_TARGET="cpu", KILN_CPU_OPT="0")
     assert done.stdout.endswith("[1, 0]\n"), done.stdout + done.stderr
     assert "stream-order: kernel_fn puts work on a stream of its own" in done.stdout
 
@@ -124,11 +124,11 @@ def get_inputs(n=6):
 
 def test_a_kernel_that_ends_its_process_is_a_record(child, tmp_path: Path) -> None:
     (tmp_path / "kernel.py").write_text(CRASHES)
-    done = child("-m", "kiln", "verify", "kernel.py", "--kinds=normal,odd", KILN_TARGET="cpu")
+    done = child("-m", "kiln", "verify", "kernel.py", "--kinds=normal,odd", KILN_TARGET="cpu", KILN_CPU_OPT="0")
     assert done.returncode == 1, done.stderr
     assert "crash: n+1: it ended its process by SIGABRT" in done.stdout
     assert "going down" in done.stdout
-    done = child("-m", "kiln", "verify", "kernel.py", "--kinds=odd,wide", KILN_TARGET="cpu")
+    done = child("-m", "kiln", "verify", "kernel.py", "--kinds=odd,wide", KILN_TARGET="cpu", KILN_CPU_OPT="0")
     # Two workers are enough.
     assert "not tried 2 checks before ended by crash" in " ".join(done.stdout.split())
     records = [json.loads(line) for line in (tmp_path / ".kiln" / "records.jsonl").read_text().splitlines()]
