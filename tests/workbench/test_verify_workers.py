@@ -60,7 +60,9 @@ def test_c1_a_script_of_three_lines_checks_a_kernel(child, tmp_path: Path) -> No
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "verify_kernel.py").write_text(new.contents("relu", "empty")["scripts/verify_kernel.py"])
     (tmp_path / "kernel.py").write_text(RELU)
-    done = child("scripts/verify_kernel.py", "kernel.py", "--rtol", "1e-3", "--atol", "1e-3", KILN_TARGET="cpu", KILN_CPU_OPT="0")
+    done = child(
+        "scripts/verify_kernel.py", "kernel.py", "--rtol", "1e-3", "--atol", "1e-3", KILN_TARGET="cpu", KILN_CPU_OPT="0"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.startswith("  ")}
     for kind in ("normal", "integers", "wide", "strided", "repeated", "deterministic", "sanitizer"):
