@@ -172,7 +172,7 @@ def _history(records: list[Record]) -> dict[str, Any]:
             "predicted": record.more.get("predicted_us") or before.get("predicted"), "error": (record.error or {}).get("message"),
             "again": record.again,
         }  # fmt: skip
-    rows = list(tried.values())
+    rows = sorted(tried.values(), key=lambda row: row["status"] in ("pruned", "ranked"))  # those were not tried
     best: float | None = None
     for row in rows:
         if row["status"] == "ok" and row["us"] and (best is None or row["us"][1] < best):

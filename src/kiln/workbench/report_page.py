@@ -61,6 +61,12 @@ def _status(status: str) -> str:
     return f'<span class="status {kind}">{_e(status)}</span>'
 
 
+def _why(error: str | None) -> str:
+    """The first line of an error; all of it when pointed at."""
+    lines = (error or "").strip().splitlines()
+    return f'<span class="why" title="{_e(error)}">{_e(lines[0][:240])}</span>' if lines else ""
+
+
 def _card(name: str, value: str, more: str = "", kind: str = "") -> str:
     return f'<div class="card {kind}"><span>{_e(name)}</span><b>{value}</b><small>{more}</small></div>'
 
@@ -153,9 +159,8 @@ def _tuned(tuning: dict[str, Any]) -> str:
     rows: list[list[str]] = []
     for row in [*good[:20], *rest[:40]]:
         slower = f"{row['us'][1] / tuning['best']:.2f}x" if row["us"] and tuning["best"] else ""
-        why = _e((row["error"] or "").splitlines()[0]) if row["error"] else ""
         star = '<span class="chosen" title="chosen">★</span> ' if row["config"] == tuning["chosen"] else ""
-        rows.append([star + _e(words(row["config"])), _status(row["status"]), f'<span class="why">{why}</span>', _interval(row["us"]), slower, _number(row["predicted"])])  # fmt: skip
+        rows.append([star + _e(words(row["config"])), _status(row["status"]), _why(row["error"]), _interval(row["us"]), slower, _number(row["predicted"])])  # fmt: skip
     more = len(good) + len(rest) - len(rows)
     title = f"Configs of {words(tuning['problem'])}" + (f" (and {more} more)" if more else "")
     inside = _table(["config", "status", "why", "us", "of the best", "predicted us"], rows, "", 3)
@@ -168,8 +173,8 @@ def _failures(case: dict[str, Any]) -> str:
         return ""
     rows = [
         [
-            _status(one["status"]), _e(one["kind"]), f'<span class="why">{_e((one["error"] or "").strip()[:400])}</span>',
-            _e(words(one["config"]) or words(one["problem"])), f"<code>{_e(one['again'])}</code>", str(one["count"]),
+            _status(one["status"]), _e(one["kind"]), _why(one["error"]), _e(words(one["config"]) or words(one["problem"])),
+            f'<code class="again" title="click, and copy: {_e(one["again"])}">{_e(one["again"])}</code>', str(one["count"]),
         ]
         for one in case["failures"]
     ]  # fmt: skip
