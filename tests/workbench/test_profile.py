@@ -15,7 +15,7 @@ import pytest
 from kiln import workbench as wb
 from kiln.cute.kernel_ranges import RangeEvent
 from kiln.hardware import driver, toolchain
-from kiln.workbench import command, profile, profile_ncu, profile_nsys, profile_trace, verify
+from kiln.workbench import bench, command, profile, profile_ncu, profile_nsys, profile_trace, verify
 from kiln.workbench.profile_result import KernelProfile, LineProfile, Profile, compared, with_calls
 from kiln.workbench.records import journal_of
 from kiln.workbench.runners import Inline, Outcome
@@ -168,6 +168,25 @@ def test_profiles_are_tables_and_json():
     with console.capture() as made:
         console.print(*compared(first, second))
     assert "k | other" in made.get() and "+10.00 (+25.0 %)" in made.get()
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_kernel_that_fails_is_a_record_and_a_contract_that_fails_is_told(case, capsys):
+    case.write_text(TRANSPOSE.replace("launch(x, y, PAD)", "launch(x, y)"))
+    assert profile.main([str(case), "--arch", "sm_90a"]) == 1
+    assert "error: " in (said := capsys.readouterr().err) and "transposed.py:" in said
+    (record,) = journal_of(wb.load(case)).read()[0]
+    assert record.status == "error" and record.error and "pad" in record.error["message"]
+    case.write_text(TRANSPOSE.replace("np.arange(", "np.arrange("))
+    assert profile.main([str(case), "--arch", "sm_90a"]) == 2
+    assert "get_inputs raised AttributeError" in capsys.readouterr().err
+
+
+def test_the_time_alone_is_that_of_bench(case, monkeypatch):
+    asked = []
+    monkeypatch.setattr(bench, "main", lambda words: asked.append(words) or 5)
+    assert profile.main([str(case), "--prof_type", "disabled", "--lines=3", "--n", "16", "--kernel", "k"]) == 5
+    assert asked == [[str(case), "--n", "16"]]
 
 
 def test_what_a_function_costs_is_shown_at_its_call_too():

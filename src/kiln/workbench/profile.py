@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,11 @@ def main(argv: Sequence[str]) -> int:
             parts = [*compared(*found), *parts]
         for part in parts:
             console.print(part, markup=False)
+    for each in found:
+        if each.failed:
+            print(f"{each.name}: {each.failed}", file=sys.stderr)
+    if any(each.failed for each in found):
+        return EXIT.FAILED
     return EXIT.NOT_HERE if any(each.missing for each in found) else EXIT.GOOD
 
 
@@ -96,7 +102,7 @@ def _verified(case: Case, args: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    from . import bench  # pyright: ignore[reportAttributeAccessIssue]
+    from . import bench
 
     own = {"--prof_type", "--lines", "--kernel"}
     words, skip = [], False
@@ -137,7 +143,10 @@ def profile(
     runner: Runner | None = None,
     timeout: float = TIMEOUT,
 ) -> Profile:
-    """Profile one call of a Case. What cannot be done here becomes a static profile, whose `missing` says why."""
+    """Profile one call of a Case. What cannot be done here becomes a static profile, whose `missing` says why.
+
+    A kernel that does not compile, crashes or hangs gives a profile without kernels, whose `failed` says what happened.
+    """
     if prof_type not in PROF_TYPES:
         raise ContractError(f"no prof_type {prof_type!r}; there are: {', '.join(PROF_TYPES)}")
     fields = case.problem(problem) if isinstance(problem, int) or problem is None else problem
@@ -145,11 +154,16 @@ def profile(
         return case.bench(fields, config=config)
     job = {"where": case.where, "problem": dict(fields), "config": config, "seed": seed}
     own = runner if runner is not None else Local(jobs=1, timeout=timeout)
+    status = None
     try:
-        return _recorded(case, fields, config, prof_type, _profile(case, prof_type, job, own, timeout))
+        found = _profile(case, prof_type, job, own, timeout)
+    except _Failed as failure:
+        status = failure.outcome.status
+        found = Profile(prof_type, case.name, [], failed=str(failure))
     finally:
         if runner is None:
             own.close()
+    return _recorded(case, fields, config, prof_type, found, status or ("skipped" if found.missing else "ok"))
 
 
 def _profile(case: Case, prof_type: str, job: dict[str, Any], runner: Runner, timeout: float) -> Profile:
@@ -221,21 +235,28 @@ def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
 _JOBS = "kiln.workbench.profile_jobs"
 
 
+class _Failed(Exception):
+    """A job did not end well, for a reason that is the kernel's."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        error = outcome.error or {}
+        kind = "" if error.get("type") in (None, outcome.status) else f"{error['type']}: "
+        # What a process says that ends itself, it says last.
+        last = "\n  ".join(["", *outcome.stderr.strip().splitlines()[-5:]]) if outcome.status == "crash" else ""
+        place = f" ({error['file']}:{error['line']})" if error.get("file") and error.get("line") else ""
+        super().__init__(f"{outcome.status}: {kind}{error.get('message', '')}{place}{last}")
+        self.outcome = outcome
+
+
 def _done(runner: Runner, job: Job) -> Any:
-    """The result of a job; whatever became of it instead is an error of the Case."""
+    """The result of a job."""
     (outcome,) = runner.run([job])
     if outcome.status == "ok":
         return outcome.result
-    raise _failure(outcome)
-
-
-def _failure(outcome: Outcome) -> ContractError:
     error = outcome.error or {}
-    kind = "" if error.get("type") in (None, outcome.status) else f"{error['type']}: "
-    # What a process says that ends itself, it says last.
-    last = "\n  ".join(["", *outcome.stderr.strip().splitlines()[-5:]]) if outcome.status == "crash" else ""
-    message = f"{outcome.status}: {kind}{error.get('message', '')}{last}"
-    return ContractError(message, error.get("file"), error.get("line"))
+    if error.get("type") == "ContractError":
+        raise ContractError(error["message"], error.get("file"), error.get("line"))
+    raise _Failed(outcome)
 
 
 def _kernel(found: StaticProfile, calls: Sequence[Any]) -> KernelProfile:
@@ -293,7 +314,7 @@ def _short_key(job: Mapping[str, Any]) -> str:
 
 
 def _recorded(
-    case: Case, problem: Mapping[str, Any], config: Mapping[str, Any] | None, asked: str, found: Profile
+    case: Case, problem: Mapping[str, Any], config: Mapping[str, Any] | None, asked: str, found: Profile, status: str
 ) -> Profile:
     """The profile, noted in the journal."""
     from .cases import key_of
@@ -309,12 +330,12 @@ def _recorded(
         case.name,
         dict(problem),
         dict(config) if config else None,
-        "skipped" if found.missing else "ok",
+        status,
         us=[total] * 3 if times else None,
         n=len(times),
         protocol=protocol,
         env=env,
-        error={"type": "CannotProfile", "message": found.missing} if found.missing else None,
+        error={"type": asked, "message": why} if (why := found.failed or found.missing) else None,
         again=command.again("profile", case, problem, f"--prof_type={asked}", config=config),
         more={"prof_type": found.prof_type, "kernels": [kernel.to_json() for kernel in found.kernels]},
     )

@@ -136,6 +136,8 @@ class Profile:
     """More, as JSON, by the kind of profile: `static`, `bank_conflicts`, `timeline`, `trace`."""
     missing: str = ""
     """Why what was asked for could not be done; "" if it was."""
+    failed: str = ""
+    """What became of the kernel instead; "" if nothing did."""
 
     @property
     def lines(self) -> list[LineProfile]:
