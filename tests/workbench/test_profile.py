@@ -18,7 +18,7 @@ from kiln.hardware import driver, toolchain
 from kiln.workbench import bench, command, profile, profile_ncu, profile_nsys, profile_trace, verify
 from kiln.workbench.profile_result import KernelProfile, LineProfile, Profile, compared, with_calls
 from kiln.workbench.records import journal_of
-from kiln.workbench.runners import Inline, Outcome
+from kiln.workbench.runners import Inline, Job, Outcome
 
 HELPERS = Path(__file__).resolve().parents[1] / "helpers"
 needs_ptxas = pytest.mark.skipif(toolchain.find("ptxas") is None, reason="needs ptxas")
@@ -180,6 +180,14 @@ def test_a_kernel_that_fails_is_a_record_and_a_contract_that_fails_is_told(case,
     case.write_text(TRANSPOSE.replace("np.arange(", "np.arrange("))
     assert profile.main([str(case), "--arch", "sm_90a"]) == 2
     assert "get_inputs raised AttributeError" in capsys.readouterr().err
+
+
+def test_a_process_that_ends_itself_is_told_with_its_last_words():
+    said = 'a word\nFatal Python error: Aborted\n\nThread 0x1:\n  File "/a/k.py", line 6 in kernel_fn\n  File "/a/w.py", line 9 in <module>\n'
+    outcome = Outcome(
+        Job("x:y"), "crash", error={"type": "crash", "message": "it ended its process by SIGABRT"}, stderr=said
+    )
+    assert str(profile._Failed(outcome)) == "crash: it ended its process by SIGABRT (/a/k.py:6)\n  a word"
 
 
 def test_the_time_alone_is_that_of_bench(case, monkeypatch):

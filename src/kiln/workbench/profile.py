@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -241,9 +242,12 @@ class _Failed(Exception):
     def __init__(self, outcome: Outcome) -> None:
         error = outcome.error or {}
         kind = "" if error.get("type") in (None, outcome.status) else f"{error['type']}: "
-        # What a process says that ends itself, it says last.
-        last = "\n  ".join(["", *outcome.stderr.strip().splitlines()[-5:]]) if outcome.status == "crash" else ""
-        place = f" ({error['file']}:{error['line']})" if error.get("file") and error.get("line") else ""
+        # What a process that ended itself had to say comes last, but for Python's own traceback, the innermost frame first.
+        said, _, traceback = outcome.stderr.partition("Fatal Python error")
+        last = "\n  ".join(["", *said.strip().splitlines()[-5:]]) if outcome.status == "crash" else ""
+        frame = re.search(r'File "([^"]+)", line (\d+)', traceback)
+        file, line = frame.groups() if frame else (error.get("file"), error.get("line"))
+        place = f" ({file}:{line})" if file and line else ""
         super().__init__(f"{outcome.status}: {kind}{error.get('message', '')}{place}{last}")
         self.outcome = outcome
 
