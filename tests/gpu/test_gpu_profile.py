@@ -92,7 +92,7 @@ def test_ranges_are_in_cycles(tmp_path):
         def ranged(x: cute.Tensor):
             t, _, _ = cute.arch.thread_idx()
             with cute.testing.range("sleep"):
-                cute.arch.nanosleep(4000)
+                cute.arch.nanosleep(200000)
             with cute.testing.range("store"):
                 x[t] = x[t] + 1.0
 
