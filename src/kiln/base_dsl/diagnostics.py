@@ -41,7 +41,7 @@ _INTERNAL_ROOMS = tuple(
         "workbench",
         "lazy.py",
         "mlir.py",
-        "torch.py",
+        "torch",
     )
 )
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import torch
 
-from .base_dsl.diagnostics import DSLUserCodeTypeError, error
-from .base_dsl.typing import (
+from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.typing import (
     Boolean,
     Float8E4M3FN,
     Float8E5M2,
     Float8E8M0FNU,
 )
-from .cute.host.arrays import torch_dtype
-from .cute.runtime import from_dlpack
-from .cute.tensor.pointer import AddressSpace
+from ..cute.host.arrays import torch_dtype
+from ..cute.runtime import from_dlpack
+from ..cute.tensor.pointer import AddressSpace
 
 __all__ = [
     "GaussianInitConfig",
@@ -57,14 +57,14 @@ def _is_narrow(ty: Any) -> bool:
 
 def current_stream() -> Any:
     """Torch's current stream, as cuda-bindings' `CUstream`."""
-    from .cuda import stream
+    from ..cuda import stream
 
     return stream(torch.cuda.current_stream().cuda_stream)
 
 
 def default_stream() -> Any:
     """Torch's default stream, as cuda-bindings' `CUstream`."""
-    from .cuda import stream
+    from ..cuda import stream
 
     return stream(torch.cuda.default_stream().cuda_stream)
 
@@ -230,7 +230,7 @@ def convert_cute_tensor(
             DSLUserCodeTypeError,
             f"values of shape {tuple(f32_torch_tensor.shape)} for a tensor of shape {cute_tensor.shape}",
         )
-    from .cute.testing import convert
+    from ..cute.testing import convert
 
     device = "cuda" if cute_tensor.memspace is AddressSpace.gmem else "cpu"
     values = torch.empty_strided(
@@ -307,7 +307,7 @@ def as_tensor(pointer: Any, shape: Any, torch_type: torch.dtype) -> torch.Tensor
     import ctypes
     import math
 
-    from .base_dsl.target import target_name
+    from ..base_dsl.target import target_name
 
     address = pointer if isinstance(pointer, int) else int(pointer.toint() if hasattr(pointer, "toint") else pointer)
     extents = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)

@@ -1,0 +1,285 @@
+"""Kernels as operators of PyTorch, which `torch.compile`, `torch.export` and autograd know.
+
+    rms_norm = kiln.torch.op("mylib::rms_norm", launch, outputs={"y": "x"})
+    y = rms_norm(x, weight, 1e-6)  # torch.ops.mylib.rms_norm; schema (Tensor x, Tensor weight, float eps) -> Tensor
+
+The schema comes from the function's parameters: outputs and streams are not passed. Tensors on the host go to the CPU target, those of CUDA
+to the GPU, on torch's current stream.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+import types
+import typing
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.parameters import Parameters
+from ..base_dsl.target import target, target_name
+from ..base_dsl.typing import Boolean, Constexpr, Numeric
+from ..cute.host.stream import current_stream
+from ..cute.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*\Z")
+_PLAIN = {int: "SymInt", float: "float", bool: "bool", str: "str"}
+_DEVICES = ("CPU", "CUDA")
+_kept: list[Any] = []
+"""Libraries: an operator is gone when its library is."""
+
+
+class Operator:
+    """An operator of PyTorch made of a function of the language. Calling it calls the operator.
+
+    `outputs` says how each output is made, by parameter: the name of an input, for a tensor like that one, or a function of the inputs that makes
+    it (also of fake ones, so of their shapes alone). `mutates` are inputs that the kernel writes to. `backward(*saved, *gradients)` gives the
+    gradients of the tensor inputs in their order, None for those that have none; `save` names the inputs and outputs it needs. `vmap="leading"`:
+    the kernel takes one more axis in front of all its tensors; by default it is called for each element. `autocast`: the type that floating
+    inputs have under autocast.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Any,
+        *,
+        outputs: Mapping[str, str | Callable[..., Any]] | None = None,
+        mutates: Sequence[str] = (),
+        backward: Callable[..., Any] | None = None,
+        save: Sequence[str] = (),
+        vmap: str | None = None,
+        autocast: torch.dtype | None = None,
+    ) -> None:
+        if not _NAME.match(name):
+            raise error(DSLUserCodeTypeError, f"an operator is called namespace::name, not {name!r}")
+        if vmap not in (None, "leading"):
+            raise error(DSLUserCodeTypeError, f"op() got vmap={vmap!r}", hint='"leading", or nothing')
+        self.name, self._function = name, function
+        self._outputs, self._mutates, self._backward, self._save = (
+            dict(outputs or {}),
+            tuple(mutates),
+            backward,
+            tuple(save),
+        )
+        self._read_parameters()
+        self.schema = self._make_schema()
+        library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
+        _kept.append(library)
+        library.define(
+            name.partition("::")[2] + self.schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides)
+        )
+        for device in _DEVICES:
+            library.impl(name.partition("::")[2], self._run, device)
+        torch.library.register_fake(name, self._make_outputs, lib=library)
+        if not self._mutates:
+            torch.library.register_autograd(name, self._gradient, setup_context=self._keep_for_gradient, lib=library)
+        torch.library.register_vmap(name, self._leading if vmap else self._each, lib=library)
+        if autocast is not None:
+            for device in ("cpu", "cuda"):
+                torch.library.register_autocast(name, device, autocast, lib=library)
+        namespace, _, short = name.partition("::")
+        self.default = getattr(getattr(torch.ops, namespace), short).default
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.default(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<operator {self.name}{self.schema}>"
+
+    # -- what it takes -----------------------------------------------------------------------------------
+
+    def _read_parameters(self) -> None:
+        plain = inspect.unwrap(getattr(self._function, "function", self._function))
+        parameters = getattr(self._function, "parameters", None) or Parameters(plain)
+        self._parameters = list(parameters.signature.parameters.values())
+        names = [parameter.name for parameter in self._parameters]
+        for what, given in (("outputs", self._outputs), ("mutates", self._mutates)):
+            for name in given:
+                if name not in names:
+                    raise self._wrong(f"{what} names {name!r}", f"it has the parameters {', '.join(names)}")
+        for name in set(self._outputs) & set(self._mutates):
+            raise self._wrong(
+                f"{name!r} is an output and mutated", "an output is made by the operator, what is mutated is passed"
+            )
+        self._kinds: dict[str, str] = {}
+        self._streams: set[str] = set()
+        for parameter in self._parameters:
+            kind = _kind(parameter, parameters.annotation(parameter.name))
+            if kind == "stream":
+                self._streams.add(parameter.name)
+            elif kind is None:
+                raise self._wrong(
+                    f"torch has no type for the parameter {parameter.name!r}",
+                    "annotate it: cute.Tensor, a numeric type, int, float, bool, str, or a list of tensors",
+                )
+            else:
+                self._kinds[parameter.name] = kind
+        self._inputs = [name for name in self._kinds if name not in self._outputs]
+        for name, like in self._outputs.items():
+            if isinstance(like, str) and like not in self._inputs:
+                raise self._wrong(
+                    f"the output {name!r} is to be like {like!r}", f"inputs are {', '.join(self._inputs)}"
+                )
+        for name in self._save:
+            if name not in self._inputs and name not in self._outputs:
+                raise self._wrong(f"save names {name!r}", f"there are {', '.join([*self._inputs, *self._outputs])}")
+
+    def _wrong(self, what: str, hint: str) -> Exception:
+        return error(DSLUserCodeTypeError, f"the operator {self.name}: {what}", hint=hint, depth=2)
+
+    def _make_schema(self) -> str:
+        parts: list[str] = []
+        letters = iter("abcdefghijklmnopqrstuvwxyz")
+        defaults = {p.name: p.default for p in self._parameters if p.default is not p.empty}
+        for name in self._inputs:
+            kind = self._kinds[name]
+            if name in self._mutates:
+                kind = kind.replace("Tensor", f"Tensor({next(letters)}!)")
+            default = f"={_literal(defaults[name])}" if name in defaults else ""
+            parts.append(f"{kind} {name}{default}")
+        results = ["Tensor"] * len(self._outputs)
+        returned = results[0] if len(results) == 1 else f"({', '.join(results)})"
+        return f"({', '.join(parts)}) -> {returned}"
+
+    # -- running -----------------------------------------------------------------------------------------
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        given = self._bound(args, kwargs)
+        tensors = [t for value in given.values() for t in _tensors(value)]
+        kinds = {t.device.type for t in tensors}
+        if len(kinds) > 1:
+            raise RuntimeError(
+                f"{self.name} got tensors of {' and '.join(sorted(kinds))}: all tensors of a call are on one device"
+            )
+        made = self._make_outputs(*args, **kwargs)
+        outputs = dict(zip(self._outputs, made if isinstance(made, tuple) else (made,) if self._outputs else ()))
+        where = contextlib.nullcontext()
+        if kinds == {"cpu"} and target_name() != "cpu":
+            where = target("cpu")
+        with where:
+            passed = {
+                p.name: current_stream() if p.name in self._streams else outputs.get(p.name, given.get(p.name))
+                for p in self._parameters
+            }
+            positional = [passed[p.name] for p in self._parameters if p.kind is not p.KEYWORD_ONLY]
+            named = {p.name: passed[p.name] for p in self._parameters if p.kind is p.KEYWORD_ONLY}
+            self._function(*positional, **named)
+        return made
+
+    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        given = dict(zip(self._inputs, args)) | dict(kwargs)
+        for parameter in self._parameters:
+            if parameter.name in self._inputs and parameter.name not in given:
+                given[parameter.name] = parameter.default
+        return given
+
+    def _make_outputs(self, *args: Any, **kwargs: Any) -> Any:
+        """The outputs of a call, without contents: also for fake tensors and for those of the device meta."""
+        given = self._bound(args, kwargs)
+        made = tuple(
+            torch.empty_like(given[like]) if isinstance(like, str) else like(*(given[name] for name in self._inputs))
+            for like in self._outputs.values()
+        )
+        return made[0] if len(made) == 1 else made or None
+
+    # -- gradients ---------------------------------------------------------------------------------------
+
+    def _keep_for_gradient(self, ctx: Any, inputs: Sequence[Any], output: Any) -> None:
+        outputs = output if isinstance(output, tuple) else (output,)
+        known = dict(zip(self._inputs, inputs)) | dict(zip(self._outputs, outputs))
+        saved = [known[name] for name in self._save]
+        ctx.save_for_backward(*(x for x in saved if isinstance(x, torch.Tensor)))
+        ctx.others = [None if isinstance(x, torch.Tensor) else x for x in saved]
+        ctx.are_tensors = [isinstance(x, torch.Tensor) for x in saved]
+
+    def _gradient(self, ctx: Any, *gradients: Any) -> Any:
+        if self._backward is None:
+            raise RuntimeError(
+                f"the operator {self.name} has no gradient: give it one, op(..., backward=..., save=...), or call it under torch.no_grad()"
+            )
+        tensors = iter(ctx.saved_tensors)
+        saved = [next(tensors) if is_tensor else other for is_tensor, other in zip(ctx.are_tensors, ctx.others)]
+        found = self._backward(*saved, *gradients)
+        found = iter(found if isinstance(found, (tuple, list)) else (found,))
+        return tuple(next(found, None) if self._kinds[name].startswith("Tensor") else None for name in self._inputs)
+
+    # -- vmap --------------------------------------------------------------------------------------------
+
+    def _each(self, info: Any, axes: Any, *args: Any) -> Any:
+        """A call for each element."""
+        results: list[Any] = []
+        for number in range(info.batch_size):
+            picked = [_picked(value, axis, number) for value, axis in zip(args, axes)]
+            result = self.default(*picked)
+            results.append(result if isinstance(result, tuple) else (result,))
+        if not self._outputs:
+            return None, None
+        stacked = tuple(torch.stack(each) for each in zip(*results))
+        return (stacked[0], 0) if len(stacked) == 1 else (stacked, (0,) * len(stacked))
+
+    def _leading(self, info: Any, axes: Any, *args: Any) -> Any:
+        """One call, with the axis in front of every tensor."""
+        moved = [_moved(value, axis, info.batch_size) for value, axis in zip(args, axes)]
+        result = self.default(*moved)
+        return result, (0,) * len(result) if isinstance(result, tuple) else 0
+
+
+def _kind(parameter: inspect.Parameter, annotation: Any) -> str | None:
+    """Torch's type of a parameter; "stream" for one that is not passed, None if there is none."""
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        return None
+    name = getattr(annotation, "__name__", "")
+    if "CUstream" in name or "Stream" in name or (annotation is None and parameter.name == "stream"):
+        return "stream"
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        rest = [part for part in inner if part is not type(None)]
+        found = _kind(parameter, rest[0]) if len(rest) == 1 else None
+        return found and found + "?"
+    if annotation is Tensor or annotation is torch.Tensor:
+        return "Tensor" + ("?" if parameter.default is None else "")
+    if origin in (list, tuple) and inner and inner[0] is Tensor:
+        return "Tensor[]"
+    if (
+        annotation is Constexpr
+        or origin is Constexpr
+        or (annotation is None and parameter.default is not parameter.empty)
+    ):
+        kind = inner[0] if inner else type(parameter.default)
+        return _PLAIN.get(kind)
+    if annotation in _PLAIN:
+        return _PLAIN[annotation]
+    if isinstance(annotation, type) and issubclass(annotation, Numeric):
+        return "bool" if annotation is Boolean else "float" if annotation.is_float else "SymInt"
+    return None
+
+
+def _literal(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [t for t in value if isinstance(t, torch.Tensor)] if isinstance(value, (list, tuple)) else []
+
+
+def _picked(value: Any, axis: Any, number: int) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_picked(x, a, number) for x, a in zip(value, axis)]
+    return value.select(axis, number) if axis is not None else value
+
+
+def _moved(value: Any, axis: Any, size: int) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_moved(x, a, size) for x, a in zip(value, axis)]
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.movedim(axis, 0) if axis is not None else value.expand(size, *value.shape)

@@ -1,0 +1,201 @@
+"""Kernels as operators of PyTorch, on the CPU target."""
+
+import pytest
+
+import kiln.cute as cute
+from kiln import Boolean, Constexpr, Float32, Int32
+
+torch = pytest.importorskip("torch")
+kt = pytest.importorskip("kiln.torch")
+
+
+@cute.kernel
+def scaled(x: cute.Tensor, y: cute.Tensor, by: Float32):
+    block, _, _ = cute.arch.block_idx()
+    thread, _, _ = cute.arch.thread_idx()
+    if thread < x.shape[1]:
+        y[block, thread] = x[block, thread] * by
+
+
+@cute.jit
+def scale(x: cute.Tensor, y: cute.Tensor, by: Float32 = 2.0, stream=None):
+    scaled(x, y, by).launch(grid=x.shape[0], block=64, stream=stream)
+
+
+def times(by, gradient):
+    return (scaling(gradient, by),)
+
+
+scaling = kt.op("kiln_tests::scale", scale, outputs={"y": "x"}, backward=times, save=("by",))
+
+
+def matrix(rows=3, columns=4):
+    return torch.arange(float(rows * columns)).reshape(rows, columns)
+
+
+def test_the_schema_is_that_of_the_function():
+    assert scaling.schema == "(Tensor x, float by=2.0) -> Tensor"
+    x = matrix()
+    assert torch.equal(scaling(x), 2 * x) and torch.equal(torch.ops.kiln_tests.scale(x, by=3.0), 3 * x)
+
+
+@pytest.mark.parametrize("x", [matrix(), matrix().T, matrix()[:, ::2], matrix(1, 1), matrix().expand(3, 4)])
+def test_it_passes_the_checks_of_torch(x):
+    results = torch.library.opcheck(scaling.default, (x, 2.0))
+    assert set(results.values()) == {"SUCCESS"}
+    assert torch.equal(scaling(x, 2.0), 2 * x)
+
+
+def test_one_graph_serves_all_sizes():
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    f = torch.compile(lambda x: scaling(x + 1, 3.0) - 1, fullgraph=True, dynamic=True, backend=backend)
+    for rows in (2, 3, 17):
+        assert torch.equal(f(matrix(rows)), 3 * (matrix(rows) + 1) - 1)
+    assert len(graphs) == 1
+
+
+def test_gradients_also_compiled():
+    def loss(x):
+        return (scaling(x, 2.0) * x).sum()
+
+    for f in (loss, torch.compile(loss, fullgraph=True, backend="aot_eager")):
+        x = matrix().requires_grad_()
+        f(x).backward()
+        assert torch.equal(x.grad, 4 * x.detach())
+    x = matrix().requires_grad_()
+    first = torch.autograd.grad(scaling(scaling(x, 2.0) ** 2, 3.0).sum(), x, create_graph=True)[0]
+    assert torch.equal(torch.autograd.grad(first.sum(), x)[0], torch.full((3, 4), 24.0))  # a gradient has one, too
+
+
+def test_without_a_gradient_backward_says_so():
+    plain = kt.op("kiln_tests::plain", scale, outputs={"y": "x"})
+    x = matrix().requires_grad_()
+    y = plain(x)
+    with pytest.raises(RuntimeError, match="kiln_tests::plain has no gradient"):
+        y.sum().backward()
+    with torch.no_grad():
+        assert torch.equal(plain(x), 2 * x)
+
+
+def test_vmap_of_vmap():
+    x = torch.stack([torch.stack([matrix(), matrix() + 1]), torch.stack([matrix() + 2, matrix() + 3])])
+    assert torch.equal(torch.vmap(torch.vmap(scaling))(x), 2 * x)
+    assert torch.equal(torch.vmap(scaling, in_dims=1, out_dims=1)(x[0]), 2 * x[0])
+
+
+def test_vmap_in_one_call():
+    ranks = []
+
+    @cute.kernel
+    def along(x: cute.Tensor, y: cute.Tensor):
+        thread, _, _ = cute.arch.thread_idx()
+        if thread < cute.size(x):
+            cute.make_tensor(y.iterator, cute.make_layout((64,)))[thread] = (
+                cute.make_tensor(x.iterator, cute.make_layout((64,)))[thread] + 1.0
+            )
+
+    @cute.jit
+    def launch(x: cute.Tensor, y: cute.Tensor):
+        ranks.append(len(x.shape))
+        along(x, y).launch(grid=1, block=64)
+
+    plus = kt.op("kiln_tests::plus", launch, outputs={"y": lambda x: torch.empty_like(x)}, vmap="leading")
+    x = torch.stack([matrix(), matrix() + 5])
+    assert torch.equal(torch.vmap(plus)(x), x + 1)
+    assert ranks == [3]
+
+
+def test_several_outputs_lists_optional_ones_and_what_is_compiled_in():
+    @cute.kernel
+    def both(xs: list, bias, s: cute.Tensor, d: cute.Tensor, k: Constexpr):
+        i, _, _ = cute.arch.thread_idx()
+        s[i] = xs[0][i] + xs[1][i] if bias is None else xs[0][i] + xs[1][i] + bias[i]
+        d[i] = (xs[0][i] - xs[1][i]) * k
+
+    @cute.jit
+    def launch(
+        xs: list[cute.Tensor], s: cute.Tensor, d: cute.Tensor, bias: cute.Tensor | None = None, k: Constexpr[int] = 2
+    ):
+        both(xs, bias, s, d, k).launch(grid=1, block=4)
+
+    like = lambda xs, bias, k: torch.empty_like(xs[0])
+    op = kt.op("kiln_tests::both", launch, outputs={"s": like, "d": like})
+    assert op.schema == "(Tensor[] xs, Tensor? bias=None, SymInt k=2) -> (Tensor, Tensor)"
+    a, b = torch.arange(4.0), torch.ones(4)
+    for bias, k in ((None, 2), (torch.full((4,), 3.0), 5)):
+        s, d = op([a, b], bias, k)
+        assert torch.equal(s, a + b + (0 if bias is None else bias)) and torch.equal(d, (a - b) * k)
+
+
+def test_what_is_mutated_is_marked():
+    @cute.jit
+    def launch(x: cute.Tensor, by: Int32, doubled: Boolean):
+        scaled(x, x, by.to(Float32)).launch(grid=x.shape[0], block=64)
+
+    op = kt.op("kiln_tests::in_place", launch, mutates=("x",))
+    assert op.schema == "(Tensor(a!) x, SymInt by, bool doubled) -> ()"
+    x = matrix()
+    op(x, 3, True)
+    assert torch.equal(x, 3 * matrix())
+    f = torch.compile(lambda x: (op(x, 2, False), x + 1)[1], fullgraph=True, backend="aot_eager")
+    assert torch.equal(f(matrix()), 2 * matrix() + 1)
+
+
+def test_autocast():
+    seen = []
+
+    @cute.kernel
+    def copied(x: cute.Tensor, y: cute.Tensor):
+        block, _, _ = cute.arch.block_idx()
+        y[block, 0] = x[block, 0]
+
+    @cute.jit
+    def copy(x: cute.Tensor, y: cute.Tensor):
+        seen.append(x.element_type.__name__)
+        copied(x, y).launch(grid=x.shape[0], block=1)
+
+    op = kt.op("kiln_tests::cast", copy, outputs={"y": "x"}, autocast=torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert op(matrix(3, 1)).dtype == torch.bfloat16
+    assert seen == ["BFloat16"]
+
+
+def test_fake_and_meta_tensors_need_no_kernel():
+    assert scaling(torch.empty(5, 6, device="meta")).shape == (5, 6)
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return scaling(x, 4.0)
+
+    program = torch.export.export(Model(), (matrix(),), dynamic_shapes={"x": {0: torch.export.Dim("rows", min=2)}})
+    assert torch.equal(program.module()(matrix(7)), 4 * matrix(7))
+
+
+WRONG = {
+    "name": (lambda: kt.op("scale", scale), "called namespace::name"),
+    "output": (lambda: kt.op("kiln_tests::w1", scale, outputs={"z": "x"}), "outputs names 'z'"),
+    "like": (lambda: kt.op("kiln_tests::w2", scale, outputs={"y": "z"}), "to be like 'z'"),
+    "both": (lambda: kt.op("kiln_tests::w3", scale, outputs={"y": "x"}, mutates=("y",)), "an output and mutated"),
+    "save": (lambda: kt.op("kiln_tests::w4", scale, outputs={"y": "x"}, save=("w",)), "save names 'w'"),
+    "vmap": (lambda: kt.op("kiln_tests::w5", scale, outputs={"y": "x"}, vmap="all"), "vmap='all'"),
+    "type": (lambda: kt.op("kiln_tests::w6", lambda x, *rest: None), "no type for the parameter 'x'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_makes_no_operator_is_refused(name):
+    act, text = WRONG[name]
+    with pytest.raises(TypeError, match=text):
+        act()
+
+
+def test_a_bad_argument_through_torch():
+    with pytest.raises(RuntimeError, match="expected.*Tensor|Expected a value of type 'Tensor'"):
+        torch.ops.kiln_tests.scale(3)
+    with pytest.raises(IndexError):  # the kernel's own: it asks for a second mode
+        scaling(torch.zeros(4))
