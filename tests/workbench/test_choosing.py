@@ -103,6 +103,17 @@ def test_c8_the_choice_does_not_depend_on_the_order_of_lines() -> None:
     assert len(found) == 1
 
 
+def test_times_of_several_gpus_are_relative_to_what_a_reference_takes_there() -> None:
+    """The second GPU is 10 % slower, which makes the better config look worse."""
+    one, two, three = screen(1, 10, 10, 10), screen(2, 10.8, 10.8, 10.8), screen(3, 30, 30, 30)
+    for record, uuid, reference in ((one, "a", 20.0), (two, "b", 22.0), (three, "c", 20.0)):
+        record.env = {"uuid": uuid}
+        record.more |= {"reference": {"tile": 9}, "reference_us": reference}
+    assert choosing.screened([one, two, three])[0].config == {"tile": 2}
+    two.more["reference_us"] = 20.0
+    assert choosing.screened([one, two, three])[0].config == {"tile": 1}
+
+
 def test_records_of_other_versions_are_another_group() -> None:
     old, new = screen(0, 1, 1, 1, source="a"), screen(1, 2, 2, 2, source="b")
     new.more["at"] = 5

@@ -183,6 +183,13 @@ def test_c9_whatever_a_result_depends_on_is_part_of_its_key(folder: Path, monkey
         assert measured() > 0, name
 
 
+def test_where_several_gpus_time_each_times_a_reference(folder: Path) -> None:
+    runner = FakeRunner(by_tile)
+    runner.timers = 2
+    tune.tune(load(folder), runner=runner, target="cpu")
+    assert [job.get("reference") for job in runner.done("screen")] == [None, *[runner.done("screen")[0]["config"]] * 3]
+
+
 def test_doctor_names_what_is_stale(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune.tune(load(folder), runner=FakeRunner(by_tile), target="cpu")
     monkeypatch.chdir(folder)

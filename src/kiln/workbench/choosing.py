@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
 from ..measure.statistics import median_interval, verdict
@@ -60,13 +61,37 @@ def _when(record: Record) -> float:
 
 
 def screened(records: Iterable[Record]) -> list[Candidate]:
-    """The configs that were measured one by one, the fastest first."""
-    found = [
-        Candidate(record.more.get("place", 0), record.config, _three(record.us))
+    """The configs that were measured one by one, the fastest first.
+
+    Where several GPUs measured, each has timed one and the same config, too (`reference`): times are taken relative to it.
+    """
+    good = [
+        record
         for record in newest(records)
         if record.status == "ok" and record.us and record.config is not None and "finalists" not in record.more
     ]
+    typical = _typical(good)
+    found: list[Candidate] = []
+    for record in good:
+        scale = (
+            typical[canonical(record.more["reference"])] / record.more["reference_us"] if _is_relative(record) else 1.0
+        )
+        low, middle, high = (scale * us for us in record.us or ())
+        found.append(Candidate(record.more.get("place", 0), record.config or {}, (low, middle, high)))
     return sorted(found, key=lambda one: (one.us[1], one.place))
+
+
+def _is_relative(record: Record) -> bool:
+    return bool(record.more.get("reference_us"))
+
+
+def _typical(records: Iterable[Record]) -> dict[str, float]:
+    """What each reference takes on the GPU in the middle."""
+    times: dict[str, dict[str, list[float]]] = {}
+    for record in filter(_is_relative, records):
+        gpus = times.setdefault(canonical(record.more["reference"]), {})
+        gpus.setdefault(str(record.env.get("uuid")), []).append(record.more["reference_us"])
+    return {name: median_low(map(median_low, gpus.values())) for name, gpus in times.items()}
 
 
 def finalists(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -156,6 +156,11 @@ class Ray(Runner):
         """The GPU models of the cluster."""
         return sorted({gpu for node in self.nodes for gpu in node["gpus"]})
 
+    @property
+    def timers(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """GPUs of the chosen model."""
+        return max(1, sum(slot.gpu is not None and slot.gpu == self.model for slot in self._slots))
+
     def environment(self) -> dict[str, Any]:
         """That of the nodes with GPUs of the chosen model."""
         for node in self.nodes:

@@ -71,6 +71,9 @@ class InfrastructureLost(Exception):
 class Runner:
     """Something that runs jobs."""
 
+    timers = 1
+    """How many GPUs time at once."""
+
     def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
         """Outcomes as they come. Jobs are taken from the iterable when there is room for them."""
         raise NotImplementedError
@@ -116,6 +119,7 @@ class Local(Runner):
             gpus = [0] if driver.available() else []
         self.timeout, self.memory = timeout, memory
         self._slots = [_Slot(None) for _ in range(jobs)] + [_Slot(str(gpu)) for gpu in gpus]
+        self.timers = max(1, len(gpus))
         self._failed_starts = 0
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:

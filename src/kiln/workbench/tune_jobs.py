@@ -14,8 +14,10 @@ from kiln.hardware import current
 from kiln.measure import comparison, measurement
 from kiln.measure.statistics import Stopping
 
+from ..tunings import canonical
 from . import checking, ranking
 from .cases import Case
+from .environment import environment
 from .worker import described
 
 _PILOT = measurement.Effort(Stopping(0.2, 3, 0.0, 0.1), warmup=0.0)
@@ -90,8 +92,12 @@ def screen(
     seed: int,
     timeout: float,
     best_us: float | None = None,
+    reference: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Check a config on integers and on normal numbers, and time it for a short while."""
+    """Check a config on integers and on normal numbers, and time it for a short while.
+
+    Where several GPUs time, each times the config `reference` as well, every so often: `reference_us`.
+    """
     with _watched(timeout):
         case = _case(where)
         for kind in ("integers", "normal"):
@@ -99,12 +105,35 @@ def screen(
             if found["status"] not in ("ok", "skipped"):
                 status = "invalid" if found["status"] == "refused" else found["status"]
                 return {"status": status, "message": f"{kind}: {found['message']}", "type": kind}
-        call = functools.partial(case.bound(config, problem), *case.inputs(problem, seed))
-        if best_us is not None:
-            pilot = measurement.measure(call, effort=_PILOT)
-            if pilot.low > TOO_SLOW * best_us:
-                return _facts(pilot) | {"flags": [*pilot.flags, "cut-short"]}
-        return _facts(measurement.measure(call, effort=measurement.QUICK))
+        inputs = case.inputs(problem, seed)
+        if reference is not None:
+            beside = _beside(
+                functools.partial(case.bound(reference, problem), *inputs), canonical([problem, reference])
+            )
+            return {**_timed(functools.partial(case.bound(config, problem), *inputs), best_us), **beside}
+        return _timed(functools.partial(case.bound(config, problem), *inputs), best_us)
+
+
+def _timed(call: Any, best_us: float | None) -> dict[str, Any]:
+    if best_us is not None:
+        pilot = measurement.measure(call, effort=_PILOT)
+        if pilot.low > TOO_SLOW * best_us:
+            return _facts(pilot) | {"flags": [*pilot.flags, "cut-short"]}
+    return _facts(measurement.measure(call, effort=measurement.QUICK))
+
+
+_EVERY = 20
+"""Jobs of a worker after which the reference is timed again."""
+_references: dict[str, list[float]] = {}
+"""Microseconds of references, and how many jobs have used them."""
+
+
+def _beside(call: Any, name: str) -> dict[str, Any]:
+    """What the reference takes on this GPU, and which one it is."""
+    if name not in _references or _references[name][1] >= _EVERY:
+        _references[name] = [measurement.measure(call, effort=measurement.QUICK).us, 0]
+    _references[name][1] += 1
+    return {"reference_us": _references[name][0], "uuid": environment()["uuid"]}
 
 
 def _facts(found: measurement.Measurement) -> dict[str, Any]:

@@ -232,10 +232,15 @@ class Tuner:
 
     def _screen(self, problem: Mapping[str, Any], configs: Sequence[_Config], states: dict[int, Record]) -> None:
         """Check and time configs one by one."""
+        reference: dict[str, Any] = {}
 
         def job(config: _Config) -> Job:
-            best = min((r.us[1] for r in states.values() if r.status == "ok" and r.us), default=None)
+            good = [r for r in states.values() if r.status == "ok" and r.us]
+            best = min((r.us[1] for r in good if r.us), default=None)
             given = self._given(problem) | {"config": config.choice.config, "best_us": best}
+            if self.timing.timers > 1 and good:
+                reference.setdefault("config", good[0].config)
+                given["reference"] = reference["config"]
             return Job(f"{JOBS}:screen", given, self.on_gpu, self.settings.timeout, env=self._job_env())
 
         def screened(config: _Config, key: str, outcome: Outcome) -> Record:
@@ -397,6 +402,9 @@ class Tuner:
         record.clock, record.flags = said.get("clock") or {}, list(said.get("flags") or ())
         if predicted is not None:
             record.more["predicted_us"] = predicted
+        if said.get("reference_us"):
+            record.more["reference"] = outcome.job.arguments["reference"]
+            record.more["reference_us"], record.env["uuid"] = said["reference_us"], said["uuid"]
         return record
 
     def _record(
