@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kiln.workbench.comparing import findings, judge
+from kiln.workbench.comparing import findings, in_words, judge
+from kiln.workbench.probing import lost
 
 
 def product(dtype: str, k: int = 512) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -98,3 +99,36 @@ def test_where_and_how(change, where: str, look: str | None) -> None:
     assert look is None or look in " ".join(found["look"])
     assert len(found["worst"]) <= 5
     assert found["first"]["index"] == [int(i) for i in np.argwhere(judged.wrong)[0]]
+
+
+def test_numbers_in_words() -> None:
+    for numbers, extent, said in [
+        ([7], 8, "7, the last (of 8)"),
+        ([3], 8, "3 (of 8)"),
+        (range(4, 8), 16, "4 to 7 (of 16)"),
+        (range(1, 64, 4), 64, "1, 5, ...: those that are 1 modulo 4 (of 64)"),
+        ([i for i in range(512) if i % 256 >= 224], 512, "that are 224 to 255 modulo 256 (of 512)"),
+        ([8, 9, 13], 64, "between 8 and 15 (of 64)"),
+        ([0, 5, 33, 60], 64, "0, 5, 33, 60, ...: 4 of 64"),
+    ]:
+        assert in_words(np.array(list(numbers)), extent) == said
+
+
+def test_elements_that_are_lost() -> None:
+    x = np.ones((8, 40), "float32")
+    reference = lambda x: [x.sum(1)]
+
+    def kernel(x):
+        kept = x.copy()
+        kept[:, 32:36] = 0
+        return [kept.sum(1)]
+
+    [said] = lost([x], kernel, reference)
+    assert said.startswith("columns 32 to 35 (of 40) of input 0 do not count as they should: a single 1 at [")
+    assert said.endswith("gives 0, expected 1")
+    assert lost([x], reference, reference) == []
+    assert lost([x], lambda x: [x.sum(1) + 1], reference) == []  # all of them are wrong
+    b = np.ones((24, 40), "float32")
+    product = lambda a, b: [a @ b.T]
+    [said] = lost([x, b], lambda a, b: [a @ (b * (np.arange(40) % 8 != 3)).T], product)[:1]
+    assert "those that are 3 modulo 8" in said

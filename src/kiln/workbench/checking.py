@@ -17,7 +17,7 @@ from kiln import DSLBaseError, DSLCudaRuntimeError
 from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLUserCodeRuntimeError
 from kiln.testing import CantImplementError
 
-from . import cases, cheating, comparing, contracts, data
+from . import cases, cheating, comparing, contracts, data, probing
 from .cases import Case
 from .contracts import ContractError
 
@@ -27,6 +27,7 @@ REFUSALS = (CantImplementError, DSLBaseError, ValueError, NotImplementedError, A
 FAULTS = (DSLUserCodeRuntimeError, DSLCudaRuntimeError, CompilerDiagnosticError)
 """Errors of Kiln that are no refusal: the kernel ran, or should have compiled."""
 
+_probed: set[str] = set()
 _loaded: dict[str, tuple[Case, cheating.Tools]] = {}
 
 
@@ -277,8 +278,27 @@ class _Trial:
         if complaint is not None and complaint["status"] == "cheat":
             return complaint
         result = self.compare(outputs, exact=kind == "integers")
+        if result["status"] == "wrong" and "output" in result:
+            result["output"]["look"] += self._lost(result["output"]["where"])
         # Wrong values say more than a byte beside them.
         return complaint or result if result["status"] == "ok" else result
+
+    def _lost(self, where: Sequence[str]) -> list[str]:
+        """What the inputs have to do with results that are wrong everywhere; looked for once in a process."""
+        spread = any(text.startswith(("all elements", "scattered")) for text in where)
+        if not spread or self.case.mutates or self.case.where in _probed:
+            return []
+        _probed.add(self.case.where)
+        kernel = lambda *inputs: self._outputs(
+            self.case.kernel(*inputs, config=self.config, problem=self.problem), inputs, "kernel_fn"
+        )
+        reference = lambda *inputs: self._outputs(
+            self.case.reference(*inputs, problem=self.problem), inputs, "reference_fn"
+        )
+        try:
+            return probing.lost(self.copies, kernel, reference)
+        except Exception:  # it is only a hint
+            return []
 
     def repeated(self) -> dict[str, Any]:
         """New contents behind the same pointers, three times; the last ones of a seed that nobody could know."""

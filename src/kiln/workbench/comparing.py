@@ -145,7 +145,7 @@ def _where(wrong: np.ndarray, tile: tuple[int, ...] | None) -> list[str]:
         if len(hit) == shape[mode]:
             continue
         whole = others and bool(np.take(wrong, hit, axis=mode).all())
-        shown = _numbers(hit, shape[mode])
+        shown = in_words(hit, shape[mode])
         if not shown:
             continue
         text = f"{'whole ' if whole else ''}{name}{'s' if len(hit) > 1 else ''} {shown}"
@@ -161,7 +161,7 @@ def _mode_names(rank: int) -> list[str]:
     return [*(f"index {mode} =" for mode in range(rank - 2)), "row", "column"]
 
 
-def _numbers(hit: np.ndarray, extent: int) -> str:
+def in_words(hit: np.ndarray, extent: int) -> str:
     """A set of numbers below `extent`, in words; nothing of most of them without order."""
     first, last = int(hit[0]), int(hit[-1])
     if len(hit) == 1:
@@ -175,6 +175,12 @@ def _numbers(hit: np.ndarray, extent: int) -> str:
         rests = np.unique(hit % step)
         if len(rests) == 1 and len(hit) >= 3:
             return f"{first}, {first + step}, ...: those that are {int(rests[0])} modulo {step} (of {extent})"
+    for step in reversed(steps[2:]):
+        rests = np.unique(hit % step)
+        low, high = int(rests[0]), int(rests[-1])
+        whole = high - low + 1 == len(rests) < step and len(hit) == len(rests) * (extent // step) and not extent % step
+        if whole and extent > step:
+            return f"that are {low} to {high} modulo {step} (of {extent})"
     for step in steps[1:]:
         block = np.unique(hit // step)
         if len(block) == 1 and extent >= 2 * step:

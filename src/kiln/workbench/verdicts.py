@@ -161,7 +161,7 @@ class Verdict:
         failures = self.failures
         if failures:
             lines += ["", f"FAILED {failures[0].report()}"]
-            lines += [f"also {each.kind} {each.variant}: {each.again}" for each in distinct(failures)[1:]]
+            lines += [f"also {each.kind} {each.variant}: {each.again}" for each in distinct(failures)[1:5]]
         return "\n".join(lines)
 
     def print(self, out: Any, quiet: bool = False) -> None:
@@ -179,10 +179,12 @@ class Verdict:
         if failures:
             out.print()
             out.print(Text.assemble(("FAILED ", "bold red"), failures[0].report()))
-            for each in failures[1:]:
+            for each in failures[1:5]:
                 out.print(
                     Text.assemble(("also ", "bold red"), f"{each.kind} {each.variant}".rstrip(), f": {each.again}")
                 )
+            if len(failures) > 5:
+                out.print(Text.assemble(("also ", "bold red"), f"{len(failures) - 5} more"))
 
     def _repr_html_(self) -> str:
         from html import escape
