@@ -147,6 +147,22 @@ def test_calls_on_the_default_stream_are_timed_there(timer):
     assert "host-bound" not in batch.flags
 
 
+def test_calls_that_are_captured_in_part_are_timed_whole(timer):
+    """One launch on the current stream, one on the default stream: a graph would have half of the work."""
+    size = 64 << 20
+    source, target = (torch.zeros(size, dtype=torch.uint8, device="cuda") for _ in range(2))
+
+    def both():
+        for stream in (timer.stream(), 0):
+            timer.kernels.copy(source.data_ptr(), target.data_ptr(), size, stream)
+
+    batch = timer.prepare(both, 8, "cold")
+    assert batch.protocol == "stream-flush/1"
+    batch.run()
+    one = statistics.median(timer.prepare(copies(timer, size), 8, "cold").run())
+    assert statistics.median(batch.run()) > 1.5 * one
+
+
 def test_calls_that_wait_are_bound_by_the_host(timer):
     x = torch.ones(1 << 20, device="cuda")
     batch = timer.prepare(lambda: x.sum().item(), 4, "cold")

@@ -108,6 +108,22 @@ def test_what_no_graph_can_hold_runs_on_a_stream_held_back(cuda):
     assert timer.prepare(refuses, 1, "cold").protocol == "stream-flush/1"
 
 
+def test_a_graph_without_some_of_the_launches_is_none(cuda, monkeypatch):
+    """A kernel of ours on the default stream, beside one that is captured."""
+    counted = [0]
+    monkeypatch.setattr(driver, "launches", lambda: counted[0])
+
+    def both(captured: bool) -> None:
+        counted[0] += 2
+        cuda.launch("one")
+        cuda.launch("other", captured=captured)
+
+    timer = timers.GpuTimer(0)
+    assert timer.prepare(lambda: both(True), 1, "warm").protocol == "graph-warm/1"
+    batch: Any = timer.prepare(lambda: both(False), 1, "warm")
+    assert batch.protocol == "stream-warm/1" and "1 of 2 launches" in str(batch.why)
+
+
 def test_on_the_cpu_target_it_is_the_time_on_the_wall():
     with kiln.target("cpu"):
         timer = timers.timer()

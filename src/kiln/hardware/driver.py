@@ -67,6 +67,8 @@ STICKY = frozenset({700, 702, 709, 710, 714, 715, 716, 717, 718, 719})
 
 last_launches: Callable[[], str] = str
 """Describes the launches made last, for such errors; whoever launches kernels sets it."""
+launches: Callable[[], int] = int
+"""How many there were; likewise."""
 
 
 @functools.lru_cache(maxsize=1)

@@ -227,23 +227,24 @@ class _GraphBatch:
         self.protocol, self.flags = _protocol("graph", l2), set[str]()
         self._timer = timer
         self._events = [(driver.Event(), driver.Event()) for _ in range(calls)]
+        driver.synchronize_device()  # the side stream waits for no other
         with timer.side_stream() as stream:
-            self._stream = stream
             make = (lambda: call(stream)) if given_stream else call
             if flush is not None:
                 flush(stream)  # allocates, loads
             make()  # what the call sets up for this stream is no part of the graph
             if not given_stream and _works_elsewhere(call, stream):
-                self.flags.add("other-streams")
+                raise NotCaptured("calls work on other streams than the current one")
 
             def one(start: driver.Event, end: driver.Event) -> None:
                 if flush is not None:
                     flush(stream)
                 start.record_in_graph(stream)
-                before = driver.captured_nodes(stream)
+                nodes, launches = driver.captured_nodes(stream), driver.launches()
                 make()
-                if driver.captured_nodes(stream) == before:
-                    raise NotCaptured("calls put nothing on the current stream")
+                captured, launched = driver.captured_nodes(stream) - nodes, driver.launches() - launches
+                if not captured or captured < launched:
+                    raise NotCaptured(f"calls put {captured} of {launched or 'their'} launches on the current stream")
                 end.record_in_graph(stream)
 
             def all_calls() -> None:
@@ -282,9 +283,8 @@ def _captured(stream: int, work: Callable[[], None]) -> Call:
         return driver.captured(stream, work)
     graph = torch.cuda.CUDAGraph()
     driver.synchronize_device()
-    graph.capture_begin(
-        capture_error_mode="thread_local"
-    )  # `torch.cuda.graph` would also collect garbage and give memory back
+    # `torch.cuda.graph` would also collect garbage and give memory back.
+    graph.capture_begin(capture_error_mode="thread_local")
     try:
         work()
     finally:
@@ -324,9 +324,8 @@ class _StreamBatch:
         self._late = spent > self._hold
         if self._late:
             self._hold = min(_LONGEST_HOLD, 1.5 * spent + 1e-4)
-            if (
-                spent > _LONGEST_HOLD and len(self._events) > 1
-            ):  # calls that wait, or more launches than are taken at a time
+            # Calls that wait, or more launches than are taken at a time.
+            if spent > _LONGEST_HOLD and len(self._events) > 1:
                 self._events = self._events[: len(self._events) // 2]
 
     def run(self, look: Call = _nothing) -> list[float]:

@@ -41,6 +41,11 @@ def address() -> int:
     return ctypes.addressof(_ring)
 
 
+def count() -> int:
+    """How many launches there were."""
+    return _ring[0]
+
+
 def register(kernels: Kernels) -> int:
     """The number under which launches of an executable are noted."""
     global _registered

@@ -51,7 +51,7 @@ class KernelInfo:
     """Loops with a hint that changes nothing: file, line, hint."""
 
 
-driver.last_launches = recent_launches.suspects
+driver.last_launches, driver.launches = recent_launches.suspects, recent_launches.count
 
 _SLOW = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p
