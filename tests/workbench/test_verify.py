@@ -290,3 +290,30 @@ def test_on_a_cluster(write, monkeypatch) -> None:
     assert main(["verify", path, "--quick", "--quiet", "--ray=auto", "--target=cpu"]) == 0
     assert asked[0][0] == ("auto",)
     assert asked[0][1]["project"] == Path(path).parent
+
+
+OTHERS = """
+import numpy as np
+
+class Array:
+    def __init__(self, values):
+        self.values, self.shape, self.dtype = values, values.shape, values.dtype
+    def __array__(self, *_, **__):
+        return self.values
+
+def kernel_fn(x):
+    return Array(x.values * np.float32(1 + 1e-7))
+
+def reference_fn(x):
+    return Array(x.values * np.float32(1))
+
+def get_inputs(n=6):
+    return [Array(np.random.rand(n).astype("float32"))]
+"""
+
+
+def test_arrays_of_other_libraries(write, capsys) -> None:
+    status, out = run(capsys, write(OTHERS), "--kinds=normal,integers,strided")
+    assert status == 0, out
+    assert " ".join(out.split()).count("not tried") == 2
+    assert "no input holds floats, of torch or numpy" in out

@@ -179,6 +179,8 @@ class _Trial:
         if self.layout:  # arrays of fewer modes stay as they are
             self.zones = [zone or data.placed(x) for zone, x in zip(self.zones, given)]
         self.inputs = [x if zone is None else zone.array for zone, x in zip(self.zones, given)]
+        if kind != "normal" and not any(map(data.is_floating, self.inputs)):
+            raise _NotTried("no input holds floats, of torch or numpy")
         for number, (zone, x) in enumerate(zip(self.zones, self.inputs)):
             data.fill(x, kind, seed, number)
             if zone is not None:
@@ -241,7 +243,8 @@ class _Trial:
         if len(outputs) != len(references):
             return _wrong(f"the kernel gives {len(outputs)} outputs, the reference {len(references)}")
         found: dict[str, Any] = {"status": "ok", "error": 0.0, "bound": 0.0, "how": "", "notes": []}
-        for number, (mine, theirs, truth) in enumerate(zip(outputs, references, oracle)):
+        for number, each in enumerate(zip(outputs, references, oracle)):
+            mine, theirs, truth = map(data.plain, each)
             for what, one, other in (
                 ("shape", tuple(mine.shape), tuple(theirs.shape)),
                 ("type", data.dtype_name(mine), data.dtype_name(theirs)),

@@ -86,6 +86,11 @@ def numbers(x: Any) -> np.ndarray:
     return x.astype(np.float64) if _is_float(x.dtype) else x
 
 
+def plain(x: Any) -> Any:
+    """An array of another library as one of numpy; torch's and numpy's as they are."""
+    return x if is_torch(x) or isinstance(x, np.ndarray) else np.asarray(x)
+
+
 def alike(*arrays: Any) -> tuple[Any, list[Any]]:
     """The library that can compute with all of some arrays (torch, where they lie, or numpy), and their elements there as
     `numbers` gives them."""

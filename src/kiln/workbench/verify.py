@@ -30,6 +30,8 @@ from .verdicts import FATAL, KINDS, Result, Verdict, first_line
 QUICK = ("normal", "integers")
 PROTOCOL = "verify/1"
 MAX_ELEMENTS = 1 << 18
+MAX_ON_GPU = 1 << 27
+"""Of inputs: a check keeps copies of them, and of the results in fp64."""
 TIMEOUT = 120.0
 MOST_FATAL = 2
 """After so many checks that cost their worker the others are not tried."""
@@ -47,7 +49,7 @@ class Options:
     config: dict[str, Any] | None = None
     tolerance: dict[str, float] | None = None
     max_elements: int | None = None
-    """None: `MAX_ELEMENTS` on the CPU target, no limit on a GPU."""
+    """None: `MAX_ELEMENTS` on the CPU target, `MAX_ON_GPU` on a GPU."""
     timeout: float = TIMEOUT
 
     def __post_init__(self) -> None:
@@ -115,7 +117,7 @@ def _run(
     if isinstance(runner, Inline) and not isinstance(case, distant.DistantCase):
         checking.use(case)
     on_gpu, common = command.on_gpu(), _common(options.timeout)
-    limit = options.max_elements or (None if on_gpu else MAX_ELEMENTS)
+    limit = options.max_elements or (MAX_ON_GPU if on_gpu else MAX_ELEMENTS)
     with command.progress(None, f"verify {case.name}", quiet) as step:
         jobs: list[Job] = []
         arguments = [{"where": case.where, "problem": dict(each), "max_elements": limit} for each in problems]
@@ -427,7 +429,10 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--rtol", type=float, help="compare as torch.testing.assert_close does, finite numbers only")
     group.add_argument("--atol", type=float, help="the same, absolute")
     group.add_argument(
-        "--max-elements", type=int, metavar="N", help=f"make problems smaller (CPU target: {MAX_ELEMENTS})"
+        "--max-elements",
+        type=int,
+        metavar="N",
+        help=f"make problems smaller (default: {MAX_ELEMENTS}, on a GPU {MAX_ON_GPU})",
     )
     group.add_argument("--also", choices=("cpu",), help="on a GPU: check on the CPU target, too, with its sanitizer")
     group.add_argument("--compute-sanitizer", action="store_true", help="on a GPU: run once under NVIDIA's sanitizer")
