@@ -1,6 +1,6 @@
 """y = 2 x, a few bytes to a thread: how wide accesses are, how many vectors a thread moves, what caches are told.
 
-The cases of this folder are contract modules: `kiln verify docs/knowledge/cases/copies.py` checks them, and pages name
+The cases of this folder are contract modules for whole tiles: `kiln verify --quick` checks them, and pages name
 their configurations as evidence.
 """
 

@@ -9,6 +9,7 @@ from kiln import Constexpr, Float32, cute, range_constexpr, utils
 
 problems = [{"m": 8, "n": 1024, "mean": 1000.0}]
 configs = [{"by": "deviations"}, {"by": "squares"}]
+tolerance = {"rtol": 1e-4, "atol": 1e-5}
 
 
 @cute.kernel

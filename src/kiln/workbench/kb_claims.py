@@ -367,8 +367,9 @@ class Checking:
 
 def _take(result: Result, side: str, outcome: Any) -> None:
     if outcome.status != "ok":
-        error = outcome.error or {}
-        result.failed, result.why = True, f"{outcome.status}: {error.get('type')}: {error.get('message')}"
+        error, last = outcome.error or {}, " ".join(outcome.stderr.strip().splitlines()[-2:])
+        said = f"; it printed: {last}" if last and outcome.status != "error" else ""
+        result.failed, result.why = True, f"{outcome.status}: {error.get('type')}: {error.get('message')}{said}"
         return
     setattr(result, side, outcome.result[result.claim.metric])
     if "interval" in outcome.result:
