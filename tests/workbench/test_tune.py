@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import shutil
@@ -188,6 +189,26 @@ def test_where_several_gpus_time_each_times_a_reference(folder: Path) -> None:
     runner.timers = 2
     tune.tune(load(folder), runner=runner, target="cpu")
     assert [job.get("reference") for job in runner.done("screen")] == [None, *[runner.done("screen")[0]["config"]] * 3]
+
+
+def test_check_fails_if_the_tuned_config_became_slower(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = load(folder)
+    tune.tune(case, runner=FakeRunner(by_tile), target="cpu")
+    written = (folder / "tuned.json").read_text()
+
+    def check(factor: float, problem: int = 0) -> int:
+        runner = FakeRunner(lambda problem, config: factor * by_tile(problem, config))
+        args = argparse.Namespace(json=None)
+        settings = tuning.Settings(target="cpu")
+        return tune._check(args, case, [case.problem(problem)], settings, (runner, runner), tune._silent)
+
+    assert check(1.0) == 0
+    assert check(1.02) == 0
+    assert check(1.10) == 1
+    assert "slower by 9.9%" in capsys.readouterr().out
+    assert check(1.0, 1) == 1
+    assert "not in tuned.json" in capsys.readouterr().out
+    assert (folder / "tuned.json").read_text() == written
 
 
 def test_doctor_names_what_is_stale(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
