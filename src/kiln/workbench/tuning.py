@@ -109,6 +109,7 @@ class Tuner:
         self._claims = Claims(self.journal)
         self._known: dict[str, Record] = {}
         self._size = -1
+        self._least = 1.0
 
     # -- all problems
 
@@ -199,30 +200,14 @@ class Tuner:
 
         stage = _Stage("compile", self.runner, problem, f"{RANK} {self.arch}", job, self._compiled)
         self._run(stage, configs, states)
-        found: list[tuple[int, ranking.Prediction | None]] = []
-        by_place = {config.place: config for config in configs}
+        known: list[tuple[int, ranking.Prediction | None]] = []
         for config in configs:
             record = states.get(config.place)
-            if record is None or record.status != "ranked":
-                continue
-            prediction = self._predict(config, record)
-            if prediction is not None and prediction.no_fit:
-                record = self._record(
-                    problem, config, record.key, "no_fit", RANK, message=prediction.no_fit, kind="NoFit"
-                )
-                states[config.place] = self._keep(record)
-                continue
-            if prediction is not None:
-                record.more["predicted_us"], record.more["spills"] = prediction.us, prediction.spills
-            found.append((config.place, prediction))
-        return [by_place[place] for place in ranking.order(found)]
-
-    def _predict(self, config: _Config, record: Record) -> ranking.Prediction | None:
-        launches = record.more.get("launches")
-        made = ranking.predict(launches, self.device, self._least) if launches else None
-        if config.predicted_us is None or (made is not None and made.no_fit):
-            return made
-        return ranking.Prediction(config.predicted_us)
+            if record is not None and record.status == "ranked":
+                us = record.more.get("predicted_us")
+                known.append((config.place, None if us is None else ranking.Prediction(us, record.more["spills"])))
+        by_place = {config.place: config for config in configs}
+        return [by_place[place] for place in ranking.order(known)]
 
     def _least_us(self, problem: Mapping[str, Any], work: Sequence[float] | None) -> float:
         """Microseconds that the device needs for a problem at its peaks; 1 where that is not known."""
@@ -383,9 +368,17 @@ class Tuner:
             message, kind = said.get("message", ""), said.get("type", "")
         elif status in ("crash", "timeout") and compiling(outcome.stderr):
             status = f"compile_{status}"
+        launches = said.get("launches")
+        prediction = ranking.predict(launches, self.device, self._least) if launches else None
+        if prediction is not None and prediction.no_fit:
+            status, message, kind = "no_fit", prediction.no_fit, "NoFit"
+        elif config.predicted_us is not None:
+            prediction = ranking.Prediction(config.predicted_us)
         record = self._record(problem, config, key, status, RANK, outcome, message, kind)
-        if outcome.status == "ok" and "launches" in said:
-            record.more["launches"] = said["launches"]
+        if launches:
+            record.more["launches"] = launches
+        if prediction is not None and status == "ranked":
+            record.more |= {"predicted_us": prediction.us, "spills": prediction.spills}
         if record.error is not None and said.get("line"):
             record.error["line"] = said["line"]
         return record
