@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import functools
 import json
 import os
@@ -109,6 +110,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
             parser.error(f"--set {each}: write --set name=value")
         args.fields[name] = value
     args.words = list(argv)
+    args.options = [word[2:] for action in parser._actions for word in action.option_strings if word.startswith("--")]
     return args
 
 
@@ -165,6 +167,11 @@ def _default() -> str:
 
 def problems(args: argparse.Namespace, case: Case, default: str = "0") -> list[Problem]:
     """The problems that were asked for, with the fields that were given."""
+    for name in args.fields:
+        if case.problems and name not in case.problems[0]:
+            near = difflib.get_close_matches(name, [*case.problems[0], *args.options], 1)
+            meant = f"did you mean --{near[0]}?" if near else f"its fields are: {', '.join(case.problems[0]) or 'none'}"
+            raise ContractError(f"--{name} is no option, and no field of the problems of {case.name}; {meant}")
     which = args.problem or default
     if which == "all":
         chosen: list[Mapping[str, Any]] = [*case.problems]
