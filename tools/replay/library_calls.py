@@ -58,6 +58,12 @@ SHIPPED = {
     "gemm tf32 NN": lambda: large(F32, "NN", precision="tf32"),
     "gemm tf32 NT": lambda: large(F32, "NT", precision="tf32"),
     "gemm e4m3 NT": lambda: large(E4M3, "NT"),
+    "grouped_gemm bf16": lambda: kernels.grouped_gemm(
+        array(BF16, 512, 1024),
+        array(BF16, 8, 1024, 1024).swapaxes(1, 2),
+        offsets=np.zeros(8, np.int32),
+        activation="silu",
+    ),
     "gemm e4m3 TN": lambda: large(E4M3, "TN"),
     "gemm i8 NT": lambda: large(I8, "NT"),
     "gemm i8 TN": lambda: large(I8, "TN"),
