@@ -191,6 +191,18 @@ def test_where_several_gpus_time_each_times_a_reference(folder: Path) -> None:
     assert [job.get("reference") for job in runner.done("screen")] == [None, *[runner.done("screen")[0]["config"]] * 3]
 
 
+def test_a_config_tried_alone_is_no_choice(folder: Path) -> None:
+    """The command of a record does one config again: it keeps its place in the list, and tuned.json stays."""
+    case = load(folder)
+    tune.tune(case, runner=FakeRunner(by_tile), target="cpu")
+    written = (folder / "tuned.json").read_text()
+    alone = FakeRunner(lambda problem, config: 1.0)
+    only = [{"tile": 64, "stages": 2}, {"tile": 7, "stages": 1}]
+    found = tune.tune(case, runner=alone, target="cpu", only=only, fresh=True)
+    assert [record.more["place"] for record in found.records['{"n":64}']] == [3, 7]
+    assert (folder / "tuned.json").read_text() == written
+
+
 def test_check_fails_if_the_tuned_config_became_slower(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     case = load(folder)
     tune.tune(case, runner=FakeRunner(by_tile), target="cpu")

@@ -197,7 +197,7 @@ def _tell(args: argparse.Namespace, found: Tuning, timed: bool) -> int:
     if not args.quiet or not good:
         console.print(text(found), markup=False)
     if good:
-        if not args.quiet:
+        if not args.quiet and not args.config:
             console.print(f"written to {_near(tuned.tuned_file(found.case))}", markup=False)
         return EXIT.GOOD
     if not timed and found.counts()["ranked"]:

@@ -124,7 +124,8 @@ class Tuner:
         for name, wanted in choosing.finals(last, self.settings.together).items():
             kept[name] = [*last[name], *self._compared(json.loads(name), wanted)]
         self.result.decisions = choosing.decisions(kept, self.settings.together)
-        tuned.write(self.case, self.model, self.result.decisions, last)
+        if not self.settings.only:  # some of the configs are no choice
+            tuned.write(self.case, self.model, self.result.decisions, last)
         return self.result
 
     def states(self, problem: Mapping[str, Any]) -> dict[int, Record]:
@@ -157,12 +158,15 @@ class Tuner:
         job = Job(f"{JOBS}:describe", given, self.on_gpu, self.settings.timeout, env=self._job_env())
         said = distant.result_of(self.timing, job)
         self._least = self._least_us(problem, said["flops_bytes"])
-        if self.settings.only:
-            return [_Config(place, Choice(dict(config))) for place, config in enumerate(self.settings.only)]
-        return [
+        listed = [
             _Config(place, Choice(one["config"], tuple(one["reasons"])), one["predicted_us"])
             for place, one in enumerate(said["choices"])
         ]
+        if not self.settings.only:
+            return listed
+        known = {canonical(config.choice.config): config for config in listed}
+        others = (_Config(len(listed) + n, Choice(dict(config))) for n, config in enumerate(self.settings.only))
+        return [known.get(canonical(config.choice.config), config) for config in others]
 
     def _promising(self, valid: Sequence[_Config]) -> Sequence[_Config]:
         """The configs to compile: all, unless the Case predicts times itself, and there are many more than will be measured."""
