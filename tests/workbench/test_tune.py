@@ -277,6 +277,20 @@ def test_two_tuners_leave_each_other_what_they_have_begun(folder: Path) -> None:
     assert found.best == config
 
 
+def test_what_is_for_another_gpu_is_on_record_as_skipped(folder: Path) -> None:
+    case = load(folder)
+    tuning.skip(case, [case.problem()], "it is for sm_100a, and this is sm_90a")
+    (record,), _ = tuning.journal_of(case).read()
+    assert (record.status, record.config) == ("skipped", None)
+    assert "sm_100a" in json.dumps(record.error)
+
+
+@pytest.mark.parametrize("words", [["--top", "0"], ["--jobs", "-1"], ["--budget", "soon"], ["--memory", "much"]])
+def test_options_that_make_no_sense_are_refused(folder: Path, words: list[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        tune.main([str(folder / "pair.py"), *words])
+
+
 def test_what_is_wrong_with_the_command_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = str(folder / "pair.py")
     assert tune.main([where, "--problem", "7"]) == 2

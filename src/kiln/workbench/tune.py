@@ -93,6 +93,7 @@ def _run(args: argparse.Namespace, settings: Settings, runners: tuple[Runner, Ru
         raise ContractError("there is nothing to tune: the contract has no `configs`", case.file)
     if here and not args.ray and (why := command.refused(case)):
         print(f"skipped: {why}", file=sys.stderr)
+        tuning.skip(case, problems, why)
         return EXIT.NOT_HERE
     if args.config and args.config != "tuned":
         settings.only = [command.config(args, case, problems[0]) or {}]
@@ -107,12 +108,12 @@ def _run(args: argparse.Namespace, settings: Settings, runners: tuple[Runner, Ru
 def _parser() -> argparse.ArgumentParser:
     parser = command.arguments("kiln tune", "Find the fastest config for a problem, and write it to tuned.json.")
     more = parser.add_argument_group("how to tune")
-    more.add_argument("--top", type=int, default=64, metavar="N", help="measure the N most promising configs (64)")
+    more.add_argument("--top", type=_count, default=64, metavar="N", help="measure the N most promising configs (64)")
     more.add_argument(
         "--search", choices=("rank", "tpe"), default="rank", help="all in order of rank, or Optuna's proposals"
     )
     more.add_argument("--budget", type=_seconds, metavar="TIME", help="begin no job after so long: 10m, 90s")
-    more.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="compile so many at a time")
+    more.add_argument("--jobs", type=_count, default=os.cpu_count() or 1, metavar="N", help="compile so many at a time")
     more.add_argument("--timeout", type=_seconds, default=60.0, metavar="TIME", help="of a job (60s)")
     more.add_argument("--memory", type=_bytes, metavar="SIZE", help="of a job, on the host: 4G")
     more.add_argument("--gpus", type=_list, metavar="N,N", help="time on these GPUs (the first)")
@@ -127,6 +128,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     more.add_argument("--replay", action="store_true", help="choose again from the journal; run nothing")
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: a number from 1 on")
+    return int(text)
 
 
 def _seconds(text: str) -> float:

@@ -484,6 +484,18 @@ def _frames(stderr: str) -> list[tuple[str, int, str]]:
     return [(path, int(line), function) for path, line, function in found]
 
 
+def skip(case: Case, problems: Sequence[Mapping[str, Any]], why: str) -> None:
+    """Keep on record that a Case cannot be tuned here."""
+    env = environment()
+    for problem in problems:
+        key = key_of("tune", case, problem, None, env, "skip/1")
+        error = {"type": "Arch", "message": why, "line": None}
+        again = command.again("tune", case, problem)
+        journal_of(case).append(
+            Record("tune", key, case.name, dict(problem), None, "skipped", env=env, error=error, again=again)
+        )
+
+
 def local_runners(
     settings: Settings, jobs: int, gpus: Sequence[int | str] | None, memory: int | None
 ) -> tuple[Runner, Runner]:
