@@ -224,7 +224,7 @@ def _run(subject: Subject) -> Any:
     return config
 
 
-_FEW_ELEMENTS = 1 << 16
+_FEW_ELEMENTS = 1 << 14
 """Of the inputs of a Case where it runs on the CPU target, under the sanitizer: what is found at a line is found in few blocks, too."""
 
 
