@@ -60,6 +60,7 @@ _LAZY = (
     "utils",
     "torch",
     "jax",
+    "nn",
     "cutlass_dsl",
     "testing",
     "kernels",

@@ -39,7 +39,7 @@ class Operator:
     """An operator of PyTorch made of a function of the language. Calling it calls the operator.
 
     `outputs` says how each output is made, by parameter: the name of an input, for a tensor like that one, or a function of the inputs that makes
-    it (also of fake ones, so of their shapes alone). `mutates` are inputs that the kernel writes to. `backward(*saved, *gradients)` gives the
+    it (also of fake ones, so of their shapes alone). Outputs that are no parameters are what the function returns. `mutates` are inputs that the kernel writes to. `backward(*saved, *gradients)` gives the
     gradients of the tensor inputs in their order, None for those that have none; `save` names the inputs and outputs it needs. `vmap="leading"`:
     the kernel takes one more axis in front of all its tensors; by default it is called for each element. `autocast`: the type that floating
     inputs have under autocast.
@@ -100,7 +100,8 @@ class Operator:
         parameters = getattr(self._function, "parameters", None) or Parameters(plain)
         self._parameters = list(parameters.signature.parameters.values())
         names = [parameter.name for parameter in self._parameters]
-        for what, given in (("outputs", self._outputs), ("mutates", self._mutates)):
+        self._returns = not any(name in names for name in self._outputs)
+        for what, given in (("outputs", () if self._returns else self._outputs), ("mutates", self._mutates)):
             for name in given:
                 if name not in names:
                     raise self._wrong(f"{what} names {name!r}", f"it has the parameters {', '.join(names)}")
@@ -158,8 +159,12 @@ class Operator:
             raise RuntimeError(
                 f"{self.name} got tensors of {' and '.join(sorted(kinds))}: all tensors of a call are on one device"
             )
-        made = self._make_outputs(*args, **kwargs)
-        outputs = dict(zip(self._outputs, made if isinstance(made, tuple) else (made,) if self._outputs else ()))
+        made = None if self._returns else self._make_outputs(*args, **kwargs)
+        outputs = (
+            {}
+            if made is None
+            else dict(zip(self._outputs, made if isinstance(made, tuple) else (made,) if self._outputs else ()))
+        )
         where = contextlib.nullcontext()
         if kinds == {"cpu"} and target_name() != "cpu":
             where = target("cpu")
@@ -170,8 +175,8 @@ class Operator:
             }
             positional = [passed[p.name] for p in self._parameters if p.kind is not p.KEYWORD_ONLY]
             named = {p.name: passed[p.name] for p in self._parameters if p.kind is p.KEYWORD_ONLY}
-            self._function(*positional, **named)
-        return made
+            returned = self._function(*positional, **named)
+        return returned if self._returns and self._outputs else made
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         given = dict(zip(self._inputs, args)) | dict(kwargs)

@@ -1,0 +1,121 @@
+"""Layers on the kernel library against those of PyTorch: values, gradients, a few steps of training."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+nn = pytest.importorskip("kiln.nn")
+
+
+def close(a, b, factor=1.0):
+    torch.testing.assert_close(a, b, rtol=2e-2 * factor, atol=2e-2 * factor)
+
+
+def both(function, reference, *inputs):
+    """Values and gradients of two functions of the same inputs."""
+    found = []
+    for f in (function, reference):
+        leaves = [x.detach().clone().requires_grad_(x.is_floating_point()) for x in inputs]
+        y = f(*leaves)
+        (y.float() * torch.arange(1.0, y.numel() + 1).reshape(y.shape) / y.numel()).sum().backward()
+        found.append((y, *(x.grad for x in leaves if x.grad is not None)))
+    for ours, theirs in zip(*found, strict=True):
+        close(ours, theirs)
+
+
+def normal(*shape, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape) + shape[-1]), dtype=torch.float32).to(
+        dtype
+    )
+
+
+F = torch.nn.functional
+CASES = {
+    "rms_norm": (
+        lambda x, w: nn.rms_norm(x, w),
+        lambda x, w: F.rms_norm(x, (16,), w, 1e-6),
+        (normal(3, 16), normal(16)),
+    ),
+    "rms_norm without weight": (nn.rms_norm, lambda x: F.rms_norm(x, (16,), eps=1e-6), (normal(2, 3, 16),)),
+    "layer_norm": (
+        nn.layer_norm,
+        lambda x, w, b: F.layer_norm(x, (16,), w, b),
+        (normal(3, 16), normal(16), normal(16)),
+    ),
+    "softmax": (nn.softmax, lambda x: F.softmax(x, -1), (normal(3, 16),)),
+    "linear": (nn.linear, F.linear, (normal(2, 3, 16), normal(8, 16), normal(8))),
+    "gelu": (
+        lambda x, w, b: nn.linear(x, w, b, "gelu"),
+        lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh"),
+        (normal(4, 16), normal(8, 16), normal(8)),
+    ),
+    "relu without bias": (
+        lambda x, w: nn.linear(x, w, None, "relu"),
+        lambda x, w: F.relu(F.linear(x, w)),
+        (normal(4, 16), normal(8, 16)),
+    ),
+    "cross_entropy": (
+        lambda x, t: nn.cross_entropy(x, t, label_smoothing=0.1),
+        lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1),
+        (normal(5, 16), torch.tensor([0, 3, -100, 15, 7])),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients(name):
+    ours, theirs, inputs = CASES[name]
+    both(ours, theirs, *inputs)
+
+
+@pytest.mark.parametrize(("causal", "heads"), [(False, 2), (True, 1)])
+def test_attention(causal, heads):
+    q = normal(1, 9, 2, 16, dtype=torch.float16)
+    k, v = (normal(1, 12, heads, 16, dtype=torch.float16) + shift for shift in (0, 0.5))
+
+    def reference(q, k, v):
+        q, k, v = (x.transpose(1, 2).float() for x in (q, k, v))
+        mask = torch.ones(9, 12).tril(3).bool() if causal else None
+        return F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True).transpose(1, 2).to(torch.float16)
+
+    both(lambda q, k, v: nn.attention(q, k, v, causal=causal), reference, q, k, v)
+
+
+def test_operators_pass_the_checks_of_torch():
+    arguments = normal(4, 16).requires_grad_(), normal(8, 16).requires_grad_()
+    assert set(torch.library.opcheck(nn.linear.default, arguments).values()) == {"SUCCESS"}
+
+
+def model(library):
+    torch.manual_seed(0)
+    first = library.Linear(16, 32, activation="gelu") if library is nn else torch.nn.Linear(16, 32)
+    after = [] if library is nn else [torch.nn.GELU(approximate="tanh")]
+    norms = [library.RMSNorm(32, eps=1e-6), library.LayerNorm(32)]
+    return torch.nn.Sequential(first, *after, *norms, library.Linear(32, 8))
+
+
+def test_a_model_trains_as_with_torchs_modules():
+    losses = []
+    for library in (nn, torch.nn):
+        layers, loss_of = model(library), library.CrossEntropyLoss()
+        optimizer = torch.optim.SGD(layers.parameters(), lr=0.5)
+        x, target = normal(12, 16), torch.arange(12) % 8
+        steps = []
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = loss_of(layers(x), target)
+            loss.backward()
+            optimizer.step()
+            steps.append(loss.detach())
+        losses.append(torch.stack(steps))
+    close(*losses)
+    assert losses[0][-1] < losses[0][0]
+
+
+def test_a_model_compiles_without_a_break():
+    layers = model(nn)
+    compiled = torch.compile(layers, fullgraph=True, backend="aot_eager")
+    x = normal(6, 16)
+    close(compiled(x), layers(x))
+    assert "activation=gelu" in repr(layers)
+    with pytest.raises(ValueError, match="activation='tanh'"):
+        nn.Linear(4, 4, activation="tanh")
