@@ -166,7 +166,8 @@ def test_c15_problems_of_others_verify_without_edits(name, text, capsys):
 def test_c15_a_submission_and_its_reference_in_two_files():
     pytest.importorskip("yaml")
     head, _, rest = GPU_MODE.partition("def ref_kernel")
-    write("submission.py", head)
+    write("task.py", "input_t = tuple\n")
+    write("submission.py", head.replace("import torch", "import torch\nfrom task import input_t"))
     write("reference.py", "import torch\n\ndef ref_kernel" + rest)
     write("task.yml", "tests:\n  - {size: 100, seed: 7}\n  - {size: 8, seed: 1}\n")
     assert imports.main(["submission.py", "--reference", "reference.py", "--as", "two"]) == 0
@@ -177,6 +178,14 @@ def test_c15_a_submission_and_its_reference_in_two_files():
         and "mutates = aliases = True" in text
         and imports.HOLE not in text
     )
+    assert Path("two/task.py").read_text() == Path("task.py").read_text()  # what it imports from beside it comes along
+    assert importlib.import_module("two.kernel").get_inputs(8, 1)[0].shape == (8,)
+
+
+def test_a_problem_that_nobody_has_solved_has_a_hole(capsys):
+    write("relu.py", KERNEL_BENCH.partition("class ModelNew")[0] + "def get_inputs():\n    return []\n")
+    assert imports.main(["relu.py"]) == 0
+    assert "the source has no ModelNew: this runs the reference itself" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -218,6 +227,9 @@ def test_methods_and_siblings_are_seen():
     """)
     assert imports.main([write("gemm.py", text), "--as", "g"]) == 0
     made = Path("g/g.py").read_text()
+    assert Path("g/helpers.py").is_file()
     assert (
-        'arch = "sm_90a"' in made and "imports helpers, which lies beside it" in made and "original.Gemm(...)" in made
+        'arch = "sm_90a"' in made
+        and "sys.path.insert(0, str(Path(__file__).parent))  # for helpers" in made
+        and "original.Gemm(...)" in made
     )

@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import ast
 import hashlib
+import importlib.util
 import keyword
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from .kb_pages import shown
 HOLE = "# TODO(import):"
 _KERNEL_BENCH = {"Model", "get_inputs"}
 _GPU_MODE = {"custom_kernel", "generate_input"}
+_ROLES = ("original", "reference", "baseline")
+"""Modules of a package that are copies."""
 _RUN_ONLY = {
     "warmup_iterations", "iterations", "skip_ref_check", "use_cold_l2", "benchmark", "tolerance", "init_normal", "normal_mean",
     "normal_std", "profile", "verbose",
@@ -48,6 +51,7 @@ def main(argv: Sequence[str]) -> int:
     folder = Path(args.out or ".") / name
     if folder.exists() and any(folder.iterdir()) and not args.force:
         raise ContractError(f"{shown(folder)} exists: choose another name (--as), or --force")
+    beside = _beside([source, *also.values()])
     if whole >= _KERNEL_BENCH or "ModelNew" in source.names:
         kind, files = "a KernelBench problem", _kernel_bench(source, also, args)
     elif whole >= _GPU_MODE:
@@ -59,13 +63,15 @@ def main(argv: Sequence[str]) -> int:
               f"custom_kernel and generate_input (GPU MODE)\n  it defines: {', '.join(source.names) or 'nothing'}\n"
               f"  it imports: {', '.join(source.imports) or 'nothing'}")  # fmt: skip
         return EXIT.FAILED
-    copies = {"original.py": source, **{f"{role}.py": each for role, each in also.items()}}
+    copies = {f"{name}.py": each for name, each in {"original": source, **also, **beside}.items()}
+    if beside:
+        files = {file: _with_path(text, beside) if "from . import" in text else text for file, text in files.items()}
     folder.mkdir(parents=True, exist_ok=True)
     for file, each in copies.items():
         (folder / file).write_bytes(each.data)
     for file, text in {"__init__.py": "", **files}.items():
         (folder / file).write_text(text)
-    _report(kind, source, folder, [*copies, *files])
+    _report(kind, source, folder, copies, files)
     return EXIT.GOOD
 
 
@@ -110,17 +116,22 @@ class Source:
                     return line
         return "the file names no licence"
 
-    @property
-    def siblings(self) -> list[str]:
-        """Modules that it imports from beside it."""
-        tops = {name.partition(".")[0] for name in self.imports}
-        around = [self.path.parent, *self.path.resolve().parents[1:3]]
-        return sorted(
-            top
-            for top in tops
-            if any((place / f"{top}.py").is_file() for place in around[:1])
-            or (self.path.parent / top / "__init__.py").is_file()
-        )
+
+def _beside(sources: Sequence[Source]) -> dict[str, Source]:
+    """The files that sources import from beside them, or from the folder above, and those that these import; by name."""
+    found: dict[str, Source] = {}
+    waiting = list(sources)
+    while waiting:
+        each = waiting.pop()
+        for top in sorted({name.partition(".")[0] for name in each.imports}):
+            here, above = each.path.resolve().parents[:2]
+            path = here / f"{top}.py"
+            if not path.is_file() and importlib.util.find_spec(top) is None:
+                path = above / f"{top}.py"
+            if path.is_file() and top not in (*found, *_ROLES):
+                found[top] = read(path)
+                waiting.append(found[top])
+    return found
 
 
 def read(path: Path) -> Source:
@@ -195,6 +206,16 @@ def _parameters(node: ast.FunctionDef) -> list[tuple[str, str, str | None]]:
         for arg, default in zip(args, defaults)
         if arg.arg not in ("self", "cls")
     ]
+
+
+def _with_path(text: str, beside: dict[str, Source]) -> str:
+    """The text with the package's folder on the path, before anything of it is imported."""
+    names = ", ".join(sorted(beside))
+    return text.replace(
+        "from . import",
+        f"import sys\nfrom pathlib import Path\n\nsys.path.insert(0, str(Path(__file__).parent))  # for {names}\nfrom . import",
+        1,
+    )
 
 
 def _head(source: Source, also: dict[str, Source]) -> str:
@@ -392,9 +413,6 @@ def _plan(source: Source, also: dict[str, Source], args: argparse.Namespace, nam
     if args.reference:
         reference = f"        return {_reference(source, also, args)}(*inputs)\n"
     modules = ["original"] + [role for role in ("reference", "baseline") if role in also]
-    beside = "".join(
-        f"{HOLE} original.py imports {each}, which lies beside it: copy that, too\n" for each in source.siblings
-    )
     call = f"original.{entry.removesuffix('.__call__')}" + (
         "(...)" if "." in entry or (entry in source.names and entry not in source.jit) else ""
     )
@@ -405,7 +423,7 @@ from kiln.workbench import CuteKernel, KernelPlan
 
 from . import {", ".join(modules)}
 
-{beside}# jit functions: {", ".join(f"{each} (line {node.lineno})" for each, node in source.jit.items()) or "none"}
+# jit functions: {", ".join(f"{each} (line {node.lineno})" for each, node in source.jit.items()) or "none"}
 # kernels: {", ".join(f"{each} (line {node.lineno})" for each, node in source.kernels.items()) or "none"}
 
 
@@ -493,18 +511,15 @@ def _arch(text: str) -> str:
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-def _report(kind: str, source: Source, folder: Path, files: list[str]) -> None:
+def _report(kind: str, source: Source, folder: Path, copies: Iterable[str], made_files: Iterable[str]) -> None:
+    files = [*copies, *made_files]
     print(f"{shown(source.path)}: {kind} (sha256 {source.hash[:12]}; {source.licence})")
     for what, found in (("jit functions", source.jit), ("kernels", source.kernels)):
         if found:
             print(f"  {what}: " + ", ".join(f"{name} (line {node.lineno})" for name, node in found.items()))
     if source.options:
         print("  options: " + ", ".join(source.options))
-    made = folder / next(
-        file
-        for file in files
-        if file not in ("original.py", "reference.py", "baseline.py", "__init__.py", "__main__.py")
-    )
+    made = folder / next(iter(made_files))
     holes = [
         f"  {shown(made)}:{number}: {line.partition(HOLE)[2].strip()}"
         for number, line in enumerate(made.read_text().splitlines(), 1)
