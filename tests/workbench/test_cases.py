@@ -235,3 +235,22 @@ def test_keys_change_with_what_matters(write) -> None:
 )
 def test_architectures(wanted: str, here: str, fits: bool) -> None:
     assert arch_fits(wanted, here) == fits
+
+
+def test_files_of_packages(tmp_path: Path) -> None:
+    """Relative imports work, siblings are found, and two projects may have packages of one name."""
+    for number in (1, 2):
+        folder = tmp_path / str(number) / "package_of_two"
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+        (folder / f"beside_{number}.py").write_text(f"value = {number}")
+        text = GOOD.replace("x + 1", "x + value")
+        relative = "from .beside_1 import value" if number == 1 else "from beside_2 import value"
+        (folder / "kernel.py").write_text(f"{relative}\n{text}")
+        case = wb.load(folder / "kernel.py")
+        assert case.name == "package_of_two"
+        assert case.kernel(np.zeros(1))[0] == number
+        assert {path.name for path in case.sources} == {"__init__.py", "kernel.py", f"beside_{number}.py"}
+        # Anew each time.
+        (folder / "kernel.py").write_text(f"{relative}\nvalue += 10\n{text}")
+        assert wb.load(folder / "kernel.py").kernel(np.zeros(1))[0] == number + 10

@@ -41,6 +41,10 @@ def source_files(file: Path) -> dict[Path, bytes]:
             tree = ast.parse(found[path])
         except (OSError, SyntaxError, ValueError):
             continue
+        package = path.with_name("__init__.py")
+        while package.exists():  # of the packages it lies in
+            waiting.append(package)
+            package = package.parent.with_name("__init__.py")
         waiting += [each for each in _imported(tree, path, file.resolve().parent) if is_project(each)]
     return dict(sorted(found.items()))
 

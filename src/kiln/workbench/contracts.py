@@ -65,12 +65,16 @@ def import_file(path: Path) -> ModuleType:
     package = path.parent
     while (package / "__init__.py").exists():
         package = package.parent
+    for folder in dict.fromkeys((path.parent, package)):
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
     if package != path.parent:  # part of a package: relative imports have to work
-        if str(package) not in sys.path:
-            sys.path.insert(0, str(package))
-        return import_name(".".join(path.relative_to(package).with_suffix("").parts))
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
+        name = ".".join(path.relative_to(package).with_suffix("").parts)
+        sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        # Another project may have a package of the same name.
+        if path_of(name) == path:
+            return import_name(name)
     name = f"kiln_case_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     linecache.checkcache(str(path))
     module = ModuleType(name)
@@ -116,7 +120,7 @@ def path_of(where: str) -> Path:
         return Path(name).resolve()
     with contextlib.suppress(ImportError, ValueError, AttributeError):
         spec = importlib.util.find_spec(name)
-        return Path(spec.origin if spec is not None and spec.origin else name)
+        return Path(spec.origin if spec is not None and spec.origin else name).resolve()
     return Path(name)
 
 

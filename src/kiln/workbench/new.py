@@ -65,8 +65,6 @@ def main(argv: Sequence[str]) -> int:
         raise ContractError(f"{args.name!r} is no name for a kernel: letters, digits and underscores, no digit first")
     folder = Path(*(args.package.split(".") if args.package else ()), args.name)
     files = contents(args.name, args.kind)
-    if args.package:
-        files["__init__.py"] = ""
     there = [name for name in files if (folder / name).exists()]
     if there and not args.force:
         raise ContractError(f"{folder / there[0]} is there already; --force writes over it")
@@ -93,6 +91,7 @@ def contents(name: str, kind: str) -> dict[str, str]:
         re.sub(r"\bmy_kernel\b", name, text).replace("MyKernel", camel).replace("_my_kernel", f"_{name}")
     )
     return {
+        "__init__.py": "",  # so that pytest takes the tests of two kernels for two modules
         "kernel.py": renamed((TEMPLATES / f"{kind}.py").read_text()),
         "test_kernel.py": renamed(_TEST),
         "bench_kernel.py": renamed(_BENCH),
