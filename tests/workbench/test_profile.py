@@ -226,7 +226,7 @@ def test_bad_use(case, tmp_path, capsys):
         ("--read", str(tmp_path / "absent.ncu-rep")): "there is no report",
         ("--read", str(text)): "text.sqlite is no SQLite export",
         ("--read", str(empty)): "no table StringIds",
-        (str(case), "--nn", "3"): "did you mean 'n'?",
+        (str(case), "--nn", "3"): "did you mean --n?",
     }.items():
         assert bad_use(*words) == 2, words
         assert said in capsys.readouterr().err
