@@ -107,7 +107,7 @@ _LATENCY = 1.5
 """After which memory that is busy has what it was asked for: so much must be asked for ahead."""
 _CLUSTER = (0.8, 1.7)
 """The sums of a cluster, and what is added for each 128 x 128 of them."""
-_SECOND_KERNEL = 2.0
+_SECOND_KERNEL = 4.0
 _BESIDE = 0.05
 """What is left of the time of what is done beside something that takes longer."""
 _LEAST_PART = 128
