@@ -48,6 +48,9 @@ def read_array(x: Any) -> Array:
     if is_torch_tensor(kind):
         _readers[kind] = _read_torch
         return _read_torch(x)
+    if kind.__name__ == "ArrayImpl" and kind.__module__.startswith("jaxlib"):
+        _readers[kind] = _read_jax
+        return _read_jax(x)
     if hasattr(x, "__dlpack__"):
         return _read_dlpack(x)
     if hasattr(x, "__array_interface__"):
@@ -300,6 +303,23 @@ def _read_dlpack(x: Any) -> Array:
     device = "cpu" if tensor.device.kind in (_CPU, _CUDA_HOST) else "cuda"
     address = (tensor.data or 0) + tensor.byte_offset
     return Array(address, shape, strides, dtype, device, readonly, (x, capsule))
+
+
+def _read_jax(x: Any) -> Array:
+    """An array of JAX by its own functions: through DLPack it takes twenty times as long. What they do not tell is left to DLPack."""
+    try:
+        x.block_until_ready()
+        (device,) = x.devices()
+        order = x.format.layout.major_to_minor
+        kind = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda"}[device.platform]
+        shape, address, dtype = x.shape, x.unsafe_buffer_pointer(), numpy_element_type(x.dtype)
+    except (AttributeError, KeyError, ValueError, DSLUserCodeTypeError):
+        return _read_dlpack(x)
+    strides, step = [1] * len(shape), 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    return Array(address, shape, tuple(strides), dtype, kind, False, x)
 
 
 def dlpack_type(dtype: Any) -> int:
