@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import argparse
 import ast
-import hashlib
-import importlib.util
 import keyword
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from .command import EXIT, report_errors
 from .contracts import ContractError
 from .kb_pages import shown
+from .program_source import Source, beside, parameters, read
 
 HOLE = "# TODO(import):"
 _KERNEL_BENCH = {"Model", "get_inputs"}
@@ -51,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     folder = Path(args.out or ".") / name
     if folder.exists() and any(folder.iterdir()) and not args.force:
         raise ContractError(f"{shown(folder)} exists: choose another name (--as), or --force")
-    beside = _beside([source, *also.values()])
+    nearby = beside([source, *also.values()], _ROLES)
     if whole >= _KERNEL_BENCH or "ModelNew" in source.names:
         kind, files = "a KernelBench problem", _kernel_bench(source, also, args)
     elif whole >= _GPU_MODE:
@@ -63,9 +61,9 @@ def main(argv: Sequence[str]) -> int:
               f"custom_kernel and generate_input (GPU MODE)\n  it defines: {', '.join(source.names) or 'nothing'}\n"
               f"  it imports: {', '.join(source.imports) or 'nothing'}")  # fmt: skip
         return EXIT.FAILED
-    copies = {f"{name}.py": each for name, each in {"original": source, **also, **beside}.items()}
-    if beside:
-        files = {file: _with_path(text, beside) if "from . import" in text else text for file, text in files.items()}
+    copies = {f"{name}.py": each for name, each in {"original": source, **also, **nearby}.items()}
+    if nearby:
+        files = {file: _with_path(text, nearby) if "from . import" in text else text for file, text in files.items()}
     folder.mkdir(parents=True, exist_ok=True)
     for file, each in copies.items():
         (folder / file).write_bytes(each.data)
@@ -79,138 +77,12 @@ def _is_file(text: str | None) -> bool:
     return bool(text) and text.partition(":")[0].endswith(".py")  # pyright: ignore[reportOptionalMemberAccess]
 
 
-# --- what a source has -----------------------------------------------------------------------------------------------
+# --- what every package has --------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Source:
-    """A file, and what its syntax tree says."""
-
-    path: Path
-    data: bytes
-    tree: ast.Module
-    imports: list[str]
-    names: dict[str, ast.FunctionDef | ast.ClassDef]
-    """What it defines at the top."""
-    jit: dict[str, ast.FunctionDef] = field(default_factory=dict[str, ast.FunctionDef])
-    """Functions with `@cute.jit`, methods as Class.name."""
-    kernels: dict[str, ast.FunctionDef] = field(default_factory=dict[str, ast.FunctionDef])
-    options: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Of its command line, with their defaults: values, or None where they are no constants."""
-
-    @property
-    def text(self) -> str:
-        return self.data.decode()
-
-    @property
-    def hash(self) -> str:
-        return hashlib.sha256(self.data).hexdigest()
-
-    @property
-    def licence(self) -> str:
-        """What the file says about its licence: the line that names it, else the first copyright line."""
-        lines = [line.strip("# \t") for line in self.text.splitlines()[:60]]
-        for word in ("SPDX-License-Identifier", "icense", "opyright"):
-            for line in lines:
-                if word in line:
-                    return line
-        return "the file names no licence"
-
-
-def _beside(sources: Sequence[Source]) -> dict[str, Source]:
-    """The files that sources import from beside them, or from the folder above, and those that these import; by name."""
-    found: dict[str, Source] = {}
-    waiting = list(sources)
-    while waiting:
-        each = waiting.pop()
-        for top in sorted({name.partition(".")[0] for name in each.imports}):
-            here, above = each.path.resolve().parents[:2]
-            path = here / f"{top}.py"
-            if not path.is_file() and importlib.util.find_spec(top) is None:
-                path = above / f"{top}.py"
-            if path.is_file() and top not in (*found, *_ROLES):
-                found[top] = read(path)
-                waiting.append(found[top])
-    return found
-
-
-def read(path: Path) -> Source:
-    """A file's source, without running it."""
-    try:
-        data = path.read_bytes()
-    except OSError as reason:
-        raise ContractError(f"cannot read {path}: {reason.strerror}") from None
-    try:
-        tree = ast.parse(data, str(path))
-    except SyntaxError as reason:
-        raise ContractError(f"SyntaxError: {reason.msg}", path, reason.lineno) from None
-    except ValueError as reason:
-        raise ContractError(f"no Python: {reason}", path) from None
-    definitions = (ast.FunctionDef, ast.ClassDef)
-    found = Source(
-        path, data, tree, list(_imports(tree)), {node.name: node for node in tree.body if isinstance(node, definitions)}
-    )
-    for name, node in _functions(tree):
-        decorators = {ast.unparse(each).partition("(")[0].rpartition(".")[2] for each in node.decorator_list}
-        if "jit" in decorators:
-            found.jit[name] = node
-        if "kernel" in decorators:
-            found.kernels[name] = node
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
-            _option(node, found.options)
-    return found
-
-
-def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef):
-            yield node.name, node
-        elif isinstance(node, ast.ClassDef):
-            yield from ((f"{node.name}.{each.name}", each) for each in node.body if isinstance(each, ast.FunctionDef))
-
-
-def _imports(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-
-
-def _option(call: ast.Call, options: dict[str, Any]) -> None:
-    names = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    long = next((name for name in names if name.startswith("--")), None)
-    if long is None:
-        return
-    given = {each.arg: each.value for each in call.keywords}
-    default: Any = None
-    if "default" in given:
-        try:
-            default = ast.literal_eval(given["default"])
-        except ValueError:
-            default = ast.unparse(given["default"]).rpartition(".")[2]  # cutlass.Float16
-    elif "action" in given and ast.unparse(given["action"]) == "'store_true'":
-        default = False
-    options[long[2:].replace("-", "_")] = default
-
-
-def _parameters(node: ast.FunctionDef) -> list[tuple[str, str, str | None]]:
-    """Name, annotation and default of each parameter but self."""
-    args = [*node.args.posonlyargs, *node.args.args]
-    defaults = [None] * (len(args) - len(node.args.defaults)) + [ast.unparse(each) for each in node.args.defaults]
-    args += node.args.kwonlyargs
-    defaults += [ast.unparse(each) if each else None for each in node.args.kw_defaults]
-    return [
-        (arg.arg, ast.unparse(arg.annotation) if arg.annotation else "", default)
-        for arg, default in zip(args, defaults)
-        if arg.arg not in ("self", "cls")
-    ]
-
-
-def _with_path(text: str, beside: dict[str, Source]) -> str:
+def _with_path(text: str, nearby: dict[str, Source]) -> str:
     """The text with the package's folder on the path, before anything of it is imported."""
-    names = ", ".join(sorted(beside))
+    names = ", ".join(sorted(nearby))
     return text.replace(
         "from . import",
         f"import sys\nfrom pathlib import Path\n\nsys.path.insert(0, str(Path(__file__).parent))  # for {names}\nfrom . import",
@@ -327,7 +199,7 @@ def _gpu_mode(source: Source, also: dict[str, Source], args: argparse.Namespace)
         if _returns_input(custom)
         else ""
     )
-    fields = ", ".join(name for name, _, _ in _parameters(generator))
+    fields = ", ".join(name for name, _, _ in parameters(generator))
     text = f"""{_head(source, also)}
 from . import {", ".join(modules)}
 
@@ -347,7 +219,7 @@ def reference_fn(*inputs):
 {right if reference else wrong}
 
 def get_inputs({fields}):
-    data = {make}.generate_input({", ".join(f"{name}={name}" for name, _, _ in _parameters(generator))})
+    data = {make}.generate_input({", ".join(f"{name}={name}" for name, _, _ in parameters(generator))})
     _single[:] = [] if isinstance(data, (tuple, list)) else [True]
     return [data] if _single else list(data)
 """
@@ -368,7 +240,7 @@ def _default_problem(node: ast.FunctionDef) -> dict[str, Any]:
     known = {"seed": 0}
     return {
         name: ast.literal_eval(default) if default is not None else known.get(name, 64)
-        for name, _, default in _parameters(node)
+        for name, _, default in parameters(node)
     }
 
 
@@ -404,7 +276,7 @@ def _plan(source: Source, also: dict[str, Source], args: argparse.Namespace, nam
         if key not in _RUN_ONLY and key.isidentifier() and not keyword.iskeyword(key)
     }
     lines = [f"    {key}: {_type(value)} = {value!r}" for key, value in fields.items()] or ["    pass"]
-    taken = ", ".join(f"{each}: {annotation}" if annotation else each for each, annotation, _ in _parameters(function))
+    taken = ", ".join(f"{each}: {annotation}" if annotation else each for each, annotation, _ in parameters(function))
     run = next((node for each, node in source.names.items() if each == "run" or each.startswith("run_")), None)
     where = f"; the source does so in {run.name}(), from line {run.lineno} on" if run else ""
     reference = (
