@@ -254,10 +254,13 @@ function into(pane, n) { // rows are of one height, and offsets of lines that ar
 }
 
 function mark(pane, n) {
-  $(`${pane.kind}-${pane.cursor}`)?.classList.remove("cursor");
+  const before = $(`${pane.kind}-${pane.cursor}`);
+  before?.classList.remove("cursor");
+  before?.removeAttribute("aria-selected");
   pane.cursor = Math.max(0, Math.min(pane.rows.length - 1, n));
   const line = $(`${pane.kind}-${pane.cursor}`);
   line?.classList.add("cursor");
+  line?.setAttribute("aria-selected", "true");
   if (line) pane.code.setAttribute("aria-activedescendant", line.id);
   return line;
 }
@@ -275,7 +278,7 @@ function step(pane, by) {
 function drawRuler(pane) {
   const canvas = pane.ruler, height = (canvas.height = canvas.clientHeight), count = pane.rows.length;
   if (!height || !count) return;
-  const context = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
+  const context = canvas.getContext("2d");
   canvas.width = 10;
   const thick = Math.max(1.5, height / count);
   pane.rows.forEach((row, n) => {
