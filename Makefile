@@ -4,7 +4,8 @@ BIN    := .venv/bin
 WORKERS ?= 2
 TORCH  ?= torch==2.13.0
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Byte code of all that is installed would take a minute or more; what is imported is compiled then.
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .PHONY: demo test seeds replay lint format types clean
 
@@ -14,8 +15,8 @@ demo: .venv/.installed
 # Tests run in stages: `make test STAGE=long`. One that needs more time, another machine or other packages is a line here.
 STAGE  ?= quick
 STAGES := quick long gpu ray
-quick  := $(BIN)/python -m pytest -q -n $(WORKERS)
-long   := KILN_LONG_TESTS=1 KILN_MUTANTS=all $(quick)
+quick  := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+long   := KILN_LONG_TESTS=1 KILN_MUTANTS=all KILN_CPU_OPT=2 $(quick)
 gpu    := $(BIN)/python -m pytest -q tests/gpu
 ray    := KILN_RAY_TESTS=1 $(BIN)/python -m pytest -q tests/workbench/test_ray.py
 
@@ -40,7 +41,7 @@ format: .venv/.dev
 	$(BIN)/ruff format .
 
 types: .venv/.dev
-	$(BIN)/pyright
+	$(BIN)/pyright --threads $(WORKERS)
 
 clean:
 	rm -rf .venv

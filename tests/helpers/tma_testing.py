@@ -49,6 +49,7 @@ class Box:
     steps: tuple[int, ...] = ()
     fill: str = "zeros"
     pixel_box: tuple[int, ...] | None = None
+    interleave: str = "none"
 
     @property
     def bits(self) -> int:
@@ -102,7 +103,8 @@ class Box:
         return Map(
             nvgpu.tma.tensor_map_encode(
                 tensor.iterator.ir_value(), i64(self.sizes), i64(self.strides), element=self.element, box=self.box,
-                element_strides=self.steps or (1,) * len(self.sizes), swizzle=self.swizzle, fill=self.fill, pixel_box=self.pixel_box, tensor="x",
+                element_strides=self.steps or (1,) * len(self.sizes), swizzle=self.swizzle, fill=self.fill, pixel_box=self.pixel_box,
+                interleave=self.interleave, tensor="x",
             )
         )  # fmt: skip
 

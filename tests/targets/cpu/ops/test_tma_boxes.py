@@ -224,12 +224,16 @@ def test_maps_are_edited(where):
 def fails(change: str) -> str:
     """The message of a program with a mistake."""
     box = Box("f16", (64, 16), (64, 8))
+    if change == "interleave":
+        box = Box("f16", (8, 16, 8), (8, 8, 1), interleave="16b")
 
     @cute.kernel
     def kernel(map_: Map, tensor: cute.Tensor):
         shared, full = tile(2048), arch.alloc_smem(cute.Int64, 1)
         where = tensor.iterator.ir_value() if change == "no map" else map_.address()
-        at = {"rank": (0, 0, 0), "start": (4, 0), "start of a store": (-1, 0)}.get(change, (0, 0))
+        at = {"rank": (0, 0, 0), "start": (4, 0), "start of a store": (-1, 0), "interleave": (0, 0, 0)}.get(
+            change, (0, 0)
+        )
         target = shared.iterator + {"alignment": 16, "room": 2176}.get(change, 0)
         if arch.thread_idx()[0] == 0:
             if change in ("reduction", "start of a store"):
@@ -254,6 +258,9 @@ def test_mistakes_are_faults():
     assert "there was none before" in refused_copy(RANK, "TMA load")[0]
     assert "16 bytes past a multiple of 128" in fails("alignment")
     assert "no such reduction of f16" in fails("reduction")
+    message = fails("interleave")
+    assert "an interleaved layout (16b, 32b) or packed elements with padding, which the CPU target does not" in message
+    assert "encode it with interleave none" in message
     assert "blocks that a cluster of 1 does not have" in fails("mask")
     message = fails("start")
     assert "TMA load: the box starts at 4 in the contiguous mode, whose elements have 16 bits: 8 bytes from" in message

@@ -50,7 +50,10 @@ def refused_copy(why: int, what: str) -> tuple[str, str]:
             f"{what}: there is no such reduction of {list(ELEMENTS)[min(more, len(ELEMENTS) - 1)]}",
             "add takes u32, s32, u64, f32, f16, bf16; min and max no f32; inc and dec u32; and, or, xor integers",
         ),
-        tma.ELEMENT: (f"{what}: the CPU target has no maps of interleaved or of padded elements", "use other elements"),
+        tma.ELEMENT: (
+            f"{what}: the tensor map has an interleaved layout (16b, 32b) or packed elements with padding, which the CPU target does not copy",
+            "encode it with interleave none and elements without padding; a GPU takes the others",
+        ),
         tma.START: (
             f"{what}: the box starts at {other} in the contiguous mode, whose elements have {more} bits: {other * more / 8:g} bytes from the "
             "tensor's start, and a GPU stops where that is no multiple of 16",
