@@ -1,0 +1,150 @@
+"""Kernels called from other frameworks, on the GPU: values, streams, graphs."""
+
+import numpy as np
+import pytest
+import torch
+
+import kiln.cute as cute
+from kiln import Float32
+from kiln.cute.runtime import from_dlpack
+
+
+@cute.kernel
+def scaled(x: cute.Tensor, y: cute.Tensor, by: Float32):
+    block, _, _ = cute.arch.block_idx()
+    thread, _, _ = cute.arch.thread_idx()
+    if thread < x.shape[1]:
+        y[block, thread] = x[block, thread] * by
+
+
+@cute.jit
+def scale(x: cute.Tensor, y: cute.Tensor, by: Float32, stream):
+    scaled(x, y, by).launch(grid=x.shape[0], block=128, stream=stream)
+
+
+@pytest.fixture(scope="module")
+def operator():
+    import kiln.torch as kt
+
+    return kt.op("kiln_gpu_tests::scale", scale, outputs={"y": "x"}, backward=lambda by, g: (None,), save=("by",))
+
+
+def matrix(rows=64, columns=100):
+    return torch.arange(float(rows * columns), device="cuda").reshape(rows, columns)
+
+
+def test_an_operator_runs_on_the_current_stream(operator):
+    x = matrix()
+    assert torch.equal(operator(x, 3.0), 3 * x)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(20_000_000)  # what comes next on another stream would read too early
+        y = operator(x + 1, 2.0)
+    side.synchronize()
+    assert torch.equal(y, 2 * (x + 1))
+
+
+def test_an_operator_is_captured(operator):
+    x = matrix()
+    operator(x, 2.0)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = operator(x, 2.0)
+    x += 5
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(y, 2 * x)
+
+
+def test_an_operator_under_torch_compile(operator):
+    f = torch.compile(lambda x: operator(x * 2, 3.0) + 1, fullgraph=True)
+    assert torch.equal(f(matrix()), 6 * matrix() + 1)
+
+
+def test_host_tensors_go_to_the_cpu_target(operator):
+    x = torch.arange(12.0).reshape(3, 4)
+    assert torch.equal(operator(x, 2.0), 2 * x)
+    import kiln.torch as kt
+
+    @cute.jit
+    def launch(x: cute.Tensor, w: cute.Tensor, y: cute.Tensor):
+        scaled(x, y, 1.0).launch(grid=x.shape[0], block=128)
+
+    both = kt.op("kiln_gpu_tests::both", launch, outputs={"y": lambda x, w: torch.empty_like(x)})
+    with pytest.raises(RuntimeError, match="cpu and cuda"):
+        both(x, x.cuda())
+
+
+def test_layers_against_torchs():
+    import kiln.nn
+
+    torch.manual_seed(0)
+    ours = torch.nn.Sequential(
+        kiln.nn.Linear(256, 512, activation="gelu"), kiln.nn.RMSNorm(512, eps=1e-6), kiln.nn.Linear(512, 128)
+    )
+    theirs = torch.nn.Sequential(
+        torch.nn.Linear(256, 512),
+        torch.nn.GELU(approximate="tanh"),
+        torch.nn.RMSNorm(512, eps=1e-6),
+        torch.nn.Linear(512, 128),
+    )
+    theirs.load_state_dict({k.replace("2.", "3.").replace("1.", "2."): v for k, v in ours.state_dict().items()})
+    ours, theirs = ours.cuda().bfloat16(), theirs.cuda().bfloat16()
+    x = torch.randn(64, 256, device="cuda", dtype=torch.bfloat16)
+    y, z = ours(x), theirs(x)
+    torch.testing.assert_close(y, z, rtol=2e-2, atol=2e-2)
+    y.float().square().sum().backward()
+    z.float().square().sum().backward()
+    for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert (p.grad - q.grad).abs().max() <= 3e-2 * q.grad.abs().max()
+
+
+def test_jax_calls_on_its_own_stream():
+    jax = pytest.importorskip("jax")
+    if jax.default_backend() not in ("gpu", "cuda"):
+        pytest.skip("this JAX has no GPU")
+    import jax.numpy as jnp
+
+    import kiln.jax as kj
+
+    @cute.jit
+    def launch(stream, x: cute.Tensor, y: cute.Tensor, *, by: Float32):
+        scaled(x, y, by).launch(grid=x.shape[0], block=128, stream=stream)
+
+    def call(x, by, **options):
+        return kj.cutlass_call(launch, output_shape_dtype=x, by=by, **options)(x)
+
+    x = jnp.arange(6400.0, dtype=jnp.float32).reshape(64, 100)
+    f = jax.jit(lambda x: call(call(x + 1, 2.0) * 3, 0.5) - 1)
+    for _ in range(20):
+        assert np.array_equal(f(x), 3 * (x + 1) - 1)
+    assert np.array_equal(jax.vmap(lambda x: call(x, 2.0))(jnp.stack([x, x + 1])), 2 * jnp.stack([x, x + 1]))
+    assert np.array_equal(jax.jit(lambda x: call(x, 2.0, allow_cuda_graph=False))(x), 2 * x)
+    loop = jax.jit(lambda x: jax.lax.fori_loop(0, 10, lambda i, c: call(c, 2.0), x))
+    assert np.array_equal(loop(x), 1024 * x)
+
+
+def test_tvm_ffi_calls_on_torchs_stream():
+    tvm_ffi = pytest.importorskip("tvm_ffi")
+
+    @cute.jit
+    def launch(x: cute.Tensor, y: cute.Tensor, by: Float32):
+        scaled(x, y, by).launch(grid=x.shape[0], block=128)  # no stream: the caller's
+
+    x = matrix()
+    fake = from_dlpack(x).mark_layout_dynamic()
+    function = cute.compile(launch, fake, fake, 1.0, options="--enable-tvm-ffi")
+    tvm_ffi.register_global_func("kiln.gpu_test", function, override=True)
+    for call in (function, tvm_ffi.get_global_func("kiln.gpu_test")):
+        y = torch.zeros_like(x)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(20_000_000)
+            z = x + 1
+            call(z, y, 3.0)
+        side.synchronize()
+        assert torch.equal(y, 3 * (x + 1))
+    with pytest.raises(ValueError, match="device|memory|CPU|cpu"):
+        function(x.cpu(), y, 1.0)
