@@ -64,7 +64,10 @@ def _rows(module: Any) -> list[str]:
 
 def _parameters(value: Any) -> str:
     """Names and plain defaults; annotations and other defaults print differently from one Python to the next."""
-    if not callable(value) or (isinstance(value, type) and issubclass(value, (enum.Enum, Exception, int))):
+    plain = isinstance(value, type) and (
+        issubclass(value, (enum.Enum, Exception, int)) or getattr(value, "_is_protocol", False)
+    )
+    if not callable(value) or plain:
         return ""
     try:
         parameters = inspect.signature(value).parameters.values()
