@@ -472,6 +472,26 @@ def test_an_outline_says_how_a_product_is_built(product):
     assert f"  {here('tile_a = smem'):>5}    65536 bytes, aligned to 1024" in text
 
 
+STRUCTURE = """module {
+  func.func @k() attributes {cute.kernel} {
+    %c8 = arith.constant 8 : i32
+    %c64 = arith.constant 64 : i32
+    %0 = "cute.alloc_smem"() {alignment = 16 : i64, bytes = 320 : i64} : () -> !cute.ptr<i8, "smem", 16 : i64> loc("/a/p.py":1:1)
+    %1 = "cute.cast_ptr"(%0) : (!cute.ptr<i8, "smem", 16 : i64>) -> !cute.ptr<i64, "smem", 16 : i64> loc("/a/p.py":2:1)
+    %2 = "cute.ptr_add"(%0, %c64) : (!cute.ptr<i8, "smem", 16 : i64>, i32) -> !cute.ptr<i8, "smem", 16 : i64> loc("/a/p.py":3:1)
+    %3 = "cute.ptr_add"(%2, %c8) : (!cute.ptr<i8, "smem", 16 : i64>, i32) -> !cute.ptr<i8, "smem", 8 : i64> loc("/a/p.py":4:1)
+    return
+  }
+}
+"""
+
+
+def test_buffers_of_a_structure():
+    one = dataclasses.replace(compiled(), states=[("traced", STRUCTURE)])
+    found = [(item.place and item.place[1], item.words.strip(), item.depth) for item in inspect_outline.sections(one, Kept([], []))["shared memory"]]  # fmt: skip
+    assert found == [(1, "320 bytes, aligned to 16", 0), (2, "64 bytes at 0", 1), (3, "256 bytes at 64", 1)]
+
+
 @needs_ptxas
 def test_resources_as_a_table(product):
     head, row = inspect_outline.resources([product]).splitlines()

@@ -34,11 +34,14 @@ class Item:
 class Operation:
     """An operation of the module as it is printed."""
 
+    result: str
     name: str
     operands: list[str]
     attributes: dict[str, str]
     place: Place | None
     function: str
+    type: str
+    """Of its result."""
     branches: tuple[tuple[Place, str], ...]
     """The branches of the program that it stands in: the line of each, and `if` or `else`."""
 
@@ -73,7 +76,11 @@ def operations(text: inspect_lines.Text) -> tuple[list[Operation], dict[tuple[st
             between = op[3][op[3].find("{") :] if "{" in op[3] else ""
             attributes = {name: value.strip('"').split(" : ")[0] for name, value in _ATTRIBUTE.findall(between)}
             branches = tuple(branch for branch in open_branches if branch)
-            found.append(Operation(op[2], operands, attributes, place, function, branches))
+            found.append(
+                Operation(
+                    op[1] or "", op[2], operands, attributes, place, function, op[3].rpartition("-> ")[2], branches
+                )
+            )
     return found, numbers
 
 
@@ -90,7 +97,7 @@ def sections(one: Compiled, kept: Kept) -> dict[str, list[Item]]:
     made = {
         "launches": [_launch(op, number, kept) for op in by_name["launch"]],
         "tensor maps": [_tensor_map(op) for op in by_name["tensor_map_encode"]],
-        "shared memory": _shared(by_name["alloc_smem"]),
+        "shared memory": _shared(by_name, numbers),
         "roles": _roles(ops),
         "pipelines": _pipelines(by_name, number),
         "barriers": _barriers(by_name, number),
@@ -126,10 +133,25 @@ def _tensor_map(op: Operation) -> Item:
     return Item(f"{has.get('tensor', '')}: {', '.join(words)}", op.place)
 
 
-def _shared(allocations: list[Operation]) -> list[Item]:
-    items = [Item(f"{int(op.attributes['bytes']):>7} bytes, aligned to {op.attributes['alignment']}", op.place) for op in allocations]  # fmt: skip
-    total = sum(int(op.attributes["bytes"]) for op in allocations)
-    return [*items, Item(f"{total:>7} bytes in all")] if len(items) > 1 else items
+def _shared(by_name: dict[str, list[Operation]], numbers: dict[tuple[str, str], int]) -> list[Item]:
+    """Allocations; of one for several buffers, a structure, also where each begins."""
+    items: list[Item] = []
+    total = 0
+    for op in by_name["alloc_smem"]:
+        size = int(op.attributes["bytes"])
+        total += size
+        items.append(Item(f"{size:>7} bytes, aligned to {op.attributes['alignment']}", op.place))
+        parts: dict[int, Place | None] = {}
+        for one in (*by_name["cast_ptr"], *by_name["ptr_add"]):  # a structure is one of bytes
+            if one.function == op.function and one.operands[0] == op.result and one.place != op.place:
+                offset = numbers.get((op.function, one.operands[1])) if len(one.operands) > 1 else 0
+                if offset is not None and "i8" in op.type:
+                    parts.setdefault(offset, one.place)
+        starts = sorted(parts)
+        if len(starts) > 1:
+            for start, end in itertools.pairwise([*starts, size]):
+                items.append(Item(f"{end - start:>7} bytes at {start}", parts[start], 1))
+    return [*items, Item(f"{total:>7} bytes in all")] if len(by_name["alloc_smem"]) > 1 else items
 
 
 _DOES = {
