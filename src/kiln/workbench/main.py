@@ -7,6 +7,7 @@ after the verb and returns the exit status. To add one: write the module, and gi
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -48,7 +49,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"kiln: no verb {verb!r}; there are: {', '.join(VERBS)}", file=sys.stderr)
         return 2
     # Only the chosen verb is imported: some of them load a compiler.
-    return module_of(verb).main(rest)
+    try:
+        module = module_of(verb)
+    except KeyboardInterrupt:
+        return 130
+    status = module.main(rest)
+    if argv is None and verb != "run":  # the process ends: there is nothing left to interrupt
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return status
 
 
 def module_of(verb: str) -> Any:

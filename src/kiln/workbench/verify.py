@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,16 +118,15 @@ def _run(
         checking.use(case)
     on_gpu, common = command.on_gpu(), _common(options.timeout)
     limit = options.max_elements or (MAX_ON_GPU if on_gpu else MAX_ELEMENTS)
-    with command.progress(None, f"verify {case.name}", quiet) as step:
-        jobs: list[Job] = []
-        arguments = [{"where": case.where, "problem": dict(each), "max_elements": limit} for each in problems]
+    jobs: list[Job] = []
+    arguments = [{"where": case.where, "problem": dict(each), "max_elements": limit} for each in problems]
+    with command.progress(len(arguments), f"verify {case.name}: problems", quiet) as step:
         for outcome in runner.run(Job(f"{checking.__name__}:describe", each, **common) for each in arguments):
-            step("problems")
+            step()
             raise_bad_contract(outcome)
             if outcome.status != "ok":
-                verdict.checks.append(
-                    _result(case, {"kind": "normal", "problem": outcome.job.arguments["problem"]}, outcome, options)
-                )
+                tag = {"kind": "normal", "problem": outcome.job.arguments["problem"]}
+                verdict.checks.append(_result(case, tag, outcome, options))
                 continue
             asked = next(each for each in problems if dict(each) == outcome.job.arguments["problem"])
             verdict.problems.append((asked, outcome.result))
@@ -136,30 +135,35 @@ def _run(
                 given = {"where": case.where, "config": options.config, "tolerance": options.tolerance}
                 words = {name: value for name, value in each.items() if name not in ("label", "base", "shown")}
                 jobs.append(Job(f"{checking.__name__}:check", given | words, tag=each, **common))
-        verdict.problems.sort(key=lambda each: problems.index(each[0]))
-        done: dict[int, Result] = {}
-        order = {id(job.tag): number for number, job in enumerate(jobs)}
-        fatal: list[str] = []
+    verdict.problems.sort(key=lambda each: problems.index(each[0]))
+    with command.progress(len(jobs), f"verify {case.name}:", quiet) as step:
+        verdict.checks += _checked(case, jobs, options, runner, step)
 
-        def until_fatal() -> Iterator[Job]:
-            for number, job in enumerate(jobs):
-                if len(fatal) < MOST_FATAL:
-                    yield job
-                else:  # each would cost a worker, or all of its time
-                    tag, text = job.tag, f"{MOST_FATAL} checks before ended by {', '.join(dict.fromkeys(fatal))}"
-                    kind = tag.get("shown", tag["kind"])
-                    done[number] = Result(
-                        kind, tag["problem"], tag["seed"], tag["label"], "skipped", text, base=tag["base"]
-                    )
 
-        for outcome in runner.run(until_fatal()):
-            tag = outcome.job.tag
-            step(f"{tag['kind']} {tag['label']}".strip())
-            if tag["kind"] == "normal" and not tag["label"]:
-                raise_bad_contract(outcome)
-            result = done[order[id(tag)]] = _result(case, tag, outcome, options)
-            fatal += [result.status] if result.status in FATAL else []
-        verdict.checks += [done[number] for number in sorted(done)]
+def _checked(case: Case, jobs: list[Job], options: Options, runner: Runner, step: Callable[..., None]) -> list[Result]:
+    """The results of checks, in their order."""
+    done: dict[int, Result] = {}
+    order = {id(job.tag): number for number, job in enumerate(jobs)}
+    fatal: list[str] = []
+
+    def until_fatal() -> Iterator[Job]:
+        for number, job in enumerate(jobs):
+            if len(fatal) < MOST_FATAL:
+                yield job
+                continue
+            # Each would cost a worker, or all of its time.
+            tag, text = job.tag, f"{MOST_FATAL} checks before ended by {', '.join(dict.fromkeys(fatal))}"
+            kind = tag.get("shown", tag["kind"])
+            done[number] = Result(kind, tag["problem"], tag["seed"], tag["label"], "skipped", text, base=tag["base"])
+
+    for outcome in runner.run(until_fatal()):
+        tag = outcome.job.tag
+        step(f"{tag.get('shown', tag['kind'])} {tag['label']}".strip())
+        if tag["kind"] == "normal" and not tag["label"]:
+            raise_bad_contract(outcome)
+        result = done[order[id(tag)]] = _result(case, tag, outcome, options)
+        fatal += [result.status] if result.status in FATAL else []
+    return [done[number] for number in sorted(done)]
 
 
 def _common(timeout: float) -> dict[str, Any]:
