@@ -87,7 +87,7 @@ def main(argv: Sequence[str]) -> int:
 def _run(args: argparse.Namespace, settings: Settings, runners: tuple[Runner, Runner], report: Any) -> int:
     here = settings.target != "cpu" and (command.on_gpu() if not args.ray else bool(_models(runners[1])))
     options = {"needs_gpu": here, "timeout": settings.timeout, "env": tuning.job_env(here)}
-    case = command.open_case(args, load=lambda where: distant.load(where, runners[1], **options))
+    case = command.open_case(args, load=lambda where: distant.load(where, runners[int(here)], **options))
     problems = command.problems(args, case)
     if not case.has_configs and not args.config:
         raise ContractError("there is nothing to tune: the contract has no `configs`", case.file)

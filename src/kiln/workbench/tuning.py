@@ -156,7 +156,8 @@ class Tuner:
         """What a worker says of the problem and its configs: the contract runs there alone."""
         given = {"where": self.case.where, "problem": dict(problem)}
         job = Job(f"{JOBS}:describe", given, self.on_gpu, self.settings.timeout, env=self._job_env())
-        said = distant.result_of(self.timing, job)
+        # Not in the worker that times, where that needs no GPU: a job that is not its first is tried twice if it hangs.
+        said = distant.result_of(self.timing if self.on_gpu else self.runner, job)
         self._least = self._least_us(problem, said["flops_bytes"])
         listed = [
             _Config(place, Choice(one["config"], tuple(one["reasons"])), one["predicted_us"])
