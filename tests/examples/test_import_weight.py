@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 HEAVY = (
@@ -21,6 +23,7 @@ HEAVY = (
 NOT_TO_LOAD = (
     "numpy", "logging", "tempfile", "pathlib", "shutil", "importlib.resources", "typing_extensions", "llvmlite.ir",
     "torch_mlir.dialects.ext", "torch_mlir.dialects.irdl",
+    "kiln.cute.atoms.copying", "kiln.cute.atoms.mma", "kiln.cute.tensor.structures",
     "kiln.dialects.nvgpu", "kiln.targets.lowering.builder", "kiln.targets.host.lower", "kiln.targets.cpu.lower",
     "kiln.targets.cpu.runtime.stuck", "kiln.targets.cpu.runtime.threads", "kiln.targets.cpu.runtime.tensor_core",
     "kiln.targets.host.signal_handler", "kiln.calls.caller.plans",
@@ -35,6 +38,15 @@ def test_importing_loads_nothing_heavy(child, module: str):
     done = child("-c", f"import {module}, sys; print(*(name for name in {HEAVY} if name in sys.modules))")
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []
+
+
+def test_names_that_cute_loads_later_are_all_there():
+    from kiln import cute
+
+    for place in (".atoms.copying", ".atoms.mma", ".program.fast_divmod", ".tensor.structures"):
+        module = importlib.import_module(place, "kiln.cute")
+        assert {name for name, found in cute._LAZY_NAMES.items() if found == place} == set(module.__all__), place
+        assert all(getattr(cute, name) is getattr(module, name) for name in module.__all__)
 
 
 def test_typed_scalars_and_layouts_need_no_mlir(child):

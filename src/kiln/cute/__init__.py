@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..collection import no_collection
 
 with no_collection:
@@ -10,19 +12,15 @@ with no_collection:
     from ..base_dsl.user_op import dsl_user_op
     from . import arch
     from .atoms.atom import *
-    from .atoms.copying import *
-    from .atoms.mma import *
     from .host.addresses import *
     from .layout import *
     from .layout import picture
     from .program.compiling import *
     from .program.compiling import compile
     from .program.dsl import DSL, CuteDSL
-    from .program.fast_divmod import *
     from .tensor.assumptions import *
     from .tensor.pointer import *
     from .tensor.printing import printf
-    from .tensor.structures import *
     from .tensor.tensor import *
     from .tensor.tensor_ssa import *
 
@@ -37,7 +35,22 @@ picture.picture = _picture
 jit = DSL.jit
 kernel = DSL.kernel
 
+if TYPE_CHECKING:
+    from .atoms.copying import *
+    from .atoms.mma import *
+    from .program.fast_divmod import *
+    from .tensor.structures import *
+
+_COPYING = ("autovec_copy", "basic_copy", "basic_copy_if", "copy", "copy_atom_call", "prefetch")
+_MMA = (
+    "MmaAtom", "MmaOp", "MmaTrait", "RegisterMmaTrait", "ThrMma", "TiledMma", "gemm", "make_mma_atom", "make_tiled_mma",
+    "mma_atom_call",
+)  # fmt: skip
 _LAZY_NAMES = {
+    **dict.fromkeys(_COPYING, ".atoms.copying"),
+    **dict.fromkeys(_MMA, ".atoms.mma"),
+    **dict.fromkeys(("FastDivmodDivisor", "fast_divmod_create_divisor"), ".program.fast_divmod"),
+    **dict.fromkeys(("struct", "union"), ".tensor.structures"),
     "acos": ".math",
     "asin": ".math",
     "atan": ".math",
