@@ -53,6 +53,10 @@ def test_layouts_keep_the_contents(layout: str) -> None:
 def test_what_cannot_be_laid_out() -> None:
     x = np.arange(5.0)
     assert data.placed(x, "transposed") is None
+    apart = data.placed(x, "rows apart")
+    assert apart is not None
+    assert apart.array.strides == (16,)
+    assert np.array_equal(apart.array, x)
     assert data.placed(np.broadcast_to(x, (3, 5))) is None
     assert data.placed(x[::-1]) is None
 

@@ -175,7 +175,7 @@ class _Trial:
         given = self.case.inputs(self.problem, seed)
         self.zones = [data.placed(x, self.layout) if contracts.is_array(x) else None for x in given]
         if self.layout and not any(self.zones):
-            raise _NotTried("no input can be laid out so")
+            raise _NotTried("no input has modes enough for it, in an array of torch or numpy")
         if self.layout:  # arrays of fewer modes stay as they are
             self.zones = [zone or data.placed(x) for zone, x in zip(self.zones, given)]
         self.inputs = [x if zone is None else zone.array for zone, x in zip(self.zones, given)]

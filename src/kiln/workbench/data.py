@@ -21,7 +21,7 @@ KINDS = {
 LAYOUTS = {
     "": "as get_inputs lays them out",
     "transposed": "the last two modes in the other order in memory",
-    "rows apart": "every second row of a larger array",
+    "rows apart": "every second row of a larger array, of one mode every second element",
     "shifted": "one element after an aligned address",
 }
 
@@ -283,7 +283,7 @@ def placed(x: Any, layout: str = "") -> Zone | None:
     size = x.element_size() if is_torch(x) else x.itemsize
     strides = list(x.stride()) if is_torch(x) else [step // size for step in x.strides]
     shape, shift = list(x.shape), 0
-    if layout in ("transposed", "rows apart") and len(shape) < 2:
+    if len(shape) < {"transposed": 2, "rows apart": 1}.get(layout, 0):
         return None
     if layout == "transposed":
         order = sorted(range(len(shape)), key=lambda mode: strides[mode])
@@ -291,8 +291,9 @@ def placed(x: Any, layout: str = "") -> Zone | None:
         order[row], order[column] = order[column], order[row]
         strides = _packed(shape, order)
     elif layout == "rows apart":
-        strides = _packed([*shape[:-2], 2 * shape[-2], shape[-1]], list(reversed(range(len(shape)))))
-        strides[-2] *= 2
+        row = max(0, len(shape) - 2)
+        strides = _packed([2 * n if mode == row else n for mode, n in enumerate(shape)], [*reversed(range(len(shape)))])
+        strides[row] *= 2
     elif layout == "shifted":
         shift = 1
     if not _disjoint(shape, strides):

@@ -200,7 +200,7 @@ def _plan(case: Case, described: Mapping[str, Any], options: Options, on_gpu: bo
                         found[-1]["shown"] = "odd"
         elif kind in LAYOUT_KINDS:
             for layout in LAYOUT_KINDS[kind]:
-                add(kind, label=layout, layout=layout)
+                add(kind, label="" if layout == kind else layout, layout=layout)
         elif kind == "deterministic":
             if not case.nondeterministic:
                 add(kind)
