@@ -35,7 +35,7 @@ def kernel_fn(x, config=None):
     time.sleep(config["ms"] / 1000)
     return 2 * x
 """
-OPTIONS = ("--target", "cpu", "--timeout", "15", "--quiet")
+OPTIONS = ("--target", "cpu", "--timeout", "10", "--quiet")
 
 
 @pytest.fixture
