@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from kiln.workbench import records
 from kiln.workbench.records import STATUSES, Journal, Record
 
 
@@ -84,3 +86,19 @@ def test_c7_two_processes_write_at_a_time(tmp_path: Path) -> None:
     found, torn = Journal(tmp_path).read()
     assert torn == 0
     assert sorted(each.problem["n"] for each in found) == [*range(20), *range(100, 120)]
+
+
+def test_where_a_journal_lies(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    there = tmp_path / "project"
+    for file, folder in [
+        (there / "kernel.py", there),
+        (tmp_path / "lib" / "site-packages" / "some" / "kernel.py", tmp_path),
+        (Path(records.__file__), tmp_path),
+        (tmp_path / "is_not_there" / "kernel.py", tmp_path),  # as one that cannot be written to
+        (None, tmp_path),
+    ]:
+        if file is not None and "not_there" not in str(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        case = SimpleNamespace(file=str(file) if file else None)
+        assert records.journal_of(case).folder == folder / ".kiln"

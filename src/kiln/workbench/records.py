@@ -145,8 +145,9 @@ class Journal:
 
 
 def journal_of(case: Case) -> Journal:
-    """The journal beside a Case's file; of one in an installed package, the one in the current folder."""
+    """The journal beside a Case's file; of one in an installed package or a folder that is not ours, in the current folder."""
     beside = Path(case.file).resolve().parent if case.file else Path.cwd()
-    if "site-packages" in beside.parts or Path(__file__).resolve().parents[1] in (beside, *beside.parents):
+    installed = "site-packages" in beside.parts or not os.access(beside, os.W_OK)
+    if installed or Path(__file__).resolve().parents[1] in (beside, *beside.parents):
         beside = Path.cwd()
     return Journal(beside / ".kiln")

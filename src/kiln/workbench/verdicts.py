@@ -160,8 +160,11 @@ class Verdict:
         lines = [f"  {kind:<14} {status:<8} {text}".rstrip() if kind else text for kind, status, text in self.lines()]
         failures = self.failures
         if failures:
-            lines += ["", f"FAILED {failures[0].report()}"]
-            lines += [f"also {each.kind} {each.variant}: {each.again}" for each in distinct(failures)[1:5]]
+            full = _in_full(failures)
+            lines += ["", *(f"FAILED {each.report()}" for each in full)]
+            lines += [
+                f"also {each.kind} {each.variant}: {each.again}" for each in distinct(failures) if each not in full
+            ]
         return "\n".join(lines)
 
     def print(self, out: Any, quiet: bool = False) -> None:
@@ -178,13 +181,16 @@ class Verdict:
         failures = distinct(self.failures)
         if failures:
             out.print()
-            out.print(Text.assemble(("FAILED ", "bold red"), failures[0].report()))
-            for each in failures[1:5]:
+            full = _in_full(failures)
+            for each in full:
+                out.print(Text.assemble(("FAILED ", "bold red"), each.report()))
+            failures = [each for each in failures if each not in full]
+            for each in failures[:4]:
                 out.print(
                     Text.assemble(("also ", "bold red"), f"{each.kind} {each.variant}".rstrip(), f": {each.again}")
                 )
-            if len(failures) > 5:
-                out.print(Text.assemble(("also ", "bold red"), f"{len(failures) - 5} more"))
+            if len(failures) > 4:
+                out.print(Text.assemble(("also ", "bold red"), f"{len(failures) - 4} more"))
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -194,6 +200,11 @@ class Verdict:
         )
         failure = f"<pre>{escape(self.failures[0].report())}</pre>" if self.failures else ""
         return f"<table>{rows}</table>{failure}"
+
+
+def _in_full(failures: Sequence[Result]) -> list[Result]:
+    """What is told in full: the first failure, and what the sanitizer has to say of it."""
+    return [failures[0], *(each for each in failures[1:] if each.kind == "sanitizer")][:2]
 
 
 def distinct(failures: Sequence[Result]) -> list[Result]:

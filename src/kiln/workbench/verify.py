@@ -148,7 +148,7 @@ def _checked(case: Case, jobs: list[Job], options: Options, runner: Runner, step
 
     def until_fatal() -> Iterator[Job]:
         for number, job in enumerate(jobs):
-            if len(fatal) < MOST_FATAL:
+            if len(fatal) < MOST_FATAL or job.tag["kind"] == "sanitizer":  # which says why
                 yield job
                 continue
             # Each would cost a worker, or all of its time.
@@ -252,7 +252,7 @@ def _result(case: Case, tag: Mapping[str, Any], outcome: Outcome, options: Optio
             setattr(made, name, found[name])
     made.again = command.again("verify", case, problem, *words, config=options.config)
     made.base = tag.get("base", problem)
-    if made.status == "device_error":
+    if made.status == "device_error" and command.on_gpu():
         made.notes = [*made.notes, "with --compute-sanitizer, NVIDIA's sanitizer says which access it was"]
     return made
 
