@@ -82,6 +82,7 @@ def test_c10_without_a_gpu_there_is_an_estimate_that_says_so(tmp_path, capsys, m
     assert "ESTIMATE for H100 SXM, nothing was measured: at least 2.504 us by the roofline" in said.out
     assert "24 registers" in said.out and "nothing was timed" in said.err
     assert Journal(tmp_path / ".kiln").read() == ([], 0), "an estimate is no record"
+    assert bench.main([str(tmp_path / "double.py"), "--against", "cublas"]) == EXIT.BAD_USE
 
 
 def test_what_raises_is_left_out_and_told(contract, capsys, tmp_path):

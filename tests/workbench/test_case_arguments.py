@@ -110,3 +110,12 @@ def test_progress_is_quiet_when_nobody_looks(capsys) -> None:
     with command.progress(3, "working") as step:
         step("on it")
     assert capsys.readouterr() == ("", "")
+
+
+def test_progress_is_told_after_two_seconds(capsys, monkeypatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(command.time, "monotonic", lambda: now[0])
+    with command.progress(4, "working") as step:
+        for now[0] in (1.0, 3.0, 12.0, 14.0):
+            step("on it")
+    assert capsys.readouterr().err == "working: 2 of 4 on it\nworking: 4 of 4 on it\n"

@@ -293,6 +293,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"{why}: nothing was measured", file=sys.stderr)
         return EXIT.NOT_HERE
     chosen = command.problems(args, first)
+    peers(first, _against(args), None)  # a misspelt name is told before anything is done
     if not args.no_verify and not _verified(first, chosen, args):
         return EXIT.FAILED
     if estimating:
@@ -317,16 +318,19 @@ def main(argv: Sequence[str]) -> int:
     return max(statuses, key=[EXIT.GOOD, EXIT.UNTRUSTED, EXIT.FAILED].index)
 
 
+def _against(args: Any) -> list[str]:
+    return [name for text in args.against or ["all"] for name in text.split(",") if name != "none"]
+
+
 def _benched(args: Any, first: Case, others: list[Case], older: Case | None, problem: Mapping[str, Any]) -> Benched:
     config = command.config(args, first, problem)
-    names = [name for text in args.against or ["all"] for name in text.split(",") if name != "none"]
     candidates = [Candidate(KERNEL, first, KERNEL, config)]
     for case in others:
         name = case.name if case.name != first.name else case.where
         candidates.append(Candidate(name, case, KERNEL, command.config(args, case, problem)))
     if older is not None:
         candidates.append(Candidate(f"{KERNEL} of {args.since}", older, KERNEL, config))
-    candidates += peers(first, names, config)
+    candidates += peers(first, _against(args), config)
     with command.progress(None, first.name, args.quiet) as advance:
         return timed(
             candidates, problem, l2=args.l2, steady=args.steady, quick=args.quick, seed=args.seed, progress=advance
@@ -343,7 +347,7 @@ def _verified(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> b
         before = known.get(key_of("verify", case, problem, config, env, verify.PROTOCOL))
         if before is not None and before.status == "ok":
             continue
-        verdict = verify.verify(case, problems=[problem], config=config, quick=True)
+        verdict = verify.verify(case, problems=[problem], config=config, quick=True, quiet=args.quiet)
         if not verdict.ok:
             command.console(args).print(str(verdict), markup=False)
             print("It was not timed: it has to be right first (--no-verify times it all the same).", file=sys.stderr)
@@ -478,11 +482,12 @@ def _estimate(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> i
     written: list[dict[str, Any]] = []
     device = current.device()
     model = device.model
-    with Local(jobs=1, gpus=[]) as runner:
+    with Local(jobs=1, gpus=[]) as runner, command.progress(len(problems), f"compiles {case.name}", args.quiet) as step:
         for problem in problems:
             config = command.config(args, case, problem)
             given = {"where": case.where, "problem": dict(problem), "config": config, "seed": args.seed}
             (outcome,) = runner.run([Job(f"{bench_jobs.__name__}:estimate", given, timeout=_TIMEOUT)])
+            step()
             text = " ".join(f"{name}={value}" for name, value in problem.items())
             if outcome.status != "ok":
                 out.print(f"{case.name} {text}: {outcome.status}: {(outcome.error or {}).get('message')}", markup=False)

@@ -301,7 +301,7 @@ def write_json(args: argparse.Namespace, data: Any) -> None:
 def progress(total: int | None, what: str, quiet: bool = False) -> Iterator[Callable[..., None]]:
     """Shows how far something is, on standard error. Gives a function to call after each step, with what comes next.
 
-    A bar on a terminal; plain lines elsewhere, one in ten seconds at most.
+    A bar on a terminal; plain lines elsewhere, the first after two seconds, then one in ten seconds at most.
     """
     if quiet:
         yield lambda text="", steps=1: None
@@ -319,14 +319,14 @@ def progress(total: int | None, what: str, quiet: bool = False) -> Iterator[Call
 
             yield advance
         return
-    done, last = 0, time.monotonic()
+    done, due = 0, time.monotonic() + 2
 
     def say(text: str = "", steps: int = 1) -> None:
-        nonlocal done, last
+        nonlocal done, due
         done += steps
         now = time.monotonic()
-        if now - last > 10:
-            last = now
+        if now > due:
+            due = now + 10
             print(f"{what}: {done}{f' of {total}' if total else ''} {text}".rstrip(), file=sys.stderr, flush=True)
 
     yield say

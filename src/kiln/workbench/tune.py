@@ -256,9 +256,9 @@ def _time(record: Record) -> str:
     predicted = record.more.get("predicted_us")
     if record.us is not None and not record.env.get("gpu"):
         predicted = None  # that is of a GPU
-    expected = f" (predicted {predicted:.1f})" if predicted is not None else ""
+    expected = f" (predicted {predicted:.1f} us)" if predicted is not None else ""
     if record.us is None:
-        return f"predicted {predicted:10.2f}" if predicted is not None else "not predicted       "
+        return f"predicted {predicted:10.2f} us" if predicted is not None else f"{'not predicted':23}"
     return f"{record.us[1]:10.2f} us [{record.us[0]:.2f}, {record.us[2]:.2f}]{expected}"
 
 
