@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -254,3 +255,14 @@ def test_files_of_packages(tmp_path: Path) -> None:
         # Anew each time.
         (folder / "kernel.py").write_text(f"{relative}\nvalue += 10\n{text}")
         assert wb.load(folder / "kernel.py").kernel(np.zeros(1))[0] == number + 10
+
+
+def test_a_module_may_have_the_name_of_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the current folder is on the path already, as with `python -m kiln`."""
+    folder = tmp_path / "named_twice"
+    folder.mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (folder / "__init__.py").touch()
+    (folder / "beside.py").write_text("value = 1")
+    (folder / "named_twice.py").write_text(f"from .beside import value\n{GOOD}")
+    assert wb.load(folder / "named_twice.py").kernel(np.zeros(1))[0] == 1

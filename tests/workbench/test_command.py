@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
 
 import kiln
@@ -40,3 +43,12 @@ def test_every_verb_explains_itself(verb, capsys):
         main([verb, "--help"])
     assert end.value.code == 0
     assert f"kiln {verb}" in capsys.readouterr().out
+
+
+def test_who_reads_may_go_away(monkeypatch):
+    """As `| head` does: no traceback, and the status of a program that is ended by that."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as nobody:
+        monkeypatch.setattr(sys, "stdout", nobody)
+        assert main(["devices"]) == 141

@@ -575,12 +575,14 @@ def get_inputs(n=16): return [np.ones((n, n), np.float32)]
 def test_a_case_is_looked_at_in_two_configs(tmp_path, capsys):
     file = tmp_path / "kernel.py"
     file.write_text(CONTRACT)
-    words = ["inspect", str(file), "--resources", "--arch", "sm_80", "--quiet", "--config"]
+    words = ["inspect", str(file), "--resources", "--arch", "sm_80", "--quiet"]
+    words += ["--json", str(tmp_path / "model.json"), "--no-run", "--config"]
     assert main([*words, "0", "--config", '{"pad": 1}']) == 0
     rows = [re.split(r"\s{2,}", row) for row in capsys.readouterr().out.splitlines()]
     assert [row[1] for row in rows] == ["config", "pad=0", "pad=1"]
     shared = rows[0].index("shared")
     assert [int(row[shared]) for row in rows[1:]] == [4 * 16 * 16, 4 * (15 * 17 + 16)]
+    assert json.loads((tmp_path / "model.json").read_text())["units"]
 
 
 @pytest.mark.skipif(not LONG, reason="four processes; set KILN_LONG_TESTS=1")

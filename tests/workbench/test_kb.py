@@ -160,6 +160,8 @@ def test_new_pages_and_devlogs_come_from_the_journal(project, tmp_path, capsys):
     assert kb.main(["new", "faster-twice"]) == 2  # it exists
     assert kb.main(["new", "Faster"]) == 2
     assert kb.main(["new", "other", "--from", "zz", "--journal", str(journal.folder)]) == 2
+    assert kb.main(["new", "other", "--from", "bb", "--journal", "nowhere"]) == 2
+    assert "--journal names the folder .kiln" in capsys.readouterr().err
 
     assert kb.main(["log", case, "-m", "begun", "--patterns", "twice"]) == 0
     journal.append(Record("bench", "bb3", "scale", {"n": 4}, {"by": 2}, "ok", us=[9.0, 10.0, 11.0]))
@@ -231,6 +233,18 @@ def test_c16_every_row_of_the_error_table_is_found(capsys):
     assert kb.main(["--folder", str(ROOT), "search", "sigmoid"]) == 0
     assert "docs/reference/troubleshooting.md:" in capsys.readouterr().out
     assert kb.main(["--folder", str(ROOT), "search", "xyzzy"]) == 1
+
+
+def test_kilns_own_pages_are_found_from_elsewhere(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert kb.main(["search", "missing", "barrier"]) == 0
+    assert f"{ROOT / 'docs'}" in capsys.readouterr().out
+    assert kb.main(["examples", "--goal", "pipelining"]) == 0 and kb.main(["show", "cp-async-ring"]) == 0
+    assert kb.main(["show", "cp-async"]) == 2 and "did you mean cp-async-ring?" in capsys.readouterr().err
+    assert kb.main(["search", "zyxwvut"]) == 1 and str(ROOT / "docs") in capsys.readouterr().err
+    monkeypatch.setattr(kb_pages, "read_from", lambda folder: [])  # installed, and no project
+    assert kb.main(["search", "barrier"]) == kb.main(["examples"]) == 3
+    assert "no docs/knowledge in this folder" in capsys.readouterr().err
 
 
 def test_examples_are_listed_by_goal(capsys):

@@ -99,6 +99,21 @@ def test_code_is_read_with_lines_loops_and_loads():
     assert code.bytes_loaded_at_a_time() == 20
 
 
+def test_what_is_called_has_no_loops_but_its_own():
+    """Square roots and quotients call functions behind the code, to which no branch leads."""
+    called = """
+        /*0140*/              @!P0 BRA `(.L_x_11) ;
+        /*0150*/               @P0 BRA `(.L_x_12) ;
+        /*0160*/                   MOV R1, R2 ;
+.L_x_11:
+        /*0170*/                   FFMA R1, R1, R2, R3 ;
+.L_x_12:
+        /*0180*/                   RET.REL.NODEC R4 `(product) ;
+.L_x_10:"""
+    (code,) = sass.kernels(CODE.replace("\n.L_x_10:", called)).values()
+    assert [loop.place[1] for loop in code.loops()] == [6, 7]
+
+
 def test_a_launch_has_a_profile():
     (found,) = static_profile([Launch()] * 2)
     assert (found.launches, found.smem, found.threads, found.copies) == (2, 91_000, 256, True)

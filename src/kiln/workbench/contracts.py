@@ -61,13 +61,17 @@ def _shown(file: str) -> str:
 
 
 def import_file(path: Path) -> ModuleType:
-    """Run a file as a module of its own, anew each time. Its folder comes first on the path, as for a program."""
+    """Run a file as a module of its own, anew each time. Its folder comes first on the path, as for a program.
+
+    Of a package, what the package lies in comes before that: a module in it may have its name.
+    """
     package = path.parent
     while (package / "__init__.py").exists():
         package = package.parent
     for folder in dict.fromkeys((path.parent, package)):
-        if str(folder) not in sys.path:
-            sys.path.insert(0, str(folder))
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))
+        sys.path.insert(0, str(folder))
     if package != path.parent:  # part of a package: relative imports have to work
         name = ".".join(path.relative_to(package).with_suffix("").parts)
         sys.modules.pop(name, None)

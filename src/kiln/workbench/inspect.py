@@ -16,7 +16,7 @@ from typing import Any
 from . import command, run
 
 _WITH_VALUE = ("--html", "--json", "--arch", "--config", "--problem", "--set", "--timeout")
-_USAGE = """kiln inspect [--html PAGE] [--outline] [--resources] [--arch ARCH] (PROGRAM.py | -m MODULE | CASE) [ARGS ...]
+_USAGE = """kiln inspect [--html PAGE] [--json FILE] [--outline] [--resources] [--arch ARCH] (PROGRAM.py | -m MODULE | CASE) [ARGS ...]
        kiln inspect --bank-conflicts [--json FILE] (PROGRAM.py | -m MODULE | -) [ARGS ...]"""
 
 
@@ -33,8 +33,8 @@ def main(argv: Sequence[str]) -> int:
         os.environ["KILN_SANITIZE"] = "banks"
         os.environ["KILN_BANK_CONFLICTS_REPORT"] = os.path.abspath(args.json) if args.json else "-"
         return run.main(["--target", "cpu", "--", *program])
-    if not (args.html or args.outline or args.resources):
-        parser.error("say what to look at: --html PAGE, --outline, --resources, --bank-conflicts")
+    if not (args.html or args.json or args.outline or args.resources):
+        parser.error("say what to look at: --html PAGE, --json FILE, --outline, --resources, --bank-conflicts")
     if args.html and args.html != "-" and not os.path.isdir(os.path.dirname(os.path.abspath(args.html))):
         parser.error(f"--html {args.html}: there is no such folder")
     if program[0] == "-":
@@ -62,11 +62,12 @@ def _look(args: argparse.Namespace, program: list[str], parser: argparse.Argumen
         Subject(case=program[0], problem=problem, config=config) if is_case else Subject(program=program)
         for config in (args.config or [None])
     ]
-    watched = bool(args.html) and not args.no_run
+    whole = bool(args.html or args.json)
+    watched = whole and not args.no_run
     names = f"{subjects[0].name} for {args.arch}" if args.arch else subjects[0].name
     what = f"compiling {names} (nothing is launched)" + (", running it on the CPU target" if watched else "")
     with ThreadPoolExecutor(2) as pool, command.progress(len(subjects) * (1 + watched), what, args.quiet) as advance:
-        compiling = [pool.submit(inspect_program.keep, one, args.arch, bool(args.html)) for one in subjects]
+        compiling = [pool.submit(inspect_program.keep, one, args.arch, whole) for one in subjects]
         observing = [pool.submit(inspect_program.observe, one, args.timeout) for one in subjects] if watched else []
         for one in (*compiling, *observing):
             one.add_done_callback(lambda _: advance())
@@ -90,7 +91,7 @@ def _look(args: argparse.Namespace, program: list[str], parser: argparse.Argumen
         from . import inspect_outline
 
         print(inspect_outline.resources(runs))
-    if args.html:
+    if whole:
         status = _write_page(args, subjects, runs)
     return status
 
@@ -105,14 +106,15 @@ def _write_page(args: argparse.Namespace, subjects: list[Any], runs: list[Any]) 
     if args.json:
         text = json.dumps(model)
         print(text) if args.json == "-" else Path(args.json).write_text(text)
-    made = inspect_page.page(model)
-    try:
-        Path(args.html).write_text(made, encoding="utf-8")
-    except OSError as reason:
-        print(f"kiln inspect: {args.html} cannot be written: {reason.strerror}", file=sys.stderr)
-        return 2
-    kernels = ", ".join(dict.fromkeys(kernel["name"] for unit in model["units"] for kernel in unit["kernels"]))
-    print(f"{args.html}: {kernels} ({len(made) // 1024} KiB)", file=sys.stderr if args.json == "-" else sys.stdout)
+    if args.html:
+        made = inspect_page.page(model)
+        try:
+            Path(args.html).write_text(made, encoding="utf-8")
+        except OSError as reason:
+            print(f"kiln inspect: {args.html} cannot be written: {reason.strerror}", file=sys.stderr)
+            return 2
+        kernels = ", ".join(dict.fromkeys(kernel["name"] for unit in model["units"] for kernel in unit["kernels"]))
+        print(f"{args.html}: {kernels} ({len(made) // 1024} KiB)", file=sys.stderr if args.json == "-" else sys.stdout)
     for note in model["notes"]:
         _say(note, args)
     return 0

@@ -21,6 +21,11 @@ from . import kb_pages
 from .command import EXIT, progress, report_errors
 from .kb_pages import PageError
 
+_NO_PAGES = (
+    "There is no knowledge base here: no docs/knowledge in this folder or above it, and this Kiln is installed without "
+    "its own. `kiln kb` knows Kiln's pages in a checkout; --folder names a project."
+)
+
 
 @report_errors
 def main(argv: Sequence[str]) -> int:
@@ -41,9 +46,14 @@ def main(argv: Sequence[str]) -> int:
 def _search(args: argparse.Namespace, folder: Path) -> int:
     from .kb_search import places, search
 
-    found = search(places(folder), args.words)
+    folders = kb_pages.read_from(folder)
+    if not folders:
+        print(_NO_PAGES, file=sys.stderr)
+        return EXIT.NOT_HERE
+    found = search((place for each in folders for place in places(each)), args.words)
     if not found:
-        print(f"nothing has {' or '.join(map(repr, args.words))}", file=sys.stderr)
+        looked = ", ".join(kb_pages.shown(each / "docs") for each in folders)
+        print(f"nothing in {looked} has {' or '.join(map(repr, args.words))}", file=sys.stderr)
         return 1
     for place in found:
         print(f"{kb_pages.shown(place.path)}:{place.line}: {place.title}")
@@ -60,7 +70,9 @@ def _excerpt(text: str, words: list[str]) -> str:
 
 
 def _show(args: argparse.Namespace, folder: Path) -> int:
-    page = kb_pages.find(folder, args.name)
+    folders = kb_pages.read_from(folder) or [folder]
+    has = [each for each in folders if any(args.name in (path.stem, path.name) for path in kb_pages.files(each))]
+    page = kb_pages.find((has or folders[::-1])[0], args.name)
     body = page.text.split("---\n", 2)[2].strip()
     if sys.stdout.isatty():
         from rich.console import Console
@@ -148,7 +160,11 @@ def _new(args: argparse.Namespace, folder: Path) -> int:
 def _examples(args: argparse.Namespace, folder: Path) -> int:
     from .kb_search import examples
 
-    found = examples(folder)
+    folders = [each for each in kb_pages.read_from(folder) if examples(each)["examples"]]
+    if not folders:
+        print(_NO_PAGES, file=sys.stderr)
+        return EXIT.NOT_HERE
+    found = examples(folders[0])
     if args.goal is None:
         print("goals:")
         for goal, path in found["paths"].items():

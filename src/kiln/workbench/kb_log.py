@@ -21,6 +21,10 @@ def claim_of(key: str, journal: Path, folder: Path) -> tuple[list[dict[str, Any]
     """A claim for a new page, that the config of a record is as fast against another as the journal says; and its source."""
     records, _ = Journal(journal).read()
     found = [record for record in records if record.key.startswith(key)]
+    if not records:
+        raise PageError(
+            "no records here: --journal names the folder .kiln beside the contract", journal / "records.jsonl"
+        )
     if not found:
         raise PageError(f"no record has a key that begins with {key!r}", journal / "records.jsonl")
     record = found[-1]

@@ -180,6 +180,12 @@ def root(start: Path | None = None) -> Path:
     return here
 
 
+def read_from(folder: Path) -> list[Path]:
+    """Where to look something up: the project's knowledge base, and Kiln's own where Kiln runs from a checkout."""
+    kiln = Path(__file__).resolve().parents[3]
+    return [each for each in dict.fromkeys((folder, kiln)) if (each / "docs" / "knowledge").is_dir()]
+
+
 def files(folder: Path) -> list[Path]:
     return sorted(path for place in KINDS.values() for path in (folder / place).glob("*.md"))
 

@@ -7,6 +7,7 @@ after the verb and returns the exit status. To add one: write the module, and gi
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -53,10 +54,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         module = module_of(verb)
     except KeyboardInterrupt:
         return 130
-    status = module.main(rest)
+    try:
+        status = module.main(rest)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if verb == "run" or not _nobody_reads():
+            raise
+        return 141
     if argv is None and verb != "run":  # the process ends: there is nothing left to interrupt
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return status
+
+
+def _nobody_reads() -> bool:
+    """Whether who read standard output is gone (`kiln report --csv - | head`); what is left for it then goes nowhere."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def module_of(verb: str) -> Any:

@@ -235,20 +235,20 @@ class Code:
 
 
 def _dominators(following: Sequence[Sequence[int]]) -> list[set[int]]:
-    """For each block those that are on every way to it, itself included; none for one that nothing leads to."""
+    """For each block those that are on every way to it, itself included. What nothing leads to is called: a way's beginning."""
     before: list[list[int]] = [[] for _ in following]
     for block, nexts in enumerate(following):
         for each in nexts:
             before[each].append(block)
     every = set(range(len(following)))
-    above = [every if block else {0} for block in range(len(following))]
+    above = [every if block and before[block] else {block} for block in range(len(following))]
     changed = True
     while changed:
         changed = False
         for block in range(1, len(following)):
-            made = set.intersection(*(above[each] for each in before[block])) | {block} if before[block] else every
+            made = {block}.union(set.intersection(*(above[each] for each in before[block])) if before[block] else ())
             changed, above[block] = changed or made != above[block], made
-    return [found if before[block] or not block else set() for block, found in enumerate(above)]
+    return above
 
 
 def _reaching(block: int, header: int, following: Sequence[Sequence[int]]) -> set[int]:
