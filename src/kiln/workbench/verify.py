@@ -120,7 +120,7 @@ def _run(
     limit = options.max_elements or (MAX_ON_GPU if on_gpu else MAX_ELEMENTS)
     jobs: list[Job] = []
     arguments = [{"where": case.where, "problem": dict(each), "max_elements": limit} for each in problems]
-    with command.progress(len(arguments), f"verify {case.name}: problems", quiet) as step:
+    with command.progress(len(arguments), f"verify {case.name}, problems", quiet) as step:
         for outcome in runner.run(Job(f"{checking.__name__}:describe", each, **common) for each in arguments):
             step()
             raise_bad_contract(outcome)
@@ -136,7 +136,7 @@ def _run(
                 words = {name: value for name, value in each.items() if name not in ("label", "base", "shown")}
                 jobs.append(Job(f"{checking.__name__}:check", given | words, tag=each, **common))
     verdict.problems.sort(key=lambda each: problems.index(each[0]))
-    with command.progress(len(jobs), f"verify {case.name}:", quiet) as step:
+    with command.progress(len(jobs), f"verify {case.name}", quiet) as step:
         verdict.checks += _checked(case, jobs, options, runner, step)
 
 
