@@ -131,7 +131,7 @@ def test_c15_a_program_becomes_a_plan_with_holes(capsys):
         "causal": False,
     }  # how often it is run is no problem
     assert plan.__doc__ == "double of double_it.py."
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(NotImplementedError, match="in the line above"):
         made.prepare_inputs()
     assert imports.main([file, "--as", "doubled"]) == 2  # exists
     assert imports.main([file, "--as", "doubled", "--force"]) == 0

@@ -20,6 +20,7 @@ from .kb_pages import shown
 from .program_source import Source, beside, parameters, read
 
 HOLE = "# TODO(import):"
+UNFILLED = 'raise NotImplementedError("TODO(import) in the line above")'
 _KERNEL_BENCH = {"Model", "get_inputs"}
 _GPU_MODE = {"custom_kernel", "generate_input"}
 _ROLES = ("original", "reference", "baseline")
@@ -192,7 +193,7 @@ def _gpu_mode(source: Source, also: dict[str, Source], args: argparse.Namespace)
     entry = args.entry or "custom_kernel"
     custom = source.names[entry]
     modules = ["original"] + [role for role in ("reference", "baseline") if role in also]
-    wrong = f"    {HOLE} no ref_kernel was found: give its file by --reference\n    raise NotImplementedError\n"
+    wrong = f"    {HOLE} no ref_kernel was found: give its file by --reference\n    {UNFILLED}\n"
     right = f"    return {reference}.ref_kernel(packed(inputs))\n"
     declared = (
         "mutates = aliases = True  # the kernel writes to an array of its input, and returns it\n"
@@ -279,9 +280,7 @@ def _plan(source: Source, also: dict[str, Source], args: argparse.Namespace, nam
     taken = ", ".join(f"{each}: {annotation}" if annotation else each for each, annotation, _ in parameters(function))
     run = next((node for each, node in source.names.items() if each == "run" or each.startswith("run_")), None)
     where = f"; the source does so in {run.name}(), from line {run.lineno} on" if run else ""
-    reference = (
-        f"        {HOLE} what the kernel computes, in PyTorch or numpy{where}\n        raise NotImplementedError\n"
-    )
+    reference = f"        {HOLE} what the kernel computes, in PyTorch or numpy{where}\n        {UNFILLED}\n"
     if args.reference:
         reference = f"        return {_reference(source, also, args)}(*inputs)\n"
     modules = ["original"] + [role for role in ("reference", "baseline") if role in also]
@@ -310,7 +309,7 @@ class {plan}(KernelPlan):
 {_baselines(also, args, "    ")}
     def prepare_inputs(self):
         {HOLE} the arrays that {entry}({taken}) takes{where}
-        raise NotImplementedError
+        {UNFILLED}
 
     def reference_fn(self, *inputs):
 {reference}
