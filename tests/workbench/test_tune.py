@@ -55,7 +55,8 @@ def test_a_second_run_measures_nothing_and_fresh_all(folder: Path) -> None:
     tune.tune(load(folder), runner=FakeRunner(by_tile), target="cpu")
     before = (folder / "tuned.json").read_text()
     again = FakeRunner(by_tile)
-    assert tune.tune(load(folder), runner=again, target="cpu").measured == 0
+    resumed = tune.tune(load(folder), runner=again, target="cpu")
+    assert resumed.measured == 0 and "from the journal" in tune.text(resumed)
     assert again.jobs == []
     assert (folder / "tuned.json").read_text() == before
     assert tune.tune(load(folder), runner=FakeRunner(by_tile), target="cpu", fresh=True).measured == 9

@@ -224,7 +224,8 @@ def _near(path: Any) -> str:
 
 def text(found: Tuning) -> str:
     """What came out, for people."""
-    return "\n".join([*(line for name in found.records for line in _of_problem(found, name)), *found.notes])
+    known = ["all of it from the journal; --fresh measures anew"] if found.decisions and not found.measured else []
+    return "\n".join([*(line for name in found.records for line in _of_problem(found, name)), *found.notes, *known])
 
 
 def _of_problem(found: Tuning, name: str) -> list[str]:
