@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -159,7 +160,10 @@ def measure(
             try:
                 made.kernel(*inputs, config=config, problem=chosen)
             except Exception as reason:
-                return {"refused": f"{type(reason).__name__}: {reason}"}
+                where = (
+                    os.path.dirname(os.path.abspath(made.file or case)) + os.sep
+                )  # the same words wherever the pages lie
+                return {"refused": f"{type(reason).__name__}: {reason}".replace(where, "")}
             return {"refused": ""}
         return {"error": _error(made, chosen, inputs, config)}
 
