@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
 import functools
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kiln import DSLBaseError, cute, mlir, testing  # noqa: F401  (the compiler: loaded before the time of the first job begins)
@@ -33,17 +30,6 @@ def _case(where: str) -> Case:
     return checking.opened(where)[0]
 
 
-@contextlib.contextmanager
-def _watched(seconds: float) -> Iterator[None]:
-    """Say on standard error where the program is if it ends by a signal, and long before the runner loses patience."""
-    faulthandler.enable(sys.__stderr__ or 2)
-    faulthandler.dump_traceback_later(seconds / 2, file=sys.__stderr__ or 2)
-    try:
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-
-
 def describe(where: str, problem: Mapping[str, Any]) -> dict[str, Any]:
     """The configs of a problem with what speaks against each and the times that the contract predicts; its flops and bytes."""
     case, device = _case(where), current.device()
@@ -61,28 +47,27 @@ def describe(where: str, problem: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compile_config(
-    where: str, problem: Mapping[str, Any], config: Mapping[str, Any], arch: str | None, seed: int, timeout: float
+    where: str, problem: Mapping[str, Any], config: Mapping[str, Any], arch: str | None, seed: int
 ) -> dict[str, Any]:
     """What a dry run says of a config: its launches, or why it cannot be compiled.
 
     `unknown` is an error that is not the compiler's: it may come of nothing having run.
     """
-    with _watched(timeout):
-        case = _case(where)
-        inputs = case.inputs(problem, seed)
-        try:
-            with testing.dry_run(arch) as launches:
-                case.kernel(*inputs, config=config, problem=problem)
-        except testing.CantImplementError as refused:
-            return {"status": "invalid", "message": str(refused), "type": "CantImplementError"}
-        except DSLBaseError as failed:
-            line = failed.span.line if failed.span else None
-            return {"status": "compile_error", "message": str(failed), "type": type(failed).__name__, "line": line}
-        except Exception as failed:
-            status = "compile_error" if getattr(failed, "while_tracing", False) else "unknown"
-            line = described(failed)["line"]
-            return {"status": status, "message": str(failed), "type": type(failed).__name__, "line": line}
-        return {"status": "ranked", "launches": [ranking.launch_facts(launch) for launch in launches]}
+    case = _case(where)
+    inputs = case.inputs(problem, seed)
+    try:
+        with testing.dry_run(arch) as launches:
+            case.kernel(*inputs, config=config, problem=problem)
+    except testing.CantImplementError as refused:
+        return {"status": "invalid", "message": str(refused), "type": "CantImplementError"}
+    except DSLBaseError as failed:
+        line = failed.span.line if failed.span else None
+        return {"status": "compile_error", "message": str(failed), "type": type(failed).__name__, "line": line}
+    except Exception as failed:
+        status = "compile_error" if getattr(failed, "while_tracing", False) else "unknown"
+        line = described(failed)["line"]
+        return {"status": status, "message": str(failed), "type": type(failed).__name__, "line": line}
+    return {"status": "ranked", "launches": [ranking.launch_facts(launch) for launch in launches]}
 
 
 def screen(
@@ -90,7 +75,6 @@ def screen(
     problem: Mapping[str, Any],
     config: Mapping[str, Any],
     seed: int,
-    timeout: float,
     best_us: float | None = None,
     reference: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -98,20 +82,17 @@ def screen(
 
     Where several GPUs time, each times the config `reference` as well, every so often: `reference_us`.
     """
-    with _watched(timeout):
-        case = _case(where)
-        for kind in ("integers", "normal"):
-            found = checking.check(where, kind, dict(problem), seed, config=dict(config))
-            if found["status"] not in ("ok", "skipped"):
-                status = "invalid" if found["status"] == "refused" else found["status"]
-                return {"status": status, "message": f"{kind}: {found['message']}", "type": kind}
-        inputs = case.inputs(problem, seed)
-        if reference is not None:
-            beside = _beside(
-                functools.partial(case.bound(reference, problem), *inputs), canonical([problem, reference])
-            )
-            return {**_timed(functools.partial(case.bound(config, problem), *inputs), best_us), **beside}
-        return _timed(functools.partial(case.bound(config, problem), *inputs), best_us)
+    case = _case(where)
+    for kind in ("integers", "normal"):
+        found = checking.check(where, kind, dict(problem), seed, config=dict(config))
+        if found["status"] not in ("ok", "skipped"):
+            status = "invalid" if found["status"] == "refused" else found["status"]
+            return {"status": status, "message": f"{kind}: {found['message']}", "type": kind}
+    inputs = case.inputs(problem, seed)
+    if reference is not None:
+        beside = _beside(functools.partial(case.bound(reference, problem), *inputs), canonical([problem, reference]))
+        return {**_timed(functools.partial(case.bound(config, problem), *inputs), best_us), **beside}
+    return _timed(functools.partial(case.bound(config, problem), *inputs), best_us)
 
 
 def _timed(call: Any, best_us: float | None) -> dict[str, Any]:
@@ -148,25 +129,21 @@ def _facts(found: measurement.Measurement) -> dict[str, Any]:
     }
 
 
-def compare(
-    where: str, problem: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], seed: int, timeout: float
-) -> dict[str, Any]:
+def compare(where: str, problem: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
     """Compare configs with each other, round by round."""
-    with _watched(timeout):
-        case = _case(where)
-        inputs = case.inputs(problem, seed)
-        calls = {
-            str(number): functools.partial(case.bound(config, problem), *inputs)
-            for number, config in enumerate(configs)
-        }
-        for call in calls.values():
-            call()  # compiles, or loads: none of the others' time
-        found = comparison.compare(calls, seed=seed, effort=_FINAL)
-        measured = list(found.measurements.values())
-        return {
-            "rounds": [found.rounds[name] for name in calls],
-            "protocol": measured[0].protocol,
-            "flags": sorted({flag for one in measured for flag in one.flags}),
-            "clock": _facts(measured[0])["clock"],
-            "error": next((one.error for one in measured if one.error), None),
-        }
+    case = _case(where)
+    inputs = case.inputs(problem, seed)
+    calls = {
+        str(number): functools.partial(case.bound(config, problem), *inputs) for number, config in enumerate(configs)
+    }
+    for call in calls.values():
+        call()  # compiles, or loads: none of the others' time
+    found = comparison.compare(calls, seed=seed, effort=_FINAL)
+    measured = list(found.measurements.values())
+    return {
+        "rounds": [found.rounds[name] for name in calls],
+        "protocol": measured[0].protocol,
+        "flags": sorted({flag for one in measured for flag in one.flags}),
+        "clock": _facts(measured[0])["clock"],
+        "error": next((one.error for one in measured if one.error), None),
+    }

@@ -248,7 +248,6 @@ class Tuner:
         places = [one.place for one in wanted]
         given = self._given(problem) | {"configs": configs}
         timeout = self.settings.timeout + 15 * len(wanted)
-        given["timeout"] = timeout
 
         def finished(config: _Config, key: str, outcome: Outcome) -> Record:
             record = self._timed(problem, config, key, outcome, None)
@@ -273,12 +272,7 @@ class Tuner:
         return list(states.values())
 
     def _given(self, problem: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "where": self.case.where,
-            "problem": dict(problem),
-            "seed": self.settings.seed,
-            "timeout": self.settings.timeout,
-        }
+        return {"where": self.case.where, "problem": dict(problem), "seed": self.settings.seed}
 
     def _job_env(self) -> dict[str, str]:
         return job_env(self.on_gpu)

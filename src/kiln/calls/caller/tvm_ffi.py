@@ -34,7 +34,7 @@ from .cpython import Object, PyGILState_Ensure, PyGILState_Release
 from .plans import following, guards_hold
 from .world import world
 
-NONE, INT, BOOL, FLOAT, OPAQUE, DL_TENSOR, SHAPE, TENSOR, ARRAY, LIST = 0, 1, 2, 3, 4, 7, 69, 70, 71, 75
+NONE, INT, BOOL, FLOAT, OPAQUE, DL_TENSOR, TENSOR, ARRAY, LIST = 0, 1, 2, 3, 4, 7, 70, 71, 75
 """Type indices of arguments."""
 
 
