@@ -197,3 +197,22 @@ def test_in_a_graph(queries):
     graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(out, wanted)
+
+
+@pytest.mark.parametrize("size", [1, 16, 24, 64, 256])
+@pytest.mark.parametrize("queries", [1, 4, 16])
+def test_pages(size, queries):
+    """What is in pages gives the same as what is not, bit for bit; rows that do not exist hold NaN."""
+    lengths = torch.tensor([9000, 17, 0, 4097], dtype=torch.int32, device="cuda")
+    q, columns = normal(4, queries, 32, 128), -(-9000 // size)
+    k, v = (torch.full((4 * columns, size, 8, 128), float("nan"), device="cuda", dtype=q.dtype) for _ in range(2))
+    table = torch.randperm(4 * columns, device="cuda", dtype=torch.int32).view(4, columns)
+    rows = [normal(4, 9000, 8, 128) for _ in range(2)]
+    for n, length in enumerate(lengths.tolist()):
+        at = torch.arange(length, device="cuda")
+        for cache, x in zip((k, v), rows, strict=True):
+            cache[table[n, at // size].long(), at % size] = x[n, :length]
+    plan = kernels.explain(kernels.paged_attention, q, k, v, table, lengths, max_length=9000).plan
+    got = kernels.paged_attention(q, k, v, table, lengths, max_length=9000, return_lse=True)
+    wanted = kernels.flash_attention(q, *rows, causal=True, seqused_k=lengths, return_lse=True, plan=plan)
+    assert all(map(torch.equal, got, wanted))

@@ -30,10 +30,13 @@ def test_the_page_runs(tmp_path):
             ("q", (1, 12, 2, 32)),
             ("k", (1, 12, 1, 32)),
             ("v", (1, 12, 1, 32)),
+            ("k_pages", (5, 4, 1, 32)),
+            ("v_pages", (5, 4, 1, 32)),
         )
     }
     names["starts"] = np.array([0, 5, 12], np.int32)
     names["lengths"] = np.array([9], np.int32)
+    names["page_table"] = np.array([[4, 0, 2]], np.int32)
     with kiln.target("cpu"):
         for number, code in enumerate(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)):
             file = tmp_path / f"block_{number}.py"  # programs are read from files

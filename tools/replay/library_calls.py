@@ -41,6 +41,13 @@ def serving(dim, queries, **options):
     return kernels.flash_attention(array(BF16, 4, queries, 32, dim), k, k, seqused_k=used, **options)
 
 
+def paged(size, queries):
+    """Attention of few queries to keys in pages."""
+    cache = array(BF16, 8192 // size, size, 8, 128)
+    table, lengths = np.zeros((4, 8192 // size), np.int32), np.zeros(4, np.int32)
+    return kernels.paged_attention(array(BF16, 4, queries, 32, 128), cache, cache, table, lengths)
+
+
 def sequences(dim):
     """Attention of sequences one after another."""
     q, starts = array(BF16, 1024, 16, dim), np.array([0, 512, 1024], np.int32)
@@ -100,6 +107,8 @@ SHIPPED = {
     "attention bf16 128, one query": lambda: serving(128, 1),
     "attention bf16 128, 16 queries, causal": lambda: serving(128, 16, causal=True, return_lse=True),
     "attention bf16 256, 4 queries, causal": lambda: serving(256, 4, causal=True),
+    "attention bf16 128, one query, pages of 1": lambda: paged(1, 1),
+    "attention bf16 128, 16 queries, pages of 64": lambda: paged(64, 16),
     "softmax bf16": lambda: kernels.softmax(array(BF16, 4, 8192)),
     "softmax f32, long": lambda: kernels.softmax(array(F32, 4, 65536)),
     "rms_norm bf16": lambda: kernels.rms_norm(array(BF16, 4, 8192), array(BF16, 8192)),
@@ -132,6 +141,8 @@ SMALL = {
     "attention bf16, one query": lambda: kernels.flash_attention(
         ones(BF16, 2, 1, 4, 64), *[ones(BF16, 2, 300, 2, 64)] * 2
     ),
+    "attention bf16 128, one query, pages of 1": lambda: paged(1, 1),
+    "attention bf16 128, 16 queries, pages of 64": lambda: paged(64, 16),
     "softmax bf16": lambda: kernels.softmax(ones(BF16, 3, 2048)),
     "softmax f32, odd": lambda: kernels.softmax(ones(F32, 3, 1001)),
     "rms_norm bf16": lambda: kernels.rms_norm(ones(BF16, 3, 512), ones(BF16, 512)),

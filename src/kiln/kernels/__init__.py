@@ -28,6 +28,7 @@ _PLACES = {
     "max": ".reductions.functions",
     "mean": ".reductions.functions",
     "min": ".reductions.functions",
+    "paged_attention": ".attentions.paged",
     "rms_norm": ".rows.functions",
     "rms_norm_backward": ".rows.gradients",
     "softmax": ".rows.functions",

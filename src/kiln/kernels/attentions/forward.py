@@ -23,6 +23,7 @@ from ...cute import arch
 from .. import devices
 from ..common.smem import swizzled
 from .epilogue import Epilogue
+from .pages import PagedKeys, Pages
 from .parts import PartsSum
 from .steps import NOTHING, Products, Softmax
 from .tile import VALUES, Tile, only_here, piece
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
 
 
 class Lengths(NamedTuple):
-    """Where sequences start, and how many of their keys exist: vectors, or None."""
+    """Where sequences start, how many of their keys exist, and which pages have them (sequences, pages): arrays, or None."""
 
     starts_q: Any
     starts_k: Any
     used: Any
+    table: Any = None
 
 
 class Numbers(NamedTuple):
@@ -52,15 +54,16 @@ class Numbers(NamedTuple):
 
 
 class Forward(Tile):
-    """The kernel for some tiles and masks. `parts`: keys are cut into parts; outputs are then those of the parts (see `parts`)."""
+    """The kernel for some tiles and masks. `parts`: keys are cut into parts; outputs are then those of the parts (see `parts`). `page`: keys
+    and values lie in pages of so many rows."""
 
     def __init__(
         self, dtype: Any, head_dims: tuple[int, int], tiling: AttentionTiling, masks: tuple[bool, bool, bool],
-        share: int = 1, parts: bool = False,
+        share: int = 1, parts: bool = False, page: int = 0,
     ) -> None:  # fmt: skip
         super().__init__(dtype, head_dims, tiling, share)
         self.right, self.left, self.capped = masks
-        self.parts = parts
+        self.parts, self.page = parts, page
 
     @cute.jit
     def __call__(
@@ -98,7 +101,7 @@ class Forward(Tile):
         self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: Any, lengths: Any, tiles: Int32,
         numbers: Any,
     ):  # fmt: skip
-        starts_q, starts_k, used = lengths
+        starts_q, starts_k, used, table = lengths
         group, splits = numbers.group, numbers.splits
         number, of_heads, layer = arch.block_idx()
         if const_expr(self.parts and devices.current().overlaps):
@@ -107,12 +110,17 @@ class Forward(Tile):
         tile, head = self.place(number, of_heads, tiles, group)
         head_k = head // (q.shape[2] // (self.share * k.shape[2]))
         q_rows, queries = self.sequence(q, starts_q, batch, head, self.share)
-        k_rows, keys = self.sequence(k, starts_k, batch, head_k)
-        v_rows, _ = self.sequence(v, starts_k, batch, head_k)
+        pages = None
+        if const_expr(table is not None):
+            pages = Pages(table[batch, None], self.page, Int32(k.shape[0]))
+            k_rows, v_rows, keys = k[None, None, head_k, None], v[None, None, head_k, None], table.shape[1] * self.page
+        else:
+            k_rows, keys = self.sequence(k, starts_k, batch, head_k)
+            v_rows, _ = self.sequence(v, starts_k, batch, head_k)
         if const_expr(used is not None):
             keys = self.within(used[batch], keys)
         if tile * self.tiling.block_q < queries * self.share and head * self.share < q.shape[2]:
-            memory, result = self.one_tile(q_rows, k_rows, v_rows, queries, keys, tile, part, numbers)
+            memory, result = self.one_tile(q_rows, k_rows, v_rows, pages, queries, keys, tile, part, numbers)
             # Where results go is found out again, not kept in registers that the loop needs.
             tile, head = self.place(only_here(number), of_heads, tiles, group)
             if const_expr(self.parts):
@@ -176,8 +184,8 @@ class Forward(Tile):
 
     @cute.jit
     def one_tile(
-        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, queries: Int32, keys: Int32, tile: Int32, part: Int32,
-        numbers: Any,
+        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, pages: Any, queries: Int32, keys: Int32, tile: Int32,
+        part: Int32, numbers: Any,
     ):  # fmt: skip
         """The outputs of a tile of queries of one sequence and head, their references and sums; and memory to stage them."""
         scale, cap, left, right, _, splits = numbers
@@ -238,17 +246,28 @@ class Forward(Tile):
         softmax = Softmax(self, scores, lowered, sums, probabilities, out_acc, scale, cap)
 
         producer, consumer = pipeline.PipelineCpAsyncGroups.create(num_stages=2).make_participants()
+        if const_expr(self.page > 0):
+            paged = PagedKeys(self, pages, thread, k, v, k_ring, v_ring)
         if steps > 0:
-            self.fetch(copy_q, k, k_ring[None, None, 0], self.dim, last, keys)
-            self.fetch(copy_v, v, v_ring[None, None, 0], self.dim_v, last, keys)
+            if const_expr(self.page > 0):
+                paged.look_up(last)
+                paged.fetch(0, last, keys)
+                paged.look_up(max(last - 1, Int32(0)))
+            else:
+                self.fetch(copy_q, k, k_ring[None, None, 0], self.dim, last, keys)
+                self.fetch(copy_v, v, v_ring[None, None, 0], self.dim_v, last, keys)
         producer.commit()
         for i in range(steps):
             block = last - i
             filled = consumer.wait_and_advance()
             reading = filled.index
             if i + 1 < steps:  # the other one, as a function of this: a number of its own would be one more in a loop
-                self.fetch(copy_q, k, k_ring[None, None, 1 - reading], self.dim, block - 1)
-                self.fetch(copy_v, v, v_ring[None, None, 1 - reading], self.dim_v, block - 1)
+                if const_expr(self.page > 0):
+                    paged.fetch(1 - reading, block - 1)
+                    paged.look_up(max(block - 2, Int32(0)))
+                else:
+                    self.fetch(copy_q, k, k_ring[None, None, 1 - reading], self.dim, block - 1)
+                    self.fetch(copy_v, v, v_ring[None, None, 1 - reading], self.dim_v, block - 1)
             producer.commit()
             products.scores(reading)
             if const_expr(self.capped):

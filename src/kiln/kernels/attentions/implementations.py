@@ -86,7 +86,7 @@ class TensorCoreAttention(Implementation):
         compiled = _compiled(
             calls.mode(), problem.dtype, _memory_of(q), head_dims, dataclasses.replace(plan, splits=1),
             (problem.right is not None, problem.left is not None, problem.capped), share, found is not None,
-            problem.lse, tuple(x is not None for x in given.lengths),
+            problem.lse, tuple(x is not None for x in given.lengths), problem.page,
         )  # fmt: skip
         numbers = Numbers(
             *_factors(problem, given),
@@ -107,7 +107,7 @@ class HopperAttention(Implementation):
     def supports(self, problem: Attention, device: Device) -> str | None:
         if not device.warp_groups:
             return "it is for sm_90a"
-        if problem.packed or problem.partial:
+        if problem.packed or problem.partial or problem.page:
             return "all sequences have the same length, and all of their keys exist"
         if any(dim % 16 for dim in problem.head_dims):
             return f"heads are multiples of 16 elements, not {problem.head_dims}"
@@ -167,13 +167,13 @@ def _side_by_side(heads: int, size: int) -> int:
 @functools.lru_cache(maxsize=1024)
 def _compiled(
     _mode: Any, element: Any, space: Any, head_dims: tuple[int, int], tiling: AttentionTiling,
-    masks: tuple[bool, bool, bool], share: int, parts: bool, lse: bool, lengths: tuple[bool, ...],
+    masks: tuple[bool, bool, bool], share: int, parts: bool, lse: bool, lengths: tuple[bool, ...], page: int,
 ) -> Any:  # fmt: skip
     """The function for arrays of any shape and strides with heads of some dimensions."""
     rows = [_fake(element, 4, space) for _ in range(4)]
     more = [_fake(Float32, 5, space) if parts else None, _fake(Float32, 2 if lengths[0] else 3, space) if lse else None]
-    vectors = Lengths(*(_fake(Int32, 1, space) if there else None for there in lengths))
-    kernel = forward(element, head_dims, tiling, masks, share, parts)
+    vectors = Lengths(*(_fake(Int32, 1 + (n == 3), space) if there else None for n, there in enumerate(lengths)))
+    kernel = forward(element, head_dims, tiling, masks, share, parts, page)
     numbers = Numbers(Float32(1.0), Float32(1.0), 0, 0, 1, 1)
     return cute.compile(kernel, *rows, *more, vectors, Int32(1), numbers, 0)
 

@@ -39,6 +39,8 @@ class Attention(Problem):
     """Whether sequences lie one after another, each with a length of its own."""
     partial: bool = False
     """Whether only some of the keys of a sequence exist."""
+    page: int = 0
+    """Rows of a page, where keys and values lie in pages; 0: they do not."""
 
     name = "flash_attention"
 
