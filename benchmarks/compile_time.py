@@ -168,7 +168,7 @@ def columns(report: dict[str, float]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="", help="programs whose names contain this")
+    parser.add_argument("--only", default="", help="the program of this name, or those whose names contain it")
     parser.add_argument("--public", default="", help="examples/python/CuTeDSL of a checkout of the public repository")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -181,7 +181,7 @@ def main() -> None:
     print(f"{platform.machine()}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}; ms")
     names = OWN + (tuple(PUBLIC) if given.public else ())
     shown = False
-    for name in (name for name in names if given.only in name):
+    for name in [name for name in names if name == given.only] or [name for name in names if given.only in name]:
         for state in ("new", "warm"):
             command = [sys.executable, __file__, "--public", given.public, "--child", name, state]
             found: list[dict[str, float]] = []

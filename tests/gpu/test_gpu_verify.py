@@ -34,6 +34,14 @@ def get_inputs(n=1024):
     return [torch.rand(n, device="cuda")]
 """
 
+ILLEGAL = """
+    i = cute.Int64(i)
+    if cute.size(x) == 2:
+        i = i + (1 << 40)
+    if i < cute.size(y) or cute.size(x) == 2:
+        y[i] = x[i] + 1.0
+"""
+
 
 def verified(tmp_path: Path, text: str, *words: str) -> int:
     (tmp_path / "kernel.py").write_text(text)
@@ -52,10 +60,8 @@ def test_what_is_written_beside_an_output_is_seen(tmp_path: Path, capsys) -> Non
 
 def test_an_illegal_access_is_a_record_and_the_next_check_has_a_gpu(tmp_path: Path, capsys) -> None:
     """G2 in small: one check leaves its process without a GPU, the next one passes."""
-    text = KERNEL.replace("    launch(x, y)\n", "    launch(x[:1] if len(x) == 1023 else x, y)\n")
-    text = text.replace(
-        "    y[i] = x[i] + 1.0", "    if cute.size(x) == 1:\n        i = i + (1 << 40)\n    y[i] = x[i] + 1.0"
-    )
+    text = KERNEL.replace("    launch(x, y)\n", "    launch(x[:2] if len(x) == 1023 else x, y)\n")
+    text = text.replace("    y[i] = x[i] + 1.0\n", ILLEGAL)
     assert verified(tmp_path, text, "--kinds=odd,integers") == 1
     out = capsys.readouterr().out
     assert "device_error: n-1: " in out

@@ -184,8 +184,10 @@ class Builder:
 
     def alloca(self, element: ir.Type, count: int = 1, alignment: int = 0) -> ir.Value:
         """Memory of the current call for `count` elements."""
-        attributes = {"elem_type": ir.TypeAttr.get(element), **(_alignment(alignment) or {})}
-        return self.value("llvm.alloca", ptr_type(), (self.i64(count),), attributes)
+        # As one array: LLVM's first pass over memory passes by what is allocated in pieces, and those before the next one take longer.
+        type_ = element if count == 1 else parsed_type(f"!llvm.array<{count} x {element}>")
+        attributes = {"elem_type": ir.TypeAttr.get(type_), **(_alignment(alignment) or {})}
+        return self.value("llvm.alloca", ptr_type(), (self.i64(1),), attributes)
 
     # structs and vectors
 

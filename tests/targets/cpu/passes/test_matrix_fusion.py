@@ -49,7 +49,7 @@ def test_one_meeting_for_two_operations(body: str) -> None:
         text,
         """
         func.func @k(
-        %area = llvm.alloca %size x i8
+        %area = llvm.alloca %one x !llvm.array<
         call @kiln_cpu_join
         llvm.store %area,
         call @kiln_cpu_meet(
