@@ -5,7 +5,6 @@ Their functions are operators `kiln::...` (`kiln.torch.op`). Weights have the sh
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -238,27 +237,29 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: flo
     return kernels.flash_attention(q, k, v, causal=causal, scale=scale or None, return_lse=True)
 
 
+def _attention_backward(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return kernels.flash_attention_backward(
+        dy.contiguous(), q, k, v, out, lse, causal=causal, scale=scale or None
+    )  # fmt: skip
+
+
+_attention_gradient = Operator(
+    "kiln::attention_backward",
+    _attention_backward,
+    outputs={
+        "dq": lambda dy, q, k, v, *_: _like(q),
+        "dk": lambda dy, q, k, v, *_: _like(k),
+        "dv": lambda dy, q, k, v, *_: _like(v),
+    },
+)
+
+
 def _attention_gradients(
     q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool, scale: float, dy: Tensor, _: Any
 ) -> tuple[Any, ...]:
-    """By whole matrices of weights, in f32: memory grows with queries times keys."""
-    scale = scale or 1 / math.sqrt(q.shape[-1])
-    groups = q.shape[2] // k.shape[2]
-    wide = lambda x: x.float().transpose(1, 2)
-    spread = lambda x: wide(x).repeat_interleave(groups, 1)
-    gathered = lambda x: x.unflatten(1, (k.shape[2], groups)).sum(2).transpose(1, 2)
-    queries, keys, values, outputs, gradients = wide(q), spread(k), spread(v), wide(out), wide(dy)
-    scores = queries @ keys.mT * scale
-    if causal:
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(
-            1 + scores.shape[-1] - scores.shape[-2]
-        )
-        scores = scores.masked_fill(hidden, -math.inf)
-    weights = torch.exp(scores - lse[..., None]).nan_to_num()
-    dv = weights.mT @ gradients
-    dscores = weights * (gradients @ values.mT - (gradients * outputs).sum(-1, keepdim=True)) * scale
-    dq, dk = dscores @ keys, dscores.mT @ queries
-    return dq.transpose(1, 2).to(q.dtype), gathered(dk).to(k.dtype), gathered(dv).to(v.dtype)
+    return _attention_gradient(dy, q, k, v, out, lse, causal, scale)
 
 
 _attention_operator = Operator(

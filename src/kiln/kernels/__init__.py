@@ -7,6 +7,7 @@ from .. import lazy
 _PLACES = {
     "AttentionTiling": ".attentions.plan",
     "ElementTiling": ".pointwise.plan",
+    "GradientTiling": ".attention_gradients.plan",
     "HopperAttentionTiling": ".attentions.hopper_plan",
     "HopperTiling": ".products.hopper_plan",
     "Implementation": ".common.family",
@@ -21,6 +22,7 @@ _PLACES = {
     "elementwise": ".pointwise.functions",
     "explain": ".common.explaining",
     "flash_attention": ".attentions.functions",
+    "flash_attention_backward": ".attention_gradients.functions",
     "gemm": ".products.functions",
     "grouped_gemm": ".products.grouped_functions",
     "layer_norm": ".rows.functions",

@@ -1,0 +1,114 @@
+"""Gradients of attention beside cuDNN's, in bursts and sustained.
+
+    python benchmarks/attention_backward.py [--dims 128,64] [--length 8192] [--plans] [--quick]
+
+A burst is 5 calls after 0.2 s of idleness, thrice at least; sustained is the last second of three back to back. All take turns, with
+normal data in bf16, 32768 queries of 2048 elements in all heads. The work is that of five products. `--quick`: bursts alone. `--plans`
+compares plans in bursts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from normal_data import refuse_constants
+
+from kiln import kernels, measure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TOKENS, WIDTH = 32768, 2048
+PLANS: dict[int, list[Any]] = {128: [kernels.GradientTiling()], 64: [kernels.GradientTiling()]}
+"""To compare, by elements of a head."""
+
+
+class Case:
+    """Gradients of one shape: what is called, and how much is multiplied."""
+
+    def __init__(self, dim: int, length: int, causal: bool, dtype: Any = torch.bfloat16) -> None:
+        shape = (max(1, TOKENS // length), length, WIDTH // dim, dim)
+        made = (torch.randn(*shape, device="cuda", dtype=dtype) for _ in range(4))
+        self.q, self.k, self.v, self.dout = made
+        refuse_constants(self.dout)
+        self.causal = causal
+        self.out, self.lse = kernels.flash_attention(self.q, self.k, self.v, causal=causal, return_lse=True)
+        self.to = [torch.empty_like(x) for x in (self.q, self.k, self.v)]
+        self.work = 10 * shape[0] * length * length * WIDTH / (2 if causal else 1) / 1e12
+        self.name = f"{str(dtype)[6:]} | {dim} | {length} | {'causal' if causal else 'full'}"
+
+    def ours(self, plan: Any = None, deterministic: bool = True) -> Callable[[], Any]:
+        given = (self.dout, self.q, self.k, self.v, self.out, self.lse)
+        named = dict(zip(("dq", "dk", "dv"), self.to, strict=True))
+        return functools.partial(
+            kernels.flash_attention_backward,
+            *given,
+            causal=self.causal,
+            plan=plan,
+            deterministic=deterministic,
+            **named,
+        )
+
+    def theirs(self) -> Callable[[], Any]:
+        from torch.nn.attention import SDPBackend, sdpa_kernel  # pyright: ignore[reportMissingImports]
+
+        q, k, v = (x.transpose(1, 2).detach().requires_grad_() for x in (self.q, self.k, self.v))
+        with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
+            out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        gradient = self.dout.transpose(1, 2)
+        return lambda: torch.autograd.grad(out, (q, k, v), gradient, retain_graph=True)
+
+    def check(self) -> None:
+        for x, y in zip(self.ours()(), self.theirs()(), strict=True):
+            torch.testing.assert_close(x, y.transpose(1, 2), rtol=3e-2, atol=3e-2)
+
+
+def table(arguments: argparse.Namespace) -> None:
+    """TFLOP/s of all."""
+    names = ["cuDNN", "Kiln", "Kiln, any order"]
+    print(
+        f"| type | D | length | | {' burst | '.join(names)} burst | {' sustained | '.join(names)} sustained | clock, power |"
+    )
+    print("|---" * (5 + 2 * len(names)) + "|")
+    for dim in arguments.dims:
+        for causal in (False, True):
+            case = Case(dim, arguments.length, causal)
+            case.check()
+            calls = dict(zip(names, (case.theirs(), case.ours(), case.ours(deterministic=False)), strict=True))
+            if arguments.plans:
+                calls = {"cuDNN": calls["cuDNN"], **{str(p): case.ours(p) for p in PLANS[dim]}}
+            if arguments.quick or arguments.plans:
+                found = measure.compare(calls, l2="warm", rounds=3, effort=measure.BURST).measurements
+                print(f"| {case.name} | {' | '.join(_rates(case, found))} |", flush=True)
+            else:
+                paces = measure.paces(calls)
+                cells = _rates(case, {n: paces[n].burst for n in calls})
+                cells += _rates(case, {n: paces[n].sustained for n in calls})
+                last = paces["Kiln"].sustained
+                print(
+                    f"| {case.name} | {' | '.join(cells)} | {last.clock_mhz or 0:.0f} MHz, {last.watts or 0:.0f} W |",
+                    flush=True,
+                )
+
+
+def _rates(case: Case, found: dict[str, measure.Measurement]) -> list[str]:
+    rates = {name: case.work * 1e6 / one.us for name, one in found.items()}
+    return [f"{rate:.0f} ({rate / rates['cuDNN']:.2f})" for rate in rates.values()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dims", type=lambda text: [int(x) for x in text.split(",")], default=[128, 64])
+    parser.add_argument("--length", type=int, default=8192)
+    parser.add_argument("--plans", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    table(arguments)
+
+
+if __name__ == "__main__":
+    main()

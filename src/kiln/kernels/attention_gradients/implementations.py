@@ -1,0 +1,128 @@
+"""The implementations of gradients of attention."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ... import Float32, Int32, Int64, const_expr, cute
+from ..attentions.forward import Lengths
+from ..attentions.implementations import _factors, _fake, _memory_of
+from ..attentions.plan import padded
+from ..common import arrays, calls, launches
+from ..common.family import Family, Implementation, varied
+from .backward import KEYS, QUERIES, Numbers, backward
+from .plan import GradientTiling, default_tiling, expected
+from .problem import AttentionGradient
+from .rows import QueryRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..devices import Device
+
+FAMILY = Family("attention_gradients")
+
+_MOST_TOGETHER = 128
+"""Elements of a head up to which the gradients of keys and of values fit into registers together."""
+
+
+class Given(NamedTuple):
+    """The arrays: all (batch, rows, heads, D), batch 1 for sequences one after another, logarithms (batch, heads, queries); lengths.
+
+    `longest`: queries and keys of the longest sequences, or more.
+    """
+
+    dout: Any
+    q: Any
+    k: Any
+    v: Any
+    out: Any
+    lse: Any
+    dq: Any
+    dk: Any
+    dv: Any
+    lengths: Lengths
+    longest: tuple[int, int]
+    scale: float
+    softcap: float
+
+
+@FAMILY.register
+class TensorCoreGradients(Implementation):
+    """Two passes with `mma.sync`: of keys and values, and of queries."""
+
+    plan = GradientTiling
+    repeats = True
+
+    def supports(self, problem: AttentionGradient, device: Device) -> str | None:
+        return None
+
+    def plans(self, problem: AttentionGradient, device: Device) -> Iterator[GradientTiling]:
+        return varied(
+            default_tiling(problem, device), lambda plan: self.check(problem, plan, device), step=(16, 32, 64)
+        )
+
+    def cost(self, problem: AttentionGradient, plan: GradientTiling, device: Device) -> float:
+        return expected(problem, plan, device)
+
+    def check(self, problem: AttentionGradient, plan: GradientTiling, device: Device) -> None:
+        plan.check(*problem.attention.head_dims, device.smem)
+
+    def run(self, problem: AttentionGradient, plan: GradientTiling, given: Given) -> None:
+        q = given.q
+        compiled = _compiled(
+            calls.mode(), problem.dtype, _memory_of(q), problem.attention.head_dims, plan, problem.masks,
+            tuple(x is not None for x in given.lengths),
+        )  # fmt: skip
+        found = arrays.empty(q, (2, *given.lse.shape), arrays.named_type(q, "float32"))
+        numbers = _numbers(problem, given)
+        rows = (given.dout, q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv, found)
+        launches.run_arguments(compiled, [*rows, given.lengths, *given.longest, numbers, arrays.stream_of(q)])
+
+
+def _numbers(problem: AttentionGradient, given: Given) -> Numbers:
+    scale, cap, left, right = _factors(problem.attention, given)  # type: ignore[arg-type]
+    return Numbers(scale, cap, given.scale, left, right)
+
+
+class TwoPasses:
+    """All kernels of a call."""
+
+    def __init__(
+        self, dtype: Any, head_dims: tuple[int, int], tiling: GradientTiling, masks: tuple[bool, bool, bool]
+    ) -> None:
+        self.rows = QueryRows(dtype, head_dims[1])
+        made = functools.partial(backward, dtype, head_dims, tiling, masks)
+        self.of_queries = made(QUERIES, True, False)
+        together = max(map(padded, head_dims)) <= _MOST_TOGETHER
+        self.of_keys = [made(KEYS, True, True)] if together else [made(KEYS, True, False), made(KEYS, False, True)]
+
+    @cute.jit
+    def __call__(
+        self, dout: cute.Tensor, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: cute.Tensor,
+        dq: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor, found: cute.Tensor, lengths: Any, longest_q: Int32,
+        longest_k: Int32, numbers: Any, stream: Int64,
+    ):  # fmt: skip
+        self.rows(dout, out, lse, found, None, stream)
+        for of_keys in self.of_keys:
+            to = (dk if const_expr(of_keys.of_scores) else None, dv if const_expr(of_keys.of_weights) else None)
+            of_keys((k, v), (q, dout), to, found, lengths, longest_k, numbers, stream)
+        self.of_queries((q, dout), (k, v), (dq, None), found, lengths, longest_q, numbers, stream)
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(
+    _mode: Any, element: Any, space: Any, head_dims: tuple[int, int], tiling: GradientTiling,
+    masks: tuple[bool, bool, bool], lengths: tuple[bool, ...],
+) -> Any:  # fmt: skip
+    """The function for arrays of any shape and strides with heads of some dimensions."""
+    rows = [_fake(element, 4, space) for _ in range(5)]
+    results = [_fake(element, 4, space) for _ in range(3)]
+    known = [_fake(Float32, modes, space) for modes in (3, 4)]
+    vectors = Lengths(*(_fake(Int32, 1, space) if there else None for there in lengths))
+    numbers = Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0)
+    return cute.compile(
+        TwoPasses(element, head_dims, tiling, masks),
+        *rows, known[0], *results, known[1], vectors, Int32(1), Int32(1), numbers, 0,
+    )  # fmt: skip

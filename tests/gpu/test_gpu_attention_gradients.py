@@ -1,0 +1,92 @@
+"""Gradients of attention on a GPU, against float64 computed by PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kiln import kernels
+
+torch = pytest.importorskip("torch")
+
+
+def normal(*shape: int, dtype: Any = torch.bfloat16) -> Any:
+    return torch.randn(*shape, device="cuda", dtype=dtype)
+
+
+def exact(dout: Any, q: Any, k: Any, v: Any, causal: bool, window: Any, softcap: float) -> tuple[list[Any], list[Any]]:
+    """The gradients of q, k and v (rows, heads, D) of one sequence, and what a step of 1 in the rounding of operands makes of each."""
+    shared = q.shape[1] // k.shape[1]
+    scale = q.shape[2] ** -0.5
+    distance = torch.arange(k.shape[0], device="cuda")[None] - (
+        torch.arange(q.shape[0], device="cuda")[:, None] + k.shape[0] - q.shape[0]
+    )
+    left, right = (None, None) if window is None else window
+    hidden = torch.zeros_like(distance, dtype=torch.bool)
+    if causal or right is not None:
+        hidden |= distance > (0 if causal else right)
+    if left is not None:
+        hidden |= distance < -left
+    found = [[torch.zeros(x.shape, device="cuda", dtype=torch.float64) for x in (q, k, v)] for _ in range(2)]
+    for head in range(q.shape[1]):
+        of = head // shared
+        g, a, b, c = dout[:, head].double(), q[:, head].double(), k[:, of].double(), v[:, of].double()
+        scores, slopes = a @ b.T * scale, 1.0
+        if softcap:
+            scores = softcap * torch.tanh(scores / softcap)
+            slopes = 1 - (scores / softcap).square()
+        weights = torch.softmax(scores.masked_fill_(hidden, -float("inf")), -1).nan_to_num(0.0)
+        outputs = weights @ c
+        changes = weights * (g @ c.T - (g * outputs).sum(-1, keepdim=True)) * slopes
+        inexact = changes.abs() + weights * slopes * (g * outputs).abs().sum(-1, keepdim=True)
+        for to, w, d, x, y, z in (
+            (found[0], weights, changes, g, a, b),
+            (found[1], weights, inexact, g.abs(), a.abs(), b.abs()),
+        ):
+            to[0][:, head] += scale * d @ z
+            to[1][:, of] += scale * d.T @ y
+            to[2][:, of] += w.T @ x
+    return found[0], found[1]
+
+
+def check(shape: Any, keys: int, heads_k: int, plan: Any = None, dtype: Any = torch.bfloat16, **options: Any) -> None:
+    batches, queries, heads, dim = shape
+    q, dout = normal(*shape, dtype=dtype), normal(*shape, dtype=dtype)
+    k, v = (normal(batches, keys, heads_k, dim, dtype=dtype) for _ in range(2))
+    deterministic = options.pop("deterministic", True)
+    out, lse = kernels.flash_attention(q, k, v, return_lse=True, **options)
+    run = lambda: kernels.flash_attention_backward(  # noqa: E731
+        dout, q, k, v, out, lse, plan=plan, deterministic=deterministic, **options
+    )
+    got = run()
+    given = {"causal": False, "window": None, "softcap": 0.0, **options}
+    step = torch.finfo(dtype).eps
+    for n in range(batches):
+        wanted = exact(dout[n], q[n], k[n], v[n], **given)
+        for name, x, values, spread in zip(("dq", "dk", "dv"), got, *wanted, strict=True):
+            error, bound = (x[n].double() - values).abs(), step * (spread + values.abs()) + 1e-6
+            assert bool((error <= bound).all()), (
+                f"{name}: {(error / bound).max().item():.2f} times what rounding explains"
+            )
+    if deterministic:
+        for _ in range(3):
+            assert all(torch.equal(a, b) for a, b in zip(got, run(), strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"causal": True}, {"window": (500, 100)}, {"causal": True, "window": (300, None)}, {"softcap": 20.0}],
+    ids=str,
+)
+@pytest.mark.parametrize("dim", [64, 96, 128, 256])
+def test_shapes(dim, options, dtype):
+    """Lengths that are no multiples of tiles, heads that share keys."""
+    check((2, 1111, 4, dim), 1333, 2, dtype=dtype, **options)
+
+
+@pytest.mark.parametrize("plan", [None, kernels.GradientTiling()])
+def test_more_queries_than_keys(plan):
+    check((1, 700, 2, 128), 300, 1, plan, causal=True)
+    check((1, 5, 2, 64), 3000, 2, plan)

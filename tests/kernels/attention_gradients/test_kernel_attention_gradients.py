@@ -1,0 +1,142 @@
+"""Gradients of attention against float64, on the CPU target: masks, heads, lengths, types, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from attention_testing import normal
+from gradient_testing import close_gradients, exact_gradients
+
+import kiln
+from kiln import kernels
+from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
+from kiln.kernels.attention_gradients import FAMILY, AttentionGradient
+from kiln.kernels.attention_gradients.implementations import TensorCoreGradients
+from kiln.kernels.attentions import Attention
+from kiln.kernels.devices import device_of
+
+SMALL = kernels.GradientTiling(16, 16)
+
+
+@pytest.fixture(autouse=True)
+def _cpu():
+    with kiln.target("cpu"):
+        yield
+
+
+def check(q: Any, k: Any, v: Any, plan: Any = SMALL, **options: Any) -> None:
+    dout = normal(*q.shape[:-1], v.shape[-1], dtype=q.dtype)
+    out, lse = kernels.flash_attention(q, k, v, return_lse=True, plan=kernels.AttentionTiling(16, 16, 1, 1), **options)
+    got = kernels.flash_attention_backward(dout, q, k, v, out, lse, plan=plan, **options)
+    close_gradients(got, exact_gradients(dout, q, k, v, **options))
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (17, 40), (40, 17)])
+def test_lengths(queries, keys):
+    check(normal(1, queries, 1, 32), normal(1, keys, 1, 32), normal(1, keys, 1, 32))
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(50, 17), (33, 50)])
+def test_causal(queries, keys):
+    """Heads that share keys; with more queries than keys the first see nothing, and their gradient is 0."""
+    check(normal(2, queries, 4, 32), normal(2, keys, 2, 32), normal(2, keys, 2, 32), causal=True)
+
+
+@pytest.mark.parametrize("window", [(0, 0), (5, 9), (20, 40)])
+def test_windows(window):
+    """And caps: keys that no query sees have gradient 0, too."""
+    q, k, v = (2 * normal(1, n, 1, 32) for n in (30, 52, 52))
+    check(q, k, v, window=window, softcap=3.0, scale=0.3)
+
+
+def test_large_scores():
+    """Weights of 1 and of 0: gradients of scores are differences of numbers that are nearly the same."""
+    check(20 * normal(1, 40, 1, 32), 20 * normal(1, 40, 1, 32), normal(1, 40, 1, 32), scale=1.0)
+
+
+def test_bfloat16_and_other_heads_of_values():
+    q, k, v = (normal(1, 40, 1, n, dtype=ml_dtypes.bfloat16) for n in (40, 40, 24))
+    check(q, k, v, causal=True)
+
+
+def test_sequences_of_any_length():
+    """None of queries, none of keys, keys that do not exist yet."""
+    queries, keys, exist = [5, 0, 33, 16], [7, 20, 40, 0], [7, 3, 35, 0]
+    starts_q, starts_k = (np.cumsum([0, *n]).astype(np.int32) for n in (queries, keys))
+    q, k, v = normal(sum(queries), 2, 32), normal(sum(keys), 1, 32), normal(sum(keys), 1, 32)
+    dout = normal(*q.shape)
+    options = {"cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k, "seqused_k": np.array(exist, np.int32)}
+    out, lse = kernels.flash_attention(
+        q, k, v, causal=True, return_lse=True, plan=kernels.AttentionTiling(16, 16, 1, 1), **options
+    )
+    got = kernels.flash_attention_backward(dout, q, k, v, out, lse, causal=True, plan=SMALL, **options)
+    for n in range(4):
+        rows, others = slice(*starts_q[n : n + 2]), slice(starts_k[n], starts_k[n] + exist[n])
+        wanted = exact_gradients(dout[None, rows], q[None, rows], k[None, others], v[None, others], causal=True)
+        close_gradients([x[None, s] for x, s in zip(got, (rows, others, others), strict=True)], wanted)
+        for x in got[1:]:  # of keys that do not exist
+            assert not x[others.stop : starts_k[n + 1]].any()
+
+
+def test_strided_views_of_torch():
+    """Into arrays that are given; the same bits each time."""
+    torch = pytest.importorskip("torch")
+    q, k, v = torch.randn(2, 20, 3, 2, 32).half().unbind(2)
+    dout = torch.randn(2, 2, 20, 32).half().transpose(1, 2)
+    out, lse = kernels.flash_attention(q, k, v, return_lse=True, plan=kernels.AttentionTiling(16, 16, 1, 1))
+    given = torch.zeros(2, 20, 3, 2, 32).half().unbind(2)
+    got = kernels.flash_attention_backward(
+        dout, q, k, v, out, lse, plan=SMALL, **dict(zip(("dq", "dk", "dv"), given, strict=True))
+    )
+    assert all(a is b for a, b in zip(got, given, strict=True))
+    close_gradients([x.numpy() for x in got], exact_gradients(*(x.numpy() for x in (dout, q, k, v))))
+    again = kernels.flash_attention_backward(dout, q, k, v, out, lse, plan=SMALL)
+    assert all(torch.equal(a, b) for a, b in zip(got, again, strict=True))
+
+
+def test_nothing():
+    q, k = normal(1, 4, 1, 32), normal(1, 0, 1, 32)
+    got = kernels.flash_attention_backward(q, q, k, k, q, np.full((1, 1, 4), -np.inf, np.float32))
+    assert not got[0].any()
+    assert got[1].shape == k.shape
+
+
+def test_clean_under_the_sanitizer():
+    with kiln.sanitize():
+        check(normal(1, 20, 2, 32), normal(1, 30, 1, 32), normal(1, 30, 1, 32), causal=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lse": np.zeros((1, 4, 1), np.float32)}, "lse is"),
+        ({"dout": np.zeros((1, 4, 1, 16), np.float16)}, "dout is"),
+        ({"dk": np.zeros((1, 4, 1, 32), np.float32)}, "dk is"),
+        ({"scale": 0.0}, "it is positive"),
+        ({"plan": kernels.GradientTiling(24, 16)}, "multiple of 16 rows"),
+        ({"plan": kernels.GradientTiling(64, 24)}, "a step has a multiple"),
+    ],
+)
+def test_what_is_refused(change, message):
+    x = np.zeros((1, 4, 1, 32), np.float16)
+    given = {"dout": x, "q": x, "k": x, "v": x, "out": x, "lse": np.zeros((1, 1, 4), np.float32), **change}
+    with pytest.raises(DSLUserCodeTypeError, match=message):
+        kernels.flash_attention_backward(**given)
+
+
+def test_a_gradient_in_the_place_of_what_is_read_is_refused():
+    x = np.zeros((1, 4, 1, 32), np.float16)
+    with pytest.raises(DSLUserCodeTypeError, match="memory in common"):
+        kernels.flash_attention_backward(x.copy(), x, x, x, x, np.zeros((1, 1, 4), np.float32), dq=x)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90a"])
+@pytest.mark.parametrize("dim", [8, 40, 64, 96, 128, 192, 256])
+def test_plans_work(arch, dim):
+    problem, device = AttentionGradient(Attention(4, 8192, 8192, 16, 16, dim, dim)), device_of(arch)
+    for plan in TensorCoreGradients().plans(problem, device):
+        plan.check(dim, dim, device.smem)
+    assert FAMILY.choose(problem, device).cost > 0
