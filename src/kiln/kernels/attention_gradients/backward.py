@@ -89,7 +89,7 @@ class Pass(Forward):
     @cute.kernel
     def kernel(self, own: Any, other: Any, to: Any, found: cute.Tensor, lengths: Any, numbers: Any):
         tile, head, batch = arch.block_idx()
-        starts_q, starts_k, used = lengths
+        starts_q, starts_k, used = lengths.starts_q, lengths.starts_k, lengths.used
         own_starts, other_starts = (starts_q, starts_k) if self.side == QUERIES else (starts_k, starts_q)
         x_rows, x_length = self.sequence(own[0], own_starts, batch, head)
         y_rows, _ = self.sequence(own[1], own_starts, batch, head)
