@@ -173,11 +173,20 @@ def candidates(code: types.CodeType) -> list[str]:
     lines = linecache.getlines(filename)
     if lines:
         found.append("".join(lines))
+    elif filename.startswith("<"):
+        found += _kept_for_code(code)
     if filename == "<string>":
         found += _of_command_line()
     if filename == "<stdin>":
         found += [text for text in (_redirected(), _typed(code.co_name)) if text]
     return found
+
+
+def _kept_for_code(code: types.CodeType) -> list[str]:
+    """What Python keeps of what is typed into its REPL, from 3.13 on: by code object, since names like `<stdin>-1` are not unique."""
+    lines = getattr(linecache, "_getlines_from_code", None)
+    text = "" if lines is None else "".join(lines(code))
+    return [text] if text else []
 
 
 def _of_command_line() -> list[str]:
