@@ -57,6 +57,37 @@ def test_an_operator_is_captured(operator):
     assert torch.equal(y, 2 * x)
 
 
+def test_native_code_takes_calls_of_operators(operator):
+    from kiln.torch import dispatch
+
+    if dispatch.door() is None:
+        pytest.skip("this PyTorch has no stable C interface that is known")
+    import kiln.torch as kt
+
+    @cute.jit
+    def launch(x: cute.Tensor, y: cute.Tensor, by: Float32):
+        scaled(x, y, by).launch(grid=x.shape[0], block=128)  # no stream: torch's current one
+
+    op, calls = kt.op("kiln_gpu_tests::native", launch, outputs={"y": ("x.0", "x.1")}), []
+    run = op._run
+    op._run = lambda *args: calls.append(args) or run(*args)
+    op(matrix(), 2.0)
+    side, x = torch.cuda.Stream(), matrix(32)
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(20_000_000)
+        y = op(x + 1, 2.0)
+    side.synchronize()
+    assert torch.equal(y, 2 * (x + 1))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        z = op(x, 3.0)
+    x += 5
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(z, 3 * x) and len(calls) == 1
+
+
 def test_an_operator_under_torch_compile(operator):
     f = torch.compile(lambda x: operator(x * 2, 3.0) + 1, fullgraph=True)
     assert torch.equal(f(matrix()), 6 * matrix() + 1)
@@ -123,6 +154,59 @@ def test_jax_calls_on_its_own_stream():
     assert np.array_equal(jax.jit(lambda x: call(x, 2.0, allow_cuda_graph=False))(x), 2 * x)
     loop = jax.jit(lambda x: jax.lax.fori_loop(0, 10, lambda i, c: call(c, 2.0), x))
     assert np.array_equal(loop(x), 1024 * x)
+
+
+def test_arrays_of_jax_in_plain_calls():
+    jax = pytest.importorskip("jax")
+    if jax.default_backend() not in ("gpu", "cuda"):
+        pytest.skip("this JAX has no GPU")
+    import jax.numpy as jnp
+
+    from kiln.cute.host import jax_arrays
+
+    @cute.jit
+    def launch(x: cute.Tensor, y: cute.Tensor, by: Float32):
+        scaled(x, y, by).launch(grid=x.shape[0], block=128)
+
+    x = jnp.arange(6400.0, dtype=jnp.float32).reshape(64, 100)
+    y = torch.zeros(64, 100, device="cuda")
+    fake = from_dlpack(y).mark_layout_dynamic()
+    compiled = cute.compile(launch, fake, fake, 1.0)
+    step = jax.jit(lambda x: (x @ x.T) @ x * 1e-6)
+    for number in range(5):  # each is a new array, which may not be there yet
+        z = step(x)
+        compiled(z, y, 2.0)
+        torch.cuda.synchronize()
+        assert np.array_equal(y.cpu().numpy(), 2 * np.asarray(z))
+        if number == 1:
+            taught = jax_arrays._kinds._used
+    assert jax_arrays._kinds._used == taught  # native code has read the others
+
+
+def test_arrays_of_cupy():
+    cupy = pytest.importorskip("cupy")
+
+    @cute.jit
+    def launch(x: cute.Tensor, y: cute.Tensor, by: Float32, stream):
+        scaled(x, y, by).launch(grid=x.shape[0], block=128, stream=stream)
+
+    x, y = cupy.arange(400.0, dtype=cupy.float32).reshape(4, 100), cupy.zeros((4, 100), cupy.float32)
+    side = cupy.cuda.Stream(non_blocking=True)
+    with side:
+        x += 1
+        launch(x, y, 3.0, side)
+    side.synchronize()
+    assert (y == 3 * x).all()
+    shared = cupy.from_dlpack(from_dlpack(x))
+    shared += 1
+    assert (x == shared).all() and shared.data.ptr == x.data.ptr
+
+    class Interface:  # an array that knows nothing but CUDA's array interface
+        __cuda_array_interface__ = x.__cuda_array_interface__
+
+    launch(Interface(), y, 2.0, cupy.cuda.get_current_stream())
+    cupy.cuda.get_current_stream().synchronize()
+    assert (y == 2 * x).all()
 
 
 def test_tvm_ffi_calls_on_torchs_stream():

@@ -22,6 +22,11 @@ def scale(x: cute.Tensor, y: cute.Tensor, by: Float32 = 2.0, stream=None):
     scaled(x, y, by).launch(grid=x.shape[0], block=64, stream=stream)
 
 
+@cute.jit
+def count(y: cute.Tensor, n: Int32):
+    scaled(y, y, 1.0).launch(grid=1, block=64)
+
+
 def times(by, gradient):
     return (scaling(gradient, by),)
 
@@ -182,6 +187,8 @@ WRONG = {
     "like": (lambda: kt.op("kiln_tests::w2", scale, outputs={"y": "z"}), "to be like 'z'"),
     "both": (lambda: kt.op("kiln_tests::w3", scale, outputs={"y": "x"}, mutates=("y",)), "an output and mutated"),
     "save": (lambda: kt.op("kiln_tests::w4", scale, outputs={"y": "x"}, save=("w",)), "save names 'w'"),
+    "extent": (lambda: kt.op("kiln_tests::w7", scale, outputs={"y": ("x.0", "by")}), "the extent 'by'"),
+    "dtype": (lambda: kt.op("kiln_tests::w8", count, outputs={"y": ("n",)}), "has no type"),
     "vmap": (lambda: kt.op("kiln_tests::w5", scale, outputs={"y": "x"}, vmap="all"), "vmap='all'"),
     "type": (lambda: kt.op("kiln_tests::w6", lambda x, *rest: None), "no type for the parameter 'x'"),
 }
@@ -197,5 +204,6 @@ def test_what_makes_no_operator_is_refused(name):
 def test_a_bad_argument_through_torch():
     with pytest.raises(RuntimeError, match="expected.*Tensor|Expected a value of type 'Tensor'"):
         torch.ops.kiln_tests.scale(3)
-    with pytest.raises(IndexError):  # the kernel's own: it asks for a second mode
-        scaling(torch.zeros(4))
+    for call in (scaling, torch.ops.kiln_tests.scale):
+        with pytest.raises(RuntimeError, match="(?s)^IndexError.*in scaled"):  # it asks for a second mode
+            call(torch.zeros(4))

@@ -37,7 +37,10 @@ _MOST_SPECIALIZATIONS = 1024
 
 
 class JitFunction(TracedFunction):
-    """A host function, or a function inlined into others. The slot `for_caller` belongs to the language's caller."""
+    """A host function, or a function inlined into others. The slot `for_caller` belongs to the language's caller.
+
+    Bridges call it with one keyword more, `AMBIENT_STREAM`: the stream of launches that name none.
+    """
 
     __slots__ = ("for_caller",)
 
@@ -67,7 +70,10 @@ class JitFunction(TracedFunction):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         no_cache = "no_cache" not in self.parameters.names and bool(kwargs.pop("no_cache", False))
         parameters = self.parameters
+        stream = kwargs.pop(AMBIENT_STREAM, None)
         arguments = parameters.bind(args, kwargs)
+        if stream is not None:
+            arguments = {**arguments, AMBIENT_STREAM: stream}
         nodes = parameters.nodes(self.dsl, arguments)
         key = (target_key(), *(node.key for node in nodes))
         found = self._compiled.get(key)

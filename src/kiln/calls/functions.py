@@ -30,7 +30,7 @@ _MOST_LESSONS = 8
 """Calls by which native code gets to know types of arguments of one function; it need not know all."""
 _MOST_PLANS = 16
 """How often a plan is made anew for classes that change without effect."""
-_MOST_CANDIDATES = 4
+_MOST_CANDIDATES = 8
 """Specializations that native code tries."""
 
 

@@ -10,6 +10,7 @@ to the GPU, on torch's current stream.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import inspect
 import re
 import types
@@ -18,19 +19,25 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..base_dsl.arguments import AMBIENT_STREAM
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.function import JitFunction
 from ..base_dsl.parameters import Parameters
 from ..base_dsl.target import target, target_name
 from ..base_dsl.typing import Boolean, Constexpr, Numeric
+from ..calls import plan
+from ..calls.caller import torch as native
 from ..cute.host.stream import current_stream
 from ..cute.tensor.tensor import Tensor
+from .dispatch import Extent, Kernel, keep_text, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*\Z")
 _PLAIN = {int: "SymInt", float: "float", bool: "bool", str: "str"}
 _DEVICES = ("CPU", "CUDA")
+_is_compiling, _is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
 _kept: list[Any] = []
 """Libraries: an operator is gone when its library is."""
 
@@ -38,8 +45,9 @@ _kept: list[Any] = []
 class Operator:
     """An operator of PyTorch made of a function of the language. Calling it calls the operator.
 
-    `outputs` says how each output is made, by parameter: the name of an input, for a tensor like that one, or a function of the inputs that makes
-    it (also of fake ones, so of their shapes alone). Outputs that are no parameters are what the function returns. `mutates` are inputs that the kernel writes to. `backward(*saved, *gradients)` gives the
+    `outputs` says how each output is made, by parameter: the name of an input, for a tensor like that one; a tuple of extents, `("x.0", "w.1", 64)`,
+    each that of an input's axis, the value of an input, or a number, and at its end the type, if it is not that of the first input; or a function of
+    the inputs that makes it (also of fake ones, so of their shapes alone). Outputs that are no parameters are what the function returns. `mutates` are inputs that the kernel writes to. `backward(*saved, *gradients)` gives the
     gradients of the tensor inputs in their order, None for those that have none; `save` names the inputs and outputs it needs. `vmap="leading"`:
     the kernel takes one more axis in front of all its tensors; by default it is called for each element. `autocast`: the type that floating
     inputs have under autocast.
@@ -50,7 +58,7 @@ class Operator:
         name: str,
         function: Any,
         *,
-        outputs: Mapping[str, str | Callable[..., Any]] | None = None,
+        outputs: Mapping[str, str | tuple[Any, ...] | Callable[..., Any]] | None = None,
         mutates: Sequence[str] = (),
         backward: Callable[..., Any] | None = None,
         save: Sequence[str] = (),
@@ -70,25 +78,73 @@ class Operator:
         )
         self._read_parameters()
         self.schema = self._make_schema()
+        self._kernel = self._native_kernel()
         library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
         _kept.append(library)
-        library.define(
-            name.partition("::")[2] + self.schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides)
-        )
-        for device in _DEVICES:
-            library.impl(name.partition("::")[2], self._run, device)
-        torch.library.register_fake(name, self._make_outputs, lib=library)
+        rule = self._leading if vmap else self._each
+        self.default = self._define(library, name, rule, autocast)
+        self._without_gradient = None
         if not self._mutates:
             torch.library.register_autograd(name, self._gradient, setup_context=self._keep_for_gradient, lib=library)
-        torch.library.register_vmap(name, self._leading if vmap else self._each, lib=library)
+            self._without_gradient = self._define(library, self._beside("no_grad"), rule, autocast)
+        if self._kernel is not None:
+            hidden = self._beside("python").partition("::")[2]
+            library.define(hidden + self.schema.replace("(", "(int failed, " if self._inputs else "(int failed", 1))
+            for device in _DEVICES:
+                library.impl(hidden, self._run_telling, device)
+
+    def _beside(self, what: str) -> str:
+        """The name of another operator that serves this one."""
+        namespace, _, short = self.name.partition("::")
+        return f"{namespace}::_{short}_{what}"
+
+    def _define(self, library: torch.library.Library, name: str, vmap: Any, autocast: torch.dtype | None) -> Any:
+        namespace, _, short = name.partition("::")
+        library.define(short + self.schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
+        for device in _DEVICES:
+            if self._kernel is not None:
+                self._kernel.register(name, device)
+            else:
+                library.impl(short, self._run_plainly, device)
+        torch.library.register_fake(name, self._make_outputs, lib=library)
+        torch.library.register_vmap(name, vmap, lib=library)
         if autocast is not None:
             for device in ("cpu", "cuda"):
                 torch.library.register_autocast(name, device, autocast, lib=library)
-        namespace, _, short = name.partition("::")
-        self.default = getattr(getattr(torch.ops, namespace), short).default
+        return getattr(getattr(torch.ops, namespace), short).default
+
+    def _native_kernel(self) -> Kernel | None:
+        """What takes calls natively; None if Python does."""
+        if not isinstance(self._function, JitFunction) or (self._returns and self._outputs):
+            return None
+        sources = [
+            (native.STREAM, 0)
+            if p.name in self._streams
+            else (native.OUTPUT, list(self._outputs).index(p.name))
+            if p.name in self._outputs
+            else (native.INPUT, self._inputs.index(p.name))
+            for p in self._parameters
+        ]
+        if not self._streams:
+            sources.append((native.STREAM, 0))
+        try:
+            inputs = [self._kinds[name] for name in self._inputs]
+            return Kernel(self._function, self._beside("python"), inputs, sources, len(self._outputs))
+        except RuntimeError:
+            return None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.default(*args, **kwargs)
+        """Where no gradient is asked for, the operator without one is called: autograd's part is in Python, and takes longer than all the rest."""
+        quick = self._without_gradient
+        if quick is None or kwargs or _is_compiling():
+            return self.default(*args, **kwargs)
+        if _is_grad_enabled():
+            for value in args:
+                if getattr(value, "requires_grad", False) or (
+                    isinstance(value, (list, tuple)) and _any_requires_grad(value)
+                ):
+                    return self.default(*args)
+        return quick(*args)
 
     def __repr__(self) -> str:
         return f"<operator {self.name}{self.schema}>"
@@ -123,6 +179,9 @@ class Operator:
             else:
                 self._kinds[parameter.name] = kind
         self._inputs = [name for name in self._kinds if name not in self._outputs]
+        self._shapes = {
+            name: self._extents(name, given) for name, given in self._outputs.items() if isinstance(given, tuple)
+        }
         for name, like in self._outputs.items():
             if isinstance(like, str) and like not in self._inputs:
                 raise self._wrong(
@@ -131,6 +190,26 @@ class Operator:
         for name in self._save:
             if name not in self._inputs and name not in self._outputs:
                 raise self._wrong(f"save names {name!r}", f"there are {', '.join([*self._inputs, *self._outputs])}")
+
+    def _extents(self, name: str, given: tuple[Any, ...]) -> tuple[list[Extent], torch.dtype | None]:
+        """The extents of an output, each as an input and its axis (-1: its value; no input: a number), and its type."""
+        dtype = given[-1] if given and isinstance(given[-1], torch.dtype) else None
+        found: list[Extent] = []
+        for extent in given[: len(given) - (dtype is not None)]:
+            of, _, axis = extent.partition(".") if isinstance(extent, str) else ("", "", "")
+            kind = self._kinds.get(of) if of in self._inputs else None
+            if isinstance(extent, int) and extent >= 0:
+                found.append((-1, extent))
+            elif (kind == "Tensor" and axis.isdigit()) or (kind == "SymInt" and not axis):
+                found.append((self._inputs.index(of), int(axis or -1)))
+            else:
+                raise self._wrong(
+                    f"the output {name!r} is to have the extent {extent!r}",
+                    'an extent is a number, an axis of a tensor that is an input ("x.0"), or an int that is one ("n")',
+                )
+        if dtype is None and "Tensor" not in (self._kinds[name] for name in self._inputs):
+            raise self._wrong(f"the output {name!r} has no type", "say it at the end of its extents: torch.float32")
+        return found, dtype
 
     def _wrong(self, what: str, hint: str) -> Exception:
         return error(DSLUserCodeTypeError, f"the operator {self.name}: {what}", hint=hint, depth=2)
@@ -154,29 +233,54 @@ class Operator:
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         given = self._bound(args, kwargs)
         tensors = [t for value in given.values() for t in _tensors(value)]
-        kinds = {t.device.type for t in tensors}
+        kinds = {t.device for t in tensors}
         if len(kinds) > 1:
-            raise RuntimeError(
-                f"{self.name} got tensors of {' and '.join(sorted(kinds))}: all tensors of a call are on one device"
-            )
+            names = " and ".join(sorted(map(str, kinds)))
+            raise RuntimeError(f"{self.name} got tensors of {names}: all tensors of a call are on one device")
         made = None if self._returns else self._make_outputs(*args, **kwargs)
         outputs = (
             {}
             if made is None
             else dict(zip(self._outputs, made if isinstance(made, tuple) else (made,) if self._outputs else ()))
         )
-        where = contextlib.nullcontext()
-        if kinds == {"cpu"} and target_name() != "cpu":
-            where = target("cpu")
-        with where:
+        with _on(next(iter(kinds), None)):
             passed = {
                 p.name: current_stream() if p.name in self._streams else outputs.get(p.name, given.get(p.name))
                 for p in self._parameters
             }
             positional = [passed[p.name] for p in self._parameters if p.kind is not p.KEYWORD_ONLY]
             named = {p.name: passed[p.name] for p in self._parameters if p.kind is p.KEYWORD_ONLY}
-            returned = self._function(*positional, **named)
+            if not self._streams and isinstance(self._function, JitFunction):
+                named[AMBIENT_STREAM] = current_stream()
+            if self._kernel is None:
+                returned = self._function(*positional, **named)
+            else:
+                returned = self._function._run_in_python(*positional, **named)
+                self._kernel.learn([self._described(name, x) for name, x in outputs.items()])
         return returned if self._returns and self._outputs else made
+
+    def _described(self, name: str, made: torch.Tensor) -> tuple[int, list[Extent] | None, torch.dtype] | None:
+        """How native code makes an output; None if it cannot."""
+        like = self._outputs[name]
+        if isinstance(like, str):
+            return self._inputs.index(like), None, made.dtype
+        return (0, self._shapes[name][0], made.dtype) if name in self._shapes else None
+
+    def _run_plainly(self, *args: Any, **kwargs: Any) -> Any:
+        """Errors are of the class that native code raises, too."""
+        try:
+            return self._run(*args, **kwargs)
+        except Exception as failure:
+            raise RuntimeError(text_of(failure)) from failure
+
+    def _run_telling(self, failed: int, *args: Any) -> Any:
+        """The call comes from native code, which raises the error whose text it is given."""
+        try:
+            return self._run(*args)
+        except BaseException as failure:
+            ctypes.c_uint64.from_address(failed).value = plan.address_of(keep_text(failure))
+            nothing = tuple(torch.empty(0) for _ in self._outputs)
+            return nothing[0] if len(nothing) == 1 else nothing or None
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         given = dict(zip(self._inputs, args)) | dict(kwargs)
@@ -188,11 +292,20 @@ class Operator:
     def _make_outputs(self, *args: Any, **kwargs: Any) -> Any:
         """The outputs of a call, without contents: also for fake tensors and for those of the device meta."""
         given = self._bound(args, kwargs)
-        made = tuple(
-            torch.empty_like(given[like]) if isinstance(like, str) else like(*(given[name] for name in self._inputs))
-            for like in self._outputs.values()
-        )
+        made = tuple(self._make_output(name, given) for name in self._outputs)
         return made[0] if len(made) == 1 else made or None
+
+    def _make_output(self, name: str, given: Mapping[str, Any]) -> torch.Tensor:
+        like, inputs = self._outputs[name], [given[name] for name in self._inputs]
+        if isinstance(like, str):
+            return torch.empty_like(given[like])
+        if callable(like):
+            return like(*inputs)
+        extents, dtype = self._shapes[name]
+        first = next((x for x in inputs if isinstance(x, torch.Tensor)), None)
+        shape = [n if i < 0 else inputs[i] if n < 0 else inputs[i].shape[n] for i, n in extents]
+        device = None if first is None else first.device
+        return torch.empty(shape, dtype=dtype or (None if first is None else first.dtype), device=device)
 
     # -- gradients ---------------------------------------------------------------------------------------
 
@@ -234,6 +347,23 @@ class Operator:
         moved = [_moved(value, axis, info.batch_size) for value, axis in zip(args, axes)]
         result = self.default(*moved)
         return result, (0,) * len(result) if isinstance(result, tuple) else 0
+
+
+@contextlib.contextmanager
+def _on(device: torch.device | None) -> Iterator[None]:
+    """While open, kernels are launched on the device of a call's tensors."""
+    if device is not None and device.type == "cuda" and device.index != torch.cuda.current_device():
+        with torch.cuda.device(device):
+            yield
+    elif device is not None and device.type == "cpu" and target_name() != "cpu":
+        with target("cpu"):
+            yield
+    else:
+        yield
+
+
+def _any_requires_grad(values: Sequence[Any]) -> bool:
+    return any(getattr(value, "requires_grad", False) for value in values)
 
 
 def _kind(parameter: inspect.Parameter, annotation: Any) -> str | None:

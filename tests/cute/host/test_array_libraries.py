@@ -103,6 +103,36 @@ def test_a_gpu_served_from_host_memory(monkeypatch: pytest.MonkeyPatch):
     assert np.array_equal(out.data, np.arange(8).reshape(4, 2).T)
 
 
+class ByInterface:
+    """An array that knows nothing but CUDA's array interface."""
+
+    def __init__(self, memory: np.ndarray, **told: Any) -> None:
+        self.memory, where = memory, (memory.ctypes.data, False)
+        self.told = {"shape": memory.shape, "typestr": memory.dtype.str, "data": where, "version": 3}
+        self.told |= told
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self.told
+
+
+def test_cudas_array_interface(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hardware, "cuda_is_host_memory", True)
+    data = np.arange(12, dtype=np.float32).reshape(3, 4)
+    turned, out = ByInterface(data.T, strides=data.T.strides), ByInterface(np.zeros((4, 3), np.float32))
+    t = from_dlpack(turned)
+    assert str(t.memspace) == "gmem" and t.shape == (4, 3) and t.stride == (1, 4)
+    with kiln.target("cpu"):
+        copy(turned, out)
+        assert np.array_equal(out.memory, data.T)
+        with pytest.raises(kiln.DSLUserCodeTypeError, match="read-only"):
+            copy(turned, ByInterface(out.memory, data=(out.memory.ctypes.data, True)))
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="mask"):
+        from_dlpack(ByInterface(data, mask=data))
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="not multiples of its element size 4"):
+        from_dlpack(ByInterface(data, strides=(16, 3)))
+
+
 @pytest.mark.parametrize("device, space", [(3, "generic"), (13, "gmem")])
 def test_memory_that_both_reach(device: int, space: str):
     assert str(from_dlpack(OnGpu(np.zeros(4, np.float32), device)).memspace) == space

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from kiln.cute.host import arrays
+import kiln.cute as cute
+from kiln import Float32
+from kiln.calls import loading
+from kiln.cute.host import arrays, jax_arrays
 from kiln.cute.runtime import from_dlpack
 
 jax = pytest.importorskip("jax")
@@ -18,8 +21,8 @@ def facts(array):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool"])
 def test_the_same_as_through_dlpack(shape, dtype, monkeypatch):
     x = jnp.ones(shape, dtype)
-    through = facts(arrays._read_dlpack(x))
-    monkeypatch.setattr(arrays, "_read_dlpack", None)  # not needed
+    through = facts(arrays.read_dlpack(x))
+    monkeypatch.setattr(arrays, "read_dlpack", None)  # not needed
     assert facts(arrays.read_array(x)) == through
 
 
@@ -33,3 +36,44 @@ def test_what_jax_does_not_tell_is_asked_of_dlpack():
     x.delete()
     with pytest.raises(Exception, match="deleted"):
         from_dlpack(x)
+
+
+@cute.jit
+def total(x: cute.Tensor):
+    found = Float32(0.0)
+    for i in range(cute.size(x)):
+        found += x[i]
+    return found
+
+
+@pytest.fixture
+def kinds():
+    """What native code knows of them."""
+    compiled = cute.compile(total, jnp.zeros(3))
+    compiled(jnp.zeros(3))
+    if loading.engine() is None:
+        pytest.skip("Python takes all calls")
+    assert jax_arrays._kinds is not None
+    return compiled, jax_arrays._kinds
+
+
+def test_native_code_reads_arrays_of_a_kind_that_was_seen(kinds, monkeypatch):
+    compiled, known = kinds
+    step = jax.jit(lambda x: x + 1)
+    x = step(jnp.zeros(6))
+    compiled(x)
+    monkeypatch.setattr(compiled.source.dsl.caller, "learn_compiled", None)  # Python may not take the next calls
+    for _ in range(3):
+        x = step(x)
+        assert compiled(x) == float(x.sum())
+    x.delete()
+    with pytest.raises(TypeError):  # a deleted one is Python's
+        compiled(x)
+
+
+def test_kinds_are_forgotten_in_turn(kinds):
+    compiled, known = kinds
+    for number in range(1, 80):
+        x = jnp.ones(number)
+        assert compiled(x) == compiled(x) == number
+    assert known._table.count == len(known._kept) == 64

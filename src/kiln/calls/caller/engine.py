@@ -168,7 +168,7 @@ class Engine:
         self._keep: list[Any] = []
         for kind in (int, bool, float, str, list, tuple, bytes, type, types.FunctionType):
             setattr(self._world, f"{kind.__name__}_type", id(kind))
-        self._world.none = id(None)
+        self._world.none, self._world.true, self._world.false = id(None), id(True), id(False)
         self._known: set[type] = set()
         self.describe = self._function("kiln_describe", _FAST)
         self.address = self._function("kiln_address_of", _ONE)
@@ -258,9 +258,10 @@ class Engine:
 
     def add_stream(self, kind: type, attribute: str) -> None:
         """Take objects of this very type as streams: by an attribute, or, if that is empty, by `int()`."""
-        self._add("streams", kind, id(self._kept_name(attribute)) if attribute else 0)
+        self._add("streams", kind, id(self.kept_name(attribute)) if attribute else 0)
 
-    def _kept_name(self, name: str) -> str:
+    def kept_name(self, name: str) -> str:
+        """The object that Python uses for a name, which stays."""
         name = sys.intern(name)
         self._keep.append(name)
         return name

@@ -164,10 +164,18 @@ def take(record: Ptr[Record], argument: Ptr[Argument], slots: Ptr) -> bool:
         place[0] = argument.value
         return argument.type == OPAQUE
     if kind == plan.SAME:
-        return argument.type == NONE and u64(Ptr[ValueRecord](record).value) == address(world.place.none)
+        return is_same(Ptr[Object](Ptr[ValueRecord](record).value), argument)
     if kind == plan.NUMBER:
         return argument.type == INT and i64(argument.value) == Ptr[ValueRecord](record).value
     return kind == plan.GROUP and take_group(Ptr[GroupRecord](record), argument, slots)
+
+
+@native
+def is_same(value: Ptr[Object], argument: Ptr[Argument]) -> bool:
+    """Whether an argument is an object that was known while tracing: None, True or False."""
+    if argument.type == NONE:
+        return value == world.place.none
+    return argument.type == BOOL and value == (world.place.true if argument.value != 0 else world.place.false)
 
 
 @native

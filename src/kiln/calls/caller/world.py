@@ -48,7 +48,7 @@ class Role:
 
 @struct
 class World:
-    """Addresses of Python's types and of None; types of arguments, at the end of each list there may be room for more."""
+    """Addresses of Python's types, of None, True and False; types of arguments, at the end of each list there may be room for more."""
 
     int_type: Ptr[Object]
     bool_type: Ptr[Object]
@@ -60,6 +60,8 @@ class World:
     type_type: Ptr[Object]
     function_type: Ptr[Object]
     none: Ptr[Object]
+    true: Ptr[Object]
+    false: Ptr[Object]
     ndarray: Ptr[Object]
     number_slot: u64
     program_slot: u64

@@ -6,6 +6,7 @@ that Python takes to ask for the same.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ...calls import loading, plan
@@ -58,4 +59,6 @@ def stream_of(array: Any) -> int:
         import torch
 
         return torch.cuda.current_stream(array.device).cuda_stream
+    if type(array).__module__.startswith("cupy"):
+        return sys.modules["cupy"].cuda.get_current_stream().ptr
     return 0

@@ -48,11 +48,15 @@ def read_array(x: Any) -> Array:
     if is_torch_tensor(kind):
         _readers[kind] = _read_torch
         return _read_torch(x)
-    if kind.__name__ == "ArrayImpl" and kind.__module__.startswith("jaxlib"):
-        _readers[kind] = _read_jax
-        return _read_jax(x)
+    if is_jax_array(kind):
+        from .jax_arrays import read_jax
+
+        _readers[kind] = read_jax
+        return read_jax(x)
     if hasattr(x, "__dlpack__"):
-        return _read_dlpack(x)
+        return read_dlpack(x)
+    if hasattr(x, "__cuda_array_interface__"):
+        return _read_cuda_interface(x)
     if hasattr(x, "__array_interface__"):
         import numpy
 
@@ -72,9 +76,16 @@ def has_mask(kind: type) -> bool:
     return any(base.__name__ in ("MaskedArray", "MaskedTensor") for base in kind.__mro__)
 
 
+def is_jax_array(kind: type) -> bool:
+    """Whether a type is that of JAX's arrays."""
+    return kind.__name__ == "ArrayImpl" and kind.__module__.startswith("jaxlib")
+
+
 def is_array(kind: type) -> bool:
     """Whether values of a type are arrays that become tensors by themselves."""
-    return hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")
+    return (hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")) or hasattr(
+        kind, "__cuda_array_interface__"
+    )
 
 
 def is_torch_tensor(kind: type) -> bool:
@@ -129,7 +140,7 @@ def _no_type(message: str, hint: str = "") -> Exception:
 
 # --- torch -----------------------------------------------------------------------------------------------------------
 
-_TORCH_NAMES = {
+TORCH_NAMES = {
     "bool": "Boolean", "uint8": "Uint8", "uint16": "Uint16", "uint32": "Uint32", "uint64": "Uint64", "int8": "Int8",
     "int16": "Int16", "int32": "Int32", "int64": "Int64", "float16": "Float16", "bfloat16": "BFloat16",
     "float32": "Float32", "float64": "Float64", "float8_e4m3fn": "Float8E4M3FN", "float8_e5m2": "Float8E5M2",
@@ -141,9 +152,9 @@ _TORCH_NAMES = {
 def torch_element_type(dtype: Any) -> Any:
     """The element type of a torch dtype."""
     name = str(dtype).removeprefix("torch.")
-    if name not in _TORCH_NAMES:
+    if name not in TORCH_NAMES:
         raise _no_type(f"no element type corresponds to torch's {name}")
-    return TYPES[_TORCH_NAMES[name]]
+    return TYPES[TORCH_NAMES[name]]
 
 
 def torch_dtype(ty: Any) -> Any:
@@ -151,7 +162,7 @@ def torch_dtype(ty: Any) -> Any:
     import torch
 
     wanted = "Float32" if ty is TYPES["TFloat32"] else getattr(ty, "__name__", ty)
-    for name, known in _TORCH_NAMES.items():
+    for name, known in TORCH_NAMES.items():
         if known == wanted and hasattr(torch, name):
             return getattr(torch, name)
     raise TypeError(f"torch has no dtype for {getattr(ty, '__name__', ty)}")
@@ -264,7 +275,7 @@ def _capsule(x: Any) -> Any:
         return x.__dlpack__(**arguments)
 
 
-def _read_dlpack(x: Any) -> Array:
+def read_dlpack(x: Any) -> Array:
     capsule = _capsule(x)
     readonly = False
     if _capsule_is(capsule, b"dltensor_versioned"):
@@ -305,21 +316,20 @@ def _read_dlpack(x: Any) -> Array:
     return Array(address, shape, strides, dtype, device, readonly, (x, capsule))
 
 
-def _read_jax(x: Any) -> Array:
-    """An array of JAX by its own functions: through DLPack it takes twenty times as long. What they do not tell is left to DLPack."""
-    try:
-        x.block_until_ready()
-        (device,) = x.devices()
-        order = x.format.layout.major_to_minor
-        kind = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda"}[device.platform]
-        shape, address, dtype = x.shape, x.unsafe_buffer_pointer(), numpy_element_type(x.dtype)
-    except (AttributeError, KeyError, ValueError, DSLUserCodeTypeError):
-        return _read_dlpack(x)
-    strides, step = [1] * len(shape), 1
-    for axis in reversed(order):
-        strides[axis] = step
-        step *= shape[axis]
-    return Array(address, shape, tuple(strides), dtype, kind, False, x)
+def _read_cuda_interface(x: Any) -> Array:
+    """An array that knows only CUDA's array interface (version 2 or 3)."""
+    import numpy
+
+    told = x.__cuda_array_interface__
+    if told.get("mask") is not None:
+        raise _no_type("the array has a mask, which kernels do not know", "pass its values and its mask as two arrays")
+    stored = numpy.dtype(told["typestr"])
+    shape, steps = tuple(told["shape"]), told.get("strides")
+    address, readonly = told["data"]
+    if steps is not None and any(step % stored.itemsize for step in steps):
+        raise _no_type(f"the array's strides {steps} (bytes) are not multiples of its element size {stored.itemsize}")
+    strides = row_major(shape) if steps is None else tuple(step // stored.itemsize for step in steps)
+    return Array(address, shape, strides, numpy_element_type(stored), "cuda", bool(readonly), x)
 
 
 def dlpack_type(dtype: Any) -> int:
@@ -341,6 +351,11 @@ def introduce_array(native: Engine, kind: type) -> bool:
         if found is None or telling is None:
             return False
         native.add_array(kind, *found, *telling)
+    elif is_jax_array(kind) and not hardware.cuda_is_host_memory:
+        from .jax_arrays import introduce_jax
+
+        if not introduce_jax(native, kind):
+            return False
     else:
         return False
     _native_kinds.add(kind)

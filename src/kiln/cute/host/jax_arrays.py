@@ -1,0 +1,92 @@
+"""Arrays of JAX, by their own functions: through DLPack it takes twenty times as long. Native code asks less (`calls/caller/jax_arrays.py`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError
+from ...base_dsl.log import logger
+from ...calls.caller import jax_arrays as native
+from .arrays import Array, dlpack_type, numpy_element_type, read_dlpack
+
+if TYPE_CHECKING:
+    from ...calls.caller.engine import Engine
+
+_DEVICES = {"cpu": ("cpu", 1), "gpu": ("cuda", 2), "cuda": ("cuda", 2)}
+"""By JAX's names: ours, and DLPack's numbers."""
+
+
+def read_jax(x: Any) -> Array:
+    """An array; what its functions do not tell is left to DLPack."""
+    try:
+        x.block_until_ready()
+        (device,) = x.devices()
+        order = x.format.layout.major_to_minor
+        where, number = _DEVICES[device.platform]
+        shape, address, dtype = x.shape, x.unsafe_buffer_pointer(), numpy_element_type(x.dtype)
+    except (AttributeError, KeyError, ValueError, DSLUserCodeTypeError):
+        return read_dlpack(x)
+    strides, step = [1] * len(shape), 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    array = Array(address, shape, tuple(strides), dtype, where, False, x)
+    if _kinds is not None:
+        _kinds.add(x, array, number, device.id)
+    return array
+
+
+_kinds: _Kinds | None = None
+
+
+def introduce_jax(engine: Engine, kind: type) -> bool:
+    """Tell native code about JAX's arrays; whether they are such that it can read them."""
+    global _kinds
+    try:
+        _kinds = _Kinds(engine, kind)
+    except AttributeError as missing:
+        logger().info("arrays of JAX are read by Python: %s", missing)
+    return _kinds is not None
+
+
+class _Kinds:
+    """What native code knows of JAX's arrays."""
+
+    def __init__(self, engine: Engine, kind: type) -> None:
+        names = ("aval", "_sharding", "_pjrt_layout")
+        self._kept: list[Any] = [None] * native.KINDS
+        self._used = 0
+        self._engine = engine
+        self._methods = [getattr(kind, name) for name in ("is_ready", "block_until_ready", "unsafe_buffer_pointer")]
+        for name in names:
+            getattr(kind, name)
+        addresses = engine.load(native.reading)
+        self._table: Any = native.Jax.from_address(addresses[native.jax.symbol])
+        table = self._table
+        table.aval, table.sharding, table.layout = (id(engine.kept_name(name)) for name in names)
+        table.is_ready, table.wait, table.pointer = map(id, self._methods)
+        engine.add_array(kind, addresses[native.read_jax.symbol], 0, *_NEVER_REFUSED)
+
+    def add(self, x: Any, array: Array, device: int, number: int) -> None:
+        """Let native code know arrays that share what tells about this one; the oldest of too many are forgotten."""
+        told = (x.aval, x._sharding, x._pjrt_layout)
+        same = all(one is other for one, other in zip(told, (x.aval, x._sharding, x._pjrt_layout)))
+        if not same or len(array.shape) > native.RANK or dlpack_type(array.dtype) < 0:
+            return
+        place = self._used % native.KINDS
+        self._used += 1
+        kind = self._table.kinds[place]
+        kind.aval = 0  # first: other threads look for it
+        self._kept[place] = told
+        kind.sharding, kind.layout = id(told[1]), id(told[2])
+        kind.device, kind.device_number, kind.type, kind.rank = (
+            device, number, dlpack_type(array.dtype), len(array.shape)
+        )  # fmt: skip
+        for axis, (extent, stride) in enumerate(zip(array.shape, array.strides)):
+            kind.shape[axis], kind.strides[axis] = extent, stride
+        kind.aval = id(told[0])
+        self._table.count = min(self._used, native.KINDS)
+
+
+_NEVER_REFUSED = (8, 0, 0)
+"""As `ArrayType` has it: no bit of the first word of its type."""

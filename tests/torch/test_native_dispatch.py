@@ -1,0 +1,162 @@
+"""Operators whose calls native code takes once Python has taken one of their kind, on the CPU target."""
+
+import threading
+
+import pytest
+
+import kiln.cute as cute
+from kiln import Constexpr, Float32, Int32
+
+torch = pytest.importorskip("torch")
+kt = pytest.importorskip("kiln.torch")
+dispatch = pytest.importorskip("kiln.torch.dispatch")
+needs_native = pytest.mark.skipif(dispatch.door() is None, reason="Python takes the calls of operators here")
+shift = 1.0
+
+
+@cute.kernel
+def moved(x: cute.Tensor, y: cute.Tensor, by: Float32):
+    block, _, _ = cute.arch.block_idx()
+    thread, _, _ = cute.arch.thread_idx()
+    if thread < x.shape[1]:
+        y[block, thread] = (x[block, thread] * by + shift).to(y.element_type)
+
+
+@cute.jit
+def move(x: cute.Tensor, y: cute.Tensor, by: Float32):
+    moved(x, y, by).launch(grid=x.shape[0], block=64)
+
+
+def counted(op):
+    """Calls of an operator that Python takes, noted in a list."""
+    calls, run = [], op._run
+
+    def noting(*args, **kwargs):
+        calls.append(args)
+        return run(*args, **kwargs)
+
+    op._run = noting
+    return calls
+
+
+def matrix(rows=3, columns=4, dtype=None):
+    return torch.arange(float(rows * columns)).reshape(rows, columns).to(dtype)
+
+
+@needs_native
+def test_python_takes_one_call_of_a_kind():
+    op = kt.op("kiln_native::move", move, outputs={"y": "x"})
+    calls = counted(op)
+    kinds = [matrix(), matrix().T, matrix(dtype=torch.float64), matrix(5, 5).T[:4]]
+    for _ in range(3):
+        for x in kinds:
+            assert torch.equal(op(x, 2.0), 2 * x + 1) and op(x, 2.0).stride() == torch.empty_like(x).stride()
+    assert len(calls) <= 3 + 2 * 3  # the last one has gaps: only Python makes a tensor like it
+    before = len(calls)
+    for rows in range(1, 20):
+        x = matrix(rows, 7)
+        assert torch.equal(torch.ops.kiln_native.move(x, float(rows)), rows * x + 1)
+    assert len(calls) == before
+
+
+@needs_native
+def test_what_the_kernel_read_is_looked_at():
+    global shift
+    op = kt.op("kiln_native::shifted", move, outputs={"y": "x"})
+    x = matrix()
+    for shift in (1.0, 5.0, 1.0):
+        assert all(torch.equal(op(x, 3.0), 3 * x + shift) for _ in range(3))
+    calls = counted(op)
+    move.retrace()
+    assert torch.equal(op(x, 3.0), 3 * x + 1) and len(calls) == 1
+
+
+@needs_native
+def test_shapes_of_outputs_lists_optional_ones_and_constants():
+    @cute.kernel
+    def outer(xs: list, bias, y: cute.Tensor, negative: Constexpr):
+        i, _, _ = cute.arch.thread_idx()
+        for j in range(xs[1].shape[0]):
+            product = xs[0][i] * xs[1][j]
+            y[i, j, 0] = (-product if negative else product) + (0.0 if bias is None else bias[0])
+
+    @cute.jit
+    def launch(
+        xs: list[cute.Tensor], x: cute.Tensor, w: cute.Tensor, n: Int32, y: cute.Tensor,
+        bias: cute.Tensor | None = None, negative: Constexpr[bool] = False,
+    ):  # fmt: skip
+        outer(xs, bias, y, negative).launch(grid=1, block=3)
+
+    op = kt.op("kiln_native::outer", launch, outputs={"y": ("x.0", "w.0", "n", torch.float32)})
+    assert op.schema == "(Tensor[] xs, Tensor x, Tensor w, SymInt n, Tensor? bias=None, bool negative=False) -> Tensor"
+    calls = counted(op)
+    x, w = torch.arange(3.0), torch.arange(5.0)
+    for _ in range(3):
+        for bias in (None, torch.ones(1)):
+            for negative in (False, True):
+                wanted = (-1 if negative else 1) * torch.outer(x, w) + (0 if bias is None else 1)
+                assert torch.equal(op([x, w], x, w, 1, bias, negative), wanted[:, :, None])
+    assert len(calls) == 4
+    assert op([x, w], x, w, 2).shape == (3, 5, 2)
+
+
+@needs_native
+def test_tensors_are_given_back():
+    op = kt.op("kiln_native::kept", move, outputs={"y": "x"})
+    x = matrix()
+    y = op(x, 1.0)
+    before = x._use_count()
+    for _ in range(50):
+        y = op(x, 1.0)
+    assert x._use_count() == before and y._use_count() == op(x, 1.0)._use_count()
+
+
+@needs_native
+def test_threads_call_at_once():
+    op = kt.op("kiln_native::threads", move, outputs={"y": "x"})
+    op(matrix(), 1.0)
+    wrong = []
+
+    def call(number):
+        x = matrix(number + 1)
+        for _ in range(200):
+            if not torch.equal(op(x, float(number)), number * x + 1):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@cute.jit
+def refuse(x: cute.Tensor, y: cute.Tensor):
+    assert x.shape[0] < 3, "too long"
+    moved(x, y, 1.0).launch(grid=x.shape[0], block=64)
+
+
+@pytest.mark.parametrize("natively", [True, False])
+def test_errors_have_their_text(natively, monkeypatch, capfd):
+    if not natively:
+        monkeypatch.setattr(dispatch, "door", lambda: None)
+    op = kt.op(f"kiln_native::refuse_{natively}", refuse, outputs={"y": "x"})
+    for _ in range(3):
+        assert torch.equal(op(matrix(2)), matrix(2) + 1)
+        with pytest.raises(RuntimeError, match="too long"):
+            op(matrix(3))
+    assert torch.equal(op(matrix(1)), matrix(1) + 1)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_gradients_go_through_the_operator_that_has_them():
+    op = kt.op("kiln_native::both", move, outputs={"y": "x"}, backward=lambda by, g: (by * g,), save=("by",))
+    x = matrix().requires_grad_()
+    assert op(x, 2.0).requires_grad and not op(matrix(), 2.0).requires_grad
+    with torch.no_grad():
+        assert not op(x, 2.0).requires_grad
+    with torch.inference_mode():
+        assert torch.equal(op(x, 2.0), 2 * x + 1)
+    op(x, 2.0).sum().backward()
+    assert torch.equal(x.grad, torch.full((3, 4), 2.0))
