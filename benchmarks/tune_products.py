@@ -1,12 +1,14 @@
 """Measure plans of matrix products on Hopper, fit the model that chooses among them, and show what its choices cost.
 
-    python benchmarks/tune_products.py measure [--seconds 200] [--within 1.6] [--only "few rows"]   # needs the GPU
+    python benchmarks/tune_products.py compile [--within 1.6] [--only "few rows"]   # what is missing, for the disk cache: needs the GPU
+    python benchmarks/tune_products.py measure [--seconds 200] [--within 1.6] [--only "few rows"]   # the same
     python benchmarks/tune_products.py fit        # writes src/kiln/kernels/products/hopper_model.py
     python benchmarks/tune_products.py report     # chosen and best plans, shape by shape
 
 Shapes are those of `benchmarks/data/products_shapes.json`, ten of which are kept out of the fit. Each measurement is a line of
 `benchmarks/data/products_h200.jsonl`, written at once: `measure` goes on where it was stopped. Plans of a shape take turns, beside cuBLAS, with
-normal data. Everything is compiled first, in several processes.
+normal data, in graphs of calls: how fast the host is does not count. Plans that were measured on different days are compared by how much faster
+than cuBLAS they were. Everything is compiled first, in several processes.
 """
 
 from __future__ import annotations
@@ -38,12 +40,10 @@ _TYPES = {"float16": kiln.Float16, "bfloat16": kiln.BFloat16}
 _PLANS = {"HopperTiling": HopperTiling, "Tiling": Tiling}
 _MOST = 14
 """Plans of a shape."""
-_HOST = 8.0
-"""Microseconds below which calls take as long as the host makes them: no measure of a kernel."""
 _STAY = 0.3
 """How much figures are held where they were: what few measurements tell of hardly moves."""
-_SLICES = (8e-3, 60e-3)
-"""Seconds of back to back calls that are timed at once, and of products that take long, which run at the power limit."""
+_SLICES = (8e-3, 90e-3)
+"""Seconds of back to back calls that are timed at once, and of products that take long, which run at the power limit: two thirds of them, then."""
 _LONG = 150.0
 """Microseconds of such a product, and how much slower plans may be expected to be that are measured for it."""
 _NEAR = 1.2
@@ -91,11 +91,14 @@ class Journal:
             file.write(json.dumps(row) + "\n")
 
     def of(self, shape: dict[str, Any]) -> list[tuple[Any, float, float]]:
-        """Plans of a shape with their microseconds and cuBLAS's beside them, the fastest first."""
+        """Plans of a shape with their microseconds, and cuBLAS's, the fastest first: as if measured beside the median of cuBLAS's."""
+        rows = [
+            row for row in self.rows if all(row["shape"][x] == shape[x] for x in ("dtype", "layout", "m", "n", "k"))
+        ]
+        usual = statistics.median(row["cublas_us"] for row in rows) if rows else 0.0
         found = {
-            row["key"]: (_PLANS[row["kind"]](**_tuples(row["plan"])), row["us"], row["cublas_us"])
-            for row in self.rows
-            if all(row["shape"][x] == shape[x] for x in ("dtype", "layout", "m", "n", "k"))
+            row["key"]: (_PLANS[row["kind"]](**_tuples(row["plan"])), row["us"] * usual / row["cublas_us"], usual)
+            for row in rows
         }
         return sorted(found.values(), key=lambda x: x[1])
 
@@ -147,31 +150,33 @@ def compile_all(jobs: list[tuple[dict[str, Any], Any]]) -> None:
     print(f"{len(kinds)} kernels compiled in {time.perf_counter() - start:.0f} s", flush=True)
 
 
-def measure(journal: Journal, seconds: float, within: float, only: str | None) -> None:
+def missing(journal: Journal, within: float, only: str | None) -> list[tuple[dict[str, Any], list[Any]]]:
+    """Shapes with plans that are not measured."""
+    found = [
+        (shape, [p for p in plans_of(shape, within) if key_of(shape, p) not in journal.known])
+        for shape in shapes()
+        if only is None or shape["kind"] == only
+    ]
+    return [(shape, plans) for shape, plans in found if plans]
+
+
+def measure(todo: list[tuple[dict[str, Any], list[Any]]], journal: Journal, seconds: float) -> None:
     import torch
 
     from kiln import kernels
 
     end = time.perf_counter() + seconds
-    todo = {}
-    for number, shape in enumerate(shapes()):
-        if only is None or shape["kind"] == only:
-            missing = [p for p in plans_of(shape, within) if key_of(shape, p) not in journal.known]
-            if missing:
-                todo[number] = (shape, missing)
-    compile_all([(shape, plan) for shape, missing in todo.values() for plan in missing])
-    for shape, missing in todo.values():
+    for shape, plans in todo:
         if time.perf_counter() > end:
             print("time is up: the same command goes on from here")
             return
         a, b, out = _operands(shape, True)
         wanted = torch.mm(a, b)
-        calls: dict[Any, Any] = {"cublas": functools.partial(torch.mm, a, b, out=out)}
-        for plan in missing:
-            call = functools.partial(kernels.gemm, a, b, out=out, plan=plan)
+        calls: dict[Any, Timed] = {"cublas": Timed(torch, functools.partial(torch.mm, a, b, out=out))}
+        for plan in plans:
             out.zero_()
             try:
-                call()
+                made = Timed(torch, functools.partial(kernels.gemm, a, b, out=out, plan=plan))
             except Exception as wrong:
                 print(f"{key_of(shape, plan)}: {wrong}", flush=True)
                 continue
@@ -179,11 +184,11 @@ def measure(journal: Journal, seconds: float, within: float, only: str | None) -
             if not worst <= 1e-2:
                 print(f"{key_of(shape, plan)}: WRONG, {worst:.1e} away from cuBLAS", flush=True)
                 continue
-            calls[plan] = call
+            calls[plan] = made
         times = {name: [] for name in calls}
         for turn in range(4):  # in another order each time: what ran before decides how fast clocks are
             for name in random.Random(turn).sample(list(calls), len(calls)):
-                took = _seconds(torch, calls[name])
+                took = calls[name].seconds()
                 if turn:
                     times[name].append(took)
         us = {name: statistics.median(own) * 1e6 for name, own in times.items()}
@@ -200,20 +205,42 @@ def measure(journal: Journal, seconds: float, within: float, only: str | None) -
             print(f"{key_of(shape, best)}: {us[best]:.1f} us, cuBLAS {us['cublas']:.1f}", flush=True)
 
 
-def _seconds(torch: Any, call: Any) -> float:
-    """Of a call among others, as many as take a slice of time."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    call()
-    count = 3
-    for _ in range(3):  # how long it takes, until clocks are what they will be, and timed
+class Timed:
+    """A graph of calls that take some milliseconds."""
+
+    def __init__(self, torch: Any, call: Any) -> None:
+        self.torch, self.events = torch, [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        call()
+        took = self.elapsed(call)
+        for _ in range(2):
+            took = min(took, self.elapsed(call))
+        self.long = took * 1e6 > _LONG
+        self.count = max(1, min(200, int(2e-3 / took)))
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            for _ in range(self.count):
+                call()
+        took = min(self.elapsed(self.graph.replay) for _ in range(2)) / self.count
+        self.replays = max(1, int(_SLICES[self.long] / took / self.count))
+
+    def elapsed(self, call: Any) -> float:
+        start, end = self.events
         start.record()
-        for _ in range(count):
-            call()
+        call()
         end.record()
-        torch.cuda.synchronize()
-        took = start.elapsed_time(end) / 1e3 / count
-        count = min(500, max(3, int(_SLICES[took * 1e6 > _LONG] / took)))
-    return took
+        self.torch.cuda.synchronize()
+        return start.elapsed_time(end) / 1e3
+
+    def seconds(self) -> float:
+        """Of a call among others."""
+        timed = self.replays
+        if self.long:  # until clocks are what they will be
+            timed = max(1, 2 * self.replays // 3)
+            for _ in range(self.replays - timed):
+                self.graph.replay()
+        else:
+            self.graph.replay()
+        return self.elapsed(lambda: [self.graph.replay() for _ in range(timed)]) / timed / self.count
 
 
 # --- the model -------------------------------------------------------------------------------------------------------
@@ -227,7 +254,7 @@ def fit(journal: Journal) -> None:
         for shape in shapes()
         if not shape["held_out"]
         for plan, us, _ in journal.of(shape)
-        if isinstance(plan, HopperTiling) and us > _HOST
+        if isinstance(plan, HopperTiling)
     ]
     places = [hopper_model.TILES.index(hopper_cost.tile_of(plan)) for _, plan, _ in rows]
     best: dict[Product, float] = {}
@@ -289,6 +316,7 @@ def short(plan: Any) -> str:
     if isinstance(plan, HopperTiling):
         text = f"wgmma {text}, cluster {plan.cluster_mn[0]}x{plan.cluster_mn[1]}"
         text += ", pingpong" * plan.pingpong + ", swapped" * plan.swapped + f", {plan.sums} sums" * (plan.sums > 1)
+        text += f", {plan.buffers} buffers" * (plan.buffers > 2 and not plan.staged)
     else:
         text = f"mma.sync {text}, warps {plan.warps_mn[0]}x{plan.warps_mn[1]}"
     return text + (f", {plan.splits} parts" if plan.splits > 1 else "")
@@ -325,15 +353,18 @@ def report(journal: Journal) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["measure", "fit", "report"])
+    parser.add_argument("what", choices=["compile", "measure", "fit", "report"])
     parser.add_argument("--journal", type=Path, default=_DATA / "products_h200.jsonl")
     parser.add_argument("--seconds", type=float, default=200.0)
     parser.add_argument("--within", type=float, default=1.6)
     parser.add_argument("--only")
     given = parser.parse_args()
     journal = Journal(given.journal)
-    if given.what == "measure":
-        measure(journal, given.seconds, given.within, given.only)
+    if given.what in ("compile", "measure"):
+        todo = missing(journal, given.within, given.only)
+        compile_all([(shape, plan) for shape, plans in todo for plan in plans])
+        if given.what == "measure":
+            measure(todo, journal, given.seconds)
     elif given.what == "fit":
         fit(journal)
     else:

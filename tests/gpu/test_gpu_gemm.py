@@ -279,3 +279,45 @@ def test_sums_of_a_second_kernel():
     got = kernels.gemm(a, b, plan=plan)
     check(got, a, b, TOLERANCE[torch.bfloat16])
     assert torch.equal(got, kernels.gemm(a, b, plan=plan))
+
+
+@pytest.mark.parametrize("plan", [None, kernels.HopperTiling((128, 256, 64), (2, 1), 3, 8, buffers=4)])
+def test_several_results_and_sums_of_rows(plan):
+    """The same bits each time."""
+    a, b = operand(1000, 520, torch.bfloat16, "N"), operand(520, 776, torch.bfloat16, "T")
+    bias = torch.randn(776, device="cuda")
+    call = lambda: kernels.gemm(  # noqa: E731
+        a,
+        b,
+        bias=bias,
+        epilogue=lambda x: (x, x * 0.5),
+        out_dtype=(torch.bfloat16, torch.float32),
+        row_sums="squares",
+        plan=plan,
+    )
+    got = call()
+    wanted = a.double() @ b.double() + bias.double()
+    assert (got[0].double() - wanted).abs().max() < 0.5
+    assert (got[1].double() - wanted * 0.5).abs().max() < 1e-3
+    assert ((got[2].double() - (wanted**2).sum(1)).abs() / (wanted**2).sum(1)).max() < 1e-5
+    for _ in range(3):
+        assert all(torch.equal(x, y) for x, y in zip(got, call(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "plan", [kernels.HopperTiling((128, 128, 32), (2, 1), 4, 8), kernels.Tiling((64, 64, 32), (2, 2), 4)]
+)
+def test_tf32_of_warp_groups_is_rounded_to_nearest(plan):
+    a, b = operand(520, 264, torch.float32, "N"), operand(264, 392, torch.float32, "T")
+
+    def rounded(x, add):
+        bits = x.contiguous().view(torch.int32)
+        even = (bits >> 13) & 1 if add == 0xFFF else 0
+        return ((bits + add + even) & ~0x1FFF).view(torch.float32).double()
+
+    got = kernels.gemm(a, b, precision="tf32", plan=plan).double()
+    errors = {
+        name: (got - rounded(a, add) @ rounded(b, add)).abs().max().item()
+        for name, add in (("even", 0xFFF), ("away", 0x1000), ("cut", 0))
+    }
+    assert min(errors["even"], errors["away"]) < 1e-4, errors

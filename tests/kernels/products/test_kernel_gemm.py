@@ -249,6 +249,30 @@ def test_epilogues():
     close(got, np.maximum(sums, 0) * scale.astype(np.float64) + 1.0, 64.0)
 
 
+def test_several_results_and_sums_of_rows():
+    """A tuple of arrays; those that do not lie in rows too; functions that branch; what is given for each, and how many there are."""
+    a, b = RNG.standard_normal((9, 40)).astype(np.float16), RNG.standard_normal((40, 21)).astype(np.float16)
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    other = np.empty((21, 9), np.float32).T
+
+    def halves(value):
+        return value, max(value, 0.0)
+
+    got = kernels.gemm(a, b, epilogue=halves, out=(None, other), row_sums=lambda x: x + 1.0)
+    assert got[1] is other
+    np.testing.assert_allclose(got[0], wanted, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(other, np.maximum(wanted, 0.0), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(got[2], wanted.sum(1) + 21, rtol=1e-4, atol=1e-4)
+    both = kernels.gemm(np.stack([a, a]), b, row_sums="squares")
+    assert both[1].shape == (2, 9)
+    np.testing.assert_allclose(both[1][1], (wanted**2).sum(1), rtol=1e-4)
+    assert not kernels.gemm(a, np.zeros((40, 0), np.float16), row_sums="squares")[1].any()
+    with pytest.raises(TypeError, match="returned 2 values for 3 results"):
+        kernels.gemm(a, b, epilogue=halves, out_dtype=(np.float16,) * 3)
+    with pytest.raises(TypeError, match="row_sums 'cubes': one of squares"):
+        kernels.gemm(a, b, row_sums="cubes")
+
+
 def test_epilogues_of_arrays_of_other_types_and_in_place():
     a, b, c = normal((33, 24), np.float16), normal((24, 40), np.float16), normal((33, 40), np.float32)
     mask, shift, scale = np.arange(40) % 2 == 0, np.arange(80, dtype=np.int32)[::2], np.array(3.0)

@@ -102,6 +102,19 @@ def test_sums_of_8_bit_floats_keep_their_bits():
     assert np.abs(got - exact(a, b)).max() < 0.05  # of 65536
 
 
+def test_tf32_is_rounded_to_nearest():
+    """By the copy engine: tensor cores would cut off the last bits."""
+    a, b = operand(70, 72, F32), operand(72, 40, F32, "T")
+    got = kernels.gemm(a, b, precision="tf32", plan=SMALL)
+
+    def rounded(x: np.ndarray) -> np.ndarray:
+        bits = np.ascontiguousarray(x).view(np.uint32)
+        return ((bits + 0xFFF + (bits >> 13 & 1)) & np.uint32(0xFFFFE000)).view(F32)
+
+    assert np.abs(got - exact(rounded(a), rounded(b))).max() < 1e-4
+    assert np.abs(got - exact(a, b)).max() > 1e-4
+
+
 def factors(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Of blocks, some of them large and some small."""
     depth = -(-k // 128)
@@ -180,6 +193,25 @@ def test_everything_after_the_sums():
     )  # fmt: skip
     value = np.maximum(0.5 * exact(a, b) + 2.0 * c + bias.astype(np.float64), 0.0)
     close(got, np.where(flags, value * column, value), 64.0)
+
+
+@pytest.mark.parametrize(
+    ("plan", "outs"), [(PAIRED, (F16, F16)), (TURNS, (F16, F32)), (SWAPPED, (F16, E4M3)), (PARTS, (F32, F16))]
+)
+def test_several_results(plan, outs):
+    """Of one kernel: each value of the epilogue, and sums of rows where tiles have whole sums of them."""
+    rows = None if plan.staged else "squares"
+    a, b, bias = operand(140 if plan is not SWAPPED else 9, 40), operand(40, 72, way="T"), operand(1, 72, F32)[0]
+    with kiln.sanitize("all") as found:
+        got = kernels.gemm(
+            a, b, bias=bias, epilogue=lambda value: (value, value * 0.5), out_dtype=outs, row_sums=rows, plan=plan
+        )  # fmt: skip
+    assert not found
+    wanted = exact(a, b) + bias
+    close(got[0], wanted, 8.0)
+    close(got[1], wanted * 0.5, 8.0)
+    if rows:
+        np.testing.assert_allclose(got[2], (wanted**2).sum(1), rtol=1e-5)
 
 
 def test_odd_columns_of_other_arrays():
@@ -384,6 +416,12 @@ SHIPPED = [
     ("bf16, in turns", BF16, "NT", {"plan": kernels.HopperTiling((128, 192, 64), (2, 1), 5, 8, True)}),
     ("bf16, everything", BF16, "NT", {"bias": (2048,), "c": (2048, 2048), "activation": "gelu"}),
     (
+        "bf16, two results and sums of rows",
+        BF16,
+        "NT",
+        {"bias": (2048,), "epilogue": lambda x: (x, x * x), "row_sums": "squares"},
+    ),
+    (
         "bf16, parts",
         BF16,
         "NT",
@@ -392,6 +430,7 @@ SHIPPED = [
     ("e4m3", E4M3, "NT", {}),
     ("e4m3, factors of blocks", E4M3, "NT", {"scale_a": (2048, 16), "scale_b": (16, 16)}),
     ("i8", np.int8, "NT", {}),
+    ("tf32", F32, "NT", {"precision": "tf32"}),
 ]
 if LONG:
     SHIPPED += [
@@ -411,5 +450,6 @@ def test_products_do_not_wait_for_each_other(dtype, layout, options):
     }
     with kiln.target("nvidia"), dry_run("sm_90a"):
         kernels.gemm(a if layout[0] == "N" else a.T, b if layout[1] == "N" else b.T, **given)
-    compiled = list(launches._compiled.values())[-1]
+    made = list(launches._compiled.values())
+    compiled = next(x for x in reversed(made) if "HopperGemm_kernel" in x.executable.resources)
     assert sass.check_products(compiled)

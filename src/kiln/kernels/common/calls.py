@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 import types
 import weakref
@@ -58,7 +59,7 @@ class _Parameters:
         self, function: Callable[..., Any], names: tuple[str, ...], more: tuple[str, ...], numbers: tuple[str, ...]
     ):
         self.arrays = names
-        """Those that are arrays or None, or (extras) a list of arrays."""
+        """Those that are arrays or None, or (extras, out) a list of arrays."""
         self.numbers = tuple(map(sys.intern, numbers))
         self.named = tuple(map(sys.intern, (*names, *more)))
         """Those that may be arrays."""
@@ -236,12 +237,13 @@ class KernelFunction:
             raise arrays.refusal(f"{self.__name__} of {kinds}: no arrays", arrays.ARRAYS)
         for name, value in (*zip(parameters.order, given), *options.items()):
             if name in parameters.arrays:
-                for x in value if name == "extras" and isinstance(value, (list, tuple)) else [value]:
+                for x in value if name in ("extras", "out") and isinstance(value, (list, tuple)) else [value]:
                     arrays.require_array(x, self.__name__, name)
         for x in walk.arrays:
             arrays.require_plain(x, self.__name__)
-        out = options.get("out")
-        for x in walk.arrays if out is not None else ():
+        outs = options.get("out")
+        outs = outs if isinstance(outs, (list, tuple)) else [outs]
+        for x, out in itertools.product(walk.arrays, [out for out in outs if out is not None]):
             arrays.require(
                 x is out or arrays.same_view(x, out) or not arrays.overlap(x, out),
                 f"{self.__name__}: out {_lies(out)} has memory in common with an array {_lies(x)} that is read",
@@ -386,7 +388,7 @@ def _install(native: Engine) -> None:
 def kernel_function(*names: str, more: tuple[str, ...] = (), numbers: tuple[str, ...] = ()) -> Callable[[Any], Any]:
     """Decorator: a function whose calls are recorded and repeated.
 
-    `names` are the parameters that are arrays or None, or (extras) a list of arrays; `more` others that may be arrays. What is in
+    `names` are the parameters that are arrays or None, or (extras, out) a list of arrays; `more` others that may be arrays. What is in
     arrays must not matter. `numbers` are parameters whose values, floats passed by name, differ from call to call: the function may
     depend on whether such a number is 0 or 1, and on its sign, and passes it on to launches. All that the function does to
     arrays it does by way of `arrays`, or says `cannot_repeat`.

@@ -69,15 +69,22 @@ def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
     def applied(*values: Any) -> Any:
         first = next(v for v in values if isinstance(v, TensorSSA))
         made = [traced(*[v[i] if isinstance(v, TensorSSA) else v for v in values]) for i in range(first.numel())]
-        typed = [x for x in made if isinstance(x, cute.Numeric)]
-        if not typed:
-            return made[0]
-        held = cute.make_rmem_tensor(first.shape, type(typed[0]))
-        for i, x in enumerate(made):
-            held[i] = x
-        return held.load()
+        if isinstance(made[0], tuple):  # several values for each element
+            return tuple(_gathered(list(own), first.shape) for own in zip(*made, strict=True))
+        return _gathered(made, first.shape)
 
     return applied
+
+
+def _gathered(made: list[Any], shape: Any) -> Any:
+    """A vector of what a function gave for each element; a number, if all it gave are numbers."""
+    typed = [x for x in made if isinstance(x, cute.Numeric)]
+    if not typed:
+        return made[0]
+    held = cute.make_rmem_tensor(shape, type(typed[0]))
+    for i, x in enumerate(made):
+        held[i] = x
+    return held.load()
 
 
 def _rewritten(function: Any) -> Any:

@@ -22,34 +22,35 @@ _HELD = 64
 
 
 class Epilogue:
-    """Writes combine(sums, alpha, beta, *others) of a tile. The `splits` blocks that share a tile add their sums first.
+    """Writes the values of combine(sums, alpha, beta, *others) of a tile, each to a result. The `splits` blocks that share a tile add their sums first.
 
     `other_widths`: how many neighbours in N of each of the other tensors can be loaded at once; None: sums are at most scaled.
     """
 
     def __init__(
-        self, tile: tuple[int, int], threads: int, splits: int, acc_dtype: Any, out_dtype: Any, out_width: int,
+        self, tile: tuple[int, int], threads: int, splits: int, acc_dtype: Any, out_types: tuple[Any, ...], out_width: int,
         combine: Callable[..., Any], other_widths: tuple[int, ...] | None,
     ) -> None:  # fmt: skip
         self.tile = tile
         self.threads = threads
         self.splits = splits
         self.acc_dtype = acc_dtype
-        self.out_dtype = out_dtype
+        self.out_types = out_types
+        self.out_dtype = out_types[0]
         self.out_width = out_width
         self.combine = combine
         self.other_widths = other_widths
 
     @cute.jit
     def write(self, part: Any, thread: Int32, rank: Any, acc: cute.Tensor, memory: Any, d: Any, rest: Any, where: Any):
-        """Write a thread's results of a tile. `rest`: the other tensors, alpha, beta. Nobody uses shared memory any more."""
+        """Write a thread's results of a tile to each of `d`. `rest`: the other tensors, alpha, beta. Nobody uses shared memory any more."""
         extras, alpha, beta = rest
         if const_expr(self.splits > 1 or self.other_widths is not None):
             self.write_combined(part, thread, rank, acc, memory, d, extras, alpha, beta, where)
         else:
             result = cute.make_rmem_tensor(acc.shape, self.out_dtype)
-            result.store(self.combine(acc.load(), alpha, beta).to(self.out_dtype))
-            self.write_plain(part, thread, result, memory, d, where)
+            result.store(self.combine(acc.load(), alpha, beta)[0].to(self.out_dtype))
+            self.write_plain(part, thread, result, memory, d[0], where)
 
     @cute.jit
     def write_plain(self, part: Any, thread: Int32, result: cute.Tensor, memory: Any, d: cute.Tensor, where: Any):
@@ -79,7 +80,7 @@ class Epilogue:
 
     @cute.jit
     def write_combined(
-        self, part: Any, thread: Int32, rank: Any, acc: cute.Tensor, memory: Any, d: cute.Tensor, extras: Any, alpha: Float32,
+        self, part: Any, thread: Int32, rank: Any, acc: cute.Tensor, memory: Any, d: Any, extras: Any, alpha: Float32,
         beta: Float32, where: Any,
     ):  # fmt: skip
         """Combine sums with the other tensors and write them, in whole rows, a few at a time.
@@ -93,7 +94,7 @@ class Epilogue:
         self.meet()
 
         width = min(self.out_width, 128 // self.acc_dtype.width)
-        load, store = self.access(self.acc_dtype, width), self.access(self.out_dtype, width)
+        load, stores = self.access(self.acc_dtype, width), [self.access(kind, width) for kind in self.out_types]
         lanes = math.gcd(tile[1] // width, threads)
         order = cute.make_layout((threads // lanes, lanes), stride=(lanes, 1))
         copy = cute.make_tiled_copy_tv(load, order, cute.make_layout((1, width))).get_slice(thread)
@@ -102,9 +103,10 @@ class Epilogue:
             for other in range(splits)
         ]
         sums = [cute.group_modes(copy.partition_S(x), 1, 3) for x in blocks]  # (width, pieces)
-        places = cute.local_tile(cute.make_identity_tensor(d.shape), tile, where)
+        shape = d[0].shape
+        places = cute.local_tile(cute.make_identity_tensor(shape), tile, where)
         coords = cute.group_modes(copy.partition_S(places), 1, 3)
-        target = cute.group_modes(copy.partition_D(cute.local_tile(d, tile, where)), 1, 3)
+        targets = [cute.group_modes(copy.partition_D(cute.local_tile(x, tile, where)), 1, 3) for x in d]
         others = [cute.group_modes(copy.partition_S(cute.local_tile(x, tile, where)), 1, 3) for x in extras]
         pieces = cute.size(coords, mode=[1])
         mine = -(-pieces // splits)
@@ -117,7 +119,7 @@ class Epilogue:
             for i in range_constexpr(together):
                 number = rank + (first + i) * splits
                 piece = min(number, pieces - 1)
-                inside[i] = cute.elem_less(coords[0, piece], d.shape) & (number < pieces)
+                inside[i] = cute.elem_less(coords[0, piece], shape) & (number < pieces)
                 for x, to, among in zip(others, held, self.other_widths or ()):
                     to[None, i].fill(0)
                     if inside[i]:
@@ -130,10 +132,12 @@ class Epilogue:
                     total[None, i].store(total[None, i].load() + there[None, other].load())
             for i in range_constexpr(together):
                 values = [x[None, i].load() for x in held]
-                result = cute.make_rmem_tensor((width,), self.out_dtype)
-                result.store(self.combine(total[None, i].load(), alpha, beta, *values).to(self.out_dtype))
+                made = self.combine(total[None, i].load(), alpha, beta, *values)
                 piece = min(rank + (first + i) * splits, pieces - 1)
-                cute.copy(store, result, target[None, piece], pred=inside[i])
+                for value, kind, store, target in zip(made, self.out_types, stores, targets):
+                    result = cute.make_rmem_tensor((width,), kind)
+                    result.store(value.to(kind))
+                    cute.copy(store, result, target[None, piece], pred=inside[i])
         if const_expr(splits > 1):  # nobody's shared memory is read any more
             self.meet()
 

@@ -33,15 +33,22 @@ def _gelu(x: Any) -> Any:
 ACTIVATIONS: dict[Any, Callable[[Any], Any]] = {"relu": _relu, "silu": _silu, "gelu": _gelu}
 
 
+def _squared(x: Any) -> Any:
+    return x * x
+
+
+ROW_SUMS: dict[Any, Callable[[Any], Any]] = {"squares": _squared}
+
+
 NO_FUNCTIONS = Functions(_identity)
 
 
 @dataclasses.dataclass(frozen=True)
 class Follow:
-    """epilogue(activation(alpha * sums * factors + beta * c + bias), *extras).
+    """epilogue(activation(alpha * sums * factors + beta * c + bias), *extras): the values of `results` arrays.
 
-    `functions` are the activation and, if there is one, the epilogue. Sums that are not `scaled` stay as they are: integers.
-    `factors` is the number of tensors that sums are multiplied by.
+    `functions` are the activation and, if there are such, the epilogue and what is summed along rows of the first value. Sums that are not
+    `scaled` stay as they are: integers. `factors` is the number of tensors that sums are multiplied by.
     """
 
     c: bool = False
@@ -49,11 +56,15 @@ class Follow:
     functions: Functions = NO_FUNCTIONS
     scaled: bool = True
     factors: int = 0
+    results: int = 1
+    epilogue: bool = False
+    row_sums: bool = False
 
     @classmethod
     def of(
-        cls, c: bool, bias: bool, activation: Any, epilogue: Any, scaled: bool, branching: bool, factors: int = 0
-    ) -> Follow:
+        cls, c: bool, bias: bool, activation: Any, epilogue: Any, scaled: bool, branching: bool, factors: int = 0, results: int = 1,
+        row_sums: Any = None,
+    ) -> Follow:  # fmt: skip
         """What `gemm` was asked for; `branching`: functions are given one element at a time."""
         chosen: Any = activation if callable(activation) else ACTIVATIONS.get(activation)
         if activation is None:
@@ -61,8 +72,20 @@ class Follow:
         require(
             chosen is not None, f"gemm with activation {activation!r}: one of {', '.join(ACTIVATIONS)}, or a function"
         )
-        functions = (chosen,) if epilogue is None else (chosen, epilogue)
-        return cls(c, bias, Functions(*functions, branching=branching), scaled, factors)
+        summed: Any = ROW_SUMS.get(row_sums, row_sums) if isinstance(row_sums, str) else row_sums
+        require(
+            summed is None or callable(summed),
+            f"gemm with row_sums {row_sums!r}: one of {', '.join(ROW_SUMS)}, or a function",
+        )
+        functions = [f for f in (chosen, epilogue, summed) if f is not None]
+        return cls(
+            c, bias, Functions(*functions, branching=branching), scaled, factors, results, epilogue is not None, summed is not None
+        )  # fmt: skip
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What kernels are made for besides the functions."""
+        return self.c, self.bias, self.scaled, self.factors, self.results, self.epilogue, self.row_sums
 
     @property
     def plain(self) -> bool:
@@ -70,8 +93,11 @@ class Follow:
         return not (self.c or self.bias or self.factors) and self.functions == NO_FUNCTIONS
 
     def combiner(self) -> Callable[..., Any]:
-        """The function of a thread's sums and its parts of the other tensors: factors, C, the bias, extras."""
-        activation, *epilogue = self.functions.callables()
+        """The function of a thread's sums and its parts of the other tensors: factors, C, the bias, extras. It gives the values of each
+        result, and what is summed along rows."""
+        activation, *more = self.functions.callables()
+        epilogue, summed = more[: int(self.epilogue)], more[int(self.epilogue) :]
+        results = self.results
         c, bias, scaled, factors = (
             self.c,
             self.bias,
@@ -95,9 +121,21 @@ class Follow:
             if bias:
                 value = value + rest.pop(0)
             value = _returned("activation", of_arrays(activation, value), value)
+            values = [value]
             for function in epilogue:
-                value = _returned("epilogue", of_arrays(function, value, *rest), value)
-            return value
+                made = of_arrays(function, value, *rest)
+                found = made if isinstance(made, tuple) else (made,)
+                require(
+                    len(found) == results,
+                    f"gemm: the epilogue returned {len(found)} values for {results} results",
+                    hint="out=(x, y) or out_dtype=(t, u): one for each value",
+                )
+                values = [_returned("epilogue", x, value) for x in found]
+            for function in summed:
+                first = values[0].to(Float32) if values[0].dtype is not Float32 else values[0]
+                made = _returned("function of row_sums", of_arrays(function, first), first)
+                values.append(made.to(Float32) if made.dtype is not Float32 else made)
+            return values
 
         return combine
 

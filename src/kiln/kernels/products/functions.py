@@ -6,11 +6,11 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
-from ... import NumericMeta
+from ... import Float32, NumericMeta, cute
 from .. import devices
-from ..common import arrays
+from ..common import arrays, launches
 from ..common.calls import kernel_function
-from ..common.element_functions import vectors_first
+from ..common.element_functions import Functions, of_arrays, vectors_first
 from .follow import Follow, check_parameters
 from .implementations import FAMILY, Given
 from .problem import BLOCK, Product
@@ -37,6 +37,7 @@ def gemm(
     activation: str | Callable[[Any], Any] | None = None,
     epilogue: Callable[..., Any] | None = None,
     extras: Sequence[Any] = (),
+    row_sums: str | Callable[[Any], Any] | None = None,
     precision: str = "ieee",
     plan: Any = None,
 ) -> Any:
@@ -46,7 +47,9 @@ def gemm(
     neither of its last two modes is copied first. Elements: f16, bf16, f32, 8-bit floats, 8-bit integers. `c`, `bias` and `extras` are broadcast to the
     result: a bias of N is a row; with a beta of 0 `c` is not read. `activation` is "relu", "silu", "gelu" or a function of a
     value; `epilogue` a function of the value and of each of the `extras`, element by element: floats in f32, integers and truth
-    values as they are. Sums are made in f32, of integers in i32; `out_dtype` is the framework's or Kiln's (default: the type
+    values as they are. An epilogue that returns several values has as many results, a tuple of arrays then: `out` and `out_dtype` may be tuples.
+    `row_sums` is "squares" or a function of the first of those values, in f32: its sums along rows are given besides, after the results, in f32:
+    (M,) or (L, M); always in the same order. Sums are made in f32, of integers in i32; `out_dtype` is the framework's or Kiln's (default: the type
     of `a`; f32 for 8-bit floats, i32 for integers). `scale_a` is one factor, (1,), or one for each row, (M, 1); `scale_b` one, or one for each
     column, (N,). 8-bit floats may have factors of blocks instead, f32: (M, K / 128) for 128 elements of a row of `a` each, and
     (K / 128, N / 128) for 128 x 128 of `b`, rounded up. `precision` is for f32: "ieee"
@@ -60,16 +63,18 @@ def gemm(
         hint="extras=[x]",
     )
     scales = (scale_a, scale_b)
-    asked = Asked(a, b, out, out_dtype, alpha, beta, scales, c, bias, activation, epilogue, tuple(extras), precision)
+    asked = Asked(
+        a, b, out, out_dtype, alpha, beta, scales, c, bias, activation, epilogue, tuple(extras), precision, row_sums
+    )  # fmt: skip
     if not asked.check():
-        return asked.out
+        return asked.results()
 
     def run(branching: bool) -> None:
         problem, given = asked.canonical(branching)
         FAMILY.run(problem, devices.current(), given, plan)
 
     vectors_first(run)
-    return asked.out
+    return asked.results()
 
 
 @dataclasses.dataclass
@@ -89,6 +94,19 @@ class Asked:
     epilogue: Any
     extras: tuple[Any, ...]
     precision: str
+    row_sums: Any = None
+    outs: list[Any] = dataclasses.field(default_factory=list)
+    """The results, and where each is computed that does not lie as it must."""
+    computed: list[Any] = dataclasses.field(default_factory=list)
+    summed: Any = None
+
+    def results(self) -> Any:
+        """What the caller gets."""
+        for x, made in zip(self.outs, self.computed, strict=True):
+            if made is not x:
+                arrays.assign(x, made)
+        found = [*self.outs, *([] if self.summed is None else [self.summed])]
+        return found[0] if len(found) == 1 else tuple(found)
 
     @functools.cached_property
     def shape(self) -> tuple[int, int, int]:
@@ -115,21 +133,38 @@ class Asked:
         for name, x in (("a", self.a), ("b", self.b), *scales, *others):
             if x is not None:
                 arrays.require_usable(x, f"gemm: {name}")
-        if self.out is not None:
-            arrays.require_usable(self.out, "gemm: out", written=True)
+        check_parameters("activation", self.activation, 0)
+        check_parameters("epilogue", self.epilogue, len(self.extras))
+        check_parameters("function of row_sums", self.row_sums, 0)
         shape = self.shape
         flat = shape[1:] if self.a.ndim == self.b.ndim == 2 else shape
-        if self.out is None:
-            self.out = arrays.empty(self.a, flat, out_type(self.a, self.out_dtype))
-        arrays.require(
-            tuple(self.out.shape) == (shape[1:] if self.out.ndim == 2 and shape[0] == 1 else shape),
-            f"gemm of shape {flat} into an array of {tuple(self.out.shape)}",
-        )
+        given, types = (list(x) if isinstance(x, (tuple, list)) else [x] for x in (self.out, self.out_dtype))
+        count = max(len(given), len(types))
+        if count == 1 and self.epilogue is not None:
+            count = values_of(self.epilogue, [arrays.element_type(x) for x in self.extras])
+        for name, found in (("out", given), ("out_dtype", types)):
+            found += [None] * (count - 1) if len(found) == 1 and found[0] is None else []
+            arrays.require(len(found) == count, f"gemm: {len(found)} of {name} for {count} results")
+        for x, kind in zip(given, types, strict=True):
+            if x is not None:
+                arrays.require_usable(x, "gemm: out", written=True)
+            self.outs.append(arrays.empty(self.a, flat, out_type(self.a, kind)) if x is None else x)
+        self.out = self.outs[0]
+        for x in self.outs:
+            arrays.require(
+                tuple(x.shape) == (shape[1:] if x.ndim == 2 and shape[0] == 1 else shape),
+                f"gemm of shape {flat} into an array of {tuple(x.shape)}",
+            )
+        if self.row_sums is not None:
+            self.summed = arrays.empty(self.a, flat[:-1], arrays.named_type(self.a, "float32"))
+        self.computed = self.outs
         if 0 in shape:
+            if self.summed is not None and 0 not in tuple(self.summed.shape):
+                arrays.fill(self.summed, 0)
             return False
         for name, x in (("a", self.a), ("b", self.b)):
             arrays.require(
-                arrays.address(x) != arrays.address(self.out),
+                all(arrays.address(x) != arrays.address(out) for out in self.outs),
                 f"gemm: out begins where {name} does, which is read after parts of the result are written",
                 hint="another array; c may be out",
             )
@@ -145,8 +180,6 @@ class Asked:
             f"gemm with {len(self.extras)} extras and no epilogue",
             hint="epilogue=lambda value, x: ..., extras=[x]",
         )
-        check_parameters("activation", self.activation, 0)
-        check_parameters("epilogue", self.epilogue, len(self.extras))
         for name, x in others if self.in_blocks else (*scales, *others):
             if x is not None:
                 check_broadcast(name, tuple(x.shape), shape)
@@ -156,32 +189,64 @@ class Asked:
 
     def canonical(self, branching: bool) -> tuple[Product, Given]:
         """The problem and its arrays: three modes, rows of the result contiguous."""
-        a, b, out = (x if x.ndim == 3 else arrays.with_batch(x) for x in (self.a, self.b, self.out))
+        if len(self.outs) > 1 or self.summed is not None:  # rows, of each
+            self.computed = [
+                x if arrays.laid(x).strides[-1] == 1 else arrays.empty(x, tuple(x.shape), None) for x in self.outs
+            ]
+        a, b, out, *more = (x if x.ndim == 3 else arrays.with_batch(x) for x in (self.a, self.b, *self.computed))
         a, b = (arrays.broadcast_to(readable(x), (self.shape[0], *x.shape[1:])) for x in (a, b))
         factors = [] if self.in_blocks else [x for x in self.scales if x is not None]
         blocks = [factors_of_blocks(x, self.shape[0]) for x in self.scales] if self.in_blocks else []
         added = [x for x in (self.c, self.bias) if x is not None]
         others = [arrays.broadcast_to(x, self.shape) for x in (*factors, *added, *self.extras)]
-        if arrays.laid(out).leading((1, 2)) == 1:  # columns are contiguous: the transpose is computed
+        if (
+            not more and self.summed is None and arrays.laid(out).leading((1, 2)) == 1
+        ):  # columns are contiguous: the transpose is computed
             arrays.require(not blocks, "gemm with factors of blocks: rows of the result are contiguous")
             a, b, out = (arrays.transposed(x) for x in (b, a, out))
             others = [arrays.transposed(x) for x in others]
         integers = arrays.element_type(a).is_integer
-        follows = bool(others) or self.activation is not None or self.epilogue is not None
+        follows = bool(others) or any(x is not None for x in (self.activation, self.epilogue, self.row_sums))
         follow = Follow.of(
             self.c is not None, self.bias is not None, self.activation, self.epilogue,
-            not integers or self.alpha != 1.0 or follows, branching, len(factors),
+            not integers or self.alpha != 1.0 or follows, branching, len(factors), len(self.outs), self.row_sums,
         )  # fmt: skip
         laid = arrays.laid
         problem = Product(
-            laid(a), laid(b), laid(out), tuple(map(laid, others)), follow, self.precision, tuple(map(laid, blocks))
+            laid(a),
+            laid(b),
+            laid(out),
+            tuple(map(laid, others)),
+            follow,
+            self.precision,
+            tuple(map(laid, blocks)),
+            tuple(map(laid, more)),
         )
-        return problem, Given(a, b, out, others, self.alpha, self.beta, blocks)
+        return problem, Given(a, b, out, others, self.alpha, self.beta, blocks, more=more, row_sums=self.summed)
 
     @functools.cached_property
     def in_blocks(self) -> bool:
         """Whether blocks have factors."""
         return are_blocks(self.scales, self.shape[1], self.shape[2], self.a.shape[-1])
+
+
+def values_of(epilogue: Callable[..., Any], types: list[Any]) -> int:
+    """How many values an epilogue returns for a value and others of some types; found out once for equal functions."""
+
+    def tried(branching: bool) -> int:
+        function = Functions(epilogue, branching=branching).callables()[0]
+        found: list[int] = []
+
+        @cute.jit
+        def probe():
+            given = [Float32 if kind.is_float else kind for kind in (Float32, *types)]
+            made = of_arrays(function, *[cute.full((1,), 0, kind) for kind in given])
+            found.append(len(made) if isinstance(made, tuple) else 1)
+
+        cute.compile(probe)
+        return found[0]
+
+    return launches.made_of(Functions(epilogue), lambda: vectors_first(tried), values_of, *types)
 
 
 def are_blocks(scales: tuple[Any, Any], rows: int, n: int, k: int) -> bool:

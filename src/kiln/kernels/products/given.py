@@ -24,6 +24,15 @@ class Given(NamedTuple):
     blocks: Sequence[Any] = ()
     bounds: Any = None
     """Of groups: where each ends, or its rows."""
+    more: Sequence[Any] = ()
+    """Results after the first."""
+    row_sums: Any = None
+    """(L, M), where sums of rows go."""
+
+
+def more_tensors(problem: Product, given: Given) -> list[Any]:
+    """The results after the first as arguments."""
+    return [arrays.dynamic(x, 2, laid.width(2)) for x, laid in zip(given.more, problem.more, strict=True)]
 
 
 def block_tensors(problem: Product, given: Given) -> list[Any]:

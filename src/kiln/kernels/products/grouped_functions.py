@@ -117,7 +117,7 @@ def grouped_gemm(
         blocks = [factors_of_blocks(x, count) for x, count in zip(scales, (whole[0], b.shape[0]), strict=False)]
         problem = GroupedProduct(
             laid(left), laid(right), laid(batched[1]), tuple(map(laid, others)), follow, "ieee", tuple(map(laid, blocks)),
-            offsets is not None, rows,
+            contiguous=offsets is not None, rows=rows,
         )  # fmt: skip
         given = Given(left, right, batched[1], others, alpha, blocks=blocks, bounds=bounds)
         FAMILY.run(problem, devices.current(), given, plan)

@@ -28,6 +28,10 @@ _LEAST_PART = 4
 """Stages of a part of K: fewer cost more to add than they save."""
 _LEAST_SUM = 1024
 """K of a product whose sums a second kernel adds."""
+_MOST_OF_SEVERAL = 160
+"""Sums of a thread where three values or more are made of each."""
+_BUFFERS = 4
+"""For pieces of results where nothing is multiplied meanwhile: none waits for the one before."""
 _COLUMNS = (8, 16, 24, 32, 48, 64, 96, 128)
 """N of tiles with operands swapped: the least that has all rows of the result is taken."""
 _COARSE = (8, 16, 32, 64)
@@ -43,23 +47,25 @@ _SLOTS = (1.0, 1.0, 0.886, 0.909, 0.833, 0.773, 0.795, 0.909)
 def candidates(problem: Product, device: Device) -> Iterator[HopperTiling]:
     """Plans to choose from, each with as many stages as fit."""
     (_, rows, _), k, bits = problem.shape, problem.k, problem.dtype.width
-    out_bits, promoted = problem.out.dtype.width, problem.promoted
+    (out_bits, *more), promoted = (kind.width for kind in problem.out_types), problem.promoted
     stages = _ceil(k, 1024 // bits)
+    most = MOST_SUMS if len(problem.results) + problem.summed < 3 else _MOST_OF_SEVERAL
     columns = [n for n in _COLUMNS if n >= rows][:1] + [n for n in _COARSE if n >= rows][:1]
     for tile in TILES:
-        if tile.swapped and (problem.blocks or tile.block_mn[1] not in columns):
+        if tile.swapped and (problem.blocks or problem.summed or tile.block_mn[1] not in columns):
             continue
         group = max(1, _ROWS // (tile.block_mn[0] * tile.cluster_mn[0]))
         for splits in tile.parts:
-            if splits > 1 and stages < splits * _LEAST_PART:
+            if splits > 1 and (problem.summed or stages < splits * _LEAST_PART):
                 continue
             plan = HopperTiling(
-                (*tile.block_mn, 1024 // bits), tile.cluster_mn, 1, group, tile.pingpong, splits, tile.swapped
-            )
-            if plan.registers(promoted) > MOST_SUMS or not (plan.staged or plan.piece(out_bits)):
+                (*tile.block_mn, 1024 // bits), tile.cluster_mn, 1, group, tile.pingpong, splits, tile.swapped,
+                buffers=_BUFFERS if out_bits <= 16 and not tile.pingpong else 2,
+            )  # fmt: skip
+            if plan.registers(promoted) > most or not (plan.staged or plan.piece(out_bits, bool(more), tuple(more))):
                 continue
-            more = (device.smem - plan.smem_bytes(bits, out_bits)) // plan.stage_bytes(bits)
-            plan = dataclasses.replace(plan, stages=min(_MOST_OF_FEW if tile.swapped else _MOST_STAGES, 1 + more))
+            ahead = (device.smem - plan.smem_bytes(bits, out_bits, tuple(more))) // plan.stage_bytes(bits)
+            plan = dataclasses.replace(plan, stages=min(_MOST_OF_FEW if tile.swapped else _MOST_STAGES, 1 + ahead))
             if plan.stages >= _LEAST_STAGES:
                 yield plan
                 yield from _second_kernels(problem, plan, device)
@@ -68,7 +74,7 @@ def candidates(problem: Product, device: Device) -> Iterator[HopperTiling]:
 def _second_kernels(problem: Product, plan: HopperTiling, device: Device) -> Iterator[HopperTiling]:
     """The same with K cut into products of their own, as many as there are multiprocessors for."""
     (batches, m, n), (tile_m, tile_n, tile_k) = problem.shape, plan.block_mnk
-    if batches > 1 or n % 4 or plan.staged or problem.blocks or problem.acc_dtype is not Float32:
+    if batches > 1 or n % 4 or plan.staged or problem.blocks or problem.summed or problem.acc_dtype is not Float32:
         return
     tiles = _ceil(m, tile_m) * _ceil(n, tile_n)
     for sums in (4, 8, 16, 32):
@@ -96,7 +102,7 @@ def bounds(
 ) -> dict[str, float]:
     """Microseconds that are spent side by side: on products and results, on what comes from the L2 cache, and from memory."""
     (batches, m, n), k, bits = problem.shape, problem.k, problem.dtype.width
-    moved, wide = problem.bytes, problem.out.dtype.width
+    moved, wide = problem.bytes, sum(kind.width for kind in problem.out_types)
     if plan.swapped:
         m, n = n, m
     if plan.sums > 1:
@@ -108,7 +114,9 @@ def bounds(
     each = _ceil(tiles, max(slots, plan.blocks))
     depth = _ceil(_ceil(k, tile_k), plan.splits) * tile_k
     speed = speed or tile_of(plan).speed
-    if bits == 8:
+    if bits == 32:
+        speed *= 0.5
+    elif bits == 8:
         speed *= model["promoted" if problem.promoted else "bytes"]
     area = tile_m * tile_n / 128**2
     large = sum(all(step for step, extent in zip(x.strides, x.shape) if extent > 1) for x in problem.others)

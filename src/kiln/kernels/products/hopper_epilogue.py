@@ -8,92 +8,93 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Float16, Float32, Int32, const_expr, cute, pipeline, range_constexpr
+from ... import Float16, Float32, Int32, const_expr, cute, pipeline, range_constexpr, select_
 from ... import range as dynamic_range
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp, cpasync, warp, warpgroup
 from ...utils import LayoutEnum, sm90
-from .hopper_plan import ATOM_M, BUFFERS, GROUP, GROUPS
+from .hopper_plan import ATOM_M, GROUP, GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from .hopper_plan import HopperTiling
 
 _FIRST_BARRIER = 1
 """Named barriers from there on belong to the warp groups that store."""
 
 
 class StoredEpilogue:
-    """Stores combine(sums, alpha, beta, *others) of tiles that `sharers` warp groups have in turns of 64 rows, `piece` columns at a time.
+    """Stores the values of combine(sums, alpha, beta, *others) of tiles of a plan, each to a result, which warp groups have in turns of 64 rows, `piece` columns at a time.
 
     `other_widths`: how many neighbours in N of each of the other tensors can be loaded at once; None: sums are at most scaled.
     `grouped`: a tile has rows of a group, and those of the next lie behind them: pieces that are not whole are stored by threads.
+    `summed`: the last value is summed along rows of the tile: the sums are those of a tile in N.
     """
 
     def __init__(
-        self, tile_mn: tuple[int, int], sharers: int, piece: int, acc_dtype: Any, out_dtype: Any,
-        combine: Callable[..., Any], other_widths: tuple[int, ...] | None, grouped: bool = False,
+        self, plan: HopperTiling, piece: int, acc_dtype: Any, out_types: tuple[Any, ...], combine: Callable[..., Any],
+        other_widths: tuple[int, ...] | None, grouped: bool = False, summed: bool = False,
     ) -> None:  # fmt: skip
-        self.tile_mn = tile_mn
-        self.sharers = sharers
+        self.tile_mn = plan.block_mnk[:2]
+        self.sharers = plan.sharers
+        self.slots = plan.buffers
         self.piece = piece
         self.acc_dtype = acc_dtype
-        self.out_dtype = out_dtype
+        self.out_types = out_types
         self.combine = combine
-        self.out_width = 128 // out_dtype.width
+        self.out_width = 128 // max(kind.width for kind in out_types)
         self.other_widths = other_widths or ()
         self.followed = other_widths is not None
         self.grouped = grouped
+        self.summed = summed
 
-    def layout(self) -> Any:
-        """How the pieces of all warp groups lie in shared memory."""
-        return sm90.make_smem_layout_epi(self.out_dtype, LayoutEnum.ROW_MAJOR, (ATOM_M, self.piece), GROUPS * BUFFERS)
+    def layouts(self) -> list[Any]:
+        """How the pieces of all warp groups lie in shared memory, for each result."""
+        shape, count = (ATOM_M, self.piece), GROUPS * self.slots
+        return [sm90.make_smem_layout_epi(kind, LayoutEnum.ROW_MAJOR, shape, count) for kind in self.out_types]
 
-    def atom(self, d: Any) -> Any:
-        """What stores a piece, and the coordinates of the result (M, N, L). Called on the host."""
-        layout = cute.slice_(self.layout(), (None, None, 0))
-        return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), d, layout, (ATOM_M, self.piece))
+    def atoms(self, d: Any) -> tuple[list[Any], list[Any]]:
+        """What stores a piece, and the coordinates of the result (M, N, L), for each result. Called on the host."""
+        op, tile = cpasync.CopyBulkTensorTileS2GOp(), (ATOM_M, self.piece)
+        made = [
+            cpasync.make_tiled_tma_atom(op, x, cute.slice_(layout, (None, None, 0)), tile)
+            for x, layout in zip(d, self.layouts())
+        ]
+        return [atom for atom, _ in made], [to for _, to in made]
 
-    def maps(self, store: Any) -> tuple[Any, ...]:
-        """What the copy engine reads to store."""
-        return (store,)
-
-    def buffers(self, smem: Any, layout: Any) -> Any:
-        """The pieces in shared memory."""
-        return smem.allocate_tensor(self.out_dtype, layout.outer, 1024, layout.inner)
+    def buffers(self, smem: Any) -> Any:
+        """The pieces in shared memory, of each result."""
+        return [
+            smem.allocate_tensor(kind, layout.outer, 1024, layout.inner)
+            for kind, layout in zip(self.out_types, self.layouts())
+        ]
 
     def attend(self) -> None:
         """What threads have to do that neither multiply nor store."""
 
     @cute.jit
-    def write(
-        self, part: Any, thread: Int32, group: Int32, acc: cute.Tensor, buffers: cute.Tensor, into: Any, place: Any
-    ):
+    def write(self, part: Any, thread: Int32, group: Int32, acc: cute.Tensor, buffers: Any, into: Any, place: Any):
         """Store the sums that a thread of a warp group has of a tile.
 
-        `part` is the thread's slice of the tiled MMA. `into`: what stores, the coordinates of the result (M, N, L), itself, the other
-        tensors, alpha and beta.
+        `part` is the thread's slice of the tiled MMA. `into`: for each result what stores, its coordinates (M, N, L), itself; where sums of rows go, the
+        other tensors, alpha and beta.
         """
-        store, to_d, d, extras, alpha, beta = into
+        stores, to_d, d, sums, extras, alpha, beta = into
         m, n, batch, _, start, count_rows = place
         if const_expr(self.grouped):
-            to_d = cute.domain_offset((start, 0, 0), to_d)
+            to_d = [cute.domain_offset((start, 0, 0), x) for x in to_d]
         rows, columns = self.tile_mn
         across = columns // self.piece
-        write = self.copy()
-        pieces = cute.local_tile(to_d, (ATOM_M, self.piece), (None, None, batch))  # (rows, columns, M, N)
-        of, to = cpasync.tma_partition(
-            store, 0, cute.make_layout(1), cute.group_modes(buffers, 0, 2), cute.group_modes(pieces, 0, 2)
-        )
+        ways = [self.way(*given, thread, batch) for given in zip(stores, to_d, buffers, self.out_types)]
         left = count_rows, d, start, batch, thread, buffers
-        stored = (
-            write, write.get_slice(thread).partition_D(buffers), store, of, to, group, left,
-            arch.make_warp_uniform(thread // 32) == 0,
-        )  # fmt: skip
+        stored = (ways, group, left, arch.make_warp_uniform(thread // 32) == 0)
+        d = d[0]
         row, column = m * (rows // ATOM_M) + (group if self.sharers > 1 else 0), n * across
         total = rows // ATOM_M // self.sharers * across
         count = self.piece // 2
         if const_expr(
-            total % BUFFERS > 0
+            total % self.slots > 0
         ):  # the buffer of the last piece of the tile before is that of the first of this one
             if stored[-1]:
                 arch.cp_async_bulk_wait_group(0, read=True)
@@ -104,7 +105,7 @@ class StoredEpilogue:
                 for i in range_constexpr(count):
                     values[i] = acc[number * count + i]
                 where = row + number // across * self.sharers, column + number % across
-                self.store(self.combine(values.load(), alpha, beta), where, number % BUFFERS, stored)
+                self.store(self.combine(values.load(), alpha, beta), where, number % self.slots, stored)
         else:  # in a loop, so that the code of what follows is there once
             places = cute.local_tile(cute.make_identity_tensor((d.shape[0], d.shape[1])), self.tile_mn, (m, n))
             places = part.partition_C(places)  # ((2, 2, columns / 8), rows / 64, 1)
@@ -112,6 +113,9 @@ class StoredEpilogue:
                 extras = [cute.domain_offset((start, 0, 0), x) for x in extras]
             last = (count_rows if const_expr(self.grouped) else d.shape[0]) - 1, d.shape[1] - 1
             held = self.held(extras)
+            atoms = rows // ATOM_M // self.sharers
+            of_rows = cute.make_rmem_tensor((2 * atoms,), Float32)
+            of_rows.fill(0.0)
             self.load(held, extras, last, batch, places, 0, across)
             for number in dynamic_range(total, unroll=1):
                 values = cute.make_rmem_tensor((count,), self.acc_dtype)
@@ -121,20 +125,61 @@ class StoredEpilogue:
                             values[i] = acc[each * count + i]
                 made = self.combine(values.load(), alpha, beta, *[x.load() for x in held])
                 self.load(held, extras, last, batch, places, min(number + 1, total - 1), across)
+                if const_expr(self.summed):
+                    added = self.row_sums(made[-1], places, number, across, d.shape[1])
+                    for i in range_constexpr(2 * atoms):  # not a branch, which would take their place in memory
+                        mine = select_(number // across == i // 2, added[i % 2], Float32(0.0))
+                        of_rows[i] = of_rows[i] + mine
                 where = row + number // across * self.sharers, column + number % across
-                self.store(made, where, number % BUFFERS, stored)
+                self.store(made, where, number % self.slots, stored)
+            if const_expr(self.summed):
+                self.store_row_sums(of_rows, sums[0], places, d.shape[0], thread, n, batch)
+
+    def way(self, store: Any, to: Any, staged: Any, kind: Any, thread: Any, batch: Any) -> tuple[Any, ...]:
+        """How a result is stored: its type, how threads write pieces and where, what stores them, from where and whereto."""
+        write = self.copy(kind)
+        pieces = cute.local_tile(to, (ATOM_M, self.piece), (None, None, batch))  # (rows, columns, M, N)
+        pair = cpasync.tma_partition(
+            store, 0, cute.make_layout(1), cute.group_modes(staged, 0, 2), cute.group_modes(pieces, 0, 2)
+        )
+        return kind, write, write.get_slice(thread).partition_D(staged), store, *pair
+
+    def row_sums(self, value: Any, places: Any, number: Any, across: int, columns: Any) -> list[Any]:
+        """The sums of what a thread has of a piece, in its two rows of each eight columns."""
+        values = cute.make_rmem_tensor((self.piece // 2,), Float32)
+        values.store(value)
+        found = [Float32(0.0), Float32(0.0)]
+        eights = self.piece // 8
+        for i in range(self.piece // 4):
+            _, column = places[((0, i % 2, number % across * eights + i // 2), 0, 0)]
+            for pair in range(2):
+                there = select_(column + pair < columns, values[2 * i + pair], Float32(0.0))
+                found[i % 2] = found[i % 2] + there
+        return found
+
+    @cute.jit
+    def store_row_sums(self, of_rows: Any, sums: Any, places: Any, rows: Any, thread: Any, n: Any, batch: Any):
+        """Add what four lanes have of each row of a tile, and store it as that of the tile in N."""
+        for i in range_constexpr(cute.size(of_rows)):
+            total = of_rows[i]
+            for step in (1, 2):
+                total = total + arch.shuffle_sync_bfly(total, step)
+            row, _ = places[((0, i % 2, 0), i // 2, 0)]
+            if (thread % 4 == 0) & (row < rows) & (n < sums.shape[0]):
+                sums[n, batch, row] = total
 
     @cute.jit
     def store(self, made: Any, where: Any, buffer: Any, stored: Any):
-        """Store a piece of results at a place, counted in pieces, by way of a buffer."""
-        write, slots, store, of, to, group, left, leads = stored
-        result = cute.make_rmem_tensor(((2, 2, self.piece // 8), 1, 1), self.out_dtype)
-        result.store(made.to(self.out_dtype).reshape(result.shape))
-        slot = group * BUFFERS + buffer
-        cute.copy(write, write.retile(result), slots[None, None, None, slot])
+        """Store a piece of each result at a place, counted in pieces, by way of a buffer."""
+        ways, group, left, leads = stored
+        slot = group * self.slots + buffer
+        for value, (kind, write, slots, _, _, _) in zip(made, ways):
+            result = cute.make_rmem_tensor(((2, 2, self.piece // 8), 1, 1), kind)
+            result.store(value.to(kind).reshape(result.shape))
+            cute.copy(write, write.retile(result), slots[None, None, None, slot])
         arch.fence_proxy("async.shared", space="cta")
         if leads:  # the other buffer, which is written next, has been read
-            arch.cp_async_bulk_wait_group(BUFFERS - 2, read=True)
+            arch.cp_async_bulk_wait_group(self.slots - 2, read=True)
         pipeline.NamedBarrier(_FIRST_BARRIER + group, GROUP).arrive_and_wait()
         whole = leads
         if const_expr(self.grouped):
@@ -143,15 +188,16 @@ class StoredEpilogue:
             if rows < ATOM_M:
                 self.store_rows(rows, where, slot, left)
         if whole:
-            cute.copy(store, of[None, slot], to[None, where[0], where[1]])
+            for _, _, _, store, of, to in ways:
+                cute.copy(store, of[None, slot], to[None, where[0], where[1]])
             arch.cp_async_bulk_commit_group()
 
     @cute.jit
     def store_rows(self, rows: Int32, where: Any, slot: Int32, left: Any):
         """Store some rows of a piece. Its buffer is written again after all threads have met once more."""
-        _, d, start, batch, thread, buffers = left
+        _, (d,), start, batch, thread, (buffers,) = left
         width = self.out_width
-        atom = cute.make_copy_atom(CopyUniversalOp(), self.out_dtype, num_bits_per_copy=128)
+        atom = cute.make_copy_atom(CopyUniversalOp(), self.out_types[0], num_bits_per_copy=128)
         lanes = self.piece // width
         order = cute.make_layout((GROUP // lanes, lanes), stride=(lanes, 1))
         copy = cute.make_tiled_copy_tv(atom, order, cute.make_layout((1, width))).get_slice(thread)
@@ -194,13 +240,13 @@ class StoredEpilogue:
         """Wait until nothing is stored from shared memory any more."""
         arch.cp_async_bulk_wait_group(0, read=True)
 
-    def copy(self) -> Any:
-        """How a warp group writes a piece to shared memory: as the tensor cores give out sums of so many columns."""
+    def copy(self, kind: Any) -> Any:
+        """How a warp group writes a piece of some type to shared memory: as the tensor cores give out sums of so many columns."""
         k = warpgroup.OperandMajorMode.K
         sums = sm90.make_trivial_tiled_mma(Float16, Float16, k, k, Float32, (1, 1, 1), (ATOM_M, self.piece))
-        if self.out_dtype.width == 16:
-            atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4 if self.piece % 16 == 0 else 2), self.out_dtype)
+        if kind.width == 16:
+            atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4 if self.piece % 16 == 0 else 2), kind)
         else:
-            bits = 2 * self.out_dtype.width
-            atom = cute.make_copy_atom(CopyUniversalOp(), self.out_dtype, num_bits_per_copy=bits)
+            bits = 2 * kind.width
+            atom = cute.make_copy_atom(CopyUniversalOp(), kind, num_bits_per_copy=bits)
         return cute.make_tiled_copy_C(atom, sums)

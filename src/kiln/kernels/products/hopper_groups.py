@@ -154,7 +154,7 @@ class HopperGroups(HopperProducts):
     def run(self, problem: GroupedProduct, plan: HopperTiling, given: Any) -> None:
         a, b = problem.operands()
         follow, tile = problem.follow, plan.block_mnk[:2]
-        out, acc = problem.out.dtype, problem.acc_dtype
+        out, acc = problem.out_types, problem.acc_dtype
         batched = (not problem.contiguous, True, not problem.contiguous)
         clusters, groups = devices.clusters(plan.blocks), _table_groups(problem)
         widths = None if follow.plain else problem.other_widths
@@ -169,8 +169,7 @@ class HopperGroups(HopperProducts):
         kinds = (a.dtype, a.k_major, b.dtype, b.k_major, acc, out)
         width = problem.out_width if plan.staged else 0
         key = (
-            GroupedTiles, kinds, batched, problem.promoted, bool(problem.blocks), plan, clusters, groups, width, widths, follow.scaled,
-            follow.factors,
+            GroupedTiles, kinds, batched, problem.promoted, bool(problem.blocks), plan, clusters, groups, width, widths, follow.key,
         )  # fmt: skip
         kernel = launches.made_of(follow.functions, make, *key)
         launches.run_tensors(

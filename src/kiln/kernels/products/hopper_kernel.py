@@ -7,9 +7,10 @@ tiles a block has is the scheduler's, what becomes of the sums the epilogue's.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ... import Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
+from ... import Float32, Int32, Int64, TFloat32, const_expr, cute, pipeline, range_constexpr, utils
 from ...cute import arch
 from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
@@ -39,6 +40,8 @@ class HopperGemm:
         self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], promoted: bool, blocks: bool, plan: HopperTiling,
         scheduler: PersistentTiles, epilogue: StoredEpilogue | StagedEpilogue,
     ) -> None:  # fmt: skip
+        # The copy engine rounds f32 to TF32, which tensor cores would cut off.
+        a, b = (dataclasses.replace(x, dtype=TFloat32) if x.dtype is Float32 else x for x in (a, b))
         self.a, self.b = (b, a) if plan.swapped else (a, b)
         self.batched = batched
         self.promoted = promoted
@@ -48,39 +51,43 @@ class HopperGemm:
         self.epilogue = epilogue
 
     @cute.jit
-    def __call__(
-        self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, rest: Any, alpha: Float32, beta: Float32, stream: Int64
-    ):
+    def __call__(self, a: cute.Tensor, b: cute.Tensor, d: Any, rest: Any, alpha: Float32, beta: Float32, stream: Int64):
         """Launch it for (L, M, K), (L, K, N), (L, M, N), and others: what the scheduler needs, factors of blocks, what the epilogue does.
 
         Where operands are swapped, M is N in the kernel, and N is M.
         """
         bounds, rest = rest[: self.scheduler.bounds], rest[self.scheduler.bounds :]
-        blocks, extras = (rest[:2], rest[2:]) if self.blocks else ([], rest)
+        blocks, rest = (rest[:2], rest[2:]) if self.blocks else ([], rest)
+        more = len(self.epilogue.out_types) - 1
+        sums, rest = (rest[:1], rest[1:]) if self.epilogue.summed else ([], rest)
+        extras = rest[more:]
         (m, n, k), cluster = self.plan.block_mnk, self.plan.cluster_mn
-        a = self.arranged(a, [1, 2, 0], 128 // a.element_type.width, self.batched[0])  # (M, K, L)
-        b = self.arranged(b, [2, 1, 0], 128 // b.element_type.width, self.batched[1])  # (N, K, L)
-        d = self.arranged(d, [1, 2, 0], self.epilogue.out_width, self.batched[2])  # (M, N, L)
+        a = self.arranged(a, [1, 2, 0], 128 // a.element_type.width, self.batched[0], True)  # (M, K, L)
+        b = self.arranged(b, [2, 1, 0], 128 // b.element_type.width, self.batched[1], True)  # (N, K, L)
+        d = [
+            self.arranged(x, [1, 2, 0], self.epilogue.out_width, self.batched[2]) for x in (d, *rest[:more])
+        ]  # (M, N, L)
         extras = [self.arranged(x, [1, 2, 0], w, True) for x, w in zip(extras, self.epilogue.other_widths or ())]
         if const_expr(self.blocks):  # (M, K / 128, L), (N / 128, K / 128, L)
             modes = [1, 2, 0], [2, 1, 0]
             blocks = [self.arranged(x, mode, 1, batch) for x, mode, batch in zip(blocks, modes, self.batched)]
         if const_expr(self.plan.swapped):
-            a, b, d = b, a, cute.select(d, mode=[1, 0, 2])
+            a, b, d = b, a, [cute.select(x, mode=[1, 0, 2]) for x in d]
         layouts = self.layouts()
         load_a, from_a = self.load(a, layouts[0], (m, k), cluster[1])
         load_b, from_b = self.load(b, layouts[1], (n, k), cluster[0])
-        store_d, to_d = self.epilogue.atom(d)
+        stores, to_d = self.epilogue.atoms(d)
         self.kernel(
-            load_a, from_a, load_b, from_b, store_d, to_d, d, self.mma(), layouts[0], layouts[1], self.epilogue.layout(), bounds,
-            blocks, extras, alpha, beta,
+            load_a, from_a, load_b, from_b, stores, to_d, d, self.mma(), layouts[0], layouts[1], bounds, blocks, sums, extras, alpha, beta
         ).launch(
-            grid=self.scheduler.grid(d), block=(_THREADS, 1, 1), cluster=self.scheduler.cluster(), stream=stream,
+            grid=self.scheduler.grid(d[0]), block=(_THREADS, 1, 1), cluster=self.scheduler.cluster(), stream=stream,
             min_blocks_per_mp=1, use_pdl=True,
         )  # fmt: skip
 
-    def arranged(self, x: Any, modes: list[int], width: int, batched: bool) -> Any:
-        """A tensor with its modes in another order, strides known to be multiples of the width of an access."""
+    def arranged(self, x: Any, modes: list[int], width: int, batched: bool, rounded: bool = False) -> Any:
+        """A tensor with its modes in another order, strides known to be multiples of the width of an access; `rounded`: f32 is TF32."""
+        if x.element_type is Float32 and rounded:
+            x = cute.recast_tensor(x, TFloat32)
         layout = cute.select(x.layout, mode=modes)
         stride = [s if isinstance(s, int) else cute.assume(s, divby=width) for s in layout.stride]
         return cute.make_tensor(
@@ -109,20 +116,19 @@ class HopperGemm:
 
     @cute.kernel
     def kernel(
-        self, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, store_d: Any, to_d: cute.Tensor,
-        d: cute.Tensor, mma: cute.TiledMma, layout_a: Any, layout_b: Any, layout_d: Any, bounds: Any, blocks: Any, extras: Any,
-        alpha: Float32, beta: Float32,
+        self, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, stores: Any, to_d: Any, d: Any,
+        mma: cute.TiledMma, layout_a: Any, layout_b: Any, bounds: Any, blocks: Any, sums: Any, extras: Any, alpha: Float32, beta: Float32,
     ):  # fmt: skip
         plan = self.plan
         thread = arch.thread_idx()[0]
         warp = arch.make_warp_uniform(arch.warp_idx())
         if warp == 0:
-            for atom in (load_a, load_b, *self.epilogue.maps(store_d)):
+            for atom in (load_a, load_b, *stores):
                 cpasync.prefetch_descriptor(atom)
         smem = utils.SmemAllocator()
         ring_a = smem.allocate_tensor(self.a.dtype, layout_a.outer, 1024, layout_a.inner)
         ring_b = smem.allocate_tensor(self.b.dtype, layout_b.outer, 1024, layout_b.inner)
-        buffers = self.epilogue.buffers(smem, layout_d)
+        buffers = self.epilogue.buffers(smem)
         group = warp // (GROUP // 32) - 1
         turns = self.turns(group) if const_expr(plan.pingpong) else None
         ring = pipeline.PipelineTmaAsync.create(
@@ -132,11 +138,14 @@ class HopperGemm:
             tx_count=plan.stage_bytes(self.a.dtype.width),
             cta_layout_vmnk=cute.make_layout((1, *plan.cluster_mn, 1)),
             enable_multicast_signaling=True,
+            defer_sync=True,
         )
+        pipeline.pipeline_init_arrive(cluster_shape_mn=plan.cluster_mn, is_relaxed=True)
+        pipeline.pipeline_init_wait(cluster_shape_mn=plan.cluster_mn)
         # Up to here a block may run beside the end of the kernel before it.
         arch.griddepcontrol_wait()
         arch.griddepcontrol_launch_dependents()
-        tiles = self.scheduler.begin(smem, to_d, bounds)
+        tiles = self.scheduler.begin(smem, to_d[0], bounds)
         if warp < GROUP // 32:
             arch.setmaxregister_decrease(_LOADS)
             if warp == 0:
@@ -145,7 +154,7 @@ class HopperGemm:
         else:
             arch.setmaxregister_increase(_MULTIPLIES)
             _, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], plan.block_mnk[2])))
-            into = (store_d, to_d, d, extras, alpha, beta)
+            into = (stores, to_d, d, sums, extras, alpha, beta)
             self.multiply(ring, turns, mma, group, thread - GROUP, depth, ring_a, ring_b, buffers, tiles, blocks, into)
 
     def turns(self, group: Any) -> Any:
@@ -220,8 +229,9 @@ class HopperGemm:
         plan, scheduler = self.plan, self.scheduler
         own = thread % GROUP
         part = mma.get_slice(own if const_expr(plan.pingpong) else thread)
-        left = mma.make_fragment_A(part.partition_A(ring_a))
-        right = mma.make_fragment_B(part.partition_B(ring_b))
+        same = mma.get_slice(0 if const_expr(plan.pingpong) else group * GROUP)  # for all threads of a warp group
+        left = mma.make_fragment_A(same.partition_A(ring_a))
+        right = mma.make_fragment_B(same.partition_B(ring_b))
         acc = cute.make_rmem_tensor(mma.partition_shape_C(plan.block_mnk[:2]), self.epilogue.acc_dtype)
         part_sums = cute.make_rmem_tensor_like(acc) if const_expr(self.promoted) else acc
         reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.stages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from ..common import arrays
@@ -46,7 +47,7 @@ class Padded(Implementation):
     def parts(self, problem: Product, plan: HopperTiling, device: Device) -> dict[str, float]:
         """Each array that is copied is read and written once more."""
         names, made = ("copy of a", "copy of b", "copy of the result"), _padded(problem)
-        pairs = zip(names, _arrays(problem), _arrays(made), strict=True)
+        pairs = zip(itertools.chain(names, itertools.repeat(names[-1])), _arrays(problem), _arrays(made))
         return {name: _COPY + 2 * y.bytes / 1e6 / _RATE for name, x, y in pairs if x != y}
 
     def check(self, problem: Product, plan: HopperTiling, device: Device) -> None:
@@ -54,29 +55,31 @@ class Padded(Implementation):
 
     def run(self, problem: Product, plan: HopperTiling, given: Given) -> None:
         made = _padded(problem)
-        pairs = zip((given.a, given.b, given.out), _arrays(problem), _arrays(made), strict=True)
-        a, b, out = (x if was == now else _like(x, now) for x, was, now in pairs)
+        pairs = zip((given.a, given.b, given.out, *given.more), _arrays(problem), _arrays(made), strict=True)
+        a, b, out, *more = (x if was == now else _like(x, now) for x, was, now in pairs)
         kept = [(out, given.out)] if given.bounds is not None else []  # of rows that no group has
         for x, y in ((a, given.a), (b, given.b), *kept):
             if x is not y:
                 arrays.assign(x, y if x.shape[0] == y.shape[0] else arrays.part(y, 0, slice(0, 1)))
         a, b = (arrays.broadcast_to(x, laid.shape) for x, laid in ((a, made.a), (b, made.b)))
-        self.other.run(made, plan, given._replace(a=a, b=b, out=out))
-        if out is not given.out:
-            arrays.assign(given.out, out)
+        self.other.run(made, plan, given._replace(a=a, b=b, out=out, more=more))
+        for x, wanted in zip((out, *more), (given.out, *given.more), strict=True):
+            if x is not wanted:
+                arrays.assign(wanted, x)
 
 
-def _arrays(problem: Product) -> tuple[Laid, Laid, Laid]:
-    return problem.a, problem.b, problem.out
+def _arrays(problem: Product) -> tuple[Laid, ...]:
+    return problem.a, problem.b, *problem.results
 
 
 def _padded(problem: Product) -> Product:
     """The same problem of arrays that the copy engine can step through. 8-bit operands, and rows of groups, are contiguous in K."""
     a, b = problem.operands()
-    narrow, grouped = problem.dtype.width == 8, isinstance(problem, GroupedProduct)
-    modes = (2 if a.k_major or narrow or grouped else 1, 1 if b.k_major or narrow else 2, 2)
-    made = [x if steps(x, mode) else _rows(x, mode) for x, mode in zip(_arrays(problem), modes, strict=True)]
-    return dataclasses.replace(problem, a=made[0], b=made[1], out=made[2])
+    narrow, grouped = problem.dtype.width != 16, isinstance(problem, GroupedProduct)
+    modes = (2 if a.k_major or narrow or grouped else 1, 1 if b.k_major or narrow else 2, *(2 for _ in problem.results))
+    pairs = zip(_arrays(problem), modes, strict=True)
+    left, right, out, *more = (x if steps(x, mode) else _rows(x, mode) for x, mode in pairs)
+    return dataclasses.replace(problem, a=left, b=right, out=out, more=tuple(more))
 
 
 def _rows(x: Laid, mode: int) -> Laid:

@@ -14,8 +14,6 @@ GROUP = 128
 """Threads of a warp group."""
 GROUPS = 2
 """Warp groups of a block that multiply."""
-BUFFERS = 2
-"""Pieces of a warp group's results in shared memory."""
 ATOM_M = 64
 """Rows of the product of a warp group."""
 _SPANS = (128, 64, 32)
@@ -38,7 +36,7 @@ class HopperTiling:
 
     For few tiles K is cut into `splits` parts, each for a block of a cluster, whose sums are added in a fixed order. For few rows
     operands are `swapped`: M of the tile is N of the result, N of the tile (from 8 on) its M. For few tiles and a long K it may be cut into
-    `sums` products besides, whose sums a second kernel adds.
+    `sums` products besides, whose sums a second kernel adds. Results go through shared memory a piece at a time, of which a warp group has `buffers`.
     """
 
     block_mnk: tuple[int, int, int] = (128, 256, 64)
@@ -49,6 +47,7 @@ class HopperTiling:
     splits: int = 1
     swapped: bool = False
     sums: int = 1
+    buffers: int = 2
 
     def __post_init__(self) -> None:
         for name, count in (("block_mnk", 3), ("cluster_mn", 2)):
@@ -57,7 +56,7 @@ class HopperTiling:
                 isinstance(value, tuple) and len(value) == count and all(type(v) is int and v > 0 for v in value),
                 f"HopperTiling with {name}={value!r}: {count} positive integers",
             )
-        for name in ("stages", "group", "splits", "sums"):
+        for name in ("stages", "group", "splits", "sums", "buffers"):
             value = getattr(self, name)
             arrays.require(type(value) is int and value > 0, f"HopperTiling with {name}={value!r}: a positive integer")
         for name in ("pingpong", "swapped"):
@@ -84,14 +83,16 @@ class HopperTiling:
         """Of such sums: of a tile, or of one for each warp group."""
         return self.block_mnk[0] * self.block_mnk[1] * 4 * (GROUPS // self.sharers)
 
-    def piece(self, out_bits: int, followed: bool = False) -> int:
+    def piece(self, out_bits: int, followed: bool = False, more: tuple[int, ...] = ()) -> int:
         """Columns of the results that a warp group stores at a time; 0: none fits. Fewer where something follows the sums: it takes registers.
 
-        An even number of pieces is better: buffers are used in turn, from one tile to the next. Shorter ones than 64 bytes are worst.
+        An even number of pieces is better: buffers are used in turn, from one tile to the next. Shorter ones than 64 bytes are worst. Those of `more`
+        results, of so many bits each, have as many columns.
         """
-        sizes = [span * 8 // out_bits for span in _SPANS if not followed or span * 8 // out_bits <= _FOLLOWED]
-        fit = [n for n in sizes if self.block_mnk[1] % n == 0]
-        even = [n for n in fit if self.block_mnk[1] // n % BUFFERS == 0]
+        spans = _SPANS if self.buffers == 2 else _SPANS[1:]
+        sizes = [span * 8 // out_bits for span in spans if not followed or span * 8 // out_bits <= _FOLLOWED]
+        fit = [n for n in sizes if self.block_mnk[1] % n == 0 and all(n * bits // 8 in _SPANS for bits in more)]
+        even = [n for n in fit if self.block_mnk[1] // n % self.buffers == 0]
         wide = [n for n in (*even, *fit) if n * out_bits // 8 >= _SPANS[1]]
         return next(iter(wide or even or fit), 0)
 
@@ -100,9 +101,10 @@ class HopperTiling:
         m, n, k = self.block_mnk
         return (m + n) * k * bits // 8
 
-    def smem_bytes(self, bits: int, out_bits: int) -> int:
-        """Shared memory of a block: the ring, sums or two pieces of the results for each warp group, barriers."""
-        pieces = GROUPS * BUFFERS * ATOM_M * self.piece(out_bits) * out_bits // 8
+    def smem_bytes(self, bits: int, out_bits: int, more: tuple[int, ...] = ()) -> int:
+        """Shared memory of a block: the ring, sums or some pieces of each result for each warp group, barriers."""
+        piece = self.piece(out_bits, bool(more), more)
+        pieces = GROUPS * self.buffers * ATOM_M * piece * (out_bits + sum(more)) // 8
         if self.staged:
             pieces = self.staged_bytes
         return self.stages * self.stage_bytes(bits) + pieces + _BARRIERS
@@ -112,17 +114,19 @@ class HopperTiling:
         m, n, _ = self.block_mnk
         return m * n // (self.sharers * GROUP) * (2 if promoted else 1)
 
-    def check(self, dtype: Any, out_dtype: Any, promoted: bool, device: Device) -> None:
+    def check(self, dtype: Any, out_types: tuple[Any, ...], promoted: bool, device: Device) -> None:
         """Refuse what cannot work for elements of some types."""
         (m, n, k), bits = self.block_mnk, dtype.width
+        out_bits, *more = (kind.width for kind in out_types)
         rows = ATOM_M * self.sharers
         arrays.require(m % rows == 0, f"{self}: M of a tile is a multiple of {rows}, the rows of its warp groups")
         if self.staged:
             arrays.require(n % 8 == 0 and n <= 256, f"{self}: N of a tile is a multiple of 8, and at most 256")
         else:
             arrays.require(
-                n % 16 == 0 and n <= 256 and self.piece(out_dtype.width) > 0,
-                f"{self}: N of a tile is at most 256, and pieces of {', '.join(map(str, _SPANS))} bytes of {out_dtype.__name__}",
+                n % 16 == 0 and n <= 256 and self.piece(out_bits, bool(more), tuple(more)) > 0,
+                f"{self}: N of a tile is at most 256, and pieces of {', '.join(map(str, _SPANS))} bytes of "
+                f"{', '.join(kind.__name__ for kind in out_types)}",
             )
         arrays.require(
             k * bits // 8 in _SPANS,
@@ -130,6 +134,7 @@ class HopperTiling:
             f"{dtype.__name__}",
         )
         arrays.require(self.stages >= 2, f"{self}: a ring has at least 2 stages")
+        arrays.require(self.buffers >= 2, f"{self}: a piece is stored while the next is made, in another buffer")
         arrays.require(self.blocks <= 8, f"{self}: a cluster has at most 8 blocks")
         arrays.require(
             self.splits == 1 or (self.cluster_mn == (1, 1) and not self.pingpong),
@@ -146,7 +151,7 @@ class HopperTiling:
             f"{self}: a thread has {self.registers(promoted)} sums, and registers for {MOST_SUMS}",
             hint="a smaller tile" if self.sharers == 2 else "a smaller tile, or pingpong=False",
         )
-        used = self.smem_bytes(bits, out_dtype.width)
+        used = self.smem_bytes(bits, out_bits, tuple(more))
         arrays.require(
             used <= device.smem,
             f"{self} takes {used} bytes of shared memory, and a block has {device.smem}",

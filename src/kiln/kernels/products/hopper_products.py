@@ -10,12 +10,12 @@ from .. import devices
 from ..common import arrays, launches
 from ..common.family import Implementation
 from . import hopper_cost
-from .given import Given, block_tensors, other_tensors
+from .given import Given, block_tensors, more_tensors, other_tensors
 from .hopper_epilogue import StoredEpilogue
 from .hopper_kernel import HopperGemm
 from .hopper_plan import HopperTiling
 from .hopper_staged import StagedEpilogue
-from .parts import run_parts
+from .parts import add_rows, run_parts
 from .problem import BLOCK
 from .scheduler import PersistentTiles, SplitTiles
 
@@ -41,20 +41,22 @@ class HopperProducts(Implementation):
     def supports(self, problem: Product, device: Device) -> str | None:
         if not device.warp_groups:
             return f"warp groups multiply on sm_90a alone, and {device.name} is sm_{device.generation.number}"
-        dtype, out = problem.dtype, problem.out.dtype
-        if dtype is Float32:
-            return "the tensor cores take f32 as it is and leave out the last bits, which is not rounded to TF32"
-        if out not in _STORED:
-            return f"the copy engine stores no {out.__name__}"
+        dtype = problem.dtype
+        if dtype is Float32 and problem.precision != "tf32":
+            return "f32 is rounded to TF32, which precision='ieee' rules out"
+        for out in problem.out_types:
+            if out not in _STORED:
+                return f"the copy engine stores no {out.__name__}"
         operands = problem.operands()
-        if dtype.width == 8 and not all(x.k_major for x in operands):
-            return "8-bit operands of the tensor cores of sm_90a are contiguous in K"
+        if dtype.width != 16 and not all(x.k_major for x in operands):
+            return "operands of the tensor cores of sm_90a that have no 16 bits are contiguous in K"
         for name, x, mode in zip("ab", (problem.a, problem.b), (2, 1), strict=True):
             k_major = operands[name == "b"].k_major
             if not steps(x, mode if k_major else 3 - mode):
                 return f"rows of {name} do not begin at multiples of {_UNIT} bytes: {x}"
-        if not steps(problem.out, 2):
-            return f"rows of the result do not begin at multiples of {_UNIT} bytes: {problem.out}"
+        for out in problem.results:
+            if not steps(out, 2):
+                return f"rows of the result do not begin at multiples of {_UNIT} bytes: {out}"
         return None
 
     def plans(self, problem: Product, device: Device) -> list[HopperTiling]:
@@ -69,7 +71,12 @@ class HopperProducts(Implementation):
         return hopper_cost.bounds(problem, plan, device)
 
     def check(self, problem: Product, plan: HopperTiling, device: Device) -> None:
-        plan.check(problem.dtype, problem.out.dtype, problem.promoted, device)
+        plan.check(problem.dtype, problem.out_types, problem.promoted, device)
+        arrays.require(
+            not problem.summed or not (plan.staged or plan.sums > 1),
+            f"{plan}: sums of rows are made of whole sums, in rows of the tile",
+            hint="splits=1, swapped=False, sums=1",
+        )
         if problem.blocks:
             arrays.require(
                 plan.block_mnk[2] == BLOCK and not plan.swapped,
@@ -97,7 +104,6 @@ class HopperProducts(Implementation):
         a, b = problem.operands()
         follow, tile = problem.follow, plan.block_mnk[:2]
         widths = None if follow.plain else problem.other_widths
-        out, acc = problem.out.dtype, problem.acc_dtype
         differ = batched(problem.a), batched(problem.b), batched(problem.out)
         clusters = devices.clusters(plan.blocks)
 
@@ -109,28 +115,37 @@ class HopperProducts(Implementation):
             epilogue = epilogue_of(problem, plan, widths)
             return HopperGemm(a, b, differ, problem.promoted, bool(problem.blocks), plan, scheduler, epilogue)
 
-        kinds = (a.dtype, a.k_major, b.dtype, b.k_major, acc, out)
+        kinds = (a.dtype, a.k_major, b.dtype, b.k_major, problem.acc_dtype, problem.out_types)
         width = problem.out_width if plan.staged else 0
         key = (
-            HopperGemm, kinds, differ, problem.promoted, bool(problem.blocks), plan, clusters, width, widths, follow.c, follow.bias,
-            follow.scaled, follow.factors,
+            HopperGemm, kinds, differ, problem.promoted, bool(problem.blocks), plan, clusters, width, widths, follow.key,
         )  # fmt: skip
         kernel = launches.made_of(follow.functions, make, *key)
+        (batches, rows, n), sums = problem.shape, []
+        if problem.summed:
+            sums = [arrays.empty(given.a, (-(-n // tile[1]), batches, rows), arrays.named_type(given.a, "float32"))]
         launches.run_tensors(
-            kernel, [given.a, given.b, given.out, *given.blocks, *given.others],
-            [*tensors_of(problem, given), *block_tensors(problem, given), *other_tensors(problem, given)], 3, given.alpha, given.beta,
+            kernel, [given.a, given.b, given.out, *given.blocks, *sums, *given.more, *given.others],
+            [
+                *tensors_of(problem, given), *block_tensors(problem, given), *[arrays.dynamic(x, 2, 1) for x in sums],
+                *more_tensors(problem, given), *other_tensors(problem, given),
+            ],
+            3, given.alpha, given.beta,
         )  # fmt: skip
+        for x in sums:
+            add_rows(x, given.row_sums)
 
 
 def epilogue_of(
     problem: Product, plan: HopperTiling, widths: tuple[int, ...] | None, grouped: bool = False
 ) -> StoredEpilogue | StagedEpilogue:
     """What writes the results of a problem; `grouped`: rows of tiles begin and end anywhere."""
-    out, acc, follow = problem.out.dtype, problem.acc_dtype, problem.follow
+    out, acc, follow = problem.out_types, problem.acc_dtype, problem.follow
     if plan.staged:
         return StagedEpilogue(plan, acc, out, problem.out_width, follow.combiner(), widths, grouped)
-    piece = plan.piece(out.width, not follow.plain)
-    return StoredEpilogue(plan.block_mnk[:2], plan.sharers, piece, acc, out, follow.combiner(), widths, grouped)
+    first, *more = (kind.width for kind in out)
+    piece = plan.piece(first, not follow.plain, tuple(more))
+    return StoredEpilogue(plan, piece, acc, out, follow.combiner(), widths, grouped, problem.summed)
 
 
 def tensors_of(problem: Product, given: Given) -> list[Any]:

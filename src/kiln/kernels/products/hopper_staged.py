@@ -29,28 +29,23 @@ class StagedEpilogue(Epilogue):
     """
 
     def __init__(
-        self, plan: HopperTiling, acc_dtype: Any, out_dtype: Any, out_width: int, combine: Callable[..., Any],
+        self, plan: HopperTiling, acc_dtype: Any, out_types: tuple[Any, ...], out_width: int, combine: Callable[..., Any],
         other_widths: tuple[int, ...] | None, grouped: bool = False,
     ) -> None:  # fmt: skip
         m, n, _ = plan.block_mnk
         threads = plan.sharers * GROUP
         super().__init__(
-            (n, m) if plan.swapped else (m, n), threads, plan.splits, acc_dtype, out_dtype, out_width, combine, other_widths
+            (n, m) if plan.swapped else (m, n), threads, plan.splits, acc_dtype, out_types, out_width, combine, other_widths
         )  # fmt: skip
         self.plan = plan
         self.grouped = grouped
+        self.summed = False
 
-    def layout(self) -> None:
-        """Sums lie as `write` says."""
-
-    def atom(self, d: Any) -> tuple[None, Any]:
+    def atoms(self, d: Any) -> tuple[Any, Any]:
         """The copy engine stores nothing."""
-        return None, d
+        return [], d
 
-    def maps(self, store: Any) -> tuple[Any, ...]:
-        return ()
-
-    def buffers(self, smem: Any, layout: Any) -> Any:
+    def buffers(self, smem: Any) -> Any:
         """Shared memory for the sums of a tile, or of one for each warp group."""
         return smem.allocate(self.plan.staged_bytes, 128)
 
@@ -63,11 +58,11 @@ class StagedEpilogue(Epilogue):
     @cute.jit
     def write(self, part: Any, thread: Any, group: Any, acc: cute.Tensor, memory: Any, into: Any, place: Any):
         """Write the sums that a thread of a warp group has of a tile. `into`: as `StoredEpilogue.write` is given."""
-        _, _, d, extras, alpha, beta = into
+        _, _, d, _, extras, alpha, beta = into
         m, n, batch, _, start, rows = place
         where, rank = (m, n), 0
         if const_expr(self.plan.swapped):
-            where, d = (n, m), cute.select(d, mode=[1, 0, 2])
+            where, d = (n, m), [cute.select(x, mode=[1, 0, 2]) for x in d]
         if const_expr(self.splits > 1):
             rank = arch.block_idx_in_cluster()
         if const_expr(self.plan.pingpong):
@@ -76,10 +71,10 @@ class StagedEpilogue(Epilogue):
             thread = thread + group * GROUP
         if const_expr(self.splits == 1):
             self.meet()  # nobody reads sums of the tile before
-        d, *others = (x[None, None, batch] for x in (d, *extras))
+        d, others = ([x[None, None, batch] for x in own] for own in (d, extras))
         if const_expr(self.grouped):
-            d, *others = (cute.domain_offset((start, 0), x) for x in (d, *others))
-            d = cute.make_tensor(d.iterator, cute.make_layout((rows, d.shape[1]), stride=d.stride))
+            d, others = ([cute.domain_offset((start, 0), x) for x in own] for own in (d, others))
+            d = [cute.make_tensor(x.iterator, cute.make_layout((rows, x.shape[1]), stride=x.stride)) for x in d]
         self.write_combined(part, thread, rank, acc, memory, d, others, alpha, beta, where)
 
     def slots(self, part: Any, staged: Any) -> Any:

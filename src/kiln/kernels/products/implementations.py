@@ -13,10 +13,11 @@ from ... import Float32
 from .. import devices
 from ..common import arrays, launches
 from ..common.family import Family, Implementation
+from ..reductions import functions as reductions
 from . import cost
 from .epilogue import DirectEpilogue, Epilogue
 from .follow import Follow
-from .given import Given, other_tensors
+from .given import Given, more_tensors, other_tensors
 from .hopper_padded import Padded
 from .hopper_products import HopperProducts
 from .parts import combine_parts, run_parts
@@ -87,13 +88,13 @@ class Multistage(Implementation):
         )
         follow, tile = problem.follow, plan.block_mnk[:2]
         widths = None if follow.plain else problem.other_widths
-        out = (problem.acc_dtype, problem.out.dtype, problem.out_width)
+        out = (problem.acc_dtype, problem.out_types, problem.out_width)
 
         def make() -> MultistageGemm:
             epilogue = self.epilogue(tile, plan.threads, plan.splits, *out, follow.combiner(), widths)
             return self.kernel(a, b, plan, TileScheduler(tile, plan.splits), epilogue)
 
-        key = (self.kernel, a, b, out, plan, widths, follow.c, follow.bias, follow.scaled, follow.factors)
+        key = (self.kernel, a, b, out, plan, widths, follow.key)
         kernel = launches.made_of(follow.functions, make, *key)
         leading = problem.a.leading((1, 2)), problem.b.leading((2, 1))
         tensors = [
@@ -102,8 +103,8 @@ class Multistage(Implementation):
         ]
         result = arrays.dynamic(given.out, 2, problem.out_width)
         launches.run_tensors(
-            kernel, [given.a, given.b, given.out, *given.others], [*tensors, result, *other_tensors(problem, given)], 3,
-            given.alpha, given.beta,
+            kernel, [given.a, given.b, given.out, *given.more, *given.others],
+            [*tensors, result, *more_tensors(problem, given), *other_tensors(problem, given)], 3, given.alpha, given.beta,
         )  # fmt: skip
 
 
@@ -115,8 +116,8 @@ class TensorCoreProducts(Multistage):
     epilogue = Epilogue
 
     def supports(self, problem: Product, device: Device) -> str | None:
-        if problem.blocks:
-            return _NO_BLOCKS
+        if problem.blocks or problem.summed:
+            return _NO_BLOCKS if problem.blocks else _NO_ROWS
         if problem.dtype is Float32 and problem.precision != "tf32":
             return "f32 is rounded to TF32, which precision='ieee' rules out"
         if problem.dtype in FLOATS8 and device.capability < (8, 9):
@@ -147,6 +148,8 @@ class SimtProducts(Multistage):
     def supports(self, problem: Product, device: Device) -> str | None:
         if problem.dtype is not Float32:
             return f"it multiplies Float32, not {problem.dtype.__name__}"
+        if problem.summed:
+            return _NO_ROWS
         return None if problem.precision != "tf32" else "tensor cores are faster where 10 bits of mantissa will do"
 
     def candidates(self, problem: Product) -> tuple[cost.Candidate, ...]:
@@ -163,6 +166,7 @@ class SimtProducts(Multistage):
         plan.check_simt(device.smem)
 
 
+_NO_ROWS = "blocks have parts of rows alone, and sums of rows are made of all of them"
 _NO_BLOCKS = "factors of blocks belong to sums of 128 products, and it makes sums of all"
 
 
@@ -179,6 +183,8 @@ class ProductsOfBlocks(Implementation):
     repeats = True
 
     def supports(self, problem: Product, device: Device) -> str | None:
+        if problem.summed:
+            return _NO_ROWS
         return None if problem.blocks else "there are no factors of blocks"
 
     def plans(self, problem: Product, device: Device) -> list[BlockByBlock]:
@@ -204,8 +210,38 @@ class ProductsOfBlocks(Implementation):
             FAMILY.run(
                 Product(laid(a), laid(b), laid(sums), tuple(map(laid, own.others)), follow), devices.current(), own
             )
-        for one, out, *others in zip(*map(arrays.slices, (sums, given.out, *given.others)), strict=True):
-            combine_parts(problem, one, Given(given.a, given.b, out, others, given.alpha, given.beta))
+        count = 1 + len(given.more)
+        for one, *rest in zip(*map(arrays.slices, (sums, given.out, *given.more, *given.others)), strict=True):
+            out, *more = rest[:count]
+            combine_parts(problem, one, Given(given.a, given.b, out, rest[count:], given.alpha, given.beta, more=more))
+
+
+@dataclasses.dataclass(frozen=True)
+class RowsAfterwards:
+    """A plan: what is summed along rows is written, as a result of its own, cut as is expected to take least time, and then summed."""
+
+
+@FAMILY.register
+class SummedAfterwards(Implementation):
+    """Products with sums of rows, of every target, type and alignment."""
+
+    plan = RowsAfterwards
+    repeats = True
+
+    def supports(self, problem: Product, device: Device) -> str | None:
+        return None if problem.summed else "no sums of rows are asked for"
+
+    def plans(self, problem: Product, device: Device) -> list[RowsAfterwards]:
+        return [RowsAfterwards()]
+
+    def cost(self, problem: Product, plan: RowsAfterwards, device: Device) -> float:
+        return math.inf
+
+    def run(self, problem: Product, plan: RowsAfterwards, given: Given) -> None:
+        values = arrays.empty(given.a, problem.shape, arrays.named_type(given.a, "float32"))
+        whole = dataclasses.replace(problem, more=(*problem.more, arrays.laid(values)))
+        FAMILY.run(whole, devices.current(), given._replace(more=[*given.more, values], row_sums=None))
+        reductions.sum(values, -1, out=arrays.reshaped(given.row_sums, problem.shape[:2]))
 
 
 FAMILY.register(Padded(HopperProducts()))

@@ -56,16 +56,15 @@ class MultistageGemm:
         raise NotImplementedError
 
     @cute.jit
-    def __call__(
-        self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32, stream: Int64
-    ):
-        """Launch it for (L, M, K), (L, K, N) and (L, M, N)."""
+    def __call__(self, a: cute.Tensor, b: cute.Tensor, d: Any, rest: Any, alpha: Float32, beta: Float32, stream: Int64):
+        """Launch it for (L, M, K), (L, K, N) and (L, M, N): the first result, then the others and what the epilogue reads."""
         a = self.arranged(a, [1, 2, 0], self.a.width)  # (M, K, L)
         b = self.arranged(b, [2, 1, 0], self.b.width)  # (N, K, L)
-        d = self.arranged(d, [1, 2, 0], self.epilogue.out_width)  # (M, N, L)
-        extras = [self.arranged(x, [1, 2, 0], w) for x, w in zip(extras, self.epilogue.other_widths or ())]
+        more = len(self.epilogue.out_types) - 1
+        d = [self.arranged(x, [1, 2, 0], self.epilogue.out_width) for x in (d, *rest[:more])]  # (M, N, L)
+        extras = [self.arranged(x, [1, 2, 0], w) for x, w in zip(rest[more:], self.epilogue.other_widths or ())]
         self.kernel(a, b, d, extras, alpha, beta).launch(
-            grid=self.scheduler.grid(d),
+            grid=self.scheduler.grid(d[0]),
             block=(self.tiling.threads, 1, 1),
             cluster=self.scheduler.cluster(),
             stream=stream,
@@ -79,10 +78,10 @@ class MultistageGemm:
         return cute.make_tensor(x.iterator, cute.make_layout(layout.shape, stride=stride))
 
     @cute.jit
-    def compute(self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32):
+    def compute(self, a: cute.Tensor, b: cute.Tensor, d: Any, extras: Any, alpha: Float32, beta: Float32):
         """What a block does: the body of the kernel."""
         thread = arch.thread_idx()[0]
-        where, batch, rank = self.scheduler.work(d)
+        where, batch, rank = self.scheduler.work(d[0])
         block_m, block_n, depth = self.tiling.block_mnk
         stages = self.tiling.stages
         a_frag, b_frag = self.fragments(0), self.fragments(1)
@@ -130,4 +129,4 @@ class MultistageGemm:
         rest = ([x[None, None, batch] for x in extras], alpha, beta)
         producer.tail()
         arch.sync_threads()
-        self.epilogue.write(part, thread, rank, acc, memory, d[None, None, batch], rest, where)
+        self.epilogue.write(part, thread, rank, acc, memory, [x[None, None, batch] for x in d], rest, where)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ... import Float32
 from ..common import arrays, launches
-from .given import Given, other_tensors
+from ..common.problem import Laid
+from .given import Given, more_tensors, other_tensors
 from .problem import Product
 from .split_sum import SplitSum
 
@@ -27,11 +29,22 @@ def run_parts(implementation: Implementation, problem: Product, plan: Any, count
 
 def combine_parts(problem: Product, sums: Any, given: Given) -> None:
     """Add parts (S, M, N) of sums to (1, M, N), and do what follows."""
-    follow, out = problem.follow, problem.out.dtype
+    follow, out = problem.follow, problem.out_types
     width = min(problem.out_width, arrays.laid(sums).width(2))
     kernel = launches.made_of(
-        follow.functions, lambda: SplitSum(out, width, follow.combiner()), SplitSum, out, width, follow.c,
-        follow.bias, follow.scaled, follow.factors,
+        follow.functions, lambda: SplitSum(out, width, follow.combiner()), SplitSum, out, width, follow.key
     )  # fmt: skip
-    tensors = [arrays.dynamic(sums, 2, width), arrays.dynamic(given.out, 2, width), *other_tensors(problem, given)]
-    launches.run_tensors(kernel, [sums, given.out, *given.others], tensors, 2, given.alpha, given.beta)
+    tensors = [
+        arrays.dynamic(sums, 2, width), arrays.dynamic(given.out, 2, width), *more_tensors(problem, given),
+        *other_tensors(problem, given),
+    ]  # fmt: skip
+    launches.run_tensors(kernel, [sums, given.out, *given.more, *given.others], tensors, 2, given.alpha, given.beta)
+
+
+def add_rows(parts: Any, into: Any) -> None:
+    """Add sums (S, L, M) of parts of rows to (L, M), in order."""
+    count, batches, rows = parts.shape
+    one = Laid.dense(Float32, 1, 1, batches * rows)
+    problem = Product(Laid.dense(Float32, 1, 1, 1), one, one)
+    flat = arrays.reshaped(into, (1, 1, batches * rows))
+    combine_parts(problem, arrays.reshaped(parts, (count, 1, batches * rows)), Given(None, None, flat))

@@ -33,6 +33,8 @@ class Product(Problem):
     precision: str = "ieee"
     blocks: tuple[Laid, ...] = ()
     """Factors of blocks: of A (L, M, K / 128), for 128 elements of a row each, and of B (L, K / 128, N / 128)."""
+    more: tuple[Laid, ...] = ()
+    """Results after the first; rows are contiguous in them too."""
 
     name = "gemm"
 
@@ -67,8 +69,8 @@ class Product(Problem):
                 f"{self.name} with factors of shapes {[x.shape for x in self.blocks]}",
                 hint=f"of rows and blocks of {BLOCK}: {(rows, depth)} and {(depth, across)}",
             )
-        strides = self.out.strides
-        require(strides[2] == 1, f"{self.name} into strides {strides}: rows or columns are contiguous")
+        for x in self.results:
+            require(x.strides[2] == 1, f"{self.name} into strides {x.strides}: rows or columns are contiguous")
 
     def check_shapes(self) -> None:
         """Refuse shapes that do not go together."""
@@ -77,7 +79,7 @@ class Product(Problem):
             len(a.shape) == len(b.shape) == len(out.shape) == 3
             and (*a.shape[:2], b.shape[2]) == out.shape
             and b.shape[:2] == (a.shape[0], a.shape[2])
-            and all(x.shape == out.shape for x in self.others),
+            and all(x.shape == out.shape for x in (*self.others, *self.more)),
             f"gemm of shapes {a.shape} and {b.shape} into {out.shape}: (L, M, K), (L, K, N), (L, M, N)",
         )
 
@@ -115,7 +117,22 @@ class Product(Problem):
     @property
     def bytes(self) -> int:
         """Operands and others read once, the result written once."""
-        return sum(x.bytes for x in (self.a, self.b, self.out, *self.others, *self.blocks))
+        return sum(x.bytes for x in (self.a, self.b, *self.results, *self.others, *self.blocks))
+
+    @property
+    def results(self) -> tuple[Laid, ...]:
+        """All arrays that are written, but for sums of rows."""
+        return self.out, *self.more
+
+    @property
+    def summed(self) -> bool:
+        """Whether a value of each row is summed, and not written."""
+        return self.follow.row_sums and len(self.results) == self.follow.results
+
+    @property
+    def out_types(self) -> tuple[Any, ...]:
+        """Of the results."""
+        return tuple(x.dtype for x in self.results)
 
     @property
     def aligned(self) -> bool:
@@ -128,8 +145,8 @@ class Product(Problem):
 
     @property
     def out_width(self) -> int:
-        """How many elements of a row of the result can be written at once."""
-        return self.out.width(2)
+        """How many elements of a row of each result can be written at once."""
+        return min(x.width(2) for x in self.results)
 
     @property
     def other_widths(self) -> tuple[int, ...]:

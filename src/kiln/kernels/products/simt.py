@@ -62,7 +62,7 @@ class SimtGemm(MultistageGemm):
     """The kernel for operands of some kinds."""
 
     @cute.kernel
-    def kernel(self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32):
+    def kernel(self, a: cute.Tensor, b: cute.Tensor, d: Any, extras: Any, alpha: Float32, beta: Float32):
         self.compute(a, b, d, extras, alpha, beta)
 
     def blocks_together(self) -> int:

@@ -15,18 +15,20 @@ _THREADS = 128
 
 
 class SplitSum:
-    """D = combine(the sum over S of parts (S, M, N)), `width` neighbours in N to a thread."""
+    """Each D = a value of combine(the sum over S of parts (S, M, N)), `width` neighbours in N to a thread."""
 
-    def __init__(self, out_dtype: Any, width: int, combine: Callable[..., Any]) -> None:
-        self.out_dtype = out_dtype
+    def __init__(self, out_types: tuple[Any, ...], width: int, combine: Callable[..., Any]) -> None:
+        self.out_types = out_types
         self.width = width
         self.combine = combine
 
     @cute.jit
-    def __call__(self, parts: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32, stream: Int64):
-        """Launch it for parts (S, M, N), D and other tensors (1, M, N)."""
-        parts, d = self.aligned(parts), self.aligned(d)
-        pieces = d.shape[2] // self.width * d.shape[1]
+    def __call__(self, parts: cute.Tensor, d: Any, rest: Any, alpha: Float32, beta: Float32, stream: Int64):
+        """Launch it for parts (S, M, N), each D and other tensors (1, M, N)."""
+        more = len(self.out_types) - 1
+        extras = rest[more:]
+        parts, d = self.aligned(parts), [self.aligned(x) for x in (d, *rest[:more])]
+        pieces = d[0].shape[2] // self.width * d[0].shape[1]
         self.kernel(parts, d, extras, alpha, beta).launch(
             grid=(cute.ceil_div(pieces, _THREADS), 1, 1), block=(_THREADS, 1, 1), stream=stream
         )
@@ -37,12 +39,13 @@ class SplitSum:
         return cute.make_tensor(x.iterator, cute.make_layout(x.shape, stride=stride))
 
     @cute.kernel
-    def kernel(self, parts: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32):
+    def kernel(self, parts: cute.Tensor, d: Any, extras: Any, alpha: Float32, beta: Float32):
         width = self.width
         piece = arch.block_idx()[0] * _THREADS + arch.thread_idx()[0]
-        in_row = d.shape[2] // width
+        _, rows, columns = d[0].shape
+        in_row = columns // width
         row, place = piece // in_row, piece % in_row
-        if row < d.shape[1]:
+        if row < rows:
             total, held = (cute.make_rmem_tensor((width,), Float32) for _ in range(2))
             total.fill(0.0)
             load = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=32 * width)
@@ -55,9 +58,8 @@ class SplitSum:
                 for i in range_constexpr(width):
                     other[i] = x[0, row, place * width + i]
                 others.append(other.load())
-            result = cute.make_rmem_tensor((width,), self.out_dtype)
-            result.store(self.combine(total.load(), alpha, beta, *others).to(self.out_dtype))
-            store = cute.make_copy_atom(
-                CopyUniversalOp(), self.out_dtype, num_bits_per_copy=width * self.out_dtype.width
-            )
-            cute.copy(store, result, cute.logical_divide(d[0, row, None], width)[None, place])
+            for value, kind, x in zip(self.combine(total.load(), alpha, beta, *others), self.out_types, d):
+                result = cute.make_rmem_tensor((width,), kind)
+                result.store(value.to(kind))
+                store = cute.make_copy_atom(CopyUniversalOp(), kind, num_bits_per_copy=width * kind.width)
+                cute.copy(store, result, cute.logical_divide(x[0, row, None], width)[None, place])

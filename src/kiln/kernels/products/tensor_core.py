@@ -24,7 +24,7 @@ class TensorCoreGemm(MultistageGemm):
     """The kernel for operands of some kinds; f32 is rounded to TF32."""
 
     @cute.kernel
-    def kernel(self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, extras: Any, alpha: Float32, beta: Float32):
+    def kernel(self, a: cute.Tensor, b: cute.Tensor, d: Any, extras: Any, alpha: Float32, beta: Float32):
         self.compute(a, b, d, extras, alpha, beta)
 
     def smem_bytes(self) -> int:
