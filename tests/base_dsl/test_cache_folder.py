@@ -8,6 +8,7 @@ import stat
 import tempfile
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -129,9 +130,12 @@ def test_a_group_of_the_users_own_may_write(chosen, tmp_path, monkeypatch):
     path = folder(tmp_path / "cache", 0o770)
     gid, members = 4242, []
     real = os.lstat
-    monkeypatch.setattr(
-        os, "lstat", lambda at: os.stat_result([*real(at)[:5], gid, *real(at)[6:10]]) if at == str(path) else real(at)
-    )
+
+    def lstat(at: Any, **options: Any) -> os.stat_result:
+        found = real(at, **options)
+        return os.stat_result([*found[:5], gid, *found[6:10]]) if at == str(path) else found
+
+    monkeypatch.setattr(os, "lstat", lstat)
     monkeypatch.setattr(pwd, "getpwuid", lambda _: types.SimpleNamespace(pw_name="ann", pw_gid=gid))
     names = {gid: "ann"}
     monkeypatch.setattr(grp, "getgrgid", lambda one: types.SimpleNamespace(gr_name=names[one], gr_mem=members))

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
 
 import kiln.cute as cute
 from kiln import Float32
 from kiln.cute.runtime import from_dlpack
+
+torch = pytest.importorskip("torch")
 
 
 @cute.kernel

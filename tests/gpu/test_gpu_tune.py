@@ -8,15 +8,16 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-import gpu_faults
 import pytest
-import torch
 
 from kiln.workbench import cases, tune
 from kiln.workbench.records import Journal
 from kiln.workbench.runners import Local
 from kiln.workbench.tuned import Tuning
 from kiln.workbench.tuning import Settings, Tuner
+
+torch = pytest.importorskip("torch")
+gpu_faults = pytest.importorskip("gpu_faults")
 
 LONG = os.environ.get("KILN_LONG_TESTS", "") not in ("", "0")
 
