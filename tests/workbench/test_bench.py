@@ -19,7 +19,7 @@ from kiln import workbench as wb
 from kiln.hardware import devices
 from kiln.measure.measurement import Measurement
 from kiln.measure.statistics import Interval
-from kiln.workbench import bench, bench_jobs, command
+from kiln.workbench import bench, bench_jobs, command, profile, profile_jobs
 from kiln.workbench.command import EXIT
 from kiln.workbench.records import Journal
 from kiln.workbench.runners import Inline, Outcome
@@ -75,7 +75,7 @@ def test_c10_without_a_gpu_there_is_an_estimate_that_says_so(tmp_path, capsys, m
     monkeypatch.setattr(bench.driver, "available", lambda: False)
     found = {"kernel": "k", "grid": [8, 1, 1], "registers": 24, "static_smem": 0, "dynamic_smem": 64, "occupancy": 0.5}
     static = {"dtype": "f32", "kernels": [{**found, "limited_by": "registers"}]}
-    monkeypatch.setattr(bench_jobs, "estimate", lambda **_: static)
+    monkeypatch.setattr(profile_jobs, "static", lambda **_: static)
     (tmp_path / "double.py").write_text(CONTRACT.replace("SLOWER", "2"))
     assert bench.main([str(tmp_path / "double.py"), "--no-verify", "--n", "1048576"]) == EXIT.NOT_HERE
     said = capsys.readouterr()
@@ -286,3 +286,17 @@ def test_c18_interrupted_it_ends_at_once_and_leaves_nothing(tmp_path):
     program.send_signal(signal.SIGINT)
     assert program.wait(3) == EXIT.INTERRUPTED
     assert not Path(f"/proc/{file.read_text()}").exists()
+
+
+@pytest.mark.parametrize("verb", [bench, profile])
+def test_a_contract_that_ends_its_process_does_so_in_a_worker(verb, tmp_path, monkeypatch, capsys):
+    class Dying(Inline):
+        def run(self, jobs):
+            for job in jobs:
+                yield Outcome(job, "crash", error={"message": "it ended its process by SIGSEGV"}, stderr="last words\n")
+
+    (tmp_path / "ends.py").write_text("raise SystemExit(7)\n")
+    monkeypatch.setattr(verb, "Local", lambda *_, **__: Dying())
+    assert verb.main([str(tmp_path / "ends.py")]) == EXIT.BAD_USE
+    said = capsys.readouterr().err
+    assert "cannot be imported (crash): it ended its process by SIGSEGV" in said and "last words" in said

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..hardware.devices import Model
 from ..measure import clocks
 from ..measure.comparison import ROUNDS, Comparison, in_rounds
 from ..measure.measurement import Measurement
-from . import bench_jobs, command, devices
+from . import bench_jobs, command, devices, distant, profile_jobs
 from .bench_jobs import KERNEL, PEERS
 from .cases import Case, key_of, load
 from .command import EXIT
@@ -31,6 +31,7 @@ from .runners import Job, Local, Outcome, Runner
 
 _TIMEOUT = 300.0
 """Seconds for what compiles or is measured long; whatever hangs is ended then."""
+_IMPORT_TIMEOUT = 120.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,14 +131,14 @@ class _Failed(Exception):
 class _Held:
     """A candidate in a worker, as `in_rounds` wants it."""
 
-    def __init__(self, candidate: Candidate, runner: Runner, on_gpu: bool) -> None:
-        self.candidate, self._runner, self._on_gpu = candidate, runner, on_gpu
+    def __init__(self, candidate: Candidate, runner: Runner) -> None:
+        self.candidate, self._runner = candidate, runner
         self.batches: list[list[float]] = []
         self.wrong: str | None = None
 
     def do(self, function: str, **arguments: Any) -> Any:
         name = self.candidate.name
-        job = Job(f"{bench_jobs.__name__}:{function}", {"name": name, **arguments}, self._on_gpu, _TIMEOUT)
+        job = Job(f"{bench_jobs.__name__}:{function}", {"name": name, **arguments}, **command.job_options(_TIMEOUT))
         for outcome in self._runner.run([job]):
             if outcome.status == "ok":
                 return outcome.result
@@ -174,15 +175,14 @@ def timed(
 ) -> Benched:
     """Time candidates in turns. One that fails is left out, and the others begin anew; without the first there is nothing."""
     first = candidates[0]
-    on_gpu = command.on_gpu() and driver.available()
-    model = current.device().model if on_gpu else None
+    model = current.device().model if command.on_gpu() and driver.available() else None
     work = first.case.flops_bytes(problem)
     left, failed, restarted = list(candidates), dict[str, dict[str, Any]](), False
     dtype: str | None = None
     shared = {"problem": dict(problem), "seed": seed, "l2": l2, "steady": steady, "quick": quick}
     with _runners(candidates, runner) as runners:
         while left and left[0] is first:
-            held = {each.name: _Held(each, runners[each.case.where], on_gpu) for each in left}
+            held = {each.name: _Held(each, runners[each.case.where]) for each in left}
             try:
                 for name, each in held.items():
                     progress(f"prepares {name}", 0)
@@ -214,8 +214,9 @@ def _runners(candidates: Sequence[Candidate], runner: Runner | None) -> Iterator
     """A worker for each Case: two revisions of one module cannot live in a process."""
     with contextlib.ExitStack() as stack:
         made: dict[str, Runner] = {}
-        for where in dict.fromkeys(each.case.where for each in candidates):
-            made[where] = runner or stack.enter_context(Local(jobs=1))
+        for where, case in {each.case.where: each.case for each in candidates}.items():
+            own = case.runner if isinstance(case, distant.DistantCase) else None
+            made[where] = runner or own or stack.enter_context(Local(jobs=1))
         yield made
 
 
@@ -286,7 +287,16 @@ def parser() -> Any:
 @command.report_errors
 def main(argv: Sequence[str]) -> int:
     args = command.parse(parser(), argv)
-    first, *others = [command.open_case(args, where) for where in args.case]
+    with contextlib.ExitStack() as workers:
+
+        def there(where: str) -> Case:
+            return distant.load(where, workers.enter_context(Local(jobs=1)), **command.job_options(_IMPORT_TIMEOUT))
+
+        first, *others = [command.open_case(args, where, load=there) for where in args.case]
+        return _run(args, first, others, there)
+
+
+def _run(args: Any, first: Case, others: list[Case], there: Callable[[str], Case]) -> int:
     here = driver.available() and command.on_gpu()
     estimating = not here and not args.target and not os.environ.get("KILN_TARGET")
     if here and (why := command.refused(first)):
@@ -300,7 +310,7 @@ def main(argv: Sequence[str]) -> int:
         return _estimate(first, chosen, args)
     printed, statuses = list[dict[str, Any]](), list[int]()
     with contextlib.ExitStack() as stack:
-        older = stack.enter_context(revision(first, args.since)) if args.since else None
+        older = stack.enter_context(revision(first, args.since, there)) if args.since else None
         if args.lock:
             stack.enter_context(_locked(args.lock))
         for problem in chosen:
@@ -371,7 +381,7 @@ def _locked(wanted: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def revision(case: Case, name: str) -> Iterator[Case]:
+def revision(case: Case, name: str, load: Callable[[str], Case] = load) -> Iterator[Case]:
     """While open, the Case as it was at a revision of its git repository, in a folder of its own."""
     if not case.file:
         raise ContractError(f"--since {name}: {case.name} has no file")
@@ -482,11 +492,15 @@ def _estimate(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> i
     written: list[dict[str, Any]] = []
     device = current.device()
     model = device.model
-    with Local(jobs=1, gpus=[]) as runner, command.progress(len(problems), f"compiles {case.name}", args.quiet) as step:
+    with (
+        _runners([Candidate(KERNEL, case, KERNEL, None)], None) as runners,
+        command.progress(len(problems), f"compiles {case.name}", args.quiet) as step,
+    ):
         for problem in problems:
             config = command.config(args, case, problem)
             given = {"where": case.where, "problem": dict(problem), "config": config, "seed": args.seed}
-            (outcome,) = runner.run([Job(f"{bench_jobs.__name__}:estimate", given, timeout=_TIMEOUT)])
+            job = Job(f"{profile_jobs.__name__}:static", given, **command.job_options(_TIMEOUT))
+            (outcome,) = runners[case.where].run([job])
             step()
             text = " ".join(f"{name}={value}" for name, value in problem.items())
             if outcome.status != "ok":

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..measure import measurement, timers
-from .cases import Case, load
+from . import checking
+from .cases import Case
 from .contracts import ContractError, is_array
 
 KERNEL = "kernel"
@@ -47,7 +48,7 @@ def hold(
     name: str, where: str, what: str, problem: dict[str, Any], config: dict[str, Any] | None, seed: int, **options: Any
 ) -> dict[str, Any]:
     """Make a candidate ready: `what` is the kernel, the reference, the reference compiled by PyTorch, or a baseline."""
-    case = _case(where)
+    case, _ = checking.opened(where)
     inputs = _inputs(case, problem, seed)
     _held[name] = _Held(case, candidate(case, what, problem, config), inputs, options)
     return {"dtype": dtype_of(inputs), "protocol": _held[name].series.batch.protocol}
@@ -92,11 +93,6 @@ def _inputs(case: Case, problem: dict[str, Any], seed: int) -> list[Any]:
         _made.clear()
         _made[key] = case.inputs(problem, seed)
     return _made[key]
-
-
-@functools.lru_cache(maxsize=4)
-def _case(where: str) -> Case:
-    return load(where)
 
 
 def candidate(case: Case, what: str, problem: Mapping[str, Any], config: Any) -> Callable[..., Any]:
@@ -147,15 +143,3 @@ def dtype_of(inputs: list[Any]) -> str | None:
     largest = max(arrays, key=lambda array: getattr(array, "nbytes", 0))
     name = str(largest.dtype).removeprefix("torch.")
     return "f8" if name.startswith("float8") else "f4" if name.startswith("float4") else _TYPES.get(name)
-
-
-def estimate(where: str, problem: dict[str, Any], config: dict[str, Any] | None, seed: int) -> dict[str, Any]:
-    """Without a GPU: what the kernel would need on the GPU that stands for the architecture."""
-    from ..testing import dry_run
-    from .profile_static import static_profile
-
-    case = _case(where)
-    inputs = case.inputs(problem, seed)
-    with dry_run() as launches:
-        case.kernel(*inputs, config=config, problem=problem)
-    return {"dtype": dtype_of(inputs), "kernels": [one.to_json() for one in static_profile(launches)]}

@@ -147,6 +147,18 @@ def on_gpu() -> bool:
     return not get_target().on_host
 
 
+def job_options(timeout: float) -> dict[str, Any]:
+    """What the jobs of a Case have in common: a worker that was started before the architecture was known is not used again."""
+    from kiln.hardware import driver
+
+    arch = os.environ.get("CUTE_DSL_ARCH")
+    return {
+        "needs_gpu": on_gpu() and driver.available(),
+        "timeout": timeout,
+        "env": {"CUTE_DSL_ARCH": arch} if arch else {},
+    }
+
+
 def refused(case: Case) -> str | None:
     """Why a Case cannot run on the GPU that is here (or, without one, on the architecture that was asked for)."""
     from kiln.hardware import current

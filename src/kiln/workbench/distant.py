@@ -30,6 +30,13 @@ def choices(where: str, problem: dict[str, Any]) -> list[Any]:
     return [[each.config, list(each.reasons)] for each in opened(where)[0].configs(problem)]
 
 
+def work(where: str, problem: dict[str, Any]) -> tuple[float, float] | None:
+    """A job: flops and bytes of a problem."""
+    from .checking import opened
+
+    return opened(where)[0].flops_bytes(problem)
+
+
 class DistantCase(cases.Case):
     """What a worker said of a Case. Its functions cannot be called here; jobs load `where`."""
 
@@ -39,7 +46,9 @@ class DistantCase(cases.Case):
         self.problems = [cases.Problem(each) for each in said["problems"]]
         self.baselines = dict.fromkeys(said["baselines"], self._elsewhere)
         self.sources = closure.source_files(Path(said["file"])) if said["file"] else {}
-        self._has_configs, self._runner, self._options = said["has_configs"], runner, options
+        self.runner = runner
+        """Has a worker that has loaded it."""
+        self._has_configs, self._options = said["has_configs"], options
         self._names, self._of_plan = {}, False
 
     @property
@@ -49,17 +58,25 @@ class DistantCase(cases.Case):
 
     def configs(self, problem: Mapping[str, Any]) -> list[cases.Choice]:
         """As the worker says."""
-        job = Job(f"{__name__}:choices", {"where": self.where, "problem": dict(problem)}, **self._options)
-        return [cases.Choice(config, tuple(reasons), config) for config, reasons in result_of(self._runner, job)]
+        return [cases.Choice(config, tuple(reasons), config) for config, reasons in self._ask("choices", problem)]
 
     def reasons(self, config: Mapping[str, Any], problem: Mapping[str, Any]) -> list[str]:
         """As the worker says; nothing speaks against what is not listed."""
         return next((list(each.reasons) for each in self.configs(problem) if each.config == config), [])
 
+    def flops_bytes(self, problem: Mapping[str, Any]) -> tuple[float, float] | None:
+        """As the worker says."""
+        found = self._ask("work", problem)
+        return (found[0], found[1]) if found else None
+
+    def _ask(self, function: str, problem: Mapping[str, Any]) -> Any:
+        job = Job(f"{__name__}:{function}", {"where": self.where, "problem": dict(problem)}, **self._options)
+        return result_of(self.runner, job)
+
     def _elsewhere(self, *_: Any, **__: Any) -> Any:
         raise TypeError(f"{self.name} is not loaded in this process: it runs in workers (cases.load loads it)")
 
-    inputs = kernel = bound = reference = oracle = flops_bytes = perf_model = _elsewhere  # pyright: ignore[reportAssignmentType]
+    inputs = kernel = bound = reference = oracle = perf_model = _elsewhere  # pyright: ignore[reportAssignmentType]
 
 
 def load(where: str, runner: Runner, **options: Any) -> DistantCase:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import command, profile_ncu, profile_nsys, profile_trace
+from . import command, distant, profile_ncu, profile_nsys, profile_trace
 from .command import EXIT
 from .contracts import ContractError
 from .profile_ncu import CannotProfile
@@ -49,15 +49,15 @@ def main(argv: Sequence[str]) -> int:
     else:
         if not 1 <= len(args.case) <= 2:
             parser.error("name a CASE, or two to compare")
-        opened = [command.open_case(args, where) for where in args.case]
         if args.check:
-            for case in opened:
-                status = _verified(case, args)
+            for where in args.case:
+                status = _verified(where, args)
                 if status not in (EXIT.GOOD, EXIT.NOT_HERE):
                     return status
         if args.prof_type == "disabled":
             return _bench(args)
-        found = [_one(case, args) for case in opened]
+        with Local(jobs=1, timeout=TIMEOUT) as runner:
+            found = [_one(where, args, runner) for where in args.case]
     command.write_json(args, [each.to_json() for each in found])
     if not args.quiet:
         for each in found:
@@ -94,12 +94,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _verified(case: Case, args: argparse.Namespace) -> int:
+def _verified(where: str, args: argparse.Namespace) -> int:
     from . import verify
 
     fields = [word for name, value in args.fields.items() for word in ("--set", f"{name}={value}")]
     which = [word for name in ("problem", "config") if (given := getattr(args, name)) for word in (f"--{name}", given)]
-    return verify.main([case.where, *fields, *which, "--quick"])
+    own = [f"--{name}={given}" for name in ("target", "arch") if (given := getattr(args, name))]
+    return verify.main([where, *fields, *which, *own, "--quick"])
 
 
 def _bench(args: argparse.Namespace) -> int:
@@ -114,11 +115,16 @@ def _bench(args: argparse.Namespace) -> int:
     return bench.main([*words, *(["--no-verify"] if args.check else [])])
 
 
-def _one(case: Case, args: argparse.Namespace) -> Profile:
+def _one(where: str, args: argparse.Namespace, runner: Runner) -> Profile:
+    def there(where: str) -> Case:
+        options = command.job_options(TIMEOUT)
+        return distant.load(where, runner, **options | ({"needs_gpu": False} if args.prof_type == "static" else {}))
+
+    case = command.open_case(args, where, load=there)
     (problem,) = command.problems(args, case)[:1]
     chosen = command.config(args, case, problem)
     with command.progress(None, f"profiling {case.name}", args.quiet):
-        return profile(case, problem, args.prof_type, config=chosen, seed=args.seed)
+        return profile(case, problem, args.prof_type, config=chosen, seed=args.seed, runner=runner)
 
 
 def read(path: str) -> Profile:
@@ -206,7 +212,7 @@ def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
     from ..hardware import current, devices
 
     own = str(case.arch).split(",")[0].strip().rstrip("+") if command.refused(case) else None
-    compiled_for = {"CUTE_DSL_ARCH": own} if own else {}
+    compiled_for = {"CUTE_DSL_ARCH": own} if own else command.job_options(TIMEOUT)["env"]
     done = _done(runner, Job(f"{_JOBS}:static", job, env=compiled_for))
     kernels = [StaticProfile.from_json(each) for each in done["kernels"]]
     found = Profile("static", case.name, [_kernel(each, done["calls"]) for each in kernels], counted="instructions")

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .cases import Case, load
+from .cases import Case
+from .checking import opened
 from .profile_static import calls_of, static_profile
 
 Config = Mapping[str, Any] | None
@@ -21,7 +22,7 @@ def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) ->
     from ..testing import dry_run
     from .bench_jobs import dtype_of
 
-    case = load(where)
+    case, _ = opened(where)
     inputs = case.inputs(problem, seed)
     with dry_run() as launches:
         case.kernel(*inputs, config=config, problem=problem)
@@ -34,7 +35,7 @@ def conflicts(where: str, problem: Mapping[str, Any], config: Config, seed: int)
     from .. import bank_conflicts
     from . import checking
 
-    case = load(where)
+    case, _ = opened(where)
     smaller = checking.describe(where, dict(problem), CONFLICTS_ELEMENTS)["problem"]
     inputs = case.inputs(smaller, seed)
     with bank_conflicts.Session() as report:
@@ -46,7 +47,7 @@ def annotated(where: str, problem: Mapping[str, Any], config: Config, seed: int)
     """The time of a call, with NVTX ranges around its phases for whoever watches."""
     from ..measure import measurement
 
-    case = load(where)
+    case, _ = opened(where)
     with nvtx_range("inputs"):
         inputs = case.inputs(problem, seed)
     with nvtx_range("first call"):
@@ -61,7 +62,7 @@ def trace(where: str, problem: Mapping[str, Any], config: Config, seed: int, pat
     from ..cute.kernel_ranges import RangeTrace
     from .profile_trace import chrome, spans, summary
 
-    case = load(where)
+    case, _ = opened(where)
     inputs = case.inputs(problem, seed)
     with RangeTrace() as found:
         case.kernel(*inputs, config=config, problem=problem)
@@ -108,7 +109,7 @@ def main(text: str) -> None:
     given = json.loads(text)
     sys.path += [entry for entry in given.pop("path") if entry not in sys.path]
     calls = given.pop("calls")
-    case = load(given["where"])
+    case, _ = opened(given["where"])
     problem, config = given["problem"], given["config"]
     with nvtx_range("inputs"):
         inputs = case.inputs(problem, given["seed"])
