@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import re
 import sys
@@ -103,6 +104,9 @@ def test_failures_are_grouped_by_reason():
     made = report_model.build([*found, tune(10, "pruned")])["cases"][0]["failures"]
     assert [(one["status"], one["count"], one["error"]) for one in made] == [("invalid", 5, "needs 0 bytes"), ("crash", 1, "SIGSEGV")]  # fmt: skip
     assert made[1]["again"] == "kiln tune 9"
+    old, new = (dataclasses.replace(found[-1], key=name, more={"source": name}) for name in "ab")
+    assert [one["count"] for one in report_model.build([old, new])["cases"][0]["failures"]] == [1]
+    assert not report_model.build([old, dataclasses.replace(new, status="ok")])["cases"][0]["failures"]
 
 
 def test_rooflines_have_the_ceilings_of_their_gpu(model):

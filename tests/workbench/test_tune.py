@@ -102,6 +102,9 @@ def test_what_is_not_measured_is_pruned_with_its_prediction(folder: Path) -> Non
     more = FakeRunner(by_tile)
     assert tune.tune(load(folder), 1, runner=more, target="cpu", top=4).counts() == {"ok": 4, "pruned": 2}
     assert len(more.done("screen")) == 2
+    rows = tune.text(tune.tune(load(folder), 1, runner=more, target="cpu")).splitlines()
+    alone = rows.index("  the others, timed alone and shortly:")
+    assert rows[1].startswith("  compared with each other, in ") and (alone, rows[alone + 2][:6]) == (7, "  6 ok")
 
 
 def test_of_many_configs_with_a_model_of_their_own_the_best_are_compiled(folder: Path) -> None:

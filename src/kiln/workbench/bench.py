@@ -229,7 +229,7 @@ def record(found: Benched, options: Mapping[str, Any]) -> Record:
     wrong = found.failed.get(KERNEL) or ({"type": "Compiled", "message": own.error} if own and own.error else None)
     protocol = (own.protocol if own else "") + (" steady" if options.get("steady") else "")
     env = environment()
-    more: dict[str, Any] = {"against": {}, **(found.rates(own) if own else {})}
+    more: dict[str, Any] = {"against": {}, **(found.rates(own) if own else {}), "source": found.case.digest()}
     if found.comparison:
         for name, ratio in found.comparison.ratios.items():
             peer = found.comparison.measurements[name]

@@ -15,9 +15,11 @@ from kiln.cute.layout.leaf import LayoutError
 from kiln.cute.nvgpu.operand_picture import operand_svg
 from kiln.cute.nvgpu.tensor_map_picture import tile_layout, tma_svg
 
+from .command import EXIT
+
 
 def main(argv: Sequence[str]) -> int:
-    """Draw the layout on the command line; 1 if the text is not a layout or cannot be drawn."""
+    """Draw the layout on the command line; bad use if the text is not a layout, or cannot be drawn or written."""
     parser = argparse.ArgumentParser(
         prog="kiln draw",
         description="Draw a layout: mode 0 down, mode 1 across, the offset in every cell; the copies of a tensor's tiles (--tma); "
@@ -94,13 +96,17 @@ def main(argv: Sequence[str]) -> int:
         if isinstance(e, DSLBaseError):
             e.span, e.calls = None, ()  # the program is the command line
         print(f"kiln draw: {e}", file=sys.stderr)
-        return 1
+        return EXIT.BAD_USE
     if args.output is None:
         print(picture, end="")
-    else:
+        return EXIT.GOOD
+    try:
         Path(args.output).write_text(picture, encoding="utf-8")
-        print(f"wrote {args.output}")
-    return 0
+    except OSError as reason:
+        print(f"kiln draw: {args.output} cannot be written: {reason.strerror}", file=sys.stderr)
+        return EXIT.BAD_USE
+    print(f"wrote {args.output}")
+    return EXIT.GOOD
 
 
 class _Names(dict[str, Any]):

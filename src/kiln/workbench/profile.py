@@ -347,7 +347,11 @@ def _recorded(
         env=env,
         error={"type": asked, "message": why} if (why := found.failed or found.missing) else None,
         again=command.again("profile", case, problem, f"--prof_type={asked}", config=config),
-        more={"prof_type": found.prof_type, "kernels": [kernel.to_json() for kernel in found.kernels]},
+        more={
+            "prof_type": found.prof_type,
+            "kernels": [kernel.to_json() for kernel in found.kernels],
+            "source": case.digest(),
+        },
     )
     journal_of(case).append(record)
     return found

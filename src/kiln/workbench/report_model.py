@@ -41,7 +41,10 @@ def build(records: list[Record], torn: int = 0) -> dict[str, Any]:
 
 
 def _case(name: str, records: list[Record]) -> dict[str, Any]:
-    last = list({record.key: record for record in records}.values())
+    last: dict[str, Record] = {}
+    for record in records:
+        last.pop(record.key, None)  # in the order in which they were made
+        last[record.key] = record
     # of other sources and versions the last counts
     results = [_result(record) for record in _newest(records, "bench")]
     verified = collections.Counter(record.status == "ok" for record in _newest(records, "verify"))
@@ -54,7 +57,7 @@ def _case(name: str, records: list[Record]) -> dict[str, Any]:
         "sweeps": _sweeps(results),
         "roofline": _roofline(results),
         "tuning": tuning,
-        "failures": _failures(last),
+        "failures": _failures(list(last.values())),
     }
 
 
@@ -187,7 +190,9 @@ def _history(records: list[Record]) -> dict[str, Any]:
 
 
 def _failures(records: list[Record]) -> list[dict[str, Any]]:
-    """What did not end well and why: numbers in messages do not make another reason."""
+    """What did not end well and why: numbers in messages do not make another reason. Sources that were changed since do not count."""
+    newest = next((record.more["source"] for record in reversed(records) if "source" in record.more), None)
+    records = [record for record in records if record.more.get("source", newest) == newest]
     groups: dict[tuple[str, str, str], list[Record]] = collections.defaultdict(list)
     for record in records:
         if record.status not in ("ok", "pruned", "ranked"):

@@ -236,9 +236,17 @@ def _of_problem(found: Tuning, name: str) -> list[str]:
     ranked = sorted(
         (r for r in records if r.status == "ranked"), key=lambda r: r.more.get("predicted_us") or float("inf")
     )
-    for record in (measured or ranked)[:SHOWN]:
-        chosen = "*" if decision is not None and record.config == decision.config else " "
-        lines.append(f"  {chosen} {_time(record)}  {choosing.canonical(record.config)}{_flags(record)}")
+    finals = sorted(found.finals.get(name, ()), key=lambda one: one.us[1])
+    compared = [choosing.canonical(one.config) for one in finals]
+    others = [r for r in measured or ranked if choosing.canonical(r.config) not in compared]
+    by_config = {choosing.canonical(record.config): record for record in measured}
+    if finals:  # times of a short run are not those of a comparison
+        lines.append(f"  compared with each other, in {len(finals[0].rounds)} rounds:")
+        for config, one in zip(compared, finals):
+            lines.append(_row(by_config[config], one.us, config, decision))
+        lines += ["  the others, timed alone and shortly:"] if others[: SHOWN - len(finals)] else []
+    for record in others[: max(0, SHOWN - len(finals))]:
+        lines.append(_row(record, record.us, choosing.canonical(record.config), decision))
     counts = Counter(record.status for record in records)
     lines.append("  " + ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status]))
     lines += _reasons(records)
@@ -249,18 +257,23 @@ def _of_problem(found: Tuning, name: str) -> list[str]:
     return lines
 
 
+def _row(record: Record, us: Sequence[float] | None, config: str, decision: choosing.Decision | None) -> str:
+    chosen = "*" if decision is not None and record.config == decision.config else " "
+    return f"  {chosen} {_time(record, us)}  {config}{_flags(record)}"
+
+
 def _fields(problem: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in problem.items())
 
 
-def _time(record: Record) -> str:
+def _time(record: Record, us: Sequence[float] | None) -> str:
     predicted = record.more.get("predicted_us")
-    if record.us is not None and not record.env.get("gpu"):
+    if us is not None and not record.env.get("gpu"):
         predicted = None  # that is of a GPU
     expected = f" (predicted {predicted:.1f} us)" if predicted is not None else ""
-    if record.us is None:
+    if us is None:
         return f"predicted {predicted:10.2f} us" if predicted is not None else f"{'not predicted':23}"
-    return f"{record.us[1]:10.2f} us [{record.us[0]:.2f}, {record.us[2]:.2f}]{expected}"
+    return f"{us[1]:10.2f} us [{us[0]:.2f}, {us[2]:.2f}]{expected}"
 
 
 def _flags(record: Record) -> str:

@@ -26,6 +26,8 @@ class Tuning:
     case: Case
     decisions: dict[str, Decision] = field(default_factory=dict)
     records: dict[str, list[Record]] = field(default_factory=dict)
+    finals: dict[str, list[choosing.Candidate]] = field(default_factory=dict)
+    """Those that were compared with each other, with their times then."""
     measured: int = 0
     """Jobs that were run, not answered from the journal."""
     stopped: bool = False
@@ -118,4 +120,5 @@ def replay(case: Case, together: bool = False, journal: Journal | None = None) -
         write(case, gpu, decisions, own)
         result.records |= own
         result.decisions |= decisions
+        result.finals |= {name: choosing.compared(own[name], of) for name, of in choosing.finals(own, together).items()}
     return result

@@ -123,6 +123,7 @@ class Tuner:
         kept: dict[str, list[Record]] = {}
         for name, wanted in choosing.finals(last, self.settings.together).items():
             kept[name] = [*last[name], *self._compared(json.loads(name), wanted)]
+            self.result.finals[name] = choosing.compared(kept[name], wanted)
         self.result.decisions = choosing.decisions(kept, self.settings.together)
         if not self.settings.only:  # some of the configs are no choice
             tuned.write(self.case, self.model, self.result.decisions, last)

@@ -299,7 +299,7 @@ def _made(
         env=env,
         error=error,
         again=again,
-        more={**about, **more},
+        more={**about, **more, "source": case.digest()},
     )
 
 

@@ -130,7 +130,7 @@ def test_draw_command(tmp_path, capsys):
     capsys.readouterr()
     assert kiln(["draw", "4:1"]) == 0
     assert capsys.readouterr().out.startswith("<svg")
-    assert kiln(["draw", "4:1)"]) == 1
+    assert kiln(["draw", "4:1)"]) == 2
     assert "^" in capsys.readouterr().err
 
 
@@ -214,5 +214,5 @@ def test_atoms_on_the_command_line(tmp_path, capsys):
         ("make_layout(", "'make_layout('"),
         ("make_layout((2,2), stride=1)", "congruent"),
     ):
-        assert kiln(["draw", "-e", bad]) == 1
+        assert kiln(["draw", "-e", bad]) == 2
         assert why in capsys.readouterr().err

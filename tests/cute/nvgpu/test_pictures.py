@@ -240,7 +240,7 @@ def test_the_command(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
         (["(512,256):(256,1)", "--tma", "(64,32)", "--dtype", "Half"], "name 'Half'"),
         (["(512,256):(256,1)", "--tma", "(64,32)", "-o", "map.tex"], "are SVG"),
     ):
-        assert kiln(["draw", *arguments]) == 1
+        assert kiln(["draw", *arguments]) == 2
         said = capsys.readouterr().err
         assert why in said and ".py" not in said
     with pytest.raises(SystemExit):
