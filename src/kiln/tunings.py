@@ -27,19 +27,20 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def tuned(file: str | os.PathLike[str], validate: Any = None) -> Tuned:
+def tuned(file: str | os.PathLike[str], validate: Any = None, case: str | None = None) -> Tuned:
     """The tuned configs of the program in `file`: write `kiln.tuned(__file__)`.
 
     `validate(config, problem, device)` refuses configs of other problems; by default that of the program, if it has one.
+    `case` is one of several that a file has.
     """
-    return Tuned(file, validate)
+    return Tuned(file, validate, case)
 
 
 class Tuned:
     """What `tuned.json` says of one program; read once, when it is first asked."""
 
-    def __init__(self, file: str | os.PathLike[str], validate: Any = None) -> None:
-        self.program = Path(file)
+    def __init__(self, file: str | os.PathLike[str], validate: Any = None, case: str | None = None) -> None:
+        self.program, self.case = Path(file), case
         self._validate = validate
         self._entries: list[dict[str, Any]] | None = None
         self._answers: dict[str, Any] = {}
@@ -52,7 +53,9 @@ class Tuned:
     def entries(self) -> list[dict[str, Any]]:
         """What is known of the program: `gpu`, `problem`, `config`, `us`, `env`, `source`, `key` of each. No file, or one that is broken: nothing."""
         if self._entries is None:
-            self._entries = [e for e in read(self.file) if e["file"] == self.program.name]
+            self._entries = [
+                e for e in read(self.file) if e["file"] == self.program.name and self.case in (None, e["case"])
+            ]
         return self._entries
 
     def get(self, problem: Mapping[str, Any] | None = None, default: Any = None, gpu: str | None = None) -> Any:

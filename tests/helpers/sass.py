@@ -1,4 +1,4 @@
-"""What the machine code of kernels with products of warp groups looks like: loops, products, registers, waits."""
+"""What the machine code of kernels with products of warp groups looks like: products, their sums, waits. It is read by `kiln.workbench.sass`."""
 
 from __future__ import annotations
 
@@ -7,90 +7,61 @@ import re
 from typing import Any
 
 from kiln.targets.nvidia.remarks import FENCE_ADDED
+from kiln.workbench.sass import Instruction, kernels, registers
 
-_LABEL = re.compile(r"^(\.L_\w+):")
-_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:\{\s*)?(?:@!?U?P\w+\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
-_TARGET = re.compile(r"`\((\.L_\w+)\)")
-_REGISTER = re.compile(r"\bR(\d+)(\.64)?\b")
 _PRODUCT = re.compile(r"^[HQI]GMMA(?:\.SP)?\.(\d+)x(\d+)x(\d+)")
 _MOVE = re.compile(r"^(?:MOV(?:\.\w+)* R\d+, R\d+|IMAD\.MOV\S* R\d+, RZ, RZ, R\d+)(?:\.reuse)?$")
 
 
-@dataclasses.dataclass(frozen=True)
-class Instruction:
-    """One instruction, without its predicate."""
+def is_product(one: Instruction) -> bool:
+    return bool(_PRODUCT.match(one.name))
 
-    name: str
-    operands: str
 
-    @property
-    def is_product(self) -> bool:
-        return bool(_PRODUCT.match(self.name))
-
-    @property
-    def registers(self) -> set[int]:
-        """The numbers of the registers that are named."""
-        return {int(number) for number, _ in _REGISTER.findall(self.operands)}
-
-    @property
-    def sums(self) -> range:
-        """The registers of a product's sums."""
-        found = _PRODUCT.match(self.name)
-        assert found is not None
-        columns = int(found.group(2))
-        first = int(_REGISTER.findall(self.operands)[0][0])
-        return range(first, first + (columns // 4 if ".F16" in self.name and ".F32" not in self.name else columns // 2))
+def sums(product: Instruction) -> range:
+    """The registers of a product's sums."""
+    found = _PRODUCT.match(product.name)
+    assert found is not None
+    columns, first = int(found.group(2)), next(registers(product.operands))
+    halves = ".F16" in product.name and ".F32" not in product.name
+    return range(first, first + columns // (4 if halves else 2))
 
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """The instructions from the target of a branch back to the branch."""
+    """The instructions of an innermost loop with products."""
 
     instructions: tuple[Instruction, ...]
 
     @property
     def products(self) -> list[Instruction]:
-        return [i for i in self.instructions if i.is_product]
+        return [one for one in self.instructions if is_product(one)]
 
     @property
     def waits(self) -> int:
         """Waits for groups of products."""
-        return sum(i.name.startswith("WARPGROUP.DEPBAR") for i in self.instructions)
+        return sum(one.name.startswith("WARPGROUP.DEPBAR") for one in self.instructions)
 
     @property
     def moves_of_sums(self) -> list[Instruction]:
         """Instructions that only move registers in which products have sums to others, or others to them."""
-        sums = {register for product in self.products for register in product.sums}
-        moves = [i for i in self.instructions if _MOVE.match(f"{i.name} {i.operands}")]
-        return [i for i in moves if i.registers & sums]
-
-
-def instructions(sass: str) -> list[Instruction]:
-    """All instructions."""
-    return [Instruction(*found.groups()) for line in sass.splitlines() if (found := _INSTRUCTION.match(line))]
+        of_sums = {register for product in self.products for register in sums(product)}
+        moves = [one for one in self.instructions if _MOVE.match(f"{one.name} {one.operands}")]
+        return [one for one in moves if of_sums.intersection(registers(one.operands))]
 
 
 def loops(sass: str) -> list[Loop]:
     """The innermost loops with products."""
-    places: dict[str, int] = {}
-    found: list[Instruction] = []
-    spans: list[tuple[int, int]] = []
-    for line in sass.splitlines():
-        if label := _LABEL.match(line):
-            places[label.group(1)] = len(found)
-        elif instruction := _INSTRUCTION.match(line):
-            found.append(Instruction(*instruction.groups()))
-            target = _TARGET.search(instruction.group(2))
-            if found[-1].name.startswith("BRA") and target and (start := places.get(target.group(1))) is not None:
-                spans.append((start, len(found)))
-    inner: list[tuple[int, int]] = []
-    seen: set[int] = set()
-    for span in sorted(spans, key=lambda span: span[1] - span[0]):
-        products = {place for place in range(*span) if found[place].is_product}
-        if products and not products & seen:
-            seen |= products
-            inner.append(span)
-    return [Loop(tuple(found[slice(*span)])) for span in sorted(inner)]
+    found: list[Loop] = []
+    for code in kernels(sass).values():
+        seen: set[int] = set()
+        inner: list[Loop] = []
+        for loop in sorted(code.loops(), key=lambda loop: len(loop.instructions)):
+            products = {one.address for one in loop.instructions if is_product(one)}
+            if products and not products & seen:
+                seen |= products
+                inner.append(Loop(loop.instructions))
+        found += sorted(inner, key=lambda loop: loop.instructions[0].address)
+    return found
 
 
 def check_products(compiled: Any, products: int | None = None, moves: int = 0) -> list[Loop]:
@@ -104,7 +75,7 @@ def check_products(compiled: Any, products: int | None = None, moves: int = 0) -
         assert (found.stack, found.spill_stores, found.spill_loads) == (0, 0, 0), found
     sass = compiled.executable.artifacts["sass"]
     if products is not None:
-        assert sum(i.is_product for i in instructions(sass)) == products
+        assert sum(is_product(one) for code in kernels(sass).values() for one in code.instructions) == products
     made = loops(sass)
     for loop in made:
         assert len(loop.moves_of_sums) <= moves, loop.moves_of_sums

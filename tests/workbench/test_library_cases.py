@@ -6,6 +6,7 @@ import pytest
 
 from kiln import kernels
 from kiln.hardware.devices import device_of
+from kiln.kernels.tuned_plans import config_of, plan_of
 from kiln.workbench import cases, library
 
 pytest.importorskip("torch")
@@ -17,8 +18,8 @@ def test_configs_are_the_plans_of_all_implementations() -> None:
     choices = case.configs(problem)
     assert {choice.config["plan"] for choice in choices} >= {"Tiling", "HopperTiling"}
     assert all(choice.valid for choice in choices)
-    plan = library.plan_of(choices[0].config)
-    assert library.plan_of(library.config_of(plan)) == plan
+    plan = plan_of(choices[0].config)
+    assert plan_of(config_of(plan)) == plan
     costs = [case.perf_model(choice.config, problem, device_of("sm_90a")) for choice in choices]
     assert costs == sorted(costs)
     assert case.flops_bytes(problem) == (2 * 256 * 256 * 128, 2 * (256 * 128 * 2 + 256 * 256))

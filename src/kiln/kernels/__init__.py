@@ -36,6 +36,7 @@ _PLACES = {
     "softmax": ".rows.functions",
     "softmax_backward": ".rows.gradients",
     "sum": ".reductions.functions",
+    "tuned_plan": ".tuned_plans",
 }
 """Where a name is defined."""
 

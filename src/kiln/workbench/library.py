@@ -6,7 +6,6 @@ a plan's type and its fields.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +13,7 @@ import kiln
 from kiln import kernels
 from kiln.base_dsl.target import get_target
 from kiln.kernels.common import family
+from kiln.kernels.tuned_plans import config_of, plan_of
 
 from .cases import Case, ContractError
 
@@ -119,30 +119,6 @@ def case(name: str | None) -> Case:
         "flops_bytes": flops_bytes,
     }
     return Case(name, f"kiln.kernels:{name}", None, names)
-
-
-def config_of(plan: Any) -> dict[str, Any]:
-    """A plan as a config."""
-    return {"plan": type(plan).__name__, **dataclasses.asdict(plan)}
-
-
-def plan_of(config: Mapping[str, Any] | None) -> Any:
-    """A config as a plan; None for the one that the library chooses."""
-    if config is None:
-        return None
-    fields = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in config.items() if name != "plan"
-    }
-    found = next((x.plan for each in _families() for x in each.table if x.plan.__name__ == config.get("plan")), None)
-    if found is None:
-        raise ValueError(f"no implementation has plans of the type {config.get('plan')!r}")
-    return found(**fields)
-
-
-def _families() -> list[Any]:
-    from kiln.kernels import attentions, products, reductions, rows
-
-    return [room.FAMILY for room in (attentions, products, reductions, rows)]
 
 
 def _device() -> Device:

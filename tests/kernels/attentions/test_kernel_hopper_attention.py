@@ -153,7 +153,7 @@ def test_softmax_beside_products(dim, monkeypatch):
     rows = [_fake(Float16, 4, cute.AddressSpace.gmem) for _ in range(4)]
     numbers = hopper.Numbers(Float32(1.0), Float32(1.0), 0, 0, 1, 1)
     made = cute.compile(kernel, *rows, None, numbers, 0, target="nvidia")
-    masked, whole, _ = check_products(made, moves=8)
+    masked, whole, *_ = check_products(made, moves=8)
     for loop in (masked, whole):
         assert len(loop.moves_of_sums) <= 2  # of scores, which are no sums any more
         assert len(loop.products) == dim // 16 + tiling.block_k // 16
