@@ -23,6 +23,7 @@ def test_the_table(capsys):
 
 def test_every_row_has_limits_and_what_a_roofline_needs():
     for model in devices.models().values():
+        assert model.source  # of its numbers
         assert model.generation.smem and model.bandwidth_gbs and model.tflops and model.multiprocessors
         assert devices.model_of(model.name) == model
 

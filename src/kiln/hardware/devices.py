@@ -91,6 +91,8 @@ class Model(NamedTuple):
     """Peaks by type of element, dense; of integers, too."""
     also: tuple[str, ...] = ()
     """Other names by which drivers know it."""
+    source: str = ""
+    """Where its numbers are from."""
 
     @property
     def generation(self) -> Generation:
