@@ -21,3 +21,7 @@ def through(name: str, compiled: CompiledFunction) -> Any:
     """A compiled function as a framework takes it; itself where there is no such framework."""
     door = _doors[name]() if name in _doors else None
     return compiled if door is None else door(compiled)
+
+
+exporter: Callable[[], Any]
+"""Gives the module that writes compiled functions as object files (`export_to_c`) and loads them again (`load_module`)."""

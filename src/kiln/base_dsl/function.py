@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import thread_stack
 from ..collection import no_collection
-from . import settings, stale
+from . import doors, settings, stale
 from . import trace as tracing
 from .arguments import AMBIENT_STREAM, ONE_SYMBOL, Node, StaticNode, number_format, slot_struct
 from .dependencies import Dependencies
@@ -141,7 +141,8 @@ class JitFunction(TracedFunction):
         executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
         self.dsl.caller.wait()
         compiled = CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name())
-        compiled.for_tvm_ffi = options is not None and options.enable_tvm_ffi
+        if options is not None:
+            compiled.for_tvm_ffi, compiled.host_target = options.enable_tvm_ffi, options.host_target
         return compiled
 
 
@@ -220,6 +221,8 @@ class CompiledFunction:
         """What the language's caller knows of it."""
         self.for_tvm_ffi = False
         """Whether arguments that do not fit are reported as TVM-FFI does."""
+        self.host_target = ""
+        """The machine that it is exported for; empty: one like this."""
 
     def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
         self.source.dsl.caller.learn_compiled(self, (*args, *kwargs.values()))
@@ -371,6 +374,13 @@ class CompiledFunction:
             places.append((offset, text[0]))
             offset += struct.calcsize("<" + text)
         return self._struct.pack(*leaves), places
+
+    def export_to_c(
+        self, file_path: Any, file_name: str = "", function_prefix: str = "", *, function_name: str = ""
+    ) -> None:
+        """Write it as an object file that needs neither Python nor Kiln: `file_path/file_name.o` and a header for C, where
+        `function_prefix` is part of all names; or, with `function_name`, the object `file_path` for TVM-FFI."""
+        doors.exporter().export_to_c(self, file_path, file_name, function_prefix, function_name=function_name)
 
     def __getattr__(self, name: str) -> Any:
         kind = name[2:-2]

@@ -98,10 +98,42 @@ class GenerateLineInfo(BooleanCompileOption):
     field, flag, setting = "generate_line_info", "--generate-line-info", "CUTE_DSL_LINEINFO"
 
 
+HOSTS = ("x86_64", "aarch64")
+"""Architectures that host code can be compiled for."""
+
+
+def parsed_host_target(text: str) -> tuple[str, str, str]:
+    """The triple, processor and features that `--host-target` names; the latter may be empty."""
+    words = text.split()
+    found = {"-mtriple": "", "-mcpu": "", "-mattr": ""}
+    if len(words) == 1 and words[0].startswith("linux-"):
+        found["-mtriple"] = f"{words[0].removeprefix('linux-')}-unknown-linux-gnu"
+    elif words[:1] == ["llvm"]:
+        for word in words[1:]:
+            name, equals, value = word.partition("=")
+            if name not in found or not equals:
+                raise DSLRuntimeError(f"--host-target {text!r}: {word!r} is none of {', '.join(found)}=...")
+            found[name] = value
+    triple = found["-mtriple"]
+    if triple.partition("-")[0] not in HOSTS or "linux" not in triple:
+        raise DSLRuntimeError(
+            f"--host-target {text!r} names no machine that host code can be compiled for",
+            hint=f"linux-x86_64, linux-aarch64, or 'llvm -mtriple=T [-mcpu=C] [-mattr=F]' with T for Linux on {' or '.join(HOSTS)}",
+        )
+    return triple, found["-mcpu"], found["-mattr"]
+
+
 class HostTarget(StringCompileOption):
     """The machine to compile host code for, ahead of time: `linux-aarch64`, or `llvm -mtriple=... [-mcpu=...]`."""
 
     field, flag = "host_target", "--host-target"
+
+    @classmethod
+    def check(cls, value: Any) -> str:
+        value = super().check(value)
+        if value:
+            parsed_host_target(value)
+        return value
 
 
 class EnableTVMFFI(BooleanCompileOption):

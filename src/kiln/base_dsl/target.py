@@ -49,6 +49,10 @@ class Executable:
         """Run on the slots at `address`."""
         raise NotImplementedError
 
+    def portable(self, ptx: bool = True) -> Any:
+        """Its code as exported objects take it; None if it runs in this process only. `ptx`: also for later GPUs."""
+        return None
+
 
 class Target:
     """A place to run programs. `name` is how users choose it."""

@@ -138,7 +138,7 @@ class _Plans:
         """A plan of calls that pass these parameters; None if native code cannot take them."""
         compiled = self._compiled
         kinds = {p.kind for p in compiled.parameters.signature.parameters.values()}
-        report, result = compiled.reporter(), _result(compiled)
+        report, result = compiled.reporter(), result_kind(compiled)
         if report is None or result is None:
             return None
         if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
@@ -239,7 +239,7 @@ def _is_immutable(value: Any) -> bool:
     return value is None or type(value) in (int, bool, float, str, bytes) or isinstance(value, type)
 
 
-def _result(compiled: CompiledFunction) -> int | None:
+def result_kind(compiled: CompiledFunction) -> int | None:
     """What native code returns; None if that needs Python."""
     if not compiled.has_results:
         return plan.NO_RESULT

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ...base_dsl.guards import Guard
     from ...mlir import ir
+    from ..host.exported import Portable
     from ..host.jit import Library
     from .bank_counter import BankCounter
     from .sanitizer.instrument import Instrumentation
@@ -81,6 +82,19 @@ class CpuExecutable(Executable):
         if LAUNCH in library.parts:
             self.guards = launch_settings.guards()
         signals.install()  # others may have come before it
+
+    def portable(self, ptx: bool = True) -> Portable | None:
+        from ..host import elf, jit
+        from ..host.call_context import WRAPPER
+        from ..host.exported import Portable
+        from .runtime.parts import PARTS
+
+        def code(processor: Any, suffix: str) -> elf.Object:
+            opt = settings.get("KILN_CPU_OPT")
+            optimized = jit.optimize(self.artifacts["llvm_unoptimized"], opt, processor)
+            return elf.renamed(elf.read(jit.emit_object(optimized, opt, processor)), (WRAPPER,), suffix)
+
+        return None if self.instrumented else Portable("cpu", code, PARTS, self.sites)
 
 
 def _caller(wrapper: int, sites: tuple[Site, ...], library: Library) -> Any:

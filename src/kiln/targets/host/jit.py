@@ -120,14 +120,18 @@ def has_symbol(name: str) -> bool:
     return llvm.address_of_symbol(name) is not None
 
 
-def optimize(text: str, opt: int, processor: Processor | None = None) -> llvm.ModuleRef:
-    """Parse, verify and optimize a module. Raises RuntimeError with LLVM's words."""
+def optimize(
+    text: str, opt: int, processor: Processor | None = None, renamed: Mapping[str, str] | None = None
+) -> llvm.ModuleRef:
+    """Parse, verify and optimize a module; functions that are `renamed` have other names first. Raises RuntimeError with LLVM's words."""
     machine = target_machine(opt, processor)
     with _working.held():
         module = llvm.parse_assembly(text, llvm.create_context())  # one of its own: see `_beside_others`
         module._owned = True  # its context frees it: the garbage collector may end that one first
         module.triple = machine.triple
         module.data_layout = str(machine.target_data)
+        for function in [function for function in module.functions if renamed and function.name in renamed]:
+            function.name = renamed[function.name]
         module.verify()
         tuning = llvm.create_pipeline_tuning_options(speed_level=opt)
         tuning.loop_vectorization = opt > 0
@@ -220,6 +224,21 @@ def loading(
         _exports[code.name] = kept.exports
         return lambda: load(kept.data)
     return cache.keeping(f"native: {code.name}", "/".join(processor), lambda: beside(make), load)
+
+
+def object_of(code: functions.Library | Later, processor: Processor) -> bytes:
+    """Object code of such functions for a processor of any architecture."""
+    architecture = processor[0].partition("-")[0]
+    if architecture not in native_objects.COMMON or processor != common_processor(architecture):
+        make = functools.partial(native_object, _library(code), processor)
+        return cache.keeping(f"native: {code.name}", "/".join(processor), lambda: make, bytes)()
+    kept = native_objects.kept(code.name, architecture)
+    if kept is not None:
+        return kept.data
+    library = _library(code)
+    data = native_object(library, processor)
+    native_objects.keep(library, architecture, data)
+    return data
 
 
 _exports: dict[str, tuple[str, ...]] = {}

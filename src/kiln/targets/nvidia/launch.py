@@ -1,7 +1,7 @@
 """Host code of a launch: `cute_nvgpu.driver_launch` as a call of the driver's `cuLaunchKernelEx`.
 
-An executable has one table of addresses that Python fills (`runtime.py`): the driver's function, two Python functions
-for what is not the plain path, where launches are noted and under which number, and the handle of each kernel, zero
+An executable has one table of addresses that Python fills (`runtime.py`), or exported code itself (`loader.py`): the driver's function,
+two functions for what is not the plain path, where launches are noted and under which number, and the handle of each kernel, zero
 until it is loaded.
 """
 
@@ -128,14 +128,16 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Types, _r: Types, outside:
     ready.store(ready.call_pointer(_entry(ready, LAUNCH), [config, handle, pointers, ready.null()], i32), result)
     code = b.load(i32, result)
     slow = b.if_(b.compare("ne", code, b.i32(0)))
-    slow.store(
-        slow.call_pointer(_entry(slow, SLOW), [slow.i32(index), slow.i32(site), code, config, pointers], i32), result
-    )
+    told = [slow.i32(index), slow.i32(site), code, config, pointers, _entry(slow, OWNER)]
+    slow.store(slow.call_pointer(_entry(slow, SLOW), told, i32), result)
     after = b.if_(b.compare("eq", b.load(i32, result), b.i32(0)))
     _note(x, after, index, site)
     if "reports" in op.attributes:
-        after.store(after.call_pointer(_entry(after, AFTER), [after.i32(index), after.i32(site), stream], i32), result)
-    x.fault(b.if_(b.compare("ne", b.load(i32, result), b.i32(0))), site)
+        told = [after.i32(index), after.i32(site), stream, _entry(after, OWNER)]
+        after.store(after.call_pointer(_entry(after, AFTER), told, i32), result)
+    refused = b.if_(b.compare("ne", b.load(i32, result), b.i32(0)))
+    status = refused.value("arith.extsi", i64, (refused.load(i32, result),))
+    x.fault(refused, x.module.site(op, "refused", "", op.attributes["name"].value), [status])
     return []
 
 

@@ -54,9 +54,9 @@ class KernelInfo:
 driver.last_launches, driver.launches = recent_launches.suspects, recent_launches.count
 
 _SLOW = ctypes.CFUNCTYPE(
-    ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p
+    ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64
 )
-_AFTER = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p)
+_AFTER = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64)
 
 try:
     _libc: Any = ctypes.CDLL(None)
@@ -135,7 +135,7 @@ class Kernels:
 
     # -- called from native code -------------------------------------------------------------------------
 
-    def _slow(self, index: int, site: int, status: int, config: int, arguments: int) -> int:
+    def _slow(self, index: int, site: int, status: int, config: int, arguments: int, _owner: int) -> int:
         try:
             if dry_run.active():
                 self._note(index, driver.LaunchConfig.from_address(config))
@@ -167,7 +167,7 @@ class Kernels:
         )  # fmt: skip
         dry_run.note(launch)
 
-    def _after(self, index: int, site: int, stream: int | None) -> int:
+    def _after(self, index: int, site: int, stream: int | None, _owner: int) -> int:
         """Wait for a kernel that reports: what it printed comes out then, and its fault can be read."""
         try:
             if dry_run.active() or driver.is_capturing(stream or 0):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ...mlir import ir
+    from ..host.exported import Portable
     from ..host.jit import Library
     from .dry_run import DryLaunch
     from .expand import Expansion
@@ -97,6 +98,11 @@ class NvidiaExecutable(Executable):
     def resources(self) -> Mapping[str, Resources]:
         """Registers, spills and shared memory by kernel, as ptxas reported them."""
         return self.code.resources
+
+    def portable(self, ptx: bool = True) -> Portable:
+        from .portable import portable
+
+        return portable(self, ptx)
 
     @property
     def remarks(self) -> list[Remark]:

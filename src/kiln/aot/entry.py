@@ -1,0 +1,546 @@
+# pyright: reportReturnType=false
+"""What an exported object does when one of its functions is called: read the arguments, run the code, tell what failed.
+
+The arguments come from C (an array of pointers to them), from TVM-FFI, or as the slots that compiled code takes. All that is
+particular to a function is in a `Function`, which Python writes into the object; the code here is the same in all.
+"""
+
+from __future__ import annotations
+
+from ..calls import plan
+from ..calls.caller.arrays import DLTensor
+from ..calls.caller.plans import following
+from ..calls.caller.tvm_ffi import (
+    ARRAY,
+    BOOL,
+    FLOAT,
+    INT,
+    LIST,
+    NO_ARRAY,
+    NONE,
+    OPAQUE,
+    Argument,
+    ArrayObject,
+    give,
+    read_tensor,
+    take_integer,
+    take_real,
+    take_tensor,
+)
+from ..calls.plan import ArrayRecord, GroupRecord, IntegerRecord, Plan, RealRecord, Record, ValueRecord
+from ..native import Array, Fn, Library, Ptr, address, i32, i64, inline, local, native, ref, struct, text, u8, u64
+from ..targets.host.call_context import FAULT, MEMORY_FAULT, TEXT, Context
+from ..targets.host.exported import ARGUMENTS_DISAGREE, ILLEGAL_ADDRESS, LAUNCH_FAILED, REFUSED, Code, Site
+from ..targets.host.libc import free, memcpy, write
+from ..targets.host.texts import Text, begin, put, put_form, put_number
+
+ANYTHING = 0
+"""The kind of a record of what was compiled in: no more is known of it here."""
+ROOM = 1024
+"""Bytes of an error's text."""
+SHAPE = 69
+"""TVM-FFI's type of shapes."""
+WRONG_COUNT = -1000
+"""The status where there are too few or too many arguments; -1 less its number is that of an argument that does not fit."""
+
+
+@struct
+class Function:
+    """An exported function."""
+
+    plan: Ptr[Plan]
+    """With neither names nor anything of Python's."""
+    tvm_plan: Ptr[Plan]
+    """Of TVM-FFI's calls, which pass None, too."""
+    names: Ptr[Ptr]
+    signature: Ptr
+    code: Ptr[Code]
+    """Where there is nothing to load."""
+    module: Ptr
+    """What a target loads: the functions that follow are its own."""
+    choose: Fn[[Ptr, Ptr[Text], Ptr[i32]], Ptr[Code]]
+    unload: Fn[[Ptr], i32]
+    explain: Fn[[Ptr[Text], i32], None]
+    assertion: Fn[[Ptr, Ptr[Text]], bool]
+    enter: Fn[[i32, Ptr[Text]], i32]
+    leave: Fn[[], None]
+    fail: Fn[[Ptr, Ptr], None]
+    """TVM-FFI's functions; null where there is none in the process."""
+    stream: Fn[[i32, i32], u64]
+    error: Array[u8, ROOM]
+    """What the last call that failed had to say, in whichever thread."""
+
+
+@struct
+class ShapeObject:
+    head: Array[u64, 3]
+    extents: Ptr[i64]
+    count: i64
+
+
+@struct
+class CModule:
+    """What C programs hold of a function."""
+
+    function: Ptr
+
+
+entry = Library("aot", prefix="kiln_aot_", passes=1, opt=1)
+
+
+# --- what went wrong -------------------------------------------------------------------------------------------------
+
+
+@native
+def name_argument(function: Ptr[Function], number: i64, said: Ptr[Text]) -> None:
+    put(said, text("argument "))
+    put_number(said, number + 1)
+    put(said, text(" ("))
+    put(said, function.names[number])
+    put(said, text(") of "))
+    put(said, function.signature)
+    put(said, text(": "))
+
+
+@native
+def say_number(said: Ptr[Text], what: Ptr, mode: i64, found: i64) -> None:
+    """For example: its extent 0 is 126, expected"""
+    put(said, what)
+    if mode >= 0:
+        put(said, text(" "))
+        put_number(said, mode)
+    put(said, text(" is "))
+    put_number(said, found)
+    put(said, text(", expected "))
+
+
+@native
+def say_leaf(said: Ptr[Text], what: Ptr, mode: i64, found: i64, kind: i64, number: i64) -> None:
+    say_number(said, what, mode, found)
+    if kind == plan.STATIC:
+        put_number(said, number)
+    elif found < 0 or number == 1:
+        put(said, text("0 to 2^31 - 1"))
+    else:
+        put(said, text("a multiple of "))
+        put_number(said, number)
+
+
+@native
+def bad_leaf(kind: i64, number: i64, found: i64) -> bool:
+    if kind == plan.STATIC:
+        return found != number
+    if found < 0 or (kind == plan.DYNAMIC32 and found > 0x7FFFFFFF):
+        return True
+    return number > 1 and found % number != 0
+
+
+@native
+def tell_report(function: Ptr[Function], code: Ptr[Code], record: Ptr[Context], said: Ptr[Text]) -> i32:
+    """Read and free what the code reported: print its text, and say what failed; its status."""
+    status = i32(0)
+    if record.status & TEXT != 0 and record.text != None:
+        write(1, record.text, record.text_size)
+        free(record.text)
+    if record.status & FAULT != 0:
+        site = code.sites + (record.site & (MEMORY_FAULT - 1))
+        status = site.status
+        numbers = Ptr[i64](ref(record).arguments)
+        if record.site & MEMORY_FAULT != 0:
+            status = i32(ILLEGAL_ADDRESS)
+            put(said, text("memory that is not there was accessed"))
+        elif record.details != None or record.stop != 0:
+            status = i32(LAUNCH_FAILED)
+            put(said, text("threads of a kernel wait for ever, or it was stopped"))
+            free(record.details)
+        elif site.kind == REFUSED:
+            status = i32(numbers[0])
+            if not function.assertion(code, said):
+                put(said, site.form)
+                function.explain(said, status)
+        else:
+            put_form(said, site.form, numbers)
+            if site.kernel != None:
+                put(said, text(" (kernel "))
+                put(said, site.kernel)
+                for axis in range(3):
+                    put(said, text(", block (") if axis == 0 else text(", "))
+                    put_number(said, i64(record.block[axis]))
+                for axis in range(3):
+                    put(said, text("), thread (") if axis == 0 else text(", "))
+                    put_number(said, i64(record.thread[axis]))
+                put(said, text("))"))
+    free(record)
+    return status
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+@native
+def run(function: Ptr[Function], slots: Ptr, said: Ptr[Text]) -> i32:
+    """Run the code on slots: 0, or a status, and what there is to say."""
+    code = function.code
+    if code == None:
+        status = local(i32)
+        status[0] = 0
+        code = function.choose(function.module, said, status)
+        if code == None:
+            return status[0]
+    record = code.entry(slots)
+    if record == None:
+        return 0
+    return tell_report(function, code, Ptr[Context](record), said)
+
+
+@native
+def keep(function: Ptr[Function], said: Ptr[Text]) -> None:
+    """Leave a text for who asks for it."""
+    function.error[ROOM - 1] = 0
+    memcpy(ref(function).error, said.memory, ROOM - 1)
+
+
+# --- calls from C ----------------------------------------------------------------------------------------------------
+
+
+@native
+def take_struct(record: Ptr[ArrayRecord], given: Ptr, place: Ptr[u64], said: Ptr[Text]) -> bool:
+    """A tensor as C's structure of its address and its dynamic extents and strides."""
+    where = Ptr[u64](given)[0]
+    place[0] = where
+    if where & record.alignment != 0:
+        say_number(said, text("its address modulo the alignment"), -1, i64(where & record.alignment))
+        put(said, text("0, a multiple of "))
+        put_number(said, i64(record.alignment) + 1)
+        return False
+    offset, out, leaf = i64(8), place + 1, record.leaves
+    for number in range(2 * record.rank):
+        if leaf.kind != plan.STATIC:
+            found = i64(0)
+            if leaf.kind == plan.DYNAMIC64:
+                offset = (offset + 7) & -8
+                found = Ptr[i64](given + offset)[0]
+                offset += 8
+            else:
+                found = i64(Ptr[i32](given + offset)[0])
+                offset += 4
+            if bad_leaf(leaf.kind, leaf.number, found):
+                is_extent = number < record.rank
+                what = text("its extent") if is_extent else text("its stride")
+                mode = number if is_extent else number - record.rank
+                say_leaf(said, what, mode, found, leaf.kind, leaf.number)
+                return False
+            out[0] = u64(found)
+            out += 1
+        leaf += 1
+    return True
+
+
+@native
+def take_bytes(bytes_: i64, given: Ptr, place: Ptr[u64]) -> bool:
+    place[0] = 0
+    memcpy(place, given, bytes_)
+    return True
+
+
+@native
+def take_numbers(record: Ptr[GroupRecord], given: Ptr, slots: Ptr) -> Ptr:
+    """Numbers of one type, one after the other; where they end."""
+    element, at = record.elements, given
+    for number in range(record.count):
+        if element.kind == plan.GROUP:
+            at = take_numbers(Ptr[GroupRecord](element), at, slots)
+        elif element.kind != ANYTHING:
+            bytes_ = number_bytes(element)
+            take_bytes(bytes_, at, Ptr[u64](slots + element.slot))
+            at = at + bytes_
+        element = following(element)
+    return at
+
+
+@native
+def number_bytes(record: Ptr[Record]) -> i64:
+    if record.kind == plan.INTEGER:
+        return i64(address(Ptr[IntegerRecord](record).typed))
+    return Ptr[RealRecord](record).bytes
+
+
+@native
+def take_from_c(record: Ptr[Record], given: Ptr, slots: Ptr, said: Ptr[Text]) -> bool:
+    kind, place = record.kind, Ptr[u64](slots + record.slot)
+    if given == None:
+        put(said, text("its address is null"))
+        return False
+    if kind == plan.ARRAY:
+        return take_struct(Ptr[ArrayRecord](record), given, place, said)
+    if kind == plan.GROUP:
+        take_numbers(Ptr[GroupRecord](record), given, slots)
+        return True
+    if kind == plan.STREAM:
+        return take_bytes(8, given, place)
+    return take_bytes(number_bytes(record), given, place)
+
+
+@entry.export
+def call(function: Ptr[Function], arguments: Ptr[Ptr], count: i64) -> i32:
+    """Call with pointers to the arguments: 0, a status of the driver, or a negative number for an argument that does not fit."""
+    said, memory = local(Text), local(u8, ROOM)
+    begin(said, memory, ROOM)
+    header = function.plan
+    slots, record, status = Ptr(local(u8, header.slots_bytes)), header.records, i32(0)
+    if count != header.count:
+        put(said, function.signature)
+        say_number(said, text(": the number of arguments"), -1, count)
+        put_number(said, header.count)
+        status = i32(WRONG_COUNT)
+    else:
+        for number in range(header.record_count):
+            if record.kind == plan.AMBIENT:
+                Ptr[u64](slots + record.slot)[0] = 0
+            else:
+                if not take_from_c(record, arguments[number], slots, said):
+                    problem, named = local(Text), local(u8, ROOM)
+                    begin(problem, named, ROOM)
+                    name_argument(function, number, problem)
+                    put(problem, memory)
+                    keep(function, problem)
+                    return i32(-1 - number)
+            record = following(record)
+        status = run(function, slots, said)
+    if status != 0:
+        keep(function, said)
+    return status
+
+
+@entry.export
+def packed(function: Ptr[Function], arguments: Ptr[Ptr], count: i32) -> i32:
+    """The same; one more pointer is to where the status goes."""
+    status = call(function, arguments, i64(count) - 1)
+    if count > 0 and arguments[count - 1] != None:
+        Ptr[i32](arguments[count - 1])[0] = status
+    return status
+
+
+@entry.export
+def call_slots(function: Ptr[Function], slots: Ptr) -> i32:
+    """Call with the slots themselves."""
+    said, memory = local(Text), local(u8, ROOM)
+    begin(said, memory, ROOM)
+    status = run(function, slots, said)
+    if status != 0:
+        keep(function, said)
+    return status
+
+
+@entry.export
+def load(function: Ptr[Function], module: Ptr[CModule]) -> i32:
+    """Load what there is to load, for the current device."""
+    if module != None:
+        module.function = function
+    if function.code != None:
+        return 0
+    said, memory, status = local(Text), local(u8, ROOM), local(i32)
+    begin(said, memory, ROOM)
+    status[0] = 0
+    if function.choose(function.module, said, status) == None:
+        keep(function, said)
+    return status[0]
+
+
+@entry.export
+def unload(function: Ptr[Function], module: Ptr[CModule]) -> i32:
+    """Give it back; a later call loads it again."""
+    if module != None:
+        module.function = None
+    if function.code != None:
+        return 0
+    return function.unload(function.module)
+
+
+# --- calls by TVM-FFI ------------------------------------------------------------------------------------------------
+
+
+@native
+def put_type(said: Ptr[Text], found: i64) -> None:
+    numbers = local(i64, 3)
+    numbers[0] = found & 255
+    numbers[1] = (found >> 8) & 255
+    numbers[2] = (found >> 16) & 0xFFFF
+    put_form(said, text("DLPack's type code %d with %d bits, %d lanes"), numbers)
+
+
+@native
+def explain_tensor(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], said: Ptr[Text]) -> None:
+    """Say why a tensor does not fit."""
+    rank = i64(tensor.rank)
+    if i64(tensor.type) != record.dlpack:
+        put_type(said, i64(tensor.type))
+        put(said, text(", expected "))
+        put_type(said, record.dlpack)
+        return
+    if rank != record.rank:
+        say_number(said, text("its rank"), -1, rank)
+        put_number(said, record.rank)
+        return
+    if tensor.device >= 64 or (record.devices >> u64(tensor.device)) & 1 == 0:
+        say_number(said, text("its DLPack device type"), -1, i64(tensor.device))
+        put(said, text("a CUDA device (2)") if record.devices >> plan.CUDA & 1 != 0 else text("the host (1)"))
+        return
+    where = tensor.data + tensor.offset
+    if where & record.alignment != 0:
+        say_number(said, text("its address modulo the alignment"), -1, i64(where & record.alignment))
+        put(said, text("0, a multiple of "))
+        put_number(said, i64(record.alignment) + 1)
+        return
+    for mode in range(rank):
+        leaf = record.leaves + mode
+        if bad_leaf(leaf.kind, leaf.number, tensor.shape[mode]):
+            say_leaf(said, text("its extent"), mode, tensor.shape[mode], leaf.kind, leaf.number)
+            return
+    if tensor.strides != None:
+        for mode in range(rank):
+            leaf = record.leaves + (rank + mode)
+            if tensor.shape[mode] > 1 and bad_leaf(leaf.kind, leaf.number, tensor.strides[mode]):
+                say_leaf(said, text("its stride"), mode, tensor.strides[mode], leaf.kind, leaf.number)
+                return
+    put(said, text("its layout is not the one that was compiled for, or it has no elements"))
+
+
+@native
+def take_any(record: Ptr[Record], given: Ptr[Argument], slots: Ptr, said: Ptr[Text]) -> i32:
+    """0, or 1 for an argument of another kind, 2 for one that does not fit."""
+    kind, place = record.kind, Ptr[u64](slots + record.slot)
+    if kind == plan.ARRAY:
+        array = Ptr[ArrayRecord](record)
+        if take_tensor(array, given, place):
+            return 0
+        tensor = read_tensor(given)
+        if tensor == None:
+            say_number(said, text("its TVM-FFI type"), -1, i64(given.type))
+            put(said, text("a pointer (4)") if array.dlpack == NO_ARRAY else text("a tensor (70, 7)"))
+            return 1
+        explain_tensor(array, tensor, said)
+        return 2
+    if kind == plan.INTEGER:
+        if take_integer(Ptr[IntegerRecord](record), given, Ptr[i64](place)):
+            return 0
+        if given.type == INT or given.type == BOOL:
+            say_number(said, text("it"), -1, i64(given.value))
+            put_number(said, Ptr[IntegerRecord](record).least)
+            put(said, text(" to "))
+            put_number(said, Ptr[IntegerRecord](record).greatest)
+            return 2
+    elif kind == plan.REAL:
+        if take_real(Ptr[RealRecord](record), given, place):
+            return 0
+    elif kind == plan.STREAM:
+        if given.type == OPAQUE or given.type == NONE:
+            place[0] = given.value if given.type == OPAQUE else u64(0)
+            return 0
+    elif kind == plan.NUMBER:
+        if given.type == INT and i64(given.value) == Ptr[ValueRecord](record).value:
+            return 0
+    elif kind == plan.SAME:
+        if given.type == NONE:
+            return 0
+    elif kind == ANYTHING:
+        return 0
+    elif kind == plan.GROUP:
+        return take_tuple(Ptr[GroupRecord](record), given, slots, said)
+    say_number(said, text("its TVM-FFI type"), -1, i64(given.type))
+    put(said, text("another (1 int, 2 bool, 3 float, 4 pointer, 71 array)"))
+    return 1
+
+
+@native
+def take_tuple(record: Ptr[GroupRecord], given: Ptr[Argument], slots: Ptr, said: Ptr[Text]) -> i32:
+    if given.type != ARRAY and given.type != LIST and given.type != SHAPE:
+        say_number(said, text("its TVM-FFI type"), -1, i64(given.type))
+        put(said, text("a tuple, a list or a shape"))
+        return 1
+    array, element = Ptr[ArrayObject](Ptr(given.value)), record.elements
+    if array.count != record.count:
+        say_number(said, text("its length"), -1, array.count)
+        put_number(said, record.count)
+        return 2
+    for number in range(record.count):
+        extent = local(Argument)
+        each = array.elements + number
+        if given.type == SHAPE:
+            extent.type = INT
+            extent.value = u64(Ptr[ShapeObject](array).extents[number])
+            each = extent
+        status = take_any(element, each, slots, said)
+        if status != 0:
+            return status
+        element = following(element)
+    return 0
+
+
+@inline
+def refuse(function, kind, said):
+    if function.fail != None:
+        function.fail(kind, said.memory)
+    keep(function, said)
+
+
+@entry.export
+def call_by_tvm_ffi(function: Ptr[Function], arguments: Ptr[Argument], count: i32, result: Ptr[Argument]) -> i32:
+    """0, or -1: the error is where TVM-FFI keeps them."""
+    said, memory, header = local(Text), local(u8, ROOM), function.tvm_plan
+    begin(said, memory, ROOM)
+    slots, record, device = Ptr(local(u8, header.slots_bytes)), header.records, i32(-1)
+    if i64(count) != header.count:
+        put(said, function.signature)
+        say_number(said, text(": the number of arguments"), -1, i64(count))
+        put_number(said, header.count)
+        refuse(function, text("TypeError"), said)
+        return -1
+    for number in range(header.record_count):
+        if record.kind == plan.AMBIENT:
+            tensor, stream = read_tensor(arguments + Ptr[ValueRecord](record).value), u64(0)
+            if tensor != None and tensor.device != plan.CPU and function.stream != None:
+                stream = function.stream(i32(tensor.device), i32(tensor.device_number))
+            Ptr[u64](slots + record.slot)[0] = stream
+        else:
+            given = arguments + number
+            kind = take_any(record, given, slots, said)
+            if kind != 0:
+                problem, named = local(Text), local(u8, ROOM)
+                begin(problem, named, ROOM)
+                put(problem, text("Mismatched "))
+                name_argument(function, number, problem)
+                put(problem, memory)
+                refuse(function, text("TypeError") if kind == 1 else text("ValueError"), problem)
+                return -1
+            if device < 0 and record.kind == plan.ARRAY:
+                tensor = read_tensor(given)
+                if tensor != None and (tensor.device == plan.CUDA or tensor.device == plan.CUDA_MANAGED):
+                    device = i32(tensor.device_number)
+        record = following(record)
+    entered, status = i32(0), i32(0)
+    if function.code == None and device >= 0:
+        entered = function.enter(device, said)
+    if entered < 0:
+        status = 0 - entered
+    else:
+        status = run(function, slots, said)
+        if entered > 0:
+            function.leave()
+    if status != 0:
+        refuse(function, text("ValueError") if status == ARGUMENTS_DISAGREE else text("RuntimeError"), said)
+        return -1
+    give(header, slots, result)
+    return 0
+
+
+# --- in place of parts that need a process of Kiln's -----------------------------------------------------------------
+
+unguarded = Library("unguarded", prefix="kiln_cpu_", passes=0, opt=0)
+
+
+@unguarded.export
+def guarded(called: Fn[[Ptr], None], argument: Ptr, name: Ptr, caught: Ptr) -> i32:
+    """Call a function. Signals are the program's own affair: an access outside memory ends it, as it would in C."""
+    called(argument)
+    return 0

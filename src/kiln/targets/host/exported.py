@@ -1,0 +1,118 @@
+"""What an exported object knows of a function's code, whatever its target: structures that native code reads.
+
+`Portable` is the code of one architecture, from which Python writes them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...base_dsl.arguments import ONE_SYMBOL
+from ...native import Fn, Ptr, i32, i64, struct
+from .faults import ILLEGAL_ADDRESS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..lowering.sites import Site as Place
+    from .elf import Data, Object, Symbol
+    from .jit import Part, Processor
+
+FORM, REFUSED = range(2)
+"""What the text of a site is: a form for the numbers of a fault; the start of a sentence about the driver's status."""
+INVALID_VALUE, ASSERT, LAUNCH_FAILED = 1, 710, 719
+"""Statuses of the driver, which other targets give as well."""
+ARGUMENTS_DISAGREE = -100
+"""The status where two arguments that share an extent or stride do not."""
+
+
+@struct
+class Site:
+    """A place that can fail."""
+
+    kind: i32
+    status: i32
+    form: Ptr
+    kernel: Ptr
+    """Its name, where block and thread say more."""
+
+
+@struct
+class Code:
+    """A function's code for one architecture."""
+
+    entry: Fn[[Ptr], Ptr]
+    sites: Ptr[Site]
+    count: i64
+
+
+class Portable(NamedTuple):
+    """The code of a function for one architecture, as an exported object takes it."""
+
+    architecture: str
+    processor_code: Callable[[Processor | None, str], Object]
+    """Makes object code of the host's part for a processor, with this at the end of the names that it exports."""
+    parts: Sequence[Part]
+    """Of the runtime: those that it may need."""
+    sites: Sequence[Place]
+    kernels: Any = ()
+    """What a GPU runs; a target's own."""
+    place: Callable[[Data, Sequence[Portable]], tuple[Symbol, dict[str, str]]] | None = None
+    """Writes what the target's loader reads of all architectures, and names its functions; none: there is nothing to load."""
+
+
+def place_code(data: Data, portable: Portable, entry: str) -> tuple[Code, dict[str, Symbol]]:
+    """The record of some code."""
+    addresses = {"entry": data.symbol(entry)}
+    if portable.sites:
+        addresses["sites"] = place_sites(data, portable.sites)
+    return Code(count=len(portable.sites)), addresses
+
+
+def place_sites(data: Data, sites: Sequence[Place]) -> Symbol:
+    """The records of some places, by their numbers."""
+    return data.records([_site(data, site) for site in sites])
+
+
+def _site(data: Data, site: Place) -> tuple[Site, dict[str, Symbol]]:
+    where = f"{os.path.basename(site.span.filename)}:{site.span.line}: " if site.span else ""
+    kind, status, form, kernel = FORM, ASSERT, "", site.kernel
+    if site.kind == "refused":
+        kind, form, kernel = REFUSED, f"cannot launch kernel {site.kernel}", ""
+    elif site.kind == "launch":
+        sizes = "grid=(%d, %d, %d), block=(%d, %d, %d), cluster=(%d, %d, %d), smem=%d"
+        status, form, kernel = INVALID_VALUE, f"cannot launch kernel {site.kernel} with {sizes}", ""
+    elif site.kind == "assert":
+        form = f"assertion failed: {plain_form(site.message, site.types)}"
+        if form.endswith(ONE_SYMBOL):
+            status, form = ARGUMENTS_DISAGREE, form.partition(": ")[2]
+    elif site.kind == "tensor_map":
+        status, form = INVALID_VALUE, f"cannot make the tensor map of {site.message}: it breaks rule %d in mode %d by %d"
+    elif site.kind == "host":
+        status, form = ILLEGAL_ADDRESS, "host code accessed memory that is not there"
+    else:
+        form = f"{site.message} ({site.kind})".replace("%", "%%")
+    addresses = {"form": data.text(where + form)}
+    if kernel:
+        addresses["kernel"] = data.text(kernel)
+    return Site(kind=kind, status=status), addresses
+
+
+_CONVERSION = re.compile(r"%(?:%|[-+ #0]*\d*(?:\.\d+)?(?:hh|h|ll|l|j|z|t)?([a-zA-Z]))")
+
+
+def plain_form(message: str, types: Sequence[str]) -> str:
+    """A C format as a form of `texts.put_form`, which knows no widths."""
+    kinds = iter(types)
+
+    def plain(found: re.Match[str]) -> str:
+        if found[0] == "%%":
+            return "%%"
+        if next(kinds, "i64") == "f64":
+            return "%g"
+        return {"u": "%u", "x": "%x", "X": "%x", "p": "0x%x"}.get(found[1], "%d")
+
+    return _CONVERSION.sub(plain, message)
+

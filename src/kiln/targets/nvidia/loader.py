@@ -1,0 +1,489 @@
+# pyright: reportReturnType=false
+"""Launching without Python: loads the kernels of exported code into the driver at the first call, for the device at hand.
+
+It fills the table that host code launches by (`launch.py`), and is called by it where `runtime.py` is in a process of Python.
+The driver is found when the first function is called: without one there is an error to read, and nothing to link.
+"""
+
+from __future__ import annotations
+
+from ...native import (
+    Array,
+    Fn,
+    Library,
+    Ptr,
+    address,
+    atomic,
+    atomic_load,
+    atomic_store,
+    extern,
+    i32,
+    i64,
+    inline,
+    local,
+    native,
+    ref,
+    struct,
+    text,
+    u8,
+    u32,
+    u64,
+)
+from ..host.exported import ASSERT, Code, Site
+from ..host.texts import Text, put, put_form, put_number
+from .launch import AFTER, CLOCK, HANDLES, LAUNCH, OWNER, RECENT, SLOW
+from .ops.cute import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES
+from .recent_launches import ENTRIES, WORDS
+from .tensor_maps import dlopen, dlsym
+
+PLAIN, FAMILY, FEATURES = range(3)
+"""What an image runs on: later devices of its major version as well, those of its family, one capability only."""
+PRINTS, ASSERTS = 1, 2
+DEVICES = 32
+"""So many may differ in which code they run."""
+_RTLD_NOW, _RELAXED = 2, 2
+_NOT_INITIALIZED, _INVALID_CONTEXT, _NO_BINARY, _NOT_FOUND = 3, 201, 209, 500
+_MAJOR, _MINOR, _SMEM, _DYNAMIC_SMEM, _NON_PORTABLE = 75, 76, 97, 8, 14
+
+
+@struct
+class Image:
+    """Code of a GPU: a cubin, or PTX that the driver compiles."""
+
+    data: Ptr
+    capability: i32
+    """10 times the major version, and the minor one."""
+    kind: i32
+    ptx: i32
+    name: Ptr
+
+
+@struct
+class Kernel:
+    name: Ptr
+    dynamic: i32
+    """Whether it may take all shared memory there is, beyond its static."""
+    static_smem: i32
+    cluster: i32
+    reports: i32
+
+
+@struct
+class Variant:
+    """The code for one architecture, and what became of it here."""
+
+    code: Code
+    table: Ptr[u64]
+    kernels: Ptr[Kernel]
+    kernel_count: i64
+    images: Ptr[Image]
+    image_count: i64
+    device_sites: Ptr[Site]
+    library: u64
+    fault: Array[i64, 16]
+    """What an assertion in a kernel left: a site's number and 1, the place, values."""
+
+
+@struct
+class Module:
+    """A function's kernels."""
+
+    variants: Ptr[Variant]
+    count: i64
+    lock: u64
+    only: u64
+    """What every device here runs, once it is loaded."""
+    chosen: Array[u64, DEVICES]
+    """By device, what it runs."""
+
+
+@struct
+class Driver:
+    """Functions of the driver."""
+
+    ready: i64
+    cuInit: u64
+    cuCtxGetCurrent: u64
+    cuCtxSetCurrent: u64
+    cuCtxPushCurrent_v2: u64
+    cuCtxPopCurrent_v2: u64
+    cuCtxGetDevice: u64
+    cuDevicePrimaryCtxRetain: u64
+    cuDeviceGetCount: u64
+    cuDeviceGetAttribute: u64
+    cuLibraryLoadData: u64
+    cuLibraryUnload: u64
+    cuLibraryGetKernel: u64
+    cuLibraryGetGlobal: u64
+    cuKernelSetAttribute: u64
+    cuLaunchKernelEx: u64
+    cuStreamIsCapturing: u64
+    cuStreamSynchronize: u64
+    cuThreadExchangeStreamCaptureMode: u64
+    cuMemcpyDtoH_v2: u64
+    cuMemsetD8_v2: u64
+    cuGetErrorName: u64
+    cuGetErrorString: u64
+
+
+loading = Library("cuda_loader", prefix="kiln_cuda_", passes=1, opt=1)
+driver = loading.variable("driver", Driver)
+finding = loading.variable("finding", u64)
+"""Held while the driver is looked for."""
+ring = loading.variable("ring", Array[u64, WORDS * (ENTRIES + 1)])
+"""Where host code notes launches, as it does everywhere. Nobody reads it here."""
+
+
+@extern
+def sched_yield() -> i32: ...
+
+
+@extern
+def fflush(stream: Ptr) -> i32: ...
+
+
+@extern
+def clock_gettime(clock: i32, time: Ptr[i64]) -> i32: ...
+
+
+@native
+def take_lock(lock: Ptr[u64]) -> None:
+    while atomic("xchg", lock, 1, "acquire") != 0:
+        sched_yield()
+
+
+@inline
+def leave_lock(lock):
+    atomic_store(lock, 0, "release")
+
+
+# --- the driver ------------------------------------------------------------------------------------------------------
+
+
+@native
+def find_functions(said: Ptr[Text]) -> i32:
+    library = dlopen(text("libcuda.so.1"), _RTLD_NOW)
+    if library == None:
+        put(said, text("there is no CUDA driver: libcuda.so.1 was not found"))
+        return _NOT_INITIALIZED
+    for name in Driver.__kiln_fields__:
+        if name != "ready":
+            found = address(dlsym(library, text(name)))
+            if found == 0:
+                put(said, text(f"the CUDA driver lacks {name}: it is older than CUDA 12"))
+                return _NOT_FOUND
+            Ptr[u64](Ptr(driver.place) + getattr(Driver, name).offset)[0] = found
+    status = Fn[[u32], i32](driver.place.cuInit)(0)
+    if status != 0:
+        put(said, text("the CUDA driver does not start"))
+        tell(said, status)
+    return status
+
+
+@native
+def find_driver(said: Ptr[Text]) -> i32:
+    """0 if the driver is there and its functions are known."""
+    place = ref(driver.place).ready
+    if atomic_load(place, "acquire") != 0:
+        return 0
+    take_lock(finding.place)
+    status = i32(0)
+    if place[0] == 0:
+        status = find_functions(said)
+        if status == 0:
+            atomic_store(place, 1, "release")
+    leave_lock(finding.place)
+    return status
+
+
+@native
+def tell(said: Ptr[Text], status: i32) -> None:
+    """Add what the driver calls a status."""
+    put(said, text(": "))
+    words, known = local(u64), driver.place
+    words[0] = 0
+    if known.cuGetErrorName != 0 and Fn[[i32, Ptr], i32](known.cuGetErrorName)(status, words) == 0:
+        put(said, Ptr(words[0]))
+    put(said, text(" (error "))
+    put_number(said, i64(status))
+    put(said, text(")"))
+    words[0] = 0
+    if known.cuGetErrorString != 0 and Fn[[i32, Ptr], i32](known.cuGetErrorString)(status, words) == 0:
+        put(said, text(", "))
+        put(said, Ptr(words[0]))
+
+
+@loading.export
+def explain(said: Ptr[Text], status: i32) -> None:
+    """Add what the driver says of a status."""
+    tell(said, status)
+
+
+@native
+def ensure_context() -> i32:
+    """This thread has a context then: where there was none, the primary one of device 0."""
+    context, known = local(u64), driver.place
+    context[0] = 0
+    status = Fn[[Ptr], i32](known.cuCtxGetCurrent)(context)
+    if status == 0 and context[0] == 0:
+        status = Fn[[Ptr, i32], i32](known.cuDevicePrimaryCtxRetain)(context, 0)
+        if status == 0:
+            status = Fn[[u64], i32](known.cuCtxSetCurrent)(context[0])
+    return status
+
+
+@loading.export
+def enter(device: i32, said: Ptr[Text]) -> i32:
+    """Make a device the current one: 0 if it is, 1 if it is for now (then `leave`), negative after an error."""
+    status = find_driver(said)
+    if status != 0:
+        return 0 - status
+    now, known, context = local(i32), driver.place, local(u64)
+    if Fn[[Ptr], i32](known.cuCtxGetDevice)(now) == 0 and now[0] == device:
+        return 0
+    status = Fn[[Ptr, i32], i32](known.cuDevicePrimaryCtxRetain)(context, device)
+    if status == 0:
+        status = Fn[[u64], i32](known.cuCtxPushCurrent_v2)(context[0])
+    if status != 0:
+        put(said, text("cannot use CUDA device "))
+        put_number(said, i64(device))
+        tell(said, status)
+        return 0 - status
+    return 1
+
+
+@loading.export
+def leave() -> None:
+    """The device before is the current one again."""
+    before = local(u64)
+    Fn[[Ptr], i32](driver.place.cuCtxPopCurrent_v2)(before)
+
+
+# --- loading ---------------------------------------------------------------------------------------------------------
+
+
+@native
+def attribute(number: i32, device: i32) -> i32:
+    value = local(i32)
+    value[0] = 0
+    Fn[[Ptr, i32, i32], i32](driver.place.cuDeviceGetAttribute)(value, number, device)
+    return value[0]
+
+
+@native
+def merit(image: Ptr[Image], capability: i32) -> i32:
+    """How well an image suits a device: 0, not at all; code made for it before code that runs there, that before PTX."""
+    found, kind = image.capability, image.kind
+    if image.ptx != 0:
+        return 1000 + found if kind == PLAIN and found <= capability else i32(0)
+    if kind == FEATURES:
+        return 4000 + found if found == capability else i32(0)
+    if found // 10 != capability // 10 or found > capability:
+        return 0
+    return found + (3000 if kind == FAMILY else 2000)
+
+
+@native
+def fill(variant: Ptr[Variant], image: Ptr[Image], said: Ptr[Text]) -> i32:
+    """Load an image and let host code launch its kernels."""
+    known, made, kernel = driver.place, local(u64), local(u64)
+    load = Fn[[Ptr, Ptr, Ptr, Ptr, u32, Ptr, Ptr, u32], i32](known.cuLibraryLoadData)
+    status = load(made, image.data, None, None, 0, None, None, 0)
+    if status != 0:
+        put(said, text("cannot load the kernels for "))
+        put(said, image.name)
+        tell(said, status)
+        return status
+    table, devices = variant.table, local(i32)
+    devices[0] = 1
+    Fn[[Ptr], i32](known.cuDeviceGetCount)(devices)
+    for number in range(variant.kernel_count):
+        about = ref(variant.kernels)[number]
+        status = Fn[[Ptr, u64, Ptr], i32](known.cuLibraryGetKernel)(kernel, made[0], about.name)
+        if status != 0:
+            put(said, text("cannot find the kernel "))
+            put(said, about.name)
+            tell(said, status)
+            Fn[[u64], i32](known.cuLibraryUnload)(made[0])
+            return status
+        allow = Fn[[i32, i32, u64, i32], i32](known.cuKernelSetAttribute)
+        for device in range(devices[0]):
+            if about.dynamic != 0:
+                allow(_DYNAMIC_SMEM, attribute(_SMEM, device) - about.static_smem, kernel[0], device)
+            if about.cluster > 8:
+                allow(_NON_PORTABLE, 1, kernel[0], device)
+        table[HANDLES + number] = kernel[0]
+    table[LAUNCH] = known.cuLaunchKernelEx
+    table[SLOW] = address(slow)
+    table[AFTER] = address(after)
+    table[OWNER] = address(variant)
+    table[RECENT] = address(ring.place)
+    table[CLOCK] = address(clock_gettime)
+    variant.library = made[0]
+    return 0
+
+
+@native
+def load_for(module: Ptr[Module], device: i32, said: Ptr[Text]) -> i32:
+    """Load what suits a device best, if it is not loaded."""
+    capability = 10 * attribute(_MAJOR, device) + attribute(_MINOR, device)
+    best, variant, image = i32(0), Ptr[Variant](None), Ptr[Image](None)
+    for number in range(module.count):
+        each = ref(module.variants)[number]
+        for position in range(each.image_count):
+            found = merit(ref(each.images)[position], capability)
+            if found > best:
+                best = found
+                variant = each
+                image = ref(each.images)[position]
+    if best == 0:
+        put(said, text("this was compiled for"))
+        for number in range(module.count):
+            each = ref(module.variants)[number]
+            for position in range(each.image_count):
+                put(said, text(" "))
+                put(said, each.images[position].name)
+        put(said, text(", and the GPU has compute capability "))
+        put_number(said, i64(capability // 10))
+        put(said, text("."))
+        put_number(said, i64(capability % 10))
+        return _NO_BINARY
+    status = i32(0)
+    if variant.library == 0:
+        mode, exchange = local(i32), Fn[[Ptr], i32](driver.place.cuThreadExchangeStreamCaptureMode)
+        mode[0] = _RELAXED
+        exchange(mode)
+        status = fill(variant, image, said)
+        exchange(mode)
+    if status == 0:
+        atomic_store(ref(module.chosen)[device], address(variant), "release")
+        devices = local(i32)
+        devices[0] = 0
+        Fn[[Ptr], i32](driver.place.cuDeviceGetCount)(devices)
+        if devices[0] == 1:
+            atomic_store(ref(module).only, address(variant), "release")
+    return status
+
+
+@native
+def choose_slowly(module: Ptr[Module], said: Ptr[Text], status: Ptr[i32]) -> Ptr[Variant]:
+    status[0] = find_driver(said)
+    if status[0] != 0:
+        return None
+    device = local(i32)
+    device[0] = 0
+    status[0] = ensure_context()
+    if status[0] == 0:
+        status[0] = Fn[[Ptr], i32](driver.place.cuCtxGetDevice)(device)
+    if status[0] != 0 or device[0] >= DEVICES:
+        put(said, text("no CUDA device can be used"))
+        tell(said, status[0])
+        status[0] = status[0] if status[0] != 0 else i32(_NO_BINARY)
+        return None
+    place = ref(module.chosen)[device[0]]
+    if atomic_load(place, "acquire") == 0:
+        take_lock(ref(module).lock)
+        if place[0] == 0:
+            status[0] = load_for(module, device[0], said)
+        leave_lock(ref(module).lock)
+    return Ptr[Variant](place[0])
+
+
+@loading.export
+def choose(module: Ptr[Module], said: Ptr[Text], status: Ptr[i32]) -> Ptr[Code]:
+    """The code that the current device runs, loaded; null after an error."""
+    only = atomic_load(ref(module).only, "acquire")
+    if only != 0:
+        return Ptr[Code](only)
+    return Ptr[Code](Ptr(choose_slowly(module, said, status)))
+
+
+@loading.export
+def unload(module: Ptr[Module]) -> i32:
+    """Give all of it back. Nobody waits for kernels that run."""
+    status = i32(0)
+    take_lock(ref(module).lock)
+    atomic_store(ref(module).only, 0, "release")
+    for device in range(DEVICES):
+        atomic_store(ref(module.chosen)[device], 0, "release")
+    for number in range(module.count):
+        each = ref(module.variants)[number]
+        if each.library != 0:
+            for kernel in range(each.kernel_count):
+                each.table[HANDLES + kernel] = 0
+            found = Fn[[u64], i32](driver.place.cuLibraryUnload)(each.library)
+            status = found if found != 0 else status
+            each.library = 0
+    leave_lock(ref(module).lock)
+    return status
+
+
+# --- called by host code ---------------------------------------------------------------------------------------------
+
+
+@native
+def slow(index: i32, site: i32, status: i32, config: Ptr, arguments: Ptr, variant: Ptr[Variant]) -> i32:
+    """After a launch that failed: a thread without a context is given one. The driver's status."""
+    if status != _INVALID_CONTEXT:
+        return status if status > 0 else i32(_NOT_FOUND)
+    found = ensure_context()
+    if found != 0:
+        return found
+    launch = Fn[[Ptr, u64, Ptr, Ptr], i32](driver.place.cuLaunchKernelEx)
+    return launch(config, variant.table[HANDLES + index], arguments, None)
+
+
+@native
+def after(index: i32, site: i32, stream: u64, variant: Ptr[Variant]) -> i32:
+    """Wait for a kernel that reports, but not while a graph is made; what it printed comes out, and its fault is read."""
+    known, capturing = driver.place, local(i32)
+    capturing[0] = 0
+    Fn[[u64, Ptr], i32](known.cuStreamIsCapturing)(stream, capturing)
+    if capturing[0] != 0:
+        return 0
+    status = Fn[[u64], i32](known.cuStreamSynchronize)(stream)
+    if status != 0:
+        return status
+    reports = variant.kernels[index].reports
+    if reports & PRINTS != 0:
+        fflush(None)
+    if reports & ASSERTS == 0:
+        return 0
+    where, size = local(u64), local(u64)
+    status = Fn[[Ptr, Ptr, u64, Ptr], i32](known.cuLibraryGetGlobal)(where, size, variant.library, text(FAULT_RECORD))
+    if status != 0:
+        return status
+    record = local(u8, 4 * FAULT_HEADER + 8 * FAULT_VALUES)
+    status = Fn[[Ptr, u64, u64], i32](known.cuMemcpyDtoH_v2)(record, where[0], size[0])
+    words = Ptr[i32](Ptr(record))
+    if status != 0 or words[0] == 0:
+        return status
+    Fn[[u64, u8, u64], i32](known.cuMemsetD8_v2)(where[0], 0, size[0])
+    for number in range(7):
+        variant.fault[number] = i64(words[1 + number])
+    values = Ptr[i64](Ptr(record) + 4 * FAULT_HEADER)
+    for number in range(FAULT_VALUES):
+        variant.fault[7 + number] = values[number]
+    variant.fault[15] = 1
+    return ASSERT
+
+
+@loading.export
+def assertion(variant: Ptr[Variant], said: Ptr[Text]) -> bool:
+    """Whether an assertion in a kernel failed; what it says, then."""
+    fault = Ptr[i64](ref(variant).fault)
+    if fault[15] == 0:
+        return False
+    fault[15] = 0
+    site = variant.device_sites + fault[0]
+    put_form(said, site.form, fault + 7)
+    put(said, text(" (kernel "))
+    put(said, site.kernel)
+    put_form(said, text(", block (%d, %d, %d), thread (%d, %d, %d))"), fault + 1)
+    return True
+
+
+@loading.export
+def clock() -> u64:
+    """In place of a register that counts time: exported code needs none."""
+    return 0

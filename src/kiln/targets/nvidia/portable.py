@@ -1,0 +1,81 @@
+"""The code of an executable as exported objects have it: host code, images of GPUs, and the records that `loader.py` reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...hardware.architectures import Architecture
+from ..host import elf, jit
+from ..host.call_context import WRAPPER
+from ..host.exported import Portable, place_code, place_sites
+from .launch import TABLE
+from .loader import ASSERTS, FAMILY, FEATURES, PLAIN, PRINTS, Image, Kernel, Module, Variant, loading
+from .parts import PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .target import NvidiaExecutable
+
+_KINDS = {"": PLAIN, "f": FAMILY, "a": FEATURES}
+_COUNTER = {"llvm.readcyclecounter": f"{loading.prefix}clock"}
+"""Another architecture's may be closed to programs, and exported code shows nobody when it launched."""
+
+
+def portable(executable: NvidiaExecutable, ptx: bool = True) -> Portable:
+    """What an exported object needs of an executable; `ptx`: also what later GPUs can run."""
+
+    def host_code(processor: Any, suffix: str) -> elf.Object:
+        optimized = jit.optimize(executable.artifacts["llvm_host"], 1, processor, _COUNTER)
+        return elf.renamed(elf.read(jit.emit_object(optimized, 1, processor)), (WRAPPER, TABLE), suffix)
+
+    arch = executable.code.arch
+    parts = (*PARTS, jit.Part(loading))
+    return Portable(arch.name, host_code, parts, executable.code.host_sites, (executable.code, ptx), _place)
+
+
+def _place(data: elf.Data, portables: Sequence[Portable]) -> tuple[elf.Symbol, dict[str, str]]:
+    variants = [_variant(data, each) for each in portables]
+    module = Module(count=len(variants))
+    functions = ("choose", "unload", "explain", "assertion", "enter", "leave")
+    return (
+        data.records([(module, {"variants": data.records(variants)})]),
+        {name: f"{loading.prefix}{name}" for name in functions},
+    )
+
+
+def _variant(data: elf.Data, portable: Portable) -> tuple[Variant, dict[str, elf.Symbol]]:
+    code, ptx = portable.kernels
+    suffix = f".{portable.architecture}"
+    record, addresses = place_code(data, portable, WRAPPER + suffix)
+    addresses = {f"code.{name}": symbol for name, symbol in addresses.items()}
+    addresses["table"] = data.symbol(TABLE + suffix)
+    kernels = [
+        (
+            Kernel(
+                dynamic=int(kernel.dynamic or bool(kernel.extra_smem)), static_smem=kernel.static_smem,
+                cluster=kernel.cluster, reports=PRINTS * kernel.prints | ASSERTS * kernel.asserts,
+            ),
+            {"name": data.text(kernel.name)},
+        )
+        for kernel in code.kernels
+    ]  # fmt: skip
+    images = []
+    if code.cubin:
+        images.append(_image(data, code.arch, code.cubin, False))
+    if (ptx and not code.arch.suffix) or not code.cubin:
+        images.append(_image(data, code.arch, code.ptx.encode() + b"\0", True))
+    if kernels:
+        addresses |= {"kernels": data.records(kernels), "images": data.records(images)}
+    if code.sites:
+        addresses["device_sites"] = place_sites(data, code.sites)
+    return Variant(code=record, kernel_count=len(kernels), image_count=len(images)), addresses
+
+
+def _image(
+    data: elf.Data, arch: Architecture, contents: bytes, is_ptx: bool
+) -> tuple[Image, dict[str, elf.Symbol]]:
+    major, minor, suffix = arch.value
+    name = arch.name + (" (PTX)" if is_ptx else "")
+    record = Image(capability=10 * major + minor, kind=_KINDS[suffix], ptx=int(is_ptx))
+    return record, {"data": data.constant(contents, 16), "name": data.text(name)}
