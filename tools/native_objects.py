@@ -13,6 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+import kiln.aot
 import kiln.calls
 import kiln.targets
 from kiln.llvm import binding as llvm
@@ -22,7 +23,7 @@ from kiln.targets.host import jit, native_objects
 
 def libraries() -> dict[str, Library]:
     """All of Kiln's, by name."""
-    rooms = (kiln.calls, kiln.targets)
+    rooms = (kiln.aot, kiln.calls, kiln.targets)
     names = [found.name for room in rooms for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")]
     values = [value for name in names for value in vars(importlib.import_module(name)).values()]
     return {value.name: value for value in values if isinstance(value, Library)}

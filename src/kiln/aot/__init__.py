@@ -3,3 +3,4 @@
 from __future__ import annotations
 
 from .exporting import export_to_c as export_to_c
+from .loading import load_module as load_module

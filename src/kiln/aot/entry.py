@@ -322,14 +322,11 @@ def packed(function: Ptr[Function], arguments: Ptr[Ptr], count: i32) -> i32:
 
 
 @entry.export
-def call_slots(function: Ptr[Function], slots: Ptr) -> i32:
-    """Call with the slots themselves."""
-    said, memory = local(Text), local(u8, ROOM)
-    begin(said, memory, ROOM)
-    status = run(function, slots, said)
-    if status != 0:
-        keep(function, said)
-    return status
+def call_slots(function: Ptr[Function], slots: Ptr, memory: Ptr, room: u64) -> i32:
+    """Call with the slots themselves; what failed is said in memory of the caller."""
+    said = local(Text)
+    begin(said, memory, room)
+    return run(function, slots, said)
 
 
 @entry.export

@@ -55,7 +55,7 @@ class Thunks:
 
     def add_slots(self, prefix: str) -> None:
         """What Kiln itself calls."""
-        self._passing(f"__kiln_slots_{prefix}", "call_slots", [ptr_type()])
+        self._passing(f"__kiln_slots_{prefix}", "call_slots", [ptr_type(), ptr_type(), int_type(64)])
 
     def add_tvm_ffi(self, name: str) -> None:
         """What TVM-FFI calls."""

@@ -26,6 +26,7 @@ _PACKAGE_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.
 _INTERNAL_ROOMS = tuple(
     _PACKAGE_DIR + room
     for room in (
+        "aot",
         "base_dsl",
         "bridges",
         "calls",

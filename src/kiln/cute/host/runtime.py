@@ -12,6 +12,7 @@ import functools
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...base_dsl import doors
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ...base_dsl.typing import Float32, NumericMeta, TFloat32
 from ...calls import plan
@@ -35,6 +36,7 @@ __all__ = [
     "SymInt",
     "find_runtime_libraries",
     "from_dlpack",
+    "load_module",
     "make_fake_compact_tensor",
     "make_fake_stream",
     "make_fake_tensor",
@@ -645,3 +647,11 @@ def nullptr(dtype: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_
 def find_runtime_libraries(*, enable_tvm_ffi: bool = True) -> list[str]:
     """Libraries that compiled code needs at run time: none."""
     return []
+
+
+def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
+    """The functions of an object or shared library that `export_to_c` wrote, as attributes.
+
+    They take what compiled functions take, keywords included; with `enable_tvm_ffi` they are TVM-FFI's.
+    """
+    return doors.exporter().load_module(file_path, enable_tvm_ffi=enable_tvm_ffi)

@@ -226,6 +226,7 @@ def loading(
     return cache.keeping(f"native: {code.name}", "/".join(processor), lambda: beside(make), load)
 
 
+@functools.lru_cache(maxsize=64)
 def object_of(code: functions.Library | Later, processor: Processor) -> bytes:
     """Object code of such functions for a processor of any architecture."""
     architecture = processor[0].partition("-")[0]

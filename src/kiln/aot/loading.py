@@ -1,0 +1,367 @@
+"""`load_module`: exported functions, called from Python again."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import json
+import os
+import sys
+import types
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from ..base_dsl import settings, target
+from ..base_dsl import typing as numbers
+from ..base_dsl.arguments import AMBIENT_STREAM, slot_struct
+from ..base_dsl.diagnostics import (
+    DSLCudaRuntimeError,
+    DSLRuntimeError,
+    DSLUserCodeRuntimeError,
+    DSLUserCodeValueError,
+    DSLWarning,
+)
+from ..base_dsl.function import CompiledFunction, describe_key
+from ..base_dsl.parameters import Parameters
+from ..base_dsl.settings import TRUTH, Setting, truth
+from ..calls import plan
+from ..cute.host import runtime
+from ..cute.host.arguments import StreamNode, TensorNode
+from ..cute.host.stream import current_stream
+from ..cute.host.tensor_forms import DynamicLeaf, TensorSignature, signature
+from ..cute.program.dsl import DSL
+from ..cute.tensor.pointer import AddressSpace
+from ..targets.host import elf, jit
+from ..targets.host.exported import ARGUMENTS_DISAGREE, ASSERT
+from ..targets.host.faults import AssertionFault
+from .entry import ROOM
+from .objects import ABI, META, is_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ..base_dsl.arguments import Node
+
+settings.register(
+    Setting("KILN_AOT_STRICT", TRUTH, False, "Functions of loaded modules refuse tensors of another layout than the one that was compiled for, which they else take as they are, with a warning.", truth),
+)  # fmt: skip
+
+_TVM_FFI = ("TVMFFIErrorSetRaisedFromCStr", "TVMFFIEnvGetStream")
+
+
+def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
+    """The functions of an exported object, or of a shared library of such."""
+    path = os.fspath(file_path)
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as reason:
+        raise DSLRuntimeError(
+            f"cannot load {path}: {reason.strerror}", hint="give the path of a file that export_to_c wrote"
+        ) from None
+    try:
+        known = metadata(data)
+    except elf.NotElf as reason:
+        raise DSLRuntimeError(f"{path} {reason}", hint="export the function again") from None
+    if not known:
+        raise DSLRuntimeError(
+            f"{path} has no functions that Kiln exported", hint="give an object that export_to_c wrote, or a library of such"
+        )
+    for about in known.values():
+        if about["abi"] > ABI:
+            raise DSLRuntimeError(
+                f"{path} was exported by Kiln {about['kiln']} with version {about['abi']} of the format, and this Kiln knows versions up to {ABI}",
+                hint="install a newer Kiln",
+            )
+    is_library = elf.File(data).kind == elf.SHARED
+    if enable_tvm_ffi and is_library:
+        import tvm_ffi  # pyright: ignore[reportMissingImports]
+
+        return tvm_ffi.load_module(os.path.abspath(path))
+    if is_library:
+        try:
+            address_of = _opened(path)
+        except OSError as reason:
+            raise DSLRuntimeError(f"cannot load {path}: {reason}", hint="link it anew") from None
+    else:
+        if not is_whole(data):
+            raise DSLRuntimeError(
+                f"{path} is damaged, or was changed after it was exported: its checksum is not that of its contents",
+                hint="export the function again, or link the object into a shared library",
+            )
+        address_of = _linked(data, known)
+    if enable_tvm_ffi:
+        return _tvm_module(path, known, address_of)
+    return Module(path, {name: LoadedFunction(name, about, address_of) for name, about in known.items()})
+
+
+class Module:
+    """Functions of a file, as attributes."""
+
+    def __init__(self, path: str, functions: Mapping[str, Any]) -> None:
+        self._path, self._functions = path, functions
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._functions:
+            raise AttributeError(f"{self._path} has no function {name!r}; it has {', '.join(self._functions)}")
+        return self._functions[name]
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def __dir__(self) -> list[str]:
+        return list(self._functions)
+
+    def __repr__(self) -> str:
+        return f"<module of {self._path}: {', '.join(self._functions)}>"
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def metadata(data: bytes) -> dict[str, dict[str, Any]]:
+    """What an object or library says of its functions, by name. Raises `elf.NotElf`."""
+    file = elf.File(data)
+    if file.kind not in (elf.RELOCATABLE, elf.SHARED):
+        raise elf.NotElf("is neither an object nor a shared library")
+    own = elf.MACHINES.get(jit.host()[0].partition("-")[0])
+    if file.machine != own:
+        names = {number: name for name, number in elf.MACHINES.items()}
+        raise elf.NotElf(
+            f"is for {names.get(file.machine, f'the machine {file.machine} of ELF')}, and this machine is {names.get(own)}"
+        )
+    found: dict[str, dict[str, Any]] = {}
+    for name, _, _, section, value, size in file.symbols(elf.DYNSYM if file.kind == elf.SHARED else elf.SYMTAB):
+        if name.startswith(META) and 0 < section < len(file.headers):
+            header = file.headers[section]
+            at = value - header[3] + header[4]
+            found[name.removeprefix(META)] = _parsed(data[at : at + size], len(data) >= at + size)
+    return found
+
+
+_FIELDS = {
+    "abi": int, "kiln": str, "target": str, "signature": str, "slots": int, "result": list, "streams": int, "doors": list,
+    "arguments": list, "architectures": list, "function": str,
+}  # fmt: skip
+
+
+def _parsed(text: bytes, is_there: bool) -> dict[str, Any]:
+    try:
+        about = json.loads(text.rstrip(b"\0")) if is_there else None
+    except ValueError:
+        about = None
+    if isinstance(about, dict) and isinstance(about.get("abi"), int) and about["abi"] > ABI:
+        return {"kiln": "?", **about}  # its other fields are another version's
+    if not isinstance(about, dict) or not all(isinstance(about.get(name), kind) for name, kind in _FIELDS.items()):
+        raise elf.NotElf("is damaged: what it says of its functions cannot be read")
+    return about
+
+
+def _opened(path: str) -> Callable[[str], int]:
+    library = ctypes.CDLL(os.path.abspath(path))
+
+    def address_of(name: str) -> int:
+        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+
+    return address_of
+
+
+def _linked(data: bytes, known: Mapping[str, Any]) -> Callable[[str], int]:
+    exports: list[str] = []
+    for name, about in known.items():
+        exports += [f"__kiln_slots_{name}", *([f"__tvm_ffi_{name}"] if "tvm_ffi" in about["doors"] else [])]
+    try:
+        library = jit.Library(data, tuple(exports), imports=_tvm_functions() if b"TVMFFI" in data else None)
+    except RuntimeError as reason:
+        raise DSLRuntimeError(f"the object cannot be loaded: {reason}", hint="export the function again") from None
+    return lambda name: library.addresses[name]  # it keeps the code
+
+
+def _tvm_functions() -> dict[str, int]:
+    """TVM-FFI's functions that objects may call; 0 for those that are not there."""
+    tvm_ffi = sys.modules.get("tvm_ffi")
+    library = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi()) if tvm_ffi is not None else ctypes.CDLL(None)
+    found = {name: getattr(library, name, None) for name in _TVM_FFI}
+    return {name: ctypes.cast(f, ctypes.c_void_p).value or 0 if f else 0 for name, f in found.items()}
+
+
+def _tvm_module(path: str, known: Mapping[str, Any], address_of: Callable[[str], int]) -> Module:
+    import tvm_ffi  # pyright: ignore[reportMissingImports]
+
+    functions: dict[str, Any] = {}
+    for name, about in known.items():
+        if "tvm_ffi" in about["doors"]:
+            address = address_of(f"__tvm_ffi_{name}")
+            functions[name] = tvm_ffi.Function.__from_extern_c__(address, keep_alive_object=address_of)
+    return Module(path, functions)
+
+
+# --- calling ---------------------------------------------------------------------------------------------------------
+
+_SLOTS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
+
+
+class _Code:
+    """What runs the code of an exported function."""
+
+    report = None
+    guards = ()
+    artifacts: Mapping[str, Any] = types.MappingProxyType({})
+    address = 0
+
+    def __init__(self, name: str, on: str, address_of: Callable[[str], int]) -> None:
+        self._run, self._target = _SLOTS(address_of(f"__kiln_slots_{name}")), on
+        self._keep = address_of
+
+    def call(self, address: int) -> None:
+        said = ctypes.create_string_buffer(ROOM)
+        sys.stdout.flush()  # it prints past Python
+        status = self._run(address, said, ROOM)
+        if status:
+            raise _failure(status, said.value.decode(errors="replace"), self._target)
+
+    def portable(self, ptx: bool = True) -> None:
+        return None
+
+
+def _failure(status: int, text: str, on: str) -> Exception:
+    if status == ARGUMENTS_DISAGREE:
+        return DSLUserCodeValueError(text)
+    if status == ASSERT:
+        return AssertionFault(text)
+    if on == "cpu":
+        return DSLUserCodeRuntimeError(text)
+    return DSLCudaRuntimeError(text, error_code=status)
+
+
+class LoadedFunction(CompiledFunction):
+    """An exported function: takes what the compiled function took."""
+
+    def __init__(self, name: str, about: dict[str, Any], address_of: Callable[[str], int]) -> None:
+        arguments = about["arguments"]
+        keys = {each["name"]: _key(each) for each in arguments if each["kind"] != "none"}
+        streams = [AMBIENT_STREAM] if about["streams"] else []
+        source: Any = types.SimpleNamespace(dsl=DSL, name=name)
+        self.source = source
+        self.parameters = _parameters(name, arguments)
+        executable: Any = _Code(name, about["target"], address_of)
+        self.executable = executable
+        self.function_name = name
+        self.names = [each["name"] for each in arguments] + streams
+        self.keys = {**keys, **dict.fromkeys(streams, StreamNode.key)}
+        self.static = {each["name"]: None for each in arguments if each["kind"] == "none"}
+        self.passed = list(self.names)
+        self.ambient = dict.fromkeys(streams, current_stream)
+        self._key_tuple = tuple(self.keys.get(each, ()) for each in self.names)
+        formats = "".join(_formats(key) for key in self.keys.values())
+        self._struct = slot_struct(formats)
+        self.slot_bytes = max(about["slots"], self._struct.size)
+        self.results_at = about["result"][1]
+        self.has_results = about["result"][0] != plan.NO_RESULT
+        self._result = about["result"][0]
+        self.returns_number = False
+        self.static_result = None
+        self.target = about["target"]
+        self.learned = None
+        self.for_tvm_ffi = False
+        self.host_target = ""
+
+    def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
+        nodes = self._fitted(self._bind(args, kwargs))
+        buffer = ctypes.create_string_buffer(max(self.slot_bytes, 8))
+        leaves = [leaf for name, node in nodes.items() if name in self.keys for leaf in node.leaves()]
+        self._struct.pack_into(buffer, 0, *leaves)
+        self.executable.call(ctypes.addressof(buffer))
+        return _number(self._result, buffer.raw[self.results_at : self.results_at + 8]) if self.has_results else None
+
+    __call__ = _run_in_python
+
+    def _fitted(self, arguments: dict[str, Any]) -> dict[str, Node]:
+        with target.target(self.target):
+            nodes = dict(zip(arguments, self.parameters.nodes(DSL, arguments), strict=True))
+            for name, expected in self.keys.items():
+                node = nodes[name]
+                if node.key != expected:
+                    fitted = node.fit(expected)
+                    if isinstance(fitted, str):
+                        if not _takes_anyway(node, expected):
+                            raise self._wrong_argument(name, node, expected, fitted)
+                        warnings.warn(
+                            f"argument {name!r} of {self.function_name} is {describe_key(node.key)}, and it was compiled for "
+                            f"{describe_key(expected)}: its numbers are passed as they are",
+                            DSLWarning,
+                            stacklevel=4,
+                        )
+                        fitted = node
+                    nodes[name] = fitted
+            return nodes
+
+    def __repr__(self) -> str:
+        return f"<exported function {self.function_name}({', '.join(self.names)})>"
+
+
+def _takes_anyway(node: Node, expected: Any) -> bool:
+    """Whether a tensor has the numbers that code for another layout takes."""
+    if settings.get("KILN_AOT_STRICT") or not isinstance(node, TensorNode) or not isinstance(expected, TensorSignature):
+        return False
+    found = node.key
+    same = found.dtype is expected.dtype and len(found.shape) == len(expected.shape)
+    return same and found.formats == expected.formats and found.memspace is expected.memspace
+
+
+def _key(about: dict[str, Any]) -> Any:
+    """The key of arguments that fit."""
+    kind = about["kind"]
+
+    def leaf(x: Any) -> Any:
+        return DynamicLeaf(x["bits"], x["divisibility"]) if isinstance(x, dict) else x
+
+    if kind == "tensor":
+        shape, stride = (tuple(map(leaf, about[part])) for part in ("shape", "stride"))
+        space = AddressSpace[about["memory"]]
+        return signature(getattr(numbers, about["type"]), space, about["alignment"], shape, stride, about["readonly"])
+    if kind == "pointer":
+        return runtime.pointer_signature(
+            getattr(numbers, about["type"]), AddressSpace[about["memory"]], about["alignment"]
+        )[0]
+    if kind == "stream":
+        return StreamNode.key
+    if kind == "number":
+        return getattr(numbers, about["type"])
+    return (tuple, *map(_key, about["elements"]))
+
+
+def _formats(key: Any) -> str:
+    """The `struct` formats of the slots of a key."""
+    if isinstance(key, TensorSignature):
+        return key.formats
+    if isinstance(key, runtime.PointerSignature) or key == StreamNode.key:
+        return "Q"
+    if isinstance(key, tuple):
+        return "".join(map(_formats, key[1:]))
+    from ..base_dsl.arguments import number_format
+
+    return number_format(key)
+
+
+def _parameters(name: str, arguments: list[dict[str, Any]]) -> Parameters:
+    def called(*args: Any, **kwargs: Any) -> None: ...
+
+    called.__name__ = called.__qualname__ = name
+    one = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    stub: Any = called
+    stub.__signature__ = inspect.Signature([inspect.Parameter(each["name"], one) for each in arguments])
+    called.__annotations__ = {
+        each["name"]: getattr(numbers, each["type"]) for each in arguments if each["kind"] == "number"
+    }
+    return Parameters(stub)
+
+
+def _number(kind: int, data: bytes) -> int | float | bool:
+    import struct
+
+    if kind & 0xFF in (plan.REAL32, plan.REAL64):
+        return struct.unpack_from("<f" if kind & 0xFF == plan.REAL32 else "<d", data)[0]
+    if kind & 0xFF == plan.TRUTH:
+        return bool(data[0] & 1)
+    return int.from_bytes(data[: kind >> 8], "little", signed=kind & 0xFF == plan.SIGNED)

@@ -1,0 +1,90 @@
+"""Functions to export, and C programs that call them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kiln.cute as cute
+from kiln import Boolean, Float32, Float64, Int8, Int64, Uint16
+from kiln.cute.runtime import make_fake_compact_tensor, make_fake_stream
+
+COMPILER = shutil.which("gcc") or shutil.which("cc")
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler (Debian: apt install gcc)")
+
+
+@cute.kernel
+def scaled(x: cute.Tensor, y: cute.Tensor, by: Float32):
+    row, _, _ = cute.arch.block_idx()
+    column, _, _ = cute.arch.thread_idx()
+    if column < x.shape[1]:
+        y[row, column] = x[row, column] * by
+
+
+@cute.jit
+def scale(x: cute.Tensor, y: cute.Tensor, by: Float32, stream):
+    """Rows of any number, of a multiple of 4 columns."""
+    scaled(x, y, by).launch(grid=x.shape[0], block=32, stream=stream)
+
+
+@cute.kernel
+def said(x: cute.Tensor, n: Int64):
+    cute.printf("n is %d", n)
+    assert n < 5, "n is too large"
+    x[0] = n.to(Float64)
+
+
+@cute.jit
+def say(x: cute.Tensor, n: Int64):
+    """Prints; fails where n is 5 or more."""
+    said(x, n).launch(grid=1, block=1)
+
+
+@cute.jit
+def gather(out: cute.Tensor, a: Int8, b: Uint16, c: Boolean, d: Float64, extents: cute.Shape, p: cute.Pointer, class_: Float32):
+    """Every kind of argument: writes them to a tensor of doubles."""
+    out[0] = a.to(Float64)
+    out[1] = b.to(Float64)
+    out[2] = c.to(Float64)
+    out[3] = d
+    out[4] = extents[0].to(Float64)
+    out[5] = extents[1][0].to(Float64)
+    out[6] = cute.make_tensor(p, cute.make_layout(1))[0].to(Float64)
+    out[7] = class_.to(Float64)
+
+
+@functools.lru_cache(maxsize=8)
+def matrix(divisibility: int = 4) -> Any:
+    """The description of a matrix."""
+    return make_fake_compact_tensor(Float32, (cute.SymInt(), cute.SymInt(divisibility=divisibility)), stride_order=(1, 0))
+
+
+def compiled_scale(**options: Any) -> Any:
+    """`scale` of two matrices of one shape."""
+    x = matrix()
+    return cute.compile(scale, x, x, 1.0, make_fake_stream(), **options)
+
+
+def build(folder: Path, *arguments: str) -> None:
+    """Call the C compiler, which has nothing to complain of."""
+    strict = ["-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{folder}"]
+    done = subprocess.run([COMPILER or "cc", *strict, *arguments], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def run(program: Path, **variables: str) -> list[str]:
+    """The lines that a program prints: it knows of no Python, and of no other variables than these."""
+    done = subprocess.run([program], env=variables, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def is_here(name: str) -> bool:
+    """Whether a program can be called."""
+    return shutil.which(name, path=os.environ.get("PATH")) is not None
