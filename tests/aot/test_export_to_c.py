@@ -47,7 +47,13 @@ def names(file: Path) -> tuple[set[str], set[str]]:
 def test_an_object_shows_its_names_and_needs_the_c_library(folder: Path) -> None:
     shown, needed = names(folder / "scale_example.o")
     module = {f"scale_Kernel_Module_{what}" for what in ("Load", "Unload", "Error")}
-    assert shown == {*module, "cute_dsl_scale_wrapper", "__kiln_packed_scale", "__kiln_slots_scale", "__kiln_meta_scale"}
+    assert shown == {
+        *module,
+        "cute_dsl_scale_wrapper",
+        "__kiln_packed_scale",
+        "__kiln_slots_scale",
+        "__kiln_meta_scale",
+    }
     assert needed <= LIBC
     assert ".note.GNU-stack" in elf.File((folder / "scale_example.o").read_bytes()).names
 
@@ -101,7 +107,9 @@ def test_kernels_are_loaded_without_python(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert sorted(told[7:-2])[:9] == [*["context of device 0"] * 8, launch.format("0x10")], told
     assert lines(CAPABILITY="120")[2] == "load PTX, aligned 1"  # later than all images
-    assert "209 this was compiled for sm_80 sm_80 (PTX), and the GPU has compute capability 7.5" in lines(CAPABILITY="75")
+    assert "209 this was compiled for sm_80 sm_80 (PTX), and the GPU has compute capability 7.5" in lines(
+        CAPABILITY="75"
+    )
     assert "3 there is no CUDA driver: libcuda.so.1 was not found" in lines("nowhere")
     assert "500 the CUDA driver lacks cuLibraryLoadData: it is older than CUDA 12" in lines("old")
     failed = [line for line in lines(cuLaunchKernelEx="700") if line.startswith("700")][0]

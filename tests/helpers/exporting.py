@@ -47,7 +47,9 @@ def say(x: cute.Tensor, n: Int64):
 
 
 @cute.jit
-def gather(out: cute.Tensor, a: Int8, b: Uint16, c: Boolean, d: Float64, extents: cute.Shape, p: cute.Pointer, class_: Float32):
+def gather(
+    out: cute.Tensor, a: Int8, b: Uint16, c: Boolean, d: Float64, extents: cute.Shape, p: cute.Pointer, class_: Float32
+):
     """Every kind of argument: writes them to a tensor of doubles."""
     out[0] = a.to(Float64)
     out[1] = b.to(Float64)
@@ -62,7 +64,9 @@ def gather(out: cute.Tensor, a: Int8, b: Uint16, c: Boolean, d: Float64, extents
 @functools.lru_cache(maxsize=8)
 def matrix(divisibility: int = 4) -> Any:
     """The description of a matrix."""
-    return make_fake_compact_tensor(Float32, (cute.SymInt(), cute.SymInt(divisibility=divisibility)), stride_order=(1, 0))
+    return make_fake_compact_tensor(
+        Float32, (cute.SymInt(), cute.SymInt(divisibility=divisibility)), stride_order=(1, 0)
+    )
 
 
 def compiled_scale(**options: Any) -> Any:

@@ -13,7 +13,6 @@ from ..calls.caller.plans import following
 from ..calls.caller.tvm_ffi import (
     ARRAY,
     BOOL,
-    FLOAT,
     INT,
     LIST,
     NO_ARRAY,
@@ -30,7 +29,7 @@ from ..calls.caller.tvm_ffi import (
 from ..calls.plan import ArrayRecord, GroupRecord, IntegerRecord, Plan, RealRecord, Record, ValueRecord
 from ..native import Array, Fn, Library, Ptr, address, i32, i64, inline, local, native, ref, struct, text, u8, u64
 from ..targets.host.call_context import FAULT, MEMORY_FAULT, TEXT, Context
-from ..targets.host.exported import ARGUMENTS_DISAGREE, ILLEGAL_ADDRESS, LAUNCH_FAILED, REFUSED, Code, Site
+from ..targets.host.exported import ARGUMENTS_DISAGREE, ILLEGAL_ADDRESS, LAUNCH_FAILED, REFUSED, Code
 from ..targets.host.libc import free, memcpy, write
 from ..targets.host.texts import Text, begin, put, put_form, put_number
 
@@ -247,7 +246,7 @@ def take_bytes(bytes_: i64, given: Ptr, place: Ptr[u64]) -> bool:
 def take_numbers(record: Ptr[GroupRecord], given: Ptr, slots: Ptr) -> Ptr:
     """Numbers of one type, one after the other; where they end."""
     element, at = record.elements, given
-    for number in range(record.count):
+    for _ in range(record.count):
         if element.kind == plan.GROUP:
             at = take_numbers(Ptr[GroupRecord](element), at, slots)
         elif element.kind != ANYTHING:

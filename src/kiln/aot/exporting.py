@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
 
 def version() -> str:
     """Kiln's."""
-    from .. import __version__
-
-    return __version__
+    return sys.modules[__name__.partition(".")[0]].__version__
 
 
 def export_to_c(

@@ -23,7 +23,6 @@ from ..base_dsl.diagnostics import (
 )
 from ..base_dsl.function import CompiledFunction, describe_key
 from ..base_dsl.parameters import Parameters
-from ..base_dsl.settings import TRUTH, Setting, truth
 from ..calls import plan
 from ..cute.host import runtime
 from ..cute.host.arguments import StreamNode, TensorNode
@@ -41,10 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..base_dsl.arguments import Node
-
-settings.register(
-    Setting("KILN_AOT_STRICT", TRUTH, False, "Functions of loaded modules refuse tensors of another layout than the one that was compiled for, which they else take as they are, with a warning.", truth),
-)  # fmt: skip
 
 _TVM_FFI = ("TVMFFIErrorSetRaisedFromCStr", "TVMFFIEnvGetStream")
 
@@ -65,7 +60,8 @@ def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
         raise DSLRuntimeError(f"{path} {reason}", hint="export the function again") from None
     if not known:
         raise DSLRuntimeError(
-            f"{path} has no functions that Kiln exported", hint="give an object that export_to_c wrote, or a library of such"
+            f"{path} has no functions that Kiln exported",
+            hint="give an object that export_to_c wrote, or a library of such",
         )
     for about in known.values():
         if about["abi"] > ABI:
@@ -124,11 +120,11 @@ def metadata(data: bytes) -> dict[str, dict[str, Any]]:
     file = elf.File(data)
     if file.kind not in (elf.RELOCATABLE, elf.SHARED):
         raise elf.NotElf("is neither an object nor a shared library")
-    own = elf.MACHINES.get(jit.host()[0].partition("-")[0])
-    if file.machine != own:
+    own = jit.host()[0].partition("-")[0]
+    if file.machine != elf.MACHINES.get(own):
         names = {number: name for name, number in elf.MACHINES.items()}
         raise elf.NotElf(
-            f"is for {names.get(file.machine, f'the machine {file.machine} of ELF')}, and this machine is {names.get(own)}"
+            f"is for {names.get(file.machine, f'the machine {file.machine} of ELF')}, and this machine is {own}"
         )
     found: dict[str, dict[str, Any]] = {}
     for name, _, _, section, value, size in file.symbols(elf.DYNSYM if file.kind == elf.SHARED else elf.SYMTAB):
@@ -284,7 +280,7 @@ class LoadedFunction(CompiledFunction):
                 if node.key != expected:
                     fitted = node.fit(expected)
                     if isinstance(fitted, str):
-                        if not _takes_anyway(node, expected):
+                        if not self._takes_anyway(node, expected):
                             raise self._wrong_argument(name, node, expected, fitted)
                         warnings.warn(
                             f"argument {name!r} of {self.function_name} is {describe_key(node.key)}, and it was compiled for "
@@ -296,17 +292,21 @@ class LoadedFunction(CompiledFunction):
                     nodes[name] = fitted
             return nodes
 
+    def _takes_anyway(self, node: Node, expected: Any) -> bool:
+        """Whether a tensor has the numbers that code for another layout takes."""
+        if (
+            settings.get("KILN_AOT_STRICT")
+            or not isinstance(node, TensorNode)
+            or not isinstance(expected, TensorSignature)
+        ):
+            return False
+        found = node.key
+        same = found.dtype is expected.dtype and len(found.shape) == len(expected.shape)
+        reachable = found.memspace is expected.memspace or self.target == "cpu"
+        return same and reachable and found.formats == expected.formats
+
     def __repr__(self) -> str:
         return f"<exported function {self.function_name}({', '.join(self.names)})>"
-
-
-def _takes_anyway(node: Node, expected: Any) -> bool:
-    """Whether a tensor has the numbers that code for another layout takes."""
-    if settings.get("KILN_AOT_STRICT") or not isinstance(node, TensorNode) or not isinstance(expected, TensorSignature):
-        return False
-    found = node.key
-    same = found.dtype is expected.dtype and len(found.shape) == len(expected.shape)
-    return same and found.formats == expected.formats and found.memspace is expected.memspace
 
 
 def _key(about: dict[str, Any]) -> Any:

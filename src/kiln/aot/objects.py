@@ -105,9 +105,7 @@ def build(
     return _signed(elf.written(made))
 
 
-def _with_parts(
-    objects: list[elf.Object], parts: Iterable[jit.Part], processor: Processor
-) -> list[elf.Object]:
+def _with_parts(objects: list[elf.Object], parts: Iterable[jit.Part], processor: Processor) -> list[elf.Object]:
     """Objects with those of the runtime's parts that they need."""
     rest = [unguarded, entry, *(part.code for part in parts if part.name != "signals")]
     exports = {id(code): set(jit.exports_of(code)) for code in rest}

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from ..base_dsl.function import CompiledFunction
 
 _C_NUMBERS = {"Boolean": "uint8_t", "Float32": "float", "TFloat32": "float", "Float64": "double"}
-_KEYWORDS = frozenset(
-    "alignas alignof and asm auto bool break case catch char class const continue default delete do double else enum explicit "
-    "export extern false float for friend goto if inline int long mutable namespace new not nullptr operator or private "
-    "protected public register restrict return short signed sizeof static struct switch template this throw true try "
-    "typedef typeid typename union unsigned using virtual void volatile wchar_t while xor module".split()
-)
+_KEYWORDS = """
+    alignas alignof and asm auto bool break case catch char class const continue default delete do double else enum explicit
+    export extern false float for friend goto if inline int long module mutable namespace new not nullptr operator or private
+    protected public register restrict return short signed sizeof static struct switch template this throw true try
+    typedef typeid typename union unsigned using virtual void volatile wchar_t while xor
+"""
 
 
 @dataclasses.dataclass
@@ -47,7 +47,7 @@ class Parameter:
 
     @property
     def c_name(self) -> str:
-        return f"{self.name}_" if self.name in _KEYWORDS else self.name
+        return f"{self.name}_" if self.name in _KEYWORDS.split() else self.name
 
     @property
     def is_in_c(self) -> bool:

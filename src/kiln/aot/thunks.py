@@ -41,9 +41,7 @@ class Thunks:
             b, _ = self._begin(f"{prefix}_Kernel_Module_Error", [ptr], ptr)
             b.op("func.return", (), (b.byte_gep(b.address_of(self._record), self._error_at),))
             passed = [each for each in signature.parameters if each.is_in_c]
-            b, (_, *given) = self._begin(
-                f"cute_dsl_{prefix}_wrapper", [ptr, *(_c_type(each) for each in passed)], i32
-            )
+            b, (_, *given) = self._begin(f"cute_dsl_{prefix}_wrapper", [ptr, *(_c_type(each) for each in passed)], i32)
             pointers = b.alloca(ptr, max(len(passed), 1))
             for number, (each, value) in enumerate(zip(passed, given, strict=True)):
                 place = value
@@ -97,5 +95,3 @@ def _c_type(parameter: Parameter) -> ir.Type:
 
 def _bytes(name: str) -> int:
     return int("".join(filter(str.isdigit, name))) // 8
-
-

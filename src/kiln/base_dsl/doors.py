@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import settings
+from .settings import TRUTH, Setting, truth
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .function import CompiledFunction
+
+settings.register(
+    Setting("KILN_AOT_STRICT", TRUTH, False, "Functions of loaded modules refuse tensors of another layout than the one that was compiled for, which they else take as they are, with a warning.", truth),
+)  # fmt: skip
 
 _doors: dict[str, Callable[[], Callable[[CompiledFunction], Any] | None]] = {}
 

@@ -89,7 +89,10 @@ def _site(data: Data, site: Place) -> tuple[Site, dict[str, Symbol]]:
         if form.endswith(ONE_SYMBOL):
             status, form = ARGUMENTS_DISAGREE, form.partition(": ")[2]
     elif site.kind == "tensor_map":
-        status, form = INVALID_VALUE, f"cannot make the tensor map of {site.message}: it breaks rule %d in mode %d by %d"
+        status, form = (
+            INVALID_VALUE,
+            f"cannot make the tensor map of {site.message}: it breaks rule %d in mode %d by %d",
+        )
     elif site.kind == "host":
         status, form = ILLEGAL_ADDRESS, "host code accessed memory that is not there"
     else:
@@ -115,4 +118,3 @@ def plain_form(message: str, types: Sequence[str]) -> str:
         return {"u": "%u", "x": "%x", "X": "%x", "p": "0x%x"}.get(found[1], "%d")
 
     return _CONVERSION.sub(plain, message)
-

@@ -130,8 +130,9 @@ def optimize(
         module._owned = True  # its context frees it: the garbage collector may end that one first
         module.triple = machine.triple
         module.data_layout = str(machine.target_data)
-        for function in [function for function in module.functions if renamed and function.name in renamed]:
-            function.name = renamed[function.name]
+        for before, now in (renamed or {}).items():
+            for function in [function for function in module.functions if function.name == before]:
+                function.name = now
         module.verify()
         tuning = llvm.create_pipeline_tuning_options(speed_level=opt)
         tuning.loop_vectorization = opt > 0

@@ -30,11 +30,11 @@ from ...native import (
     u64,
 )
 from ..host.exported import ASSERT, Code, Site
+from ..host.libc import clock_gettime, dlopen, dlsym
 from ..host.texts import Text, put, put_form, put_number
 from .launch import AFTER, CLOCK, HANDLES, LAUNCH, OWNER, RECENT, SLOW
 from .ops.cute import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES
 from .recent_launches import ENTRIES, WORDS
-from .tensor_maps import dlopen, dlsym
 
 PLAIN, FAMILY, FEATURES = range(3)
 """What an image runs on: later devices of its major version as well, those of its family, one capability only."""
@@ -140,10 +140,6 @@ def sched_yield() -> i32: ...
 
 @extern
 def fflush(stream: Ptr) -> i32: ...
-
-
-@extern
-def clock_gettime(clock: i32, time: Ptr[i64]) -> i32: ...
 
 
 @native

@@ -72,9 +72,7 @@ def _variant(data: elf.Data, portable: Portable) -> tuple[Variant, dict[str, elf
     return Variant(code=record, kernel_count=len(kernels), image_count=len(images)), addresses
 
 
-def _image(
-    data: elf.Data, arch: Architecture, contents: bytes, is_ptx: bool
-) -> tuple[Image, dict[str, elf.Symbol]]:
+def _image(data: elf.Data, arch: Architecture, contents: bytes, is_ptx: bool) -> tuple[Image, dict[str, elf.Symbol]]:
     major, minor, suffix = arch.value
     name = arch.name + (" (PTX)" if is_ptx else "")
     record = Image(capability=10 * major + minor, kind=_KINDS[suffix], ptx=int(is_ptx))

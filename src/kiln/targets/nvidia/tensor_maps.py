@@ -21,7 +21,7 @@ from ...native import (
     u32,
     u64,
 )  # fmt: skip
-from ..host.libc import memcpy, memset
+from ..host.libc import dlopen, dlsym, memcpy, memset
 from ..host.tensor_map_rules import REFUSED
 from ..host.tensor_maps import Finding, Request, broken, broken_rule
 
@@ -52,14 +52,6 @@ driver = maps.variable("map_driver", i32)
 tiled = maps.variable("map_tiled", u64)
 im2col = maps.variable("map_im2col", u64)
 entries = maps.variable("map_entries", Array[Entry, ENTRIES])
-
-
-@extern
-def dlopen(name: Ptr, flags: i32) -> Ptr: ...
-
-
-@extern
-def dlsym(library: Ptr, name: Ptr) -> Ptr: ...
 
 
 @extern
